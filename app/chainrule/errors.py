@@ -1,0 +1,95 @@
+"""Everything Chainrule raises on purpose.
+
+    ChainruleError
+    ├── SpecError            a spec key is unknown, malformed or out of range          422 invalid_spec
+    │   └── LimitError       well-formed, but more than this server computes           422 over_limit
+    ├── NotFoundError        a name (preset, tensor, page) that does not exist         404 not_found
+    ├── RequestError         a request that cannot be read (body, media type, range)   4xx, code of its own
+    ├── BusyError            every compute slot and queue place is taken               503 busy
+    ├── DumpError            a graph dump that does not follow the published schema    422 invalid_dump
+    └── TraceError           a recording that cannot be made                           500 trace_failed
+
+Each carries what the one JSON error shape shows: `code`, `message`, and where they apply `field` (the key at fault)
+and `limit` (what is allowed). `web` turns them into answers; nothing else knows about HTTP status codes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class ChainruleError(Exception):
+    """Base of all errors raised on purpose: `code`, `message`, optional `field` and `limit`."""
+
+    code = "error"
+    status = 500
+
+    def __init__(self, message: str, *, field: str | None = None, limit: Any = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.field = field
+        self.limit = limit
+
+    def body(self) -> dict[str, Any]:
+        """The one JSON error shape: `{"error": {"code", "message", "field"?, "limit"?}}`."""
+        error: dict[str, Any] = {"code": self.code, "message": self.message}
+        if self.field is not None:
+            error["field"] = self.field
+        if self.limit is not None:
+            error["limit"] = self.limit
+        return {"error": error}
+
+
+class SpecError(ChainruleError):
+    """A spec key is unknown, malformed or out of range; the message names key, value and what is allowed."""
+
+    code = "invalid_spec"
+    status = 422
+
+
+class LimitError(SpecError):
+    """A well-formed spec that asks for more than this server computes; `limit` is the most it allows."""
+
+    code = "over_limit"
+
+
+class NotFoundError(ChainruleError):
+    """A name that does not exist; `limit` lists the names that do, where they are few."""
+
+    code = "not_found"
+    status = 404
+
+
+class RequestError(ChainruleError):
+    """A request that cannot be read; `status` and `code` say in which way."""
+
+    def __init__(
+        self, message: str, *, status: int = 400, code: str = "bad_request", field: str | None = None, limit: Any = None
+    ) -> None:
+        super().__init__(message, field=field, limit=limit)
+        self.status = status
+        self.code = code
+
+
+class BusyError(ChainruleError):
+    """Every compute slot and queue place is taken; try again after `retry_after` seconds."""
+
+    code = "busy"
+    status = 503
+
+    def __init__(self, message: str, *, retry_after: int = 1, limit: Any = None) -> None:
+        super().__init__(message, limit=limit)
+        self.retry_after = retry_after
+
+
+class DumpError(ChainruleError):
+    """A graph dump that does not follow the published schema; the message says what is wrong and where."""
+
+    code = "invalid_dump"
+    status = 422
+
+
+class TraceError(ChainruleError):
+    """A recording that cannot be made."""
+
+    code = "trace_failed"
