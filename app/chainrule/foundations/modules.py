@@ -1,0 +1,108 @@
+"""The same as `torch.nn.Module`: parameters are registered, and autograd finds the gradients from the expressions.
+
+The activations between the layers are torch.nn's own (nn.ReLU, nn.Tanh, …), as in the chapter. relu must not be written
+`inp.clamp_min(0.)` here: autograd gives clamp_min the slope 1 at exactly 0, the chapter's relu has slope 0 there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+from chainrule.foundations.layers import cross_entropy, mse
+
+
+class Linear(nn.Module):
+    """The linear layer, with PyTorch's weight: (fan_out, fan_in) = (out_features, in_features).
+
+        out = inp @ weightᵀ + bias
+
+    inp: (..., in_features), out: (..., out_features). Raises ValueError unless bias is (out_features,) or None.
+
+    Source: ch. 17's `LinearLayer`, and the `Linear` of the PyTorch tutorial. The tutorial's forward calls
+    `LinearFunction.apply`; here the expression stands itself, as in the chapter, and autograd differentiates it.
+    It is made of its tensors, like `layers.Lin`; `Linear.uniform` draws them as the tutorial's constructor does.
+    """
+
+    weight: nn.Parameter
+    bias: nn.Parameter | None
+
+    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
+        super().__init__()
+        if weight.ndim != 2 or (bias is not None and bias.shape != weight.shape[:1]):
+            raise ValueError(
+                "Linear: expected weight (out_features, in_features), bias (out_features,) or None, "
+                f"got weight {tuple(weight.shape)}, bias {None if bias is None else tuple(bias.shape)}"
+            )
+        self.out_features, self.in_features = weight.shape
+        self.weight = nn.Parameter(weight)
+        # Registered also where it is None, so that the attribute is always there.
+        self.register_parameter("bias", None if bias is None else nn.Parameter(bias))
+
+    @classmethod
+    def uniform(
+        cls, in_features: int, out_features: int, bias: bool = True, *, generator: torch.Generator | None = None
+    ) -> Linear:
+        """A layer with weight and bias drawn from U(−0.1, 0.1): "not a very smart way to initialize weights".
+
+        Source: the PyTorch tutorial. There `if bias is not None` guards the draw of the bias, which `bias=False`
+        passes, to fail on the bias that does not exist.
+        """
+        weight = torch.empty(out_features, in_features).uniform_(-0.1, 0.1, generator=generator)
+        if not bias:
+            return cls(weight)
+        return cls(weight, torch.empty(out_features).uniform_(-0.1, 0.1, generator=generator))
+
+    def forward(self, inp: Tensor) -> Tensor:
+        """`out = inp @ weightᵀ + bias`."""
+        out = inp @ self.weight.t()
+        return out if self.bias is None else out + self.bias
+
+    def extra_repr(self) -> str:
+        """What stands between the brackets of `Linear(…)`.
+
+        Source: the PyTorch tutorial. There it reads `in_features` where the constructor had set `input_features`.
+        """
+        return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
+
+
+class Mse(nn.Module):
+    """The mean squared error; equation, shapes and errors as for `layers.mse`."""
+
+    def forward(self, inp: Tensor, targ: Tensor) -> Tensor:
+        """`loss = mean((inp − targ)²)`."""
+        return mse(inp, targ)
+
+
+class CrossEntropy(nn.Module):
+    """The cross entropy of softmax(inp) with the true classes; as for `layers.cross_entropy`."""
+
+    def forward(self, inp: Tensor, targ: Tensor) -> Tensor:
+        """`loss = −mean_batch(log softmax(inp)[targ])`."""
+        return cross_entropy(inp, targ)
+
+
+class Model(nn.Module):
+    """Layers one after the other, and a loss: loss = loss(layer_L(… layer_1(x)), targ).
+
+    Args:
+        layers: modules called with one tensor, in order of execution
+        loss: a module called with two, Mse() or CrossEntropy()
+
+    Source: ch. 17. There the layers are an nn.Sequential; a loop over an nn.ModuleList keeps the paths `layers.0` …
+    without a module of its own between the model and its layers. The squeeze moved into the loss.
+    """
+
+    def __init__(self, layers: Iterable[nn.Module], loss: nn.Module) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+        self.loss = loss
+
+    def forward(self, x: Tensor, targ: Tensor) -> Tensor:
+        """The loss: ()."""
+        for layer in self.layers:
+            x = layer(x)
+        loss: Tensor = self.loss(x, targ)
+        return loss

@@ -1,0 +1,201 @@
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch.autograd import gradcheck, gradgradcheck
+
+from chainrule.foundations.activations import ACTIVATIONS
+from chainrule.foundations.functions import (
+    ActivationFunction,
+    CrossEntropyFunction,
+    Exp,
+    LinearFunction,
+    MseFunction,
+    MulConstant,
+    MyRelu,
+)
+
+EXACT = {"rtol": 1e-12, "atol": 1e-12}
+
+
+@pytest.fixture
+def generator():
+    return torch.Generator().manual_seed(2)
+
+
+def normal(generator, *shape):
+    return torch.randn(*shape, generator=generator, dtype=torch.float64).requires_grad_()
+
+
+def off_the_kink(generator, *shape):
+    """Values at least 0.1 away from 0, where a difference quotient of relu has no derivative to agree with."""
+    values = torch.randn(*shape, generator=generator, dtype=torch.float64)
+    return (values + 0.1 * values.sign()).requires_grad_()
+
+
+# ------------------------------------------------------------------------------------------ gradcheck of each
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("check", [gradcheck, gradgradcheck])
+def test_my_relu(generator, check):
+    assert check(MyRelu.apply, (off_the_kink(generator, 5, 4),))
+
+
+@pytest.mark.parametrize("check", [gradcheck, gradgradcheck])
+def test_exp(generator, check):
+    assert check(Exp.apply, (normal(generator, 5, 4),))
+
+
+@pytest.mark.parametrize("check", [gradcheck, gradgradcheck])
+def test_mul_constant(generator, check):
+    assert check(lambda inp: MulConstant.apply(inp, -2.5), (normal(generator, 5, 4),))
+
+
+@pytest.mark.parametrize("check", [gradcheck, gradgradcheck])
+@pytest.mark.parametrize(("batch", "fan_in", "fan_out"), [(5, 4, 3), (5, 4, 1), (1, 4, 3), (1, 1, 1)])
+@pytest.mark.parametrize("bias", [True, False])
+def test_linear_function(generator, check, batch, fan_in, fan_out, bias):
+    tensors = [normal(generator, batch, fan_in), normal(generator, fan_out, fan_in)]
+    if bias:
+        tensors.append(normal(generator, fan_out))
+    assert check(LinearFunction.apply, tuple(tensors))
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_activation_function(generator, name):
+    assert gradcheck(lambda inp: ActivationFunction.apply(inp, name), (off_the_kink(generator, 5, 4),))
+
+
+@pytest.mark.parametrize(
+    ("inp_shape", "targ_shape"), [((5, 1), (5,)), ((1, 1), (1,)), ((5, 3), (5, 3)), ((1, 3), (1, 3))]
+)
+def test_mse_function(generator, inp_shape, targ_shape):
+    targ = normal(generator, *targ_shape).detach()
+    assert gradcheck(lambda inp: MseFunction.apply(inp, targ), (normal(generator, *inp_shape),))
+
+
+@pytest.mark.parametrize("batch", [5, 1])
+def test_cross_entropy_function(generator, batch):
+    targ = torch.randint(4, (batch,), generator=generator)
+    assert gradcheck(lambda inp: CrossEntropyFunction.apply(inp, targ), (normal(generator, batch, 4),))
+
+
+def test_gradcheck_would_notice(generator):
+    # The test of the tests: a gradient that is 1 % off fails.
+    class Wrong(MyRelu):
+        @staticmethod
+        def backward(ctx, grad_output):
+            return 1.01 * MyRelu.backward(ctx, grad_output)
+
+    assert not gradcheck(Wrong.apply, (off_the_kink(generator, 5, 4),), raise_exception=False)
+
+
+# ------------------------------------------------------------------------------------------- against torch's own
+
+
+@pytest.mark.parametrize(
+    ("ours", "torch_s"),
+    [
+        (MyRelu.apply, torch.relu),
+        (Exp.apply, torch.exp),
+        (lambda inp: MulConstant.apply(inp, 3.0), lambda inp: inp * 3.0),
+        *((lambda inp, name=name: ActivationFunction.apply(inp, name), rule.f) for name, rule in ACTIVATIONS.items()),
+    ],
+    ids=["MyRelu", "Exp", "MulConstant", *ACTIVATIONS],
+)
+def test_used_twice_the_gradients_add_up(generator, ours, torch_s):
+    inp = normal(generator, 5, 4)
+    weight = normal(generator, 5, 4).detach()
+    out, expected = (f(inp) * weight + f(inp) for f in (ours, torch_s))
+    torch.testing.assert_close(out, expected, **EXACT)
+    (got,) = torch.autograd.grad(out.sum(), inp)
+    (want,) = torch.autograd.grad(expected.sum(), inp)
+    torch.testing.assert_close(got, want, **EXACT)
+
+
+@pytest.mark.parametrize("fan_out", [3, 1])
+def test_linear_function_is_f_linear(generator, fan_out):
+    inp, weight, bias = normal(generator, 5, 4), normal(generator, fan_out, 4), normal(generator, fan_out)
+    grad_output = normal(generator, 5, fan_out).detach()
+    out, expected = LinearFunction.apply(inp, weight, bias), F.linear(inp, weight, bias)
+    torch.testing.assert_close(out, expected, **EXACT)
+    got = torch.autograd.grad(out, (inp, weight, bias), grad_output)
+    want = torch.autograd.grad(expected, (inp, weight, bias), grad_output)
+    for g, w in zip(got, want, strict=True):
+        assert g.shape == w.shape  # the bias of one output is (1,), not ()
+        torch.testing.assert_close(g, w, **EXACT)
+
+
+@pytest.mark.parametrize(
+    "needed", [(True, False, False), (False, True, False), (False, False, True), (True, True, True)]
+)
+def test_linear_function_computes_only_what_is_needed(generator, needed):
+    tensors = [normal(generator, 5, 4), normal(generator, 3, 4), normal(generator, 3)]
+    for tensor, need in zip(tensors, needed, strict=True):
+        tensor.requires_grad_(need)
+    LinearFunction.apply(*tensors).sum().backward()
+    assert tuple(tensor.grad is not None for tensor in tensors) == needed
+
+    class Context:  # backward itself, since autograd would drop what nobody asked for
+        saved_tensors = tensors[:2]
+        needs_input_grad = needed
+
+    gradients = LinearFunction.backward(Context, torch.ones(5, 3, dtype=torch.float64))
+    assert tuple(gradient is not None for gradient in gradients) == needed
+
+
+@pytest.mark.parametrize(
+    ("inp", "weight", "bias", "shapes"),
+    [
+        ((5, 4), (4, 3), (3,), r"inp \(5, 4\), weight \(4, 3\), bias \(3,\)"),
+        ((5, 4), (3, 4), (1,), r"inp \(5, 4\), weight \(3, 4\), bias \(1,\)"),
+        ((2, 5, 4), (3, 4), None, r"inp \(2, 5, 4\), weight \(3, 4\), bias None"),
+    ],
+)
+def test_linear_function_names_pattern_and_shapes(inp, weight, bias, shapes):
+    with pytest.raises(ValueError, match=r"expected inp \(batch, fan_in\), weight \(fan_out, fan_in\).*got " + shapes):
+        LinearFunction.apply(torch.ones(inp), torch.ones(weight), None if bias is None else torch.ones(bias))
+
+
+def test_my_relu_multiplies_where_torch_selects():
+    inp = torch.tensor([-1.0, 1.0], requires_grad=True)
+    grad_output = torch.tensor([float("inf"), 1.0])
+    (ours,) = torch.autograd.grad(MyRelu.apply(inp), inp, grad_output)
+    (torch_s,) = torch.autograd.grad(torch.relu(inp), inp, grad_output)
+    assert torch.isnan(ours[0])
+    assert torch_s[0] == 0
+    assert ours[1] == torch_s[1] == 1
+
+
+def test_my_relu_has_slope_0_at_0():
+    inp = torch.zeros(3, requires_grad=True)
+    (gradient,) = torch.autograd.grad(MyRelu.apply(inp).sum(), inp)
+    assert gradient.tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_gradients_keep_the_dtype(dtype):
+    inp = torch.tensor([-1.0, 2.0], dtype=dtype, requires_grad=True)
+    for function in (MyRelu.apply, Exp.apply, lambda inp: ActivationFunction.apply(inp, "tanh")):
+        (gradient,) = torch.autograd.grad(function(inp).sum(), inp)
+        assert gradient.dtype == dtype
+
+
+def test_each_saves_no_more_than_it_needs(generator):
+    inp, weight, bias = normal(generator, 5, 4), normal(generator, 3, 4), normal(generator, 3)
+    exp = Exp.apply(inp)
+    assert [saved.data_ptr() for saved in exp.grad_fn.saved_tensors] == [exp.data_ptr()]
+    relu = MyRelu.apply(inp)
+    assert [saved.data_ptr() for saved in relu.grad_fn.saved_tensors] == [inp.data_ptr()]
+    assert MulConstant.apply(inp, 2.0).grad_fn.saved_tensors == ()
+    linear = LinearFunction.apply(inp, weight, bias)
+    assert [saved.data_ptr() for saved in linear.grad_fn.saved_tensors] == [inp.data_ptr(), weight.data_ptr()]
+
+
+def test_the_losses_refuse_what_does_not_fit():
+    with pytest.raises(ValueError, match=r"got inp \(5, 1\), targ \(1, 5\)"):
+        MseFunction.apply(torch.ones(5, 1), torch.ones(1, 5))
+    with pytest.raises(ValueError, match=r"targ \(5,\) of float32"):
+        CrossEntropyFunction.apply(torch.ones(5, 2), torch.ones(5))
+    with pytest.raises(ValueError, match="got 'swish'"):
+        ActivationFunction.apply(torch.ones(1), "swish")

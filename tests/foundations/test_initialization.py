@@ -1,0 +1,185 @@
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from chainrule.foundations.initialization import (
+    GAINS,
+    SCHEMES,
+    draw,
+    fan_in,
+    fan_out,
+    gain,
+    normal,
+    orthogonal,
+    uniform,
+    zeros,
+)
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def std(scheme, i, o):
+    """Standard deviation of a weight of i inputs and o outputs, as the papers have it."""
+    return {
+        "standard_normal": 1.0,
+        "lecun_normal": 1 / math.sqrt(i),
+        "xavier_normal": math.sqrt(2 / (i + o)),
+        "xavier_uniform": math.sqrt(2 / (i + o)),
+        "kaiming_normal": math.sqrt(2 / i),
+        "kaiming_uniform": math.sqrt(2 / i),
+        "uniform": 0.1 / math.sqrt(3),
+        "torch_default": 1 / math.sqrt(3 * i),
+        "orthogonal": 1 / math.sqrt(max(i, o)),
+        "zeros": 0.0,
+    }[scheme]
+
+
+# the scheme in torch.nn.init, on a tensor that lies (fan_out, fan_in)
+TORCH = {
+    "standard_normal": nn.init.normal_,
+    "lecun_normal": lambda w, generator: nn.init.kaiming_normal_(w, nonlinearity="linear", generator=generator),
+    "xavier_normal": nn.init.xavier_normal_,
+    "xavier_uniform": nn.init.xavier_uniform_,
+    "kaiming_normal": lambda w, generator: nn.init.kaiming_normal_(w, nonlinearity="relu", generator=generator),
+    "kaiming_uniform": lambda w, generator: nn.init.kaiming_uniform_(w, nonlinearity="relu", generator=generator),
+    "uniform": lambda w, generator: nn.init.uniform_(w, -0.1, 0.1, generator=generator),
+    # what nn.Linear.reset_parameters does
+    "torch_default": lambda w, generator: nn.init.kaiming_uniform_(w, a=math.sqrt(5), generator=generator),
+    "zeros": lambda w, **_: nn.init.zeros_(w),
+}
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize(("i", "o"), [(300, 200), (200, 300)])
+def test_std_is_the_paper_s(scheme, i, o):
+    w = draw(scheme, i, o, generator())
+    assert w.shape == (i, o)
+    assert w.dtype == torch.float32
+    # 60 000 numbers: the standard error of a std is 0.3 %, five of them.
+    assert w.double().std(correction=0).item() == pytest.approx(std(scheme, i, o), rel=0.015, abs=1e-12)
+    assert abs(w.double().mean().item()) <= 5 * std(scheme, i, o) / math.sqrt(w.numel())
+
+
+@pytest.mark.parametrize("scheme", ["uniform", "torch_default", "kaiming_uniform", "xavier_uniform"])
+def test_uniform_schemes_fill_their_bounds(scheme):
+    w = draw(scheme, 300, 200, generator())
+    bound = math.sqrt(3) * std(scheme, 300, 200)
+    assert w.max().item() == pytest.approx(bound, rel=1e-3)
+    assert w.min().item() == pytest.approx(-bound, rel=1e-3)
+    assert w.abs().max().item() <= bound * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("scheme", TORCH)
+def test_same_size_as_torch_nn_init(scheme):
+    i, o = 300, 200
+    ours = draw(scheme, i, o, generator()).double()
+    torch_s = torch.empty(o, i)
+    TORCH[scheme](torch_s, generator=generator(1))
+    assert ours.std().item() == pytest.approx(torch_s.double().std().item(), rel=0.03, abs=1e-12)
+    assert ours.abs().max().item() == pytest.approx(torch_s.abs().max().item(), rel=0.25, abs=1e-12)
+
+
+@pytest.mark.parametrize("scheme", ["standard_normal", "xavier_normal", "xavier_uniform"])
+def test_same_numbers_as_torch_nn_init_where_fans_are_symmetric(scheme):
+    expected = torch.empty(30, 20)
+    TORCH[scheme](expected, generator=generator())
+    torch.testing.assert_close(draw(scheme, 30, 20, generator()), expected, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("shape", [(30, 20), (20, 30), (20, 20), (1, 5), (5, 1), (1, 1)])
+def test_orthogonal(shape):
+    w = orthogonal(shape, generator())
+    assert w.shape == shape
+    assert w.is_contiguous()
+    gram = w @ w.t() if shape[0] < shape[1] else w.t() @ w  # rows or columns
+    torch.testing.assert_close(gram, torch.eye(min(shape)), rtol=0, atol=2e-6)
+    expected = nn.init.orthogonal_(torch.empty(shape), generator=generator())
+    torch.testing.assert_close(w, expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(8, 3), (3, 8), (3, 3)])
+def test_orthogonal_has_no_preferred_sign(shape):
+    # LAPACK's QR makes diag(R) negative almost always; left so, the sum below would be near ±400 · 3 instead of 0.
+    signs = sum(orthogonal(shape, generator(seed)).diagonal().sign().sum().item() for seed in range(400))
+    assert abs(signs) < 5 * math.sqrt(400 * 3)
+
+
+def test_orthogonal_keeps_lengths():
+    x = torch.randn(10, 64, generator=generator(9))
+    torch.testing.assert_close((x @ orthogonal((64, 64), generator())).norm(dim=1), x.norm(dim=1))
+
+
+def test_orthogonal_needs_a_matrix():
+    with pytest.raises(ValueError, match=r"expected shape \(fan_in, fan_out\), got \(3,\)"):
+        orthogonal((3,), generator())
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_scale_only_rescales_the_draw(scheme):
+    w = draw(scheme, 30, 20, generator())
+    torch.testing.assert_close(draw(scheme, 30, 20, generator(), scale=2.5), 2.5 * w, rtol=1e-6, atol=0)
+    assert torch.equal(draw(scheme, 30, 20, generator(), scale=4.0), 4 * w)  # powers of two exactly
+
+
+def test_schemes_of_one_base_share_the_draw():
+    base = draw("standard_normal", 30, 20, generator())
+    for scheme in ("lecun_normal", "kaiming_normal", "xavier_normal"):
+        torch.testing.assert_close(draw(scheme, 30, 20, generator()), base * std(scheme, 30, 20), rtol=1e-6, atol=0)
+    base = uniform((30, 20), generator())
+    for scheme in ("uniform", "kaiming_uniform", "xavier_uniform", "torch_default"):
+        bound = std(scheme, 30, 20) * math.sqrt(3)
+        torch.testing.assert_close(draw(scheme, 30, 20, generator()), base * bound, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("base", [normal, uniform, orthogonal, zeros])
+def test_draws_leave_the_global_generator_alone(base):
+    before = torch.random.get_rng_state()
+    first = base((6, 4), generator(7))
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert torch.equal(base((6, 4), generator(7)), first)
+    if base is not zeros:
+        assert not torch.equal(base((6, 4), generator(8)), first)
+
+
+def test_fans_of_the_chapter_s_weight():
+    assert (fan_in(torch.empty(100, 50)), fan_out(torch.empty(100, 50))) == (100, 50)
+    for fan in (fan_in, fan_out):
+        with pytest.raises(ValueError, match=r"expected w \(fan_in, fan_out\), got \(50,\)"):
+            fan(torch.empty(50))
+
+
+@pytest.mark.parametrize("activation", GAINS)
+def test_gain_is_torch_s(activation):
+    assert gain(activation) == pytest.approx(nn.init.calculate_gain(activation), rel=1e-12)
+
+
+@pytest.mark.parametrize("activation", ["gelu", "silu", "elu", "swish"])
+def test_no_gain_where_torch_has_none(activation):
+    with pytest.raises(ValueError, match=f"expected one of linear, relu, .*, got '{activation}'"):
+        gain(activation)
+
+
+def test_draw_names_what_is_allowed():
+    with pytest.raises(ValueError, match=r"expected scheme one of standard_normal, .*torch_default, got 'he'"):
+        draw("he", 3, 2, generator())
+    with pytest.raises(ValueError, match="at least 1, got 3 and 0"):
+        draw("zeros", 3, 0, generator())
+
+
+@pytest.mark.parametrize(
+    ("scheme", "mean", "std"),
+    [("lecun_normal", (0.379, 0.419), (0.562, 0.607)), ("kaiming_normal", (0.536, 0.592), (0.794, 0.859))],
+)
+def test_the_chapter_s_experiment(scheme, mean, std):
+    # The bands hold for 99 of 100 seeds.
+    inside = 0
+    for seed in range(200):
+        g = generator(seed)
+        l2 = (normal((200, 100), g) @ draw(scheme, 100, 50, g)).relu()
+        inside += mean[0] <= l2.mean().item() <= mean[1] and std[0] <= l2.std().item() <= std[1]
+    assert inside >= 190

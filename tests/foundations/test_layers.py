@@ -1,0 +1,404 @@
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor, nn
+
+from chainrule.foundations.activations import ACTIVATIONS
+from chainrule.foundations.layers import (
+    Activation,
+    CrossEntropy,
+    Lin,
+    Model,
+    Mse,
+    Relu,
+    accumulate,
+    activation,
+    activation_grad,
+    cross_entropy,
+    cross_entropy_grad,
+    lin,
+    lin_grad,
+    mse,
+    mse_grad,
+    relu,
+    relu_grad,
+    zero_grad,
+)
+
+EXACT = {"rtol": 1e-12, "atol": 1e-12}
+
+
+@pytest.fixture
+def generator():
+    return torch.Generator().manual_seed(0)
+
+
+def normal(generator, *shape, dtype=torch.float64):
+    return torch.randn(shape, generator=generator, dtype=dtype)
+
+
+def autograd_of(f, *tensors, grad_output=None):
+    """out and the gradients of `tensors`, by autograd from copies."""
+    copies = [tensor.detach().clone().requires_grad_() for tensor in tensors]
+    out = f(*copies)
+    return out.detach(), torch.autograd.grad(out, copies, grad_output)
+
+
+# --------------------------------------------------------------------------------------------------- linear
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize(("batch", "fan_in", "fan_out"), [(7, 5, 3), (7, 5, 1), (1, 5, 3), (1, 1, 1)])
+@pytest.mark.parametrize("form", ["function", "class"])
+def test_lin_against_torch(generator, form, batch, fan_in, fan_out, bias):
+    inp, w = normal(generator, batch, fan_in), normal(generator, fan_in, fan_out)
+    b = normal(generator, fan_out) if bias else None
+    grad_output = normal(generator, batch, fan_out)
+    parameters = [inp, w] if b is None else [inp, w, b]
+    expected, gradients = autograd_of(
+        lambda inp, w, b=None: F.linear(inp, w.t(), b), *parameters, grad_output=grad_output
+    )
+
+    if form == "function":
+        out = lin(inp, w, b)
+        out.g = grad_output
+        lin_grad(inp, out, w, b)
+    else:
+        layer = Lin(w, b)
+        out = layer(inp)
+        out.g = grad_output
+        layer.backward()
+
+    torch.testing.assert_close(out, expected, **EXACT)
+    for tensor, gradient in zip(parameters, gradients, strict=True):
+        assert tensor.g.shape == tensor.shape
+        torch.testing.assert_close(tensor.g, gradient, **EXACT)
+
+
+@pytest.mark.parametrize("form", [lin, lambda inp, w, b: Lin(w, b)(inp)], ids=["function", "class"])
+@pytest.mark.parametrize(
+    ("inp", "w", "b", "shapes"),
+    [
+        ((7, 5), (4, 3), (3,), r"inp \(7, 5\), w \(4, 3\), b \(3,\)"),
+        ((7, 5), (5, 3), (1,), r"inp \(7, 5\), w \(5, 3\), b \(1,\)"),
+        ((7, 5), (5, 3), (7, 3), r"inp \(7, 5\), w \(5, 3\), b \(7, 3\)"),
+        ((2, 7, 5), (5, 3), None, r"inp \(2, 7, 5\), w \(5, 3\), b None"),
+        ((5,), (5, 3), None, r"inp \(5,\), w \(5, 3\), b None"),
+        ((7, 5), (5,), None, r"inp \(7, 5\), w \(5,\), b None"),
+    ],
+)
+def test_lin_names_pattern_and_shapes(form, inp, w, b, shapes):
+    with pytest.raises(ValueError, match=r"expected inp \(batch, fan_in\), w \(fan_in, fan_out\).*got " + shapes):
+        form(torch.ones(inp), torch.ones(w), None if b is None else torch.ones(b))
+
+
+# ---------------------------------------------------------------------------------------------- activations
+
+
+@pytest.mark.parametrize("shape", [(7, 5), (1, 1), (2, 3, 4), ()])
+@pytest.mark.parametrize("form", ["function", "class"])
+def test_relu_against_torch(generator, form, shape):
+    inp, grad_output = normal(generator, *shape), normal(generator, *shape)
+    if inp.ndim:
+        inp.view(-1)[0] = 0.0  # the kink
+    expected, (gradient,) = autograd_of(torch.relu, inp, grad_output=grad_output)
+    if form == "function":
+        out = relu(inp)
+        out.g = grad_output
+        relu_grad(inp, out)
+    else:
+        layer = Relu()
+        out = layer(inp)
+        out.g = grad_output
+        layer.backward()
+    assert torch.equal(out, expected)
+    assert torch.equal(inp.g, gradient)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_relu_gradient_keeps_the_dtype(dtype):
+    inp = torch.tensor([-1.0, 2.0], dtype=dtype)
+    out = relu(inp)
+    out.g = torch.tensor([3.0, 4.0], dtype=dtype)
+    relu_grad(inp, out)
+    assert inp.g.dtype == dtype
+    assert inp.g.tolist() == [0.0, 4.0]
+
+
+@pytest.mark.parametrize("form", ["function", "class"])
+def test_relu_gradient_is_nan_where_autograd_s_is_0(form):
+    inp = torch.tensor([-1.0, -1.0, 1.0])
+    grad_output = torch.tensor([float("inf"), 2.0, float("inf")])
+    _, (autograd,) = autograd_of(torch.relu, inp, grad_output=grad_output)
+    assert autograd.tolist() == [0.0, 0.0, float("inf")]
+    layer = Relu()
+    out = layer(inp)
+    out.g = grad_output
+    if form == "function":
+        relu_grad(inp, out)
+    else:
+        layer.backward()
+    assert torch.isnan(inp.g[0])
+    assert inp.g[1:].tolist() == [0.0, float("inf")]
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+@pytest.mark.parametrize("form", ["function", "class"])
+def test_activation_reads_the_table(generator, form, name):
+    inp, grad_output = normal(generator, 7, 5), normal(generator, 7, 5)
+    expected, (gradient,) = autograd_of(ACTIVATIONS[name].f, inp, grad_output=grad_output)
+    if form == "function":
+        out = activation(inp, name)
+        out.g = grad_output
+        activation_grad(inp, out, name)
+    else:
+        layer = Activation(name)
+        out = layer(inp)
+        out.g = grad_output
+        layer.backward()
+    assert torch.equal(out, expected)
+    torch.testing.assert_close(inp.g, gradient, **EXACT)
+
+
+def test_activation_of_no_such_name():
+    with pytest.raises(ValueError, match="got 'swish'"):
+        Activation("swish")
+
+
+# --------------------------------------------------------------------------------------------------- losses
+
+
+@pytest.mark.parametrize(
+    ("inp_shape", "targ_shape"),
+    [((7, 1), (7,)), ((1, 1), (1,)), ((7, 3), (7, 3)), ((1, 3), (1, 3)), ((7, 1), (7, 1)), ((7,), (7,))],
+)
+@pytest.mark.parametrize("form", ["function", "class"])
+def test_mse_against_torch(generator, form, inp_shape, targ_shape):
+    inp, targ = normal(generator, *inp_shape), normal(generator, *targ_shape)
+    expected, (gradient,) = autograd_of(lambda inp: F.mse_loss(inp.view(targ_shape), targ), inp)
+    if form == "function":
+        loss = mse(inp, targ)
+        mse_grad(inp, targ)
+    else:
+        layer = Mse()
+        loss = layer(inp, targ)
+        layer.backward()
+    assert loss.shape == ()
+    torch.testing.assert_close(loss, expected, **EXACT)
+    assert inp.g.shape == inp.shape
+    torch.testing.assert_close(inp.g, gradient, **EXACT)
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("form", [mse, mse_grad, lambda inp, targ: Mse()(inp, targ)], ids=["mse", "mse_grad", "Mse"])
+@pytest.mark.parametrize(
+    ("inp", "targ"),
+    [((200, 1), (1, 200)), ((200,), (200, 1)), ((200, 3), (200, 1)), ((3, 3), (3,))],
+)
+def test_mse_refuses_what_would_broadcast(form, inp, targ):
+    torch.broadcast_shapes(inp, targ)  # nothing but our own check stands in the way
+    with pytest.raises(ValueError, match=r"expected inp \(batch, 1\) with targ \(batch,\)") as caught:
+        form(torch.ones(inp), torch.ones(targ))
+    assert f"got inp {inp}, targ {targ}" in str(caught.value)
+
+
+@pytest.mark.parametrize(("batch", "classes"), [(7, 5), (1, 5), (7, 2), (1, 1)])
+@pytest.mark.parametrize("form", ["function", "class"])
+def test_cross_entropy_against_torch(generator, form, batch, classes):
+    inp = 3 * normal(generator, batch, classes)
+    targ = torch.randint(classes, (batch,), generator=generator)
+    expected, (gradient,) = autograd_of(lambda inp: F.cross_entropy(inp, targ), inp)
+    if form == "function":
+        loss = cross_entropy(inp, targ)
+        cross_entropy_grad(inp, targ)
+    else:
+        layer = CrossEntropy()
+        loss = layer(inp, targ)
+        layer.backward()
+    assert loss.shape == ()
+    torch.testing.assert_close(loss, expected, **EXACT)
+    torch.testing.assert_close(inp.g, gradient, **EXACT)
+
+
+def test_cross_entropy_of_huge_logits_is_finite():
+    inp = torch.tensor([[1000.0, 0.0, -1000.0]])
+    assert cross_entropy(inp, torch.tensor([0])).item() == 0
+    assert cross_entropy(inp, torch.tensor([2])).item() == 2000
+
+
+@pytest.mark.parametrize(
+    "form",
+    [cross_entropy, cross_entropy_grad, lambda inp, targ: CrossEntropy()(inp, targ)],
+    ids=["cross_entropy", "cross_entropy_grad", "CrossEntropy"],
+)
+@pytest.mark.parametrize(
+    ("targ", "text"),
+    [
+        (torch.zeros(6, dtype=torch.int64), r"targ \(6,\) of int64"),
+        (torch.zeros(7, 1, dtype=torch.int64), r"targ \(7, 1\) of int64"),
+        (torch.zeros(7), r"targ \(7,\) of float32"),
+    ],
+)
+def test_cross_entropy_names_pattern_and_shapes(form, targ, text):
+    with pytest.raises(ValueError, match=r"expected inp \(batch, classes\).*got inp \(7, 5\), " + text):
+        form(torch.zeros(7, 5), targ)
+
+
+# ---------------------------------------------------------------------------------------- accumulation in .g
+
+
+def test_accumulate_and_zero_grad():
+    tensor = torch.zeros(2)
+    first = torch.tensor([1.0, 2.0])
+    accumulate(tensor, first)
+    accumulate(tensor, torch.tensor([10.0, 20.0]))
+    assert tensor.g.tolist() == [11.0, 22.0]
+    assert first.tolist() == [1.0, 2.0]  # the first share may be another tensor's gradient too: not written to
+    zero_grad(tensor)
+    accumulate(tensor, first)
+    assert tensor.g.tolist() == [1.0, 2.0]
+
+
+@pytest.mark.smoke
+def test_a_tensor_used_twice_gets_both_gradients(generator):
+    # x goes through two layers that share one weight, and their outputs are added: x, w and b are all used twice.
+    x, w, b = normal(generator, 7, 5), normal(generator, 5, 5), normal(generator, 5)
+    targ = normal(generator, 7, 5)
+
+    def expression(x, w, b):
+        hidden = torch.relu(x @ w + b)
+        return F.mse_loss(hidden + (x @ w + b), targ)
+
+    expected, gradients = autograd_of(expression, x, w, b)
+
+    first, act, second, loss = Lin(w, b), Relu(), Lin(w, b), Mse()
+    left, right = act(first(x)), second(x)
+    out = left + right
+    value = loss(out, targ)
+    loss.backward()
+    left.g = right.g = out.g
+    act.backward()
+    first.backward()
+    second.backward()
+    torch.testing.assert_close(value, expected, **EXACT)
+    for tensor, gradient in zip((x, w, b), gradients, strict=True):
+        torch.testing.assert_close(tensor.g, gradient, **EXACT)
+
+
+def test_the_same_activation_may_follow_itself(generator):
+    x, targ = normal(generator, 7, 3), normal(generator, 7, 3)
+    expected, (gradient,) = autograd_of(lambda x: F.mse_loss(torch.tanh(torch.tanh(x)), targ), x)
+    model = Model([Activation("tanh"), Activation("tanh")], Mse())
+    torch.testing.assert_close(model(x, targ), expected, **EXACT)
+    model.backward()
+    torch.testing.assert_close(x.g, gradient, **EXACT)
+
+
+# ---------------------------------------------------------------------------------------------------- Model
+
+
+def chapter_model(generator, n_in=10, hidden=6, n_out=1, batch=20):
+    x = normal(generator, batch, n_in)
+    targ = normal(generator, batch) if n_out == 1 else normal(generator, batch, n_out)
+    parameters = [
+        normal(generator, n_in, hidden),
+        normal(generator, hidden),
+        normal(generator, hidden, n_out),
+        normal(generator, n_out),
+    ]
+    return x, targ, parameters
+
+
+def forward_and_backward(x: Tensor, targ: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor) -> Tensor:
+    """The chapter's, with the functions."""
+    l1 = lin(x, w1, b1)
+    l2 = relu(l1)
+    out = lin(l2, w2, b2)
+    loss = mse(out, targ)
+    mse_grad(out, targ)
+    lin_grad(l2, out, w2, b2)
+    relu_grad(l1, l2)
+    lin_grad(x, l1, w1, b1)
+    return loss
+
+
+@pytest.mark.parametrize("batch", [20, 1])
+@pytest.mark.parametrize("n_out", [1, 4])
+@pytest.mark.parametrize("form", ["functions", "classes"])
+def test_the_chapter_s_model(generator, form, n_out, batch):
+    x, targ, (w1, b1, w2, b2) = chapter_model(generator, n_out=n_out, batch=batch)
+
+    def reference(x, w1, b1, w2, b2):
+        net = F.linear(torch.relu(F.linear(x, w1.t(), b1)), w2.t(), b2)
+        return F.mse_loss(net.view(targ.shape), targ)
+
+    expected, gradients = autograd_of(reference, x, w1, b1, w2, b2)
+    if form == "functions":
+        loss = forward_and_backward(x, targ, w1, b1, w2, b2)
+    else:
+        model = Model([Lin(w1, b1), Relu(), Lin(w2, b2)], Mse())
+        loss = model(x, targ)
+        model.backward()
+    torch.testing.assert_close(loss, expected, **EXACT)
+    for tensor, gradient in zip((x, w1, b1, w2, b2), gradients, strict=True):
+        torch.testing.assert_close(tensor.g, gradient, **EXACT)
+
+
+def test_a_second_pass_starts_afresh(generator):
+    x, targ, (w1, b1, w2, b2) = chapter_model(generator)
+    model = Model([Lin(w1, b1), Relu(), Lin(w2, b2)], Mse())
+    model(x, targ)
+    model.backward()
+    first = [tensor.g.clone() for tensor in (x, w1, b1, w2, b2)]
+    model(x, targ)
+    model.backward()
+    for tensor, gradient in zip((x, w1, b1, w2, b2), first, strict=True):
+        assert torch.equal(tensor.g, gradient)
+
+
+def test_parameters_leave_out_the_missing_bias():
+    w1, b1, w2 = torch.ones(3, 2), torch.ones(2), torch.ones(2, 1)
+    parameters = Model([Lin(w1, b1), Relu(), Lin(w2)], Mse()).parameters()
+    assert [id(parameter) for parameter in parameters] == [id(w1), id(b1), id(w2)]
+
+
+def test_a_thousand_layers(generator):
+    # Deeper than Python's stack allows a recursive walk.
+    weights = [torch.eye(2, dtype=torch.float64) * 0.999 for _ in range(1100)]
+    model = Model([Lin(w) for w in weights], Mse())
+    x, targ = normal(generator, 3, 2), normal(generator, 3, 2)
+    loss = model(x, targ)
+    model.backward()
+    decay = 0.999**1100
+    expected = decay * x
+    torch.testing.assert_close(loss, F.mse_loss(expected, targ), rtol=1e-9, atol=0)
+    torch.testing.assert_close(x.g, decay * 2 * (expected - targ) / 6, rtol=1e-9, atol=0)
+
+
+def test_agrees_with_torch_nn(generator):
+    x, _, (w1, b1, w2, b2) = chapter_model(generator, n_out=3)
+    labels = torch.randint(3, (20,), generator=generator)
+    net = nn.Sequential(nn.Linear(10, 6), nn.Tanh(), nn.Linear(6, 3)).double()
+    with torch.no_grad():
+        for parameter, value in zip(net.parameters(), (w1.t(), b1, w2.t(), b2), strict=True):
+            parameter.copy_(value)
+    expected = nn.CrossEntropyLoss()(net(x), labels)
+    expected.backward()
+    model = Model([Lin(w1, b1), Activation("tanh"), Lin(w2, b2)], CrossEntropy())
+    torch.testing.assert_close(model(x, labels), expected.detach(), **EXACT)
+    model.backward()
+    for parameter, tensor in zip(net.parameters(), (w1, b1, w2, b2), strict=True):
+        torch.testing.assert_close(tensor.g.t() if tensor.ndim == 2 else tensor.g, parameter.grad, **EXACT)
+
+
+def test_backward_before_forward_says_what_is_missing():
+    with pytest.raises(AttributeError, match="'Lin' object has no attribute 'inp'"):
+        Lin(torch.ones(2, 2)).backward()
+
+
+def test_nothing_needs_autograd(generator):
+    x, targ, (w1, b1, w2, b2) = chapter_model(generator)
+    loss = forward_and_backward(x, targ, w1, b1, w2, b2)
+    assert not loss.requires_grad
+    assert not any(tensor.g.requires_grad for tensor in (x, w1, b1, w2, b2))
