@@ -1,0 +1,90 @@
+"""What a spec would cost, known from the spec alone, and whether that is more than is allowed.
+
+Nothing is allocated to find out: the figures are sums over the widths. They are estimates from above of the pass as it
+is recorded, and meant to tell the harmless from the harmful, not to bill anybody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from chainrule.errors import LimitError, SpecError
+from chainrule.settings import Settings
+from chainrule.spec import ModelSpec
+
+ITEM_SIZE = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
+"""Bytes per value."""
+
+COPIES = 4
+"""Tensors of an activation's size a layer keeps: preactivation, activation and the gradient of each."""
+
+FLOPS_PER_VALUE = 10
+"""Operations per value outside the matrix products: nonlinearity, bias, their gradients, statistics."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What one pass takes: floating point operations, and bytes at its height."""
+
+    flops: int
+    memory_bytes: int
+
+
+def estimate_cost(spec: ModelSpec) -> Cost:
+    """Cost of drawing the weights and of one forward and backward pass with statistics of every tensor.
+
+    A product of (batch, fan_in) and (fan_in, fan_out) takes 2·batch·fan_in·fan_out operations; the backward pass has
+    two such products per layer, for the gradients of its input and of its weight. An orthogonal draw is a QR
+    decomposition.
+    """
+    pairs = list(pairwise(spec.widths))
+    products = sum(fan_in * fan_out for fan_in, fan_out in pairs)
+    values = spec.batch * sum(spec.widths)
+    parameters = products + sum(spec.widths[1:])
+    flops = 6 * spec.batch * products + FLOPS_PER_VALUE * (COPIES * values + 2 * parameters)
+    if spec.init == "orthogonal":
+        flops += sum(4 * max(pair) * min(pair) ** 2 for pair in pairs)
+    item = ITEM_SIZE[spec.dtype]
+    # Statistics work on one tensor at a time, at most twice in float64; a draw is float32 first and then cast.
+    largest = max(spec.batch * max(spec.widths), max(fan_in * fan_out for fan_in, fan_out in pairs))
+    memory = item * (COPIES * values + 2 * parameters) + largest * (4 + 2 * 8)
+    return Cost(flops=flops, memory_bytes=memory)
+
+
+def check_limits(spec: ModelSpec, settings: Settings) -> None:
+    """Refuse a spec that would take more than the settings allow, before anything is allocated.
+
+    Raises:
+        LimitError: names the key at fault, what it asks for, what is allowed and the setting that says so.
+    """
+    _check("widths", "layers", spec.depth, settings.max_depth, "MAX_DEPTH")
+    _check("widths", "features in one layer", max(spec.widths), settings.max_width, "MAX_WIDTH")
+    _check("batch", "inputs", spec.batch, settings.max_batch, "MAX_BATCH")
+    cost = estimate_cost(spec)
+    _check("widths", "floating point operations", cost.flops, settings.max_flops, "MAX_FLOPS")
+    _check("widths", "bytes of memory", cost.memory_bytes, settings.max_memory_bytes, "MAX_MEMORY_BYTES")
+
+
+def check_device(spec: ModelSpec, devices: Sequence[str]) -> None:
+    """Refuse a device that this machine does not have.
+
+    Raises:
+        SpecError: names the device and those there are.
+    """
+    if spec.device not in devices:
+        raise SpecError(
+            f"device: {spec.device!r} is not on this machine, which has {', '.join(devices)}",
+            field="device",
+            limit=list(devices),
+        )
+
+
+def _check(field: str, noun: str, asked: int, allowed: int, setting: str) -> None:
+    if asked > allowed:
+        raise LimitError(
+            f"{field}: {asked} {noun}, at most {allowed} are allowed here (CHAINRULE_{setting})",
+            field=field,
+            limit=allowed,
+        )

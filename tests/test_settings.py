@@ -1,0 +1,103 @@
+"""The settings: from the environment, checked, described."""
+
+import pytest
+from pydantic import ValidationError
+
+from chainrule.settings import Settings, is_loopback, read_settings
+
+pytestmark = pytest.mark.smoke
+
+
+@pytest.fixture(autouse=True)
+def _bare_environment(monkeypatch):
+    for name in Settings.model_fields:
+        monkeypatch.delenv(f"CHAINRULE_{name.upper()}", raising=False)
+
+
+def test_by_default_only_this_machine_can_reach_it():
+    settings = Settings()
+    assert (settings.host, settings.port) == ("127.0.0.1", 8000)
+    assert settings.is_loopback
+    assert settings.token is None
+    assert (settings.max_depth, settings.max_width, settings.max_batch) == (64, 1024, 1024)
+    assert (settings.queue, settings.threads) == (8, 1)
+
+
+def test_the_environment_is_read(monkeypatch):
+    monkeypatch.setenv("CHAINRULE_PORT", "9001")
+    monkeypatch.setenv("CHAINRULE_MAX_DEPTH", "200")
+    monkeypatch.setenv("CHAINRULE_TOKEN", "correct-horse_battery")
+    monkeypatch.setenv("CHAINRULE_ALLOWED_HOSTS", "Class.example, other.example,")
+    settings = Settings()
+    assert (settings.port, settings.max_depth) == (9001, 200)
+    assert settings.token is not None
+    assert settings.token.get_secret_value() == "correct-horse_battery"
+    assert settings.allowed_hosts == ("class.example", "other.example")
+
+
+def test_what_is_given_goes_before_the_environment(monkeypatch):
+    monkeypatch.setenv("CHAINRULE_PORT", "9001")
+    assert Settings(port=9002).port == 9002
+
+
+def test_an_empty_token_is_none(monkeypatch):
+    monkeypatch.setenv("CHAINRULE_TOKEN", "")
+    assert Settings().token is None
+
+
+@pytest.mark.parametrize(
+    "token", ["short", "with space inside", "semi;colon;", "ümlaut-token", "x" * 257, "line\nbreak1"]
+)
+def test_a_token_that_no_link_can_carry_is_refused_and_not_repeated(monkeypatch, token):
+    monkeypatch.setenv("CHAINRULE_TOKEN", token)
+    with pytest.raises(ValidationError) as caught:
+        Settings()
+    assert token not in str(caught.value)
+
+
+def test_a_token_does_not_show_in_a_representation():
+    assert "correct-horse" not in repr(Settings(token="correct-horse"))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("PORT", "http"), ("PORT", "70000"), ("MAX_DEPTH", "0"), ("QUEUE", "-1"), ("LOG_LEVEL", "loud")]
+)
+def test_a_bad_value_is_refused(monkeypatch, name, value):
+    monkeypatch.setenv(f"CHAINRULE_{name}", value)
+    with pytest.raises(ValidationError, match=name.lower()):
+        Settings()
+
+
+def test_what_is_wrong_is_one_line_without_values(monkeypatch):
+    monkeypatch.setenv("CHAINRULE_TOKEN", "a secret")
+    monkeypatch.setenv("CHAINRULE_PORT", "http")
+    with pytest.raises(ValueError, match=r"CHAINRULE_PORT: .*; CHAINRULE_TOKEN: .*letters") as caught:
+        read_settings()
+    assert "a secret" not in str(caught.value)
+    assert read_settings(port=1, token=None).port == 1
+
+
+def test_every_setting_is_described():
+    for name, field in Settings.model_fields.items():
+        assert field.description, name
+        assert field.description.endswith("."), name
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("127.0.0.1", True),
+        ("127.8.9.1", True),
+        ("localhost", True),
+        ("LOCALHOST", True),
+        ("::1", True),
+        ("[::1]", True),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("192.168.1.4", False),
+        ("localhost.example", False),
+        ("", False),
+    ],
+)
+def test_which_hosts_are_loopback(host, expected):
+    assert is_loopback(host) is expected
