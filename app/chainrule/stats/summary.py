@@ -1,0 +1,133 @@
+"""What is known of one tensor, and the table that holds it for many.
+
+All moments are over the finite values and accumulated in float64; the standard deviation is the population's
+(`correction=0`). Bins are half-open and equally wide over [min, max], the last one closed: value x falls into bin
+floor((x - min) · 64 / (max - min)), in float64. A tensor whose finite values are all equal has them in the first bin.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+BINS = 64
+
+COLUMNS = (
+    "n",
+    "mean",
+    "std",
+    "min",
+    "max",
+    "norm",
+    "zero_fraction",
+    "nan",
+    "posinf",
+    "neginf",
+    "dead_fraction",
+    "saturation",
+)
+"""Columns of the table, in order. `n` counts all elements; `norm` is the L2 norm; fractions are of all elements, but
+`dead_fraction`, which is of the units; where a moment does not exist (or a fraction does not apply) it is NaN."""
+
+COUNT_COLUMNS = ("n", "nan", "posinf", "neginf")
+
+N, MEAN, STD, MIN, MAX, NORM, ZERO_FRACTION, NAN, POSINF, NEGINF, DEAD_FRACTION, SATURATION = range(len(COLUMNS))
+
+FloatArray = npt.NDArray[np.float64]
+CountArray = npt.NDArray[np.uint32]
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The statistics of one tensor. Moments are None where no value is finite, fractions where they do not apply."""
+
+    n: int
+    mean: float | None
+    std: float | None
+    min: float | None
+    max: float | None
+    norm: float | None
+    zero_fraction: float
+    nan: int
+    posinf: int
+    neginf: int
+    dead_fraction: float | None
+    saturation: float | None
+    counts: tuple[int, ...]
+
+
+class StatisticsTable:
+    """One row of statistics per tensor, held in columns. Immutable."""
+
+    def __init__(self, tensors: tuple[str, ...], moments: FloatArray, counts: CountArray) -> None:
+        """Take the ids of the tensors, their moments (rows, len(COLUMNS)) and their histograms (rows, BINS)."""
+        self.tensors = tensors
+        self.moments = moments
+        self.counts = counts
+        moments.flags.writeable = False
+        counts.flags.writeable = False
+
+    @cached_property
+    def _row_of(self) -> Mapping[str, int]:
+        return {tensor: row for row, tensor in enumerate(self.tensors)}
+
+    def __len__(self) -> int:
+        return len(self.tensors)
+
+    def __contains__(self, tensor: object) -> bool:
+        return tensor in self._row_of
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.tensors)
+
+    def __getitem__(self, tensor: str) -> Summary:
+        """The summary of the tensor with this id; KeyError where it has none."""
+        row = self._row_of[tensor]
+        values: dict[str, Any] = {}
+        for name, value in zip(COLUMNS, self.moments[row].tolist(), strict=True):
+            if name in COUNT_COLUMNS:
+                values[name] = int(value)
+            else:
+                values[name] = None if math.isnan(value) else value
+        return Summary(**values, counts=tuple(self.counts[row].tolist()))
+
+    def column(self, name: str) -> FloatArray:
+        """One column of the table as float64, NaN where there is no value."""
+        values: FloatArray = self.moments[:, COLUMNS.index(name)]
+        return values
+
+
+class StatisticsSlab:
+    """Rows of statistics while they are being taken: one preallocated array that grows by doubling."""
+
+    def __init__(self, capacity: int = 256) -> None:
+        self.rows = 0
+        self.moments: FloatArray = np.empty((capacity, len(COLUMNS)))
+        self.counts: CountArray = np.empty((capacity, BINS), np.uint32)
+
+    def add(self) -> int:
+        """Make room for one more row and give its number; the row's contents are the caller's to write."""
+        row = self.rows
+        if row == len(self.moments):
+            self.moments = np.concatenate([self.moments, np.empty_like(self.moments)])
+            self.counts = np.concatenate([self.counts, np.empty_like(self.counts)])
+        self.rows += 1
+        return row
+
+    def copy(self, row: int) -> int:
+        """Add a row that says what `row` says, for a tensor of the same elements in another order."""
+        new = self.add()
+        self.moments[new] = self.moments[row]
+        self.moments[new, DEAD_FRACTION:] = np.nan
+        self.counts[new] = self.counts[row]
+        return new
+
+    def table(self, tensors: list[str], rows: list[int]) -> StatisticsTable:
+        """The finished table: `rows[i]` of the slab belongs to `tensors[i]`."""
+        return StatisticsTable(tuple(tensors), self.moments[rows], self.counts[rows])

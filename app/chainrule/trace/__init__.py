@@ -1,0 +1,30 @@
+"""Recording: one forward and backward pass of anything that computes with torch.
+
+graph.py       what a recording consists of: Module, Op, Tensor, Trace (frozen)
+scope.py       named scopes, by which plain functions group like layers do
+recorder.py    `record` and `trace_model`
+observer.py    sees every op and every gradient while it happens
+journal.py     the recording while it is being made; takes the statistics
+owners.py      the paths of a model's modules, objects and tensors
+ops.py         names, attributes and costs of ops
+sources.py     the user's line behind an op
+assemble.py    journal → trace: names, twins, ids
+"""
+
+from chainrule.trace.graph import Failure, Layer, Module, Op, Saved, Source, Tensor, Trace
+from chainrule.trace.recorder import record, trace_model
+from chainrule.trace.scope import scope
+
+__all__ = [
+    "Failure",
+    "Layer",
+    "Module",
+    "Op",
+    "Saved",
+    "Source",
+    "Tensor",
+    "Trace",
+    "record",
+    "scope",
+    "trace_model",
+]

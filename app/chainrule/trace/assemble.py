@@ -1,0 +1,250 @@
+"""From the journal to the trace: names, twins, consumers and ids, once everything has been seen."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from types import CodeType
+
+from chainrule.trace import ops
+from chainrule.trace.graph import Failure, Module, Op, Saved, Source, Tensor, Trace
+from chainrule.trace.journal import NO_ROW, Journal, OpRow
+from chainrule.trace.sources import describe_source
+
+
+def assemble(
+    journal: Journal,
+    *,
+    outputs: Mapping[str, str],
+    model_folder: str | None,
+    loss: float | None,
+    failure: Failure | None,
+    milliseconds: float,
+) -> Trace:
+    """The finished trace of a journal. `outputs` names what modules put out: {"layers.0": "l1"}."""
+    _name_outputs(journal, outputs)
+    _find_preactivations(journal)
+    _find_twins(journal)
+    _find_kept_by_hand(journal)
+    _name_tensors(journal)
+    modules, module_ids = _modules(journal)
+
+    consumers: list[list[str]] = [[] for _ in journal.tensors]
+    for row, op in enumerate(journal.ops):
+        for tensor in dict.fromkeys(op.inputs):
+            consumers[tensor].append(f"n{row}")
+    costs = _costs(journal)
+    sources: dict[tuple[CodeType, int], Source] = {}
+    for op in journal.ops:
+        if op.source is not None and op.source not in sources:
+            sources[op.source] = describe_source(*op.source, model_folder)
+    with_statistics = [row for row, tensor in enumerate(journal.tensors) if tensor.statistics != NO_ROW]
+
+    return Trace(
+        modules=modules,
+        ops=tuple(
+            Op(
+                id=f"n{row}",
+                name=op.name,
+                phase=op.phase,
+                module=module_ids[op.module],
+                attributes=op.attributes,
+                inputs=tuple([f"t{tensor}" for tensor in op.inputs]),
+                outputs=tuple([f"t{tensor}" for tensor in op.outputs]),
+                twin=None if op.twin == NO_ROW else f"n{op.twin}",
+                flops=costs[row][0],
+                bytes=costs[row][1],
+                source=None if op.source is None else sources[op.source],
+            )
+            for row, op in enumerate(journal.ops)
+        ),
+        tensors=tuple(
+            Tensor(
+                id=f"t{row}",
+                name=tensor.name,
+                role=tensor.role,
+                shape=tensor.shape,
+                dtype=tensor.dtype,
+                module=module_ids[tensor.module],
+                producer=None if tensor.producer == NO_ROW else f"n{tensor.producer}",
+                consumers=tuple(consumers[row]),
+                gradient_of=None if tensor.gradient_of == NO_ROW else f"t{tensor.gradient_of}",
+                note=tensor.note,
+            )
+            for row, tensor in enumerate(journal.tensors)
+        ),
+        saved=tuple(Saved(f"t{tensor}", f"n{op}") for tensor, op in journal.saved),
+        statistics=journal.slab.table(
+            [f"t{row}" for row in with_statistics], [journal.tensors[row].statistics for row in with_statistics]
+        ),
+        loss=loss,
+        error=failure,
+        timing={"record_ms": milliseconds, "op_us": [round(op.microseconds, 1) for op in journal.ops]},
+    )
+
+
+def with_milliseconds(trace: Trace, **milliseconds: float) -> Trace:
+    """The trace with more durations."""
+    return dataclasses.replace(trace, timing={**trace.timing, **milliseconds})
+
+
+# -------------------------------------------------------------------- names
+
+
+def _name_outputs(journal: Journal, outputs: Mapping[str, str]) -> None:
+    """Give the last forward output of each module in `outputs` (or of a module inside it) its name."""
+    last: dict[str, int] = {}
+    for op in journal.ops:
+        if op.phase == "forward" and op.outputs:
+            path = journal.modules[op.module].path
+            while path and path not in outputs:
+                path = path.rpartition(".")[0]
+            if path in outputs:
+                last[path] = op.outputs[0]
+    for path, row in last.items():
+        journal.tensors[row].name = outputs[path]
+
+
+def _name_tensors(journal: Journal) -> None:
+    """A gradient is named after its tensor (`l1.g`), another op output after its module and op (`layers.0.add`)."""
+    used: dict[str, int] = {}
+    gradients = []
+    for tensor in journal.tensors:
+        if tensor.gradient_of != NO_ROW or tensor.share_of != NO_ROW:
+            gradients.append(tensor)
+        elif not tensor.name:
+            name = tensor.role
+            if tensor.producer != NO_ROW:
+                op = journal.ops[tensor.producer]
+                path = journal.modules[op.module].path
+                name = f"{path}.{op.name}" if path else op.name
+            count = used[name] = used.get(name, -1) + 1
+            tensor.name = f"{name}_{count}" if count else name
+    for tensor in gradients:
+        if tensor.gradient_of != NO_ROW:
+            tensor.name = journal.tensors[tensor.gradient_of].name + ".g"
+    for tensor in gradients:
+        if tensor.gradient_of == NO_ROW:
+            base = journal.tensors[tensor.share_of].name + ".g share"
+            count = used[base] = used.get(base, 0) + 1
+            tensor.name = f"{base} {count}"
+
+
+def _find_preactivations(journal: Journal) -> None:
+    """In a layer written as product plus bias, the sum is the preactivation, and the product is on the way to it."""
+    for op in journal.ops:
+        if op.phase == "forward" and op.name in ("add", "add_") and op.outputs:
+            for row in op.inputs:
+                product = journal.tensors[row]
+                if product.role == "preactivation" and product.producer != NO_ROW:
+                    maker = journal.ops[product.producer]
+                    if maker.module == op.module and maker.name in ("matmul", "mm", "bmm"):
+                        product.role = "intermediate"
+                        journal.tensors[op.outputs[0]].role = "preactivation"
+
+
+# -------------------------------------------------------------------- twins
+
+
+def _find_twins(journal: Journal) -> None:
+    """Pair the backward ops that no autograd node has paired: hand-written ones, and those inside a custom Function.
+
+    Within one module: an op that makes the gradient of a tensor is the backward of the forward op that reads the
+    tensor; an op on the way there shares the twin of the op it works for; any other belongs to the module's first op.
+    """
+    readers: dict[tuple[int, int], int] = {}
+    first: dict[int, int] = {}
+    for row, op in enumerate(journal.ops):
+        if op.phase == "forward":
+            first.setdefault(op.module, row)
+            for tensor in op.inputs:
+                readers.setdefault((op.module, tensor), row)
+    recomputed: dict[tuple[int, str], int] = {}
+    working_for: dict[int, int] = {}
+    for row in range(len(journal.ops) - 1, -1, -1):
+        op = journal.ops[row]
+        if op.phase == "forward" or op.attributes.get("recomputed"):
+            continue
+        if op.twin == NO_ROW:
+            op.twin = _twin(journal, op, readers, working_for, first)
+        for tensor in op.inputs:
+            working_for[tensor] = row
+    for row, op in enumerate(journal.ops):
+        if op.attributes.get("recomputed"):
+            start = recomputed.get((op.module, op.name), 0)
+            for candidate in range(start, row):
+                other = journal.ops[candidate]
+                if other.phase == "forward" and other.module == op.module and other.name == op.name:
+                    op.twin = candidate
+                    recomputed[(op.module, op.name)] = candidate + 1
+                    break
+
+
+def _twin(
+    journal: Journal,
+    op: OpRow,
+    readers: Mapping[tuple[int, int], int],
+    working_for: Mapping[int, int],
+    first: Mapping[int, int],
+) -> int:
+    for output in op.outputs:
+        tensor = journal.tensors[output]
+        for target in (tensor.gradient_of, tensor.share_of):
+            reader = readers.get((op.module, target), NO_ROW)
+            if reader != NO_ROW:
+                return reader
+    for output in op.outputs:
+        row = working_for.get(output, NO_ROW)
+        if row != NO_ROW and journal.ops[row].module == op.module:
+            return journal.ops[row].twin
+    return first.get(op.module, NO_ROW)
+
+
+def _find_kept_by_hand(journal: Journal) -> None:
+    """What a backward written by hand reads of the forward pass has been saved for it, by the layer itself."""
+    for op in journal.ops:
+        if op.by_hand and op.twin != NO_ROW:
+            for row in op.inputs:
+                tensor = journal.tensors[row]
+                made_forward = tensor.producer == NO_ROW or journal.ops[tensor.producer].phase == "forward"
+                if made_forward and tensor.role != "gradient":
+                    journal.save(row, op.twin)
+
+
+# -------------------------------------------------------------------- modules and costs
+
+
+def _modules(journal: Journal) -> tuple[tuple[Module, ...], dict[int, str]]:
+    """All modules with their ancestors, ids in order of first use, every parent before its children."""
+    rows = {module.path: row for row, module in enumerate(journal.modules)}
+    ids: dict[str, str] = {}
+    modules: list[Module] = []
+    for module in journal.modules:
+        parts = module.path.split(".") if module.path else []
+        parent: str | None = None
+        for length in range(len(parts) + 1):
+            path = ".".join(parts[:length])
+            if path not in ids:
+                ids[path] = f"m{len(modules)}"
+                type_name = journal.modules[rows[path]].type if path in rows else "container"
+                modules.append(Module(ids[path], path, type_name, parent))
+            parent = ids[path]
+    return tuple(modules), {row: ids[path] for path, row in rows.items()}
+
+
+def _costs(journal: Journal) -> list[tuple[int, int]]:
+    """Floating-point operations and bytes of every op."""
+    sizes = [math.prod(tensor.shape) * tensor.element_size for tensor in journal.tensors]
+    costs: list[tuple[int, int]] = []
+    for op in journal.ops:
+        shapes = [journal.tensors[row].shape for row in op.outputs]
+        node = op.phase == "backward" and op.source is None
+        if node and op.twin != NO_ROW and op.name != "accumulate":
+            moved = op.name in ops.VIEWS
+            flops = ops.backward_flops(journal.ops[op.twin].name, costs[op.twin][0], len(shapes), moved)
+        else:
+            flops = ops.flops(op.name, [journal.tensors[row].shape for row in op.inputs], shapes)
+        moved_bytes = 0 if op.name in ops.VIEWS else sum(sizes[row] for row in (*op.inputs, *op.outputs))
+        costs.append((flops, moved_bytes))
+    return costs

@@ -1,0 +1,149 @@
+"""What a recording consists of: modules, ops and tensors, and the trace that holds them.
+
+Three kinds of thing, never confused. A *module* is a place in the model's hierarchy. An *op* is one call, in phase
+forward or backward. A *tensor* is one value. Ids (`m0`, `n0`, `t0`) count in order of execution, so two traces of one
+spec have the same ids. Nothing here holds a `torch.Tensor`: a trace is small, immutable and free to outlive the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+from chainrule.stats import StatisticsTable
+
+Phase = Literal["forward", "backward"]
+
+ROLES = (
+    "input",
+    "target",
+    "parameter",
+    "buffer",
+    "constant",
+    "preactivation",
+    "activation",
+    "intermediate",
+    "loss",
+    "gradient",
+    "saved",
+)
+"""What a tensor is to the model. `constant`: made outside the recording and neither input, parameter nor buffer;
+`intermediate`: any other op output; `saved`: made by an op only to be kept for its backward (a mask, say)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """A place in the hierarchy: an nn.Module, a scratch layer object, a named scope or a custom Function."""
+
+    id: str
+    path: str
+    type: str
+    parent: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The line of user code that made an op; `file` is relative to the package or the model, never absolute."""
+
+    file: str
+    line: int
+    text: str
+    function: str
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One call. `twin`: the forward op that a backward op is the backward of. `bytes`: read plus written."""
+
+    id: str
+    name: str
+    phase: Phase
+    module: str
+    attributes: Mapping[str, Any]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    twin: str | None
+    flops: int
+    bytes: int
+    source: Source | None
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """One value. `gradient_of`: the tensor for which this is the gradient of the loss; `note`: why it has no statistics."""
+
+    id: str
+    name: str
+    role: str
+    shape: tuple[int, ...]
+    dtype: str
+    module: str
+    producer: str | None
+    consumers: tuple[str, ...]
+    gradient_of: str | None
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """`op` keeps `tensor` for its backward."""
+
+    tensor: str
+    op: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Where a recording broke: the op that raised (if the recorder knows it) and what it said."""
+
+    op: str | None
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One layer of a model that is a chain of layers: the ids of its tensors (None where there is none)."""
+
+    index: int
+    name: str
+    preactivation: str | None
+    activation: str | None
+    gradient: str | None
+    weight: str | None
+    weight_gradient: str | None
+    bias: str | None
+    bias_gradient: str | None
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One forward and backward pass, recorded. `loss` is the number itself, non-finite included; None without one."""
+
+    modules: tuple[Module, ...]
+    ops: tuple[Op, ...]
+    tensors: tuple[Tensor, ...]
+    saved: tuple[Saved, ...]
+    statistics: StatisticsTable
+    loss: float | None = None
+    error: Failure | None = None
+    layers: tuple[Layer, ...] = ()
+    spec: Mapping[str, Any] | None = None
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    timing: Mapping[str, float] = field(default_factory=dict)
+
+    @cached_property
+    def tensor_by_name(self) -> Mapping[str, Tensor]:
+        """Tensors by name; of several with one name, the first in order of execution."""
+        return {tensor.name: tensor for tensor in reversed(self.tensors)}
+
+    @cached_property
+    def tensor_by_id(self) -> Mapping[str, Tensor]:
+        """Tensors by id."""
+        return {tensor.id: tensor for tensor in self.tensors}
+
+    @cached_property
+    def module_by_id(self) -> Mapping[str, Module]:
+        """Modules by id."""
+        return {module.id: module for module in self.modules}

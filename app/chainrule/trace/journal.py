@@ -1,0 +1,233 @@
+"""The recording while it is being made: rows of ops and tensors, and who is who among the live tensors.
+
+A live tensor is known by its `id()` together with a weak reference, so no tensor is kept alive and a reused address is
+never mistaken. A tensor that an op changed in place is a new value: it gets a new row.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import CodeType
+from typing import Any
+
+import torch
+
+from chainrule.stats import StatisticsSlab, summarize, unsupported
+from chainrule.stats.summary import DEAD_FRACTION, SATURATION
+from chainrule.trace import ops
+from chainrule.trace.graph import Phase
+
+NO_ROW = -1
+
+_dtype_names: dict[torch.dtype, str] = {}
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """`float32` for torch.float32."""
+    name = _dtype_names.get(dtype)
+    if name is None:
+        name = _dtype_names[dtype] = str(dtype).removeprefix("torch.")
+    return name
+
+
+@dataclass(slots=True)
+class OpRow:
+    """One op being recorded; tensors, modules and the twin are row numbers. `by_hand`: in a backward without autograd."""
+
+    name: str
+    phase: Phase
+    module: int
+    attributes: dict[str, Any]
+    inputs: list[int]
+    outputs: list[int]
+    twin: int = NO_ROW
+    source: tuple[CodeType, int] | None = None
+    microseconds: float = 0.0
+    by_hand: bool = False
+
+
+@dataclass(slots=True)
+class TensorRow:
+    """One tensor being recorded; `producer`, `module`, `gradient_of` and `statistics` are row numbers."""
+
+    name: str
+    role: str
+    shape: tuple[int, ...]
+    dtype: str
+    element_size: int
+    module: int
+    producer: int
+    statistics: int
+    gradient_of: int = NO_ROW
+    share_of: int = NO_ROW
+    note: str | None = None
+
+
+@dataclass(slots=True)
+class ModuleRow:
+    """One place in the hierarchy being recorded."""
+
+    path: str
+    type: str
+
+
+@dataclass(slots=True)
+class _Known:
+    """A live tensor: what it is now (`tensor`), and the version of its memory that this holds for."""
+
+    reference: weakref.ref[torch.Tensor]
+    tensor: int
+    version: int
+
+
+@dataclass(slots=True)
+class Journal:
+    """Everything recorded so far."""
+
+    ops: list[OpRow] = field(default_factory=list)
+    tensors: list[TensorRow] = field(default_factory=list)
+    modules: list[ModuleRow] = field(default_factory=list)
+    saved: dict[tuple[int, int], None] = field(default_factory=dict)
+    slab: StatisticsSlab = field(default_factory=StatisticsSlab)
+    on_tensor: Callable[[str, torch.Tensor], None] | None = None
+    _known: dict[int, _Known] = field(default_factory=dict)
+    _module_rows: dict[str, int] = field(default_factory=dict)
+    _last_change: dict[int, int] = field(default_factory=dict)
+
+    # ---------------------------------------------------------------- modules
+
+    def module(self, path: str, type_name: str) -> int:
+        """The row of the module at `path`, made on first sight."""
+        row = self._module_rows.get(path)
+        if row is None:
+            row = self._module_rows[path] = len(self.modules)
+            self.modules.append(ModuleRow(path, type_name))
+        return row
+
+    # ---------------------------------------------------------------- tensors
+
+    def find(self, tensor: torch.Tensor) -> int:
+        """The row of a live tensor, or NO_ROW if it has not been seen."""
+        known = self._known.get(id(tensor))
+        if known is None or known.reference() is not tensor:
+            return NO_ROW
+        if known.version >= 0 and known.version != tensor._version:
+            return self._changed_elsewhere(tensor, known)
+        return known.tensor
+
+    def remember(self, tensor: torch.Tensor, row: int) -> None:
+        """From now on this live tensor is the value of `row`."""
+        version = -1 if tensor.is_inference() else tensor._version
+        self._known[id(tensor)] = _Known(weakref.ref(tensor), row, version)
+
+    def add_tensor(
+        self,
+        tensor: torch.Tensor,
+        *,
+        role: str,
+        module: int,
+        producer: int = NO_ROW,
+        name: str = "",
+        same_values_as: int = NO_ROW,
+    ) -> int:
+        """Record a new value and take its statistics; `same_values_as`: a tensor of the same elements, already read."""
+        note = None
+        statistics = NO_ROW
+        if same_values_as != NO_ROW:
+            statistics = self.tensors[same_values_as].statistics
+            if statistics != NO_ROW:
+                statistics = self.slab.copy(statistics)
+        if statistics == NO_ROW:
+            note = unsupported(tensor)
+            if note is None:
+                statistics = self.slab.add()
+                summarize(tensor, self.slab.moments[statistics], self.slab.counts[statistics])
+        row = len(self.tensors)
+        if self.on_tensor is not None:
+            self.on_tensor(f"t{row}", tensor)
+        self.tensors.append(
+            TensorRow(
+                name,
+                role,
+                tuple(tensor.shape),
+                dtype_name(tensor.dtype),
+                tensor.element_size(),
+                module,
+                producer,
+                statistics,
+                note=note,
+            )
+        )
+        return row
+
+    def add_unit_statistics(self, op_name: str, tensor: torch.Tensor, row: int) -> None:
+        """Record what only the live activation can tell: its dead units, or how far it is saturated.
+
+        A unit is dead if it is not above zero for any input of the batch (dimension 0). An activation in (-1, 1) is
+        saturated where its magnitude is above .97; one in (0, 1) is first mapped there.
+        """
+        statistics = self.tensors[row].statistics
+        if statistics == NO_ROW or not tensor.is_floating_point() or tensor.numel() == 0:
+            return
+        values = tensor.detach()
+        if op_name in ops.RECTIFIERS:
+            if values.dim() >= 2:
+                dead = values.amax(0) <= 0
+                self.slab.moments[statistics, DEAD_FRACTION] = torch.count_nonzero(dead).item() / dead.numel()
+        elif op_name in ops.SATURATING:
+            middle = ops.SATURATING[op_name]
+            distance = (values - middle).abs_() if middle else values.abs()
+            limit = 0.97 * (1 - middle)
+            saturated = torch.count_nonzero(distance > limit).item()
+            self.slab.moments[statistics, SATURATION] = saturated / values.numel()
+
+    def same_values(self, name: str, tensor: torch.Tensor, source: torch.Tensor, source_row: int) -> int:
+        """`source_row` if `tensor`, made by op `name` from `source`, is a view of exactly the same elements."""
+        if (
+            name in ops.VIEWS
+            and tensor.layout == torch.strided == source.layout
+            and tensor.numel() == source.numel()
+            and tensor.dtype == source.dtype
+            and tensor.data_ptr() == source.data_ptr()
+        ):
+            return source_row
+        return NO_ROW
+
+    def live(self) -> list[tuple[torch.Tensor, int]]:
+        """The tensors that are still alive, with their rows."""
+        found = []
+        for known in self._known.values():
+            tensor = known.reference()
+            if tensor is not None:
+                found.append((tensor, known.tensor))
+        return found
+
+    def changed_by(self, tensor: torch.Tensor, op: int) -> None:
+        """Note that `op` changed the memory of `tensor` in place: its other views have new values as well."""
+        if tensor.layout == torch.strided and not tensor.is_meta:
+            self._last_change[tensor.untyped_storage().data_ptr()] = op
+
+    def _changed_elsewhere(self, tensor: torch.Tensor, known: _Known) -> int:
+        """A new row for a tensor whose memory was changed through another tensor since it was last seen."""
+        before = self.tensors[known.tensor]
+        producer = NO_ROW
+        if tensor.layout == torch.strided and not tensor.is_meta:
+            producer = self._last_change.get(tensor.untyped_storage().data_ptr(), NO_ROW)
+        row = self.add_tensor(tensor, role=before.role, module=before.module, producer=producer, name=before.name)
+        if producer != NO_ROW:
+            self.ops[producer].outputs.append(row)
+        self.remember(tensor, row)
+        return row
+
+    # ---------------------------------------------------------------- ops
+
+    def add_op(self, row: OpRow) -> int:
+        """Record an op; its inputs and outputs are known already or are filled in by the caller."""
+        self.ops.append(row)
+        return len(self.ops) - 1
+
+    def save(self, tensor: int, op: int) -> None:
+        """Note that `op` keeps `tensor` for its backward."""
+        self.saved[(tensor, op)] = None

@@ -1,0 +1,214 @@
+"""What an op is called, which attributes it was given, and what it costs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+ACTIVATIONS = frozenset(
+    "relu relu_ relu6 clamp_min leaky_relu leaky_relu_ tanh tanh_ sigmoid sigmoid_ gelu silu elu elu_ selu selu_ "
+    "softplus mish hardtanh hardswish softmax log_softmax rrelu prelu celu threshold".split()
+)
+"""Ops whose output is an activation: what comes after the nonlinearity."""
+
+RECTIFIERS = frozenset(
+    "relu relu_ relu6 clamp_min leaky_relu leaky_relu_ gelu silu elu elu_ selu selu_ celu mish prelu threshold".split()
+)
+"""Activations of which a unit can be dead: not above zero for any input of the batch."""
+
+SATURATING = {"tanh": 0.0, "tanh_": 0.0, "sigmoid": 0.5, "sigmoid_": 0.5}
+"""Activations that saturate, with the middle of their range."""
+
+UNIT_STATISTICS = RECTIFIERS | SATURATING.keys()
+"""Ops whose output has a dead fraction or a saturation."""
+
+LINEAR = frozenset(
+    "linear matmul mm bmm addmm baddbmm einsum bilinear "
+    "conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d".split()
+)
+"""Ops that weigh their input: their output is a preactivation."""
+
+VIEWS = frozenset(
+    "t T mT H mH transpose permute view reshape flatten unflatten squeeze unsqueeze detach data movedim swapaxes "
+    "contiguous view_as reshape_as ravel "
+    "TBackward0 TransposeBackward0 PermuteBackward0 ViewBackward0 UnsafeViewBackward0 ReshapeAliasBackward0 "
+    "SqueezeBackward0 SqueezeBackward1 SqueezeBackward2 UnsqueezeBackward0 AliasBackward0".split()
+)
+"""Ops that may give the same elements in another shape; that they did is checked on the memory."""
+
+_DUNDER = {
+    "__matmul__": "matmul",
+    "__rmatmul__": "matmul",
+    "__add__": "add",
+    "__radd__": "add",
+    "__iadd__": "add_",
+    "__sub__": "sub",
+    "__rsub__": "rsub",
+    "__isub__": "sub_",
+    "__mul__": "mul",
+    "__rmul__": "mul",
+    "__imul__": "mul_",
+    "__truediv__": "div",
+    "__rtruediv__": "rdiv",
+    "__rdiv__": "rdiv",
+    "__div__": "div",
+    "__itruediv__": "div_",
+    "__idiv__": "div_",
+    "__floordiv__": "floor_divide",
+    "__mod__": "remainder",
+    "__pow__": "pow",
+    "__rpow__": "rpow",
+    "__neg__": "neg",
+    "__abs__": "abs",
+    "__eq__": "eq",
+    "__ne__": "ne",
+    "__lt__": "lt",
+    "__le__": "le",
+    "__gt__": "gt",
+    "__ge__": "ge",
+    "__and__": "bitwise_and",
+    "__or__": "bitwise_or",
+    "__xor__": "bitwise_xor",
+    "__invert__": "bitwise_not",
+    "__getitem__": "getitem",
+    "__setitem__": "setitem_",
+}
+
+_PARAMETER_NAMES: Mapping[str, tuple[str, ...]] = {
+    "clamp_min": ("input", "min"),
+    "clamp": ("input", "min", "max"),
+    "pow": ("input", "exponent"),
+    "transpose": ("input", "dim0", "dim1"),
+    "sum": ("input", "dim", "keepdim"),
+    "mean": ("input", "dim", "keepdim"),
+    "squeeze": ("input", "dim"),
+    "unsqueeze": ("input", "dim"),
+    "split": ("input", "split_size", "dim"),
+    "chunk": ("input", "chunks", "dim"),
+    "softmax": ("input", "dim"),
+    "log_softmax": ("input", "dim"),
+    "flatten": ("input", "start_dim", "end_dim"),
+    "cat": ("tensors", "dim"),
+    "stack": ("tensors", "dim"),
+    "add": ("input", "other"),
+    "sub": ("input", "other"),
+    "rsub": ("input", "other"),
+    "mul": ("input", "other"),
+    "div": ("input", "other"),
+    "rdiv": ("input", "other"),
+    "gt": ("input", "other"),
+    "ge": ("input", "other"),
+    "lt": ("input", "other"),
+    "le": ("input", "other"),
+    "eq": ("input", "other"),
+    "to": ("input", "dtype"),
+    "getitem": ("input", "index"),
+    "setitem_": ("input", "index", "value"),
+    "conv2d": ("input", "weight", "bias", "stride", "padding", "dilation", "groups"),
+}
+
+_names: dict[Any, str] = {}
+
+
+def op_name(func: Callable[..., Any]) -> str:
+    """The name users know an op by: `matmul` for `a @ b`, the property's name for a property, the function's else."""
+    name = _names.get(func)
+    if name is None:
+        raw = getattr(func, "__name__", None) or type(func).__name__
+        if raw in ("__get__", "__set__"):
+            name = getattr(getattr(func, "__self__", None), "__name__", raw)
+        else:
+            name = _DUNDER.get(raw, raw)
+        if len(_names) < 10_000:
+            _names[func] = name
+    return name
+
+
+def attributes(name: str, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of an op that are not tensors, by parameter name where it is known and by position else."""
+    found: dict[str, Any] = {}
+    for position, value in enumerate(args):
+        if isinstance(value, torch.Tensor):
+            continue
+        plain = _plain(value)
+        if plain is not _UNKNOWN:
+            found[_parameter(name, func, position)] = plain
+    for key, value in kwargs.items():
+        if not isinstance(value, torch.Tensor):
+            plain = _plain(value)
+            if plain is not _UNKNOWN:
+                found[key] = plain
+    return found
+
+
+def _parameter(name: str, func: Callable[..., Any], position: int) -> str:
+    names = _PARAMETER_NAMES.get(name)
+    if names is None:
+        code = getattr(func, "__code__", None)
+        names = code.co_varnames[: code.co_argcount] if code is not None else ()
+    return names[position] if position < len(names) else str(position)
+
+
+_UNKNOWN = object()
+_LONGEST_LIST = 16
+
+
+def _plain(value: Any) -> Any:
+    """`value` as JSON can hold it, or _UNKNOWN: an op's attributes are small by nature."""
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, (torch.dtype, torch.device, torch.layout, torch.memory_format)):
+        return str(value).removeprefix("torch.")
+    if isinstance(value, slice):
+        ends = [("" if end is None else str(end)) for end in (value.start, value.stop)]
+        return ":".join(ends if value.step is None else [*ends, str(value.step)])
+    if value is Ellipsis:
+        return "..."
+    if isinstance(value, (list, tuple)) and len(value) <= _LONGEST_LIST:
+        parts = [_plain(part) for part in value]
+        return _UNKNOWN if any(part is _UNKNOWN for part in parts) else parts
+    return _UNKNOWN
+
+
+Shape = tuple[int, ...]
+
+
+def flops(name: str, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
+    """Floating-point operations of a forward op: 2·m·n·k for products, one per output element otherwise.
+
+    A multiplication and an addition count as two; moving elements costs nothing.
+    """
+    if name in VIEWS or not outputs:
+        return 0
+    size = sum(math.prod(shape) for shape in outputs)
+    if name == "linear" and len(inputs) >= 2:
+        return 2 * size * inputs[1][-1] + (size if len(inputs) > 2 else 0)
+    if name in ("matmul", "mm", "bmm") and inputs:
+        return 2 * size * (inputs[0][-1] if inputs[0] else 1)
+    if name in ("addmm", "baddbmm") and len(inputs) >= 3:
+        return 2 * size * inputs[1][-1] + size
+    if name.startswith("conv") and len(inputs) >= 2:
+        if name.startswith("conv_transpose"):
+            return 2 * math.prod(inputs[0]) * math.prod(inputs[1][1:])
+        return 2 * size * math.prod(inputs[1][1:])
+    if name == "scaled_dot_product_attention" and len(inputs) >= 3:
+        query, key = inputs[0], inputs[1]
+        return 4 * math.prod(query) * key[-2]
+    if name in ("sum", "mean", "norm", "mse_loss", "cross_entropy", "batch_norm", "layer_norm", "softmax"):
+        per_element = {"mse_loss": 3, "cross_entropy": 4, "batch_norm": 5, "layer_norm": 5, "softmax": 3}
+        return per_element.get(name, 1) * (math.prod(inputs[0]) if inputs else size)
+    return size
+
+
+def backward_flops(twin_name: str, twin_flops: int, gradients: int, moved: bool) -> int:
+    """Floating-point operations of an autograd node: a product's backward is one such product per gradient."""
+    if moved:
+        return 0
+    if twin_name in LINEAR:
+        return twin_flops * max(1, min(gradients, 2))
+    return twin_flops

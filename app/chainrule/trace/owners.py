@@ -1,0 +1,109 @@
+"""Which module an op belongs to: the paths of a model's own objects, found once before the recording starts."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+_PLAIN = (str, bytes, int, float, complex, bool, type(None), type, torch.dtype, torch.device)
+_MOST_OBJECTS = 100_000
+
+
+class Owners:
+    """The objects of a model with their paths, and its tensors with their names."""
+
+    def __init__(self, model: object) -> None:
+        """Walk `model`: an nn.Module by its registrations, any other object by its attributes, lists and dicts."""
+        self.path: dict[int, str] = {}
+        self.type: dict[str, str] = {}
+        self._tensors: dict[int, tuple[weakref.ref[torch.Tensor], str, str]] = {}
+        self.root_type = type(model).__name__ if model is not None else "function"
+        if hasattr(model, "__code__"):
+            self.root_type = getattr(model, "__name__", "function")
+        # Ids stay those of these objects for as long as they are held.
+        self._held: list[object] = []
+        for path, part in _parts(model):
+            self._add(path, part)
+
+    def _add(self, path: str, part: object) -> None:
+        if isinstance(part, torch.Tensor):
+            self.name_tensor(part, path, "parameter")
+            return
+        if id(part) not in self.path:
+            self.path[id(part)] = path
+            self._held.append(part)
+        self.type.setdefault(path, type(part).__name__)
+        if isinstance(part, nn.Module):
+            for name, buffer in part.named_buffers(recurse=False):
+                self.name_tensor(buffer, _join(path, name), "buffer")
+
+    def path_of(self, module: nn.Module) -> str:
+        """The path of a module; one that is not part of the model (a loss, say) is called after its class."""
+        if id(module) not in self.path:
+            self._add(type(module).__name__, module)
+        return self.path[id(module)]
+
+    def name_tensor(self, tensor: torch.Tensor, name: str, role: str) -> None:
+        """Say what a leaf tensor is called and what it is; the first word on a tensor stands."""
+        if self.describe(tensor) is None:
+            self._tensors[id(tensor)] = (weakref.ref(tensor), name, role)
+
+    def rename_tensor(self, tensor: torch.Tensor, name: str, role: str) -> None:
+        """Say what a leaf tensor is called and what it is, whatever was said of it before."""
+        self._tensors[id(tensor)] = (weakref.ref(tensor), name, role)
+
+    def describe(self, tensor: torch.Tensor) -> tuple[str, str] | None:
+        """The name and the role of a tensor of the model, or None for one that is not."""
+        found = self._tensors.get(id(tensor))
+        if found is None or found[0]() is not tensor:
+            return None
+        return found[1], found[2]
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _parts(model: object) -> Iterator[tuple[str, Any]]:
+    """Every owner and tensor reachable from `model` as (path, object), breadth first, each object once."""
+    if model is None or hasattr(model, "__code__"):
+        return
+    seen = {id(model)}
+    queue: list[tuple[str, Any]] = [("", model)]
+    for path, part in queue:
+        if len(queue) > _MOST_OBJECTS:
+            return
+        yield path, part
+        for name, child in _children(part):
+            if id(child) not in seen:
+                seen.add(id(child))
+                queue.append((_join(path, name), child))
+
+
+def _children(part: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(part, torch.Tensor):
+        return
+    if isinstance(part, nn.Module):
+        yield from part.named_parameters(recurse=False)
+        yield from part.named_children()
+        return
+    if isinstance(part, (list, tuple)):
+        named: Any = ((str(index), child) for index, child in enumerate(part))
+    elif isinstance(part, dict):
+        named = ((str(key), child) for key, child in part.items() if isinstance(key, (str, int)))
+    else:
+        named = getattr(part, "__dict__", {}).items()
+    for name, child in named:
+        if not isinstance(child, _PLAIN) and _may_own(child):
+            yield name, child
+
+
+def _may_own(child: Any) -> bool:
+    """Whether this attribute can lead to ops or parameters: objects of user classes, containers, modules, tensors."""
+    if isinstance(child, (torch.Tensor, nn.Module, list, tuple, dict)):
+        return True
+    return hasattr(child, "__dict__") and not hasattr(child, "__code__") and not hasattr(child, "__path__")

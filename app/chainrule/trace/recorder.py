@@ -1,0 +1,146 @@
+"""`record` and `trace_model`: record one forward and backward pass of anything that computes with torch.
+
+with record(model) as recording:          trace = trace_model(model, x, loss=lambda out: F.mse_loss(out, y))
+    loss = F.mse_loss(model(x), y)
+    loss.backward()
+recording.trace
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Mapping
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+import torch
+from torch import nn
+
+from chainrule.errors import TraceError
+from chainrule.trace import sources
+from chainrule.trace.assemble import assemble
+from chainrule.trace.graph import Failure, Trace
+from chainrule.trace.observer import Observer
+from chainrule.trace.scope import scope
+
+
+class record:  # noqa: N801 (used as a statement, like torch.no_grad)
+    """Record everything torch computes inside the `with` block; afterwards `trace` holds it.
+
+    Works for any nn.Module or callable, with autograd or with a backward written by hand. What is computed is the same
+    as without recording, bit for bit. An exception goes through; `trace` then holds what was seen, with the op at fault.
+    One thread is recorded: the one that enters.
+
+    Args:
+        model: the nn.Module or object whose structure names the modules; None for plain functions.
+        leaves: names of tensors that exist already, `{"x": x, "y": y}`.
+        outputs: names of what modules put out, `{"layers.0": "l1"}`.
+        activations: which modules are activations, and which, `{"layers.1": "gelu"}`: for those written as several ops.
+        on_tensor: called with the id and the live tensor whenever a value is recorded; it must not keep the tensor.
+
+    Raises:
+        TraceError: this thread is being recorded already, or `trace` is read before the block has ended.
+    """
+
+    def __init__(
+        self,
+        model: object = None,
+        *,
+        leaves: Mapping[str, torch.Tensor] | None = None,
+        outputs: Mapping[str, str] | None = None,
+        activations: Mapping[str, str] | None = None,
+        on_tensor: Callable[[str, torch.Tensor], None] | None = None,
+    ) -> None:
+        self._model = model
+        self._outputs = dict(outputs or {})
+        self._observer = Observer(model, activations)
+        self._observer.journal.on_tensor = on_tensor
+        self._trace: Trace | None = None
+        self._began = 0.0
+        for name, tensor in (leaves or {}).items():
+            role = {"x": "input", "y": "target"}.get(name, "parameter")
+            self._observer.owners.rename_tensor(tensor, name, role)
+
+    def __enter__(self) -> Self:
+        return self._enter(sys._getframe(1))
+
+    def _enter(self, frame: FrameType) -> Self:
+        self._began = time.perf_counter()
+        self._observer.start(frame)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        observer = self._observer
+        observer.stop()
+        failure = None
+        if error is not None:
+            op = None if observer.failed_op < 0 else f"n{observer.failed_op}"
+            failure = Failure(op, f"{type(error).__name__}: {error}")
+        self._trace = assemble(
+            observer.journal,
+            outputs=self._outputs,
+            model_folder=sources.model_folder(self._model),
+            loss=observer.loss,
+            failure=failure,
+            milliseconds=(time.perf_counter() - self._began) * 1e3,
+        )
+
+    def set_loss(self, loss: torch.Tensor) -> None:
+        """Say which tensor is the loss, where no autograd backward starts from it."""
+        with torch._C.DisableTorchFunction():
+            self._observer.set_loss(loss)
+
+    @property
+    def trace(self) -> Trace:
+        """The finished trace."""
+        if self._trace is None:
+            raise TraceError("the trace is complete only when the `with record(...)` block has ended")
+        return self._trace
+
+
+def trace_model(
+    model: Callable[..., Any],
+    *inputs: Any,
+    loss: Callable[[Any], torch.Tensor] | None = None,
+    backward: Callable[[], None] | None = None,
+) -> Trace:
+    """Record `model(*inputs)`, then `loss` of what it gives, then the backward pass.
+
+    Args:
+        model: an nn.Module, or any callable that computes with torch.
+        *inputs: what to call it with.
+        loss: gives a scalar from the model's output; without it a scalar output is the loss.
+        backward: a backward pass written by hand, called instead of autograd's. A model with a `backward` method that
+            is no nn.Module is taken at its word.
+
+    Returns:
+        The trace; if the forward or the backward pass raised, as far as it went, with `error` set. Without a scalar
+        to start from (or with nothing that requires a gradient) there is no backward phase.
+    """
+    names = {}
+    for position, tensor in enumerate(value for value in inputs if isinstance(value, torch.Tensor)):
+        names[f"input_{position}" if position else "input"] = tensor
+    recording = record(model)
+    for name, tensor in names.items():
+        recording._observer.owners.rename_tensor(tensor, name, "input")
+    if backward is None and not isinstance(model, nn.Module):
+        backward = getattr(model, "backward", None)
+    try:
+        with recording:
+            result = model(*inputs)
+            if loss is not None:
+                with scope("loss", getattr(loss, "__name__", type(loss).__name__)):
+                    result = loss(result)
+            if isinstance(result, torch.Tensor) and result.numel() == 1:
+                recording.set_loss(result)
+                if result.requires_grad:
+                    result.backward()
+                elif backward is not None:
+                    backward()
+    except Exception:
+        if recording.trace.error is None:
+            raise
+    return recording.trace

@@ -1,0 +1,69 @@
+"""Which line of the user's code is being executed: found by walking frames, remembered per code object."""
+
+from __future__ import annotations
+
+import linecache
+import os
+import sys
+from types import CodeType, FrameType
+
+import torch
+
+import chainrule
+from chainrule.trace.graph import Source
+
+TORCH_FOLDER = os.path.dirname(torch.__file__) + os.sep
+PACKAGE_FOLDER = os.path.dirname(chainrule.__file__) + os.sep
+RECORDER_FOLDER = os.path.dirname(__file__) + os.sep
+
+_is_user_code: dict[CodeType, bool] = {}
+_is_backward_code: dict[CodeType, bool] = {}
+
+
+def user_frame(frame: FrameType | None) -> FrameType | None:
+    """The nearest frame, from `frame` outwards, that is neither torch's nor the recorder's."""
+    while frame is not None:
+        code = frame.f_code
+        known = _is_user_code.get(code)
+        if known is None:
+            file = code.co_filename
+            known = not file.startswith((TORCH_FOLDER, RECORDER_FOLDER, "<frozen"))
+            _is_user_code[code] = known
+        if known:
+            return frame
+        frame = frame.f_back
+    return None
+
+
+def is_backward_code(code: CodeType) -> bool:
+    """Whether a function is, by its name, the backward half of a layer written by hand: backward, bwd, …_grad."""
+    known = _is_backward_code.get(code)
+    if known is None:
+        name = code.co_name
+        known = name in ("backward", "bwd") or name.endswith("_grad")
+        _is_backward_code[code] = known
+    return known
+
+
+def describe_source(code: CodeType, line: int, model_folder: str | None) -> Source:
+    """The source of a line: its file relative to this package or to the model's folder, and its text, stripped."""
+    file = code.co_filename
+    text = linecache.getline(file, line).strip()
+    return Source(file=_relative(file, model_folder), line=line, text=text, function=code.co_qualname)
+
+
+def _relative(file: str, model_folder: str | None) -> str:
+    """`file` without the folders that are this machine's alone: a dump must not tell where it was made."""
+    if file.startswith(PACKAGE_FOLDER):
+        return "chainrule/" + file[len(PACKAGE_FOLDER) :].replace(os.sep, "/")
+    if model_folder is not None and file.startswith(model_folder + os.sep):
+        return file[len(model_folder) + 1 :].replace(os.sep, "/")
+    return os.path.basename(file)
+
+
+def model_folder(model: object) -> str | None:
+    """The folder of the file that defines the model's class or function; None where it has no file."""
+    definition = model if hasattr(model, "__code__") else type(model)
+    module = sys.modules.get(getattr(definition, "__module__", ""))
+    file = getattr(module, "__file__", None)
+    return os.path.dirname(os.path.abspath(file)) if file else None
