@@ -1,0 +1,190 @@
+"""The spine: spec → model → recorded pass → trace. A trace is a pure function of its spec."""
+
+from __future__ import annotations
+
+import dataclasses
+import platform
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+
+import chainrule
+from chainrule.build import BuiltModel, build_model
+from chainrule.errors import NotFoundError, SpecError
+from chainrule.spec import ModelSpec
+from chainrule.trace import Layer, Trace, record
+
+MOST_VALUES = 64
+"""Rows and columns of a tensor's values that are given at once."""
+
+
+def trace_spec(spec: ModelSpec) -> Trace:
+    """Build the model of a spec, run and record its forward and backward pass.
+
+    Raises:
+        SpecError: the spec's device is not on this machine.
+    """
+    began = time.perf_counter()
+    _check_device(spec)
+    built = build_model(spec)
+    built_at = time.perf_counter()
+    trace = _run(built, spec)
+    return dataclasses.replace(
+        trace,
+        layers=_layers(built, trace),
+        spec=spec.as_dict(),
+        environment=environment(spec.device),
+        timing={
+            "build_ms": (built_at - began) * 1e3,
+            **trace.timing,
+            "total_ms": (time.perf_counter() - began) * 1e3,
+        },
+    )
+
+
+def _run(built: BuiltModel, spec: ModelSpec, on_tensor: Callable[[str, torch.Tensor], None] | None = None) -> Trace:
+    activated = {layer.activation for layer in built.layers if layer.activation != layer.preactivation}
+    recording = record(
+        built.root,
+        leaves=built.leaves,
+        outputs=built.outputs,
+        activations={path: spec.activation for path, name in built.outputs.items() if name in activated},
+        on_tensor=on_tensor,
+    )
+    with recording:
+        loss = built.forward()
+        recording.set_loss(loss)
+        built.backward(loss)
+    return recording.trace
+
+
+def _layers(built: BuiltModel, trace: Trace) -> tuple[Layer, ...]:
+    ids = {name: tensor.id for name, tensor in trace.tensor_by_name.items()}
+
+    def gradient(name: str | None) -> str | None:
+        return None if name is None else ids.get(f"{name}.g")
+
+    return tuple(
+        Layer(
+            index=layer.index,
+            name=layer.name,
+            preactivation=ids.get(layer.preactivation),
+            activation=ids.get(layer.activation),
+            gradient=gradient(layer.activation),
+            weight=ids.get(layer.weight),
+            weight_gradient=gradient(layer.weight),
+            bias=None if layer.bias is None else ids.get(layer.bias),
+            bias_gradient=gradient(layer.bias),
+        )
+        for layer in built.layers
+    )
+
+
+# -------------------------------------------------------------------- values
+
+
+@dataclass(frozen=True, slots=True)
+class TensorValues:
+    """A window of a tensor's values: rows `rows[0]:rows[1]` of the first dimension, columns of the second."""
+
+    name: str
+    id: str
+    shape: tuple[int, ...]
+    dtype: str
+    rows: tuple[int, int]
+    cols: tuple[int, int]
+    values: list[Any]
+
+
+def tensor_values(
+    spec: ModelSpec, name: str, rows: tuple[int, int] = (0, 5), cols: tuple[int, int] = (0, 5)
+) -> TensorValues:
+    """Run a spec again and give a window of one tensor's values, as the chapter prints `x[0:5,0:5]`.
+
+    Args:
+        spec: what to run.
+        name: the tensor's name in the trace, `l2` or `w1.g`.
+        rows: first and one past the last index along dimension 0, cut to the shape.
+        cols: the same along dimension 1; of a vector, `rows` alone counts.
+
+    Raises:
+        NotFoundError: no tensor has this name.
+        SpecError: a window that is empty, negative or larger than MOST_VALUES; an absent device.
+    """
+    for field, (start, stop) in (("rows", rows), ("cols", cols)):
+        if not 0 <= start < stop or stop - start > MOST_VALUES:
+            raise SpecError(
+                f"{field}: {start}:{stop} is not a window of 1 to {MOST_VALUES} from 0 on",
+                field=field,
+                limit=MOST_VALUES,
+            )
+    _check_device(spec)
+    wanted = trace_spec(spec).tensor_by_name.get(name)
+    if wanted is None:
+        raise NotFoundError(f"name: no tensor is called {name!r}", field="name")
+    found: list[torch.Tensor] = []
+
+    def copy_window(tensor_id: str, tensor: torch.Tensor) -> None:
+        if tensor_id == wanted.id:
+            window = tensor.detach()
+            if window.dim() >= 1:
+                window = window[slice(*rows)]
+            if window.dim() >= 2:
+                window = window[:, slice(*cols)]
+            found.append(window.to("cpu", torch.float64, copy=True))
+
+    _run(build_model(spec), spec, copy_window)
+    return TensorValues(name, wanted.id, wanted.shape, wanted.dtype, rows, cols, _json_values(found[0].numpy()))
+
+
+def _json_values(values: np.ndarray[Any, np.dtype[np.float64]]) -> Any:
+    if values.ndim == 0:
+        value = float(values)
+        if np.isnan(value):
+            return "NaN"
+        return value if np.isfinite(value) else ("Infinity" if value > 0 else "-Infinity")
+    return [_json_values(part) for part in values]
+
+
+# -------------------------------------------------------------------- where it runs
+
+
+@lru_cache(maxsize=1)
+def available_devices() -> tuple[str, ...]:
+    """The devices a spec may name on this machine."""
+    return ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
+
+
+def _check_device(spec: ModelSpec) -> None:
+    devices = available_devices()
+    if spec.device not in devices:
+        raise SpecError(
+            f"device: {spec.device!r} is not on this machine, which has {', '.join(devices)}",
+            field="device",
+            limit=list(devices),
+        )
+
+
+def environment(device: str = "cpu") -> Mapping[str, Any]:
+    """What a trace's numbers depend on besides its spec: versions, device, threads, CPU capability."""
+    return {**_environment(device), "threads": torch.get_num_threads()}
+
+
+@lru_cache(maxsize=8)
+def _environment(device: str) -> Mapping[str, Any]:
+    return {
+        "chainrule": chainrule.__version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "device": device,
+        "device_name": torch.cuda.get_device_name() if device == "cuda" else platform.machine(),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "platform": sys.platform,
+    }

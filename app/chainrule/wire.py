@@ -1,0 +1,397 @@
+"""Trace ↔ dump: the one JSON form of a trace, its published schema, and the binary frames of the live path.
+
+`dump_trace` writes columns straight from the statistics table; `TraceDump` says what stands in a dump, publishes the
+schema and checks what is loaded. Numbers that JSON cannot hold (a loss of NaN or ±Infinity) are the strings "NaN",
+"Infinity" and "-Infinity"; a statistic that does not exist is null.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+import orjson
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from chainrule.errors import DumpError
+from chainrule.stats import BINS, COLUMNS, COUNT_COLUMNS, StatisticsTable, Summary
+from chainrule.trace.graph import ROLES, Failure, Layer, Module, Op, Saved, Source, Tensor, Trace
+
+SCHEMA = "chainrule.trace/1"
+PROFILE_SCHEMA = "chainrule.profile/1"
+
+FRAME_MAGIC = b"CRF1"
+FRAME_HEADER = struct.Struct("<4sIIIIIddII")
+FRAME_FLOATS = ("mean", "std", "min", "max", "norm", "zero_fraction", "dead_fraction", "saturation")
+FRAME_COUNTS = COUNT_COLUMNS
+FLAG_NO_LOSS = 1
+FLAG_ERROR = 2
+
+Number = float | Literal["NaN", "Infinity", "-Infinity"]
+"""A number as JSON carries it."""
+
+
+def json_number(value: float | None) -> Number | None:
+    """`value` as JSON carries it: itself, or the name of the number that JSON has not."""
+    if value is None or math.isfinite(value):
+        return value
+    if math.isnan(value):
+        return "NaN"
+    return "Infinity" if value > 0 else "-Infinity"
+
+
+def number(value: Number | None) -> float | None:
+    """The inverse of `json_number`."""
+    return None if value is None else float(value)
+
+
+# -------------------------------------------------------------------- the published form
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class SourceDump(_Part):
+    """The line of code behind an op; `file` is relative."""
+
+    file: str
+    line: int
+    text: str
+    function: str
+
+
+class ModuleDump(_Part):
+    """A place in the model's hierarchy."""
+
+    id: str
+    path: str
+    type: str
+    parent: str | None
+
+
+class OpDump(_Part):
+    """One call. `twin` is the forward op that a backward op belongs to; `flops` and `bytes` are what it cost."""
+
+    id: str
+    name: str
+    phase: Literal["forward", "backward"]
+    module: str
+    attributes: dict[str, Any]
+    inputs: list[str]
+    outputs: list[str]
+    twin: str | None
+    flops: int = Field(ge=0)
+    bytes: int = Field(ge=0)
+    source: SourceDump | None
+
+
+class TensorDump(_Part):
+    """One value. `gradient_of` is the tensor for which this is the gradient of the loss."""
+
+    id: str
+    name: str
+    role: str = Field(json_schema_extra={"enum": list(ROLES)})
+    shape: list[int]
+    dtype: str
+    module: str
+    producer: str | None
+    consumers: list[str]
+    gradient_of: str | None
+    note: str | None
+
+
+class SavedDump(_Part):
+    """`op` keeps `tensor` for its backward."""
+
+    tensor: str
+    op: str
+
+
+class HistogramDump(_Part):
+    """Equally wide bins over [low, high] of each row's finite values; the last bin is closed."""
+
+    bins: Literal[64]
+    low: list[float | None]
+    high: list[float | None]
+    counts: list[list[int]]
+
+
+class StatisticsDump(_Part):
+    """One entry per tensor that has statistics, in columns; entry i belongs to the tensor with id `tensor[i]`.
+
+    Moments are over the finite values (null where there are none), std is the population's, norm is L2. `n` counts all
+    elements. `dead_fraction` (units not above zero for the whole batch) and `saturation` are null where they do not
+    apply.
+    """
+
+    tensor: list[str]
+    n: list[int]
+    mean: list[float | None]
+    std: list[float | None]
+    min: list[float | None]
+    max: list[float | None]
+    norm: list[float | None]
+    zero_fraction: list[float]
+    nan: list[int]
+    posinf: list[int]
+    neginf: list[int]
+    dead_fraction: list[float | None]
+    saturation: list[float | None]
+    histogram: HistogramDump
+
+
+class LayerDump(_Part):
+    """The tensors of one layer, by id, null where there is none; `gradient` is that of the activation."""
+
+    index: int
+    name: str
+    preactivation: str | None
+    activation: str | None
+    gradient: str | None
+    weight: str | None
+    weight_gradient: str | None
+    bias: str | None
+    bias_gradient: str | None
+
+
+class FailureDump(_Part):
+    """Where a pass broke: the op that raised, if it is known, and what was said."""
+
+    op: str | None
+    message: str
+
+
+class TraceDump(_Part):
+    """One forward and backward pass, recorded: modules, ops of both phases, tensors and their statistics."""
+
+    schema_: Literal["chainrule.trace/1"] = Field(alias="schema")
+    spec: dict[str, Any] | None
+    environment: dict[str, Any]
+    loss: Number | None
+    modules: list[ModuleDump]
+    ops: list[OpDump]
+    tensors: list[TensorDump]
+    saved: list[SavedDump]
+    layers: list[LayerDump]
+    statistics: StatisticsDump
+    error: FailureDump | None
+    timing: dict[str, Any]
+
+
+def trace_schema() -> dict[str, Any]:
+    """The JSON Schema (2020-12) of a graph dump."""
+    schema = TraceDump.model_json_schema(by_alias=True)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": SCHEMA, **schema}
+
+
+# -------------------------------------------------------------------- trace → dump
+
+
+def dump_trace(trace: Trace) -> bytes:
+    """The graph dump: JSON of schema `chainrule.trace/1`. Equal traces give equal bytes, but for `timing`."""
+    body = {
+        "schema": SCHEMA,
+        "spec": trace.spec,
+        "environment": trace.environment,
+        "loss": json_number(trace.loss),
+        **_structure(trace),
+        "statistics": _statistics(trace.statistics),
+        "error": trace.error,
+        "timing": trace.timing,
+    }
+    return orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def dump_topology(trace: Trace) -> dict[str, Any]:
+    """What two traces of one graph shape have in common: the dump without its numbers."""
+    return {"schema": SCHEMA, **_structure(trace), "statistics": {"tensor": trace.statistics.tensors}}
+
+
+def _structure(trace: Trace) -> dict[str, Any]:
+    # orjson writes dataclasses field by field, in order: the dataclasses of trace/graph.py are the wire's.
+    return {
+        "modules": trace.modules,
+        "ops": trace.ops,
+        "tensors": trace.tensors,
+        "saved": trace.saved,
+        "layers": trace.layers,
+    }
+
+
+def _statistics(table: StatisticsTable) -> dict[str, Any]:
+    columns = dict(zip(COLUMNS, np.ascontiguousarray(table.moments.T), strict=True))
+    body: dict[str, Any] = {"tensor": table.tensors}
+    for name in COLUMNS:
+        body[name] = columns[name].astype(np.int64) if name in COUNT_COLUMNS else columns[name]
+    body["histogram"] = {
+        "bins": BINS,
+        "low": columns["min"],
+        "high": columns["max"],
+        "counts": np.ascontiguousarray(table.counts),
+    }
+    return body
+
+
+def frame(trace: Trace, seq: int, topology: int, compute_ms: float) -> bytes:
+    """The numbers of a trace as one little-endian binary frame, for a reader that has the topology.
+
+    Header (48 bytes): magic "CRF1", uint32 seq, topology, rows, bins, number of float columns; float64 loss,
+    compute_ms; uint32 flags (1: no loss, 2: the pass broke), number of count columns. Then the float64 columns
+    FRAME_FLOATS (NaN: no value), the uint32 columns FRAME_COUNTS, and the uint32 histogram, rows × bins.
+    """
+    table = trace.statistics
+    flags = (FLAG_NO_LOSS if trace.loss is None else 0) | (FLAG_ERROR if trace.error is not None else 0)
+    header = FRAME_HEADER.pack(
+        FRAME_MAGIC,
+        seq & 0xFFFFFFFF,
+        topology,
+        len(table),
+        BINS,
+        len(FRAME_FLOATS),
+        math.nan if trace.loss is None else trace.loss,
+        compute_ms,
+        flags,
+        len(FRAME_COUNTS),
+    )
+    columns = table.moments.T
+    floats = np.ascontiguousarray(columns[[COLUMNS.index(name) for name in FRAME_FLOATS]], "<f8")
+    counts = np.ascontiguousarray(columns[[COLUMNS.index(name) for name in FRAME_COUNTS]]).astype("<u4")
+    return b"".join((header, floats.tobytes(), counts.tobytes(), table.counts.astype("<u4", copy=False).tobytes()))
+
+
+def summary_dump(summary: Summary | None) -> dict[str, Any] | None:
+    """One tensor's statistics as an object, in the words of the dump's columns."""
+    if summary is None:
+        return None
+    body: dict[str, Any] = {name: getattr(summary, name) for name in COLUMNS}
+    body["histogram"] = {"bins": BINS, "low": summary.min, "high": summary.max, "counts": summary.counts}
+    return body
+
+
+def dump_json(body: Mapping[str, Any]) -> bytes:
+    """Any answer of the API as JSON."""
+    return orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+# -------------------------------------------------------------------- dump → trace
+
+
+def load(dump: bytes | str | Path) -> Trace:
+    """Read a graph dump: its bytes, its text, or the file at a `Path`.
+
+    Raises:
+        DumpError: not JSON, not of schema `chainrule.trace/1`, or with ids that lead nowhere; says what and where.
+        OSError: the file cannot be read.
+    """
+    content = dump.read_bytes() if isinstance(dump, Path) else dump
+    try:
+        parsed = TraceDump.model_validate_json(content)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(str(part) for part in first["loc"]) or "the document"
+        raise DumpError(f"not a graph dump of schema {SCHEMA}: {place}: {first['msg']}", field=place) from None
+    _check_ids(parsed)
+    return _trace(parsed)
+
+
+def _check_ids(dump: TraceDump) -> None:
+    modules = _ids("modules", dump.modules)
+    ops = _ids("ops", dump.ops)
+    tensors = _ids("tensors", dump.tensors)
+    for module in dump.modules:
+        _check(modules, "modules", module.id, "parent", [module.parent])
+    for op in dump.ops:
+        _check(modules, "ops", op.id, "module", [op.module])
+        _check(tensors, "ops", op.id, "inputs", op.inputs)
+        _check(tensors, "ops", op.id, "outputs", op.outputs)
+        _check(ops, "ops", op.id, "twin", [op.twin])
+    for tensor in dump.tensors:
+        _check(modules, "tensors", tensor.id, "module", [tensor.module])
+        _check(ops, "tensors", tensor.id, "producer", [tensor.producer])
+        _check(ops, "tensors", tensor.id, "consumers", tensor.consumers)
+        _check(tensors, "tensors", tensor.id, "gradient_of", [tensor.gradient_of])
+    for saved in dump.saved:
+        _check(tensors, "saved", saved.tensor, "tensor", [saved.tensor])
+        _check(ops, "saved", saved.tensor, "op", [saved.op])
+    for layer in dump.layers:
+        for name in LAYER_TENSORS:
+            _check(tensors, "layers", layer.name, name, [getattr(layer, name)])
+    _check(tensors, "statistics", "tensor", "tensor", dump.statistics.tensor)
+    rows = len(dump.statistics.tensor)
+    histogram = dump.statistics.histogram
+    lengths = {name: len(getattr(dump.statistics, name)) for name in COLUMNS}
+    lengths |= {f"histogram.{name}": len(getattr(histogram, name)) for name in ("low", "high", "counts")}
+    for name, length in lengths.items():
+        if length != rows:
+            raise DumpError(f"statistics.{name}: {length} entries, not one for each of {rows} tensors", field=name)
+    if any(len(counts) != BINS for counts in histogram.counts):
+        raise DumpError(f"statistics.histogram.counts: not {BINS} bins in every row", field="histogram.counts")
+
+
+LAYER_TENSORS = (
+    "preactivation",
+    "activation",
+    "gradient",
+    "weight",
+    "weight_gradient",
+    "bias",
+    "bias_gradient",
+)
+
+_Identified = TypeVar("_Identified", ModuleDump, OpDump, TensorDump)
+
+
+def _ids(kind: str, parts: Iterable[_Identified]) -> set[str]:
+    seen: set[str] = set()
+    for part in parts:
+        if part.id in seen:
+            raise DumpError(f"{kind}: the id {part.id!r} stands twice", field=kind)
+        seen.add(part.id)
+    return seen
+
+
+def _check(known: set[str], kind: str, owner: str, field: str, ids: Iterable[str | None]) -> None:
+    for identifier in ids:
+        if identifier is not None and identifier not in known:
+            raise DumpError(f"{kind} {owner!r}: {field} {identifier!r} does not exist", field=f"{kind}.{field}")
+
+
+def _trace(dump: TraceDump) -> Trace:
+    statistics = dump.statistics
+    columns = [[math.nan if value is None else value for value in getattr(statistics, name)] for name in COLUMNS]
+    rows = len(statistics.tensor)
+    return Trace(
+        modules=tuple(Module(**part.model_dump()) for part in dump.modules),
+        ops=tuple(
+            Op(
+                **{
+                    **part.model_dump(exclude={"source", "inputs", "outputs"}),
+                    "inputs": tuple(part.inputs),
+                    "outputs": tuple(part.outputs),
+                    "source": None if part.source is None else Source(**part.source.model_dump()),
+                }
+            )
+            for part in dump.ops
+        ),
+        tensors=tuple(
+            Tensor(**{**part.model_dump(), "shape": tuple(part.shape), "consumers": tuple(part.consumers)})
+            for part in dump.tensors
+        ),
+        saved=tuple(Saved(part.tensor, part.op) for part in dump.saved),
+        statistics=StatisticsTable(
+            tuple(statistics.tensor),
+            np.array(columns, np.float64).reshape(len(COLUMNS), rows).T.copy(),
+            np.array(statistics.histogram.counts, np.uint32).reshape(rows, BINS),
+        ),
+        loss=number(dump.loss),
+        error=None if dump.error is None else Failure(dump.error.op, dump.error.message),
+        layers=tuple(Layer(**part.model_dump()) for part in dump.layers),
+        spec=dump.spec,
+        environment=dump.environment,
+        timing=dump.timing,
+    )
