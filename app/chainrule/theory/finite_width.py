@@ -1,0 +1,154 @@
+"""What a finite width n adds to mean-field theory: the norm of a signal does a random walk from layer to layer.
+
+ln(‖x_L‖²/‖x_0‖²) is about Gaussian, with a mean and a variance that add up over the layers: per layer about −κ/(2n) and
+κ/n with κ = Var(φ²)/E[φ²]² (2 for linear, 5 for relu). So after L layers a correctly scaled net's median signal has
+shrunk, and nets that differ in nothing but the seed spread by a factor that grows with √(L/n). Source: Hanin and Nica
+2018, *Products of many large random matrices and gradients in deep neural networks*.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from chainrule.theory.activations import activation_named
+from chainrule.theory.gaussian import correlation_series, expectation, rule, series_value
+
+
+@dataclass(frozen=True, slots=True)
+class NormLaw:
+    """ln(‖x_L‖²/‖x_0‖²), relative to what mean-field theory says: Gaussian of this mean and variance."""
+
+    mean: float
+    variance: float
+
+    def __add__(self, other: NormLaw) -> NormLaw:
+        """The law of the layers of both, one after the other."""
+        return NormLaw(self.mean + other.mean, self.variance + other.variance)
+
+    @property
+    def median(self) -> float:
+        """The factor between the median root mean square and mean-field theory's."""
+        return math.exp(self.mean / 2)
+
+    @property
+    def spread(self) -> float:
+        """The factor of one standard deviation: about two nets in three lie within median ×/÷ spread."""
+        return math.exp(math.sqrt(self.variance) / 2)
+
+    def band(self, value: float, deviations: float = 2.0) -> tuple[float, float]:
+        """Where `value`, mean-field theory's root mean square, is to be expected; two deviations hold 95 %."""
+        center, factor = value * self.median, self.spread**deviations
+        return center / factor, center * factor
+
+
+@lru_cache(maxsize=4096)
+def layer_law(activation: str, n: int, q: float = 1.0, inputs: int = 1, correlation: float = 1.0) -> NormLaw:
+    """The law of one layer of n units: of the mean of φ² over units and inputs.
+
+    Exact for a single input of linear and relu, else κ/n. Averaging over several inputs takes away the part of the
+    fluctuation that they do not share; how much they share follows from the correlation of their preactivations.
+
+    Args:
+        activation: φ.
+        n: the layer's width.
+        q: variance of its preactivations.
+        inputs: batch size.
+        correlation: of two inputs' preactivations, in [0, 1] (`mean_field.preactivation_correlations`).
+    """
+    if n < 1 or inputs < 1:
+        raise ValueError(f"n and inputs must be at least 1, not {n} and {inputs}")
+    if activation == "linear":
+        single = linear_law(n)
+    elif activation == "relu":
+        single = relu_law(n)
+    else:
+        kappa = _squares_covariance(activation, q, 1.0)
+        single = NormLaw(-kappa / (2 * n), kappa / n)
+    if inputs == 1 or correlation == 1.0:
+        return single
+    shared = _squares_covariance(activation, q, correlation) / _squares_covariance(activation, q, 1.0)
+    part = 1 / inputs + (1 - 1 / inputs) * shared
+    return NormLaw(part * single.mean, part * single.variance)
+
+
+def depth_law(laws: Iterable[NormLaw]) -> NormLaw:
+    """The law of many layers, one after the other."""
+    return sum(laws, NormLaw(0.0, 0.0))
+
+
+@lru_cache(maxsize=4096)
+def linear_law(n: int) -> NormLaw:
+    """Exact for one linear layer: ‖Wx‖² is ‖x‖²/n times a χ² of n degrees of freedom."""
+    return NormLaw(digamma(n / 2) + math.log(2 / n), trigamma(n / 2))
+
+
+@lru_cache(maxsize=4096)
+def relu_law(n: int) -> NormLaw:
+    """Exact for one relu layer under Kaiming's scaling: 2‖x‖²/n times a χ² of K degrees, K ~ Binomial(n, ½) live units.
+
+    Given that one is alive: all n are dead with probability 2⁻ⁿ, and then there is no logarithm.
+    """
+    live = np.arange(1, n + 1)
+    weights = np.array([math.exp(math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)) for k in live])
+    weights /= weights.sum()
+    means = np.array([digamma(k / 2) for k in live])
+    mean = float(weights @ means)
+    variance = float(weights @ np.array([trigamma(k / 2) for k in live]) + weights @ (means - mean) ** 2)
+    return NormLaw(mean + math.log(4 / n), variance)
+
+
+def dead_fraction(correlation: float, inputs: int) -> float:
+    """Expected share of units that are ≤ 0 for all of `inputs` inputs whose preactivations have that correlation ≥ 0.
+
+    u_i = √c z + √(1−c) z_i, so the share is E[Φ(−√(c/(1−c)) z)^inputs]: 2^−inputs for independent inputs, ½ for
+    identical ones. It grows with depth in a *correct* deep relu net too, because c tends to 1.
+    """
+    if not 0 <= correlation <= 1:
+        raise ValueError(f"correlation must lie in [0, 1], not {correlation}")
+    if correlation == 1:
+        return 0.5
+    z = rule()[0] * math.sqrt(correlation / (1 - correlation))
+    below = np.array([0.5 * math.erfc(value / math.sqrt(2)) for value in z])
+    with np.errstate(under="ignore"):
+        return expectation(below**inputs)
+
+
+def digamma(x: float) -> float:
+    """ψ(x) = d ln Γ/dx for x > 0: up by ψ(x) = ψ(x+1) − 1/x until the asymptotic series holds to 1e-15."""
+    total = 0.0
+    while x < 16:
+        total -= 1 / x
+        x += 1
+    y = 1 / x**2
+    series = y * (1 / 12 - y * (1 / 120 - y * (1 / 252 - y * (1 / 240 - y * (1 / 132)))))
+    return total + math.log(x) - 0.5 / x - series
+
+
+def trigamma(x: float) -> float:
+    """ψ′(x) for x > 0: up by ψ′(x) = ψ′(x+1) + 1/x² until the asymptotic series holds to 1e-15."""
+    total = 0.0
+    while x < 16:
+        total += 1 / x**2
+        x += 1
+    y = 1 / x**2
+    series = y * (1 / 6 - y * (1 / 30 - y * (1 / 42 - y * (1 / 30 - y * (5 / 66)))))
+    return total + 1 / x + y / 2 + series / x
+
+
+@lru_cache(maxsize=256)
+def _squares_series(activation: str, q: float) -> tuple[float, ...]:
+    """Power series in c of Cov(φ(u₁)², φ(u₂)²) / E[φ²]²."""
+    squares = activation_named(activation).value(math.sqrt(q) * rule()[0]) ** 2
+    series = correlation_series(squares) / expectation(squares) ** 2
+    series[0] = 0.0
+    return tuple(series.tolist())
+
+
+def _squares_covariance(activation: str, q: float, correlation: float) -> float:
+    homogeneous = activation_named(activation).homogeneous
+    return series_value(np.array(_squares_series(activation, 1.0 if homogeneous else q)), correlation)
