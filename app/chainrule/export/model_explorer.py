@@ -1,0 +1,134 @@
+"""A trace as a graph collection for Google's Model Explorer.
+
+Its rules, as its reader holds them: every node carries a label and a namespace; a namespace is a path of groups, `a/b`;
+an edge names an output and an input by their place, as strings, and one from an unknown node is dropped without a word.
+
+Ops are the nodes, tensors run along the edges; a tensor that no op made (an input, a parameter) is a node of its own.
+The two passes are two groups, and within them the modules are groups inside one another.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+from chainrule.trace.graph import Module, Op, Tensor, Trace
+
+Json = dict[str, Any]
+
+
+def to_model_explorer(trace: Trace) -> Json:
+    """The graph collection: one graph, ready for JSON."""
+    groups = _groups(trace)
+    sources: dict[str, tuple[str, str]] = {}
+    """Of each tensor: the node it comes from, and the place among that node's outputs."""
+    for tensor in trace.tensors:
+        sources[tensor.id] = (tensor.id, "0")
+    for op in trace.ops:
+        for place, output in enumerate(op.outputs):
+            if output in sources:
+                sources[output] = (op.id, str(place))
+
+    leaves = [tensor for tensor in trace.tensors if sources[tensor.id][0] == tensor.id]
+    nodes = [_leaf_node(trace, tensor, groups) for tensor in leaves]
+    saved: defaultdict[str, list[str]] = defaultdict(list)
+    for each in trace.saved:
+        saved[each.op].append(_name(trace, each.tensor))
+    nodes += [_op_node(trace, op, groups, sources, saved[op.id]) for op in trace.ops]
+    graph: Json = {"id": "trace", "nodes": nodes}
+    about = dict(trace.spec or {}) | ({"loss": trace.loss} if trace.loss is not None else {})
+    if about:
+        graph["groupNodeAttributes"] = {"": {key: str(value) for key, value in about.items()}}
+    return {"label": "Chainrule", "graphs": [graph]}
+
+
+def _groups(trace: Trace) -> dict[str, str]:
+    """The path of groups that stands for each module: one group per module on its way down from the root."""
+    groups: dict[str, str] = {}
+    for module in trace.modules:
+        names: list[str] = []
+        inner: Module | None = module
+        while inner is not None:
+            outer = trace.module_by_id.get(inner.parent or "")
+            name = inner.path.removeprefix(f"{outer.path}.") if outer else inner.path
+            # A slash would open one more group, so it is written as the division slash it looks like.
+            names.append(f"{name} {inner.type}".strip().replace("/", "∕"))
+            inner = outer
+        groups[module.id] = "/".join(reversed(names))
+    return groups
+
+
+def _namespace(phase: str, module: str, groups: dict[str, str]) -> str:
+    group = groups.get(module, "")
+    return f"{phase}/{group}" if group else phase
+
+
+def _leaf_node(trace: Trace, tensor: Tensor, groups: dict[str, str]) -> Json:
+    return {
+        "id": tensor.id,
+        "label": tensor.name,
+        "namespace": _namespace("backward" if tensor.role == "gradient" else "forward", tensor.module, groups),
+        "attrs": _attributes({"role": tensor.role}),
+        "incomingEdges": [],
+        "inputsMetadata": [],
+        "outputsMetadata": [_output(trace, tensor.id, 0)],
+    }
+
+
+def _op_node(
+    trace: Trace, op: Op, groups: dict[str, str], sources: dict[str, tuple[str, str]], saved: list[str]
+) -> Json:
+    about: Json = {"phase": op.phase, "flops": op.flops, "bytes": op.bytes}
+    if op.twin is not None:
+        about["twin"] = op.twin
+    if op.source:
+        about["source"] = f"{op.source.file}:{op.source.line} {op.source.text}"
+    if saved:
+        about["saved for backward"] = ", ".join(saved)
+    if trace.error is not None and trace.error.op == op.id:
+        about["error"] = trace.error.message
+    inputs = [(place, tensor) for place, tensor in enumerate(op.inputs) if tensor in sources]
+    return {
+        "id": op.id,
+        "label": op.name,
+        "namespace": _namespace(op.phase, op.module, groups),
+        "attrs": _attributes(about | {f"attribute {key}": value for key, value in op.attributes.items()}),
+        "incomingEdges": [
+            {
+                "sourceNodeId": sources[tensor][0],
+                "sourceNodeOutputId": sources[tensor][1],
+                "targetNodeInputId": str(place),
+            }
+            for place, tensor in inputs
+        ],
+        "inputsMetadata": [
+            {"id": str(place), "attrs": _attributes({"name": _name(trace, tensor)})} for place, tensor in inputs
+        ],
+        "outputsMetadata": [
+            _output(trace, tensor, place) for place, tensor in enumerate(op.outputs) if tensor in sources
+        ],
+    }
+
+
+def _output(trace: Trace, tensor_id: str, place: int) -> Json:
+    tensor = trace.tensor_by_id[tensor_id]
+    about: Json = {
+        "name": tensor.name,
+        "role": tensor.role,
+        "tensor_shape": f"{tensor.dtype}[{','.join(map(str, tensor.shape))}]",
+    }
+    if tensor_id in trace.statistics:
+        row = trace.statistics[tensor_id]
+        moments = {"mean": row.mean, "std": row.std, "min": row.min, "max": row.max}
+        about |= {key: f"{value:.4g}" for key, value in moments.items() if value is not None}
+        about |= {key: count for key, count in (("NaN", row.nan), ("Inf", row.posinf + row.neginf)) if count}
+    return {"id": str(place), "attrs": _attributes(about)}
+
+
+def _attributes(values: Json) -> list[dict[str, str]]:
+    return [{"key": key, "value": str(value)} for key, value in values.items()]
+
+
+def _name(trace: Trace, tensor_id: str) -> str:
+    tensor = trace.tensor_by_id.get(tensor_id)
+    return tensor.name if tensor else tensor_id

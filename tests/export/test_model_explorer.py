@@ -1,0 +1,125 @@
+"""The Model Explorer export, held to the rules of the viewer's reader."""
+
+import dataclasses
+import json
+
+import pytest
+
+from chainrule.export.model_explorer import to_model_explorer
+from chainrule.run import trace_spec
+from chainrule.spec import ModelSpec
+from chainrule.trace.graph import Failure
+
+
+def check_rules(collection):
+    """Everything the viewer relies on; it drops or crashes on what breaks these."""
+    assert json.loads(json.dumps(collection, allow_nan=False)) == collection
+    assert isinstance(collection["label"], str)
+    for graph in collection["graphs"]:
+        assert graph["id"]
+        outputs = {}
+        for node in graph["nodes"]:
+            assert {"id", "label", "namespace", "incomingEdges", "outputsMetadata"} <= set(node)
+            assert node["id"] not in outputs, "ids are unique"
+            assert all(isinstance(node[key], str) for key in ("id", "label", "namespace"))
+            assert node["label"]
+            assert "" not in node["namespace"].split("/") or node["namespace"] == ""
+            outputs[node["id"]] = [output["id"] for output in node["outputsMetadata"]]
+            for metadata in (node["attrs"], *(each["attrs"] for each in node["outputsMetadata"])):
+                assert all(isinstance(each["key"], str) and isinstance(each["value"], str) for each in metadata)
+            for output in node["outputsMetadata"]:
+                assert [each["value"] for each in output["attrs"] if each["key"] == "tensor_shape"]
+        for node in graph["nodes"]:
+            inputs = [edge["targetNodeInputId"] for edge in node["incomingEdges"]]
+            assert len(inputs) == len(set(inputs)), "one edge per input"
+            assert inputs == [each["id"] for each in node["inputsMetadata"]]
+            for edge in node["incomingEdges"]:
+                assert edge["sourceNodeOutputId"] in outputs[edge["sourceNodeId"]], "no dangling edge"
+
+
+def nodes_by_id(trace):
+    return {node["id"]: node for node in to_model_explorer(trace)["graphs"][0]["nodes"]}
+
+
+def attributes(metadata):
+    return {each["key"]: each["value"] for each in metadata["attrs"]}
+
+
+@pytest.mark.smoke
+def test_the_rules_hold(small_trace):
+    check_rules(to_model_explorer(small_trace))
+
+
+def test_ops_and_leaf_tensors_are_nodes(small_trace):
+    nodes = nodes_by_id(small_trace)
+    assert set(nodes) == {"t0", "t1", "n0", "n1", "n2", "n3", "n4"}
+    assert nodes["t1"]["label"] == "w1"
+    assert attributes(nodes["t1"])["role"] == "parameter"
+    assert attributes(nodes["t1"]["outputsMetadata"][0])["tensor_shape"] == "float32[100,50]"
+
+
+def test_edges_name_the_output_they_come_from_and_the_input_they_go_to(small_trace):
+    def edges(node):
+        return [
+            (edge["sourceNodeId"], edge["sourceNodeOutputId"], edge["targetNodeInputId"])
+            for edge in node["incomingEdges"]
+        ]
+
+    nodes = nodes_by_id(small_trace)
+    assert edges(nodes["n0"]) == [("t0", "0", "0"), ("t1", "0", "1")]
+    assert edges(nodes["n2"]) == [("n1", "0", "0"), ("n1", "0", "1")]
+    assert edges(nodes["n3"]) == [("n1", "1", "0")]
+
+
+def test_passes_and_modules_are_groups_inside_one_another(small_trace):
+    nodes = nodes_by_id(small_trace)
+    assert nodes["n0"]["namespace"] == "forward/Model/layers.0 Lin"
+    assert nodes["n4"]["namespace"] == "backward/Model/layers.0 Lin"
+    assert nodes["n2"]["namespace"] == "forward/Model"
+    inner = nodes["n1"]["namespace"].split("/")
+    assert inner[:3] == ["forward", "Model", "layers.0 Lin"]
+    assert len(inner) == 4, "a slash in a name opens no group"
+    assert inner[3].startswith("act∕1 ")
+
+
+def test_what_a_node_says_of_itself(small_trace):
+    nodes = nodes_by_id(small_trace)
+    about = attributes(nodes["n0"])
+    assert about["phase"] == "forward"
+    assert about["source"].startswith("model.py:3 return")
+    assert about["saved for backward"] == "x"
+    assert about["attribute transpose"] == "False"
+    assert attributes(nodes["n4"])["twin"] == "n0"
+    output = attributes(nodes["n0"]["outputsMetadata"][0])
+    assert (output["name"], output["mean"], output["std"], output["NaN"]) == ("l1", "0.25", "1.5", "3")
+
+
+def test_spec_and_loss_stand_with_the_graph(small_trace):
+    (graph,) = to_model_explorer(small_trace)["graphs"]
+    assert graph["groupNodeAttributes"][""] == {"widths": "100,50,1", "bias": "True", "loss": "3.25"}
+
+
+def test_the_failed_op_says_why(small_trace):
+    failed = dataclasses.replace(small_trace, error=Failure("n1", "shapes do not match"), loss=None)
+    assert attributes(nodes_by_id(failed)["n1"])["error"] == "shapes do not match"
+
+
+@pytest.mark.parametrize("style", ["functions", "classes", "layer_function", "autograd_function", "module"])
+def test_the_rules_hold_for_the_chapters_model(style):
+    trace = trace_spec(ModelSpec(style=style))
+    collection = to_model_explorer(trace)
+    check_rules(collection)
+    (graph,) = collection["graphs"]
+    made = {output for op in trace.ops for output in op.outputs}
+    assert {node["id"] for node in graph["nodes"]} == {op.id for op in trace.ops} | {
+        tensor.id for tensor in trace.tensors if tensor.id not in made
+    }
+    leaves = {node["label"] for node in graph["nodes"] if node["id"] not in {op.id for op in trace.ops}}
+    assert {"x", "y", "w1", "w2"} <= leaves
+    assert {node["namespace"].split("/")[0] for node in graph["nodes"]} == {"forward", "backward"}
+
+
+def test_tensors_that_were_not_recorded_leave_no_dangling_edge(small_trace):
+    partial = dataclasses.replace(small_trace, tensors=small_trace.tensors[1:])
+    check_rules(to_model_explorer(partial))
+    assert [edge["sourceNodeId"] for edge in nodes_by_id(partial)["n0"]["incomingEdges"]] == ["t1"]
