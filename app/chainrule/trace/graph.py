@@ -72,7 +72,7 @@ class Op:
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """One value. `gradient_of`: the tensor for which this is the gradient of the loss; `note`: why it has no statistics."""
+    """One value. `gradient_of`: the tensor whose gradient of the loss this is; `note`: why it has no statistics."""
 
     id: str
     name: str
@@ -131,7 +131,7 @@ class Trace:
     layers: tuple[Layer, ...] = ()
     spec: Mapping[str, Any] | None = None
     environment: Mapping[str, Any] = field(default_factory=dict)
-    timing: Mapping[str, float] = field(default_factory=dict)
+    timing: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
     def tensor_by_name(self) -> Mapping[str, Tensor]:

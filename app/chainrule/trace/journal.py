@@ -34,7 +34,10 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 @dataclass(slots=True)
 class OpRow:
-    """One op being recorded; tensors, modules and the twin are row numbers. `by_hand`: in a backward without autograd."""
+    """One op being recorded; tensors, modules and the twin are row numbers.
+
+    `by_hand`: it is part of a backward pass that runs without autograd.
+    """
 
     name: str
     phase: Phase

@@ -29,7 +29,7 @@ class record:  # noqa: N801 (used as a statement, like torch.no_grad)
     """Record everything torch computes inside the `with` block; afterwards `trace` holds it.
 
     Works for any nn.Module or callable, with autograd or with a backward written by hand. What is computed is the same
-    as without recording, bit for bit. An exception goes through; `trace` then holds what was seen, with the op at fault.
+    as without recording, bit for bit. An exception goes through; `trace` then holds what was seen, and the op at fault.
     One thread is recorded: the one that enters.
 
     Args:
@@ -137,7 +137,7 @@ def trace_model(
             if isinstance(result, torch.Tensor) and result.numel() == 1:
                 recording.set_loss(result)
                 if result.requires_grad:
-                    result.backward()
+                    result.backward()  # type: ignore[no-untyped-call]
                 elif backward is not None:
                     backward()
     except Exception:

@@ -9,12 +9,11 @@ from types import CodeType, FrameType
 
 import torch
 
-import chainrule
 from chainrule.trace.graph import Source
 
 TORCH_FOLDER = os.path.dirname(torch.__file__) + os.sep
-PACKAGE_FOLDER = os.path.dirname(chainrule.__file__) + os.sep
 RECORDER_FOLDER = os.path.dirname(__file__) + os.sep
+PACKAGE_FOLDER = os.path.dirname(os.path.dirname(__file__)) + os.sep
 
 _is_user_code: dict[CodeType, bool] = {}
 _is_backward_code: dict[CodeType, bool] = {}

@@ -1,0 +1,60 @@
+"""Where a custom autograd.Function begins and ends: `apply`, caught for the threads that are being recorded."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from torch.autograd.function import _SingleLevelFunction
+
+from chainrule.errors import TraceError
+
+
+class FunctionWatcher(Protocol):
+    """Who runs `apply` in a thread that is being recorded."""
+
+    def run_function(
+        self, function: type, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Run `run(*args, **kwargs)`, the `apply` of a custom `function`, and give what it gives."""
+
+
+class _Active:
+    """The watchers that run, by thread. While there is one, `Function.apply` asks here; other threads pass through.
+
+    `apply` is caught below `Function`, where `super().apply` looks it up, so that an alias made earlier
+    (`linear = LinearFunction.apply`) is seen as well.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._watchers: dict[int, FunctionWatcher] = {}
+
+    def add(self, thread: int, watcher: FunctionWatcher) -> None:
+        with self._lock:
+            if thread in self._watchers:
+                raise TraceError("this thread is being recorded already: recordings do not nest")
+            if not self._watchers:
+                _SingleLevelFunction.apply = classmethod(_observed_apply)  # type: ignore[attr-defined]
+            self._watchers[thread] = watcher
+
+    def remove(self, thread: int) -> None:
+        with self._lock:
+            del self._watchers[thread]
+            if not self._watchers:
+                del _SingleLevelFunction.apply  # type: ignore[attr-defined]
+
+    def get(self, thread: int) -> FunctionWatcher | None:
+        return self._watchers.get(thread)
+
+
+def _observed_apply(cls: type, *args: Any, **kwargs: Any) -> Any:
+    run = super(_SingleLevelFunction, cls).apply  # type: ignore[misc]
+    watcher = active.get(threading.get_ident())
+    if watcher is None:
+        return run(*args, **kwargs)
+    return watcher.run_function(cls, run, args, kwargs)
+
+
+active = _Active()

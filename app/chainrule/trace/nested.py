@@ -1,0 +1,23 @@
+"""Tensors inside nested arguments and results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+
+def nested_tensors(values: Sequence[Any]) -> list[torch.Tensor]:
+    """The tensors among `values`, those inside lists, tuples and dicts included, in order."""
+    found: list[torch.Tensor] = []
+    pending = list(reversed(values))
+    while pending:
+        value = pending.pop()
+        if isinstance(value, torch.Tensor):
+            found.append(value)
+        elif isinstance(value, (list, tuple)):
+            pending.extend(reversed(value))
+        elif isinstance(value, dict):
+            pending.extend(reversed(list(value.values())))
+    return found
