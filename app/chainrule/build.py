@@ -32,7 +32,7 @@ from chainrule.foundations.functions import (
     MseFunction,
     MyRelu,
 )
-from chainrule.foundations.initialization import SCHEMES, normal
+from chainrule.foundations.initialization import SCHEMES, normal, orthogonal, uniform, zeros
 from chainrule.spec import ModelSpec
 from chainrule.trace.scope import scope
 
@@ -221,6 +221,33 @@ def draw_leaves(spec: ModelSpec) -> dict[str, Tensor]:
     else:
         leaves["y"] = leaf("y", normal, (spec.batch,) if spec.n_out == 1 else (spec.batch, spec.n_out))
     return leaves
+
+
+BASE_VARIANCES: Mapping[BaseDraw, Callable[[int, int], float]] = {
+    normal: lambda _fan_in, _fan_out: 1.0,
+    uniform: lambda _fan_in, _fan_out: 1 / 3,
+    # The longer side of a matrix with orthonormal vectors along the shorter: each of them has length 1.
+    orthogonal: lambda fan_in, fan_out: 1 / max(fan_in, fan_out),
+    zeros: lambda _fan_in, _fan_out: 0.0,
+}
+"""The variance of one element of each base draw, from (fan_in, fan_out)."""
+
+
+def weight_variances(spec: ModelSpec) -> tuple[tuple[float, float], ...]:
+    """What the draw of each layer is meant to have, in mean-field theory's terms: nothing is drawn.
+
+    Returns:
+        (σ_w², σ_b²) of each layer, first to last: σ_w² = fan_in · Var(W), and σ_b² the variance of a bias.
+    """
+    scheme = SCHEMES[spec.init]
+    variances = []
+    for fan_in, fan_out in pairwise(spec.widths):
+        unscaled = scheme.factor(fan_in, fan_out) ** 2 * BASE_VARIANCES[scheme.base](fan_in, fan_out)
+        bias_variance = spec.bias_std**2
+        if spec.bias and spec.init == "torch_default":
+            bias_variance = unscaled  # the bias is drawn like a weight, but never scaled
+        variances.append((fan_in * unscaled * spec.scale**2, bias_variance))
+    return tuple(variances)
 
 
 def as_autograd_leaf(name: str, tensor: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ schema and checks what is loaded. Numbers that JSON cannot hold (a loss of NaN o
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import struct
 from collections.abc import Iterable, Mapping
@@ -18,6 +19,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from chainrule.errors import DumpError
+from chainrule.profile import LayerProfile, Profile
 from chainrule.stats import BINS, COLUMNS, COUNT_COLUMNS, StatisticsTable, Summary
 from chainrule.trace.graph import ROLES, Failure, Layer, Module, Op, Saved, Source, Tensor, Trace
 
@@ -271,6 +273,29 @@ def summary_dump(summary: Summary | None) -> dict[str, Any] | None:
     body: dict[str, Any] = {name: getattr(summary, name) for name in COLUMNS}
     body["histogram"] = {"bins": BINS, "low": summary.min, "high": summary.max, "counts": summary.counts}
     return body
+
+
+def dump_profile(profile: Profile) -> bytes:
+    """The profile: JSON of schema `chainrule.profile/1`."""
+    body = {
+        "schema": PROFILE_SCHEMA,
+        "spec": profile.spec,
+        "loss": json_number(profile.loss),
+        "first_inf_layer": profile.first_inf_layer,
+        "first_nan_layer": profile.first_nan_layer,
+        "input": summary_dump(profile.input),
+        "layers": [_layer_profile(layer) for layer in profile.layers],
+    }
+    return dump_json(body)
+
+
+def _layer_profile(layer: LayerProfile) -> dict[str, Any]:
+    # orjson writes dataclasses field by field, in order: LayerProfile is the wire's, but for its summaries.
+    body = {field.name: getattr(layer, field.name) for field in dataclasses.fields(layer)}
+    return {
+        name: summary_dump(value) if value is None or isinstance(value, Summary) else value
+        for name, value in body.items()
+    }
 
 
 def dump_json(body: Mapping[str, Any]) -> bytes:
