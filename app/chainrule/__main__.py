@@ -1,0 +1,215 @@
+"""The command line, installed as `chainrule`.
+
+    chainrule serve                      the explorer in the browser
+    chainrule trace 'widths=100x51'      one graph dump, the same bytes as over HTTP but for `timing`
+    chainrule presets                    the chapter's experiments
+    chainrule version
+
+Torch and the web framework are imported by the commands that need them, so that `--help` answers at once.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import signal
+import socket
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from chainrule import __version__
+
+if TYPE_CHECKING:
+    from chainrule.settings import Settings
+
+FAILED = 1
+"""Exit status when something outside the command line is in the way."""
+
+USAGE = 2
+"""Exit status when what was asked for makes no sense."""
+
+commands = typer.Typer(
+    name="chainrule",
+    help="Run one forward and one backward pass of a neural net, record all of it, and look at it.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+class FormatName(StrEnum):
+    """What `chainrule trace` can write."""
+
+    JSON = "json"
+    DOT = "dot"
+    MODEL_EXPLORER = "model-explorer"
+
+
+@commands.command()
+def serve(
+    host: Annotated[str | None, typer.Option(help="Address to listen on.", show_default="127.0.0.1")] = None,
+    port: Annotated[
+        int | None, typer.Option(help="Port to listen on; 0 takes any free one.", show_default="8000")
+    ] = None,
+    insecure: Annotated[
+        bool | None, typer.Option("--insecure", help="Listen beyond loopback without a token.", show_default=False)
+    ] = None,
+) -> None:
+    """Serve the explorer. Every other setting is an environment variable CHAINRULE_*."""
+    settings = _settings(host=host, port=port, insecure=insecure)
+    if not settings.is_loopback and settings.token is None and not settings.insecure:
+        settings = _settings(host=host, port=port, insecure=insecure, token=secrets.token_urlsafe(24))
+    # The port is taken before anything slow is imported: a port in use is said at once, and who connects early waits.
+    listener = _listen(settings.host, settings.port)
+
+    import torch
+    import uvicorn
+    from uvicorn.config import WS_PROTOCOLS
+
+    from chainrule.main import create_app
+
+    torch.set_num_threads(settings.threads)
+
+    class Server(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            # Last of all, so that in a log of many lines it is the one at the end.
+            typer.echo(f"Chainrule {__version__} is at {link(settings, listener)}")
+
+    config = uvicorn.Config(
+        create_app(settings),
+        log_level=settings.log_level,
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        lifespan="on",
+        # The older implementation is deprecated; frames are numbers, which hardly shrink for the time it takes.
+        ws="websockets-sansio" if "websockets-sansio" in WS_PROTOCOLS else "websockets",
+        ws_per_message_deflate=False,
+        ws_max_size=settings.max_body_bytes,
+        timeout_graceful_shutdown=settings.shutdown_seconds,
+    )
+    try:
+        Server(config).run(sockets=[listener])
+    except KeyboardInterrupt:
+        raise typer.Exit(128 + signal.SIGINT) from None
+
+
+@commands.command()
+def trace(
+    query: Annotated[str, typer.Argument(help="A spec as in the page's address: 'widths=100x51&seed=7'.")] = "",
+    form: Annotated[FormatName, typer.Option("--format", help="What to write.")] = FormatName.JSON,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Write to this file.")] = None,
+) -> None:
+    """Trace one spec and write it, to standard output unless told otherwise."""
+    settings = _settings()
+    from chainrule.errors import ChainruleError
+    from chainrule.limits import check_limits
+    from chainrule.spec import ModelSpec
+
+    try:
+        # Before torch is imported: a mistake is told at once.
+        spec = ModelSpec.from_query(query.removeprefix("?"))
+        check_limits(spec, settings)
+    except ChainruleError as error:
+        _fail(error.message, USAGE)
+
+    import torch
+
+    from chainrule.formats import FORMATS
+    from chainrule.run import trace_spec
+
+    torch.set_num_threads(settings.threads)
+    try:
+        written = FORMATS[form.value].render(trace_spec(spec))
+    except ChainruleError as error:
+        _fail(error.message, USAGE if error.status < 500 else FAILED)
+    try:
+        if output is None:
+            sys.stdout.buffer.write(written)
+            sys.stdout.buffer.flush()
+        else:
+            output.write_bytes(written)
+    except BrokenPipeError:
+        # Whoever reads has seen enough. Python would complain once more when it closes standard output.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(FAILED) from None
+    except OSError as error:
+        _fail(f"{output or 'standard output'}: {error.strerror}", FAILED)
+
+
+@commands.command()
+def presets() -> None:
+    """List the chapter's experiments."""
+    from chainrule.presets import PRESETS
+    from chainrule.spec import ModelSpec
+
+    for preset in PRESETS:
+        typer.echo(f"{preset.name:15} {preset.title}")
+        typer.echo(f"{'':15} {preset.focus} {preset.statistic}: {preset.theory}; the chapter printed {preset.printed}")
+        typer.echo(f"{'':15} {ModelSpec.parse(preset.spec).query() or 'the default spec'}")
+
+
+@commands.command()
+def version() -> None:
+    """Say which version this is."""
+    typer.echo(__version__)
+
+
+def link(settings: Settings, listener: socket.socket) -> str:
+    """The complete address to open: where the server listens, with the token if there is one."""
+    host, port = listener.getsockname()[:2]
+    if host in ("0.0.0.0", "::"):
+        # Every address leads here; the one that always works is this machine's own.
+        host = "127.0.0.1" if host == "0.0.0.0" else "::1"
+    address = f"http://{f'[{host}]' if ':' in host else host}:{port}/"
+    return address if settings.token is None else f"{address}?token={settings.token.get_secret_value()}"
+
+
+def _settings(**given: Any) -> Settings:
+    """Settings from the environment, overridden by the options that were given."""
+    from chainrule.settings import read_settings
+
+    try:
+        return read_settings(**{name: value for name, value in given.items() if value is not None})
+    except ValueError as error:
+        _fail(str(error), USAGE)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """A listening socket, or one clear line."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+        if os.name == "posix":
+            # A server that was just stopped does not keep its port; on Windows this would let two share one.
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(128)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            _fail(f"port {port} on {host} is in use; choose another with --port or CHAINRULE_PORT", FAILED)
+        _fail(f"cannot listen on {host} port {port}: {error.strerror}", FAILED)
+    return listener
+
+
+def _fail(message: str, status: int) -> NoReturn:
+    """One line on standard error, and out."""
+    typer.echo(f"chainrule: {message}", err=True)
+    raise typer.Exit(status)
+
+
+def main() -> None:
+    """The entry point."""
+    commands()
+
+
+if __name__ == "__main__":
+    main()

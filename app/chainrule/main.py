@@ -1,0 +1,87 @@
+"""The application: settings in, ASGI app out."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.staticfiles import StaticFiles
+
+from chainrule import __version__
+from chainrule.errors import ChainruleError, RequestError
+from chainrule.settings import Settings
+from chainrule.web import assets
+from chainrule.web.answers import REVALIDATE, error_answer, from_http_exception, json_answer
+from chainrule.web.api import api_router
+from chainrule.web.compute import Compute, list_devices
+from chainrule.web.guard import Guard
+from chainrule.web.live import live_router
+from chainrule.web.openapi import OPENAPI_VERSION
+from chainrule.web.pages import pages_router
+from chainrule.web.service import Service
+
+
+def create_app(settings: Settings | None = None) -> FastAPI:
+    """The whole server as one ASGI app; `settings` come from the environment unless given."""
+    settings = settings or Settings()
+    compute = Compute(list_devices(), settings.queue)
+    service = Service(settings, compute)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        compute.close()
+
+    app = FastAPI(
+        title="Chainrule",
+        version=__version__,
+        description="One forward and one backward pass of a neural net, recorded.",
+        lifespan=lifespan,
+        # Its documentation pages load from a CDN, and its description is served below like everything else.
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        redirect_slashes=False,
+    )
+    app.openapi_version = OPENAPI_VERSION
+
+    @app.exception_handler(ChainruleError)
+    async def on_our_error(request: Request, error: ChainruleError) -> Response:
+        return error_answer(request.url.path, error)
+
+    @app.exception_handler(HTTPException)
+    async def on_http_error(request: Request, error: HTTPException) -> Response:
+        answer = error_answer(request.url.path, from_http_exception(request, error))
+        answer.headers.update(error.headers or {})
+        return answer
+
+    @app.exception_handler(RequestValidationError)
+    async def on_validation_error(request: Request, error: RequestValidationError) -> Response:
+        problems = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+        return error_answer(request.url.path, RequestError(problems, status=422, code="invalid_request"))
+
+    @app.get("/openapi.json", include_in_schema=False)
+    async def openapi() -> Response:
+        return json_answer(app.openapi(), headers={"cache-control": REVALIDATE})
+
+    app.include_router(pages_router(service))
+    app.include_router(api_router(service))
+    app.include_router(live_router(service))
+    app.mount("/static", RevalidatedFiles(directory=assets.static()))
+    app.add_middleware(Guard, settings=settings)
+    return app
+
+
+class RevalidatedFiles(StaticFiles):
+    """Static files that a browser keeps but asks about: an upgraded server never meets yesterday's scripts."""
+
+    async def get_response(self, path: str, scope: dict[str, object]) -> Response:  # type: ignore[override]
+        """A file, or 304."""
+        answer = await super().get_response(path, scope)
+        answer.headers["cache-control"] = REVALIDATE
+        return answer

@@ -1,0 +1,85 @@
+"""How answers are made: JSON by orjson, weak entity tags, and the one error shape."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import blake2b
+from typing import Any
+
+import orjson
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+from chainrule import __version__
+from chainrule.errors import BusyError, ChainruleError, NotFoundError, RequestError
+from chainrule.web.templating import render
+
+JSON = "application/json"
+
+REVALIDATE = "private, no-cache"
+"""Cache-Control of what may be kept but must be asked about: an entity tag makes the question cheap."""
+
+
+def json_answer(value: Any, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """An answer with a JSON body."""
+    return Response(orjson.dumps(value), status, headers, JSON)
+
+
+def error_answer(path: str, error: ChainruleError) -> Response:
+    """The answer for an error: JSON in the one shape; a page where a person asked for the page."""
+    headers = {"cache-control": "no-store"}
+    if isinstance(error, BusyError):
+        headers["retry-after"] = str(error.retry_after)
+    if error.status == 401:
+        headers["www-authenticate"] = 'Bearer realm="chainrule"'
+    if path == "/":
+        page = render("error.html", status=error.status, error=error.body()["error"], version=__version__)
+        return HTMLResponse(page, error.status, headers)
+    return json_answer(error.body(), status=error.status, headers=headers)
+
+
+def from_http_exception(request: Request, exception: HTTPException) -> ChainruleError:
+    """What the framework raises by itself (no such route, wrong method), as an error of ours."""
+    path = request.url.path
+    if exception.status_code == 404:
+        return no_such_address(path)
+    if exception.status_code == 405:
+        allowed = (exception.headers or {}).get("Allow")
+        return RequestError(
+            f"{_shortened(path)}: {request.method} is not allowed", status=405, code="method_not_allowed", limit=allowed
+        )
+    return RequestError(exception.detail, status=exception.status_code)
+
+
+def no_such_address(path: str) -> ChainruleError:
+    """The error for a path that no route has."""
+    return NotFoundError(f"{_shortened(path)}: there is no such address")
+
+
+def entity_tag(*parts: str) -> str:
+    """A weak entity tag over everything an answer depends on."""
+    digest = blake2b(digest_size=16)
+    for part in parts:
+        digest.update(part.encode())
+        digest.update(b"\0")
+    return f'W/"{digest.hexdigest()}"'
+
+
+def is_fresh(headers: Headers, tag: str) -> bool:
+    """Whether `If-None-Match` names the tag, compared weakly (RFC 9110, section 13.1.2)."""
+    asked = headers.get("if-none-match")
+    if asked is None:
+        return False
+    tags = {each.strip().removeprefix("W/") for each in asked.split(",")}
+    return "*" in tags or tag.removeprefix("W/") in tags
+
+
+def not_modified(tag: str) -> Response:
+    """304, with the headers the full answer would have had."""
+    return Response(status_code=304, headers={"etag": tag, "cache-control": REVALIDATE})
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= 80 else text[:79] + "…"

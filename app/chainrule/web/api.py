@@ -1,0 +1,279 @@
+"""The HTTP API. A GET of a spec is a pure function of its address: it has an entity tag, and a known one costs nothing.
+
+Routes read their input from the raw request, through the same table as everything else, so that there is one way to be
+wrong and one shape to be told so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from functools import cached_property, partial
+from typing import Any
+
+import orjson
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from chainrule import __version__
+from chainrule.errors import RequestError
+from chainrule.formats import FORMATS, Format
+from chainrule.profile import profile
+from chainrule.run import MOST_VALUES, environment, tensor_values, trace_spec
+from chainrule.spec import ModelSpec
+from chainrule.web.answers import JSON, REVALIDATE, entity_tag, is_fresh, json_answer, not_modified
+from chainrule.web.openapi import SPEC_ERRORS, described, parameter, spec_parameters, spec_schema
+from chainrule.web.service import Service, presets_list
+from chainrule.wire import dump_profile, trace_schema
+
+DEFAULT_RANGE = "0:5"
+"""Rows and columns of `tensor.json` when none are asked for, the chapter's `x[0:5, 0:5]`."""
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+def api_router(service: Service) -> APIRouter:
+    """`/api/v1` and the health probes."""
+    router = APIRouter()
+    api = Api(service)
+    spec = spec_parameters()
+    for form in FORMATS.values():
+        router.add_api_route(
+            f"/api/v1/trace{form.suffix}",
+            api.trace(form),
+            name=f"trace_{form.name}",
+            **described(
+                f"Trace as {form.name}",
+                form.doc,
+                tag="trace",
+                errors=SPEC_ERRORS,
+                media_type=form.media_type,
+                parameters=spec,
+            ),
+        )
+    router.add_api_route(
+        "/api/v1/trace",
+        api.post_trace,
+        methods=["POST"],
+        **described(
+            "Trace from a JSON body",
+            "The same graph dump as `trace.json`.",
+            tag="trace",
+            errors=(400, 413, 415, *SPEC_ERRORS),
+            body=spec_schema(),
+        ),
+    )
+    router.add_api_route(
+        "/api/v1/profile.json",
+        api.profile,
+        **described(
+            "Profile",
+            "Statistics per layer, with what theory expects of each; schema `chainrule.profile/1`.",
+            tag="trace",
+            errors=SPEC_ERRORS,
+            parameters=spec,
+        ),
+    )
+    router.add_api_route(
+        "/api/v1/tensor.json",
+        api.tensor,
+        **described(
+            "Values of one tensor",
+            "A rectangle of a tensor's values.",
+            tag="trace",
+            errors=(400, 404, *SPEC_ERRORS),
+            parameters=[
+                parameter("name", "A tensor's name, such as `l2` or `w1.g`.", required=True),
+                parameter("rows", "First and last row, the last excluded.", default=DEFAULT_RANGE),
+                parameter("cols", "First and last column, the last excluded.", default=DEFAULT_RANGE),
+                *spec,
+            ],
+        ),
+    )
+    for path, handler, summary, doc in (
+        ("/api/v1/presets.json", api.presets, "Presets", "The chapter's experiments as specs."),
+        ("/api/v1/devices.json", api.devices, "Devices", "The devices a spec can name on this server."),
+        ("/api/v1/schema/trace.json", api.schema, "Schema", "The JSON Schema that every graph dump follows."),
+    ):
+        router.add_api_route(path, handler, **described(summary, doc, tag="catalogue", errors=(401,)))
+    for path, handler, summary, doc in (
+        ("/healthz", api.healthz, "Alive", "The event loop answers."),
+        ("/readyz", api.readyz, "Ready", "Every device takes requests."),
+    ):
+        router.add_api_route(path, handler, **described(summary, doc, tag="health", errors=(503,)))
+    return router
+
+
+class Api:
+    """The handlers, and what they share."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+
+    def trace(self, form: Format) -> Handler:
+        """GET of `/api/v1/trace` with the end that a format has."""
+
+        async def handler(request: Request) -> Response:
+            spec, _ = self.service.read_request(request)
+            return await self._computed(request, spec, partial(_trace_bytes, form), form.media_type)
+
+        return handler
+
+    async def post_trace(self, request: Request) -> Response:
+        """POST /api/v1/trace."""
+        if request.scope["query_string"]:
+            raise RequestError("a posted spec stands in the body, not in the address")
+        spec = self.service.read(await read_json_object(request, self.service.settings.max_body_bytes))
+        body = await self._run(spec, partial(_trace_bytes, FORMATS["json"]))
+        return Response(body, 200, {"cache-control": "no-store"}, JSON)
+
+    async def profile(self, request: Request) -> Response:
+        """GET /api/v1/profile.json."""
+        spec, _ = self.service.read_request(request)
+        return await self._computed(request, spec, _profile_bytes)
+
+    async def tensor(self, request: Request) -> Response:
+        """GET /api/v1/tensor.json."""
+        spec, own = self.service.read_request(request, also=("name", "rows", "cols"))
+        name = own.get("name", "")
+        if not name:
+            raise RequestError("name: missing; it is a tensor's name, such as l2", status=422, field="name")
+        rows = read_range("rows", own.get("rows", DEFAULT_RANGE))
+        cols = read_range("cols", own.get("cols", DEFAULT_RANGE))
+        return await self._computed(
+            request, spec, partial(_tensor_bytes, name, rows, cols), own=f"{name} {rows} {cols}"
+        )
+
+    async def presets(self, request: Request) -> Response:
+        """GET /api/v1/presets.json."""
+        return _constant(request, self._presets)
+
+    async def devices(self, request: Request) -> Response:
+        """GET /api/v1/devices.json."""
+        return _constant(request, self._devices)
+
+    async def schema(self, request: Request) -> Response:
+        """GET /api/v1/schema/trace.json."""
+        return _constant(request, self._schema)
+
+    async def healthz(self, request: Request) -> Response:  # noqa: ARG002 (the signature of a handler)
+        """GET /healthz."""
+        return json_answer({"status": "ok", "version": __version__}, headers={"cache-control": "no-store"})
+
+    async def readyz(self, request: Request) -> Response:  # noqa: ARG002 (the signature of a handler)
+        """GET /readyz: 503 while any device would turn a request away."""
+        slots = self.service.compute.slots.values()
+        full = any(slot.full for slot in slots)
+        queues = {slot.device: {"busy": slot.busy, "waiting": slot.waiting, "limit": slot.queue} for slot in slots}
+        answer = {"status": "busy" if full else "ready", "devices": queues}
+        return json_answer(answer, status=503 if full else 200, headers={"cache-control": "no-store"})
+
+    @cached_property
+    def _presets(self) -> bytes:
+        return orjson.dumps({"presets": presets_list()})
+
+    @cached_property
+    def _devices(self) -> bytes:
+        devices = [{"name": each.name, "description": each.description} for each in self.service.compute.devices]
+        return orjson.dumps({"devices": devices})
+
+    @cached_property
+    def _schema(self) -> bytes:
+        return orjson.dumps(trace_schema())
+
+    async def _run(self, spec: ModelSpec, work: Callable[[ModelSpec], bytes]) -> bytes:
+        return await self.service.compute.slots[spec.device].run(work, spec)
+
+    async def _computed(
+        self,
+        request: Request,
+        spec: ModelSpec,
+        work: Callable[[ModelSpec], bytes],
+        media_type: str = JSON,
+        own: str = "",
+    ) -> Response:
+        """What `work` makes of a spec and the route's `own` values, unless the client has it already."""
+        tag = entity_tag(request.scope["path"], spec.query(), own, repr(environment(spec.device)))
+        if is_fresh(request.headers, tag):
+            return not_modified(tag)
+        return Response(await self._run(spec, work), 200, {"etag": tag, "cache-control": REVALIDATE}, media_type)
+
+
+async def read_json_object(request: Request, max_bytes: int) -> dict[str, Any]:
+    """A request's body, read no further than it may be long.
+
+    Raises:
+        RequestError: it does not say it is JSON (415), is too large (413), is not JSON (400) or no object (422).
+    """
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type != JSON:
+        raise RequestError(
+            f"Content-Type: {media_type[:80]!r} is not {JSON}", status=415, code="unsupported_media_type", limit=JSON
+        )
+    body = bytearray()
+    too_large = RequestError(
+        f"the body is larger than {max_bytes} bytes (CHAINRULE_MAX_BODY_BYTES)",
+        status=413,
+        code="body_too_large",
+        limit=max_bytes,
+    )
+    length = request.headers.get("content-length", "0")
+    if length.isascii() and length.isdigit() and int(length[:20]) > max_bytes:
+        raise too_large
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > max_bytes:
+            raise too_large
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise RequestError(f"the body is not JSON: {error}", code="malformed_json") from None
+    if not isinstance(value, dict):
+        raise RequestError("the body is JSON but not an object of the spec's keys", status=422, code="invalid_body")
+    return value
+
+
+_RANGE = re.compile(r"([0-9]{1,9}):([0-9]{1,9})")
+
+
+def read_range(field: str, text: str) -> tuple[int, int]:
+    """A range such as `0:5`.
+
+    Raises:
+        RequestError: it is not two integers of which the second is larger, though not by more than MOST_VALUES.
+    """
+    match = _RANGE.fullmatch(text)
+    start, stop = (int(match[1]), int(match[2])) if match else (0, 0)
+    if not start < stop <= start + MOST_VALUES:
+        raise RequestError(
+            f"{field}: {text[:40]!r} is not a range such as 0:5, its end excluded, of at most {MOST_VALUES}",
+            status=422,
+            code="invalid_range",
+            field=field,
+            limit=MOST_VALUES,
+        )
+    return start, stop
+
+
+def _constant(request: Request, body: bytes) -> Response:
+    """What does not change while the server runs."""
+    tag = entity_tag(body.decode())
+    if is_fresh(request.headers, tag):
+        return not_modified(tag)
+    return Response(body, 200, {"etag": tag, "cache-control": REVALIDATE}, JSON)
+
+
+# What follows runs in a device's thread.
+
+
+def _trace_bytes(form: Format, spec: ModelSpec) -> bytes:
+    return form.render(trace_spec(spec))
+
+
+def _profile_bytes(spec: ModelSpec) -> bytes:
+    return dump_profile(profile(trace_spec(spec)))
+
+
+def _tensor_bytes(name: str, rows: tuple[int, int], cols: tuple[int, int], spec: ModelSpec) -> bytes:
+    return orjson.dumps(tensor_values(spec, name, rows, cols))

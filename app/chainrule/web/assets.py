@@ -1,0 +1,62 @@
+"""Where templates, static files and the two packaged third-party scripts lie.
+
+In a checkout `static/` and `templates/` stand beside `app/`; in an installed wheel they stand inside the package.
+Third-party files are named one by one: no part of a request's path ever becomes a part of a path on disk here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parent.parent
+
+
+@cache
+def templates() -> Path:
+    """Folder of the Jinja templates."""
+    return _folder("templates")
+
+
+@cache
+def static() -> Path:
+    """Folder of the page's own scripts and styles."""
+    return _folder("static")
+
+
+@cache
+def vendor() -> Mapping[str, Path]:
+    """Third-party files by their address beneath `/static/vendor/`.
+
+    Raises:
+        FileNotFoundError: a package that carries one is not installed, or carries it elsewhere.
+    """
+    swagger = sorted(_package("swagger_ui_bundle").glob("vendor/swagger-ui-*"))
+    if not swagger:
+        raise FileNotFoundError("the package swagger_ui_bundle has no folder vendor/swagger-ui-*")
+    files = {
+        "plotly.min.js": _package("plotly") / "package_data" / "plotly.min.js",
+        "swagger-ui/swagger-ui.css": swagger[-1] / "swagger-ui.css",
+        "swagger-ui/swagger-ui-bundle.js": swagger[-1] / "swagger-ui-bundle.js",
+    }
+    for path in files.values():
+        if not path.is_file():
+            raise FileNotFoundError(f"{path} is missing")
+    return files
+
+
+def _folder(name: str) -> Path:
+    for root in (PACKAGE, PACKAGE.parent.parent):
+        if (root / name).is_dir():
+            return root / name
+    raise FileNotFoundError(f"no folder {name} in {PACKAGE} nor in {PACKAGE.parent.parent}")
+
+
+def _package(name: str) -> Path:
+    """Folder of an installed package, found without importing it: importing plotly takes longer than a whole trace."""
+    spec = find_spec(name)
+    if spec is None or spec.origin is None:
+        raise FileNotFoundError(f"the package {name} is not installed")
+    return Path(spec.origin).parent

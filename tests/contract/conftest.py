@@ -1,0 +1,11 @@
+"""The contract is tested over the wire, against `chainrule serve` as a user starts it."""
+
+import httpx
+import pytest
+
+
+@pytest.fixture(scope="session")
+def http(server_url):
+    """A client of the running server."""
+    with httpx.Client(base_url=server_url, timeout=30) as client:
+        yield client

@@ -1,0 +1,166 @@
+"""What every route answers when all is well: status, media type, shape, headers."""
+
+import json
+
+import jsonschema
+import pytest
+from starlette.routing import Mount, WebSocketRoute
+
+from chainrule.main import create_app
+from chainrule.settings import Settings
+from chainrule.spec import SPEC_KEYS, ModelSpec
+from chainrule.web.guard import SECURITY_HEADERS
+from chainrule.wire import load
+
+TRACE = {
+    "schema",
+    "spec",
+    "environment",
+    "loss",
+    "modules",
+    "ops",
+    "tensors",
+    "saved",
+    "layers",
+    "statistics",
+    "error",
+    "timing",
+}
+
+ROUTES = {
+    # address: (media type, keys of the JSON object or None)
+    "/": ("text/html; charset=utf-8", None),
+    "/docs": ("text/html; charset=utf-8", None),
+    "/openapi.json": ("application/json", {"openapi", "info", "paths"}),
+    "/healthz": ("application/json", {"status", "version"}),
+    "/readyz": ("application/json", {"status", "devices"}),
+    "/static/vendor/plotly.min.js": ("text/javascript; charset=utf-8", None),
+    "/api/v1/trace.json": ("application/json", TRACE),
+    "/api/v1/trace.dot": ("text/vnd.graphviz; charset=utf-8", None),
+    "/api/v1/trace.model-explorer.json": ("application/json", {"label", "graphs"}),
+    "/api/v1/profile.json": (
+        "application/json",
+        {"schema", "spec", "loss", "first_inf_layer", "first_nan_layer", "input", "layers"},
+    ),
+    "/api/v1/tensor.json?name=l2": ("application/json", {"name", "id", "shape", "dtype", "rows", "cols", "values"}),
+    "/api/v1/presets.json": ("application/json", {"presets"}),
+    "/api/v1/devices.json": ("application/json", {"devices"}),
+    "/api/v1/schema/trace.json": ("application/json", {"$schema", "$id", "properties", "$defs"}),
+}
+"""Every address that answers GET, with the least it takes."""
+
+
+def test_the_table_has_every_route():
+    app = create_app(Settings())
+    paths = set()
+    for route in flat(app.routes):
+        if isinstance(route, (Mount, WebSocketRoute)):
+            continue
+        if "GET" in route.methods:
+            paths.add(route.path.replace("{name:path}", "plotly.min.js"))
+        else:
+            assert (route.path, route.methods) == ("/api/v1/trace", {"POST"})
+    assert paths == {address.partition("?")[0] for address in ROUTES}
+
+
+def flat(routes):
+    for route in routes:
+        if hasattr(route, "path"):
+            yield route
+        else:
+            yield from flat(route.original_router.routes)
+
+
+@pytest.mark.parametrize("address", ROUTES)
+def test_a_route_answers_in_its_form_with_every_header(http, address):
+    answer = http.get(address)
+    media_type, keys = ROUTES[address]
+    assert answer.status_code == 200, answer.text[:300]
+    assert answer.headers["content-type"] == media_type
+    assert int(answer.headers["content-length"]) == len(answer.content) > 0
+    assert "cache-control" in answer.headers
+    assert "server" not in answer.headers
+    for name, value in SECURITY_HEADERS.items():
+        assert answer.headers[name] == value
+    if keys is not None:
+        assert answer.json().keys() >= keys
+
+
+@pytest.mark.parametrize("address", ROUTES)
+def test_head_is_get_without_the_body(http, address):
+    get, head = http.get(address), http.head(address)
+    assert head.status_code == get.status_code
+    assert head.content == b""
+    if "trace" not in address and "profile" not in address:
+        # Timings make dumps a few bytes longer or shorter.
+        assert head.headers["content-length"] == get.headers["content-length"]
+    assert head.headers["content-type"] == get.headers["content-type"]
+    assert head.headers.get("etag") == get.headers.get("etag")
+
+
+@pytest.mark.parametrize("address", [each for each in ROUTES if each.startswith(("/api", "/static"))])
+def test_what_is_known_is_not_sent_again(http, address):
+    first = http.get(address)
+    again = http.get(address, headers={"if-none-match": f'"other", {first.headers["etag"]}'})
+    assert again.status_code == 304
+    assert again.content == b""
+    assert again.headers["etag"] == first.headers["etag"]
+    assert again.headers["content-security-policy"] == SECURITY_HEADERS["content-security-policy"]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "",
+        "style=module",
+        "preset=deep-exploding",
+        "preset=deep-relu&style=functions",
+        "widths=8,4,3&loss=cross_entropy",
+    ],
+)
+def test_a_dump_follows_the_schema_that_is_published(http, query):
+    schema = http.get("/api/v1/schema/trace.json").json()
+    validator = jsonschema.Draft202012Validator(schema)
+    dump = http.get(f"/api/v1/trace.json?{query}").json()
+    validator.validate(dump)
+    assert dump["spec"] == ModelSpec.from_query(query).as_dict()
+    # And is one that `load` takes, dangling ids and all.
+    assert load(json.dumps(dump)).tensors
+    dump["tensors"][0]["more"] = 1
+    assert not validator.is_valid(dump)
+
+
+def test_posting_gives_the_same_dump(http):
+    dumps = http.get("/api/v1/trace.json?seed=9").json(), http.post("/api/v1/trace", json={"seed": 9}).json()
+    for dump in dumps:
+        assert dump.pop("timing")["total_ms"] > 0
+    assert dumps[0] == dumps[1]
+
+
+def test_every_preset_has_the_keys_the_page_reads(http):
+    presets = http.get("/api/v1/presets.json").json()["presets"]
+    assert len(presets) == 9
+    for preset in presets:
+        assert set(preset) == {
+            "name", "title", "spec", "query", "focus", "statistic", "theory", "printed", "band", "note",
+        }  # fmt: skip
+        assert http.head(f"/?{preset['query']}").status_code == 200
+
+
+def test_the_description_has_every_route_and_every_key(http):
+    document = http.get("/openapi.json").json()
+    assert document["openapi"].startswith("3.0.")
+    described = set(document["paths"])
+    hidden = {"/", "/docs", "/openapi.json", "/static/vendor/plotly.min.js"}
+    assert described == {address.partition("?")[0] for address in ROUTES} - hidden | {"/api/v1/trace"}
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            assert operation["summary"], path
+            assert operation["responses"], path
+    parameters = document["paths"]["/api/v1/trace.json"]["get"]["parameters"]
+    assert [each["name"] for each in parameters] == ["preset", *(key.name for key in SPEC_KEYS)]
+    defaults = {each["name"]: each["schema"].get("default") for each in parameters if each["name"] != "preset"}
+    assert defaults == ModelSpec().as_dict()
+    body = document["paths"]["/api/v1/trace"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    jsonschema.Draft7Validator.check_schema(body)
+    jsonschema.validate(ModelSpec().as_dict(), body, jsonschema.Draft7Validator)

@@ -1,0 +1,95 @@
+"""Two ways to talk to an app: in process, for what a request means, and over a socket, for what a connection does."""
+
+import asyncio
+import contextlib
+import socket
+import threading
+import time
+
+import httpx
+import pytest
+import uvicorn
+
+from chainrule.settings import Settings
+
+
+class Client:
+    """Requests to an ASGI app in process, one event loop for its whole life."""
+
+    def __init__(self, app, **options):
+        self.runner = asyncio.Runner()
+        transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+        self.client = httpx.AsyncClient(transport=transport, **{"base_url": "http://127.0.0.1:8000", **options})
+
+    def request(self, method, path, **options):
+        return self.runner.run(self.client.request(method, path, **options))
+
+    def get(self, path, **options):
+        return self.request("GET", path, **options)
+
+    def gather(self, *paths):
+        """Several GETs at once."""
+
+        async def all_of_them():
+            return await asyncio.gather(*(self.client.get(path) for path in paths))
+
+        return self.runner.run(all_of_them())
+
+    def close(self):
+        self.runner.run(self.client.aclose())
+        self.runner.close()
+
+
+@pytest.fixture
+def open_client():
+    """A function that makes a client of an app; all are closed in the end."""
+    with contextlib.ExitStack() as stack:
+
+        def make(app, **options):
+            client = Client(app, **options)
+            stack.callback(client.close)
+            return client
+
+        yield make
+
+
+@pytest.fixture
+def settings():
+    """Default settings, whatever the environment says."""
+    return Settings(**{name: field.default for name, field in Settings.model_fields.items()})
+
+
+@pytest.fixture
+def serve():
+    """A function that serves an app on a free port and returns `host:port`; all servers end in the end."""
+    with contextlib.ExitStack() as stack:
+
+        def start(app):
+            listener = socket.socket()
+            listener.bind(("127.0.0.1", 0))
+            config = uvicorn.Config(
+                app,
+                log_level="critical",
+                ws="websockets-sansio",
+                ws_per_message_deflate=False,
+                ws_max_size=65_536,
+                lifespan="on",
+                timeout_graceful_shutdown=2,
+            )
+            server = uvicorn.Server(config)
+            thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+            thread.start()
+
+            def stop():
+                server.should_exit = True
+                thread.join(10)
+                assert not thread.is_alive()
+
+            stack.callback(stop)
+            deadline = time.monotonic() + 10
+            while not server.started:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            return f"127.0.0.1:{listener.getsockname()[1]}"
+
+        yield start

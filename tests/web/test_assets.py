@@ -1,0 +1,41 @@
+"""Where the files of the page lie."""
+
+import subprocess
+import sys
+
+import pytest
+
+from chainrule.web import assets
+
+pytestmark = pytest.mark.smoke
+
+
+def test_templates_and_static_files_are_found():
+    assert (assets.templates() / "docs.html").is_file()
+    assert (assets.static() / "docs.js").is_file()
+
+
+def test_the_wheels_layout_goes_before_the_checkouts(tmp_path, monkeypatch):
+    package = tmp_path / "site" / "app" / "chainrule"
+    (package / "static").mkdir(parents=True)
+    (tmp_path / "site" / "templates").mkdir()
+    monkeypatch.setattr(assets, "PACKAGE", package)
+    assert assets._folder("static") == package / "static"
+    assert assets._folder("templates") == tmp_path / "site" / "templates"
+    with pytest.raises(FileNotFoundError, match="no folder elsewhere"):
+        assets._folder("elsewhere")
+
+
+def test_third_party_files_are_there_and_are_what_they_say():
+    files = assets.vendor()
+    assert set(files) == {"plotly.min.js", "swagger-ui/swagger-ui.css", "swagger-ui/swagger-ui-bundle.js"}
+    assert b"plotly.js v" in files["plotly.min.js"].read_bytes()[:200]
+    assert b"SwaggerUIBundle" in files["swagger-ui/swagger-ui-bundle.js"].read_bytes()
+    with pytest.raises(FileNotFoundError, match="not installed"):
+        assets._package("no_such_package")
+
+
+def test_finding_plotly_does_not_import_it():
+    code = "import sys; from chainrule.web import assets; assets.vendor(); print('plotly' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)
+    assert done.stdout.strip() == "False"

@@ -1,0 +1,326 @@
+"""The live socket: frames on a topology, the latest wins, an error never ends it."""
+
+import json
+import math
+import struct
+import threading
+
+import numpy as np
+import pytest
+from websockets.sync.client import connect
+
+from chainrule.errors import TraceError
+from chainrule.main import create_app
+from chainrule.run import trace_spec
+from chainrule.spec import ModelSpec
+from chainrule.web import live
+from chainrule.wire import dump_topology
+
+HEADER = struct.Struct("<4sIIIIIddII")
+FLOATS = ("mean", "std", "min", "max", "norm", "zero_fraction", "dead_fraction", "saturation")
+COUNTS = ("n", "nan", "posinf", "neginf")
+
+
+class Frame:
+    """A frame, read as the page reads it."""
+
+    def __init__(self, message):
+        fields = HEADER.unpack_from(message)
+        magic, self.seq, self.topology, self.rows, bins, floats, self.loss, self.compute_ms, self.flags, counts = fields
+        assert (magic, bins, floats, counts) == (b"CRF1", 64, len(FLOATS), len(COUNTS))
+        at = HEADER.size
+        self.columns = {}
+        for name, kind, size in (*((name, "<f8", 8) for name in FLOATS), *((name, "<u4", 4) for name in COUNTS)):
+            self.columns[name] = np.frombuffer(message, kind, self.rows, at)
+            at += size * self.rows
+        self.histogram = np.frombuffer(message, "<u4", self.rows * bins, at).reshape(self.rows, bins)
+        assert at + 4 * self.rows * bins == len(message)
+
+
+class Socket:
+    """A client that keeps the topology it was sent last."""
+
+    def __init__(self, websocket):
+        self.websocket = websocket
+        self.topology = None
+
+    def ask(self, seq, **spec):
+        self.websocket.send(json.dumps({"seq": seq, "spec": spec}))
+
+    def next(self):
+        """The next frame or error; topologies are kept on the way."""
+        while True:
+            message = self.websocket.recv(timeout=20)
+            if isinstance(message, bytes):
+                return Frame(message)
+            message = json.loads(message)
+            if message["type"] == "error":
+                return message
+            assert message["type"] == "topology"
+            self.topology = message
+
+    def row(self, name):
+        """Where a tensor's row is in a frame."""
+        ids = {tensor["name"]: tensor["id"] for tensor in reversed(self.topology["trace"]["tensors"])}
+        return self.topology["trace"]["statistics"]["tensor"].index(ids[name])
+
+
+@pytest.fixture
+def address(serve, settings):
+    return serve(create_app(settings))
+
+
+@pytest.fixture
+def socket(address):
+    with connect(f"ws://{address}/api/v1/live", compression=None) as websocket:
+        yield Socket(websocket)
+
+
+@pytest.fixture
+def gate(monkeypatch):
+    """Traces wait for the gate; it counts them and knows whether two ever ran at once."""
+
+    class Gate:
+        def __init__(self):
+            self.open = threading.Event()
+            self.entered = threading.Semaphore(0)
+            self.running = self.most = 0
+            self.threads = set()
+
+        def trace(self, spec):
+            self.running += 1
+            self.most = max(self.most, self.running)
+            self.threads.add(threading.current_thread().name)
+            self.entered.release()
+            assert self.open.wait(20)
+            self.running -= 1
+            return trace_spec(spec)
+
+    gate = Gate()
+    monkeypatch.setattr(live, "trace_spec", gate.trace)
+    yield gate
+    gate.open.set()
+
+
+@pytest.mark.smoke
+def test_a_frame_holds_the_numbers_of_the_trace(socket):
+    socket.ask(1, seed=3, widths="20,10,1")
+    frame = socket.next()
+    spec = ModelSpec(seed=3, widths="20,10,1")
+    trace = trace_spec(spec)
+    assert (frame.seq, frame.topology, frame.flags) == (1, 1, 0)
+    assert frame.loss == trace.loss
+    assert frame.compute_ms > 0
+    assert socket.topology["topology"] == 1
+    assert tuple(socket.topology["trace"]["statistics"]["tensor"]) == trace.statistics.tensors
+    assert json.loads(json.dumps(dump_topology(trace), default=vars_of)) == socket.topology["trace"]
+    for name in (*FLOATS, *COUNTS):
+        np.testing.assert_array_equal(frame.columns[name], trace.statistics.column(name), err_msg=name)
+    np.testing.assert_array_equal(frame.histogram, trace.statistics.counts)
+    assert (frame.histogram.sum(axis=1) + frame.columns["nan"] == frame.columns["n"]).all()
+
+
+def vars_of(part):
+    return {name: getattr(part, name) for name in part.__dataclass_fields__}
+
+
+def test_the_topology_comes_once_per_graph_shape(socket):
+    for seq, spec, expected in (
+        (1, {}, 1),
+        (2, {"scale": 0.5}, 1),
+        (3, {"seed": 9, "init": "xavier_uniform"}, 1),
+        (4, {"widths": "100,50,50,1"}, 2),
+        (5, {"widths": "100,50,50,1", "scale": 2}, 2),
+        (6, {"style": "module"}, 3),
+        # Another batch is another shape, though the graph looks alike.
+        (7, {"style": "module", "batch": 50}, 4),
+        (8, {}, 5),
+    ):
+        socket.ask(seq, **spec)
+        frame = socket.next()
+        assert (frame.seq, frame.topology, socket.topology["topology"]) == (seq, expected, expected)
+        assert frame.rows == len(socket.topology["trace"]["statistics"]["tensor"])
+
+
+def test_the_spread_of_l1_follows_the_scale_exactly(socket):
+    stds = []
+    for seq, scale in enumerate((0.5, 1, 2)):
+        socket.ask(seq, scale=scale)
+        stds.append(socket.next().columns["std"][socket.row("l1")])
+    # Powers of two scale floats without rounding, and the draw is the same.
+    assert stds[1] == pytest.approx(2 * stds[0], rel=1e-12)
+    assert stds[2] == pytest.approx(2 * stds[1], rel=1e-12)
+
+
+def test_a_loss_that_is_no_number_travels_as_such(socket):
+    socket.ask(1, preset="deep-exploding")
+    frame = socket.next()
+    assert math.isnan(frame.loss)
+    assert frame.flags == 0
+    assert frame.columns["nan"][socket.row("out")] == 200 * 100
+    assert math.isnan(frame.columns["mean"][socket.row("out")])
+
+
+def test_when_messages_pile_up_the_newest_wins(socket, gate):
+    socket.ask(1, scale=1)
+    assert gate.entered.acquire(timeout=10)
+    for seq in range(2, 200):
+        socket.ask(seq, scale=seq / 100)
+    socket.ask(200, scale=3)
+    # A ping is answered in order: by now the server has read every message.
+    assert socket.websocket.ping().wait(10)
+    gate.open.set()
+    frames = [socket.next()]
+    while frames[-1].seq < 200:
+        frames.append(socket.next())
+    seqs = [frame.seq for frame in frames]
+    assert seqs[0] == 1
+    assert seqs == sorted(set(seqs))
+    assert len(seqs) <= 4
+    assert gate.most == 1
+    assert gate.threads == {"compute-cpu_0"}
+    expected = trace_spec(ModelSpec(scale=3))
+    assert frames[-1].loss == expected.loss
+
+
+def test_a_late_mistake_replaces_what_waited_and_is_answered_after_what_ran(socket, gate):
+    socket.ask(1)
+    assert gate.entered.acquire(timeout=10)
+    socket.ask(2, scale=2)
+    socket.ask(3, scale="much")
+    assert socket.websocket.ping().wait(10)
+    gate.open.set()
+    assert socket.next().seq == 1
+    error = socket.next()
+    assert (error["seq"], error["error"]["field"]) == (3, "scale")
+    socket.ask(4)
+    assert socket.next().seq == 4
+
+
+@pytest.mark.parametrize(
+    ("spec", "code", "field"),
+    [
+        ({"scale": "x"}, "invalid_spec", "scale"),
+        ({"widht": "3"}, "invalid_spec", "widht"),
+        ({"widths": "100x999999999"}, "invalid_spec", "widths"),
+        ({"widths": "100x66"}, "over_limit", "widths"),
+        ({"batch": 10**9}, "over_limit", "batch"),
+        ({"preset": "none"}, "invalid_spec", "preset"),
+    ],
+)
+def test_a_bad_spec_is_answered_with_its_number_and_the_socket_stays(socket, spec, code, field):
+    socket.ask(5, **spec)
+    error = socket.next()
+    assert error["seq"] == 5
+    assert (error["error"]["code"], error["error"]["field"]) == (code, field)
+    assert error["error"]["message"].startswith(field)
+    socket.ask(6)
+    assert socket.next().seq == 6
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "",
+        "no json",
+        "[]",
+        "3",
+        b"\x00\x01",
+        "{}",
+        '{"seq": 1}',
+        '{"spec": {}}',
+        '{"seq": 1, "spec": {}, "more": 1}',
+        '{"seq": "1", "spec": {}}',
+        '{"seq": true, "spec": {}}',
+        '{"seq": 1.5, "spec": {}}',
+        '{"seq": -1, "spec": {}}',
+        '{"seq": 4294967296, "spec": {}}',
+        '{"seq": 1, "spec": "scale=1"}',
+        '{"seq": 1, "spec": []}',
+        "[" * 5000,
+    ],
+    ids=lambda message: str(message[:40]),
+)
+def test_what_is_no_message_gets_an_error_without_a_number(socket, message):
+    socket.websocket.send(message)
+    error = socket.next()
+    assert error["type"] == "error"
+    assert error["seq"] is None
+    assert error["error"]["code"] == "bad_message"
+    socket.ask(1)
+    assert socket.next().seq == 1
+
+
+def test_numbers_must_grow(socket):
+    socket.ask(7)
+    assert socket.next().seq == 7
+    for seq in (7, 3):
+        socket.ask(seq)
+        error = socket.next()
+        assert (error["seq"], error["error"]["field"]) == (None, "seq")
+    socket.ask(4294967295)
+    assert socket.next().seq == 4294967295
+
+
+def test_a_crash_is_told_without_its_insides_and_the_socket_stays(socket, monkeypatch):
+    def fail(_):
+        raise ZeroDivisionError("a secret of the inside")
+
+    monkeypatch.setattr(live, "trace_spec", fail)
+    socket.ask(1)
+    error = socket.next()
+    assert (error["seq"], error["error"]["code"]) == (1, "internal")
+    assert "secret" not in json.dumps(error)
+
+    def refuse(_):
+        raise TraceError("cannot be recorded")
+
+    monkeypatch.setattr(live, "trace_spec", refuse)
+    socket.ask(2)
+    assert socket.next()["error"] == {"code": "trace_failed", "message": "cannot be recorded"}
+    monkeypatch.undo()
+    socket.ask(3)
+    assert socket.next().seq == 3
+
+
+def test_two_sockets_take_turns_and_each_ends_on_its_own_last_value(address, gate):
+    url = f"ws://{address}/api/v1/live"
+    with connect(url, compression=None) as one, connect(url, compression=None) as other:
+        sockets = Socket(one), Socket(other)
+        for seq in range(50):
+            for index, socket in enumerate(sockets):
+                socket.ask(seq, scale=1 + index, seed=seq)
+        gate.open.set()
+        for index, socket in enumerate(sockets):
+            frame = socket.next()
+            while frame.seq < 49:
+                frame = socket.next()
+            assert frame.loss == trace_spec(ModelSpec(scale=1 + index, seed=49)).loss
+    assert gate.most == 1
+
+
+def test_a_client_that_leaves_midway_frees_the_slot(address, gate):
+    url = f"ws://{address}/api/v1/live"
+    with connect(url, compression=None) as websocket:
+        Socket(websocket).ask(1)
+        assert gate.entered.acquire(timeout=10)
+    gate.open.set()
+    with connect(url, compression=None) as websocket:
+        socket = Socket(websocket)
+        socket.ask(1)
+        assert socket.next().seq == 1
+
+
+def test_a_message_that_is_too_long_ends_only_its_own_socket(address):
+    from websockets.exceptions import ConnectionClosed
+
+    url = f"ws://{address}/api/v1/live"
+    with connect(url, compression=None) as websocket:
+        websocket.send(json.dumps({"seq": 1, "spec": {"widths": "1," * 40_000}}))
+        with pytest.raises(ConnectionClosed) as caught:
+            websocket.recv(timeout=10)
+        assert caught.value.rcvd.code == 1009
+    with connect(url, compression=None) as websocket:
+        socket = Socket(websocket)
+        socket.ask(1)
+        assert socket.next().seq == 1
