@@ -1,0 +1,88 @@
+/** How numbers are written, everywhere alike: three significant digits, 1.02 and 2.46e-8. */
+
+/**
+ * Three significant digits. Plain between 0.001 and 9999, with an exponent outside; "–" where there is no number.
+ *
+ * @param {number | null | undefined} value
+ * @returns {string}
+ */
+export function significant(value) {
+  if (value === null || value === undefined) return "–";
+  if (Number.isNaN(value)) return "NaN";
+  if (!Number.isFinite(value)) return value > 0 ? "∞" : "−∞";
+  if (value === 0) return "0";
+  const magnitude = Number(Math.abs(value).toPrecision(3));
+  const sign = value < 0 ? "−" : "";
+  if (magnitude >= 1e-3 && magnitude < 1000) return sign + magnitude.toPrecision(3);
+  if (magnitude >= 1000 && magnitude < 1e4) return sign + String(magnitude);
+  return sign + magnitude.toExponential(2).replace("e+", "e");
+}
+
+/**
+ * @param {Float64Array | undefined} column
+ * @param {number | undefined} row
+ * @returns {number | null} the value; null where the column says there is none
+ */
+export function valueAt(column, row) {
+  const value = row === undefined ? undefined : column?.[row];
+  return value === undefined || Number.isNaN(value) ? null : value;
+}
+
+/**
+ * @param {number} value
+ * @returns {string} 10,000
+ */
+export function count(value) {
+  return value.toLocaleString("en-US");
+}
+
+const PREFIXES = ["", "k", "M", "G", "T", "P"];
+
+/**
+ * A large count with an SI prefix: 2.02 M.
+ *
+ * @param {number} value
+ * @param {string} unit
+ * @returns {string}
+ */
+export function quantity(value, unit) {
+  let step = 0;
+  let scaled = value;
+  while (scaled >= 1000 && step < PREFIXES.length - 1) {
+    scaled /= 1000;
+    step += 1;
+  }
+  const digits = step === 0 ? String(scaled) : scaled.toPrecision(3);
+  return `${digits} ${PREFIXES[step]}${unit}`;
+}
+
+/**
+ * @param {number | null} fraction 0 to 1
+ * @returns {string} 12.3 %
+ */
+export function percent(fraction) {
+  if (fraction === null) return "–";
+  if (fraction > 0 && fraction < 0.001) return "< 0.1 %";
+  if (fraction < 1 && fraction > 0.999) return "> 99.9 %";
+  return `${(fraction * 100).toFixed(fraction === 0 || fraction === 1 ? 0 : 1)} %`;
+}
+
+/**
+ * @param {readonly number[]} sizes
+ * @returns {string} 200 × 50, or "scalar"
+ */
+export function shape(sizes) {
+  return sizes.length === 0 ? "scalar" : sizes.join(" × ");
+}
+
+/**
+ * A setting as a person would type it: the shortest text that reads back as the same number, 0.1 or 1e9.
+ *
+ * @param {number} value
+ * @returns {string}
+ */
+export function setting(value) {
+  const plain = String(value).replace("e+", "e");
+  const short = value.toExponential().replace("e+", "e");
+  return plain.length > 7 && short.length < plain.length ? short : plain;
+}

@@ -1,0 +1,70 @@
+/** What is written in a box, and in words beside it, for the numbers of a picture. No DOM. */
+
+import { nonFinite } from "./picture.js";
+import { percent, shape, significant, valueAt } from "./format.js";
+
+/** @typedef {import("./types.js").Picture} Picture */
+/** @typedef {import("./types.js").Tensor} Tensor */
+/** @typedef {import("./types.js").Statistic} Statistic */
+
+/** @type {Record<Statistic, string>} */
+export const SYMBOL = { std: "σ", mean: "μ" };
+
+/**
+ * The figure shown in a tensor's box.
+ *
+ * @param {Picture} picture
+ * @param {Tensor} tensor
+ * @param {Statistic} statistic
+ * @returns {{text: string, short: string, isWarning: boolean}} short: for a narrow box
+ */
+export function figure(picture, tensor, statistic) {
+  const row = picture.rows.get(tensor.id);
+  if (row === undefined) return { text: "–", short: "–", isWarning: false };
+  if (tensor.role === "loss" && picture.loss !== null) {
+    const text = significant(picture.loss);
+    return { text, short: text, isWarning: !Number.isFinite(picture.loss) };
+  }
+  const bad = nonFinite(picture, row);
+  if (bad !== null) {
+    return { text: bad.share === 1 ? `all ${bad.word}` : `${bad.word} ${percent(bad.share)}`, short: bad.word, isWarning: true };
+  }
+  const low = valueAt(picture.floats.min, row);
+  if (low !== null && low === picture.floats.max[row]) {
+    const text = significant(low);
+    return { text: picture.integers.n[row] === 1 ? text : `all ${text}`, short: text, isWarning: false };
+  }
+  const text = significant(valueAt(picture.floats[statistic], row));
+  return { text, short: text, isWarning: false };
+}
+
+/**
+ * A type's name in one line, or in two where it is long: CrossEntropy, Linear·Function.
+ *
+ * @param {string} label
+ * @returns {string[]}
+ */
+export function labelLines(label) {
+  const words = label.match(/[A-Z]+(?![a-z])|[A-Z]?[^A-Z]+/g) ?? [label];
+  if (label.length <= 10 || words.length < 2) return [label];
+  const half = Math.ceil(words.length / 2);
+  return [words.slice(0, half).join(""), words.slice(half).join("")];
+}
+
+/**
+ * A tensor in a sentence, for a screen reader.
+ *
+ * @param {Picture} picture
+ * @param {Tensor} tensor
+ * @returns {string}
+ */
+export function describeTensor(picture, tensor) {
+  const parts = [`${tensor.name}, ${tensor.role}, ${shape(tensor.shape)}`];
+  const row = picture.rows.get(tensor.id);
+  if (row === undefined) return `${parts.join()}, no statistics`;
+  const { mean, std } = picture.floats;
+  const bad = nonFinite(picture, row);
+  if (bad !== null) parts.push(`${percent(bad.share)} ${bad.word}`);
+  parts.push(`mean ${significant(valueAt(mean, row))}`, `std ${significant(valueAt(std, row))}`);
+  return parts.join(", ");
+}

@@ -1,0 +1,156 @@
+/** From the server's bytes to a Picture: the binary live frame, and the JSON dump. Both give the same columns. */
+
+/** @typedef {import("./types.js").Picture} Picture */
+/** @typedef {import("./types.js").Topology} Topology */
+/** @typedef {import("./types.js").Dump} Dump */
+/** @typedef {import("./types.js").Spec} Spec */
+/** @typedef {import("./types.js").FloatColumn} FloatColumn */
+/** @typedef {import("./types.js").CountColumn} CountColumn */
+
+const MAGIC = 0x31465243; // "CRF1", little endian
+const HEADER_BYTES = 48;
+
+/** @type {readonly FloatColumn[]} */
+const FLOAT_COLUMNS = ["mean", "std", "min", "max", "norm", "zero_fraction", "dead_fraction", "saturation"];
+/** @type {readonly CountColumn[]} */
+const COUNT_COLUMNS = ["n", "nan", "posinf", "neginf"];
+
+const LOSS_IS_NULL = 1;
+const HAS_ERROR = 2;
+
+/**
+ * @typedef {object} FrameHeader
+ * @property {number} seq
+ * @property {number} topology
+ */
+
+/**
+ * Reads who a frame answers and which topology it belongs to.
+ *
+ * @param {ArrayBuffer} buffer
+ * @returns {FrameHeader}
+ * @throws {RangeError} when the bytes are not a frame
+ */
+export function frameHeader(buffer) {
+  const view = new DataView(buffer);
+  if (buffer.byteLength < HEADER_BYTES || view.getUint32(0, true) !== MAGIC) throw new RangeError("not a live frame");
+  return { seq: view.getUint32(4, true), topology: view.getUint32(8, true) };
+}
+
+/**
+ * Decodes a live frame: a 48-byte header, then float64 columns, uint32 columns and histogram counts, little endian.
+ *
+ * @param {ArrayBuffer} buffer
+ * @param {{key: string, topology: Topology, rows: ReadonlyMap<string, number>}} shape of the topology it belongs to
+ * @param {Spec} spec
+ * @returns {Picture}
+ * @throws {RangeError} when the length is not what the header says, or the rows are not the topology's
+ */
+export function decodeFrame(buffer, shape, spec) {
+  const { seq } = frameHeader(buffer);
+  const view = new DataView(buffer);
+  const rows = view.getUint32(12, true);
+  const bins = view.getUint32(16, true);
+  const floatColumns = view.getUint32(20, true);
+  const loss = view.getFloat64(24, true);
+  const flags = view.getUint32(40, true);
+  const countColumns = view.getUint32(44, true);
+  const expected = HEADER_BYTES + rows * (8 * floatColumns + 4 * countColumns + 4 * bins);
+  if (buffer.byteLength !== expected) {
+    throw new RangeError(`live frame of ${buffer.byteLength} bytes, its header says ${expected}`);
+  }
+  if (floatColumns < FLOAT_COLUMNS.length || countColumns < COUNT_COLUMNS.length) {
+    throw new RangeError(`live frame with ${floatColumns} + ${countColumns} columns`);
+  }
+  if (rows !== shape.topology.statistics.tensor.length) {
+    throw new RangeError(`live frame with ${rows} rows, its topology has ${shape.topology.statistics.tensor.length}`);
+  }
+  // Unknown further columns are skipped: an older page reads a newer server's frames.
+  const floats = FLOAT_COLUMNS.map((name, index) => [name, new Float64Array(buffer, HEADER_BYTES + 8 * rows * index, rows)]);
+  const afterFloats = HEADER_BYTES + 8 * rows * floatColumns;
+  const integers = COUNT_COLUMNS.map((name, index) => [name, new Uint32Array(buffer, afterFloats + 4 * rows * index, rows)]);
+  return {
+    seq,
+    key: shape.key,
+    topology: shape.topology,
+    rows: shape.rows,
+    floats: Object.fromEntries(floats),
+    integers: Object.fromEntries(integers),
+    bins,
+    counts: new Uint32Array(buffer, afterFloats + 4 * rows * countColumns, rows * bins),
+    loss: flags & LOSS_IS_NULL ? null : loss,
+    computeMs: view.getFloat64(32, true),
+    failed: (flags & HAS_ERROR) !== 0,
+    spec,
+  };
+}
+
+/**
+ * @param {Topology} topology
+ * @returns {Map<string, number>} tensor id → row of the statistics
+ */
+export function rowIndex(topology) {
+  return new Map(topology.statistics.tensor.map((id, row) => [id, row]));
+}
+
+/**
+ * @param {import("./types.js").JsonNumber} value
+ * @returns {number | null}
+ */
+function fromJsonNumber(value) {
+  return value === null ? null : Number(value);
+}
+
+/**
+ * A dump as a Picture: the way taken when no socket can be had.
+ *
+ * @param {Dump} dump
+ * @param {number} seq
+ * @param {string} key
+ * @returns {Picture}
+ */
+export function pictureOfDump(dump, seq, key) {
+  const { statistics } = dump;
+  const { bins } = statistics.histogram;
+  const rows = statistics.tensor.length;
+  /** @param {(number | null)[] | undefined} column */
+  const column = (column) => Float64Array.from({ length: rows }, (_, row) => column?.[row] ?? NaN);
+  const counts = new Uint32Array(rows * bins);
+  statistics.histogram.counts.forEach((histogram, row) => counts.set(histogram, row * bins));
+  /** @type {Topology} */
+  const topology = { ...dump, statistics: { tensor: statistics.tensor } };
+  return {
+    seq,
+    key,
+    topology,
+    rows: rowIndex(topology),
+    floats: /** @type {Record<FloatColumn, Float64Array>} */ (
+      Object.fromEntries(FLOAT_COLUMNS.map((name) => [name, column(statistics[name])]))
+    ),
+    integers: /** @type {Record<CountColumn, Uint32Array>} */ (
+      Object.fromEntries(COUNT_COLUMNS.map((name) => [name, Uint32Array.from(statistics[name])]))
+    ),
+    bins,
+    counts,
+    loss: fromJsonNumber(dump.loss),
+    computeMs: dump.timing["total_ms"] ?? NaN,
+    failed: dump.error !== null,
+    spec: dump.spec,
+  };
+}
+
+/**
+ * What is not finite in a tensor, said in words, worst first; null where all is well.
+ *
+ * @param {Picture} picture
+ * @param {number} row
+ * @returns {{word: "NaN" | "Inf", share: number} | null}
+ */
+export function nonFinite(picture, row) {
+  const n = picture.integers.n[row] ?? 0;
+  if (n === 0) return null;
+  const nan = picture.integers.nan[row] ?? 0;
+  const inf = (picture.integers.posinf[row] ?? 0) + (picture.integers.neginf[row] ?? 0);
+  if (nan > 0) return { word: "NaN", share: nan / n };
+  return inf > 0 ? { word: "Inf", share: inf / n } : null;
+}

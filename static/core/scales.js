@@ -1,0 +1,129 @@
+/** Scales and their ticks: the slider's, and the profile's logarithmic axis. */
+
+/** Decades per travel around ×1, against an even spread: slower there, where the experiments happen. */
+const CENTRE = 0.45;
+
+/**
+ * A slider over the decades from `minimum` to `maximum`, stretched around ×1. Positions run from −1 to 1; ×1 is 0
+ * where the range is symmetric. Values are rounded to three significant digits, so that links stay short.
+ *
+ * @param {number} minimum
+ * @param {number} maximum
+ */
+export function sliderScale(minimum, maximum) {
+  const low = Math.log10(minimum);
+  const high = Math.log10(maximum);
+  const reach = Math.max(Math.abs(low), Math.abs(high));
+  /** @param {number} u */
+  const decades = (u) => reach * u * (CENTRE + (1 - CENTRE) * u * u);
+  return {
+    /** @param {number} position @returns {number} */
+    value(position) {
+      const exact = 10 ** decades(position);
+      return Math.min(maximum, Math.max(minimum, Number(exact.toPrecision(3))));
+    },
+    /** @param {number} value @returns {number} */
+    position(value) {
+      const target = Math.min(high, Math.max(low, Math.log10(value)));
+      let [left, right] = [-1, 1];
+      for (let step = 0; step < 50; step += 1) {
+        const middle = (left + right) / 2;
+        if (decades(middle) < target) left = middle;
+        else right = middle;
+      }
+      return (left + right) / 2;
+    },
+    /**
+     * The next value by keyboard: `steps` hundredths of a decade away.
+     *
+     * @param {number} value
+     * @param {number} steps
+     * @returns {number}
+     */
+    step(value, steps) {
+      const next = Number((value * 10 ** (steps / 100)).toPrecision(3));
+      return Math.min(maximum, Math.max(minimum, next));
+    },
+  };
+}
+
+/**
+ * Whole decades that hold all finite positive values, at least two.
+ *
+ * @param {Iterable<number | null>} values
+ * @returns {[number, number]} exponents
+ */
+export function decadeRange(values) {
+  let low = Infinity;
+  let high = -Infinity;
+  for (const value of values) {
+    if (value === null || !(value > 0) || !Number.isFinite(value)) continue;
+    const exponent = Math.log10(value);
+    low = Math.min(low, exponent);
+    high = Math.max(high, exponent);
+  }
+  if (low > high) return [-1, 1];
+  const first = Math.floor(low - 0.08);
+  const last = Math.ceil(high + 0.08);
+  return last - first < 2 ? [first, first + 2] : [first, last];
+}
+
+/**
+ * Exponents to label on an axis of `length` px, at least `spacing` px apart: every 1, 2, 5, 10, 20 … decades.
+ *
+ * @param {number} low
+ * @param {number} high
+ * @param {number} length
+ * @param {number} spacing
+ * @returns {number[]}
+ */
+export function decadeTicks(low, high, length, spacing) {
+  const fits = Math.max(1, Math.floor(length / spacing));
+  let step = 1;
+  for (const factor of [1, 2, 5, 10, 20, 50, 100, 200, 500]) {
+    step = factor;
+    if ((high - low) / factor <= fits) break;
+  }
+  const ticks = [];
+  for (let exponent = Math.ceil(low / step) * step; exponent <= high; exponent += step) ticks.push(exponent + 0);
+  return ticks;
+}
+
+/**
+ * The label of a decade: 0.01, 1, 100, and 10⁻⁸ further out.
+ *
+ * @param {number} exponent
+ * @returns {string}
+ */
+export function decadeLabel(exponent) {
+  if (exponent >= -2 && exponent <= 3) return String(Number(`1e${exponent}`));
+  const digits = "⁰¹²³⁴⁵⁶⁷⁸⁹";
+  const raised = [...String(Math.abs(exponent))].map((digit) => digits[Number(digit)]).join("");
+  return `10${exponent < 0 ? "⁻" : ""}${raised}`;
+}
+
+/**
+ * Which of the layers 1…count to label where each may take `spacing` px of `length`: always the first and the last.
+ *
+ * @param {number} count
+ * @param {number} length
+ * @param {number} spacing
+ * @returns {number[]}
+ */
+export function layerTicks(count, length, spacing) {
+  const fits = Math.max(2, Math.floor(length / spacing));
+  let step = 1;
+  for (const candidate of [1, 5, 10, 20, 50, 100]) {
+    step = candidate;
+    if (count / candidate <= fits) break;
+  }
+  if (step === 1) return Array.from({ length: count }, (_, index) => index + 1);
+  const ticks = [1];
+  for (let layer = step; layer <= count; layer += step) if (layer > 1) ticks.push(layer);
+  const last = ticks[ticks.length - 1] ?? 1;
+  if (last !== count) {
+    if (count - last < step / 2) ticks.pop();
+    ticks.push(count);
+  }
+  return ticks;
+}

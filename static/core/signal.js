@@ -1,0 +1,34 @@
+/**
+ * The one way that state is held: a value and the functions that want to know of its changes.
+ *
+ * @template T
+ * @typedef {object} Signal
+ * @property {T} value
+ * @property {(listener: (value: T) => void) => () => void} subscribe calls at once and on every change; returns the way out
+ */
+
+/**
+ * @template T
+ * @param {T} initial
+ * @returns {Signal<T>}
+ */
+export function signal(initial) {
+  let current = initial;
+  /** @type {Set<(value: T) => void>} */
+  const listeners = new Set();
+  return {
+    get value() {
+      return current;
+    },
+    set value(next) {
+      if (Object.is(next, current)) return;
+      current = next;
+      for (const listener of [...listeners]) listener(next);
+    },
+    subscribe(listener) {
+      listeners.add(listener);
+      listener(current);
+      return () => listeners.delete(listener);
+    },
+  };
+}

@@ -1,0 +1,149 @@
+/**
+ * The address is the state. The query string is the spec and nothing else; the fragment is the view. One table each:
+ * the spec's comes with the page data, the view's stands here.
+ */
+
+/** @typedef {import("./types.js").Spec} Spec */
+/** @typedef {import("./types.js").SpecKey} SpecKey */
+
+/**
+ * @typedef {object} View
+ * @property {string} select id of the selected box or op, "" for none
+ * @property {"std" | "mean"} statistic shown in boxes and in the profile
+ * @property {"graph" | "layers" | "inspector" | "controls"} tab the panel shown on a narrow screen
+ * @property {number} zoom 1: fit
+ * @property {number} at depth at the centre of the panel, 0 to 1
+ */
+
+/**
+ * @typedef {object} ViewKey
+ * @property {keyof View} name
+ * @property {string | number} initial
+ * @property {readonly string[] | null} choices
+ * @property {boolean} push whether a change makes a history entry
+ */
+
+/** @type {readonly ViewKey[]} */
+const VIEW_KEYS = [
+  { name: "select", initial: "", choices: null, push: true },
+  { name: "statistic", initial: "std", choices: ["std", "mean"], push: true },
+  { name: "tab", initial: "graph", choices: ["graph", "layers", "inspector", "controls"], push: true },
+  { name: "zoom", initial: 1, choices: null, push: false },
+  { name: "at", initial: 0, choices: null, push: false },
+];
+
+/** Characters that a query or fragment may hold as they are, kept readable: 100,50,1 and layers.0/forward. */
+const READABLE = /%(2C|2F|3A|40)/g;
+
+/**
+ * @param {string} text
+ * @returns {string}
+ */
+function encode(text) {
+  return encodeURIComponent(text).replace(READABLE, (escaped) => decodeURIComponent(escaped));
+}
+
+/**
+ * @param {string} text key=value pairs joined by &
+ * @returns {Map<string, string>}
+ */
+function pairs(text) {
+  return new Map(new URLSearchParams(text));
+}
+
+/**
+ * The canonical query string of a spec: the keys that differ from the default, in the table's order.
+ *
+ * @param {readonly SpecKey[]} keys
+ * @param {Spec} spec
+ * @returns {string}
+ */
+export function specQuery(keys, spec) {
+  const parts = [];
+  for (const { name, default: initial } of keys) {
+    const value = spec[name] ?? initial;
+    if (value !== initial) parts.push(`${name}=${encode(String(value).replace("e+", "e"))}`);
+  }
+  return parts.join("&");
+}
+
+/**
+ * The spec that a query string asks for, unchecked: values that do not read as their kind stay text, and the server
+ * says what is wrong with them.
+ *
+ * @param {readonly SpecKey[]} keys
+ * @param {Spec} defaults
+ * @param {string} query
+ * @returns {Spec}
+ */
+export function parseSpec(keys, defaults, query) {
+  /** @type {Spec} */
+  const spec = { ...defaults };
+  const given = pairs(query);
+  for (const { name, kind } of keys) {
+    const text = given.get(name);
+    if (text === undefined) continue;
+    const number = text.trim() === "" ? NaN : Number(text);
+    if ((kind === "int" || kind === "float") && Number.isFinite(number) && String(number).length <= 16) spec[name] = number;
+    else if (kind === "bool" && (text === "true" || text === "false")) spec[name] = text === "true";
+    else spec[name] = text;
+  }
+  return spec;
+}
+
+/** @returns {View} */
+export function initialView() {
+  return { select: "", statistic: "std", tab: "graph", zoom: 1, at: 0 };
+}
+
+/**
+ * @param {View} view
+ * @returns {string} without the #; "" for the initial view
+ */
+export function viewFragment(view) {
+  const parts = [];
+  for (const { name, initial } of VIEW_KEYS) {
+    const value = typeof view[name] === "number" ? Number(Number(view[name]).toPrecision(4)) : view[name];
+    if (value !== initial) parts.push(`${name}=${encode(String(value))}`);
+  }
+  return parts.join("&");
+}
+
+/**
+ * @param {string} fragment with or without the #
+ * @returns {View} what it does not say, or says wrongly, is as initially
+ */
+export function parseView(fragment) {
+  /** @type {Record<string, string | number>} */
+  const view = {};
+  const given = pairs(fragment.replace(/^#/, ""));
+  for (const { name, initial, choices } of VIEW_KEYS) {
+    const text = given.get(name);
+    view[name] = initial;
+    if (text === undefined) continue;
+    if (typeof initial === "number") {
+      const number = Number(text);
+      if (Number.isFinite(number) && number >= 0) view[name] = number;
+    } else if (choices === null || choices.includes(text)) {
+      view[name] = text;
+    }
+  }
+  return /** @type {View} */ (/** @type {unknown} */ (view));
+}
+
+/**
+ * @param {Partial<View>} change
+ * @returns {boolean} whether it makes a history entry
+ */
+export function viewPushes(change) {
+  return VIEW_KEYS.some(({ name, push }) => push && name in change);
+}
+
+/**
+ * @param {string} query
+ * @param {string} fragment
+ * @returns {string} the address relative to the page's path
+ */
+export function address(query, fragment) {
+  return `${location.pathname}${query && `?${query}`}${fragment && `#${fragment}`}`;
+}

@@ -1,0 +1,47 @@
+/** What a picture shows, in one line: where numbers end, or how the gradient fares on its way back. No DOM. */
+
+import { nonFinite } from "./picture.js";
+import { significant, valueAt } from "./format.js";
+
+/** @typedef {import("./types.js").Picture} Picture */
+
+/**
+ * @param {Picture} picture
+ * @returns {{text: string, isWarning: boolean}}
+ */
+export function verdict(picture) {
+  const { layers } = picture.topology;
+  if (picture.failed) return { text: "The recording broke off: what there is of it is shown.", isWarning: true };
+  if (layers.length === 0) return { text: "", isWarning: false };
+
+  /** @param {(row: number) => boolean} holds @returns {number | null} the first layer with a forward tensor for which it holds */
+  const firstLayer = (holds) => {
+    for (const { index, preactivation, activation } of layers) {
+      for (const tensor of [preactivation, activation]) {
+        const row = picture.rows.get(tensor ?? "");
+        if (row !== undefined && holds(row)) return index;
+      }
+    }
+    return null;
+  };
+  const { posinf, neginf, nan } = picture.integers;
+  const inf = firstLayer((row) => (posinf[row] ?? 0) + (neginf[row] ?? 0) > 0);
+  const notNumber = firstLayer((row) => (nan[row] ?? 0) > 0);
+  const found = [];
+  if (inf !== null) found.push(`Inf from layer ${inf} on`);
+  if (notNumber !== null) found.push(`NaN from layer ${notNumber} on`);
+  if (found.length > 0) return { text: `${found.join(", ")}.`, isWarning: true };
+
+  const zero = firstLayer((row) => picture.floats.min[row] === 0 && picture.floats.max[row] === 0);
+  if (zero !== null) return { text: `All zero from layer ${zero} on.`, isWarning: true };
+
+  for (const { gradient, index } of layers) {
+    const row = picture.rows.get(gradient ?? "");
+    if (row !== undefined && nonFinite(picture, row) !== null) return { text: `Non-finite gradient in layer ${index}.`, isWarning: true };
+  }
+  const [first, last] = [layers[0], layers.at(-1)];
+  const from = valueAt(picture.floats.std, picture.rows.get(last?.gradient ?? ""));
+  const to = valueAt(picture.floats.std, picture.rows.get(first?.gradient ?? ""));
+  if (layers.length < 2 || from === null || to === null || from === 0) return { text: "", isWarning: false };
+  return { text: `Gradient std, layer 1 over layer ${layers.length}: ×${significant(to / from)}`, isWarning: false };
+}

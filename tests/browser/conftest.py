@@ -1,0 +1,150 @@
+"""The real server, a real Chromium, and pages that fail the test on any error in their console."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+
+# chromium.py is shared with screenshots.py, which runs as a script.
+sys.path.insert(0, str(Path(__file__).parent))
+from chromium import launch
+
+expect.set_options(timeout=10_000)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    # Not for the session: Playwright keeps an event loop running, and other tests run their own in this thread.
+    with sync_playwright() as playwright:
+        browser = launch(playwright)
+        yield browser
+        browser.close()
+
+
+class Explorer:
+    """A tab with the explorer in it, and what tests ask of it."""
+
+    def __init__(self, page: Page, url: str, dump_of: Callable[[str], dict[str, Any]]) -> None:
+        self.page = page
+        self.url = url
+        self.dump_of = dump_of
+        self.problems: list[str] = []
+        self.expected: list[str] = []
+        page.on("console", lambda message: self._heard(message.type, f"{message.text} {message.location['url']}"))
+        page.on("pageerror", lambda error: self._heard("error", str(error)))
+
+    def _heard(self, kind: str, text: str) -> None:
+        if kind in ("error", "warning") and not any(part in text for part in self.expected):
+            self.problems.append(f"{kind}: {text}")
+
+    def open(self, address: str = "/") -> "Explorer":
+        """Load the page and wait for its first picture."""
+        self.page.goto(self.url + address)
+        self.page.wait_for_selector("graph-view .box")
+        self.page.wait_for_selector("run-status[data-seq]")
+        return self
+
+    def dump(self, query: str | None = None) -> dict[str, Any]:
+        """The graph dump of a query; of the page's own without one."""
+        return self.dump_of(self.page.evaluate("location.search.slice(1)") if query is None else query)
+
+    def figure(self, name: str) -> str:
+        """The figure written in a tensor's box."""
+        return self.page.locator(f'graph-view .box[data-id="{name}"] .value').text_content() or ""
+
+    def boxes(self) -> dict[str, dict[str, float]]:
+        """Where every box stands on the screen, by id."""
+        return self.page.evaluate(
+            """() => Object.fromEntries([...document.querySelectorAll("graph-view .box")].map((box) => {
+                const { x, y, width, height } = box.querySelector(".frame").getBoundingClientRect();
+                return [box.dataset.id, { x, y, width, height }];
+            }))"""
+        )
+
+    def at_rest(self) -> "Explorer":
+        """Wait until neither the picture nor the address has changed for a while."""
+        self.page.evaluate("() => { window.restedAs = null; }")
+        self.page.wait_for_function(
+            """() => {
+                const status = document.querySelector("run-status");
+                const now = `${status.dataset.seq} ${location.href}`;
+                const held = window.restedAs === now;
+                window.restedAs = now;
+                return held;
+            }""",
+            polling=400,
+        )
+        return self
+
+
+@pytest.fixture
+def context_options() -> dict[str, Any]:
+    """Viewport and media; tests override it by parametrization."""
+    return {"viewport": {"width": 1440, "height": 900}}
+
+
+@pytest.fixture
+def context(browser: Browser, context_options: dict[str, Any]) -> Iterator[BrowserContext]:
+    context = browser.new_context(**context_options)
+    context.set_default_timeout(10_000)
+    yield context
+    context.close()
+
+
+@pytest.fixture
+def explorer(context: BrowserContext, server_url: str, dump_of: Callable[[str], dict[str, Any]]) -> Iterator[Explorer]:
+    explorer = Explorer(context.new_page(), server_url, dump_of)
+    yield explorer
+    assert explorer.problems == []
+
+
+@pytest.fixture(scope="session")
+def dump_of(server_url: str) -> Callable[[str], dict[str, Any]]:
+    """The graph dump of a query."""
+
+    def fetch(query: str) -> dict[str, Any]:
+        with urlopen(f"{server_url}/api/v1/trace.json?{query}") as answer:
+            return json.load(answer)
+
+    return fetch
+
+
+@pytest.fixture(scope="module")
+def module(browser: Browser, server_url: str) -> Iterator[Callable[..., Any]]:
+    """Runs `(module, argument) => …` with one of the page's modules, in the browser, on an otherwise empty page."""
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(server_url + "/static/icon.svg")
+
+    def run(path: str, script: str, argument: Any = None) -> Any:
+        load = f"const module = await import('/static/core/{path}');"
+        return page.evaluate(f"async (argument) => {{ {load} return ({script})(module, argument); }}", argument)
+
+    yield run
+    context.close()
+
+
+def significant(value: float | None) -> str:
+    """Three significant digits as the page writes them, computed here by Python's own formatting."""
+    if value is None:
+        return "–"
+    if value == 0:
+        return "0"
+    sign = "−" if value < 0 else ""
+    mantissa, exponent = f"{abs(value):.2e}".split("e")
+    power = int(exponent)
+    if -3 <= power < 3:
+        return f"{sign}{float(f'{mantissa}e{power}'):.{2 - power}f}"
+    if power == 3:
+        return f"{sign}{float(f'{mantissa}e3'):.0f}"
+    return f"{sign}{mantissa}e{power}"
+
+
+@pytest.fixture(name="significant")
+def significant_fixture() -> Callable[[float | None], str]:
+    return significant

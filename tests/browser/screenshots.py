@@ -1,0 +1,79 @@
+"""Pictures of the explorer, made from the real server in a real Chromium.
+
+python tests/browser/screenshots.py            the README's pictures, into docs/
+python tests/browser/screenshots.py OUTDIR     every scene at every size in both colour schemes, to be looked at
+"""
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from chromium import launch
+from playwright.sync_api import Browser, sync_playwright
+
+SCENES = {
+    "default": "/",
+    "inspector": "/#select=l2",
+    "deep-kaiming": "/?preset=deep-kaiming",
+    "non-finite": "/?preset=deep-exploding",
+}
+SIZES = {"1440x900": (1440, 900), "1024x768": (1024, 768), "390x844": (390, 844)}
+SCHEMES = ("light", "dark")
+
+# Long enough for Plotly to take over from the canvas.
+AT_REST_MS = 2500
+
+
+@contextmanager
+def server() -> Iterator[str]:
+    """The address of a server on a free port."""
+    command = [sys.executable, "-u", "-m", "chainrule", "serve", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            for line in process.stdout or ():
+                if match := re.search(r"http://\S+", line):
+                    yield match[0].rstrip("/")
+                    return
+            raise SystemExit("the server did not start")
+        finally:
+            process.terminate()
+
+
+def shoot(browser: Browser, address: str, size: tuple[int, int], scheme: str, target: Path) -> None:
+    """One picture of one address."""
+    width, height = size
+    context = browser.new_context(
+        viewport={"width": width, "height": height}, color_scheme=scheme, device_scale_factor=2 if width < 500 else 1
+    )
+    page = context.new_page()
+    page.goto(address)
+    page.wait_for_selector("run-status[data-seq]")
+    page.wait_for_timeout(AT_REST_MS)
+    page.screenshot(path=target)
+    context.close()
+    print(target)
+
+
+def main() -> None:
+    """Make the pictures that the command line asks for."""
+    with server() as url, sync_playwright() as playwright:
+        browser = launch(playwright)
+        if len(sys.argv) < 2:
+            folder = Path(__file__).resolve().parents[2] / "docs"
+            folder.mkdir(exist_ok=True)
+            for scheme in SCHEMES:
+                shoot(browser, url + SCENES["inspector"], (1440, 900), scheme, folder / f"explorer-{scheme}.png")
+            return
+        folder = Path(sys.argv[1])
+        folder.mkdir(parents=True, exist_ok=True)
+        for scene, address in SCENES.items():
+            for name, size in SIZES.items():
+                for scheme in SCHEMES:
+                    shoot(browser, url + address, size, scheme, folder / f"{scene}-{name}-{scheme}.png")
+
+
+if __name__ == "__main__":
+    main()
