@@ -48,8 +48,8 @@ format: $(VENV)/.installed-dev ## rewrite the Python files in the project's form
 	@$(BIN)/ruff check --quiet --fix-only .
 	@$(BIN)/ruff format .
 
-bench: $(VENV)/.installed-dev ## what recording costs; prints a table, writes bench/results/trace.json
-	@$(BIN)/python bench/trace.py
+bench: $(VENV)/.installed-dev ## what recording costs; prints a table, writes bench/results/bench.json
+	@$(BIN)/python bench/recording.py
 
 screenshots: $(VENV)/.installed-dev ## make the README's pictures anew
 	@chromium=$$(sh tests/browser/install_chromium.sh $(BIN)/python) && \

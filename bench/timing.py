@@ -1,0 +1,40 @@
+"""Ratios that a shared machine does not spoil: candidates take turns, and each round gives one ratio of CPU times."""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import time
+from collections.abc import Callable, Mapping
+
+
+def interleave(
+    candidates: Mapping[str, Callable[[], object]], repeat: Mapping[str, int], seconds: float, min_rounds: int = 7
+) -> dict[str, list[float]]:
+    """CPU seconds per call of every candidate, round by round, until `seconds` have passed.
+
+    Every round runs all candidates, in alternating order, so that a busy neighbour hits all alike.
+    """
+    for run in candidates.values():
+        run()
+        run()
+    times: dict[str, list[float]] = {name: [] for name in candidates}
+    began = time.perf_counter()
+    rounds = 0
+    while rounds < min_rounds or time.perf_counter() - began < seconds:
+        gc.collect()
+        for name in candidates if rounds % 2 else reversed(candidates):
+            calls = repeat.get(name, 1)
+            started = time.process_time()
+            for _ in range(calls):
+                candidates[name]()
+            times[name].append((time.process_time() - started) / calls)
+        rounds += 1
+    return times
+
+
+def ratio(times: Mapping[str, list[float]], name: str, reference: str) -> tuple[float, float, float]:
+    """Median over rounds of time(name) / time(reference), with the quartiles."""
+    ratios = [a / b for a, b in zip(times[name], times[reference], strict=True)]
+    low, median, high = statistics.quantiles(ratios, n=4)
+    return median, low, high
