@@ -1,0 +1,87 @@
+"""A trace on a CUDA device says what the same trace on the CPU says, to the tolerance of its dtype."""
+
+import numpy as np
+import pytest
+import torch
+
+from chainrule.run import trace_spec
+from chainrule.spec import ModelSpec
+from chainrule.stats import COUNT_COLUMNS
+
+pytestmark = pytest.mark.gpu
+
+STYLES = ["functions", "classes", "layer_function", "autograd_function", "module"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _device():
+    assert torch.cuda.is_available(), "these tests need a CUDA device; `make test` leaves them out"
+
+
+def both(**keys):
+    return trace_spec(ModelSpec(**keys)), trace_spec(ModelSpec(device="cuda", **keys))
+
+
+def assert_same_graph(cpu, cuda):
+    assert [op.name for op in cuda.ops] == [op.name for op in cpu.ops]
+    assert [(each.name, each.shape, each.role) for each in cuda.tensors] == [
+        (each.name, each.shape, each.role) for each in cpu.tensors
+    ]
+    assert cuda.statistics.tensors == cpu.statistics.tensors
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-4), ("float64", 1e-10)])
+def test_the_chapters_model_agrees(style, dtype, tolerance):
+    cpu, cuda = both(style=style, dtype=dtype)
+    assert_same_graph(cpu, cuda)
+    assert cuda.loss == pytest.approx(cpu.loss, rel=tolerance)
+    # A mean is small beside the values it is of: it is off by a share of their spread, not of itself.
+    size = np.abs(np.stack([cpu.statistics.column("min"), cpu.statistics.column("max")])).max(0)
+    for column in ("mean", "std", "min", "max"):
+        difference = np.abs(cuda.statistics.column(column) - cpu.statistics.column(column))
+        assert np.nanmax(difference / np.maximum(size, 1e-30)) <= tolerance, column
+    np.testing.assert_array_equal(cuda.statistics.column("n"), cpu.statistics.column("n"))
+
+
+def test_the_draw_does_not_depend_on_the_device():
+    cpu, cuda = both(init="orthogonal", bias_std=0.1)
+    for name in ("x", "y", "w1", "b1", "w2", "b2"):
+        ours, theirs = (trace.statistics[trace.tensor_by_name[name].id] for trace in (cpu, cuda))
+        assert theirs.counts == ours.counts, name
+        assert (theirs.min, theirs.max) == (ours.min, ours.max), name
+
+
+@pytest.mark.parametrize("activation", ["tanh", "gelu", "selu"])
+def test_fifty_layers_agree(activation):
+    cpu, cuda = both(widths="100x51", activation=activation, init="lecun_normal", bias=False, dtype="float64")
+    assert_same_graph(cpu, cuda)
+    for layer in cpu.layers:
+        ours, theirs = (trace.statistics[layer.activation] for trace in (cpu, cuda))
+        assert theirs.std == pytest.approx(ours.std, rel=1e-9), layer.name
+
+
+def test_numbers_end_in_the_same_layer():
+    cpu, cuda = both(widths="100x51", activation="linear", init="standard_normal", bias=False)
+
+    def first_not_finite(trace):
+        rows = [trace.statistics[layer.preactivation] for layer in trace.layers]
+        return next(index for index, row in enumerate(rows) if row.nan + row.posinf + row.neginf)
+
+    assert abs(first_not_finite(cuda) - first_not_finite(cpu)) <= 1
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_half_precision_is_summarized(dtype):
+    cpu, cuda = both(dtype=dtype)
+    l1 = cuda.tensor_by_name["l1"]
+    assert l1.dtype == dtype
+    ours, theirs = cpu.statistics[cpu.tensor_by_name["l1"].id], cuda.statistics[l1.id]
+    assert theirs.std == pytest.approx(ours.std, rel=0.01)
+    assert all(getattr(theirs, column) == getattr(ours, column) for column in COUNT_COLUMNS)
+
+
+def test_the_environment_names_the_device():
+    _, cuda = both()
+    assert cuda.environment["device"] == "cuda"
+    assert cuda.environment["device_name"] == torch.cuda.get_device_name()

@@ -1,0 +1,544 @@
+"""The spine: a spec's trace is the chapter's pass, in every style, and a pure function of the spec."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812 (its usual name)
+
+from chainrule.build import build_model
+from chainrule.errors import NotFoundError, SpecError
+from chainrule.run import MOST_VALUES, available_devices, environment, tensor_values, trace_spec
+from chainrule.spec import ModelSpec
+
+STYLES = ("functions", "classes", "layer_function", "autograd_function", "module")
+PARAMETERS = ("w1", "b1", "w2", "b2")
+
+
+@pytest.fixture(scope="module")
+def traces():
+    """The chapter's model, 100 → 50 → 1 on a batch of 200, in its five styles."""
+    return {style: trace_spec(ModelSpec.parse({"style": style})) for style in STYLES}
+
+
+def statistics(trace, name):
+    return trace.statistics[trace.tensor_by_name[name].id]
+
+
+@pytest.fixture(scope="module")
+def by_autograd():
+    """Values and gradients of the chapter's model, from torch alone, in float64, on the spec's own draw."""
+    leaves = {name: tensor.double() for name, tensor in build_model(ModelSpec()).leaves.items()}
+    x, y, w1, b1, w2, b2 = (leaves[name].requires_grad_(name != "y") for name in ("x", "y", "w1", "b1", "w2", "b2"))
+    l1 = x @ w1 + b1
+    l2 = torch.relu(l1)
+    out = l2 @ w2 + b2
+    loss = F.mse_loss(out.squeeze(-1), y)
+    named = {"x": x, "w1": w1, "b1": b1, "l1": l1, "l2": l2, "w2": w2, "b2": b2, "out": out}
+    for tensor in named.values():
+        tensor.retain_grad()
+    loss.backward()
+    gradients = {f"{name}.g": tensor.grad for name, tensor in named.items()}
+    return {**named, "y": y, "loss": loss, **gradients}
+
+
+# ---------------------------------------------------------------------------------------------------------- five styles
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("style", STYLES)
+def test_every_style_shows_the_same_numbers_which_are_torchs(style, traces, by_autograd):
+    trace = traces[style]
+    for name, expected in by_autograd.items():
+        if name == "loss.g":
+            continue
+        row = statistics(trace, name)
+        x = expected.detach().numpy().ravel()
+        size = float(np.abs(x).max())
+        assert row.n == x.size, name
+        assert row.mean == pytest.approx(x.mean(), rel=1e-5, abs=1e-6 * size), name
+        assert row.std == pytest.approx(x.std(), rel=1e-5, abs=1e-6 * size), name
+        assert row.norm == pytest.approx(np.linalg.norm(x), rel=1e-5), name
+        assert row.min == pytest.approx(x.min(), rel=1e-4, abs=1e-6 * size), name
+        assert row.max == pytest.approx(x.max(), rel=1e-4, abs=1e-6 * size), name
+    assert trace.loss == pytest.approx(by_autograd["loss"].item(), rel=1e-6)
+
+
+@pytest.mark.smoke
+def test_the_styles_agree_with_each_other(traces):
+    reference = traces["functions"]
+    for style in ("classes", "layer_function"):
+        assert traces[style].loss == reference.loss
+        for name in PARAMETERS:
+            # by hand all three compute the same expressions
+            assert statistics(traces[style], f"{name}.g") == statistics(reference, f"{name}.g")
+    for trace in traces.values():
+        assert trace.loss == pytest.approx(reference.loss, rel=1e-6)
+        for name in PARAMETERS:
+            shape = trace.tensor_by_name[name].shape
+            expected = reference.tensor_by_name[name].shape
+            assert trace.tensor_by_name[f"{name}.g"].shape == shape
+            assert shape in (expected, expected[::-1])
+            assert statistics(trace, f"{name}.g").std == pytest.approx(
+                statistics(reference, f"{name}.g").std, rel=1e-5, abs=1e-9
+            )
+
+
+@pytest.mark.parametrize("loss", ["mse", "cross_entropy"])
+@pytest.mark.parametrize("activation", ["relu", "tanh", "gelu", "linear"])
+def test_the_styles_agree_in_float64(loss, activation):
+    specs = [
+        ModelSpec.parse({"style": style, "widths": "7,6,5,4", "batch": 9, "dtype": "float64", "loss": loss,
+                         "activation": activation, "bias_std": 0.3})
+        for style in STYLES
+    ]  # fmt: skip
+    made = [trace_spec(spec) for spec in specs]
+    for name in ("x", "l1", "out", "w1", "b3"):
+        rows = [statistics(trace, f"{name}.g") for trace in made]
+        for row in rows:
+            assert row.std == pytest.approx(rows[0].std, rel=1e-11)
+            assert row.norm == pytest.approx(rows[0].norm, rel=1e-11)
+            assert row.max == pytest.approx(rows[0].max, rel=1e-11)
+    assert max(trace.loss for trace in made) == pytest.approx(min(trace.loss for trace in made), rel=1e-12)
+
+
+# ----------------------------------------------------------------------------------------- the chapter's graph, by hand
+
+# matmul, add | relu | matmul, add | squeeze, sub, pow, mean
+FORWARD = {
+    "layers.0": ["matmul", "add"],
+    "layers.1": ["clamp_min"],
+    "layers.2": ["matmul", "add"],
+    "loss": ["squeeze", "sub", "pow", "mean"],
+}
+MODULE_TYPES = {
+    "functions": ("lin", "relu", "lin", "mse"),
+    "classes": ("Lin", "Relu", "Lin", "Mse"),
+    "layer_function": ("Lin", "Relu", "Lin", "Mse"),
+    "autograd_function": ("LinearFunction", "MyRelu", "LinearFunction", "MseFunction"),
+    "module": ("Linear", "ReLU", "Linear", "Mse"),
+}
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("style", STYLES)
+def test_modules_group_alike_in_every_style(style, traces):
+    trace = traces[style]
+    types = {module.path: module.type for module in trace.modules}
+    assert list(types) == ["", "layers", "layers.0", "layers.1", "layers.2", "loss"]
+    assert tuple(types[path] for path in ("layers.0", "layers.1", "layers.2", "loss")) == MODULE_TYPES[style]
+    ids = {module.id: module.path for module in trace.modules}
+    parents = {module.path: ids.get(module.parent) for module in trace.modules}
+    assert parents == {
+        "": None,
+        "layers": "",
+        "layers.0": "layers",
+        "layers.1": "layers",
+        "layers.2": "layers",
+        "loss": "",
+    }
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("style", STYLES)
+def test_the_ops_of_the_chapters_model_counted_by_hand(style, traces):
+    trace = traces[style]
+    paths = {module.id: module.path for module in trace.modules}
+    found = {}
+    for op in trace.ops:
+        if op.phase == "forward":
+            found.setdefault(paths[op.module], []).append(op.name)
+    expected = {path: list(names) for path, names in FORWARD.items()}
+    if style in ("autograd_function", "module"):
+        # weights are (fan_out, fan_in) there, as in torch
+        expected["layers.0"].insert(0, "t")
+        expected["layers.2"].insert(0, "t")
+    if style == "module":
+        expected["layers.1"] = ["relu"]
+    assert found == expected
+
+    backward = [op.name for op in trace.ops if op.phase == "backward"]
+    if style == "module":
+        # one autograd node per forward op, in reverse
+        assert backward == [
+            "MeanBackward0", "PowBackward0", "SubBackward0", "SqueezeBackward1",
+            "AddBackward0", "MmBackward0", "TBackward0", "ReluBackward0", "AddBackward0", "MmBackward0", "TBackward0",
+        ]  # fmt: skip
+    else:
+        # five products and three sums over the batch would be wrong: two layers have four products and two sums
+        assert backward.count("matmul") == 4
+        assert backward.count("sum") == 2
+        assert backward.count("gt") == 1
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_every_backward_op_has_a_twin_in_its_module(style, traces):
+    trace = traces[style]
+    ops = {op.id: op for op in trace.ops}
+    phases = [op.phase for op in trace.ops]
+    assert phases == sorted(phases, key=("forward", "backward").index)
+    for op in trace.ops:
+        if op.phase == "backward":
+            assert ops[op.twin].phase == "forward"
+            assert ops[op.twin].module == op.module
+        else:
+            assert op.twin is None
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_the_twins_of_the_gradients_are_the_ops_that_read_the_tensor(style, traces):
+    trace = traces[style]
+    ops = {op.id: op for op in trace.ops}
+    for name in ("x", "w1", "l2", "w2"):
+        gradient = trace.tensor_by_name[f"{name}.g"]
+        twin = ops[ops[gradient.producer].twin]
+        assert twin.name in ("matmul", "t")
+        assert trace.module_by_id[twin.module].path == ("layers.0" if name in ("x", "w1") else "layers.2")
+    for name in ("b1", "b2"):
+        assert ops[ops[trace.tensor_by_name[f"{name}.g"].producer].twin].name == "add"
+    relu = ops[ops[trace.tensor_by_name["l1.g"].producer].twin]
+    assert relu.inputs == (trace.tensor_by_name["l1"].id,)
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_roles_and_producers(style, traces):
+    trace = traces[style]
+    roles = {"x": "input", "y": "target", "w1": "parameter", "b1": "parameter", "l1": "preactivation",
+             "l2": "activation", "out": "preactivation", "loss": "loss"}  # fmt: skip
+    assert {name: trace.tensor_by_name[name].role for name in roles} == roles
+    for name in ("x", "y", "w1", "b1", "w2", "b2"):
+        assert trace.tensor_by_name[name].producer is None
+    for name in ("l1", "l2", "out", "loss"):
+        assert trace.tensor_by_name[name].producer is not None
+    for name in ("x", "w1", "b1", "l1", "l2", "w2", "b2", "out"):
+        gradient = trace.tensor_by_name[f"{name}.g"]
+        assert gradient.role == "gradient"
+        assert gradient.gradient_of == trace.tensor_by_name[name].id
+    assert "y.g" not in trace.tensor_by_name
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_what_is_saved_for_the_backward(style, traces):
+    """The linear layers need their input and their weight, relu its input or its output, the loss its difference."""
+    trace = traces[style]
+    ops = {op.id: op for op in trace.ops}
+    names = {tensor.id: tensor.name for tensor in trace.tensors}
+    kept = {}
+    for saved in trace.saved:
+        kept.setdefault(trace.module_by_id[ops[saved.op].module].path, set()).add(names[saved.tensor])
+    if style == "module":
+        assert kept == {
+            "layers.0": {"x", "layers.0.t"},
+            "layers.1": {"l2"},
+            "layers.2": {"l2", "layers.2.t"},
+            "loss": {"loss.sub"},
+        }
+    else:
+        assert kept == {
+            "layers.0": {"x", "w1"},
+            "layers.1": {"l1"},
+            "layers.2": {"l2", "w2"},
+            "loss": {"out", "y"},
+        }
+
+
+def test_saved_tensors_of_the_module_style_are_what_autograd_says(traces):
+    built = build_model(ModelSpec.parse({"style": "module"}))
+    node = built.forward().grad_fn
+    needed = []
+    pending = [node]
+    while pending:
+        node = pending.pop()
+        for name in ("_saved_self", "_saved_mat2", "_saved_result"):
+            value = getattr(node, name, None)
+            if isinstance(value, torch.Tensor):
+                needed.append((type(node).__name__, tuple(value.shape)))
+        pending.extend(part for part, _ in node.next_functions if part is not None)
+    trace = traces["module"]
+    ops = {op.id: op for op in trace.ops}
+    node_of = {op.twin: op.name for op in trace.ops if op.phase == "backward"}
+    found = [(node_of[ops[saved.op].id], trace.tensor_by_id[saved.tensor].shape) for saved in trace.saved]
+    assert sorted(found) == sorted(needed)
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_flops_are_2mnk_for_every_product(style, traces):
+    trace = traces[style]
+    products = {"layers.0": 2 * 200 * 100 * 50, "layers.2": 2 * 200 * 50 * 1}
+    total = {"forward": 0, "backward": 0}
+    for op in trace.ops:
+        path = trace.module_by_id[op.module].path
+        if op.name == "matmul":
+            assert op.flops == products[path]
+        if op.name in ("matmul", "MmBackward0"):
+            total[op.phase] += op.flops
+    # the backward pass has two products for each of the forward pass
+    assert total == {"forward": sum(products.values()), "backward": 2 * sum(products.values())}
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_source_lines_are_the_packages_own(style, traces):
+    import linecache
+    from pathlib import Path
+
+    import chainrule
+
+    with_source = [op for op in traces[style].ops if op.source is not None]
+    assert with_source
+    for op in with_source:
+        assert op.source.file.startswith("chainrule/foundations/")
+        path = Path(chainrule.__file__).parent / op.source.file.removeprefix("chainrule/")
+        assert op.source.text == linecache.getline(str(path), op.source.line).strip() != ""
+    products = [op for op in with_source if op.name == "matmul" and op.phase == "forward"]
+    assert all("inp @ " in op.source.text for op in products)
+    missing = [op for op in traces[style].ops if op.source is None]
+    assert all(op.phase == "backward" and op.name.endswith(("Backward0", "Backward1")) for op in missing)
+    assert bool(missing) == (style == "module")
+
+
+# --------------------------------------------------------------------------------------------------------------- layers
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_layers_name_the_tensors_of_the_net(style, traces):
+    trace = traces[style]
+    ids = {name: tensor.id for name, tensor in trace.tensor_by_name.items()}
+    first, second = trace.layers
+    assert (first.index, first.name) == (1, "layer 1")
+    assert (first.preactivation, first.activation, first.gradient) == (ids["l1"], ids["l2"], ids["l2.g"])
+    assert (first.weight, first.weight_gradient) == (ids["w1"], ids["w1.g"])
+    assert (first.bias, first.bias_gradient) == (ids["b1"], ids["b1.g"])
+    assert (second.preactivation, second.activation, second.gradient) == (ids["out"], ids["out"], ids["out.g"])
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"last_activation": True}, ["x", "w1", "b1", "l1", "l2", "w2", "b2", "l3", "l4", "w3", "b3", "l5", "out"]),
+        ({"activation": "linear"}, ["x", "w1", "b1", "l1", "w2", "b2", "l2", "w3", "b3", "out"]),
+        ({"bias": False}, ["x", "w1", "l1", "l2", "w2", "l3", "l4", "w3", "out"]),
+        ({"activation": "selu", "loss": "cross_entropy"}, ["x", "l1", "l2", "l3", "l4", "out"]),
+    ],
+    ids=["last activation", "linear", "no bias", "cross entropy"],
+)
+def test_deeper_nets_have_the_chapters_names_with_gradients(style, options, expected):
+    trace = trace_spec(ModelSpec.parse({"widths": "6,5,4,3", "batch": 8, "style": style, **options}))
+    names = trace.tensor_by_name
+    for name in expected:
+        assert name in names
+        assert names[f"{name}.g"].gradient_of == names[name].id
+        assert names[f"{name}.g"].shape == names[name].shape
+    assert not [name for name in names if name.startswith("b")] or options.get("bias", True)
+    assert ("b1" in names) == options.get("bias", True)
+    assert len(trace.layers) == 3
+    assert trace.layers[-1].activation == names["out"].id
+    assert all((layer.bias is None) != options.get("bias", True) for layer in trace.layers)
+
+
+# ------------------------------------------------------------------------------------------------------ unit statistics
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("activation", ["relu", "leaky_relu", "tanh", "sigmoid", "gelu", "silu", "elu", "selu"])
+def test_dead_units_and_saturation_of_every_activation_in_every_style(activation, style):
+    spec = ModelSpec.parse({"widths": "8,40,2", "batch": 6, "activation": activation, "style": style, "scale": 3.0})
+    trace = trace_spec(spec)
+    values = np.array(tensor_values(spec, "l2", (0, 6), (0, 40)).values)
+    row = statistics(trace, "l2")
+    assert trace.tensor_by_name["l2"].role == "activation"
+    if activation in ("tanh", "sigmoid"):
+        signed = values if activation == "tanh" else 2 * values - 1
+        assert row.saturation == np.mean(np.abs(signed) > 0.97)
+        assert row.dead_fraction is None
+    else:
+        assert row.dead_fraction == np.mean((values <= 0).all(0))
+        assert row.saturation is None
+    assert statistics(trace, "l1").dead_fraction is None
+    assert statistics(trace, "l1").saturation is None
+
+
+def test_dead_units_are_not_the_zero_fraction():
+    row = statistics(trace_spec(ModelSpec.parse({"widths": "10,400,1", "batch": 4})), "l2")
+    # a unit is dead with probability 2^-4, a value is zero with probability 1/2
+    assert row.dead_fraction == pytest.approx(1 / 16, abs=0.04)
+    assert row.zero_fraction == pytest.approx(0.5, abs=0.05)
+
+
+# ------------------------------------------------------------------------------------------------ the spec's other keys
+
+
+def test_the_same_draw_is_rescaled():
+    """scale multiplies w alone, so l1 - b1 is proportional to it, and the draw stays what it was."""
+    base = trace_spec(ModelSpec())
+    for scale in (0.1, 3.0):
+        trace = trace_spec(ModelSpec.parse({"scale": scale}))
+        assert statistics(trace, "l1").std == pytest.approx(scale * statistics(base, "l1").std, rel=1e-5)
+        assert statistics(trace, "l1").max == pytest.approx(scale * statistics(base, "l1").max, rel=1e-5)
+        assert statistics(trace, "x") == statistics(base, "x")
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-6), ("bfloat16", 2e-2), ("float16", 2e-3)])
+def test_the_draw_survives_a_change_of_dtype_and_style(dtype, tolerance, style):
+    base = trace_spec(ModelSpec())
+    trace = trace_spec(ModelSpec.parse({"dtype": dtype, "style": style}))
+    for name in ("x", "w1", "y", "l1"):
+        assert trace.tensor_by_name[name].dtype == dtype
+        assert statistics(trace, name).std == pytest.approx(statistics(base, name).std, rel=tolerance)
+        assert statistics(trace, name).max == pytest.approx(statistics(base, name).max, rel=2 * tolerance)
+
+
+def test_another_seed_is_another_draw():
+    base, other = trace_spec(ModelSpec()), trace_spec(ModelSpec.parse({"seed": 43}))
+    assert base.loss != other.loss
+    for name in ("x", "y", "w1", "w2", "l1"):
+        assert statistics(base, name).mean != statistics(other, name).mean
+
+
+def test_a_trace_does_not_touch_the_global_random_state():
+    state = torch.get_rng_state()
+    trace_spec(ModelSpec.parse({"style": "module"}))
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_the_expected_loss_and_gradients_of_the_chapter():
+    """Kaiming 100 → 50 → 1 on normal x and y: E loss = 3; RMS gradient .01732 at out, .003464 at l2, .002449 at l1."""
+    losses, squares = [], {"out": [], "l2": [], "l1": []}
+    for seed in range(60):
+        trace = trace_spec(ModelSpec.parse({"seed": seed}))
+        losses.append(trace.loss)
+        for name, found in squares.items():
+            row = statistics(trace, f"{name}.g")
+            found.append(row.norm**2 / row.n)
+    assert np.mean(losses) == pytest.approx(3.0, rel=0.1)
+    for name, expected in (("out", 0.01732), ("l2", 0.003464), ("l1", 0.002449)):
+        assert math.sqrt(np.mean(squares[name])) == pytest.approx(expected, rel=0.1)
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_a_pass_that_overflows_is_recorded_whole(style):
+    options = {"widths": "20x9", "init": "standard_normal", "scale": 1e4, "activation": "linear", "dtype": "bfloat16"}
+    trace = trace_spec(ModelSpec.parse({**options, "style": style, "bias": False}))
+    assert trace.error is None
+    assert not math.isfinite(trace.loss)
+    assert len(trace.layers) == 8
+    nonfinite = [statistics(trace, f"w{layer}.g") for layer in range(1, 9)]
+    assert any(row.nan + row.posinf + row.neginf for row in nonfinite)
+
+
+def test_an_absent_device_is_a_spec_error_before_anything_is_drawn(monkeypatch):
+    import chainrule.run
+
+    if "cuda" in available_devices():
+        pytest.skip("this machine has a GPU")
+    monkeypatch.setattr(chainrule.run, "build_model", lambda _spec: pytest.fail("drawn"))
+    with pytest.raises(SpecError) as error:
+        trace_spec(ModelSpec(device="cuda"))
+    assert error.value.field == "device"
+    assert error.value.limit == ["cpu"]
+    assert "cuda" in error.value.message
+
+
+def test_the_trace_carries_its_spec_its_environment_and_its_times():
+    spec = ModelSpec.parse({"widths": "3,2,1", "batch": 4})
+    trace = trace_spec(spec)
+    assert trace.spec == spec.as_dict()
+    assert trace.environment == environment("cpu")
+    assert trace.environment["torch"] == torch.__version__
+    assert trace.environment["device"] == "cpu"
+    assert trace.environment["threads"] == torch.get_num_threads()
+    assert 0 < trace.timing["record_ms"] <= trace.timing["total_ms"]
+    assert 0 < trace.timing["build_ms"] <= trace.timing["total_ms"]
+
+
+# -------------------------------------------------------------------------------------------------------- tensor_values
+
+
+def expected_values(spec, name):
+    """A tensor of the pass, from build_model and torch alone."""
+    built = build_model(spec)
+    leaves = built.leaves
+    if name in leaves:
+        return leaves[name].detach()
+    assert name == "l2"
+    return torch.relu(leaves["x"] @ leaves["w1"] + leaves["b1"]).detach()
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("name", ["x", "w1", "l2"])
+@pytest.mark.parametrize(
+    ("rows", "cols"), [((0, 5), (0, 5)), ((3, 7), (10, 12)), ((0, 1), (49, 50)), ((0, 64), (0, 50))]
+)
+def test_values_are_the_slice_of_the_tensor(name, rows, cols):
+    spec = ModelSpec()
+    values = tensor_values(spec, name, rows, cols)
+    expected = expected_values(spec, name)[slice(*rows), slice(*cols)]
+    assert values.values == expected.double().tolist()
+    assert values.name == name
+    assert values.shape == tuple(expected_values(spec, name).shape)
+    assert values.dtype == "float32"
+    assert values.id == trace_spec(spec).tensor_by_name[name].id
+
+
+def test_values_of_a_gradient():
+    spec = ModelSpec.parse({"widths": "4,3,1", "batch": 5, "style": "module"})
+    built = build_model(spec)
+    built.backward(built.forward())
+    values = tensor_values(spec, "w1.g", (0, 3), (0, 4))
+    assert values.values == built.leaves["w1"].grad.double().tolist()
+    assert values.shape == (3, 4)
+
+
+def test_a_window_is_cut_to_the_shape():
+    spec = ModelSpec.parse({"widths": "4,3,1", "batch": 5})
+    assert np.array(tensor_values(spec, "x", (3, 60), (2, 60)).values).shape == (2, 2)
+    assert tensor_values(spec, "x", (10, 20), (0, 5)).values == []
+    assert len(tensor_values(spec, "b1", (0, 2), (0, 60)).values) == 2
+    assert isinstance(tensor_values(spec, "loss").values, float)
+    assert tensor_values(spec, "loss").values == trace_spec(spec).loss
+
+
+def test_a_value_that_is_no_number_in_json():
+    spec = ModelSpec.parse({"preset": "deep-exploding"})
+    values = tensor_values(spec, "out", (0, 1), (0, 3)).values
+    assert set(values[0]) <= {"NaN", "Infinity", "-Infinity"}
+
+
+@pytest.mark.parametrize(
+    ("rows", "cols", "field"),
+    [
+        ((-1, 4), (0, 5), "rows"),
+        ((4, 4), (0, 5), "rows"),
+        ((5, 4), (0, 5), "rows"),
+        ((0, MOST_VALUES + 1), (0, 5), "rows"),
+        ((0, 5), (-3, 2), "cols"),
+        ((0, 5), (7, 7), "cols"),
+        ((0, 5), (0, 10**9), "cols"),
+    ],
+)
+def test_a_window_that_is_none(rows, cols, field):
+    with pytest.raises(SpecError) as error:
+        tensor_values(ModelSpec(), "x", rows, cols)
+    assert error.value.field == field
+    assert error.value.limit == MOST_VALUES
+    assert field in error.value.message
+
+
+def test_an_unknown_name():
+    with pytest.raises(NotFoundError) as error:
+        tensor_values(ModelSpec.parse({"widths": "3,2,1", "batch": 4}), "l99")
+    assert "l99" in error.value.message
+    assert error.value.field == "name"
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_values_of_every_named_tensor_of_every_style_agree(style):
+    options = {"widths": "4,3,2", "batch": 5, "dtype": "float64"}
+    for name in ("l1", "l2", "out", "l1.g", "w2.g", "b1.g", "x.g"):
+        values = np.array(tensor_values(ModelSpec.parse({**options, "style": style}), name).values)
+        expected = np.array(tensor_values(ModelSpec.parse({**options, "style": "functions"}), name).values)
+        if values.shape != expected.shape:
+            values = values.T
+        np.testing.assert_allclose(values, expected, rtol=1e-10, atol=1e-14)

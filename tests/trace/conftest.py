@@ -1,0 +1,520 @@
+"""What the recorder's tests share: the rules every trace obeys, and a table of programs to record."""
+
+from __future__ import annotations
+
+import linecache
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812 (its usual name)
+from torch import nn
+from torch.autograd.function import Function, once_differentiable
+from torch.utils.checkpoint import checkpoint
+
+from chainrule.trace.graph import ROLES, Trace
+
+# ------------------------------------------------------------------------------------------------- rules of every trace
+
+
+def assert_well_formed(trace: Trace) -> None:
+    """Every id leads somewhere, both ways; ids count in order of execution; a value has statistics or says why not."""
+    for letter, parts in (("m", trace.modules), ("n", trace.ops), ("t", trace.tensors)):
+        assert [part.id for part in parts] == [f"{letter}{row}" for row in range(len(parts))]
+    modules, tensors = trace.module_by_id, trace.tensor_by_id
+    ops = {op.id: op for op in trace.ops}
+    order = {op.id: row for row, op in enumerate(trace.ops)}
+
+    root, *others = trace.modules
+    assert (root.path, root.parent) == ("", None)
+    assert len({module.path for module in trace.modules}) == len(trace.modules)
+    for module in others:
+        assert modules[module.parent].path == module.path.rpartition(".")[0]
+
+    for op in trace.ops:
+        assert op.module in modules
+        assert op.phase in ("forward", "backward")
+        assert op.flops >= 0
+        assert op.bytes >= 0
+        for tensor in op.inputs:
+            assert op.id in tensors[tensor].consumers
+            producer = tensors[tensor].producer
+            assert producer is None or order[producer] < order[op.id]
+        assert len(set(op.outputs)) == len(op.outputs)
+        for tensor in op.outputs:
+            assert tensors[tensor].producer == op.id
+        if op.phase == "forward":
+            assert op.twin is None
+        if op.twin is not None:
+            assert ops[op.twin].phase == "forward"
+            assert order[op.twin] < order[op.id]
+        if op.source is not None:
+            assert not Path(op.source.file).is_absolute()
+            assert ".." not in Path(op.source.file).parts
+
+    for tensor in trace.tensors:
+        assert tensor.role in ROLES
+        assert tensor.name
+        assert tensor.module in modules
+        assert tensor.producer is None or tensor.id in ops[tensor.producer].outputs
+        assert len(set(tensor.consumers)) == len(tensor.consumers)
+        for consumer in tensor.consumers:
+            assert tensor.id in ops[consumer].inputs
+        if tensor.gradient_of is not None:
+            origin = tensors[tensor.gradient_of]
+            assert tensor.shape == origin.shape
+            assert tensor.role == "gradient"
+            assert tensor.name == f"{origin.name}.g"
+        assert (tensor.note is None) == (tensor.id in trace.statistics)
+        if tensor.id in trace.statistics:
+            assert trace.statistics[tensor.id].n == int(np.prod(tensor.shape))
+
+    assert len(set(trace.statistics.tensors)) == len(trace.statistics)
+    assert len(set(trace.saved)) == len(trace.saved)
+    for saved in trace.saved:
+        assert saved.tensor in tensors
+        assert ops[saved.op].phase == "forward"
+
+
+@pytest.fixture(scope="session")
+def well_formed() -> Callable[[Trace], None]:
+    return assert_well_formed
+
+
+def assert_twins(trace: Trace) -> None:
+    """Every backward op belongs to a forward op of its own module."""
+    ops = {op.id: op for op in trace.ops}
+    for op in trace.ops:
+        if op.phase == "backward":
+            assert op.twin is not None, op
+            assert ops[op.twin].module == op.module, (op, ops[op.twin])
+
+
+@pytest.fixture(scope="session")
+def twinned() -> Callable[[Trace], None]:
+    return assert_twins
+
+
+def assert_statistics(trace: Trace, tensor: str, values: torch.Tensor) -> None:
+    """The row of `tensor` says what numpy computes from `values` in float64."""
+    row = trace.statistics[tensor]
+    x = values.detach().double().numpy().ravel()
+    finite = x[np.isfinite(x)]
+    assert row.n == x.size
+    assert (row.nan, row.posinf, row.neginf) == (
+        np.isnan(x).sum(),
+        np.isposinf(x).sum(),
+        np.isneginf(x).sum(),
+    )
+    assert sum(row.counts) == finite.size
+    assert row.zero_fraction == pytest.approx(np.mean(x == 0), rel=1e-12)
+    if not finite.size:
+        assert row.mean is row.std is row.min is row.max is row.norm is None
+        return
+    largest = np.abs(finite).max()
+    assert (row.min, row.max) == (finite.min(), finite.max())
+    assert row.mean == pytest.approx(finite.mean(), rel=1e-9, abs=1e-12 * largest)
+    assert row.std == pytest.approx(finite.std(), rel=1e-9, abs=1e-12 * largest)
+    assert row.norm == pytest.approx(np.linalg.norm(finite), rel=1e-9)
+
+
+@pytest.fixture(scope="session")
+def has_statistics() -> Callable[[Trace, str, torch.Tensor], None]:
+    return assert_statistics
+
+
+@pytest.fixture(scope="session")
+def gradients_of() -> Callable[[Trace, str], list[str]]:
+    """The ids of the gradients of the first tensor with this name, in order."""
+
+    def find(trace: Trace, name: str) -> list[str]:
+        wanted = trace.tensor_by_name[name].id
+        return [tensor.id for tensor in trace.tensors if tensor.gradient_of == wanted]
+
+    return find
+
+
+@pytest.fixture(scope="session")
+def source_line() -> Callable[[Any], str]:
+    """The real text of an op's source line, read from this test file or from the package."""
+
+    def read(op: Any) -> str:
+        import chainrule
+
+        file = op.source.file
+        if file.startswith("chainrule/"):
+            path = Path(chainrule.__file__).parent / file.removeprefix("chainrule/")
+        else:
+            path = Path(__file__).parent / file
+        return linecache.getline(str(path), op.source.line).strip()
+
+    return read
+
+
+# ----------------------------------------------------------------------------------------------------- custom Functions
+
+
+class Cube(Function):
+    @staticmethod
+    def forward(ctx: Any, inp: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(inp)
+        return inp * inp * inp
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: torch.Tensor) -> torch.Tensor:
+        (inp,) = ctx.saved_tensors
+        return 3 * inp * inp * grad_output
+
+
+class SumAndDifference(Function):
+    """Two tensors and a number in, two tensors out; the second input's gradient may be None."""
+
+    @staticmethod
+    def forward(ctx: Any, a: torch.Tensor, b: torch.Tensor, factor: float) -> tuple[torch.Tensor, torch.Tensor]:
+        ctx.factor = factor
+        return (a + b) * factor, (a - b) * factor
+
+    @staticmethod
+    def backward(ctx: Any, of_sum: torch.Tensor, of_difference: torch.Tensor) -> tuple[Any, ...]:
+        grad_b = (of_sum - of_difference) * ctx.factor if ctx.needs_input_grad[1] else None
+        return (of_sum + of_difference) * ctx.factor, grad_b, None
+
+
+class NumpySine(Function):
+    """Its forward leaves torch: the op is the Function itself."""
+
+    @staticmethod
+    def forward(ctx: Any, inp: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(inp)
+        return torch.from_numpy(np.sin(inp.detach().numpy()))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_output: torch.Tensor) -> torch.Tensor:
+        (inp,) = ctx.saved_tensors
+        return grad_output * torch.from_numpy(np.cos(inp.numpy()))
+
+
+@pytest.fixture(scope="session")
+def functions() -> Any:
+    """The custom Functions above, by name."""
+
+    class Named:
+        cube = Cube
+        sum_and_difference = SumAndDifference
+        numpy_sine = NumpySine
+
+    return Named
+
+
+# --------------------------------------------------------------------------------------------------- programs to record
+
+
+@dataclass
+class Program:
+    """A model and a pass through it: `run()` gives what it computed, by name."""
+
+    model: Any
+    run: Callable[[], dict[str, torch.Tensor]]
+
+
+def _train(model: nn.Module, *inputs: torch.Tensor) -> Program:
+    def run() -> dict[str, torch.Tensor]:
+        out = model(*inputs)
+        loss = out.square().mean()
+        loss.backward()
+        return {"out": out, "loss": loss}
+
+    return Program(model, run)
+
+
+def mlp() -> Program:
+    return _train(nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3)), torch.randn(5, 6, requires_grad=True))
+
+
+def conv_batchnorm_dropout() -> Program:
+    model = nn.Sequential(
+        nn.Conv2d(3, 4, 3, padding=1),
+        nn.BatchNorm2d(4),
+        nn.ReLU(inplace=True),
+        nn.Dropout(0.4),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(4 * 4 * 4, 2),
+    )
+    return _train(model, torch.randn(2, 3, 8, 8).to(memory_format=torch.channels_last))
+
+
+class Checkpointed(nn.Module):
+    def __init__(self, use_reentrant: bool) -> None:
+        super().__init__()
+        self.first = nn.Linear(6, 6)
+        self.block = nn.Sequential(nn.Linear(6, 6), nn.BatchNorm1d(6), nn.Dropout(0.5), nn.Tanh())
+        self.last = nn.Linear(6, 2)
+        self.use_reentrant = use_reentrant
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(checkpoint(self.block, self.first(x), use_reentrant=self.use_reentrant))
+
+
+def checkpoint_reentrant() -> Program:
+    return _train(Checkpointed(True), torch.randn(5, 6))
+
+
+def checkpoint_without_reentry() -> Program:
+    return _train(Checkpointed(False), torch.randn(5, 6))
+
+
+class Sequence(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(5, 4, num_layers=2, dropout=0.3, batch_first=True)
+        self.head = nn.Linear(4, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        states, (hidden, _) = self.lstm(x)
+        return self.head(states[:, -1] + hidden[-1])
+
+
+def lstm() -> Program:
+    return _train(Sequence(), torch.randn(3, 7, 5))
+
+
+class SelfAttention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(8, 2, dropout=0.2, batch_first=True)
+        self.norm = nn.LayerNorm(8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        mixed, _ = self.attention(x, x, x)
+        return self.norm(x + mixed)
+
+
+def attention() -> Program:
+    return _train(SelfAttention(), torch.randn(2, 5, 8))
+
+
+def transformer() -> Program:
+    return _train(nn.TransformerEncoderLayer(8, 2, 16, dropout=0.1, batch_first=True), torch.randn(2, 5, 8))
+
+
+class WithFunctions(nn.Module):
+    cube = staticmethod(Cube.apply)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(4, 4))
+        self.shift = nn.Parameter(torch.randn(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        a = self.cube(x @ self.weight)
+        both, difference = SumAndDifference.apply(a, self.shift.expand_as(a), 0.5)
+        return NumpySine.apply(both) * difference
+
+
+def custom_functions() -> Program:
+    return _train(WithFunctions(), torch.randn(3, 4))
+
+
+class Shared(nn.Module):
+    """One layer three times, and a residual stream around it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(5, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(3):
+            x = x + torch.tanh(self.layer(x))
+        return x
+
+
+def shared_layer() -> Program:
+    return _train(Shared(), torch.randn(4, 5))
+
+
+class InPlace(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(4, 6))
+        self.register_buffer("steps", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.steps.add_(1)
+        h = x @ self.weight
+        h.add_(1.0)
+        h[:, 0] = 2.0
+        h[:, 1:3].mul_(0.5)
+        h *= 1.5
+        h = F.relu(h, inplace=True) * 2
+        return F.dropout(h, 0.3, training=True, inplace=True)
+
+
+def in_place() -> Program:
+    return _train(InPlace(), torch.randn(3, 4))
+
+
+class Branching(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts = nn.ModuleDict({"left": nn.Linear(4, 4), "right": nn.Linear(4, 4)})
+        self.unused = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        steps = 0
+        while x.norm() > 0.5 and steps < 4:
+            x = self.parts["left" if x.sum() > 0 else "right"](x) * 0.6
+            steps += 1
+        with torch.no_grad():
+            scale = x.abs().max()
+        return x.detach() + x / scale
+
+
+def branching() -> Program:
+    return _train(Branching(), torch.randn(3, 4))
+
+
+def several_outputs() -> Program:
+    weight = nn.Parameter(torch.randn(4, 6))
+
+    def run() -> dict[str, torch.Tensor]:
+        a, b, c = (torch.randn(5, 4) @ weight).split(2, dim=1)
+        best, where = b.max(dim=0)
+        ordered, _ = c.sort(dim=0)
+        q, r = torch.linalg.qr(torch.randn(3, 3) + weight[:3, :3])
+        loss = (a.sum(0) * best).sum() + ordered[0].sum() + (q @ r).sum() + a.unbind(0)[1].sum()
+        loss.backward()
+        return {"loss": loss, "where": where, "weight.grad": weight.grad}
+
+    return Program(None, run)
+
+
+def entry_points() -> Program:
+    """autograd.grad, autograd.backward with several roots, a graph kept, and a gradient of a gradient."""
+    x, w = torch.randn(4, 3), nn.Parameter(torch.randn(3, 2))
+
+    def run() -> dict[str, torch.Tensor]:
+        out = torch.tanh(x @ w)
+        (first,) = torch.autograd.grad(out.sum(), w, create_graph=True)
+        penalty = first.square().sum()
+        penalty.backward(retain_graph=True)
+        of_penalty = w.grad.clone()
+        torch.autograd.backward([out.sum(), out.square()], [None, torch.ones_like(out)], retain_graph=True)
+        pair = torch.autograd.grad([out, penalty], [w, out], [torch.ones_like(out), None], allow_unused=True)
+        return {
+            "out": out,
+            "first": first,
+            "penalty": of_penalty,
+            "w.grad": w.grad,
+            "pair": pair[0],
+            "pair_out": pair[1],
+        }
+
+    return Program(None, run)
+
+
+def user_hooks() -> Program:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 1))
+    x = torch.randn(3, 4, requires_grad=True)
+    seen: list[torch.Tensor] = []
+    model[0].register_full_backward_hook(lambda _module, _inputs, outputs: seen.append(outputs[0].clone()))
+    model[2].register_forward_hook(lambda _module, _inputs, output: output * 2)
+    model[0].weight.register_hook(lambda gradient: gradient.clamp(-0.1, 0.1))
+
+    def run() -> dict[str, torch.Tensor]:
+        hidden = model[1](model[0](x))
+        hidden.register_hook(lambda gradient: gradient * 3)
+        hidden.retain_grad()
+        loss = model[2](hidden).mean()
+        loss.backward()
+        return {"loss": loss, "hidden.grad": hidden.grad, "seen": seen[-1]}
+
+    return Program(model, run)
+
+
+def training_steps() -> Program:
+    model = nn.Sequential(nn.Linear(4, 4), nn.GELU(), nn.Linear(4, 1))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
+    x, y = torch.randn(6, 4), torch.randn(6, 1)
+
+    def run() -> dict[str, torch.Tensor]:
+        losses = []
+        for _ in range(3):
+            optimizer.zero_grad()
+            loss = F.mse_loss(model(x), y)
+            loss.backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+            optimizer.step()
+            losses.append(loss.detach())
+        return {"losses": torch.stack(losses)}
+
+    return Program(model, run)
+
+
+def mixed_precision() -> Program:
+    model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3))
+    x = torch.randn(5, 6)
+
+    def run() -> dict[str, torch.Tensor]:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            out = model(x)
+            loss = out.float().square().mean()
+        loss.backward()
+        return {"out": out, "loss": loss}
+
+    return Program(model, run)
+
+
+def indexing_and_embedding() -> Program:
+    table = nn.Embedding(10, 4, padding_idx=0, max_norm=1.0)
+    tokens = torch.tensor([[1, 2, 3], [4, 0, 1]])
+
+    def run() -> dict[str, torch.Tensor]:
+        rows = table(tokens)
+        mask = rows > 0
+        loss = rows[mask].sum() + rows[:, [0, 2]].prod() + torch.where(mask, rows, -rows)[..., 1:].mean()
+        loss.backward()
+        return {"loss": loss}
+
+    return Program(table, run)
+
+
+PROGRAMS = (
+    mlp,
+    conv_batchnorm_dropout,
+    checkpoint_reentrant,
+    checkpoint_without_reentry,
+    lstm,
+    attention,
+    transformer,
+    custom_functions,
+    shared_layer,
+    in_place,
+    branching,
+    several_outputs,
+    entry_points,
+    user_hooks,
+    training_steps,
+    mixed_precision,
+    indexing_and_embedding,
+)
+
+
+def make_program(make: Callable[[], Program]) -> Program:
+    """A program from its own seed; what it draws while it runs comes from the same streams."""
+    torch.manual_seed(1)
+    random.seed(2)
+    np.random.seed(3)
+    return make()
+
+
+@pytest.fixture(params=PROGRAMS, ids=lambda make: make.__name__)
+def program(request: pytest.FixtureRequest) -> Callable[[], Program]:
+    """Makes one of the programs above afresh, always from the same seeds."""
+    return lambda: make_program(request.param)

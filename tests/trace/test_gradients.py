@@ -1,0 +1,185 @@
+"""Every gradient that is recorded is the one torch computes: for graphs made at random, checked with retain_grad()."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chainrule.trace import record
+
+ROWS = COLUMNS = 4
+
+UNARY = {
+    "tanh": torch.tanh,
+    "sigmoid": torch.sigmoid,
+    "sin": torch.sin,
+    "square": lambda a: a * a,
+    "double": lambda a: a + a,
+    "negate": lambda a: -a,
+    "transpose": lambda a: a.t(),
+    "softmax": lambda a: a.softmax(-1),
+    "normalize": lambda a: torch.nn.functional.layer_norm(a, (COLUMNS,)),
+    "relu": torch.relu,
+    "clamp": lambda a: a.clamp(-0.5, 0.5),
+    "first rows": lambda a: torch.cat([a[:2], a[2:]]),
+    "rolled": lambda a: a.roll(1, 0),
+    "halves": lambda a: torch.cat(a.chunk(2, dim=1)[::-1], dim=1),
+    "largest": lambda a: a.max(dim=1, keepdim=True).values.expand_as(a),
+    "mean": lambda a: a.mean(0, keepdim=True) + torch.zeros(ROWS, COLUMNS),
+    "in place": lambda a: (a * 1).add_(1).mul_(0.5),
+    "written to": lambda a: torch.zeros(ROWS, COLUMNS).index_put((torch.tensor([0, 2]),), a[:2]),
+}
+BINARY = {
+    "add": torch.add,
+    "multiply": torch.mul,
+    "matmul": torch.matmul,
+    "divide": lambda a, b: a / (b * b + 1),
+    "where": lambda a, b: torch.where(a > b, a, b),
+    "einsum": lambda a, b: torch.einsum("ij,kj->ik", a, b),
+    "stacked": lambda a, b: torch.stack([a, b]).sum(0),
+    "outer": lambda a, b: a[:, :1] * b[:1],
+}
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from([*UNARY, *BINARY]),
+        st.integers(0, 100),
+        st.integers(0, 100),
+    ),
+    min_size=1,
+    max_size=10,
+)
+
+
+def run_program(steps, seed):
+    """The values of a graph: three leaves, then one value per step, made of any two before it; and its loss."""
+    generator = torch.Generator().manual_seed(seed)
+    values = [torch.randn(ROWS, COLUMNS, generator=generator, requires_grad=True) for _ in range(3)]
+    for name, first, second in steps:
+        a, b = values[first % len(values)], values[second % len(values)]
+        values.append(UNARY[name](a) if name in UNARY else BINARY[name](a, b))
+    return values, sum(value.square().mean() for value in values[-3:])
+
+
+@settings(max_examples=60, deadline=None)
+@given(STEPS, st.integers(0, 1000))
+def test_the_gradient_of_every_value_of_a_random_graph(steps, seed):
+    bare, loss = run_program(steps, seed)
+    for value in bare:
+        if value.requires_grad:
+            value.retain_grad()
+    loss.backward()
+
+    seen = {}
+
+    def remember(name, tensor):
+        seen[name] = tensor.detach().clone()
+
+    with record(on_tensor=remember) as recording:
+        values, recorded_loss = run_program(steps, seed)
+        recorded_loss.backward()
+    trace = recording.trace
+    assert recorded_loss.item() == loss.item() == trace.loss
+
+    gradients = {}
+    for tensor in trace.tensors:
+        if tensor.gradient_of is not None:
+            gradients.setdefault(tensor.gradient_of, []).append(tensor.id)
+    checked = 0
+    for value, expected in zip(values, bare, strict=True):
+        # Which of the trace's tensors a value is, is told by the value itself: the last one with its elements.
+        if not expected.requires_grad or expected.grad is None:
+            continue
+        candidates = [
+            name
+            for name, tensor in seen.items()
+            if trace.tensor_by_id[name].gradient_of is None
+            and trace.tensor_by_id[name].role != "gradient"
+            and tensor.shape == value.shape
+            and torch.equal(tensor, value.detach())
+        ]
+        assert candidates
+        want = expected.grad.double().numpy()
+        found = False
+        for name in candidates:
+            for gradient in gradients.get(name, []):
+                row = trace.statistics[gradient]
+                scale = np.abs(want).max()
+                found = found or (
+                    row.mean == pytest.approx(want.mean(), rel=1e-9, abs=1e-12 * scale)
+                    and row.std == pytest.approx(want.std(), rel=1e-7, abs=1e-12 * scale)
+                    and row.norm == pytest.approx(np.linalg.norm(want), rel=1e-9)
+                    and row.max == want.max()
+                )
+        assert found, (steps, seed)
+        checked += 1
+    assert checked > 0
+
+
+@settings(max_examples=25, deadline=None)
+@given(STEPS, st.integers(0, 1000))
+def test_random_graphs_are_well_formed_and_leave_the_gradients_alone(well_formed, twinned, steps, seed):
+    bare, loss = run_program(steps, seed)
+    loss.backward()
+    with record() as recording:
+        values, loss = run_program(steps, seed)
+        loss.backward()
+    well_formed(recording.trace)
+    twinned(recording.trace)
+    for value, expected in zip(values[:3], bare[:3], strict=True):
+        assert (value.grad is None) == (expected.grad is None)
+        if value.grad is not None:
+            assert torch.equal(value.grad, expected.grad)
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("name", [*UNARY, *BINARY])
+def test_the_gradient_of_every_kind_of_op(name, gradients_of, has_statistics):
+    generator = torch.Generator().manual_seed(4)
+    draws = [torch.randn(ROWS, COLUMNS, generator=generator) for _ in range(2)]
+
+    def run(a, b):
+        out = UNARY[name](a) if name in UNARY else BINARY[name](a, b)
+        (out * draws[1]).sum().backward()
+
+    a, b = (draw.clone().requires_grad_() for draw in draws)
+    run(a, b)
+    expected = {"a": a.grad, "b": b.grad}
+
+    a, b = (draw.clone().requires_grad_() for draw in draws)
+    with record(leaves={"a": a, "b": b}) as recording:
+        run(a, b)
+    for leaf, gradient in expected.items():
+        if gradient is None:
+            assert leaf not in recording.trace.tensor_by_name or gradients_of(recording.trace, leaf) == []
+        else:
+            (found,) = gradients_of(recording.trace, leaf)
+            has_statistics(recording.trace, found, gradient)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_every_dtype(dtype, gradients_of, has_statistics):
+    generator = torch.Generator().manual_seed(5)
+    w = torch.randn(6, 5, generator=generator).to(dtype).requires_grad_()
+    x = torch.randn(7, 6, generator=generator).to(dtype)
+    with record(leaves={"x": x, "w": w}) as recording:
+        torch.relu(x @ w).square().mean().backward()
+    (gradient,) = gradients_of(recording.trace, "w")
+    assert recording.trace.tensor_by_id[gradient].dtype == str(dtype).removeprefix("torch.")
+    has_statistics(recording.trace, gradient, w.grad)
+
+
+def test_the_chain_rule_by_hand(gradients_of):
+    """loss = Σ (relu(x w))²: the gradient of w is xᵀ(2 relu(x w)), which is worked out here on paper."""
+    x = torch.tensor([[1.0, 2.0], [3.0, -1.0]])
+    w = torch.tensor([[1.0, -1.0], [1.0, 1.0]], requires_grad=True)
+    with record(leaves={"x": x, "w": w}) as recording:
+        torch.relu(x @ w).square().sum().backward()
+    trace = recording.trace
+    # x w = [[3, 1], [2, -4]]; relu → [[3, 1], [2, 0]]; 2 relu = [[6, 2], [4, 0]]; xᵀ · that = [[18, 2], [8, 4]]
+    row = trace.statistics[gradients_of(trace, "w")[0]]
+    assert (row.min, row.max, row.mean) == (2.0, 18.0, 8.0)
+    assert row.norm == pytest.approx(np.sqrt(18**2 + 2**2 + 8**2 + 4**2), rel=1e-12)
+    assert trace.loss == 14.0
+    of_product = trace.tensor_by_name["matmul.g"]
+    assert trace.statistics[of_product.id].zero_fraction == 0.25

@@ -1,0 +1,297 @@
+"""The observer does not alter the observed: bit by bit the same results, and nothing left behind."""
+
+import gc
+import random
+import weakref
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812 (its usual name)
+from torch import nn
+from torch.autograd.function import Function, _SingleLevelFunction
+from torch.nn.modules import module as module_hooks
+from torch.overrides import _get_current_function_mode_stack
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from chainrule.trace import record, trace_model
+
+
+def random_state():
+    kind, keys, *rest = np.random.get_state()
+    return torch.get_rng_state().tolist(), random.getstate(), (kind, keys.tolist(), *rest)
+
+
+def results(program):
+    """Everything a program leaves that a person could look at."""
+    values = {f"result {name}": value.detach().clone() for name, value in program.run().items()}
+    if isinstance(program.model, nn.Module):
+        for name, parameter in program.model.named_parameters():
+            values[f"parameter {name}"] = parameter.detach().clone()
+            if parameter.grad is not None:
+                values[f"gradient {name}"] = parameter.grad.clone()
+        for name, buffer in program.model.named_buffers():
+            values[f"buffer {name}"] = buffer.clone()
+    return values
+
+
+def as_bits(tensor):
+    return tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.contiguous().flatten().view(torch.uint8).tolist()
+
+
+@pytest.mark.smoke
+def test_results_and_random_numbers_are_bit_identical(program, well_formed):
+    bare = results(program())
+    state = random_state()
+
+    observed = program()
+    with record(observed.model) as recording:
+        recorded = results(observed)
+
+    assert random_state() == state
+    assert recorded.keys() == bare.keys()
+    for name, value in bare.items():
+        assert as_bits(recorded[name]) == as_bits(value), name
+    assert len(recording.trace.ops) > 0
+    well_formed(recording.trace)
+
+
+HOOK_TABLES = [name for name, value in vars(module_hooks).items() if name.startswith("_global_") and "hooks" in name]
+
+
+def left_behind():
+    """What a recording could forget to take away, process-wide."""
+    return {
+        **{name: len(getattr(module_hooks, name)) for name in HOOK_TABLES},
+        "modes": len(_get_current_function_mode_stack()),
+        "apply": _SingleLevelFunction.__dict__.get("apply"),
+        "Function.apply": Function.__dict__.get("apply"),
+        "backward": torch.Tensor.backward,
+        "autograd": (torch.autograd.backward, torch.autograd.grad),
+        "saved": torch._C._autograd._top_saved_tensors_default_hooks(False),
+        "grad": torch.is_grad_enabled(),
+        "dtype": torch.get_default_dtype(),
+    }
+
+
+def test_the_tables_that_are_watched_are_torchs():
+    assert "_global_forward_hooks" in HOOK_TABLES
+    assert "_global_forward_pre_hooks" in HOOK_TABLES
+
+
+@pytest.mark.smoke
+def test_nothing_is_left_behind(program):
+    made = program()
+    before = left_behind()
+    with record(made.model):
+        made.run()
+    assert left_behind() == before
+    if isinstance(made.model, nn.Module):
+        for part in made.model.modules():
+            assert not [key for key in vars(part) if "chainrule" in key]
+        for tensor in (*made.model.parameters(), *made.model.buffers()):
+            assert tensor.__dict__ == {}
+
+
+def test_nothing_is_left_behind_when_the_body_raises():
+    before = left_behind()
+    model = nn.Linear(3, 2)
+    with pytest.raises(ZeroDivisionError), record(model):
+        1 / (model(torch.randn(4, 3)).sum().backward() or 0)
+    assert left_behind() == before
+    with pytest.raises(RuntimeError), record(model):
+        model(torch.randn(4, 5))
+    assert left_behind() == before
+    with pytest.raises(KeyboardInterrupt), record(model):
+        raise KeyboardInterrupt
+    assert left_behind() == before
+
+
+def test_nothing_is_left_behind_when_the_backward_raises(functions):
+    class Broken(Function):
+        @staticmethod
+        def forward(ctx, inp):  # noqa: ARG004
+            return inp * 2
+
+        @staticmethod
+        def backward(ctx, grad_output):  # noqa: ARG004
+            raise LookupError("no gradient today")
+
+    before = left_behind()
+    with pytest.raises(LookupError, match="no gradient today"), record():
+        Broken.apply(functions.cube.apply(torch.randn(3, requires_grad=True))).sum().backward()
+    assert left_behind() == before
+
+
+def test_a_graph_recorded_once_still_runs_when_the_recording_is_over():
+    weight = nn.Parameter(torch.randn(4, 3))
+    x = torch.randn(5, 4)
+    with record() as recording:
+        loss = torch.tanh(x @ weight).sum()
+        loss.backward(retain_graph=True)
+    ops, first = len(recording.trace.ops), weight.grad.clone()
+    weight.grad = None
+    loss.backward()
+    assert torch.equal(weight.grad, first)
+    assert len(recording.trace.ops) == ops
+
+
+def test_no_tensor_is_kept_alive():
+    gc.collect()
+    gc.disable()
+    try:
+        model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+        watched = []
+        with record(model) as recording:
+            x = torch.randn(3, 4)
+            hidden = model[1](model[0](x))
+            out = model[2](hidden)
+            loss = out.square().mean()
+            watched += [weakref.ref(tensor) for tensor in (hidden, out, loss)]
+            del hidden, out
+            loss.backward()
+            del loss
+            assert [reference() for reference in watched] == [None] * 3
+        watched.append(weakref.ref(x))
+        del x
+        watched += [weakref.ref(parameter) for parameter in model.parameters()]
+        watched.append(weakref.ref(model))
+        trace = recording.trace
+        del recording, model
+        assert [reference() for reference in watched] == [None] * len(watched)
+        assert len(trace.ops) > 0
+    finally:
+        gc.enable()
+
+
+def test_the_values_of_scratch_code_are_released_after_the_recording():
+    gc.disable()
+    try:
+        watched = []
+        with record() as recording:
+            x = torch.randn(3, 4)
+            out = (x * 2).relu()
+            watched += [weakref.ref(x), weakref.ref(out)]
+            del x, out
+        assert recording.trace is not None
+        assert [reference() for reference in watched] == [None, None]
+    finally:
+        gc.enable()
+
+
+def test_scratch_code_does_not_pile_up_tensors_while_it_runs():
+    """A loop that drops each value holds a bounded number of them under observation too."""
+    alive = weakref.WeakSet()
+    most = 0
+    with record():
+        x = torch.ones(4)
+        for _ in range(400):
+            x = x * 1.001
+            alive.add(x)
+            most = max(most, len(alive))
+    assert most < 100
+
+
+def test_tensors_get_no_attributes_and_hooks_go():
+    model = nn.Sequential(nn.Linear(3, 3), nn.Tanh())
+    x = torch.randn(2, 3, requires_grad=True)
+    with record(model):
+        out = model(x)
+        out.sum().backward()
+    for tensor in (x, out, x.grad, *model.parameters()):
+        assert tensor.__dict__ == {}
+        assert not tensor._backward_hooks
+    assert not out.retains_grad
+
+
+def test_gradients_are_not_asked_for_where_the_program_did_not():
+    model = nn.Linear(3, 2)
+    model.weight.requires_grad_(False)
+    x = torch.randn(4, 3)
+    with record(model):
+        model(x).sum().backward()
+    assert model.weight.grad is None
+    assert x.grad is None
+    assert torch.equal(model.bias.grad, torch.full((2,), 4.0))
+
+
+class Log(TorchDispatchMode):
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.seen.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_dispatch_mode_of_the_program_sees_only_the_programs_ops():
+    x, y = torch.randn(5, 4), torch.randn(5, 2)
+
+    def run():
+        torch.manual_seed(0)
+        model = nn.Linear(4, 2)
+        with Log() as log:
+            F.mse_loss(model(x), y).backward()
+        return log.seen
+
+    bare = run()
+    with record():
+        recorded = run()
+    assert recorded == bare
+
+
+def test_a_saved_tensor_hook_of_the_program_sees_the_same_tensors():
+    x = torch.randn(5, 4, requires_grad=True)
+
+    def run():
+        packed, unpacked = [], []
+
+        def pack(tensor):
+            packed.append(tuple(tensor.shape))
+            return tensor
+
+        def unpack(tensor):
+            unpacked.append(tuple(tensor.shape))
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
+            loss = (x * x).tanh().sum()
+        assert unpacked == []
+        loss.backward()
+        return packed, unpacked
+
+    bare = run()
+    with record():
+        assert run() == bare
+
+
+@pytest.mark.parametrize("grad_mode", [torch.no_grad, torch.inference_mode])
+def test_a_pass_without_gradients(grad_mode):
+    model = nn.Sequential(nn.Linear(3, 3), nn.ReLU(inplace=True))
+    x = torch.randn(2, 3)
+    with grad_mode():
+        bare = model(x)
+        with record(model) as recording:
+            recorded = model(x)
+    assert torch.equal(bare, recorded)
+    assert not recorded.requires_grad
+    assert [op.name for op in recording.trace.ops] == ["linear", "relu"]
+    assert all(op.phase == "forward" for op in recording.trace.ops)
+
+
+@pytest.mark.filterwarnings("ignore:Anomaly Detection has been enabled:UserWarning")
+def test_anomaly_detection_goes_on_working():
+    x = torch.tensor([-1.0], requires_grad=True)
+    with torch.autograd.detect_anomaly():
+        with record() as recording, pytest.raises(RuntimeError, match="SqrtBackward0"):
+            x.sqrt().sum().backward()
+        assert [op.name for op in recording.trace.ops if op.phase == "forward"] == ["sqrt", "sum"]
+
+
+def test_a_trace_of_a_model_in_training_mode_leaves_it_there():
+    model = nn.Sequential(nn.BatchNorm1d(3), nn.Dropout(0.5))
+    trace_model(model, torch.randn(4, 3), loss=torch.sum)
+    assert model.training
+    assert all(part.training for part in model)
+    assert int(model[0].num_batches_tracked) == 1
