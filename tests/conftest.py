@@ -7,6 +7,9 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+import torch
+
+torch.set_num_threads(1)  # as the server does: threads that wait for one another only spin
 
 
 @pytest.fixture(scope="session")

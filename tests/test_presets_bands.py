@@ -4,12 +4,22 @@ import statistics
 from functools import cache
 
 import pytest
+import torch
 
 from chainrule.presets import PRESETS
 from chainrule.run import trace_spec
 from chainrule.spec import ModelSpec
 
 SEEDS = range(20)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """Threads that wait for each other on a busy machine take longer than the work itself."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 PRESET = {preset.name: preset for preset in PRESETS}

@@ -29,6 +29,9 @@ EXPLODING = 70.0
 SATURATED = 0.5
 """More than this share of units on a plateau is too much even where theory expects it: the typical unit is stuck."""
 
+MARGIN = 2.0
+"""One layer in twenty leaves its band by chance; a verdict takes this many times the way from the value to its edge."""
+
 # -------------------------------------------------------------------------------------------------- what is handed out
 
 
@@ -144,9 +147,9 @@ def health(
     """The verdict on one layer: the first of these that holds, None if none does.
 
     - non-finite: a NaN or ±Inf in the preactivation, the activation or the gradient.
-    - dead: no unit is alive, or more are dead than the band of theory allows. A fixed alarm would call every deep relu
-      net sick: 39 % dead is what 50 layers of correct Kaiming weights have.
-    - saturated: more activations on a plateau than the band of theory allows, or more than SATURATED.
+    - dead: no unit is alive, or so many are dead that theory's band would have to be MARGIN times as wide. A fixed
+      alarm would call every deep relu net sick: 39 % dead is what 50 layers of correct Kaiming weights have.
+    - saturated: more activations on a plateau than SATURATED, or than a band MARGIN times as wide would hold.
     - vanishing: RMS(activation) < VANISHING · RMS(x); or RMS(gradient) < VANISHING · RMS(gradient of the last layer)
       and ‖gradient‖ < VANISHING_NORM.
     - exploding: RMS(activation) > EXPLODING · RMS(x), or RMS(gradient) > EXPLODING · RMS(gradient of the last layer).
@@ -182,7 +185,9 @@ def _exceeds(share: float | None, expected: Expected | None, most: float, strict
     if share is None:
         return False
     beyond = share > most if strictly else share >= most
-    return beyond or (expected is not None and share > expected.band[1])
+    return beyond or (
+        expected is not None and share > expected.value + MARGIN * max(0.0, expected.band[1] - expected.value)
+    )
 
 
 def _relative_size(summary: Summary | None, reference: Summary | None) -> float | None:

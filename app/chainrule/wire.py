@@ -12,7 +12,7 @@ import math
 import struct
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 import orjson
@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from chainrule.errors import DumpError
 from chainrule.profile import LayerProfile, Profile
 from chainrule.stats import BINS, COLUMNS, COUNT_COLUMNS, StatisticsTable, Summary
-from chainrule.trace.graph import ROLES, Failure, Layer, Module, Op, Saved, Source, Tensor, Trace
+from chainrule.trace.graph import Failure, Layer, Module, Op, Role, Saved, Source, Tensor, Trace
 
 SCHEMA = "chainrule.trace/1"
 PROFILE_SCHEMA = "chainrule.profile/1"
@@ -52,6 +52,10 @@ def number(value: Number | None) -> float | None:
 
 
 # -------------------------------------------------------------------- the published form
+
+
+Count = Annotated[int, Field(ge=0, lt=2**32)]
+"""How many elements: a uint32, as in the binary frames."""
 
 
 class _Part(BaseModel):
@@ -97,7 +101,7 @@ class TensorDump(_Part):
 
     id: str
     name: str
-    role: str = Field(json_schema_extra={"enum": list(ROLES)})
+    role: Role
     shape: list[int]
     dtype: str
     module: str
@@ -120,7 +124,7 @@ class HistogramDump(_Part):
     bins: Literal[64]
     low: list[float | None]
     high: list[float | None]
-    counts: list[list[int]]
+    counts: list[list[Count]]
 
 
 class StatisticsDump(_Part):
@@ -132,16 +136,16 @@ class StatisticsDump(_Part):
     """
 
     tensor: list[str]
-    n: list[int]
+    n: list[Count]
     mean: list[float | None]
     std: list[float | None]
     min: list[float | None]
     max: list[float | None]
     norm: list[float | None]
     zero_fraction: list[float]
-    nan: list[int]
-    posinf: list[int]
-    neginf: list[int]
+    nan: list[Count]
+    posinf: list[Count]
+    neginf: list[Count]
     dead_fraction: list[float | None]
     saturation: list[float | None]
     histogram: HistogramDump
@@ -346,7 +350,11 @@ def _check_ids(dump: TraceDump) -> None:
     for layer in dump.layers:
         for name in LAYER_TENSORS:
             _check(tensors, "layers", layer.name, name, [getattr(layer, name)])
+    if dump.error is not None:
+        _check(ops, "error", "error", "op", [dump.error.op])
     _check(tensors, "statistics", "tensor", "tensor", dump.statistics.tensor)
+    if len(set(dump.statistics.tensor)) != len(dump.statistics.tensor):
+        raise DumpError("statistics.tensor: a tensor stands there twice", field="statistics.tensor")
     rows = len(dump.statistics.tensor)
     histogram = dump.statistics.histogram
     lengths = {name: len(getattr(dump.statistics, name)) for name in COLUMNS}

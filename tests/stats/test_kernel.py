@@ -73,10 +73,10 @@ def assert_agrees(tensor):
     for name, (value, tolerance) in expected.items():
         there = math.ldexp(got[name], -exponent) if math.isfinite(got[name]) else got[name]
         if math.isinf(there):
-            # The norm of numbers can be larger than any number.
+            # The norm of numbers can be larger than any number, or come so near the largest that rounding decides.
             assert name == "norm"
-            assert math.frexp(value)[1] + exponent > 1024
-            assert reference.norm == math.inf
+            assert math.frexp(value * (1 + 1e-9))[1] + exponent > 1024
+            assert reference.norm > 1.797e308
             continue
         denormal = math.ldexp(5e-324, -exponent)
         assert there == pytest.approx(value, rel=1e-9 if name == "std" else 0, abs=tolerance + denormal), name

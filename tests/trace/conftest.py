@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import linecache
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,16 @@ from torch.autograd.function import Function, once_differentiable
 from torch.utils.checkpoint import checkpoint
 
 from chainrule.trace.graph import ROLES, Trace
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_thread() -> Iterator[None]:
+    """Threads that wait for each other on a busy machine take longer than the work itself."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
 
 # ------------------------------------------------------------------------------------------------- rules of every trace
 
@@ -514,7 +524,10 @@ def make_program(make: Callable[[], Program]) -> Program:
     return make()
 
 
-@pytest.fixture(params=PROGRAMS, ids=lambda make: make.__name__)
+PROGRAM_BY_NAME = {make.__name__: make for make in PROGRAMS}
+
+
+@pytest.fixture(params=PROGRAM_BY_NAME)
 def program(request: pytest.FixtureRequest) -> Callable[[], Program]:
     """Makes one of the programs above afresh, always from the same seeds."""
-    return lambda: make_program(request.param)
+    return lambda: make_program(PROGRAM_BY_NAME[request.param])

@@ -1,6 +1,8 @@
 """The observer does not alter the observed: bit by bit the same results, and nothing left behind."""
 
+import copy
 import gc
+import pickle
 import random
 import weakref
 
@@ -53,6 +55,136 @@ def test_results_and_random_numbers_are_bit_identical(program, well_formed):
     for name, value in bare.items():
         assert as_bits(recorded[name]) == as_bits(value), name
     assert len(recording.trace.ops) > 0
+    well_formed(recording.trace)
+
+
+def lazy():
+    model = nn.LazyLinear(3)
+    model(torch.randn(2, 4)).sum().backward()
+    return model.weight.grad
+
+
+def sparse_embedding():
+    table = nn.Embedding(10, 3, sparse=True)
+    table(torch.tensor([1, 2, 2])).sum().backward()
+    return table.weight.grad.to_dense()
+
+
+def packed_sequence():
+    packed = nn.utils.rnn.pack_sequence([torch.randn(3, 3), torch.randn(2, 3)])
+    gru = nn.GRU(3, 4)
+    _, hidden = gru(packed)
+    hidden.sum().backward()
+    return torch.cat([hidden.detach().flatten(), gru.weight_ih_l0.grad.flatten()])
+
+
+def parametrization():
+    model = nn.utils.parametrizations.spectral_norm(nn.Linear(3, 3))
+    model(torch.randn(2, 3)).sum().backward()
+    return model.parametrizations.weight.original.grad
+
+
+def functional_call():
+    weights = {"weight": torch.ones(3, 3), "bias": torch.zeros(3)}
+    return torch.func.functional_call(nn.Linear(3, 3), weights, torch.ones(1, 3))
+
+
+def fourier_transform():
+    x = torch.randn(8, requires_grad=True)
+    torch.fft.rfft(x).abs().sum().backward()
+    return x.grad
+
+
+def second_order_optimizer():
+    weight = torch.zeros(2, requires_grad=True)
+    optimizer = torch.optim.LBFGS([weight])
+
+    def closure():
+        optimizer.zero_grad()
+        loss = ((weight - 3) ** 2).sum()
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    return weight.detach()
+
+
+def hessian():
+    return torch.autograd.functional.hessian(lambda x: (x**3).sum(), torch.randn(2))
+
+
+def forward_mode():
+    return torch.func.jvp(lambda x: x**2, (torch.randn(3),), (torch.ones(3),))[1]
+
+
+def per_sample_gradients():
+    def loss(weight, x):
+        return (weight * x).tanh().sum()
+
+    return torch.vmap(torch.func.grad(loss), in_dims=(None, 0))(torch.randn(3), torch.randn(5, 3))
+
+
+def numerical_check():
+    x = torch.randn(3, dtype=torch.float64, requires_grad=True)
+    return torch.tensor(torch.autograd.gradcheck(torch.tanh, x))
+
+
+def scripted():
+    @torch.jit.script
+    def double(x):
+        return torch.relu(x) * 2
+
+    x = torch.randn(3, requires_grad=True)
+    double(x).sum().backward()
+    return x.grad
+
+
+def copies_and_prints():
+    model = nn.Linear(2, 2)
+    other = copy.deepcopy(model)
+    other.load_state_dict(model.state_dict())
+    pickle.loads(pickle.dumps(model))
+    x = torch.ones(1, 2)
+    assert f"{other(x)} {x.sum():.2f} {float(x[0, 0])}".endswith("2.00 1.0")
+    return sum(row.sum() for row in other(x))
+
+
+def connectionist_loss():
+    scores = torch.randn(10, 2, 5, requires_grad=True)
+    targets, lengths = torch.ones(2, 3, dtype=torch.long), torch.tensor([10, 10])
+    F.ctc_loss(scores.log_softmax(2), targets, lengths, torch.tensor([3, 3])).backward()
+    return scores.grad
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:Lazy modules are a new feature:UserWarning")
+@pytest.mark.parametrize(
+    "run",
+    [
+        lazy,
+        sparse_embedding,
+        packed_sequence,
+        parametrization,
+        functional_call,
+        fourier_transform,
+        second_order_optimizer,
+        hessian,
+        forward_mode,
+        per_sample_gradients,
+        numerical_check,
+        scripted,
+        copies_and_prints,
+        connectionist_loss,
+    ],
+    ids=lambda run: run.__name__,
+)
+def test_rarer_parts_of_torch_run_as_ever(run, well_formed):
+    torch.manual_seed(8)
+    bare = run()
+    torch.manual_seed(8)
+    with record() as recording:
+        recorded = run()
+    assert as_bits(recorded.detach()) == as_bits(bare.detach())
     well_formed(recording.trace)
 
 

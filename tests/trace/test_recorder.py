@@ -473,12 +473,13 @@ def test_the_trace_is_there_only_after_the_block():
 
 @pytest.mark.smoke
 def test_recordings_do_not_nest():
+    model, x = nn.Linear(2, 2), torch.ones(2)
     with record() as outer:
         torch.ones(2)
         with pytest.raises(TraceError, match="do not nest"), record():
             pass
         with pytest.raises(TraceError, match="do not nest"):
-            trace_model(nn.Linear(2, 2), torch.ones(2))
+            trace_model(model, x)
         torch.zeros(2)
     assert [op.name for op in outer.trace.ops] == ["ones", "zeros"]
     with record() as after:

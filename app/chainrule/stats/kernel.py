@@ -28,6 +28,21 @@ NUMPY_IS_FASTER = 4096
 
 NAN = math.nan
 
+_HAVE_EXTREMES = frozenset(
+    (
+        torch.float32,
+        torch.float64,
+        torch.float16,
+        torch.bfloat16,
+        torch.uint8,
+        torch.int8,
+        torch.int16,
+        torch.int32,
+        torch.int64,
+    )
+)
+"""What `aminmax` takes; the other real dtypes are widened to float64 first."""
+
 
 class _Buffers(threading.local):
     """Work space, one set per thread: hooks of a CUDA backward run on a thread of their own."""
@@ -56,6 +71,10 @@ _buffers = _Buffers()
 
 def unsupported(tensor: torch.Tensor) -> str | None:
     """Why this tensor has no statistics, or None if it has."""
+    if tensor.is_nested:
+        return "no statistics: a nested tensor has no shape of its own"
+    if torch._C._functorch.is_functorch_wrapped_tensor(tensor) or torch._C._functorch.is_legacy_batchedtensor(tensor):
+        return "no statistics: inside a function transform (vmap, grad) the values are not to be had"
     if tensor.layout != torch.strided:
         return f"no statistics: layout {str(tensor.layout).removeprefix('torch.')}"
     if tensor.is_meta:
@@ -79,8 +98,8 @@ def summarize(tensor: torch.Tensor, moments: FloatArray, counts: CountArray) -> 
         moments[:] = (0, NAN, NAN, NAN, NAN, NAN, 0.0, 0, 0, 0, NAN, NAN)
         counts[:] = 0
         return
-    if flat.dtype is torch.bool:
-        flat = flat.to(torch.uint8)
+    if flat.dtype not in _HAVE_EXTREMES:
+        flat = flat.to(torch.float64)
     extremes = torch.aminmax(flat)
     low, high = extremes.min.item(), extremes.max.item()
     if math.isfinite(low) and math.isfinite(high):
@@ -113,9 +132,14 @@ def _summarize_finite(
         return low, 0.0, abs(low) * math.sqrt(n), n if low == 0 else 0
 
     exponent = 0
+    has_zero = low <= 0 <= high
+    zeros = 0
     magnitude = max(-low, high)
     if not 1 / FLOAT64_SAFE < magnitude < FLOAT64_SAFE:
-        # Only float64 gets here. A power of two brings the values near 1 without rounding them.
+        # Only float64 gets here. A power of two brings the largest near 1 and rounds none of its size.
+        if has_zero:
+            zeros = n - int(np.count_nonzero(flat.numpy()))
+            has_zero = False  # the zeros are counted; smaller values may become zero now
         exponent = math.frexp(magnitude)[1]
         flat = torch.from_numpy(np.ldexp(flat.numpy(), -exponent))
         low, high = math.ldexp(low, -exponent), math.ldexp(high, -exponent)
@@ -124,8 +148,6 @@ def _summarize_finite(
     # Moments are taken of the positions p = (x - low) · bins_per_unit in [0, 64]. Both ends are attained, so their
     # variance is at least 64²/2n, and E p² - (E p)² loses no more than 2n roundings of float64 to cancellation.
     buffers = _buffers
-    has_zero = low <= 0 <= high
-    zeros = 0
     total = squares = 0.0
     histogram: CountArray | npt.NDArray[np.int64] | None = None
     for start in range(0, n, CHUNK):

@@ -120,6 +120,11 @@ class StatisticsSlab:
         self.rows += 1
         return row
 
+    def drop(self, row: int) -> None:
+        """Take back the row that was added last."""
+        assert row == self.rows - 1
+        self.rows = row
+
     def copy(self, row: int) -> int:
         """Add a row that says what `row` says, for a tensor of the same elements in another order."""
         new = self.add()

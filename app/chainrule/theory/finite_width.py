@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+import torch
 
 from chainrule.theory.activations import activation_named
 from chainrule.theory.gaussian import correlation_series, expectation, rule, series_value
@@ -113,7 +114,7 @@ def dead_fraction(correlation: float, inputs: int) -> float:
     if correlation == 1:
         return 0.5
     z = rule()[0] * math.sqrt(correlation / (1 - correlation))
-    below = np.array([0.5 * math.erfc(value / math.sqrt(2)) for value in z])
+    below = np.asarray(torch.special.ndtr(torch.from_numpy(-z)))
     with np.errstate(under="ignore"):
         return expectation(below**inputs)
 

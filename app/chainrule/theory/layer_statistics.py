@@ -47,6 +47,11 @@ LINEAR = 0.05
 """ln q may stray from its mean-field value by so much before the slopes there are not good enough for a band."""
 
 
+UNEVEN = 0.5
+"""How much ln q of the whole batch may owe to few inputs with a large q of their own. Off its fixed point gelu or silu
+lets the weaker inputs vanish sooner; what is left is no Gaussian's business, and theory stops there."""
+
+
 @dataclass(frozen=True, slots=True)
 class Expected:
     """What theory says of one figure.
@@ -94,9 +99,11 @@ def layer_statistics(net: Net, mse: bool = True) -> tuple[Mapping[str, Expected]
             of other losses no gradient is given.
 
     Returns:
-        Per layer: preactivation_std, activation_mean, activation_std; dead_fraction unless φ is linear or bounded;
-        saturation if φ is bounded; gradient_std, of the gradient with respect to the activation. Layers whose
-        variance is out of all bounds (`SMALLEST_Q`, `LARGEST_Q`) have none, nor has any that comes after.
+        Per layer: preactivation_std, activation_mean, activation_std; dead_fraction unless φ is linear or bounded, as
+        long as all inputs of the batch are much of a size;
+        saturation if φ is bounded; gradient_std, of the gradient with respect to the activation. From the layer on
+        whose variance is out of all bounds (`SMALLEST_Q`, `LARGEST_Q`), or that of few inputs only (`UNEVEN`), there
+        is nothing, and no gradient anywhere.
 
     Raises:
         ValueError: an unknown activation.
@@ -151,7 +158,8 @@ class _Unit:
     both: float  # E φ² φ′²
     both_product: float  # E[φφ′(u₁) φφ′(u₂)] of two inputs
     both_shared: float  # Cov(a, d)
-    correlation_noise: float  # Var(m² − ĉ a) with ĉ = E m² / E a
+    correlation: float  # ĉ = E m² / E a, of φ of two inputs; 1 if it is nothing but 0
+    correlation_noise: float  # Var(m² − ĉ a)
     saturated_shared: float  # Var of the share of saturated inputs
     mean_slope: float  # of E φ
     second_slope: float  # of E φ²
@@ -232,7 +240,8 @@ def _unit(activation: str, q: float, c: float) -> _Unit:
 
     mean_value, second, derivative_mean = mean(m), mean(a), mean(d)
     between = (m - mean_value) ** 2
-    off = m**2 - (mean(m**2) / second if second > 0 else 0.0) * a
+    correlation = min(1.0, mean(m**2) / second) if second > 0 else 1.0
+    off = m**2 - correlation * a
     saturated = np.zeros_like(m) if phi.plateaus is None else _is_saturated(value, phi.plateaus) @ weights
     return _Unit(
         mean=mean_value,
@@ -253,6 +262,7 @@ def _unit(activation: str, q: float, c: float) -> _Unit:
         both=mean((value_squares * derivative_squares) @ weights),
         both_product=mean(((value * derivative) @ weights) ** 2),
         both_shared=covariance(a, d),
+        correlation=correlation,
         correlation_noise=covariance(off, off),
         saturated_shared=covariance(saturated, saturated),
         mean_slope=mean_slope,
@@ -353,12 +363,16 @@ _STILL = NormLaw(0.0, 0.0)
 """The law of what does not stray."""
 
 
+WIDEST = 20.0
+"""Relative variance of the widest χ² that is taken for a law, of a tenth of a degree: e^±20 is no news any more."""
+
+
 def _law(relative_variance: float) -> NormLaw:
     """The law of ln(χ²/degrees), a χ² of the degrees of freedom that make this its variance."""
     if relative_variance < 1e-9:  # so many degrees of freedom that it is normal itself
         variance = max(0.0, relative_variance)
         return NormLaw(-variance / 2, variance)
-    half_degrees = 1 / relative_variance
+    half_degrees = 1 / min(WIDEST, relative_variance)
     return NormLaw(digamma(half_degrees) - math.log(half_degrees), trigamma(half_degrees))
 
 
@@ -383,9 +397,12 @@ class _Layer:
         unit: at q, or at 1 where φ is homogeneous.
         size: the factor in E φ² that is missing there: q, or 1.
         noise: of ln(mean φ²), given q.
+        bend: what is in the mean of that because q is not the same for all inputs.
+        single_after: variance of ln(mean φ²) over the units alone, for one input.
         second: E φ².
         c_after: E[φ(u₁)φ(u₂)] / E φ².
         scatter_after: of that correlation from pair to pair.
+        unevenness: what the bends of the layers before come to here.
     """
 
     activation: str
@@ -396,14 +413,22 @@ class _Layer:
     unit: _Unit
     size: float
     noise: NormLaw
+    bend: float
+    single_after: float
     second: float
     c_after: float
     c_variance_after: float
     scatter_after: float
+    unevenness: float = 0.0
 
     @property
     def q(self) -> float:
         return self.preactivation.second_moment
+
+    @property
+    def slope(self) -> float:
+        """The slope d ln(mean φ²) / d ln(mean φ²) of the layer before."""
+        return self.share * self.unit.second_response
 
     @property
     def walk_after(self) -> NormLaw:
@@ -441,6 +466,7 @@ def _forward(net: Net, typical: bool) -> list[_Layer]:
     second, c, c_variance = 1.0, 0.0 if inputs > 1 else 1.0, 0.0
     scatter = 1 / net.widths[0] if inputs > 1 else 0.0
     walk = _law(2 / (inputs * net.widths[0]))
+    single, unevenness = _law(2 / net.widths[0]).variance, 0.0
     if typical:
         second, walk = math.exp(walk.mean), NormLaw(0.0, walk.variance)
     layers: list[_Layer] = []
@@ -449,7 +475,7 @@ def _forward(net: Net, typical: bool) -> list[_Layer]:
     ):
         fan_in, n = net.widths[index], net.widths[index + 1]
         q = weight_variance * second + bias_variance
-        if q != 0 and not SMALLEST_Q < q < LARGEST_Q:
+        if (q != 0 and not SMALLEST_Q < q < LARGEST_Q) or unevenness > UNEVEN:
             break
         share = weight_variance * second / q if q else 0.0
         preactivation = _Gaussian(
@@ -460,32 +486,43 @@ def _forward(net: Net, typical: bool) -> list[_Layer]:
             inputs=inputs,
             freedom=net.freedom(fan_in, n),
         )
-        layer = _layer(activation, preactivation, _answer(walk, share), share**2 * c_variance, share)
+        layer = _layer(activation, preactivation, _answer(walk, share), share**2 * single, share**2 * c_variance, share)
         if typical:
             median, still = layer.second * math.exp(layer.noise.mean), NormLaw(0.0, layer.noise.variance)
             layer = replace(layer, second=median, noise=still)
+        layer = replace(layer, unevenness=unevenness)
         layers.append(layer)
         second, c, c_variance = layer.second, layer.c_after, layer.c_variance_after
-        scatter, walk = layer.scatter_after, layer.walk_after
+        scatter, walk, single = layer.scatter_after, layer.walk_after, layer.single_after
+        unevenness = layer.slope * unevenness + layer.bend
     return layers
 
 
-def _layer(activation: str, preactivation: _Gaussian, walk: NormLaw, c_variance: float, share: float) -> _Layer:
+def _layer(
+    activation: str, preactivation: _Gaussian, walk: NormLaw, single: float, c_variance: float, share: float
+) -> _Layer:
     q, c, n, inputs = preactivation.second_moment, preactivation.c, preactivation.units, preactivation.inputs
     homogeneous = activation_named(activation).homogeneous
     unit = _unit(activation, 1.0 if homogeneous else q, c)
     second = moments(activation, q).second_moment
     c_after = c_slope = 1.0
-    noise, c_noise = 0.0, 0.0
+    noise, single_noise, c_noise = 0.0, 0.0, 0.0
     if second > 0:
-        c_after = c if activation == "linear" else correlation_map(activation, c, q, 1.0)
+        # Where a kink costs the grid a digit the series is cheap, as one does for every q.
+        c_after = correlation_map(activation, c, 1.0, 1.0) if homogeneous else unit.correlation
         c_slope = unit.derivative_product * (1.0 if homogeneous else q) / unit.second
         # A second Hermite coefficient is 2 (d/d ln q)², and the scatter of c acts through it.
         quadratic = 2 * unit.second_response**2
         noise = (unit.squares_shared + (unit.squares_variance - unit.squares_shared) / inputs) / unit.second**2
-        noise += quadratic * preactivation.scatter
+        noise += quadratic * preactivation.scatter + 1 / n  # 1/n² over all: the next order, whatever it may be
         noise -= quadratic * preactivation.overlap * (1 - preactivation.freedom)
+        single_noise = unit.squares_variance / unit.second**2 - quadratic * (1 - preactivation.freedom)
         c_noise = unit.correlation_noise / unit.second**2
+    # Where q differs from input to input, with variance u of its logarithm, the mean of the batch goes ahead of what
+    # the map makes of the mean: E eˢˣ for a normal x of E eˣ = 1.
+    response = unit.second_response
+    bend = max(0.0, single - walk.variance) * response * (response - 1) / 2
+    law = _law(noise / n)
     return _Layer(
         activation=activation,
         preactivation=preactivation,
@@ -494,7 +531,9 @@ def _layer(activation: str, preactivation: _Gaussian, walk: NormLaw, c_variance:
         share=share,
         unit=unit,
         size=q if homogeneous else 1.0,
-        noise=_law(noise / n),
+        noise=NormLaw(law.mean + bend, law.variance),
+        bend=bend,
+        single_after=response**2 * single + _law(single_noise / n).variance,
         second=second,
         c_after=c_after,
         c_variance_after=min(1.0, c_slope**2 * c_variance + c_noise / n) if inputs > 1 else 0.0,
@@ -502,11 +541,15 @@ def _layer(activation: str, preactivation: _Gaussian, walk: NormLaw, c_variance:
     )
 
 
-def _scatter(scatter: float, slope: float, c_after: float, n: int, inputs: int) -> float:
-    """The scatter of a correlation after a map of this slope and n units, each of which samples it."""
+def _scatter(scatter: float, slope: float, c_after: float, n: int, inputs: int, again: float = 0.0) -> float:
+    """The scatter of a correlation after a map of this slope and n units, each of which samples it.
+
+    `again` is the share that has passed the same weights before: a Gram matrix of (a W) Wᵀ strays by twice as much as
+    one of a W, in variance by 4/n, of which a W has brought one and a draw of its own would bring another.
+    """
     if inputs == 1:
         return 0.0
-    sampled = (1 - c_after**2) ** 2 * (1 + scatter - 2 * scatter**2) / n
+    sampled = (1 + 2 * again) * (1 - c_after**2) ** 2 * (1 + scatter - 2 * scatter**2) / n
     return min(1 - c_after**2, slope**2 * scatter + sampled)
 
 
@@ -524,7 +567,8 @@ def _forward_figures(layer: _Layer) -> dict[str, Expected]:
     figures["activation_std"] = layer.variance.expected(walk, c_variance)
     saturated = saturation(layer.activation, layer.q)
     if saturated is None:
-        figures["dead_fraction"] = _dead_fraction(layer)
+        if layer.unevenness < UNEVEN / 10:  # one odd input is enough to keep a unit alive
+            figures["dead_fraction"] = _dead_fraction(layer)
     else:
         single = max(0.0, saturated * (1 - saturated) - unit.saturated_shared)
         scattered = 2 * unit.saturation_slope**2 * layer.preactivation.scatter
@@ -591,6 +635,7 @@ class _Gradient:
         noise: the two together, as a tensor.
         variance: of all elements.
         pair_overlap: mean squared correlation of two inputs' gradients.
+        signal_part: share of the second moment that is coherent.
         out_part: share of the second moment that goes back to the output.
     """
 
@@ -600,6 +645,7 @@ class _Gradient:
     noise: _Gaussian
     variance: _Variance
     pair_overlap: float
+    signal_part: float
     out_part: float
 
 
@@ -649,7 +695,9 @@ def _backward(net: Net, layers: list[_Layer]) -> list[Expected]:
         arriving = strays.add(after.walk, fixed, out, _STILL, 0.0).law(gradient.out_part)
         found.append(gradient.variance.expected(arriving, 0.0))
         fixed, out = fixed * after.share, out * after.share
-        strays = strays.add(layer.noise, fixed, out, _mask_noise(layer, gradient), _shared_noise(layer))
+        noise = _weighted_noise(layer, gradient)
+        shared = _shared_noise(layer, gradient, noise.variance)
+        strays = strays.add(noise, fixed, out, _mask_noise(layer, gradient), shared)
         fixed = layer.unit.derivative_response + layer.unit.second_response * fixed
         out = layer.unit.second_response * out
     return found[::-1]
@@ -675,6 +723,7 @@ def _residual(last: _Layer) -> _Gradient:
         noise=noise,
         variance=variance,
         pair_overlap=_pair_overlap(factor**2 * last.second, noise, last),
+        signal_part=last.second / (last.second + 1),
         out_part=last.second / (last.second + 1),
     )
 
@@ -696,7 +745,9 @@ def _before(gradient: _Gradient, layer: _Layer, after: _Layer, weight_variance: 
     moment = out_moment + gradient.from_target * derivative
     product = square * unit.both_product + old.second_moment * derivative * old.c * unit.passed
     c = min(1.0, max(0.0, product / moment)) if moment > 0 and inputs > 1 else old.c
-    noisy = old.second_moment * derivative / moment if moment > 0 else 0.0
+    noisy = old.second_moment * derivative / moment if moment > 0 else 1.0
+    # Signal and noise come of the same inputs: where two of them happen to be alike, both show it.
+    old_scatter = (noisy * math.sqrt(old.scatter) + (1 - noisy) * math.sqrt(after.scatter_after)) ** 2
 
     from_out = max(0.0, gain * (out_moment - along * along * q * after.share * (1 - after.preactivation.freedom)))
     from_target = gain * gradient.from_target * derivative
@@ -704,7 +755,7 @@ def _before(gradient: _Gradient, layer: _Layer, after: _Layer, weight_variance: 
     noise = _Gaussian(
         second_moment=from_out + from_target,
         c=c,
-        scatter=_scatter(old.scatter, noisy * unit.passed, c, fan_out, inputs),
+        scatter=_scatter(old_scatter, unit.passed, c, fan_out, inputs, again=1 - noisy),
         units=n,
         inputs=inputs,
         freedom=freedom,
@@ -718,6 +769,7 @@ def _before(gradient: _Gradient, layer: _Layer, after: _Layer, weight_variance: 
         noise=noise,
         variance=_sum_variance(coherent * coherent * layer.variance.value, noise, layer),
         pair_overlap=_pair_overlap(signal, noise, layer),
+        signal_part=signal / total if total > 0 else 0.0,
         out_part=(signal + from_out) / total if total > 0 else 0.0,
     )
 
@@ -738,7 +790,7 @@ def _pair_overlap(signal: float, noise: _Gaussian, layer: _Layer) -> float:
     total = signal + noise.second_moment
     part = signal / total if total > 0 else 0.0
     c = part * layer.c_after + (1 - part) * noise.c
-    return min(1.0, c**2 + part**2 * layer.scatter_after + (1 - part) ** 2 * noise.scatter)
+    return min(1.0, c**2 + (part * math.sqrt(layer.scatter_after) + (1 - part) * math.sqrt(noise.scatter)) ** 2)
 
 
 def _mask_noise(layer: _Layer, gradient: _Gradient) -> NormLaw:
@@ -751,10 +803,26 @@ def _mask_noise(layer: _Layer, gradient: _Gradient) -> NormLaw:
     return _law(max(0.0, single / inputs + (1 - 1 / inputs) * pair) / gradient.noise.units)
 
 
-def _shared_noise(layer: _Layer) -> float:
-    """Covariance of that with the noise of ln(mean φ²): one unit's draw decides on both."""
-    unit, inputs = layer.unit, layer.preactivation.inputs
+def _weighted_noise(layer: _Layer, gradient: _Gradient) -> NormLaw:
+    """The noise of ln(mean φ²), as the gradient sees it.
+
+    What lies along the activation weighs directions by how much of them reaches the output and comes back. There are
+    fewer of these than the activations have, and less averages out.
+    """
+    unit, preactivation = layer.unit, layer.preactivation
+    overlap = 1 / preactivation.inputs + (1 - 1 / preactivation.inputs) * gradient.pair_overlap
+    fewer = gradient.out_part * max(0.0, overlap - preactivation.overlap) * preactivation.freedom
+    return NormLaw(layer.noise.mean, layer.noise.variance + 2 * unit.second_response**2 * fewer / preactivation.units)
+
+
+def _shared_noise(layer: _Layer, gradient: _Gradient, noise: float) -> float:
+    """Covariance of `_mask_noise` with `noise`, the variance of `_weighted_noise`: one unit's draw decides on both.
+
+    What of the gradient lies along the activation strays as the activation does, the rest by φ′ alone.
+    """
+    unit, inputs, part = layer.unit, layer.preactivation.inputs, gradient.signal_part
     if unit.second <= 0 or unit.derivative <= 0:
         return 0.0
     covariance = unit.both_shared + (unit.both - unit.second * unit.derivative - unit.both_shared) / inputs
-    return covariance / (unit.second * unit.derivative * layer.preactivation.units)
+    by_derivative = covariance / (unit.second * unit.derivative * layer.preactivation.units)
+    return part * noise + (1 - part) * by_derivative

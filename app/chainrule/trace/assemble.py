@@ -153,6 +153,7 @@ def _find_twins(journal: Journal) -> None:
     Within one module: an op that makes the gradient of a tensor is the backward of the forward op that reads the
     tensor; an op on the way there shares the twin of the op it works for; any other belongs to the module's first op.
     """
+    _pair_recomputed(journal)
     readers: dict[tuple[int, int], int] = {}
     first: dict[int, int] = {}
     for row, op in enumerate(journal.ops):
@@ -160,25 +161,52 @@ def _find_twins(journal: Journal) -> None:
             first.setdefault(op.module, row)
             for tensor in op.inputs:
                 readers.setdefault((op.module, tensor), row)
-    recomputed: dict[tuple[int, str], int] = {}
     working_for: dict[int, int] = {}
     for row in range(len(journal.ops) - 1, -1, -1):
         op = journal.ops[row]
-        if op.phase == "forward" or op.attributes.get("recomputed"):
+        if op.phase == "forward":
             continue
         if op.twin == NO_ROW:
             op.twin = _twin(journal, op, readers, working_for, first)
         for tensor in op.inputs:
             working_for[tensor] = row
+    for op in journal.ops:
+        if op.phase == "forward" or op.twin == NO_ROW:
+            continue
+        repeats = journal.ops[op.twin].attributes.get("recomputed", False)
+        if repeats:
+            # The backward of a recomputed op is the backward of the op that it repeats.
+            op.twin = journal.ops[op.twin].twin
+        if op.twin != NO_ROW and (repeats or op.module not in first):
+            op.module = journal.ops[op.twin].module
+
+
+def _pair_recomputed(journal: Journal) -> None:
+    """Pair a recomputed op with the forward op that it repeats: of the same name, in order.
+
+    It stands on the same line or, where the line is the call that started it all, in the same module. What it saves,
+    it saves for that op.
+    """
+    by_line: dict[tuple[object, ...], list[int]] = {}
+    by_module: dict[tuple[object, ...], list[int]] = {}
+    repeats: dict[int, int] = {}
     for row, op in enumerate(journal.ops):
-        if op.attributes.get("recomputed"):
-            start = recomputed.get((op.module, op.name), 0)
-            for candidate in range(start, row):
-                other = journal.ops[candidate]
-                if other.phase == "forward" and other.module == op.module and other.name == op.name:
-                    op.twin = candidate
-                    recomputed[(op.module, op.name)] = candidate + 1
-                    break
+        line, place = (op.name, op.source), (op.name, op.module)
+        if op.phase == "forward":
+            by_line.setdefault(line, []).append(row)
+            by_module.setdefault(place, []).append(row)
+        elif op.attributes.get("recomputed"):
+            candidates = by_line.get(line) or by_module.get(place)
+            if not candidates:
+                continue
+            op.twin = repeats[row] = candidates[0]
+            original = journal.ops[op.twin]
+            by_line[original.name, original.source].remove(op.twin)
+            by_module[original.name, original.module].remove(op.twin)
+            op.module = original.module
+            for output in op.outputs:
+                journal.tensors[output].module = op.module
+    journal.saved = {(tensor, repeats.get(op, op)): None for tensor, op in journal.saved}
 
 
 def _twin(
@@ -198,7 +226,14 @@ def _twin(
         row = working_for.get(output, NO_ROW)
         if row != NO_ROW and journal.ops[row].module == op.module:
             return journal.ops[row].twin
-    return first.get(op.module, NO_ROW)
+    own = first.get(op.module, NO_ROW)
+    if own == NO_ROW:
+        # A module without forward ops of its own (torch's checkpoint): what it works for lies elsewhere.
+        for output in op.outputs:
+            row = working_for.get(output, NO_ROW)
+            if row != NO_ROW:
+                return journal.ops[row].twin
+    return own
 
 
 def _find_kept_by_hand(journal: Journal) -> None:
@@ -238,11 +273,11 @@ def _costs(journal: Journal) -> list[tuple[int, int]]:
     sizes = [math.prod(tensor.shape) * tensor.element_size for tensor in journal.tensors]
     costs: list[tuple[int, int]] = []
     for op in journal.ops:
-        shapes = [journal.tensors[row].shape for row in op.outputs]
+        shapes = [journal.tensors[row].shape for row in op.outputs if journal.tensors[row].role != "saved"]
         node = op.phase == "backward" and op.source is None
         if node and op.twin != NO_ROW and op.name != "accumulate":
             moved = op.name in ops.VIEWS
-            flops = ops.backward_flops(journal.ops[op.twin].name, costs[op.twin][0], len(shapes), moved)
+            flops = ops.backward_flops(journal.ops[op.twin].name, costs[op.twin][0], shapes, moved)
         else:
             flops = ops.flops(op.name, [journal.tensors[row].shape for row in op.inputs], shapes)
         moved_bytes = 0 if op.name in ops.VIEWS else sum(sizes[row] for row in (*op.inputs, *op.outputs))

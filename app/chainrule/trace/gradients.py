@@ -16,7 +16,7 @@ import torch
 from torch.autograd.graph import GradientEdge, Node
 from torch.utils.hooks import RemovableHandle
 
-from chainrule.trace.journal import NO_ROW, Journal, OpRow, dtype_name
+from chainrule.trace.journal import NO_ROW, Journal, OpRow, address, dtype_name
 from chainrule.trace.nested import nested_tensors
 
 _KEY = "chainrule"
@@ -66,6 +66,7 @@ class GradientFlow:
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
+        del self._leaf_row  # it leads back to the observer, and a circle would keep the model alive
 
     # ---------------------------------------------------------------- nodes
 
@@ -162,6 +163,8 @@ class GradientFlow:
                         row = candidate_row
                         break
             if row == NO_ROW:
+                if not tensor.is_nested and tensor.dim() == 0:
+                    continue  # a Python number, as autograd keeps it
                 module = journal.ops[op].module
                 row = journal.add_tensor(tensor, role="saved", module=module, producer=op)
                 journal.ops[op].outputs.append(row)
@@ -311,10 +314,5 @@ def _saved_tensors(node: Node) -> list[torch.Tensor]:
 
 
 def _same_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
-    return (
-        a.layout == torch.strided == b.layout
-        and a.numel() == b.numel() > 0
-        and a.dtype == b.dtype
-        and not a.is_meta
-        and a.data_ptr() == b.data_ptr()
-    )
+    start = address(a)
+    return start is not None and start == address(b) and a.numel() == b.numel() > 0 and a.dtype == b.dtype

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from chainrule.stats import StatisticsTable
 
 Phase = Literal["forward", "backward"]
 
-ROLES = (
+Role = Literal[
     "input",
     "target",
     "parameter",
@@ -28,9 +28,12 @@ ROLES = (
     "loss",
     "gradient",
     "saved",
-)
+]
 """What a tensor is to the model. `constant`: made outside the recording and neither input, parameter nor buffer;
 `intermediate`: any other op output; `saved`: made by an op only to be kept for its backward (a mask, say)."""
+
+ROLES: tuple[Role, ...] = get_args(Role)
+"""All roles."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from chainrule.stats import StatisticsSlab, summarize, unsupported
 from chainrule.stats.summary import DEAD_FRACTION, SATURATION
@@ -30,6 +32,23 @@ def dtype_name(dtype: torch.dtype) -> str:
     if name is None:
         name = _dtype_names[dtype] = str(dtype).removeprefix("torch.")
     return name
+
+
+def address(tensor: torch.Tensor) -> int | None:
+    """Where a tensor's elements start in memory; None for one whose elements are not simply there."""
+    if tensor.layout != torch.strided or tensor.is_meta or tensor.is_nested:
+        return None
+    if torch._C._functorch.is_functorch_wrapped_tensor(tensor) or torch._C._functorch.is_legacy_batchedtensor(tensor):
+        return None
+    return tensor.data_ptr()
+
+
+def out_of_sight() -> AbstractContextManager[Any]:
+    """While statistics are taken, the program's own dispatch modes (a FLOP counter, a logger) see none of it."""
+    return _disable_current_modes() if torch._C._len_torch_dispatch_stack() else _IN_SIGHT
+
+
+_IN_SIGHT: AbstractContextManager[Any] = nullcontext()
 
 
 @dataclass(slots=True)
@@ -143,10 +162,7 @@ class Journal:
             if statistics != NO_ROW:
                 statistics = self.slab.copy(statistics)
         if statistics == NO_ROW:
-            note = unsupported(tensor)
-            if note is None:
-                statistics = self.slab.add()
-                summarize(tensor, self.slab.moments[statistics], self.slab.counts[statistics])
+            statistics, note = self._summarize(tensor)
         row = len(self.tensors)
         if self.on_tensor is not None:
             self.on_tensor(f"t{row}", tensor)
@@ -154,7 +170,7 @@ class Journal:
             TensorRow(
                 name,
                 role,
-                tuple(tensor.shape),
+                () if tensor.is_nested else tuple(tensor.shape),
                 dtype_name(tensor.dtype),
                 tensor.element_size(),
                 module,
@@ -165,6 +181,21 @@ class Journal:
         )
         return row
 
+    def _summarize(self, tensor: torch.Tensor) -> tuple[int, str | None]:
+        """The row of a tensor's statistics, or NO_ROW and why it has none."""
+        note = unsupported(tensor)
+        if note is not None:
+            return NO_ROW, note
+        statistics = self.slab.add()
+        try:
+            with out_of_sight():
+                summarize(tensor, self.slab.moments[statistics], self.slab.counts[statistics])
+        except (RuntimeError, NotImplementedError, TypeError, ValueError) as error:
+            # A kind of tensor that torch cannot read this way must not break the program that is watched.
+            self.slab.drop(statistics)
+            return NO_ROW, f"no statistics: {str(error).splitlines()[0]}"
+        return statistics, None
+
     def add_unit_statistics(self, op_name: str, tensor: torch.Tensor, row: int) -> None:
         """Record what only the live activation can tell: its dead units, or how far it is saturated.
 
@@ -174,26 +205,28 @@ class Journal:
         statistics = self.tensors[row].statistics
         if statistics == NO_ROW or not tensor.is_floating_point() or tensor.numel() == 0:
             return
-        values = tensor.detach()
-        if op_name in ops.RECTIFIERS:
-            if values.dim() >= 2:
-                dead = values.amax(0) <= 0
-                self.slab.moments[statistics, DEAD_FRACTION] = torch.count_nonzero(dead).item() / dead.numel()
-        elif op_name in ops.SATURATING:
-            middle = ops.SATURATING[op_name]
-            distance = (values - middle).abs_() if middle else values.abs()
-            limit = 0.97 * (1 - middle)
-            saturated = torch.count_nonzero(distance > limit).item()
-            self.slab.moments[statistics, SATURATION] = saturated / values.numel()
+        with out_of_sight():
+            values = tensor.detach()
+            if op_name in ops.RECTIFIERS:
+                if values.dim() >= 2:
+                    dead = values.amax(0) <= 0
+                    self.slab.moments[statistics, DEAD_FRACTION] = torch.count_nonzero(dead).item() / dead.numel()
+            elif op_name in ops.SATURATING:
+                middle = ops.SATURATING[op_name]
+                distance = (values - middle).abs_() if middle else values.abs()
+                limit = 0.97 * (1 - middle)
+                saturated = torch.count_nonzero(distance > limit).item()
+                self.slab.moments[statistics, SATURATION] = saturated / values.numel()
 
     def same_values(self, name: str, tensor: torch.Tensor, source: torch.Tensor, source_row: int) -> int:
         """`source_row` if `tensor`, made by op `name` from `source`, is a view of exactly the same elements."""
         if (
             name in ops.VIEWS
-            and tensor.layout == torch.strided == source.layout
-            and tensor.numel() == source.numel()
             and tensor.dtype == source.dtype
-            and tensor.data_ptr() == source.data_ptr()
+            and not tensor.is_nested
+            and tensor.numel() == source.numel()
+            and (start := address(tensor)) is not None
+            and start == address(source)
         ):
             return source_row
         return NO_ROW
@@ -209,14 +242,14 @@ class Journal:
 
     def changed_by(self, tensor: torch.Tensor, op: int) -> None:
         """Note that `op` changed the memory of `tensor` in place: its other views have new values as well."""
-        if tensor.layout == torch.strided and not tensor.is_meta:
+        if address(tensor) is not None:
             self._last_change[tensor.untyped_storage().data_ptr()] = op
 
     def _changed_elsewhere(self, tensor: torch.Tensor, known: _Known) -> int:
         """A new row for a tensor whose memory was changed through another tensor since it was last seen."""
         before = self.tensors[known.tensor]
         producer = NO_ROW
-        if tensor.layout == torch.strided and not tensor.is_meta:
+        if address(tensor) is not None:
             producer = self._last_change.get(tensor.untyped_storage().data_ptr(), NO_ROW)
         row = self.add_tensor(tensor, role=before.role, module=before.module, producer=producer, name=before.name)
         if producer != NO_ROW:

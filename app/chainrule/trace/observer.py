@@ -32,13 +32,14 @@ from chainrule.trace.by_hand import GradientAttributes
 from chainrule.trace.entry_points import ENTRY_POINTS, BackwardCall
 from chainrule.trace.gradients import GradientFlow
 from chainrule.trace.graph import Phase
-from chainrule.trace.journal import NO_ROW, Journal, OpRow
+from chainrule.trace.journal import NO_ROW, Journal, OpRow, address, out_of_sight
 from chainrule.trace.nested import nested_tensors
 from chainrule.trace.owners import Owners
 from chainrule.trace.scope import current_scopes
 
 _IGNORED = frozenset(("__set__", "__delete__", "requires_grad_", "retain_grad", "register_hook"))
-_CHANGES_ITS_INPUT = frozenset(("batch_norm", "instance_norm", "embedding", "embedding_bag"))
+_NORMALIZATIONS = frozenset(("batch_norm", "instance_norm"))
+_NOT_YET_TENSORS = (nn.parameter.UninitializedParameter, nn.parameter.UninitializedBuffer)
 _MOST_CALLERS = 64
 
 
@@ -53,7 +54,8 @@ class Observer(TorchFunctionMode):
         self.root = self.journal.module("", self.owners.root_type)
         self.loss_row = NO_ROW
         self.loss: float | None = None
-        self.failed_op = NO_ROW
+        self._failure: tuple[int, BaseException] | None = None
+        self._activations_seen: set[int] = set()
         self._gradients = GradientFlow(self.journal, lambda leaf: self._input_row(leaf, True))
         self._attributes = GradientAttributes(self.journal)
         self._thread = threading.get_ident()
@@ -91,6 +93,7 @@ class Observer(TorchFunctionMode):
         custom_functions.active.remove(self._thread)
         self._gradients.finish()
         self._attributes.finish()
+        self.owners.release()
 
     # ---------------------------------------------------------------- modules
 
@@ -156,30 +159,39 @@ class Observer(TorchFunctionMode):
         name = ops.op_name(func)
         if name in _IGNORED:
             return func(*args, **kwargs)
+        if name == "grad":
+            return self._read_gradient(func, args, kwargs)
 
         inputs = nested_tensors(args)
         if kwargs:
             inputs += nested_tensors(tuple(kwargs.values()))
+        if any(type(tensor) in _NOT_YET_TENSORS for tensor in inputs):
+            return func(*args, **kwargs)
         versions = [-1 if tensor.is_inference() else tensor._version for tensor in inputs]
         with torch._C.DisableTorchFunction():
             # Before the call: an input that the call changes in place still has its old value here.
-            may_change = name.endswith("_") or name in _CHANGES_ITS_INPUT or "out" in kwargs or "inplace" in kwargs
+            may_change = name.endswith("_") or name in _NORMALIZATIONS or "out" in kwargs or "inplace" in kwargs
             input_rows = [self._input_row(tensor, may_change) for tensor in inputs]
         began = time.perf_counter()
         try:
             output = func(*args, **kwargs)
-        except Exception:
+        except Exception as error:
             with torch._C.DisableTorchFunction():
                 input_rows = [self._input_row(tensor, True) for tensor in inputs]
-                self._record_failure(name, func, args, kwargs, input_rows)
+                self._record_failure(error, name, func, args, kwargs, input_rows)
             raise
         microseconds = (time.perf_counter() - began) * 1e6
+        returned = nested_tensors((output,))
         changed = [
             tensor
             for tensor, version in zip(inputs, versions, strict=True)
-            if version >= 0 and tensor._version != version
+            if (version >= 0 and tensor._version != version)
+            # Inference tensors count no versions: what an in-place op gives back it has changed.
+            or (version < 0 and may_change and any(tensor is known for known in returned))
         ]
-        made = [tensor for tensor in nested_tensors((output,)) if not any(tensor is known for known in inputs)]
+        if name in _NORMALIZATIONS:
+            changed += _running_statistics(args, kwargs)
+        made = [tensor for tensor in returned if not any(tensor is known for known in inputs)]
         if made or changed:
             with torch._C.DisableTorchFunction():
                 results = [tensor for tensor in made if self.journal.find(tensor) == NO_ROW] + changed
@@ -225,24 +237,14 @@ class Observer(TorchFunctionMode):
         journal = self.journal
         frame = sources.user_frame(sys._getframe(2))
         given = ops.attributes(name, func, args, kwargs)
-        phase: Phase = "forward"
+        phase, module = self._place(frame)
         by_hand = False
-        module = NO_ROW
-        if self._backward_depth:
-            phase = "backward"
-            node = torch._C._current_autograd_node()
-            running = self._gradients.node_row(node) if node is not None else None
-            if torch.is_grad_enabled() and not self._creates_graph:
+        if phase == "backward":
+            if self._recomputes():
                 given["recomputed"] = True
-            elif running is not None:
-                module = running.module
-                if running.first_inner_op == NO_ROW:
-                    running.first_inner_op = len(journal.ops)
         elif not any(tensor.requires_grad for tensor in results) and self._runs_backward_by_hand(frame):
             phase = "backward"
             by_hand = True
-        if module == NO_ROW:
-            module = self._current_module(frame)
         if self.activations and phase == "forward":
             self._look_at_activations(module, inputs, input_rows)
         source = (frame.f_code, frame.f_lineno) if frame is not None else None
@@ -255,20 +257,24 @@ class Observer(TorchFunctionMode):
         has_units = name in ops.UNIT_STATISTICS and journal.modules[module].path not in self.activations
         for tensor in results:
             same = NO_ROW
-            its_role = role
+            its_role, its_name = role, ""
             position = next((index for index, known in enumerate(inputs) if known is tensor), None)
             if position is not None:
                 journal.changed_by(tensor, op)
-                if journal.tensors[input_rows[position]].role in ("buffer", "parameter"):
-                    its_role = journal.tensors[input_rows[position]].role
+                before = journal.tensors[input_rows[position]]
+                if before.role in ("buffer", "parameter"):
+                    its_role, its_name = before.role, before.name
             elif inputs:
                 same = journal.same_values(name, tensor, inputs[0], input_rows[0])
-            row = journal.add_tensor(tensor, role=its_role, module=module, producer=op, same_values_as=same)
+            row = journal.add_tensor(
+                tensor, role=its_role, module=module, producer=op, name=its_name, same_values_as=same
+            )
             if has_units:
                 journal.add_unit_statistics(name, tensor, row)
             outputs.append(row)
             journal.remember(tensor, row)
-            if not tensor.requires_grad:
+            if not tensor.requires_grad and not self._backward_depth:
+                # Not in autograd's own backward: held there, a gradient could not become `.grad` without a copy.
                 self._attributes.watch(tensor)
         if any(tensor.requires_grad for tensor in results):
             self._gradients.own(op, module, list(zip(results, outputs, strict=True)), inputs, input_rows)
@@ -282,12 +288,51 @@ class Observer(TorchFunctionMode):
                 continue
             path = journal.modules[journal.ops[producer].module].path
             name = self.activations.get(path)
-            if name is not None and journal.tensors[row].role != "activation":
+            if name is not None and row not in self._activations_seen:
+                self._activations_seen.add(row)
                 journal.tensors[row].role = "activation"
                 journal.add_unit_statistics(name, tensor, row)
 
+    def _place(self, frame: FrameType | None) -> tuple[Phase, int]:
+        """The phase and the module of what runs now."""
+        if not self._backward_depth:
+            return "forward", self._current_module(frame)
+        node = torch._C._current_autograd_node()
+        running = self._gradients.node_row(node) if node is not None else None
+        if running is None or self._recomputes():
+            return "backward", self._current_module(frame)
+        if running.first_inner_op == NO_ROW:
+            running.first_inner_op = len(self.journal.ops)
+        return "backward", running.module
+
+    def _recomputes(self) -> bool:
+        """Whether an op of the backward pass is a forward op run again: only checkpoints build a graph there."""
+        return self._backward_depth > 0 and torch.is_grad_enabled() and not self._creates_graph
+
+    def _read_gradient(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Reading `.grad` computes nothing: what is read is the gradient of its tensor."""
+        gradient = func(*args, **kwargs)
+        if isinstance(gradient, torch.Tensor):
+            with torch._C.DisableTorchFunction():
+                row = self.journal.find(args[0])
+                name = self.journal.tensors[row].name if row != NO_ROW else ""
+                self.owners.name_tensor(gradient, f"{name}.grad" if name else "", "gradient")
+        return gradient
+
+    def failed_op(self, error: BaseException) -> int:
+        """The op that raised this error, or NO_ROW if none did."""
+        while self._failure is not None:
+            if self._failure[1] is error:
+                return self._failure[0]
+            cause = error.__cause__ or error.__context__
+            if cause is None:
+                break
+            error = cause
+        return NO_ROW
+
     def _record_failure(
         self,
+        error: Exception,
         name: str,
         func: Callable[..., Any],
         args: Sequence[Any],
@@ -295,17 +340,15 @@ class Observer(TorchFunctionMode):
         input_rows: list[int],
     ) -> None:
         frame = sources.user_frame(sys._getframe(2))
-        self.failed_op = self.journal.add_op(
-            OpRow(
-                name,
-                "backward" if self._backward_depth else "forward",
-                self._current_module(frame),
-                ops.attributes(name, func, args, kwargs),
-                input_rows,
-                [],
-                source=(frame.f_code, frame.f_lineno) if frame is not None else None,
-            )
-        )
+        phase, module = self._place(frame)
+        given = ops.attributes(name, func, args, kwargs)
+        source = (frame.f_code, frame.f_lineno) if frame is not None else None
+        if type(error).__name__ == "_StopRecomputationError":
+            # No failure: torch's checkpoint has recomputed all that it needs, and leaves the forward this way.
+            given["recomputed"] = True
+        op = self.journal.add_op(OpRow(name, phase, module, given, input_rows, [], source=source))
+        if "recomputed" not in given:
+            self._failure = (op, error)
 
     # ---------------------------------------------------------------- custom Functions
 
@@ -403,5 +446,16 @@ class Observer(TorchFunctionMode):
         self.loss_row = self.journal.find(loss)
         if self.loss_row != NO_ROW:
             self.journal.tensors[self.loss_row].role = "loss"
-        if loss.numel() == 1 and not loss.is_meta and not loss.is_complex():
-            self.loss = float(loss.detach())
+        if address(loss) is not None and loss.numel() == 1 and not loss.is_complex():
+            with out_of_sight():
+                self.loss = float(loss.detach())
+
+
+def _running_statistics(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
+    """The buffers that a normalization has updated; torch does so without a new version of them."""
+    names = ("input", "running_mean", "running_var", "weight", "bias", "training")
+    given = {**dict(zip(names, args, strict=False)), **kwargs}
+    if not given.get("training", given.get("use_input_stats", False)):
+        return []
+    buffers = (given.get("running_mean"), given.get("running_var"))
+    return [buffer for buffer in buffers if isinstance(buffer, torch.Tensor)]

@@ -205,10 +205,13 @@ def flops(name: str, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
     return size
 
 
-def backward_flops(twin_name: str, twin_flops: int, gradients: int, moved: bool) -> int:
-    """Floating-point operations of an autograd node: a product's backward is one such product per gradient."""
+def backward_flops(twin_name: str, twin_flops: int, gradients: Sequence[Shape], moved: bool) -> int:
+    """Floating-point operations of an autograd node: a product's backward is one such product per factor's gradient.
+
+    The gradient of a bias is a sum, and small beside them.
+    """
     if moved:
         return 0
     if twin_name in LINEAR:
-        return twin_flops * max(1, min(gradients, 2))
+        return twin_flops * max(1, sum(len(shape) >= 2 for shape in gradients))
     return twin_flops

@@ -47,6 +47,10 @@ class Owners:
             self._add(type(module).__name__, module)
         return self.path[id(module)]
 
+    def release(self) -> None:
+        """Let go of the model."""
+        self._held.clear()
+
     def name_tensor(self, tensor: torch.Tensor, name: str, role: str) -> None:
         """Say what a leaf tensor is called and what it is; the first word on a tensor stands."""
         if self.describe(tensor) is None:

@@ -77,8 +77,8 @@ class record:  # noqa: N801 (used as a statement, like torch.no_grad)
         observer.stop()
         failure = None
         if error is not None:
-            op = None if observer.failed_op < 0 else f"n{observer.failed_op}"
-            failure = Failure(op, f"{type(error).__name__}: {error}")
+            op = observer.failed_op(error)
+            failure = Failure(None if op < 0 else f"n{op}", f"{type(error).__name__}: {error}")
         self._trace = assemble(
             observer.journal,
             outputs=self._outputs,
@@ -141,6 +141,6 @@ def trace_model(
                 elif backward is not None:
                     backward()
     except Exception:
-        if recording.trace.error is None:
+        if recording._trace is None or recording._trace.error is None:
             raise
     return recording.trace
