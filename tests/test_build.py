@@ -5,7 +5,15 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
-from chainrule.build import BuiltModel, LayerNames, build_model, draw_leaves, generator_for, name_layers
+from chainrule.build import (
+    BuiltModel,
+    LayerNames,
+    build_model,
+    draw_leaves,
+    generator_for,
+    name_layers,
+    weight_variances,
+)
 from chainrule.foundations import layer_function, layers, modules
 from chainrule.foundations.initialization import SCHEMES
 from chainrule.spec import KEY_BY_NAME, ModelSpec
@@ -477,3 +485,33 @@ def test_every_init_of_the_spec_has_its_scheme(init):
     # Standard deviation of the base draw: N(0,1), U(−1,1), an orthonormal column's entries, zeros.
     unit = {"normal": 1, "uniform": 3**-0.5, "orthogonal": 300**-0.5, "zeros": 0}[SCHEMES[init].base.__name__]
     assert w.double().std().item() == pytest.approx(unit * factor, rel=0.015, abs=1e-12)
+
+
+# --------------------------------------------------------------------------------------------------- nominal variances
+
+
+@pytest.mark.parametrize("widths", ["300,400,200", "200,400,300"])
+@pytest.mark.parametrize("init", INITS)
+def test_weight_variances_are_those_of_the_draws(init, widths):
+    spec = spec_of(widths=widths, init=init, scale=1.7, bias_std=0 if init == "torch_default" else 0.3)
+    draws = [draw_leaves(spec.replace(seed=seed)) for seed in range(4)]
+    for index, (weight_variance, bias_variance) in enumerate(weight_variances(spec), start=1):
+        weights = torch.stack([leaves[f"w{index}"] for leaves in draws]).double()
+        biases = torch.stack([leaves[f"b{index}"] for leaves in draws]).double()
+        assert weights.shape[1] * weights.pow(2).mean().item() == pytest.approx(weight_variance, rel=0.02)
+        assert biases.pow(2).mean().item() == pytest.approx(bias_variance, rel=0.2)
+
+
+@pytest.mark.smoke
+def test_weight_variances_in_closed_form():
+    closed_forms = {
+        "": [2.0, 0.0, 2.0, 0.0],
+        "init=torch_default&scale=3": [3.0, 1 / 300, 3.0, 1 / 150],
+        "init=torch_default&bias=false": [1 / 3, 0.0, 1 / 3, 0.0],
+        "init=orthogonal&widths=10,40,10": [0.25, 0.0, 1.0, 0.0],
+        "init=xavier_uniform&bias_std=0.5": [200 / 150, 0.25, 100 / 51, 0.25],
+        "init=zeros": [0.0, 0.0, 0.0, 0.0],
+    }
+    for query, variances in closed_forms.items():
+        found = weight_variances(ModelSpec.from_query(query))
+        assert [number for layer in found for number in layer] == pytest.approx(variances), query

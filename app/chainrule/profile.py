@@ -219,8 +219,9 @@ def expectations(spec: ModelSpec) -> tuple[Mapping[str, Expected], ...]:
     """What theory expects of every layer of a spec, first to last; nothing is run.
 
     Returns:
-        The figures of `layer_statistics`, but for those that the spec's dtype cannot hold: too large, or too small to
-        be precise. Bands have room for one rounding.
+        The figures of `layer_statistics`, but for those that the spec's dtype cannot hold: too large, too small to be
+        precise, or of a layer whose preactivations are, and no gradient at all once anything overflows. Bands have
+        room for one rounding.
     """
     hidden = (spec.activation,) * (spec.depth - 1)
     net = Net(
@@ -231,22 +232,31 @@ def expectations(spec: ModelSpec) -> tuple[Mapping[str, Expected], ...]:
         orthogonal=spec.init == "orthogonal",
     )
     limits = torch.finfo(getattr(torch, spec.dtype))
-
-    def held(figures: Mapping[str, Expected]) -> Mapping[str, Expected]:
-        return {name: _rounded(figure, limits.eps) for name, figure in figures.items() if _fits(figure, limits)}
-
-    return tuple(map(held, layer_statistics(net, mse=spec.loss == "mse")))
+    layers = layer_statistics(net, mse=spec.loss == "mse")
+    stds = [layer["preactivation_std"].value if layer else math.inf for layer in layers]
+    finite = TAILS * max(stds) < limits.max
+    return tuple(
+        {
+            name: _rounded(figure, limits.eps)
+            for name, figure in layer.items()
+            if _fits(figure, limits) and (finite if name == "gradient_std" else _holds(limits, std))
+        }
+        for layer, std in zip(layers, stds, strict=True)
+    )
 
 
 TAILS = 5.0
 """The largest elements of a tensor are about this many times its standard deviation."""
 
 
+def _holds(limits: torch.finfo, std: float) -> bool:
+    """Whether a tensor of this standard deviation neither overflows nor vanishes."""
+    return TAILS * std < limits.max and (std == 0 or std > limits.tiny)
+
+
 def _fits(figure: Expected, limits: torch.finfo) -> bool:
     sizes = [abs(number) for number in (figure.value, *figure.band)]
-    return (
-        all(map(math.isfinite, sizes)) and TAILS * max(sizes) < limits.max and not 0 < abs(figure.value) < limits.tiny
-    )
+    return max(sizes) == 0 or limits.tiny < max(sizes) < limits.max
 
 
 def _rounded(figure: Expected, eps: float) -> Expected:

@@ -5,5 +5,6 @@ In the order to read:
 - `gaussian`: expectations under a standard normal, by quadrature, and Hermite series;
 - `activations`: the nine activations and their derivatives, in numpy;
 - `mean_field`: infinite width: variance, gradient and correlation from layer to layer, fixed points, depth scales;
-- `finite_width`: how far a net of finite width strays from that, and how many of its units are dead.
+- `finite_width`: how far a net of finite width strays from that, and how many of its units are dead;
+- `layer_statistics`: both together, for a whole net: each layer's figures, with the band they should lie in.
 """

@@ -160,6 +160,7 @@ class _Unit:
     both_shared: float  # Cov(a, d)
     correlation: float  # ĉ = E m² / E a, of φ of two inputs; 1 if it is nothing but 0
     correlation_noise: float  # Var(m² − ĉ a)
+    correlation_and_squares: float  # Cov(m² − ĉ a, a)
     saturated_shared: float  # Var of the share of saturated inputs
     mean_slope: float  # of E φ
     second_slope: float  # of E φ²
@@ -264,6 +265,7 @@ def _unit(activation: str, q: float, c: float) -> _Unit:
         both_shared=covariance(a, d),
         correlation=correlation,
         correlation_noise=covariance(off, off),
+        correlation_and_squares=covariance(off, a),
         saturated_shared=covariance(saturated, saturated),
         mean_slope=mean_slope,
         second_slope=second_slope,
@@ -282,6 +284,17 @@ def _is_saturated(value: Array, plateaus: tuple[float, float]) -> Array:
 
 
 @dataclass(frozen=True, slots=True)
+class _Stray:
+    """How the correlation c strays over draws: its variance, and its covariance with ln q.
+
+    A unit that all inputs share adds to both, so that q (1 − c), by which inputs differ, strays less than either.
+    """
+
+    variance: float = 0.0
+    with_q: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class _Variance:
     """The variance over all elements of a tensor: its expectation, and what it depends on besides.
 
@@ -297,9 +310,11 @@ class _Variance:
     slope: float = 0.0
     c_slope: float = 0.0
 
-    def expected(self, walk: NormLaw, c_variance: float) -> Expected:
-        """Of the standard deviation, where ln q obeys `walk` and c has a variance over draws."""
-        law = _law(self.own) + _answer(walk, self.slope) + _law(self.c_slope**2 * c_variance)
+    def expected(self, walk: NormLaw, stray: _Stray) -> Expected:
+        """Of the standard deviation, where ln q obeys `walk` and c has a `stray`."""
+        law = _law(self.own) + _answer(walk, self.slope)
+        by_c = self.c_slope**2 * stray.variance + 2 * self.slope * self.c_slope * stray.with_q
+        law = law + _law(by_c) if by_c > 0 else NormLaw(law.mean, max(0.0, law.variance + by_c))
         std = math.sqrt(self.value)
         return Expected(std, law.band(std, DEVIATIONS))
 
@@ -392,7 +407,7 @@ class _Layer:
         activation: φ.
         preactivation: given q.
         walk: of ln q, relative to mean-field theory's.
-        c_variance: of c over draws.
+        stray: of c.
         share: of q, what comes by the weights and not by the biases.
         unit: at q, or at 1 where φ is homogeneous.
         size: the factor in E φ² that is missing there: q, or 1.
@@ -408,7 +423,7 @@ class _Layer:
     activation: str
     preactivation: _Gaussian
     walk: NormLaw
-    c_variance: float
+    stray: _Stray
     share: float
     unit: _Unit
     size: float
@@ -417,7 +432,7 @@ class _Layer:
     single_after: float
     second: float
     c_after: float
-    c_variance_after: float
+    stray_after: _Stray
     scatter_after: float
     unevenness: float = 0.0
 
@@ -463,7 +478,7 @@ class _Layer:
 def _forward(net: Net, typical: bool) -> list[_Layer]:
     """From x on, as far as q can be followed: along the mean-field path or, if `typical`, along the median one."""
     inputs = net.batch
-    second, c, c_variance = 1.0, 0.0 if inputs > 1 else 1.0, 0.0
+    second, c, stray = 1.0, 0.0 if inputs > 1 else 1.0, _Stray()
     scatter = 1 / net.widths[0] if inputs > 1 else 0.0
     walk = _law(2 / (inputs * net.widths[0]))
     single, unevenness = _law(2 / net.widths[0]).variance, 0.0
@@ -486,27 +501,28 @@ def _forward(net: Net, typical: bool) -> list[_Layer]:
             inputs=inputs,
             freedom=net.freedom(fan_in, n),
         )
-        layer = _layer(activation, preactivation, _answer(walk, share), share**2 * single, share**2 * c_variance, share)
+        stray = _Stray(share**2 * stray.variance, share**2 * stray.with_q)
+        layer = _layer(activation, preactivation, _answer(walk, share), share**2 * single, stray, share)
         if typical:
             median, still = layer.second * math.exp(layer.noise.mean), NormLaw(0.0, layer.noise.variance)
             layer = replace(layer, second=median, noise=still)
         layer = replace(layer, unevenness=unevenness)
         layers.append(layer)
-        second, c, c_variance = layer.second, layer.c_after, layer.c_variance_after
+        second, c, stray = layer.second, layer.c_after, layer.stray_after
         scatter, walk, single = layer.scatter_after, layer.walk_after, layer.single_after
         unevenness = layer.slope * unevenness + layer.bend
     return layers
 
 
 def _layer(
-    activation: str, preactivation: _Gaussian, walk: NormLaw, single: float, c_variance: float, share: float
+    activation: str, preactivation: _Gaussian, walk: NormLaw, single: float, stray: _Stray, share: float
 ) -> _Layer:
     q, c, n, inputs = preactivation.second_moment, preactivation.c, preactivation.units, preactivation.inputs
     homogeneous = activation_named(activation).homogeneous
     unit = _unit(activation, 1.0 if homogeneous else q, c)
     second = moments(activation, q).second_moment
     c_after = c_slope = 1.0
-    noise, single_noise, c_noise = 0.0, 0.0, 0.0
+    noise, single_noise, c_noise, both_noise = 0.0, 0.0, 0.0, 0.0
     if second > 0:
         # Where a kink costs the grid a digit the series is cheap, as one does for every q.
         c_after = correlation_map(activation, c, 1.0, 1.0) if homogeneous else unit.correlation
@@ -518,16 +534,23 @@ def _layer(
         noise -= quadratic * preactivation.overlap * (1 - preactivation.freedom)
         single_noise = unit.squares_variance / unit.second**2 - quadratic * (1 - preactivation.freedom)
         c_noise = unit.correlation_noise / unit.second**2
+        both_noise = unit.correlation_and_squares / unit.second**2
     # Where q differs from input to input, with variance u of its logarithm, the mean of the batch goes ahead of what
     # the map makes of the mean: E eˢˣ for a normal x of E eˣ = 1.
     response = unit.second_response
     bend = max(0.0, single - walk.variance) * response * (response - 1) / 2
     law = _law(noise / n)
+    stray_after = _Stray()
+    if inputs > 1:
+        stray_after = _Stray(
+            variance=min(1.0, c_slope**2 * stray.variance + c_noise / n),
+            with_q=response * c_slope * stray.with_q + both_noise / n,
+        )
     return _Layer(
         activation=activation,
         preactivation=preactivation,
         walk=walk,
-        c_variance=c_variance,
+        stray=stray,
         share=share,
         unit=unit,
         size=q if homogeneous else 1.0,
@@ -536,7 +559,7 @@ def _layer(
         single_after=response**2 * single + _law(single_noise / n).variance,
         second=second,
         c_after=c_after,
-        c_variance_after=min(1.0, c_slope**2 * c_variance + c_noise / n) if inputs > 1 else 0.0,
+        stray_after=stray_after,
         scatter_after=_scatter(preactivation.scatter, c_slope, c_after, n, inputs),
     )
 
@@ -554,9 +577,9 @@ def _scatter(scatter: float, slope: float, c_after: float, n: int, inputs: int, 
 
 
 def _forward_figures(layer: _Layer) -> dict[str, Expected]:
-    walk, c_variance, unit = layer.walk, layer.c_variance, layer.unit
+    walk, stray, unit = layer.walk, layer.stray, layer.unit
     n, inputs = layer.preactivation.units, layer.preactivation.inputs
-    preactivation_std = layer.preactivation.variance.expected(walk, c_variance)
+    preactivation_std = layer.preactivation.variance.expected(walk, stray)
     figures = {"preactivation_std": preactivation_std}
     if layer.activation == "linear":
         figures["activation_mean"] = _additive(0.0, layer.preactivation.mean_variance)
@@ -564,7 +587,7 @@ def _forward_figures(layer: _Layer) -> dict[str, Expected]:
         return figures
 
     figures["activation_mean"] = _activation_mean(layer)
-    figures["activation_std"] = layer.variance.expected(walk, c_variance)
+    figures["activation_std"] = layer.variance.expected(walk, stray)
     saturated = saturation(layer.activation, layer.q)
     if saturated is None:
         if layer.unevenness < UNEVEN / 10:  # one odd input is enough to keep a unit alive
@@ -600,7 +623,7 @@ def _dead_fraction(layer: _Layer) -> Expected:
     if layer.q == 0:
         return Expected(1.0, (1.0, 1.0))
     dead = dead_fraction(c, inputs)
-    step = math.sqrt(layer.c_variance)
+    step = math.sqrt(layer.stray.variance)
     shift = (dead_fraction(min(1.0, c + step), inputs) - dead_fraction(max(0.0, c - step), inputs)) / 2
     return _share(dead, dead * (1 - dead) / n + shift**2, n)
 
@@ -685,7 +708,7 @@ def _backward(net: Net, layers: list[_Layer]) -> list[Expected]:
     """
     last = layers[-1]
     gradient = _residual(last)
-    found = [gradient.variance.expected(last.walk, last.c_variance)]
+    found = [gradient.variance.expected(last.walk, last.stray)]
     fixed, out = last.unit.derivative_response, last.unit.second_response
     strays = _Strays((0.0, 0.0), (0.0, 0.0, 0.0)).add(_STILL, 0.0, 0.0, _mask_noise(last, gradient), 0.0)
     for index in range(len(layers) - 2, -1, -1):
@@ -693,7 +716,7 @@ def _backward(net: Net, layers: list[_Layer]) -> list[Expected]:
         freedom = net.freedom(net.widths[index + 2], net.widths[index + 1])
         gradient = _before(gradient, layer, after, net.variances[index + 1][0], freedom)
         arriving = strays.add(after.walk, fixed, out, _STILL, 0.0).law(gradient.out_part)
-        found.append(gradient.variance.expected(arriving, 0.0))
+        found.append(gradient.variance.expected(arriving, _Stray()))
         fixed, out = fixed * after.share, out * after.share
         noise = _weighted_noise(layer, gradient)
         shared = _shared_noise(layer, gradient, noise.variance)
@@ -747,7 +770,7 @@ def _before(gradient: _Gradient, layer: _Layer, after: _Layer, weight_variance: 
     c = min(1.0, max(0.0, product / moment)) if moment > 0 and inputs > 1 else old.c
     noisy = old.second_moment * derivative / moment if moment > 0 else 1.0
     # Signal and noise come of the same inputs: where two of them happen to be alike, both show it.
-    old_scatter = (noisy * math.sqrt(old.scatter) + (1 - noisy) * math.sqrt(after.scatter_after)) ** 2
+    old_scatter = (noisy * math.sqrt(old.scatter) + (1 - noisy) * math.sqrt(after.preactivation.scatter)) ** 2
 
     from_out = max(0.0, gain * (out_moment - along * along * q * after.share * (1 - after.preactivation.freedom)))
     from_target = gain * gradient.from_target * derivative
@@ -790,7 +813,7 @@ def _pair_overlap(signal: float, noise: _Gaussian, layer: _Layer) -> float:
     total = signal + noise.second_moment
     part = signal / total if total > 0 else 0.0
     c = part * layer.c_after + (1 - part) * noise.c
-    return min(1.0, c**2 + (part * math.sqrt(layer.scatter_after) + (1 - part) * math.sqrt(noise.scatter)) ** 2)
+    return min(1.0, c**2 + (part * math.sqrt(layer.preactivation.scatter) + (1 - part) * math.sqrt(noise.scatter)) ** 2)
 
 
 def _mask_noise(layer: _Layer, gradient: _Gradient) -> NormLaw:
