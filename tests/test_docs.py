@@ -158,3 +158,11 @@ def test_torch_is_admitted_only_in_the_tested_version():
     pinned = re.search(r"^torch(==\S+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)[1]
     assert torch == f"torch{pinned}"
     assert f"tested with: {pinned.removeprefix('==').rpartition('.')[0]}" in README
+
+
+def test_the_readmes_figures_are_filled_in():
+    figures = README.split("<!-- figures: make bench -->")[1].split("<!-- /figures -->")[0]
+    assert "…" not in figures
+    assert all(
+        re.search(rf"\| {name}: .*\| [0-9.]+ ms \| [0-9.]+× \|", figures) for name in ("M1", "M2", "M3", "M4", "M5")
+    )

@@ -551,3 +551,15 @@ def test_values_of_every_named_tensor_of_every_style_agree(style):
         if values.shape != expected.shape:
             values = values.T
         np.testing.assert_allclose(values, expected, rtol=1e-10, atol=1e-14)
+
+
+@pytest.mark.parametrize("style", ["functions", "classes", "layer_function", "autograd_function", "module"])
+def test_the_product_that_makes_a_gradient_is_the_twin_of_the_product_that_used_the_tensor(style):
+    trace = trace_spec(ModelSpec(style=style))
+    ops = {op.id: op for op in trace.ops}
+    for name in ("l2.g", "w2.g", "x.g"):
+        maker = ops[trace.tensor_by_name[name].producer]
+        if maker.name == "TBackward0":
+            assert ops[maker.twin].name == "t"
+        else:
+            assert ops[maker.twin].name == "matmul", name

@@ -17,8 +17,9 @@ from chainrule.spec import ModelSpec
 ITEM_SIZE = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 """Bytes per value."""
 
-COPIES = 4
-"""Tensors of an activation's size a layer keeps: preactivation, activation and the gradient of each."""
+COPIES = 6
+"""Tensors of an activation's size a layer keeps: product, preactivation, activation, and the gradient of the last two
+with the mask it is made from."""
 
 FLOPS_PER_VALUE = 10
 """Operations per value outside the matrix products: nonlinearity, bias, their gradients, statistics."""

@@ -112,7 +112,11 @@ class TensorDump(_Part):
 
 
 class SavedDump(_Part):
-    """`op` keeps `tensor` for its backward."""
+    """`op` keeps `tensor` for its backward.
+
+    What a custom Function saves is kept by the last op of its forward; what a layer written by hand reads again in its
+    backward, by the op that is the backward's twin.
+    """
 
     tensor: str
     op: str

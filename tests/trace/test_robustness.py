@@ -1054,3 +1054,17 @@ def test_a_thread_that_is_not_recorded_leaves_no_mark(functions):
         thread.join(30)
         torch.ones(2)
     assert forward_names(recording.trace) == ["ones"]
+
+
+def test_the_nodes_of_a_created_graph_belong_to_the_op_whose_backward_made_them():
+    w = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    with record() as recording:
+        z = (w**3).sum()
+        (gradient,) = torch.autograd.grad(z, w, create_graph=True)
+        total = gradient.sum()
+        total.backward()
+    assert torch.equal(w.grad, 6 * w.detach())
+    ops = {op.id: op for op in recording.trace.ops}
+    twins = {op.name: ops[op.twin].name for op in recording.trace.ops if op.phase == "backward"}
+    assert twins["PowBackward0"] == "pow"
+    assert twins["MulBackward0"] == "pow"

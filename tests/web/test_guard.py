@@ -297,6 +297,13 @@ def test_without_the_token_nobody_gets_in(guarded, open_client, headers):
     assert TOKEN not in answer.text
 
 
+@pytest.mark.parametrize("neighbour", ["weird[1]=x", 'quote="', "=;;", "a b=c"])
+def test_another_programs_odd_cookie_locks_nobody_out(guarded, open_client, neighbour):
+    client = open_client(guarded(token=with_token()))
+    for cookie in (f"{neighbour}; {COOKIE}={TOKEN}", f"{COOKIE}={TOKEN}; {neighbour}"):
+        assert client.get("/echo", headers={"cookie": cookie}).status_code == 200
+
+
 def test_a_wrong_link_sets_no_cookie(guarded, open_client):
     client = open_client(guarded(token=with_token()))
     for query in ("token=wrong-wrong", "token=", "token=%ff", "token=\N{LATIN SMALL LETTER U WITH DIAERESIS}"):

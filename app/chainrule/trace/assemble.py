@@ -151,16 +151,20 @@ def _find_twins(journal: Journal) -> None:
     """Pair the backward ops that no autograd node has paired: hand-written ones, and those inside a custom Function.
 
     Within one module: an op that makes the gradient of a tensor is the backward of the forward op that reads the
-    tensor; an op on the way there shares the twin of the op it works for; any other belongs to the module's first op.
+    tensor, or a view of it; an op on the way there shares the twin of the op it works for; any other belongs to the
+    module's first op.
     """
     _pair_recomputed(journal)
     readers: dict[tuple[int, int], int] = {}
     first: dict[int, int] = {}
-    for row, op in enumerate(journal.ops):
+    for row in range(len(journal.ops) - 1, -1, -1):
+        op = journal.ops[row]
         if op.phase == "forward":
-            first.setdefault(op.module, row)
+            first[op.module] = row
             for tensor in op.inputs:
-                readers.setdefault((op.module, tensor), row)
+                # Who reads a view reads the tensor: `x @ w.t()` is the reader of w.
+                through = readers.get((op.module, op.outputs[0]), row) if op.name in ops.VIEWS and op.outputs else row
+                readers[op.module, tensor] = through
     working_for: dict[int, int] = {}
     for row in range(len(journal.ops) - 1, -1, -1):
         op = journal.ops[row]

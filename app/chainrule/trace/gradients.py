@@ -255,6 +255,12 @@ class GradientFlow:
                 journal.tensors[gradient_row].gradient_of = target.tensors.get(number, NO_ROW)
             else:
                 target.shares.setdefault(number, []).append((gradient_row, weakref.ref(gradient)))
+            if gradient.grad_fn is not None:
+                # create_graph: what autograd adds to the graph here belongs to this node's op, not to whoever reads it.
+                self._adopt(gradient.grad_fn, row.op, row.module, [])
+                made = self.node_row(gradient.grad_fn)
+                if made is not None:
+                    made.tensors[gradient.output_nr] = gradient_row
         row.first_inner_op = NO_ROW
         self._mark = time.perf_counter()
 

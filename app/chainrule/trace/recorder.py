@@ -109,6 +109,8 @@ def trace_model(
 ) -> Trace:
     """Record `model(*inputs)`, then `loss` of what it gives, then the backward pass.
 
+    As any backward pass does, it adds to the `.grad` of the model's parameters.
+
     Args:
         model: an nn.Module, or any callable that computes with torch.
         *inputs: what to call it with.
