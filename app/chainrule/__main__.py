@@ -11,6 +11,7 @@ Torch and the web framework are imported by the commands that need them, so that
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import secrets
 import signal
@@ -94,6 +95,10 @@ def serve(
         ws_max_size=settings.max_body_bytes,
         timeout_graceful_shutdown=settings.shutdown_seconds,
     )
+    # What is imported stays: taken out of the collector's sight it no longer stops a frame now and then to be walked
+    # (50 layers: the slowest of 25 frames went from 166 ms to 76, the median stayed at 75).
+    gc.collect()
+    gc.freeze()
     try:
         Server(config).run(sockets=[listener])
     except KeyboardInterrupt:
