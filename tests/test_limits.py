@@ -5,7 +5,7 @@ import time
 import pytest
 
 from chainrule.errors import LimitError, SpecError
-from chainrule.limits import check_device, check_limits, estimate_cost
+from chainrule.limits import check_device, check_limits, estimate_cost, with_limits
 from chainrule.presets import PRESETS
 from chainrule.settings import Settings
 from chainrule.spec import ModelSpec
@@ -90,3 +90,22 @@ def test_a_missing_device_is_named_with_those_there_are():
         check_device(ModelSpec(device="cuda"), ["cpu"])
     assert (caught.value.field, caught.value.limit) == ("device", ["cpu"])
     assert "'cuda'" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("values", "allowed", "maximum"),
+    [({"widths": "0,1"}, "at most 64 layers of 1024", 1024), ({"batch": "0"}, "at most 1024", 1024)],
+)
+def test_a_malformed_value_is_answered_with_what_this_server_allows(values, allowed, maximum):
+    with pytest.raises(SpecError) as malformed:
+        ModelSpec.parse(values)
+    error = with_limits(malformed.value, Settings())
+    assert allowed in error.message
+    assert error.limit["maximum"] == maximum
+    assert error.field == malformed.value.field
+
+
+def test_an_error_without_a_limit_of_the_servers_stays_as_it_is():
+    with pytest.raises(SpecError) as malformed:
+        ModelSpec.parse({"scale": "inf"})
+    assert with_limits(malformed.value, Settings()) is malformed.value

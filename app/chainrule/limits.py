@@ -68,6 +68,19 @@ def check_limits(spec: ModelSpec, settings: Settings) -> None:
     _check("widths", "bytes of memory", cost.memory_bytes, settings.max_memory_bytes, "MAX_MEMORY_BYTES")
 
 
+def with_limits(error: SpecError, settings: Settings) -> SpecError:
+    """The same error with what *this* server allows, where that is less than a spec can name."""
+    if error.field == "widths" and isinstance(error.limit, dict):
+        here = f"at most {settings.max_depth} layers of {settings.max_width} are computed here"
+        limit = {**error.limit, "maximum": settings.max_width}
+    elif error.field == "batch" and isinstance(error.limit, dict):
+        here = f"at most {settings.max_batch} are computed here"
+        limit = {**error.limit, "maximum": settings.max_batch}
+    else:
+        return error
+    return SpecError(f"{error.message}; {here}", field=error.field, limit=limit)
+
+
 def check_device(spec: ModelSpec, devices: Sequence[str]) -> None:
     """Refuse a device that this machine does not have.
 

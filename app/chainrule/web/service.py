@@ -8,7 +8,8 @@ from typing import Any
 
 from starlette.requests import Request
 
-from chainrule.limits import check_device, check_limits
+from chainrule.errors import SpecError
+from chainrule.limits import check_device, check_limits, with_limits
 from chainrule.presets import PRESETS
 from chainrule.settings import Settings
 from chainrule.spec import SPEC_KEYS, ModelSpec, read_query
@@ -39,7 +40,11 @@ class Service:
         Raises:
             SpecError: see `ModelSpec.parse` and `admit`.
         """
-        return self.admit(ModelSpec.parse(values))
+        try:
+            spec = ModelSpec.parse(values)
+        except SpecError as error:
+            raise with_limits(error, self.settings) from None
+        return self.admit(spec)
 
     def read_request(self, request: Request, also: Iterable[str] = ()) -> tuple[ModelSpec, dict[str, str]]:
         """The spec in a query string, and the values of keys that are not the spec's but the route's own.
