@@ -88,7 +88,7 @@ def test_a_full_line_turns_away_at_once_and_says_for_how_long(slot):
         return caught.value, seconds
 
     error, seconds = asyncio.run(scenario())
-    assert seconds < 0.02
+    assert seconds < 1  # at once: the jobs before it do not end until the gate opens
     assert (error.status, error.code, error.limit) == (503, "busy", 2)
     assert error.retry_after >= 1
     assert gate.order == ["a", "b", "c", "e"]
