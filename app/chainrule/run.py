@@ -17,6 +17,7 @@ import torch
 import chainrule
 from chainrule.build import BuiltModel, build_model
 from chainrule.errors import NotFoundError, SpecError
+from chainrule.limits import check_device
 from chainrule.spec import ModelSpec
 from chainrule.trace import Layer, Trace, record
 
@@ -31,7 +32,7 @@ def trace_spec(spec: ModelSpec) -> Trace:
         SpecError: the spec's device is not on this machine.
     """
     began = time.perf_counter()
-    _check_device(spec)
+    check_device(spec, available_devices())
     built = build_model(spec)
     built_at = time.perf_counter()
     trace = _run(built, spec)
@@ -124,7 +125,7 @@ def tensor_values(
                 field=field,
                 limit=MOST_VALUES,
             )
-    _check_device(spec)
+    check_device(spec, available_devices())
     wanted = trace_spec(spec).tensor_by_name.get(name)
     if wanted is None:
         raise NotFoundError(f"name: no tensor is called {name!r}", field="name")
@@ -159,16 +160,6 @@ def _json_values(values: np.ndarray[Any, np.dtype[np.float64]]) -> Any:
 def available_devices() -> tuple[str, ...]:
     """The devices a spec may name on this machine."""
     return ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
-
-
-def _check_device(spec: ModelSpec) -> None:
-    devices = available_devices()
-    if spec.device not in devices:
-        raise SpecError(
-            f"device: {spec.device!r} is not on this machine, which has {', '.join(devices)}",
-            field="device",
-            limit=list(devices),
-        )
 
 
 def environment(device: str = "cpu") -> Mapping[str, Any]:

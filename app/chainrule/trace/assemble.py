@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Mapping
 from types import CodeType
@@ -82,11 +81,6 @@ def assemble(
         error=failure,
         timing={"record_ms": milliseconds, "op_us": [round(op.microseconds, 1) for op in journal.ops]},
     )
-
-
-def with_milliseconds(trace: Trace, **milliseconds: float) -> Trace:
-    """The trace with more durations."""
-    return dataclasses.replace(trace, timing={**trace.timing, **milliseconds})
 
 
 # -------------------------------------------------------------------- names
