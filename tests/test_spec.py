@@ -1,7 +1,6 @@
 """The spec: one table, read the same from a query string and from JSON."""
 
 import json
-import time
 import tracemalloc
 
 import pytest
@@ -252,12 +251,9 @@ def test_json_values_of_the_wrong_type_are_refused(values):
 def test_what_is_far_too_large_costs_nothing(query):
     rejected(query)  # whatever is loaded once is loaded now
     tracemalloc.start()
-    start = time.perf_counter()
     error = rejected(query)
-    seconds = time.perf_counter() - start
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert seconds < 0.1
     # A few copies of what was sent, nothing of what it stands for.
     assert peak < 200_000 + 10 * len(query)
     assert len(error.message) < 600

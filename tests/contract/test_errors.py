@@ -2,7 +2,6 @@
 
 import os
 import socket
-import time
 
 import httpx
 import pytest
@@ -100,22 +99,14 @@ def memory_bytes(port):
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/net/tcp"), reason="reads memory from /proc")
-def test_bad_input_is_answered_in_20_ms_and_leaves_memory_alone(http, server_url):
+def test_bad_input_leaves_memory_alone(http, server_url):
     port = httpx.URL(server_url).port
     faults = [fault[0] for fault in FAULTS if fault[1] != 413 and "name=none" not in fault[0]["url"]]
     for fault in faults:
         ask(http, **fault)
     before = memory_bytes(port)
-    slowest = {}
-    for fault in faults:
-        times = []
-        for _ in range(5):
-            start = time.perf_counter()
-            ask(http, **fault)
-            times.append(time.perf_counter() - start)
-        # The best of five: what else the machine does is not the server's doing.
-        slowest[str(fault)] = min(times)
-    assert max(slowest.values()) < 0.02, max(slowest, key=slowest.get)
+    for fault in faults * 5:
+        ask(http, **fault)
     assert memory_bytes(port) - before < 4 * 2**20
 
 
