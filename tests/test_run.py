@@ -9,7 +9,7 @@ import torch.nn.functional as F  # noqa: N812 (its usual name)
 
 from chainrule.build import build_model
 from chainrule.errors import NotFoundError, SpecError
-from chainrule.run import MOST_VALUES, available_devices, environment, tensor_values, trace_spec
+from chainrule.run import MOST_VALUES, Retracer, available_devices, environment, tensor_values, trace_spec
 from chainrule.spec import ModelSpec
 
 STYLES = ("functions", "classes", "layer_function", "autograd_function", "module")
@@ -563,3 +563,36 @@ def test_the_product_that_makes_a_gradient_is_the_twin_of_the_product_that_used_
             assert ops[maker.twin].name == "t"
         else:
             assert ops[maker.twin].name == "matmul", name
+
+
+NUMBERS = (
+    {"scale": 2.0},
+    {"seed": 3},
+    {"init": "zeros"},
+    {"init": "torch_default"},
+    {"bias_std": 0.3},
+    {"scale": 1e4, "init": "standard_normal"},
+)
+
+
+@pytest.mark.parametrize("style", ["functions", "classes", "layer_function", "autograd_function", "module"])
+@pytest.mark.parametrize("activation", ["relu", "tanh", "gelu", "linear"])
+def test_a_retracer_gives_the_trace_that_trace_spec_gives(style, activation):
+    retracer = Retracer()
+    base = {"widths": "12,16,16,16,3", "batch": 10, "style": style, "activation": activation}
+    for change in ({}, *NUMBERS, {"widths": "12,16,1"}, {"loss": "cross_entropy"}, {"bias": False}, {}):
+        spec = ModelSpec.parse(base | change)
+        ours, fresh = retracer.trace(spec), trace_spec(spec)
+        for part in ("spec", "environment", "modules", "ops", "tensors", "saved", "layers", "error"):
+            assert getattr(ours, part) == getattr(fresh, part), (change, part)
+        assert ours.statistics.tensors == fresh.statistics.tensors
+        assert np.array_equal(ours.statistics.moments, fresh.statistics.moments, equal_nan=True), change
+        assert np.array_equal(ours.statistics.counts, fresh.statistics.counts), change
+        assert ours.loss == fresh.loss or math.isnan(ours.loss) == math.isnan(fresh.loss)
+
+
+def test_a_backward_by_hand_is_recorded_once_per_graph():
+    retracer = Retracer()
+    first, second = (retracer.trace(ModelSpec(scale=scale)) for scale in (1.0, 2.0))
+    assert second.ops is first.ops
+    assert retracer.trace(ModelSpec(batch=3)).ops is not first.ops

@@ -128,10 +128,14 @@ class StatisticsSlab:
     def copy(self, row: int) -> int:
         """Add a row that says what `row` says, for a tensor of the same elements in another order."""
         new = self.add()
+        self.write_copy(row, new)
+        return new
+
+    def write_copy(self, row: int, new: int) -> None:
+        """Let row `new` say what `row` says, but for what depends on the order of the elements."""
         self.moments[new] = self.moments[row]
         self.moments[new, DEAD_FRACTION:] = np.nan
         self.counts[new] = self.counts[row]
-        return new
 
     def table(self, tensors: list[str], rows: list[int]) -> StatisticsTable:
         """The finished table: `rows[i]` of the slab belongs to `tensors[i]`."""

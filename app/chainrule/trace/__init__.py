@@ -5,6 +5,8 @@ scope.py       named scopes, by which plain functions group like layers do
 recorder.py    `record` and `trace_model`
 observer.py    sees every op and every gradient while it happens
 journal.py     the recording while it is being made; takes the statistics
+plan.py        at which call which statistics are taken: the same program again, for the numbers only
+units.py       dead units, saturation
 owners.py      the paths of a model's modules, objects and tensors
 ops.py         names, attributes and costs of ops
 sources.py     the user's line behind an op
@@ -12,6 +14,7 @@ assemble.py    journal → trace: names, twins, ids
 """
 
 from chainrule.trace.graph import Failure, Layer, Module, Op, Saved, Source, Tensor, Trace
+from chainrule.trace.plan import Plan, repeat
 from chainrule.trace.recorder import record, trace_model
 from chainrule.trace.scope import scope
 
@@ -20,11 +23,13 @@ __all__ = [
     "Layer",
     "Module",
     "Op",
+    "Plan",
     "Saved",
     "Source",
     "Tensor",
     "Trace",
     "record",
+    "repeat",
     "scope",
     "trace_model",
 ]

@@ -38,7 +38,7 @@ def assemble(
     for op in journal.ops:
         if op.source is not None and op.source not in sources:
             sources[op.source] = describe_source(*op.source, model_folder)
-    with_statistics = [row for row, tensor in enumerate(journal.tensors) if tensor.statistics != NO_ROW]
+    with_statistics = journal.rows_with_statistics()
 
     return Trace(
         modules=modules,
@@ -74,9 +74,7 @@ def assemble(
             for row, tensor in enumerate(journal.tensors)
         ),
         saved=tuple(Saved(f"t{tensor}", f"n{op}") for tensor, op in journal.saved),
-        statistics=journal.slab.table(
-            [f"t{row}" for row in with_statistics], [journal.tensors[row].statistics for row in with_statistics]
-        ),
+        statistics=journal.slab.table(list(with_statistics), list(with_statistics.values())),
         loss=loss,
         error=failure,
         timing={"record_ms": milliseconds, "op_us": [round(op.microseconds, 1) for op in journal.ops]},

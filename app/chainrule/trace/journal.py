@@ -17,9 +17,10 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from chainrule.stats import StatisticsSlab, summarize, unsupported
-from chainrule.stats.summary import DEAD_FRACTION, SATURATION
 from chainrule.trace import ops
 from chainrule.trace.graph import Phase
+from chainrule.trace.plan import Plan
+from chainrule.trace.units import summarize_units
 
 NO_ROW = -1
 
@@ -114,6 +115,7 @@ class Journal:
     saved: dict[tuple[int, int], None] = field(default_factory=dict)
     slab: StatisticsSlab = field(default_factory=StatisticsSlab)
     on_tensor: Callable[[str, torch.Tensor], None] | None = None
+    plan: Plan | None = None
     _known: dict[int, _Known] = field(default_factory=dict)
     _module_rows: dict[str, int] = field(default_factory=dict)
     _last_change: dict[int, int] = field(default_factory=dict)
@@ -160,7 +162,9 @@ class Journal:
         if same_values_as != NO_ROW:
             statistics = self.tensors[same_values_as].statistics
             if statistics != NO_ROW:
-                statistics = self.slab.copy(statistics)
+                source, statistics = statistics, self.slab.copy(statistics)
+                if self.plan is not None:
+                    self.plan.copied(source, statistics)
         if statistics == NO_ROW:
             statistics, note = self._summarize(tensor)
         row = len(self.tensors)
@@ -194,29 +198,19 @@ class Journal:
             # A kind of tensor that torch cannot read this way must not break the program that is watched.
             self.slab.drop(statistics)
             return NO_ROW, f"no statistics: {str(error).splitlines()[0]}"
+        if self.plan is not None:
+            self.plan.summarized(tensor, statistics)
         return statistics, None
 
     def add_unit_statistics(self, op_name: str, tensor: torch.Tensor, row: int) -> None:
-        """Record what only the live activation can tell: its dead units, or how far it is saturated.
-
-        A unit is dead if it is not above zero for any input of the batch (dimension 0). An activation in (-1, 1) is
-        saturated where its magnitude is above .97; one in (0, 1) is first mapped there.
-        """
+        """Record what only the live activation can tell: its dead units, or how far it is saturated."""
         statistics = self.tensors[row].statistics
         if statistics == NO_ROW or not tensor.is_floating_point() or tensor.numel() == 0:
             return
         with out_of_sight():
-            values = tensor.detach()
-            if op_name in ops.RECTIFIERS:
-                if values.dim() >= 2:
-                    dead = values.amax(0) <= 0
-                    self.slab.moments[statistics, DEAD_FRACTION] = torch.count_nonzero(dead).item() / dead.numel()
-            elif op_name in ops.SATURATING:
-                middle = ops.SATURATING[op_name]
-                distance = (values - middle).abs_() if middle else values.abs()
-                limit = 0.97 * (1 - middle)
-                saturated = torch.count_nonzero(distance > limit).item()
-                self.slab.moments[statistics, SATURATION] = saturated / values.numel()
+            summarize_units(op_name, tensor, self.slab.moments[statistics])
+        if self.plan is not None:
+            self.plan.units_summarized(op_name, tensor, statistics)
 
     def same_values(self, name: str, tensor: torch.Tensor, source: torch.Tensor, source_row: int) -> int:
         """`source_row` if `tensor`, made by op `name` from `source`, is a view of exactly the same elements."""
@@ -256,6 +250,10 @@ class Journal:
             self.ops[producer].outputs.append(row)
         self.remember(tensor, row)
         return row
+
+    def rows_with_statistics(self) -> dict[str, int]:
+        """The row of the slab of every tensor that has one, by the tensor's id."""
+        return {f"t{row}": tensor.statistics for row, tensor in enumerate(self.tensors) if tensor.statistics != NO_ROW}
 
     # ---------------------------------------------------------------- ops
 

@@ -154,6 +154,17 @@ class Observer(TorchFunctionMode):
         kwargs = kwargs or {}
         if not self._running:
             return func(*args, **kwargs)
+        plan = self.journal.plan
+        if plan is None:
+            return self._run_op(func, args, kwargs)
+        if func in ENTRY_POINTS:
+            plan.complete = False  # the engine makes its tensors without a call
+        plan.begin(func)
+        output = self._run_op(func, args, kwargs)
+        plan.end(args, kwargs, output)
+        return output
+
+    def _run_op(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         if func in ENTRY_POINTS:
             return self._run_backward(func, args, kwargs)
         name = ops.op_name(func)
@@ -235,7 +246,7 @@ class Observer(TorchFunctionMode):
         microseconds: float,
     ) -> None:
         journal = self.journal
-        frame = sources.user_frame(sys._getframe(2))
+        frame = sources.user_frame(sys._getframe(3))
         given = ops.attributes(name, func, args, kwargs)
         phase, module = self._place(frame)
         by_hand = False

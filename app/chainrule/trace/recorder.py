@@ -22,6 +22,7 @@ from chainrule.trace import sources
 from chainrule.trace.assemble import assemble
 from chainrule.trace.graph import Failure, Trace
 from chainrule.trace.observer import Observer
+from chainrule.trace.plan import Plan
 from chainrule.trace.scope import scope
 
 
@@ -38,6 +39,7 @@ class record:  # noqa: N801 (used as a statement, like torch.no_grad)
         outputs: names of what modules put out, `{"layers.0": "l1"}`.
         activations: which modules are activations, and which, `{"layers.1": "gelu"}`: for those written as several ops.
         on_tensor: called with the id and the live tensor whenever a value is recorded; it must not keep the tensor.
+        plan: filled in with how to repeat the recording.
 
     Raises:
         TraceError: this thread is being recorded already, or `trace` is read before the block has ended.
@@ -51,11 +53,13 @@ class record:  # noqa: N801 (used as a statement, like torch.no_grad)
         outputs: Mapping[str, str] | None = None,
         activations: Mapping[str, str] | None = None,
         on_tensor: Callable[[str, torch.Tensor], None] | None = None,
+        plan: Plan | None = None,
     ) -> None:
         self._model = model
         self._outputs = dict(outputs or {})
         self._observer = Observer(model, activations)
         self._observer.journal.on_tensor = on_tensor
+        self._observer.journal.plan = plan
         self._trace: Trace | None = None
         self._began = 0.0
         for name, tensor in (leaves or {}).items():
@@ -79,8 +83,11 @@ class record:  # noqa: N801 (used as a statement, like torch.no_grad)
         if error is not None:
             op = observer.failed_op(error)
             failure = Failure(None if op < 0 else f"n{op}", f"{type(error).__name__}: {error}")
+        journal = observer.journal
+        if journal.plan is not None:
+            journal.plan.finish(journal.rows_with_statistics(), journal.slab.rows, failed=error is not None)
         self._trace = assemble(
-            observer.journal,
+            journal,
             outputs=self._outputs,
             model_folder=sources.model_folder(self._model),
             loss=observer.loss,
