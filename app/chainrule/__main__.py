@@ -49,6 +49,7 @@ class FormatName(StrEnum):
     JSON = "json"
     DOT = "dot"
     MODEL_EXPLORER = "model-explorer"
+    PYTORCH = "pytorch"
 
 
 @commands.command()
@@ -127,11 +128,10 @@ def trace(
     import torch
 
     from chainrule.formats import FORMATS
-    from chainrule.run import trace_spec
 
     torch.set_num_threads(settings.threads)
     try:
-        written = FORMATS[form.value].render(trace_spec(spec))
+        written = FORMATS[form.value].render(spec)
     except ChainruleError as error:
         _fail(error.message, USAGE if error.status < 500 else FAILED)
     try:

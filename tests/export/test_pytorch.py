@@ -1,0 +1,207 @@
+"""The PyTorch export: run without Chainrule, the script prints what the profile says."""
+
+import ast
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+
+import httpx
+import pytest
+
+from chainrule.__main__ import FormatName
+from chainrule.export.pytorch import pytorch_script
+from chainrule.formats import FORMATS
+from chainrule.profile import profile
+from chainrule.run import trace_spec
+from chainrule.spec import KEY_BY_NAME, ModelSpec
+
+INITS, ACTIVATIONS = KEY_BY_NAME["init"].choices, KEY_BY_NAME["activation"].choices
+STYLES = KEY_BY_NAME["style"].choices
+
+EXACT = [
+    "",
+    *(f"widths=30,40,20&init={init}&scale=1.7" for init in INITS),
+    *(f"widths=30,40,20&init={init}&bias=false" for init in INITS),
+    *(f"widths=20x5&activation={activation}&init=lecun_normal" for activation in ACTIVATIONS),
+    *(f"widths=20,10,5&activation={activation}&last_activation=true" for activation in ACTIVATIONS),
+    *(f"widths=20,10,5&style={style}&loss=cross_entropy" for style in STYLES),
+    "bias_std=0.5&seed=9223372036854775807",
+    "batch=1",
+    "widths=5,4,3&batch=1&loss=cross_entropy",
+    "widths=7,1",
+    "widths=7,2&last_activation=true&activation=tanh",
+    "widths=784,50x4,10x3,7&loss=cross_entropy",
+    "preset=deep-kaiming",
+    "preset=deep-relu",
+    "dtype=float64&loss=mse",
+    "widths=20,10,5&dtype=float64&loss=cross_entropy&activation=gelu",
+    # Squares of these leave the range of float64.
+    "widths=50x51&dtype=float64&init=standard_normal&scale=10000&batch=20&activation=linear",
+]
+"""Specs whose figures agree to what is printed: to six digits, and to the rounding of sums in another order."""
+
+ROUNDED = {
+    f"widths=60,50,40,10&dtype={dtype}&loss={loss}&style={style}": epsilon
+    for dtype, epsilon in (("bfloat16", 2**-7), ("float16", 2**-10))
+    for loss in ("mse", "cross_entropy")
+    for style in ("layer_function", "module")
+}
+"""Specs of low precision, and the spacing of its numbers at 1.
+
+Every op is rounded to it, and PyTorch's own losses and gradients have other ops inside than those that are written out:
+there a figure may be off by a rounding.
+"""
+
+OVERFLOWING = [f"preset=deep-exploding&style={style}" for style in STYLES]
+"""Specs whose numbers end on the way."""
+
+RUNNER = """
+import contextlib, io, json, runpy, sys
+sys.modules["chainrule"] = None  # an import of it fails
+printed = []
+for path in sys.argv[1:]:
+    with contextlib.redirect_stdout(io.StringIO()) as output:
+        runpy.run_path(path)
+    printed.append(output.getvalue())
+print(json.dumps(printed))
+"""
+
+ISOLATED = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "error"}
+
+
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
+    """What the scripts of all these specs print, run one after the other where Chainrule is not to be had."""
+    folder = tmp_path_factory.mktemp("scripts")
+    queries = [*EXACT, *ROUNDED, *OVERFLOWING]
+    paths = [folder / f"{number}.py" for number in range(len(queries))]
+    for path, query in zip(paths, queries, strict=True):
+        path.write_text(pytorch_script(ModelSpec.from_query(query)), encoding="ascii")
+    command = [sys.executable, "-c", RUNNER, *map(str, paths)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, env=ISOLATED)
+    assert (done.returncode, done.stderr) == (0, "")
+    return dict(zip(queries, json.loads(done.stdout), strict=True))
+
+
+def read(text):
+    """The figures that a script printed: four per layer, and the loss."""
+    heading, *layers, loss = text.splitlines()
+    assert re.split(r"\s{2,}", heading) == [
+        "layer", "preactivation std", "activation mean", "activation std", "gradient std",
+    ]  # fmt: skip
+    rows = [[float(number) for number in line.split()] for line in layers]
+    assert [row[0] for row in rows] == list(range(1, len(rows) + 1))
+    return [row[1:] for row in rows], float(loss.removeprefix("loss "))
+
+
+def measured(query):
+    """The same figures from the profile, NaN where there is none."""
+    shown = profile(trace_spec(ModelSpec.from_query(query)))
+    rows = [
+        [layer.preactivation.std, layer.activation.mean, layer.activation.std, layer.gradient.std]
+        for layer in shown.layers
+    ]
+    return [[math.nan if number is None else number for number in row] for row in rows], shown.loss
+
+
+def assert_close(printed, query, relative=1e-4, rounded=1e-4, gradients=True):
+    """Forward figures to `relative`, the loss and gradients to `rounded`.
+
+    A mean counts relative to the standard deviation beside it: near 0 it is what rounding leaves.
+    """
+    (rows, loss), (expected, expected_loss) = read(printed), measured(query)
+    assert loss == pytest.approx(expected_loss, rel=rounded, nan_ok=True)
+    assert len(rows) == len(expected)
+    for row, (z_std, a_mean, a_std, gradient_std) in zip(rows, expected, strict=True):
+        assert row[0] == pytest.approx(z_std, rel=relative, abs=0, nan_ok=True)
+        assert row[1] == pytest.approx(a_mean, rel=relative, abs=relative * a_std, nan_ok=True)
+        assert row[2] == pytest.approx(a_std, rel=relative, abs=0, nan_ok=True)
+        if gradients:
+            assert row[3] == pytest.approx(gradient_std, rel=rounded, abs=0, nan_ok=True)
+
+
+@pytest.mark.parametrize("query", EXACT)
+def test_a_script_prints_the_figures_of_the_profile(printed, query):
+    assert_close(printed[query], query)
+
+
+@pytest.mark.parametrize("query", ROUNDED)
+def test_in_low_precision_to_a_rounding(printed, query):
+    assert_close(printed[query], query, rounded=ROUNDED[query])
+
+
+@pytest.mark.parametrize("query", OVERFLOWING)
+def test_what_is_left_when_numbers_overflow(printed, query):
+    # By hand relu's gradient is a product, with NaN for 0 · Inf; autograd's has 0 there.
+    assert_close(printed[query], query, gradients=query.endswith("module"))
+    assert "nan" in printed[query]
+
+
+@pytest.mark.parametrize("query", EXACT)
+def test_a_script_imports_three_modules_at_most_and_uses_all_it_names(query):
+    tree = ast.parse(pytorch_script(ModelSpec.from_query(query)))
+    imported = {alias.name: alias.asname or alias.name for node in tree.body if isinstance(node, ast.Import)
+                for alias in node.names}  # fmt: skip
+    assert set(imported) <= {"torch", "torch.nn.functional", "hashlib", "math"}
+    assert not any(isinstance(node, ast.ImportFrom) for node in ast.walk(tree))
+    names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
+    used = {node.id for node in names if isinstance(node.ctx, ast.Load)}
+    made = {node.id for node in names if isinstance(node.ctx, ast.Store)} - {"_"}
+    made |= {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    assert made | set(imported.values()) <= used
+
+
+@pytest.mark.parametrize(
+    ("query", "there", "not_there"),
+    [
+        ("", ["chainrule trace '' ", "a.squeeze(-1)", "torch.relu(z) if"], ["scale", "dtype", "device", "orthogonal"]),
+        ("scale=2&init=zeros", ["torch.zeros(fan_in, fan_out)"], ["scale =", "math"]),
+        ("widths=784,100x50,10", ["widths = [784] + [100] * 50 + [10]"], ["squeeze"]),
+        ("widths=2x3,5,7x4", ["widths = [2, 2, 2, 5] + [7] * 4"], []),
+        ("bias=false", ["z = a @ w  #"], ["b ="]),
+        ("device=cuda&loss=cross_entropy&widths=3,2", ['device = "cuda"', "(batch,), ", ").to(device)"], ["dtype"]),
+        ("device=cuda&dtype=float16", [".to(device, dtype)"], []),
+        ("activation=linear", ["a = z  # no activation"], ["relu"]),
+        ("last_activation=true&activation=selu", ["a = F.selu(z)\n"], []),
+    ],
+)  # fmt: skip
+def test_a_script_holds_what_its_spec_needs(query, there, not_there):
+    script = pytorch_script(ModelSpec.from_query(query))
+    for text in there:
+        assert text in script
+    for text in not_there:
+        assert text not in script
+    assert script == pytorch_script(ModelSpec.from_query(query))
+
+
+@pytest.mark.smoke
+def test_saved_from_the_command_line_and_run_on_its_own(tmp_path):
+    query = "widths=10,8,1&activation=tanh&init=lecun_normal&scale=1.6667"
+    script = tmp_path / "net.py"
+    command = [sys.executable, "-m", "chainrule", "trace", query, "--format", "pytorch", "-o", str(script)]
+    subprocess.run(command, check=True, timeout=60)
+    assert f"'{query}'" in script.read_text().splitlines()[0]
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert_close(done.stdout, query)
+
+
+def test_the_api_answers_the_same_script(server_url):
+    query = "widths=10,8,1&seed=5"
+    answer = httpx.get(f"{server_url}/api/v1/trace.py?{query}")
+    assert answer.headers["content-type"] == "text/x-python; charset=utf-8"
+    assert answer.text == pytorch_script(ModelSpec.from_query(query))
+
+
+def test_the_net_is_not_run_to_write_its_script(monkeypatch):
+    monkeypatch.delattr("chainrule.formats.trace_spec")
+    spec = ModelSpec(device="cuda")  # which need not be here either
+    assert FORMATS["pytorch"].render(spec) == pytorch_script(spec).encode()
+
+
+def test_the_command_line_offers_every_format():
+    assert {form.value for form in FormatName} == set(FORMATS)
