@@ -8,12 +8,22 @@ import numpy as np
 import pytest
 
 from chainrule.presets import PRESETS
-from chainrule.profile import EXPLODING, SATURATED, VANISHING_NORM, LayerProfile, expectations, health, profile
+from chainrule.profile import (
+    EXPLODING,
+    SATURATED,
+    VANISHING_NORM,
+    LayerProfile,
+    drawn_stds,
+    expectations,
+    health,
+    profile,
+    theory,
+)
 from chainrule.run import trace_spec
 from chainrule.spec import KEY_BY_NAME, ModelSpec
 from chainrule.stats import BINS, Summary
 from chainrule.theory.layer_statistics import Expected
-from chainrule.wire import dump_profile, dump_trace, load
+from chainrule.wire import dump_profile, dump_trace, load, theory_message
 
 QUANTITIES = {
     "preactivation_std",
@@ -75,6 +85,19 @@ def test_a_net_without_biases_has_no_bias_gradient():
     assert profile_of(bias=False).layers[0].bias_gradient is None
 
 
+@pytest.mark.parametrize("init", KEY_BY_NAME["init"].choices)
+def test_weights_are_drawn_with_the_std_that_is_said(init):
+    found = profile_of(init=init, scale=1.7, widths="300,200,400,100", activation="tanh", batch=2)
+    for layer in found.layers:
+        # of so many elements the sample's std strays by less than 1 %
+        assert layer.weight.std == pytest.approx(layer.weight_std, rel=0.02)
+    assert [layer.weight_std for layer in found.layers] == list(drawn_stds(ModelSpec.parse(found.spec)))
+
+
+def test_weights_of_zero_have_no_spread():
+    assert [layer.weight_std for layer in profile_of(init="zeros").layers] == [0.0, 0.0]
+
+
 def test_a_constant_weight_has_no_ratio():
     assert profile_of(init="zeros").layers[0].gradient_to_weight_ratio is None
 
@@ -103,6 +126,7 @@ def test_a_trace_without_a_spec_is_profiled_without_theory():
     assert found.spec is None
     assert [layer.expected for layer in found.layers] == [{}, {}]
     assert found.layers[0].activation.std > 0
+    assert (found.advice, found.layers[0].weight_std) == (None, None)
 
 
 def test_a_trace_without_layers_has_an_empty_profile():
@@ -283,7 +307,7 @@ SUMMARY_KEYS = {
 }
 LAYER_KEYS = [
     *("index", "name", "preactivation", "activation", "gradient", "weight", "weight_gradient", "bias_gradient"),
-    *("gradient_to_weight_ratio", "dead_fraction", "saturation", "health", "expected"),
+    *("gradient_to_weight_ratio", "dead_fraction", "saturation", "health", "weight_std", "expected"),
 ]
 
 
@@ -291,7 +315,9 @@ LAYER_KEYS = [
 def test_dump_has_every_key():
     found = profile_of(widths="20,10,4", activation="tanh", init="lecun_normal", bias=False)
     dump = json.loads(dump_profile(found))
-    assert list(dump) == ["schema", "spec", "loss", "first_inf_layer", "first_nan_layer", "input", "layers"]
+    assert list(dump) == [
+        *("schema", "spec", "loss", "first_inf_layer", "first_nan_layer", "input", "advice", "layers", "rules"),
+    ]
     assert dump["schema"] == "chainrule.profile/1"
     assert dump["spec"] == found.spec
     assert dump["loss"] == found.loss
@@ -307,6 +333,29 @@ def test_dump_has_every_key():
     assert first["expected"]["saturation"] == {"value": expected.value, "band": list(expected.band)}
     assert set(first["expected"]) == QUANTITIES - {"dead_fraction"}
     assert first["health"] is None
+    assert first["weight_std"] == found.layers[0].weight_std
+    assert dump["advice"] == {
+        "gain": found.advice.gain,
+        "scale": found.advice.scale,
+        "change": {"scale": found.advice.scale},
+        "source": found.advice.source,
+    }
+    assert set(dump["rules"]["expected"]) == QUANTITIES
+
+
+def test_what_the_live_path_carries_is_what_the_profile_says():
+    trace = trace_spec(spec_of(widths="20x5", activation="tanh", init="standard_normal"))
+    message, dump = json.loads(theory_message(theory(trace), 7)), json.loads(dump_profile(profile(trace)))
+    assert (message["type"], message["seq"]) == ("theory", 7)
+    told = message["theory"]
+    assert list(told) == ["advice", "first_inf_layer", "first_nan_layer", "layers"]
+    assert {name: told[name] for name in told if name != "layers"} == {
+        name: dump[name] for name in told if name != "layers"
+    }
+    assert told["layers"] == [
+        {name: layer[name] for name in ("index", "health", "weight_std", "expected")} for layer in dump["layers"]
+    ]
+    assert {layer["health"] for layer in told["layers"]} == {"saturated", None}
 
 
 def test_dump_of_what_json_cannot_hold():

@@ -1,18 +1,26 @@
-"""A trace, layer by layer: what its tensors look like, whether that is healthy, and what theory expects of them."""
+"""A trace, layer by layer: what its tensors look like, whether that is healthy, and what theory expects of them.
+
+`profile` is all of it, `theory` what a page that has the figures still wants to know.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
 import torch
 
+from chainrule.advice import Advice, advise
 from chainrule.build import weight_variances
 from chainrule.spec import ModelSpec
 from chainrule.stats import Summary
-from chainrule.theory.layer_statistics import Expected, Net, layer_statistics
+from chainrule.theory.forward import Net
+from chainrule.theory.gaussian import Mask
+from chainrule.theory.laws import Figures
+from chainrule.theory.layer_statistics import Expected, by_layer, statistics_columns
 from chainrule.trace import Layer, Trace
 
 Health = Literal["non-finite", "dead", "saturated", "vanishing", "exploding"]
@@ -54,6 +62,7 @@ class LayerProfile:
         dead_fraction: share of units that are ≤ 0 for the whole batch; None unless a rectifier.
         saturation: share of activations on a plateau, |tanh| > .97; None unless the activation is bounded.
         health: None if healthy, else what is wrong; the rules are at `health`.
+        weight_std: standard deviation that the weights are drawn with, scale included; None without a spec.
         expected: figure → what theory expects: preactivation_std, activation_mean, activation_std, gradient_std,
             dead_fraction, saturation. A figure that theory says nothing of, or that leaves the range of the spec's
             dtype, is missing.
@@ -71,6 +80,7 @@ class LayerProfile:
     dead_fraction: float | None
     saturation: float | None
     health: Health | None
+    weight_std: float | None
     expected: Mapping[str, Expected]
 
 
@@ -78,7 +88,8 @@ class LayerProfile:
 class Profile:
     """A trace's layers in order, and the first of them whose preactivations or activations hold ±Inf, or NaN.
 
-    `loss` is the number itself, non-finite included. `input` is the summary of x.
+    `loss` is the number itself, non-finite included. `input` is the summary of x. `advice` is None without a spec or a
+    hidden layer.
     """
 
     spec: Mapping[str, Any] | None
@@ -86,7 +97,28 @@ class Profile:
     first_inf_layer: int | None
     first_nan_layer: int | None
     input: Summary | None
+    advice: Advice | None
     layers: tuple[LayerProfile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LayerTheory:
+    """Of one layer, what a `LayerProfile` says besides the figures themselves."""
+
+    index: int
+    health: Health | None
+    weight_std: float | None
+    expected: Mapping[str, Expected]
+
+
+@dataclass(frozen=True, slots=True)
+class Theory:
+    """Of a trace, what a `Profile` says besides the figures themselves."""
+
+    advice: Advice | None
+    first_inf_layer: int | None
+    first_nan_layer: int | None
+    layers: tuple[LayerTheory, ...]
 
 
 def profile(trace: Trace) -> Profile:
@@ -94,46 +126,76 @@ def profile(trace: Trace) -> Profile:
 
     What theory expects follows from the spec alone: a trace without one has no `expected`.
     """
-
-    def summary(tensor: str | None) -> Summary | None:
-        return trace.statistics[tensor] if tensor is not None and tensor in trace.statistics else None
-
+    found = theory(trace)
     x = trace.tensor_by_name.get("x")
-    source = None if x is None else summary(x.id)
-    last_gradient = summary(trace.layers[-1].gradient) if trace.layers else None
-    expected: tuple[Mapping[str, Expected], ...] = tuple({} for _ in trace.layers)
-    if trace.spec is not None:
-        expected = expectations(ModelSpec.parse(trace.spec))
 
-    def measure(layer: Layer, layer_expected: Mapping[str, Expected]) -> LayerProfile:
-        preactivation, activation = summary(layer.preactivation), summary(layer.activation)
-        gradient, weight = summary(layer.gradient), summary(layer.weight)
-        weight_gradient = summary(layer.weight_gradient)
+    def measure(layer: Layer, said: LayerTheory) -> LayerProfile:
+        activation, weight = _summary(trace, layer.activation), _summary(trace, layer.weight)
+        weight_gradient = _summary(trace, layer.weight_gradient)
         return LayerProfile(
             index=layer.index,
             name=layer.name,
-            preactivation=preactivation,
+            preactivation=_summary(trace, layer.preactivation),
             activation=activation,
-            gradient=gradient,
+            gradient=_summary(trace, layer.gradient),
             weight=weight,
             weight_gradient=weight_gradient,
-            bias_gradient=summary(layer.bias_gradient),
+            bias_gradient=_summary(trace, layer.bias_gradient),
             gradient_to_weight_ratio=_ratio(weight_gradient, weight),
             dead_fraction=None if activation is None else activation.dead_fraction,
             saturation=None if activation is None else activation.saturation,
-            health=health(preactivation, activation, gradient, source, last_gradient, layer_expected),
-            expected=layer_expected,
+            health=said.health,
+            weight_std=said.weight_std,
+            expected=said.expected,
         )
 
-    layers = tuple(map(measure, trace.layers, expected))
     return Profile(
         spec=trace.spec,
         loss=trace.loss,
-        first_inf_layer=_first(layers, lambda summary: summary.posinf + summary.neginf),
-        first_nan_layer=_first(layers, lambda summary: summary.nan),
-        input=source,
-        layers=layers,
+        first_inf_layer=found.first_inf_layer,
+        first_nan_layer=found.first_nan_layer,
+        input=None if x is None else _summary(trace, x.id),
+        advice=found.advice,
+        layers=tuple(map(measure, trace.layers, found.layers)),
     )
+
+
+def theory(trace: Trace) -> Theory:
+    """The verdicts on a trace's layers, and what its spec says of them; the latter is missing where it has none."""
+    x = trace.tensor_by_name.get("x")
+    source = None if x is None else _summary(trace, x.id)
+    last_gradient = _summary(trace, trace.layers[-1].gradient) if trace.layers else None
+    advice: Advice | None = None
+    expected: tuple[Mapping[str, Expected], ...] = tuple({} for _ in trace.layers)
+    weight_stds: tuple[float | None, ...] = (None,) * len(trace.layers)
+    if trace.spec is not None:
+        spec = ModelSpec.parse(trace.spec)
+        advice, expected, weight_stds = advise(spec), expectations(spec), drawn_stds(spec)
+
+    first_inf_layer: int | None = None
+    first_nan_layer: int | None = None
+    layers = []
+    for layer, layer_expected, weight_std in zip(trace.layers, expected, weight_stds, strict=False):
+        preactivation, activation = _summary(trace, layer.preactivation), _summary(trace, layer.activation)
+        gradient = _summary(trace, layer.gradient)
+        verdict = health(preactivation, activation, gradient, source, last_gradient, layer_expected)
+        layers.append(LayerTheory(layer.index, verdict, weight_std, layer_expected))
+        forward = [part for part in (preactivation, activation) if part is not None]
+        if first_inf_layer is None and any(part.posinf + part.neginf for part in forward):
+            first_inf_layer = layer.index
+        if first_nan_layer is None and any(part.nan for part in forward):
+            first_nan_layer = layer.index
+    return Theory(advice, first_inf_layer, first_nan_layer, tuple(layers))
+
+
+def drawn_stds(spec: ModelSpec) -> tuple[float, ...]:
+    """The standard deviation that each layer's weights are drawn with, first to last: 0 for zeros."""
+    variances = zip(spec.widths, weight_variances(spec), strict=False)
+    return tuple(math.sqrt(weight_variance / fan_in) for fan_in, (weight_variance, _) in variances)
+
+
+def _summary(trace: Trace, tensor: str | None) -> Summary | None:
+    return trace.statistics[tensor] if tensor is not None and tensor in trace.statistics else None
 
 
 def health(
@@ -196,13 +258,6 @@ def _relative_size(summary: Summary | None, reference: Summary | None) -> float 
     return (summary.norm / math.sqrt(summary.n)) / (reference.norm / math.sqrt(reference.n))
 
 
-def _first(layers: tuple[LayerProfile, ...], count: Callable[[Summary], int]) -> int | None:
-    for layer in layers:
-        if any(part is not None and count(part) for part in (layer.preactivation, layer.activation)):
-            return layer.index
-    return None
-
-
 def _ratio(gradient: Summary | None, weight: Summary | None) -> float | None:
     if gradient is None or weight is None or gradient.std is None or not weight.std:
         return None
@@ -232,16 +287,18 @@ def expectations(spec: ModelSpec) -> tuple[Mapping[str, Expected], ...]:
         orthogonal=spec.init == "orthogonal",
     )
     limits = torch.finfo(getattr(torch, spec.dtype))
-    layers = layer_statistics(net, mse=spec.loss == "mse")
-    stds = [layer["preactivation_std"].value if layer else math.inf for layer in layers]
-    finite = TAILS * max(stds) < limits.max
-    return tuple(
+    columns = statistics_columns(net, mse=spec.loss == "mse")
+    # A standard deviation of NaN is one that theory lost sight of.
+    stds = columns["preactivation_std"].value
+    representable = (TAILS * stds < limits.max) & ((stds == 0) | (stds > limits.tiny))
+    all_finite = bool((TAILS * stds < limits.max).all())
+    return by_layer(
         {
-            name: _rounded(figure, limits.eps)
-            for name, figure in layer.items()
-            if _fits(figure, limits) and (finite if name == "gradient_std" else _holds(limits, std))
+            name: _rounded(figures, limits).where(
+                _fits(figures, limits) & (all_finite if name == "gradient_std" else representable)
+            )
+            for name, figures in columns.items()
         }
-        for layer, std in zip(layers, stds, strict=True)
     )
 
 
@@ -249,16 +306,13 @@ TAILS = 5.0
 """The largest elements of a tensor are about this many times its standard deviation."""
 
 
-def _holds(limits: torch.finfo, std: float) -> bool:
-    """Whether a tensor of this standard deviation neither overflows nor vanishes."""
-    return TAILS * std < limits.max and (std == 0 or std > limits.tiny)
+def _fits(figures: Figures, limits: torch.finfo) -> Mask:
+    """Which figures the dtype has a number for, and one that is precise."""
+    sizes = np.max(np.abs([figures.value, figures.low, figures.high]), axis=0)
+    fits: Mask = (sizes == 0) | ((limits.tiny < sizes) & (sizes < limits.max))
+    return fits
 
 
-def _fits(figure: Expected, limits: torch.finfo) -> bool:
-    sizes = [abs(number) for number in (figure.value, *figure.band)]
-    return max(sizes) == 0 or limits.tiny < max(sizes) < limits.max
-
-
-def _rounded(figure: Expected, eps: float) -> Expected:
-    low, high = figure.band
-    return Expected(figure.value, (low - eps * abs(low), high + eps * abs(high)))
+def _rounded(figures: Figures, limits: torch.finfo) -> Figures:
+    room_low, room_high = limits.eps * np.abs(figures.low), limits.eps * np.abs(figures.high)
+    return Figures(figures.value, figures.low - room_low, figures.high + room_high)

@@ -19,12 +19,15 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from chainrule.errors import DumpError
-from chainrule.profile import LayerProfile, Profile
+from chainrule.profile import LayerProfile, Profile, Theory
+from chainrule.rules import RULES
 from chainrule.stats import BINS, COLUMNS, COUNT_COLUMNS, StatisticsTable, Summary
+from chainrule.theory.mean_field import FixedPoint, LayerTheory, Moments
 from chainrule.trace.graph import Failure, Layer, Module, Op, Role, Saved, Source, Tensor, Trace
 
 SCHEMA = "chainrule.trace/1"
 PROFILE_SCHEMA = "chainrule.profile/1"
+THEORY_SCHEMA = "chainrule.theory/1"
 
 FRAME_MAGIC = b"CRF1"
 FRAME_HEADER = struct.Struct("<4sIIIIIddII")
@@ -292,7 +295,9 @@ def dump_profile(profile: Profile) -> bytes:
         "first_inf_layer": profile.first_inf_layer,
         "first_nan_layer": profile.first_nan_layer,
         "input": summary_dump(profile.input),
+        "advice": profile.advice,
         "layers": [_layer_profile(layer) for layer in profile.layers],
+        "rules": RULES,
     }
     return dump_json(body)
 
@@ -304,6 +309,43 @@ def _layer_profile(layer: LayerProfile) -> dict[str, Any]:
         name: summary_dump(value) if value is None or isinstance(value, Summary) else value
         for name, value in body.items()
     }
+
+
+def theory_message(theory: Theory, seq: int) -> str:
+    """What a profile says besides the figures of frame `seq`, as the live path carries it."""
+    # orjson writes dataclasses field by field, in order: those of profile.py are the wire's.
+    return orjson.dumps({"type": "theory", "seq": seq, "theory": theory}).decode()
+
+
+def dump_layer_theory(theory: LayerTheory) -> bytes:
+    """Mean-field theory of one kind of layer: JSON of schema `chainrule.theory/1`.
+
+    `fixed_point` is null where there is none; a depth scale without limit is "Infinity".
+    """
+    fixed = theory.fixed_point
+    body = {
+        "schema": THEORY_SCHEMA,
+        "activation": theory.activation,
+        "weight_variance": theory.weight_variance,
+        "bias_variance": theory.bias_variance,
+        "at_q1": _numbers(theory.at_q1),
+        "fixed_point": None
+        if fixed is None
+        else {
+            **_numbers(fixed),
+            "depth_scale_gradient": _limitless(fixed.depth_scale_gradient),
+            "depth_scale_correlation": _limitless(fixed.depth_scale_correlation),
+        },
+    }
+    return dump_json(body)
+
+
+def _numbers(figures: Moments | FixedPoint) -> dict[str, Number | None]:
+    return {field.name: json_number(getattr(figures, field.name)) for field in dataclasses.fields(figures)}
+
+
+def _limitless(depth_scale: float | None) -> Number | None:
+    return json_number(math.inf if depth_scale is None else depth_scale)
 
 
 def dump_json(body: Mapping[str, Any]) -> bytes:

@@ -38,9 +38,14 @@ ROUTES = {
     "/api/v1/trace.json": ("application/json", TRACE),
     "/api/v1/trace.dot": ("text/vnd.graphviz; charset=utf-8", None),
     "/api/v1/trace.model-explorer.json": ("application/json", {"label", "graphs"}),
+    "/api/v1/trace.py": ("text/x-python; charset=utf-8", None),
     "/api/v1/profile.json": (
         "application/json",
-        {"schema", "spec", "loss", "first_inf_layer", "first_nan_layer", "input", "layers"},
+        {"schema", "spec", "loss", "first_inf_layer", "first_nan_layer", "input", "advice", "layers", "rules"},
+    ),
+    "/api/v1/theory.json": (
+        "application/json",
+        {"schema", "activation", "weight_variance", "bias_variance", "at_q1", "fixed_point"},
     ),
     "/api/v1/tensor.json?name=l2": ("application/json", {"name", "id", "shape", "dtype", "rows", "cols", "values"}),
     "/api/v1/presets.json": ("application/json", {"presets"}),
@@ -161,6 +166,12 @@ def test_the_description_has_every_route_and_every_key(http):
     assert [each["name"] for each in parameters] == ["preset", *(key.name for key in SPEC_KEYS)]
     defaults = {each["name"]: each["schema"].get("default") for each in parameters if each["name"] != "preset"}
     assert defaults == ModelSpec().as_dict()
+    theory = document["paths"]["/api/v1/theory.json"]["get"]["parameters"]
+    assert {each["name"]: each["schema"].get("default") for each in theory} == {
+        "activation": "relu",
+        "weight_variance": None,
+        "bias_variance": 0,
+    }
     body = document["paths"]["/api/v1/trace"]["post"]["requestBody"]["content"]["application/json"]["schema"]
     jsonschema.Draft7Validator.check_schema(body)
     jsonschema.validate(ModelSpec().as_dict(), body, jsonschema.Draft7Validator)

@@ -7,10 +7,12 @@ import numpy as np
 import orjson
 import pytest
 
+from chainrule import formats
 from chainrule.build import build_model
 from chainrule.main import create_app
 from chainrule.run import trace_spec
 from chainrule.spec import ModelSpec
+from chainrule.stats import kernel_name, native
 from chainrule.web import api
 from chainrule.wire import load
 
@@ -31,8 +33,9 @@ def forbid_computing(monkeypatch):
     def fail(*_):
         raise AssertionError("nothing may be computed")
 
-    for name in ("trace_spec", "tensor_values"):
+    for name in ("trace_spec", "tensor_values", "layer_theory"):
         monkeypatch.setattr(api, name, fail)
+    monkeypatch.setattr(formats, "trace_spec", fail)
 
 
 @pytest.fixture
@@ -87,6 +90,92 @@ def test_without_a_range_the_first_five_rows_and_columns(client):
     assert np.shape(values) == (5, 5)
 
 
+# Theory --------------------------------------------------------------------------------------------------------------
+
+# At q = 1, to the four digits of the published tables: E φ, E φ², std φ, E φ'², gain, χ₁ at that gain.
+AT_Q1 = {
+    "linear": (0, 1, 1, 1, 1, 1),
+    "relu": (0.3989, 0.5000, 0.5838, 0.5000, 1.4142, 1),
+    "leaky_relu": (0.3950, 0.5001, 0.5866, 0.5001, 1.4141, 1),
+    "tanh": (0, 0.3943, 0.6279, 0.4644, 1.5925, 1.1778),
+    "gelu": (0.2821, 0.4252, 0.5879, 0.4559, 1.5335, 1.0720),
+    "selu": (0, 1, 1, 1.0716, 1, 1.0716),
+}
+FIGURES = ("mean", "second_moment", "std", "derivative_second_moment", "gain", "chi1_at_gain")
+
+
+def theory(client, query):
+    answer = client.get(f"/api/v1/theory.json?{query}")
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize(("activation", "expected"), AT_Q1.items(), ids=AT_Q1)
+def test_theory_has_the_published_moments(client, activation, expected):
+    body = theory(client, f"activation={activation}&weight_variance=1.3&bias_variance=0.05")
+    assert list(body) == ["schema", "activation", "weight_variance", "bias_variance", "at_q1", "fixed_point"]
+    assert body["schema"] == "chainrule.theory/1"
+    assert (body["activation"], body["weight_variance"], body["bias_variance"]) == (activation, 1.3, 0.05)
+    assert tuple(body["at_q1"]) == FIGURES
+    assert [body["at_q1"][name] for name in FIGURES] == pytest.approx(expected, abs=1e-4)
+
+
+def test_theory_on_the_critical_line_of_tanh(client):
+    fixed = theory(client, "activation=tanh&weight_variance=1.76095&bias_variance=0.05")["fixed_point"]
+    assert list(fixed) == ["q", "c", "chi1", "depth_scale_gradient", "depth_scale_correlation"]
+    assert fixed["chi1"] == pytest.approx(1, abs=1e-4)
+    # W ~ 2.15330, b ~ 0.15097 keep q = 1
+    assert theory(client, "activation=tanh&weight_variance=2.1533&bias_variance=0.15097")["fixed_point"][
+        "q"
+    ] == pytest.approx(1, abs=1e-4)
+
+
+def test_theory_of_pytorchs_default_initialization(client):
+    fixed = theory(client, "weight_variance=0.3333333333&bias_variance=0.003333333333")["fixed_point"]
+    assert (fixed["q"], fixed["chi1"]) == pytest.approx((0.004, 1 / 6), abs=1e-6)
+
+
+def test_theory_where_nothing_comes_to_rest_and_where_nothing_is_forgotten(client):
+    assert theory(client, "activation=relu&weight_variance=2.1")["fixed_point"] is None
+    assert theory(client, "activation=gelu&weight_variance=2")["fixed_point"] is None
+    critical = theory(client, "activation=relu&weight_variance=2")["fixed_point"]
+    assert (critical["q"], critical["c"], critical["chi1"]) == pytest.approx((2, 1, 1))
+    assert critical["depth_scale_gradient"] == critical["depth_scale_correlation"] == "Infinity"
+
+
+def test_theory_without_keys_is_that_of_the_default_spec_under_the_gain_that_preserves(client):
+    body = theory(client, "")
+    assert (body["activation"], body["weight_variance"], body["bias_variance"]) == ("relu", 2.0, 0.0)
+    tanh = theory(client, "activation=tanh")
+    assert tanh["weight_variance"] == pytest.approx(1.5925**2, abs=1e-3)
+    assert tanh["fixed_point"]["q"] == pytest.approx(1, abs=1e-6)
+
+
+@pytest.mark.parametrize("activation", AT_Q1.keys() | {"sigmoid", "silu", "elu"})
+@pytest.mark.parametrize(
+    "variances", [("0", "0"), ("0", "1e12"), ("1e12", "0"), ("1e12", "1e12"), ("1e-300", "1e-300")]
+)
+def test_theory_at_the_ends_of_its_range(client, activation, variances):
+    weight, bias = variances
+    body = theory(client, f"activation={activation}&weight_variance={weight}&bias_variance={bias}")
+    fixed = body["fixed_point"]
+    assert fixed is None or all(value == "Infinity" or value >= 0 for value in fixed.values())
+
+
+def test_a_tag_of_theory_is_of_the_numbers_not_of_their_spelling(client):
+    tags = [
+        client.get(f"/api/v1/theory.json?{query}").headers["etag"]
+        for query in (
+            "weight_variance=2",
+            "activation=relu&weight_variance=2.0&bias_variance=0",
+            "weight_variance=0.2e1",
+        )
+    ]
+    assert len(set(tags)) == 1
+    assert client.get("/api/v1/theory.json?weight_variance=2.5").headers["etag"] != tags[0]
+
+
 # Entity tags ---------------------------------------------------------------------------------------------------------
 
 TAGGED = [
@@ -94,6 +183,7 @@ TAGGED = [
     "/api/v1/trace.dot?widths=9,5,1",
     "/api/v1/trace.model-explorer.json?widths=9,5,1",
     "/api/v1/profile.json?widths=9,5,1",
+    "/api/v1/theory.json?activation=tanh&weight_variance=1.3",
     "/api/v1/tensor.json?name=l1&widths=9,5,1",
     "/api/v1/presets.json",
     "/api/v1/devices.json",
@@ -156,6 +246,17 @@ BAD = [
     ("/api/v1/trace.dot?seed=1&seed=1", 422, "invalid_spec", "seed"),
     ("/api/v1/trace.model-explorer.json?bias=2", 422, "invalid_spec", "bias"),
     ("/api/v1/profile.json?batch=1025", 422, "over_limit", "batch"),
+    ("/api/v1/theory.json?activation=softmax", 422, "invalid_parameter", "activation"),
+    ("/api/v1/theory.json?activation=", 422, "invalid_parameter", "activation"),
+    ("/api/v1/theory.json?scale=2", 422, "invalid_parameter", "scale"),
+    ("/api/v1/theory.json?weight_variance=-1", 422, "invalid_parameter", "weight_variance"),
+    ("/api/v1/theory.json?weight_variance=nan", 422, "invalid_parameter", "weight_variance"),
+    ("/api/v1/theory.json?weight_variance=", 422, "invalid_parameter", "weight_variance"),
+    ("/api/v1/theory.json?weight_variance=1e13", 422, "invalid_parameter", "weight_variance"),
+    ("/api/v1/theory.json?weight_variance=9e9999", 422, "invalid_parameter", "weight_variance"),
+    ("/api/v1/theory.json?bias_variance=inf", 422, "invalid_parameter", "bias_variance"),
+    ("/api/v1/theory.json?bias_variance=-0.1", 422, "invalid_parameter", "bias_variance"),
+    ("/api/v1/theory.json?bias_variance=1&bias_variance=1", 422, "invalid_spec", "bias_variance"),
     ("/api/v1/tensor.json", 422, "bad_request", "name"),
     ("/api/v1/tensor.json?name=l2&rows=5:0", 422, "invalid_range", "rows"),
     ("/api/v1/tensor.json?name=l2&rows=5", 422, "invalid_range", "rows"),
@@ -254,13 +355,13 @@ def test_a_charset_is_no_other_media_type_and_an_address_is_no_body(client):
 
 def test_a_full_line_is_told_when_to_come_back_and_the_loop_stays_free(open_client, settings, monkeypatch):
     gate = threading.Event()
-    monkeypatch.setattr(api, "_trace_bytes", lambda *_: orjson.dumps(gate.wait(20)))
+    monkeypatch.setattr(api, "_profile_bytes", lambda _: orjson.dumps(gate.wait(20)))
     client = open_client(create_app(settings.model_copy(update={"queue": 2})))
 
     async def scenario():
         import asyncio
 
-        tasks = [asyncio.create_task(client.client.get("/api/v1/trace.json")) for _ in range(5)]
+        tasks = [asyncio.create_task(client.client.get("/api/v1/profile.json")) for _ in range(5)]
         done, _ = await asyncio.wait(tasks, timeout=5, return_when=asyncio.FIRST_COMPLETED)
         while len(done) < 2:
             done, _ = await asyncio.wait(tasks, timeout=0.05)
@@ -277,8 +378,18 @@ def test_a_full_line_is_told_when_to_come_back_and_the_loop_stays_free(open_clie
             assert int(answer.headers["retry-after"]) >= 1
     assert health.json()["status"] == "ok"
     assert ready.status_code == 503
-    assert ready.json() == {"status": "busy", "devices": {"cpu": {"busy": True, "waiting": 2, "limit": 2}}}
+    assert ready.json() == {
+        "status": "busy",
+        "devices": {"cpu": {"busy": True, "waiting": 2, "limit": 2}},
+        "kernel": kernel_name(),
+    }
     assert client.get("/readyz").json()["status"] == "ready"
+
+
+def test_readiness_says_which_kernel_takes_statistics(client, monkeypatch):
+    for kernel, name in ((object(), "native"), (None, "torch")):
+        monkeypatch.setattr(native, "kernel", kernel)
+        assert client.get("/readyz").json()["kernel"] == name
 
 
 def test_torch_never_runs_in_the_event_loop(client, monkeypatch):
@@ -289,6 +400,7 @@ def test_torch_never_runs_in_the_event_loop(client, monkeypatch):
         return trace_spec(spec)
 
     monkeypatch.setattr(api, "trace_spec", spy)
+    monkeypatch.setattr(formats, "trace_spec", spy)
     for path in ("/api/v1/trace.json", "/api/v1/trace.dot", "/api/v1/profile.json"):
         assert client.get(f"{path}?widths=9,5,1").status_code == 200
     assert len(threads) == 3

@@ -1,16 +1,18 @@
-"""The live socket: frames on a topology, the latest wins, an error never ends it."""
+"""The live socket: frames on a topology, what theory says of them, the latest wins, an error never ends it."""
 
 import json
 import math
 import struct
 import threading
 
+import httpx
 import numpy as np
 import pytest
 from websockets.sync.client import connect
 
 from chainrule.errors import TraceError
 from chainrule.main import create_app
+from chainrule.profile import theory
 from chainrule.run import trace_spec
 from chainrule.spec import ModelSpec
 from chainrule.web import live
@@ -47,17 +49,32 @@ class Socket:
     def ask(self, seq, **spec):
         self.websocket.send(json.dumps({"seq": seq, "spec": spec}))
 
-    def next(self):
-        """The next frame or error; topologies are kept on the way."""
+    def any(self):
+        """The next frame, theory or error; topologies are kept on the way."""
         while True:
             message = self.websocket.recv(timeout=20)
             if isinstance(message, bytes):
                 return Frame(message)
             message = json.loads(message)
-            if message["type"] == "error":
+            if message["type"] != "topology":
+                assert message["type"] in ("theory", "error")
                 return message
-            assert message["type"] == "topology"
             self.topology = message
+
+    def next(self):
+        """The next frame or error."""
+        while True:
+            message = self.any()
+            if isinstance(message, Frame) or message["type"] == "error":
+                return message
+
+    def until_theory_of(self, seq):
+        """What comes until theory has said something of that frame, as `("frame", seq)`."""
+        seen = []
+        while not seen or seen[-1] != ("theory", seq):
+            message = self.any()
+            seen.append(("frame", message.seq) if isinstance(message, Frame) else (message["type"], message["seq"]))
+        return seen
 
     def row(self, name):
         """Where a tensor's row is in a frame."""
@@ -97,7 +114,7 @@ def gate(monkeypatch):
             return trace_spec(spec)
 
     gate = Gate()
-    monkeypatch.setattr(live, "trace_spec", gate.trace)
+    monkeypatch.setattr(live.Retracer, "trace", lambda _, spec: gate.trace(spec))
     yield gate
     gate.open.set()
 
@@ -266,7 +283,7 @@ def test_a_crash_is_told_without_its_insides_and_the_socket_stays(socket, monkey
     def fail(_):
         raise ZeroDivisionError("a secret of the inside")
 
-    monkeypatch.setattr(live, "trace_spec", fail)
+    monkeypatch.setattr(live.Retracer, "trace", lambda _, spec: fail(spec))
     socket.ask(1)
     error = socket.next()
     assert (error["seq"], error["error"]["code"]) == (1, "internal")
@@ -275,12 +292,154 @@ def test_a_crash_is_told_without_its_insides_and_the_socket_stays(socket, monkey
     def refuse(_):
         raise TraceError("cannot be recorded")
 
-    monkeypatch.setattr(live, "trace_spec", refuse)
+    monkeypatch.setattr(live.Retracer, "trace", lambda _, spec: refuse(spec))
     socket.ask(2)
     assert socket.next()["error"] == {"code": "trace_failed", "message": "cannot be recorded"}
     monkeypatch.undo()
     socket.ask(3)
     assert socket.next().seq == 3
+
+
+# What theory says -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def never_at_once(monkeypatch):
+    """Theory has had all the time it may have: it comes when the client rests."""
+    monkeypatch.setattr(live, "THEORY_SHARE", -1.0)
+
+
+@pytest.mark.smoke
+def test_theory_follows_its_frame_and_says_what_the_profile_says(address, socket):
+    for seq, query in ((1, "seed=3"), (2, "widths=100x31&init=standard_normal"), (3, "activation=tanh&scale=3")):
+        socket.ask(seq, **dict(part.split("=") for part in query.split("&")))
+        frame, message = socket.any(), socket.any()
+        assert (frame.seq, message["type"], message["seq"]) == (seq, "theory", seq)
+        profile = httpx.get(f"http://{address}/api/v1/profile.json?{query}").json()
+        told = message["theory"]
+        assert list(told) == ["advice", "first_inf_layer", "first_nan_layer", "layers"]
+        for name in ("advice", "first_inf_layer", "first_nan_layer"):
+            assert told[name] == profile[name]
+        assert told["layers"] == [
+            {name: layer[name] for name in ("index", "health", "weight_std", "expected")} for layer in profile["layers"]
+        ]
+        assert told["layers"][0]["expected"]["preactivation_std"]["value"] > 0
+
+
+def test_a_frame_goes_first_and_is_not_kept_waiting_by_more_than_one_theory(socket, monkeypatch):
+    entered, opened = threading.Semaphore(0), threading.Event()
+    threads = []
+
+    def slow(trace):
+        threads.append(threading.current_thread().name)
+        entered.release()
+        assert opened.wait(20)
+        return theory(trace)
+
+    monkeypatch.setattr(live, "theory", slow)
+    socket.ask(1)
+    assert socket.any().seq == 1  # while theory is still at it
+    assert entered.acquire(timeout=10)
+    for seq in range(2, 50):
+        socket.ask(seq, scale=seq)
+    assert socket.websocket.ping().wait(10)
+    opened.set()
+    assert socket.until_theory_of(49) == [("theory", 1), ("frame", 49), ("theory", 49)]
+    assert set(threads) == {"compute-cpu_0"}
+
+
+@pytest.mark.usefixtures("never_at_once")
+def test_theory_of_a_frame_that_a_newer_one_follows_is_left_out(socket, monkeypatch):
+    entered, permitted = threading.Semaphore(0), threading.Semaphore(0)
+
+    def held(spec):
+        entered.release()
+        assert permitted.acquire(timeout=20)
+        return trace_spec(spec)
+
+    monkeypatch.setattr(live.Retracer, "trace", lambda _, spec: held(spec))
+    socket.ask(1)
+    for seq in range(2, 20):
+        assert entered.acquire(timeout=10)
+        socket.ask(seq, scale=seq)
+        assert socket.websocket.ping().wait(10)
+        permitted.release()
+        assert socket.any().seq == seq - 1
+    # Only now does the client rest.
+    permitted.release()
+    assert socket.until_theory_of(19) == [("frame", 19), ("theory", 19)]
+
+
+@pytest.mark.usefixtures("never_at_once")
+@pytest.mark.parametrize("mistake", [{"scale": "much"}, {"widths": "100x66"}])
+def test_a_mistake_does_not_cost_the_last_frame_its_theory(socket, gate, mistake):
+    socket.ask(1)
+    assert gate.entered.acquire(timeout=10)
+    socket.ask(2, **mistake)
+    assert socket.websocket.ping().wait(10)
+    gate.open.set()
+    assert socket.until_theory_of(1) == [("frame", 1), ("error", 2), ("theory", 1)]
+
+
+@pytest.mark.parametrize("share", [-1.0, live.THEORY_SHARE, 1.0])
+def test_of_many_wishes_the_last_gets_its_frame_and_its_theory(socket, monkeypatch, share):
+    monkeypatch.setattr(live, "THEORY_SHARE", share)
+    for seq in range(500):
+        socket.ask(seq, scale=1 + seq / 500, widths="30x11", activation="gelu")
+    seen = socket.until_theory_of(499)
+    frames, theories = ([seq for kind, seq in seen if kind == each] for each in ("frame", "theory"))
+    assert frames == sorted(set(frames))
+    assert theories == sorted(set(theories))
+    assert set(theories) <= set(frames)
+    assert frames[-1] == theories[-1] == 499
+    for seq in theories:
+        assert seen.index(("frame", seq)) < seen.index(("theory", seq))
+    assert len(seen) == len(frames) + len(theories)
+
+
+def test_a_drag_is_not_slowed_by_theory_beyond_its_share():
+    spent = live.Spent()
+    assert spent.leaves_theory_time  # the first frame gets its theory at once
+    spent.frames, spent.theory = 0.08, 0.02
+    assert spent.leaves_theory_time
+    spent.theory = 0.021
+    assert not spent.leaves_theory_time
+
+
+def test_theory_that_fails_costs_no_frame(socket, monkeypatch, caplog):
+    entered = threading.Semaphore(0)
+
+    def fail(_):
+        entered.release()
+        raise ZeroDivisionError("a secret of the inside")
+
+    monkeypatch.setattr(live, "theory", fail)
+    for seq in (1, 2):
+        socket.ask(seq)
+        assert socket.any().seq == seq
+        assert entered.acquire(timeout=10)
+    monkeypatch.undo()
+    socket.ask(3)
+    assert socket.until_theory_of(3) == [("frame", 3), ("theory", 3)]
+    assert "theory of a live trace failed" in caplog.text
+
+
+def test_a_trace_that_fails_has_no_theory_and_the_frame_before_keeps_its_own(socket, monkeypatch):
+    socket.ask(1)
+    assert socket.until_theory_of(1) == [("frame", 1), ("theory", 1)]
+
+    def refuse(_):
+        raise TraceError("cannot be recorded")
+
+    monkeypatch.setattr(live.Retracer, "trace", lambda _, spec: refuse(spec))
+    socket.ask(2)
+    assert socket.any()["error"]["code"] == "trace_failed"
+    monkeypatch.undo()
+    socket.ask(3)
+    assert socket.until_theory_of(3) == [("frame", 3), ("theory", 3)]
+
+
+# Many sockets --------------------------------------------------------------------------------------------------------
 
 
 def test_two_sockets_take_turns_and_each_ends_on_its_own_last_value(address, gate):

@@ -5,10 +5,12 @@ import re
 from html.parser import HTMLParser
 
 import pytest
+from pydantic import SecretStr
 
 from chainrule import __version__
 from chainrule.main import create_app
 from chainrule.presets import PRESETS
+from chainrule.rules import RULES
 from chainrule.spec import SPEC_KEYS, ModelSpec
 from chainrule.web import pages
 
@@ -68,12 +70,24 @@ def test_the_explorer_knows_everything_before_it_asks(client):
     assert data["limits"] | {"depth": 64, "width": 1024, "batch": 1024} == data["limits"]
     assert data["devices"][0] == "cpu"
     assert data["error"] is None
+    assert data["rules"]["band"] == {"rule": RULES.band.rule, "source": RULES.band.source}
+    assert set(data["rules"]["expected"]) == set(RULES.expected)
+    assert set(data["rules"]["health"]) == set(RULES.health)
 
 
 def test_the_address_is_the_spec(client):
     data = page_data(client.get("/?preset=deep-relu&seed=7"))
     assert data["spec"] == ModelSpec.from_query("preset=deep-relu&seed=7").as_dict()
     assert data["query"] == "widths=100x51&last_activation=true&init=standard_normal&scale=0.1&bias=false&seed=7"
+
+
+@pytest.mark.parametrize("token", [None, "a-secret-token"])
+def test_the_page_knows_whether_requests_need_a_token_and_not_the_token(open_client, settings, token):
+    guarded = settings.model_copy(update={"token": token and SecretStr(token)})
+    client = open_client(create_app(guarded), headers={"authorization": f"Bearer {token}"})
+    answer = client.get("/")
+    assert page_data(answer)["needs_token"] is (token is not None)
+    assert "a-secret-token" not in answer.text
 
 
 def test_presets_on_the_page_lead_to_their_specs(client):

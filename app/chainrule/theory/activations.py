@@ -24,50 +24,100 @@ SELU_ALPHA = 1.6732632423543772848170429916717
 class Activation:
     """φ and φ′ as functions of an array of preactivations.
 
-    `homogeneous`: φ(s u) = s φ(u) for s > 0, so that what holds at one scale holds at all. `plateaus`: the two limits
-    between which φ is bounded, None where it is not.
+    Attributes:
+        both: u → (φ(u), φ′(u)); the two have most of their work in common.
+        homogeneous: φ(s u) = s φ(u) for s > 0, so that what holds at one scale holds at all.
+        step: how far apart preactivations may lie for an evenly spaced rule to give the powers of φ and φ′ to three
+            digits; None where φ has a kink. It is the shorter, the nearer φ's poles are to the real axis.
+        plateaus: the two limits between which φ is bounded, None where it is not.
     """
 
-    value: Callable[[Array], Array]
-    derivative: Callable[[Array], Array]
+    both: Callable[[Array], tuple[Array, Array]]
     homogeneous: bool = False
+    step: float | None = None
     plateaus: tuple[float, float] | None = None
 
+    def value(self, u: Array) -> Array:
+        """φ(u)."""
+        return self.both(u)[0]
 
-def _normal_cdf(u: Array) -> Array:
-    return np.asarray(torch.special.ndtr(torch.from_numpy(u)), dtype=np.float64)
-
-
-def _normal_pdf(u: Array) -> Array:
-    return np.exp(-(u**2) / 2) / math.sqrt(2 * math.pi)
-
-
-def _sigmoid(u: Array) -> Array:
-    return 0.5 * (1.0 + np.tanh(u / 2))
+    def derivative(self, u: Array) -> Array:
+        """φ′(u)."""
+        return self.both(u)[1]
 
 
-def _elu(u: Array, alpha: float) -> Array:
-    return np.where(u > 0, u, alpha * np.expm1(np.minimum(u, 0.0)))
+def normal_cdf(u: Array) -> Array:
+    """Φ(u), to 1e-16 absolutely: the lower tail has no digits of its own."""
+    cdf: Array = torch.erf(torch.from_numpy(u * (1 / math.sqrt(2)))).numpy()
+    cdf *= 0.5
+    cdf += 0.5
+    return cdf
 
 
-def _elu_derivative(u: Array, alpha: float) -> Array:
-    return np.where(u > 0, 1.0, alpha * np.exp(np.minimum(u, 0.0)))
+def _relu(u: Array) -> tuple[Array, Array]:
+    return np.maximum(u, 0.0), (u > 0).astype(np.float64)
+
+
+def _leaky_relu(u: Array) -> tuple[Array, Array]:
+    return np.maximum(u, LEAKY_SLOPE * u), np.where(u > 0, 1.0, LEAKY_SLOPE)
+
+
+def _tanh(u: Array) -> tuple[Array, Array]:
+    value = np.tanh(u)
+    return value, 1.0 - value**2
+
+
+def _sigmoid(u: Array) -> tuple[Array, Array]:
+    half = 0.5 * np.tanh(u / 2)
+    return 0.5 + half, 0.25 - half**2
+
+
+def _gelu(u: Array) -> tuple[Array, Array]:
+    cdf = normal_cdf(u)
+    slope = u * u
+    slope *= -0.5
+    np.exp(slope, out=slope)
+    slope *= 1 / math.sqrt(2 * math.pi)  # the normal density
+    slope *= u
+    slope += cdf
+    return u * cdf, slope
+
+
+def _silu(u: Array) -> tuple[Array, Array]:
+    sigmoid, slope = _sigmoid(u)
+    return u * sigmoid, sigmoid + u * slope
+
+
+def _elu(u: Array) -> tuple[Array, Array]:
+    below = np.minimum(u, 0.0)
+    np.expm1(below, out=below)
+    value = np.maximum(u, below)
+    below += 1.0
+    return value, below
+
+
+def _selu(u: Array) -> tuple[Array, Array]:
+    below = np.minimum(u, 0.0)
+    np.expm1(below, out=below)
+    below *= SELU_SCALE * SELU_ALPHA
+    value = np.maximum(u, 0.0)
+    value *= SELU_SCALE
+    value += below
+    below += SELU_SCALE * SELU_ALPHA
+    below += (u > 0) * (SELU_SCALE - SELU_SCALE * SELU_ALPHA)
+    return value, below
 
 
 ACTIVATIONS: Mapping[str, Activation] = {
-    "linear": Activation(lambda u: u, np.ones_like, homogeneous=True),
-    "relu": Activation(lambda u: np.maximum(u, 0.0), lambda u: np.where(u > 0, 1.0, 0.0), homogeneous=True),
-    "leaky_relu": Activation(
-        lambda u: np.where(u > 0, u, LEAKY_SLOPE * u), lambda u: np.where(u > 0, 1.0, LEAKY_SLOPE), homogeneous=True
-    ),
-    "tanh": Activation(np.tanh, lambda u: 1.0 - np.tanh(u) ** 2, plateaus=(-1.0, 1.0)),
-    "sigmoid": Activation(_sigmoid, lambda u: _sigmoid(u) * _sigmoid(-u), plateaus=(0.0, 1.0)),
-    "gelu": Activation(lambda u: u * _normal_cdf(u), lambda u: _normal_cdf(u) + u * _normal_pdf(u)),
-    "silu": Activation(lambda u: u * _sigmoid(u), lambda u: _sigmoid(u) * (1.0 + u * _sigmoid(-u))),
-    "elu": Activation(lambda u: _elu(u, 1.0), lambda u: _elu_derivative(u, 1.0)),
-    "selu": Activation(
-        lambda u: SELU_SCALE * _elu(u, SELU_ALPHA), lambda u: SELU_SCALE * _elu_derivative(u, SELU_ALPHA)
-    ),
+    "linear": Activation(lambda u: (u, np.ones_like(u)), homogeneous=True),
+    "relu": Activation(_relu, homogeneous=True),
+    "leaky_relu": Activation(_leaky_relu, homogeneous=True),
+    "tanh": Activation(_tanh, step=0.45, plateaus=(-1.0, 1.0)),
+    "sigmoid": Activation(_sigmoid, step=0.9, plateaus=(0.0, 1.0)),
+    "gelu": Activation(_gelu, step=0.75),
+    "silu": Activation(_silu, step=1.0),
+    "elu": Activation(_elu),
+    "selu": Activation(_selu),
 }
 
 

@@ -6,12 +6,18 @@ selu) costs no accuracy; the panels halve towards it, so f(√q z) is resolved f
 
 from __future__ import annotations
 
+import math
 from functools import cache
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+Number = TypeVar("Number", float, Array)
+"""One figure, or one of every layer."""
 
 REACH = 12.0
 """Where the rule ends: what lies beyond has probability 4e-33."""
@@ -24,9 +30,12 @@ DEGREE = 512
 
 
 @cache
-def rule() -> tuple[Array, Array]:
-    """Nodes and weights (each `(2496,)`, read-only) such that E[f(z)] ≈ Σ weights · f(nodes)."""
-    edges = np.concatenate([[0.0], 0.5 ** np.arange(HALVINGS, -1, -1.0), np.arange(2.0, REACH + 1)])
+def rule(halvings: int = HALVINGS) -> tuple[Array, Array]:
+    """Nodes and weights (each `(2496,)`, read-only) such that E[f(z)] ≈ Σ weights · f(nodes).
+
+    With fewer `halvings` of the panels next to zero there are 48 nodes less for each.
+    """
+    edges = np.concatenate([[0.0], 0.5 ** np.arange(halvings, -1, -1.0), np.arange(2.0, REACH + 1)])
     legendre_nodes, legendre_weights = np.polynomial.legendre.leggauss(NODES_PER_PANEL)
     half_widths = np.diff(edges)[:, None] / 2
     right = ((edges[:-1, None] + half_widths) + half_widths * legendre_nodes).ravel()
@@ -34,6 +43,11 @@ def rule() -> tuple[Array, Array]:
     nodes, weights = np.concatenate([-right[::-1], right]), np.concatenate([mass[::-1], mass])
     nodes.flags.writeable = weights.flags.writeable = False
     return nodes, weights
+
+
+def halvings_for(scale: float) -> int:
+    """The halvings with which `rule` resolves f(scale · z), f being of scale 1: down to a panel of 1/scale."""
+    return min(HALVINGS, max(0, math.frexp(scale)[1]))
 
 
 def expectation(values: Array) -> float:
@@ -74,7 +88,9 @@ def correlation_series(values: Array) -> Array:
 
 def series_value(series: Array, c: float) -> float:
     """Σ series[k] cᵏ."""
-    return float(series @ c ** np.arange(series.size))
+    powers = np.full(series.size, c)
+    powers[0] = 1.0
+    return float(series @ np.multiply.accumulate(powers, out=powers))
 
 
 def series_slope(series: Array, c: float) -> float:

@@ -21,13 +21,16 @@ from functools import lru_cache
 import numpy as np
 
 from chainrule.theory.activations import activation_named
-from chainrule.theory.gaussian import Array, correlation_series, expectation, rule, series_slope, series_value
+from chainrule.theory.gaussian import Array, correlation_series, halvings_for, rule, series_slope, series_value
 
 TOLERANCE = 1e-9
 """Relative: closer than this to a fixed point counts as on it, closer than this to 1 counts as χ = 1."""
 
 SMALLEST_Q, LARGEST_Q = 1e-16, 1e16
 """The recursion is followed between these; beyond them the signal counts as vanished or exploded."""
+
+ROUNDING = 1e-30
+"""A squared mean of less, relative to the second moment, is what rounding leaves of the halves of an odd φ."""
 
 STEP = 1.05
 """The factor in q of one step of that search."""
@@ -91,13 +94,15 @@ def moments(activation: str, q: float = 1.0) -> Moments:
     phi = activation_named(activation)
     if not q >= 0:
         raise ValueError(f"q must be ≥ 0, not {q}")
-    preactivation = math.sqrt(q) * rule()[0]
+    nodes, weights = rule(halvings_for(math.sqrt(q)))
     with np.errstate(all="ignore"):
-        value = phi.value(preactivation)
-        mean = expectation(value)
-        second_moment = expectation(value**2)
-        std = math.sqrt(expectation((value - mean) ** 2))
-        derivative_second_moment = expectation(phi.derivative(preactivation) ** 2)
+        value, derivative = phi.both(math.sqrt(q) * nodes)
+        mean = float(value @ weights)
+        second_moment = float(value**2 @ weights)
+        std = math.sqrt((value - mean) ** 2 @ weights)
+        derivative_second_moment = float(derivative**2 @ weights)
+    if mean**2 < ROUNDING * second_moment:
+        mean = 0.0
     squared_gain = q / second_moment if second_moment > 0 and q > 0 else math.inf
     return Moments(
         mean,
@@ -218,13 +223,18 @@ def saturation(activation: str, q: float, within: float = 0.03) -> float | None:
 
     The default is the usual |tanh| > 0.97, and its like for the sigmoid.
     """
-    phi = activation_named(activation)
-    if phi.plateaus is None:
+    threshold = saturation_threshold(activation, within)
+    if threshold is None:
         return None
-    threshold = math.atanh(1 - within)
-    if activation == "sigmoid":
-        threshold *= 2  # sigmoid(u) = (1 + tanh(u/2)) / 2
     return math.erfc(threshold / math.sqrt(2 * q)) if q > 0 else 0.0
+
+
+def saturation_threshold(activation: str, within: float = 0.03) -> float | None:
+    """The |u| from which on φ(u) is so near to a plateau; None where φ is not bounded."""
+    if activation_named(activation).plateaus is None:
+        return None
+    # sigmoid(u) = (1 + tanh(u/2)) / 2
+    return math.atanh(1 - within) * (2 if activation == "sigmoid" else 1)
 
 
 def depth_scale(chi: float) -> float | None:

@@ -21,11 +21,14 @@ from chainrule.errors import RequestError
 from chainrule.formats import FORMATS, Format
 from chainrule.profile import profile
 from chainrule.run import MOST_VALUES, environment, tensor_values, trace_spec
-from chainrule.spec import ModelSpec
+from chainrule.spec import ModelSpec, read_query
+from chainrule.stats import kernel_name
+from chainrule.theory.mean_field import layer_theory
 from chainrule.web.answers import JSON, REVALIDATE, entity_tag, is_fresh, json_answer, not_modified
 from chainrule.web.openapi import SPEC_ERRORS, described, parameter, spec_parameters, spec_schema
 from chainrule.web.service import Service, presets_list
-from chainrule.wire import dump_profile, trace_schema
+from chainrule.web.theory import LayerKind, read_layer_kind, theory_parameters
+from chainrule.wire import dump_layer_theory, dump_profile, trace_schema
 
 DEFAULT_RANGE = "0:5"
 """Rows and columns of `tensor.json` when none are asked for, the chapter's `x[0:5, 0:5]`."""
@@ -76,6 +79,19 @@ def api_router(service: Service) -> APIRouter:
         ),
     )
     router.add_api_route(
+        "/api/v1/theory.json",
+        api.theory,
+        **described(
+            "Theory of one kind of layer",
+            "Mean-field figures: moments of the activation at q = 1, and the stable fixed point of variance q and "
+            'correlation c, null where the signal finds no rest; depth scales in layers, "Infinity" without limit. '
+            "Schema `chainrule.theory/1`.",
+            tag="trace",
+            errors=SPEC_ERRORS,
+            parameters=theory_parameters(),
+        ),
+    )
+    router.add_api_route(
         "/api/v1/tensor.json",
         api.tensor,
         **described(
@@ -116,7 +132,7 @@ class Api:
 
         async def handler(request: Request) -> Response:
             spec, _ = self.service.read_request(request)
-            return await self._computed(request, spec, partial(_trace_bytes, form), form.media_type)
+            return await self._computed(request, spec, form.render, form.media_type)
 
         return handler
 
@@ -125,13 +141,22 @@ class Api:
         if request.scope["query_string"]:
             raise RequestError("a posted spec stands in the body, not in the address")
         spec = self.service.read(await read_json_object(request, self.service.settings.max_body_bytes))
-        body = await self._run(spec, partial(_trace_bytes, FORMATS["json"]))
+        body = await self._run(spec, FORMATS["json"].render)
         return Response(body, 200, {"cache-control": "no-store"}, JSON)
 
     async def profile(self, request: Request) -> Response:
         """GET /api/v1/profile.json."""
         spec, _ = self.service.read_request(request)
         return await self._computed(request, spec, _profile_bytes)
+
+    async def theory(self, request: Request) -> Response:
+        """GET /api/v1/theory.json."""
+        kind = read_layer_kind(read_query(request.scope["query_string"].decode("latin-1")))
+        tag = entity_tag(request.scope["path"], kind.canonical, repr(environment()))
+        if is_fresh(request.headers, tag):
+            return not_modified(tag)
+        body = await self.service.compute.slots["cpu"].run(_theory_bytes, kind)
+        return Response(body, 200, {"etag": tag, "cache-control": REVALIDATE}, JSON)
 
     async def tensor(self, request: Request) -> Response:
         """GET /api/v1/tensor.json."""
@@ -162,11 +187,11 @@ class Api:
         return json_answer({"status": "ok", "version": __version__}, headers={"cache-control": "no-store"})
 
     async def readyz(self, request: Request) -> Response:  # noqa: ARG002 (the signature of a handler)
-        """GET /readyz: 503 while any device would turn a request away."""
+        """GET /readyz: 503 while any device would turn a request away; `kernel` is what takes statistics."""
         slots = self.service.compute.slots.values()
         full = any(slot.full for slot in slots)
         queues = {slot.device: {"busy": slot.busy, "waiting": slot.waiting, "limit": slot.queue} for slot in slots}
-        answer = {"status": "busy" if full else "ready", "devices": queues}
+        answer = {"status": "busy" if full else "ready", "devices": queues, "kernel": kernel_name()}
         return json_answer(answer, status=503 if full else 200, headers={"cache-control": "no-store"})
 
     @cached_property
@@ -267,12 +292,12 @@ def _constant(request: Request, body: bytes) -> Response:
 # What follows runs in a device's thread.
 
 
-def _trace_bytes(form: Format, spec: ModelSpec) -> bytes:
-    return form.render(trace_spec(spec))
-
-
 def _profile_bytes(spec: ModelSpec) -> bytes:
     return dump_profile(profile(trace_spec(spec)))
+
+
+def _theory_bytes(kind: LayerKind) -> bytes:
+    return dump_layer_theory(layer_theory(kind.activation, kind.weight_variance, kind.bias_variance))
 
 
 def _tensor_bytes(name: str, rows: tuple[int, int], cols: tuple[int, int], spec: ModelSpec) -> bytes:

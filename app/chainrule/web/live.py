@@ -4,6 +4,10 @@ A reader takes messages as they come and keeps the newest; an answerer computes 
 device comes. So a dragged slider never builds a backlog, and the last value set is the last one shown.
 
     client ──{"seq", "spec"}──▶ _read ──latest──▶ _answer ──turn──▶ trace ──topology, frame──▶ client
+                                                     └─time left──▶ theory ──message──▶ client
+
+A frame goes first. What theory says of it follows, at once as long as theory has taken little of the time since the
+client last rested, else when it rests again: a newer frame is owed its own.
 """
 
 from __future__ import annotations
@@ -18,17 +22,25 @@ from fastapi import APIRouter
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from chainrule.errors import ChainruleError, RequestError, SpecError
-from chainrule.run import trace_spec
+from chainrule.profile import theory
+from chainrule.run import Retracer
 from chainrule.spec import ModelSpec
 from chainrule.trace.graph import Trace
+from chainrule.web.compute import ComputeSlot
 from chainrule.web.guard import InternalError
 from chainrule.web.service import Service
-from chainrule.wire import dump_topology, frame
+from chainrule.wire import dump_topology, frame, theory_message
 
 logger = logging.getLogger(__name__)
 
 MAX_SEQ = 2**32 - 1
 """A frame carries its number in 32 bits."""
+
+THEORY_SHARE = 0.2
+"""Of the time that a client's answers are computed in while it does not rest, theory takes no more."""
+
+REST_SECONDS = 0.05
+"""A client rests that has asked for nothing for so long: a dragged slider asks again as soon as it has a frame."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +49,28 @@ class Wish:
 
     seq: int
     spec: ModelSpec | SpecError
+
+
+@dataclass(slots=True)
+class Spent:
+    """Seconds that answers have taken since the client last rested."""
+
+    frames: float = 0.0
+    theory: float = 0.0
+
+    @property
+    def leaves_theory_time(self) -> bool:
+        """Whether theory has taken so little that some more does not slow the frames."""
+        return self.theory <= THEORY_SHARE * (self.frames + self.theory)
+
+
+@dataclass(frozen=True, slots=True)
+class Owed:
+    """A frame that was sent without what theory says of it."""
+
+    seq: int
+    trace: Trace
+    slot: ComputeSlot
 
 
 def live_router(service: Service) -> APIRouter:
@@ -62,6 +96,9 @@ class LiveSession:
         self.arrived = asyncio.Event()
         self.topology = 0
         self.shown: Trace | None = None
+        self.retracer = Retracer()
+        self.owed: Owed | None = None
+        self.spent = Spent()
 
     async def serve(self) -> None:
         """Read and answer until the client goes."""
@@ -119,9 +156,16 @@ class LiveSession:
             return Wish(seq, error)
 
     async def _answer(self) -> None:
-        """Grant the newest wish, then the one that is newest by then."""
+        """Grant the newest wish, then the one that is newest by then; in between, pay what theory is owed."""
         while True:
-            await self.arrived.wait()
+            if self.owed is not None and self.spent.leaves_theory_time:
+                await self._pay(self.owed)
+                continue
+            if self.newest is None and await self._rests():
+                if self.owed is not None:
+                    await self._pay(self.owed)
+                self.spent = Spent()
+                await self.arrived.wait()
             wish = self.newest
             assert wish is not None, "arrived is set with a wish and cleared with it"
             if isinstance(wish.spec, SpecError):
@@ -135,19 +179,48 @@ class LiveSession:
                     # While this stood in line the client changed its mind in a way that needs no turn here.
                     continue
                 self._take()
+                began = time.perf_counter()
                 try:
                     messages = await slot.compute(self._picture, wish.seq, wish.spec)
+                    assert self.shown is not None, "a picture was made of it"
+                    self.owed = Owed(wish.seq, self.shown, slot)
                 except ChainruleError as error:
                     messages = [error_message(wish.seq, error)]
                 except Exception:
                     logger.exception("a live trace of %s failed", wish.spec.query())
                     messages = [error_message(wish.seq, InternalError())]
+                self.spent.frames += time.perf_counter() - began
             # The turn is over: a client that reads slowly holds up nobody else.
             for message in messages:
                 if isinstance(message, bytes):
                     await self.websocket.send_bytes(message)
                 else:
                     await self.websocket.send_text(message)
+
+    async def _rests(self) -> bool:
+        """Whether the client asks for nothing for a while."""
+        try:
+            await asyncio.wait_for(self.arrived.wait(), REST_SECONDS)
+        except TimeoutError:
+            return True
+        return False
+
+    async def _pay(self, owed: Owed) -> None:
+        """Send what theory says of a frame, unless the client wishes for a newer one that it would hold up."""
+        async with owed.slot.turn():
+            if self.newest is not None and not self.spent.leaves_theory_time:
+                return
+            self.owed = None
+            began = time.perf_counter()
+            try:
+                message = await owed.slot.compute(lambda: theory_message(theory(owed.trace), owed.seq))
+            except Exception:
+                # The frame stands without it.
+                logger.exception("theory of a live trace failed")
+                return
+            finally:
+                self.spent.theory += time.perf_counter() - began
+        await self.websocket.send_text(message)
 
     def _take(self) -> None:
         self.newest = None
@@ -156,7 +229,7 @@ class LiveSession:
     def _picture(self, seq: int, spec: ModelSpec) -> list[str | bytes]:
         """Compute one trace, in the device's thread: its frame, after the topology if the client has another."""
         began = time.perf_counter()
-        trace = trace_spec(spec)
+        trace = self.retracer.trace(spec)
         compute_ms = (time.perf_counter() - began) * 1e3
         number, messages = self.topology, list[str | bytes]()
         if self.shown is None or not same_graph(self.shown, trace):

@@ -109,6 +109,21 @@ def parameter(name: str, description: str, *, default: str | None = None, requir
     return {**_parameter(name, schema, description), "required": required}
 
 
+def choice_parameter(name: str, description: str, choices: Sequence[str], default: str) -> dict[str, Any]:
+    """A parameter that is one of a few words."""
+    return _parameter(name, {"type": "string", "enum": list(choices), "default": default}, description)
+
+
+def number_parameter(
+    name: str, description: str, *, minimum: float, maximum: float, default: float | None = None
+) -> dict[str, Any]:
+    """A parameter that is a number; without a default where that is another for every request."""
+    schema: dict[str, Any] = {"type": "number", "minimum": minimum, "maximum": maximum}
+    if default is not None:
+        schema["default"] = default
+    return _parameter(name, schema, description)
+
+
 def _parameter(name: str, schema: dict[str, Any], description: str) -> dict[str, Any]:
     return {"name": name, "in": "query", "required": False, "description": description, "schema": schema}
 

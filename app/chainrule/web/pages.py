@@ -13,7 +13,7 @@ from chainrule.errors import NotFoundError, SpecError
 from chainrule.spec import ModelSpec
 from chainrule.web import assets
 from chainrule.web.answers import REVALIDATE, is_fresh, not_modified
-from chainrule.web.service import Service, keys_list, limits_dict, presets_list
+from chainrule.web.service import Service, keys_list, limits_dict, presets_list, rules_dict
 from chainrule.web.templating import render
 
 
@@ -60,5 +60,7 @@ def page_data(service: Service, spec: ModelSpec, error: dict[str, Any] | None) -
         "presets": presets_list(),
         "limits": limits_dict(service.settings),
         "devices": list(service.compute.device_names),
+        "rules": rules_dict(),
+        "needs_token": service.settings.token is not None,
         "error": error,
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from starlette.requests import Request
@@ -11,6 +11,7 @@ from starlette.requests import Request
 from chainrule.errors import SpecError
 from chainrule.limits import check_device, check_limits, with_limits
 from chainrule.presets import PRESETS
+from chainrule.rules import RULES
 from chainrule.settings import Settings
 from chainrule.spec import SPEC_KEYS, ModelSpec, read_query
 from chainrule.web.compute import Compute
@@ -94,6 +95,11 @@ def presets_list() -> list[dict[str, Any]]:
             }
         )
     return entries
+
+
+def rules_dict() -> dict[str, Any]:
+    """The rules behind figures, bands and verdicts, as JSON shows them."""
+    return asdict(RULES)
 
 
 def limits_dict(settings: Settings) -> dict[str, int]:
