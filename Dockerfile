@@ -9,13 +9,18 @@ ENV PIP_DISABLE_PIP_VERSION_CHECK=1 \
     PIP_NO_CACHE_DIR=1
 WORKDIR /src
 
+# A compiler for the statistics kernel; it stays in this stage.
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends gcc libc6-dev \
+    && rm -rf /var/lib/apt/lists/*
+
 # The dependencies before the source: they change less often, and PyTorch's layer is the large one.
 COPY constraints.txt pyproject.toml ./
 RUN python -m venv /opt/chainrule \
     && python -c "import tomllib; print('\n'.join(tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies']))" > requirements.txt \
     && /opt/chainrule/bin/pip install -c constraints.txt ${TORCH_INDEX:+--extra-index-url "$TORCH_INDEX"} -r requirements.txt
 
-COPY README.md LICENSE ./
+COPY README.md LICENSE hatch_build.py ./
 COPY app app
 COPY static static
 COPY templates templates

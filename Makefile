@@ -20,7 +20,7 @@ PYTEST := $(BIN)/python -m pytest
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test smoke test-gpu check format bench screenshots build clean
+.PHONY: help run test smoke test-gpu check format bench bench-live screenshots build clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,6 +51,10 @@ format: $(VENV)/.installed-dev ## rewrite the Python files in the project's form
 bench: $(VENV)/.installed-dev ## what recording costs; prints a table, writes bench/results/bench.json
 	@$(BIN)/python bench/recording.py
 
+bench-live: $(VENV)/.installed-dev ## how the picture follows the slider; prints a table, writes bench/results/bench-live.json
+	@chromium=$$(sh tests/browser/install_chromium.sh $(BIN)/python) && \
+	CHAINRULE_CHROMIUM="$$chromium" $(BIN)/python bench/live.py --profile
+
 screenshots: $(VENV)/.installed-dev ## make the README's pictures anew
 	@chromium=$$(sh tests/browser/install_chromium.sh $(BIN)/python) && \
 	CHAINRULE_CHROMIUM="$$chromium" $(BIN)/python tests/browser/screenshots.py
@@ -68,12 +72,12 @@ $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
 	echo "$(PYTHON) -m venv failed; on Debian and Ubuntu: apt-get install python3-venv." >&2; exit 1; }
 
-$(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
+$(VENV)/.installed: pyproject.toml constraints.txt hatch_build.py app/chainrule/stats/_kernel.c | $(BIN)/python
 	@echo "Installing into $(VENV) (once; PyTorch is the large part) ..."
 	@$(PIP_INSTALL) -e .
 	@touch $@
 
-$(VENV)/.installed-dev: pyproject.toml constraints.txt | $(BIN)/python
+$(VENV)/.installed-dev: pyproject.toml constraints.txt hatch_build.py app/chainrule/stats/_kernel.c | $(BIN)/python
 	@echo "Installing into $(VENV), with the development tools (once; PyTorch is the large part) ..."
 	@$(PIP_INSTALL) -e '.[dev]'
 	@touch $@ $(VENV)/.installed

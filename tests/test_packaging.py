@@ -1,9 +1,13 @@
-"""The wheel: everything the page needs is inside, and it serves from any folder."""
+"""The wheel: everything the page needs is inside, and it serves from any folder, with a C compiler and without."""
 
+import hashlib
 import os
 import re
+import shutil
 import subprocess
 import sys
+import sysconfig
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -15,29 +19,109 @@ import chainrule
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("dist")
-    subprocess.run(
-        [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, ROOT],
+def build(kind, root, folder, **environment):
+    """The file that `python -m build` makes of a project, and what it says meanwhile."""
+    answer = subprocess.run(
+        [sys.executable, "-m", "build", kind, "--no-isolation", "--outdir", folder, root],
         check=True,
         capture_output=True,
         text=True,
+        env=os.environ | environment,
     )
-    (built,) = folder.glob("*.whl")
-    return built
+    (built,) = folder.iterdir()
+    return built, answer.stdout + answer.stderr
 
 
-@pytest.fixture(scope="module")
-def installed(wheel, tmp_path_factory):
-    """A folder that holds nothing but what the wheel brings."""
-    folder = tmp_path_factory.mktemp("site-packages")
+def install(wheel, folder):
     subprocess.run(
         [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", folder, wheel],
         check=True,
         capture_output=True,
     )
     return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    return build("--wheel", ROOT, tmp_path_factory.mktemp("dist"))[0]
+
+
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory):
+    """A folder that holds nothing but what the wheel brings."""
+    return install(wheel, tmp_path_factory.mktemp("site-packages"))
+
+
+@pytest.fixture(scope="module")
+def compiles(tmp_path_factory):
+    """Whether this machine has a C compiler and the headers of its Python."""
+    source = tmp_path_factory.mktemp("probe") / "probe.c"
+    source.write_text("#include <Python.h>\n")
+    compiler = next(filter(shutil.which, ("cc", "gcc", "clang")), None)
+    command = [compiler, "-fsyntax-only", f"-I{sysconfig.get_path('include')}", source]
+    return compiler is not None and subprocess.run(command, check=False, capture_output=True).returncode == 0
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """A copy of the project whose kernel is compiled in no time."""
+    folder = tmp_path / "checkout"
+    folder.mkdir()
+    for name in ("app", "static", "templates"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    for name in ("pyproject.toml", "hatch_build.py", "README.md", "CHANGELOG.md", "LICENSE", ".gitignore"):
+        shutil.copy(ROOT / name, folder)
+    (folder / "app" / "chainrule" / "stats" / "_kernel.c").write_text(SMALL_KERNEL)
+    return folder
+
+
+SMALL_KERNEL = """
+#define Py_LIMITED_API 0x030b0000
+#include <Python.h>
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, .m_name = "_kernel", .m_size = -1};
+PyMODINIT_FUNC PyInit__kernel(void) {
+    PyObject *made = PyModule_Create(&module);
+    if (made != NULL) PyModule_AddStringConstant(made, "SOURCE", SOURCE);
+    return made;
+}
+"""
+
+
+def build_editable(checkout, **environment):
+    """What an editable installation leaves in the checkout."""
+    code = "import sys; from hatchling.build import build_editable; build_editable(sys.argv[1])"
+    wheels = checkout.parent / "editable"
+    wheels.mkdir(exist_ok=True)
+    subprocess.run(
+        [sys.executable, "-c", code, wheels],
+        cwd=checkout,
+        check=True,
+        capture_output=True,
+        env=os.environ | environment,
+    )
+    return checkout / "app" / "chainrule" / "stats" / "_kernel.abi3.so"
+
+
+def run_code(folder, code):
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("CHAINRULE_")}
+    answer = subprocess.run(
+        [sys.executable, "-c", code],
+        env=environment | {"PYTHONPATH": str(folder)},
+        cwd=folder,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return answer.stdout.split()
+
+
+WHICH_KERNEL = """
+import torch
+from chainrule import ModelSpec, trace_spec
+from chainrule.stats import kernel_name
+trace = trace_spec(ModelSpec.from_query("widths=9,5,1&seed=1"))
+print(kernel_name(), len(trace.statistics), trace.statistics[trace.tensors[0].id].n)
+"""
 
 
 def run_installed(installed, folder, *command, **options):
@@ -65,6 +149,62 @@ def test_the_wheel_puts_one_name_into_the_environment(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.split("/")[0] for name in names} == {"chainrule", f"chainrule-{chainrule.__version__}.dist-info"}
     assert not [name for name in names if name.endswith(".pyc") or "/tests/" in name]
+
+
+def test_the_wheel_holds_the_kernel_and_is_of_this_platform_where_there_is_a_compiler(wheel, installed, compiles):
+    names = zipfile.ZipFile(wheel).namelist()
+    assert ("chainrule/stats/_kernel.abi3.so" in names) == compiles
+    assert "chainrule/stats/_kernel.c" not in names
+    python, abi, platform = wheel.stem.split("-")[2:]
+    if compiles:
+        assert (python, abi) == ("cp311", "abi3")
+        assert platform.startswith(sysconfig.get_platform().split("-")[0])
+    else:
+        assert (python, abi, platform) == ("py3", "none", "any")
+    assert run_code(installed, WHICH_KERNEL)[0] == ("native" if compiles else "torch")
+
+
+def test_without_a_compiler_the_wheel_is_pure_and_pytorch_takes_the_statistics(tmp_path, installed):
+    wheel, said = build("--wheel", ROOT, tmp_path / "dist", CC="/bin/false")
+    assert "kernel was not compiled" in said
+    assert wheel.name.endswith("-py3-none-any.whl")
+    assert not [name for name in zipfile.ZipFile(wheel).namelist() if name.endswith((".so", ".c"))]
+    pure = run_code(install(wheel, tmp_path / "site-packages"), WHICH_KERNEL)
+    assert pure[0] == "torch"
+    assert pure[1:] == run_code(installed, WHICH_KERNEL)[1:]
+
+
+def test_an_editable_installation_puts_the_kernel_beside_its_source(checkout, compiles):
+    kernel = build_editable(checkout)
+    assert kernel.exists() == compiles
+    if compiles:
+        source = kernel.with_name("_kernel.c")
+        for addition in ("", "/* changed */"):
+            source.write_text(SMALL_KERNEL + addition)
+            build_editable(checkout)
+            said = run_code(kernel.parent, "import _kernel; print(_kernel.SOURCE)")
+            assert said == [hashlib.sha256(source.read_bytes()).hexdigest()]
+    # One that can no longer be made does not stay behind.
+    build_editable(checkout, CC="/bin/false")
+    assert not kernel.exists()
+    assert not list(kernel.parent.glob(".*"))
+
+
+def test_what_a_wheel_is_built_of_holds_no_kernel_of_another_build(checkout, tmp_path):
+    (checkout / "app" / "chainrule" / "stats" / "_kernel.abi3.so").write_bytes(b"of another machine")
+    wheel, _ = build("--wheel", checkout, tmp_path / "wheel", CC="/bin/false")
+    assert not [name for name in zipfile.ZipFile(wheel).namelist() if name.endswith(".so")]
+    sdist, _ = build("--sdist", checkout, tmp_path / "sdist")
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"hatch_build.py", "app/chainrule/stats/_kernel.c"} <= names
+    assert not [name for name in names if name.endswith(".so")]
+
+
+def test_a_changed_kernel_is_compiled_again_by_make():
+    rules = re.findall(r"^\$\(VENV\)/\.installed\S*: (.*) \|", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert len(rules) == 2
+    assert all({"hatch_build.py", "app/chainrule/stats/_kernel.c"} <= set(rule.split()) for rule in rules)
 
 
 def test_the_wheel_says_who_it_is(wheel):

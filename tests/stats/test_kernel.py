@@ -12,6 +12,8 @@ from hypothesis.extra import numpy as hnp
 from chainrule.stats import BINS, COLUMNS, summarize, unsupported
 from chainrule.stats.reference import summarize_reference
 
+pytestmark = pytest.mark.usefixtures("kernel")
+
 EPSILON = float(np.finfo(np.float64).eps)
 
 

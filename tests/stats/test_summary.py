@@ -8,6 +8,8 @@ import torch
 
 from chainrule.stats import BINS, COLUMNS, StatisticsSlab, summarize
 
+pytestmark = pytest.mark.usefixtures("kernel")
+
 
 def table_of(*tensors):
     slab = StatisticsSlab(capacity=2)

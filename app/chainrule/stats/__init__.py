@@ -1,12 +1,17 @@
 """Exact statistics of tensors: moments, counts of the special values, and a histogram of 64 bins.
 
 summary.py     what a summary is, and the table that holds one row per tensor
-kernel.py      `summarize`: the fast implementation, torch and numpy on the tensor's own memory
+kernel.py      `summarize`: the fast implementation, by the compiled kernel, or torch and numpy on the tensor's memory
+_kernel.c      the compiled kernel: moments and bins in two readings of the memory, for each instruction set
+native.py      whether this installation has it
+units.py       dead units and saturation of an activation
 reference.py   `summarize_reference`: the same definitions in plain float64 numpy, the oracle of the tests
 """
 
 from chainrule.stats.kernel import summarize, unsupported
+from chainrule.stats.native import kernel_name
 from chainrule.stats.summary import BINS, COLUMNS, COUNT_COLUMNS, StatisticsSlab, StatisticsTable, Summary
+from chainrule.stats.units import dead_fraction, saturation
 
 __all__ = [
     "BINS",
@@ -15,6 +20,9 @@ __all__ = [
     "StatisticsSlab",
     "StatisticsTable",
     "Summary",
+    "dead_fraction",
+    "kernel_name",
+    "saturation",
     "summarize",
     "unsupported",
 ]

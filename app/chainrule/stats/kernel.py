@@ -1,7 +1,8 @@
-"""`summarize`: exact statistics of a tensor, from its own memory, without a compiler.
+"""`summarize`: exact statistics of a tensor, from its own memory, by the compiled kernel or without a compiler.
 
-Only calls that are vectorised are used (measured per element, one thread: `aminmax` 0.19 ns, float64 copy 0.19,
-`sum` 0.15, `dot` 0.10-0.19, `bincount` of uint8 0.5; against `histc` 5.8 and `var_mean` 5.6). Two finite extremes
+The compiled kernel (`native.py`) takes what lies dense in host memory. The rest is done here, and everything where it
+was not compiled, by calls that are vectorised alone (measured per element, one thread: `aminmax` 0.19 ns, float64 copy
+0.19, `sum` 0.15, `dot` 0.10-0.19, `bincount` of uint8 0.5; against `histc` 5.8 and `var_mean` 5.6). Two finite extremes
 prove that every value is finite, so the common tensor needs no test per element. Work goes through a buffer of float64
 that stays in the cache: float32 squares can neither overflow nor vanish there, and the bins are the reference's.
 """
@@ -15,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from chainrule.stats import native
 from chainrule.stats.summary import BINS, CountArray, FloatArray
 
 CHUNK = 32768
@@ -71,6 +73,8 @@ _buffers = _Buffers()
 
 def unsupported(tensor: torch.Tensor) -> str | None:
     """Why this tensor has no statistics, or None if it has."""
+    if native.kernel is not None and native.kernel.is_readable(tensor):
+        return None
     if tensor.is_nested:
         return "no statistics: a nested tensor has no shape of its own"
     if torch._C._functorch.is_functorch_wrapped_tensor(tensor) or torch._C._functorch.is_legacy_batchedtensor(tensor):
@@ -92,7 +96,12 @@ def summarize(tensor: torch.Tensor, moments: FloatArray, counts: CountArray) -> 
     Any shape, strides, device and real dtype, empty included; see `unsupported` for the rest. The dead fraction and
     the saturation are left as "does not apply". The tensor is only read.
     """
+    kernel = native.kernel
+    if kernel is not None and not tensor.is_neg() and kernel.summarize(tensor, moments, counts):
+        return
     flat = _flatten(tensor.detach())
+    if kernel is not None and kernel.summarize(flat, moments, counts):
+        return
     n = flat.numel()
     if n == 0:
         moments[:] = (0, NAN, NAN, NAN, NAN, NAN, 0.0, 0, 0, 0, NAN, NAN)
@@ -104,7 +113,8 @@ def summarize(tensor: torch.Tensor, moments: FloatArray, counts: CountArray) -> 
     low, high = extremes.min.item(), extremes.max.item()
     if math.isfinite(low) and math.isfinite(high):
         mean, std, norm, zeros = _summarize_finite(flat, low, high, counts)
-        moments[:] = (n, mean, std, low, high, norm, zeros / n, 0, 0, 0, NAN, NAN)
+        # Adding 0 makes -0 the zero that it equals: which of them an extreme is would depend on the order of reading.
+        moments[:] = (n, mean, std, low + 0.0, high + 0.0, norm, zeros / n, 0, 0, 0, NAN, NAN)
         return
 
     values = flat.to(torch.float64).numpy()
@@ -118,7 +128,7 @@ def summarize(tensor: torch.Tensor, moments: FloatArray, counts: CountArray) -> 
         mean, std, norm, zeros = _summarize_finite(finite, low, high, counts)
     else:
         counts[:] = 0
-    moments[:] = (n, mean, std, low, high, norm, zeros / n, *specials, NAN, NAN)
+    moments[:] = (n, mean, std, low + 0.0, high + 0.0, norm, zeros / n, *specials, NAN, NAN)
 
 
 def _summarize_finite(
@@ -129,7 +139,7 @@ def _summarize_finite(
     if low == high:
         counts[:] = 0
         counts[0] = n
-        return low, 0.0, abs(low) * math.sqrt(n), n if low == 0 else 0
+        return low + 0.0, 0.0, abs(low) * math.sqrt(n), n if low == 0 else 0
 
     exponent = 0
     has_zero = low <= 0 <= high

@@ -1,0 +1,44 @@
+"""What only a live activation can tell: units that are dead, values that are saturated."""
+
+from __future__ import annotations
+
+import torch
+
+from chainrule.stats import native
+
+SATURATED = 0.97
+"""An activation in (-1, 1) is saturated where its magnitude is above this: there tanh' is below 0.06."""
+
+
+def dead_fraction(activation: torch.Tensor) -> float:
+    """Share of units that are not above zero for any input of the batch.
+
+    Args:
+        activation: floats, (batch, …) with at least two dimensions and one element; each place in … is a unit. A unit
+            that is NaN for some input is not dead.
+    """
+    kernel = native.kernel
+    if kernel is not None and not activation.is_neg():
+        fraction = kernel.dead_fraction(activation)
+        if fraction is not None:
+            return fraction
+    dead = activation.detach().amax(0) <= 0
+    return torch.count_nonzero(dead).item() / dead.numel()
+
+
+def saturation(activation: torch.Tensor, middle: float) -> float:
+    """Share of values that are saturated, in the arithmetic of their own dtype.
+
+    Args:
+        activation: floats, any shape, at least one element.
+        middle: of the activation's range: 0 for (-1, 1), 0.5 for (0, 1), which is first mapped to (-1, 1).
+    """
+    limit = SATURATED * (1 - middle)
+    kernel = native.kernel
+    if kernel is not None and not activation.is_neg():
+        fraction = kernel.saturation(activation, middle, limit)
+        if fraction is not None:
+            return fraction
+    values = activation.detach()
+    distance = (values - middle).abs_() if middle else values.abs()
+    return torch.count_nonzero(distance > limit).item() / values.numel()

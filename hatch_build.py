@@ -1,0 +1,90 @@
+"""Compile the statistics kernel while the package is built, if there is a C compiler; without one only time is lost.
+
+A wheel gets it inside and is tagged for the platform; an editable installation gets it beside the C file. The compiler
+is the one that `CC` names, else the one that made the interpreter or the system's. It needs the interpreter's headers;
+the kernel keeps to the stable ABI of CPython 3.11, so one serves all later versions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from packaging.tags import sys_tags
+
+SOURCE = Path("app/chainrule/stats/_kernel.c")
+NAME = "_kernel.abi3.so"
+# Nothing that lets the compiler assume numbers to be finite, nor (-Ofast) make the processor flush denormals at load.
+FLAGS = (
+    "-std=c11 -O3 -fPIC -fvisibility=hidden -fopenmp-simd -ffp-contract=fast -fno-trapping-math -fno-math-errno".split()
+)
+LINK = ["-bundle", "-undefined", "dynamic_lookup"] if sys.platform == "darwin" else ["-shared"]
+
+
+def compilers() -> list[list[str]]:
+    """The commands to try, in order."""
+    if os.environ.get("CC"):
+        return [shlex.split(os.environ["CC"])]
+    own = shlex.split(sysconfig.get_config_var("CC") or "")
+    return [command for command in (own, ["cc"], ["gcc"], ["clang"]) if command and shutil.which(command[0])]
+
+
+def compile_kernel(source: Path, target: Path) -> str | None:
+    """Compile `source` into `target`, which is replaced in one step; say why if that cannot be done."""
+    if os.name != "posix":
+        return "the kernel is written for GCC and Clang"
+    failures = []
+    digest = hashlib.sha256(source.read_bytes()).hexdigest()
+    for compiler in compilers():
+        made = target.with_name(f".{target.name}.{os.getpid()}")
+        command = [*compiler, *FLAGS, f'-DSOURCE="{digest}"', f"-I{sysconfig.get_path('include')}"]
+        command += [os.fspath(source), *LINK, "-o", os.fspath(made), "-lm"]
+        try:
+            subprocess.run(command, check=True, capture_output=True, text=True)
+            made.replace(target)
+        except OSError as error:
+            failures.append(f"{compiler[0]}: {error}")
+        except subprocess.CalledProcessError as error:
+            failures.append(f"{compiler[0]}: {error.stderr.strip() or f'exit status {error.returncode}'}")
+        else:
+            return None
+        finally:
+            made.unlink(missing_ok=True)
+    return "\n".join(failures) or "there is no C compiler"
+
+
+def platform_tag() -> str:
+    """`linux_x86_64`: for machines like this one, without manylinux's promise about all others."""
+    return next(tag.platform for tag in sys_tags() if not tag.platform.startswith(("manylinux", "musllinux")))
+
+
+class KernelBuildHook(BuildHookInterface[Any]):
+    """Adds the kernel to a wheel, or puts it beside its source where the installation is editable."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Compile; `version` is `standard` or `editable`."""
+        source = Path(self.root, SOURCE)
+        self._folder = tempfile.TemporaryDirectory()
+        editable = version == "editable"
+        target = source.with_name(NAME) if editable else Path(self._folder.name, NAME)
+        failure = compile_kernel(source, target)
+        if failure is not None:
+            self.app.display_warning(f"The statistics kernel was not compiled, PyTorch will do its work: {failure}")
+            target.unlink(missing_ok=True)  # what an earlier build left is of another source, perhaps
+        elif not editable:
+            build_data["pure_python"] = False
+            build_data["tag"] = f"cp311-abi3-{platform_tag()}"
+            build_data["force_include"][os.fspath(target)] = (SOURCE.relative_to("app").parent / NAME).as_posix()
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002
+        """Remove what was compiled: the wheel has it."""
+        self._folder.cleanup()

@@ -1,0 +1,360 @@
+"""The compiled kernel: what it takes, that it says what PyTorch says, and that it leaves everything else alone."""
+
+import hashlib
+import logging
+import math
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chainrule.stats import BINS, COLUMNS, kernel_name, native, summarize
+
+FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+DTYPES = (*FLOATS, torch.int64, torch.int32, torch.uint8, torch.bool)
+EXACT = [COLUMNS.index(name) for name in ("n", "min", "max", "zero_fraction", "nan", "posinf", "neginf")]
+ROUNDED = [COLUMNS.index(name) for name in ("mean", "std", "norm")]
+
+
+def rows():
+    """A row of moments and one of counts, full of rubbish: every entry must be written."""
+    return np.full(len(COLUMNS), 123.456), np.full(BINS, 77, np.uint32)
+
+
+def by_torch(tensor):
+    moments, counts = rows()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(native, "kernel", None)
+        summarize(tensor, moments, counts)
+    return moments, counts
+
+
+def assert_says_what_torch_says(compiled, tensor):
+    moments, counts = rows()
+    assert compiled.summarize(tensor, moments, counts)
+    expected, expected_counts = by_torch(tensor)
+    assert counts.tolist() == expected_counts.tolist()
+    # As bytes: NaN is NaN, and -0 is not 0.
+    assert moments[EXACT].tobytes() == expected[EXACT].tobytes()
+    width = expected[COLUMNS.index("max")] - expected[COLUMNS.index("min")]
+    rounding = 4e-16 * (tensor.numel() + 64) * (width if math.isfinite(width) else 0)
+    np.testing.assert_allclose(moments[ROUNDED], expected[ROUNDED], rtol=1e-9, atol=rounding)
+    assert np.isnan(moments[-2:]).all()
+
+
+# --------------------------------------------------------------------------------------------- equal to the other
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_counts_are_equal_to_the_last_one(compiled, data):
+    """Of any dtype, of any size around the blocks, with any mixture of specials and zeros."""
+    size = data.draw(st.sampled_from([1, 2, 3, 17, 2047, 2048, 2049, 4095, 4097, 8191, 8193, 20_000]))
+    generator = torch.Generator().manual_seed(data.draw(st.integers(0, 2**32 - 1)))
+    tensor = torch.randn(size, generator=generator, dtype=torch.float64)
+    tensor = tensor * 10.0 ** data.draw(st.integers(-9, 9)) + data.draw(st.sampled_from([0.0, 1.0, -1000.0]))
+    if data.draw(st.booleans()):
+        tensor.relu_()
+    if data.draw(st.booleans()):
+        tensor.round_()
+    dtype = data.draw(st.sampled_from(DTYPES))
+    if not dtype.is_floating_point:
+        tensor = tensor.clamp(-(2**31), 2**31 - 1) if dtype != torch.uint8 else tensor.abs().remainder(256)
+    tensor = tensor.to(dtype)
+    if dtype.is_floating_point:
+        for value in data.draw(st.lists(st.sampled_from([math.nan, -math.nan, math.inf, -math.inf, -0.0]), max_size=4)):
+            tensor[data.draw(st.integers(0, size - 1))] = value
+    assert_says_what_torch_says(compiled, tensor)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_every_number_of_16_bits(compiled, dtype):
+    every = torch.arange(-(2**15), 2**15).to(torch.int16).view(dtype)
+    assert_says_what_torch_says(compiled, every)
+    for size in (0x400, 0x80):
+        # The denormals alone, and the first normal number.
+        assert_says_what_torch_says(compiled, torch.arange(size + 1).to(torch.int16).view(dtype))
+    moments, counts = rows()
+    for number in every[::97]:
+        assert compiled.summarize(number, moments, counts)
+        if torch.isfinite(number):
+            assert moments[COLUMNS.index("mean")] == number.item()
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_more_in_one_bin_than_16_bits_count(compiled, dtype):
+    tensor = torch.zeros(600_001, dtype=dtype)
+    tensor[123] = 1
+    assert_says_what_torch_says(compiled, tensor)
+    _, counts = rows()
+    compiled.summarize(tensor, np.empty(len(COLUMNS)), counts)
+    assert (counts[0], counts[BINS - 1]) == (600_000, 1)
+    tensor[1::2] = 1
+    tensor[-1] = math.nan
+    assert_says_what_torch_says(compiled, tensor)
+
+
+def test_values_on_the_edges_of_bins(compiled):
+    for steps in (64, 65, 128, 640, 6400):
+        for high in (1.0, 0.1, 3e-5, 7e20):
+            assert_says_what_torch_says(compiled, torch.linspace(-high / 3, high, steps))
+            assert_says_what_torch_says(compiled, torch.linspace(0, high, steps + 1, dtype=torch.float64))
+
+
+def test_a_mean_far_larger_than_the_spread(compiled):
+    noise = torch.randn(50_000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    for mean, std in ((1e6, 1e-6), (-1e12, 1e-3), (1.0, 1e-12)):
+        tensor = mean + std * noise
+        moments, counts = rows()
+        assert compiled.summarize(tensor, moments, counts)
+        assert moments[COLUMNS.index("std")] == pytest.approx((tensor - mean).std(correction=0).item(), rel=1e-9)
+
+
+@pytest.mark.parametrize("value", [1e160, 1e-160, 5e-324, 1.7e308])
+def test_float64_that_cannot_be_squared_is_left_to_torch(compiled, value):
+    moments, counts = rows()
+    tensor = torch.tensor([value, 0.0, value / 2], dtype=torch.float64)
+    assert not compiled.summarize(tensor, moments, counts)
+    summarize(tensor, moments, counts)
+    assert moments.tobytes() == by_torch(tensor)[0].tobytes()
+
+
+def test_integers_that_float64_does_not_hold_are_left_to_torch(compiled):
+    moments, counts = rows()
+    assert not compiled.summarize(torch.tensor([2**53 + 2, 0]), moments, counts)
+    assert compiled.summarize(torch.tensor([2**53, -(2**53)]), moments, counts)
+
+
+# ------------------------------------------------------------------------------------------------------ what it takes
+
+
+def dense():
+    base = torch.randn(4, 3, 6, 5, generator=torch.Generator().manual_seed(1))
+    yield "scalar", torch.tensor(2.0)
+    yield "transposed", base[0, 0].t()
+    yield "permuted", base.permute(2, 0, 3, 1)
+    yield "channels last", base.to(memory_format=torch.channels_last)
+    yield "part", base[1:3]
+    yield "one column of one", base[:1, :, :1, :].squeeze(0).squeeze(1)[:, :1][:1]
+    yield "expanded by one", base[0].expand(1, 3, 6, 5)
+    yield "parameter", torch.nn.Parameter(base)
+    yield "needs a gradient", base.clone().requires_grad_()
+    yield "inference", torch.inference_mode()(base.clone)()
+
+
+def not_dense():
+    base = torch.randn(4, 6, generator=torch.Generator().manual_seed(2))
+    yield "strided", base[:, ::2]
+    yield "cut", base[:, 1:]
+    yield "expanded", base[0].expand(3, 6)
+    yield "overlapping", base.as_strided((2, 2), (1, 1))
+    yield "windows", base.flatten().unfold(0, 4, 2)
+    yield "diagonal", base.diagonal()
+    yield "not aligned", torch.frombuffer(bytearray(range(41)), dtype=torch.float32, offset=1)
+
+
+@pytest.mark.parametrize(("name", "tensor"), list(dense()), ids=[name for name, _ in dense()])
+def test_dense_memory_is_read_in_place_whatever_the_order_of_dimensions(compiled, name, tensor):  # noqa: ARG001
+    assert_says_what_torch_says(compiled, tensor.detach())
+    assert compiled.summarize(tensor, *rows())
+
+
+@pytest.mark.parametrize(("name", "tensor"), list(not_dense()), ids=[name for name, _ in not_dense()])
+def test_other_memory_is_not(compiled, name, tensor):  # noqa: ARG001
+    assert not compiled.summarize(tensor, *rows())
+    assert compiled.is_readable(tensor)
+
+
+class Subclass(torch.Tensor):
+    """Its values may be something else than what it holds in memory."""
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support")
+def test_what_has_no_values_of_its_own_is_not_read(compiled):
+    def refused(tensor):
+        assert not compiled.is_readable(tensor)
+        assert not compiled.summarize(tensor, *rows())
+        assert compiled.dead_fraction(tensor) is None
+        assert compiled.saturation(tensor, 0.0, 0.97) is None
+        return tensor.sum()
+
+    for tensor in (
+        torch.eye(3).to_sparse(),
+        torch.eye(3).to_sparse_csr(),
+        torch.zeros(2, 2, device="meta"),
+        torch.zeros(2, 2, dtype=torch.complex64),
+        torch.zeros(2, 2).to(torch.float8_e4m3fn),
+        torch.randn(2, 2).as_subclass(Subclass),
+    ):
+        assert not compiled.is_readable(tensor)
+        assert not compiled.summarize(tensor, *rows())
+    torch.vmap(refused)(torch.randn(3, 4))
+    torch.func.grad(refused)(torch.randn(3, 4))
+    for other in (None, 3, np.ones(3), "tensor"):
+        assert not compiled.is_readable(other)
+        assert not compiled.summarize(other, *rows())
+
+
+def test_a_negated_view_is_read_with_its_sign(compiled):  # noqa: ARG001
+    tensor = torch._neg_view(torch.tensor([1.0, 2.0, 5.0]))
+    moments, counts = rows()
+    summarize(tensor, moments, counts)
+    assert moments[COLUMNS.index("max")] == -1.0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ((torch.ones(3), np.empty(11), np.empty(BINS, np.uint32)), ValueError),
+        ((torch.ones(3), np.empty(12), np.empty(3, np.uint32)), ValueError),
+        ((torch.ones(3), np.empty((12, 2))[:, 0], np.empty(BINS, np.uint32)), ValueError),
+        ((torch.ones(3), np.empty(12), b" " * 4 * BINS), BufferError),
+        ((torch.ones(3), 5, 6), TypeError),
+        ((torch.ones(3),), TypeError),
+    ],
+)
+def test_rows_of_another_form_are_refused(compiled, arguments, error):
+    with pytest.raises(error):
+        compiled.summarize(*arguments)
+
+
+def test_an_instruction_set_that_is_not_there_is_refused(compiled):
+    with pytest.raises(ValueError, match="instruction set"):
+        compiled.use("mmx")
+
+
+# --------------------------------------------------------------------------------------------------- others in the room
+
+
+def test_other_threads_run_meanwhile(compiled):
+    """With turns of a minute, the main thread can only wake up because the kernel gives the interpreter away."""
+    tensor, entered, done = torch.randn(2_000_000), threading.Event(), []
+
+    def work():
+        entered.set()
+        for _ in range(100):
+            compiled.summarize(tensor, *rows())
+            done.append(True)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(60)
+    try:
+        thread = threading.Thread(target=work)
+        thread.start()
+        entered.wait()
+        woke_after = len(done)
+    finally:
+        sys.setswitchinterval(interval)
+    thread.join()
+    assert woke_after < 100
+
+
+def test_a_tensor_that_changes_meanwhile_is_counted_within_the_row(compiled):
+    """The second pass meets what the first did not: the statistics are of no use, but no other memory is touched."""
+    tensor = torch.randn(400_000)
+    around = np.full((3, BINS), 77, np.uint32)
+    stop = threading.Event()
+
+    def change():
+        while not stop.is_set():
+            tensor[::3] = 1e30
+            tensor[1::3] = math.nan
+            tensor[::3] = -1e30
+            tensor.normal_()
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    try:
+        for _ in range(100):
+            compiled.summarize(tensor, np.empty(len(COLUMNS)), around[1])
+    finally:
+        stop.set()
+        thread.join()
+    assert (around[[0, 2]] == 77).all()
+
+
+def run_python(code, **environment):
+    inherited = {name: value for name, value in os.environ.items() if name != native.SWITCH}
+    answer = subprocess.run(
+        [sys.executable, "-c", code], env=inherited | environment, capture_output=True, text=True, check=True
+    )
+    return answer.stdout.strip()
+
+
+def test_loading_it_leaves_the_floating_point_environment_as_it_is():
+    """Denormals neither read nor written as zero, rounding to nearest: what a careless compiler flag would change."""
+    code = """if True:
+        import torch, numpy, sys
+        def arithmetic():
+            smallest, one, half_step = (float(text) for text in (sys.float_info.min, "1", 2**-53))
+            return [
+                smallest / 2, smallest / 2 * 2, one + half_step, one + 3 * half_step, -one - half_step, one / 3,
+                float(numpy.float32(1e-45) * numpy.float32(3)), torch.tensor([1e-45]).mul(2).item(),
+            ]
+        before = arithmetic()
+        assert before[0] > 0
+        import chainrule.stats
+        from chainrule.stats import native
+        if native.kernel:
+            for name in native.kernel.instruction_sets():
+                native.kernel.use(name)
+                native.kernel.summarize(torch.randn(5000), numpy.empty(12), numpy.empty(64, numpy.uint32))
+        assert arithmetic() == before
+        print("as it was")
+    """
+    assert run_python(code) == "as it was"
+
+
+def test_the_switch_leaves_it_aside(monkeypatch):
+    monkeypatch.delenv(native.SWITCH, raising=False)
+    built = native._load() is not None
+    code = "from chainrule.stats import kernel_name; print(kernel_name())"
+    assert run_python(code) == ("native" if built else "torch")
+    assert run_python(code, **{native.SWITCH: "torch"}) == "torch"
+
+
+class Stale:
+    SOURCE = "0" * 64
+
+
+class Unbindable:
+    def __init__(self, source):
+        self.SOURCE = source
+
+    def bind(self, *_):
+        raise ImportError("DLPack 2.0 is not version 1, or lends no tensors")
+
+
+def test_one_of_another_source_is_not_used(monkeypatch, caplog):
+    monkeypatch.delenv(native.SWITCH, raising=False)
+    monkeypatch.setattr(native, "import_module", lambda _: Stale())
+    with caplog.at_level(logging.WARNING):
+        assert native._load() is None
+    assert "another source" in caplog.text
+
+
+def test_one_that_pytorch_does_not_suit_is_not_used(monkeypatch, caplog):
+    source = Path(native.__file__).with_name("_kernel.c")
+    digest = hashlib.sha256(source.read_bytes()).hexdigest()
+    monkeypatch.delenv(native.SWITCH, raising=False)
+    monkeypatch.setattr(native, "import_module", lambda _: Unbindable(digest))
+    with caplog.at_level(logging.WARNING):
+        assert native._load() is None
+    assert "DLPack 2.0" in caplog.text
+
+
+def test_without_one_torch_is_named(monkeypatch):
+    def absent(name):
+        raise ImportError(name)
+
+    monkeypatch.delenv(native.SWITCH, raising=False)
+    monkeypatch.setattr(native, "import_module", absent)
+    monkeypatch.setattr(native, "kernel", native._load())
+    assert kernel_name() == "torch"
