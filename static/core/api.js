@@ -24,27 +24,60 @@ export class ApiError extends Error {
  * @throws {ApiError}
  */
 export async function getJson(path, signal) {
+  const response = await get(path, "application/json", signal);
+  const body = await response.json().catch(() => null);
+  if (body === null) throw unreadable(response);
+  return body;
+}
+
+/**
+ * @param {string} path
+ * @returns {Promise<string>} the body as text
+ * @throws {ApiError}
+ */
+export async function getText(path) {
+  return (await get(path, "*/*")).text();
+}
+
+/**
+ * @param {string} path
+ * @param {string} accept
+ * @param {AbortSignal} [signal]
+ * @returns {Promise<Response>} one that went well
+ */
+async function get(path, accept, signal) {
   let response;
   try {
-    response = await fetch(path, { signal: signal ?? null, headers: { accept: "application/json" } });
+    response = await fetch(path, { signal: signal ?? null, headers: { accept } });
   } catch (error) {
     if (signal?.aborted) throw error;
     throw new ApiError({ code: "unreachable", message: "The server cannot be reached." }, 0);
   }
+  if (response.ok) return response;
   const body = await response.json().catch(() => null);
-  if (response.ok && body !== null) return body;
-  /** @type {ErrorBody} */
-  const fallback = { code: "unreadable", message: `The server answered ${response.status} without saying why.` };
-  throw new ApiError(body?.error ?? fallback, response.status);
+  throw body?.error === undefined ? unreadable(response) : new ApiError(body.error, response.status);
+}
+
+/** @param {Response} response @returns {ApiError} */
+function unreadable({ status }) {
+  return new ApiError({ code: "unreadable", message: `The server answered ${status} without saying why.` }, status);
 }
 
 /**
- * @param {string} kind json, dot or model-explorer.json
+ * @param {string} kind json, dot, model-explorer.json or py
  * @param {string} query
  * @returns {string}
  */
 export function tracePath(kind, query) {
   return `${API}/trace.${kind}${query && `?${query}`}`;
+}
+
+/**
+ * @param {string} query
+ * @returns {string}
+ */
+export function profilePath(query) {
+  return `${API}/profile.json${query && `?${query}`}`;
 }
 
 /** @returns {string} */

@@ -34,6 +34,27 @@ export function svg(tag, attributes = {}, ...children) {
 }
 
 /**
+ * Writes an attribute where it changes.
+ *
+ * @param {Element} node
+ * @param {string} name
+ * @param {string} text
+ */
+export function write(node, name, text) {
+  if (node.getAttribute(name) !== text) node.setAttribute(name, text);
+}
+
+/**
+ * Writes a text where it changes.
+ *
+ * @param {Element} node
+ * @param {string} text
+ */
+export function writeText(node, text) {
+  if (node.textContent !== text) node.textContent = text;
+}
+
+/**
  * Tells the page, by an event that bubbles.
  *
  * @param {HTMLElement} from

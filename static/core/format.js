@@ -1,5 +1,7 @@
 /** How numbers are written, everywhere alike: three significant digits, 1.02 and 2.46e-8. */
 
+/** @typedef {import("./types.js").Picture} Picture */
+
 /**
  * Three significant digits. Plain between 0.001 and 9999, with an exponent outside; "–" where there is no number.
  *
@@ -26,6 +28,27 @@ export function significant(value) {
 export function valueAt(column, row) {
   const value = row === undefined ? undefined : column?.[row];
   return value === undefined || Number.isNaN(value) ? null : value;
+}
+
+/**
+ * @param {Picture} picture
+ * @param {number | undefined} row
+ * @returns {boolean} whether the figures of the row wait for a guess
+ */
+export function isHidden(picture, row) {
+  return row !== undefined && picture.hidden !== null && picture.hidden.rows.has(row);
+}
+
+/**
+ * A figure of a picture as it is shown: "?" where it waits for a guess.
+ *
+ * @param {Picture} picture
+ * @param {Float64Array} column
+ * @param {number | undefined} row
+ * @returns {string}
+ */
+export function figureAt(picture, column, row) {
+  return isHidden(picture, row) ? "?" : significant(valueAt(column, row));
 }
 
 /**

@@ -1,15 +1,15 @@
 /**
- * Histograms on a canvas: bars where there is room, a strip of shades where a box is a few pixels wide. Bar heights and
- * shades go with the square root of the counts, so that tails stay visible beside the spike of zeros that relu makes.
+ * Histograms on a canvas, as bars. Their heights go with the square root of the counts, so that tails stay visible
+ * beside the spike of zeros that relu makes. Where a box is too narrow for bars, strip-image.js has shades.
  */
+
+import { isHidden } from "./format.js";
 
 /** @typedef {import("./types.js").Picture} Picture */
 
 /** @typedef {{x: number, y: number, w: number, h: number}} Rectangle */
 
 /** @typedef {{ink: string, muted: string, warning: string}} Paint ink: of the bars, muted: of the zero line */
-
-const SHADES = 12;
 
 /**
  * @param {Picture} picture
@@ -33,6 +33,10 @@ export function peak(picture, row) {
  * @param {Paint} paint
  */
 export function drawBars(context, picture, row, at, paint) {
+  if (isHidden(picture, row)) {
+    drawCover(context, at, paint.muted);
+    return;
+  }
   const most = peak(picture, row);
   if (most === 0) {
     drawHatch(context, at, paint.warning);
@@ -78,43 +82,26 @@ export function drawBars(context, picture, row, at, paint) {
 }
 
 /**
- * The same as shades, values running upward.
+ * A question mark, or its ground alone where there is no room: what is here waits for a guess.
  *
  * @param {CanvasRenderingContext2D} context
- * @param {Picture} picture
- * @param {number} row
  * @param {Rectangle} at
- * @param {Paint} paint
+ * @param {string} color
  */
-export function drawStrip(context, picture, row, at, paint) {
-  const most = peak(picture, row);
-  context.fillStyle = most === 0 ? paint.warning : paint.ink;
-  if (most === 0) {
-    context.globalAlpha = 0.8;
-    context.fillRect(at.x, at.y, at.w, at.h);
-    context.globalAlpha = 1;
-    return;
-  }
-  context.globalAlpha = 0.07;
+function drawCover(context, at, color) {
+  context.save();
+  context.fillStyle = color;
+  context.globalAlpha = 0.12;
   context.fillRect(at.x, at.y, at.w, at.h);
-  if (picture.floats.min[row] === picture.floats.max[row]) {
-    context.globalAlpha = 1;
-    context.fillRect(at.x, at.y + at.h / 2 - 1, at.w, 2);
-    return;
+  const size = Math.min(at.h * 0.7, at.w * 0.9, 32);
+  if (size >= 8) {
+    context.globalAlpha = 0.8;
+    context.font = `600 ${size}px sans-serif`;
+    context.textAlign = "center";
+    context.textBaseline = "middle";
+    context.fillText("?", at.x + at.w / 2, at.y + at.h / 2);
   }
-  const fold = Math.max(1, Math.ceil(picture.bins / Math.max(8, at.h)));
-  const cells = Math.ceil(picture.bins / fold);
-  const height = at.h / cells;
-  for (let cell = 0; cell < cells; cell += 1) {
-    let sum = 0;
-    for (let bin = cell * fold; bin < Math.min(picture.bins, (cell + 1) * fold); bin += 1) {
-      sum += picture.counts[row * picture.bins + bin] ?? 0;
-    }
-    if (sum === 0) continue;
-    context.globalAlpha = Math.max(0.12, Math.min(1, Math.round(Math.sqrt(sum / (most * fold)) * SHADES) / SHADES));
-    context.fillRect(at.x, at.y + at.h - (cell + 1) * height, at.w, height + 0.25);
-  }
-  context.globalAlpha = 1;
+  context.restore();
 }
 
 /**

@@ -1,7 +1,7 @@
 /** What is written in a box, and in words beside it, for the numbers of a picture. No DOM. */
 
 import { nonFinite } from "./picture.js";
-import { percent, shape, significant, valueAt } from "./format.js";
+import { isHidden, percent, shape, significant, valueAt } from "./format.js";
 
 /** @typedef {import("./types.js").Picture} Picture */
 /** @typedef {import("./types.js").Tensor} Tensor */
@@ -21,6 +21,7 @@ export const SYMBOL = { std: "σ", mean: "μ" };
 export function figure(picture, tensor, statistic) {
   const row = picture.rows.get(tensor.id);
   if (row === undefined) return { text: "–", short: "–", isWarning: false };
+  if (isHidden(picture, row)) return { text: "?", short: "?", isWarning: false };
   if (tensor.role === "loss" && picture.loss !== null) {
     const text = significant(picture.loss);
     return { text, short: text, isWarning: !Number.isFinite(picture.loss) };
@@ -62,6 +63,7 @@ export function describeTensor(picture, tensor) {
   const parts = [`${tensor.name}, ${tensor.role}, ${shape(tensor.shape)}`];
   const row = picture.rows.get(tensor.id);
   if (row === undefined) return `${parts.join()}, no statistics`;
+  if (isHidden(picture, row)) return `${parts.join()}, hidden until it is guessed`;
   const { mean, std } = picture.floats;
   const bad = nonFinite(picture, row);
   if (bad !== null) parts.push(`${percent(bad.share)} ${bad.word}`);

@@ -3,19 +3,21 @@
  * comes back by itself and resends the last spec; while there is none, the same spec is fetched as a dump.
  */
 
-import { ApiError, getJson, liveUrl, tracePath } from "./api.js";
+import { ApiError, getJson, liveUrl, profilePath, tracePath } from "./api.js";
 import { decodeFrame, frameHeader, pictureOfDump, rowIndex } from "./picture.js";
 
 /** @typedef {import("./types.js").Spec} Spec */
 /** @typedef {import("./types.js").Picture} Picture */
 /** @typedef {import("./types.js").ErrorBody} ErrorBody */
 /** @typedef {import("./types.js").Topology} Topology */
+/** @typedef {import("./types.js").Theory} Theory */
 
 /** @typedef {"connecting" | "live" | "reconnecting" | "fetch"} ConnectionState */
 
 /**
  * @typedef {object} Listener
  * @property {(picture: Picture) => void} picture
+ * @property {(theory: Theory, spec: Spec) => void} theory comes after its picture, or after a later one, or not at all
  * @property {(error: ErrorBody, spec: Spec) => void} error
  * @property {(state: ConnectionState) => void} state
  */
@@ -50,6 +52,8 @@ export class Live {
     /** @type {Map<number, {key: string, topology: Topology, rows: Map<string, number>}>} */
     this.topologies = new Map();
     this.dumpShape = { text: "", key: "" };
+    /** @type {{seq: number, spec: Spec} | null} */
+    this.answered = null;
   }
 
   /** Opens the socket; call once. */
@@ -155,6 +159,7 @@ export class Live {
     try {
       const dump = await getJson(tracePath("json", this.query(spec)));
       this.listener.picture({ ...pictureOfDump(dump, seq, this.#dumpKey(dump)), spec });
+      this.listener.theory({ ...(await getJson(profilePath(this.query(spec)))), seq }, spec);
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
       this.listener.error(error.body, spec);
@@ -189,6 +194,10 @@ export class Live {
       const topology = /** @type {Topology} */ (message.trace);
       this.topologies.set(message.topology, { key: `shape ${this.shapes}`, topology, rows: rowIndex(topology) });
       for (const key of this.topologies.keys()) if (this.topologies.size > TOPOLOGIES_KEPT) this.topologies.delete(key);
+    } else if (message.type === "theory") {
+      // Of a picture before the last it is dropped: its own is on the way.
+      const { answered } = this;
+      if (answered !== null && message.seq === answered.seq) this.listener.theory({ ...message.theory, seq: message.seq }, answered.spec);
     } else if (message.type === "error") {
       const spec = this.inFlight?.spec ?? this.last ?? {};
       if (message.seq === null || message.seq === this.inFlight?.seq) this.#settle();
@@ -203,6 +212,7 @@ export class Live {
     const shape = this.topologies.get(topology);
     if (shape === undefined || this.inFlight === null || seq !== this.inFlight.seq) return;
     const { spec } = this.inFlight;
+    this.answered = { seq, spec };
     this.#settle();
     this.listener.picture(decodeFrame(buffer, shape, spec));
     this.#send();

@@ -12,6 +12,7 @@
  * @property {string} muted
  * @property {string} line
  * @property {string} warning
+ * @property {string} paper
  */
 
 /** @returns {Palette} as the current colour scheme has them */
@@ -28,6 +29,7 @@ export function readPalette() {
     muted: token("--ink-muted"),
     line: token("--line"),
     warning: token("--warning"),
+    paper: token("--paper"),
   };
 }
 

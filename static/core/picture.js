@@ -82,6 +82,7 @@ export function decodeFrame(buffer, shape, spec) {
     computeMs: view.getFloat64(32, true),
     failed: (flags & HAS_ERROR) !== 0,
     spec,
+    hidden: null,
   };
 }
 
@@ -136,6 +137,7 @@ export function pictureOfDump(dump, seq, key) {
     computeMs: dump.timing["total_ms"] ?? NaN,
     failed: dump.error !== null,
     spec: dump.spec,
+    hidden: null,
   };
 }
 

@@ -4,6 +4,7 @@
  * @typedef {object} Plotly the part that is used
  * @property {(target: HTMLElement, data: object[], layout: object, config: object) => Promise<unknown>} react
  * @property {(target: HTMLElement) => void} purge
+ * @property {(figure: {data: object[], layout: object}, options: object) => Promise<unknown>} downloadImage
  */
 
 const ADDRESS = "/static/vendor/plotly.min.js";

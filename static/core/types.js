@@ -117,7 +117,90 @@
  * @property {number} computeMs
  * @property {boolean} failed the recording broke off; what there is of it is shown
  * @property {Spec} spec the spec this is the picture of
+ * @property {Hidden | null} hidden a tensor whose figures wait for a guess: in its rows floats are NaN and counts 0
  */
+
+/**
+ * @typedef {object} Hidden
+ * @property {number} row
+ * @property {ReadonlySet<number>} rows that one and whatever else would show the same figure, such as its transpose
+ * @property {boolean} loss whether the loss is among them
+ * @property {string} tensor its name
+ * @property {FloatColumn} statistic
+ */
+
+/** @typedef {"preactivation_std" | "activation_mean" | "activation_std" | "gradient_std" | "dead_fraction" | "saturation"} Quantity */
+
+/** @typedef {{value: number, band: [number, number]}} Expected what theory says of a figure, and where 19 of 20 draws lie */
+
+/** @typedef {"non-finite" | "dead" | "saturated" | "vanishing" | "exploding"} Health */
+
+/**
+ * @typedef {object} LayerTheory
+ * @property {number} index from 1
+ * @property {Health | null} health null: nothing is wrong
+ * @property {number} weight_std of the distribution that the weights are drawn from
+ * @property {Partial<Record<Quantity, Expected>>} expected
+ */
+
+/**
+ * @typedef {object} Advice how to keep the variance from layer to layer
+ * @property {number} gain σ_w at which a layer hands on the second moment it got
+ * @property {number | null} scale the spec's scale with that gain in every layer, if one suits them all
+ * @property {Spec} change keys of the spec to change
+ * @property {string} source
+ */
+
+/**
+ * @typedef {object} Theory what theory expects of a picture, and the verdict on it; it may be that of a picture shortly before
+ * @property {number} seq of the picture it belongs to
+ * @property {Advice | null} advice
+ * @property {number | null} first_inf_layer
+ * @property {number | null} first_nan_layer
+ * @property {LayerTheory[]} layers
+ */
+
+/** @typedef {{rule: string, source: string}} Rule */
+
+/**
+ * @typedef {object} Rules
+ * @property {Record<Quantity, Rule>} expected
+ * @property {Rule} band
+ * @property {Record<Health, Rule>} health
+ */
+
+/** @typedef {Record<FloatColumn, number | null> & Record<CountColumn, number>} SummaryDump one tensor's statistics */
+
+/**
+ * @typedef {object} ProfileOnly
+ * @property {string} name
+ * @property {SummaryDump | null} preactivation
+ * @property {SummaryDump | null} activation
+ * @property {SummaryDump | null} gradient
+ * @property {SummaryDump | null} weight
+ * @property {SummaryDump | null} weight_gradient
+ * @property {SummaryDump | null} bias_gradient
+ * @property {number | null} gradient_to_weight_ratio
+ * @property {number | null} dead_fraction
+ * @property {number | null} saturation
+ */
+
+/** @typedef {LayerTheory & ProfileOnly} LayerProfile */
+
+/**
+ * @typedef {object} ProfileDump schema chainrule.profile/1
+ * @property {Spec} spec
+ * @property {JsonNumber} loss
+ * @property {number | null} first_inf_layer
+ * @property {number | null} first_nan_layer
+ * @property {Advice | null} advice
+ * @property {SummaryDump | null} input
+ * @property {LayerProfile[]} layers
+ */
+
+/** @typedef {{query: string, profile: ProfileDump}} PinnedRun the run that is compared to, A */
+
+/** @typedef {{figure: string, tensor: string, statistic: FloatColumn | null, guess: number | null}} Prediction statistic: null where the figure names none */
 
 /** @typedef {{code: string, message: string, field?: string | null, limit?: unknown}} ErrorBody */
 
@@ -156,10 +239,24 @@
  * @property {Preset[]} presets
  * @property {Record<string, number>} limits
  * @property {string[]} devices
+ * @property {Rules} rules
+ * @property {boolean} needs_token whether a request without the page's cookie has to bring the token
  * @property {ErrorBody | null} error
  */
 
-/** @typedef {"std" | "mean"} Statistic the one shown in boxes and in the profile */
+/** @typedef {"std" | "mean"} Statistic the one shown in boxes */
+
+/** @typedef {Statistic | "dead_fraction" | "saturation" | "ratio"} ProfileStatistic the one shown per layer; ratio: of gradient to weight */
+
+/** @typedef {"activation" | "preactivation" | "gradient" | "weight" | "weight_gradient"} LayerTensor */
+
+/**
+ * @typedef {object} LayersOptions how all layers are shown at once
+ * @property {"heatmap" | "ridgeline"} form
+ * @property {LayerTensor} of
+ * @property {"adaptive" | "fixed"} range
+ * @property {"linear" | "log"} axis
+ */
 
 /**
  * @typedef {object} SceneGroup a run of ops of one module in one phase, drawn as one box

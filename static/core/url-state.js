@@ -9,8 +9,16 @@
 /**
  * @typedef {object} View
  * @property {string} select id of the selected box or op, "" for none
- * @property {"std" | "mean"} statistic shown in boxes and in the profile
- * @property {"graph" | "layers" | "inspector" | "controls"} tab the panel shown on a narrow screen
+ * @property {import("./types.js").ProfileStatistic} statistic shown in the profile and, if it is one of theirs, in boxes
+ * @property {"graph" | "layers"} show what stands in the centre
+ * @property {"graph" | "profile" | "inspector" | "controls"} tab the panel shown on a narrow screen; graph: the centre
+ * @property {"heatmap" | "ridgeline"} form how the layers are shown
+ * @property {import("./types.js").LayerTensor} of which tensors of theirs
+ * @property {"adaptive" | "fixed"} range of the values shown
+ * @property {"linear" | "log"} axis of the values
+ * @property {string} predict figure to be guessed before it is shown, such as l2.std; "" for none
+ * @property {string} guess what was guessed, "" for nothing yet
+ * @property {string} a "?" and the canonical query of the run to compare to, "" for none
  * @property {number} zoom 1: fit
  * @property {number} at depth at the centre of the panel, 0 to 1
  */
@@ -26,14 +34,22 @@
 /** @type {readonly ViewKey[]} */
 const VIEW_KEYS = [
   { name: "select", initial: "", choices: null, push: true },
-  { name: "statistic", initial: "std", choices: ["std", "mean"], push: true },
-  { name: "tab", initial: "graph", choices: ["graph", "layers", "inspector", "controls"], push: true },
+  { name: "statistic", initial: "std", choices: ["std", "mean", "dead_fraction", "saturation", "ratio"], push: true },
+  { name: "show", initial: "graph", choices: ["graph", "layers"], push: true },
+  { name: "tab", initial: "graph", choices: ["graph", "profile", "inspector", "controls"], push: true },
+  { name: "form", initial: "heatmap", choices: ["heatmap", "ridgeline"], push: true },
+  { name: "of", initial: "activation", choices: ["activation", "preactivation", "gradient", "weight", "weight_gradient"], push: true },
+  { name: "range", initial: "adaptive", choices: ["adaptive", "fixed"], push: true },
+  { name: "axis", initial: "linear", choices: ["linear", "log"], push: true },
+  { name: "predict", initial: "", choices: null, push: true },
+  { name: "guess", initial: "", choices: null, push: true },
+  { name: "a", initial: "", choices: null, push: true },
   { name: "zoom", initial: 1, choices: null, push: false },
   { name: "at", initial: 0, choices: null, push: false },
 ];
 
-/** Characters that a query or fragment may hold as they are, kept readable: 100,50,1 and layers.0/forward. */
-const READABLE = /%(2C|2F|3A|40)/g;
+/** Characters that a query or fragment may hold as they are, kept readable: 100,50,1, layers.0/forward, ?seed=1. */
+const READABLE = /%(2C|2F|3A|3D|3F|40)/g;
 
 /**
  * @param {string} text
@@ -93,7 +109,7 @@ export function parseSpec(keys, defaults, query) {
 
 /** @returns {View} */
 export function initialView() {
-  return { select: "", statistic: "std", tab: "graph", zoom: 1, at: 0 };
+  return parseView("");
 }
 
 /**

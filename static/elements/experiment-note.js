@@ -1,73 +1,75 @@
 /**
- * <experiment-note>: when the spec is one of the chapter's experiments, its figure: measured, expected, printed.
+ * <experiment-note>: when the spec is one of the chapter's experiments, its figures: measured, and beside them what the
+ * chapter printed, what theory says, and the band over seeds.
  *
- * Set `preset` (null: none) and `picture`.
+ * Call `show(picture, presets)`: those of this spec, none or several. Event, bubbling: `prediction-start` {figure}.
  */
 
-import { html } from "../core/dom.js";
-import { percent, significant, valueAt } from "../core/format.js";
+import { emit, html } from "../core/dom.js";
+import { experiment, guessable } from "../core/experiment.js";
 
 /** @typedef {import("../core/types.js").Picture} Picture */
 /** @typedef {import("../core/types.js").Preset} Preset */
-/** @typedef {import("../core/types.js").FloatColumn} FloatColumn */
+/** @typedef {import("../core/experiment.js").Experiment} Experiment */
+
+const HINT = "Drag the init scale: the same draw is rescaled, so that whatever moves is its doing.";
 
 class ExperimentNote extends HTMLElement {
-  /** @type {Preset | null} */
-  #preset = null;
-  /** @type {Picture | null} */
-  #picture = null;
+  #shown = "";
 
   connectedCallback() {
-    this.#draw();
+    if (this.#shown === "") this.replaceChildren(html("span", { class: "hint" }, HINT));
   }
 
-  /** @param {Preset | null} preset */
-  set preset(preset) {
-    if (preset === this.#preset) return;
-    this.#preset = preset;
-    this.#draw();
-  }
-
-  /** @param {Picture} picture */
-  set picture(picture) {
-    this.#picture = picture;
-    this.#draw();
-  }
-
-  #draw() {
-    const preset = this.#preset;
-    if (preset === null) {
-      this.replaceChildren(html("span", { class: "hint" }, "Drag the init scale: the same draw is rescaled, so that whatever moves is its doing."));
+  /**
+   * @param {Picture} picture
+   * @param {readonly Preset[]} presets
+   */
+  show(picture, presets) {
+    const found = presets.map((preset) => experiment(picture, preset));
+    const isSecret = picture.hidden !== null;
+    const shown = JSON.stringify([presets.map(({ name }) => name), found, isSecret]);
+    if (shown === this.#shown) return;
+    this.#shown = shown;
+    // A preset's note says what is to be seen.
+    this.title = isSecret ? "" : presets.map(({ note }) => note).join(" ");
+    const [first] = presets;
+    if (first === undefined) {
+      this.replaceChildren(html("span", { class: "hint" }, HINT));
       return;
     }
-    const title = html("strong", { title: preset.note }, preset.title);
-    const focus = this.#picture?.topology.tensors.find(({ name }) => name === preset.focus);
-    const row = focus === undefined ? undefined : this.#picture?.rows.get(focus.id);
-    const figures = html("span", { class: "figures" });
-    if (this.#picture !== null && row !== undefined) {
-      figures.append(html("span", {}, `${preset.focus} measured `, html("b", {}, measured(this.#picture, preset, row))));
-    }
-    if (preset.theory) figures.append(html("span", {}, `theory ${preset.theory}`));
-    if (preset.printed && preset.printed !== "–") figures.append(html("span", {}, `printed ${preset.printed}`));
-    this.replaceChildren(title, figures);
-    this.title = preset.note;
+    const nodes = presets.flatMap((preset, order) => figures(preset, found[order] ?? { figures: [], printed: null, theory: null }));
+    const guesses = isSecret ? [] : presets.flatMap((preset) => this.#guess(preset, presets.length === 1 ? "Guess first" : `Guess ${preset.focus} first`));
+    this.replaceChildren(html("strong", {}, first.title), ...nodes, ...guesses);
+  }
+
+  /** @param {Preset} preset @param {string} text @returns {Node[]} */
+  #guess(preset, text) {
+    const statistic = guessable(preset);
+    if (statistic === null) return [];
+    const figure = `${preset.focus}.${statistic}`;
+    const title = `Hides the figures of ${preset.focus} until you have said what they will be`;
+    const button = html("button", { type: "button", class: "link", title }, text);
+    button.addEventListener("click", () => emit(this, "prediction-start", { figure }));
+    return [button];
   }
 }
 
-/**
- * @param {Picture} picture
- * @param {Preset} preset
- * @param {number} row
- * @returns {string} the figures that the experiment is about
- */
-function measured(picture, preset, row) {
-  const n = picture.integers.n[row] ?? 0;
-  if (preset.statistic === "nan") return `${percent((picture.integers.nan[row] ?? 0) / n)} NaN`;
-  if (preset.statistic === "zero_fraction") return `${percent(valueAt(picture.floats.zero_fraction, row))} zeros`;
-  const statistics = "mean" in preset.band ? ["mean", "std"] : [preset.statistic];
-  return statistics
-    .map((name) => `${name} ${significant(valueAt(picture.floats[/** @type {FloatColumn} */ (name)], row))}`)
-    .join(", ");
+/** @param {Preset} preset @param {Experiment} found @returns {Node[]} */
+function figures({ focus }, { figures: measured, printed, theory }) {
+  const nodes = measured.map((figure, order) => {
+    const of = order === 0 && !figure.isOfThePass ? `${focus} ` : "";
+    const node = html("span", {}, `${of}${figure.name} `, html("b", {}, figure.measured));
+    const beside = [
+      ...(figure.printed === null ? [] : [`chapter ${figure.printed}`]),
+      ...(figure.theory === null ? [] : [`theory ${figure.theory}`]),
+      ...(figure.band === null ? [] : [`band ${figure.band}${figure.isInside === null ? "" : figure.isInside ? " ✓" : " outside"}`]),
+    ];
+    if (beside.length > 0) node.append(html("span", { class: figure.isInside === false ? "outside" : "beside" }, ` (${beside.join(", ")})`));
+    return node;
+  });
+  const prose = [...(printed === null ? [] : [`chapter: ${printed}`]), ...(theory === null ? [] : [`theory: ${theory}`])];
+  return [...nodes, ...prose.map((text) => html("span", { class: "beside" }, text))];
 }
 
 customElements.define("experiment-note", ExperimentNote);

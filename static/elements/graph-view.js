@@ -2,16 +2,17 @@
  * <graph-view>: the butterfly. SVG holds boxes, labels and edges; one canvas above it holds every histogram. Boxes are
  * walked with the arrow keys, and a table says the same to a screen reader.
  *
- * Set `picture`, `statistic`, `selection`, `camera`. Events, bubbling: `box-select` {id}, `scene-change` {scene, key},
- * `axis-change` {positions, width}, `camera-change` {zoom, at}.
+ * Set `picture`, `statistic`, `selection`, `camera`; call `reveal(id)`. Events, bubbling: `box-select` {id},
+ * `scene-change` {scene, key}, `axis-change` {positions, width}, `camera-change` {zoom, at}.
  */
 
 import { emit, html, svg } from "../core/dom.js";
 import { shape } from "../core/format.js";
-import { drawBars, drawStrip } from "../core/histogram.js";
+import { drawBars } from "../core/histogram.js";
 import { describeTensor, figure, labelLines } from "../core/labels.js";
 import { neighbour } from "../core/navigation.js";
 import { hue, onSchemeChange, readPalette } from "../core/palette.js";
+import { StripImage } from "../core/strip-image.js";
 import { INSET, STRIP_WIDTH, levelOf, textWidth } from "../core/text-fit.js";
 import { clampShare, offset, splitZoom } from "../core/viewport.js";
 
@@ -56,17 +57,22 @@ class GraphView extends HTMLElement {
   #statistic = "std";
   #selection = "";
   #focused = "";
+  /** A box to be brought into view, as soon as there is a view. */
+  #wanted = "";
   /** While zooming, what stays under the pointer: a share of a box. @type {{id: string, share: number, pointer: number} | null} */
   #pinned = null;
   #camera = { zoom: 1, at: 0, across: 0.5 };
   #magnify = 1;
   #start = { x: 0, y: 0 };
+  /** Of the stage, in px. */
+  #size = { width: 0, height: 0 };
   #rest = 0;
   /** @type {Map<string, BoxParts>} */
   #parts = new Map();
   /** @type {Map<string, Tensor>} scene id → tensor */
   #tensors = new Map();
   #palette = readPalette();
+  #strips = new StripImage();
   #narrow = matchMedia(NARROW_SCREEN);
   #worker = new Worker(new URL("../core/layout-worker.js", import.meta.url), { type: "module" });
 
@@ -92,7 +98,11 @@ class GraphView extends HTMLElement {
     this.append(this.#stage, this.#caption, this.#zoomButtons(), this.#table);
 
     this.#worker.addEventListener("message", (/** @type {MessageEvent<LayoutAnswer>} */ { data }) => this.#receive(data));
-    new ResizeObserver(() => this.#askForLayout()).observe(this.#stage);
+    new ResizeObserver(() => {
+      // Read once: asked for in every frame it would have the page laid out then and there.
+      this.#size = { width: this.#stage.clientWidth, height: this.#stage.clientHeight };
+      this.#askForLayout();
+    }).observe(this.#stage);
     this.#narrow.addEventListener("change", () => this.#askForLayout());
     onSchemeChange(() => {
       this.#palette = readPalette();
@@ -132,8 +142,22 @@ class GraphView extends HTMLElement {
   set camera({ zoom, at }) {
     if (zoom === this.#camera.zoom && at === this.#camera.at) return;
     this.#pinned = null;
+    this.#wanted = "";
     this.#camera = { ...this.#camera, zoom, at };
     this.#askForLayout();
+  }
+
+  /** Pans, once the graph is shown, as far as needed for a box to be seen. @param {string} id */
+  reveal(id) {
+    this.#wanted = id;
+    this.#showWanted();
+  }
+
+  #showWanted() {
+    // Before the layout of a panel that has just come into sight there is no telling what is in view.
+    if (this.#wanted === "" || this.#size.width === 0 || this.#request !== this.#applied) return;
+    this.#reveal(this.#wanted);
+    this.#wanted = "";
   }
 
   /** Into the graph: to the box that the arrow keys go on from. @override */
@@ -230,6 +254,7 @@ class GraphView extends HTMLElement {
     this.#update();
     if (scene !== null) emit(this, "scene-change", { scene, key });
     if (this.#pinned !== null) this.#tellCamera();
+    this.#showWanted();
     // How far a zoom spreads the columns depends on the layout's natural length, known only now.
     if (wasUnmeasured && this.#camera.zoom > 1) this.#askForLayout();
   }
@@ -348,7 +373,8 @@ class GraphView extends HTMLElement {
       if (tensor !== undefined) positions.set(tensor.id, this.#start.x + (box.x + box.w / 2) * magnify);
     }
     if (this.#isVertical) positions.clear();
-    emit(this, "axis-change", { positions, width: this.#stage.clientWidth });
+    // Out of sight it lines up with nothing.
+    if (this.#isVertical || this.#size.width > 0) emit(this, "axis-change", { positions, width: this.#size.width });
     this.#paint();
   }
 
@@ -390,7 +416,8 @@ class GraphView extends HTMLElement {
     const context = this.#canvas.getContext("2d");
     if (picture === null || layout === null || context === null) return;
     const ratio = devicePixelRatio;
-    const { clientWidth: width, clientHeight: height } = this.#stage;
+    const { width, height } = this.#size;
+    if (width === 0) return;
     if (this.#canvas.width !== Math.round(width * ratio) || this.#canvas.height !== Math.round(height * ratio)) {
       this.#canvas.width = Math.round(width * ratio);
       this.#canvas.height = Math.round(height * ratio);
@@ -398,6 +425,9 @@ class GraphView extends HTMLElement {
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     context.clearRect(0, 0, width, height);
     const k = this.#magnify;
+    this.#strips.start(this.#canvas.width, this.#canvas.height);
+    /** Bars go on the canvas after the strips, which replace what is there. @type {(() => void)[]} */
+    const bars = [];
     for (const box of layout.boxes) {
       const tensor = this.#tensors.get(box.id);
       const row = tensor === undefined ? undefined : picture.rows.get(tensor.id);
@@ -407,15 +437,18 @@ class GraphView extends HTMLElement {
       if (at.x > width || at.x + at.w < 0 || at.y > height || at.y + at.h < 0) continue;
       const paint = { ink: this.#palette[hue(box.half, tensor.role)], muted: this.#palette.muted, warning: this.#palette.warning };
       if (parts.root.dataset["level"] === "strip") {
-        drawStrip(context, picture, row, at, paint);
+        this.#strips.draw(picture, row, { x: at.x * ratio, y: at.y * ratio, w: at.w * ratio, h: at.h * ratio }, paint);
       } else if (parts.root.dataset["scalar"] !== "true") {
         const narrow = parts.root.dataset["level"] === "narrow";
         const inset = narrow ? 3 : INSET;
         const top = HEADER * k;
         const bottom = (narrow ? 15 : 4) * k;
-        drawBars(context, picture, row, { x: at.x + inset, y: at.y + top, w: at.w - 2 * inset, h: Math.max(4, at.h - top - bottom) }, paint);
+        const plot = { x: at.x + inset, y: at.y + top, w: at.w - 2 * inset, h: Math.max(4, at.h - top - bottom) };
+        bars.push(() => drawBars(context, picture, row, plot, paint));
       }
     }
+    this.#strips.onto(context);
+    for (const draw of bars) draw();
   }
 
   /** Names for a screen reader and the table twin. */

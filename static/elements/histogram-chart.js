@@ -6,7 +6,7 @@
  */
 
 import { html } from "../core/dom.js";
-import { count, significant, valueAt } from "../core/format.js";
+import { count, isHidden, significant, valueAt } from "../core/format.js";
 import { drawBars, peak } from "../core/histogram.js";
 import { onSchemeChange, readPalette } from "../core/palette.js";
 import { loadPlotly } from "../core/plotly.js";
@@ -71,11 +71,27 @@ class HistogramChart extends HTMLElement {
     context.setTransform(devicePixelRatio, 0, 0, devicePixelRatio, 0, 0);
     const { muted, warning } = this.#palette;
     drawBars(context, picture, row, { x: 0, y: height * HEADROOM, w: width, h: height * (1 - HEADROOM) }, { ink: this.#palette[colour], muted, warning });
+    if (isHidden(picture, row)) {
+      this.#low.textContent = "";
+      this.#high.textContent = "";
+      this.#note.textContent = "hidden until it is guessed";
+      this.#canvas.setAttribute("aria-label", `Histogram of ${name}, hidden until it is guessed`);
+      this.#forget();
+      return;
+    }
     const [low, high] = [valueAt(picture.floats.min, row), valueAt(picture.floats.max, row)];
     this.#low.textContent = low === null ? "" : significant(low);
     this.#high.textContent = high === null || high === low ? "" : significant(high);
     this.#note.textContent = low === null ? "no finite value" : "height ∝ √count";
     this.#canvas.setAttribute("aria-label", `Histogram of ${name} from ${significant(low)} to ${significant(high)}`);
+  }
+
+  /** What Plotly drew last stays in the document, if out of sight. */
+  #forget() {
+    if (!this.#plot.hasChildNodes()) return;
+    const empty = html("div", { class: "plot" });
+    this.#plot.replaceWith(empty);
+    this.#plot = empty;
   }
 
   async #atRest() {

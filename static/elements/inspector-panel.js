@@ -2,12 +2,18 @@
  * <inspector-panel>: everything recorded about the selected tensor, box or op; without a selection, the layers in
  * figures and what the graph consists of.
  *
- * Call `show(picture, scene, id)`. Events, bubbling: `box-select` {id}, `tensor-select` {tensor}.
+ * Of a tensor that theory speaks of, measured stands beside expected, with the rule and its source. A tensor that waits
+ * for a guess shows "?" for every figure.
+ *
+ * Set `rules`, `theory`; call `show(picture, scene, id)`. Events, bubbling: `box-select` {id}, `tensor-select` {tensor},
+ * `prediction-start` {figure}.
  */
 
-import { emit, html } from "../core/dom.js";
-import { count, percent, quantity, shape, significant, valueAt } from "../core/format.js";
+import { bandText, expectedText, figuresOf, figureText, isWithin, MEASURES } from "../core/diagnosis.js";
+import { emit, html, writeText } from "../core/dom.js";
+import { count, figureAt, percent, quantity, shape, significant, valueAt } from "../core/format.js";
 import { definitions } from "../core/formula.js";
+import { healthIcon } from "../core/health.js";
 import { hue } from "../core/palette.js";
 import { resolve } from "../core/scene.js";
 
@@ -17,24 +23,50 @@ import { resolve } from "../core/scene.js";
 /** @typedef {import("../core/types.js").Op} Op */
 /** @typedef {import("../core/types.js").Tensor} Tensor */
 /** @typedef {import("../core/types.js").Topology} Topology */
+/** @typedef {import("../core/types.js").Layer} Layer */
+/** @typedef {import("../core/types.js").Rules} Rules */
+/** @typedef {import("../core/types.js").Theory} Theory */
+
+/**
+ * @typedef {object} Comparison a figure beside its expectation, as written
+ * @property {string} key
+ * @property {string} label
+ * @property {string} measured
+ * @property {string} expected
+ * @property {string} band "" for none
+ * @property {boolean | null} isIn
+ * @property {string} says rule, and who found it
+ * @property {string} source in full
+ */
+/** @typedef {{elements: HTMLElement[], fill: (now: Comparison, isPaired: boolean) => void}} ComparisonRow */
 
 /** @typedef {HTMLElement & {picture: Picture}} LayerTable */
 /** @typedef {HTMLElement & {show: (picture: Picture, row: number, colour: string, name: string) => void}} HistogramChart */
 
 /** @type {[string, (picture: Picture, row: number) => string | null][]} */
 const FIGURES = [
-  ["mean", ({ floats }, row) => significant(valueAt(floats.mean, row))],
-  ["std", ({ floats }, row) => significant(valueAt(floats.std, row))],
-  ["min", ({ floats }, row) => significant(valueAt(floats.min, row))],
-  ["max", ({ floats }, row) => significant(valueAt(floats.max, row))],
-  ["L2 norm", ({ floats }, row) => significant(valueAt(floats.norm, row))],
-  ["zeros", ({ floats }, row) => percent(valueAt(floats.zero_fraction, row))],
-  ["NaN", ({ integers }, row) => count(integers.nan[row] ?? 0)],
-  ["+Inf", ({ integers }, row) => count(integers.posinf[row] ?? 0)],
-  ["−Inf", ({ integers }, row) => count(integers.neginf[row] ?? 0)],
+  ["mean", (picture, row) => figureAt(picture, picture.floats.mean, row)],
+  ["std", (picture, row) => figureAt(picture, picture.floats.std, row)],
+  ["min", (picture, row) => figureAt(picture, picture.floats.min, row)],
+  ["max", (picture, row) => figureAt(picture, picture.floats.max, row)],
+  ["L2 norm", (picture, row) => figureAt(picture, picture.floats.norm, row)],
+  ["zeros", (picture, row) => unlessHidden(picture, row, percent(valueAt(picture.floats.zero_fraction, row)))],
+  ["NaN", (picture, row) => unlessHidden(picture, row, count(picture.integers.nan[row] ?? 0))],
+  ["+Inf", (picture, row) => unlessHidden(picture, row, count(picture.integers.posinf[row] ?? 0))],
+  ["−Inf", (picture, row) => unlessHidden(picture, row, count(picture.integers.neginf[row] ?? 0))],
   ["dead units", ({ floats }, row) => optional(valueAt(floats.dead_fraction, row))],
   ["saturated", ({ floats }, row) => optional(valueAt(floats.saturation, row))],
 ];
+
+/** @param {Picture} picture @param {number} row @param {string} text @returns {string} */
+function unlessHidden(picture, row, text) {
+  return isHidden(picture, row) ? "?" : text;
+}
+
+/** @param {Picture} picture @param {number} row @returns {boolean} whether its figures wait for a guess */
+function isHidden(picture, row) {
+  return picture.hidden?.row === row;
+}
 
 /** @type {Record<string, string>} */
 const FIGURE_HELP = {
@@ -50,9 +82,27 @@ function optional(fraction) {
 }
 
 class InspectorPanel extends HTMLElement {
+  /** @type {Rules | null} */
+  rules = null;
+  /** @type {Theory | null} */
+  #theory = null;
+  /** @type {Picture | null} */
+  #picture = null;
   #built = "";
   /** @type {((picture: Picture) => void)[]} what to do with new numbers */
   #updates = [];
+  /** @type {((picture: Picture, theory: Theory | null) => void)[]} what to do with new expectations */
+  #expectations = [];
+
+  /** @param {Theory | null} theory */
+  set theory(theory) {
+    this.#theory = theory;
+    this.#expect();
+  }
+
+  #expect() {
+    if (this.#picture !== null) for (const expect of this.#expectations) expect(this.#picture, this.#theory);
+  }
 
   /**
    * @param {Picture} picture
@@ -60,10 +110,12 @@ class InspectorPanel extends HTMLElement {
    * @param {string} id
    */
   show(picture, scene, id) {
+    this.#picture = picture;
     const what = `${picture.key} ${id}`;
     if (what !== this.#built) {
       this.#built = what;
       this.#updates = [];
+      this.#expectations = [];
       const selected = resolve(picture.topology, scene, id);
       if (selected === null) this.replaceChildren(...this.#overview(picture));
       else if (selected.kind === "tensor") this.replaceChildren(...this.#tensor(picture, scene, selected.tensor));
@@ -72,6 +124,7 @@ class InspectorPanel extends HTMLElement {
       this.scrollTop = 0;
     }
     for (const update of this.#updates) update(picture);
+    this.#expect();
   }
 
   /** @param {Picture} picture @returns {Node[]} */
@@ -102,16 +155,24 @@ class InspectorPanel extends HTMLElement {
     /** @type {Node[]} */
     const nodes = [this.#heading(tensor.name, tensor.role, colour)];
     const row = rows.get(tensor.id);
+    if (row !== undefined) nodes[0]?.insertBefore(this.#guessFirst(tensor, row), nodes[0].lastChild);
     if (row === undefined) {
       nodes.push(html("p", { class: "hint" }, tensor.note ?? "No statistics were taken of this tensor."));
     } else {
       if (elements(tensor) > 1) {
         const chart = /** @type {HistogramChart} */ (document.createElement("histogram-chart"));
-        this.#updates.push((picture) => chart.show(picture, row, colour, tensor.name));
-        nodes.push(chart);
+        const veil = html("p", { class: "veil" }, html("b", {}, "?"), "Its figures show once you have guessed.");
+        this.#updates.push((picture) => {
+          chart.hidden = isHidden(picture, row);
+          veil.hidden = !chart.hidden;
+          if (!chart.hidden) chart.show(picture, row, colour, tensor.name);
+        });
+        nodes.push(chart, veil);
       }
       nodes.push(this.#figures());
       this.#figureUpdates(row);
+      const layer = topology.layers.find((one) => [one.preactivation, one.activation, one.gradient, one.weight].includes(tensor.id));
+      if (layer !== undefined) nodes.push(this.#comparison(layer, tensor.id));
     }
     const gradients = topology.tensors.filter((other) => other.gradient_of === tensor.id);
     // A layer written by hand keeps what its backward reads; autograd's saving is recorded as such.
@@ -188,6 +249,64 @@ class InspectorPanel extends HTMLElement {
     return html("header", {}, html("h2", { class: "mono" }, name), html("span", { class: `chip ${colour}` }, kind), close);
   }
 
+  /** @param {Tensor} tensor @param {number} row @returns {HTMLElement} */
+  #guessFirst({ name }, row) {
+    const button = html("button", { type: "button", class: "guess", title: `Hide the figures of ${name} until you have said what its std is` }, "Guess first");
+    button.addEventListener("click", () => emit(this, "prediction-start", { figure: `${name}.std` }));
+    this.#updates.push((picture) => (button.disabled = isHidden(picture, row)));
+    return button;
+  }
+
+  /**
+   * What was measured of a tensor beside what theory expects, and how its layer fares. What is measured follows every
+   * picture; what is expected and whether it fits, when theory has spoken of that picture.
+   *
+   * @param {Layer} layer
+   * @param {string} tensor
+   * @returns {HTMLElement}
+   */
+  #comparison(layer, tensor) {
+    const health = html("span", { class: "health" });
+    const body = html("tbody");
+    const band = html("p");
+    const fold = html("details", { class: "band-rule" }, html("summary", {}, "What the band is"), band);
+    const columns = ["", "measured", "expected"].map((text) => html("th", { scope: "col" }, text));
+    const head = html("tr", {}, ...columns, html("th", { scope: "col" }, html("span", { class: "visually-hidden" }, "in its band")));
+    const none = html("p", { class: "hint" }, "Theory expects no figure of this tensor: its numbers leave the range of the dtype.");
+    const title = html("h3", {}, `Layer ${layer.index}`, health);
+    const section = html("section", { class: "comparison" }, title, html("table", {}, html("thead", {}, head), body), fold, none);
+    let built = "none yet";
+    let word = "";
+    /** @type {ComparisonRow[]} */
+    let rows = [];
+    this.#expectations.push((picture, theory) => {
+      const verdict = theory?.layers[layer.index - 1];
+      section.hidden = theory === null || verdict === undefined;
+      if (theory === null || verdict === undefined) return;
+      const isPaired = theory.seq === picture.seq;
+      const condition = verdict.health ?? "healthy";
+      if (isPaired && condition !== word) {
+        word = condition;
+        health.className = `health ${condition}`;
+        health.title = verdict.health === null ? "" : ruleText(this.rules?.health?.[verdict.health]);
+        health.replaceChildren(healthIcon(condition), condition);
+      }
+      const lines = comparisons(picture, theory, layer, tensor, this.rules);
+      const what = lines.map(({ key }) => key).join();
+      if (what !== built) {
+        built = what;
+        rows = lines.map(comparisonRow);
+        body.replaceChildren(...rows.flatMap(({ elements }) => elements));
+        head.hidden = lines.length === 0;
+        none.hidden = lines.length > 0;
+        fold.hidden = lines.length === 0 || tensor === layer.weight;
+        band.textContent = ruleText(this.rules?.band);
+      }
+      lines.forEach((line, order) => rows[order]?.fill(line, isPaired));
+    });
+    return section;
+  }
+
   /** @returns {HTMLElement} */
   #figures() {
     const rows = FIGURES.map(([name]) =>
@@ -206,7 +325,7 @@ class InspectorPanel extends HTMLElement {
         const text = read(picture, row);
         line.hidden = text === null;
         value.textContent = text;
-        line.classList.toggle("warning", /NaN|Inf/.test(name) && text !== "0");
+        line.classList.toggle("warning", /NaN|Inf/.test(name) && text !== "0" && text !== "?");
       }
     });
   }
@@ -266,6 +385,68 @@ class InspectorPanel extends HTMLElement {
     button.addEventListener("click", act);
     return button;
   }
+}
+
+/**
+ * @param {Picture} picture
+ * @param {Theory} theory
+ * @param {Layer} layer
+ * @param {string} tensor of that layer
+ * @param {Rules | null} rules
+ * @returns {Comparison[]}
+ */
+function comparisons(picture, theory, layer, tensor, rules) {
+  if (tensor === layer.weight) {
+    const std = figureAt(picture, picture.floats.std, picture.rows.get(tensor));
+    const drawn = significant(theory.layers[layer.index - 1]?.weight_std);
+    return [{ key: "weight_std", label: "std", measured: std, expected: drawn, band: "", isIn: null, says: "the std that the init draws with, its scale included", source: "" }];
+  }
+  return figuresOf(picture, theory, tensor).map((figure) => {
+    const { quantity: name, measured, expected } = figure;
+    return {
+      key: name,
+      label: MEASURES[name].label,
+      measured: figureText(name, measured),
+      expected: expected === null ? "–" : expectedText(name, expected),
+      band: expected === null ? "" : bandText(name, expected.band),
+      isIn: isWithin(figure),
+      says: shortRuleText(rules?.expected?.[name]),
+      source: rules?.expected?.[name]?.source ?? "",
+    };
+  });
+}
+
+/** @param {Comparison} first @returns {ComparisonRow} */
+function comparisonRow({ key, label, says, source }) {
+  const [measured, expected, mark] = [html("td"), html("td"), html("td", { class: "mark" })];
+  const [value, band] = [html("b"), html("small")];
+  expected.append(value, band);
+  const line = html("tr", { "data-quantity": key }, html("th", { scope: "row" }, label), measured, expected, mark);
+  const elements = says === "" ? [line] : [line, html("tr", { class: "rule" }, html("td", { colspan: "4", title: source }, says))];
+  return {
+    elements,
+    fill(now, isPaired) {
+      writeText(measured, now.measured);
+      if (!isPaired) return;
+      writeText(value, now.expected);
+      writeText(band, now.band);
+      writeText(mark, now.isIn === null ? "" : now.isIn ? "✓ in" : "✗ out");
+      mark.title = now.isIn === false ? "One draw in twenty lies outside by chance." : "";
+      line.classList.toggle("out", now.isIn === false);
+    },
+  };
+}
+
+/** @param {import("../core/types.js").Rule | undefined} rule @returns {string} with author and year, or work, in place of the source */
+function shortRuleText(rule) {
+  if (rule === undefined) return "";
+  const [author] = /^.*?\b\d{4}\b|^[^:;]*/.exec(rule.source) ?? [rule.source];
+  return `${rule.rule} (${author}).`;
+}
+
+/** @param {import("../core/types.js").Rule | undefined} rule @returns {string} */
+function ruleText(rule) {
+  return rule === undefined ? "" : `${rule.rule} (${rule.source}).`;
 }
 
 /** @param {Tensor} tensor @returns {number} */

@@ -1,407 +1,400 @@
 /**
- * <layer-profile>: std (or mean) per layer on a logarithmic axis, activations upward and gradients mirrored beneath,
- * each dot under its tensor in the graph. Zero, ±Inf and NaN have lanes of their own, so that nothing disappears.
+ * <layer-profile>: one statistic per layer, each dot under its tensor in the graph. Std and mean stand on a logarithmic
+ * axis with the gradient's mirrored beneath; beside what was measured, what theory expects and what another run had.
+ * Zero, ±Inf and NaN have lanes of their own, so that nothing disappears; where they begin is told with its arithmetic.
  *
- * Set `picture`, `axis`, `statistic`, `selection`. Events, bubbling: `tensor-select` {tensor}, `statistic-change`
- * {statistic}.
+ * Set `picture`, `theory`, `pinned`, `axis`, `statistic`, `selection`. Events, bubbling: `tensor-select` {tensor},
+ * `statistic-change` {statistic}.
  */
 
-import { emit, html, svg } from "../core/dom.js";
-import { significant, valueAt } from "../core/format.js";
-import { SYMBOL } from "../core/labels.js";
-import { nonFinite } from "../core/picture.js";
-import { decadeLabel, decadeRange, decadeTicks, layerTicks } from "../core/scales.js";
+import { CauseMarks } from "../core/cause-marks.js";
+import { emit, html, svg, write } from "../core/dom.js";
+import { firstNonFinite } from "../core/non-finite.js";
+import { ProfileAxis } from "../core/profile-axis.js";
+import { LEFT, places, spansOf } from "../core/profile-depth.js";
+import { ground, scale } from "../core/profile-grid.js";
+import { ProfileHalf } from "../core/profile-half.js";
+import { FORMS, USUAL_RATIO, decadesOf, figuresOf, isOutside, pointsOf } from "../core/profile-series.js";
+import { causeText, readout, runLabel, summary, whyEmpty } from "../core/profile-text.js";
 
 /** @typedef {import("../core/types.js").Picture} Picture */
+/** @typedef {import("../core/types.js").ProfileStatistic} ProfileStatistic */
+/** @typedef {import("../core/types.js").Theory} Theory */
+/** @typedef {import("../core/types.js").PinnedRun} PinnedRun */
 /** @typedef {import("../core/types.js").DepthAxis} DepthAxis */
-/** @typedef {import("../core/types.js").Statistic} Statistic */
+/** @typedef {import("../core/non-finite.js").Cause} Cause */
+/** @typedef {import("../core/profile-depth.js").Span} Span */
+/** @typedef {import("../core/profile-series.js").Figures} Figures */
+/** @typedef {import("../core/profile-series.js").Point} Point */
+/** @typedef {import("../core/profile-series.js").Side} Side */
 
-/** @typedef {"preactivation" | "activation"} Series */
-/** @typedef {{layer: number, name: string, series: Series, tensor: string | null, gradient: string | null, x: number}} Point */
-/** @typedef {{x: number, y: number, isNegative: boolean, lane: "" | "zero" | "inf" | "nan"}} Mark */
-
-const LANE = 12;
-const AXIS_HALF = 10;
+const SIDES = /** @type {const} */ (["forward", "backward"]);
+/** Half the height of the strip for the layers' numbers. */
+const STRIP_HALF = 10;
 const EDGE = 4;
-const LEFT = 46;
+const NEAR = 40;
 const REST_MS = 400;
+/** @type {Figures} */
+const NOTHING = { measured: [], expected: [], run: [] };
 
 class LayerProfile extends HTMLElement {
   /** @type {Picture | null} */
   #picture = null;
+  /** @type {Theory | null} */
+  #theory = null;
+  /** @type {PinnedRun | null} */
+  #pinned = null;
   /** @type {DepthAxis} */
   #axis = { positions: new Map(), width: 0 };
-  /** @type {Statistic} */
+  /** @type {ProfileStatistic} */
   #statistic = "std";
   #selection = "";
-  /** Decades shown above and below; while the slider moves they only grow. @type {[[number, number], [number, number]] | null} */
-  #decades = null;
-  #rest = 0;
+  #size = { width: 0, height: 0 };
+
   /** @type {Point[]} */
   #points = [];
+  /** @type {number[]} */
+  #xs = [];
+  /** @type {Span[]} */
+  #spans = [];
+  /** @type {Record<Side, Figures>} */
+  #figures = { forward: NOTHING, backward: NOTHING };
+  /** @type {Cause[]} */
+  #causes = [];
+  #toldCauses = "";
+  /** Decades shown above and below; while the slider moves they only grow. @type {Record<Side, [number, number]> | null} */
+  #decades = null;
+  /** @type {Record<Side, ProfileAxis | null>} */
+  #axes = { forward: null, backward: null };
+  #ruledFor = "";
   #hovered = -1;
+  /** Between two pictures of one graph: the slider moves. */
+  #isMoving = false;
+  #rest = 0;
 
   #title = html("h2");
   #readout = html("p", { class: "readout" });
-  #switch = html("div", { class: "segmented small", role: "group", "aria-label": "Statistic" });
+  #buttons = html("div", { class: "segmented small", role: "group", "aria-label": "Statistic" });
+  #select = html("select", { "aria-label": "Statistic" });
+  #causeLines = html("div", { class: "causes", hidden: true });
   #frame = html("div", { class: "frame" });
-  #svg = svg("svg", { class: "profile-svg", role: "img" });
+  #svg = svg("svg", { class: "profile-svg", role: "img", tabindex: 0 });
+  #ground = svg("g");
+  #halves = { forward: new ProfileHalf("forward"), backward: new ProfileHalf("backward") };
+  #reference = svg("g", { class: "reference" }, svg("line"), svg("text", { "text-anchor": "end" }, "lr · ∇/W ≈ 10⁻³ (Karpathy), for lr = 1"));
+  #marks = new CauseMarks();
+  #cursor = svg("line", { class: "cursor", y1: 0 });
+  #scale = svg("g");
+  #empty = svg("text", { class: "empty", "text-anchor": "middle" });
+  #key = keyParts();
 
   connectedCallback() {
-    for (const [statistic, text] of /** @type {const} */ ([["std", "σ std"], ["mean", "μ mean"]])) {
-      const button = html("button", { type: "button", "data-statistic": statistic }, text);
-      button.addEventListener("click", () => emit(this, "statistic-change", { statistic }));
-      this.#switch.append(button);
+    for (const [statistic, { button, help }] of Object.entries(FORMS)) {
+      const choice = html("button", { type: "button", "data-statistic": statistic, title: help }, button);
+      choice.addEventListener("click", () => emit(this, "statistic-change", { statistic }));
+      this.#buttons.append(choice);
+      this.#select.append(html("option", { value: statistic }, button));
     }
+    this.#select.addEventListener("change", () => emit(this, "statistic-change", { statistic: this.#select.value }));
+    const { forward, backward } = this.#halves;
+    this.#svg.append(this.#ground, this.#reference, forward.root, backward.root, this.#marks.root, this.#cursor, this.#scale, this.#empty);
     this.#frame.append(this.#svg);
-    this.append(html("header", {}, this.#title, this.#readout, this.#switch), this.#frame);
-    new ResizeObserver(() => this.#draw()).observe(this.#frame);
-    this.#svg.addEventListener("pointermove", (event) => this.#hover(event));
-    this.#svg.addEventListener("pointerleave", () => this.#unhover());
-    this.#svg.addEventListener("click", () => {
-      const tensor = this.#points[this.#hovered]?.tensor;
-      if (tensor != null) emit(this, "tensor-select", { tensor });
-    });
+    this.append(html("header", {}, this.#title, this.#readout, this.#buttons, this.#select), this.#causeLines, this.#frame);
+    new ResizeObserver(([entry]) => {
+      this.#size = { width: entry?.contentRect.width ?? 0, height: entry?.contentRect.height ?? 0 };
+      this.#arrange();
+    }).observe(this.#frame);
+    this.#listen();
     this.statistic = this.#statistic;
+  }
+
+  disconnectedCallback() {
+    clearTimeout(this.#rest);
   }
 
   /** @param {Picture | null} picture */
   set picture(picture) {
-    if (picture?.key !== this.#picture?.key) this.#decades = null;
+    const isOfAnotherGraph = picture?.key !== this.#picture?.key;
     this.#picture = picture;
-    this.#draw();
+    this.#isMoving = !isOfAnotherGraph;
+    if (isOfAnotherGraph) {
+      this.#decades = null;
+      this.#hovered = -1;
+      this.#arrange();
+    } else this.#draw();
     clearTimeout(this.#rest);
     this.#rest = setTimeout(() => {
+      this.#isMoving = false;
       this.#decades = null;
       this.#draw();
     }, REST_MS);
   }
 
-  /** @param {DepthAxis} axis */
-  set axis(axis) {
-    this.#axis = axis;
+  /** @param {Theory | null} theory what is expected, of this picture or of one shortly before */
+  set theory(theory) {
+    if (theory === this.#theory) return;
+    this.#theory = theory;
     this.#draw();
   }
 
-  /** @param {Statistic} statistic */
-  set statistic(statistic) {
-    this.#statistic = statistic;
+  /** @param {PinnedRun | null} pinned the run to compare to */
+  set pinned(pinned) {
+    if (pinned === this.#pinned) return;
+    this.#pinned = pinned;
     this.#decades = null;
-    this.#title.textContent = statistic === "std" ? "Std per layer" : "Mean per layer";
-    for (const button of this.#switch.children) {
-      button.setAttribute("aria-pressed", String(button instanceof HTMLElement && button.dataset["statistic"] === statistic));
-    }
     this.#draw();
+  }
+
+  /** @param {DepthAxis} axis */
+  set axis(axis) {
+    this.#axis = axis;
+    this.#arrange();
+  }
+
+  /** @param {ProfileStatistic} statistic */
+  set statistic(statistic) {
+    if (statistic !== this.#statistic) {
+      this.#decades = null;
+      this.#hovered = -1;
+    }
+    this.#statistic = statistic;
+    this.#title.textContent = FORMS[statistic].title;
+    for (const button of this.#buttons.children) write(button, "aria-pressed", String(button.getAttribute("data-statistic") === statistic));
+    this.#select.value = statistic;
+    this.#arrange();
   }
 
   /** @param {string} tensor id of the selected tensor, "" for none */
   set selection(tensor) {
+    if (tensor === this.#selection) return;
     this.#selection = tensor;
+    this.#point();
+  }
+
+  // What changes with the graph, the panel or the statistic
+
+  #arrange() {
+    const { width, height } = this.#size;
+    if (this.#picture === null || width === 0 || height === 0) return;
+    this.#svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
+    this.#points = pointsOf(this.#picture.topology, this.#statistic);
+    this.#xs = places(this.#points, this.#axis, width);
+    this.#spans = spansOf(this.#points, this.#xs, width);
+    this.#ruledFor = "";
     this.#draw();
   }
+
+  /** Scales and grid, where the decades have changed. */
+  #rule() {
+    const decades = JSON.stringify(this.#decades);
+    if (decades === this.#ruledFor) return;
+    this.#ruledFor = decades;
+    const { width, height } = this.#size;
+    const { axis: kind, isMirrored, label } = FORMS[this.#statistic];
+    const stripAt = isMirrored ? height / 2 : height - EDGE - STRIP_HALF;
+    const isLog = kind === "log";
+    const forward = new ProfileAxis(stripAt - STRIP_HALF, EDGE, (isLog && this.#decades?.forward) || null);
+    const backward = isMirrored ? new ProfileAxis(stripAt + STRIP_HALF, height - EDGE, this.#decades?.backward ?? null) : null;
+    this.#axes = { forward, backward };
+    const isEmpty = this.#points.length === 0;
+    this.#ground.replaceChildren(...(isEmpty ? [] : ground(this.#spans, backward === null ? [forward] : [forward, backward], this.#size, stripAt)));
+    const halves = [{ axis: forward, side: "forward", label }, ...(backward === null ? [] : [{ axis: backward, side: "backward", label: "gradients" }])];
+    this.#scale.replaceChildren(...(isEmpty ? [] : scale(halves, height)));
+
+    const [line, text] = this.#reference.children;
+    write(this.#reference, "visibility", this.#statistic === "ratio" ? "visible" : "hidden");
+    for (const [name, value] of Object.entries({ x1: LEFT - 4, x2: width, y1: forward.y(USUAL_RATIO), y2: forward.y(USUAL_RATIO) })) line?.setAttribute(name, String(value));
+    for (const [name, value] of Object.entries({ x: width - 6, y: forward.y(USUAL_RATIO) - 5 })) text?.setAttribute(name, String(value));
+    this.#cursor.setAttribute("y2", String(height));
+    for (const [name, value] of Object.entries({ x: (LEFT + width) / 2, y: height / 2 - 4 })) this.#empty.setAttribute(name, String(value));
+  }
+
+  // What changes with every picture
 
   #draw() {
     const picture = this.#picture;
-    const { clientWidth: width, clientHeight: height } = this.#frame;
-    if (picture === null || width === 0 || height === 0) return;
-    this.#svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
-    this.#points = this.#place(picture, width);
-    if (this.#points.length === 0) {
-      const note = svg("text", { class: "empty", x: width / 2, y: height / 2, "text-anchor": "middle" }, "This graph is not a chain of layers.");
-      this.#svg.replaceChildren(note);
-      return;
+    if (picture === null || this.#size.width === 0 || this.#size.height === 0) return;
+    const [statistic, sources] = [this.#statistic, { picture, theory: this.#theory, pinned: this.#pinned }];
+    for (const side of SIDES) {
+      const isShown = side === "forward" || FORMS[statistic].isMirrored;
+      this.#figures[side] = isShown ? figuresOf(this.#points, statistic, side, sources) : NOTHING;
     }
-    const tensors = this.#points.map(({ tensor }) => tensor);
-    const gradients = this.#points.map(({ gradient }) => gradient);
-    const needed = [this.#range(picture, tensors), this.#range(picture, gradients)];
-    const [up = [-1, 1], down = [-1, 1]] = needed;
-    this.#decades =
-      this.#decades === null
-        ? [up, down]
-        : [
-            [Math.min(this.#decades[0][0], up[0]), Math.max(this.#decades[0][1], up[1])],
-            [Math.min(this.#decades[1][0], down[0]), Math.max(this.#decades[1][1], down[1])],
-          ];
+    this.#widen();
+    this.#rule();
+    for (const side of SIDES) this.#halves[side].draw(this.#axes[side], this.#points, this.#xs, this.#figures[side]);
 
-    const middle = height / 2;
-    const upper = new Half(middle - AXIS_HALF, EDGE, this.#decades[0]);
-    const lower = new Half(middle + AXIS_HALF, height - EDGE, this.#decades[1]);
-    this.#svg.replaceChildren(
-      ...this.#layerBands(height, width),
-      ...upper.grid(width),
-      ...lower.grid(width),
-      ...this.#layerLabels(middle, width),
-      ...this.#series(picture, upper, "forward", (point) => point.tensor),
-      ...this.#series(picture, lower, "backward", (point) => point.gradient),
-      ...this.#cursor(height),
-      // What is panned out to the left goes beneath the scale.
-      svg("rect", { class: "margin", x: 0, y: 0, width: LEFT - 5, height }),
-      ...upper.labels("activations"),
-      ...lower.labels("gradients"),
-    );
-    this.#svg.setAttribute("aria-label", this.#summary(picture));
-    this.#say();
+    const { inf, nan } = firstNonFinite(picture);
+    this.#causes = [inf, nan].filter((cause) => cause !== null);
+    this.#mark();
+    const why = whyEmpty(statistic, this.#figures.forward.measured, String(picture.spec["activation"]));
+    if (this.#empty.textContent !== why) this.#empty.textContent = why;
+    if (this.#isMoving) this.#causeLines.classList.toggle("stale", this.#causes.map(causeText).join() !== this.#toldCauses);
+    else this.#tell(why);
+    this.#point();
+    this.#explain();
   }
 
-  /**
-   * One point per preactivation and activation, and the input before them.
-   *
-   * @param {Picture} picture
-   * @param {number} width
-   * @returns {Point[]}
-   */
-  #place({ topology }, width) {
-    const gradientOf = new Map(topology.tensors.flatMap(({ id, gradient_of }) => (gradient_of === null ? [] : [[gradient_of, id]])));
-    const names = new Map(topology.tensors.map(({ id, name }) => [id, name]));
-    /** @type {Omit<Point, "x">[]} */
-    const points = [];
-    /** @param {number} layer @param {Series} series @param {string | null} tensor @param {string | null} [gradient] */
-    const add = (layer, series, tensor, gradient) => {
-      if (tensor === null) return;
-      points.push({ layer, series, tensor, gradient: gradient ?? gradientOf.get(tensor) ?? null, name: names.get(tensor) ?? tensor });
+  /** In words, once the slider rests: while it moves nobody reads, and what stands beneath the lines must not jump. @param {string} why there is nothing to see */
+  #tell(why) {
+    const texts = this.#causes.map(causeText);
+    this.#toldCauses = texts.join();
+    this.#causeLines.replaceChildren(...texts.map((text) => html("p", { class: "cause" }, text)));
+    this.#causeLines.hidden = texts.length === 0;
+    this.#causeLines.classList.remove("stale");
+    const words = why === "" ? summary(this.#statistic, this.#points, this.#figures.forward, this.#causes) : `${FORMS[this.#statistic].title}: ${why}`;
+    write(this.#svg, "aria-label", words);
+  }
+
+  /** The axes hold all there is to show. */
+  #widen() {
+    const before = this.#decades;
+    /** @param {Side} side @returns {[number, number]} */
+    const decades = (side) => {
+      const [low, high] = decadesOf(this.#figures[side], this.#statistic);
+      return before === null ? [low, high] : [Math.min(low, before[side][0]), Math.max(high, before[side][1])];
     };
-    if (topology.layers.length === 0) return [];
-    add(0, "activation", topology.tensors.find(({ role }) => role === "input")?.id ?? null);
-    for (const { index, preactivation, activation, gradient } of topology.layers) {
-      if (preactivation !== activation) add(index, "preactivation", preactivation);
-      add(index, "activation", activation, gradient);
-    }
-    const step = (width - LEFT - 24) / Math.max(1, points.length - 1);
-    return points.map((point, order) => ({ ...point, x: this.#axis.positions.get(point.tensor ?? "") ?? LEFT + 8 + order * step }));
+    this.#decades = { forward: decades("forward"), backward: decades("backward") };
   }
 
-  /** @param {Picture} picture @param {readonly (string | null)[]} tensors @returns {[number, number]} */
-  #range(picture, tensors) {
-    const column = picture.floats[this.#statistic];
-    return decadeRange(
-      tensors.map((tensor) => {
-        const value = valueAt(column, picture.rows.get(tensor ?? ""));
-        return value === null ? null : Math.abs(value);
-      }),
+  /** The causes that this chart has a place for: one of weights has none for what happened among activations. */
+  #mark() {
+    const isHere = (/** @type {Cause} */ { tensor }) => this.#points.some((point) => point.tensor === tensor || point.gradient === tensor);
+    const shown = this.#causes.filter((cause) => (this.#statistic === "ratio" ? isHere(cause) : !cause.isBackward || FORMS[this.#statistic].isMirrored));
+    this.#marks.draw(
+      shown,
+      (cause) => this.#placeOf(cause),
+      this.#axes,
+      (kind, side, from, to) => !this.#xs.some((x, order) => x >= from && x <= to && this.#figures[side].measured[order]?.[kind === "Inf" ? "hasInf" : "hasNan"]),
+      this.#size.width,
     );
   }
 
-  /**
-   * Where a tensor's figure goes: on the axis, and into a lane for what the axis cannot show.
-   *
-   * @param {Picture} picture
-   * @param {Half} half
-   * @param {string} tensor
-   * @param {number} x
-   * @returns {Mark[]}
-   */
-  #marks(picture, half, tensor, x) {
-    const row = picture.rows.get(tensor);
-    if (row === undefined) return [];
-    const value = valueAt(picture.floats[this.#statistic], row);
-    /** @type {Mark[]} */
-    const marks = [];
-    if (value !== null) {
-      marks.push({ x, y: value === 0 ? half.zero : half.y(Math.abs(value)), isNegative: value < 0, lane: value === 0 ? "zero" : "" });
-    }
-    const bad = nonFinite(picture, row);
-    if (bad?.word === "NaN") marks.push({ x, y: half.nan, isNegative: false, lane: "nan" });
-    const infinite = (picture.integers.posinf[row] ?? 0) + (picture.integers.neginf[row] ?? 0);
-    if (infinite > 0) marks.push({ x, y: half.inf, isNegative: false, lane: "inf" });
-    return marks;
+  /** @param {Cause} cause @returns {number} its tensor's x; beyond the last layer for what comes after it */
+  #placeOf({ tensor, layer }) {
+    const own = this.#points.findIndex((point) => point.tensor === tensor || point.gradient === tensor);
+    const order = own >= 0 ? own : this.#points.findIndex((point) => point.layer === layer);
+    if (order >= 0) return this.#xs[order] ?? 0;
+    return Math.min(this.#axis.positions.get(tensor) ?? Infinity, (this.#xs.at(-1) ?? 0) + 16, this.#size.width - 4);
   }
 
-  /**
-   * @param {Picture} picture
-   * @param {Half} half
-   * @param {"forward" | "backward"} phase
-   * @param {(point: Point) => string | null} pick
-   * @returns {SVGElement[]}
-   */
-  #series(picture, half, phase, pick) {
-    const dense = this.#points.length > 40;
-    const radius = dense ? 2 : 3.5;
-    const drawn = [];
-    for (const series of /** @type {const} */ (["preactivation", "activation"])) {
-      let path = "";
-      let isBroken = true;
-      let dots = "";
-      let warnings = "";
-      for (const point of this.#points) {
-        // The input is where the line starts; it is nobody's preactivation.
-        if (point.series !== series) continue;
-        const tensor = pick(point);
-        const marks = tensor === null ? [] : this.#marks(picture, half, tensor, point.x);
-        const onAxis = marks.find(({ lane }) => lane === "");
-        if (onAxis !== undefined) path += `${isBroken ? "M" : "L"}${onAxis.x.toFixed(1)} ${onAxis.y.toFixed(1)}`;
-        isBroken = onAxis === undefined;
-        for (const mark of marks) {
-          if (mark.lane === "inf" || mark.lane === "nan") warnings += cross(mark.x, mark.y, 3);
-          else dots += mark.isNegative ? triangle(mark.x, mark.y, radius + 0.5) : disc(mark.x, mark.y, radius);
-        }
-      }
-      drawn.push(
-        svg("path", { class: `line ${phase} ${series}`, d: path || "M0 0" }),
-        svg("path", { class: `dots ${phase} ${series}`, d: dots || "M0 0" }),
-        svg("path", { class: "crosses", d: warnings || "M0 0" }),
-      );
-    }
-    return drawn;
+  #point() {
+    const at = this.#selection;
+    const selected = at === "" ? -1 : this.#points.findIndex(({ tensor, gradient }) => tensor === at || gradient === at);
+    const x = this.#xs[this.#hovered >= 0 ? this.#hovered : selected];
+    write(this.#cursor, "visibility", x === undefined ? "hidden" : "visible");
+    if (x === undefined) return;
+    write(this.#cursor, "x1", x.toFixed(1));
+    write(this.#cursor, "x2", x.toFixed(1));
   }
 
-  /** @param {number} height @param {number} width @returns {SVGElement[]} every other layer shaded, as wide as in the graph */
-  #layerBands(height, width) {
-    return this.#layerSpans(width)
-      .filter(({ layer }) => layer % 2 === 1)
-      .map(({ from, to }) => svg("rect", { class: "band", x: from, y: 0, width: Math.max(0, to - from), height }));
-  }
+  // In words
 
-  /** @param {number} width @returns {{layer: number, from: number, to: number, middle: number}[]} */
-  #layerSpans(width) {
-    /** @type {Map<number, number[]>} */
-    const positions = new Map();
-    for (const { layer, x } of this.#points) positions.set(layer, [...(positions.get(layer) ?? []), x]);
-    const ends = [...positions].map(([layer, xs]) => ({ layer, first: Math.min(...xs), last: Math.max(...xs) }));
-    return ends.map(({ layer, first, last }, order) => {
-      const before = ends[order - 1]?.last ?? 2 * first - (ends[order + 1]?.first ?? width);
-      const after = ends[order + 1]?.first ?? 2 * last - before;
-      return { layer, from: Math.max(0, (before + first) / 2), to: Math.min(width, (last + after) / 2), middle: (first + last) / 2 };
-    });
-  }
-
-  /** @param {number} middle @param {number} width @returns {SVGElement[]} */
-  #layerLabels(middle, width) {
-    const spans = this.#layerSpans(width);
-    const count = spans.at(-1)?.layer ?? 0;
-    const pitch = count > 0 ? Math.abs((spans.at(-1)?.middle ?? 0) - (spans[1]?.middle ?? 0)) : width;
-    const ticks = new Set(layerTicks(count, Math.max(pitch, 1), 26));
-    const roomy = count <= 8;
-    return spans.flatMap(({ layer, middle: x }) => {
-      if (x < -20 || x > width + 20 || (layer !== 0 && !ticks.has(layer))) return [];
-      if (layer === 0 && !roomy) return [];
-      const text = layer === 0 ? "input" : roomy ? `layer ${layer}` : String(layer);
-      return [svg("text", { class: "layer-label", x, y: middle + 4, "text-anchor": "middle" }, text)];
-    });
-  }
-
-  /** @param {number} height @returns {SVGElement[]} */
-  #cursor(height) {
-    const at = this.#points[this.#hovered] ?? this.#points.find(({ tensor, gradient }) => this.#selection !== "" && (tensor === this.#selection || gradient === this.#selection));
-    return at === undefined ? [] : [svg("line", { class: "cursor", x1: at.x, x2: at.x, y1: 0, y2: height })];
-  }
-
-  /** @param {PointerEvent} event */
-  #hover(event) {
-    const x = event.clientX - this.#frame.getBoundingClientRect().left;
-    let nearest = -1;
-    let least = 40;
-    this.#points.forEach((point, order) => {
-      if (Math.abs(point.x - x) < least) [nearest, least] = [order, Math.abs(point.x - x)];
-    });
-    if (nearest === this.#hovered) return;
-    this.#hovered = nearest;
-    this.#draw();
-  }
-
-  #unhover() {
-    this.#hovered = -1;
-    this.#draw();
-  }
-
-  /** The figures under the pointer, in words; without one, what the marks mean. */
-  #say() {
-    const picture = this.#picture;
+  /** The figures of the point; without one, what the marks mean. */
+  #explain() {
     const point = this.#points[this.#hovered];
-    if (picture === null || point === undefined) {
-      const key = html("span", { class: "key" });
-      const hasPreactivations = this.#points.some(({ series }) => series === "preactivation");
-      if (hasPreactivations) key.append(html("i", { class: "dot hollow" }), "preactivation ");
-      key.append(html("i", { class: "dot" }), "activation ", html("i", { class: "dot backward" }), "gradient, mirrored");
-      if (this.#statistic === "mean") key.append(html("i", { class: "tri" }), "negative");
-      this.#readout.replaceChildren(key);
+    this.#causes.forEach(({ layer }, order) => this.#causeLines.children[order]?.classList.toggle("current", layer === point?.layer));
+    if (point === undefined) {
+      this.#explainMarks();
       return;
     }
-    const column = picture.floats[this.#statistic];
-    const symbol = SYMBOL[this.#statistic];
-    const value = significant(valueAt(column, picture.rows.get(point.tensor ?? "")));
-    const gradient = significant(valueAt(column, picture.rows.get(point.gradient ?? "")));
-    const layer = point.layer === 0 ? "input" : `layer ${point.layer}`;
-    this.#readout.textContent = `${layer}: ${point.name} ${symbol} ${value}${point.gradient === null ? "" : ` · gradient ${symbol} ${gradient}`}`;
+    const [tensor = "", gradient] = readout(this.#statistic, point, this.#hovered, this.#figures);
+    const apart = html("span", { class: "visually-hidden" }, " · ");
+    this.#readout.replaceChildren(html("span", {}, tensor), ...(gradient === undefined ? [] : [apart, html("span", {}, gradient)]));
   }
 
-  /** @param {Picture} picture @returns {string} */
-  #summary(picture) {
-    const column = picture.floats[this.#statistic];
-    const [first, last] = [this.#points[0], this.#points.at(-1)];
-    const of = (/** @type {Point | undefined} */ point) => `${point?.name} ${significant(valueAt(column, picture.rows.get(point?.tensor ?? "")))}`;
-    return `${this.#title.textContent}: from ${of(first)} to ${of(last)}. Every figure stands in the inspector's table of layers.`;
+  #explainMarks() {
+    const { measured, expected } = this.#figures.forward;
+    const hasPreactivations = this.#points.some(({ series }) => series === "preactivation");
+    const hasTheory = expected.some((each) => each !== null);
+    const key = this.#key;
+    key.preactivation.hidden = !hasPreactivations;
+    name(key.measured, hasPreactivations ? "activation" : "measured");
+    key.negative.hidden = this.#statistic !== "mean" || !measured.some((reading) => (reading?.value ?? 0) < 0);
+    key.theory.hidden = !hasTheory;
+    key.range.hidden = !hasTheory;
+    key.outside.hidden = !SIDES.some((side) => this.#figures[side].expected.some((theory, order) => isOutside(theory, this.#figures[side].measured[order])));
+    key.run.hidden = this.#pinned === null;
+    name(key.run, runLabel(this.#pinned, this.#points.at(-1)?.layer ?? 0));
+    if (this.#readout.firstChild !== key.root) this.#readout.replaceChildren(key.root);
+  }
+
+  // Who points at what
+
+  #listen() {
+    this.#svg.addEventListener("pointermove", ({ clientX }) => this.#hover(this.#nearest(clientX - this.#frame.getBoundingClientRect().left)));
+    this.#svg.addEventListener("pointerleave", () => this.#hover(-1));
+    this.#svg.addEventListener("click", () => this.#choose());
+    this.#svg.addEventListener("keydown", (event) => this.#pressed(event));
+    // What the arrow keys come to is read out; what the pointer passes is not.
+    this.#svg.addEventListener("focus", () => this.#readout.setAttribute("aria-live", "polite"));
+    this.#svg.addEventListener("blur", () => {
+      this.#readout.removeAttribute("aria-live");
+      this.#hover(-1);
+    });
+  }
+
+  /** @param {number} x @returns {number} */
+  #nearest(x) {
+    let [nearest, least] = [-1, NEAR];
+    this.#xs.forEach((place, order) => {
+      if (Math.abs(place - x) < least) [nearest, least] = [order, Math.abs(place - x)];
+    });
+    return nearest;
+  }
+
+  /** @param {number} order of the point, −1 for none */
+  #hover(order) {
+    if (order === this.#hovered) return;
+    this.#hovered = order;
+    this.#point();
+    this.#explain();
+  }
+
+  #choose() {
+    const point = this.#points[this.#hovered];
+    if (point !== undefined) emit(this, "tensor-select", { tensor: (this.#statistic === "ratio" ? point.gradient : null) ?? point.tensor });
+  }
+
+  /** @param {KeyboardEvent} event */
+  #pressed(event) {
+    const ends = { Home: 0, End: this.#points.length - 1 };
+    if (event.key === "ArrowLeft") this.#hover(this.#step(-1));
+    else if (event.key === "ArrowRight") this.#hover(this.#step(1));
+    else if (event.key === "ArrowUp" || event.key === "ArrowDown") this.#hover(this.#step(0));
+    else if (event.key === "Home" || event.key === "End") this.#hover(ends[event.key]);
+    else if (event.key === "Enter") this.#choose();
+    else if (event.key === "Escape" && this.#hovered >= 0) this.#hover(-1);
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  }
+
+  /** @param {number} by −1 or 1 layer; 0: to the layer's other tensor @returns {number} the point there, of the same kind if there is one */
+  #step(by) {
+    const here = this.#points[this.#hovered];
+    if (here === undefined) return by < 0 ? this.#points.length - 1 : 0;
+    const there = this.#points.flatMap(({ layer, series }, order) => (layer === here.layer + by && order !== this.#hovered ? [{ order, series }] : []));
+    return (there.find(({ series }) => series === here.series) ?? there.at(-1))?.order ?? this.#hovered;
   }
 }
 
-/** One half of the chart: a logarithmic axis between a lane for zero, next to the middle, and lanes for Inf and NaN outside. */
-class Half {
-  /**
-   * @param {number} inner y of its side next to the middle
-   * @param {number} outer y of its far side
-   * @param {[number, number]} decades
-   */
-  constructor(inner, outer, decades) {
-    this.away = Math.sign(outer - inner);
-    this.zero = inner + this.away * LANE * 0.5;
-    this.low = inner + this.away * LANE * 1.5;
-    this.high = outer - this.away * LANE * 2.4;
-    this.inf = outer - this.away * LANE * 1.4;
-    this.nan = outer - this.away * LANE * 0.5;
-    this.decades = decades;
-  }
-
-  /** @param {number} value above zero @returns {number} */
-  y(value) {
-    return this.#at(Math.log10(value));
-  }
-
-  /** @param {number} exponent @returns {number} */
-  #at(exponent) {
-    const [first, last] = this.decades;
-    const share = Math.min(1, Math.max(0, (exponent - first) / (last - first)));
-    return this.low + share * (this.high - this.low);
-  }
-
-  /** @returns {{text: string, y: number, kind: string}[]} */
-  get #ticks() {
-    const [first, last] = this.decades;
-    const exponents = decadeTicks(first, last, Math.abs(this.high - this.low), 13);
-    return [
-      ...exponents.map((exponent) => ({ text: decadeLabel(exponent), y: this.#at(exponent), kind: "" })),
-      { text: "0", y: this.zero, kind: "lane" },
-      { text: "Inf", y: this.inf, kind: "lane" },
-      { text: "NaN", y: this.nan, kind: "lane" },
-    ];
-  }
-
-  /** @param {number} width @returns {SVGElement[]} */
-  grid(width) {
-    return this.#ticks.map(({ y, kind }) => svg("line", { class: `grid ${kind}`, x1: LEFT - 4, x2: width, y1: y, y2: y }));
-  }
-
-  /** @param {string} title @returns {SVGElement[]} */
-  labels(title) {
-    const ticks = this.#ticks.map(({ text, y, kind }) =>
-      svg("text", { class: `tick ${kind}`, x: LEFT - 8, y: y + 3.5, "text-anchor": "end" }, text),
-    );
-    const level = (this.low + this.high) / 2;
-    return [...ticks, svg("text", { class: `side ${title}`, transform: `translate(11 ${level}) rotate(-90)`, "text-anchor": "middle" }, title)];
-  }
+function keyParts() {
+  const part = (/** @type {string} */ mark, /** @type {string} */ text) => html("span", {}, html("i", { class: mark }), text);
+  const parts = {
+    preactivation: part("dot hollow", "preactivation"),
+    measured: part("dot", "measured"),
+    negative: part("tri", "negative"),
+    theory: part("rule", "theory"),
+    range: part("area", "19 of 20 draws"),
+    outside: part("dot ring", "outside"),
+    run: part("box", "A"),
+  };
+  return { root: html("span", { class: "key" }, ...Object.values(parts)), ...parts };
 }
 
-/** @param {number} x @param {number} y @param {number} r @returns {string} */
-function disc(x, y, r) {
-  return `M${(x - r).toFixed(1)} ${y.toFixed(1)}a${r} ${r} 0 1 0 ${2 * r} 0a${r} ${r} 0 1 0 ${-2 * r} 0`;
-}
-
-/** @param {number} x @param {number} y @param {number} r @returns {string} pointing down: a negative value */
-function triangle(x, y, r) {
-  return `M${(x - r).toFixed(1)} ${(y - r * 0.8).toFixed(1)}h${2 * r}l${-r} ${r * 1.8}z`;
-}
-
-/** @param {number} x @param {number} y @param {number} r @returns {string} */
-function cross(x, y, r) {
-  return `M${(x - r).toFixed(1)} ${(y - r).toFixed(1)}l${2 * r} ${2 * r}m0 ${-2 * r}l${-2 * r} ${2 * r}`;
+/** @param {HTMLElement} part of the key @param {string} text */
+function name(part, text) {
+  if (part.textContent !== text) part.lastChild?.replaceWith(text);
 }
 
 customElements.define("layer-profile", LayerProfile);

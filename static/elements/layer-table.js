@@ -5,7 +5,7 @@
  */
 
 import { emit, html } from "../core/dom.js";
-import { percent, significant, valueAt } from "../core/format.js";
+import { figureAt, percent } from "../core/format.js";
 import { nonFinite } from "../core/picture.js";
 
 /** @typedef {import("../core/types.js").Picture} Picture */
@@ -78,7 +78,7 @@ function written(picture, row, column) {
   if (row === undefined) return { text: "–", isWarning: false };
   const bad = nonFinite(picture, row);
   if (bad !== null) return { text: bad.share === 1 ? bad.word : `${bad.word} ${percent(bad.share)}`, isWarning: true };
-  return { text: significant(valueAt(column, row)), isWarning: false };
+  return { text: figureAt(picture, column, row), isWarning: false };
 }
 
 customElements.define("layer-table", LayerTable);

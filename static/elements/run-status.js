@@ -1,12 +1,11 @@
 /**
- * <run-status>: the loss, what is wrong with the numbers if anything is, how the server is reached and how long it took.
+ * <run-status>: the loss, how the server is reached and how long it took, and what went wrong if anything did.
  *
  * Set `picture`, `connection`, `error`. The sequence number of the picture shown stands in `data-seq`.
  */
 
 import { html } from "../core/dom.js";
 import { significant } from "../core/format.js";
-import { verdict } from "../core/verdict.js";
 
 /** @typedef {import("../core/types.js").Picture} Picture */
 /** @typedef {import("../core/types.js").ErrorBody} ErrorBody */
@@ -22,23 +21,19 @@ const CONNECTION = {
 
 class RunStatus extends HTMLElement {
   #loss = html("output", { class: "loss", "aria-label": "loss" });
-  #verdict = html("p", { class: "verdict" });
   #error = html("p", { class: "error", role: "alert" });
   #connection = html("span", { class: "connection" });
   #time = html("span", { class: "time" });
 
   connectedCallback() {
     const loss = html("p", { class: "loss-line" }, html("span", { class: "label" }, "loss"), this.#loss);
-    this.append(loss, this.#verdict, this.#error, html("p", { class: "foot" }, this.#connection, this.#time));
+    this.append(loss, this.#error, html("p", { class: "foot" }, this.#connection, this.#time));
   }
 
   /** @param {Picture} picture */
   set picture(picture) {
     this.dataset["seq"] = String(picture.seq);
-    this.#loss.textContent = significant(picture.loss);
-    const { text, isWarning } = verdict(picture);
-    this.#verdict.textContent = text;
-    this.#verdict.classList.toggle("warning", isWarning);
+    this.#loss.textContent = picture.hidden?.loss === true ? "?" : significant(picture.loss);
     this.#time.textContent = Number.isFinite(picture.computeMs) ? `${significant(picture.computeMs)} ms` : "";
     this.#time.title = "server time for the whole pass, recording and statistics included";
   }

@@ -1,27 +1,38 @@
 /**
- * <spec-controls>: every key of the spec. What keys there are, and what they allow, comes with the page data.
+ * <spec-controls>: every key of the spec, the scale of the init first. What keys there are, and what they allow, comes
+ * with the page data; depth and width are steppers for `widths`.
  *
- * Call `configure(pageData)`; set `spec`, `picture`, `error`. Event, bubbling: `spec-change` {change, moving}, where
- * `moving` says that the slider is still on its way.
+ * The slider's ticks are in units of the weights' standard deviation, in the layer that is selected (else the first):
+ * .01, 1/√n, √(2/n), 1. The pointer snaps to them; the keyboard goes from one to the next with [ and ].
+ *
+ * Call `configure(pageData)`; set `spec`, `picture`, `theory`, `selection`, `error`. Event, bubbling: `spec-change`
+ * {change, moving}, where `moving` says that the slider is still on its way.
  */
 
-import { emit, html } from "../core/dom.js";
-import { setting, significant, valueAt } from "../core/format.js";
+import { emit, html, svg, writeText } from "../core/dom.js";
+import { figureAt, setting, significant, valueAt } from "../core/format.js";
 import { decadeLabel, sliderScale } from "../core/scales.js";
+import { fitLabels, nextTick, snap, snapTicks } from "../core/snap.js";
+import { hiddenWidth, nextWidth, parseWidths, widthsText, withDepth, withWidth } from "../core/widths.js";
 
 /** @typedef {import("../core/types.js").Spec} Spec */
 /** @typedef {import("../core/types.js").SpecKey} SpecKey */
 /** @typedef {import("../core/types.js").PageData} PageData */
 /** @typedef {import("../core/types.js").Picture} Picture */
+/** @typedef {import("../core/types.js").Theory} Theory */
+/** @typedef {import("../core/types.js").Layer} Layer */
 /** @typedef {import("../core/types.js").ErrorBody} ErrorBody */
+/** @typedef {import("../core/snap.js").Tick} Tick */
 
 /** @typedef {HTMLInputElement | HTMLSelectElement} Control */
 /** @typedef {{key: SpecKey, root: HTMLElement, control: Control, note: HTMLElement}} Field */
+/** @typedef {{root: HTMLElement, show: (widths: number[] | null) => void}} Stepper */
+/** @typedef {{unit: number, n: number, tensor: string | null, weight: string}} Unit std of a layer's weights at scale 1, their tensor and its name */
 
 /** @type {Record<string, string>} */
 const LABELS = {
   init: "Scheme",
-  scale: "Init scale",
+  scale: "Scale",
   widths: "Widths",
   activation: "Activation",
   style: "Style",
@@ -36,7 +47,8 @@ const LABELS = {
 };
 
 const FIRST = ["init", "scale"];
-const SECOND = ["widths", "activation", "style", "seed"];
+const SECOND = ["activation", "seed"];
+const MORE = ["widths", "batch", "bias", "bias_std", "last_activation", "dtype", "style", "loss", "device"];
 
 /** Why a control means nothing at the moment. @type {Record<string, (spec: Spec) => string | null>} */
 const DISABLED = {
@@ -45,30 +57,72 @@ const DISABLED = {
     spec["bias"] === false ? "There are no biases." : spec["init"] === "torch_default" ? "torch_default draws biases of its own." : null,
 };
 
+/** What is worth knowing of a choice. @type {Record<string, (spec: Spec) => string | null>} */
+const HINTS = {
+  dtype: ({ dtype }) =>
+    dtype === "float16" ? "Overflows above 65504." : dtype === "bfloat16" ? "The range of float32, 8 bits of precision." : null,
+};
+
 const FINE_STEP = 1;
 const COARSE_STEP = 10;
+
+/** px between thumb and tick within which the pointer snaps */
+const SNAP_REACH = 6;
+/** px that the thumb takes of the slider's width */
+const THUMB = 18;
+/** px between labels */
+const LABEL_GAP = 2;
+/** Rank of a decade's label: it gives way to any tick's. */
+const DECADE_RANK = 10;
+
+const TICK_HELP = "[ and ] go from tick to tick; with Alt the thumb does not snap.";
 
 class SpecControls extends HTMLElement {
   /** @type {Map<string, Field>} */
   #fields = new Map();
+  /** @type {Stepper[]} */
+  #steppers = [];
   /** @type {Spec} */
   #spec = {};
+  #range = { minimum: 1e-4, maximum: 1e4 };
   #scale = sliderScale(1e-4, 1e4);
   #slider = html("input", { type: "range", class: "slider", min: "-1", max: "1", step: "any", "aria-label": "Init scale" });
-  #sigma = html("output", { class: "sigma" });
+  #drawn = html("span", { class: "drawn" });
+  #where = html("span", { class: "where" });
+  #sigma = html("span", { class: "sigma" });
+  #measured = html("span", { class: "measured" }, "measured ", this.#sigma);
+  #ticks = html("div", { class: "ticks" });
   #more = html("details", { class: "more" }, html("summary", {}, "More"));
   #keyboardMoving = false;
+  /** The scale that the pointer is dragging, until it lets go. @type {number | null} */
+  #dragged = null;
+  #isAltDown = false;
+
+  /** @type {Picture | null} */
+  #picture = null;
+  #selection = "";
+  /** What theory said last of the std of every layer's weights at scale 1, and of which nets that holds. */
+  #units = { net: "", stds: /** @type {number[]} */ ([]) };
+  /** @type {Unit | null} */
+  #unit = null;
+  /** @type {{ticks: Tick[], places: number[]}} */
+  #snaps = { ticks: [], places: [] };
 
   /** @param {PageData} page */
   configure({ keys, devices }) {
     const byName = new Map(keys.map((key) => [key.name, key]));
-    const rest = keys.map(({ name }) => name).filter((name) => !FIRST.includes(name) && !SECOND.includes(name));
+    const rest = keys.map(({ name }) => name).filter((name) => ![...FIRST, ...SECOND, ...MORE].includes(name));
     /** @param {readonly string[]} names */
     const fields = (names) => names.flatMap((name) => this.#field(byName.get(name), devices) ?? []);
     const first = html("div", { class: "group first" }, ...fields(FIRST));
     const second = html("div", { class: "group second" }, ...fields(SECOND));
-    this.#more.append(html("div", { class: "group" }, ...fields(rest)));
+    const more = html("div", { class: "group" }, ...fields([...MORE, ...rest]));
+    more.querySelector('[data-key="widths"]')?.after(this.#widthSteppers());
+    this.#more.append(more);
+    // On a narrow screen the model has a tab of its own, and nothing to give way to.
+    this.#more.open = matchMedia("(max-width: 899px)").matches;
     this.replaceChildren(first, second, this.#more);
+    new ResizeObserver(() => this.#placeTicks()).observe(this.#ticks);
   }
 
   /**
@@ -111,7 +165,10 @@ class SpecControls extends HTMLElement {
 
   /** @returns {HTMLButtonElement} */
   #dice() {
-    const button = html("button", { type: "button", class: "icon-button dice", title: "Another seed", "aria-label": "Another seed" }, "⚄");
+    const pips = [[5, 5], [11, 5], [8, 8], [5, 11], [11, 11]].map(([cx = 0, cy = 0]) => svg("circle", { cx, cy, r: 1.2 }));
+    const frame = svg("rect", { x: 1.5, y: 1.5, width: 13, height: 13, rx: 2.5 });
+    const icon = svg("svg", { viewBox: "0 0 16 16", width: 16, height: 16, "aria-hidden": "true" }, frame, ...pips);
+    const button = html("button", { type: "button", class: "icon-button dice", title: "Another seed", "aria-label": "Another seed" }, icon);
     button.addEventListener("click", () => {
       const [number = 0] = crypto.getRandomValues(new Uint32Array(1));
       this.#change("seed", number % 10_000);
@@ -119,29 +176,121 @@ class SpecControls extends HTMLElement {
     return button;
   }
 
+  /** @returns {HTMLElement} depth and width, which edit the widths */
+  #widthSteppers() {
+    this.#steppers = [
+      this.#stepper("depth", "Depth", "number of layers", (widths) => ({ value: widths.length - 1, isMixed: false }), withDepth, (depth, by) => depth + by),
+      this.#stepper(
+        "width",
+        "Width",
+        "units of every hidden layer; of input and output too where all are equal",
+        (widths) => {
+          const hidden = hiddenWidth(widths);
+          return hidden && { value: hidden.width, isMixed: hidden.isMixed };
+        },
+        withWidth,
+        nextWidth,
+      ),
+    ];
+    return html("div", { class: "steppers" }, ...this.#steppers.map(({ root }) => root));
+  }
+
+  /**
+   * @param {string} name
+   * @param {string} label
+   * @param {string} help
+   * @param {(widths: number[]) => {value: number, isMixed: boolean} | null} read null where there is nothing to step
+   * @param {(widths: number[], value: number) => number[]} apply
+   * @param {(value: number, by: 1 | -1) => number} step
+   * @returns {Stepper}
+   */
+  #stepper(name, label, help, read, apply, step) {
+    /** @type {number[] | null} */
+    let widths = null;
+    const typed = html("input", { type: "text", inputmode: "numeric", autocomplete: "off", id: `spec-${name}`, title: help });
+    /** @param {number} value */
+    const to = (value) => {
+      if (widths !== null && Number.isSafeInteger(value) && value >= 1) this.#change("widths", widthsText(apply(widths, value)));
+      else show(widths);
+    };
+    /** @param {1 | -1} by */
+    const go = (by) => {
+      const now = widths === null ? null : read(widths);
+      if (now !== null) to(Math.max(1, step(now.value, by)));
+    };
+    const button = (/** @type {string} */ sign, /** @type {1 | -1} */ by, /** @type {string} */ title) => {
+      const element = html("button", { type: "button", class: "icon-button step", title, "aria-label": title, tabindex: "-1" }, sign);
+      element.addEventListener("click", () => go(by));
+      return element;
+    };
+    const [less, more] = [button("−", -1, `Less ${name}`), button("+", 1, `More ${name}`)];
+    typed.addEventListener("change", () => to(Number(typed.value.trim() || NaN)));
+    typed.addEventListener("keydown", (event) => {
+      if (event.key !== "ArrowUp" && event.key !== "ArrowDown") return;
+      event.preventDefault();
+      go(event.key === "ArrowUp" ? 1 : -1);
+    });
+    /** @param {number[] | null} next */
+    const show = (next) => {
+      widths = next;
+      const now = next === null ? null : read(next);
+      const text = now === null || now.isMixed ? "" : String(now.value);
+      if (typed.value !== text) typed.value = text;
+      typed.placeholder = now?.isMixed ? "mixed" : "–";
+      typed.title = now === null && next !== null ? "no layer is hidden" : help;
+      for (const control of [typed, less, more]) control.disabled = now === null;
+    };
+    const root = html("div", { class: "stepper" }, html("label", { for: typed.id, title: help }, label), html("span", {}, less, typed, more));
+    return { root, show };
+  }
+
   /** @param {SpecKey} key @param {HTMLElement} root @param {HTMLInputElement} typed */
   #wireScale(key, root, typed) {
     const [minimum, maximum] = [key.minimum ?? 1e-4, key.maximum ?? 1e4];
+    this.#range = { minimum, maximum };
     this.#scale = sliderScale(minimum, maximum);
-    this.#slider.title = key.doc;
-    this.#slider.addEventListener("input", () => this.#change("scale", this.#scale.value(Number(this.#slider.value)), true));
-    this.#slider.addEventListener("change", () => this.#change("scale", this.#scale.value(Number(this.#slider.value))));
-    this.#slider.addEventListener("keydown", (event) => this.#sliderKey(event, minimum, maximum));
-    for (const type of ["keyup", "blur"]) this.#slider.addEventListener(type, () => this.#keyboardStops());
-
-    const ticks = html("div", { class: "ticks", "aria-hidden": "true" });
-    for (const exponent of [-4, -2, -1, 0, 1, 2, 4]) {
-      if (10 ** exponent < minimum || 10 ** exponent > maximum) continue;
-      const tick = html("span", {}, decadeLabel(exponent));
-      tick.style.setProperty("--at", String((this.#scale.position(10 ** exponent) + 1) / 2));
-      ticks.append(tick);
+    const slider = this.#slider;
+    slider.title = `${key.doc} ${TICK_HELP}`;
+    slider.addEventListener("input", () => this.#drag(Number(slider.value)));
+    for (const type of ["change", "pointerup", "pointercancel"]) slider.addEventListener(type, () => this.#letGo());
+    // An input event does not say which keys are held.
+    for (const type of ["pointerdown", "pointermove"]) {
+      slider.addEventListener(type, (event) => (this.#isAltDown = event instanceof PointerEvent && event.altKey));
     }
+    slider.addEventListener("keydown", (event) => this.#sliderKey(event, minimum, maximum));
+    for (const type of ["keyup", "blur"]) slider.addEventListener(type, () => this.#keyboardStops());
     typed.before(html("span", { class: "times", "aria-hidden": "true" }, "×"));
-    root.append(this.#sigma, this.#slider, ticks);
+    root.append(this.#drawn, slider, this.#ticks, html("p", { class: "unit" }, this.#where, this.#measured));
+  }
+
+  /** @param {number} position where the pointer has the thumb */
+  #drag(position) {
+    const travel = (this.#slider.clientWidth - THUMB) / 2;
+    const caught = this.#isAltDown ? null : snap(position, this.#snaps.places, SNAP_REACH / Math.max(1, travel));
+    const tick = caught === null ? undefined : this.#snaps.ticks[caught];
+    this.#dragged = tick?.scale ?? this.#scale.value(position);
+    this.#change("scale", this.#dragged, true);
+  }
+
+  #letGo() {
+    if (this.#dragged === null) return;
+    const scale = this.#dragged;
+    this.#dragged = null;
+    this.#change("scale", scale);
   }
 
   /** @param {KeyboardEvent} event @param {number} minimum @param {number} maximum */
   #sliderKey(event, minimum, maximum) {
+    const isJump = event.ctrlKey && event.key.startsWith("Arrow");
+    const back = event.key === "[" || (isJump && (event.key === "ArrowLeft" || event.key === "ArrowDown"));
+    if (back || event.key === "]" || isJump) {
+      event.preventDefault();
+      const next = nextTick(this.#snaps.ticks, Number(this.#spec["scale"]), back ? -1 : 1);
+      if (next === null) return;
+      this.#keyboardMoving = true;
+      this.#change("scale", next, true);
+      return;
+    }
     const step = event.shiftKey ? COARSE_STEP : FINE_STEP;
     /** @type {Record<string, number>} */
     const steps = { ArrowRight: step, ArrowUp: step, ArrowLeft: -step, ArrowDown: -step, PageUp: COARSE_STEP, PageDown: -COARSE_STEP };
@@ -189,26 +338,130 @@ class SpecControls extends HTMLElement {
         const text = key.kind === "float" && typeof value === "number" ? setting(value) : String(value);
         if (control.value !== text) control.value = text;
       }
-      const reason = DISABLED[name]?.(spec) ?? null;
-      control.disabled = reason !== null;
-      if (!root.classList.contains("at-fault")) note.textContent = reason ?? "";
+      control.disabled = DISABLED[name]?.(spec) != null;
+      if (!root.classList.contains("at-fault")) note.textContent = noteOf(name, spec);
     }
+    const widths = parseWidths(String(spec["widths"]));
+    for (const { show } of this.#steppers) show(widths);
     const scale = Number(spec["scale"]);
     this.#slider.disabled = DISABLED["scale"]?.(spec) != null;
-    if (Number.isFinite(scale) && scale > 0) {
-      if (this.#scale.value(Number(this.#slider.value)) !== scale) this.#slider.value = String(this.#scale.position(scale));
-      this.#slider.setAttribute("aria-valuetext", `times ${setting(scale)}`);
+    if (Number.isFinite(scale) && scale > 0 && this.#scale.value(Number(this.#slider.value)) !== scale) {
+      this.#slider.value = String(this.#scale.position(scale));
     }
     this.#slider.style.setProperty("--fill", String((Number(this.#slider.value) + 1) / 2));
+    this.#writeDrawn();
   }
 
   /** @param {Picture} picture */
   set picture(picture) {
-    const weight = picture.topology.layers[0]?.weight ?? null;
-    const row = weight === null ? undefined : picture.rows.get(weight);
-    const name = picture.topology.tensors.find(({ id }) => id === weight)?.name ?? "";
-    this.#sigma.textContent = row === undefined ? "" : `σ ${significant(valueAt(picture.floats.std, row))}`;
-    this.#sigma.title = `measured std of ${name}, the weights of layer 1`;
+    const isOther = picture.key !== this.#picture?.key || picture.spec["init"] !== this.#picture.spec["init"];
+    this.#picture = picture;
+    if (isOther || this.#unit === null) this.#measureUnit();
+    const row = picture.rows.get(this.#unit?.tensor ?? "");
+    writeText(this.#sigma, row === undefined ? "" : `σ ${figureAt(picture, picture.floats.std, row)}`);
+    this.#measured.hidden = row === undefined;
+  }
+
+  /** @param {Theory | null} theory */
+  set theory(theory) {
+    const picture = this.#picture;
+    if (theory === null || picture === null || theory.seq !== picture.seq) return;
+    const net = netOf(picture.spec);
+    const scale = Number(picture.spec["scale"]);
+    // At rest and in motion the same net says the same: only rounding would differ.
+    if (net === this.#units.net || !(scale > 0)) return;
+    this.#units = { net, stds: theory.layers.map(({ weight_std }) => weight_std / scale) };
+    this.#measureUnit();
+  }
+
+  /** @param {string} selection id of the selected tensor, "" for none */
+  set selection(selection) {
+    if (selection === this.#selection) return;
+    this.#selection = selection;
+    this.#measureUnit();
+    if (this.#picture !== null) this.picture = this.#picture;
+  }
+
+  /** @returns {Layer | undefined} the one whose weights the slider speaks of: that of the selected tensor, else the first */
+  #layer() {
+    const topology = this.#picture?.topology;
+    if (topology === undefined) return undefined;
+    const selection = topology.tensors.find(({ id }) => id === this.#selection);
+    const ids = [selection?.id, selection?.gradient_of];
+    const own = topology.layers.find(({ index: _index, name: _name, ...parts }) => ids.some((id) => id != null && Object.values(parts).includes(id)));
+    return own ?? topology.layers[0];
+  }
+
+  /** What std the weights have at scale 1: as drawn, by theory; before it has spoken of this net, as measured. */
+  #measureUnit() {
+    const [picture, layer] = [this.#picture, this.#layer()];
+    const n = picture === null || layer === undefined ? undefined : parseWidths(String(picture.spec["widths"]))?.[layer.index - 1];
+    if (picture === null || layer === undefined || n === undefined) return;
+    const told = netOf(picture.spec) === this.#units.net ? this.#units.stds[layer.index - 1] : undefined;
+    const row = layer.weight === null ? undefined : picture.rows.get(layer.weight);
+    const unit = told ?? (valueAt(picture.floats.std, row) ?? NaN) / Number(picture.spec["scale"]);
+    const weight = picture.topology.tensors.find(({ id }) => id === layer.weight)?.name ?? "";
+    this.#unit = { unit, n, tensor: layer.weight, weight };
+    this.#where.textContent = `layer ${layer.index}, n = ${n}`;
+    this.#where.title = `n: inputs of the layer. ${this.#selection === "" ? "Select a tensor for the scale of its layer." : ""}`;
+    this.#measured.title = `std of ${weight} as drawn, over all its elements`;
+    this.#drawn.title = `std that ${weight}, the weights of layer ${layer.index}, are drawn with`;
+    this.#drawTicks();
+    this.#writeDrawn();
+  }
+
+  #writeDrawn() {
+    const scale = Number(this.#spec["scale"]);
+    const std = this.#unit === null ? NaN : this.#unit.unit * scale;
+    const text = this.#unit === null || Number.isNaN(std) ? "" : `σ(${this.#unit.weight}) ${significant(std)}`;
+    const spoken = `times ${setting(scale)}${text && `, ${text}`}`;
+    if (this.#slider.getAttribute("aria-valuetext") === spoken) return;
+    this.#slider.setAttribute("aria-valuetext", spoken);
+    this.#drawn.textContent = text;
+  }
+
+  #drawTicks() {
+    if (this.#unit === null) return;
+    const { unit, n, weight } = this.#unit;
+    const { minimum, maximum } = this.#range;
+    const ticks = snapTicks(unit, n, minimum, maximum);
+    this.#snaps = { ticks, places: ticks.map(({ scale }) => this.#scale.position(scale)) };
+    const buttons = ticks.map(({ label, formula, std, scale, anchor, rank }) => {
+      const says = `σ(${weight}) = ${formula}${formula.includes("n") ? ` = ${significant(std)} for n = ${n}` : ""}: ×${setting(scale)}`;
+      const tick = html("button", { type: "button", class: `tick ${anchor}`, tabindex: "-1", title: `${says}. ${TICK_HELP}`, "aria-label": says }, html("span", {}, label));
+      tick.dataset["rank"] = String(rank);
+      tick.dataset["scale"] = String(scale);
+      tick.addEventListener("click", () => this.#change("scale", scale));
+      return this.#at(tick, scale);
+    });
+    const decades = [-4, -2, 0, 2, 4]
+      .filter((exponent) => 10 ** exponent >= minimum && 10 ** exponent <= maximum)
+      .map((exponent, order, { length }) => {
+        const decade = html("span", { class: order === length - 1 ? "decade last" : "decade", "aria-hidden": "true" }, html("span", {}, `×${decadeLabel(exponent)}`));
+        decade.dataset["rank"] = String(DECADE_RANK + order);
+        return this.#at(decade, 10 ** exponent);
+      });
+    this.#ticks.replaceChildren(...decades, ...buttons);
+    this.#placeTicks();
+  }
+
+  /** @param {HTMLElement} tick @param {number} scale */
+  #at(tick, scale) {
+    tick.style.setProperty("--at", String((this.#scale.position(scale) + 1) / 2));
+    return tick;
+  }
+
+  /** Labels that find no room give way; the tick stays. */
+  #placeTicks() {
+    const row = this.#ticks.getBoundingClientRect();
+    if (row.width === 0) return;
+    const ticks = /** @type {HTMLElement[]} */ ([...this.#ticks.children]);
+    const labels = ticks.map((tick) => {
+      const { left, width } = (tick.firstElementChild ?? tick).getBoundingClientRect();
+      return { left: left - row.left, width, rank: Number(tick.dataset["rank"]) };
+    });
+    const fits = fitLabels(labels, row.width, LABEL_GAP);
+    ticks.forEach((tick, index) => tick.classList.toggle("mute", !fits[index]));
   }
 
   /** @param {ErrorBody | null} error shown at the control at fault */
@@ -218,10 +471,20 @@ class SpecControls extends HTMLElement {
       root.classList.toggle("at-fault", isAtFault);
       if (isAtFault) control.setAttribute("aria-invalid", "true");
       else control.removeAttribute("aria-invalid");
-      note.textContent = isAtFault ? (error?.message ?? "") : (DISABLED[name]?.(this.#spec) ?? "");
+      note.textContent = isAtFault ? (error?.message ?? "") : noteOf(name, this.#spec);
       if (isAtFault && this.#more.contains(root)) this.#more.open = true;
     }
   }
+}
+
+/** @param {string} name @param {Spec} spec @returns {string} why the control is off, or what its value means */
+function noteOf(name, spec) {
+  return DISABLED[name]?.(spec) ?? HINTS[name]?.(spec) ?? "";
+}
+
+/** @param {Spec} spec @returns {string} what the std of the weights at scale 1 depends on */
+function netOf(spec) {
+  return `${spec["init"]} ${spec["widths"]}`;
 }
 
 customElements.define("spec-controls", SpecControls);

@@ -1,7 +1,8 @@
 /**
- * <spec-presets>: the menu of the chapter's experiments.
+ * <spec-presets>: the menu of the chapter's experiments, each with what the chapter printed.
  *
- * Set `presets`, `current` (the query of the spec shown). Event, bubbling: `preset-choose` {preset}.
+ * Set `presets`, `current` (the query of the spec shown), `secretive` (what was printed would give a guess away). Event,
+ * bubbling: `preset-choose` {preset}.
  */
 
 import { emit, html } from "../core/dom.js";
@@ -11,19 +12,24 @@ import { emit, html } from "../core/dom.js";
 class SpecPresets extends HTMLElement {
   #details = html("details", { class: "menu" });
   #list = html("div", { class: "menu-list" });
+  #current = html("span", { class: "current" });
+  /** @type {WeakMap<HTMLElement, string>} */
+  #notes = new WeakMap();
 
   connectedCallback() {
-    this.#details.append(html("summary", {}, "Presets"), this.#list);
+    this.#details.append(html("summary", {}, "Presets", this.#current), this.#list);
     this.append(this.#details);
+    this.#list.addEventListener("keydown", (event) => this.#walk(event));
   }
 
   /** @param {readonly Preset[]} presets */
   set presets(presets) {
     this.#list.replaceChildren(
       ...presets.map((preset) => {
-        const figure = preset.printed && preset.printed !== "–" ? html("small", {}, `printed ${preset.printed}`) : "";
-        const button = html("button", { type: "button", "data-preset": preset.name, "data-query": preset.query }, html("span", {}, preset.title), figure);
+        const figure = preset.printed === "–" ? `theory ${preset.theory}` : `printed ${preset.printed}`;
+        const button = html("button", { type: "button", "data-preset": preset.name, "data-query": preset.query }, html("span", {}, preset.title), html("small", {}, figure));
         button.title = preset.note;
+        this.#notes.set(button, preset.note);
         button.addEventListener("click", () => {
           this.#details.open = false;
           this.#details.querySelector("summary")?.focus();
@@ -36,10 +42,35 @@ class SpecPresets extends HTMLElement {
 
   /** @param {string} query */
   set current(query) {
+    this.#current.textContent = "";
     for (const button of this.#list.querySelectorAll("button")) {
-      if (button.dataset["query"] === query) button.setAttribute("aria-current", "true");
-      else button.removeAttribute("aria-current");
+      if (button.dataset["query"] !== query) {
+        button.removeAttribute("aria-current");
+        continue;
+      }
+      button.setAttribute("aria-current", "true");
+      // Two experiments may look at one run: the first names it.
+      this.#current.textContent ||= button.querySelector("span")?.textContent ?? "";
     }
+  }
+
+  /** @param {boolean} secretive */
+  set secretive(secretive) {
+    for (const button of this.#list.querySelectorAll("button")) {
+      button.title = secretive ? "" : (this.#notes.get(button) ?? "");
+      const figure = button.querySelector("small");
+      if (figure !== null) figure.hidden = secretive;
+    }
+  }
+
+  /** @param {KeyboardEvent} event */
+  #walk(event) {
+    const buttons = [...this.#list.querySelectorAll("button")];
+    const at = buttons.findIndex((button) => button === document.activeElement);
+    const to = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: buttons.length - 1 }[event.key];
+    if (to === undefined) return;
+    event.preventDefault();
+    buttons[(to + buttons.length) % buttons.length]?.focus();
   }
 }
 

@@ -347,7 +347,7 @@ def test_where_numbers_end_is_named_and_has_a_lane(explorer):
         raise AssertionError(columns)
 
     inf, nan = first("posinf", "neginf"), first("nan")
-    expect(page.locator("run-status .verdict")).to_contain_text(f"Inf from layer {inf} on, NaN from layer {nan} on")
+    expect(page.locator("diagnosis-list .verdict")).to_contain_text(f"Inf from layer {inf} on, NaN from layer {nan} on")
     expect(page.locator("run-status .loss")).to_have_text("NaN")
     above = [layer["activation"] for layer in dump["layers"]]
     affected = sum(dump["statistics"]["nan"][rows[tensor]] > 0 for tensor in above)
@@ -448,7 +448,12 @@ def test_on_a_narrow_screen_all_of_it_turns_vertical(explorer):
         assert box["x"] >= 0, name
         assert box["x"] + box["width"] <= 390, name
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    for tab, panel in [("Layers", "layer-profile svg"), ("Inspector", "inspector-panel"), ("Model", "#spec-widths")]:
+    for tab, panel in [
+        ("Layers", "layers-view canvas"),
+        ("Profile", "layer-profile svg"),
+        ("Inspector", "inspector-panel"),
+        ("Model", "#spec-widths"),
+    ]:
         page.get_by_role("tab", name=tab, exact=True).click()
         expect(page.locator(panel).first).to_be_visible()
         expect(page.locator("graph-view")).to_be_hidden()

@@ -301,16 +301,28 @@ def test_the_page_and_the_server_write_one_address(server_url, module, query):
 
 
 def test_the_view_goes_into_the_fragment_and_back(module):
-    view = {"select": "layers.0/forward", "statistic": "mean", "tab": "layers", "zoom": 2.5, "at": 0.25}
+    initial = module("url-state.js", "(m) => m.initialView()")
+    view = initial | {
+        "select": "layers.0/forward",
+        "statistic": "mean",
+        "show": "layers",
+        "tab": "profile",
+        "predict": "l2.std",
+        "guess": "0.8",
+        "a": "?widths=100x51&scale=0.5",
+        "zoom": 2.5,
+        "at": 0.25,
+    }
     text, back = module(
         "url-state.js", "(m, view) => [m.viewFragment(view), m.parseView('#' + m.viewFragment(view))]", view
     )
-    assert text == "select=layers.0/forward&statistic=mean&tab=layers&zoom=2.5&at=0.25"
-    assert back == view
-    initial = module(
-        "url-state.js", "(m) => [m.viewFragment(m.initialView()), m.parseView('#statistic=bogus&zoom=-1&x=1')]"
+    assert text == (
+        "select=layers.0/forward&statistic=mean&show=layers&tab=profile&predict=l2.std&guess=0.8"
+        "&a=?widths=100x51%26scale=0.5&zoom=2.5&at=0.25"
     )
-    assert initial == ["", {"select": "", "statistic": "std", "tab": "graph", "zoom": 1, "at": 0}]
+    assert back == view
+    assert module("url-state.js", "(m, view) => m.viewFragment(view)", initial) == ""
+    assert module("url-state.js", "(m) => m.parseView('#statistic=bogus&zoom=-1&x=1')") == initial
 
 
 def frame(rows, bins=64, *, loss=2.5, flags=0, extra_columns=0):

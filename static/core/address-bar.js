@@ -1,0 +1,33 @@
+/** Writes the address of the page: not too often, since browsers refuse more than a few changes a second. */
+
+const EVERY_MS = 250;
+
+export class AddressBar {
+  #shown = location.pathname + location.search + location.hash;
+  #written = 0;
+  #later = 0;
+
+  /**
+   * @param {string} next
+   * @param {boolean} push whether it makes a history entry, which is done at once
+   */
+  write(next, push) {
+    clearTimeout(this.#later);
+    const wait = this.#written + EVERY_MS - performance.now();
+    if (wait > 0 && !push) {
+      this.#later = setTimeout(() => this.write(next, false), wait);
+      return;
+    }
+    if (next === this.#shown) return;
+    this.#shown = next;
+    this.#written = performance.now();
+    if (push) history.pushState(null, "", next);
+    else history.replaceState(null, "", next);
+  }
+
+  /** The browser went to another entry of its history: that is what is shown now. */
+  moved() {
+    this.#shown = location.pathname + location.search + location.hash;
+    clearTimeout(this.#later);
+  }
+}

@@ -1,0 +1,25 @@
+/** Health as an icon. Shapes differ, so that nothing hangs on colour; the word always stands beside it. */
+
+import { svg } from "./dom.js";
+
+/** @typedef {import("./types.js").Health} Health */
+
+/** What a histogram or a signal looks like when that is wrong with it, in a square of 16. @type {Record<Health | "healthy", string>} */
+const SHAPES = {
+  healthy: "M2.5 8.5l3.5 3.5 7.5-8",
+  // A number line with a hole in it.
+  "non-finite": "M8 1.8a6.2 6.2 0 1 0 0 12.4a6.2 6.2 0 1 0 0-12.4M3.6 12.4l8.8-8.8",
+  dead: "M1.5 13.5h13M5 4l6 6M11 4l-6 6",
+  // All of it at both ends.
+  saturated: "M2.5 13.5v-11M6.2 13.5v-2.2M9.8 13.5v-2.2M13.5 13.5v-11",
+  vanishing: "M2.5 13.5v-11M6.2 13.5v-6.5M9.8 13.5v-3.5M13.5 13.5v-1.2",
+  exploding: "M2.5 13.5v-1.2M6.2 13.5v-3.5M9.8 13.5v-6.5M13.5 13.5v-11",
+};
+
+/**
+ * @param {Health | "healthy"} health
+ * @returns {SVGSVGElement}
+ */
+export function healthIcon(health) {
+  return svg("svg", { class: `health-icon ${health}`, viewBox: "0 0 16 16", width: 14, height: 14, "aria-hidden": "true" }, svg("path", { d: SHAPES[health] }));
+}

@@ -1,0 +1,256 @@
+/**
+ * <diagnosis-list>: whether the layers are healthy, what is wrong with those that are not and by which rule, and the
+ * change of the spec that keeps the variance.
+ *
+ * Set `rules`, `picture`, `theory`. Figures and verdicts are those of the last picture that theory has spoken of, so
+ * that what was measured and what was expected belong together; they pale where theory falls behind. Events, bubbling:
+ * `spec-change` {change, moving}, `tensor-select` {tensor}.
+ */
+
+import { bandText, diagnose, expectedText, figureText, hasChange, layersText, MEASURES, WORST_FIRST } from "../core/diagnosis.js";
+import { emit, html, write, writeText } from "../core/dom.js";
+import { significant } from "../core/format.js";
+import { healthIcon } from "../core/health.js";
+import { verdict } from "../core/verdict.js";
+import { parseWidths } from "../core/widths.js";
+
+/** @typedef {import("../core/diagnosis.js").Diagnosis} Diagnosis */
+/** @typedef {import("../core/diagnosis.js").Trouble} Trouble */
+/** @typedef {import("../core/types.js").Advice} Advice */
+/** @typedef {import("../core/types.js").Health} Health */
+/** @typedef {import("../core/types.js").Picture} Picture */
+/** @typedef {import("../core/types.js").Rules} Rules */
+/** @typedef {import("../core/types.js").Spec} Spec */
+/** @typedef {import("../core/types.js").Theory} Theory */
+
+/** Theory comes within a frame or two of its picture, or when the slider rests. */
+const PALE_AFTER_MS = 250;
+
+class DiagnosisList extends HTMLElement {
+  /** @type {Rules | null} */
+  #rules = null;
+  /** @type {Picture | null} */
+  #picture = null;
+  /** @type {Theory | null} */
+  #theory = null;
+  #pale = 0;
+  #state = html("p", { class: "state" });
+  #verdict = html("p", { class: "verdict" });
+  #troubles = html("div", { class: "troubles" });
+  #remedy = html("button", { type: "button", class: "remedy" });
+  #remedyNote = html("p", { class: "remedy-note" });
+  #preserve = html("div", { class: "preserve" }, this.#remedy, this.#remedyNote);
+  /** @type {Map<Health, TroubleView>} */
+  #views = new Map();
+  /** What the remedy would change, null where nothing is left to. @type {Spec | null} */
+  #change = null;
+
+  constructor() {
+    super();
+    this.#remedy.addEventListener("click", () => {
+      if (this.#change !== null) emit(this, "spec-change", { change: this.#change, moving: false });
+    });
+  }
+
+  connectedCallback() {
+    // What has one place at all times stands above what comes and goes: nothing jumps while the slider moves.
+    this.replaceChildren(this.#state, this.#preserve, this.#verdict, this.#troubles);
+    this.#draw();
+  }
+
+  /** @param {Rules | null} rules */
+  set rules(rules) {
+    this.#rules = rules ?? null;
+  }
+
+  /** @param {Picture | null} picture */
+  set picture(picture) {
+    this.#picture = picture;
+    if (picture === null) return;
+    const { text, isWarning } = verdict(picture);
+    writeText(this.#verdict, text);
+    this.#verdict.classList.toggle("warning", isWarning);
+    this.#draw();
+  }
+
+  /** @param {Theory | null} theory */
+  set theory(theory) {
+    this.#theory = theory;
+    this.#draw();
+  }
+
+  #draw() {
+    clearTimeout(this.#pale);
+    const [picture, theory] = [this.#picture, this.#theory];
+    if (picture === null || theory === null) {
+      this.classList.remove("pale");
+      this.#show(null, picture?.hidden ? "Judged once the guess is made." : "");
+      return;
+    }
+    if (theory.seq !== picture.seq || theory.layers.length !== picture.topology.layers.length) {
+      this.#pale = setTimeout(() => this.classList.add("pale"), PALE_AFTER_MS);
+      return;
+    }
+    this.classList.remove("pale");
+    this.#show(diagnose(picture, theory), "");
+    this.#advise(theory, picture.spec);
+  }
+
+  /** @param {Diagnosis | null} diagnosis @param {string} otherwise */
+  #show(diagnosis, otherwise) {
+    const troubles = diagnosis?.troubles ?? [];
+    const isHealthy = diagnosis !== null && troubles.length === 0;
+    this.classList.toggle("healthy", isHealthy);
+    this.classList.toggle("unhealthy", troubles.length > 0);
+    if (diagnosis === null) {
+      this.#writeState("", otherwise);
+      this.#advise(null, {});
+    } else if (isHealthy) {
+      this.#writeState("healthy", `${diagnosis.within} of ${diagnosis.figures} in band`);
+      const { rule, source } = this.#rules?.band ?? { rule: "", source: "" };
+      const figures = `${diagnosis.within} of the ${diagnosis.figures} figures that theory speaks of lie in their bands`;
+      write(this.#state, "title", `${diagnosis.layers} layers, all healthy by the rules; ${figures}: ${rule} (${source}).`);
+    } else {
+      const unhealthy = troubles.reduce((sum, { layers }) => sum + layers.length, 0);
+      this.#writeState("", `${unhealthy} of ${diagnosis.layers} ${diagnosis.layers === 1 ? "layer" : "layers"} unhealthy`);
+      write(this.#state, "title", "");
+    }
+    const shown = new Set(troubles.map(({ health }) => health));
+    for (const [health, view] of this.#views) view.root.hidden = !shown.has(health);
+    const tensors = this.#picture?.topology.tensors ?? [];
+    for (const trouble of troubles) {
+      const name = tensors.find(({ id }) => id === trouble.figure?.tensor)?.name ?? "";
+      this.#view(trouble.health).show(trouble, name);
+    }
+  }
+
+  /** @param {"" | "healthy"} word @param {string} text */
+  #writeState(word, text) {
+    if (this.#state.dataset["word"] !== word) {
+      this.#state.dataset["word"] = word;
+      this.#state.replaceChildren(...(word === "" ? [] : [healthIcon(word), html("b", {}, word)]), html("span"));
+    }
+    writeText(/** @type {HTMLElement} */ (this.#state.lastElementChild), text);
+  }
+
+  /** @param {Health} health @returns {TroubleView} */
+  #view(health) {
+    const known = this.#views.get(health);
+    if (known !== undefined) return known;
+    const view = troubleView(health, this.#rules, (tensor) => emit(this, "tensor-select", { tensor }));
+    this.#views.set(health, view);
+    // Worst first, whatever the order they came in.
+    const next = WORST_FIRST.slice(WORST_FIRST.indexOf(health) + 1).find((later) => this.#views.has(later));
+    this.#troubles.insertBefore(view.root, next === undefined ? null : (this.#views.get(next)?.root ?? null));
+    return view;
+  }
+
+  /** @param {Theory | null} theory @param {Spec} spec what it speaks of */
+  #advise(theory, spec) {
+    const advice = theory?.advice ?? null;
+    this.#remedy.hidden = advice === null;
+    // No scale helps: that is so of the scheme, whatever the slider does.
+    this.#preserve.hidden = theory !== null && advice === null;
+    this.#change = null;
+    if (theory === null || advice === null) {
+      writeText(this.#remedyNote, "");
+      return;
+    }
+    const isDone = hasChange(spec, advice.change);
+    if (!isDone) this.#change = advice.change;
+    // It stays where it is, and in the order of tabs, when there is nothing to do.
+    write(this.#remedy, "aria-disabled", String(isDone));
+    writeText(this.#remedy, isDone ? "Variance preserved" : `Preserve variance: ${changeText(advice.change)}`);
+    const wanted = significant(advice.gain);
+    writeText(this.#remedyNote, isDone ? `√n·σ(w) = ${wanted}` : `√n·σ(w) = ${gainsText(theory, spec)}; should be ${wanted}`);
+    const source = `With √n·σ(w) = ${wanted} a layer hands on the second moment that it gets (${advice.source}).`;
+    write(this.#remedy, "title", source);
+    write(this.#remedyNote, "title", source);
+  }
+}
+
+/** @typedef {{root: HTMLElement, show: (trouble: Trouble, name: string) => void}} TroubleView */
+
+/**
+ * @param {Health} health
+ * @param {Rules | null} rules
+ * @param {(tensor: string) => void} select
+ * @returns {TroubleView}
+ */
+function troubleView(health, rules, select) {
+  /** @type {string | null} */
+  let tensor = null;
+  const range = html("button", { type: "button", class: "link" });
+  range.addEventListener("click", () => {
+    if (tensor !== null) select(tensor);
+  });
+  const why = html("summary");
+  const { rule, source } = rules?.health?.[health] ?? { rule: "", source: "" };
+  const origin = html("p", { class: "rule" });
+  const fold = html("details", {}, why, html("p", { class: "rule" }, `Rule: ${rule} (${source}).`), origin);
+  const measured = html("b");
+  const where = html("span");
+  const expected = html("b");
+  const band = html("span");
+  const figures = html("dl", {}, html("div", {}, html("dt", {}, "measured"), html("dd", {}, measured, " ", where)), html("div", {}, html("dt", {}, "expected"), html("dd", {}, expected, " ", band)));
+  const root = html("section", { class: "trouble", "data-health": health }, html("h3", {}, healthIcon(health), html("b", {}, health), " ", range), fold, figures);
+  return {
+    root,
+    show(trouble, name) {
+      ({ tensor } = trouble);
+      root.hidden = false;
+      writeText(range, layersText(trouble.layers));
+      write(range, "title", `Inspect layer ${trouble.layers[0]}`);
+      writeText(why, reason(trouble));
+      const { figure } = trouble;
+      figures.hidden = figure === null;
+      if (figure === null) return;
+      const { quantity } = figure;
+      const { label, isShare } = MEASURES[quantity];
+      writeText(measured, figureText(quantity, figure.measured));
+      writeText(where, `${label} ${isShare ? "in" : "of"} ${name}`);
+      writeText(expected, figure.expected === null ? "–" : expectedText(quantity, figure.expected));
+      writeText(band, figure.expected === null ? "theory does not say" : bandText(quantity, figure.expected.band));
+      const { rule: equation, source: author } = rules?.expected?.[quantity] ?? { rule: "", source: "" };
+      writeText(origin, `Expected: ${equation} (${author}).`);
+      write(figures, "title", origin.textContent ?? "");
+    },
+  };
+}
+
+/** @param {Trouble} trouble @returns {string} what the rule looks at, in this net */
+function reason({ health, figure, ratio }) {
+  switch (health) {
+    case "non-finite":
+      return "NaN or ±Inf among the numbers";
+    case "dead":
+      return "dead units pass no gradient";
+    case "saturated":
+      return "its flat ends pass no gradient";
+    case "vanishing":
+    case "exploding": {
+      const times = ratio === null ? "" : `${significant(ratio)} × `;
+      return figure?.quantity === "gradient_std" ? `gradient ${times}the last layer's` : `activation ${times}the input`;
+    }
+  }
+}
+
+/** @param {Spec} change @returns {string} ×1.41, or lecun_normal ×1.59 */
+function changeText(change) {
+  const parts = Object.entries(change).map(([name, value]) => {
+    if (name === "scale") return "init" in change && value === 1 ? "" : `×${significant(Number(value))}`;
+    return name === "init" ? String(value) : `${name} ${value}`;
+  });
+  return parts.filter((part) => part !== "").join(" ");
+}
+
+/** @param {Theory} theory @param {Spec} spec @returns {string} √n σ(w) of the layers before the last: 1.00, or 0.866–1.22 */
+function gainsText({ layers }, spec) {
+  const widths = parseWidths(String(spec["widths"])) ?? [];
+  const gains = layers.map(({ weight_std }, index) => weight_std * Math.sqrt(widths[index] ?? NaN));
+  const hidden = gains.length > 1 ? gains.slice(0, -1) : gains;
+  const [low, high] = [significant(Math.min(...hidden)), significant(Math.max(...hidden))];
+  return low === high ? low : `${low}–${high}`;
+}
+
+customElements.define("diagnosis-list", DiagnosisList);

@@ -1,0 +1,164 @@
+/**
+ * <prediction-prompt>: asks what a figure will be before it is shown, and then says how near the guess was.
+ *
+ * Call `show(picture, prediction)`; set `theory`. Events, bubbling: `prediction-guess` {guess}, an empty one to guess
+ * again; `prediction-end`.
+ */
+
+import { emit, html } from "../core/dom.js";
+import { percent, significant } from "../core/format.js";
+import { STATISTIC_NAMES, expected, measured, problemOf, readGuess } from "../core/prediction.js";
+
+/** @typedef {import("../core/types.js").Picture} Picture */
+/** @typedef {import("../core/types.js").Prediction} Prediction */
+/** @typedef {import("../core/types.js").Theory} Theory */
+
+class PredictionPrompt extends HTMLElement {
+  /** @type {Picture | null} */
+  #picture = null;
+  /** @type {Prediction | null} */
+  #prediction = null;
+  /** @type {Theory | null} */
+  #theory = null;
+  /** What stands there: what has been typed must outlast the pictures that come meanwhile. */
+  #built = "";
+  #input = html("input", { type: "text", inputmode: "decimal", autocomplete: "off", size: "8", id: "guess", "aria-describedby": "guess-problem" });
+  #problem = html("span", { class: "problem", id: "guess-problem", role: "alert" });
+  #answer = html("p", { class: "answer", id: "guess-answer" });
+
+  connectedCallback() {
+    this.hidden = this.#prediction === null;
+    this.addEventListener("keydown", (event) => {
+      if (event.key !== "Escape") return;
+      event.stopPropagation();
+      this.#end();
+    });
+  }
+
+  /**
+   * @param {Picture} picture
+   * @param {Prediction | null} prediction
+   */
+  show(picture, prediction) {
+    this.#picture = picture;
+    this.#prediction = prediction;
+    this.#draw();
+  }
+
+  /** @param {Theory | null} theory */
+  set theory(theory) {
+    this.#theory = theory;
+    this.#draw();
+  }
+
+  /** Into what it asks for. @override */
+  focus() {
+    (this.querySelector("input") ?? this.querySelector("button"))?.focus();
+  }
+
+  #draw() {
+    const [picture, prediction] = [this.#picture, this.#prediction];
+    this.hidden = prediction === null;
+    if (picture === null || prediction === null) {
+      this.#built = "";
+      this.replaceChildren();
+      return;
+    }
+    const problem = problemOf(picture, prediction);
+    const what = problem ?? `${prediction.figure} ${prediction.guess ?? ""}`;
+    if (what !== this.#built) {
+      const hadFocus = this.contains(document.activeElement);
+      this.#built = what;
+      if (problem !== null) this.replaceChildren(html("p", { role: "status" }, problem), this.#close());
+      else if (prediction.guess === null) this.replaceChildren(...this.#question(prediction));
+      else this.replaceChildren(this.#answer, this.#again(), this.#close());
+      if (hadFocus) this.focus();
+    }
+    if (problem === null && prediction.guess !== null) this.#tell(picture, prediction, prediction.guess);
+  }
+
+  /** @param {Prediction} prediction @returns {Node[]} */
+  #question(prediction) {
+    const { tensor, statistic } = prediction;
+    this.#input.value = "";
+    this.#complain("");
+    const words = statistic === null ? "" : STATISTIC_NAMES[statistic];
+    const range = isShareOf(prediction) ? " (0 to 1, or %)" : "";
+    const label = html("label", { for: "guess" }, `What will the ${words} of ${tensor} be?${range}`);
+    const form = html("form", {}, label, this.#input, html("button", { class: "button" }, "Reveal"), this.#problem);
+    form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      const guess = readGuess(this.#input.value);
+      if (guess !== null) {
+        emit(this, "prediction-guess", { guess });
+        return;
+      }
+      const typed = this.#input.value.trim();
+      this.#complain(typed === "" ? "Type a number first." : `${typed.slice(0, 20)} is not a number: write it like 0.8 or 1e-3.`);
+      this.#input.focus();
+    });
+    this.#input.oninput = () => this.#complain("");
+    return [form, this.#close()];
+  }
+
+  /** @param {string} problem "" for none */
+  #complain(problem) {
+    this.#problem.textContent = problem;
+    if (problem === "") this.#input.removeAttribute("aria-invalid");
+    else this.#input.setAttribute("aria-invalid", "true");
+  }
+
+  /** @param {Picture} picture @param {Prediction} prediction @param {number} guess */
+  #tell(picture, prediction, guess) {
+    const value = measured(picture, prediction);
+    const theory = expected(picture, this.#theory, prediction);
+    const isShare = isShareOf(prediction);
+    const written = isShare ? percent : significant;
+    const range = theory?.band == null ? "" : ` (${written(theory.band[0])}–${written(theory.band[1])})`;
+    const parts = [
+      [`${prediction.figure}: your guess `, html("b", {}, isShare ? percent(guess) : String(guess).replace("-", "−"))],
+      [" · measured ", html("b", {}, value === null ? "no finite value" : written(value)), value === null ? "" : ` (${nearness(guess, value, isShare)})`],
+      theory === null ? [] : [` · theory ${written(theory.value)}${range}`],
+    ].flat();
+    const text = parts.map((part) => (typeof part === "string" ? part : part.textContent)).join("");
+    if (this.#answer.textContent !== text) this.#answer.replaceChildren(...parts);
+  }
+
+  /** @returns {HTMLElement} */
+  #again() {
+    // It gets the focus, and with it a screen reader says the answer: once, not at every picture.
+    const again = html("button", { type: "button", class: "link", "aria-describedby": "guess-answer" }, "guess again");
+    again.addEventListener("click", () => emit(this, "prediction-guess", { guess: null }));
+    return again;
+  }
+
+  /** @returns {HTMLElement} */
+  #close() {
+    const close = html("button", { type: "button", class: "icon-button", "aria-label": "End the prediction", title: "End the prediction (Esc)" }, "✕");
+    close.addEventListener("click", () => this.#end());
+    return close;
+  }
+
+  #end() {
+    emit(this, "prediction-end", {});
+  }
+}
+
+/** @param {Prediction} prediction @returns {boolean} whether its figure is a share of a whole */
+function isShareOf({ statistic }) {
+  return statistic === "zero_fraction" || statistic === "dead_fraction" || statistic === "saturation";
+}
+
+/**
+ * @param {number} guess
+ * @param {number} value
+ * @param {boolean} isShare
+ * @returns {string} the measured as a multiple of the guess; as a difference where that says nothing
+ */
+function nearness(guess, value, isShare) {
+  if (guess !== 0 && value !== 0 && Math.sign(guess) === Math.sign(value)) return `×${significant(value / guess)}`;
+  const away = value - guess;
+  return `${away > 0 ? "+" : ""}${isShare ? `${significant(100 * away)} pp` : significant(away)}`;
+}
+
+customElements.define("prediction-prompt", PredictionPrompt);

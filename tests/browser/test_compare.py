@@ -1,0 +1,352 @@
+"""Two runs: A is pinned, B moves on, and a table says where they part. The link holds both."""
+
+import json
+import math
+import re
+from urllib.parse import unquote
+from urllib.request import urlopen
+
+import pytest
+from playwright.sync_api import expect
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture
+def profile_of(server_url):
+    def fetch(query):
+        with urlopen(f"{server_url}/api/v1/profile.json?{query}") as answer:
+            return json.load(answer)
+
+    return fetch
+
+
+def table(page):
+    """Cells of the table's rows by phase and layer: name, A, B, contrast."""
+    lines = page.evaluate(
+        """() => [...document.querySelectorAll("comparison-table tbody tr:not(.section)")].map((line) =>
+            [line.parentElement.className, ...[...line.cells].map((cell) => cell.textContent)])"""
+    )
+    return {(phase, layer): cells for phase, layer, *cells in lines}
+
+
+def moved_to(explorer, change, query):
+    """Change the spec as a control would, and wait until that is what is shown."""
+    explorer.page.evaluate(
+        """(change) => document.body.dispatchEvent(
+            new CustomEvent("spec-change", { detail: { change, moving: false }, bubbles: true }))""",
+        change,
+    )
+    explorer.page.wait_for_function("(query) => location.search === query", arg=query)
+    explorer.at_rest()
+
+
+def check(explorer, significant, a, b):
+    """Every figure of the table for std is that of the two profiles."""
+    rows = table(explorer.page)
+    assert rows["loss", ""][1:3] == [significant(a["loss"]), significant(b["loss"])]
+    for one, other in zip(a["layers"], b["layers"], strict=True):
+        for phase, kind in (("forward", "activation"), ("backward", "gradient")):
+            _, left, right, contrast = rows[phase, str(one["index"])]
+            stds = one[kind]["std"], other[kind]["std"]
+            assert (left, right) == tuple(map(significant, stds))
+            assert contrast == f"×{significant(stds[1] / stds[0])}"
+
+
+def test_what_is_pinned_stays_while_the_other_is_dragged(explorer, significant, profile_of):
+    explorer.open("/?scale=0.5").at_rest()
+    page = explorer.page
+    page.get_by_role("button", name="Pin A").click()
+    comparison = page.locator("comparison-table")
+    expect(comparison).to_be_visible()
+    expect(page.locator("inspector-panel")).to_be_hidden()
+    expect(comparison.locator(".specs")).to_contain_text("the same run as A")
+    explorer.at_rest()
+    assert page.evaluate("location.hash") == "#a=?scale=0.5"
+    check(explorer, significant, profile_of("scale=0.5"), profile_of("scale=0.5"))
+
+    slider = page.locator("spec-controls .slider")
+    slider.focus()
+    entries = page.evaluate("history.length")
+    table_before = page.evaluate_handle("() => document.querySelector('comparison-table table')")
+    for _ in range(12):
+        page.keyboard.press("ArrowRight")
+    explorer.at_rest()
+    scale = page.input_value("#spec-scale")
+    assert float(scale) == pytest.approx(0.5 * 10**0.12, rel=0.02)
+    assert page.evaluate("location.search + location.hash") == f"?scale={scale}#a=?scale=0.5"
+    assert page.evaluate("history.length") <= entries + 12
+    # Built once: while B moves its texts do, and nothing else.
+    assert page.evaluate("(table) => table.isConnected", table_before)
+    expect(comparison.locator(".specs div").nth(0)).to_contain_text("scale 0.5")
+    expect(comparison.locator(".specs div").nth(1)).to_have_text(f"Bscale {scale}")
+    a, b = profile_of("scale=0.5"), profile_of(f"scale={scale}")
+    check(explorer, significant, a, b)
+
+    page.reload()
+    expect(comparison).to_be_visible()
+    explorer.at_rest()
+    check(explorer, significant, a, b)
+    assert page.evaluate("location.search + location.hash") == f"?scale={scale}#a=?scale=0.5"
+
+
+def test_specs_are_told_apart_by_what_differs(explorer):
+    explorer.open("/?init=lecun_normal&seed=7#a=?activation=tanh%26seed=7").at_rest()
+    specs = explorer.page.locator("comparison-table .specs div")
+    expect(specs.nth(0).locator("dd")).to_have_text("activation tanh, init kaiming_normal open A")
+    expect(specs.nth(1).locator("dd")).to_have_text("activation relu, init lecun_normal")
+    link = specs.nth(0).get_by_role("link", name="open A")
+    assert link.get_attribute("href") == "/?activation=tanh&seed=7"
+
+
+def test_bars_point_to_where_the_runs_part(explorer):
+    explorer.open("/?widths=100x11&scale=1.2#a=?widths=100x11").at_rest()
+    shares = explorer.page.evaluate(
+        """() => [...document.querySelectorAll("comparison-table .forward .contrast")].map(({ style, classList }) =>
+            Number(style.getPropertyValue("--share")) * (classList.contains("less") ? -1 : 1))"""
+    )
+    # Each layer multiplies by 1.2 once more: the bars grow in equal steps up to a whole one.
+    assert shares == pytest.approx([layer / 10 for layer in range(1, 11)], abs=0.002)
+    explorer.open("/?widths=100x11#a=?widths=100x11%26scale=1.2").at_rest()
+    assert explorer.page.locator("comparison-table .forward .contrast.less").count() == 10
+
+
+def test_runs_are_swapped_and_let_go_of(explorer, significant, profile_of):
+    explorer.open("/?scale=2#a=?scale=0.5").at_rest()
+    page = explorer.page
+    one, other = profile_of("scale=0.5"), profile_of("scale=2")
+    check(explorer, significant, one, other)
+    page.get_by_role("button", name="Swap").click()
+    page.wait_for_function("() => location.search + location.hash === '?scale=0.5#a=?scale=2'")
+    explorer.at_rest()
+    check(explorer, significant, other, one)
+    expect(page.locator("#spec-scale")).to_have_value("0.5")
+
+    page.go_back()
+    page.wait_for_function("() => location.search + location.hash === '?scale=2#a=?scale=0.5'")
+    explorer.at_rest()
+    check(explorer, significant, one, other)
+    page.go_forward()
+    page.wait_for_function("() => location.search + location.hash === '?scale=0.5#a=?scale=2'")
+
+    page.get_by_role("button", name="Unpin").click()
+    expect(page.locator("comparison-table")).to_be_hidden()
+    expect(page.locator("inspector-panel")).to_be_visible()
+    explorer.at_rest()
+    assert page.evaluate("location.search + location.hash") == "?scale=0.5"
+    page.go_back()
+    expect(page.locator("comparison-table")).to_be_visible()
+
+
+def test_the_default_run_can_be_pinned(explorer, significant, profile_of):
+    explorer.open().at_rest()
+    page = explorer.page
+    page.locator("#pin").click()
+    expect(page.locator("#pin")).to_have_attribute("aria-pressed", "true")
+    moved_to(explorer, {"scale": 3}, "?scale=3")
+    check(explorer, significant, profile_of(""), profile_of("scale=3"))
+    page.reload()
+    expect(page.locator("comparison-table")).to_be_visible()
+    assert page.evaluate("location.hash") == "#a=?"
+    page.locator("#pin").click()
+    expect(page.locator("comparison-table")).to_be_hidden()
+
+
+@pytest.mark.parametrize("a", ["?scale=0", "?widths=100x1000", "?nonsense=1", "?preset=x", "scale=0"])
+def test_a_bad_run_in_the_link_is_told_and_the_page_works(explorer, a):
+    explorer.expected = ["422"]
+    explorer.open(f"/?scale=2#a={a}")
+    page = explorer.page
+    expect(page.locator("run-status .error")).to_contain_text("Run A: ")
+    explorer.at_rest()
+    expect(page.locator("run-status .error")).to_contain_text(re.split("[?=]", a.lstrip("?"))[0])
+    assert page.evaluate("location.search + location.hash") == "?scale=2"
+    expect(page.locator("#pin")).to_have_attribute("aria-pressed", "false")
+    expect(page.locator("comparison-table")).to_be_hidden()
+    moved_to(explorer, {"scale": 3}, "?scale=3")
+    expect(page.locator("run-status .error")).to_be_hidden()
+
+
+def test_a_busy_server_is_asked_again_for_run_a(explorer):
+    explorer.expected = ["503"]
+    page = explorer.page
+    asked = []
+
+    def answer(route):
+        asked.append(unquote(route.request.url))
+        if len(asked) > 1:
+            route.continue_()
+            return
+        body = {"error": {"code": "busy", "message": "too many requests wait"}}
+        route.fulfill(status=503, content_type="application/json", body=json.dumps(body))
+
+    page.route("**/api/v1/profile.json?scale=0.5", answer)
+    explorer.open("/?scale=2#a=?scale=0.5")
+    expect(page.locator("run-status .error")).to_have_text("Run A: too many requests wait")
+    expect(page.locator("comparison-table")).to_be_visible()
+    expect(page.locator("run-status .error")).to_be_hidden()
+    assert len(asked) == 2
+    assert page.evaluate("location.hash") == "#a=?scale=0.5"
+
+
+def test_layers_that_one_run_lacks_are_blank(explorer, significant, profile_of):
+    explorer.open("/?widths=100x4#a=?widths=100x6").at_rest()
+    rows = table(explorer.page)
+    deep = profile_of("widths=100x6")["layers"]
+    assert [layer for phase, layer in rows if phase == "forward"] == ["1", "2", "3", "4", "5"]
+    for layer in ("4", "5"):
+        std = deep[int(layer) - 1]["activation"]["std"]
+        assert rows["forward", layer] == ["", significant(std), "", ""]
+    assert all(rows["forward", "3"])
+
+
+def test_what_is_not_finite_is_told_in_words(explorer, significant, profile_of):
+    explorer.open("/?preset=deep-exploding#a=?widths=100x51%26activation=linear%26bias=false").at_rest()
+    page = explorer.page
+    rows = table(page)
+    a = profile_of("widths=100x51&activation=linear&bias=false")["layers"]
+    assert rows["forward", "50"] == ["out", significant(a[49]["activation"]["std"]), "NaN", "–"]
+    assert rows["forward", "38"][2] == "Inf"
+    assert page.locator("comparison-table .warning").first.text_content() in ("Inf", "NaN")
+    assert rows["loss", ""][2] == "NaN"
+
+
+def test_every_statistic_of_the_profile_is_compared(explorer, significant, profile_of):
+    a, b = profile_of("scale=0.5"), profile_of("")
+    explorer.open("/#a=?scale=0.5&statistic=mean").at_rest()
+    for one, other in zip(a["layers"], b["layers"], strict=True):
+        cells = table(explorer.page)["forward", str(one["index"])]
+        means = one["activation"]["mean"], other["activation"]["mean"]
+        assert cells[1:3] == list(map(significant, means))
+        away = means[1] - means[0]
+        assert cells[3] == ("+" if away > 0 else "") + significant(away)
+
+    explorer.open("/#a=?scale=0.5&statistic=ratio").at_rest()
+    for one, other in zip(a["layers"], b["layers"], strict=True):
+        cells = table(explorer.page)["forward", str(one["index"])]
+        ratios = one["gradient_to_weight_ratio"], other["gradient_to_weight_ratio"]
+        assert cells[1:] == [*map(significant, ratios), f"×{significant(ratios[1] / ratios[0])}"]
+
+    deep = "widths=100x11&seed=2"
+    a, b = profile_of("widths=100x11"), profile_of(deep)
+    explorer.open(f"/?{deep}#a=?widths=100x11&statistic=dead_fraction").at_rest()
+    rows = table(explorer.page)
+    assert not any(phase == "backward" for phase, _ in rows)
+    some = 0
+    for one, other in zip(a["layers"], b["layers"], strict=True):
+        cells = rows["forward", str(one["index"])]
+        if one["dead_fraction"] is None:
+            assert cells[1:] == ["–", "–", "–"]
+        elif not math.isclose(one["dead_fraction"], other["dead_fraction"]):
+            some += 1
+            away = 100 * (other["dead_fraction"] - one["dead_fraction"])
+            assert cells[1:3] == [percent(one["dead_fraction"]), percent(other["dead_fraction"])]
+            assert cells[3] == f"{'+' if away > 0 else ''}{significant(away)} pp"
+    assert some > 0
+
+
+def percent(fraction):
+    return "0 %" if fraction == 0 else f"{100 * fraction:.1f} %"
+
+
+def test_a_layer_leads_to_its_tensor_and_escape_back_to_the_table(explorer):
+    explorer.open("/#a=?scale=0.5").at_rest()
+    page = explorer.page
+    page.locator('comparison-table [data-tensor="l2.g"] button').click()
+    expect(page.locator("inspector-panel h2")).to_have_text("l2.g")
+    expect(page.locator("comparison-table")).to_be_hidden()
+    expect(page.locator('graph-view .box[data-id="l2.g"]')).to_have_class(re.compile("selected"))
+    page.keyboard.press("Escape")
+    expect(page.locator("comparison-table")).to_be_visible()
+
+
+def test_a_figure_to_be_guessed_is_told_by_neither_run(explorer):
+    explorer.open("/?scale=2#a=?scale=0.5&predict=l2.std").at_rest()
+    rows = table(explorer.page)
+    assert rows["forward", "1"] == ["l2", "?", "?", "?"]
+    assert all(figure != "?" for figure in rows["forward", "2"])
+    explorer.page.fill("#guess", "1")
+    explorer.page.keyboard.press("Enter")
+    explorer.at_rest()
+    assert "?" not in table(explorer.page)["forward", "1"]
+
+
+@pytest.mark.parametrize("context_options", [{"viewport": {"width": 390, "height": 844}}])
+def test_it_fits_a_narrow_screen(explorer, context_options):
+    assert context_options["viewport"]["width"] == 390
+    explorer.open("/?preset=deep-exploding#a=?preset=deep-relu").at_rest()
+    page = explorer.page
+    page.get_by_role("tab", name="Inspector", exact=True).click()
+    expect(page.locator("comparison-table")).to_be_visible()
+    expect(page.locator("#help-button")).to_be_in_viewport(ratio=1)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    panel = page.locator(".panel.inspector")
+    assert panel.evaluate("(panel) => panel.scrollWidth <= panel.clientWidth")
+
+
+# What is handed on
+
+
+@pytest.fixture
+def copied(explorer):
+    """Opens an address, chooses something in the share menu, and reads the clipboard."""
+
+    def copy(address, entry):
+        explorer.open(address).at_rest()
+        page = explorer.page
+        page.locator("#share summary").click()
+        page.get_by_role("button", name=entry).click()
+        expect(page.get_by_role("button", name="Copied")).to_be_visible()
+        return page.evaluate("navigator.clipboard.readText()")
+
+    return copy
+
+
+CLIPBOARD = [{"permissions": ["clipboard-read", "clipboard-write"]}]
+
+
+@pytest.mark.parametrize("context_options", CLIPBOARD)
+def test_the_link_is_copied_as_it_stands(explorer, copied, server_url, context_options):
+    assert context_options["permissions"]
+    text = copied("/?scale=2#select=l2&a=?scale=0.5%26seed=3&predict=l1.std&guess=1", "Copy link to this view")
+    assert text == f"{server_url}/?scale=2#select=l2&predict=l1.std&guess=1&a=?scale=0.5%26seed=3"
+    assert text == explorer.page.evaluate("location.href")
+
+
+@pytest.mark.parametrize("context_options", CLIPBOARD)
+def test_the_command_that_is_copied_gets_the_dump(explorer, copied, server_url, context_options):
+    assert context_options["permissions"]
+    text = copied("/?preset=deep-relu&seed=3", "Copy as curl")
+    url = re.fullmatch(r"curl -s '([^']+)'", text)[1]
+    assert url.startswith(f"{server_url}/api/v1/trace.json?")
+    with urlopen(url) as answer:
+        dump = json.load(answer)
+    assert dump["spec"] == explorer.dump()["spec"]
+    assert dump["spec"]["seed"] == 3
+
+
+@pytest.mark.parametrize("context_options", CLIPBOARD)
+def test_the_command_brings_the_token_where_one_is_needed(explorer, copied, context_options):
+    assert context_options["permissions"]
+
+    # As a server with a token would have it in the page.
+    explorer.page.add_init_script(
+        """const { parse } = JSON;
+        JSON.parse = (text) => {
+            const value = parse(text);
+            if (value?.needs_token === false) value.needs_token = true;
+            return value;
+        };"""
+    )
+    text = copied("/?scale=2", "Copy as curl")
+    assert text.startswith('curl -s -H "Authorization: Bearer $CHAINRULE_TOKEN" \'http://')
+
+
+@pytest.mark.parametrize("context_options", CLIPBOARD)
+def test_the_script_that_is_copied_is_the_servers(explorer, copied, server_url, context_options):
+    assert context_options["permissions"]
+    text = copied("/?activation=tanh&scale=1.5", "Copy as PyTorch")
+    with urlopen(f"{server_url}/api/v1/trace.py?activation=tanh&scale=1.5") as answer:
+        assert text == answer.read().decode()
+    assert "import torch" in text
+    assert explorer.page.evaluate("location.search") == "?activation=tanh&scale=1.5"

@@ -1,0 +1,323 @@
+"""The controls of the init: ticks in units of the weights' std, snapping, steppers, and that nothing jumps."""
+
+import itertools
+import math
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+from chainrule.errors import SpecError
+from chainrule.spec import ModelSpec, widths_text
+
+pytestmark = pytest.mark.browser
+
+TICKS = "(m, [unit, n]) => m.snapTicks(unit, n, 1e-4, 1e4).map(({ label, scale }) => [label, scale])"
+
+
+def test_ticks_stand_where_the_weights_have_that_std(module):
+    kaiming = module("snap.js", TICKS, [math.sqrt(2 / 100), 100])
+    assert kaiming == [[".01", 0.07071], ["1/√n", 0.7071], ["√2/√n", 1], ["1", 7.071]]
+    assert module("snap.js", TICKS, [1, 100]) == [[".01", 0.01], ["1/√n", 0.1], ["√2/√n", 0.1414], ["1", 1]]
+    # Many inputs: 1/√n lies below .01. Out of reach: none.
+    wide = module("snap.js", TICKS, [1, 40_000])
+    assert wide == [["1/√n", 0.005], ["√2/√n", 0.007071], [".01", 0.01], ["1", 1]]
+    assert module("snap.js", TICKS, [0, 100]) == []
+    assert [label for label, _ in module("snap.js", TICKS, [5e-6, 100])] == [".01"]
+
+
+@pytest.mark.parametrize(
+    ("at", "caught"),
+    [(94, 0), (93.9, None), (100, 0), (102.9, 0), (104, None), (106.1, 1), (109, 1), (115, 1), (115.1, None)],
+)
+def test_the_nearest_tick_catches_and_leaves_room_between_two(module, at, caught):
+    """Reach is 6; between two ticks 9 apart a third of the way belongs to each."""
+    assert module("snap.js", "(m, at) => m.snap(at, [100, 109], 6)", at) == caught
+
+
+def test_the_next_tick_is_never_the_one_that_one_stands_on(module):
+    script = """(m, [scale, direction]) => m.nextTick(m.snapTicks(1, 100, 1e-4, 1e4), scale, direction)"""
+    assert module("snap.js", script, [0.1414, 1]) == 1
+    assert module("snap.js", script, [0.1414, -1]) == 0.1
+    # √2/√n, typed with all its digits.
+    assert module("snap.js", script, [0.14142135, -1]) == 0.1
+    assert module("snap.js", script, [0.14142135, 1]) == 1
+    assert module("snap.js", script, [1, 1]) is None
+    assert module("snap.js", script, [1e-4, -1]) is None
+
+
+def test_labels_never_overlap_and_the_first_in_rank_stay(module):
+    labels = [
+        {"left": left, "width": width, "rank": rank}
+        for left, width, rank in [(0, 20, 4), (15, 10, 0), (24, 30, 1), (27, 30, 2), (95, 10, 3), (60, 10, 5)]
+    ]
+    fits = module("snap.js", "(m, labels) => m.fitLabels(labels, 100, 2)", labels)
+    assert fits == [False, True, False, True, False, True]
+    kept = sorted((label["left"], label["width"]) for label, fit in zip(labels, fits, strict=True) if fit)
+    assert all(a + width + 2 <= b for (a, width), (b, _) in itertools.pairwise(kept))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["100,50,1", "100x51", "100x2,50", "7,7,7,1,1", "1,1", "100", "100,", "0,1", "100x0", "100,x2", "1e2,1", "5x20000"],
+)
+def test_widths_are_read_and_written_as_the_server_does(module, text):
+    try:
+        widths = ModelSpec.from_query(f"widths={text}").widths
+    except SpecError:
+        assert module("widths.js", "(m, text) => m.parseWidths(text)", text) is None
+        return
+    read, written = module("widths.js", "(m, text) => [m.parseWidths(text), m.widthsText(m.parseWidths(text))]", text)
+    assert tuple(read) == widths
+    assert written == widths_text(widths)
+
+
+@pytest.mark.parametrize(
+    ("step", "widths", "value", "result"),
+    [
+        ("withDepth", [100, 50, 1], 3, [100, 50, 50, 1]),
+        ("withDepth", [100, 50, 30, 1], 2, [100, 50, 1]),
+        ("withDepth", [100, 50, 1], 1, [100, 1]),
+        ("withDepth", [100, 1], 2, [100, 100, 1]),
+        ("withDepth", [100, 100, 100], 4, [100] * 5),
+        ("withWidth", [100, 50, 30, 1], 20, [100, 20, 20, 1]),
+        ("withWidth", [100, 100, 100], 20, [20, 20, 20]),
+        ("withWidth", [100, 1], 20, [100, 1]),
+    ],
+)
+def test_depth_and_width_edit_the_widths(module, step, widths, value, result):
+    assert module("widths.js", f"(m, [widths, value]) => m.{step}(widths, value)", [widths, value]) == result
+
+
+def test_the_width_is_stepped_by_tens_and_below_ten_by_ones(module):
+    script = "(m, [from, by]) => m.nextWidth(from, by)"
+    up = {1: 2, 9: 10, 10: 20, 15: 20, 100: 110}
+    down = {100: 90, 95: 90, 20: 10, 11: 10, 10: 9, 2: 1}
+    assert {width: module("widths.js", script, [width, 1]) for width in up} == up
+    assert {width: module("widths.js", script, [width, -1]) for width in down} == down
+
+
+# ------------------------------------------------------------------------------------------------------------ the page
+
+
+def ticks_of(page):
+    """Label → centre of its mark on the screen."""
+    return page.evaluate(
+        """() => Object.fromEntries([...document.querySelectorAll("spec-controls .tick")]
+            .map((tick) => [tick.textContent, tick.getBoundingClientRect().x]))"""
+    )
+
+
+def grip(page):
+    """Where the thumb of the slider can be taken, and the height to move it along."""
+    box = page.locator("spec-controls .slider").bounding_box()
+    fill = float(
+        page.evaluate("getComputedStyle(document.querySelector('spec-controls .slider')).getPropertyValue('--fill')")
+    )
+    return box["x"] + 9 + fill * (box["width"] - 18), box["y"] + box["height"] / 2
+
+
+def drag(page, to, *, steps=12):
+    start, height = grip(page)
+    page.mouse.move(start, height)
+    page.mouse.down()
+    page.mouse.move(to, height, steps=steps)
+    page.mouse.up()
+
+
+def test_the_scale_says_which_std_results(explorer, significant):
+    explorer.open().at_rest()
+    page = explorer.page
+    expect(page.locator("spec-controls .drawn")).to_have_text(f"σ(w1) {significant(math.sqrt(2 / 100))}")
+    expect(page.locator("spec-controls .where")).to_have_text("layer 1, n = 100")
+    assert page.locator("spec-controls .tick").all_text_contents() == [".01", "1/√n", "√2/√n", "1"]
+    titles = [tick.get_attribute("title") for tick in page.locator("spec-controls .tick").all()]
+    assert "1/√n = 0.100 for n = 100: ×0.7071" in titles[1]
+    assert "√(2/n) = 0.141 for n = 100: ×1." in titles[2]
+
+    # The weights of the layer that is selected.
+    page.locator('graph-view .box[data-id="w2.g"]').click()
+    expect(page.locator("spec-controls .where")).to_have_text("layer 2, n = 50")
+    expect(page.locator("spec-controls .drawn")).to_have_text(f"σ(w2) {significant(math.sqrt(2 / 50))}")
+    expect(page.locator("spec-controls .sigma")).to_have_text(f"σ {explorer.figure('w2')}")
+    page.keyboard.press("Escape")
+    expect(page.locator("spec-controls .where")).to_have_text("layer 1, n = 100")
+
+    page.select_option("#spec-init", "standard_normal")
+    expect(page.locator("spec-controls .drawn")).to_have_text("σ(w1) 1.00")
+    expect(page.locator('spec-controls .tick[data-scale="0.1414"]')).to_have_text("√2/√n")
+
+
+def test_the_pointer_snaps_to_a_tick(explorer):
+    explorer.open("/?scale=30").at_rest()
+    page = explorer.page
+    ticks = ticks_of(page)
+    drag(page, ticks["1"] + 5)
+    expect(page.locator("#spec-scale")).to_have_value("7.071")
+    page.wait_for_function("() => location.search === '?scale=7.071'")
+    # The thumb stands at the tick, not where it was let go.
+    assert grip(page)[0] == pytest.approx(ticks["1"], abs=0.5)
+    drag(page, ticks["√2/√n"] + 4)
+    expect(page.locator("#spec-scale")).to_have_value("1")
+    page.wait_for_function("() => location.search === ''")
+    drag(page, ticks["1/√n"] - 5)
+    expect(page.locator("#spec-scale")).to_have_value("0.7071")
+    drag(page, ticks[".01"] + 12)
+    assert float(page.input_value("#spec-scale")) > 0.08
+
+
+def test_alt_lets_the_thumb_pass(explorer):
+    explorer.open("/?scale=30").at_rest()
+    page = explorer.page
+    page.keyboard.down("Alt")
+    drag(page, ticks_of(page)["1"] + 4)
+    page.keyboard.up("Alt")
+    explorer.at_rest()
+    scale = float(page.input_value("#spec-scale"))
+    assert 7.071 < scale < 10
+
+
+def test_the_keyboard_goes_from_tick_to_tick_and_never_snaps(explorer):
+    explorer.open().at_rest()
+    page = explorer.page
+    slider, scale = page.locator("spec-controls .slider"), page.locator("#spec-scale")
+    slider.focus()
+    for key, value in [("]", "7.071"), ("]", "7.071"), ("[", "1"), ("[", "0.7071"), ("Control+ArrowLeft", "0.07071")]:
+        page.keyboard.press(key)
+        expect(scale).to_have_value(value)
+    page.keyboard.press("Control+ArrowUp")
+    expect(scale).to_have_value("0.7071")
+    page.keyboard.press("ArrowRight")
+    expect(scale).to_have_value("0.724")
+    page.keyboard.press("ArrowLeft")
+    expect(scale).to_have_value("0.708")
+    expect(slider).to_have_attribute("aria-valuetext", "times 0.708, σ(w1) 0.100")
+    page.wait_for_function("() => location.search === '?scale=0.708'")
+
+
+def test_a_tick_is_one_click(explorer):
+    explorer.open().at_rest()
+    page = explorer.page
+    page.locator("spec-controls .tick", has_text="1/√n").locator("span").first.click()
+    expect(page.locator("#spec-scale")).to_have_value("0.7071")
+    page.wait_for_function("() => location.search === '?scale=0.7071'")
+    page.go_back()
+    expect(page.locator("#spec-scale")).to_have_value("1")
+
+
+@pytest.mark.parametrize("width", [1440, 1024, 390])
+@pytest.mark.parametrize(
+    "query",
+    ["", "init=standard_normal", "init=xavier_uniform&widths=7,900,3", "init=lecun_normal&widths=1024,10"],
+)
+def test_the_labels_under_the_slider_never_overlap(explorer, width, query):
+    explorer.page.set_viewport_size({"width": width, "height": 844})
+    explorer.open(f"/?{query}").at_rest()
+    boxes = explorer.page.evaluate(
+        """() => [...document.querySelectorAll("spec-controls .ticks > :not(.mute) > span")]
+            .map((label) => label.getBoundingClientRect()).map(({ left, right }) => [left, right])"""
+    )
+    row = explorer.page.locator("spec-controls .ticks").bounding_box()
+    boxes.sort()
+    assert len(boxes) >= 3
+    assert all(right < left for (_, right), (left, _) in itertools.pairwise(boxes))
+    assert row["x"] <= boxes[0][0]
+    assert boxes[-1][1] <= row["x"] + row["width"]
+
+
+def test_where_scale_means_nothing_there_are_no_ticks(explorer):
+    explorer.open("/?init=zeros").at_rest()
+    page = explorer.page
+    expect(page.locator("spec-controls .slider")).to_be_disabled()
+    expect(page.locator("#spec-scale")).to_be_disabled()
+    expect(page.locator("#spec-scale-note")).to_have_text("Zeros stay zero at every scale.")
+    expect(page.locator("spec-controls .tick")).to_have_count(0)
+    expect(page.locator("spec-controls .drawn")).to_have_text("σ(w1) 0")
+
+
+def test_depth_and_width_have_steppers(explorer):
+    explorer.open().at_rest()
+    page = explorer.page
+    page.locator("spec-controls .more summary").click()
+    widths, depth, width = (page.locator(f"#spec-{name}") for name in ("widths", "depth", "width"))
+    expect(depth).to_have_value("2")
+    expect(width).to_have_value("50")
+    page.get_by_role("button", name="More depth").click()
+    expect(widths).to_have_value("100,50x2,1")
+    page.get_by_role("button", name="Less width").click()
+    expect(widths).to_have_value("100,40x2,1")
+    page.wait_for_function("() => location.search === '?widths=100,40x2,1'")
+    depth.fill("50")
+    depth.press("Enter")
+    expect(widths).to_have_value("100,40x49,1")
+    width.press("ArrowUp")
+    expect(widths).to_have_value("100,50x49,1")
+    # What is no number of layers changes nothing.
+    depth.fill("many")
+    depth.press("Enter")
+    expect(depth).to_have_value("50")
+
+    page.get_by_role("button", name="50 layers").click()
+    expect(depth).to_have_value("50")
+    width.fill("64")
+    width.press("Enter")
+    expect(widths).to_have_value("64x51")
+    widths.fill("784,100,30,10")
+    widths.press("Enter")
+    expect(width).to_have_value("")
+    expect(width).to_have_attribute("placeholder", "mixed")
+    widths.fill("100,1")
+    widths.press("Enter")
+    expect(width).to_be_disabled()
+    expect(depth).to_have_value("1")
+
+
+def test_more_depth_than_the_server_allows_is_told_at_the_widths(explorer):
+    explorer.open().at_rest()
+    page = explorer.page
+    page.locator("spec-controls .more summary").click()
+    page.fill("#spec-depth", "123456789")
+    page.keyboard.press("Enter")
+    expect(page.locator("#spec-widths")).to_have_attribute("aria-invalid", "true")
+    expect(page.locator("#spec-widths-note")).not_to_be_empty()
+    assert page.evaluate("location.search") == ""
+
+
+def test_float16_says_where_it_ends_and_ends_earlier(explorer):
+    explorer.open("/?preset=deep-exploding").at_rest()
+    page = explorer.page
+    verdict = page.locator("diagnosis-list .verdict")
+    first = re.compile(r"Inf from layer (\d+) on")
+    single = int(first.search(verdict.inner_text())[1])
+    page.locator("spec-controls .more summary").click()
+    page.select_option("#spec-dtype", "float16")
+    expect(page.locator("#spec-dtype-note")).to_contain_text("65504")
+    expect(verdict).not_to_contain_text(f"layer {single} ")
+    # 10^l passes 65504 at the fifth layer at the latest, 3.4e38 at the 38th or 39th.
+    assert int(first.search(verdict.inner_text())[1]) <= 5 < 37 <= single
+
+
+# The place of everything in the left panel but the lines of trouble, which come last and may grow. On a narrow screen
+# the diagnosis is one line.
+PLACES = """() => [...document.querySelectorAll(`spec-controls :is(.field, .ticks > *, .unit, .more), run-status,
+        diagnosis-list, ${innerWidth < 900 ? ".tabs" : "diagnosis-list :is(.state, .preserve, .verdict)"}`)]
+    .map((element) => {
+        const { x, y } = element.getBoundingClientRect();
+        return [element.localName.includes("-") ? element.localName : element.classList[0], x, y];
+    })"""
+
+
+@pytest.mark.parametrize("viewport", [(1440, 900), (1024, 768), (390, 844)])
+def test_nothing_jumps_while_the_slider_moves(explorer, viewport):
+    explorer.page.set_viewport_size({"width": viewport[0], "height": viewport[1]})
+    explorer.open("/?preset=deep-kaiming#select=l97").at_rest()
+    page = explorer.page
+    places = page.evaluate(PLACES)
+    page.locator("spec-controls .slider").focus()
+    # Down to all zero, up through healthy to non-finite: ten steps are a decade.
+    for key, steps in [("Shift+ArrowLeft", 20), ("Shift+ArrowRight", 40)]:
+        for _ in range(steps):
+            page.keyboard.press(key)
+            assert page.evaluate(PLACES) == places
+        explorer.at_rest()
+        assert page.evaluate(PLACES) == places

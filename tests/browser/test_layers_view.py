@@ -1,0 +1,709 @@
+"""All layers at once: every cell, outline and row of the table is what the dump says, on whatever axis."""
+
+import csv
+import html
+import io
+import itertools
+import json
+import math
+import re
+from urllib.request import urlopen
+
+import pytest
+from playwright.sync_api import expect
+
+pytestmark = pytest.mark.browser
+
+BINS = 96
+# Room beside the columns, for the labels of the values, px.
+LEFT, RIGHT = 60, 12
+DEEP = "preset=deep-exploding"
+
+# A histogram on an axis, from plain numbers.
+SPREAD = """async (module, { source, low, high, zeros, kind, from, to, threshold }) => {
+    const { ValueAxis, BINS } = await import("/static/core/value-axis.js");
+    const axis = new ValueAxis(kind, from, to, threshold);
+    const into = new Float64Array(BINS);
+    const rest = module.spread(Uint32Array.from(source), low, high, zeros, axis, into);
+    return { ...rest, counts: [...into], edges: [...axis.edges] };
+}"""
+
+# What Plotly was given: z of the heatmap as counts, columns by bins, and the lanes.
+DRAWN = """() => {
+    const { data } = document.querySelector("layers-view .plot");
+    const counts = (trace) => trace.z.map((row) => [...row].map((z) => (z === null ? 0 : Math.expm1(z))));
+    return {
+        cells: counts(data[0]),
+        lanes: data.slice(1).map(({ z, hovertext }) => ({ z: [...z[0]], hovertext: hovertext[0] })),
+    };
+}"""
+
+# How many pixels of each column of cells are painted, by layer, on the canvas.
+PAINTED = f"""(columns) => {{
+    const canvas = document.querySelector("layers-view .layers");
+    const {{ data }} = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+    const [left, right] = [{LEFT}, canvas.width - {RIGHT}];
+    return Array.from({{ length: columns }}, (_, column) => {{
+        const x = Math.floor(left + ((column + 0.5) / columns) * (right - left));
+        let painted = 0;
+        for (let y = 0; y < canvas.height; y += 1) painted += data[4 * (y * canvas.width + x) + 3] > 0;
+        return painted;
+    }});
+}}"""
+
+
+def show(page, query, *changes):
+    """Give the view the dump of a query as a picture, once per change, one after the other without a pause."""
+    steps = "".join(
+        f"""{{
+            const picture = pictureOfDump(structuredClone(dump), 1000, "synthetic");
+            {change};
+            document.querySelector("layers-view").picture = picture;
+        }}"""
+        for change in changes
+    )
+    page.evaluate(
+        f"""async (query) => {{
+            const {{ pictureOfDump }} = await import("/static/core/picture.js");
+            const dump = await (await fetch(`/api/v1/trace.json?${{query}}`)).json();
+            {steps}
+        }}""",
+        query,
+    )
+
+
+@pytest.fixture
+def layers(explorer):
+    """Opens the layers view and waits until it rests."""
+
+    def open_layers(query="", **view):
+        fragment = "&".join(f"{key}={value}" for key, value in {"show": "layers", **view}.items())
+        explorer.page.goto(f"{explorer.url}/?{query}#{fragment}")
+        explorer.page.wait_for_selector("layers-view.at-rest")
+        return explorer
+
+    return open_layers
+
+
+def column(dump, tensor, statistic):
+    statistics = dump["statistics"]
+    return statistics[statistic][statistics["tensor"].index(tensor)]
+
+
+def histogram(dump, tensor):
+    statistics = dump["statistics"]
+    row = statistics["tensor"].index(tensor)
+    parts = statistics["histogram"]
+    return parts["low"][row], parts["high"][row], parts["counts"][row]
+
+
+def overlap(source, low, high, zeros, edges):
+    """The counts of `source` over other edges, bin by bin and by area; exact zeros, if any, at zero."""
+    width = (high - low) / len(source)
+    counts = list(source)
+    spread = [0.0] * (len(edges) - 1)
+    if zeros:
+        counts[min(len(source) - 1, int(-low / width))] -= zeros
+        spread[max(index for index, edge in enumerate(edges[:-1]) if edge <= 0)] += zeros
+    for index, count in enumerate(counts):
+        start, end = low + index * width, low + (index + 1) * width
+        for target, (a, b) in enumerate(itertools.pairwise(edges)):
+            spread[target] += count * max(0.0, min(end, b) - max(start, a)) / width
+    return spread
+
+
+@pytest.mark.parametrize("kind", ["linear", "log"])
+@pytest.mark.parametrize(
+    ("low", "high", "zeros"),
+    [(-3.0, 5.0, 0), (0.0, 7.3, 90), (-2.0, 0.0, 25), (0.4, 0.6, 0), (-1e-3, 1e-3, 7), (-900.0, 900.0, 0)],
+)
+def test_counts_are_spread_by_overlap_and_none_is_lost(module, kind, low, high, zeros):
+    source = [
+        (index * 37) % 101 + (100 if low + (high - low) * (index + 1) / 64 >= 0 >= low else 0) for index in range(64)
+    ]
+    view = {"source": source, "low": low, "high": high, "zeros": zeros}
+    result = module("layer-histograms.js", SPREAD, view | {"kind": kind, "from": -4.0, "to": 8.0, "threshold": 0.01})
+    assert sum(result["counts"]) + result["below"] + result["above"] == pytest.approx(sum(source), rel=1e-12)
+    assert result["counts"] == pytest.approx(overlap(source, low, high, zeros, result["edges"]), rel=1e-9, abs=1e-9)
+    outside = [overlap(source, low, high, 0, edges)[0] for edges in ([-1e9, -4.0], [8.0, 1e9])]
+    assert [result["below"], result["above"]] == pytest.approx(outside, rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["linear", "log"])
+@pytest.mark.parametrize(
+    ("value", "where"), [(0.0, "inside"), (0.3, "inside"), (-4.0, 0), (4.0, 95), (4.5, "above"), (-9.0, "below")]
+)
+def test_equal_values_are_one_bin(module, kind, value, where):
+    view = {"source": [500] + [0] * 63, "low": value, "high": value, "zeros": 500 if value == 0 else 0}
+    result = module("layer-histograms.js", SPREAD, view | {"kind": kind, "from": -4.0, "to": 4.0, "threshold": 0.01})
+    held = {index: count for index, count in enumerate(result["counts"]) if count}
+    outside = {name: result[name] for name in ("below", "above") if result[name]}
+    if where in ("below", "above"):
+        assert (held, outside) == ({}, {where: 500})
+        return
+    assert list(held.values()) == [500]
+    assert outside == {}
+    (index,) = held
+    assert result["edges"][index] <= value <= result["edges"][index + 1]
+    assert where in ("inside", index)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "threshold"),
+    [(-4.0, 4.0, 1e-3), (-3.4e38, 3.4e38, 1e-45), (-1.7e308, 1.7e308, 1e-320), (0.2, 0.7, 0.1), (-1e-44, 1e-44, 1e-45)],
+)
+@pytest.mark.parametrize("kind", ["linear", "log"])
+def test_the_axis_is_monotonic_and_inverts_itself(module, kind, low, high, threshold):
+    script = """(m, [kind, low, high, threshold]) => {
+        const axis = new m.ValueAxis(kind, low, high, threshold);
+        const places = [0, 0.1, 0.25, 0.5, 0.75, 0.9, 1];
+        return { edges: [...axis.edges], back: places.map((place) => axis.place(axis.value(place))), places,
+                 bins: [low, high, axis.edges[40], 2 * low - high, 2 * high - low].map((value) => axis.binOf(value)) };
+    }"""
+    answer = module("value-axis.js", script, [kind, low, high, threshold])
+    edges = answer["edges"]
+    assert (edges[0], edges[-1]) == (low, high)
+    assert edges == sorted(set(edges))
+    assert answer["back"] == pytest.approx(answer["places"], abs=1e-9)
+    assert answer["bins"][:3] == [0, BINS - 1, 40]
+    if math.isfinite(2 * high - low):
+        assert answer["bins"][3:] == [-1, BINS]
+
+
+def test_ticks_are_decades_on_both_sides_or_round_numbers(module):
+    script = """(m, [kind, low, high, threshold, from, to]) =>
+        new m.ValueAxis(kind, low, high, threshold).ticks(from, to, 400, 26).map(({ text }) => text)"""
+
+    def ticks(*axis, part=(0, 1)):
+        return module("value-axis.js", script, [*axis, *part])
+
+    assert set(ticks("linear", -4, 4, 1)) == {"−4", "−3", "−2", "−1", "0", "1", "2", "3", "4"}
+    assert set(ticks("linear", -3e38, 3e38, 1)) >= {"−2e38", "0", "2e38"}
+    assert set(ticks("linear", 0, 0.05, 1)) >= {"0", "0.01", "0.05"}
+    log = ticks("log", -4, 4, 1e-3)
+    assert {"0", "1", "−1", "0.1", "−0.1", "0.01", "−0.01"} <= set(log)
+    assert {text.removeprefix("−") for text in log if text.startswith("−")} == {
+        text for text in log if text[0] not in "−0"
+    } | {text for text in log if text.startswith("0.")}
+    wide = ticks("log", -3e38, 3e38, 1)
+    assert {"10³⁰", "−10³⁰", "0"} <= set(wide)
+    # Where no decade begins there are round numbers.
+    assert len(ticks("log", 0.31, 0.69, 0.1)) >= 3
+    assert set(ticks("linear", -4, 4, 1, part=(0.5, 0.75))) >= {"0", "0.2", "1", "2"}
+
+
+def luminance(hex_colour):
+    parts = [int(hex_colour[index : index + 2], 16) / 255 for index in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_more_is_always_darker_or_always_lighter(module, server_url, scheme):
+    with urlopen(f"{server_url}/static/css/tokens.css") as answer:
+        light, dark = answer.read().decode().split("@media (prefers-color-scheme: dark)")
+    tokens = dict(re.findall(r"--([\w-]+): (#\w{6})", light if scheme == "light" else dark))
+    script = """(m, [paper, hue, ink]) => {
+        const bytes = new Uint8Array(m.rampPixels(m.rampStops(paper, hue, ink)).buffer);
+        const hex = (byte) => byte.toString(16).padStart(2, "0");
+        const colour = (shade) => `#${[...bytes.subarray(4 * shade, 4 * shade + 3)].map(hex).join("")}`;
+        const shades = Array.from({ length: 255 }, (_, shade) => colour(shade + 1));
+        return { shades, first: bytes[3], second: bytes[7] };
+    }"""
+    for hue in ("forward", "backward", "parameter"):
+        ramp = module("ramp.js", script, [tokens["paper"], tokens[hue], tokens["ink"]])
+        assert (ramp["first"], ramp["second"]) == (0, 255)
+        shades = [luminance(shade) for shade in ramp["shades"]]
+        # Bytes are rounded: neighbours may be the same shade.
+        assert shades[::8] == sorted(shades[::8], reverse=scheme == "light")
+        # A single value is told from none, and the most from a few.
+        contrast = sorted([luminance(tokens["paper"]) + 0.05, shades[-1] + 0.05])
+        assert contrast[1] / contrast[0] > 5
+        assert tokens["paper"] not in ramp["shades"]
+
+
+def test_columns_run_in_depth_and_begin_with_the_input_where_there_is_one(module, dump_of):
+    script = """async (m, dump) => {
+        const { pictureOfDump } = await import("/static/core/picture.js");
+        const picture = pictureOfDump(dump, 1, "k");
+        const of = ["activation", "preactivation", "gradient", "weight", "weight_gradient"];
+        const columns = (each) => m.layerColumns(picture, each).map(({ index, name }) => [index, name]);
+        return Object.fromEntries(of.map((each) => [each, columns(each)]));
+    }"""
+    columns = module("layer-histograms.js", script, dump_of(""))
+    assert columns == {
+        "activation": [[0, "x"], [1, "l2"], [2, "out"]],
+        "preactivation": [[1, "l1"], [2, "out"]],
+        "gradient": [[0, "x.g"], [1, "l2.g"], [2, "out.g"]],
+        "weight": [[1, "w1"], [2, "w2"]],
+        "weight_gradient": [[1, "w1.g"], [2, "w2.g"]],
+    }
+
+
+@pytest.mark.parametrize("style", ["layer_function", "module"])
+def test_a_fixed_range_is_four_healthy_stds(module, dump_of, style):
+    script = """async (m, [dump, of]) => {
+        const { pictureOfDump } = await import("/static/core/picture.js");
+        const picture = pictureOfDump(dump, 1, "k");
+        return m.fixedRange(picture, m.layerColumns(picture, of), of);
+    }"""
+
+    def fixed(query, of):
+        return module("layer-histograms.js", script, [dump_of(f"style={style}&{query}"), of])
+
+    for scale in (1, 30):
+        assert fixed(f"scale={scale}", "activation")["high"] == 4
+        # The narrower of the two layers, 50 → 1, has the larger weights, √(2/50) = 0.2.
+        weights = fixed(f"scale={scale}", "weight")
+        assert (weights["low"], weights["high"]) == pytest.approx((-0.8, 0.8))
+        assert "√(2/50)" in weights["rule"]
+    dump = dump_of(f"style={style}&widths=100x6")
+    last = dump["layers"][-1]
+    assert fixed("widths=100x6", "gradient")["high"] == pytest.approx(4 * column(dump, last["gradient"], "std"))
+    assert fixed("widths=100x6", "weight_gradient")["high"] == pytest.approx(
+        4 * column(dump, last["weight_gradient"], "std")
+    )
+    assert fixed(DEEP, "gradient") is None
+
+
+def test_the_heatmap_shows_every_value_of_every_layer(layers):
+    explorer = layers("widths=100x51")
+    dump = explorer.dump()
+    drawn = explorer.page.evaluate(DRAWN)
+    tensors = [dump["tensors"][0]["id"], *(layer["activation"] for layer in dump["layers"])]
+    assert len(drawn["cells"]) == BINS
+    lows = [histogram(dump, tensor)[0] for tensor in tensors]
+    highs = [histogram(dump, tensor)[1] for tensor in tensors]
+    low, high = min(lows), max(highs)
+    edges = [low + (high - low) * index / BINS for index in range(BINS + 1)]
+    for order, tensor in enumerate(tensors):
+        values = [row[order] for row in drawn["cells"]]
+        zeros = round(column(dump, tensor, "zero_fraction") * column(dump, tensor, "n"))
+        expected = overlap(histogram(dump, tensor)[2], lows[order], highs[order], zeros, edges)
+        # Less than the twentieth part of a value is left out.
+        assert values == pytest.approx([count if count >= 0.05 else 0 for count in expected], abs=0.06)
+        assert sum(values) == pytest.approx(column(dump, tensor, "n"), rel=1e-3)
+    assert explorer.page.locator("layers-view .readout").inner_text().startswith("All finite values: ")
+
+
+def test_the_canvas_holds_the_same_cells_in_the_same_place(layers):
+    explorer = layers("widths=100x11&activation=tanh")
+    explorer.expected = ["willReadFrequently"]
+    page = explorer.page
+    same = page.evaluate(
+        """() => {
+            const canvas = document.querySelector("layers-view .layers");
+            const context = canvas.getContext("2d");
+            const origin = canvas.getBoundingClientRect();
+            const image = document.querySelector("layers-view .plot .heatmaplayer image").getBoundingClientRect();
+            const z = document.querySelector("layers-view .plot").data[0].z;
+            const [layers, bins] = [z[0].length, z.length];
+            let agree = 0;
+            for (let bin = 0; bin < bins; bin += 1) {
+                for (let layer = 0; layer < layers; layer += 1) {
+                    const x = image.left - origin.left + ((layer + 0.5) / layers) * image.width;
+                    const y = image.top - origin.top + (1 - (bin + 0.5) / bins) * image.height;
+                    const [, , , alpha] = context.getImageData(Math.floor(x), Math.floor(y), 1, 1).data;
+                    agree += alpha > 0 === (z[bin][layer] !== null);
+                }
+            }
+            return { agree, cells: layers * bins, filled: z.flat().filter((value) => value !== null).length };
+        }"""
+    )
+    assert same["agree"] == same["cells"]
+    assert 0 < same["filled"] < same["cells"]
+
+
+def test_what_is_not_finite_has_lanes_of_its_own(layers):
+    explorer = layers(DEEP, axis="log")
+    dump = explorer.dump()
+    drawn = explorer.page.evaluate(DRAWN)
+    tensors = [dump["tensors"][0]["id"], *(layer["activation"] for layer in dump["layers"])]
+    assert len(drawn["lanes"]) == 3
+    for lane, statistic in zip(drawn["lanes"], ("nan", "posinf", "neginf"), strict=True):
+        for order, tensor in enumerate(tensors):
+            count, n = column(dump, tensor, statistic), column(dump, tensor, "n")
+            assert lane["z"][order] == (None if count == 0 else pytest.approx(count / n)), (statistic, order)
+    finite = [sum(row[order] for row in drawn["cells"]) for order in range(len(tensors))]
+    for order, tensor in enumerate(tensors):
+        expected = column(dump, tensor, "n") - sum(column(dump, tensor, kind) for kind in ("nan", "posinf", "neginf"))
+        assert finite[order] == pytest.approx(expected, rel=1e-3, abs=0.5)
+    # NaN is all there is of the last layers, and the canvas says so before Plotly does.
+    assert "100 %" in drawn["lanes"][0]["hovertext"][-1]
+    painted = explorer.page.evaluate(PAINTED, len(tensors))
+    assert painted[-1] == 11
+
+
+def test_a_fixed_range_counts_what_lies_beyond(layers):
+    explorer = layers("widths=100x11&init=standard_normal&scale=0.2", range="fixed", form="ridgeline")
+    page = explorer.page
+    dump = explorer.dump()
+    tensors = [dump["tensors"][0]["id"], *(layer["activation"] for layer in dump["layers"])]
+    expect(page.locator("layers-view .readout")).to_have_text("Fixed: ±4.00 = 4 × std 1")
+    lanes = {
+        "above": page.evaluate(
+            "document.querySelector('layers-view .plot').data.filter(({ yaxis }) => yaxis === 'y2')[2].z[0]"
+        ),
+        "below": page.evaluate(
+            "document.querySelector('layers-view .plot').data.filter(({ yaxis }) => yaxis === 'y3')[0].z[0]"
+        ),
+    }
+    for order, tensor in enumerate(tensors):
+        low, high, counts = histogram(dump, tensor)
+        for name, ends in {"above": [4.0, 1e9], "below": [-1e9, -4.0]}.items():
+            expected = overlap(counts, low, high, 0, ends)[0]
+            shown = lanes[name][order]
+            assert math.expm1(shown or 0) == pytest.approx(expected if expected >= 0.05 else 0, rel=1e-6, abs=1e-6), (
+                name,
+                order,
+            )
+    assert any(lanes["above"])
+
+
+def test_the_ridgeline_draws_each_layer_beside_its_column(layers):
+    explorer = layers("widths=100x11", form="ridgeline")
+    dump = explorer.dump()
+    ridges = explorer.page.evaluate(
+        """() => {
+            const numbers = (column) => [...column].filter((each) => each !== null);
+            const traces = document.querySelector("layers-view .plot").data.filter(({ fill }) => fill === "toself");
+            return traces.map(({ x, y }) => ({ x: numbers(x), y: numbers(y) }));
+        }"""
+    )
+    assert len(ridges) == 11
+    low = min(
+        histogram(dump, tensor)[0] for tensor in dump["statistics"]["tensor"] if histogram(dump, tensor)[0] is not None
+    )
+    assert low < 0
+    for order, ridge in enumerate(ridges):
+        # Depth grows to the right, and so does each ridge, from the left side of its column.
+        assert min(ridge["x"]) == pytest.approx(order - 0.5, abs=0.1)
+        assert 0 <= min(ridge["y"]) < max(ridge["y"]) <= 1
+    # Half of what relu hands on is exactly zero: a line of that share of its column.
+    needles = explorer.page.evaluate(
+        """() => {
+            const traces = document.querySelector("layers-view .plot").data;
+            return [...traces.find(({ line }) => line?.width === 2).x];
+        }"""
+    )
+    starts, ends = needles[0::3], needles[1::3]
+    shares = [column(dump, layer["activation"], "zero_fraction") for layer in dump["layers"][:-1]]
+    assert [end - start for start, end in zip(starts, ends, strict=True)] == pytest.approx(shares, rel=0.1)
+
+
+def test_plotly_says_what_is_under_the_pointer(layers):
+    explorer = layers("widths=100x11&activation=tanh")
+    page = explorer.page
+    frame = page.locator("layers-view .frame").bounding_box()
+    page.mouse.move(frame["x"] + frame["width"] * 0.5, frame["y"] + frame["height"] * 0.5)
+    page.mouse.move(frame["x"] + frame["width"] * 0.5 + 2, frame["y"] + frame["height"] * 0.5)
+    label = page.locator("layers-view .hoverlayer .hovertext")
+    expect(label).to_have_text(
+        re.compile(r"layer \d+: l\d+−?[\d.]+ to −?[\d.]+about [\d,]+ of 20,000 values, [\d.]+ %")
+    )
+    expect(page.locator("layers-view .readout")).to_have_text(
+        re.compile(r"layer \d+: l\d+ σ [\d.]+, −[\d.]+ to [\d.]+")
+    )
+    expect(page.locator("layers-view .outline.cursor")).to_be_visible()
+
+
+def test_zoom_takes_the_axes_along_and_gives_them_back(layers):
+    explorer = layers("widths=100x51&activation=tanh")
+    page = explorer.page
+    frame = page.locator("layers-view .frame").bounding_box()
+    axes = "document.querySelector('layers-view .axes').toDataURL()"
+    whole = page.evaluate(axes)
+    page.mouse.move(frame["x"] + 200, frame["y"] + 150)
+    page.mouse.down()
+    page.mouse.move(frame["x"] + 400, frame["y"] + 300, steps=4)
+    page.mouse.up()
+    page.wait_for_function(f"(whole) => {axes} !== whole", arg=whole)
+    page.mouse.move(frame["x"] + 10, frame["y"] - 10)
+    expect(page.locator("layers-view .readout")).to_contain_text("double-click")
+    # Dragging a piece out is no click.
+    assert "select" not in page.evaluate("location.hash")
+    page.locator("layers-view .frame").focus()
+    page.keyboard.press("0")
+    page.wait_for_function(f"(whole) => {axes} === whole", arg=whole)
+
+
+def test_the_table_holds_the_histograms_as_they_were_taken(layers, tmp_path):
+    explorer = layers(DEEP)
+    page = explorer.page
+    dump = explorer.dump()
+    with page.expect_download() as download:
+        page.locator("layers-view .save summary").click()
+        page.locator("layers-view [data-save=csv]").click()
+    assert download.value.suggested_filename == "chainrule-activation-histograms.csv"
+    download.value.save_as(tmp_path / "table.csv")
+    text = (tmp_path / "table.csv").read_bytes().decode()
+    rows = list(csv.DictReader(io.StringIO(text, newline="")))
+    assert list(rows[0]) == ["layer", "name", "bin_low", "bin_high", "count"]
+    names = {tensor["id"]: tensor["name"] for tensor in dump["tensors"]}
+    expected = {0: dump["tensors"][0]["id"], **{layer["index"]: layer["activation"] for layer in dump["layers"]}}
+    for index, tensor in expected.items():
+        mine = [row for row in rows if int(row["layer"]) == index]
+        assert {row["name"] for row in mine} == {names[tensor]}
+        finite = [row for row in mine if math.isfinite(float(row["bin_low"]))]
+        low, high, counts = histogram(dump, tensor)
+        if low is None:
+            assert finite == []
+        else:
+            assert [int(row["count"]) for row in finite] == counts
+            assert (float(finite[0]["bin_low"]), float(finite[-1]["bin_high"])) == (low, high)
+            assert all(row["bin_high"] == after["bin_low"] for row, after in itertools.pairwise(finite))
+        rest = {row["bin_low"]: int(row["count"]) for row in mine if row not in finite}
+        kinds = {"NaN": "nan", "Infinity": "posinf", "-Infinity": "neginf"}
+        assert rest == {word: column(dump, tensor, kind) for word, kind in kinds.items() if column(dump, tensor, kind)}
+        assert sum(int(row["count"]) for row in mine) == column(dump, tensor, "n")
+
+
+def test_cells_of_a_table_are_quoted_where_they_must_be(module):
+    table = [["a", 'say "x"', "b,c", "d\ne"], [0.1, 1e-45, 3.4028234663852886e38, -0.5]]
+    text = module("csv.js", "(m, table) => m.csv(table)", table)
+    assert text == 'a,"say ""x""","b,c","d\ne"\r\n0.1,1e-45,3.4028234663852886e+38,-0.5\r\n'
+    assert [float(cell) for cell in next(itertools.islice(csv.reader(io.StringIO(text, newline="")), 1, 2))] == table[1]
+
+
+@pytest.mark.parametrize("form", ["heatmap", "ridgeline"])
+def test_an_image_has_axes_and_a_title(layers, tmp_path, form):
+    explorer = layers("widths=100x6", form=form, of="weight", range="fixed")
+    page = explorer.page
+    with page.expect_download() as download:
+        page.locator("layers-view .save summary").click()
+        page.locator("layers-view [data-save=svg]").click()
+    assert download.value.suggested_filename == "chainrule-weight-layers.svg"
+    download.value.save_as(tmp_path / "image.svg")
+    text = html.unescape((tmp_path / "image.svg").read_text())
+    for words in (
+        "Weights per layer",
+        "Fixed: ±0.566 = 4 × √(2/100)",
+        "layer 5: w5",
+        "NaN",
+        "−Inf",
+        "> 0.566",
+        "< −0.566",
+        "0.4",
+    ):
+        assert words in text, words
+    assert ("values in a bin" in text) == (form == "heatmap")
+
+
+def test_a_click_on_a_layer_selects_its_tensor_and_the_graph_goes_there(layers):
+    explorer = layers("widths=100x51", zoom=12, at="0.05")
+    page = explorer.page
+    frame = page.locator("layers-view .frame").bounding_box()
+    # Column 41 of 51 is layer 40, whose activation is l80.
+    x = frame["x"] + LEFT + 40.5 / 51 * (frame["width"] - LEFT - RIGHT)
+    page.mouse.click(x, frame["y"] + frame["height"] / 2)
+    expect(page.locator("inspector-panel h2").first).to_have_text("l80")
+    assert "select=l80" in page.evaluate("location.hash")
+    outline = page.locator("layers-view .outline.selected").bounding_box()
+    assert outline["x"] <= x <= outline["x"] + outline["width"]
+
+    page.get_by_role("button", name="Graph", exact=True).click()
+    page.wait_for_function("() => Number(new URLSearchParams(location.hash.slice(1)).get('at')) > 0.5")
+    explorer.at_rest()
+    stage = page.locator("graph-view .stage").bounding_box()
+    box = explorer.boxes()["l80"]
+    assert stage["x"] <= box["x"] < box["x"] + box["width"] <= stage["x"] + stage["width"]
+
+
+def test_the_graph_stays_where_a_link_or_a_click_has_put_it(explorer):
+    explorer.open("/?widths=100x51#select=l80&zoom=12&at=0.05").at_rest()
+    page = explorer.page
+    assert page.evaluate("new URLSearchParams(location.hash.slice(1)).get('at')") == "0.05"
+    stage = page.locator("graph-view .stage").bounding_box()
+    assert explorer.boxes()["l80"]["x"] > stage["x"] + stage["width"]
+    # A tensor chosen elsewhere is brought into view.
+    page.locator("inspector-panel .link").first.wait_for()
+    page.keyboard.press("Escape")
+    page.locator("layer-table [data-tensor=l60] .link").click()
+    page.wait_for_function("() => Number(new URLSearchParams(location.hash.slice(1)).get('at')) > 0.4")
+    box = explorer.at_rest().boxes()["l60"]
+    assert stage["x"] <= box["x"] < box["x"] + box["width"] <= stage["x"] + stage["width"]
+
+
+def test_layers_are_walked_by_keyboard(layers):
+    explorer = layers("")
+    page = explorer.page
+    page.locator("layers-view .frame").focus()
+    spoken = page.locator("layers-view [aria-live]")
+    for key, name in [
+        ("ArrowRight", "x"),
+        ("ArrowRight", "l2"),
+        ("End", "out"),
+        ("ArrowRight", "out"),
+        ("Home", "x"),
+        ("ArrowRight", "l2"),
+    ]:
+        page.keyboard.press(key)
+        expect(spoken).to_have_text(re.compile(rf": {name} σ "))
+    page.keyboard.press("Enter")
+    expect(page.locator("inspector-panel h2").first).to_have_text("l2")
+    label = page.locator("layers-view .frame").get_attribute("aria-label")
+    assert re.match(r"Heatmap of activations per layer, from x \(std [\d.]+\) to out \(std [\d.]+\)\. ", label)
+
+
+def test_options_are_in_the_address_and_come_back_from_it(layers):
+    explorer = layers("")
+    page = explorer.page
+    page.select_option("layers-view select", "weight_gradient")
+    for name in ("Ridgeline", "Fixed", "Log"):
+        page.locator("layers-view").get_by_role("button", name=name, exact=True).click()
+    expect(page.locator("layers-view .readout")).to_contain_text("the last layer’s std")
+    assert page.evaluate("location.hash") == "#show=layers&form=ridgeline&of=weight_gradient&range=fixed&axis=log"
+    axes = "document.querySelector('layers-view .axes').toDataURL()"
+    page.wait_for_selector("layers-view.at-rest")
+    before = page.evaluate(axes)
+    page.reload()
+    page.wait_for_selector("layers-view.at-rest")
+    assert page.evaluate(axes) == before
+    assert page.locator("layers-view select").input_value() == "weight_gradient"
+    pressed = page.locator("layers-view [aria-pressed=true]").all_inner_texts()
+    assert pressed == ["Ridgeline", "Fixed", "Log"]
+    page.go_back()
+    expect(page.locator("layers-view button[data-axis=linear]")).to_have_attribute("aria-pressed", "true")
+
+
+def test_a_layer_that_waits_for_a_guess_gives_nothing_away(layers, tmp_path):
+    explorer = layers("", predict="l2.std")
+    page = explorer.page
+    drawn = page.evaluate(DRAWN)
+    assert all(row[1] == 0 for row in drawn["cells"])
+    assert all(lane["z"][1] is None for lane in drawn["lanes"])
+    painted = page.evaluate(PAINTED, 3)
+    assert painted[0] > 100
+    assert painted[1] == 0
+    page.locator("layers-view .frame").focus()
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowRight")
+    expect(page.locator("layers-view .readout")).to_have_text("layer 1: l2 ?")
+    with page.expect_download() as download:
+        page.locator("layers-view .save summary").click()
+        page.locator("layers-view [data-save=csv]").click()
+    download.value.save_as(tmp_path / "table.csv")
+    assert "l2" not in (tmp_path / "table.csv").read_text()
+
+
+def test_the_range_of_a_hidden_gradient_is_not_told(layers):
+    explorer = layers("", predict="out.g.std", of="gradient", range="fixed")
+    expect(explorer.page.locator("layers-view .readout")).to_contain_text("No std to fix the range by")
+
+
+def test_nothing_is_drawn_while_it_is_hidden(explorer):
+    explorer.page.add_init_script(
+        """(() => {
+            window.drawnInto = new Set();
+            for (const name of ["drawImage", "fillText", "fill", "putImageData"]) {
+                const original = CanvasRenderingContext2D.prototype[name];
+                CanvasRenderingContext2D.prototype[name] = function (...given) {
+                    window.drawnInto.add(this.canvas.className);
+                    return original.apply(this, given);
+                };
+            }
+        })()"""
+    )
+    explorer.open().at_rest()
+    page = explorer.page
+    page.fill("#spec-scale", "3")
+    page.keyboard.press("Enter")
+    page.wait_for_function("() => location.search === '?scale=3'")
+    explorer.at_rest()
+    hidden = {"axes", "layers", "legend"}
+    assert hidden.isdisjoint(page.evaluate("[...window.drawnInto]"))
+    assert page.evaluate("document.querySelector('layers-view .plot').childElementCount") == 0
+    page.get_by_role("button", name="Layers", exact=True).click()
+    page.wait_for_selector("layers-view.at-rest")
+    assert hidden <= set(page.evaluate("[...window.drawnInto]"))
+
+
+def test_the_range_only_grows_while_it_moves_and_then_settles(layers):
+    explorer = layers("widths=100x11&activation=tanh")
+    explorer.expected = ["willReadFrequently"]
+    page = explorer.page
+    query = "widths=100x11&activation=tanh"
+    show(page, query, "")
+    before = page.evaluate(PAINTED, 11)
+    smaller = """
+        const { floats } = picture;
+        for (const name of ["min", "max", "std"]) floats[name] = floats[name].map((value) => value / 100);
+    """
+    show(page, query, "", smaller)
+    moving = page.evaluate(PAINTED, 11)
+    assert max(moving) <= max(before) / 20
+    page.wait_for_function(f"(least) => Math.max(...({PAINTED})(11)) > least", arg=0.9 * max(before))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("picture.topology.layers = []", "This graph is not a chain of layers."),
+        ("for (const layer of picture.topology.layers) layer.activation = null", "No activations were recorded."),
+    ],
+)
+def test_a_graph_without_layers_says_so(layers, change, words):
+    explorer = layers("")
+    page = explorer.page
+    show(page, "", change)
+    expect(page.locator("layers-view .empty")).to_have_text(words)
+    expect(page.locator("layers-view .plot")).to_be_hidden()
+    expect(page.locator("layers-view .frame")).to_have_attribute("aria-label", words)
+
+
+def test_the_profile_lines_up_with_the_layers(layers):
+    explorer = layers("widths=100x11&bias=false")
+    page = explorer.page
+    page.evaluate(
+        """() => document.addEventListener("axis-change", ({ detail }) => {
+            window.axis = { positions: Object.fromEntries(detail.positions), width: detail.width };
+        })"""
+    )
+    page.get_by_role("button", name="Ridgeline").click()
+    page.get_by_role("button", name="Heatmap").click()
+    page.wait_for_function("() => window.axis !== undefined")
+    dump = explorer.dump()
+    frame = page.locator("layers-view .frame").bounding_box()
+    pitch = (frame["width"] - LEFT - RIGHT) / 11
+    positions = page.evaluate("window.axis.positions")
+    for layer in dump["layers"][:-1]:
+        middle = LEFT + (layer["index"] + 0.5) * pitch
+        assert (positions[layer["preactivation"]] + positions[layer["activation"]]) / 2 == pytest.approx(
+            middle, abs=0.5
+        )
+    # Back in the graph, its own columns count again.
+    page.evaluate("window.axis = undefined")
+    page.get_by_role("button", name="Graph", exact=True).click()
+    page.wait_for_function("() => window.axis !== undefined && window.axis.width > 0")
+
+
+@pytest.mark.parametrize(
+    "context_options", [{"viewport": {"width": 390, "height": 844}}, {"viewport": {"width": 1024, "height": 768}}]
+)
+def test_it_fits_into_small_screens(layers, context_options):
+    explorer = layers("widths=100x51", of="weight_gradient", form="ridgeline", range="fixed")
+    page = explorer.page
+    assert page.evaluate("document.documentElement.scrollWidth") <= context_options["viewport"]["width"]
+    panel = page.locator("layers-view").bounding_box()
+    for control in page.locator("layers-view header > *").all():
+        box = control.bounding_box()
+        assert box["width"] >= 40
+        assert panel["x"] <= box["x"]
+        assert box["x"] + box["width"] <= panel["x"] + panel["width"] + 0.5
+    assert page.locator("layers-view .frame").bounding_box()["height"] > 250
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_colours_follow_the_scheme(layers, scheme):
+    explorer = layers("widths=100x6", of="weight")
+    page = explorer.page
+    page.emulate_media(color_scheme=scheme)
+    page.wait_for_selector("layers-view.at-rest")
+    stops = """(() => {
+        const { colorscale } = document.querySelector("layers-view .plot").data[0];
+        return colorscale.map(([, colour]) => colour.match(/\\d+/g).map(Number));
+    })()"""
+    parameter = {"light": [178, 125, 0], "dark": [220, 174, 58]}[scheme]
+    page.wait_for_function(
+        f"(wanted) => JSON.stringify(({stops})[1]) === wanted", arg=json.dumps(parameter, separators=(",", ":"))
+    )

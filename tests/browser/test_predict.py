@@ -1,0 +1,309 @@
+"""Prediction mode: nothing on the page tells the figure before a guess, and everything does after it."""
+
+import json
+import re
+from urllib.request import urlopen
+
+import pytest
+from playwright.sync_api import expect
+
+pytestmark = pytest.mark.browser
+
+# What a person can read or hear: text that is shown, and what elements say of themselves. One entry per place.
+SAID = """() => {
+    const places = [];
+    const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    while (walker.nextNode()) {
+        const { parentElement: at, data } = walker.currentNode;
+        if (at.closest("script, noscript") !== null || data.trim() === "") continue;
+        if (at.checkVisibility() || at.closest("title") !== null) places.push([at.localName, data]);
+    }
+    for (const element of document.querySelectorAll("body *")) {
+        for (const { name, value } of element.attributes) {
+            const speaks = /^(title|alt|placeholder|label|aria-(label|valuetext|description))$/.test(name);
+            if (speaks && value !== "") places.push([`${element.localName} ${name}`, value]);
+        }
+        if (element.matches("input, output, select")) places.push([element.localName, element.value]);
+    }
+    return places;
+}"""
+
+# What an element says to the page.
+EMIT = "([type, detail]) => document.body.dispatchEvent(new CustomEvent(type, { detail, bubbles: true }))"
+
+
+def column(dump, name, statistic):
+    tensor = next(tensor["id"] for tensor in dump["tensors"] if tensor["name"] == name)
+    statistics = dump["statistics"]
+    return statistics[statistic][statistics["tensor"].index(tensor)]
+
+
+def number(text):
+    """Matches a figure where it stands as a number of its own."""
+    return re.compile(rf"(?<![\d.,]){re.escape(text)}(?![\d.]|e-?\d)")
+
+
+def places_of(page, text):
+    """Where a figure stands on the page."""
+    return [(where, said) for where, said in page.evaluate(SAID) if number(text).search(said)]
+
+
+def expected_figure(server_url, query, layer, quantity):
+    with urlopen(f"{server_url}/api/v1/profile.json?{query}") as answer:
+        return json.load(answer)["layers"][layer - 1]["expected"].get(quantity)
+
+
+def look_everywhere(explorer, tensor, text):
+    """Every view in turn, the pointer over the profile and the box, the menu of presets, run A pinned."""
+    page = explorer.page
+    found = []
+
+    def look(where):
+        found.extend((where, *place) for place in places_of(page, text))
+
+    look("as opened")
+    frame = page.locator("layer-profile svg").bounding_box()
+    for step in range(25):
+        page.mouse.move(frame["x"] + frame["width"] * (step + 0.5) / 25, frame["y"] + frame["height"] / 4)
+        said = page.locator("layer-profile").inner_text()
+        found.extend(("pointer over the profile", said) for _ in number(text).finditer(said))
+    page.mouse.move(5, 5)
+    for statistic in ("mean", "dead_fraction", "saturation", "ratio", "std"):
+        page.evaluate(EMIT, ["statistic-change", {"statistic": statistic}])
+        explorer.at_rest()
+        look(f"statistic {statistic}")
+    page.locator(".header [data-show=layers]").click()
+    explorer.at_rest()
+    look("layers")
+    page.locator(".header [data-show=graph]").click()
+    page.locator("spec-presets summary").click()
+    look("presets")
+    page.keyboard.press("Escape")
+    page.locator("#pin").click()
+    expect(page.locator("comparison-table")).to_be_visible()
+    explorer.at_rest()
+    look("compared to itself")
+    page.evaluate(EMIT, ["box-select", {"id": tensor}])
+    expect(page.locator("inspector-panel h2")).to_have_text(tensor)
+    # Plotly takes over from the canvas after a while.
+    page.wait_for_timeout(1200)
+    explorer.at_rest()
+    look("inspected")
+    page.locator("#pin").click()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("query", "figure"),
+    [
+        ("", "l2.std"),
+        ("", "l2.mean"),
+        ("", "l1.g.std"),
+        ("", "w1.std"),
+        ("", "loss.mean"),
+        ("preset=deep-relu", "out.std"),
+        ("preset=deep-relu&activation=tanh", "l40.std"),
+    ],
+)
+def test_nothing_tells_the_figure_before_a_guess(explorer, significant, query, figure):
+    tensor, statistic = figure.rsplit(".", 1)
+    explorer.open(f"/?{query}#predict={figure}").at_rest()
+    page = explorer.page
+    secret = significant(column(explorer.dump(query), tensor, statistic))
+    assert look_everywhere(explorer, tensor, secret) == []
+
+    page.fill("#guess", "0.5")
+    page.keyboard.press("Enter")
+    expect(page.locator("prediction-prompt")).to_contain_text(f"measured {secret}")
+    explorer.at_rest()
+    assert len(places_of(page, secret)) >= 3
+
+
+@pytest.mark.parametrize(("query", "figure"), [("", "l2.std"), ("widths=100x51", "l50.std")])
+def test_the_box_is_covered_and_its_canvas_too(explorer, query, figure):
+    explorer.expected = ["willReadFrequently"]
+    tensor = figure.split(".")[0]
+    shape = """(id) => {
+        const canvas = document.querySelector("graph-view canvas");
+        const frame = document.querySelector(`graph-view .box[data-id="${id}"] .frame`).getBoundingClientRect();
+        const origin = canvas.getBoundingClientRect();
+        const [x, y] = [frame.x - origin.x, frame.y - origin.y].map(Math.round);
+        const { data } = canvas.getContext("2d").getImageData(x, y, Math.round(frame.width), Math.round(frame.height));
+        return Array.from(data).join();
+    }"""
+    seen = []
+    for scale in ("scale=0.5", "scale=2"):
+        explorer.open(f"/?{query}&{scale}&activation=tanh&init=lecun_normal#predict={figure}").at_rest()
+        # Too narrow for text at 50 layers: there it is the canvas alone that speaks.
+        assert explorer.figure(tensor) in ("?", "")
+        assert "hidden until it is guessed" in explorer.page.get_attribute(
+            f'graph-view .box[data-id="{tensor}"]', "aria-label"
+        )
+        seen.append(explorer.page.evaluate(shape, tensor))
+    assert seen[0] == seen[1]
+
+
+def test_a_guess_reveals_stays_and_joins_the_link(explorer, significant, server_url):
+    explorer.open("/#predict=l2.std").at_rest()
+    page = explorer.page
+    prompt = page.locator("prediction-prompt")
+    expect(prompt).to_contain_text("What will the std of l2 be?")
+    assert explorer.figure("l2") == "?"
+
+    page.locator("#guess").focus()
+    page.keyboard.type("about one")
+    page.get_by_role("button", name="Reveal").click()
+    expect(prompt.get_by_role("alert")).to_have_text("about one is not a number: write it like 0.8 or 1e-3.")
+    expect(page.locator("#guess")).to_have_attribute("aria-invalid", "true")
+    assert explorer.figure("l2") == "?"
+
+    page.fill("#guess", "0.5")
+    expect(prompt.get_by_role("alert")).to_be_empty()
+    page.keyboard.press("Enter")
+    std = column(explorer.dump(""), "l2", "std")
+    theory = expected_figure(server_url, "", 1, "activation_std")
+    band = "–".join(significant(edge) for edge in theory["band"])
+    told = (
+        f"l2.std: your guess 0.5 · measured {significant(std)} (×{significant(std / 0.5)})"
+        f" · theory {significant(theory['value'])} ({band})"
+    )
+    expect(prompt.locator(".answer")).to_have_text(told)
+    assert explorer.figure("l2") == significant(std)
+    explorer.at_rest()
+    assert page.evaluate("location.hash") == "#predict=l2.std&guess=0.5"
+
+    page.reload()
+    expect(prompt.locator(".answer")).to_have_text(told)
+
+    # The guess stays when the model changes; what was measured does not.
+    page.fill("#spec-scale", "2")
+    page.keyboard.press("Enter")
+    page.wait_for_function("() => location.search === '?scale=2'")
+    std = column(explorer.dump("scale=2"), "l2", "std")
+    expect(prompt.locator(".answer")).to_contain_text(f"your guess 0.5 · measured {significant(std)}")
+
+    prompt.get_by_role("button", name="guess again").click()
+    expect(page.locator("#guess")).to_be_focused()
+    assert explorer.figure("l2") == "?"
+    explorer.at_rest()
+    assert page.evaluate("location.hash") == "#predict=l2.std"
+    page.keyboard.type("1.7")
+    page.keyboard.press("Enter")
+    expect(prompt.get_by_role("button", name="guess again")).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(prompt).to_be_hidden()
+    explorer.at_rest()
+    assert page.evaluate("location.hash") == ""
+
+    page.go_back()
+    expect(prompt).to_contain_text("your guess 1.7")
+    page.go_back()
+    expect(page.locator("#guess")).to_be_visible()
+    page.go_forward()
+    expect(prompt).to_contain_text("your guess 1.7")
+
+
+def test_what_is_typed_outlasts_the_pictures_that_come_meanwhile(explorer):
+    explorer.open("/#predict=l2.std").at_rest()
+    page = explorer.page
+    page.locator("#guess").focus()
+    page.keyboard.type("0.")
+    seq = page.get_attribute("run-status", "data-seq")
+    page.evaluate(EMIT, ["spec-change", {"change": {"scale": 3}, "moving": True}])
+    page.wait_for_function("(seq) => document.querySelector('run-status').dataset.seq !== seq", arg=seq)
+    page.keyboard.type("7")
+    assert page.input_value("#guess") == "0.7"
+    assert explorer.figure("l2") == "?"
+
+
+@pytest.mark.parametrize(
+    ("figure", "message"),
+    [
+        ("l99.std", "There is no l99 with statistics in this graph. Tensors: x, w1–w2, b1–b2, l1–l2, out, y, loss;"),
+        ("l2.variance", "l2.variance names no figure: it takes a tensor and a statistic, such as l2.std."),
+        ("l2", "l2 names no figure"),
+        ("l1.saturation", "l1 has no saturation"),
+    ],
+)
+def test_a_figure_that_is_not_there_is_named_and_nothing_is_hidden(explorer, significant, figure, message):
+    explorer.open(f"/#predict={figure}").at_rest()
+    page = explorer.page
+    expect(page.locator("prediction-prompt")).to_contain_text(message)
+    assert explorer.figure("l2") == significant(column(explorer.dump(""), "l2", "std"))
+    assert "?" not in page.locator("graph-view .value").all_text_contents()
+    page.get_by_role("button", name="End the prediction").click()
+    expect(page.locator("prediction-prompt")).to_be_hidden()
+
+
+def test_an_experiment_can_be_guessed_first(explorer):
+    explorer.open().at_rest()
+    page = explorer.page
+    note = page.locator("experiment-note")
+    expect(note).to_contain_text("0.8259")
+    note.get_by_role("button", name="Guess first").click()
+    expect(page.locator("#guess")).to_be_focused()
+    for given_away in ("0.8259", "0.8256", "0.794"):
+        expect(note).not_to_contain_text(given_away)
+    assert note.get_attribute("title") == ""
+    explorer.at_rest()
+    assert page.evaluate("location.hash") == "#predict=l2.std"
+
+    # Another experiment is another question.
+    page.locator("spec-presets summary").click()
+    page.locator('[data-preset="randn"]').click()
+    page.wait_for_function("() => location.search === '?init=standard_normal'")
+    explorer.at_rest()
+    assert page.evaluate("location.hash") == ""
+    expect(page.locator("prediction-prompt")).to_be_hidden()
+    # One choice, one entry of the history.
+    page.go_back()
+    page.wait_for_function("() => location.search === '' && location.hash === '#predict=l2.std'")
+    expect(page.locator("#guess")).to_be_visible()
+    assert explorer.figure("l2") == "?"
+
+
+def test_a_share_is_guessed_in_percent_too(explorer):
+    explorer.open("/#predict=l2.zero_fraction").at_rest()
+    page = explorer.page
+    page.fill("#guess", "50 %")
+    page.keyboard.press("Enter")
+    share = column(explorer.dump(""), "l2", "zero_fraction")
+    expect(page.locator("prediction-prompt")).to_contain_text(f"your guess 50.0 % · measured {100 * share:.1f} %")
+    explorer.at_rest()
+    assert page.evaluate("location.hash") == "#predict=l2.zero_fraction&guess=0.5"
+
+
+@pytest.mark.parametrize(
+    ("text", "guess"),
+    [
+        ("0.8", 0.8),
+        (" 1e-3 ", 1e-3),
+        ("−2", -2),
+        ("50%", 0.5),
+        ("", None),
+        ("%", None),
+        ("NaN", None),
+        ("1e999", None),
+        ("2.5.1", None),
+        ("0x", None),
+    ],
+)
+def test_guesses_are_read(module, text, guess):
+    assert module("prediction.js", "(m, text) => m.readGuess(text)", text) == guess
+
+
+def test_copies_of_a_tensor_are_hidden_with_it(module, dump_of):
+    rows = """(m, { dump, figure }) => import("/static/core/picture.js").then(({ pictureOfDump }) => {
+        const picture = pictureOfDump(dump, 1, "key");
+        const { hidden, floats } = m.hide(picture, m.parsePrediction(figure, ""));
+        return [...hidden.rows].map((row) => dump.tensors.find(({ id }) => id === dump.statistics.tensor[row]).name);
+    })"""
+    dump = dump_of("")
+    # Its transpose in the backward pass; the product before zero biases; the prediction as the loss sees it.
+    assert set(module("prediction.js", rows, {"dump": dump, "figure": "l2.std"})) == {"l2", "layers.2.t_1"}
+    assert set(module("prediction.js", rows, {"dump": dump, "figure": "l1.std"})) == {"l1", "layers.0.matmul"}
+    assert {"out", "loss.squeeze"} <= set(module("prediction.js", rows, {"dump": dump, "figure": "out.std"}))
+    # relu leaves the largest preactivation as it is.
+    assert {"l1", "l2"} <= set(module("prediction.js", rows, {"dump": dump, "figure": "l2.max"}))
+    # Nothing follows from a share of nothing.
+    assert module("prediction.js", rows, {"dump": dump, "figure": "b1.std"}) == ["b1"]
