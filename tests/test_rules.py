@@ -1,0 +1,41 @@
+"""Rules: one for every figure, band and verdict, short enough to be read, with the thresholds that are in force."""
+
+from dataclasses import asdict
+from typing import get_args
+
+import pytest
+
+from chainrule import profile
+from chainrule.rules import RULES
+from chainrule.spec import KEY_BY_NAME, ModelSpec
+
+EVERY = {**RULES.expected, "band": RULES.band, **RULES.health}
+
+
+def test_every_figure_that_can_be_expected_has_its_rule():
+    figures = set()
+    for activation in KEY_BY_NAME["activation"].choices:
+        for layer in profile.expectations(ModelSpec(widths="20x4", activation=activation)):
+            figures |= set(layer)
+    assert figures == set(RULES.expected)
+
+
+def test_every_verdict_has_its_rule():
+    assert set(RULES.health) == set(get_args(profile.Health))
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_a_rule_is_one_line_with_a_source(name):
+    rule = EVERY[name]
+    assert 10 < len(rule.rule) <= 240
+    assert rule.source
+    assert "\n" not in rule.rule + rule.source
+    assert set(asdict(rule)) == {"rule", "source"}
+
+
+def test_thresholds_are_those_that_judge():
+    assert f"{profile.EXPLODING:g} RMS(x)" in RULES.health["exploding"].rule
+    assert f"{profile.VANISHING:g} RMS(x)" in RULES.health["vanishing"].rule
+    assert f"{profile.VANISHING_NORM:g}" in RULES.health["vanishing"].rule
+    assert "50%" in RULES.health["saturated"].rule
+    assert profile.SATURATED == 0.5
