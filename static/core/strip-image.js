@@ -74,9 +74,9 @@ export class StripImage {
       return;
     }
     const colours = shades(paint.ink);
-    this.#fill(at, 0, 1, colours[0] ?? 0);
     if (picture.floats.min[row] === picture.floats.max[row]) {
       const thick = Math.min(1, 2 / at.h);
+      this.#fill(at, 0, 1, colours[0] ?? 0);
       this.#fill(at, 0.5 - thick / 2, 0.5 + thick / 2, colours[SHADES] ?? 0);
       return;
     }
@@ -87,8 +87,7 @@ export class StripImage {
       for (let bin = cell * fold; bin < Math.min(picture.bins, (cell + 1) * fold); bin += 1) {
         sum += picture.counts[row * picture.bins + bin] ?? 0;
       }
-      if (sum === 0) continue;
-      const shade = Math.max(1, Math.min(SHADES, Math.round(Math.sqrt(sum / (most * fold)) * SHADES)));
+      const shade = sum === 0 ? 0 : Math.max(1, Math.min(SHADES, Math.round(Math.sqrt(sum / (most * fold)) * SHADES)));
       this.#fill(at, 1 - (cell + 1) / cells, 1 - cell / cells, colours[shade] ?? 0);
     }
   }
@@ -99,7 +98,9 @@ export class StripImage {
     const [left, right] = [Math.max(0, Math.round(at.x)), Math.min(width, Math.max(Math.round(at.x) + 1, Math.round(at.x + at.w)))];
     const top = Math.max(0, Math.round(at.y + from * at.h));
     const bottom = Math.min(height, Math.max(top + 1, Math.round(at.y + to * at.h)));
-    for (let y = top; y < bottom; y += 1) this.#pixels.fill(colour, y * width + left, y * width + right);
+    const pixels = this.#pixels;
+    // A strip is a few pixels wide: a call per row would cost more than the pixels.
+    for (let y = top; y < bottom; y += 1) for (let place = y * width + left; place < y * width + right; place += 1) pixels[place] = colour;
   }
 
   /** Puts the picture on a canvas of its size, in place of what is there. @param {CanvasRenderingContext2D} context */

@@ -96,6 +96,8 @@ class SpecControls extends HTMLElement {
   #keyboardMoving = false;
   /** The scale that the pointer is dragging, until it lets go. @type {number | null} */
   #dragged = null;
+  /** From the middle of the slider to the last place of its thumb, px: asked for during a drag it would lay out the page. */
+  #travel = 0;
   #isAltDown = false;
 
   /** @type {Picture | null} */
@@ -251,6 +253,7 @@ class SpecControls extends HTMLElement {
     this.#scale = sliderScale(minimum, maximum);
     const slider = this.#slider;
     slider.title = `${key.doc} ${TICK_HELP}`;
+    new ResizeObserver(([entry]) => (this.#travel = ((entry?.contentRect.width ?? 0) - THUMB) / 2)).observe(slider);
     slider.addEventListener("input", () => this.#drag(Number(slider.value)));
     for (const type of ["change", "pointerup", "pointercancel"]) slider.addEventListener(type, () => this.#letGo());
     // An input event does not say which keys are held.
@@ -265,8 +268,7 @@ class SpecControls extends HTMLElement {
 
   /** @param {number} position where the pointer has the thumb */
   #drag(position) {
-    const travel = (this.#slider.clientWidth - THUMB) / 2;
-    const caught = this.#isAltDown ? null : snap(position, this.#snaps.places, SNAP_REACH / Math.max(1, travel));
+    const caught = this.#isAltDown ? null : snap(position, this.#snaps.places, SNAP_REACH / Math.max(1, this.#travel));
     const tick = caught === null ? undefined : this.#snaps.ticks[caught];
     this.#dragged = tick?.scale ?? this.#scale.value(position);
     this.#change("scale", this.#dragged, true);
