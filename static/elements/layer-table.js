@@ -64,7 +64,8 @@ class LayerTable extends HTMLElement {
       }
       const line = run.body.insertRow();
       line.append(html("th", { scope: "row" }, layer));
-      const link = html("button", { type: "button", class: "link" }, names.get(tensor) ?? tensor);
+      const name = names.get(tensor) ?? tensor;
+      const link = html("button", { type: "button", class: "link", title: name }, name);
       link.addEventListener("click", () => emit(this, "tensor-select", { tensor }));
       line.insertCell().append(link);
       const cells = [line.insertCell(), line.insertCell(), line.insertCell()];

@@ -19,7 +19,13 @@ SCENES = {
     "inspector": "/#select=l2",
     "deep-kaiming": "/?preset=deep-kaiming",
     "non-finite": "/?preset=deep-exploding",
+    "vanishing": "/?preset=deep-relu",
+    "layers": "/?widths=100x51&activation=tanh&init=lecun_normal&scale=1.6667#show=layers&form=ridgeline",
+    "heatmap": "/?preset=deep-kaiming#show=layers",
+    "compared": "/?preset=deep-kaiming&scale=1.1#a=?widths=100x51%26last_activation=true%26bias=false",
+    "prediction": "/#predict=l2.std",
 }
+README = {"explorer": "inspector", "layers": "layers"}
 SIZES = {"1440x900": (1440, 900), "1024x768": (1024, 768), "390x844": (390, 844)}
 SCHEMES = ("light", "dark")
 
@@ -65,7 +71,8 @@ def main() -> None:
             folder = Path(__file__).resolve().parents[2] / "docs"
             folder.mkdir(exist_ok=True)
             for scheme in SCHEMES:
-                shoot(browser, url + SCENES["inspector"], (1440, 900), scheme, folder / f"explorer-{scheme}.png")
+                for name, scene in README.items():
+                    shoot(browser, url + SCENES[scene], (1440, 900), scheme, folder / f"{name}-{scheme}.png")
             return
         folder = Path(sys.argv[1])
         folder.mkdir(parents=True, exist_ok=True)
