@@ -116,7 +116,8 @@ export class LayersPainter {
     /** @param {number} place @returns {number} */
     const y = (place) => main.y + main.h * (1 - place);
     context.lineJoin = "round";
-    histograms.columns.forEach((_, order) => {
+    // From the last to the first: a ridge's tips lie over the foot of the next ones, else nothing but feet would be seen.
+    for (let order = histograms.columns.length - 1; order >= 0; order -= 1) {
       const base = main.x + order * pitch + gap / 2;
       context.beginPath();
       for (const { places, heights } of ridgeOf(histograms, order, peak)) {
@@ -130,7 +131,7 @@ export class LayersPainter {
       context.strokeStyle = this.#paint.hue;
       context.lineWidth = 1;
       context.stroke();
-    });
+    }
     context.fillStyle = this.#deep;
     histograms.columns.forEach((_, order) => {
       const needle = needleOf(histograms, order);

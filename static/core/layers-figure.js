@@ -253,7 +253,7 @@ function hex(opacity) {
   return Math.round(255 * opacity).toString(16).padStart(2, "0");
 }
 
-/** @param {LayerHistograms} histograms @param {Plan} plan @param {Paint} paint @returns {object[]} one outline per layer, left to right */
+/** @param {LayerHistograms} histograms @param {Plan} plan @param {Paint} paint @returns {object[]} one outline per layer, as on the canvas the first on top */
 function ridges(histograms, plan, paint) {
   const peak = peakShare(histograms);
   const gap = plan.gap / plan.pitch;
@@ -287,6 +287,7 @@ function ridges(histograms, plan, paint) {
     const end = base(order) + needle.share * (1 - gap);
     return [base(order), end, null].map((x) => ({ x, y: x === null ? null : needle.place, text }));
   });
+  outlines.reverse();
   if (needles.length === 0) return outlines;
   const lines = {
     ...common,

@@ -375,7 +375,8 @@ def test_the_ridgeline_draws_each_layer_beside_its_column(layers):
         histogram(dump, tensor)[0] for tensor in dump["statistics"]["tensor"] if histogram(dump, tensor)[0] is not None
     )
     assert low < 0
-    for order, ridge in enumerate(ridges):
+    # The last stands at the back, so that the tips of those before it lie over its foot.
+    for order, ridge in enumerate(reversed(ridges)):
         # Depth grows to the right, and so does each ridge, from the left side of its column.
         assert min(ridge["x"]) == pytest.approx(order - 0.5, abs=0.1)
         assert 0 <= min(ridge["y"]) < max(ridge["y"]) <= 1
