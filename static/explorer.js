@@ -201,9 +201,13 @@ on("spec-change", (/** @type {{change: Spec, moving: boolean}} */ { change, movi
   // One drag, one history entry: its first movement makes it, the rest replaces it.
   if (!isMoving) specPushes = true;
   isMoving = moving;
-  const next = { ...spec.value, ...change };
+  // The slider moves the picture on the screen, whatever else has been typed and refused.
+  const refused = error.value?.field;
+  const isRefusedElsewhere = !isAddressAtFault && refused != null && refused in spec.value && "scale" in change && refused !== "scale";
+  const next = { ...(isRefusedElsewhere ? specOf(acceptedQuery) : spec.value), ...change };
   if (!moving && queryOf(next) === queryOf(spec.value)) {
-    specPushes = false;
+    // A drag that ended where it began makes no entry; a click on the track, whose picture is still to come, does.
+    if (acceptedQuery === queryOf(spec.value)) specPushes = false;
     elements.controls.spec = spec.value;
     return;
   }
@@ -235,7 +239,8 @@ on("unpin", () => setView({ a: "" }));
 on("swap-runs", () => {
   const a = view.value.a;
   if (a === "") return;
-  setView({ a: `?${queryOf(spec.value)}` });
+  // The run on the screen: what was asked for last may have been refused.
+  setView({ a: `?${queryOf(picture.value?.spec ?? spec.value)}` });
   specPushes = false;
   setSpec(specOf(a.slice(1)));
 });
@@ -317,7 +322,8 @@ function judge() {
   elements.profile.theory = told;
   elements.diagnosis.theory = told;
   elements.inspector.theory = told;
-  elements.controls.theory = told;
+  // For the std that weights are drawn with, which no measurement gives as well.
+  elements.controls.theory = theory.value;
   elements.prediction.theory = theory.value;
 }
 
@@ -387,7 +393,7 @@ function tellErrors() {
   elements.controls.error = at;
   // At a control if one is at fault, else at the picture.
   const isAtControl = page.keys.some(({ name }) => name === at?.field);
-  elements.status.error = (isAtControl ? null : at) ?? pinError.value;
+  elements.status.error = (isAtControl || isAddressAtFault ? null : at) ?? pinError.value;
 }
 
 error.subscribe(tellErrors);

@@ -9,13 +9,13 @@ from chainrule.build import weight_variances
 from chainrule.profile import drawn_stds, expectations
 from chainrule.run import trace_spec
 from chainrule.spec import KEY_BY_NAME, ModelSpec
-from chainrule.theory.mean_field import moments
+from chainrule.theory.mean_field import moments, variance_map
 
 ACTIVATIONS = KEY_BY_NAME["activation"].choices
 INITS = KEY_BY_NAME["init"].choices
 
-# 1/√E φ², to the four digits of the published tables
-GAINS = {"linear": 1, "relu": 1.4142, "leaky_relu": 1.4141, "tanh": 1.5925, "gelu": 1.5335, "selu": 1}
+# 1/√E φ², to the four digits of the published tables; gelu leaves q = 1, and has another
+GAINS = {"linear": 1, "relu": 1.4142, "leaky_relu": 1.4141, "tanh": 1.5925, "selu": 1}
 
 
 def spec_of(**values):
@@ -109,3 +109,31 @@ def test_the_advised_net_keeps_its_variance(activation):
     trace = trace_spec(spec)
     l1 = trace.statistics[trace.tensor_by_name["w1"].id]
     assert l1.std == pytest.approx(drawn_stds(spec)[0], rel=0.02)
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_fifty_layers_keep_their_variance_with_it(activation):
+    base = {"widths": "100x51", "activation": activation}
+    advised = spec_of(**base, **advise(spec_of(**base)).change)
+    (weight_variance, _), *_ = weight_variances(advised)
+    q = [weight_variance]  # of the first layer: the input has second moment 1
+    for _ in range(49):
+        q.append(variance_map(activation, q[-1], weight_variance))
+    # Bounded activations and elu settle, from the first layer's σ_w to 1. What the five digits of a scale leave off
+    # grows with gelu and silu, for which the balance is unstable.
+    most = {"tanh": 4, "sigmoid": 4, "elu": 4, "gelu": 1.25, "silu": 1.25}
+    assert max(q) / min(q) < most.get(activation, 1.001)
+
+
+@pytest.mark.parametrize("activation", ["gelu", "silu"])
+def test_what_leaves_its_fixed_point_is_said_to(activation):
+    advice = advise(spec_of(activation=activation))
+    assert moments(activation, advice.gain**2).second_moment == pytest.approx(1, abs=1e-9)
+    assert "unstable" in advice.note
+    assert advise(spec_of(activation="tanh")).note is None
+
+
+def test_biases_come_on_top():
+    for values in ({"bias_std": 0.3}, {"init": "torch_default"}):
+        assert "biases" in advise(spec_of(**values)).note
+    assert advise(spec_of(bias=False)).note is None

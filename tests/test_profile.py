@@ -338,6 +338,7 @@ def test_dump_has_every_key():
         "gain": found.advice.gain,
         "scale": found.advice.scale,
         "change": {"scale": found.advice.scale},
+        "note": None,
         "source": found.advice.source,
     }
     assert set(dump["rules"]["expected"]) == QUANTITIES

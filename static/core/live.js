@@ -109,7 +109,8 @@ export class Live {
   /** @param {WebSocket | null} socket */
   #lost(socket) {
     if (this.socket === socket && socket !== null) {
-      // Whatever was in flight on it gets no answer any more.
+      // Whatever was in flight on it gets no answer any more: it is asked for again, whichever way there will be.
+      this.waiting ??= this.inFlight?.spec ?? null;
       this.#settle();
       this.socket = null;
       this.#enter("reconnecting");

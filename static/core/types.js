@@ -148,6 +148,7 @@
  * @property {number} gain σ_w at which a layer hands on the second moment it got
  * @property {number | null} scale the spec's scale with that gain in every layer, if one suits them all
  * @property {Spec} change keys of the spec to change
+ * @property {string | null} note what it does not see to
  * @property {string} source
  */
 

@@ -3,6 +3,8 @@
  * the spec's comes with the page data, the view's stands here.
  */
 
+import { MOST_ZOOM } from "./viewport.js";
+
 /** @typedef {import("./types.js").Spec} Spec */
 /** @typedef {import("./types.js").SpecKey} SpecKey */
 
@@ -28,6 +30,7 @@
  * @property {keyof View} name
  * @property {string | number} initial
  * @property {readonly string[] | null} choices
+ * @property {number} [most] that a number may be
  * @property {boolean} push whether a change makes a history entry
  */
 
@@ -44,8 +47,8 @@ const VIEW_KEYS = [
   { name: "predict", initial: "", choices: null, push: true },
   { name: "guess", initial: "", choices: null, push: true },
   { name: "a", initial: "", choices: null, push: true },
-  { name: "zoom", initial: 1, choices: null, push: false },
-  { name: "at", initial: 0, choices: null, push: false },
+  { name: "zoom", initial: 1, choices: null, most: MOST_ZOOM, push: false },
+  { name: "at", initial: 0, choices: null, most: 1, push: false },
 ];
 
 /** Characters that a query or fragment may hold as they are, kept readable: 100,50,1, layers.0/forward, ?seed=1. */
@@ -133,13 +136,13 @@ export function parseView(fragment) {
   /** @type {Record<string, string | number>} */
   const view = {};
   const given = pairs(fragment.replace(/^#/, ""));
-  for (const { name, initial, choices } of VIEW_KEYS) {
+  for (const { name, initial, choices, most } of VIEW_KEYS) {
     const text = given.get(name);
     view[name] = initial;
     if (text === undefined) continue;
     if (typeof initial === "number") {
       const number = Number(text);
-      if (Number.isFinite(number) && number >= 0) view[name] = number;
+      if (Number.isFinite(number) && number >= 0) view[name] = Math.min(number, most ?? Infinity);
     } else if (choices === null || choices.includes(text)) {
       view[name] = text;
     }

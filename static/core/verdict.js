@@ -38,7 +38,8 @@ export function firstNaN(picture) {
 export function verdict(picture) {
   const { layers } = picture.topology;
   if (picture.failed) return { text: "The recording broke off: what there is of it is shown.", isWarning: true };
-  if (layers.length === 0) return { text: "", isWarning: false };
+  // Where numbers end may be what is to be guessed.
+  if (layers.length === 0 || picture.hidden !== null) return { text: "", isWarning: false };
 
   const [inf, notNumber] = [firstInf(picture), firstNaN(picture)];
   const found = [];

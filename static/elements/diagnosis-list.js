@@ -160,10 +160,11 @@ class DiagnosisList extends HTMLElement {
     if (!isDone) this.#change = advice.change;
     // It stays where it is, and in the order of tabs, when there is nothing to do.
     write(this.#remedy, "aria-disabled", String(isDone));
-    writeText(this.#remedy, isDone ? "Variance preserved" : `Preserve variance: ${changeText(advice.change)}`);
+    writeText(this.#remedy, isDone ? (advice.note === null ? "Variance preserved" : "Gain applied") : `Preserve variance: ${changeText(advice.change)}`);
     const wanted = significant(advice.gain);
-    writeText(this.#remedyNote, isDone ? `√n·σ(w) = ${wanted}` : `√n·σ(w) = ${gainsText(theory, spec)}; should be ${wanted}`);
-    const source = `With √n·σ(w) = ${wanted} a layer hands on the second moment that it gets (${advice.source}).`;
+    const gains = isDone ? `√n·σ(w) = ${wanted}` : `√n·σ(w) = ${gainsText(theory, spec)}; should be ${wanted}`;
+    writeText(this.#remedyNote, advice.note === null ? gains : `${gains}; ${advice.note}`);
+    const source = `With √n·σ(w) = ${wanted} the variance of preactivations stays as it is from layer to layer (${advice.source}).`;
     write(this.#remedy, "title", source);
     write(this.#remedyNote, "title", source);
   }

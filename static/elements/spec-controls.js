@@ -10,7 +10,7 @@
  */
 
 import { emit, html, svg, writeText } from "../core/dom.js";
-import { figureAt, setting, significant, valueAt } from "../core/format.js";
+import { figureAt, isHidden, setting, significant, valueAt } from "../core/format.js";
 import { decadeLabel, sliderScale } from "../core/scales.js";
 import { fitLabels, nextTick, snap, snapTicks } from "../core/snap.js";
 import { hiddenWidth, nextWidth, parseWidths, widthsText, withDepth, withWidth } from "../core/widths.js";
@@ -96,6 +96,8 @@ class SpecControls extends HTMLElement {
   #keyboardMoving = false;
   /** The scale that the pointer is dragging, until it lets go. @type {number | null} */
   #dragged = null;
+  /** Whether the std of the weights waits for a guess. */
+  #isSecret = false;
   /** From the middle of the slider to the last place of its thumb, px: asked for during a drag it would lay out the page. */
   #travel = 0;
   #isAltDown = false;
@@ -287,7 +289,7 @@ class SpecControls extends HTMLElement {
     const back = event.key === "[" || (isJump && (event.key === "ArrowLeft" || event.key === "ArrowDown"));
     if (back || event.key === "]" || isJump) {
       event.preventDefault();
-      const next = nextTick(this.#snaps.ticks, Number(this.#spec["scale"]), back ? -1 : 1);
+      const next = nextTick(this.#snaps.ticks, this.#shownScale, back ? -1 : 1);
       if (next === null) return;
       this.#keyboardMoving = true;
       this.#change("scale", next, true);
@@ -301,7 +303,14 @@ class SpecControls extends HTMLElement {
     if (by === undefined && ends === undefined) return;
     event.preventDefault();
     this.#keyboardMoving = true;
-    this.#change("scale", ends ?? this.#scale.step(Number(this.#spec["scale"]), by ?? 0), true);
+    this.#change("scale", ends ?? this.#scale.step(this.#shownScale, by ?? 0), true);
+  }
+
+  /** The scale that keys go on from: the spec's, or the thumb's where that is none. */
+  get #shownScale() {
+    const scale = Number(this.#spec["scale"]);
+    const { minimum, maximum } = this.#range;
+    return scale >= minimum && scale <= maximum ? scale : this.#scale.value(Number(this.#slider.value));
   }
 
   #keyboardStops() {
@@ -360,6 +369,11 @@ class SpecControls extends HTMLElement {
     this.#picture = picture;
     if (isOther || this.#unit === null) this.#measureUnit();
     const row = picture.rows.get(this.#unit?.tensor ?? "");
+    if (isHidden(picture, row) !== this.#isSecret) {
+      this.#isSecret = isHidden(picture, row);
+      this.#drawTicks();
+      this.#writeDrawn();
+    }
     writeText(this.#sigma, row === undefined ? "" : `σ ${figureAt(picture, picture.floats.std, row)}`);
     this.#measured.hidden = row === undefined;
   }
@@ -415,7 +429,7 @@ class SpecControls extends HTMLElement {
   #writeDrawn() {
     const scale = Number(this.#spec["scale"]);
     const std = this.#unit === null ? NaN : this.#unit.unit * scale;
-    const text = this.#unit === null || Number.isNaN(std) ? "" : `σ(${this.#unit.weight}) ${significant(std)}`;
+    const text = this.#unit === null || Number.isNaN(std) ? "" : `σ(${this.#unit.weight}) ${this.#isSecret ? "?" : significant(std)}`;
     const spoken = `times ${setting(scale)}${text && `, ${text}`}`;
     if (this.#slider.getAttribute("aria-valuetext") === spoken) return;
     this.#slider.setAttribute("aria-valuetext", spoken);
@@ -426,7 +440,8 @@ class SpecControls extends HTMLElement {
     if (this.#unit === null) return;
     const { unit, n, weight } = this.#unit;
     const { minimum, maximum } = this.#range;
-    const ticks = snapTicks(unit, n, minimum, maximum);
+    // Where the ticks stand says which std the weights have.
+    const ticks = this.#isSecret ? [] : snapTicks(unit, n, minimum, maximum);
     this.#snaps = { ticks, places: ticks.map(({ scale }) => this.#scale.position(scale)) };
     const buttons = ticks.map(({ label, formula, std, scale, anchor, rank }) => {
       const says = `σ(${weight}) = ${formula}${formula.includes("n") ? ` = ${significant(std)} for n = ${n}` : ""}: ×${setting(scale)}`;

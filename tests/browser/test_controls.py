@@ -321,3 +321,53 @@ def test_nothing_jumps_while_the_slider_moves(explorer, viewport):
             assert page.evaluate(PLACES) == places
         explorer.at_rest()
         assert page.evaluate(PLACES) == places
+
+
+def test_a_click_on_the_track_is_a_step_of_the_history(explorer):
+    page = explorer.open().at_rest().page
+    entries = page.evaluate("history.length")
+    box = page.locator("spec-controls .slider").bounding_box()
+    page.mouse.click(box["x"] + 0.7 * box["width"], box["y"] + box["height"] / 2)
+    explorer.at_rest()
+    assert "scale=" in page.url
+    assert page.evaluate("history.length") == entries + 1
+    page.go_back()
+    expect(page.locator("#spec-scale")).to_have_value("1")
+
+
+def test_keys_go_on_from_the_thumb_where_the_typed_value_is_none(explorer):
+    page = explorer.open("/?scale=2").at_rest().page
+    page.fill("#spec-scale", "abc")
+    page.press("#spec-scale", "Enter")
+    expect(page.locator('[data-key="scale"]')).to_have_class(re.compile("at-fault"))
+    page.locator("spec-controls .slider").press("ArrowRight")
+    explorer.at_rest()
+    assert 2 < float(page.input_value("#spec-scale")) < 2.1
+
+
+def test_a_refused_depth_does_not_hold_up_the_slider(explorer):
+    page = explorer.open("/?widths=100x11").at_rest().page
+    page.locator("#spec-widths").evaluate("(input) => { input.closest('details').open = true; }")
+    page.fill("#spec-widths", "100x500")
+    page.press("#spec-widths", "Enter")
+    expect(page.locator('[data-key="widths"]')).to_have_class(re.compile("at-fault"))
+    page.locator("spec-controls .slider").press("PageUp")
+    explorer.at_rest()
+    assert page.evaluate("new URLSearchParams(location.search).get('widths')") == "100x11"
+    assert float(page.input_value("#spec-scale")) > 1
+    expect(page.locator('[data-key="widths"]')).not_to_have_class(re.compile("at-fault"))
+
+
+def test_what_waits_for_a_guess_is_not_told_by_the_slider(explorer):
+    page = explorer.open("/#predict=w1.std").at_rest().page
+    expect(page.locator("spec-controls .sigma").first).to_contain_text("?")
+    told = page.locator("spec-controls").evaluate("(root) => root.outerHTML")
+    assert "0.141" not in told
+    assert page.locator("spec-controls .tick").count() == 0
+    page = explorer.open("/#predict=l2.std").at_rest().page
+    assert page.locator("spec-controls .tick").evaluate_all("(ticks) => ticks.map((tick) => tick.dataset.scale)") == [
+        "0.07071",
+        "0.7071",
+        "1",
+        "7.071",
+    ]
