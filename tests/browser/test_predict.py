@@ -70,8 +70,9 @@ def look_everywhere(explorer, tensor, text):
     page.mouse.move(5, 5)
     for statistic in ("mean", "dead_fraction", "saturation", "ratio", "std"):
         page.evaluate(EMIT, ["statistic-change", {"statistic": statistic}])
-        explorer.at_rest()
         look(f"statistic {statistic}")
+    explorer.at_rest()
+    look("at rest")
     page.locator(".header [data-show=layers]").click()
     explorer.at_rest()
     look("layers")
@@ -97,7 +98,6 @@ def look_everywhere(explorer, tensor, text):
     ("query", "figure"),
     [
         ("", "l2.std"),
-        ("", "l2.mean"),
         ("", "l1.g.std"),
         ("", "w1.std"),
         ("", "loss.mean"),
