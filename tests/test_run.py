@@ -16,15 +16,6 @@ STYLES = ("functions", "classes", "layer_function", "autograd_function", "module
 PARAMETERS = ("w1", "b1", "w2", "b2")
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Threads that wait for each other on a busy machine take longer than the work itself."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 @pytest.fixture(scope="module")
 def traces():
     """The chapter's model, 100 → 50 → 1 on a batch of 200, in its five styles."""

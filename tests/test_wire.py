@@ -25,15 +25,6 @@ def spec(**options):
     return ModelSpec.parse({**SMALL, **options})
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Threads that wait for each other on a busy machine take longer than the work itself."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 @pytest.fixture(scope="module")
 def trace():
     return trace_spec(spec())

@@ -7,9 +7,6 @@ import { isHidden, percent, shape, significant, valueAt } from "./format.js";
 /** @typedef {import("./types.js").Tensor} Tensor */
 /** @typedef {import("./types.js").Statistic} Statistic */
 
-/** @type {Record<Statistic, string>} */
-export const SYMBOL = { std: "σ", mean: "μ" };
-
 /**
  * The figure shown in a tensor's box.
  *

@@ -224,7 +224,7 @@ export function spread(source, low, high, zeros, axis, into) {
  * @param {number} share 0 to 1
  * @returns {number} the value that far between the two: low and high themselves at the ends
  */
-export function binEdge(low, high, share) {
+function binEdge(low, high, share) {
   return low * (1 - share) + high * share;
 }
 

@@ -219,7 +219,7 @@ function rowOf(picture, tensor) {
  * @param {Picture} picture
  * @returns {string[]}
  */
-export function tensorNames({ topology, rows }) {
+function tensorNames({ topology, rows }) {
   /** @type {Map<string, {stem: string, numbers: number[]}>} */
   const families = new Map();
   for (const { id, name } of topology.tensors) {

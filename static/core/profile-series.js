@@ -130,7 +130,7 @@ function flags({ integers, hidden }, row) {
  * @param {Side} side
  * @returns {Reading | null}
  */
-export function ofRun({ input, layers }, statistic, { layer, series }, side) {
+function ofRun({ input, layers }, statistic, { layer, series }, side) {
   const there = layers[layer - 1];
   if (statistic === "ratio") {
     if (there === undefined) return null;

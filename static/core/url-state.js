@@ -110,11 +110,6 @@ export function parseSpec(keys, defaults, query) {
   return spec;
 }
 
-/** @returns {View} */
-export function initialView() {
-  return parseView("");
-}
-
 /**
  * @param {View} view
  * @returns {string} without the #; "" for the initial view

@@ -10,7 +10,7 @@ import { significant, valueAt } from "./format.js";
  * @param {(row: number) => boolean} holds
  * @returns {number | null} the first layer with a forward tensor for which it holds
  */
-export function firstLayer({ topology, rows }, holds) {
+function firstLayer({ topology, rows }, holds) {
   for (const { index, preactivation, activation } of topology.layers) {
     for (const tensor of [preactivation, activation]) {
       const row = rows.get(tensor ?? "");

@@ -301,7 +301,7 @@ def test_the_page_and_the_server_write_one_address(server_url, module, query):
 
 
 def test_the_view_goes_into_the_fragment_and_back(module):
-    initial = module("url-state.js", "(m) => m.initialView()")
+    initial = module("url-state.js", "(m) => m.parseView('')")
     view = initial | {
         "select": "layers.0/forward",
         "statistic": "mean",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import linecache
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,16 +18,6 @@ from torch.autograd.function import Function, once_differentiable
 from torch.utils.checkpoint import checkpoint
 
 from chainrule.trace.graph import ROLES, Trace
-
-
-@pytest.fixture(autouse=True, scope="session")
-def one_thread() -> Iterator[None]:
-    """Threads that wait for each other on a busy machine take longer than the work itself."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
 
 # ------------------------------------------------------------------------------------------------- rules of every trace
 
