@@ -7,12 +7,14 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from contextlib import contextmanager
 
 import httpx
 import pytest
 
 from chainrule import __version__
+from chainrule.export.node_data import NODE_STATISTICS
 from chainrule.presets import PRESETS
 from chainrule.spec import ModelSpec
 
@@ -30,10 +32,10 @@ def chainrule(*arguments, text=True, **environment):
 
 
 @contextmanager
-def serving(*arguments, **environment):
+def serving(*arguments, command="serve", **environment):
     """A server on a free port; gives its process and the link it printed."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "chainrule", "serve", "--port", "0", *arguments],
+        [sys.executable, "-m", "chainrule", command, "--port", "0", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -51,6 +53,14 @@ def serving(*arguments, **environment):
 
 
 @pytest.fixture(scope="module")
+def dump(tmp_path_factory):
+    """A graph dump in a file."""
+    path = tmp_path_factory.mktemp("dumps") / "net.json"
+    assert chainrule("trace", "widths=5,4,1", "-o", str(path)).returncode == 0
+    return path
+
+
+@pytest.fixture(scope="module")
 def taken_port():
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -62,7 +72,7 @@ def taken_port():
 def test_help_names_every_command_and_comes_before_torch():
     done = chainrule("--help")
     assert done.returncode == 0
-    for command in ("serve", "trace", "presets", "version"):
+    for command in ("serve", "open", "trace", "presets", "version"):
         assert command in done.stdout
     code = "import sys, chainrule.__main__; print(sorted({'torch', 'fastapi', 'numpy'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)
@@ -94,6 +104,47 @@ def test_trace_writes_the_bytes_of_the_http_answer(server_url, form):
     timing = re.compile(rb'"timing":\{[^}]*\}')
     assert timing.sub(b"", done.stdout) == timing.sub(b"", answer.content)
     assert bool(timing.search(done.stdout)) == (form == "json")
+
+
+def test_a_picture_needs_the_extra_and_says_so(tmp_path):
+    done = chainrule("trace", "widths=5,4,1", "--format", "svg", "--with", "level=all")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("<svg ")
+    (tmp_path / "py_mini_racer.py").write_text("raise ImportError('not installed')\n")
+    done = chainrule("trace", "widths=5,4,1", "--format", "svg", PYTHONPATH=str(tmp_path))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "chainrule: drawing without a browser needs an optional dependency: pip install 'chainrule[render]'\n"
+    )
+
+
+def test_options_of_a_format_are_given_by_name():
+    done = chainrule("trace", "widths=5,4,1", "--format", "node-data", "--with", "statistic=flops")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["trace"]["results"]["n0"]["value"] > 0
+    for arguments, says in (
+        (["--with", "statistic=median"], "statistic: 'median' is not one of std, mean,"),
+        (["--with", "level=all"], "level: not an option of node-data, which are: statistic"),
+        (["--with", "statistic"], "--with statistic: what is wanted is KEY=VALUE"),
+        (["--node-data"], "--node-data goes with --format model-explorer"),
+    ):
+        done = chainrule("trace", "widths=5,4,1", "--format", "node-data", *arguments)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert says in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_model_explorer_graph_comes_with_a_file_per_statistic(tmp_path):
+    folder = tmp_path / "made" / "here"
+    done = chainrule("trace", "widths=5,4,1", "--format", "model-explorer", "--node-data", "-o", str(folder))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    graph = json.loads((folder / "graph.json").read_text())["graphs"][0]
+    nodes = {node["id"] for node in graph["nodes"]}
+    for name in NODE_STATISTICS:
+        data = json.loads((folder / f"{name}.node-data.json").read_text())
+        assert data.keys() == {graph["id"]}
+        assert data[graph["id"]]["results"].keys() <= nodes
+    assert len(list(folder.iterdir())) == len(NODE_STATISTICS) + 1
 
 
 def test_trace_writes_a_file(tmp_path):
@@ -200,6 +251,71 @@ def test_insecure_is_asked_for_by_name():
     with serving("--host", "0.0.0.0", "--insecure") as (_, link):
         assert "token" not in link
         assert httpx.get(f"{link}api/v1/presets.json").status_code == 200
+
+
+def test_open_serves_a_page_with_the_dump(dump):
+    with serving(str(dump), "--no-browser", command="open") as (process, link):
+        page = httpx.get(link).text
+        data = json.loads(re.search(r'id="page-data">(.*?)</script>', page, re.DOTALL)[1])
+        assert data["dump"] == {"name": "net.json", "url": "/api/v1/dump.json"}
+        answer = httpx.get(f"{link.rstrip('/')}{data['dump']['url']}")
+        assert answer.content == dump.read_bytes()
+        assert answer.headers["content-type"] == "application/json"
+        process.terminate()
+        assert process.communicate(timeout=10) == ("", "")
+
+
+def test_open_opens_a_browser_with_the_link_and_minds_not_having_one(dump, tmp_path):
+    browser = tmp_path / "browser"
+    browser.write_text(
+        f'#!/bin/sh\necho "$1" > {tmp_path}/visited.part && mv {tmp_path}/visited.part {tmp_path}/visited\n'
+    )
+    browser.chmod(0o755)
+    with serving(str(dump), command="open", BROWSER=str(browser)) as (_, link):
+        deadline = time.monotonic() + 20
+        while not (tmp_path / "visited").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert (tmp_path / "visited").read_text().strip() == link
+    with serving(str(dump), command="open", BROWSER="/nowhere", PATH="", DISPLAY="") as (process, link):
+        assert httpx.get(link).status_code == 200
+        process.terminate()
+        assert process.communicate(timeout=10) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        (lambda body: body["ops"][1]["inputs"].append("t999"), 'the tensor "t999" does not exist'),
+        (
+            lambda body: body.update(schema="chainrule.trace/9"),
+            "not a graph dump of schema chainrule.trace/1: schema: ",
+        ),
+        (None, "not a graph dump of schema chainrule.trace/1: the document: "),
+    ],
+)
+def test_a_bad_dump_is_one_line_and_no_server(dump, tmp_path, spoil, says):
+    path = tmp_path / "bad.json"
+    body = json.loads(dump.read_text())
+    if spoil is not None:
+        spoil(body)
+    path.write_text(json.dumps(body) if spoil is not None else "nonsense")
+    done = chainrule("open", str(path), "--port", "0")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1
+    assert done.stderr.startswith(f"chainrule: {path}: ")
+    assert says in done.stderr
+
+
+def test_a_file_too_large_or_not_there_is_one_line(tmp_path):
+    path = tmp_path / "large.json"
+    with path.open("wb") as file:
+        file.truncate(200 * 2**20)
+    done = chainrule("open", str(path))
+    assert done.returncode == 2
+    assert done.stderr == f"chainrule: {path}: the file has 200 MiB; at most 128 MiB are opened\n"
+    done = chainrule("open", str(tmp_path / "none.json"))
+    assert done.returncode == 2
+    assert done.stderr == f"chainrule: {tmp_path / 'none.json'}: No such file or directory\n"
 
 
 def test_a_request_in_progress_is_finished_at_shutdown():

@@ -98,6 +98,10 @@ def test_examples_of_the_api_run(command, server_url):
     assert answer.status_code == 200, answer.text
     if ".dot" in url:
         assert answer.text.startswith("digraph")
+    elif ".svg" in url:
+        assert answer.text.startswith("<svg")
+    elif ".html" in url:
+        assert answer.text.startswith("<!doctype html>")
     else:
         assert answer.json()
 

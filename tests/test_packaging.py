@@ -213,6 +213,7 @@ def test_the_wheel_says_who_it_is(wheel):
     metadata = archive.read(f"{folder}/METADATA").decode()
     assert "\nRequires-Python: >=3.11\n" in metadata
     assert "\nLicense-Expression: MIT\n" in metadata
+    assert "\nProvides-Extra: render\nRequires-Dist: mini-racer" in metadata
     assert "chainrule = chainrule.__main__:main" in archive.read(f"{folder}/entry_points.txt").decode()
 
 
@@ -223,6 +224,16 @@ def test_the_installed_command_line_answers_from_another_folder(installed, tmp_p
     assert process.returncode == 0
     assert Path(where.strip()).is_relative_to(installed)
     assert {"serve", "trace", "presets"} <= set(text.split())
+
+
+def test_the_installed_package_makes_pages_that_need_no_server(installed, tmp_path):
+    code = "from chainrule.__main__ import main; main()"
+    arguments = ("trace", "widths=5,4,1", "--format", "html")
+    with run_installed(installed, tmp_path, "-c", code, *arguments) as process:
+        page = process.stdout.read()
+    assert process.returncode == 0
+    assert page.startswith("<!doctype html>")
+    assert "/static/" not in re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)
 
 
 def test_the_installed_server_serves_its_page_from_another_folder(installed, tmp_path):

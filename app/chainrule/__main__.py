@@ -1,6 +1,7 @@
 """The command line, installed as `chainrule`.
 
     chainrule serve                      the explorer in the browser
+    chainrule open dump.json             the explorer with a graph dump in it
     chainrule trace 'widths=100x51'      one graph dump, the same bytes as over HTTP but for `timing`
     chainrule presets                    the chapter's experiments
     chainrule version
@@ -10,6 +11,7 @@ Torch and the web framework are imported by the commands that need them, so that
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import gc
 import os
@@ -17,6 +19,7 @@ import secrets
 import signal
 import socket
 import sys
+import threading
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -26,6 +29,7 @@ import typer
 from chainrule import __version__
 
 if TYPE_CHECKING:
+    from chainrule.page.opened import OpenDump
     from chainrule.settings import Settings
 
 FAILED = 1
@@ -48,24 +52,58 @@ class FormatName(StrEnum):
 
     JSON = "json"
     DOT = "dot"
+    SVG = "svg"
+    HTML = "html"
     MODEL_EXPLORER = "model-explorer"
+    NODE_DATA = "node-data"
     PYTORCH = "pytorch"
 
 
+Host = Annotated[str | None, typer.Option(help="Address to listen on.", show_default="127.0.0.1")]
+Port = Annotated[int | None, typer.Option(help="Port to listen on; 0 takes any free one.", show_default="8000")]
+Insecure = Annotated[
+    bool | None, typer.Option("--insecure", help="Listen beyond loopback without a token.", show_default=False)
+]
+
+
 @commands.command()
-def serve(
-    host: Annotated[str | None, typer.Option(help="Address to listen on.", show_default="127.0.0.1")] = None,
-    port: Annotated[
-        int | None, typer.Option(help="Port to listen on; 0 takes any free one.", show_default="8000")
-    ] = None,
-    insecure: Annotated[
-        bool | None, typer.Option("--insecure", help="Listen beyond loopback without a token.", show_default=False)
-    ] = None,
-) -> None:
+def serve(host: Host = None, port: Port = None, insecure: Insecure = None) -> None:
     """Serve the explorer. Every other setting is an environment variable CHAINRULE_*."""
+    _serve(_server_settings(host, port, insecure))
+
+
+@commands.command("open")
+def open_dump(
+    dump: Annotated[Path, typer.Argument(help="A graph dump, as `chainrule trace` and `trace.json` write it.")],
+    host: Host = None,
+    port: Port = None,
+    insecure: Insecure = None,
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in a browser.")] = True,
+) -> None:
+    """Serve the explorer with a graph dump in it."""
+    settings = _server_settings(host, port, insecure)
+    from chainrule.errors import DumpError
+    from chainrule.page.opened import OpenDump
+
+    try:
+        opened = OpenDump.read(dump)
+    except OSError as error:
+        _fail(f"{dump}: {error.strerror}", USAGE)
+    except DumpError as error:
+        _fail(f"{dump}: {error.message}", USAGE)
+    _serve(settings, opened, browse=browser)
+
+
+def _server_settings(host: str | None, port: int | None, insecure: bool | None) -> Settings:
+    """Settings of a server, with a token of its own where it listens beyond loopback and none is set."""
     settings = _settings(host=host, port=port, insecure=insecure)
     if not settings.is_loopback and settings.token is None and not settings.insecure:
         settings = _settings(host=host, port=port, insecure=insecure, token=secrets.token_urlsafe(24))
+    return settings
+
+
+def _serve(settings: Settings, dump: OpenDump | None = None, *, browse: bool = False) -> None:
+    """Serve until told to stop; `browse` opens the page once it is there."""
     # The port is taken before anything slow is imported: a port in use is said at once, and who connects early waits.
     listener = _listen(settings.host, settings.port)
 
@@ -81,10 +119,14 @@ def serve(
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
             # Last of all, so that in a log of many lines it is the one at the end.
-            typer.echo(f"Chainrule {__version__} is at {link(settings, listener)}")
+            address = link(settings, listener)
+            typer.echo(f"Chainrule {__version__} is at {address}")
+            if browse:
+                # A browser that runs in the terminal would keep it; the server does not wait for it.
+                threading.Thread(target=_browse, args=(address,), daemon=True).start()
 
     config = uvicorn.Config(
-        create_app(settings),
+        create_app(settings, dump),
         log_level=settings.log_level,
         access_log=False,
         server_header=False,
@@ -106,14 +148,41 @@ def serve(
         raise typer.Exit(128 + signal.SIGINT) from None
 
 
+def _browse(address: str) -> None:
+    """Open an address in a browser, if there is one."""
+    import webbrowser
+
+    # Whatever is wrong with the browser: the link stands on the screen.
+    with contextlib.suppress(Exception):
+        webbrowser.open(address)
+
+
 @commands.command()
 def trace(
     query: Annotated[str, typer.Argument(help="A spec as in the page's address: 'widths=100x51&seed=7'.")] = "",
     form: Annotated[FormatName, typer.Option("--format", help="What to write.")] = FormatName.JSON,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Write to this file.")] = None,
+    given: Annotated[
+        list[str] | None,
+        typer.Option("--with", metavar="KEY=VALUE", help="An option of the format, such as level=all of svg."),
+    ] = None,
+    node_data: Annotated[
+        bool,
+        typer.Option(
+            "--node-data",
+            help="With model-explorer: make the folder OUTPUT, with the graph and one file of node data per statistic.",
+            show_default=False,
+        ),
+    ] = False,
 ) -> None:
     """Trace one spec and write it, to standard output unless told otherwise."""
     settings = _settings()
+    if node_data and (form is not FormatName.MODEL_EXPLORER or output is None):
+        _fail("--node-data goes with --format model-explorer and with -o, which names a folder", USAGE)
+    pairs = [pair.partition("=") for pair in given or ()]
+    for key, equals, _ in pairs:
+        if not equals:
+            _fail(f"--with {key}: what is wanted is KEY=VALUE", USAGE)
     from chainrule.errors import ChainruleError
     from chainrule.limits import check_limits
     from chainrule.spec import ModelSpec
@@ -127,15 +196,21 @@ def trace(
 
     import torch
 
-    from chainrule.formats import FORMATS
+    from chainrule.formats import FORMATS, write_model_explorer
 
     torch.set_num_threads(settings.threads)
+    written = b""
     try:
-        written = FORMATS[form.value].render(spec)
+        values = FORMATS[form.value].read({key: value for key, _, value in pairs})
+        if not node_data:
+            written = FORMATS[form.value].render(spec, values)
     except ChainruleError as error:
         _fail(error.message, USAGE if error.status < 500 else FAILED)
     try:
-        if output is None:
+        if node_data:
+            assert output is not None, "checked above"
+            write_model_explorer(spec, output)
+        elif output is None:
             sys.stdout.buffer.write(written)
             sys.stdout.buffer.flush()
         else:

@@ -7,7 +7,9 @@
     ├── RequestError         a request that cannot be read (body, media type, range)   4xx, code of its own
     ├── BusyError            every compute slot and queue place is taken               503 busy
     ├── DumpError            a graph dump that does not follow the published schema    422 invalid_dump
-    └── TraceError           a recording that cannot be made                           500 trace_failed
+    ├── TraceError           a recording that cannot be made                           500 trace_failed
+    ├── MissingExtraError    needs an optional dependency that is not installed        501 missing_extra
+    └── RenderError          a picture that cannot be drawn                            500 render_failed
 
 Each carries what the one JSON error shape shows: `code`, `message`, and where they apply `field` (the key at fault)
 and `limit` (what is allowed). `web` turns them into answers; nothing else knows about HTTP status codes.
@@ -93,3 +95,16 @@ class TraceError(ChainruleError):
     """A recording that cannot be made."""
 
     code = "trace_failed"
+
+
+class MissingExtraError(ChainruleError):
+    """What was asked for needs an optional dependency that is not installed; the message says how to install it."""
+
+    code = "missing_extra"
+    status = 501
+
+
+class RenderError(ChainruleError):
+    """A picture that cannot be drawn: the page's code failed, or took too long."""
+
+    code = "render_failed"

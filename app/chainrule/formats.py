@@ -2,63 +2,206 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import orjson
 
+from chainrule.errors import RequestError
 from chainrule.export.dot import to_dot
+from chainrule.export.html import to_html
 from chainrule.export.model_explorer import to_model_explorer
+from chainrule.export.node_data import NODE_STATISTICS, to_node_data
 from chainrule.export.pytorch import pytorch_script
+from chainrule.export.svg import as_wishes, to_svg
 from chainrule.run import trace_spec
 from chainrule.spec import ModelSpec
 from chainrule.wire import dump_trace
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
-    """How a trace is written: `name` as on the command line, the end of its address, its media type, its writer.
+class Option:
+    """A key of a format's own, beside the spec's: not what is traced but how it is written.
 
-    `render` takes the spec, not the trace: a script that runs the net is written without running it here.
+    `choices` are all that it takes, or `pattern` is, in words `allowed`.
     """
 
     name: str
-    suffix: str
+    default: str
+    doc: str
+    choices: tuple[str, ...] = ()
+    pattern: str = ""
+    allowed: str = ""
+
+    def read(self, text: str) -> str:
+        """The text of a value, once it is known to be one.
+
+        Raises:
+            RequestError: it is not; names the key, the value and what is allowed.
+        """
+        if text in self.choices or (self.pattern and re.fullmatch(self.pattern, text)):
+            return text
+        raise RequestError(
+            f"{self.name}: {text[:40]!r} is not {self.allowed or 'one of ' + ', '.join(self.choices)}",
+            status=422,
+            code="invalid_parameter",
+            field=self.name,
+            limit=list(self.choices) or None,
+        )
+
+
+Values = Mapping[str, str]
+"""Every option of a format with its value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """How a trace is written: `name` as on the command line, `file` in its address, its media type, its writer.
+
+    `render` takes the spec, not the trace: a script that runs the net is written without running it here. A format with
+    an `attachment` is saved by a browser under that name, not shown.
+    """
+
+    name: str
+    file: str
     media_type: str
     doc: str
-    render: Callable[[ModelSpec], bytes]
+    render: Callable[[ModelSpec, Values], bytes]
+    options: tuple[Option, ...] = ()
+    attachment: str | None = None
 
+    def read(self, given: Mapping[str, str]) -> Values:
+        """The format's options from texts, the others at their defaults.
+
+        Raises:
+            RequestError: a key is none of the format's, or a value is not one of its key's.
+        """
+        known = {option.name: option for option in self.options}
+        for name in given:
+            if name not in known:
+                names = ", ".join(known) or "none"
+                raise RequestError(
+                    f"{name[:40]}: not an option of {self.name}, which are: {names}",
+                    status=422,
+                    code="invalid_parameter",
+                    field=name[:40],
+                    limit=list(known) or None,
+                )
+        return {name: option.read(given.get(name, option.default)) for name, option in known.items()}
+
+
+VIEW_OPTIONS = (
+    Option(
+        "level",
+        "layer",
+        "Which groups are open: all but the innermost (layer), every one (all), or those less deep than a number.",
+        pattern="layer|all|[0-9]{1,4}",
+        allowed="layer, all or a number",
+    ),
+    Option(
+        "toggled",
+        "",
+        "Ids of groups that are otherwise than the level says, separated by commas.",
+        pattern=r"[^\x00-\x1f]{0,2000}",
+        allowed="ids such as layers.0/forward, separated by commas",
+    ),
+    Option("fold", "auto", "Whether repeated blocks are folded into one.", choices=("auto", "on", "off")),
+    Option(
+        "statistic",
+        "std",
+        "The figure in a tensor's box; none draws the structure, without figures and histograms.",
+        choices=("std", "mean", "none"),
+    ),
+    Option("scheme", "light", "The colours.", choices=("light", "dark")),
+)
 
 FORMATS: Mapping[str, Format] = {
     each.name: each
     for each in (
         Format(
             "json",
-            ".json",
+            "trace.json",
             "application/json",
             "The graph dump, schema `chainrule.trace/1`.",
-            lambda spec: dump_trace(trace_spec(spec)),
+            lambda spec, _: dump_trace(trace_spec(spec)),
         ),
         Format(
             "dot",
-            ".dot",
+            "trace.dot",
             "text/vnd.graphviz; charset=utf-8",
             "The graph in Graphviz' language.",
-            lambda spec: to_dot(trace_spec(spec)).encode(),
+            lambda spec, _: to_dot(trace_spec(spec)).encode(),
+        ),
+        Format(
+            "svg",
+            "trace.svg",
+            "image/svg+xml",
+            "The picture of the graph as the page draws it; needs the extra `render` on the server.",
+            lambda spec, values: to_svg(trace_spec(spec), **as_wishes(values)).encode(),
+            VIEW_OPTIONS,
+        ),
+        Format(
+            "html",
+            "trace.html",
+            "text/html; charset=utf-8",
+            "The explorer with the trace in it: one file that opens without a server.",
+            lambda spec, values: to_html(trace_spec(spec), **values).encode(),
+            (
+                Option(
+                    "view",
+                    "",
+                    "What is shown first, as the fragment of the page's address has it.",
+                    pattern=r"[^\x00-\x1f]{0,2000}",
+                    allowed="a fragment such as level=all&select=l2",
+                ),
+            ),
+            attachment="chainrule.html",
         ),
         Format(
             "model-explorer",
-            ".model-explorer.json",
+            "trace.model-explorer.json",
             "application/json",
             "The graph as Google's Model Explorer reads it.",
-            lambda spec: orjson.dumps(to_model_explorer(trace_spec(spec))),
+            lambda spec, _: orjson.dumps(to_model_explorer(trace_spec(spec))),
+        ),
+        Format(
+            "node-data",
+            "node-data.json",
+            "application/json",
+            "One statistic of every node of the Model Explorer graph, as its node data.",
+            lambda spec, values: orjson.dumps(to_node_data(trace_spec(spec), values["statistic"])),
+            (
+                Option(
+                    "statistic",
+                    "std",
+                    "; ".join(f"{name}: {each.doc[:-1]}" for name, each in NODE_STATISTICS.items()) + ".",
+                    choices=tuple(NODE_STATISTICS),
+                ),
+            ),
         ),
         Format(
             "pytorch",
-            ".py",
+            "trace.py",
             "text/x-python; charset=utf-8",
             "A script in plain PyTorch that draws the same net, runs it and prints every layer's figures.",
-            lambda spec: pytorch_script(spec).encode(),
+            lambda spec, _: pytorch_script(spec).encode(),
         ),
     )
 }
+
+
+def write_model_explorer(spec: ModelSpec, folder: Path) -> list[Path]:
+    """Write the Model Explorer graph and a file of node data per statistic into a folder, of one and the same run.
+
+    Raises:
+        OSError: the folder cannot be made or written to.
+    """
+    trace = trace_spec(spec)
+    contents = {"graph.json": to_model_explorer(trace)}
+    contents |= {f"{name}.node-data.json": to_node_data(trace, name) for name in NODE_STATISTICS}
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in contents.items():
+        (folder / name).write_bytes(orjson.dumps(content))
+    return [folder / name for name in contents]

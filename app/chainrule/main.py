@@ -14,8 +14,9 @@ from starlette.staticfiles import StaticFiles
 
 from chainrule import __version__
 from chainrule.errors import ChainruleError, RequestError
+from chainrule.page import assets
+from chainrule.page.opened import OpenDump
 from chainrule.settings import Settings
-from chainrule.web import assets
 from chainrule.web.answers import REVALIDATE, error_answer, from_http_exception, json_answer
 from chainrule.web.api import api_router
 from chainrule.web.compute import Compute, list_devices
@@ -26,11 +27,16 @@ from chainrule.web.pages import pages_router
 from chainrule.web.service import Service
 
 
-def create_app(settings: Settings | None = None) -> FastAPI:
-    """The whole server as one ASGI app; `settings` come from the environment unless given."""
+def create_app(settings: Settings | None = None, dump: OpenDump | None = None) -> FastAPI:
+    """The whole server as one ASGI app.
+
+    Args:
+        settings: from the environment unless given.
+        dump: a graph dump that the page shows first.
+    """
     settings = settings or Settings()
     compute = Compute(list_devices(), settings.queue)
-    service = Service(settings, compute)
+    service = Service(settings, compute, dump)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

@@ -10,20 +10,21 @@ from __future__ import annotations
 import dataclasses
 import math
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from chainrule.dump_checks import check_dump
 from chainrule.errors import DumpError
 from chainrule.profile import LayerProfile, Profile, Theory
 from chainrule.rules import RULES
 from chainrule.stats import BINS, COLUMNS, COUNT_COLUMNS, StatisticsTable, Summary
 from chainrule.theory.mean_field import FixedPoint, LayerTheory, Moments
-from chainrule.trace.graph import Failure, Layer, Module, Op, Role, Saved, Source, Tensor, Trace
+from chainrule.trace.graph import Failure, Layer, Module, Op, Role, Saved, Snippet, Source, Tensor, Trace
 
 SCHEMA = "chainrule.trace/1"
 PROFILE_SCHEMA = "chainrule.profile/1"
@@ -72,6 +73,13 @@ class SourceDump(_Part):
     line: int
     text: str
     function: str
+
+
+class SnippetDump(_Part):
+    """Consecutive lines of a source file, joined by line breaks; `line` is the number of the first."""
+
+    line: int = Field(ge=1)
+    text: str
 
 
 class ModuleDump(_Part):
@@ -191,6 +199,9 @@ class TraceDump(_Part):
     tensors: list[TensorDump]
     saved: list[SavedDump]
     layers: list[LayerDump]
+    sources: dict[str, list[SnippetDump]] = Field(
+        default={}, description="Of each file that an op's source names, the lines that ops come from and those around."
+    )
     statistics: StatisticsDump
     error: FailureDump | None
     timing: dict[str, Any]
@@ -221,8 +232,17 @@ def dump_trace(trace: Trace) -> bytes:
 
 
 def dump_topology(trace: Trace) -> dict[str, Any]:
-    """What two traces of one graph shape have in common: the dump without its numbers."""
-    return {"schema": SCHEMA, **_structure(trace), "statistics": {"tensor": trace.statistics.tensors}}
+    """What two traces of one graph shape have in common: the dump without its numbers.
+
+    But for `op_us`, the durations of this trace's ops in µs, null where they were not taken: for a reader of frames
+    they are a property of the graph, as FLOPs are.
+    """
+    return {
+        "schema": SCHEMA,
+        **_structure(trace),
+        "statistics": {"tensor": trace.statistics.tensors},
+        "op_us": trace.timing.get("op_us"),
+    }
 
 
 def _structure(trace: Trace) -> dict[str, Any]:
@@ -233,6 +253,7 @@ def _structure(trace: Trace) -> dict[str, Any]:
         "tensors": trace.tensors,
         "saved": trace.saved,
         "layers": trace.layers,
+        "sources": trace.sources,
     }
 
 
@@ -360,84 +381,40 @@ def load(dump: bytes | str | Path) -> Trace:
     """Read a graph dump: its bytes, its text, or the file at a `Path`.
 
     Raises:
-        DumpError: not JSON, not of schema `chainrule.trace/1`, or with ids that lead nowhere; says what and where.
+        DumpError: not JSON, not of schema `chainrule.trace/1`, or with ids that lead nowhere or in a circle; says what
+            and where.
         OSError: the file cannot be read.
     """
     content = dump.read_bytes() if isinstance(dump, Path) else dump
+    return _trace(parse_dump(content))
+
+
+def parse_dump(content: bytes | str) -> TraceDump:
+    """Read a graph dump and check all of it, as `load` does.
+
+    Raises:
+        DumpError: see `load`.
+    """
     try:
-        parsed = TraceDump.model_validate_json(content)
+        # A byte order mark is what editors leave in front.
+        parsed = TraceDump.model_validate_json(
+            content.removeprefix("\ufeff") if isinstance(content, str) else content.removeprefix(b"\xef\xbb\xbf")
+        )
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(str(part) for part in first["loc"]) or "the document"
-        raise DumpError(f"not a graph dump of schema {SCHEMA}: {place}: {first['msg']}", field=place) from None
-    _check_ids(parsed)
-    return _trace(parsed)
+        # Another schema explains everything else that is found.
+        found = error.errors(include_url=False, include_input=False)
+        first = next((each for each in found if each["loc"] == ("schema",)), found[0])
+        place = "loss" if first["loc"][:1] == ("loss",) else _path(first["loc"])
+        raise DumpError(
+            f"not a graph dump of schema {SCHEMA}: {place or 'the document'}: {first['msg']}", field=place or None
+        ) from None
+    check_dump(parsed)
+    return parsed
 
 
-def _check_ids(dump: TraceDump) -> None:
-    modules = _ids("modules", dump.modules)
-    ops = _ids("ops", dump.ops)
-    tensors = _ids("tensors", dump.tensors)
-    for module in dump.modules:
-        _check(modules, "modules", module.id, "parent", [module.parent])
-    for op in dump.ops:
-        _check(modules, "ops", op.id, "module", [op.module])
-        _check(tensors, "ops", op.id, "inputs", op.inputs)
-        _check(tensors, "ops", op.id, "outputs", op.outputs)
-        _check(ops, "ops", op.id, "twin", [op.twin])
-    for tensor in dump.tensors:
-        _check(modules, "tensors", tensor.id, "module", [tensor.module])
-        _check(ops, "tensors", tensor.id, "producer", [tensor.producer])
-        _check(ops, "tensors", tensor.id, "consumers", tensor.consumers)
-        _check(tensors, "tensors", tensor.id, "gradient_of", [tensor.gradient_of])
-    for saved in dump.saved:
-        _check(tensors, "saved", saved.tensor, "tensor", [saved.tensor])
-        _check(ops, "saved", saved.tensor, "op", [saved.op])
-    for layer in dump.layers:
-        for name in LAYER_TENSORS:
-            _check(tensors, "layers", layer.name, name, [getattr(layer, name)])
-    if dump.error is not None:
-        _check(ops, "error", "error", "op", [dump.error.op])
-    _check(tensors, "statistics", "tensor", "tensor", dump.statistics.tensor)
-    if len(set(dump.statistics.tensor)) != len(dump.statistics.tensor):
-        raise DumpError("statistics.tensor: a tensor stands there twice", field="statistics.tensor")
-    rows = len(dump.statistics.tensor)
-    histogram = dump.statistics.histogram
-    lengths = {name: len(getattr(dump.statistics, name)) for name in COLUMNS}
-    lengths |= {f"histogram.{name}": len(getattr(histogram, name)) for name in ("low", "high", "counts")}
-    for name, length in lengths.items():
-        if length != rows:
-            raise DumpError(f"statistics.{name}: {length} entries, not one for each of {rows} tensors", field=name)
-    if any(len(counts) != BINS for counts in histogram.counts):
-        raise DumpError(f"statistics.histogram.counts: not {BINS} bins in every row", field="histogram.counts")
-
-
-LAYER_TENSORS = (
-    "preactivation",
-    "activation",
-    "gradient",
-    "weight",
-    "weight_gradient",
-    "bias",
-    "bias_gradient",
-)
-
-_Identified = TypeVar("_Identified", ModuleDump, OpDump, TensorDump)
-
-
-def _ids(kind: str, parts: Iterable[_Identified]) -> set[str]:
-    seen: set[str] = set()
-    for part in parts:
-        if part.id in seen:
-            raise DumpError(f"{kind}: the id {part.id!r} stands twice", field=kind)
-        seen.add(part.id)
-    return seen
-
-
-def _check(known: set[str], kind: str, owner: str, field: str, ids: Iterable[str | None]) -> None:
-    for identifier in ids:
-        if identifier is not None and identifier not in known:
-            raise DumpError(f"{kind} {owner!r}: {field} {identifier!r} does not exist", field=f"{kind}.{field}")
+def _path(loc: tuple[int | str, ...]) -> str:
+    """A place as the page names it too: `ops[12].inputs[0]`."""
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc).lstrip(".")
 
 
 def _trace(dump: TraceDump) -> Trace:
@@ -470,6 +447,7 @@ def _trace(dump: TraceDump) -> Trace:
         loss=number(dump.loss),
         error=None if dump.error is None else Failure(dump.error.op, dump.error.message),
         layers=tuple(Layer(**part.model_dump()) for part in dump.layers),
+        sources={file: tuple(Snippet(part.line, part.text) for part in parts) for file, parts in dump.sources.items()},
         spec=dump.spec,
         environment=dump.environment,
         timing=dump.timing,

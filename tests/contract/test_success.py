@@ -22,6 +22,7 @@ TRACE = {
     "tensors",
     "saved",
     "layers",
+    "sources",
     "statistics",
     "error",
     "timing",
@@ -36,8 +37,12 @@ ROUTES = {
     "/readyz": ("application/json", {"status", "devices"}),
     "/static/vendor/plotly.min.js": ("text/javascript; charset=utf-8", None),
     "/api/v1/trace.json": ("application/json", TRACE),
+    "/standalone.html": ("text/html; charset=utf-8", None),
     "/api/v1/trace.dot": ("text/vnd.graphviz; charset=utf-8", None),
+    "/api/v1/trace.svg": ("image/svg+xml", None),
+    "/api/v1/trace.html": ("text/html; charset=utf-8", None),
     "/api/v1/trace.model-explorer.json": ("application/json", {"label", "graphs"}),
+    "/api/v1/node-data.json?statistic=norm": ("application/json", {"trace"}),
     "/api/v1/trace.py": ("text/x-python; charset=utf-8", None),
     "/api/v1/profile.json": (
         "application/json",
@@ -54,6 +59,9 @@ ROUTES = {
 }
 """Every address that answers GET, with the least it takes."""
 
+ONLY_WHEN_OPENED = {"/api/v1/dump.json"}
+"""Answers 404 unless the server was given a dump."""
+
 
 def test_the_table_has_every_route():
     app = create_app(Settings())
@@ -65,7 +73,7 @@ def test_the_table_has_every_route():
             paths.add(route.path.replace("{name:path}", "plotly.min.js"))
         else:
             assert (route.path, route.methods) == ("/api/v1/trace", {"POST"})
-    assert paths == {address.partition("?")[0] for address in ROUTES}
+    assert paths == {address.partition("?")[0] for address in ROUTES} | ONLY_WHEN_OPENED
 
 
 def flat(routes):
@@ -135,6 +143,12 @@ def test_a_dump_follows_the_schema_that_is_published(http, query):
     assert not validator.is_valid(dump)
 
 
+def test_what_a_page_must_not_show_is_saved(http):
+    for address in ("/api/v1/trace.html", "/standalone.html"):
+        assert http.head(address).headers["content-disposition"] == 'attachment; filename="chainrule.html"'
+    assert "content-disposition" not in http.head("/api/v1/trace.svg").headers
+
+
 def test_posting_gives_the_same_dump(http):
     dumps = http.get("/api/v1/trace.json?seed=9").json(), http.post("/api/v1/trace", json={"seed": 9}).json()
     for dump in dumps:
@@ -156,8 +170,9 @@ def test_the_description_has_every_route_and_every_key(http):
     document = http.get("/openapi.json").json()
     assert document["openapi"].startswith("3.0.")
     described = set(document["paths"])
-    hidden = {"/", "/docs", "/openapi.json", "/static/vendor/plotly.min.js"}
-    assert described == {address.partition("?")[0] for address in ROUTES} - hidden | {"/api/v1/trace"}
+    hidden = {"/", "/docs", "/openapi.json", "/standalone.html", "/static/vendor/plotly.min.js"}
+    routes = {address.partition("?")[0] for address in ROUTES} | ONLY_WHEN_OPENED
+    assert described == routes - hidden | {"/api/v1/trace"}
     for path, operations in document["paths"].items():
         for operation in operations.values():
             assert operation["summary"], path
@@ -166,6 +181,11 @@ def test_the_description_has_every_route_and_every_key(http):
     assert [each["name"] for each in parameters] == ["preset", *(key.name for key in SPEC_KEYS)]
     defaults = {each["name"]: each["schema"].get("default") for each in parameters if each["name"] != "preset"}
     assert defaults == ModelSpec().as_dict()
+    svg = document["paths"]["/api/v1/trace.svg"]["get"]
+    own = [each["name"] for each in svg["parameters"]][: -len(parameters)]
+    assert own == ["level", "toggled", "fold", "statistic", "scheme"]
+    assert not set(own) & {key.name for key in SPEC_KEYS}
+    assert "501" in svg["responses"]
     theory = document["paths"]["/api/v1/theory.json"]["get"]["parameters"]
     assert {each["name"]: each["schema"].get("default") for each in theory} == {
         "activation": "relu",

@@ -200,7 +200,7 @@ def test_the_api_answers_the_same_script(server_url):
 def test_the_net_is_not_run_to_write_its_script(monkeypatch):
     monkeypatch.delattr("chainrule.formats.trace_spec")
     spec = ModelSpec(device="cuda")  # which need not be here either
-    assert FORMATS["pytorch"].render(spec) == pytorch_script(spec).encode()
+    assert FORMATS["pytorch"].render(spec, {}) == pytorch_script(spec).encode()
 
 
 def test_the_command_line_offers_every_format():

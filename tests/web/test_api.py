@@ -1,6 +1,7 @@
 """The HTTP API's own behaviour: what it computes, when it does not, and what it refuses before it starts."""
 
 import json
+import sys
 import threading
 
 import numpy as np
@@ -412,3 +413,24 @@ def test_a_limit_is_the_settings(open_client, settings):
     error = client.get("/api/v1/trace.json").json()["error"]
     assert (error["field"], error["limit"]) == ("widths", 1)
     assert client.get("/api/v1/trace.json?widths=9,1").status_code == 200
+
+
+def test_without_the_extra_a_picture_is_a_501_that_names_it(client, monkeypatch):
+    monkeypatch.setitem(sys.modules, "py_mini_racer", None)
+    answer = client.get("/api/v1/trace.svg?widths=2,1&batch=1")
+    assert answer.status_code == 501
+    assert answer.json() == {
+        "error": {
+            "code": "missing_extra",
+            "message": "drawing without a browser needs an optional dependency: pip install 'chainrule[render]'",
+            "limit": "render",
+        }
+    }
+    assert answer.headers["cache-control"] == "no-store"
+
+
+def test_how_a_picture_is_drawn_is_part_of_its_tag(client):
+    tags = {client.get(f"/api/v1/trace.svg?widths=2,1&batch=1{own}").headers["etag"] for own in ("", "&level=all")}
+    assert len(tags) == 2
+    spelled = client.get("/api/v1/trace.svg?widths=2,1&batch=1&level=layer", headers={"if-none-match": ", ".join(tags)})
+    assert spelled.status_code == 304

@@ -9,10 +9,13 @@ from pydantic import SecretStr
 
 from chainrule import __version__
 from chainrule.main import create_app
+from chainrule.page.opened import OpenDump
 from chainrule.presets import PRESETS
 from chainrule.rules import RULES
+from chainrule.run import trace_spec
 from chainrule.spec import SPEC_KEYS, ModelSpec
 from chainrule.web import pages
+from chainrule.wire import dump_trace
 
 
 class Page(HTMLParser):
@@ -69,10 +72,21 @@ def test_the_explorer_knows_everything_before_it_asks(client):
     assert [preset["name"] for preset in data["presets"]] == [preset.name for preset in PRESETS]
     assert data["limits"] | {"depth": 64, "width": 1024, "batch": 1024} == data["limits"]
     assert data["devices"][0] == "cpu"
-    assert data["error"] is None
+    assert (data["error"], data["dump"]) == (None, None)
     assert data["rules"]["band"] == {"rule": RULES.band.rule, "source": RULES.band.source}
     assert set(data["rules"]["expected"]) == set(RULES.expected)
     assert set(data["rules"]["health"]) == set(RULES.health)
+
+
+def test_a_page_that_was_opened_with_a_dump_knows_where_it_is(open_client, settings):
+    content = dump_trace(trace_spec(ModelSpec.from_query("widths=2,1&batch=1")))
+    client = open_client(create_app(settings, OpenDump.check("<i>net</i>.json", content)))
+    data = page_data(client.get("/"))
+    assert data["dump"] == {"name": "<i>net</i>.json", "url": "/api/v1/dump.json"}
+    answer = client.get(data["dump"]["url"])
+    assert (answer.content, answer.headers["content-type"]) == (content, "application/json")
+    again = client.get(data["dump"]["url"], headers={"if-none-match": answer.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
 
 
 def test_the_address_is_the_spec(client):

@@ -16,6 +16,9 @@ from chainrule.trace.graph import Module, Op, Tensor, Trace
 
 Json = dict[str, Any]
 
+GRAPH = "trace"
+"""The id of the one graph."""
+
 
 def to_model_explorer(trace: Trace) -> Json:
     """The graph collection: one graph, ready for JSON."""
@@ -35,7 +38,7 @@ def to_model_explorer(trace: Trace) -> Json:
     for each in trace.saved:
         saved[each.op].append(_name(trace, each.tensor))
     nodes += [_op_node(trace, op, groups, sources, saved[op.id]) for op in trace.ops]
-    graph: Json = {"id": "trace", "nodes": nodes}
+    graph: Json = {"id": GRAPH, "nodes": nodes}
     about = dict(trace.spec or {}) | ({"loss": trace.loss} if trace.loss is not None else {})
     if about:
         graph["groupNodeAttributes"] = {"": {key: str(value) for key, value in about.items()}}

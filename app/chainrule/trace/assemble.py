@@ -9,7 +9,7 @@ from types import CodeType
 from chainrule.trace import ops
 from chainrule.trace.graph import Failure, Module, Op, Saved, Source, Tensor, Trace
 from chainrule.trace.journal import NO_ROW, Journal, OpRow
-from chainrule.trace.sources import describe_source
+from chainrule.trace.sources import describe_source, snippets
 
 
 def assemble(
@@ -77,6 +77,7 @@ def assemble(
         statistics=journal.slab.table(list(with_statistics), list(with_statistics.values())),
         loss=loss,
         error=failure,
+        sources=snippets(sources, model_folder),
         timing={"record_ms": milliseconds, "op_us": [round(op.microseconds, 1) for op in journal.ops]},
     )
 

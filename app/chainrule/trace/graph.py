@@ -57,6 +57,14 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
+class Snippet:
+    """Consecutive lines of a source file, joined by line breaks; `line` is the number of the first."""
+
+    line: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Op:
     """One call. `twin`: the forward op that a backward op is the backward of. `bytes`: read plus written."""
 
@@ -122,7 +130,11 @@ class Layer:
 
 @dataclass(frozen=True)
 class Trace:
-    """One forward and backward pass, recorded. `loss` is the number itself, non-finite included; None without one."""
+    """One forward and backward pass, recorded.
+
+    `loss` is the number itself, non-finite included; None without one. `sources`: file, as an op's source names it →
+    the lines that ops come from, with a few around them.
+    """
 
     modules: tuple[Module, ...]
     ops: tuple[Op, ...]
@@ -132,6 +144,7 @@ class Trace:
     loss: float | None = None
     error: Failure | None = None
     layers: tuple[Layer, ...] = ()
+    sources: Mapping[str, tuple[Snippet, ...]] = field(default_factory=dict)
     spec: Mapping[str, Any] | None = None
     environment: Mapping[str, Any] = field(default_factory=dict)
     timing: Mapping[str, Any] = field(default_factory=dict)

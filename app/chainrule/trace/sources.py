@@ -5,11 +5,13 @@ from __future__ import annotations
 import linecache
 import os
 import sys
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from types import CodeType, FrameType
 
 import torch
 
-from chainrule.trace.graph import Source
+from chainrule.trace.graph import Snippet, Source
 
 TORCH_FOLDER = os.path.dirname(torch.__file__) + os.sep
 RECORDER_FOLDER = os.path.dirname(__file__) + os.sep
@@ -49,6 +51,42 @@ def describe_source(code: CodeType, line: int, model_folder: str | None) -> Sour
     file = code.co_filename
     text = linecache.getline(file, line).strip()
     return Source(file=_relative(file, model_folder), line=line, text=text, function=code.co_qualname)
+
+
+CONTEXT = 3
+"""How many lines before and after one that an op comes from stand in a snippet."""
+
+
+def snippets(places: Iterable[tuple[CodeType, int]], model_folder: str | None) -> Mapping[str, tuple[Snippet, ...]]:
+    """The lines around places in code, by file as `describe_source` names it, in order of name and line.
+
+    Of two files with one name, only the first's lines are given. A file that cannot be read has none.
+    """
+    lines: dict[str, set[int]] = {}
+    for code, line in places:
+        lines.setdefault(code.co_filename, set()).add(line)
+    found: dict[str, tuple[Snippet, ...]] = {}
+    for file, numbers in lines.items():
+        name = _relative(file, model_folder)
+        if name not in found and (around := _around(file, tuple(sorted(numbers)))):
+            found[name] = around
+    return dict(sorted(found.items()))
+
+
+@lru_cache(maxsize=256)
+def _around(file: str, numbers: tuple[int, ...]) -> tuple[Snippet, ...]:
+    """The lines of a file near some of its lines; what is consecutive is one snippet."""
+    text = linecache.getlines(file)
+    near = sorted({line for number in numbers for line in range(number - CONTEXT, number + CONTEXT + 1)})
+    runs: list[list[int]] = []
+    for line in near:
+        if not 1 <= line <= len(text):
+            continue
+        if runs and runs[-1][-1] == line - 1:
+            runs[-1].append(line)
+        else:
+            runs.append([line])
+    return tuple(Snippet(run[0], "\n".join(text[line - 1].rstrip() for line in run)) for run in runs)
 
 
 def _relative(file: str, model_folder: str | None) -> str:

@@ -6,5 +6,4 @@ api.py       /api/v1: dumps, profiles, values, and what can be asked for
 live.py      /api/v1/live: the slider's WebSocket
 compute.py   the one place where torch runs, off the event loop
 answers.py   JSON, entity tags and the one error shape
-assets.py    where templates and static files lie
 """

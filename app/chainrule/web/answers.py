@@ -14,7 +14,7 @@ from starlette.responses import HTMLResponse, Response
 
 from chainrule import __version__
 from chainrule.errors import BusyError, ChainruleError, NotFoundError, RequestError
-from chainrule.web.templating import render
+from chainrule.page.templating import render
 
 JSON = "application/json"
 

@@ -17,16 +17,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from chainrule import __version__
-from chainrule.errors import RequestError
+from chainrule.errors import NotFoundError, RequestError
 from chainrule.formats import FORMATS, Format
+from chainrule.page.data import presets_list
 from chainrule.profile import profile
 from chainrule.run import MOST_VALUES, environment, tensor_values, trace_spec
 from chainrule.spec import ModelSpec, read_query
 from chainrule.stats import kernel_name
 from chainrule.theory.mean_field import layer_theory
 from chainrule.web.answers import JSON, REVALIDATE, entity_tag, is_fresh, json_answer, not_modified
-from chainrule.web.openapi import SPEC_ERRORS, described, parameter, spec_parameters, spec_schema
-from chainrule.web.service import Service, presets_list
+from chainrule.web.openapi import SPEC_ERRORS, described, option_parameter, parameter, spec_parameters, spec_schema
+from chainrule.web.service import Service
 from chainrule.web.theory import LayerKind, read_layer_kind, theory_parameters
 from chainrule.wire import dump_layer_theory, dump_profile, trace_schema
 
@@ -43,16 +44,16 @@ def api_router(service: Service) -> APIRouter:
     spec = spec_parameters()
     for form in FORMATS.values():
         router.add_api_route(
-            f"/api/v1/trace{form.suffix}",
+            f"/api/v1/{form.file}",
             api.trace(form),
             name=f"trace_{form.name}",
             **described(
                 f"Trace as {form.name}",
                 form.doc,
                 tag="trace",
-                errors=SPEC_ERRORS,
+                errors=(*SPEC_ERRORS, 501) if form.name == "svg" else SPEC_ERRORS,
                 media_type=form.media_type,
-                parameters=spec,
+                parameters=[*map(option_parameter, form.options), *spec],
             ),
         )
     router.add_api_route(
@@ -107,6 +108,16 @@ def api_router(service: Service) -> APIRouter:
             ],
         ),
     )
+    router.add_api_route(
+        "/api/v1/dump.json",
+        api.dump,
+        **described(
+            "The dump that the server was opened with",
+            "What `chainrule open` was given; 404 where it was given nothing.",
+            tag="trace",
+            errors=(401, 404),
+        ),
+    )
     for path, handler, summary, doc in (
         ("/api/v1/presets.json", api.presets, "Presets", "The chapter's experiments as specs."),
         ("/api/v1/devices.json", api.devices, "Devices", "The devices a spec can name on this server."),
@@ -128,11 +139,21 @@ class Api:
         self.service = service
 
     def trace(self, form: Format) -> Handler:
-        """GET of `/api/v1/trace` with the end that a format has."""
+        """GET of a trace in a format."""
+        headers = (
+            {} if form.attachment is None else {"content-disposition": f'attachment; filename="{form.attachment}"'}
+        )
 
         async def handler(request: Request) -> Response:
-            spec, _ = self.service.read_request(request)
-            return await self._computed(request, spec, form.render, form.media_type)
+            spec, own = self.service.read_request(request, also=[option.name for option in form.options])
+            values = form.read(own)
+
+            def work(spec: ModelSpec) -> bytes:
+                return form.render(spec, values)
+
+            answer = await self._computed(request, spec, work, form.media_type, own=repr(values) if values else "")
+            answer.headers.update(headers)
+            return answer
 
         return handler
 
@@ -141,7 +162,7 @@ class Api:
         if request.scope["query_string"]:
             raise RequestError("a posted spec stands in the body, not in the address")
         spec = self.service.read(await read_json_object(request, self.service.settings.max_body_bytes))
-        body = await self._run(spec, FORMATS["json"].render)
+        body = await self._run(spec, lambda spec: FORMATS["json"].render(spec, {}))
         return Response(body, 200, {"cache-control": "no-store"}, JSON)
 
     async def profile(self, request: Request) -> Response:
@@ -169,6 +190,16 @@ class Api:
         return await self._computed(
             request, spec, partial(_tensor_bytes, name, rows, cols), own=f"{name} {rows} {cols}"
         )
+
+    async def dump(self, request: Request) -> Response:
+        """GET /api/v1/dump.json."""
+        dump = self.service.dump
+        if dump is None:
+            raise NotFoundError("no dump is open here; `chainrule open dump.json` opens one")
+        tag = entity_tag(dump.digest)
+        if is_fresh(request.headers, tag):
+            return not_modified(tag)
+        return Response(dump.content, 200, {"etag": tag, "cache-control": REVALIDATE}, JSON)
 
     async def presets(self, request: Request) -> Response:
         """GET /api/v1/presets.json."""

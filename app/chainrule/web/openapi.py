@@ -7,6 +7,7 @@ from typing import Any
 
 from starlette.responses import Response
 
+from chainrule.formats import Option
 from chainrule.presets import PRESETS
 from chainrule.spec import SPEC_KEYS, ModelSpec, SpecKey
 
@@ -74,6 +75,7 @@ ERRORS = {
     413: "The body is too large.",
     415: "The body is not JSON.",
     422: "A key is unknown, a value is malformed, or more is asked than is allowed.",
+    501: "An optional dependency is not installed on the server.",
     503: "The device is busy; Retry-After says for how long.",
 }
 
@@ -107,6 +109,14 @@ def parameter(name: str, description: str, *, default: str | None = None, requir
     if default is not None:
         schema["default"] = default
     return {**_parameter(name, schema, description), "required": required}
+
+
+def option_parameter(option: Option) -> dict[str, Any]:
+    """An option of a format."""
+    if option.choices:
+        return choice_parameter(option.name, option.doc, option.choices, option.default)
+    schema = {"type": "string", "pattern": f"^({option.pattern})$", "default": option.default}
+    return _parameter(option.name, schema, option.doc)
 
 
 def choice_parameter(name: str, description: str, choices: Sequence[str], default: str) -> dict[str, Any]:

@@ -5,20 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 from fastapi import APIRouter
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, Response
 
 from chainrule import __version__
 from chainrule.errors import NotFoundError, SpecError
+from chainrule.export.html import shell
+from chainrule.page import assets
+from chainrule.page.data import page_data
+from chainrule.page.templating import render
 from chainrule.spec import ModelSpec
-from chainrule.web import assets
-from chainrule.web.answers import REVALIDATE, is_fresh, not_modified
-from chainrule.web.service import Service, keys_list, limits_dict, presets_list, rules_dict
-from chainrule.web.templating import render
+from chainrule.web.answers import REVALIDATE, entity_tag, is_fresh, not_modified
+from chainrule.web.service import Service
 
 
 def pages_router(service: Service) -> APIRouter:
-    """`/`, `/docs` and the third-party files they load."""
+    """`/`, `/docs` and the third-party files they load, `/standalone.html` that the page makes files of itself from."""
     router = APIRouter(include_in_schema=False)
 
     @router.get("/")
@@ -30,8 +33,22 @@ def pages_router(service: Service) -> APIRouter:
         except SpecError as problem:
             # The page opens all the same, on the default spec, and says what is wrong with the address.
             spec, error, status = ModelSpec(), problem.body()["error"], problem.status
-        page = render("explorer.html", version=__version__, page_data=page_data(service, spec, error), error=error)
+        opened = None if service.dump is None else {"name": service.dump.name, "url": "/api/v1/dump.json"}
+        data = page_data(
+            spec, settings=service.settings, devices=service.compute.device_names, error=error, dump=opened
+        )
+        page = render("explorer.html", version=__version__, page_data=data, error=error, standalone=False)
         return HTMLResponse(page, status, {"cache-control": "private, no-store"})
+
+    @router.get("/standalone.html")
+    async def standalone(request: Request) -> Response:
+        page = await run_in_threadpool(shell)
+        tag = entity_tag(page)
+        if is_fresh(request.headers, tag):
+            return not_modified(tag)
+        # To be saved, not to be shown: the policy of this server lets no script run inside a page.
+        headers = {"content-disposition": 'attachment; filename="chainrule.html"'}
+        return HTMLResponse(page, headers={"etag": tag, "cache-control": REVALIDATE, **headers})
 
     @router.get("/docs")
     async def docs() -> Response:
@@ -47,20 +64,3 @@ def pages_router(service: Service) -> APIRouter:
         return not_modified(tag) if is_fresh(request.headers, tag) else answer
 
     return router
-
-
-def page_data(service: Service, spec: ModelSpec, error: dict[str, Any] | None) -> dict[str, Any]:
-    """What the explorer knows before it has asked for anything."""
-    return {
-        "version": __version__,
-        "spec": spec.as_dict(),
-        "query": spec.query(),
-        "defaults": ModelSpec().as_dict(),
-        "keys": keys_list(),
-        "presets": presets_list(),
-        "limits": limits_dict(service.settings),
-        "devices": list(service.compute.device_names),
-        "rules": rules_dict(),
-        "needs_token": service.settings.token is not None,
-        "error": error,
-    }

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from starlette.requests import Request
 
 from chainrule.errors import SpecError
 from chainrule.limits import check_device, check_limits, with_limits
-from chainrule.presets import PRESETS
-from chainrule.rules import RULES
+from chainrule.page.opened import OpenDump
 from chainrule.settings import Settings
-from chainrule.spec import SPEC_KEYS, ModelSpec, read_query
+from chainrule.spec import ModelSpec, read_query
 from chainrule.web.compute import Compute
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """The settings the server runs under and the devices it computes on."""
+    """The settings the server runs under, the devices it computes on, and the dump that it was opened with, if any."""
 
     settings: Settings
     compute: Compute
+    dump: OpenDump | None = None
 
     def admit(self, spec: ModelSpec) -> ModelSpec:
         """The spec itself, once it is known to be affordable and its device to exist.
@@ -56,58 +55,3 @@ class Service:
         values = read_query(request.scope["query_string"].decode("latin-1"))
         own = {name: values.pop(name) for name in also if name in values}
         return self.read(values), own
-
-
-def keys_list() -> list[dict[str, Any]]:
-    """The table of the spec's keys, as JSON shows it."""
-    return [
-        {
-            "name": key.name,
-            "default": key.default,
-            "kind": key.kind,
-            "choices": list(key.choices),
-            "minimum": key.minimum,
-            "maximum": key.maximum,
-            "doc": key.doc,
-        }
-        for key in SPEC_KEYS
-    ]
-
-
-def presets_list() -> list[dict[str, Any]]:
-    """The presets, as JSON shows them; `spec` holds the keys that differ from the default, `query` is canonical."""
-    entries = []
-    for preset in PRESETS:
-        spec = ModelSpec.parse(preset.spec)
-        values = spec.as_dict()
-        entries.append(
-            {
-                "name": preset.name,
-                "title": preset.title,
-                "spec": {key.name: values[key.name] for key in SPEC_KEYS if key.name in preset.spec},
-                "query": spec.query(),
-                "focus": preset.focus,
-                "statistic": preset.statistic,
-                "theory": preset.theory,
-                "printed": preset.printed,
-                "band": {statistic: list(band) for statistic, band in preset.band.items()},
-                "note": preset.note,
-            }
-        )
-    return entries
-
-
-def rules_dict() -> dict[str, Any]:
-    """The rules behind figures, bands and verdicts, as JSON shows them."""
-    return asdict(RULES)
-
-
-def limits_dict(settings: Settings) -> dict[str, int]:
-    """The limits of a spec on this server, as JSON shows them."""
-    return {
-        "depth": settings.max_depth,
-        "width": settings.max_width,
-        "batch": settings.max_batch,
-        "flops": settings.max_flops,
-        "memory_bytes": settings.max_memory_bytes,
-    }

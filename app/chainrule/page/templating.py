@@ -7,7 +7,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from chainrule.web import assets
+from chainrule.page import assets
 
 
 def render(template: str, **context: Any) -> str:

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from chainrule.web import assets
+from chainrule.page import assets
 
 pytestmark = pytest.mark.smoke
 
@@ -36,6 +36,6 @@ def test_third_party_files_are_there_and_are_what_they_say():
 
 
 def test_finding_plotly_does_not_import_it():
-    code = "import sys; from chainrule.web import assets; assets.vendor(); print('plotly' in sys.modules)"
+    code = "import sys; from chainrule.page import assets; assets.vendor(); print('plotly' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)
     assert done.stdout.strip() == "False"

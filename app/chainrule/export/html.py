@@ -1,0 +1,111 @@
+"""The explorer as one HTML file that opens without a server: modules and style sheets inlined, the dump in the page."""
+
+from __future__ import annotations
+
+import base64
+import re
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from chainrule import __version__
+from chainrule.errors import RenderError
+from chainrule.export.modules import bundle, newest_change
+from chainrule.page import assets
+from chainrule.page.data import page_data
+from chainrule.page.templating import render
+from chainrule.profile import theory
+from chainrule.run import available_devices
+from chainrule.settings import Settings
+from chainrule.spec import ModelSpec
+from chainrule.trace.graph import Trace
+from chainrule.wire import dump_trace
+
+DATA = re.compile(r'(<script type="application/json" id="page-data">)[^<]*(</script>)')
+SCRIPT = re.compile(r'<script type="module" src="/static/([^"]+)"></script>')
+STYLE = re.compile(r'<link rel="stylesheet" href="/static/([^"]+)">')
+ICON = re.compile(r'<link rel="icon" href="/static/([^"]+)" type="([^"]+)">')
+PRELOAD = re.compile(r'\s*<link rel="modulepreload" [^>]*>')
+LOADED = re.compile(r"""(?:src|<link[^>]* href)=["']?/[^"'>]*""")
+ENDS_SCRIPT = re.compile(r"</script|<!--", re.IGNORECASE)
+ENDS_STYLE = re.compile(r"</style|<!--|@import|url\((?!data:|#)", re.IGNORECASE)
+
+
+def to_html(trace: Trace, *, name: str = "trace.json", view: str = "") -> str:
+    """The explorer with a trace in it.
+
+    Args:
+        trace: what it shows.
+        name: what the dump is called in the page.
+        view: the fragment that it starts with, as in the page's address: `level=all&select=l2`.
+
+    Raises:
+        RenderError: the page has something in it that cannot be inlined.
+    """
+    spec = ModelSpec() if trace.spec is None else ModelSpec.parse(trace.spec)
+    # What theory says the server would send with a profile; without one it has to be in the file.
+    told = theory(trace) if trace.spec is not None else None
+    dump = {"name": name, "content": orjson.Fragment(dump_trace(trace)), "theory": told}
+    data = {**_data(spec, dump), "view": view}
+    return fill(shell(), orjson.dumps(data))
+
+
+def shell() -> str:
+    """The page with everything inlined and no dump in it: `fill`, here and in the page, puts one there.
+
+    Raises:
+        RenderError: see `to_html`.
+    """
+    return _shell(newest_change(assets.static()), _newest_other())
+
+
+def fill(page: str, data: bytes) -> str:
+    """A shell with other data; nothing in the data can end its script."""
+    text = data.decode().replace("<", "\\u003c")
+    return DATA.sub(lambda match: match[1] + text + match[2], page, count=1)
+
+
+@lru_cache(maxsize=1)
+def _shell(*_: int) -> str:
+    data = _data(ModelSpec(), {"name": "", "content": None})
+    page = render("explorer.html", version=__version__, page_data=data, error=None, standalone=True)
+    page = PRELOAD.sub("", page)
+    page = STYLE.sub(lambda match: f"<style>\n{_style(assets.static() / match[1])}</style>", page)
+    page = SCRIPT.sub(lambda match: f'<script type="module">\n{_script(assets.static() / match[1])}\n</script>', page)
+    page = ICON.sub(lambda match: f'<link rel="icon" href="{_data_address(match[1], match[2])}">', page)
+    left = LOADED.search(re.sub(r"<script.*?</script>|<style.*?</style>", "", page, flags=re.DOTALL))
+    if left is not None:
+        raise RenderError(f"the page loads {left[0]!r}, which is not inlined")
+    return page
+
+
+def _data(spec: ModelSpec, dump: dict[str, Any]) -> dict[str, Any]:
+    # Not the environment's: a file knows nothing of where it was made.
+    settings = Settings.model_construct(**{name: field.default for name, field in Settings.model_fields.items()})
+    return page_data(spec, settings=settings, devices=available_devices(), dump=dump)
+
+
+def _script(path: Path) -> str:
+    text = bundle(path)
+    if found := ENDS_SCRIPT.search(text):
+        raise RenderError(f"{found[0]!r} in a module would end the script that it stands in")
+    return f"{text};"
+
+
+def _style(path: Path) -> str:
+    text = path.read_text(encoding="utf-8")
+    if found := ENDS_STYLE.search(text):
+        raise RenderError(f"{path.name} has {found[0]!r}, which cannot be inlined")
+    return text
+
+
+def _data_address(name: str, media_type: str) -> str:
+    return f"data:{media_type};base64,{base64.b64encode((assets.static() / name).read_bytes()).decode()}"
+
+
+def _newest_other() -> int:
+    """When a style sheet or a template was last changed."""
+    paths = [*assets.static().rglob("*.css"), *assets.templates().rglob("*.html")]
+    return max(path.stat().st_mtime_ns for path in paths)

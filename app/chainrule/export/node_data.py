@@ -1,0 +1,103 @@
+"""Statistics of a trace as node data for Google's Model Explorer: one number per node, one file per statistic.
+
+The graph and node ids are those of `to_model_explorer`. An op stands for what it puts out, a leaf tensor for itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from chainrule.export.model_explorer import GRAPH
+from chainrule.trace.graph import Op, Tensor, Trace
+
+Json = dict[str, Any]
+
+GRADIENT = ("#fdf7e6", "#f3c66b", "#d9822b", "#8a3ca5")
+"""From the least value to the greatest: lightness runs one way, for eyes that see no hue."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStatistic:
+    """A figure of a node: of an op as a call, or of a tensor that it puts out or is."""
+
+    doc: str
+    of_tensor: Callable[[Nodes, Tensor], float | None] | None = None
+    of_op: Callable[[Nodes, Op], float | None] | None = None
+
+
+class Nodes:
+    """A trace with what node statistics are looked up by."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        durations = trace.timing.get("op_us")
+        self.microseconds = {op.id: took for op, took in zip(trace.ops, durations or (), strict=False)}
+        self.gradient_of: dict[str, Tensor] = {}
+        for tensor in trace.tensors:
+            # The last is the whole one, where a gradient was added up.
+            if tensor.gradient_of is not None:
+                self.gradient_of[tensor.gradient_of] = tensor
+
+    def statistic(self, tensor: Tensor | None, name: str) -> float | None:
+        """A figure of the trace's table; None where there is none."""
+        if tensor is None or tensor.id not in self.trace.statistics:
+            return None
+        value = getattr(self.trace.statistics[tensor.id], name)
+        return None if value is None else float(value)
+
+    def gradient(self, tensor: Tensor) -> Tensor | None:
+        """The gradient of the loss for a tensor; of a gradient itself."""
+        return tensor if tensor.role == "gradient" else self.gradient_of.get(tensor.id)
+
+
+def _of_table(name: str) -> Callable[[Nodes, Tensor], float | None]:
+    return lambda nodes, tensor: nodes.statistic(tensor, name)
+
+
+NODE_STATISTICS: Mapping[str, NodeStatistic] = {
+    "std": NodeStatistic("Standard deviation.", _of_table("std")),
+    "mean": NodeStatistic("Mean.", _of_table("mean")),
+    "norm": NodeStatistic("L2 norm.", _of_table("norm")),
+    "gradient_norm": NodeStatistic(
+        "L2 norm of the gradient of the loss.", lambda nodes, tensor: nodes.statistic(nodes.gradient(tensor), "norm")
+    ),
+    "dead_fraction": NodeStatistic("Share of units not above zero for the whole batch.", _of_table("dead_fraction")),
+    "nan": NodeStatistic("Values that are NaN.", _of_table("nan")),
+    "time": NodeStatistic("Duration in µs.", of_op=lambda nodes, op: nodes.microseconds.get(op.id)),
+    "flops": NodeStatistic("Floating point operations.", of_op=lambda _, op: op.flops),
+    "bytes": NodeStatistic("Bytes read plus written.", of_op=lambda _, op: op.bytes),
+}
+"""What there is a file of, by name."""
+
+
+def to_node_data(trace: Trace, statistic: str) -> Json:
+    """One statistic of every node that has it, as Model Explorer's node data.
+
+    Args:
+        trace: the same that the graph was made of.
+        statistic: a name in NODE_STATISTICS.
+    """
+    figure = NODE_STATISTICS[statistic]
+    nodes = Nodes(trace)
+    results: Json = {}
+    if figure.of_tensor is not None:
+        made = {output for op in trace.ops for output in op.outputs}
+        for tensor in trace.tensors:
+            if tensor.id not in made:
+                _put(results, tensor.id, figure.of_tensor(nodes, tensor))
+    for op in trace.ops:
+        if figure.of_op is not None:
+            _put(results, op.id, figure.of_op(nodes, op))
+        elif figure.of_tensor is not None:
+            outputs = (trace.tensor_by_id[output] for output in op.outputs if output in trace.tensor_by_id)
+            values = (figure.of_tensor(nodes, output) for output in outputs)
+            _put(results, op.id, next((value for value in values if value is not None), None))
+    stops = [{"stop": place / (len(GRADIENT) - 1), "bgColor": colour} for place, colour in enumerate(GRADIENT)]
+    return {GRAPH: {"results": results, "gradient": stops}}
+
+
+def _put(results: Json, node: str, value: float | None) -> None:
+    if value is not None:
+        results[node] = {"value": value}

@@ -1,0 +1,7 @@
+"""The explorer as a document: what both the server and a file without a server are made of.
+
+assets.py       where templates, static files and packaged third-party scripts lie
+templating.py   the Jinja templates
+data.py         what the page knows before it has asked for anything
+opened.py       a dump that somebody brought along
+"""

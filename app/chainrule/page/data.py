@@ -1,0 +1,101 @@
+"""What the explorer knows before it has asked for anything: the JSON in the page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from chainrule import __version__
+from chainrule.presets import PRESETS
+from chainrule.rules import RULES
+from chainrule.settings import Settings
+from chainrule.spec import SPEC_KEYS, ModelSpec
+
+
+def page_data(
+    spec: ModelSpec,
+    *,
+    settings: Settings,
+    devices: Sequence[str],
+    error: Mapping[str, Any] | None = None,
+    dump: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The data of a page on one spec.
+
+    Args:
+        spec: what the page shows first.
+        settings: what the server allows.
+        devices: what a spec may name.
+        error: what was wrong with the address, if that was.
+        dump: the dump to show in place of the spec's: its `name`, and its `url` or its `content`.
+    """
+    return {
+        "version": __version__,
+        "spec": spec.as_dict(),
+        "query": spec.query(),
+        "defaults": ModelSpec().as_dict(),
+        "keys": keys_list(),
+        "presets": presets_list(),
+        "limits": limits_dict(settings),
+        "devices": list(devices),
+        "rules": rules_dict(),
+        "needs_token": settings.token is not None,
+        "error": error,
+        "dump": dump,
+    }
+
+
+def keys_list() -> list[dict[str, Any]]:
+    """The table of the spec's keys, as JSON shows it."""
+    return [
+        {
+            "name": key.name,
+            "default": key.default,
+            "kind": key.kind,
+            "choices": list(key.choices),
+            "minimum": key.minimum,
+            "maximum": key.maximum,
+            "doc": key.doc,
+        }
+        for key in SPEC_KEYS
+    ]
+
+
+def presets_list() -> list[dict[str, Any]]:
+    """The presets, as JSON shows them; `spec` holds the keys that differ from the default, `query` is canonical."""
+    entries = []
+    for preset in PRESETS:
+        spec = ModelSpec.parse(preset.spec)
+        values = spec.as_dict()
+        entries.append(
+            {
+                "name": preset.name,
+                "title": preset.title,
+                "spec": {key.name: values[key.name] for key in SPEC_KEYS if key.name in preset.spec},
+                "query": spec.query(),
+                "focus": preset.focus,
+                "statistic": preset.statistic,
+                "theory": preset.theory,
+                "printed": preset.printed,
+                "band": {statistic: list(band) for statistic, band in preset.band.items()},
+                "note": preset.note,
+            }
+        )
+    return entries
+
+
+def rules_dict() -> dict[str, Any]:
+    """The rules behind figures, bands and verdicts, as JSON shows them."""
+    return asdict(RULES)
+
+
+def limits_dict(settings: Settings) -> dict[str, int]:
+    """The limits of a spec on this server, as JSON shows them."""
+    return {
+        "depth": settings.max_depth,
+        "width": settings.max_width,
+        "batch": settings.max_batch,
+        "flops": settings.max_flops,
+        "memory_bytes": settings.max_memory_bytes,
+    }

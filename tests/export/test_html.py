@@ -1,0 +1,152 @@
+"""One file with everything in it: nothing is loaded, nothing in the data is markup, and the data are the trace's."""
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from bad_dumps import EVIL_NAMES, with_evil_names
+from py_mini_racer import MiniRacer
+
+from chainrule.errors import RenderError
+from chainrule.export import html
+from chainrule.export.html import shell, to_html
+from chainrule.export.modules import bundle
+from chainrule.run import trace_spec
+from chainrule.spec import ModelSpec
+from chainrule.wire import dump_trace, load
+
+STATIC = Path(__file__).parents[2] / "static"
+
+
+class Document(HTMLParser):
+    """What a page loads, embeds and runs."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.loaded, self.handlers, self.scripts, self.styles = [], [], [], [], []
+        self._open = None
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        attributes = dict(attrs)
+        self.tags.append(tag)
+        self.handlers += [name for name in attributes if name.startswith("on")]
+        self.loaded += [attributes[name] for name in ("src",) if name in attributes]
+        if tag == "link":
+            self.loaded.append(attributes["href"])
+        if tag in ("script", "style"):
+            self._open = (tag, attributes)
+
+    def handle_endtag(self, tag):
+        if tag in ("script", "style"):
+            self._open = None
+
+    def handle_data(self, data):
+        if self._open is not None:
+            (self.scripts if self._open[0] == "script" else self.styles).append((self._open[1], data))
+
+    @property
+    def data(self):
+        (text,) = (text for attributes, text in self.scripts if attributes.get("id") == "page-data")
+        return json.loads(text)
+
+
+@pytest.fixture(scope="module")
+def trace():
+    return trace_spec(ModelSpec.from_query("widths=5,4,1&batch=3&activation=tanh"))
+
+
+@pytest.fixture(scope="module")
+def page(trace):
+    return Document(to_html(trace, name="net.json", view="level=all"))
+
+
+@pytest.fixture(scope="module")
+def engine():
+    engine = MiniRacer()
+    yield engine
+    engine.close()
+
+
+def test_the_file_loads_nothing(page):
+    assert all(address.startswith("data:") for address in page.loaded)
+    assert page.handlers == []
+    assert not {"iframe", "img", "object"} & set(page.tags)
+    for _, style in page.styles:
+        assert "@import" not in style
+    names = {path.name for path in (STATIC / "css").glob("*.css")}
+    assert 5 < len(page.styles) <= len(names)
+
+
+def test_its_script_is_one_and_whole(page, engine):
+    scripts = [(attributes, text) for attributes, text in page.scripts if attributes.get("id") != "page-data"]
+    ((attributes, script),) = scripts
+    assert attributes == {"type": "module"}
+    engine.eval(f"(function () {{ {script} }}); 0")
+
+
+def test_the_data_are_the_traces_and_tell_nothing_of_the_server(page, trace, monkeypatch):
+    data = page.data
+    assert data["dump"]["name"] == "net.json"
+    assert json.dumps(data["dump"]["content"]) == json.dumps(json.loads(dump_trace(trace)))
+    assert data["spec"] == trace.spec
+    assert data["query"] == "widths=5,4,1&activation=tanh&batch=3"
+    assert data["view"] == "level=all"
+    assert len(data["dump"]["theory"]["layers"]) == len(trace.layers)
+    monkeypatch.setenv("CHAINRULE_TOKEN", "a-secret-token")
+    html._shell.cache_clear()
+    again = to_html(trace)
+    assert "a-secret-token" not in again
+    assert Document(again).data["needs_token"] is False
+    html._shell.cache_clear()
+
+
+def test_no_name_is_markup(trace):
+    body = with_evil_names(json.loads(dump_trace(trace)))
+    page = Document(to_html(load(json.dumps(body)), name=EVIL_NAMES[3], view=EVIL_NAMES[3]))
+    assert page.handlers == []
+    assert "img" not in page.tags
+    assert page.tags.count("script") == 2
+    assert page.data["dump"]["content"] == body
+    assert page.data["dump"]["name"] == page.data["view"] == EVIL_NAMES[3]
+
+
+def test_the_page_fills_the_shell_as_the_server_does(engine, page):
+    assert Document(shell()).data["dump"] == {"name": "", "content": None}
+    data = page.data | {"view": "select=<l1>&$&$1"}
+    fill = f"({bundle(STATIC / 'core' / 'standalone.js')}).standaloneHtml"
+    filled = engine.eval(f"{fill}({json.dumps(shell())}, {json.dumps(data)})")
+    # JavaScript's integers end before Python's.
+    assert Document(filled).data == json.loads(engine.eval(f"JSON.stringify({json.dumps(data)})"))
+    assert re.sub(r'(id="page-data">)[^<]*', r"\1", filled) == re.sub(r'(id="page-data">)[^<]*', r"\1", shell())
+    again = f"try {{ {fill}('<p>no place</p>', {{}}) }} catch (error) {{ error.message }}"
+    assert engine.eval(again) == "the page's shell has no place for its data"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("core/types.js", 'const text = "</script>";\n', "'</script' in a module"),
+        ("css/tokens.css", "a { background: url(/x.png); }", "tokens.css has 'url\\('"),
+        ("css/base.css", '@import "x.css";', "base.css has '@import'"),
+    ],
+)
+def test_what_cannot_be_inlined_is_an_error(tmp_path, monkeypatch, name, text, says):
+    for folder in ("core", "css", "elements"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "icon.svg").write_text("<svg/>")
+    (tmp_path / "explorer.js").write_text('import "./core/types.js";\n')
+    (tmp_path / "core" / "types.js").write_text("export {};\n")
+    for path in (STATIC / "css").glob("*.css"):
+        (tmp_path / "css" / path.name).write_text("")
+    monkeypatch.setattr(html.assets, "static", lambda: tmp_path)
+    html._shell.cache_clear()
+    assert "</html>" in shell()
+    (tmp_path / name).write_text(text)
+    html._shell.cache_clear()
+    with pytest.raises(RenderError, match=says):
+        shell()
+    html._shell.cache_clear()

@@ -1,0 +1,170 @@
+"""Graphs as SVG: whole documents, the same every time, safe whatever the names; what is said without the engine."""
+
+import asyncio
+import json
+import re
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from bad_dumps import EVIL_NAMES, with_evil_names
+from make_graphs import GRAPHS, draw
+from py_mini_racer import MiniRacer
+from reference_models import MODELS, VIEWS
+
+from chainrule.errors import MissingExtraError, RenderError
+from chainrule.export import svg
+from chainrule.export.modules import bundle
+from chainrule.export.svg import to_svg
+from chainrule.run import trace_spec
+from chainrule.spec import ModelSpec
+from chainrule.wire import dump_trace, load
+
+STATIC = Path(__file__).parents[2] / "static"
+NAMESPACE = {"svg": "http://www.w3.org/2000/svg"}
+
+
+@pytest.fixture(scope="module")
+def traces():
+    return {name: make() for name, make in MODELS.items()}
+
+
+def boxes(root):
+    """Rectangles of everything but frames, with what they are of."""
+    for kind in ("op", "tensor", "group"):
+        for group in root.iterfind(f".//svg:g[@class='{kind}']", NAMESPACE):
+            rect = group.find("svg:rect", NAMESPACE)
+            yield kind, group, *(float(rect.get(name)) for name in ("x", "y", "width", "height"))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_picture_is_whole_and_the_same_every_time(traces, name):
+    text = to_svg(traces[name], **VIEWS[name])
+    assert to_svg(traces[name], **VIEWS[name]) == text
+    root = ElementTree.fromstring(text)
+    assert root.get("role") == "img"
+    assert root.find("svg:title", NAMESPACE).text.startswith("Computation graph of ")
+    width, height = float(root.get("width")), float(root.get("height"))
+    drawn = list(boxes(root))
+    assert {"op", "tensor"} <= {kind for kind, *_ in drawn} | {"op"}
+    for _, group, x, y, w, h in drawn:
+        assert group.find("svg:title", NAMESPACE).text
+        assert -0.01 <= x <= x + w <= width + 0.01
+        assert -0.01 <= y <= y + h <= height + 0.01
+    for at, (_, one, x, y, w, h) in enumerate(drawn):
+        for _, other, x2, y2, w2, h2 in drawn[at + 1 :]:
+            apart = x + w <= x2 + 0.01 or x2 + w2 <= x + 0.01 or y + h <= y2 + 0.01 or y2 + h2 <= y + 0.01
+            assert apart, [each.find("svg:title", NAMESPACE).text for each in (one, other)]
+    # Numbers have two decimals at most, so that one machine's picture is another's.
+    assert not re.search(r'="[^"]*\d\.\d{3}', text)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_picture_is_the_one_that_was_looked_at(name):
+    path = GRAPHS / f"{name}.svg"
+    assert draw(name) == path.read_text(encoding="utf-8"), "if it is meant to move: python tests/shared/make_graphs.py"
+
+
+def test_the_chapters_graph_says_what_the_page_says():
+    trace = trace_spec(ModelSpec())
+    root = ElementTree.fromstring(to_svg(trace))
+    by_title = {group.find("svg:title", NAMESPACE).text: group for _, group, *_ in boxes(root)}
+    l1 = by_title["l1: preactivation, float32 200 × 50"]
+    std = trace.statistics[trace.tensor_by_name["l1"].id].std
+    assert [text.text for text in l1.iterfind("svg:text", NAMESPACE)] == ["l1", f"{std:.2f}"]
+    (bars,) = l1.iterfind("svg:path", NAMESPACE)
+    assert bars.get("d").count("V") >= 8
+    assert "l1.g: gradient, float32 200 × 50" in by_title
+    structure = ElementTree.fromstring(to_svg(trace, statistic="none"))
+    (plain,) = (
+        group for _, group, *_ in boxes(structure) if group.find("svg:title", NAMESPACE).text.startswith("l1: ")
+    )
+    assert [text.text for text in plain.iterfind("svg:text", NAMESPACE)] == ["l1"]
+    assert plain.find("svg:path", NAMESPACE) is None
+
+
+def test_what_is_open_is_chosen(traces):
+    def count(**options):
+        return len(list(boxes(ElementTree.fromstring(to_svg(traces["gpt_block"], statistic="none", **options)))))
+
+    assert count(level="0") <= count(level="1") < count(level="layer") < count(level="all")
+    layers = traces["layers50"]
+    assert len(to_svg(layers, fold="on")) < len(to_svg(layers, fold="off")) / 3
+    assert count(level="layer", toggled=["block.attention/forward"]) != count(level="layer")
+
+
+def test_without_figures_nothing_depends_on_the_numbers():
+    first, second = (to_svg(trace_spec(ModelSpec(seed=seed)), statistic="none") for seed in (1, 2))
+    assert first == second
+
+
+def test_what_is_not_finite_is_said():
+    root = ElementTree.fromstring(to_svg(trace_spec(ModelSpec.parse({"preset": "deep-exploding"})), level="1"))
+    assert root.find(".//svg:rect[@fill='url(#hatch)']", NAMESPACE) is not None
+
+
+def test_names_are_text_whatever_they_are():
+    body = with_evil_names(json.loads(dump_trace(trace_spec(ModelSpec.from_query("widths=5,4,3&batch=6")))))
+    text = to_svg(load(json.dumps(body)), level="all")
+    root = ElementTree.fromstring(text)
+    allowed = {"svg", "title", "desc", "defs", "marker", "pattern", "path", "rect", "g", "text"}
+    assert {element.tag.partition("}")[2] for element in root.iter()} <= allowed
+    assert not [name for element in root.iter() for name in element.attrib if name.startswith("on")]
+    titles = "".join(element.text for element in root.iterfind(".//svg:title", NAMESPACE))
+    assert all(name in titles for name in EVIL_NAMES[:3])
+
+
+def test_the_colours_are_those_of_the_style_sheet():
+    css = (STATIC / "css" / "tokens.css").read_text()
+    light, dark = css.split("@media (prefers-color-scheme: dark)")
+    engine = MiniRacer()
+    schemes = json.loads(engine.eval(f"JSON.stringify(({bundle(STATIC / 'core' / 'scheme.js')}).SCHEMES)"))
+    engine.close()
+    for scheme, section in (("light", light), ("dark", dark)):
+        tokens = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6});", section))
+        assert schemes[scheme] == {name: tokens[name] for name in schemes[scheme]}
+    chapter = trace_spec(ModelSpec())
+    assert schemes["dark"]["paper"] in to_svg(chapter, scheme="dark")
+    assert schemes["dark"]["paper"] not in to_svg(chapter)
+
+
+# ------------------------------------------------------------------------------------------------------- the engine
+
+
+@pytest.fixture
+def broken_page(tmp_path, monkeypatch):
+    """An engine of its own with a page that fails in several ways."""
+    (tmp_path / "core").mkdir()
+    (tmp_path / "core" / "headless.js").write_text(
+        "export function forever() { for (;;); }\n"
+        'export function fail() { throw new RangeError("no such thing"); }\n'
+        "export function well() { return 7; }\n"
+    )
+    monkeypatch.setattr(svg.assets, "static", lambda: tmp_path)
+    monkeypatch.setattr(svg, "SECONDS", 0.5)
+    return svg.Engine()
+
+
+def test_an_engine_that_fails_says_why_and_the_next_call_finds_a_new_one(broken_page, tmp_path):
+    assert broken_page.call("well") == 7
+    with pytest.raises(RenderError, match=r"took more than 0\.5 seconds"):
+        broken_page.call("forever")
+    assert broken_page.call("well") == 7
+    with pytest.raises(RenderError, match="no such thing"):
+        broken_page.call("fail")
+    (tmp_path / "core" / "headless.js").write_text("export function well() { return 8; }\n")
+    assert broken_page.call("well") == 8
+
+
+def test_it_draws_where_an_event_loop_runs(broken_page):
+    async def inside():
+        return broken_page.call("well")
+
+    assert asyncio.run(inside()) == 7
+
+
+def test_without_the_extra_it_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "py_mini_racer", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'chainrule\[render\]'"):
+        to_svg(trace_spec(ModelSpec.from_query("widths=2,1&batch=1")))

@@ -1,0 +1,180 @@
+"""Dumps with something wrong in each, for both readers: `chainrule.load` and the page's `readDump`.
+
+Each entry says how to spoil the body of a good dump of several layers, and the place that has to be named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+Body = dict[str, Any]
+
+EVIL_NAMES = (
+    "<img src=x onerror=alert(1)>",
+    "__proto__",
+    "constructor",
+    "</script><script>alert(1)</script>",
+    "a\u2028b",
+)
+"""Names that are harmless only where they are never taken for anything but text."""
+
+
+def put(*place: Any, to: Any) -> Callable[[Body], None]:
+    """Overwrites what stands at a place."""
+
+    def spoil(body: Any) -> None:
+        for key in place[:-1]:
+            body = body[key]
+        body[place[-1]] = to
+
+    return spoil
+
+
+def drop(*place: Any) -> Callable[[Body], None]:
+    """Removes what stands at a place."""
+
+    def spoil(body: Any) -> None:
+        for key in place[:-1]:
+            body = body[key]
+        del body[place[-1]]
+
+    return spoil
+
+
+def again(part: str) -> Callable[[Body], None]:
+    """Adds the first entry of a list once more."""
+    return lambda body: body[part].append(body[part][0])
+
+
+def circle(body: Body) -> None:
+    """Makes the first op read what the third one makes."""
+    third = body["ops"][2]
+    made = next(tensor for tensor in body["tensors"] if tensor["producer"] == third["id"])
+    body["ops"][0]["inputs"].append(made["id"])
+    # Whatever lies between: the second reads from the first, the third from the second.
+    for earlier, later in ((0, 1), (1, 2)):
+        link = next(tensor for tensor in body["tensors"] if tensor["producer"] == body["ops"][earlier]["id"])
+        body["ops"][later]["inputs"].append(link["id"])
+
+
+def self_reader(body: Body) -> None:
+    """Makes an op read its own output."""
+    op = body["ops"][1]
+    made = next(tensor for tensor in body["tensors"] if tensor["producer"] == op["id"])
+    op["inputs"].append(made["id"])
+
+
+def row_twice(body: Body) -> None:
+    """Gives a tensor two rows."""
+    body["statistics"]["tensor"][1] = body["statistics"]["tensor"][0]
+
+
+BAD: dict[str, tuple[Callable[[Body], None], str]] = {
+    "another schema": (put("schema", to="chainrule.trace/2"), "schema"),
+    "no schema": (drop("schema"), "schema"),
+    "a missing field": (drop("ops", 2, "name"), "ops[2].name"),
+    "a missing part": (drop("tensors"), "tensors"),
+    "a missing column": (drop("statistics", "std"), "statistics.std"),
+    "a surplus field": (put("modules", 0, "colour", to="red"), "modules[0].colour"),
+    "a surplus part": (put("surplus", to=1), "surplus"),
+    "a list that is none": (put("ops", to={}), "ops"),
+    "an op that is none": (put("ops", 1, to=None), "ops[1]"),
+    "a wrong type": (put("tensors", 1, "shape", to="big"), "tensors[1].shape"),
+    "a wrong type in a list": (put("tensors", 1, "shape", 0, to=1.5), "tensors[1].shape[0]"),
+    "an input that is no text": (put("ops", 0, "inputs", 0, to=7), "ops[0].inputs[0]"),
+    "attributes that are none": (put("ops", 0, "attributes", to=[]), "ops[0].attributes"),
+    "a name that is no text": (put("tensors", 0, "name", to=None), "tensors[0].name"),
+    "a wrong phase": (put("ops", 0, "phase", to="up"), "ops[0].phase"),
+    "an unknown role": (put("tensors", 0, "role", to="villain"), "tensors[0].role"),
+    "negative flops": (put("ops", 0, "flops", to=-1), "ops[0].flops"),
+    "a loss that is no number": (put("loss", to="nan"), "loss"),
+    "a source without a line": (
+        put("ops", 0, "source", to={"file": "a", "text": "", "function": ""}),
+        "ops[0].source.line",
+    ),
+    "a snippet at line 0": (put("sources", to={"a.py": [{"line": 0, "text": ""}]}), "sources.a.py[0].line"),
+    "a duplicate op": (again("ops"), "ops[{ops}].id"),
+    "a duplicate tensor": (again("tensors"), "tensors[{tensors}].id"),
+    "a duplicate module": (again("modules"), "modules[{modules}].id"),
+    "a dangling input": (put("ops", 0, "inputs", 0, to="t999"), "ops[0].inputs[0]"),
+    "a dangling output": (put("ops", 0, "outputs", 0, to="t999"), "ops[0].outputs[0]"),
+    "a dangling twin": (put("ops", 0, "twin", to="n999"), "ops[0].twin"),
+    "a dangling module": (put("ops", 0, "module", to="m999"), "ops[0].module"),
+    "a dangling parent": (put("modules", 1, "parent", to="m999"), "modules[1].parent"),
+    "a dangling producer": (put("tensors", 0, "producer", to="n999"), "tensors[0].producer"),
+    "a dangling consumer": (put("tensors", 0, "consumers", 0, to="n999"), "tensors[0].consumers[0]"),
+    "a dangling home": (put("tensors", 0, "module", to="m999"), "tensors[0].module"),
+    "a dangling origin": (put("tensors", 0, "gradient_of", to="t999"), "tensors[0].gradient_of"),
+    "a dangling saved tensor": (put("saved", 0, "tensor", to="t999"), "saved[0].tensor"),
+    "a dangling saved op": (put("saved", 0, "op", to="n999"), "saved[0].op"),
+    "a dangling layer": (put("layers", 0, "weight", to="t999"), "layers[0].weight"),
+    "a dangling row": (put("statistics", "tensor", 0, to="t999"), "statistics.tensor[0]"),
+    "a dangling failure": (put("error", to={"op": "n999", "message": "?"}), "error.op"),
+    "a cycle of ops": (circle, "ops[0]"),
+    "an op that reads its own output": (self_reader, "ops[1]"),
+    "a module inside itself": (put("modules", 0, "parent", to="m1"), "modules[0]"),
+    "an op that is its own twin": (put("ops", 0, "twin", to="n0"), "ops[0]"),
+    "a gradient of itself": (put("tensors", 0, "gradient_of", to="t0"), "tensors[0]"),
+    "a short column": (drop("statistics", "mean", 0), "statistics.mean"),
+    "a text in a column": (put("statistics", "n", 0, to="many"), "statistics.n[0]"),
+    "a short histogram": (drop("statistics", "histogram", "counts", 0), "statistics.histogram.counts"),
+    "too few bins": (drop("statistics", "histogram", "counts", 0, 0), "statistics.histogram.counts[0]"),
+    "other bins": (put("statistics", "histogram", "bins", to=32), "statistics.histogram.bins"),
+    "a long low": (lambda body: body["statistics"]["histogram"]["low"].append(0.0), "statistics.histogram.low"),
+    "a row twice": (row_twice, "statistics.tensor[1]"),
+    "a negative count": (
+        put("statistics", "histogram", "counts", 0, 0, to=-1),
+        "statistics.histogram.counts[0][0]",
+    ),
+    "a count beyond uint32": (
+        put("statistics", "histogram", "counts", 0, 0, to=2**40),
+        "statistics.histogram.counts[0][0]",
+    ),
+}
+"""What is wrong → how to make it so, and the path of the place; {ops} stands for how many there are."""
+
+
+def bad(name: str, body: Body) -> str:
+    """Spoils a dump's body in place; gives the path that has to be named."""
+    spoil, where = BAD[name]
+    where = where.format(**{part: len(body[part]) for part in ("ops", "tensors", "modules")})
+    spoil(body)
+    return where
+
+
+NO_DUMPS = ["", "nonsense", "[1, 2", '{"schema": "chainrule.trace/1",}', "[]", "null", "42", '"text"', "{}"]
+"""Texts that are no dump at all."""
+
+
+def with_evil_names(body: Body) -> Body:
+    """A good dump whose every name is hostile: ids, names, types, files, texts, keys."""
+    for position, tensor in enumerate(body["tensors"]):
+        tensor["name"] = EVIL_NAMES[position % len(EVIL_NAMES)]
+    for position, op in enumerate(body["ops"]):
+        op["name"] = EVIL_NAMES[position % len(EVIL_NAMES)]
+        op["attributes"] = {name: name for name in EVIL_NAMES}
+        if op["source"] is not None:
+            op["source"] |= {"file": EVIL_NAMES[0], "text": EVIL_NAMES[0]}
+    for position, module in enumerate(body["modules"]):
+        module["type"] = EVIL_NAMES[position % len(EVIL_NAMES)]
+        if position:
+            module["path"] = EVIL_NAMES[position % len(EVIL_NAMES)]
+    body["sources"] = {name: [{"line": 1, "text": name}] for name in EVIL_NAMES}
+    body["environment"] = {name: name for name in EVIL_NAMES}
+    # Ids too: `__proto__` as the id of the first tensor.
+    renamed = dict(zip([tensor["id"] for tensor in body["tensors"]], EVIL_NAMES, strict=False))
+
+    def rename(ids: list[str]) -> list[str]:
+        return [renamed.get(each, each) for each in ids]
+
+    for tensor in body["tensors"]:
+        tensor["id"], tensor["gradient_of"] = rename([tensor["id"], tensor["gradient_of"]])
+    for op in body["ops"]:
+        op["inputs"], op["outputs"] = rename(op["inputs"]), rename(op["outputs"])
+    for saved in body["saved"]:
+        (saved["tensor"],) = rename([saved["tensor"]])
+    for layer in body["layers"]:
+        layer |= {key: renamed.get(value, value) for key, value in layer.items() if key not in ("index", "name")}
+    body["statistics"]["tensor"] = rename(body["statistics"]["tensor"])
+    return body

@@ -1,0 +1,26 @@
+"""Draw the graphs of tests/golden/graphs anew: python tests/shared/make_graphs.py [NAME …]."""
+
+import sys
+from pathlib import Path
+
+from reference_models import MODELS, VIEWS
+
+from chainrule.export.svg import to_svg
+
+GRAPHS = Path(__file__).parents[1] / "golden" / "graphs"
+
+
+def draw(name: str) -> str:
+    """The structure of a reference model: its figures depend on the build of torch, its structure does not."""
+    return to_svg(MODELS[name](), statistic="none", **VIEWS[name])
+
+
+def main() -> None:
+    GRAPHS.mkdir(parents=True, exist_ok=True)
+    for name in sys.argv[1:] or MODELS:
+        (GRAPHS / f"{name}.svg").write_text(draw(name), encoding="utf-8")
+        print(GRAPHS / f"{name}.svg")
+
+
+if __name__ == "__main__":
+    main()

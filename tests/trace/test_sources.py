@@ -1,0 +1,81 @@
+"""The lines around those that ops come from: merged, numbered, the same whoever asks."""
+
+import linecache
+import re
+
+import pytest
+import torch
+
+from chainrule.run import trace_spec
+from chainrule.spec import ModelSpec
+from chainrule.trace import record
+from chainrule.trace.sources import CONTEXT, snippets
+
+CODE = """import torch
+
+
+def near(x):
+    y = x * 2
+
+    return y + 1
+
+
+# far
+
+# away
+
+# from it
+
+
+def other(x):
+    return torch.relu(x)
+"""
+
+
+@pytest.fixture
+def functions(tmp_path):
+    path = tmp_path / "model.py"
+    path.write_text(CODE)
+    names = {}
+    exec(compile(CODE, str(path), "exec"), names)
+    yield names
+    linecache.cache.pop(str(path), None)
+
+
+def test_lines_around_ops_are_merged_where_they_meet(functions):
+    x = torch.ones(2)
+    with record() as recording:
+        functions["other"](functions["near"](x))
+    found = recording.trace.sources["model.py"]
+    lines = CODE.splitlines()
+    assert [snippet.line for snippet in found] == [5 - CONTEXT, 18 - CONTEXT]
+    assert found[0].text == "\n".join(lines[1:10])
+    assert found[1].text == "\n".join(lines[14:])
+    for op in recording.trace.ops:
+        (around,) = (each for each in found if 0 <= op.source.line - each.line < len(each.text.splitlines()))
+        assert around.text.splitlines()[op.source.line - around.line].strip() == op.source.text
+
+
+def test_the_chapters_model_shows_its_textbook():
+    trace = trace_spec(ModelSpec())
+    assert list(trace.sources) == sorted(trace.sources)
+    assert set(trace.sources) == {op.source.file for op in trace.ops if op.source}
+    assert "inp @ self.w" in "".join(
+        snippet.text for snippet in trace.sources["chainrule/foundations/layer_function.py"]
+    )
+    assert not any(re.search(r"^/|\\", file) for file in trace.sources)
+    assert trace_spec(ModelSpec(seed=1)).sources == trace.sources
+
+
+def test_of_two_files_with_one_name_the_first_counts(tmp_path):
+    places = []
+    for folder in ("a", "b"):
+        path = tmp_path / folder / "same.py"
+        path.parent.mkdir()
+        path.write_text(f"# {folder}\nx = 1\n")
+        places.append((compile(path.read_text(), str(path), "exec"), 2))
+    assert [each.text for each in snippets(places, None)["same.py"]] == ["# a\nx = 1"]
+
+
+def test_code_without_a_file_has_no_lines():
+    assert snippets([(compile("x = 1", "<nowhere>", "exec"), 1)], None) == {}
