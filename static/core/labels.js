@@ -37,16 +37,29 @@ export function figure(picture, tensor, statistic) {
 }
 
 /**
- * A type's name in one line, or in two where it is long: CrossEntropy, Linear·Function.
+ * A type's name in one line, or in two where it is long: CrossEntropy, Linear·Function. What has spaces breaks at one.
  *
  * @param {string} label
  * @returns {string[]}
  */
 export function labelLines(label) {
+  if (label.length > 10 && label.includes(" ")) return spacedLines(label);
   const words = label.match(/[A-Z]+(?![a-z])|[A-Z]?[^A-Z]+/g) ?? [label];
   if (label.length <= 10 || words.length < 2) return [label];
   const half = Math.ceil(words.length / 2);
   return [words.slice(0, half).join(""), words.slice(half).join("")];
+}
+
+/** @param {string} label @returns {string[]} broken before "× 50", or at the space that leaves the shorter lines */
+function spacedLines(label) {
+  const times = label.lastIndexOf(" × ");
+  let best = times;
+  let least = Infinity;
+  for (let at = label.indexOf(" "); times < 0 && at >= 0; at = label.indexOf(" ", at + 1)) {
+    const longest = Math.max(at, label.length - at - 1);
+    if (longest < least) [best, least] = [at, longest];
+  }
+  return [label.slice(0, best), label.slice(best + 1)];
 }
 
 /**

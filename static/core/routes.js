@@ -1,63 +1,139 @@
-/** The lines between boxes, as cubic Bézier curves. No DOM. */
+/**
+ * The lines between boxes, as cubic Bézier curves in depth and px across. No DOM.
+ *
+ * A curve is its start and then triples of points, x (depth) and y (across) of each.
+ */
 
-/** @typedef {import("./types.js").SceneEdge} SceneEdge */
-/** @typedef {import("./types.js").Box} Box */
-/** @typedef {import("./types.js").Route} Route */
+/** @typedef {{x: number, y: number, w: number, h: number}} Place a box: x and w along the depth, y and h across it */
+
+/** How far a line bows out around what stands between. */
+const BOW = 11;
+/** Where a line from one side enters or leaves another's face, as a share of its depth from the middle. */
+const SHOULDER = 0.28;
+/** What differs less in height is straight. */
+const LEVEL = 0.05;
+/** How far from a corner a line leaves that goes to what is beside. */
+const CORNER = 4;
+/** An S-curve needs so much room at the least. */
+const NEAR = 4;
+/** Numbers per Bézier curve of a line. */
+const CURVE = 6;
+
+/** @param {Place} box @returns {number} */
+const middle = ({ x, w }) => x + w / 2;
+/** @param {Place} box @returns {number} */
+const level = ({ y, h }) => y + h / 2;
+
+/** Numbers per stop: x, and y in the forward and in the backward half. */
+export const STOP = 3;
 
 /**
- * A curve from box to box. Along the depth it leaves and arrives at the sides; a satellite's at the faces that look at
- * each other; saved tensors' lines cross the axis straight.
+ * Straight lines and S-curves through stops, at each of which the line runs along the depth.
  *
- * @param {SceneEdge} edge
- * @param {Box} source
- * @param {Box} target
- * @param {readonly number[][]} through
- * @param {boolean} isVertical
- * @returns {Route}
+ * @param {import("./growing.js").Numbers} points to which the curve is added
+ * @param {import("./growing.js").Numbers} stops at least one
+ * @param {0 | 1} half
  */
-export function route(edge, source, target, through, isVertical) {
-  const flip = (/** @type {Box} */ box) => (isVertical ? { x: box.y, y: box.x, w: box.h, h: box.w } : box);
-  const [a, b] = [flip(source), flip(target)];
-  const middle = (/** @type {{x: number, w: number}} */ box) => box.x + box.w / 2;
-  const level = (/** @type {{y: number, h: number}} */ box) => box.y + box.h / 2;
-  /** @type {number[]} */
-  let points;
-  if (edge.kind === "satellite") {
-    const down = level(a) < level(b);
-    const x = Math.max(Math.max(a.x, b.x), Math.min(middle(a.w < b.w ? a : b), Math.min(a.x + a.w, b.x + b.w)));
-    points = line(x, down ? a.y + a.h : a.y, x, down ? b.y : b.y + b.h);
-  } else if (edge.kind === "saved") {
-    // From beside: into the near shoulder of the op. From straight above: behind whatever stands between.
-    const ahead = middle(b) - middle(a);
-    const shift = Math.abs(ahead) < 1 ? 0 : -Math.sign(ahead) * b.w * 0.28;
-    points = steep(middle(a) + Math.sign(ahead) * a.w * 0.28, a.y + a.h, middle(b) + shift, b.y);
-  } else if (edge.kind === "fold") {
-    const straight = Math.abs(middle(a) - middle(b)) < 1;
-    points = straight ? line(middle(a), a.y + a.h, middle(b), b.y) : corner(middle(a), a.y + a.h, b.x + b.w, level(b));
-  } else if (edge.half === "forward" && edge.target === target.id && middle(b) > middle(a) && level(b) > level(a) + a.h && through.length === 0) {
-    // Down to the loss on the axis.
-    points = drop(a.x + a.w, level(a), middle(b), b.y);
-  } else {
-    const along = middle(b) >= middle(a);
-    const stops = [
-      [along ? a.x + a.w : a.x, level(a)],
-      ...through.map(([x = 0, y = 0]) => (isVertical ? [y, x] : [x, y])),
-      [along ? b.x : b.x + b.w, level(b)],
-    ];
-    points = [...(stops[0] ?? [])];
-    for (let index = 1; index < stops.length; index += 1) {
-      const [x0 = 0, y0 = 0] = stops[index - 1] ?? [];
-      const [x1 = 0, y1 = 0] = stops[index] ?? [];
-      const bend = (x0 + x1) / 2;
-      points.push(bend, y0, bend, y1, x1, y1);
+export function throughStops(points, stops, half) {
+  const begin = points.length;
+  let x = stops.at(0);
+  let y = stops.at(1 + half);
+  let ahead = x;
+  points.push(x);
+  points.push(y);
+  for (let at = STOP; at < stops.length; at += STOP) {
+    const toX = stops.at(at);
+    const toY = stops.at(at + 1 + half);
+    if (toY - y < LEVEL && y - toY < LEVEL) {
+      ahead = toX;
+      continue;
     }
+    if (ahead !== x) pushCurve(points, x, y, ahead, y);
+    pushCurve(points, ahead, y, toX, toY);
+    x = ahead = toX;
+    y = toY;
   }
-  if (isVertical) {
-    for (let index = 0; index < points.length; index += 2) {
-      [points[index], points[index + 1]] = [points[index + 1] ?? 0, points[index] ?? 0];
-    }
+  if (ahead !== x || points.length - begin === 2) pushCurve(points, x, y, ahead, y);
+}
+
+/** @param {import("./growing.js").Numbers} points @param {number} x0 @param {number} y0 @param {number} x1 @param {number} y1 */
+function pushCurve(points, x0, y0, x1, y1) {
+  const bend = (x0 + x1) / 2;
+  points.push(bend);
+  points.push(y0);
+  points.push(bend);
+  points.push(y1);
+  points.push(x1);
+  points.push(y1);
+}
+
+/**
+ * Straight from box to box, with the depth or against it.
+ *
+ * @param {Place} a
+ * @param {Place} b
+ * @returns {number[]}
+ */
+export function direct(a, b) {
+  // One above the other, there is no room for an S-curve between their sides.
+  if (Math.abs(middle(a) - middle(b)) < Math.min(a.w, b.w) / 2) return stacked(a, b, 0);
+  const along = middle(b) > middle(a);
+  const [x0, y0, x1, y1] = [along ? a.x + a.w : a.x, level(a), along ? b.x : b.x + b.w, level(b)];
+  const bend = (x0 + x1) / 2;
+  return [x0, y0, bend, y0, bend, y1, x1, y1];
+}
+
+/**
+ * Between boxes one beyond the other: straight where nothing is in between, else around it.
+ *
+ * @param {Place} a
+ * @param {Place} b
+ * @param {number} nearest how far apart neighbours are; 0: straight in any case
+ * @param {1 | -1} [side] 1: around the side that is deeper
+ * @param {number} [border] of all that stands there, on that side
+ * @returns {number[]}
+ */
+export function stacked(a, b, nearest, side = 1, border = a.x) {
+  const down = level(a) < level(b);
+  const apart = down ? b.y - a.y - a.h : a.y - b.y - b.h;
+  if (nearest > 0 && apart > nearest + 1) {
+    const [x0, x1] = side === 1 ? [a.x + a.w, b.x + b.w] : [a.x, b.x];
+    const out = side === 1 ? Math.max(x0, x1, border) + BOW : Math.min(x0, x1, border) - BOW;
+    const half = (level(a) + level(b)) / 2;
+    return [x0, level(a), out, level(a), out, level(a), out, half, out, level(b), out, level(b), x1, level(b)];
   }
-  return { edge, points };
+  const [y0, y1] = [down ? a.y + a.h : a.y, down ? b.y : b.y + b.h];
+  const [left, right] = [Math.max(a.x, b.x), Math.min(a.x + a.w, b.x + b.w)];
+  if (left <= right) {
+    const x = Math.max(left, Math.min(middle(a.w < b.w ? a : b), right));
+    return line(x, y0, x, y1);
+  }
+  // Beside one another: between the corners that are nearest.
+  const [x0, x1] = middle(a) < middle(b) ? [a.x + a.w - CORNER, b.x + CORNER] : [a.x + CORNER, b.x + b.w - CORNER];
+  return [x0, y0, x0, (y0 + y1) / 2, x1, (y0 + y1) / 2, x1, y1];
+}
+
+/** Across the axis: from beside into the near shoulder of the box, from straight above behind whatever stands between. @param {Place} a @param {Place} b @returns {number[]} */
+export function crossing(a, b) {
+  const ahead = middle(b) - middle(a);
+  const side = Math.abs(ahead) < 1 ? 0 : Math.sign(ahead);
+  const bend = (a.y + a.h + b.y) / 2;
+  const [x0, x1] = [middle(a) + side * a.w * SHOULDER, middle(b) - side * b.w * SHOULDER];
+  return [x0, a.y + a.h, x0, bend, x1, bend, x1, b.y];
+}
+
+/** From the loss to where the backward pass begins. @param {Place} a @param {Place} b @returns {number[]} */
+export function folding(a, b) {
+  if (Math.abs(middle(a) - middle(b)) < 1) return line(middle(a), a.y + a.h, middle(b), b.y);
+  // Leaves across the depth, arrives along it.
+  const [x0, y0, x1, y1] = [middle(a), a.y + a.h, b.x + b.w, level(b)];
+  return [x0, y0, x0, (y0 + 2 * y1) / 3, (2 * x0 + x1) / 3, y1, x1, y1];
+}
+
+/** The last stretch down to the loss: leaves along the depth, arrives across it. @param {number} x0 @param {number} y0 @param {Place} loss @returns {number[]} without the start */
+export function dropping(x0, y0, loss) {
+  const [x1, y1] = [middle(loss), loss.y];
+  return [(x0 + 2 * x1) / 3, y0, x1, (2 * y0 + y1) / 3, x1, y1];
 }
 
 /** @param {number} x0 @param {number} y0 @param {number} x1 @param {number} y1 @returns {number[]} */
@@ -65,18 +141,46 @@ function line(x0, y0, x1, y1) {
   return [x0, y0, x0, y0, x1, y1, x1, y1];
 }
 
-/** Leaves and arrives across the depth. @param {number} x0 @param {number} y0 @param {number} x1 @param {number} y1 @returns {number[]} */
-function steep(x0, y0, x1, y1) {
-  const bend = (y0 + y1) / 2;
-  return [x0, y0, x0, bend, x1, bend, x1, y1];
-}
-
-/** Leaves across the depth, arrives along it. @param {number} x0 @param {number} y0 @param {number} x1 @param {number} y1 @returns {number[]} */
-function corner(x0, y0, x1, y1) {
-  return [x0, y0, x0, (y0 + 2 * y1) / 3, (2 * x0 + x1) / 3, y1, x1, y1];
-}
-
-/** Leaves along the depth, arrives across it. @param {number} x0 @param {number} y0 @param {number} x1 @param {number} y1 @returns {number[]} */
-function drop(x0, y0, x1, y1) {
-  return [x0, y0, (x0 + 2 * x1) / 3, y0, x1, (2 * y0 + y1) / 3, x1, y1];
+/**
+ * A line the other way round, its ends moved to the borders of the boxes that it is to join. Where those stand in a
+ * stack, it runs straight past the stack's border before it bends.
+ *
+ * @param {import("./growing.js").Numbers} points
+ * @param {import("./growing.js").Numbers} line made by throughStops
+ * @param {number} first position of the line's first point
+ * @param {number} last one past its last
+ * @param {Place} from
+ * @param {Place} to
+ * @param {number} leave where the stack ends that the line comes from
+ * @param {number} enter where the stack begins that it goes to
+ */
+export function reversed(points, line, first, last, from, to, leave, enter) {
+  const [y0, y1] = [level(from), level(to)];
+  const [start, end] = [from.x, to.x + to.w];
+  let [at, until] = [last - 2 - CURVE, first + CURVE];
+  let [x, y] = [start, y0];
+  points.push(x);
+  points.push(y);
+  const goTo = (/** @type {number} */ toX, /** @type {number} */ toY) => {
+    if (Math.abs(toX - x) < LEVEL && Math.abs(toY - y) < LEVEL) return;
+    pushCurve(points, x, y, toX, toY);
+    [x, y] = [toX, toY];
+  };
+  if (Math.abs(y0 - line.at(last - 1)) > 1) {
+    if (leave < start - 1) goTo(leave, y0);
+    while (at >= until && line.at(at) > x - NEAR) at -= CURVE;
+  }
+  const moved = y1 - line.at(first + 1);
+  const isMoved = Math.abs(moved) > 1;
+  const border = isMoved ? Math.max(end, enter) : end;
+  if (isMoved) {
+    // A line that comes from nearer to where it is to end now than to where it ended turns in there at once.
+    let turn = until;
+    while (turn <= at && (y1 - line.at(turn + 1)) / moved > 0.5) turn += CURVE;
+    if (turn <= at) until = turn;
+    while (until <= at && line.at(until) < border + NEAR) until += CURVE;
+  }
+  for (; at >= until; at -= CURVE) goTo(line.at(at), line.at(at + 1));
+  if (border > end + 1) goTo(border, y1);
+  pushCurve(points, x, y, end, y1);
 }

@@ -1,276 +1,218 @@
 /**
- * From a topology to what is drawn at layer level: one box per run of ops of one module and phase, one per tensor that
- * passes between them. No DOM and no geometry.
- *
- * A run is contiguous in execution order, which is a topological order, so the boxes of a phase never form a cycle.
- * Backward ops join the box that mirrors their twin's.
+ * What is to be seen in one open group: its boxes, the values that pass between them, and ports where values enter and
+ * leave. A scene depends on nothing but what is open within its group. No geometry, no recursion.
  */
 
-/** @typedef {import("./types.js").Topology} Topology */
-/** @typedef {import("./types.js").Scene} Scene */
-/** @typedef {import("./types.js").SceneGroup} SceneGroup */
-/** @typedef {import("./types.js").SceneTensor} SceneTensor */
-/** @typedef {import("./types.js").SceneEdge} SceneEdge */
-/** @typedef {import("./types.js").Op} Op */
-/** @typedef {import("./types.js").Tensor} Tensor */
-/** @typedef {import("./types.js").Module} Module */
-/** @typedef {import("./types.js").Phase} Phase */
+import { GROUP, OP, TENSOR } from "./layout-sizes.js";
+
+/** @typedef {import("./layout-index.js").GraphIndex} GraphIndex */
+
+/** Kinds of nodes beside those of boxes; OP, TENSOR, GROUP (closed) and FRAME (open) are as in layout-sizes.js. */
+export const PORT_IN = 4;
+export const PORT_OUT = 5;
+const FRAME = 3;
 
 /**
- * @param {Topology} topology
- * @returns {Scene}
+ * @typedef {object} LocalScene nodes in order of execution: ports in, boxes, ports out
+ * @property {number} group
+ * @property {number} nodes
+ * @property {Uint8Array} kind
+ * @property {Int32Array} ref op, tensor or group; of a port the tensor
+ * @property {number} portsIn so many nodes come first, by tensor
+ * @property {number} portsOut so many come last, by tensor
+ * @property {number} edges sorted by source, then by tensor
+ * @property {Int32Array} source node
+ * @property {Int32Array} target node
+ * @property {Int32Array} tensor
+ * @property {Int32Array} leaving node → position of its first edge, one entry more than there are nodes
+ * @property {Int32Array} entering tensor node or port out → the edge that comes in, or -1
+ * @property {number} axis node of the loss, which stands on the axis, or -1
+ * @property {Int32Array} frames nodes that are open groups
  */
-export function buildScene(topology) {
-  const index = indexOf(topology);
-  const grouping = groupOps(topology, index);
-  const tensors = visibleTensors(topology, index, grouping);
-  return { groups: [...grouping.groups.values()], tensors: [...tensors.values()], edges: edgesOf(topology, index, grouping, tensors) };
-}
 
-/**
- * @typedef {object} Index
- * @property {ReadonlyMap<string, Op>} ops
- * @property {ReadonlyMap<string, Tensor>} tensors
- * @property {ReadonlyMap<string, Module>} modules
- */
+/** Where things are in the scene that is being made; one for all scenes of a graph. */
+export class SceneMaker {
+  /** @type {Int32Array} */
+  #opNode;
+  /** @type {Int32Array} */
+  #groupNode;
+  /** @type {Int32Array} */
+  #stamp;
+  #stamps = 0;
 
-/**
- * @param {Topology} topology
- * @returns {Index}
- */
-function indexOf(topology) {
-  return {
-    ops: new Map(topology.ops.map((op) => [op.id, op])),
-    tensors: new Map(topology.tensors.map((tensor) => [tensor.id, tensor])),
-    modules: new Map(topology.modules.map((module) => [module.id, module])),
-  };
-}
+  /** @param {GraphIndex} index */
+  constructor(index) {
+    this.index = index;
+    this.#opNode = new Int32Array(index.arrays.ops);
+    this.#groupNode = new Int32Array(index.arrays.groups);
+    this.#stamp = new Int32Array(index.arrays.ops + index.arrays.groups + 2 * index.arrays.tensors + 1);
+  }
 
-/** @typedef {{groups: Map<string, SceneGroup>, groupOf: Map<string, string>}} Grouping groupOf: op id → group id */
+  /**
+   * @param {number} group that is open
+   * @param {Uint8Array} open
+   * @returns {LocalScene}
+   */
+  make(group, open) {
+    const { arrays, childStart, child, touchStart, touch, parent, home, readerStart, reader, loss } = this.index;
+    const [first, last] = [arrays.groupFirst[group] ?? 0, arrays.groupLast[group] ?? 0];
+    const holds = (/** @type {number} */ op) => op >= first && op < last;
 
-/**
- * @param {Topology} topology
- * @param {Index} index
- * @returns {Grouping}
- */
-function groupOps(topology, index) {
-  /** @type {Map<string, SceneGroup>} */
-  const groups = new Map();
-  /** @type {Map<string, string>} */
-  const groupOf = new Map();
-
-  /** @param {Op} op @param {string} id @param {string | null} twin */
-  const join = (op, id, twin) => {
-    let group = groups.get(id);
-    if (group === undefined) {
-      const module = index.modules.get(op.module) ?? { id: op.module, path: "", type: op.name, parent: null };
-      group = { id, half: op.phase, module, label: module.type, ops: [], twin: null };
-      groups.set(id, group);
-      const other = twin === null ? undefined : groups.get(twin);
-      if (other !== undefined) {
-        group.twin = other.id;
-        group.label = other.label;
-        other.twin = group.id;
+    /** @type {number[]} */
+    const portsIn = [];
+    /** @type {number[]} */
+    const portsOut = [];
+    /** Tensors that stand here, by what makes them. @type {number[]} */
+    const here = [];
+    /** @type {number[]} */
+    const inputs = [];
+    for (let at = touchStart[group] ?? 0; at < (touchStart[group + 1] ?? 0); at += 1) {
+      const tensor = touch[at] ?? 0;
+      const maker = arrays.producer[tensor] ?? -1;
+      if (maker < 0 && group === 0) inputs.push(tensor);
+      else if (maker < 0 || !holds(maker)) portsIn.push(tensor);
+      else {
+        if (this.#standsIn(tensor, group, open)) here.push(tensor);
+        if (group > 0 && this.#leaves(tensor, first, last)) portsOut.push(tensor);
       }
     }
-    group.ops.push(op.id);
-    groupOf.set(op.id, id);
-  };
+    here.sort((a, b) => (arrays.producer[a] ?? 0) - (arrays.producer[b] ?? 0) || a - b);
 
-  /** @param {Op} op @returns {string} an id for a new run of the op's module and phase */
-  const freshId = (op) => {
-    const stem = `${index.modules.get(op.module)?.path || "model"}/${op.phase}`;
-    let id = stem;
-    for (let run = 2; groups.has(id); run += 1) id = `${stem}.${run}`;
-    return id;
-  };
-
-  let run = { module: "", id: "" };
-  for (const op of topology.ops) {
-    if (op.phase !== "forward") continue;
-    if (run.id === "" || op.module !== run.module) run = { module: op.module, id: freshId(op) };
-    join(op, run.id, null);
-  }
-
-  run = { module: "", id: "" };
-  for (const op of topology.ops) {
-    if (op.phase !== "backward") continue;
-    const forward = forwardGroupOf(op, index, groupOf);
-    if (forward !== null) {
-      join(op, forward.replace(/\/forward(?=[^/]*$)/, "/backward"), forward);
-      run = { module: "", id: "" };
-    } else {
-      if (run.id === "" || op.module !== run.module) run = { module: op.module, id: freshId(op) };
-      join(op, run.id, null);
-    }
-  }
-
-  // A group in no module of its own is called by what it does.
-  for (const group of groups.values()) {
-    const [first] = group.ops;
-    if (group.module.parent === null && group.ops.length === 1 && first !== undefined) {
-      group.label = index.ops.get(first)?.name ?? group.label;
-    }
-  }
-  return { groups, groupOf };
-}
-
-/**
- * The forward group that a backward op belongs to: its twin's, or else that of the leaf whose gradient it accumulates.
- *
- * @param {Op} op
- * @param {Index} index
- * @param {ReadonlyMap<string, string>} groupOf
- * @returns {string | null}
- */
-function forwardGroupOf(op, index, groupOf) {
-  if (op.twin !== null) return groupOf.get(op.twin) ?? null;
-  for (const output of op.outputs) {
-    const original = index.tensors.get(index.tensors.get(output)?.gradient_of ?? "");
-    if (original === undefined || original.producer !== null) continue;
-    for (const consumer of original.consumers) {
-      const group = groupOf.get(consumer);
-      if (group !== undefined && index.ops.get(consumer)?.phase === "forward") return group;
-    }
-  }
-  return null;
-}
-
-/**
- * @param {Topology} topology
- * @param {Index} index
- * @param {Grouping} grouping
- * @returns {Map<string, SceneTensor>} by tensor id, in order of execution
- */
-function visibleTensors(topology, index, { groups, groupOf }) {
-  /** @type {Map<string, number>} */
-  const uses = new Map();
-  for (const { name } of topology.tensors) uses.set(name, (uses.get(name) ?? 0) + 1);
-
-  // What the layers put out is drawn even where nothing reads it.
-  const results = new Set(topology.layers.flatMap(({ preactivation, activation }) => [preactivation, activation]));
-
-  /** @type {Map<string, SceneTensor>} */
-  const visible = new Map();
-  for (const tensor of topology.tensors) {
-    const half = halfOf(tensor, index);
-    const own = tensor.producer === null ? null : (groupOf.get(tensor.producer) ?? null);
-    const consumers = tensor.consumers.filter((op) => index.ops.get(op)?.phase === half);
-    const crosses = consumers.some((op) => groupOf.get(op) !== own);
-    const original = tensor.gradient_of === null ? undefined : visible.get(tensor.gradient_of);
-    const ends = tensor.consumers.length === 0 && (half === "forward" || original !== undefined);
-    const isShown =
-      crosses || original !== undefined || (ends && tensor.role !== "saved") || tensor.role === "loss" || results.has(tensor.id);
-    if (!isShown) continue;
-
-    let satellite = null;
-    if (half === "forward" && tensor.producer === null && tensor.role !== "input") {
-      const [first] = consumers;
-      satellite = first === undefined ? null : (groupOf.get(first) ?? null);
-    } else if (half === "backward" && original !== undefined && original.satellite !== null) {
-      satellite = groups.get(original.satellite)?.twin ?? null;
-    } else if (half === "backward" && tensor.producer === null && original === undefined) {
-      const [first] = consumers;
-      satellite = first === undefined ? null : (groupOf.get(first) ?? null);
-    }
-    const isUnique = uses.get(tensor.name) === 1 && !index.tensors.has(tensor.name) && !groups.has(tensor.name);
-    const id = isUnique ? tensor.name : tensor.id;
-    visible.set(tensor.id, { id, tensor: tensor.id, half, satellite, twin: original?.id ?? null });
-  }
-  return visible;
-}
-
-/**
- * A tensor stands in the half of the op that made it; a leaf in that of the op that reads it first.
- *
- * @param {Tensor} tensor
- * @param {Index} index
- * @returns {Phase}
- */
-function halfOf(tensor, index) {
-  if (tensor.role === "gradient" || tensor.gradient_of !== null) return "backward";
-  const op = tensor.producer ?? tensor.consumers[0];
-  return (op === undefined ? undefined : index.ops.get(op)?.phase) ?? "forward";
-}
-
-/**
- * @param {Topology} topology
- * @param {Index} index
- * @param {Grouping} grouping
- * @param {ReadonlyMap<string, SceneTensor>} visible
- * @returns {SceneEdge[]}
- */
-function edgesOf(topology, index, { groups, groupOf }, visible) {
-  /** @type {Map<string, SceneEdge>} */
-  const edges = new Map();
-  /** @param {SceneEdge} edge */
-  const add = (edge) => {
-    const key = JSON.stringify([edge.source, edge.target, edge.kind === "saved"]);
-    if (!edges.has(key)) edges.set(key, edge);
-  };
-  /** What is kept for the backward: a line from the tensor, or from the op that hides it, across to the op that needs it.
-   * @param {Tensor | undefined} tensor @param {string | undefined} target */
-  const addSaved = (tensor, target) => {
-    if (tensor === undefined || target === undefined || tensor.role === "loss") return;
-    const source = visible.get(tensor.id)?.id ?? groupOf.get(tensor.producer ?? "");
-    if (source !== undefined) add({ source, target, kind: "saved", half: "forward", tensor: tensor.id });
-  };
-
-  for (const op of topology.ops) {
-    const group = groupOf.get(op.id);
-    if (group === undefined) continue;
-    for (const id of op.inputs) {
-      const shown = visible.get(id);
-      const tensor = index.tensors.get(id);
-      if (op.phase === "backward" && tensor !== undefined && halfOf(tensor, index) === "forward") addSaved(tensor, group);
-      else if (shown !== undefined && groupOf.get(tensor?.producer ?? "") !== group) {
-        const kind = shown.satellite === group ? "satellite" : "data";
-        add({ source: shown.id, target: group, kind, half: op.phase, tensor: id });
+    const children = (childStart[group + 1] ?? 0) - (childStart[group] ?? 0);
+    const nodes = portsIn.length + inputs.length + children + here.length + portsOut.length;
+    const kind = new Uint8Array(nodes);
+    const ref = new Int32Array(nodes);
+    const tensorNode = new Map();
+    const frames = [];
+    let count = 0;
+    /** @param {number} nodeKind @param {number} nodeRef */
+    const add = (nodeKind, nodeRef) => {
+      kind[count] = nodeKind;
+      ref[count] = nodeRef;
+      count += 1;
+      return count - 1;
+    };
+    for (const tensor of portsIn) add(PORT_IN, tensor);
+    for (const tensor of inputs) tensorNode.set(tensor, add(TENSOR, tensor));
+    let standing = 0;
+    for (let at = 0; at < children; at += 1) {
+      const item = child[(childStart[group] ?? 0) + at] ?? 0;
+      const isOp = item >= 0;
+      if (isOp) this.#opNode[item] = add(OP, item);
+      else {
+        const isOpen = open[~item] === 1;
+        const node = add(isOpen ? FRAME : GROUP, ~item);
+        this.#groupNode[~item] = node;
+        if (isOpen) frames.push(node);
+      }
+      const end = isOp ? item + 1 : (arrays.groupLast[~item] ?? 0);
+      for (; standing < here.length && (arrays.producer[here[standing] ?? 0] ?? 0) < end; standing += 1) {
+        const tensor = here[standing] ?? 0;
+        tensorNode.set(tensor, add(TENSOR, tensor));
       }
     }
-    for (const id of op.outputs) {
-      const shown = visible.get(id);
-      if (shown === undefined) continue;
-      const kind = shown.satellite === group ? "satellite" : "data";
-      add({ source: group, target: shown.id, kind, half: op.phase, tensor: id });
+    const firstOut = count;
+    for (const tensor of portsOut) add(PORT_OUT, tensor);
+
+    /** @type {number[]} */
+    const ends = [];
+    const entering = new Int32Array(nodes).fill(-1);
+    let [inPort, outPort] = [0, 0];
+    for (let at = touchStart[group] ?? 0; at < (touchStart[group + 1] ?? 0); at += 1) {
+      const tensor = touch[at] ?? 0;
+      const maker = arrays.producer[tensor] ?? -1;
+      const maker1 = maker >= 0 && holds(maker) ? this.#nodeOf(maker, group, parent) : -1;
+      const standing1 = tensorNode.get(tensor) ?? -1;
+      let origin = standing1;
+      if (standing1 >= 0 && maker1 >= 0) ends.push(maker1, standing1, tensor);
+      if (standing1 < 0) origin = maker1;
+      if (origin < 0) origin = inPort++;
+      if (portsOut[outPort] === tensor) ends.push(origin, firstOut + outPort++, tensor);
+      if (maker1 >= 0 && standing1 < 0 && (home[tensor] ?? -1) < group) continue;
+      this.#stamps += 1;
+      const end = readerStart[tensor + 1] ?? 0;
+      for (let position = lowerBound(reader, readerStart[tensor] ?? 0, end, first); position < end; position += 1) {
+        const op = reader[position] ?? 0;
+        if (op >= last) break;
+        const node = this.#nodeOf(op, group, parent);
+        if (node === maker1 || this.#stamp[node] === this.#stamps) continue;
+        this.#stamp[node] = this.#stamps;
+        ends.push(origin, node, tensor);
+      }
     }
-  }
-  for (const { tensor, op } of topology.saved) {
-    const forward = groups.get(groupOf.get(op) ?? "");
-    const kept = index.tensors.get(tensor);
-    if (kept !== undefined && halfOf(kept, index) === "forward") addSaved(kept, forward?.twin ?? undefined);
+    const edges = sorted(ends, nodes, entering, kind);
+    const axis = group === 0 && loss >= 0 ? (tensorNode.get(loss) ?? -1) : -1;
+    return { group, nodes, kind, ref, portsIn: portsIn.length, portsOut: portsOut.length, ...edges, entering, axis, frames: Int32Array.from(frames) };
   }
 
-  // The backward pass starts where the forward pass ended: at the loss.
-  for (const shown of visible.values()) {
-    const tensor = index.tensors.get(shown.tensor);
-    if (tensor?.role !== "loss") continue;
-    const seed = [...visible.values()].find((other) => other.twin === shown.id);
-    const target = seed?.id ?? groups.get(groupOf.get(tensor.producer ?? "") ?? "")?.twin;
-    if (target != null) add({ source: shown.id, target, kind: "fold", half: "backward", tensor: shown.tensor });
+  /** @param {number} op @param {number} group @param {Int32Array} parent @returns {number} the node of the scene that the op is in */
+  #nodeOf(op, group, parent) {
+    let inside = this.index.opGroup[op] ?? 0;
+    if (inside === group) return this.#opNode[op] ?? 0;
+    for (let around = parent[inside] ?? -1; around !== group && around >= 0; around = parent[inside] ?? -1) inside = around;
+    return this.#groupNode[inside] ?? 0;
   }
-  return [...edges.values()];
+
+  /** @param {number} tensor made in the group @param {number} group @param {Uint8Array} open */
+  #standsIn(tensor, group, open) {
+    const { home, parent } = this.index;
+    let inside = home[tensor] ?? -1;
+    if (inside === group) return true;
+    if (inside < group) return false;
+    for (let around = parent[inside] ?? -1; around !== group; around = parent[inside] ?? -1) {
+      if (around < 0) return false;
+      inside = around;
+    }
+    return open[inside] === 0;
+  }
+
+  /** @param {number} tensor @param {number} first @param {number} last @returns {boolean} whether an op outside reads it */
+  #leaves(tensor, first, last) {
+    const { readerStart, reader, loss } = this.index;
+    if (tensor === loss) return true;
+    const [from, to] = [readerStart[tensor] ?? 0, readerStart[tensor + 1] ?? 0];
+    return from < to && ((reader[to - 1] ?? 0) >= last || (reader[from] ?? 0) < first);
+  }
 }
 
 /**
- * What an id of the view state means: a box of the scene, or an op inside one.
- *
- * @typedef {{kind: "tensor", tensor: Tensor} | {kind: "group", group: SceneGroup} | {kind: "op", op: Op}} Selected
+ * @param {Int32Array} values sorted from `from` up to `to`
+ * @param {number} from
+ * @param {number} to
+ * @param {number} least
+ * @returns {number} position of the first value there that is not below `least`
  */
+export function lowerBound(values, from, to, least) {
+  while (from < to) {
+    const middle = (from + to) >> 1;
+    if ((values[middle] ?? 0) < least) from = middle + 1;
+    else to = middle;
+  }
+  return from;
+}
 
 /**
- * @param {Topology} topology
- * @param {Scene} scene
- * @param {string} id
- * @returns {Selected | null}
+ * @param {readonly number[]} ends source, target and tensor of each edge, by tensor
+ * @param {number} nodes
+ * @param {Int32Array} entering is filled
+ * @param {Uint8Array} kind
  */
-export function resolve(topology, scene, id) {
-  if (id === "") return null;
-  const group = scene.groups.find((candidate) => candidate.id === id);
-  if (group !== undefined) return { kind: "group", group };
-  const shown = scene.tensors.find((candidate) => candidate.id === id)?.tensor ?? id;
-  const tensor = topology.tensors.find((candidate) => candidate.id === shown);
-  if (tensor !== undefined) return { kind: "tensor", tensor };
-  const op = topology.ops.find((candidate) => candidate.id === id);
-  return op === undefined ? null : { kind: "op", op };
+function sorted(ends, nodes, entering, kind) {
+  const edges = ends.length / 3;
+  const leaving = new Int32Array(nodes + 1);
+  for (let at = 0; at < ends.length; at += 3) leaving[(ends[at] ?? 0) + 1] = (leaving[(ends[at] ?? 0) + 1] ?? 0) + 1;
+  for (let node = 0; node < nodes; node += 1) leaving[node + 1] = (leaving[node + 1] ?? 0) + (leaving[node] ?? 0);
+  const next = leaving.slice();
+  const [source, target, tensor] = [new Int32Array(edges), new Int32Array(edges), new Int32Array(edges)];
+  for (let at = 0; at < ends.length; at += 3) {
+    const from = ends[at] ?? 0;
+    const to = ends[at + 1] ?? 0;
+    const edge = next[from] ?? 0;
+    next[from] = edge + 1;
+    source[edge] = from;
+    target[edge] = to;
+    tensor[edge] = ends[at + 2] ?? 0;
+    if (kind[to] === TENSOR || kind[to] === PORT_OUT) entering[to] = edge;
+  }
+  return { edges, source, target, tensor, leaving };
 }

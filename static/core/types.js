@@ -62,7 +62,11 @@
  * @property {Saved[]} saved
  * @property {Layer[]} layers
  * @property {{tensor: string[]}} statistics
+ * @property {Record<string, Snippet[]>} sources file → the lines around those that ops come from
+ * @property {number[] | null} op_us how long each op took when this topology was recorded, µs; null where that is not known
  */
+
+/** @typedef {{line: number, text: string}} Snippet consecutive lines; line: number of the first */
 
 /** @typedef {number | "NaN" | "Infinity" | "-Infinity" | null} JsonNumber */
 
@@ -88,14 +92,15 @@
 
 /**
  * @typedef {object} DumpOnly
- * @property {Spec} spec
+ * @property {Spec | null} spec null: of no model of ours
+ * @property {Record<string, unknown>} environment
  * @property {JsonNumber} loss
  * @property {StatisticsColumns} statistics
  * @property {Failure | null} error
- * @property {Record<string, number>} timing
+ * @property {Record<string, number | number[]>} timing
  */
 
-/** @typedef {Omit<Topology, "statistics"> & DumpOnly} Dump schema chainrule.trace/1 */
+/** @typedef {Omit<Topology, "statistics" | "op_us"> & DumpOnly} Dump schema chainrule.trace/1 */
 
 /** @typedef {Record<string, string | number | boolean>} Spec */
 
@@ -116,7 +121,7 @@
  * @property {number | null} loss
  * @property {number} computeMs
  * @property {boolean} failed the recording broke off; what there is of it is shown
- * @property {Spec} spec the spec this is the picture of
+ * @property {Spec | null} spec the spec this is the picture of; null: of no model of ours
  * @property {Hidden | null} hidden a tensor whose figures wait for a guess: in its rows floats are NaN and counts 0
  */
 
@@ -243,7 +248,11 @@
  * @property {Rules} rules
  * @property {boolean} needs_token whether a request without the page's cookie has to bring the token
  * @property {ErrorBody | null} error
+ * @property {OpenDump | null} dump shown in place of the server's answers
+ * @property {string} [view] fragment to start with, of a page that was saved
  */
+
+/** @typedef {{name: string, url?: string, content?: Dump | null, theory?: Omit<Theory, "seq"> | null}} OpenDump a dump and where it is: at an address, or here; with what theory expects of it */
 
 /** @typedef {"std" | "mean"} Statistic the one shown in boxes */
 
@@ -260,38 +269,67 @@
  */
 
 /**
- * @typedef {object} SceneGroup a run of ops of one module in one phase, drawn as one box
- * @property {string} id e.g. "layers.0/forward"
- * @property {Phase} half
- * @property {Module} module
- * @property {string} label
- * @property {string[]} ops
- * @property {string | null} twin id of the group of the other phase
+ * @typedef {object} GraphArrays what laying out a graph needs, as numbers alone; -1 stands for none everywhere
+ *
+ * Ops and tensors are counted as in the topology, groups in the order of their first op, 0 being the whole model. A list
+ * per item is two arrays: item i's entries are `entries[start[i]]` up to `entries[start[i + 1] - 1]`.
+ * @property {number} ops
+ * @property {number} tensors
+ * @property {number} groups
+ * @property {Uint8Array} opHalf 0 forward, 1 backward
+ * @property {Int32Array} opGroup innermost group; of a backward op that of its anchor, -1 where it has none
+ * @property {Int32Array} opAnchor backward op → the forward op under which it stands: its twin, or the first reader of the leaf whose gradient it accumulates
+ * @property {Int32Array} inputStart
+ * @property {Int32Array} inputs op → tensors
+ * @property {Int32Array} outputStart
+ * @property {Int32Array} outputs op → tensors
+ * @property {Uint8Array} opLabelLetters longest line of the op's label
+ * @property {Uint8Array} opLabelLines
+ * @property {Uint8Array} tensorHalf 0 forward, 1 backward
+ * @property {Uint8Array} tensorRole position in ROLES of graph.js
+ * @property {Int32Array} producer tensor → op
+ * @property {Int32Array} consumerStart
+ * @property {Int32Array} consumers tensor → ops
+ * @property {Int32Array} gradientOf tensor → tensor
+ * @property {Float64Array} elements of a tensor
+ * @property {Uint8Array} tensorLabelLetters
+ * @property {Uint8Array} isResult whether a layer puts the tensor out, so that it is drawn even where nothing reads it
+ * @property {Int32Array} savedTensor
+ * @property {Int32Array} savedOp by the same position: the forward op that keeps the tensor
+ * @property {Int32Array} groupParent
+ * @property {Uint8Array} groupKind position in GROUP_KINDS of graph.js
+ * @property {Int32Array} groupFirst first forward op of the group
+ * @property {Int32Array} groupLast one past its last forward op: a group is a run in the order of execution
+ * @property {Int32Array} groupDepth 0 for the whole model
+ * @property {Uint8Array} groupIsLeaf whether it holds no group
+ * @property {Int32Array} groupRepeats of a fold how often its pattern repeats, of a rest one less; else 0
+ * @property {Uint8Array} groupLabelLetters
+ * @property {Uint8Array} groupLabelLines
  */
 
 /**
- * @typedef {object} SceneTensor a tensor drawn as a box
- * @property {string} id its name where that is unique, else its tensor id
- * @property {string} tensor
- * @property {Phase} half
- * @property {string | null} satellite the group it is drawn beside (parameters, targets and their gradients)
- * @property {string | null} twin scene id of the tensor that this is the gradient of
+ * @typedef {object} Graph a topology, ready to be looked at; states of expansion do not change it
+ * @property {Topology} topology
+ * @property {GraphArrays} arrays
+ * @property {string[]} opLabel
+ * @property {string[]} tensorLabel name, less the path of the module that it stands in
+ * @property {string[]} tensorId in addresses: the name where that is unique, else the id
+ * @property {string[]} groupId of the forward half, "layers.0/forward"; the backward half's ends in "/backward"
+ * @property {string[]} groupLabel
+ * @property {Int32Array} groupModule position in the topology's modules
+ * @property {ReadonlyMap<string, number>} opIndex by op id
+ * @property {ReadonlyMap<string, number>} tensorIndex by tensor id
+ * @property {ReadonlyMap<string, Item>} items by id in addresses, see `find` of graph.js
  */
 
-/** @typedef {"data" | "satellite" | "saved" | "fold"} EdgeKind */
-
-/** @typedef {{source: string, target: string, kind: EdgeKind, half: Phase, tensor: string | null}} SceneEdge */
+/** @typedef {{kind: "op" | "tensor" | "group", index: number, half: Phase}} Item a thing of the graph, drawn or not */
 
 /**
- * @typedef {object} Scene
- * @property {SceneGroup[]} groups
- * @property {SceneTensor[]} tensors
- * @property {SceneEdge[]} edges
+ * @typedef {object} Expansion which groups are open
+ * @property {string} level "layer": all but the innermost groups; "all": every one; "0" and up: those less deep than that
+ * @property {readonly string[]} toggled ids of the groups, forward halves, that are otherwise than the level says
+ * @property {"auto" | "on" | "off"} fold whether repeated blocks are folded into one; auto: where there is too much to see
  */
-
-/** @typedef {{id: string, kind: "op" | "tensor", half: Phase, x: number, y: number, w: number, h: number}} Box */
-
-/** @typedef {{edge: SceneEdge, points: number[]}} Route points: x, y of a start and then of triples of cubic Bézier points */
 
 /**
  * @typedef {object} LayoutOptions
@@ -301,13 +339,43 @@
  */
 
 /**
- * @typedef {object} Layout
- * @property {Box[]} boxes
- * @property {Route[]} routes
+ * @typedef {object} Drawing a graph laid out at one state of expansion, in columns
+ *
+ * Boxes come parents before children, in order of execution, forward half before backward half. Coordinates in px.
+ * @property {number} boxes
+ * @property {Uint8Array} kind position in BOX_KINDS of layout.js
+ * @property {Uint8Array} half 0 forward, 1 backward
+ * @property {Int32Array} ref the op, tensor or group that a box shows
+ * @property {Float32Array} rect x, y, width, height of every box
+ * @property {Int32Array} frame box → the open group's box that it stands in, or -1
+ * @property {Int32Array} twin box → the box of its gradient, or of what it is the gradient or backward of, or -1
+ * @property {Uint8Array} isSatellite whether it stands beside its op: a parameter, a target, or a gradient of one
+ * @property {number} routes
+ * @property {Int32Array} source box of every route; where the line crosses borders of groups, the box it comes from in the end
+ * @property {Int32Array} target
+ * @property {Uint8Array} routeKind position in ROUTE_KINDS of layout.js
+ * @property {Uint8Array} routeHalf
+ * @property {Int32Array} routeTensor the tensor that passes along
+ * @property {Int32Array} pointStart where a route's points begin in `points`, one entry more than there are routes
+ * @property {Float32Array} points x, y of a start and then of triples of cubic Bézier points, route after route
+ * @property {Float32Array} bounds x, y, width, height of every route
  * @property {number} width
  * @property {number} height
+ * @property {number} axis where the halves meet, across the depth
  * @property {number} natural length along the depth axis at which every box has its natural size
+ * @property {boolean} isElastic whether columns shrink to fit a length; what is too large, or has an open group, keeps its size
  */
+
+/** @typedef {{id: string, kind: "op" | "tensor" | "group" | "frame", half: Phase, x: number, y: number, w: number, h: number}} Box */
+
+/**
+ * @typedef {object} Paintwork what colours boxes and widens edges besides their phase
+ * @property {(kind: Item["kind"], index: number, half: Phase) => string | null} fill a CSS colour
+ * @property {(tensor: number) => number} width of an edge, px
+ * @property {Legend | null} legend
+ */
+
+/** @typedef {{title: string, unit: string, low: number, high: number, isLog: boolean, stops: string[], words: [string, string][]}} Legend stops: colours from low to high; words: [colour, word] where the scale is not one of numbers */
 
 /** @typedef {{positions: ReadonlyMap<string, number>, width: number}} DepthAxis tensor id → x in px of the panel */
 

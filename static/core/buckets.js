@@ -1,0 +1,21 @@
+/** Positions in lists, by a number that stands at each. */
+
+/**
+ * @param {Int32Array} keys
+ * @param {number} count of different keys
+ * @param {number} [used] so many of the keys
+ * @returns {[Int32Array, Int32Array]} where each key's list starts, with one entry more than there are keys, and all lists one after the other
+ */
+export function byKey(keys, count, used = keys.length) {
+  const starts = new Int32Array(count + 1);
+  for (let at = 0; at < used; at += 1) starts[(keys[at] ?? 0) + 1] = (starts[(keys[at] ?? 0) + 1] ?? 0) + 1;
+  for (let key = 0; key < count; key += 1) starts[key + 1] = (starts[key + 1] ?? 0) + (starts[key] ?? 0);
+  const next = starts.slice();
+  const all = new Int32Array(used);
+  for (let at = 0; at < used; at += 1) {
+    const key = keys[at] ?? 0;
+    all[next[key] ?? 0] = at;
+    next[key] = (next[key] ?? 0) + 1;
+  }
+  return [starts, all];
+}

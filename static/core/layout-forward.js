@@ -1,0 +1,227 @@
+/**
+ * The forward half's lines: from what makes a tensor to the tensor, and from there to all that read it, through the
+ * ports of every frame between. Each line's mirror image is kept for the backward half.
+ */
+
+import { Numbers } from "./growing.js";
+import { DATA, FRAME, GROUP, OP, REUSE, SATELLITE, TENSOR } from "./layout-sizes.js";
+import { STOP, direct, dropping, stacked, throughStops } from "./routes.js";
+import { PORT_OUT, lowerBound } from "./scene.js";
+
+/** @typedef {import("./layout-boxes.js").Boxes} Boxes */
+/** @typedef {import("./route-list.js").RouteList} RouteList */
+
+export class ForwardLines {
+  #stops = new Numbers();
+
+  /** @param {RouteList} list */
+  constructor(list) {
+    this.list = list;
+    this.boxes = list.boxes;
+    this.store = list.boxes.store;
+    this.index = list.boxes.store.index;
+    /** The routes' mirror images, and where each starts; none for tensors without a gradient. */
+    this.mirror = this.store.numbers.take("mirror", Float32Array);
+    this.mirrorStart = this.store.numbers.take("mirror start", Int32Array);
+    /** Tensor → its first route, and one past its last. */
+    this.first = new Int32Array(this.index.arrays.tensors);
+    this.last = new Int32Array(this.index.arrays.tensors);
+  }
+
+  /** Adds all of them to the list, pausing after each group. @returns {Generator<undefined, void, void>} */
+  *run() {
+    for (const group of this.boxes.open) {
+      const { scene } = this.store.frame(group);
+      for (let node = scene.portsIn; node < scene.nodes - scene.portsOut; node += 1) {
+        if (scene.kind[node] === TENSOR) this.#tensor(group, node);
+      }
+      yield;
+    }
+    this.#leaves();
+  }
+
+  /** @param {number} group @param {number} node */
+  #tensor(group, node) {
+    const { scene } = this.store.frame(group);
+    const tensor = scene.ref[node] ?? 0;
+    const own = this.boxes.tensorBox[tensor] ?? -1;
+    this.first[tensor] = this.list.count;
+    this.#made(group, node, tensor, own);
+
+    const stops = this.#stops;
+    /** Edges to be followed: the group, the edge, and how many stops lead there. @type {number[]} */
+    const stack = [];
+    stops.length = 0;
+    this.#leave(own, group, node);
+    this.#follow(stack, group, node, tensor);
+    while (stack.length > 0) {
+      stops.length = stack.pop() ?? 0;
+      const edge = stack.pop() ?? 0;
+      const at = stack.pop() ?? 0;
+      const { scene: here } = this.store.frame(at);
+      this.#along(at, edge);
+      const target = here.target[edge] ?? 0;
+      const ref = here.ref[target] ?? 0;
+      const kind = here.kind[target] ?? 0;
+      if (kind === FRAME) {
+        this.#arrive(at, edge, this.boxes.originDepth[ref] ?? 0);
+        this.#follow(stack, ref, this.store.portIn(ref, tensor), tensor);
+      } else if (kind === PORT_OUT) {
+        this.#arrive(at, edge, this.#endOf(at));
+        this.#follow(stack, this.index.parent[at] ?? 0, this.boxes.nodeAround[at] ?? 0, tensor);
+      } else {
+        const box = this.#boxOf(kind, ref);
+        this.#arrive(at, edge, this.boxes.start.at(box));
+        this.#add(own, box, tensor);
+      }
+    }
+    this.last[tensor] = this.list.count;
+  }
+
+  /** @param {number} kind @param {number} ref @returns {number} */
+  #boxOf(kind, ref) {
+    return (kind === OP ? this.boxes.opBox[ref] : kind === GROUP ? this.boxes.groupBox[0]?.[ref] : -1) ?? -1;
+  }
+
+  /** The line along the stops. @param {number} source @param {number} target @param {number} tensor */
+  #add(source, target, tensor) {
+    const { gradientStart } = this.index;
+    this.list.begin(source, target, DATA, 0, tensor);
+    throughStops(this.list.points, this.#stops, 0);
+    this.mirrorStart.push(this.mirror.length);
+    if (gradientStart[tensor] !== gradientStart[tensor + 1]) throughStops(this.mirror, this.#stops, 1);
+  }
+
+  /** Puts the edges by which a tensor leaves a node on the stack. @param {number[]} stack @param {number} group @param {number} node @param {number} tensor */
+  #follow(stack, group, node, tensor) {
+    const { scene } = this.store.frame(group);
+    const end = scene.leaving[node + 1] ?? 0;
+    const first = lowerBound(scene.tensor, scene.leaving[node] ?? 0, end, tensor);
+    let edge = first;
+    while (edge < end && scene.tensor[edge] === tensor) edge += 1;
+    for (edge -= 1; edge >= first; edge -= 1) stack.push(group, edge, this.#stops.length);
+  }
+
+  /** The line from what makes a tensor. @param {number} group @param {number} node @param {number} tensor @param {number} own box */
+  #made(group, node, tensor, own) {
+    const { boxes, store } = this;
+    /** Groups and edges, from the tensor back to what makes it. @type {number[]} */
+    const way = [];
+    let [at, kind, ref, source] = [group, FRAME, -1, -1];
+    let edge = store.frame(group).scene.entering[node] ?? -1;
+    while (edge >= 0) {
+      const { scene } = store.frame(at);
+      way.push(at, edge);
+      source = scene.source[edge] ?? 0;
+      [kind, ref] = [scene.kind[source] ?? 0, scene.ref[source] ?? 0];
+      if (kind !== FRAME) break;
+      at = ref;
+      edge = store.frame(ref).scene.entering[store.portOut(ref, tensor)] ?? -1;
+    }
+    const box = this.#boxOf(kind, ref);
+    if (box < 0) return;
+    this.#stops.length = 0;
+    this.#leave(box, at, source);
+    const isDrop = tensor === this.index.loss && boxes.height.at(box) > boxes.height.at(own);
+    for (let index = way.length - 2; index >= 0; index -= 2) {
+      const [through, passing] = [way[index] ?? 0, way[index + 1] ?? 0];
+      if (index > 0) {
+        this.#along(through, passing);
+        this.#arrive(through, passing, this.#endOf(through));
+      } else if (!isDrop) {
+        this.#along(through, passing);
+        this.#arrive(through, passing, boxes.start.at(own));
+      } else this.#pass(through, passing);
+    }
+    this.#add(box, own, tensor);
+    if (!isDrop) return;
+    const last = this.#stops.length - STOP;
+    for (const value of dropping(this.#stops.at(last), this.#stops.at(last + 1), this.list.place(own))) this.list.points.push(value);
+  }
+
+  /** @param {number} depth @param {number} forward height in either half @param {number} backward */
+  #stop(depth, forward, backward) {
+    this.#stops.push(depth);
+    this.#stops.push(this.boxes.across(forward));
+    this.#stops.push(this.boxes.across(-backward));
+  }
+
+  /** @param {number} group that is open @returns {number} where it ends along the depth */
+  #endOf(group) {
+    return (this.boxes.originDepth[group] ?? 0) + this.store.frame(group).layout.width;
+  }
+
+  /** Out of a box. @param {number} box @param {number} group @param {number} node that the box shows */
+  #leave(box, group, node) {
+    const { boxes } = this;
+    this.#stop(boxes.start.at(box) + boxes.depth.at(box), boxes.heightOf(group, node, 0), boxes.heightOf(group, node, 1));
+  }
+
+  /** Out of an edge's column and past what stands between. @param {number} group @param {number} edge */
+  #along(group, edge) {
+    const { scene, shape, layout } = this.store.frame(group);
+    const { boxes } = this;
+    const source = scene.source[edge] ?? 0;
+    const column = layout.column[source] ?? 0;
+    const { start, depth } = boxes.columnsOf(group);
+    // What is elastic has no room beside its boxes that a line could run along.
+    if (!boxes.isElastic) {
+      const end = Number(start[column] ?? 0) + Number(depth[column] ?? 0);
+      const [forward, backward] = [shape.sourceOffset[0][edge] ?? 0, shape.sourceOffset[1][edge] ?? 0];
+      this.#stop((boxes.originDepth[group] ?? 0) + end, boxes.heightOf(group, source, 0) + forward, boxes.heightOf(group, source, 1) + backward);
+    }
+    this.#pass(group, edge);
+  }
+
+  /** Past what stands between the ends of an edge. @param {number} group @param {number} edge */
+  #pass(group, edge) {
+    const { scene, layout } = this.store.frame(group);
+    const { boxes } = this;
+    const via = layout.via[edge] ?? -1;
+    if (via < 0) return;
+    const { start, depth } = boxes.columnsOf(group);
+    const from = layout.column[scene.source[edge] ?? 0] ?? 0;
+    const to = layout.column[scene.target[edge] ?? 0] ?? 0;
+    for (let column = from + 1; column < to; column += 1) {
+      const dummy = via + column - from - 1;
+      const [forward, backward] = [boxes.heightOf(group, dummy, 0), boxes.heightOf(group, dummy, 1)];
+      const begin = (boxes.originDepth[group] ?? 0) + Number(start[column] ?? 0);
+      this.#stop(begin, forward, backward);
+      this.#stop(begin + Number(depth[column] ?? 0), forward, backward);
+    }
+  }
+
+  /** Into an edge's target. @param {number} group @param {number} edge @param {number} border where that begins along the depth */
+  #arrive(group, edge, border) {
+    const { scene, shape, layout } = this.store.frame(group);
+    const { boxes } = this;
+    const target = scene.target[edge] ?? 0;
+    const column = layout.column[target] ?? 0;
+    const forward = boxes.heightOf(group, target, 0) + (shape.targetOffset[0][edge] ?? 0);
+    const backward = boxes.heightOf(group, target, 1) + (shape.targetOffset[1][edge] ?? 0);
+    if (!boxes.isElastic && (layout.column[scene.source[edge] ?? 0] ?? 0) < column) {
+      const left = (boxes.originDepth[group] ?? 0) + Number(boxes.columnsOf(group).start[column] ?? 0);
+      this.#stop(Math.min(left, border), forward, backward);
+    }
+    this.#stop(border, forward, backward);
+  }
+
+  /** Leaves: to what they stand beside, and to others that read them. */
+  #leaves() {
+    const { list } = this;
+    const { owner, readerStart, reader, arrays } = this.index;
+    for (let tensor = 0; tensor < arrays.tensors; tensor += 1) {
+      const own = this.boxes.tensorBox[tensor] ?? -1;
+      if (own < 0 || (owner[tensor] ?? -1) < 0) continue;
+      const beside = list.boxOfOp(owner[tensor] ?? 0, 0);
+      list.startRound();
+      for (let at = readerStart[tensor] ?? 0; at < (readerStart[tensor + 1] ?? 0); at += 1) {
+        const box = list.boxOfOp(reader[at] ?? 0, 0);
+        if (box < 0 || !list.meet(box)) continue;
+        const [a, b] = [list.place(own), list.place(box)];
+        if (box === beside) list.add(own, box, SATELLITE, 0, tensor, stacked(a, b, 0));
+        else list.add(own, box, REUSE, 0, tensor, direct(a, b));
+      }
+    }
+  }
+}

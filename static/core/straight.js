@@ -1,0 +1,227 @@
+/**
+ * How high the nodes of ordered columns stand, so that lines run straight. Lines that can be straight together make
+ * blocks: of lines that pass by first, then of those between boxes, those in the middle before others. Blocks are pushed
+ * toward the axis as far as they go, and then moved to where their other lines want them. No recursion.
+ *
+ * After Brandes and Köpf 2001, "Fast and simple horizontal coordinate assignment", with one alignment instead of four.
+ */
+
+import { climbOf, compact, limitsOf, relax } from "./compaction.js";
+import { FRAME, LINE_ROOM } from "./layout-sizes.js";
+
+/** @typedef {import("./layered.js").Shape} Shape */
+/** @typedef {import("./layered.js").Columns} Columns */
+/** @typedef {import("./layered.js").Links} Links */
+/** @typedef {import("./layered.js").Spacing} Spacing */
+
+/** Of links, by how much they should be straight. */
+const CLASSES = 5;
+const FEWER = 2;
+/** Straight lines may cost so many times the height of the tallest column, and so much besides, px. */
+const MOST_ROOM = 1.5;
+const FREE_ROOM = 200;
+/** Frames in a row whose lines would be straight may differ so much in height, and boxes so much; else they would climb like stairs. */
+const MOST_DRIFT = 24;
+
+/** @typedef {{count: number, of: Int32Array, offset: Float32Array, isStraight: Uint8Array, hasFrame: Uint8Array}} Blocks of: node → block; offset: of the node in it; isStraight: whether a link is part of one */
+
+/**
+ * @param {Shape} shape
+ * @param {Columns} columns
+ * @param {Int32Array} column
+ * @param {Links} links
+ * @param {Spacing} spacing
+ * @param {0 | 1} half
+ * @returns {{height: Float32Array, top: number}}
+ */
+export function assignHeights(shape, columns, column, links, { rowGap, fold, reach }, half) {
+  const { nodes, axis } = shape;
+  const [inner, outer] = [shape.inner[half], shape.outer[half]];
+  const all = column.length;
+  const innerOf = (/** @type {number} */ node) => (node < nodes ? (inner[node] ?? 0) : LINE_ROOM);
+  const outerOf = (/** @type {number} */ node) => (node < nodes ? (outer[node] ?? 0) : LINE_ROOM);
+  const gap = (/** @type {number} */ a, /** @type {number} */ b) => (a < nodes && b < nodes ? rowGap : a < nodes || b < nodes ? rowGap / 2 : 0);
+  /** How far apart neighbours in a column are at the least. */
+  const apart = (/** @type {number} */ a, /** @type {number} */ b) => outerOf(a) + gap(a, b) + innerOf(b);
+  const most = MOST_ROOM * tallest(columns, apart) + FREE_ROOM;
+  /** @param {number} classes of links that may be straight */
+  const stand = (classes) => {
+    const blocks = align(shape, columns, links, all, half, classes);
+    const limits = limitsOf(columns, blocks, axis, apart);
+    const base = compact(limits, blocks, all, innerOf);
+    let top = 0;
+    for (let node = 0; node < all; node += 1) top = Math.max(top, (base[blocks.of[node] ?? 0] ?? 0) + (blocks.offset[node] ?? 0));
+    return { blocks, limits, base, top };
+  };
+  let standing = stand(CLASSES);
+  // Where much crosses, straight lines would push each other further and further out.
+  for (let classes = FEWER; standing.top > most && classes >= 0; classes -= 1) standing = stand(classes);
+  const { blocks, base } = standing;
+  if (blocks.count > 1) relax(standing.limits, blocks, links, shape, half, base);
+
+  const height = new Float32Array(all);
+  let lowest = Infinity;
+  for (let node = 0; node < all; node += 1) {
+    height[node] = (base[blocks.of[node] ?? 0] ?? 0) + (blocks.offset[node] ?? 0);
+    if (node !== axis) lowest = Math.min(lowest, (height[node] ?? 0) - innerOf(node));
+  }
+  const isShared = axis >= 0 && (columns.start[(column[axis] ?? 0) + 1] ?? 0) - (columns.start[column[axis] ?? 0] ?? 0) > 1;
+  const shift = (isShared ? Math.max(fold, reach + rowGap) : fold) - (lowest === Infinity ? 0 : lowest);
+  let top = 0;
+  for (let node = 0; node < all; node += 1) {
+    height[node] = node === axis ? 0 : (height[node] ?? 0) + shift;
+    top = Math.max(top, (height[node] ?? 0) + outerOf(node));
+  }
+  return { height, top };
+}
+
+/** @param {Columns} columns @param {(a: number, b: number) => number} apart @returns {number} how tall the tallest column is at the least */
+function tallest({ start, node }, apart) {
+  let most = 0;
+  for (let at = 0; at + 1 < start.length; at += 1) {
+    let height = 0;
+    for (let position = (start[at] ?? 0) + 1; position < (start[at + 1] ?? 0); position += 1) {
+      height += apart(node[position - 1] ?? 0, node[position] ?? 0);
+    }
+    most = Math.max(most, height);
+  }
+  return most;
+}
+
+/**
+ * @param {Shape} shape
+ * @param {Columns} columns
+ * @param {Links} links
+ * @param {number} all nodes and dummies
+ * @param {0 | 1} half
+ * @param {number} classes of links that may be straight
+ * @returns {Blocks}
+ */
+function align(shape, { start, node, place }, links, all, half, classes) {
+  const { nodes, axis } = shape;
+  const { from, to, rightStart, right, leftStart, left } = links;
+  const isDummy = (/** @type {number} */ end) => end >= nodes;
+  /** The link in the middle of those between boxes, at either end. */
+  const [middleRight, middleLeft] = [new Int32Array(all).fill(-1), new Int32Array(all).fill(-1)];
+  /** @type {number[]} */
+  const found = [];
+  /** @param {number} here @param {Int32Array} starts @param {Int32Array} list @param {Int32Array} ends */
+  const middle = (here, starts, list, ends) => {
+    found.length = 0;
+    for (let index = starts[here] ?? 0; index < (starts[here + 1] ?? 0); index += 1) {
+      const link = list[index] ?? 0;
+      if (!isDummy(ends[link] ?? 0)) found.push(link);
+    }
+    if (found.length > 1) found.sort((a, b) => (place[ends[a] ?? 0] ?? 0) - (place[ends[b] ?? 0] ?? 0));
+    return found[(found.length - 1) >> 1] ?? -1;
+  };
+  for (let here = 0; here < nodes; here += 1) middleLeft[here] = middle(here, leftStart, left, from);
+  const goesOn = (/** @type {number} */ link) => {
+    const next = to[link] ?? 0;
+    for (let index = rightStart[next] ?? 0; index < (rightStart[next + 1] ?? 0); index += 1) {
+      const after = right[index] ?? 0;
+      if (middleLeft[to[after] ?? 0] === after) return true;
+    }
+    return false;
+  };
+  for (let here = 0; here < nodes; here += 1) {
+    const link = middle(here, rightStart, right, to);
+    // Of two in the middle, the one from which it goes straight on: else repeated parts would climb like stairs.
+    const other = found.length > 0 && found.length % 2 === 0 ? (found[found.length / 2] ?? link) : link;
+    middleRight[here] = other !== link && !goesOn(link) && goesOn(other) ? other : link;
+  }
+  const classOf = (/** @type {number} */ link) => {
+    const [a, b] = [from[link] ?? 0, to[link] ?? 0];
+    if (isDummy(a) && isDummy(b)) return 0;
+    if (isDummy(a) || isDummy(b)) return 4;
+    return 3 - (middleRight[a] === link ? 1 : 0) - (middleLeft[b] === link ? 1 : 0);
+  };
+
+  const isStraight = new Uint8Array(from.length);
+  const [next, previous] = [new Int32Array(all).fill(-1), new Int32Array(all).fill(-1)];
+  /** The link by which a node is in its block. */
+  const into = new Int32Array(all);
+  /** How much higher a node stands than the one before it in its block. */
+  const shift = new Float32Array(all);
+  const highest = new Int32Array(all + 1);
+  const lowest = new Int32Array(all + 1);
+  /** @type {number[]} */
+  const candidates = [];
+  for (let at = 0; at + 2 < start.length; at += 1) {
+    candidates.length = 0;
+    const [first, last] = [start[at] ?? 0, start[at + 1] ?? 0];
+    for (let position = first; position < last; position += 1) {
+      const here = node[position] ?? 0;
+      const begin = candidates.length;
+      for (let index = rightStart[here] ?? 0; index < (rightStart[here + 1] ?? 0); index += 1) {
+        const link = right[index] ?? 0;
+        if (to[link] !== axis) candidates.push(link);
+      }
+      if (candidates.length - begin > 1) {
+        const own = candidates.splice(begin).sort((a, b) => (place[to[a] ?? 0] ?? 0) - (place[to[b] ?? 0] ?? 0));
+        for (const link of own) candidates.push(link);
+      }
+    }
+    if (candidates.length === 1 && classes === CLASSES) {
+      choose(candidates[0] ?? 0);
+      continue;
+    }
+    for (let rank = 0; rank < classes; rank += 1) {
+      if (!candidates.some((link) => classOf(link) === rank)) continue;
+      // What is chosen already: the highest place it goes to from below each place, the lowest from above.
+      let run = -1;
+      for (let position = first; position < last; position += 1) {
+        highest[position] = run;
+        const partner = next[node[position] ?? 0] ?? -1;
+        if (partner >= 0) run = Math.max(run, place[partner] ?? 0);
+      }
+      run = all;
+      for (let position = last - 1; position >= first; position -= 1) {
+        lowest[position] = run;
+        const partner = next[node[position] ?? 0] ?? -1;
+        if (partner >= 0) run = Math.min(run, place[partner] ?? 0);
+      }
+      let own = -1;
+      for (const link of candidates) {
+        const [a, b] = [from[link] ?? 0, to[link] ?? 0];
+        if (classOf(link) !== rank || (next[a] ?? -1) >= 0 || (previous[b] ?? -1) >= 0) continue;
+        const position = place[a] ?? 0;
+        const target = place[b] ?? 0;
+        if (target <= (highest[position] ?? -1) || target >= (lowest[position] ?? 0) || target <= own) continue;
+        choose(link);
+        own = target;
+      }
+    }
+  }
+
+  const of = new Int32Array(all).fill(-1);
+  const offset = new Float32Array(all);
+  /** Block → where its first frame is, and its first box. */
+  const [firstFrame, firstBox] = [new Float32Array(all).fill(NaN), new Float32Array(all).fill(NaN)];
+  let count = 0;
+  for (const here of node) {
+    const before = previous[here] ?? -1;
+    const first = shape.kind[here] === FRAME ? firstFrame : firstBox;
+    let block = before < 0 ? -1 : (of[before] ?? 0);
+    const at = before < 0 ? 0 : (offset[before] ?? 0) + (shift[here] ?? 0);
+    if (block >= 0 && Math.abs(at - (first[block] ?? NaN)) > MOST_DRIFT) {
+      block = -1;
+      isStraight[into[here] ?? 0] = 0;
+    }
+    if (block < 0) block = count++;
+    else offset[here] = at;
+    of[here] = block;
+    if (Number.isNaN(first[block])) first[block] = offset[here] ?? 0;
+  }
+  return { count, of, offset, isStraight, hasFrame: Uint8Array.from(firstFrame.subarray(0, count), (at) => (Number.isNaN(at) ? 0 : 1)) };
+
+  /** @param {number} link */
+  function choose(link) {
+    const [a, b] = [from[link] ?? 0, to[link] ?? 0];
+    next[a] = b;
+    previous[b] = a;
+    isStraight[link] = 1;
+    into[b] = link;
+    shift[b] = climbOf(shape, links, link, half);
+  }
+}
