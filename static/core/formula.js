@@ -3,6 +3,8 @@
  * tensor that leaves it; what stays inside is substituted. No DOM.
  */
 
+import { operandsOf, ruleOf, writtenOut } from "./gradient-rules.js";
+
 /** @typedef {import("./types.js").Op} Op */
 /** @typedef {import("./types.js").Tensor} Tensor */
 
@@ -75,6 +77,9 @@ export function termOf(op, inputs) {
     // a − (b + c), a / (b · c), a @ (b @ c): the right side of these keeps its brackets.
     const strict = symbol === "+" || symbol === "·" ? level : level + 1;
     return { text: `${bracketed(left, level)} ${symbol} ${bracketed(right, strict)}`, binds: level };
+  }
+  if (name === "accumulate") {
+    return { text: inputs.map((input) => bracketed(input, SUM)).join(" + "), binds: inputs.length > 1 ? SUM : first.binds };
   }
   if (name === "pow") {
     const exponent = inputs[1] ?? literal(attributes["exponent"] ?? "k");
@@ -160,6 +165,85 @@ export function gradientTerm(forward, operands, position, gradient, { operand: s
 }
 
 /**
+ * The same by the table of gradient rules where there is no shorter way to write it: what the gradient of the operand
+ * at `position` is, the placeholders of the rule written out.
+ *
+ * @param {Op} forward
+ * @param {readonly Term[]} operands
+ * @param {number} position
+ * @param {Term} gradient of its output
+ * @param {{operand: readonly number[], output: readonly number[]}} shapes
+ * @param {string} output what the output is called
+ * @returns {Term | null} null where the table has no rule either
+ */
+export function ruleTerm(forward, operands, position, gradient, shapes, output) {
+  const short = gradientTerm(forward, operands, position, gradient, shapes);
+  if (short !== null) return short;
+  const rule = ruleOf(forward.name);
+  if (rule === null) return null;
+  const names = operandsOf(rule, operands.length);
+  const text = rule.gradients[rule.operands.indexOf(names[position] ?? "")];
+  if (text == null) return null;
+  /** @type {Record<string, string>} */
+  const labels = { y: output };
+  names.forEach((name, order) => {
+    const operand = operands[order];
+    if (operand !== undefined) labels[name] = bracketed(operand, ATOM);
+  });
+  const bracketedGradient = bracketed(gradient, /\{dy\}[^ ]/.test(text) ? ATOM : PRODUCT);
+  const written = writtenOut(rule, text, labels, forward.attributes, () => bracketedGradient);
+  // Rules in words bind as loosely as can be.
+  return { text: written, binds: text === "{dy}" ? gradient.binds : / [+−] |[a-z]{3}/.test(text.replace(/\{\w+\}/g, "")) ? COMPARISON : PRODUCT };
+}
+
+/** Nodes of autograd that hand their gradient on as it is, in another shape. */
+const RESHAPES = /^(UnsafeView|View|ReshapeAlias|Squeeze|Unsqueeze|Alias)Backward\d$/;
+/** Those that get the gradients of all parts of a tensor. */
+const PARTS = /^(Split|SplitWithSizes|Chunk|Unbind)Backward\d$/;
+/** Those that are the matrix product inside of a linear layer. */
+const PRODUCTS = /^(Addmm|Mm)Backward\d$/;
+
+/**
+ * What autograd's node writes to one of its outputs. Nodes read gradients alone; what else their rule needs stands with
+ * the forward op.
+ *
+ * @param {Op} op
+ * @param {string} output
+ * @param {Op} forward
+ * @param {{tensors: ReadonlyMap<string, Tensor>, ops: ReadonlyMap<string, Op>}} all
+ * @param {(tensor: string) => Term} termFor
+ * @returns {Term | null} null where no rule is known
+ */
+function nodeTerm(op, output, forward, { tensors, ops }, termFor) {
+  const [gradient] = op.inputs;
+  if (gradient === undefined) return null;
+  if (PARTS.test(op.name)) return termOf({ ...op, name: "cat", attributes: { dim: forward.attributes["dim"] ?? 0 } }, op.inputs.map(termFor));
+  if (op.inputs.length !== 1) return null;
+  const made = forward.outputs[0] ?? "";
+  const from = termFor(gradient);
+  // A linear layer's gradient is several nodes: each is written as what it does itself.
+  if (forward.name === "linear") {
+    if (RESHAPES.test(op.name)) return from;
+    if (op.name === "TBackward0") return termOf({ ...op, name: "t", attributes: {} }, [from]);
+    const [x, w] = forward.inputs.map(termFor);
+    if (!PRODUCTS.test(op.name) || x === undefined || w === undefined) return null;
+    const apply = (/** @type {string} */ name, /** @type {Term[]} */ inputs, attributes = {}) => termOf({ ...op, name, attributes }, inputs);
+    const [shape, weight] = [tensors.get(output)?.shape ?? [], tensors.get(forward.inputs[1] ?? "")?.shape ?? []];
+    if (shape.length < 2) return apply("sum", [from], { dim: 0 });
+    const matrices = op.outputs.filter((id) => (tensors.get(id)?.shape.length ?? 0) > 1);
+    const isOfInput = matrices.length > 1 ? matrices[0] === output : shape[0] !== weight[1] || shape[1] !== weight[0];
+    return isOfInput ? apply("matmul", [from, w]) : apply("matmul", [apply("t", [x]), from]);
+  }
+  // One of several shares of a gradient is called after what they are added up to.
+  const whole = ops.get(tensors.get(output)?.consumers[0] ?? "");
+  const of = tensors.get(output)?.gradient_of ?? (whole?.name === "accumulate" ? tensors.get(whole.outputs[0] ?? "")?.gradient_of : null);
+  const position = of == null ? -1 : forward.inputs.indexOf(of);
+  if (position < 0) return null;
+  const shapes = { operand: tensors.get(of ?? "")?.shape ?? [], output: tensors.get(made)?.shape ?? [] };
+  return ruleTerm(forward, forward.inputs.map(termFor), position, from, shapes, termFor(made).text);
+}
+
+/**
  * @param {readonly Op[]} ops in order of execution
  * @param {ReadonlyMap<string, Op>} allOps for the forward ops that autograd's nodes are the backward of
  * @param {ReadonlyMap<string, Tensor>} tensors
@@ -173,17 +257,10 @@ export function definitions(ops, allOps, tensors, label, isKept) {
   /** @param {string} id @returns {Term} */
   const termFor = (id) => terms.get(id) ?? { text: label(id), binds: ATOM };
 
-  /** An autograd node reads gradients alone; what else its rule needs stands with its twin. @param {Op} op @param {string} output @returns {Term | null} */
+  /** @param {Op} op @param {string} output @returns {Term | null} */
   const ruleFor = (op, output) => {
     const forward = op.name.includes("Backward") && op.twin !== null ? allOps.get(op.twin) : undefined;
-    const of = tensors.get(output)?.gradient_of;
-    const [gradient] = op.inputs;
-    if (forward === undefined || of == null || gradient === undefined || op.inputs.length !== 1) return null;
-    const position = forward.inputs.indexOf(of);
-    if (position < 0) return null;
-    const operands = forward.inputs.map(termFor);
-    const shapes = { operand: tensors.get(of)?.shape ?? [], output: tensors.get(forward.outputs[0] ?? "")?.shape ?? [] };
-    return gradientTerm(forward, operands, position, termFor(gradient), shapes);
+    return forward === undefined ? null : nodeTerm(op, output, forward, { tensors, ops: allOps }, termFor);
   };
 
   // What the forward ops of these keep to themselves is substituted as well.

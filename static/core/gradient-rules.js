@@ -1,0 +1,116 @@
+/**
+ * Gradient rules, one table for all: for an op its rule, written with the names or the shapes of that very op, with the
+ * derivation and the source. What the texts say is worked out beside them in numbers, and `checkRule` compares those
+ * with finite differences. No DOM.
+ */
+
+import { filled, mapped, sum, zipped } from "./ndarray.js";
+import { BINARY_RULES, UNARY_RULES } from "./rules-elementwise.js";
+import { PRODUCT_RULES } from "./rules-products.js";
+import { REDUCTION_RULES } from "./rules-reductions.js";
+import { SHAPE_RULES } from "./rules-shapes.js";
+
+/** @typedef {import("./rule-types.js").GradientRule} GradientRule */
+/** @typedef {import("./rule-types.js").Attributes} Attributes */
+/** @typedef {import("./ndarray.js").NDArray} NDArray */
+
+/** @type {readonly GradientRule[]} */
+export const RULES = [...UNARY_RULES, ...BINARY_RULES, ...PRODUCT_RULES, ...SHAPE_RULES, ...REDUCTION_RULES];
+
+/** @type {ReadonlyMap<string, GradientRule>} */
+const byName = new Map(RULES.flatMap((rule) => rule.names.map((name) => [name, rule])));
+
+/**
+ * @param {string} name of a forward op
+ * @returns {GradientRule | null} null where the table has none
+ */
+export function ruleOf(name) {
+  return byName.get(name) ?? null;
+}
+
+/**
+ * The operands of a rule in the order in which a call has its tensors: one without what is optional has fewer.
+ *
+ * @param {GradientRule} rule
+ * @param {number} count of tensors that the op was called with
+ * @returns {readonly string[]}
+ */
+export function operandsOf({ operands, optional }, count) {
+  return optional === undefined || count >= operands.length ? operands : operands.filter((name) => !optional.includes(name));
+}
+
+/**
+ * A text of a rule with its placeholders written out. What is not given stands under its own letter: x, w, y, ∂L/∂x.
+ *
+ * @param {GradientRule} rule
+ * @param {string} text
+ * @param {Record<string, string>} labels of operands and of y
+ * @param {Attributes} [attributes] of the op
+ * @param {(name: string) => string} [gradient] how the gradient of something is written
+ * @returns {string}
+ */
+export function writtenOut(rule, text, labels, attributes = {}, gradient = (name) => `∂L/∂${name}`) {
+  const symbols = rule.symbols?.(attributes) ?? {};
+  return text.replace(/\{(\w+)\}/g, (_, /** @type {string} */ key) => {
+    if (key in symbols) return symbols[key] ?? key;
+    const of = key.slice(1);
+    if (key.startsWith("d") && (of === "y" || rule.operands.includes(of))) return gradient(labels[of] ?? of);
+    return labels[key] ?? key;
+  });
+}
+
+/**
+ * A repeatable draw: the same numbers for the same seed.
+ *
+ * @param {number} seed
+ * @returns {() => number} of a normal distribution, none nearer to 0 than a tenth: kinks lie there
+ */
+function normal(seed) {
+  let state = seed;
+  const uniform = () => {
+    state = (state + 0x6d2b79f5) | 0;
+    let mixed = Math.imul(state ^ (state >>> 15), 1 | state);
+    mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed);
+    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
+  };
+  return () => {
+    for (;;) {
+      const drawn = Math.sqrt(-2 * Math.log(1 - uniform())) * Math.cos(2 * Math.PI * uniform());
+      if (Math.abs(drawn) > 0.1) return drawn;
+    }
+  };
+}
+
+const STEP = 1e-5;
+
+/**
+ * Compares a rule with finite differences on a small example in float64: L = Σ dy · y, every element of every operand
+ * moved up and down a little.
+ *
+ * @param {GradientRule} rule
+ * @param {number} [seed]
+ * @returns {{error: number, elements: number}} error: the largest difference, as a share of the largest gradient or of 1
+ */
+export function checkRule({ kernel }, seed = 1) {
+  const draw = normal(seed);
+  const inputs = kernel.shapes.map((shape, operand) => {
+    const fixed = kernel.fixed?.[operand];
+    return filled(shape, (at) => fixed?.[at] ?? (kernel.isPositive ? Math.abs(draw()) + 0.2 : draw()));
+  });
+  const y = kernel.value(inputs);
+  const dy = mapped(y, draw);
+  const gradients = kernel.vjp(inputs, dy, y);
+  const loss = (/** @type {NDArray[]} */ moved) => sum(zipped(kernel.value(moved), dy, (a, b) => a * b).values);
+  let [worst, largest, elements] = [0, 1, 0];
+  gradients.forEach((gradient, operand) => {
+    const input = inputs[operand];
+    if (gradient === null || input === undefined) return;
+    gradient.values.forEach((claimed, at) => {
+      const [up, down] = [STEP, -STEP].map((by) => loss(inputs.map((each, other) => (other === operand ? mapped(each, (value, place) => value + (place === at ? by : 0)) : each))));
+      worst = Math.max(worst, Math.abs(claimed - ((up ?? NaN) - (down ?? NaN)) / (2 * STEP)));
+      largest = Math.max(largest, Math.abs(claimed));
+      elements += 1;
+    });
+  });
+  return { error: worst / largest, elements };
+}

@@ -1,0 +1,182 @@
+/**
+ * What a person types to find things of a graph: words, /regular expressions/, op:matmul, shape:200×50, std>10. All of
+ * it has to hold; what has a − in front must not. No DOM.
+ */
+
+import { ROLES } from "./graph.js";
+
+/** @typedef {"std" | "mean" | "min" | "max" | "norm" | "zero_fraction" | "dead_fraction" | "saturation" | "nan" | "inf" | "numel" | "rank"} TensorFigure */
+/** @typedef {"time" | "flops" | "bytes"} OpFigure */
+/** @typedef {"op" | "name" | "module" | "role" | "dtype" | "phase"} TextKey */
+
+/**
+ * @typedef {{isNot: boolean} & (
+ *   {kind: "word", word: string} |
+ *   {kind: "pattern", pattern: RegExp} |
+ *   {kind: "text", key: TextKey, word: string} |
+ *   {kind: "shape", sizes: (number | null)[]} |
+ *   {kind: "figure", figure: TensorFigure | OpFigure, holds: (value: number) => boolean}
+ * )} Term sizes: null for any
+ */
+
+/** @typedef {{terms: Term[], isAboutOps: boolean}} Query isAboutOps: a term speaks of what only ops have */
+
+/** @type {Record<string, TensorFigure | OpFigure>} */
+const FIGURES = {
+  std: "std",
+  mean: "mean",
+  min: "min",
+  max: "max",
+  norm: "norm",
+  zeros: "zero_fraction",
+  dead: "dead_fraction",
+  saturated: "saturation",
+  nan: "nan",
+  inf: "inf",
+  numel: "numel",
+  rank: "rank",
+  time: "time",
+  flops: "flops",
+  bytes: "bytes",
+};
+
+/** @type {ReadonlySet<string>} */
+export const OP_FIGURES = new Set(["time", "flops", "bytes"]);
+
+/** @type {Record<string, TextKey>} */
+const KEYS = { op: "op", name: "name", module: "module", role: "role", dtype: "dtype", phase: "phase" };
+
+const KEY_LIST = [...Object.keys(KEYS), "shape"].join(", ");
+const FIGURE_LIST = Object.keys(FIGURES).join(", ");
+
+/** @type {Record<string, (a: number, b: number) => boolean>} */
+const COMPARISONS = {
+  ">": (a, b) => a > b,
+  ">=": (a, b) => a >= b,
+  "<": (a, b) => a < b,
+  "<=": (a, b) => a <= b,
+  "=": (a, b) => a === b,
+  "!=": (a, b) => a !== b,
+};
+
+const LONGEST_QUERY = 300;
+const LONGEST_PATTERN = 100;
+/** With more of them one text can take seconds. */
+const MOST_REPEATS = 3;
+const MOST_OPTIONAL = 8;
+
+/**
+ * @param {string} text
+ * @returns {Query | {error: string}} error: what is wrong, and what is allowed
+ */
+export function parseQuery(text) {
+  if (text.length > LONGEST_QUERY) return { error: `A search may have ${LONGEST_QUERY} characters.` };
+  /** @type {Term[]} */
+  const terms = [];
+  for (const part of partsOf(text)) {
+    const isNot = part.length > 1 && /^[-−]/.test(part);
+    const term = termOf(isNot ? part.slice(1) : part);
+    if ("error" in term) return term;
+    terms.push({ ...term, isNot });
+  }
+  const isAboutOps = terms.some((term) => (term.kind === "text" && term.key === "op") || (term.kind === "figure" && OP_FIGURES.has(term.figure)));
+  return { terms, isAboutOps };
+}
+
+/** @param {string} text @returns {string[]} what spaces separate, but for those in quotes or between slashes */
+function partsOf(text) {
+  return text.match(/[-−]?(?:"[^"]*"?|\/(?:\\.|[^/\\])*\/?|[^\s"/][^\s]*)/g) ?? [];
+}
+
+/** @typedef {Term extends infer T ? T extends {isNot: boolean} ? Omit<T, "isNot"> : never : never} Bare */
+
+/** @param {string} part @returns {Bare | {error: string}} */
+function termOf(part) {
+  if (part.startsWith('"')) return { kind: "word", word: asText(part.replaceAll('"', "")) };
+  if (part.startsWith("/")) return patternOf(part);
+  const compared = /^([a-z_]+)(>=|<=|!=|==|[><=≥≤≠])(.*)$/i.exec(part);
+  if (compared !== null) return figureOf(part, compared[1] ?? "", compared[2] ?? "", compared[3] ?? "");
+  const colon = part.indexOf(":");
+  if (colon <= 0) return { kind: "word", word: asText(part) };
+  const key = part.slice(0, colon).toLowerCase();
+  const word = part.slice(colon + 1).replaceAll('"', "").toLowerCase();
+  if (word === "") return { error: `${key}: what? Write it behind the colon without a space, such as op:matmul.` };
+  if (key === "shape") return shapeOf(word);
+  const known = Object.hasOwn(KEYS, key) ? KEYS[key] : undefined;
+  if (known === undefined) return { error: `${key}: is no key; there are ${KEY_LIST}. In quotes, "${part}" is searched for as it stands.` };
+  if (known === "role" && !ROLES.some((role) => role.includes(word))) return { error: `role:${word}: no tensor has that role; there are ${ROLES.join(", ")}.` };
+  if (known === "phase" && !["forward", "backward"].some((phase) => phase.startsWith(word))) return { error: `phase:${word}: there are forward and backward.` };
+  return { kind: "text", key: known, word };
+}
+
+/** @param {string} word @returns {string} in small letters; sizes, however they are typed, as they are written here: 200×50 */
+function asText(word) {
+  return (/^\(?\d+( ?[x×,] ?\d+)+,?\)?$/.test(word) ? word.replace(/[() ]|,\)?$/g, "").replace(/[x,]/g, "×") : word).toLowerCase();
+}
+
+/** @param {string} part @param {string} name @param {string} sign @param {string} number @returns {Bare | {error: string}} */
+function figureOf(part, name, sign, number) {
+  const figure = Object.hasOwn(FIGURES, name.toLowerCase()) ? FIGURES[name.toLowerCase()] : undefined;
+  if (figure === undefined) return { error: `${part}: ${name} is no figure; there are ${FIGURE_LIST}.` };
+  const written = number.replace("−", "-").replace(/%$/, "e-2");
+  const value = /^[-+]?inf(inity)?$/i.test(written) ? (written.startsWith("-") ? -Infinity : Infinity) : Number(written);
+  if (written.trim() === "" || Number.isNaN(value)) return { error: `${part}: ${number === "" ? "behind the sign there" : `“${number}”`} is no number, such as 10 or 1e-3.` };
+  const compare = COMPARISONS[{ "≥": ">=", "≤": "<=", "≠": "!=", "==": "=" }[sign] ?? sign];
+  if (compare === undefined) return { error: `${part}: ${sign} is no comparison; there are ${Object.keys(COMPARISONS).join(" ")}.` };
+  return { kind: "figure", figure, holds: (other) => compare(other, value) };
+}
+
+/** @param {string} word @returns {Bare | {error: string}} */
+function shapeOf(word) {
+  if (word === "scalar" || word === "()") return { kind: "shape", sizes: [] };
+  const parts = word.replace(/^\(|\)$/g, "").split(/[×x,]/);
+  if (!parts.every((part) => /^(\d{1,15}|\*)$/.test(part))) return { error: `shape:${word}: sizes are numbers with × , or x between, such as 200×50; * is any size.` };
+  return { kind: "shape", sizes: parts.map((part) => (part === "*" ? null : Number(part))) };
+}
+
+/** @param {string} part @returns {Bare | {error: string}} */
+function patternOf(part) {
+  if (!/^\/.*\/$/.test(part) || part.length < 2) return { error: `${part}: a regular expression ends with a slash too, such as /^l\\d+$/.` };
+  const source = part.slice(1, -1);
+  if (source === "") return { error: "//: between the slashes stands what is searched for." };
+  if (source.length > LONGEST_PATTERN) return { error: `A regular expression may have ${LONGEST_PATTERN} characters.` };
+  let pattern;
+  try {
+    // Lines: name, op, shape, role and path stand one beneath the other.
+    pattern = new RegExp(source, "im");
+  } catch (problem) {
+    return { error: `${part}: ${problem instanceof Error ? problem.message.replace(/^Invalid regular expression: (\/.*\/im: )?/, "") : "not a regular expression"}.` };
+  }
+  const danger = dangerOf(source);
+  return danger === null ? { kind: "pattern", pattern } : { error: `${part}: ${danger}` };
+}
+
+/**
+ * Why matching may take as good as for ever: engines that try every way do so where a repeat stands in a repeat.
+ *
+ * @param {string} source of a valid regular expression
+ * @returns {string | null}
+ */
+function dangerOf(source) {
+  // What is escaped or in a class is one letter to be matched.
+  const plain = source.replace(/\\./g, "a").replace(/\[\^?(?:[^\]])*\]/g, "a");
+  const repeats = plain.match(/[*+]|\{\d+,\d*\}/g)?.length ?? 0;
+  const optional = (plain.match(/\?/g)?.length ?? 0) - (plain.match(/\(\?|[*+}]\?/g)?.length ?? 0);
+  if (repeats > MOST_REPEATS || optional > MOST_OPTIONAL) return `at most ${MOST_REPEATS} repeats (* + {n,m}) and ${MOST_OPTIONAL} optional parts (?); more can take for ever.`;
+  /** For every open bracket, whether a choice or a repeat stands in it. @type {boolean[]} */
+  const open = [];
+  for (let at = 0; at < plain.length; at += 1) {
+    const letter = plain[at];
+    if (letter === "(") {
+      open.push(false);
+      if (plain[at + 1] === "?") at += 1;
+    } else if (letter === ")") {
+      const isVaried = open.pop() ?? false;
+      if (isVaried && /^(?:[*+]|\{\d+(?:,\d*)?\})/.test(plain.slice(at + 1))) return "a repeat of what repeats or chooses itself, as in (a+)+ or (a|b)*, can take for ever.";
+      if (isVaried && open.length > 0) open[open.length - 1] = true;
+    } else if (letter !== undefined && "*+?|{".includes(letter) && open.length > 0) {
+      open[open.length - 1] = true;
+    }
+  }
+  return null;
+}

@@ -1,0 +1,181 @@
+/** Gradient rules of matrix products, convolution and attention, in words and in numbers. No DOM. */
+
+import { byRow, filled, indexAt, mapped, placeOf, product, reshaped, summedTo, sum, transposed, zipped } from "./ndarray.js";
+import { CALCULUS, CHAPTER } from "./rule-types.js";
+
+/** @typedef {import("./rule-types.js").GradientRule} GradientRule */
+/** @typedef {import("./ndarray.js").NDArray} NDArray */
+
+const EMPTY = filled([0], () => 0);
+
+/** @param {NDArray} x @returns {NDArray} all axes but the last as one */
+const rows = (x) => reshaped(x, [x.values.length / (x.shape.at(-1) ?? 1), x.shape.at(-1) ?? 1]);
+
+/** @param {NDArray} dy @returns {NDArray} summed over all axes but the last */
+const overBatch = (dy) => summedTo(dy, [dy.shape.at(-1) ?? 1]);
+
+const BIAS = "{b} is added to every row, so it enters each row of {y}: {db} = Σ over rows of {dy}";
+
+/** @type {readonly GradientRule[]} */
+export const PRODUCT_RULES = [
+  {
+    names: ["matmul", "mm", "bmm"],
+    title: "Matrix product",
+    operands: ["x", "w"],
+    forward: "{x} @ {w}",
+    gradients: ["{dy} @ {w}ᵀ", "{x}ᵀ @ {dy}"],
+    derivation: [
+      "{y}ᵢⱼ = Σₖ {x}ᵢₖ · {w}ₖⱼ",
+      "{x}ᵢₖ enters row i of {y} alone: ∂{y}ᵢⱼ/∂{x}ᵢₖ = {w}ₖⱼ, so {dx}ᵢₖ = Σⱼ {dy}ᵢⱼ · {w}ₖⱼ: row i of {dy} times row k of {w}, which is {dy} @ {w}ᵀ",
+      "{w}ₖⱼ enters column j alone: ∂{y}ᵢⱼ/∂{w}ₖⱼ = {x}ᵢₖ, so {dw}ₖⱼ = Σᵢ {x}ᵢₖ · {dy}ᵢⱼ: column k of {x} times column j of {dy}, which is {x}ᵀ @ {dy}",
+      "it is also the one way in which the shapes fit",
+    ],
+    source: CHAPTER,
+    kernel: {
+      value: ([x = EMPTY, w = EMPTY]) => product(x, w),
+      vjp: ([x = EMPTY, w = EMPTY], dy) => [summedTo(product(dy, transposed(w)), x.shape), summedTo(product(transposed(x), dy), w.shape)],
+      shapes: [[2, 3, 4], [4, 2]],
+    },
+  },
+  {
+    names: ["linear"],
+    title: "Linear layer, weight (out, in)",
+    operands: ["x", "w", "b"],
+    forward: "{x} @ {w}ᵀ + {b}",
+    gradients: ["{dy} @ {w}", "({dy})ᵀ @ {x}", "Σ_rows {dy}"],
+    derivation: [
+      "{y}ᵢⱼ = Σₖ {x}ᵢₖ · {w}ⱼₖ + {b}ⱼ: a matrix product with {w} transposed",
+      "{dx}ᵢₖ = Σⱼ {dy}ᵢⱼ · {w}ⱼₖ, which is {dy} @ {w}",
+      "{dw}ⱼₖ = Σᵢ {dy}ᵢⱼ · {x}ᵢₖ, which is ({dy})ᵀ @ {x}; with more than two axes i runs over all but the last",
+      BIAS,
+    ],
+    source: "PyTorch tutorial, Extending torch.autograd: LinearFunction",
+    kernel: {
+      value: ([x = EMPTY, w = EMPTY, b = EMPTY]) => zipped(product(x, transposed(w)), b, (p, c) => p + c),
+      vjp: ([x = EMPTY, w = EMPTY], dy) => [product(dy, w), product(transposed(rows(dy)), rows(x)), overBatch(dy)],
+      shapes: [[3, 4], [2, 4], [2]],
+    },
+  },
+  {
+    names: ["lin"],
+    title: "Linear layer, weight (in, out)",
+    operands: ["x", "w", "b"],
+    forward: "{x} @ {w} + {b}",
+    gradients: ["{dy} @ {w}ᵀ", "{x}ᵀ @ {dy}", "Σ_rows {dy}"],
+    derivation: [
+      "{y}ᵢⱼ = Σₖ {x}ᵢₖ · {w}ₖⱼ + {b}ⱼ",
+      "{dx}ᵢₖ = Σⱼ {dy}ᵢⱼ · {w}ₖⱼ, which is {dy} @ {w}ᵀ",
+      "{dw}ₖⱼ = Σᵢ {x}ᵢₖ · {dy}ᵢⱼ, which is {x}ᵀ @ {dy}: every row of the batch adds its share",
+      BIAS,
+    ],
+    source: CHAPTER,
+    kernel: {
+      value: ([x = EMPTY, w = EMPTY, b = EMPTY]) => zipped(product(x, w), b, (p, c) => p + c),
+      vjp: ([x = EMPTY, w = EMPTY], dy) => [product(dy, transposed(w)), product(transposed(x), dy), overBatch(dy)],
+      shapes: [[3, 4], [4, 2], [2]],
+    },
+  },
+  {
+    names: ["addmm"],
+    title: "Matrix product plus a matrix",
+    operands: ["b", "x", "w"],
+    forward: "{b} + {x} @ {w}",
+    gradients: ["Σ_rows {dy}", "{dy} @ {w}ᵀ", "{x}ᵀ @ {dy}"],
+    derivation: ["{y} is a sum, and a sum hands its gradient to both terms", "the product's share goes on as for a matrix product: {dx} = {dy} @ {w}ᵀ, {dw} = {x}ᵀ @ {dy}", BIAS],
+    source: CALCULUS,
+    kernel: {
+      value: ([b = EMPTY, x = EMPTY, w = EMPTY]) => zipped(product(x, w), b, (p, c) => p + c),
+      vjp: ([b = EMPTY, x = EMPTY, w = EMPTY], dy) => [summedTo(dy, b.shape), product(dy, transposed(w)), product(transposed(x), dy)],
+      shapes: [[2], [3, 4], [4, 2]],
+    },
+  },
+  {
+    names: ["conv2d"],
+    title: "Convolution",
+    operands: ["x", "w", "b"],
+    forward: "{x} ⋆ {w} + {b}",
+    gradients: ["{dy} convolved with {w}, turned by 180°", "Σ over batch and positions of {dy} · the patch of {x} under it", "Σ over batch and positions of {dy}"],
+    derivation: [
+      "{y}[n,o,i,j] = Σ_c,u,v {x}[n,c,i+u,j+v] · {w}[o,c,u,v] + {b}[o]: one linear layer, applied to every patch",
+      "{x}[n,c,p,q] enters {y}[n,o,p−u,q−v] for every u, v: {dx}[n,c,p,q] = Σ_o,u,v {dy}[n,o,p−u,q−v] · {w}[o,c,u,v], a convolution with the kernel turned around",
+      "{w}[o,c,u,v] is used at every position: {dw}[o,c,u,v] = Σ_n,i,j {dy}[n,o,i,j] · {x}[n,c,i+u,j+v]",
+      "a stride leaves positions out, padding adds zeros around {x}; the sums run over what is there",
+    ],
+    source: "Dumoulin and Visin 2016, A guide to convolution arithmetic for deep learning",
+    kernel: {
+      value: ([x = EMPTY, w = EMPTY, b = EMPTY]) => {
+        const shape = convolved(x, w);
+        const y = filled(shape, (at) => b.values[indexAt(at, shape)[1] ?? 0] ?? NaN);
+        eachTap(x, w, shape, (place, source, tap) => (y.values[place] = (y.values[place] ?? 0) + (x.values[source] ?? 0) * (w.values[tap] ?? 0)));
+        return y;
+      },
+      vjp: ([x = EMPTY, w = EMPTY, b = EMPTY], dy) => {
+        const [dx, dw] = [mapped(x, () => 0), mapped(w, () => 0)];
+        eachTap(x, w, dy.shape, (place, source, tap) => {
+          dx.values[source] = (dx.values[source] ?? 0) + (dy.values[place] ?? 0) * (w.values[tap] ?? 0);
+          dw.values[tap] = (dw.values[tap] ?? 0) + (dy.values[place] ?? 0) * (x.values[source] ?? 0);
+        });
+        return [dx, dw, filled(b.shape, (channel) => sum(dy.values.filter((_, at) => indexAt(at, dy.shape)[1] === channel)))];
+      },
+      shapes: [[2, 2, 4, 3], [3, 2, 2, 2], [3]],
+    },
+  },
+  {
+    names: ["scaled_dot_product_attention"],
+    title: "Scaled dot-product attention",
+    operands: ["q", "k", "v"],
+    forward: "softmax({q} @ {k}ᵀ / √d) @ {v}",
+    gradients: ["dS @ {k} / √d", "dSᵀ @ {q} / √d", "Pᵀ @ {dy}"],
+    derivation: [
+      "S = {q} @ {k}ᵀ / √d, P = softmax(S) row by row, {y} = P @ {v}; d is the last axis of {q}",
+      "{y} = P @ {v} is a matrix product: {dv} = Pᵀ @ {dy}, dP = {dy} @ {v}ᵀ",
+      "through the softmax of each row: dS = P · (dP − Σⱼ dPⱼ · Pⱼ), and Σⱼ dPⱼ · Pⱼ = Σ {dy} · {y}",
+      "S is a matrix product again: {dq} = dS @ {k} / √d, {dk} = dSᵀ @ {q} / √d; where a mask hides a place, P and dS are 0",
+    ],
+    source: "Vaswani et al. 2017, Attention Is All You Need; Dao et al. 2022, FlashAttention, appendix B.2",
+    kernel: {
+      value: ([q = EMPTY, k = EMPTY, v = EMPTY]) => product(attended(q, k), v),
+      vjp: ([q = EMPTY, k = EMPTY, v = EMPTY], dy) => {
+        const p = attended(q, k);
+        const dp = product(dy, transposed(v));
+        const weighed = zipped(dp, p, (a, b) => a * b);
+        const ds = byRow(p, (row, order) => {
+          const from = order * row.length;
+          const mean = sum(weighed.values.subarray(from, from + row.length));
+          return row.map((share, at) => (share * ((dp.values[from + at] ?? NaN) - mean)) / Math.sqrt(q.shape.at(-1) ?? 1));
+        });
+        return [product(ds, k), product(transposed(ds), q), product(transposed(p), dy)];
+      },
+      shapes: [[2, 3, 4], [2, 3, 4], [2, 3, 2]],
+    },
+  },
+];
+
+/** @param {NDArray} q @param {NDArray} k @returns {NDArray} */
+function attended(q, k) {
+  const scores = mapped(product(q, transposed(k)), (score) => score / Math.sqrt(q.shape.at(-1) ?? 1));
+  return byRow(scores, (row) => {
+    const powers = row.map((score) => Math.exp(score - Math.max(...row)));
+    return powers.map((power) => power / sum(powers));
+  });
+}
+
+/** @param {NDArray} x @param {NDArray} w @returns {number[]} the shape of their convolution, stride 1, no padding */
+function convolved(x, w) {
+  const [batch = 0, , height = 0, width = 0] = x.shape;
+  const [channels = 0, , rowsOfKernel = 0, columns = 0] = w.shape;
+  return [batch, channels, height - rowsOfKernel + 1, width - columns + 1];
+}
+
+/** @param {NDArray} x @param {NDArray} w @param {readonly number[]} shape @param {(place: number, source: number, tap: number) => void} visit positions in y, x and w of every product */
+function eachTap(x, w, shape, visit) {
+  const taps = w.values.length / (w.shape[0] ?? 1);
+  const kernel = w.shape.slice(1);
+  for (let place = 0; place < shape.reduce((a, b) => a * b, 1); place += 1) {
+    const [n = 0, o = 0, i = 0, j = 0] = indexAt(place, shape);
+    for (let tap = 0; tap < taps; tap += 1) {
+      const [c = 0, u = 0, v = 0] = indexAt(tap, kernel);
+      visit(place, placeOf([n, c, i + u, j + v], x.shape), o * taps + tap);
+    }
+  }
+}

@@ -1,0 +1,253 @@
+/** Gradient rules of sums, extremes, normalizations and losses, in words and in numbers. No DOM. */
+
+import { byRow, filled, indexAt, mapped, sum, summedTo, zipped } from "./ndarray.js";
+import { CALCULUS, CHAPTER } from "./rule-types.js";
+
+/** @typedef {import("./rule-types.js").GradientRule} GradientRule */
+/** @typedef {import("./ndarray.js").NDArray} NDArray */
+
+const EMPTY = filled([0], () => 0);
+const EPS = 1e-5;
+
+/** @param {ArrayLike<number>} row @returns {Float64Array} */
+function softmax(row) {
+  const values = Float64Array.from(row);
+  const top = Math.max(...values);
+  const powers = values.map((value) => Math.exp(value - top));
+  const total = sum(powers);
+  return powers.map((power) => power / total);
+}
+
+/** @param {NDArray} array @param {number} order @returns {Float64Array} a row along the last axis */
+const rowOf = (array, order) => array.values.subarray(order * (array.shape.at(-1) ?? 1), (order + 1) * (array.shape.at(-1) ?? 1));
+
+/** @param {ArrayLike<number>} values @returns {{mean: number, scale: number}} scale: 1/√(variance + ε) */
+function moments(values) {
+  const mean = sum(values) / values.length;
+  const variance = sum(Float64Array.from(values, (value) => (value - mean) ** 2)) / values.length;
+  return { mean, scale: 1 / Math.sqrt(variance + EPS) };
+}
+
+/** The gradient of n numbers that were normalized, given that of the results. @param {Float64Array} values @param {Float64Array} g @returns {Float64Array} */
+function normalizedBack(values, g) {
+  const { mean, scale } = moments(values);
+  const hat = values.map((value) => (value - mean) * scale);
+  const average = sum(g) / g.length;
+  const along = sum(g.map((each, at) => each * (hat[at] ?? NaN))) / g.length;
+  return g.map((each, at) => scale * (each - average - (hat[at] ?? NaN) * along));
+}
+
+/** @param {NDArray} x (batch, features) @returns {NDArray} the other way round */
+const flipped = ({ shape: [rows = 1, columns = 1], values }) => filled([columns, rows], (at) => values[(at % rows) * columns + Math.floor(at / rows)] ?? NaN);
+
+/** @param {NDArray} x @returns {NDArray} each row normalized */
+const normalized = (x) => byRow(x, (row) => {
+  const { mean, scale } = moments(row);
+  return row.map((value) => (value - mean) * scale);
+});
+
+/** @param {NDArray} x @param {NDArray} g @returns {NDArray} */
+const normalizedGradient = (x, g) => byRow(x, (row, order) => normalizedBack(row, rowOf(g, order)));
+
+const MOMENTS = "x̂ = ({x} − mean) / s with s = √(variance + ε); {y} = {w} · x̂ + {b}, so {db} = Σ {dy} and {dw} = Σ {dy} · x̂";
+const THROUGH = "g = {w} · {dy} goes back to x̂; {x} enters x̂ three times: itself, in the mean, in s";
+
+/** @type {readonly GradientRule[]} */
+export const REDUCTION_RULES = [
+  {
+    names: ["sum"],
+    title: "Sum",
+    operands: ["x"],
+    forward: "Σ {x}",
+    gradients: ["{dy}, repeated to the shape of {x}"],
+    derivation: ["{y} = Σᵢ {x}ᵢ: ∂{y}/∂{x}ᵢ = 1 for every i", "so each {x}ᵢ gets the whole of {dy}; a sum over one axis repeats it along that axis"],
+    source: CALCULUS,
+    kernel: { value: ([x = EMPTY]) => summedTo(x, [4]), vjp: ([x = EMPTY], dy) => [filled(x.shape, (at) => dy.values[at % 4] ?? NaN)], shapes: [[3, 4]] },
+  },
+  {
+    names: ["mean"],
+    title: "Mean",
+    operands: ["x"],
+    forward: "Σ {x} / n",
+    gradients: ["{dy} / n, repeated to the shape of {x}"],
+    derivation: ["{y} = (1/n) Σᵢ {x}ᵢ: ∂{y}/∂{x}ᵢ = 1/n for each of the n elements averaged", "each {x}ᵢ gets the same n-th part of {dy}"],
+    source: CALCULUS,
+    kernel: { value: ([x = EMPTY]) => mapped(summedTo(x, []), (total) => total / 12), vjp: ([x = EMPTY], dy) => [filled(x.shape, () => (dy.values[0] ?? NaN) / 12)], shapes: [[3, 4]] },
+  },
+  {
+    names: ["max", "amax", "min", "amin"],
+    title: "Extreme",
+    operands: ["x"],
+    forward: "the extreme element of {x}",
+    gradients: ["{dy} at the extreme element, 0 elsewhere"],
+    derivation: ["a small change of any other element leaves {y} as it is: slope 0", "of the extreme one {y} is a copy: slope 1"],
+    source: CALCULUS,
+    kernel: {
+      value: ([x = EMPTY]) => filled([], () => Math.max(...x.values)),
+      vjp: ([x = EMPTY], dy) => [mapped(x, (value) => (value === Math.max(...x.values) ? (dy.values[0] ?? NaN) : 0))],
+      shapes: [[3, 4]],
+    },
+  },
+  {
+    names: ["max_pool2d"],
+    title: "Largest of each window",
+    operands: ["x"],
+    forward: "the largest element of each window of {x}",
+    gradients: ["{dy} at the largest element of each window, 0 elsewhere"],
+    derivation: ["in each window {y} is a copy of the largest element, slope 1, and does not depend on the others, slope 0", "so the index of the largest is what is kept for the backward pass", "an element that is the largest of several windows gets the sum"],
+    source: "LeCun et al. 1998, Gradient-based learning applied to document recognition",
+    kernel: {
+      value: ([x = EMPTY]) => filled([2, 2], (at) => Math.max(...windowAt(at).map((place) => x.values[place] ?? NaN))),
+      vjp: ([x = EMPTY], dy) => {
+        const dx = filled(x.shape, () => 0);
+        dy.values.forEach((g, at) => {
+          const places = windowAt(at);
+          const top = places.reduce((best, place) => ((x.values[place] ?? 0) > (x.values[best] ?? 0) ? place : best));
+          dx.values[top] = (dx.values[top] ?? 0) + g;
+        });
+        return [dx];
+      },
+      shapes: [[4, 4]],
+    },
+  },
+  {
+    names: ["softmax"],
+    title: "Softmax",
+    operands: ["x"],
+    forward: "exp({x}) / Σ exp({x})",
+    gradients: ["{y} · ({dy} − Σ {dy} · {y})"],
+    derivation: [
+      "in each row {y}ᵢ = exp {x}ᵢ / Σₖ exp {x}ₖ: every output depends on every input of its row",
+      "by the quotient rule ∂{y}ⱼ/∂{x}ᵢ = {y}ⱼ · (1[i = j] − {y}ᵢ)",
+      "{dx}ᵢ = Σⱼ {dy}ⱼ · {y}ⱼ · (1[i = j] − {y}ᵢ) = {y}ᵢ · ({dy}ᵢ − Σⱼ {dy}ⱼ · {y}ⱼ)",
+      "the outputs sum to 1, so the gradient sums to 0 along the row",
+    ],
+    source: "Bridle 1990, Probabilistic Interpretation of Feedforward Classification Network Outputs",
+    kernel: {
+      value: ([x = EMPTY]) => byRow(x, softmax),
+      vjp: (_, dy, y) => [byRow(y, (row, order) => {
+        const g = rowOf(dy, order);
+        const along = sum(g.map((each, at) => each * (row[at] ?? NaN)));
+        return row.map((share, at) => share * ((g[at] ?? NaN) - along));
+      })],
+      shapes: [[3, 4]],
+    },
+  },
+  {
+    names: ["log_softmax"],
+    title: "Logarithm of the softmax",
+    operands: ["x"],
+    forward: "{x} − log Σ exp({x})",
+    gradients: ["{dy} − exp({y}) · Σ {dy}"],
+    derivation: ["in each row {y}ⱼ = {x}ⱼ − log Σₖ exp {x}ₖ", "∂{y}ⱼ/∂{x}ᵢ = 1[i = j] − softmax({x})ᵢ, and softmax({x}) = exp({y})", "{dx}ᵢ = Σⱼ {dy}ⱼ · (1[i = j] − exp {y}ᵢ) = {dy}ᵢ − exp({y}ᵢ) · Σⱼ {dy}ⱼ"],
+    source: CALCULUS,
+    kernel: {
+      value: ([x = EMPTY]) => byRow(x, (row) => softmax(row).map(Math.log)),
+      vjp: (_, dy, y) => [byRow(y, (row, order) => {
+        const total = sum(rowOf(dy, order));
+        return row.map((value, at) => (rowOf(dy, order)[at] ?? NaN) - Math.exp(value) * total);
+      })],
+      shapes: [[3, 4]],
+    },
+  },
+  {
+    names: ["layer_norm"],
+    title: "Layer normalization",
+    operands: ["x", "w", "b"],
+    forward: "{w} · ({x} − mean) / √(variance + ε) + {b}",
+    gradients: ["(g − mean(g) − x̂ · mean(g · x̂)) / s, g = {w} · {dy}", "Σ_rows {dy} · x̂", "Σ_rows {dy}"],
+    derivation: [MOMENTS, THROUGH, "the mean takes mean(g) off, the variance takes x̂ · mean(g · x̂) off: what is left is orthogonal to a shift and to a scaling of {x}, which do not change {y}", "all means are over the normalized axes of one row: mean and 1/s are kept"],
+    source: "Ba et al. 2016, Layer Normalization",
+    kernel: {
+      value: ([x = EMPTY, w = EMPTY, b = EMPTY]) => zipped(zipped(normalized(x), w, (a, c) => a * c), b, (a, c) => a + c),
+      vjp: ([x = EMPTY, w = EMPTY, b = EMPTY], dy) => [
+        normalizedGradient(x, zipped(dy, w, (g, c) => g * c)),
+        summedTo(zipped(dy, normalized(x), (g, hat) => g * hat), w.shape),
+        summedTo(dy, b.shape),
+      ],
+      shapes: [[3, 4], [4], [4]],
+    },
+  },
+  {
+    names: ["batch_norm"],
+    title: "Batch normalization, in training",
+    operands: ["x", "m", "v", "w", "b"],
+    optional: ["m", "v"],
+    forward: "{w} · ({x} − mean) / √(variance + ε) + {b}",
+    gradients: ["(g − mean(g) − x̂ · mean(g · x̂)) / s, g = {w} · {dy}", null, null, "Σ over the batch of {dy} · x̂", "Σ over the batch of {dy}"],
+    derivation: [MOMENTS, THROUGH, "the mean takes mean(g) off, the variance takes x̂ · mean(g · x̂) off", "all means are per channel, over the batch and all positions: through them the inputs of a batch depend on each other; the running averages are no part of it"],
+    source: "Ioffe and Szegedy 2015, Batch Normalization",
+    kernel: {
+      value: ([x = EMPTY, , , w = EMPTY, b = EMPTY]) => zipped(zipped(flipped(normalized(flipped(x))), w, (a, c) => a * c), b, (a, c) => a + c),
+      vjp: ([x = EMPTY, , , w = EMPTY, b = EMPTY], dy) => [
+        flipped(normalizedGradient(flipped(x), flipped(zipped(dy, w, (g, c) => g * c)))),
+        null,
+        null,
+        summedTo(zipped(dy, flipped(normalized(flipped(x))), (g, hat) => g * hat), w.shape),
+        summedTo(dy, b.shape),
+      ],
+      shapes: [[5, 3], [3], [3], [3], [3]],
+    },
+  },
+  {
+    names: ["mse_loss"],
+    title: "Mean squared error",
+    operands: ["x", "t"],
+    forward: "mean(({x} − {t})²)",
+    gradients: ["2 · ({x} − {t}) / n · {dy}", "−2 · ({x} − {t}) / n · {dy}"],
+    derivation: ["{y} = (1/n) Σᵢ ({x}ᵢ − {t}ᵢ)², n the number of elements", "of the mean 1/n, of the square 2 · ({x}ᵢ − {t}ᵢ), of the difference 1: multiplied along the chain", "where {y} is the loss itself, ∂loss/∂loss = 1; a target that is given gets no gradient"],
+    source: CHAPTER,
+    kernel: {
+      value: ([x = EMPTY, t = EMPTY]) => filled([], () => sum(zipped(x, t, (a, b) => (a - b) ** 2).values) / x.values.length),
+      vjp: ([x = EMPTY, t = EMPTY], dy) => [2, -2].map((factor) => zipped(zipped(x, t, (a, b) => (factor * (a - b)) / x.values.length), dy, (a, g) => a * g)),
+      shapes: [[3, 2], [3, 2]],
+    },
+  },
+  {
+    names: ["cross_entropy"],
+    title: "Cross entropy with the true class",
+    operands: ["x", "t"],
+    forward: "−mean(log softmax({x})[{t}])",
+    gradients: ["(softmax({x}) − onehot({t})) / batch · {dy}", null],
+    derivation: [
+      "per row −log softmax({x})ₜ = log Σₖ exp {x}ₖ − {x}ₜ, t the true class",
+      "its slope for {x}ᵢ: softmax({x})ᵢ from the logarithm, −1 where i = t from the second term",
+      "the mean over the batch divides by its size; a class index has no gradient",
+      "the logarithm undoes the exponential: where softmax saturates, this gradient does not vanish",
+    ],
+    source: "Bishop 2006, Pattern Recognition and Machine Learning, equation 4.109",
+    kernel: {
+      value: ([x = EMPTY, t = EMPTY]) => filled([], () => -sum(t.values.map((chosen, row) => Math.log(softmax(rowOf(x, row))[chosen] ?? NaN))) / t.values.length),
+      vjp: ([x = EMPTY, t = EMPTY], dy) => [
+        byRow(x, (row, order) => softmax(row).map((share, at) => ((share - Number(at === t.values[order])) / t.values.length) * (dy.values[0] ?? NaN))),
+        null,
+      ],
+      shapes: [[3, 4], [3]],
+      fixed: { 1: [2, 0, 3] },
+    },
+  },
+  {
+    names: ["nll_loss"],
+    title: "Negative log likelihood of the true class",
+    operands: ["x", "t"],
+    forward: "−mean({x}[{t}])",
+    gradients: ["−onehot({t}) / batch · {dy}", null],
+    derivation: ["{y} = −(1/batch) Σₙ {x}ₙ,ₜ: of each row one element enters, with slope −1/batch", "the others do not enter: gradient 0; a class index has none"],
+    source: "Bishop 2006, Pattern Recognition and Machine Learning, 4.3.4",
+    kernel: {
+      value: ([x = EMPTY, t = EMPTY]) => filled([], () => -sum(t.values.map((chosen, row) => rowOf(x, row)[chosen] ?? NaN)) / t.values.length),
+      vjp: ([x = EMPTY, t = EMPTY], dy) => [filled(x.shape, (at) => {
+        const [row = 0, column = 0] = indexAt(at, x.shape);
+        return (-Number(t.values[row] === column) / t.values.length) * (dy.values[0] ?? NaN);
+      }), null],
+      shapes: [[3, 4], [3]],
+      fixed: { 1: [2, 0, 3] },
+    },
+  },
+];
+
+/** @param {number} at of 2 × 2 windows over 4 × 4 @returns {number[]} places */
+function windowAt(at) {
+  const corner = Math.floor(at / 2) * 8 + (at % 2) * 2;
+  return [corner, corner + 1, corner + 4, corner + 5];
+}

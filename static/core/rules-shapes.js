@@ -1,0 +1,132 @@
+/** Gradient rules of ops that move elements without changing them, in words and in numbers. No DOM. */
+
+import { filled, indexAt, placeOf, reshaped, summedTo, transposed, zipped } from "./ndarray.js";
+import { CALCULUS } from "./rule-types.js";
+
+/** @typedef {import("./rule-types.js").GradientRule} GradientRule */
+/** @typedef {import("./ndarray.js").NDArray} NDArray */
+
+const EMPTY = filled([0], () => 0);
+
+/** Every element of the output is one of the input's: its gradient goes back to where it came from. */
+const BACK = "each element of {y} is one element of {x}, slope 1: its gradient goes back to that place";
+
+/** @param {NDArray} x @param {readonly number[]} shape @param {readonly number[]} picks y's element at → x's @returns {NDArray} */
+const picked = (x, shape, picks) => filled(shape, (at) => x.values[picks[at] ?? 0] ?? NaN);
+
+/** @param {NDArray} x @param {NDArray} dy @param {readonly number[]} picks @returns {NDArray} each gradient added where its element came from */
+function scattered(x, dy, picks) {
+  const dx = filled(x.shape, () => 0);
+  picks.forEach((place, at) => (dx.values[place] = (dx.values[place] ?? 0) + (dy.values[at] ?? NaN)));
+  return dx;
+}
+
+/**
+ * @param {readonly string[]} names
+ * @param {string} title
+ * @param {string} forward
+ * @param {string} gradient
+ * @param {readonly string[]} derivation
+ * @param {readonly number[]} from
+ * @param {readonly number[]} to
+ * @param {readonly number[]} picks
+ * @returns {GradientRule}
+ */
+function choosing(names, title, forward, gradient, derivation, from, to, picks) {
+  return {
+    names,
+    title,
+    operands: ["x"],
+    forward,
+    gradients: [gradient],
+    derivation,
+    source: CALCULUS,
+    kernel: { value: ([x = EMPTY]) => picked(x, to, picks), vjp: ([x = EMPTY], dy) => [scattered(x, dy, picks)], shapes: [from] },
+  };
+}
+
+/** @param {NDArray} index @returns {number[]} of a gather along the last axis of four */
+const gathered = (index) => [...index.values].map((column, at) => placeOf([...indexAt(at, index.shape).slice(0, -1), column], [...index.shape.slice(0, -1), 4]));
+
+/** @type {readonly GradientRule[]} */
+export const SHAPE_RULES = [
+  {
+    names: ["t", "T", "mT", "transpose", "permute", "swapaxes", "movedim"],
+    title: "Transposition",
+    operands: ["x"],
+    forward: "{x}ᵀ",
+    gradients: ["({dy})ᵀ"],
+    derivation: ["{y}ᵢⱼ = {x}ⱼᵢ, slope 1", "so {dx}ⱼᵢ = {dy}ᵢⱼ: the gradient is turned back the same way"],
+    source: CALCULUS,
+    kernel: { value: ([x = EMPTY]) => transposed(x), vjp: (_, dy) => [transposed(dy)], shapes: [[3, 4]] },
+  },
+  {
+    names: ["view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "view_as", "reshape_as", "contiguous", "to", "clone", "ravel", "float", "double", "type_as"],
+    title: "Same elements, another shape",
+    operands: ["x"],
+    forward: "{x} in the shape of {y}",
+    gradients: ["{dy} in the shape of {x}"],
+    derivation: ["the elements stay what they are, slope 1", "the gradient gets the shape back that {x} had"],
+    source: CALCULUS,
+    kernel: { value: ([x = EMPTY]) => reshaped(x, [2, 6]), vjp: ([x = EMPTY], dy) => [reshaped(dy, x.shape)], shapes: [[3, 4]] },
+  },
+  {
+    names: ["expand", "expand_as", "broadcast_to"],
+    title: "Repetition along an axis",
+    operands: ["x"],
+    forward: "{x}, repeated to the shape of {y}",
+    gradients: ["Σ over the repeated axes of {dy}"],
+    derivation: ["{x}ᵢ stands in several places of {y}, each with slope 1", "the chain rule sums over all of them: {dx}ᵢ = Σ of {dy} over the places where {x}ᵢ stands"],
+    source: CALCULUS,
+    kernel: { value: ([x = EMPTY]) => zipped(x, filled([3, 4], () => 0), (a, b) => a + b), vjp: ([x = EMPTY], dy) => [summedTo(dy, x.shape)], shapes: [[4]] },
+  },
+  choosing(["getitem", "index", "select", "narrow", "index_select", "__getitem__"], "A part of a tensor", "the part of {x} that was asked for", "{dy} at that part, 0 elsewhere", [BACK, "what was not asked for does not enter the loss this way: gradient 0", "what was asked for twice gets the sum"], [3, 4], [2, 4], [4, 5, 6, 7, 0, 1, 2, 3]),
+  choosing(["split", "chunk", "unbind"], "Split into parts", "the parts of {x} along an axis", "the gradients of the parts, joined along that axis", [BACK, "every element of {x} is in one part: together they give all of {dx}"], [3, 4], [3, 2], [2, 3, 6, 7, 10, 11]),
+  {
+    names: ["cat", "concat", "stack", "hstack", "vstack"],
+    title: "Joining",
+    operands: ["a", "b"],
+    forward: "{a} and {b}, joined along an axis",
+    gradients: ["the part of {dy} that came from {a}", "the part of {dy} that came from {b}"],
+    derivation: ["each element of {y} is one of {a} or of {b}, slope 1", "{dy} is cut where they were joined"],
+    source: CALCULUS,
+    kernel: {
+      value: ([a = EMPTY, b = EMPTY]) => filled([5, 2], (at) => (at < 4 ? a.values[at] : b.values[at - 4]) ?? NaN),
+      vjp: ([a = EMPTY, b = EMPTY], dy) => [filled(a.shape, (at) => dy.values[at] ?? NaN), filled(b.shape, (at) => dy.values[at + 4] ?? NaN)],
+      shapes: [[2, 2], [3, 2]],
+    },
+  },
+  {
+    names: ["gather"],
+    title: "One element per row, by index",
+    operands: ["x", "i"],
+    forward: "{x} at the indices {i}",
+    gradients: ["{dy} at the indices {i}, 0 elsewhere", null],
+    derivation: [BACK, "an element that was taken twice gets the sum", "an index is no real number: it has no gradient"],
+    source: CALCULUS,
+    kernel: {
+      value: ([x = EMPTY, i = EMPTY]) => picked(x, i.shape, gathered(i)),
+      vjp: ([x = EMPTY, i = EMPTY], dy) => [scattered(x, dy, gathered(i)), null],
+      shapes: [[3, 4], [3, 1]],
+      fixed: { 1: [2, 0, 2] },
+    },
+  },
+  {
+    names: ["embedding"],
+    title: "Rows of a table",
+    operands: ["i", "w"],
+    forward: "the rows of {w} that {i} names",
+    gradients: [null, "Σ of {dy} over the places where a row was used"],
+    derivation: ["{y}ₙ = {w}[{i}ₙ], the same as a one-hot matrix times {w}", "row r of {w} enters every {y}ₙ with {i}ₙ = r: {dw}ᵣ = Σ of {dy}ₙ over those n", "rows that no index names get gradient 0; an index has none"],
+    source: "Mikolov et al. 2013, Efficient Estimation of Word Representations in Vector Space",
+    kernel: {
+      value: ([i = EMPTY, w = EMPTY]) => filled([i.values.length, w.shape[1] ?? 1], (at) => w.values[(i.values[Math.floor(at / (w.shape[1] ?? 1))] ?? 0) * (w.shape[1] ?? 1) + (at % (w.shape[1] ?? 1))] ?? NaN),
+      vjp: ([i = EMPTY, w = EMPTY], dy) => {
+        const width = w.shape[1] ?? 1;
+        return [null, scattered(w, dy, [...dy.values].map((_, at) => (i.values[Math.floor(at / width)] ?? 0) * width + (at % width)))];
+      },
+      shapes: [[4], [3, 2]],
+      fixed: { 0: [2, 0, 2, 1] },
+    },
+  },
+];

@@ -1,0 +1,334 @@
+/**
+ * <steps-view>: the two passes one op at a time. A scrubber over the order of execution, what the op at it reads, writes
+ * and saves, which saved tensors are in memory, and how much they take over the whole run.
+ *
+ * Set `step` (from 0); call `show(picture, graph)`. Events, bubbling: `step-change` {step}, `tensor-select` {tensor},
+ * `box-select` {id}.
+ */
+
+import { emit, html, svg, write, writeText } from "../core/dom.js";
+import { quantity } from "../core/format.js";
+import { definitions } from "../core/formula.js";
+import { figure } from "../core/labels.js";
+import { memoryCurve } from "../core/memory-curve.js";
+import { sizeText } from "../core/op-facts.js";
+import { aliveAt, stepAt, stepsOf } from "../core/steps.js";
+
+/** @typedef {import("../core/types.js").Graph} Graph */
+/** @typedef {import("../core/types.js").Picture} Picture */
+/** @typedef {import("../core/types.js").Op} Op */
+/** @typedef {import("../core/types.js").Tensor} Tensor */
+/** @typedef {import("../core/steps.js").Steps} Steps */
+
+const SPEEDS = [1, 2, 5, 10, 30];
+const MOST_ALIVE = 8;
+/** Tensors listed of what one op reads or writes. */
+const MOST_LISTED = 6;
+const CURVE_HEIGHT = 64;
+
+/** In a square of 16: not every font has the signs. @type {Record<string, string>} */
+const ICONS = {
+  first: "M3 3h2v10H3zM13 3v10L6 8z",
+  back: "M11 3v10L4 8z",
+  play: "M4 2.5v11L13 8z",
+  pause: "M4 3h3v10H4zM9 3h3v10H9z",
+  on: "M5 3v10l7-5z",
+  last: "M11 3h2v10h-2zM3 3v10l7-5z",
+};
+
+/** @param {string} name @returns {SVGSVGElement} */
+function icon(name) {
+  return svg("svg", { viewBox: "0 0 16 16", width: 14, height: 14, "aria-hidden": "true" }, svg("path", { d: ICONS[name] ?? "", fill: "currentcolor" }));
+}
+
+class StepsView extends HTMLElement {
+  /** @type {Picture | null} */
+  #picture = null;
+  /** @type {Graph | null} */
+  #graph = null;
+  /** @type {Steps | null} */
+  #steps = null;
+  /** @type {ReadonlyMap<string, Tensor>} */
+  #tensors = new Map();
+  /** @type {ReadonlyMap<string, Op>} */
+  #ops = new Map();
+  #step = 0;
+  #shown = "";
+  #timer = 0;
+  /** Figures of the tensors that are listed, by what writes them anew. @type {((picture: Picture) => void)[]} */
+  #updates = [];
+
+  #scrubber = html("input", { type: "range", min: "0", step: "1", "aria-label": "Step" });
+  #play = html("button", { type: "button", class: "icon-button play" });
+  #speed = html("select", { "aria-label": "Speed" }, ...SPEEDS.map((speed) => html("option", { value: String(speed) }, `${speed}/s`)));
+  #where = html("span", { class: "where" });
+  #phase = html("span", { class: "chip" });
+  #name = html("button", { type: "button", class: "link mono" });
+  #formula = html("div", { class: "formulas" });
+  #lists = html("div", { class: "lists" });
+  #alive = html("section", { class: "alive", "aria-label": "Saved tensors in memory" });
+  #curve = svg("svg", { class: "curve", height: CURVE_HEIGHT, role: "img" });
+  #caption = html("p", { class: "caption" });
+  #size = 0;
+
+  connectedCallback() {
+    if (this.childElementCount > 0) return;
+    this.#speed.value = "2";
+    /** @type {[string, string, () => void][]} */
+    const moves = [
+      ["first", "First step (Home)", () => this.#go(0)],
+      ["back", "Step back (←)", () => this.#go(this.#step - 1)],
+      ["on", "Step (→)", () => this.#go(this.#step + 1)],
+      ["last", "Last step (End)", () => this.#go(Infinity)],
+    ];
+    const [first, back, on, last] = moves.map(([name, label, act]) => {
+      const button = html("button", { type: "button", class: "icon-button", title: label, "aria-label": label }, icon(name));
+      button.addEventListener("click", () => {
+        this.#pause();
+        act();
+      });
+      return button;
+    });
+    if (first === undefined || back === undefined || on === undefined || last === undefined) return;
+    this.#play.addEventListener("click", () => this.#toggle());
+    this.#name.addEventListener("click", () => emit(this, "box-select", { id: this.#graph?.topology.ops[this.#step]?.id ?? "" }));
+    this.#scrubber.addEventListener("input", () => {
+      this.#pause();
+      this.#go(Number(this.#scrubber.value));
+    });
+    this.#speed.addEventListener("change", () => {
+      if (this.#isPlaying) this.#start();
+    });
+    this.#curve.addEventListener("pointerdown", (event) => this.#point(event));
+    this.#curve.addEventListener("pointermove", (event) => event.buttons === 1 && this.#point(event));
+    this.addEventListener("keydown", (event) => this.#key(event));
+    const controls = html("div", { class: "controls" }, first, back, this.#play, on, last, this.#scrubber, this.#where, this.#speed);
+    const now = html("section", { class: "now", "aria-label": "This step" }, html("h2", {}, this.#name, this.#phase), this.#formula, this.#lists);
+    this.append(controls, html("div", { class: "memory" }, this.#caption, this.#curve), html("div", { class: "columns" }, now, this.#alive));
+    this.#draw();
+    this.#drawPlay();
+    new ResizeObserver(() => this.#drawCurve()).observe(this);
+  }
+
+  disconnectedCallback() {
+    this.#pause();
+  }
+
+  /** From 0; beyond the last step it is the last. @param {number} step */
+  set step(step) {
+    if (step === this.#step) return;
+    this.#step = step;
+    this.#draw();
+  }
+
+  get step() {
+    return this.#step;
+  }
+
+  /**
+   * @param {Picture} picture
+   * @param {Graph} graph of that picture
+   */
+  show(picture, graph) {
+    this.#picture = picture;
+    if (graph !== this.#graph) {
+      this.#graph = graph;
+      this.#steps = stepsOf(graph);
+      this.#tensors = new Map(graph.topology.tensors.map((tensor) => [tensor.id, tensor]));
+      this.#ops = new Map(graph.topology.ops.map((op) => [op.id, op]));
+      this.#shown = "";
+      this.#size = 0;
+      this.#pause();
+      this.#drawCurve();
+    }
+    this.#draw();
+    for (const update of this.#updates) update(picture);
+  }
+
+  /** @param {number} step */
+  #go(step) {
+    const last = (this.#steps?.count ?? 1) - 1;
+    const next = Math.max(0, Math.min(last, step));
+    if (next === this.#step) return;
+    this.#step = next;
+    this.#draw();
+    emit(this, "step-change", { step: next });
+  }
+
+  // Playing
+
+  get #isPlaying() {
+    return this.#timer !== 0;
+  }
+
+  #toggle() {
+    if (this.#isPlaying) this.#pause();
+    else {
+      if (this.#step >= (this.#steps?.count ?? 1) - 1) this.#go(0);
+      this.#start();
+    }
+  }
+
+  #start() {
+    clearInterval(this.#timer);
+    this.#timer = setInterval(() => {
+      const isLast = this.#step >= (this.#steps?.count ?? 1) - 1;
+      if (isLast || this.hidden) this.#pause();
+      else this.#go(this.#step + 1);
+    }, 1000 / Number(this.#speed.value));
+    this.#drawPlay();
+  }
+
+  #pause() {
+    clearInterval(this.#timer);
+    this.#timer = 0;
+    this.#drawPlay();
+  }
+
+  #drawPlay() {
+    const label = this.#isPlaying ? "Pause (space)" : "Play (space)";
+    this.#play.replaceChildren(icon(this.#isPlaying ? "pause" : "play"));
+    write(this.#play, "aria-label", label);
+    write(this.#play, "title", label);
+  }
+
+  /** @param {KeyboardEvent} event */
+  #key(event) {
+    if (event.altKey || event.ctrlKey || event.metaKey || event.target instanceof HTMLSelectElement) return;
+    const isButton = event.target instanceof HTMLButtonElement;
+    /** @type {Record<string, () => void>} */
+    const acts = {
+      ArrowLeft: () => this.#go(this.#step - 1),
+      ArrowRight: () => this.#go(this.#step + 1),
+      Home: () => this.#go(0),
+      End: () => this.#go(Infinity),
+      // On a button the space bar presses it.
+      ...(isButton ? {} : { " ": () => this.#toggle() }),
+    };
+    const act = acts[event.key];
+    if (act === undefined) return;
+    event.preventDefault();
+    if (event.key !== " ") this.#pause();
+    act();
+  }
+
+  /** @param {PointerEvent} event */
+  #point({ clientX }) {
+    const { left, width } = this.#curve.getBoundingClientRect();
+    if (this.#steps === null || width === 0) return;
+    this.#pause();
+    this.#go(Math.floor(((clientX - left) / width) * this.#steps.count));
+  }
+
+  // Drawing
+
+  #draw() {
+    const [graph, steps] = [this.#graph, this.#steps];
+    if (graph === null || steps === null || this.childElementCount === 0) return;
+    // The address may name a step of a longer graph.
+    const place = Math.max(0, Math.min(steps.count - 1, this.#step));
+    const now = stepAt(graph, place);
+    if (now === null) return;
+    this.#scrubber.max = String(steps.count - 1);
+    this.#scrubber.value = String(place);
+    write(this.#scrubber, "aria-valuetext", `step ${place + 1} of ${steps.count}: ${now.op.name}`);
+    this.#scrubber.style.setProperty("--forward-share", `${(100 * steps.forward) / Math.max(1, steps.count)}%`);
+    writeText(this.#where, `step ${place + 1} of ${steps.count}`);
+    this.#moveCursor(place);
+    const what = `${place}`;
+    if (what === this.#shown) return;
+    this.#shown = what;
+    this.#updates = [];
+    writeText(this.#name, now.op.name);
+    writeText(this.#phase, now.op.phase);
+    this.#phase.className = `chip ${now.op.phase}`;
+    this.#formula.replaceChildren(...this.#formulas(now.op));
+    const saves = now.op.phase === "forward" ? [this.#list("saves", now.saves, "nothing for the backward pass")] : [];
+    this.#lists.replaceChildren(this.#list("reads", now.reads, "nothing", now.fetches), this.#list("writes", now.writes, "nothing"), ...saves);
+    this.#drawAlive(steps, place);
+    if (this.#picture !== null) for (const update of this.#updates) update(this.#picture);
+  }
+
+  /** @param {Op} op @returns {Node[]} */
+  #formulas(op) {
+    const name = (/** @type {string} */ id) => this.#tensors.get(id)?.name ?? id;
+    const lines = definitions([op], this.#ops, this.#tensors, name, () => true).filter(({ tensor }) => this.#tensors.get(tensor)?.role !== "saved");
+    return lines.map(({ tensor, text }) => html("code", {}, `${name(tensor)} = ${text}`));
+  }
+
+  /**
+   * @param {string} title
+   * @param {readonly number[]} tensors
+   * @param {string} none
+   * @param {readonly number[]} [fetched] those of them that were kept since the forward pass
+   * @returns {HTMLElement}
+   */
+  #list(title, tensors, none, fetched = []) {
+    const items = tensors.slice(0, MOST_LISTED).map((tensor) => this.#tensorLine(tensor, fetched.includes(tensor) ? "saved" : ""));
+    if (tensors.length > MOST_LISTED) items.push(html("li", { class: "hint" }, `and ${tensors.length - MOST_LISTED} more`));
+    if (tensors.length === 0) items.push(html("li", { class: "hint" }, none));
+    return html("div", {}, html("h3", {}, title), html("ul", {}, ...items));
+  }
+
+  /** @param {number} index @param {string} mark @returns {HTMLLIElement} */
+  #tensorLine(index, mark) {
+    const tensor = this.#graph?.topology.tensors[index];
+    if (tensor === undefined) return html("li");
+    const value = html("span", { class: "figure", title: "std" });
+    this.#updates.push((picture) => writeText(value, figure(picture, tensor, "std").text));
+    return html("li", {}, this.#link(tensor), html("small", {}, sizeText(tensor.shape)), ...(mark === "" ? [] : [html("small", { class: "mark" }, mark)]), value);
+  }
+
+  /** @param {Tensor} tensor @returns {HTMLElement} */
+  #link({ id, name }) {
+    const button = html("button", { type: "button", class: "link mono" }, name);
+    button.addEventListener("click", () => emit(this, "tensor-select", { tensor: id }));
+    return button;
+  }
+
+  /** @param {Steps} steps @param {number} place */
+  #drawAlive(steps, place) {
+    const { shown, more } = aliveAt(steps, place, MOST_ALIVE);
+    const total = steps.alive[place] ?? 0;
+    const lines = shown.flatMap(({ tensor, bytes, until }) => {
+      const made = this.#graph?.topology.tensors[tensor];
+      return made === undefined ? [] : [html("li", {}, this.#link(made), html("small", {}, `until step ${until + 1}`), html("span", { class: "figure" }, quantity(bytes, "B")))];
+    });
+    this.#alive.replaceChildren(
+      html("h3", {}, "kept for the backward pass", html("span", { class: "figure" }, quantity(total, "B"))),
+      html("ul", {}, ...lines, ...(more > 0 ? [html("li", { class: "hint" }, `and ${more} more`)] : []), ...(shown.length === 0 ? [html("li", { class: "hint" }, "nothing")] : [])),
+    );
+  }
+
+  #drawCurve() {
+    const steps = this.#steps;
+    const width = Math.floor(this.#curve.parentElement?.clientWidth ?? 0);
+    if (steps === null || width === 0 || width === this.#size) return;
+    this.#size = width;
+    const { area, base, x, y } = memoryCurve(steps, width, CURVE_HEIGHT);
+    const turn = x(steps.forward);
+    const most = steps.alive[steps.peak] ?? 0;
+    const [peakX, peakY] = [(x(steps.peak) + x(steps.peak + 1)) / 2, y(steps.base + most)];
+    this.#curve.setAttribute("viewBox", `0 0 ${width} ${CURVE_HEIGHT}`);
+    this.#curve.setAttribute("aria-label", `Memory: parameters ${quantity(steps.base, "B")}, and up to ${quantity(most, "B")} kept for the backward pass, at step ${steps.peak + 1}.`);
+    this.#curve.replaceChildren(
+      svg("rect", { class: "ground forward", x: 0, y: 0, width: turn, height: CURVE_HEIGHT }),
+      svg("rect", { class: "ground backward", x: turn, y: 0, width: Math.max(0, width - turn), height: CURVE_HEIGHT }),
+      svg("path", { class: "base", d: base }),
+      svg("path", { class: "area", d: area }),
+      svg("circle", { class: "peak", cx: peakX, cy: Math.max(3, peakY), r: 3 }),
+      svg("rect", { class: "cursor", y: 0, height: CURVE_HEIGHT, width: Math.max(2, x(1)) }),
+    );
+    this.#caption.replaceChildren(html("span", {}, `memory: parameters ${quantity(steps.base, "B")}`), html("span", {}, `kept for backward, at most ${quantity(most, "B")} at step ${steps.peak + 1}`));
+    this.#moveCursor(Math.max(0, Math.min(steps.count - 1, this.#step)));
+  }
+
+  /** @param {number} place */
+  #moveCursor(place) {
+    const cursor = this.#curve.querySelector(".cursor");
+    if (cursor === null || this.#steps === null) return;
+    write(cursor, "x", String((place / Math.max(1, this.#steps.count)) * this.#size));
+  }
+}
+
+customElements.define("steps-view", StepsView);

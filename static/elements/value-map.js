@@ -1,0 +1,292 @@
+/**
+ * <value-map>: the values of a tensor, or a window of them, as a heatmap around 0. Asked for when it is seen, and again
+ * when the run changes; what was asked before and has not come is let go.
+ *
+ * Call `show(picture, graph, tensor)`; `isOpen` says whether it is in sight. No events.
+ */
+
+import { ApiError, getJson } from "../core/api.js";
+import { html, writeText } from "../core/dom.js";
+import { isHidden, significant } from "../core/format.js";
+import { hex, oklch } from "../core/oklch.js";
+import { onSchemeChange, readPalette } from "../core/palette.js";
+import { cellsOf, MOST_VALUES, valuesPath, windowAt } from "../core/value-window.js";
+
+/** @typedef {import("../core/types.js").Graph} Graph */
+/** @typedef {import("../core/types.js").Picture} Picture */
+/** @typedef {import("../core/value-window.js").Cells} Cells */
+/** @typedef {import("../core/value-window.js").Window} Window */
+
+/** While a slider moves: the run on the screen is asked for, not every one on the way. */
+const SETTLE_MS = 200;
+const [LARGEST_CELL, TALLEST] = [18, 320];
+const DARK = "(prefers-color-scheme: dark)";
+
+/** @param {number} share −1 to 1 @param {boolean} isDark @returns {string} brown above 0, teal below: apart by lightness from 0, by hue from each other */
+function shadeOf(share, isDark) {
+  const size = Math.min(1, Math.abs(share));
+  const hue = share < 0 ? 195 : 60;
+  return hex(isDark ? oklch(0.25 + 0.55 * size, 0.12 * size, hue) : oklch(0.97 - 0.45 * size, 0.12 * size, hue));
+}
+
+class ValueMap extends HTMLElement {
+  /** @type {Picture | null} */
+  #picture = null;
+  /** @type {Graph | null} */
+  #graph = null;
+  #tensor = -1;
+  #isOpen = false;
+  #at = { row: 0, column: 0 };
+  /** What the values on the screen, or those on their way, are of. */
+  #asked = "";
+  #timer = 0;
+  /** @type {AbortController | null} */
+  #pending = null;
+  /** @type {Cells | null} */
+  #cells = null;
+  #cursor = -1;
+  #cell = { width: 0, height: 0 };
+
+  #canvas = html("canvas", { tabindex: "0", role: "img" });
+  #readout = html("output", { class: "readout" });
+  #legend = html("p", { class: "legend" });
+  #message = html("p", { class: "hint" });
+  #pager = html("div", { class: "pager" });
+  #body = html("tbody");
+  #twin = html("details", { class: "twin" }, html("summary", {}, "As a table"), html("div", { class: "scroll" }, html("table", {}, this.#body)));
+
+  connectedCallback() {
+    if (this.childElementCount > 0) return;
+    this.append(this.#pager, this.#canvas, this.#readout, this.#legend, this.#message, this.#twin);
+    this.#canvas.addEventListener("pointermove", (event) => this.#point(event));
+    this.#canvas.addEventListener("pointerleave", () => this.#move(-1));
+    this.#canvas.addEventListener("keydown", (event) => this.#key(event));
+    this.#canvas.addEventListener("focus", () => this.#move(Math.max(0, this.#cursor)));
+    this.#twin.addEventListener("toggle", () => this.#fillTable());
+    new ResizeObserver(() => this.#draw()).observe(this);
+    onSchemeChange(() => this.#draw());
+    this.#say("");
+  }
+
+  disconnectedCallback() {
+    this.#drop();
+  }
+
+  /** @param {boolean} isOpen */
+  set isOpen(isOpen) {
+    this.#isOpen = isOpen;
+    if (isOpen) this.#ask(0);
+    else this.#drop();
+  }
+
+  /**
+   * @param {Picture} picture
+   * @param {Graph} graph
+   * @param {number} tensor
+   */
+  show(picture, graph, tensor) {
+    const isOther = tensor !== this.#tensor || graph !== this.#graph;
+    this.#picture = picture;
+    this.#graph = graph;
+    this.#tensor = tensor;
+    if (isOther) this.#at = { row: 0, column: 0 };
+    if (this.#isOpen) this.#ask(isOther || this.#cells === null ? 0 : SETTLE_MS);
+  }
+
+  #drop() {
+    clearTimeout(this.#timer);
+    this.#pending?.abort();
+    this.#pending = null;
+    if (this.#cells === null) this.#asked = "";
+  }
+
+  /** @param {number} delay ms */
+  #ask(delay) {
+    const [picture, graph] = [this.#picture, this.#graph];
+    const tensor = graph?.topology.tensors[this.#tensor];
+    if (picture === null || graph === null || tensor === undefined) return;
+    if (isHidden(picture, picture.rows.get(tensor.id))) return this.#refuse("Its values show once you have guessed.");
+    // A dump may be of a model that no spec describes.
+    const spec = /** @type {Picture["spec"] | null} */ (picture.spec);
+    if (spec === null || Object.keys(spec).length === 0) return this.#refuse("A dump holds statistics, not values.");
+    if (graph.tensorId[this.#tensor] !== tensor.name) return this.#refuse("Several tensors share its name: its values cannot be asked for.");
+    const part = windowAt(tensor.shape, this.#at.row, this.#at.column);
+    if (part === null) return this.#refuse("Each row of it holds more values than can be shown.");
+    const path = valuesPath(spec, tensor.name, part);
+    if (path === this.#asked) return;
+    this.#drop();
+    this.#asked = path;
+    this.#timer = setTimeout(() => void this.#fetch(path, tensor.shape, part), delay);
+  }
+
+  /** @param {string} path @param {readonly number[]} shape @param {Window} part */
+  async #fetch(path, shape, part) {
+    const pending = new AbortController();
+    this.#pending = pending;
+    this.classList.add("is-waiting");
+    try {
+      const answer = await getJson(path, pending.signal);
+      if (pending.signal.aborted) return;
+      this.#cells = cellsOf(answer.values, shape, part);
+      this.#page(shape, part);
+      this.#say("");
+      this.#draw();
+      this.#fillTable();
+    } catch (problem) {
+      if (pending.signal.aborted) return;
+      if (!(problem instanceof ApiError)) throw problem;
+      this.#refuse(problem.body.message);
+    } finally {
+      if (this.#pending === pending) {
+        this.#pending = null;
+        this.classList.remove("is-waiting");
+      }
+    }
+  }
+
+  /** @param {string} why */
+  #refuse(why) {
+    this.#drop();
+    this.#asked = "";
+    this.#cells = null;
+    this.#pager.replaceChildren();
+    this.#say(why);
+  }
+
+  /** @param {string} message */
+  #say(message) {
+    writeText(this.#message, message === "" && this.#cells === null ? "…" : message);
+    const isShown = this.#cells !== null;
+    this.#message.hidden = isShown;
+    for (const part of [this.#canvas, this.#readout, this.#legend, this.#twin, this.#pager]) part.hidden = !isShown;
+  }
+
+  /** Where there are more rows or columns than shown, the way to them. @param {readonly number[]} shape @param {Window} part */
+  #page(shape, { rows, cols }) {
+    /** @param {string} word @param {[number, number]} range @param {number} size @param {(from: number) => void} go */
+    const pages = (word, [from, to], size, go) => {
+      if (from === 0 && to >= size) return [];
+      /** @param {string} text @param {string} label @param {number} next @param {boolean} isOff */
+      const button = (text, label, next, isOff) => {
+        const made = html("button", { type: "button", class: "icon-button", "aria-label": label, disabled: isOff }, text);
+        made.addEventListener("click", () => {
+          go(next);
+          this.#ask(0);
+        });
+        return made;
+      };
+      const step = to - from;
+      return [html("span", {}, button("‹", `${word} before`, Math.max(0, from - step), from === 0), `${word} ${from}–${to - 1} of ${size}`, button("›", `${word} after`, to, to >= size))];
+    };
+    const nodes = [
+      ...pages("rows", rows, shape[0] ?? 1, (row) => (this.#at.row = row)),
+      ...pages("columns", cols, shape[1] ?? 1, (column) => (this.#at.column = column)),
+    ];
+    this.#pager.replaceChildren(...nodes);
+  }
+
+  #draw() {
+    const cells = this.#cells;
+    const width = this.clientWidth;
+    if (cells === null || width === 0 || cells.columns === 0) return;
+    const side = Math.max(1, Math.min(LARGEST_CELL, width / cells.columns));
+    const height = Math.max(Math.min(side, TALLEST / cells.rows), 1);
+    this.#cell = { width: side, height: Math.max(height, cells.rows === 1 ? LARGEST_CELL : 0) };
+    const scale = devicePixelRatio;
+    this.#canvas.width = Math.round(this.#cell.width * cells.columns * scale);
+    this.#canvas.height = Math.round(this.#cell.height * cells.rows * scale);
+    this.#canvas.style.width = `${this.#canvas.width / scale}px`;
+    this.#canvas.style.height = `${this.#canvas.height / scale}px`;
+    const context = this.#canvas.getContext("2d");
+    if (context === null) return;
+    const palette = readPalette();
+    const isDark = matchMedia(DARK).matches;
+    let most = 0;
+    for (const value of cells.values) if (Number.isFinite(value)) most = Math.max(most, Math.abs(value));
+    const [across, down] = [this.#cell.width * scale, this.#cell.height * scale];
+    const edge = (/** @type {number} */ at) => Math.round(at);
+    let bad = 0;
+    cells.values.forEach((value, cell) => {
+      const [column, row] = [cell % cells.columns, Math.floor(cell / cells.columns)];
+      const [x, y] = [edge(column * across), edge(row * down)];
+      const [w, h] = [edge((column + 1) * across) - x, edge((row + 1) * down) - y];
+      if (Number.isFinite(value)) {
+        context.fillStyle = shadeOf(most === 0 ? 0 : value / most, isDark);
+        context.fillRect(x, y, w, h);
+        return;
+      }
+      bad += 1;
+      context.strokeStyle = palette.warning;
+      context.lineWidth = Math.max(1, scale / 2);
+      context.beginPath();
+      for (let offset = 0; offset < w + h; offset += 3 * scale) {
+        context.moveTo(x + Math.min(offset, w), y + Math.max(0, offset - w));
+        context.lineTo(x + Math.max(0, offset - h), y + Math.min(offset, h));
+      }
+      context.stroke();
+    });
+    if (this.#cursor >= 0) {
+      context.strokeStyle = palette.ink;
+      context.lineWidth = 1.5 * scale;
+      context.strokeRect((this.#cursor % cells.columns) * across, Math.floor(this.#cursor / cells.columns) * down, across, down);
+    }
+    const swatch = (/** @type {number} */ share, /** @type {string} */ text) => {
+      const colour = html("i");
+      colour.style.background = shadeOf(share, isDark);
+      return html("span", {}, colour, text);
+    };
+    this.#legend.replaceChildren(swatch(-1, significant(-most)), swatch(0, "0"), swatch(1, significant(most)), ...(bad > 0 ? [html("span", { class: "bad" }, html("i"), "NaN, ±Inf")] : []));
+    const name = this.#graph?.topology.tensors[this.#tensor]?.name ?? "";
+    this.#canvas.setAttribute("aria-label", `Values of ${name}, ${cells.rows} by ${cells.columns}, up to ${significant(most)} away from 0${bad > 0 ? `, ${bad} of them not finite` : ""}. Arrow keys read them.`);
+    this.#read();
+  }
+
+  /** @param {PointerEvent} event */
+  #point({ offsetX, offsetY }) {
+    const cells = this.#cells;
+    if (cells === null) return;
+    const [column, row] = [Math.floor(offsetX / this.#cell.width), Math.floor(offsetY / this.#cell.height)];
+    const isInside = column >= 0 && row >= 0 && column < cells.columns && row < cells.rows;
+    this.#move(isInside ? row * cells.columns + column : -1);
+  }
+
+  /** @param {KeyboardEvent} event */
+  #key(event) {
+    const cells = this.#cells;
+    const step = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -(cells?.columns ?? 0), ArrowDown: cells?.columns ?? 0 }[event.key];
+    if (cells === null || step === undefined) return;
+    event.preventDefault();
+    const next = this.#cursor < 0 ? 0 : this.#cursor + step;
+    const isSameRow = Math.abs(step) > 1 || cells.columns === 1 || Math.floor(next / cells.columns) === Math.floor(this.#cursor / cells.columns);
+    if (next >= 0 && next < cells.values.length && isSameRow) this.#move(next);
+  }
+
+  /** @param {number} cell −1 for none */
+  #move(cell) {
+    if (cell === this.#cursor) return;
+    this.#cursor = cell;
+    this.#draw();
+  }
+
+  #read() {
+    const cells = this.#cells;
+    const isAt = cells !== null && this.#cursor >= 0 && this.#cursor < cells.values.length;
+    writeText(this.#readout, isAt ? `${cells.index(this.#cursor)} = ${valueText(cells.values[this.#cursor])}` : `${cells?.rows} × ${cells?.columns} values`);
+  }
+
+  #fillTable() {
+    const cells = this.#cells;
+    if (!this.#twin.open || cells === null) return;
+    const rows = Array.from({ length: Math.min(cells.rows, MOST_VALUES) }, (_, row) =>
+      html("tr", {}, html("th", { scope: "row" }, cells.index(row * cells.columns)), ...Array.from(cells.values.subarray(row * cells.columns, (row + 1) * cells.columns), (value) => html("td", {}, valueText(value)))),
+    );
+    this.#body.replaceChildren(...rows);
+  }
+}
+
+/** @param {number | undefined} value @returns {string} */
+function valueText(value) {
+  return value === Infinity ? "+Inf" : value === -Infinity ? "−Inf" : significant(value);
+}
+
+customElements.define("value-map", ValueMap);

@@ -1,0 +1,382 @@
+"""The inspector: what an op computes, how its gradient goes back and why, its values, and its way to the loss."""
+
+import json
+import math
+import re
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812 (its usual name)
+from playwright.sync_api import expect
+
+from chainrule import trace_model
+from chainrule.wire import dump_trace
+
+pytestmark = pytest.mark.browser
+
+FOUNDATIONS = Path(__file__).parents[2] / "app"
+
+RULED = (
+    "add sub mul div neg matmul mm bmm addmm linear t transpose view reshape squeeze unsqueeze expand sum mean pow "
+    "sqrt rsqrt exp log tanh sigmoid relu clamp_min leaky_relu elu selu gelu silu softmax log_softmax cross_entropy "
+    "nll_loss mse_loss layer_norm batch_norm conv2d max_pool2d dropout embedding scaled_dot_product_attention cat "
+    "split stack gather index getitem max min abs where"
+).split()
+
+
+def test_every_rule_agrees_with_finite_differences(module):
+    script = """(m, names) => ({
+        missing: names.filter((name) => m.ruleOf(name) === null),
+        checked: m.RULES.map((rule) => [rule.names[0], [1, 2, 3].map((seed) => m.checkRule(rule, seed))]),
+        texts: m.RULES.map((rule) => rule.gradients.length === rule.operands.length && rule.derivation.length >= 2
+            && rule.derivation.length <= 5 && rule.source !== "" && rule.kernel.shapes.length === rule.operands.length),
+        left: m.RULES.flatMap((rule) => [rule.forward, ...rule.gradients, ...rule.derivation]
+            .map((text) => (text === null ? "" : m.writtenOut(rule, text, {}))).filter((text) => /[{}]/.test(text))),
+    })"""
+    answer = module("gradient-rules.js", script, RULED)
+    assert answer["missing"] == []
+    assert all(answer["texts"])
+    assert answer["left"] == []
+    for name, runs in answer["checked"]:
+        for run in runs:
+            assert run["elements"] > 0, name
+            assert run["error"] < 1e-7, (name, run)
+
+
+def layer_norm(x, w, b):
+    return F.layer_norm(x, (4,), w, b, eps=1e-5)
+
+
+def batch_norm(x, m, v, w, b):
+    return F.batch_norm(x, m.detach(), v.detach().abs(), w, b, training=True, eps=1e-5)
+
+
+# What torch means by the names. For the rest of the table the example is a choice of the rule's own.
+TORCH = {
+    **{
+        name: getattr(torch, name)
+        for name in "neg exp log sqrt rsqrt abs tanh sigmoid relu add sub mul div matmul".split()
+    },
+    **{name: getattr(F, name) for name in "leaky_relu elu selu gelu silu linear mse_loss conv2d".split()},
+    "clamp_min": lambda x: x.clamp_min(0.0),
+    "pow": lambda x: x.pow(3),
+    "softmax": lambda x: x.softmax(-1),
+    "log_softmax": lambda x: x.log_softmax(-1),
+    "mean": torch.mean,
+    "max": torch.max,
+    "addmm": torch.addmm,
+    "scaled_dot_product_attention": F.scaled_dot_product_attention,
+    "layer_norm": layer_norm,
+    "batch_norm": batch_norm,
+    "cross_entropy": lambda x, t: F.cross_entropy(x, t.long()),
+    "nll_loss": lambda x, t: F.nll_loss(x, t.long()),
+    "max_pool2d": lambda x: F.max_pool2d(x[None], 2)[0],
+}
+
+
+def test_rules_are_those_of_torch(module):
+    rules = module(
+        "gradient-rules.js",
+        """(m) => m.RULES.map(({ names, kernel: { shapes, fixed, isPositive } }) =>
+            [names[0], shapes, fixed ?? {}, isPositive ?? false])""",
+    )
+    torch.manual_seed(0)
+    compared = []
+    for name, shapes, fixed, is_positive in rules:
+        if name not in TORCH:
+            continue
+        inputs = [torch.randn(shape, dtype=torch.float64) for shape in shapes]
+        inputs = [each.abs() + 0.1 if is_positive else each for each in inputs]
+        for position, values in fixed.items():
+            inputs[int(position)] = torch.tensor(values, dtype=torch.float64).reshape(shapes[int(position)])
+        leaves = [each.requires_grad_(str(position) not in fixed) for position, each in enumerate(inputs)]
+        y = TORCH[name](*leaves)
+        dy = torch.randn_like(y)
+        wanted = torch.autograd.grad(y, [leaf for leaf in leaves if leaf.requires_grad], dy, allow_unused=True)
+        given = {
+            "name": name,
+            "inputs": [{"shape": list(each.shape), "values": each.flatten().tolist()} for each in inputs],
+            "dy": {"shape": list(dy.shape), "values": dy.flatten().tolist()},
+        }
+        answer = module(
+            "gradient-rules.js",
+            """(m, { name, inputs, dy }) => {
+                const array = ({ shape, values }) => ({ shape, values: Float64Array.from(values) });
+                const { kernel } = m.ruleOf(name);
+                const given = inputs.map(array);
+                const y = kernel.value(given);
+                const gradients = kernel.vjp(given, array(dy), y);
+                return { y: [...y.values], gradients: gradients.map((each) => each && [...each.values]) };
+            }""",
+            given,
+        )
+        assert answer["y"] == pytest.approx(y.flatten().tolist(), rel=1e-9, abs=1e-12), name
+        asked = iter(wanted)
+        for position, gradient in enumerate(answer["gradients"]):
+            exact = next(asked) if inputs[position].requires_grad else None
+            if exact is not None and gradient is not None:
+                assert gradient == pytest.approx(exact.flatten().tolist(), rel=1e-8, abs=1e-11), (name, position)
+        compared.append(name)
+    assert set(compared) == set(TORCH)
+
+
+FORMULAS = """(m, [dump, names]) => {
+    const tensors = new Map(dump.tensors.map((tensor) => [tensor.id, tensor]));
+    const ops = new Map(dump.ops.map((op) => [op.id, op]));
+    return names.map((name) => {
+        const op = dump.ops.find((each) => each.outputs.some((id) => tensors.get(id).name === name));
+        const lines = m.definitions([op], ops, tensors, (id) => tensors.get(id).name, () => true);
+        return lines.find(({ tensor }) => tensors.get(tensor).name === name).text;
+    });
+}"""
+
+
+def test_nodes_of_autograd_are_written_as_what_they_do(module):
+    """A linear layer of three axes is four nodes, and each says its own part; shares of a gradient are added up."""
+    layer = torch.nn.Linear(8, 16)
+    norm = torch.nn.LayerNorm(16)
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.up, self.norm, self.down = layer, norm, torch.nn.Linear(16, 16)
+
+        def forward(self, x):
+            h = F.gelu(self.up(x))
+            left, right = self.norm(h + self.down(h)).chunk(2, -1)
+            return left * right
+
+    dump = json.loads(dump_trace(trace_model(Net(), torch.randn(2, 4, 8), loss=lambda out: out.pow(2).mean())))
+    expected = {
+        "up.bias.g": "sum(up.ViewBackward0, dim=0)",
+        "up.AddmmBackward0": "inputᵀ @ up.ViewBackward0",
+        "up.weight.g": "up.AddmmBackward0ᵀ",
+        "down.AddmmBackward0": "down.ViewBackward0 @ down.weight",
+        "up.linear.g": "(Φ(up.linear) + up.linear · φ(up.linear)) · gelu.g",
+        "gelu.g": "gelu.g share 1 + gelu.g share 2",
+        "norm.layer_norm.g": "cat(chunk.g, chunk_1.g, dim=−1)",
+        "chunk.g": "mul.g · chunk_1",
+    }
+    assert dict(zip(expected, module("formula.js", FORMULAS, [dump, list(expected)]), strict=True)) == expected
+
+
+PATH = """async (m, [dump, name]) => {
+    const { pictureOfDump } = await import("/static/core/picture.js");
+    const { buildGraph } = await import("/static/core/graph.js");
+    const picture = pictureOfDump(dump, 1, "k");
+    const graph = buildGraph(picture.topology);
+    const path = m.chainPath(graph, dump.tensors.findIndex((tensor) => tensor.name === name));
+    return path === null ? null : {
+        ...m.chainText(graph, path),
+        rules: path.factors.map(({ rule }) => rule),
+        ids: [...path.ids],
+        measured: m.measured(graph, picture, path),
+        isOneOfMany: path.isOneOfMany,
+    };
+}"""
+
+
+@pytest.mark.parametrize("style", ["layer_function", "autograd_function", "module"])
+def test_the_chain_rule_along_the_way_to_the_loss(dump_of, module, style):
+    dump = dump_of(f"style={style}")
+    path = module("chain-path.js", PATH, [dump, "w1"])
+    assert path["left"] == "∂loss/∂w1"
+    assert path["factors"] == ["∂loss/∂out", "∂out/∂l2", "∂l2/∂l1", "∂l1/∂w1"]
+    transposed = style != "layer_function"
+    assert path["rules"][1:] == [
+        f"∂L/∂l2 = ∂L/∂out @ w2{'' if transposed else 'ᵀ'}",
+        "∂L/∂l1 = (l1 > 0) · ∂L/∂l2",
+        "∂L/∂w1 = " + ("(xᵀ @ ∂L/∂l1)ᵀ" if transposed else "xᵀ @ ∂L/∂l1"),
+    ]
+    # Factor by factor, the changes are the whole way: from 1 at the loss to the gradient of w1.
+    statistics = dump["statistics"]
+    row = statistics["tensor"].index(next(t["id"] for t in dump["tensors"] if t["name"] == "w1.g"))
+    rms = statistics["norm"][row] / math.sqrt(statistics["n"][row])
+    assert math.prod(each["ratio"] for each in path["measured"]) == pytest.approx(rms, rel=1e-9)
+    assert {"w1", "l1", "loss", "w1.g", "l1.g", "out.g"} <= set(path["ids"])
+    assert not {"w2.g", "b1.g", "x.g"} & set(path["ids"])
+    assert not path["isOneOfMany"]
+    assert module("chain-path.js", PATH, [dump, "loss"]) is None
+    assert module("chain-path.js", PATH, [dump, "w1.g"]) is None
+
+
+def test_an_op_with_its_sizes_its_code_and_its_rule(explorer):
+    explorer.open("/#select=n0").at_rest()
+    page = explorer.page
+    panel = page.locator("inspector-panel")
+    source = explorer.dump("")["ops"][0]["source"]
+    expect(panel.locator("h2")).to_have_text("matmul")
+    expect(panel.locator(".formula code").nth(0)).to_have_text("layers.0.matmul = x @ w1")
+    expect(panel.locator(".formula code").nth(1)).to_have_text("(200×50) = (200×100) @ (100×50)")
+    facts = panel.locator(".facts")
+    expect(facts).to_contain_text("2·200·100·50 = 2,000,000")
+    assert re.search(r"step\s*1 of 27", facts.inner_text())
+    # The line is that of the file, and stands between its neighbours.
+    lines = (FOUNDATIONS / source["file"]).read_text().splitlines()
+    lit = panel.locator(".source .line.lit")
+    expect(lit).to_contain_text(lines[source["line"] - 1].strip())
+    expect(panel.locator(".source pre")).to_contain_text(lines[source["line"]].strip())
+
+    rule = panel.locator(".gradient-rule")
+    expect(rule.locator(".formula code").nth(0)).to_have_text("∂L/∂x = ∂L/∂layers.0.matmul @ w1ᵀ")
+    expect(rule.locator(".formula code").nth(3)).to_have_text("(100×50) = (200×100)ᵀ @ (200×50)")
+    rule.locator("summary").click()
+    expect(rule.locator("ol")).to_contain_text("yᵢⱼ = Σₖ xᵢₖ · wₖⱼ")
+    rule.get_by_role("button", name="Check it").click()
+    expect(rule.locator(".checked")).to_contain_text("32 elements")
+
+    # A closed layer is one function with one rule, on the way back as well.
+    page.evaluate("location.hash = 'select=layers.0/backward'")
+    expect(rule.locator("h3 small")).to_have_text("Linear layer, weight (in, out)")
+    expect(rule.locator(".formula code:first-child")).to_have_text(
+        ["∂L/∂x = ∂L/∂l1 @ w1ᵀ", "∂L/∂w1 = xᵀ @ ∂L/∂l1", "∂L/∂b1 = Σ_rows ∂L/∂l1"]
+    )
+    expect(panel.locator(".formula code").first).to_have_text("x.g = l1.g @ w1ᵀ")
+
+
+def test_what_is_connected_is_asked_for_and_the_way_is_walked(explorer):
+    explorer.open("/#select=w1").at_rest()
+    page = explorer.page
+    page.evaluate(
+        """() => {
+            window.heard = [];
+            const hear = ({ type, detail }) => window.heard.push([type, detail]);
+            for (const type of ["reach-change", "path-light"]) document.addEventListener(type, hear);
+        }"""
+    )
+    panel = page.locator("inspector-panel")
+    panel.get_by_role("button", name="Down", exact=True).click()
+    panel.get_by_label("Ops away").select_option("3")
+    page.wait_for_function("() => location.hash.includes('reach=down3')")
+    expect(panel.get_by_role("button", name="Down", exact=True)).to_have_attribute("aria-pressed", "true")
+    panel.get_by_role("button", name="Light it in the graph").click()
+    heard = page.evaluate("window.heard")
+    assert [kind for kind, _ in heard] == ["reach-change", "reach-change", "path-light"]
+    assert heard[1][1] == {"direction": "down", "hops": 3}
+    assert {"w1", "l2.g", "layers.0/backward"} <= set(heard[2][1]["ids"])
+
+    path = panel.locator(".path")
+    expect(path.locator(".chain")).to_have_text("∂loss/∂w1 = ∂loss/∂out · ∂out/∂l2 · ∂l2/∂l1 · ∂l1/∂w1")
+    expect(path.locator("tbody tr:not(.rule)")).to_have_count(4)
+    path.locator(".chain .link").nth(1).click()
+    expect(panel.locator("h2")).to_have_text("l2.g")
+    # Of a gradient too: the way of what it is the gradient of.
+    expect(path.locator(".chain")).to_have_text("∂loss/∂l2 = ∂loss/∂out · ∂out/∂l2")
+
+
+def test_values_are_those_of_the_server_and_follow_the_run(explorer, server_url):
+    asked = []
+    explorer.page.on("request", lambda request: asked.append(request.url) if "tensor.json" in request.url else None)
+    explorer.open("/?widths=6,4,1&batch=70&scale=3#select=l1").at_rest()
+    page = explorer.page
+    values = page.locator("inspector-panel value-map")
+    assert asked == []
+    page.locator("inspector-panel .values > summary").click()
+    expect(values.locator(".readout")).to_have_text("64 × 4 values")
+    values.locator(".twin > summary").click()
+
+    def server(query, rows):
+        with urlopen(f"{server_url}/api/v1/tensor.json?{query}&name=l1&rows={rows}&cols=0:4") as answer:
+            return json.load(answer)["values"]
+
+    def shown():
+        texts = values.locator("td").all_inner_texts()
+        return [float(text.replace("−", "-")) for text in texts]
+
+    first = server("widths=6,4,1&batch=70&scale=3", "0:64")
+    assert shown() == pytest.approx([value for row in first for value in row], rel=6e-3, abs=1e-12)
+    values.get_by_role("button", name="rows after").click()
+    expect(values.locator(".pager")).to_contain_text("rows 64–69 of 70")
+    expect(values.locator("tbody tr")).to_have_count(6)
+    canvas = values.locator("canvas")
+    canvas.focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowDown")
+    expect(values.locator(".readout")).to_contain_text("[65, 1] = ")
+
+    # Another run is asked for once it rests: once, whatever lies on the way.
+    page.evaluate("location.hash = 'select=loss'")
+    expect(values.locator(".readout")).to_have_text("1 × 1 values")
+    values.locator(".twin > summary").click()
+    before = len(asked)
+    page.fill("#spec-scale", "30")
+    page.keyboard.press("Enter")
+    explorer.at_rest()
+    with urlopen(f"{server_url}/api/v1/tensor.json?widths=6,4,1&batch=70&scale=30&name=loss") as answer:
+        loss = json.load(answer)["values"]
+    expect(values.locator("td")).to_have_text(explorer.page.locator("run-status .loss").inner_text())
+    assert shown() == pytest.approx([loss], rel=6e-3)
+    assert len(asked) == before + 1
+
+
+def test_the_first_bad_tensor_is_a_click_away(explorer):
+    explorer.open("/?preset=deep-exploding").at_rest()
+    page = explorer.page
+    dump = explorer.dump()
+    statistics = dump["statistics"]
+    bad = {
+        tensor
+        for row, tensor in enumerate(statistics["tensor"])
+        if any(statistics[kind][row] for kind in ("nan", "posinf", "neginf"))
+    }
+    names = {tensor["id"]: tensor["name"] for tensor in dump["tensors"]}
+    first = next(names[each] for op in dump["ops"] for each in [*op["inputs"], *op["outputs"]] if each in bad)
+    button = page.locator("inspector-panel .first-bad")
+    expect(button).to_contain_text(f"First bad tensor: {first}, ")
+    button.click()
+    expect(page.locator("inspector-panel h2")).to_have_text(first)
+    page.goto(explorer.url + "/")
+    expect(page.locator("inspector-panel .facts")).to_be_visible()
+    expect(button).to_be_hidden()
+
+
+class Gpt(torch.nn.Module):
+    """One block, its parts as they are in the field."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = torch.nn.LayerNorm(8)
+        self.qkv = torch.nn.Linear(8, 24)
+        self.out = torch.nn.Linear(8, 8)
+
+    def forward(self, x):
+        q, k, v = (part.view(2, 4, 2, 4).transpose(1, 2) for part in self.qkv(self.norm(x)).split(8, -1))
+        mixed = F.scaled_dot_product_attention(q, k, v)
+        return x + self.out(mixed.transpose(1, 2).reshape(2, 4, 8))
+
+
+def test_a_dump_of_any_model_is_inspected_without_a_spec(explorer, tmp_path):
+    torch.manual_seed(0)
+    dump = dump_trace(trace_model(Gpt(), torch.randn(2, 4, 8), loss=lambda out: out.pow(2).mean()))
+    path = tmp_path / "gpt.json"
+    path.write_bytes(dump)
+    explorer.open().at_rest()
+    page = explorer.page
+    page.set_input_files("dump-opener input[type=file]", path)
+    page.wait_for_function(
+        "() => document.querySelector('inspector-panel .facts')?.innerText.includes('304 in 6 tensors')"
+    )
+    panel = page.locator("inspector-panel")
+    expect(panel.locator(".facts")).to_contain_text("parameters")
+    names = {op["name"]: op["id"] for op in json.loads(dump)["ops"]}
+
+    def inspect(item):
+        page.evaluate(
+            "(id) => document.body.dispatchEvent(new CustomEvent('box-select', { detail: { id }, bubbles: true }))",
+            item,
+        )
+
+    inspect(names["scaled_dot_product_attention"])
+    expect(panel.locator(".gradient-rule h3 small")).to_have_text("Scaled dot-product attention")
+    expect(panel.locator(".gradient-rule .shapes").nth(2)).to_have_text("(2×2×4×4) = Pᵀ @ (2×2×4×4)")
+    expect(panel.locator(".facts")).to_contain_text("4·2·2·4·4·4 = 1,024")
+    inspect(names["NativeLayerNormBackward0"])
+    expect(panel.locator(".gradient-rule h3 small")).to_have_text("Layer normalization")
+    inspect("qkv.weight")
+    expect(panel.locator(".path .hint")).to_have_count(0)
+    expect(panel.locator(".path .chain")).to_contain_text("∂qkv.linear/∂qkv.weight")
+    panel.locator(".values > summary").click()
+    expect(panel.locator("value-map .hint")).to_have_text("A dump holds statistics, not values.")
+    expect(panel.locator("value-map canvas")).to_be_hidden()
