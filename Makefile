@@ -23,7 +23,7 @@ PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test smoke test-gpu check format bench bench-live screenshots build clean
+.PHONY: help run test smoke test-gpu check format bench bench-live bench-graph screenshots build clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,6 +57,10 @@ bench: $(VENV)/.installed-dev ## what recording costs; prints a table, writes be
 bench-live: $(VENV)/.installed-dev ## how the picture follows the slider; prints a table, writes bench/results/bench-live.json
 	@chromium=$$(sh tests/browser/install_chromium.sh $(BIN)/python) && \
 	CHAINRULE_CHROMIUM="$$chromium" $(BIN)/python bench/live.py --profile
+
+bench-graph: $(VENV)/.installed-dev node_modules/.installed ## how fast the graph is laid out, opened and panned; prints a table, writes bench/results/bench-graph.json
+	@chromium=$$(sh tests/browser/install_chromium.sh $(BIN)/python) && \
+	CHAINRULE_CHROMIUM="$$chromium" $(BIN)/python bench/graph.py
 
 screenshots: $(VENV)/.installed-dev ## make the README's pictures anew
 	@chromium=$$(sh tests/browser/install_chromium.sh $(BIN)/python) && \

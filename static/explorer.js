@@ -6,18 +6,22 @@
  */
 
 import { AddressBar } from "./core/address-bar.js";
-import { ApiError, getJson, getText, profilePath, tracePath } from "./core/api.js";
-import { copyFrom } from "./core/clipboard.js";
+import { tracePath } from "./core/api.js";
 import { significant } from "./core/format.js";
+import { find as findItem } from "./core/graph.js";
 import { describeTensor } from "./core/labels.js";
 import { Live } from "./core/live.js";
+import { pictureOfDump } from "./core/picture.js";
 import { hide, hideInRun, parsePrediction } from "./core/prediction.js";
 import { signal } from "./core/signal.js";
 import { address, parseSpec, parseView, specQuery, viewFragment, viewPushes } from "./core/url-state.js";
 import { verdict } from "./core/verdict.js";
 import "./elements/comparison-table.js";
 import "./elements/diagnosis-list.js";
+import "./elements/dump-note.js";
+import "./elements/dump-opener.js";
 import "./elements/experiment-note.js";
+import "./elements/graph-toolbar.js";
 import "./elements/graph-view.js";
 import "./elements/histogram-chart.js";
 import "./elements/inspector-panel.js";
@@ -28,10 +32,16 @@ import "./elements/prediction-prompt.js";
 import "./elements/run-status.js";
 import "./elements/spec-controls.js";
 import "./elements/spec-presets.js";
+import "./elements/steps-view.js";
+import "./elements/value-map.js";
+import { connectDump } from "./explorer/dump.js";
+import { connectGraph } from "./explorer/graph.js";
+import { connectHeader, isTyping } from "./explorer/header.js";
+import { connectPin } from "./explorer/pin.js";
+import { connectTakeaway } from "./explorer/takeaway.js";
 
 /** @typedef {import("./core/types.js").PageData} PageData */
 /** @typedef {import("./core/types.js").Picture} Picture */
-/** @typedef {import("./core/types.js").Scene} Scene */
 /** @typedef {import("./core/types.js").Spec} Spec */
 /** @typedef {import("./core/types.js").ErrorBody} ErrorBody */
 /** @typedef {import("./core/types.js").PinnedRun} PinnedRun */
@@ -39,7 +49,6 @@ import "./elements/spec-presets.js";
 /** @typedef {import("./core/url-state.js").View} View */
 
 const ANNOUNCE_AFTER_MS = 800;
-const PIN_AGAIN_MS = 2000;
 
 /**
  * @param {string} selector
@@ -57,6 +66,8 @@ const elements = {
   controls: find("spec-controls"),
   presets: find("spec-presets"),
   graph: find("graph-view"),
+  toolbar: find("graph-toolbar"),
+  steps: find("steps-view"),
   layers: find("layers-view"),
   profile: find("layer-profile"),
   inspector: find("inspector-panel"),
@@ -65,6 +76,8 @@ const elements = {
   diagnosis: find("diagnosis-list"),
   experiment: find("experiment-note"),
   prediction: find("prediction-prompt"),
+  opener: find("dump-opener"),
+  note: find("dump-note"),
   announcer: find("#announcer"),
 };
 
@@ -75,15 +88,15 @@ const specOf = (query) => parseSpec(page.keys, page.defaults, query);
 
 // The page's own query may hold a preset's name or a mistake: the server's reading of it is what counts.
 const spec = signal(specOf(page.query));
-const view = signal(parseView(location.hash));
+const view = signal(parseView(location.hash || (page.view ?? "")));
 /** What the server last showed of the spec. @type {import("./core/signal.js").Signal<Picture | null>} */
 const picture = signal(/** @type {Picture | null} */ (null));
 /** @type {import("./core/signal.js").Signal<Theory | null>} */
 const theory = signal(/** @type {Theory | null} */ (null));
 /** The run that is compared to. @type {import("./core/signal.js").Signal<PinnedRun | null>} */
 const pinned = signal(/** @type {PinnedRun | null} */ (null));
-/** @type {import("./core/signal.js").Signal<{scene: Scene, key: string} | null>} */
-const scene = signal(/** @type {{scene: Scene, key: string} | null} */ (null));
+/** A dump that is shown in place of the server's answers. @type {import("./core/signal.js").Signal<import("./explorer/dump.js").Opened | null>} */
+const opened = signal(/** @type {import("./explorer/dump.js").Opened | null} */ (null));
 /** @type {import("./core/signal.js").Signal<ErrorBody | null>} */
 const error = signal(page.error);
 /** What is wrong with the run that the address says to compare to. @type {import("./core/signal.js").Signal<ErrorBody | null>} */
@@ -98,7 +111,7 @@ let isAddressAtFault = page.error !== null;
 let arrived = null;
 
 function paint() {
-  if (arrived === null || arrived.seq <= (picture.value?.seq ?? 0)) return;
+  if (opened.value !== null || arrived === null || arrived.seq <= (picture.value?.seq ?? 0)) return;
   // What theory said of another graph is no use for this one.
   if (arrived.key !== picture.value?.key) theory.value = null;
   picture.value = arrived;
@@ -110,7 +123,7 @@ const expectations = {
   /** @type {Theory | null} */
   arrived: null,
   paint() {
-    if (this.arrived === null || this.arrived.seq > (picture.value?.seq ?? 0)) return;
+    if (opened.value !== null || this.arrived === null || this.arrived.seq > (picture.value?.seq ?? 0)) return;
     theory.value = this.arrived;
     this.arrived = null;
   },
@@ -180,11 +193,6 @@ function setView(change) {
   writeAddress(viewPushes(change));
 }
 
-/** @param {string} tensor @returns {string} the id of its box, or its own where it has none */
-function boxOf(tensor) {
-  return scene.value?.scene.tensors.find((shown) => shown.tensor === tensor)?.id ?? tensor;
-}
-
 // Elements to state
 
 /**
@@ -221,8 +229,8 @@ on("preset-choose", (/** @type {{preset: import("./core/types.js").Preset}} */ {
 });
 on("box-select", (/** @type {{id: string}} */ { id }) => setView({ select: id }));
 on("tensor-select", (/** @type {{tensor: string}} */ { tensor }) => {
-  setView({ select: boxOf(tensor) });
-  elements.graph.reveal(boxOf(tensor));
+  setView({ select: drawn.boxOf(tensor) });
+  elements.graph.reveal(drawn.boxOf(tensor));
 });
 on("statistic-change", (/** @type {{statistic: View["statistic"]}} */ { statistic }) => setView({ statistic }));
 on("layers-options-change", (/** @type {Partial<import("./core/types.js").LayersOptions>} */ change) => setView(change));
@@ -239,14 +247,23 @@ on("unpin", () => setView({ a: "" }));
 on("swap-runs", () => {
   const a = view.value.a;
   if (a === "") return;
-  // The run on the screen: what was asked for last may have been refused.
-  setView({ a: `?${queryOf(picture.value?.spec ?? spec.value)}` });
+  setView({ a: `?${queryOf(specShown())}` });
   specPushes = false;
   setSpec(specOf(a.slice(1)));
 });
-on("camera-change", (/** @type {{zoom: number, at: number}} */ camera) => setView(camera));
-on("axis-change", (/** @type {import("./core/types.js").DepthAxis} */ axis) => (elements.profile.axis = axis));
-on("scene-change", (/** @type {{scene: Scene, key: string}} */ change) => (scene.value = change));
+on("camera-change", (/** @type {{zoom: number, at: number, across: number}} */ camera) => setView(camera));
+on("axis-change", (/** @type {import("./core/types.js").DepthAxis} */ { positions, width }) => {
+  // Some layers in a closed box: there is no axis that all of them have in common with the graph.
+  const isShared = (shown?.topology.layers ?? []).every(({ preactivation, activation }) => positions.has(activation ?? preactivation ?? ""));
+  elements.profile.axis = { positions: isShared ? positions : new Map(), width };
+});
+
+const drawn = connectGraph({ elements, view, setView, on });
+
+/** @returns {Spec} of the run on the screen: what was asked for last may have been refused */
+function specShown() {
+  return picture.value?.spec ?? spec.value;
+}
 
 // State to elements
 
@@ -293,11 +310,12 @@ function show(value) {
   shown = hide(value, prediction);
   elements.status.picture = shown;
   elements.controls.picture = shown;
-  elements.graph.picture = shown;
+  document.body.dataset["layers"] = shown.topology.layers.length === 0 ? "none" : "some";
+  drawn.show(shown);
   elements.layers.picture = shown;
   elements.profile.picture = shown;
   elements.diagnosis.picture = shown;
-  const query = experimentQuery(value.spec);
+  const query = value.spec === null ? null : experimentQuery(value.spec);
   elements.experiment.show(shown, page.presets.filter((preset) => preset.query === query));
   elements.presets.secretive = shown.hidden !== null;
   // Its own guard: it tells the figure once there is a guess.
@@ -322,6 +340,7 @@ function judge() {
   elements.profile.theory = told;
   elements.diagnosis.theory = told;
   elements.inspector.theory = told;
+  drawn.theory(told);
   // For the std that weights are drawn with, which no measurement gives as well.
   elements.controls.theory = theory.value;
   elements.prediction.theory = theory.value;
@@ -329,62 +348,22 @@ function judge() {
 
 theory.subscribe(judge);
 
-scene.subscribe(select);
-
-/** What is asked for as run A, and may not be there yet. */
-let pinning = "";
+const pin = connectPin(pinned, pinError, () => {
+  view.value = { ...view.value, a: "" };
+  // In place: going back must not lead to the mistake again.
+  writeAddress(false);
+});
 let shownPrediction = "";
 view.subscribe((value) => {
-  elements.graph.statistic = value.statistic === "mean" ? "mean" : "std";
   elements.profile.statistic = value.statistic;
   elements.layers.options = value;
-  elements.graph.camera = value;
-  document.body.dataset["tab"] = value.tab;
-  document.body.dataset["show"] = value.show;
-  for (const tab of document.querySelectorAll('[role="tab"]')) {
-    const isShown = tab.getAttribute("data-tab") === value.tab && (tab.getAttribute("data-show") ?? value.show) === value.show;
-    tab.setAttribute("aria-selected", String(isShown));
-    tab.setAttribute("tabindex", isShown ? "0" : "-1");
-  }
-  for (const button of document.querySelectorAll("button[data-show]:not([role])")) {
-    button.setAttribute("aria-pressed", String(button.getAttribute("data-show") === value.show));
-  }
+  elements.inspector.reach = value.reach;
   const prediction = `${value.predict} ${value.guess}`;
   if (prediction !== shownPrediction && picture.value !== null) show(picture.value);
   shownPrediction = prediction;
-  pin(value.a);
+  void pin(value.a);
   select();
 });
-
-/** @param {string} a as in the address */
-async function pin(a) {
-  if (a === pinning) return;
-  pinning = a;
-  find("#pin").setAttribute("aria-pressed", String(a !== ""));
-  if (a === "") {
-    pinned.value = null;
-    return;
-  }
-  pinError.value = null;
-  const query = a.replace(/^\?/, "");
-  try {
-    const profile = await getJson(profilePath(query));
-    if (pinning === a) pinned.value = { query, profile };
-  } catch (problem) {
-    if (!(problem instanceof ApiError)) throw problem;
-    if (pinning !== a) return;
-    pinError.value = { ...problem.body, message: `Run A: ${problem.body.message}`, field: null };
-    // A mistake in the address will not mend; a busy server may.
-    if (problem.status >= 400 && problem.status < 500) {
-      view.value = { ...view.value, a: "" };
-      // In place: going back must not lead to the mistake again.
-      writeAddress(false);
-    } else {
-      pinning = "";
-      setTimeout(() => void pin(view.value.a), PIN_AGAIN_MS);
-    }
-  }
-}
 
 pinned.subscribe(compare);
 
@@ -401,33 +380,40 @@ pinError.subscribe(tellErrors);
 
 /** The selection, wherever it shows. */
 function select() {
-  const id = view.value.select;
-  elements.graph.selection = id;
-  const tensor = scene.value?.scene.tensors.find((box) => box.id === id)?.tensor ?? id;
+  const tensor = tensorOf(view.value.select);
   elements.profile.selection = tensor;
   elements.layers.selection = tensor;
   elements.controls.selection = tensor;
   inspect();
 }
 
+/** @param {string} id in addresses @returns {string} the tensor's own, or what was given */
+function tensorOf(id) {
+  const graph = drawn.graph.value;
+  const item = graph === null ? null : findItem(graph, id);
+  return item?.kind === "tensor" ? (graph?.topology.tensors[item.index]?.id ?? id) : id;
+}
+
+drawn.graph.subscribe(select);
+
 /** What is selected, in figures; without a selection the comparison, if there is one. */
 function inspect() {
   const { select, statistic } = view.value;
-  const drawn = scene.value;
+  const graph = drawn.graph.value;
   const isComparing = shownRun !== null && select === "";
   elements.comparison.hidden = !isComparing;
   elements.inspector.hidden = isComparing;
-  // A new graph's scene follows its picture by the time of a layout.
-  if (shown === null || drawn === null || drawn.key !== shown.key) return;
+  // A new graph is there before its picture is told.
+  if (shown === null || graph === null || graph.topology !== shown.topology) return;
   if (isComparing && shownRun !== null) elements.comparison.show(shown, shownRun, statistic);
-  else elements.inspector.show(shown, drawn.scene, select);
+  else elements.inspector.show(shown, graph, select);
 }
 
 function announce() {
   if (shown === null) return;
   const { select } = view.value;
   const { layers, tensors } = shown.topology;
-  const focus = scene.value?.scene.tensors.find(({ id }) => id === select)?.tensor ?? layers[0]?.activation;
+  const focus = select === "" ? layers[0]?.activation : tensorOf(select);
   const tensor = tensors.find(({ id }) => id === focus);
   const parts = [`Loss ${shown.hidden?.loss === true ? "hidden until it is guessed" : significant(shown.loss)}`, tensor === undefined ? "" : describeTensor(shown, tensor), verdict(shown).text];
   elements.announcer.textContent = parts.filter((part) => part !== "").join(". ");
@@ -442,45 +428,21 @@ for (const button of modelButtons) {
   });
 }
 
-for (const menu of document.querySelectorAll("details.menu")) {
-  if (!(menu instanceof HTMLDetailsElement)) continue;
-  document.addEventListener("pointerdown", ({ target }) => {
-    if (target instanceof Node && !menu.contains(target)) menu.open = false;
-  });
-  menu.addEventListener("keydown", ({ key }) => {
-    if (key !== "Escape") return;
-    menu.open = false;
-    menu.querySelector("summary")?.focus();
-  });
-  menu.addEventListener("focusout", ({ relatedTarget }) => {
-    if (relatedTarget instanceof Node && !menu.contains(relatedTarget)) menu.open = false;
-  });
-}
+find("#pin").addEventListener("click", () => setView({ a: view.value.a === "" ? `?${queryOf(specShown())}` : "" }));
 
-for (const button of document.querySelectorAll("button[data-show]:not([role])")) {
-  button.addEventListener("click", () => setView({ show: /** @type {View["show"]} */ (button.getAttribute("data-show")) }));
-}
-
-find("#pin").addEventListener("click", () => setView({ a: view.value.a === "" ? `?${queryOf(picture.value?.spec ?? spec.value)}` : "" }));
-
-/** @type {Record<string, () => string | Promise<string>>} */
-const COPIES = {
-  // Not the browser's own address, which may be a moment behind.
-  "#copy-link": () => new URL(address(acceptedQuery, viewFragment(view.value)), location.href).href,
-  "#copy-pytorch": () => getText(tracePath("py", acceptedQuery)),
-  "#copy-curl": () => curl(new URL(tracePath("json", acceptedQuery), location.href).href),
-};
-for (const [button, text] of Object.entries(COPIES)) {
-  find(button).addEventListener("click", (/** @type {Event} */ { currentTarget }) => {
-    void copyFrom(/** @type {HTMLButtonElement} */ (currentTarget), text);
-  });
-}
-
-/** @param {string} url @returns {string} a command that gets it */
-function curl(url) {
-  const token = page.needs_token ? ' -H "Authorization: Bearer $CHAINRULE_TOKEN"' : "";
-  return `curl -s${token} '${url.replaceAll("'", "%27")}'`;
-}
+connectHeader({ view, setView, query: () => acceptedQuery, needsToken: page.needs_token });
+connectTakeaway(page, () => ({
+  picture: shown,
+  graph: drawn.graph.value,
+  view: elements.graph,
+  statistic: view.value.statistic === "mean" ? "mean" : "std",
+  selection: view.value.select,
+  paintwork: drawn.drawnWith(),
+  query: acceptedQuery,
+  fragment: viewFragment(view.value),
+  opened: opened.value,
+  theory: theory.value,
+}));
 
 find(".skip-link").addEventListener("click", (/** @type {Event} */ event) => {
   // The fragment holds the view: the link must not overwrite it.
@@ -488,28 +450,29 @@ find(".skip-link").addEventListener("click", (/** @type {Event} */ event) => {
   elements.graph.focus();
 });
 
-const tabs = /** @type {HTMLElement[]} */ ([...document.querySelectorAll('[role="tab"]')]);
-tabs.forEach((tab, order) => {
-  tab.addEventListener("click", () => {
-    const show = /** @type {View["show"]} */ (tab.dataset["show"] ?? view.value.show);
-    setView({ tab: /** @type {View["tab"]} */ (tab.dataset["tab"]), show });
-  });
-  tab.addEventListener("keydown", ({ key }) => {
-    if (key !== "ArrowRight" && key !== "ArrowLeft") return;
-    const next = tabs[(order + (key === "ArrowRight" ? 1 : tabs.length - 1)) % tabs.length];
-    next?.focus();
-    next?.click();
-  });
-});
-
-const help = /** @type {HTMLDialogElement} */ (find("#help"));
-find("#help-button").addEventListener("click", () => help.showModal());
 addEventListener("keydown", (event) => {
-  const isTyping = event.target instanceof HTMLInputElement && event.target.type === "text";
-  if (event.key === "?" && !isTyping && !help.open) help.showModal();
-  if (event.key === "Escape" && !isTyping && !help.open && document.querySelector("details.menu[open]") === null) setView({ select: "" });
+  if (isTyping(event) || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]") !== null) return;
+  if (event.key === "Escape" && document.querySelector("details.menu[open]") === null) setView({ select: "" });
+  if (event.key === "/") {
+    event.preventDefault();
+    elements.toolbar.focus();
+  }
 });
 
-elements.status.connection = "connecting";
-live.start();
-live.request(spec.value);
+// The source of pictures: the server, or a dump.
+
+opened.subscribe((value) => {
+  if (value === null) return;
+  const seq = (picture.value?.seq ?? 0) + 1;
+  const told = value.name === page.dump?.name ? page.dump.theory : null;
+  theory.value = null;
+  picture.value = pictureOfDump(value.dump, seq, `dump ${seq}`);
+  theory.value = told == null ? null : { ...told, seq };
+});
+connectDump(page, opened, elements, on);
+
+if (page.dump === null) {
+  elements.status.connection = "connecting";
+  live.start();
+  live.request(spec.value);
+}

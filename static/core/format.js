@@ -80,6 +80,17 @@ export function quantity(value, unit) {
 }
 
 /**
+ * A time in the unit that suits it: 12.3 µs, 4.56 ms.
+ *
+ * @param {number} microseconds
+ * @returns {string}
+ */
+export function duration(microseconds) {
+  if (microseconds < 1000) return `${significant(microseconds)} µs`;
+  return microseconds < 1e6 ? `${significant(microseconds / 1e3)} ms` : `${significant(microseconds / 1e6)} s`;
+}
+
+/**
  * @param {number | null} fraction 0 to 1
  * @returns {string} 12.3 %
  */

@@ -103,7 +103,7 @@ function fromJsonNumber(value) {
 }
 
 /**
- * A dump as a Picture: the way taken when no socket can be had.
+ * A dump as a Picture: one that was opened, or one fetched where no socket can be had.
  *
  * @param {Dump} dump
  * @param {number} seq
@@ -118,8 +118,15 @@ export function pictureOfDump(dump, seq, key) {
   const column = (column) => Float64Array.from({ length: rows }, (_, row) => column?.[row] ?? NaN);
   const counts = new Uint32Array(rows * bins);
   statistics.histogram.counts.forEach((histogram, row) => counts.set(histogram, row * bins));
+  const { schema, modules, ops, tensors, saved, layers, sources, timing } = dump;
+  const durations = timing["op_us"];
+  const total = timing["total_ms"] ?? timing["record_ms"];
   /** @type {Topology} */
-  const topology = { ...dump, statistics: { tensor: statistics.tensor } };
+  const topology = {
+    ...{ schema, modules, ops, tensors, saved, layers, sources },
+    statistics: { tensor: statistics.tensor },
+    op_us: Array.isArray(durations) && durations.length === ops.length ? durations : null,
+  };
   return {
     seq,
     key,
@@ -134,7 +141,7 @@ export function pictureOfDump(dump, seq, key) {
     bins,
     counts,
     loss: fromJsonNumber(dump.loss),
-    computeMs: dump.timing["total_ms"] ?? NaN,
+    computeMs: typeof total === "number" ? total : NaN,
     failed: dump.error !== null,
     spec: dump.spec,
     hidden: null,

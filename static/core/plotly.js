@@ -14,6 +14,8 @@ let loading = null;
 
 /** @returns {Promise<Plotly>} */
 export function loadPlotly() {
+  // A page that is a file has only what is in it.
+  if (location.protocol === "file:") return Promise.reject(new Error("Plotly is not in this file"));
   loading ??= new Promise((resolve, reject) => {
     const script = document.createElement("script");
     script.src = ADDRESS;

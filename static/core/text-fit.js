@@ -1,4 +1,6 @@
-/** What of a label fits into a box, measured in the page's own font. */
+/** What of a label fits into a box, measured in the page's own font; estimated where there is no page. */
+
+import { estimatedWidth } from "./letter-widths.js";
 
 /** Room between a box's frame and its text, px. */
 export const INSET = 6;
@@ -23,7 +25,7 @@ export function levelOf(label, width) {
   return "narrow";
 }
 
-const measuring = document.createElement("canvas").getContext("2d");
+const measuring = typeof document === "undefined" ? null : document.createElement("canvas").getContext("2d");
 /** @type {Map<string, number>} */
 const widths = new Map();
 
@@ -32,7 +34,7 @@ export function textWidth(text, font) {
   const key = `${font} ${text}`;
   let width = widths.get(key);
   if (width === undefined) {
-    if (measuring === null) return text.length * 6;
+    if (measuring === null) return estimatedWidth(text, Number.parseFloat(/[\d.]+(?=px)/.exec(font)?.[0] ?? "11"), font.startsWith("6"));
     measuring.font = `${font} ${getComputedStyle(document.body).fontFamily}`;
     width = measuring.measureText(text).width;
     if (widths.size > 5000) widths.clear();

@@ -12,7 +12,7 @@ import { MOST_ZOOM } from "./viewport.js";
  * @typedef {object} View
  * @property {string} select id of the selected box or op, "" for none
  * @property {import("./types.js").ProfileStatistic} statistic shown in the profile and, if it is one of theirs, in boxes
- * @property {"graph" | "layers"} show what stands in the centre
+ * @property {"graph" | "layers" | "steps"} show what stands in the centre
  * @property {"graph" | "profile" | "inspector" | "controls"} tab the panel shown on a narrow screen; graph: the centre
  * @property {"heatmap" | "ridgeline"} form how the layers are shown
  * @property {import("./types.js").LayerTensor} of which tensors of theirs
@@ -21,8 +21,18 @@ import { MOST_ZOOM } from "./viewport.js";
  * @property {string} predict figure to be guessed before it is shown, such as l2.std; "" for none
  * @property {string} guess what was guessed, "" for nothing yet
  * @property {string} a "?" and the canonical query of the run to compare to, "" for none
+ * @property {string} level of the groups that are open: "layer", "all", or how deep
+ * @property {string} toggled groups that are otherwise than the level says, see expansion.js
+ * @property {"auto" | "on" | "off"} fold whether repeated blocks are folded into one
+ * @property {"" | import("./overlay.js").OverlayKind} colour what fills the boxes, "" for nothing
+ * @property {string} span values from first to last colour where they are held, "low:high"
+ * @property {"" | "size" | "gradient"} thickness what widens the edges, "" for nothing
+ * @property {string} q what is searched for
+ * @property {string} reach how far up and down from the selection is lit: "up2", "down", "both1"; "" for not at all
+ * @property {number} step of the execution
  * @property {number} zoom 1: fit
  * @property {number} at depth at the centre of the panel, 0 to 1
+ * @property {number} across the depth, 0 to 1
  */
 
 /**
@@ -34,11 +44,17 @@ import { MOST_ZOOM } from "./viewport.js";
  * @property {boolean} push whether a change makes a history entry
  */
 
+/** Of groups that are open: all but the innermost, all, or those less deep than a number. */
+export const LEVELS = ["layer", "all", ...Array.from({ length: 20 }, (_, depth) => String(depth))];
+/** What edges can be as wide as. */
+export const THICKNESSES = ["", "size", "gradient"];
+const OVERLAY_NAMES = ["", "std", "gradient_norm", "dead_fraction", "time", "memory", "flops", "health"];
+
 /** @type {readonly ViewKey[]} */
 const VIEW_KEYS = [
   { name: "select", initial: "", choices: null, push: true },
   { name: "statistic", initial: "std", choices: ["std", "mean", "dead_fraction", "saturation", "ratio"], push: true },
-  { name: "show", initial: "graph", choices: ["graph", "layers"], push: true },
+  { name: "show", initial: "graph", choices: ["graph", "layers", "steps"], push: true },
   { name: "tab", initial: "graph", choices: ["graph", "profile", "inspector", "controls"], push: true },
   { name: "form", initial: "heatmap", choices: ["heatmap", "ridgeline"], push: true },
   { name: "of", initial: "activation", choices: ["activation", "preactivation", "gradient", "weight", "weight_gradient"], push: true },
@@ -47,8 +63,18 @@ const VIEW_KEYS = [
   { name: "predict", initial: "", choices: null, push: true },
   { name: "guess", initial: "", choices: null, push: true },
   { name: "a", initial: "", choices: null, push: true },
+  { name: "level", initial: "layer", choices: LEVELS, push: true },
+  { name: "toggled", initial: "", choices: null, push: true },
+  { name: "fold", initial: "auto", choices: ["auto", "on", "off"], push: true },
+  { name: "colour", initial: "", choices: OVERLAY_NAMES, push: true },
+  { name: "span", initial: "", choices: null, push: true },
+  { name: "thickness", initial: "", choices: THICKNESSES, push: true },
+  { name: "q", initial: "", choices: null, push: false },
+  { name: "reach", initial: "", choices: null, push: true },
+  { name: "step", initial: 0, choices: null, push: false },
   { name: "zoom", initial: 1, choices: null, most: MOST_ZOOM, push: false },
   { name: "at", initial: 0, choices: null, most: 1, push: false },
+  { name: "across", initial: 0.5, choices: null, most: 1, push: false },
 ];
 
 /** Characters that a query or fragment may hold as they are, kept readable: 100,50,1, layers.0/forward, ?seed=1. */

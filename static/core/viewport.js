@@ -1,21 +1,31 @@
 /**
- * Zoom and pan over a layout, along the depth axis and across it. No DOM. Zooming in first spreads the columns until
- * each box has its natural size, and magnifies only from there on: fifty layers open up like a timeline.
+ * Zoom and pan over a drawing. No DOM.
+ *
+ * An elastic drawing is first spread along its depth by laying it out anew, until each box has its natural size, and is
+ * magnified only from there on: fifty layers open up like a timeline. Any other is magnified in both directions alike.
  */
 
 /** @typedef {{zoom: number, at: number, across: number}} Camera zoom 1: fit; at, across: what is at the centre, 0 to 1 */
 
-/** @typedef {{length: number, breadth: number}} Extent along the depth and across it, px */
+/** @typedef {{width: number, height: number}} Room px */
 
-export const MOST_ZOOM = 64;
-const MOST_MAGNIFICATION = 3;
+/** @typedef {{width: number, height: number, natural: number, isElastic: boolean}} Extent of a drawing, see Drawing in types.js */
+
+/** @typedef {{x: number, y: number, width: number, height: number}} Region */
+
+/** @typedef {{box: Region, shareX: number, shareY: number, x: number, y: number}} Hold what of a box stays where on the screen */
+
+/** As far as an address may say. */
+export const MOST_ZOOM = 4096;
+/** How many times its natural size a box may have on the screen. */
+export const MOST_MAGNIFICATION = 3;
 const NATURAL_STRETCH = 1.25;
 
 /**
  * How a zoom splits into columns spread further and plain magnification.
  *
  * @param {number} zoom
- * @param {number} natural length of the layout with every box at its natural size
+ * @param {number} natural length of the drawing with every box at its natural size
  * @param {number} length of the panel
  * @returns {{spread: number, magnify: number, zoom: number}} zoom: as far as there is anything to zoom into
  */
@@ -42,4 +52,174 @@ export function offset(content, room, at) {
 /** @param {number} share @returns {number} within 0 to 1 */
 export function clampShare(share) {
   return Math.min(1, Math.max(0, share));
+}
+
+/** Where a drawing stands on the screen: `x` and `y` of its corner, px, and `scale`, px of the screen per px of the drawing. */
+export class Viewport {
+  x = 0;
+  y = 0;
+  scale = 1;
+  isVertical = false;
+  /** @type {Room} */
+  room = { width: 0, height: 0 };
+  /** @type {Extent | null} */
+  extent = null;
+  /** What was asked for last, by the address or by hand. @type {Camera} */
+  camera = { zoom: 1, at: 0, across: 0.5 };
+
+  /** @returns {number} scale at which all of the drawing is in the room; never more than its natural size */
+  get fitScale() {
+    const { extent, room } = this;
+    if (extent === null || extent.isElastic) return 1;
+    return Math.min(1, room.width / Math.max(1, extent.width), room.height / Math.max(1, extent.height));
+  }
+
+  /** @returns {number} how far the columns of an elastic drawing are to be spread, 1 or more */
+  get spread() {
+    const { extent } = this;
+    // Before there is a drawing, as little as possible.
+    return extent !== null && extent.isElastic ? splitZoom(this.camera.zoom, extent.natural, this.#length).spread : 1;
+  }
+
+  /** @returns {boolean} whether there is more than the room shows */
+  get overflows() {
+    const { extent, room, scale } = this;
+    return extent !== null && (extent.width * scale > room.width + 1 || extent.height * scale > room.height + 1);
+  }
+
+  /** @returns {Region} what of the drawing is in the room, in its own px */
+  get seen() {
+    const { x, y, scale, room } = this;
+    return { x: -x / scale, y: -y / scale, width: room.width / scale, height: room.height / scale };
+  }
+
+  get #length() {
+    return this.isVertical ? this.room.height : this.room.width;
+  }
+
+  /**
+   * Takes a drawing, or the same one in another room.
+   *
+   * @param {Extent} extent
+   * @param {Hold | null} hold what is to stay where it is; null: as the camera says
+   */
+  show(extent, hold) {
+    const { isElastic, scale } = { isElastic: this.extent?.isElastic ?? extent.isElastic, scale: this.scale };
+    this.extent = extent;
+    if (hold === null) {
+      this.look(this.camera);
+      return;
+    }
+    if (extent.isElastic) {
+      const { magnify, zoom } = splitZoom(isElastic ? this.camera.zoom : 1, extent.natural, this.#length);
+      this.scale = magnify;
+      this.camera = { ...this.camera, zoom };
+    } else {
+      this.#magnify(scale);
+    }
+    this.#keep(hold);
+  }
+
+  /** Turns to what a camera says. @param {Camera} camera */
+  look(camera) {
+    const { extent, room } = this;
+    this.camera = camera;
+    if (extent === null) return;
+    const { at, across } = camera;
+    const [sideways, upright] = this.isVertical ? [across, at] : [at, across];
+    if (extent.isElastic) {
+      const { magnify, zoom } = splitZoom(camera.zoom, extent.natural, this.#length);
+      this.camera = { zoom, at, across };
+      this.scale = magnify;
+      this.x = offset(extent.width * magnify, room.width, sideways);
+      this.y = offset(extent.height * magnify, room.height, upright);
+      return;
+    }
+    this.#magnify(this.fitScale * camera.zoom);
+    const isFit = this.camera.zoom === 1;
+    // Fit, all of it is in the room; else any of it may be at the centre.
+    this.x = isFit ? (room.width - extent.width * this.scale) / 2 : room.width / 2 - clampShare(sideways) * extent.width * this.scale;
+    this.y = isFit ? (room.height - extent.height * this.scale) / 2 : room.height / 2 - clampShare(upright) * extent.height * this.scale;
+  }
+
+  /** @param {number} x of the drawing's corner on the screen @param {number} y */
+  moveTo(x, y) {
+    const { extent, room, scale } = this;
+    if (extent === null) return;
+    if (extent.isElastic) {
+      this.x = within(x, extent.width * scale, room.width, this.x);
+      this.y = within(y, extent.height * scale, room.height, this.y);
+    } else {
+      this.x = Math.min(room.width / 2, Math.max(room.width / 2 - extent.width * scale, x));
+      this.y = Math.min(room.height / 2, Math.max(room.height / 2 - extent.height * scale, y));
+    }
+    this.#remember();
+  }
+
+  /**
+   * Magnifies a drawing that is not elastic, around a point of the screen.
+   *
+   * @param {number} scale px of the screen per px of the drawing
+   * @param {number} x
+   * @param {number} y
+   */
+  magnifyAt(scale, x, y) {
+    const before = this.scale;
+    this.#magnify(scale);
+    const ratio = this.scale / before;
+    this.moveTo(x - (x - this.x) * ratio, y - (y - this.y) * ratio);
+  }
+
+  /**
+   * Puts a part of the drawing into the middle of the room.
+   *
+   * @param {Region} part in px of the drawing
+   * @param {number} [scale] as it is without one
+   */
+  centre(part, scale) {
+    if (scale !== undefined && this.extent?.isElastic === false) this.#magnify(scale);
+    this.moveTo(this.room.width / 2 - (part.x + part.width / 2) * this.scale, this.room.height / 2 - (part.y + part.height / 2) * this.scale);
+  }
+
+  /** @param {number} scale */
+  #magnify(scale) {
+    const fit = this.fitScale;
+    this.scale = Math.min(Math.max(scale, fit), Math.max(fit, MOST_MAGNIFICATION));
+    this.camera = { ...this.camera, zoom: this.scale / fit };
+  }
+
+  /** @param {Hold} hold */
+  #keep({ box, shareX, shareY, x, y }) {
+    const { extent, room, scale } = this;
+    if (extent === null) return;
+    this.x = x - (box.x + shareX * box.width) * scale;
+    this.y = y - (box.y + shareY * box.height) * scale;
+    if (extent.isElastic) {
+      this.x = within(this.x, extent.width * scale, room.width, NaN);
+      this.y = within(this.y, extent.height * scale, room.height, NaN);
+    }
+    this.#remember();
+  }
+
+  #remember() {
+    const { extent, room, scale } = this;
+    if (extent === null) return;
+    const sideways = clampShare((room.width / 2 - this.x) / (extent.width * scale));
+    const upright = clampShare((room.height / 2 - this.y) / (extent.height * scale));
+    const [at, across] = this.isVertical ? [upright, sideways] : [sideways, upright];
+    this.camera = { zoom: this.camera.zoom, at, across };
+  }
+}
+
+/**
+ * @param {number} start
+ * @param {number} content px
+ * @param {number} room px
+ * @param {number} now where it starts, which is never made worse; NaN: no matter
+ * @returns {number} without gaps at the ends; centred where all of it fits
+ */
+function within(start, content, room, now) {
+  const centred = (room - content) / 2;
+  const [low, high] = content <= room ? [centred, centred] : [room - content, 0];
+  return Math.min(Number.isNaN(now) ? high : Math.max(high, now), Math.max(Number.isNaN(now) ? low : Math.min(low, now), start));
 }

@@ -60,7 +60,7 @@ class ComparisonTable extends HTMLElement {
 
   /** In what the two differ. @param {Picture} picture @param {PinnedRun} pinned */
   #describe(picture, { query, profile }) {
-    const changed = differences(profile.spec, picture.spec);
+    const changed = differences(profile.spec, picture.spec ?? {});
     const text = JSON.stringify([query, changed]);
     if (this.#specs.dataset["shown"] === text) return;
     this.#specs.dataset["shown"] = text;

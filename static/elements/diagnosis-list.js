@@ -93,7 +93,7 @@ class DiagnosisList extends HTMLElement {
     }
     this.classList.remove("pale");
     this.#show(diagnose(picture, theory), "");
-    this.#advise(theory, picture.spec);
+    this.#advise(theory, picture.spec ?? {});
   }
 
   /** @param {Diagnosis | null} diagnosis @param {string} otherwise */

@@ -226,7 +226,7 @@ class LayerProfile extends HTMLElement {
     const { inf, nan } = firstNonFinite(picture);
     this.#causes = [inf, nan].filter((cause) => cause !== null);
     this.#mark();
-    const why = whyEmpty(statistic, this.#figures.forward.measured, String(picture.spec["activation"]));
+    const why = whyEmpty(statistic, this.#figures.forward.measured, String(picture.spec?.["activation"] ?? ""));
     if (this.#empty.textContent !== why) this.#empty.textContent = why;
     if (this.#isMoving) this.#causeLines.classList.toggle("stale", this.#causes.map(causeText).join() !== this.#toldCauses);
     else this.#tell(why);

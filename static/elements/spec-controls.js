@@ -365,7 +365,7 @@ class SpecControls extends HTMLElement {
 
   /** @param {Picture} picture */
   set picture(picture) {
-    const isOther = picture.key !== this.#picture?.key || picture.spec["init"] !== this.#picture.spec["init"];
+    const isOther = picture.key !== this.#picture?.key || picture.spec?.["init"] !== this.#picture.spec?.["init"];
     this.#picture = picture;
     if (isOther || this.#unit === null) this.#measureUnit();
     const row = picture.rows.get(this.#unit?.tensor ?? "");
@@ -382,8 +382,8 @@ class SpecControls extends HTMLElement {
   set theory(theory) {
     const picture = this.#picture;
     if (theory === null || picture === null || theory.seq !== picture.seq) return;
-    const net = netOf(picture.spec);
-    const scale = Number(picture.spec["scale"]);
+    const net = netOf(picture.spec ?? {});
+    const scale = Number(picture.spec?.["scale"]);
     // At rest and in motion the same net says the same: only rounding would differ.
     if (net === this.#units.net || !(scale > 0)) return;
     this.#units = { net, stds: theory.layers.map(({ weight_std }) => weight_std / scale) };
@@ -411,11 +411,11 @@ class SpecControls extends HTMLElement {
   /** What std the weights have at scale 1: as drawn, by theory; before it has spoken of this net, as measured. */
   #measureUnit() {
     const [picture, layer] = [this.#picture, this.#layer()];
-    const n = picture === null || layer === undefined ? undefined : parseWidths(String(picture.spec["widths"]))?.[layer.index - 1];
+    const n = picture === null || layer === undefined ? undefined : parseWidths(String((picture.spec ?? {})["widths"]))?.[layer.index - 1];
     if (picture === null || layer === undefined || n === undefined) return;
-    const told = netOf(picture.spec) === this.#units.net ? this.#units.stds[layer.index - 1] : undefined;
+    const told = netOf(picture.spec ?? {}) === this.#units.net ? this.#units.stds[layer.index - 1] : undefined;
     const row = layer.weight === null ? undefined : picture.rows.get(layer.weight);
-    const unit = told ?? (valueAt(picture.floats.std, row) ?? NaN) / Number(picture.spec["scale"]);
+    const unit = told ?? (valueAt(picture.floats.std, row) ?? NaN) / Number(picture.spec?.["scale"]);
     const weight = picture.topology.tensors.find(({ id }) => id === layer.weight)?.name ?? "";
     this.#unit = { unit, n, tensor: layer.weight, weight };
     this.#where.textContent = `layer ${layer.index}, n = ${n}`;

@@ -88,12 +88,36 @@ def context_options() -> dict[str, Any]:
     return {"viewport": {"width": 1440, "height": 900}}
 
 
-@pytest.fixture
-def context(browser: Browser, context_options: dict[str, Any]) -> Iterator[BrowserContext]:
-    context = browser.new_context(**context_options)
-    context.set_default_timeout(10_000)
+@pytest.fixture(scope="module")
+def contexts(browser: Browser) -> Iterator[Callable[[dict[str, Any]], BrowserContext]]:
+    """Contexts by their options, kept for a file's tests: what a page loads, later pages find in the cache."""
+    made: dict[str, BrowserContext] = {}
+
+    def context(options: dict[str, Any]) -> BrowserContext:
+        key = json.dumps(options, sort_keys=True)
+        if key not in made:
+            made[key] = browser.new_context(**options)
+            made[key].set_default_timeout(10_000)
+        return made[key]
+
     yield context
-    context.close()
+    for each in made.values():
+        each.close()
+
+
+@pytest.fixture
+def context(
+    contexts: Callable[[dict[str, Any]], BrowserContext], context_options: dict[str, Any]
+) -> Iterator[BrowserContext]:
+    """A context without pages, cookies, permissions or routes of other tests."""
+    context = contexts(context_options)
+    yield context
+    for page in context.pages:
+        page.close()
+    context.unroute_all()
+    context.clear_cookies()
+    context.clear_permissions()
+    context.set_offline(False)
 
 
 @pytest.fixture

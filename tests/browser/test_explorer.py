@@ -325,7 +325,7 @@ def test_ops_are_written_as_the_chapter_does(explorer, style):
     page = explorer.page
     transposed = "ᵀ" if style in ("autograd_function", "module") else ""
     expect(page.locator("inspector-panel .formula code").first).to_have_text(f"l1 = x @ w1{transposed} + b1")
-    expect(page.locator("inspector-panel .formula .shapes").first).to_contain_text("(200, 50) = (200, 100) @ ")
+    expect(page.locator("inspector-panel .formula .shapes").first).to_contain_text("(200×50) = (200×100) @ ")
     expect(page.locator("inspector-panel .source .place").first).to_contain_text(".py:")
     page.locator("inspector-panel .facts .link").first.click()
     page.wait_for_selector('graph-view .box.selected[data-id="layers.0/backward"]')

@@ -1,0 +1,106 @@
+/** The header: menus, views, tabs, what can be taken away, and the list of keys. */
+
+import { getText, tracePath } from "../core/api.js";
+import { copyFrom } from "../core/clipboard.js";
+import { address, viewFragment } from "../core/url-state.js";
+
+/** @typedef {import("../core/url-state.js").View} View */
+/** @template T @typedef {import("../core/signal.js").Signal<T>} Signal */
+
+/**
+ * @typedef {object} Page what the header needs of the page
+ * @property {Signal<View>} view
+ * @property {(change: Partial<View>) => void} setView
+ * @property {() => string} query of the spec that the server has accepted
+ * @property {boolean} needsToken
+ */
+
+/** @param {Page} page */
+export function connectHeader({ view, setView, query, needsToken }) {
+  connectMenus();
+  connectViews(view, setView);
+  connectHelp();
+  /** @type {Record<string, () => string | Promise<string>>} */
+  const copies = {
+    // Not the browser's own address, which may be a moment behind.
+    "#copy-link": () => new URL(address(query(), viewFragment(view.value)), location.href).href,
+    "#copy-pytorch": () => getText(tracePath("py", query())),
+    "#copy-curl": () => curl(new URL(tracePath("json", query()), location.href).href, needsToken),
+  };
+  for (const [selector, text] of Object.entries(copies)) {
+    const button = /** @type {HTMLButtonElement | null} */ (document.querySelector(selector));
+    button?.addEventListener("click", () => void copyFrom(button, text));
+  }
+}
+
+/** @param {string} url @param {boolean} needsToken @returns {string} a command that gets it */
+function curl(url, needsToken) {
+  const token = needsToken ? ' -H "Authorization: Bearer $CHAINRULE_TOKEN"' : "";
+  return `curl -s${token} '${url.replaceAll("'", "%27")}'`;
+}
+
+function connectMenus() {
+  for (const menu of document.querySelectorAll("details.menu")) {
+    if (!(menu instanceof HTMLDetailsElement)) continue;
+    document.addEventListener("pointerdown", ({ target }) => {
+      if (target instanceof Node && !menu.contains(target)) menu.open = false;
+    });
+    menu.addEventListener("keydown", ({ key }) => {
+      if (key !== "Escape") return;
+      menu.open = false;
+      menu.querySelector("summary")?.focus();
+    });
+    menu.addEventListener("focusout", ({ relatedTarget }) => {
+      if (relatedTarget instanceof Node && !menu.contains(relatedTarget)) menu.open = false;
+    });
+  }
+}
+
+/**
+ * Graph, Layers, Steps; on a narrow screen tabs, which are panels as well.
+ *
+ * @param {Signal<View>} view
+ * @param {(change: Partial<View>) => void} setView
+ */
+function connectViews(view, setView) {
+  const buttons = /** @type {HTMLElement[]} */ ([...document.querySelectorAll("button[data-show]:not([role])")]);
+  const tabs = /** @type {HTMLElement[]} */ ([...document.querySelectorAll('[role="tab"]')]);
+  for (const button of buttons) {
+    button.addEventListener("click", () => setView({ show: /** @type {View["show"]} */ (button.dataset["show"]) }));
+  }
+  tabs.forEach((tab, order) => {
+    tab.addEventListener("click", () => {
+      const show = /** @type {View["show"]} */ (tab.dataset["show"] ?? view.value.show);
+      setView({ tab: /** @type {View["tab"]} */ (tab.dataset["tab"]), show });
+    });
+    tab.addEventListener("keydown", ({ key }) => {
+      if (key !== "ArrowRight" && key !== "ArrowLeft") return;
+      const next = tabs[(order + (key === "ArrowRight" ? 1 : tabs.length - 1)) % tabs.length];
+      next?.focus();
+      next?.click();
+    });
+  });
+  view.subscribe((value) => {
+    document.body.dataset["tab"] = value.tab;
+    document.body.dataset["show"] = value.show;
+    for (const tab of tabs) {
+      const isShown = tab.dataset["tab"] === value.tab && (tab.dataset["show"] ?? value.show) === value.show;
+      tab.setAttribute("aria-selected", String(isShown));
+      tab.setAttribute("tabindex", isShown ? "0" : "-1");
+    }
+    for (const button of buttons) button.setAttribute("aria-pressed", String(button.dataset["show"] === value.show));
+  });
+}
+
+function connectHelp() {
+  const help = /** @type {HTMLDialogElement | null} */ (document.querySelector("#help"));
+  document.querySelector("#help-button")?.addEventListener("click", () => help?.showModal());
+  addEventListener("keydown", (event) => {
+    if (event.key === "?" && !isTyping(event) && help?.open === false) help.showModal();
+  });
+}
+
+/** @param {KeyboardEvent} event @returns {boolean} whether a key is a letter of some input */
+export function isTyping({ target }) {
+  return target instanceof HTMLInputElement && ["text", "search"].includes(target.type);
+}

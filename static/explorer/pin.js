@@ -1,0 +1,53 @@
+/** Run A, the one that is compared to: asked for by its address, and again while the server is busy. */
+
+import { ApiError, getJson, profilePath } from "../core/api.js";
+
+/** @typedef {import("../core/types.js").ErrorBody} ErrorBody */
+/** @typedef {import("../core/types.js").PinnedRun} PinnedRun */
+/** @template T @typedef {import("../core/signal.js").Signal<T>} Signal */
+
+const AGAIN_MS = 2000;
+
+/**
+ * @param {Signal<PinnedRun | null>} pinned becomes the run
+ * @param {Signal<ErrorBody | null>} problem becomes what is wrong with it
+ * @param {() => void} release is called where the address is at fault, and no run can be had
+ * @returns {(a: string) => Promise<void>} takes the run as it stands in the address, "" for none
+ */
+export function connectPin(pinned, problem, release) {
+  /** What is asked for, and may not be there yet. */
+  let pinning = "";
+
+  /** @param {string} a */
+  async function pin(a) {
+    if (a === pinning) return;
+    pinning = a;
+    document.querySelector("#pin")?.setAttribute("aria-pressed", String(a !== ""));
+    if (a === "") {
+      pinned.value = null;
+      return;
+    }
+    problem.value = null;
+    const query = a.replace(/^\?/, "");
+    try {
+      const profile = await getJson(profilePath(query));
+      if (pinning === a) pinned.value = { query, profile };
+    } catch (failure) {
+      if (!(failure instanceof ApiError)) throw failure;
+      if (pinning !== a) return;
+      problem.value = { ...failure.body, message: `Run A: ${failure.body.message}`, field: null };
+      // A mistake in the address will not mend; a busy server may.
+      if (failure.status >= 400 && failure.status < 500) {
+        release();
+        return;
+      }
+      pinning = "";
+      setTimeout(() => {
+        // Unless something else has been asked for meanwhile.
+        if (pinning === "") void pin(a);
+      }, AGAIN_MS);
+    }
+  }
+
+  return pin;
+}

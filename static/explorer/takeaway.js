@@ -1,0 +1,92 @@
+/** What can be taken away of the state on the screen: a picture, the dump itself, one file that opens without a server. */
+
+import { getJson, getText, tracePath } from "../core/api.js";
+import { graphPng } from "../core/graph-image.js";
+import { graphSvg } from "../core/graph-svg.js";
+import { standaloneHtml } from "../core/standalone.js";
+
+/** @typedef {import("../core/types.js").Dump} Dump */
+/** @typedef {import("../core/types.js").Graph} Graph */
+/** @typedef {import("../core/types.js").PageData} PageData */
+/** @typedef {import("../core/types.js").Paintwork} Paintwork */
+/** @typedef {import("../core/types.js").Picture} Picture */
+
+const FAILED_MS = 4000;
+
+/**
+ * @typedef {object} OnScreen
+ * @property {Picture | null} picture
+ * @property {Graph | null} graph
+ * @property {any} view the graph-view
+ * @property {"std" | "mean"} statistic
+ * @property {string} selection
+ * @property {Paintwork | null} paintwork
+ * @property {string} query of the picture's spec
+ * @property {string} fragment of the view
+ * @property {import("../core/types.js").Theory | null} theory
+ * @property {{name: string, dump: Dump} | null} opened the dump that is shown in place of the server's answers
+ */
+
+/**
+ * @param {PageData} page
+ * @param {() => OnScreen} now
+ */
+export function connectTakeaway(page, now) {
+  offer("#save-svg", async () => save(new Blob([svgOf(now())], { type: "image/svg+xml" }), `${nameOf(now())}.svg`));
+  offer("#save-png", async () => save(await graphPng(svgOf(now())), `${nameOf(now())}.png`));
+  offer("#save-html", async () => {
+    const { fragment, query, opened, theory } = now();
+    /** @type {[string, Dump]} */
+    const [shell, dump] = await Promise.all([getText("/standalone.html"), opened?.dump ?? getJson(tracePath("json", query))]);
+    const text = standaloneHtml(shell, { ...page, view: fragment, dump: { name: `${nameOf(now())}.json`, content: dump, theory } });
+    save(new Blob([text], { type: "text/html" }), `${nameOf(now())}.html`);
+  });
+  offer("#save-dump", async () => {
+    const { opened } = now();
+    if (opened !== null) save(new Blob([JSON.stringify(opened.dump)], { type: "application/json" }), opened.name);
+  });
+}
+
+/** @param {OnScreen} on @returns {string} */
+function svgOf({ picture, graph, view, statistic, selection, paintwork }) {
+  const { drawing } = view;
+  if (picture === null || graph === null || drawing === null) throw new Error("nothing is drawn yet");
+  const scheme = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+  return graphSvg({ graph, drawing, picture, statistic, paintwork, selection, scheme, viewBox: view.viewBox() });
+}
+
+/** @param {OnScreen} on @returns {string} of a file, without its ending */
+function nameOf({ opened, picture }) {
+  if (opened !== null) return opened.name.replace(/\.[a-z]+$/i, "");
+  return `chainrule-${String(picture?.spec?.["widths"] ?? "graph").replaceAll(",", "-")}`;
+}
+
+/** @param {Blob} blob @param {string} name */
+function save(blob, name) {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(blob);
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), FAILED_MS);
+}
+
+/**
+ * @param {string} selector of a button
+ * @param {() => Promise<void>} act
+ */
+function offer(selector, act) {
+  const button = /** @type {HTMLButtonElement | null} */ (document.querySelector(selector));
+  button?.addEventListener("click", async () => {
+    const label = [...button.childNodes];
+    button.disabled = true;
+    try {
+      await act();
+    } catch (problem) {
+      button.textContent = problem instanceof Error ? problem.message : String(problem);
+      await new Promise((resolve) => setTimeout(resolve, FAILED_MS));
+      button.replaceChildren(...label);
+    } finally {
+      button.disabled = false;
+    }
+  });
+}

@@ -1,0 +1,305 @@
+"""The graph on the screen: groups that open where they are, what is drawn of thousands of boxes, keys, words for it."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect
+
+pytestmark = pytest.mark.browser
+
+ALL_OPEN = "/?widths=100x51#level=all&fold=off"
+
+# How many pixels of a canvas in a part of the stage are painted.
+PAINTED = """(selector) => {
+    const canvas = document.querySelector(selector);
+    const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+    let painted = 0;
+    for (let place = 3; place < data.length; place += 4) painted += data[place] > 0;
+    return painted;
+}"""
+
+# Which columns of pixels are painted at the foot of a box.
+COLUMNS = """(id) => {
+    const canvas = document.querySelector("graph-view canvas");
+    const frame = document.querySelector(`graph-view .box[data-id="${id}"] .frame`).getBoundingClientRect();
+    const origin = canvas.getBoundingClientRect();
+    const scale = canvas.width / origin.width;
+    const place = [frame.x - origin.x, frame.bottom - origin.y - 16, frame.width, 8];
+    const [x, y, w, h] = place.map((value) => Math.round(value * scale));
+    const { data } = canvas.getContext("2d").getImageData(x, y, w, h);
+    return Array.from({ length: w }, (_, column) => {
+        let painted = 0;
+        for (let row = 0; row < h; row += 1) painted += data[4 * (row * w + column) + 3] > 0;
+        return painted > 0;
+    });
+}"""
+
+VIEW = "document.querySelector('graph-view')"
+
+
+def corner(explorer: Any, name: str) -> tuple[float, float]:
+    box = explorer.boxes()[name]
+    return box["x"], box["y"]
+
+
+def focused(explorer: Any) -> str:
+    return str(explorer.page.evaluate("document.activeElement.dataset.id ?? ''"))
+
+
+def number(pattern: str, text: str | None) -> float:
+    found = re.search(pattern, text or "")
+    assert found is not None, text
+    return float(found[1])
+
+
+@pytest.mark.parametrize("half", ["forward", "backward"])
+def test_a_group_opens_and_closes_where_it_is(explorer: Any, half: str) -> None:
+    page = explorer.open().page
+    explorer.at_rest()
+    name = f"layers.2/{half}"
+    group = page.locator(f'graph-view .box[data-id="{name}"]')
+    before = corner(explorer, name)
+    assert group.get_attribute("aria-expanded") == "false"
+    group.hover()
+    group.locator(".toggle").click()
+    expect(group).to_have_attribute("aria-expanded", "true")
+    assert corner(explorer, name) == pytest.approx(before, abs=1)
+    assert "toggled=layers.2/forward" in page.evaluate("location.hash")
+    # What is in it stands inside its frame, the other half is open as well, and everything else goes on being drawn.
+    inner = explorer.boxes()
+    frame = inner[name]
+    ops = [op["id"] for op in explorer.dump("")["ops"] if op["phase"] == half and op["id"] in inner]
+    assert ops
+    for box in (inner[op] for op in ops):
+        assert frame["x"] < box["x"] < box["x"] + box["width"] < frame["x"] + frame["width"]
+        assert frame["y"] < box["y"] < box["y"] + box["height"] < frame["y"] + frame["height"]
+    for each in ("layers.2/forward", "layers.2/backward"):
+        expect(page.locator(f'graph-view .box.open[data-id="{each}"]')).to_have_count(1)
+    assert {"x", "l1.g", "loss"} <= inner.keys()
+
+    group.locator(".toggle").click()
+    expect(group).to_have_attribute("aria-expanded", "false")
+    assert corner(explorer, name) == pytest.approx(before, abs=1)
+
+
+def test_groups_are_opened_and_left_by_keyboard(explorer: Any) -> None:
+    page = explorer.open("/#select=layers.0/forward").page
+    explorer.at_rest()
+    page.locator('graph-view .box[data-id="layers.0/forward"]').focus()
+    before = corner(explorer, "layers.0/forward")
+    page.keyboard.press("e")
+    expect(page.locator('graph-view .box.open[data-id="layers.0/forward"]')).to_be_focused()
+    assert corner(explorer, "layers.0/forward") == pytest.approx(before, abs=1)
+    page.locator('graph-view .box[data-id="n0"]').focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("graph-view .box.selected")).to_have_attribute("data-id", "n0")
+    # An op that is put away is shown by the box that it is in.
+    page.keyboard.press("u")
+    assert focused(explorer) == "layers.0/forward"
+    page.keyboard.press("Space")
+    expect(page.locator('graph-view .box.holds-selection[data-id="layers.0/forward"]')).to_be_focused()
+    assert page.locator("graph-view .box[tabindex='0']").count() == 1
+
+    width = explorer.boxes()["x"]["width"]
+    page.keyboard.press("+")
+    page.wait_for_function("() => location.hash.includes('zoom=')")
+    assert explorer.boxes()["x"]["width"] > width
+    page.keyboard.press("0")
+    page.wait_for_function("() => !location.hash.includes('zoom=')")
+
+
+def test_of_thousands_of_boxes_those_that_can_be_read_are_elements(explorer: Any) -> None:
+    explorer.expected = ["willReadFrequently"]
+    page = explorer.open(ALL_OPEN).page
+    page.wait_for_function(f"() => {VIEW}.drawing.boxes > 1300")
+    explorer.at_rest()
+    count = "document.querySelectorAll('graph-view .box').length"
+    # Fit, all of it is in sight, drawn as plain shapes.
+    drawn = page.evaluate(f"({{ boxes: {VIEW}.drawing.boxes, shown: {count} }})")
+    assert drawn["shown"] < 50
+    assert page.evaluate(PAINTED, "graph-view .ground") > 5000
+    seen = page.evaluate(f"{VIEW}.viewBox()")
+    extent = page.evaluate(f"[{VIEW}.drawing.width, {VIEW}.drawing.height]")
+    assert seen["x"] <= 0.5
+    assert seen["y"] <= 0.5
+    assert seen["width"] >= extent[0] - 0.5
+    assert page.locator("graph-view .minimap").is_hidden()
+    # A click finds what is too small to be an element.
+    stage = page.locator("graph-view .stage").bounding_box()
+    place = page.evaluate(
+        f"""() => {{
+            const {{ drawing }} = {VIEW};
+            const view = {VIEW}.viewBox();
+            const box = drawing.kind.findIndex((kind, box) => kind === 1 && box > 1000);
+            const [x, y, w, h] = drawing.rect.subarray(4 * box, 4 * box + 4);
+            return [(x + w / 2 - view.x) / view.width, (y + h / 2 - view.y) / view.height];
+        }}"""
+    )
+    page.mouse.click(stage["x"] + place[0] * stage["width"], stage["y"] + place[1] * stage["height"])
+    expect(page.locator("graph-view .box.selected")).to_have_count(1)
+
+    # One that is far away is walked to all the same.
+    page.evaluate(f"() => {VIEW}.zoomTo('x')")
+    page.wait_for_selector('graph-view .box[data-id="x"]')
+    explorer.at_rest()
+    assert 5 < page.evaluate(count) < 1300
+    assert page.locator('graph-view .box[data-id="loss"]').count() == 0
+    page.locator('graph-view .box[data-id="x"]').focus()
+    page.keyboard.press("End")
+    assert focused(explorer) == "loss"
+    expect(page.locator('graph-view .box[data-id="loss"]')).to_be_in_viewport()
+    page.keyboard.press("Home")
+    assert focused(explorer) == "x"
+    name = page.locator('graph-view .box[data-id="x"]').get_attribute("aria-label")
+    assert name.startswith("x, input, 200 × 100")
+    # As many as a reader can use, and how many there are besides.
+    page.wait_for_function("() => document.querySelectorAll('graph-view table tbody tr').length === 500")
+    expect(page.locator("graph-view .twin-table")).to_contain_text(re.compile(r"and [\d,]+ more tensors"))
+    dump = explorer.dump()
+    forward = sum(op["phase"] == "forward" for op in dump["ops"])
+    summary = page.locator("graph-view .twin-table p").first.inner_text()
+    assert f"{forward} ops forward, {len(dump['ops']) - forward:,} backward" in summary
+
+
+def test_panning_moves_what_is_drawn_and_draws_nothing(explorer: Any) -> None:
+    page = explorer.open(f"{ALL_OPEN}&zoom=20&at=0.4").page
+    page.wait_for_selector("graph-view .minimap:not([hidden])")
+    explorer.at_rest()
+    before = explorer.boxes()
+    assert before
+    view = page.evaluate(f"{VIEW}.viewBox()")
+    page.evaluate(
+        """() => {
+            window.changes = 0;
+            new MutationObserver((changes) => { window.changes += changes.length; })
+                .observe(document.querySelector("graph-view svg"), { subtree: true, childList: true, attributes: true })
+        }"""
+    )
+    stage = page.locator("graph-view .stage").bounding_box()
+    x, y = stage["x"] + stage["width"] / 2, stage["y"] + 8
+    page.mouse.move(x, y)
+    page.mouse.down()
+    for step in range(1, 9):
+        page.mouse.move(x - 10 * step, y)
+    page.wait_for_timeout(60)
+    page.mouse.up()
+    page.wait_for_function(f"(x) => Math.abs({VIEW}.viewBox().x - x) > 1", arg=view["x"])
+    moved = explorer.at_rest().boxes()
+    assert page.evaluate("window.changes") == 0
+    for name, box in before.items():
+        assert moved[name]["x"] == pytest.approx(box["x"] - 80, abs=1), name
+        assert moved[name]["y"] == pytest.approx(box["y"], abs=1), name
+    # The frame on the minimap is what is seen, and goes where it is drawn to.
+    window = page.locator("graph-view .minimap i").bounding_box()
+    minimap = page.locator("graph-view .minimap canvas").bounding_box()
+    seen = page.evaluate(f"{VIEW}.viewBox()")
+    width = page.evaluate(f"{VIEW}.drawing.width")
+    assert (window["x"] - minimap["x"]) / minimap["width"] == pytest.approx(seen["x"] / width, abs=0.02)
+    page.mouse.click(minimap["x"] + 0.75 * minimap["width"], minimap["y"] + minimap["height"] / 2)
+    page.wait_for_function(f"(x) => {VIEW}.viewBox().x > x", arg=0.6 * width)
+    middle = page.evaluate(f"(() => {{ const {{ x, width }} = {VIEW}.viewBox(); return x + width / 2; }})()")
+    assert middle / width == pytest.approx(0.75, abs=0.02)
+    explorer.at_rest()
+    at = number(r"at=([\d.]+)", page.evaluate("location.hash"))
+    assert at == pytest.approx(0.75, abs=0.03)
+
+
+def test_the_wheel_magnifies_around_the_pointer_and_the_trail_leads_out(explorer: Any) -> None:
+    page = explorer.open("/#level=all").page
+    page.wait_for_selector('graph-view .box.open[data-id="layers.0/forward"]')
+    explorer.at_rest()
+    expect(page.locator("graph-view .trail")).to_be_hidden()
+    page.evaluate(f"() => {VIEW}.zoomTo('layers.0/backward')")
+    explorer.at_rest()
+    frame = explorer.boxes()["layers.0/backward"]
+    stage = page.locator("graph-view .stage").bounding_box()
+    middle = [frame["x"] + frame["width"] / 2, frame["y"] + frame["height"] / 2]
+    assert middle == pytest.approx([stage["x"] + stage["width"] / 2, stage["y"] + stage["height"] / 2], abs=2)
+    x, y = frame["x"] + 0.3 * frame["width"], frame["y"] + 0.4 * frame["height"]
+    page.mouse.move(x, y)
+    for _ in range(8):
+        page.mouse.wheel(0, -100)
+        page.wait_for_timeout(30)
+    after = explorer.at_rest().boxes()["layers.0/backward"]
+    assert after["width"] > 1.8 * frame["width"]
+    assert (x - after["x"]) / after["width"] == pytest.approx(0.3, abs=0.01)
+    assert (y - after["y"]) / after["height"] == pytest.approx(0.4, abs=0.01)
+    # Three times its natural size is as near as one gets.
+    scale = page.evaluate(f"document.querySelector('graph-view .stage').clientWidth / {VIEW}.viewBox().width")
+    assert scale <= 3.01
+    trail = page.locator("graph-view .trail")
+    expect(trail.get_by_role("button")).to_have_text(["model", "Lin"])
+    trail.get_by_role("button", name="model").click()
+    expect(trail).to_be_hidden()
+    assert "zoom=" not in page.evaluate("location.hash")
+
+
+def test_what_is_pointed_out_stands_out_and_what_is_coloured_can_be_read(explorer: Any) -> None:
+    page = explorer.open("/").page
+    explorer.at_rest()
+    page.evaluate(f"() => {{ {VIEW}.lit = new Set(['l1', 'l2', 'layers.1/forward']); }}")
+    lit = page.locator("graph-view .box.lit").evaluate_all("(boxes) => boxes.map((box) => box.dataset.id)")
+    assert sorted(lit) == ["l1", "l2", "layers.1/forward"]
+    assert page.locator("graph-view .box.dimmed").count() == page.locator("graph-view .box").count() - 3
+    # Between the three of them.
+    assert page.locator("graph-view .edge:not(.dimmed)").count() == 2
+    page.evaluate(f"() => {{ {VIEW}.lit = null; }}")
+    assert page.locator("graph-view .dimmed").count() == 0
+
+    legend = {"title": "std", "unit": "", "low": 0.01, "high": 10, "isLog": True, "stops": ["#000000", "#ffffff"]}
+    page.evaluate(
+        f"""(legend) => {{
+            const fill = (kind, index) => (kind === "tensor" ? (index % 2 ? "#102030" : "#f0e080") : null);
+            {VIEW}.paintwork = {{ fill, width: () => 4, legend: {{ ...legend, words: [] }} }};
+        }}""",
+        legend,
+    )
+    expect(page.locator("graph-view .legend")).to_contain_text("std")
+    assert page.locator("graph-view .legend").inner_text().split() == ["std", "0.0100", "10.0", "log"]
+    styles = page.locator("graph-view .box.tensor").evaluate_all(
+        """(boxes) => boxes.map((box) => [
+            getComputedStyle(box.querySelector(".frame")).fill,
+            getComputedStyle(box.querySelector(".value")).fill,
+        ])"""
+    )
+    ink = {"rgb(16, 32, 48)": "rgb(255, 255, 255)", "rgb(240, 224, 128)": "rgb(20, 23, 26)"}
+    assert {fill for fill, _ in styles} == ink.keys()
+    assert all(text == ink[fill] for fill, text in styles)
+    assert page.locator("graph-view .edge").first.evaluate("(edge) => getComputedStyle(edge).strokeWidth") == "4px"
+    words = json.dumps({**legend, "words": [["#102030", "dead"]]})
+    page.evaluate(f"() => {{ {VIEW}.paintwork = {{ fill: () => null, width: () => 0, legend: {words} }}; }}")
+    expect(page.locator("graph-view .legend")).to_have_text("stddead")
+    page.evaluate(f"() => {{ {VIEW}.paintwork = null; }}")
+    expect(page.locator("graph-view .legend")).to_be_hidden()
+    assert page.locator("graph-view .on-dark, graph-view .on-light").count() == 0
+
+
+def test_a_closed_group_sums_up_what_it_holds(explorer: Any) -> None:
+    explorer.expected = ["willReadFrequently"]
+    page = explorer.open("/?preset=deep-exploding#fold=on").page
+    fold = page.locator('graph-view .box.branch.forward[data-id*="*"]').first
+    expect(fold).to_be_visible()
+    explorer.at_rest()
+    dump = explorer.dump()
+    parameters = sum(
+        tensor["shape"][0] * (tensor["shape"][1] if len(tensor["shape"]) > 1 else 1)
+        for tensor in dump["tensors"]
+        if tensor["role"] == "parameter"
+    )
+    label = fold.get_attribute("aria-label")
+    repeats = int(number(r"(\d+) times", label))
+    assert repeats >= 48
+    assert f"× {repeats}" in fold.text_content()
+    shown = number(r"([\d.]+) k parameters", label) * 1000
+    assert 0.9 * parameters < shown <= parameters
+    # Some of its layers overflow: the box says so in a word.
+    expect(fold.locator(".badge text")).to_have_text(re.compile("NaN|Inf"))
+    assert re.search(r"(NaN|Inf) in \d+ of its tensors", label or "")
+    # A histogram for each repetition, side by side.
+    columns = page.evaluate(COLUMNS, fold.get_attribute("data-id"))
+    assert sum(columns) > repeats
+    fold.dblclick()
+    expect(page.locator('graph-view .box.open.forward[data-id*="*"]').first).to_be_attached()
+    expect(page.locator("graph-view .box.branch.forward").first).to_contain_text("more")
