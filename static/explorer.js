@@ -6,7 +6,7 @@
  */
 
 import { AddressBar } from "./core/address-bar.js";
-import { tracePath } from "./core/api.js";
+import { nodeDataPath, tracePath } from "./core/api.js";
 import { significant } from "./core/format.js";
 import { find as findItem } from "./core/graph.js";
 import { describeTensor } from "./core/labels.js";
@@ -49,6 +49,9 @@ import { connectTakeaway } from "./explorer/takeaway.js";
 /** @typedef {import("./core/url-state.js").View} View */
 
 const ANNOUNCE_AFTER_MS = 800;
+
+/** What fills the boxes, in the words of the node data. @type {Record<string, string>} */
+const NODE_DATA = { std: "std", gradient_norm: "gradient_norm", dead_fraction: "dead_fraction", time: "time", memory: "bytes", flops: "flops" };
 
 /**
  * @param {string} selector
@@ -283,10 +286,18 @@ spec.subscribe((value) => {
   for (const button of modelButtons) {
     button.setAttribute("aria-pressed", String(button.getAttribute("data-widths") === value["widths"]));
   }
+  writeNodeDataLink();
   for (const link of traceLinks) {
     link.setAttribute("href", tracePath(link.getAttribute("data-trace") ?? "json", query));
   }
 });
+
+/** One statistic per file: the one that the boxes are filled with, where Model Explorer can have it. */
+function writeNodeDataLink() {
+  const { colour } = view.value;
+  const statistic = NODE_DATA[colour] ?? "std";
+  find("#node-data").setAttribute("href", nodeDataPath(statistic, queryOf(spec.value)));
+}
 
 /** @param {Spec} value @returns {string} of the experiment that it is a run of, whatever the seed: bands are over seeds */
 function experimentQuery(value) {
@@ -358,6 +369,7 @@ view.subscribe((value) => {
   elements.profile.statistic = value.statistic;
   elements.layers.options = value;
   elements.inspector.reach = value.reach;
+  writeNodeDataLink();
   const prediction = `${value.predict} ${value.guess}`;
   if (prediction !== shownPrediction && picture.value !== null) show(picture.value);
   shownPrediction = prediction;

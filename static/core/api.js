@@ -73,6 +73,15 @@ export function tracePath(kind, query) {
 }
 
 /**
+ * @param {string} statistic
+ * @param {string} query
+ * @returns {string}
+ */
+export function nodeDataPath(statistic, query) {
+  return `${API}/node-data.json?statistic=${statistic}${query && `&${query}`}`;
+}
+
+/**
  * @param {string} query
  * @returns {string}
  */

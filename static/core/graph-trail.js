@@ -6,24 +6,29 @@ import { FRAME } from "./layout-sizes.js";
 /** @typedef {import("./graph-sight.js").Sight} Sight */
 /** @typedef {import("./viewport.js").Region} Region */
 
-/** What a frame has to cover of the view for the view to be inside it. */
-const COVERS = 0.55;
+/** What of the depth in view a frame has to take for the view to be inside it. */
+const TAKES = 0.6;
 
 /**
  * @param {Sight} sight
  * @param {Region} seen of the drawing
- * @returns {number} the innermost frame that most of the view is in; -1 for none
+ * @returns {number} the innermost frame that takes most of the view, of its halves the forward one; -1 for none
  */
-export function frameInSight({ drawing }, seen) {
-  const { rect, kind, boxes } = drawing;
-  let found = -1;
+export function frameInSight({ drawing, graph, isVertical }, seen) {
+  const { rect, kind, ref, boxes } = drawing;
+  const [along, across] = isVertical ? [1, 0] : [0, 1];
+  const [from, room] = isVertical ? [seen.y, seen.height] : [seen.x, seen.width];
+  const [level, breadth] = isVertical ? [seen.x, seen.width] : [seen.y, seen.height];
+  let [found, deepest] = [-1, 0];
+  // Who sees all of it is in none of its parts.
+  if (room >= (isVertical ? drawing.height : drawing.width)) return found;
   for (let box = 0; box < boxes; box += 1) {
     if (kind[box] !== FRAME) continue;
-    const [x, y, w, h] = [rect[4 * box] ?? 0, rect[4 * box + 1] ?? 0, rect[4 * box + 2] ?? 0, rect[4 * box + 3] ?? 0];
-    const across = Math.min(x + w, seen.x + seen.width) - Math.max(x, seen.x);
-    const down = Math.min(y + h, seen.y + seen.height) - Math.max(y, seen.y);
-    // Frames come before what is in them: the last is the innermost.
-    if (across > 0 && down > 0 && across * down >= COVERS * seen.width * seen.height) found = box;
+    const [start, size] = [rect[4 * box + along] ?? 0, rect[4 * box + along + 2] ?? 0];
+    if (Math.min(start + size, from + room) - Math.max(start, from) < TAKES * room) continue;
+    const [top, height] = [rect[4 * box + across] ?? 0, rect[4 * box + across + 2] ?? 0];
+    const depth = graph.arrays.groupDepth[ref[box] ?? 0] ?? 0;
+    if (top < level + breadth && top + height > level && depth > deepest) [found, deepest] = [box, depth];
   }
   return found;
 }

@@ -25,8 +25,7 @@ class DumpNote extends HTMLElement {
       ...(error === null ? [] : [html("p", { class: "error", role: "alert" }, `The recording broke off${error.op === null ? "" : ` at ${error.op}`}: ${error.message}`)]),
       list(figures),
       ...(spec === null ? [] : [html("h3", {}, "Spec"), list(written(spec))]),
-      html("h3", {}, "Recorded with"),
-      list(written(environment)),
+      ...(Object.keys(environment).length === 0 ? [] : [html("h3", {}, "Recorded with"), list(written(environment))]),
       ...(canClose ? [close] : []),
     );
   }
