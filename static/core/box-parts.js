@@ -131,13 +131,14 @@ export function writeAilment(parts, ailment, { x, y, width, height }) {
   parts.badge?.remove();
   parts.badge = null;
   if (ailment === null || width < LEAST_BADGED) return;
-  const icon = healthIcon("non-finite");
+  const icon = healthIcon(ailment.health);
   icon.setAttribute("width", "10");
   icon.setAttribute("height", "10");
   icon.setAttribute("x", "4");
   icon.setAttribute("y", "2");
-  const ground = svg("rect", { ...BADGE, rx: BADGE.height / 2 });
-  parts.badge = svg("g", { class: "badge", transform: `translate(${(x + (width - BADGE.width) / 2).toFixed(1)} ${(y + height - BADGE.height / 2).toFixed(1)})` }, ground, icon, svg("text", { x: 17, y: 10.5 }, ailment.word));
+  const wide = Math.max(BADGE.width, 23 + textWidth(ailment.word, "600 10px"));
+  const ground = svg("rect", { width: wide, height: BADGE.height, rx: BADGE.height / 2 });
+  parts.badge = svg("g", { class: "badge", transform: `translate(${(x + (width - wide) / 2).toFixed(1)} ${(y + height - BADGE.height / 2).toFixed(1)})` }, ground, icon, svg("text", { x: 17, y: 10.5 }, ailment.word));
   parts.root.append(parts.badge);
 }
 

@@ -167,7 +167,7 @@ export class BoxLayer {
   /** The numbers of the picture, and its colours. @param {Sight} sight */
   write(sight) {
     const { picture, drawing, facts } = sight;
-    const isFinite = allFinite(picture);
+    const isWell = facts.isHealthy && allFinite(picture);
     for (const parts of this.#parts.values()) {
       const kind = drawing.kind[parts.box];
       if (kind === TENSOR) writeFigure(sight, parts);
@@ -175,7 +175,7 @@ export class BoxLayer {
         if (parts.value.firstChild !== null) parts.value.textContent = "";
         if (kind === GROUP) {
           const half = drawing.half[parts.box] === 1 ? "backward" : "forward";
-          writeAilment(parts, isFinite ? null : facts.ailment(picture, drawing.ref[parts.box] ?? 0, half), sight.index.rectOf(parts.box));
+          writeAilment(parts, isWell ? null : facts.ailment(picture, drawing.ref[parts.box] ?? 0, half), sight.index.rectOf(parts.box));
         } else if (parts.ailment !== "") writeAilment(parts, null, sight.index.rectOf(parts.box));
       }
     }

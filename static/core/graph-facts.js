@@ -1,12 +1,16 @@
 /** What a graph's closed boxes sum up, and where its figures stand in a picture. Worked out once per graph, as asked for. No DOM. */
 
+import { WORST_FIRST } from "./diagnosis.js";
 import { nonFinite } from "./picture.js";
 
 /** @typedef {import("./types.js").Graph} Graph */
 /** @typedef {import("./types.js").Picture} Picture */
 /** @typedef {import("./types.js").Phase} Phase */
 
-/** @typedef {{word: "NaN" | "Inf", tensors: number}} Ailment worst of what is not finite, and in how many tensors */
+/** @typedef {import("./types.js").Health} Health */
+/** @typedef {import("./types.js").Theory} Theory */
+
+/** @typedef {{word: "NaN" | "Inf" | Health, health: Health, tensors: number}} Ailment the worst that is wrong, and with how many tensors */
 
 /** @typedef {{opsForward: number, opsBackward: number, tensors: number, path: number, groups: number}} Extents path: ops on the longest way from an input to a result */
 
@@ -23,6 +27,8 @@ export class GraphFacts {
   #times = new Map();
   /** @type {Extents | null} */
   #extents = null;
+  /** Tensor → what its layer's verdict is; of what is not finite the picture tells itself. @type {Map<number, Health>} */
+  #verdicts = new Map();
 
   /** @param {Graph} graph */
   constructor(graph) {
@@ -76,17 +82,47 @@ export class GraphFacts {
   }
 
   /**
+   * Takes what theory has to say of the layers.
+   *
+   * @param {Theory | null} theory
+   * @returns {boolean} whether that is news
+   */
+  judge(theory) {
+    const { topology, tensorIndex } = this.graph;
+    /** @type {Map<number, Health>} */
+    const verdicts = new Map();
+    for (const { health, index } of theory?.layers ?? []) {
+      const layer = topology.layers[index - 1];
+      if (health === null || health === "non-finite" || layer === undefined) continue;
+      const tensor = tensorIndex.get(layer.activation ?? layer.preactivation ?? "");
+      if (tensor !== undefined) verdicts.set(tensor, health);
+    }
+    const isNews = verdicts.size !== this.#verdicts.size || [...verdicts].some(([tensor, health]) => this.#verdicts.get(tensor) !== health);
+    this.#verdicts = verdicts;
+    return isNews;
+  }
+
+  /** @returns {boolean} whether no layer is unhealthy by theory */
+  get isHealthy() {
+    return this.#verdicts.size === 0;
+  }
+
+  /**
    * The worst of what a group holds.
    *
    * @param {Picture} picture
    * @param {number} group
    * @param {Phase} half
-   * @returns {Ailment | null} null: all is finite
+   * @returns {Ailment | null} null: nothing is wrong
    */
   ailment(picture, group, half) {
     let tensors = 0;
     let isNan = false;
+    /** @type {Health[]} */
+    const verdicts = [];
     this.#eachTensor(group, (tensor) => {
+      const verdict = this.#verdicts.get(tensor);
+      if (verdict !== undefined) verdicts.push(verdict);
       const own = half === "backward" ? (this.gradients[tensor] ?? -1) : tensor;
       const row = own < 0 ? -1 : (this.rows[own] ?? -1);
       const bad = row < 0 ? null : nonFinite(picture, row);
@@ -94,7 +130,9 @@ export class GraphFacts {
       tensors += 1;
       isNan ||= bad.word === "NaN";
     });
-    return tensors === 0 ? null : { word: isNan ? "NaN" : "Inf", tensors };
+    if (tensors > 0) return { word: isNan ? "NaN" : "Inf", health: "non-finite", tensors };
+    const worst = WORST_FIRST.find((health) => verdicts.includes(health));
+    return worst === undefined ? null : { word: worst, health: worst, tensors: verdicts.filter((verdict) => verdict === worst).length };
   }
 
   /**

@@ -32,8 +32,6 @@ import { readPalette } from "./palette.js";
 /** @type {[number, number]} */
 const UNSEEN = [800, 600];
 const STILL_MS = 120;
-/** @type {Camera} */
-const FIT = { zoom: 1, at: 0, across: 0.5 };
 /** @type {Selection} */
 const NOTHING = { selected: -1, twin: -1, holder: -1, focused: -1 };
 
@@ -48,6 +46,8 @@ export class GraphScreen {
   #statistic = "std";
   /** @type {Paintwork | null} */
   #paintwork = null;
+  /** @type {import("./types.js").Theory | null} */
+  #theory = null;
   /** @type {ReadonlySet<string> | null} */
   #lit = null;
   #selectedId = "";
@@ -109,6 +109,13 @@ export class GraphScreen {
     const isAsked = this.#next?.graph === graph;
     this.#next = { picture, graph };
     if (!isAsked) this.#requests.ask();
+  }
+
+  /** @param {import("./types.js").Theory | null} theory what it says of the layers */
+  set theory(theory) {
+    this.#theory = theory;
+    const sight = this.#sight;
+    if (sight !== null && sight.facts.judge(theory)) this.stage.write(sight);
   }
 
   /** @param {Expansion} expansion */
@@ -190,7 +197,8 @@ export class GraphScreen {
 
   /** All of the graph into the panel. */
   fit() {
-    this.#camera.look(FIT);
+    // Around the middle: at its beginning, where no one has moved yet, a long drawing is shown larger than it fits.
+    this.#camera.look({ zoom: 1, at: this.#sight?.drawing.isElastic === false ? 0.5 : 0, across: 0.5 });
     this.#news.camera(this.stage.viewport);
   }
 
@@ -271,6 +279,7 @@ export class GraphScreen {
     const { graph, picture } = of;
     const isNew = before?.graph !== graph;
     const facts = isNew || before === null ? new GraphFacts(graph) : before.facts;
+    if (isNew) facts.judge(this.#theory);
     const index = new DrawingIndex(graph.arrays, drawing);
     /** @type {Sight} */
     const sight = { graph, drawing, index, facts, picture, statistic: this.#statistic, paintwork: this.#paintwork, palette: this.#palette, lit: null, scale: 1, isVertical: this.#isVertical };

@@ -19,6 +19,8 @@
 export const MOST_ZOOM = 4096;
 /** How many times its natural size a box may have on the screen. */
 export const MOST_MAGNIFICATION = 3;
+/** Of a drawing that would be smaller than this if all of it were in the room, the beginning is shown first. */
+const LEAST_FIT = 0.3;
 const NATURAL_STRETCH = 1.25;
 
 /**
@@ -135,11 +137,24 @@ export class Viewport {
       this.y = offset(extent.height * magnify, room.height, upright);
       return;
     }
+    if (camera.zoom === 1 && camera.at === 0 && this.fitScale < LEAST_FIT) {
+      this.#begin(extent);
+      return;
+    }
     this.#magnify(this.fitScale * camera.zoom);
     const isFit = this.camera.zoom === 1;
     // Fit, all of it is in the room; else any of it may be at the centre.
     this.x = isFit ? (room.width - extent.width * this.scale) / 2 : room.width / 2 - clampShare(sideways) * extent.width * this.scale;
     this.y = isFit ? (room.height - extent.height * this.scale) / 2 : room.height / 2 - clampShare(upright) * extent.height * this.scale;
+  }
+
+  /** To where the drawing begins, as large as its breadth allows. @param {Extent} extent */
+  #begin({ width, height }) {
+    const { room } = this;
+    this.#magnify(Math.min(1, this.isVertical ? room.width / width : room.height / height));
+    this.x = this.isVertical ? (room.width - width * this.scale) / 2 : 0;
+    this.y = this.isVertical ? 0 : (room.height - height * this.scale) / 2;
+    this.#remember();
   }
 
   /** @param {number} x of the drawing's corner on the screen @param {number} y */

@@ -3,7 +3,7 @@
  * cannot; one canvas above them holds every histogram. Boxes are walked with the arrow keys, and a table says the same
  * to a screen reader.
  *
- * Call `show(picture, graph)`; set `expansion`, `statistic`, `selection`, `camera`, `paintwork`, `lit`; call `reveal(id)`,
+ * Call `show(picture, graph)`; set `theory`, `expansion`, `statistic`, `selection`, `camera`, `paintwork`, `lit`; call `reveal(id)`,
  * `zoomTo(id)`, `fit()`; read `drawing`, `viewBox()`. Events, bubbling: `box-select` {id}, `group-toggle` {id},
  * `camera-change` {zoom, at, across}, `drawing-change` {}, `axis-change` {positions, width}.
  */
@@ -20,6 +20,7 @@ import { onSchemeChange } from "../core/palette.js";
 /** @typedef {import("../core/types.js").Paintwork} Paintwork */
 /** @typedef {import("../core/types.js").Picture} Picture */
 /** @typedef {import("../core/types.js").Statistic} Statistic */
+/** @typedef {import("../core/types.js").Theory} Theory */
 /** @typedef {import("../core/viewport.js").Camera} Camera */
 /** @typedef {import("../core/viewport.js").Region} Region */
 
@@ -58,6 +59,11 @@ class GraphView extends HTMLElement {
   /** @param {Picture} picture @param {Graph} graph of its topology; the same one as long as that is the same */
   show(picture, graph) {
     this.#screen.show(picture, graph);
+  }
+
+  /** @param {Theory | null} theory of the picture, or of one shortly before */
+  set theory(theory) {
+    this.#screen.theory = theory;
   }
 
   /** @param {Expansion} expansion which groups are open */

@@ -211,6 +211,7 @@ export function connectGraph({ elements, view, setView, on }) {
     show,
     theory(next) {
       theory = next;
+      elements["graph"].theory = next;
       if (view.value.colour === "health") paint();
     },
     boxOf(tensor) {

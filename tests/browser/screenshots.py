@@ -17,6 +17,10 @@ from playwright.sync_api import Browser, sync_playwright
 SCENES = {
     "default": "/",
     "inspector": "/#select=l2",
+    "opened": "/#toggled=layers.0/forward&select=n0",
+    "all-open": "/?widths=20,9,1&style=module#level=all&colour=time&thickness=size",
+    "folded": "/?preset=deep-kaiming#fold=on&colour=std",
+    "steps": "/?style=module#show=steps&step=14&select=w1",
     "deep-kaiming": "/?preset=deep-kaiming",
     "non-finite": "/?preset=deep-exploding",
     "vanishing": "/?preset=deep-relu",
@@ -25,7 +29,7 @@ SCENES = {
     "compared": "/?preset=deep-kaiming&scale=1.1#a=?widths=100x51%26last_activation=true%26bias=false",
     "prediction": "/#predict=l2.std",
 }
-README = {"explorer": "inspector", "layers": "layers"}
+README = {"explorer": "inspector", "graph": "opened", "layers": "layers"}
 SIZES = {"1440x900": (1440, 900), "1024x768": (1024, 768), "390x844": (390, 844)}
 SCHEMES = ("light", "dark")
 

@@ -169,3 +169,11 @@ def test_one_file_shows_the_same_without_a_server(explorer: Any, context: Browse
     assert problems == []
     assert [url for url in requested if not url.startswith(("file:", "data:", "blob:"))] == []
     context.set_offline(False)
+
+
+def test_a_closed_box_says_the_worst_that_theory_finds_in_it(explorer: Any) -> None:
+    page = explorer.open("/?preset=deep-relu#fold=on").page
+    fold = page.locator('graph-view .box.forward[data-id*="*50"]')
+    expect(fold.locator(".badge")).to_have_text("vanishing")
+    explorer.at_rest()
+    expect(fold).to_have_attribute("aria-label", re.compile("vanishing in 50 of its tensors"))

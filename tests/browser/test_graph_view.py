@@ -116,7 +116,10 @@ def test_of_thousands_of_boxes_those_that_can_be_read_are_elements(explorer: Any
     page.wait_for_function(f"() => {VIEW}.drawing.boxes > 1300")
     explorer.at_rest()
     count = "document.querySelectorAll('graph-view .box').length"
-    # Fit, all of it is in sight, drawn as plain shapes.
+    # It begins where it can be read; fit, all of it is in sight, drawn as plain shapes.
+    assert page.evaluate(f"{VIEW}.viewBox().width < {VIEW}.drawing.width / 3")
+    page.get_by_role("button", name="Fit to the panel (0)").click()
+    explorer.at_rest()
     drawn = page.evaluate(f"({{ boxes: {VIEW}.drawing.boxes, shown: {count} }})")
     assert drawn["shown"] < 50
     assert page.evaluate(PAINTED, "graph-view .ground") > 5000
@@ -329,11 +332,15 @@ def test_a_viewport_keeps_what_is_held_and_leaves_no_gaps(module: Any) -> None:
         "camera": {"zoom": 1, "at": 0, "across": 0.5},
         "overflows": False,
     }
-    fit = after(large)
+    begin = after(large)
+    assert [begin["x"], begin["y"], begin["scale"]] == pytest.approx([0, 0, 0.5])
+    assert begin["overflows"]
+    all_of_it = ["look", {"zoom": 1, "at": 0.5, "across": 0.5}]
+    fit = after(large, all_of_it)
     assert [fit["x"], fit["y"], fit["scale"]] == pytest.approx([0, (500 - 100) / 2, 0.1])
     assert not fit["overflows"]
     # Magnified around a point: what was at 600, 250 still is. No more than three times the natural size.
-    near = after(large, ["magnifyAt", 1.5, 600, 250])
+    near = after(large, all_of_it, ["magnifyAt", 1.5, 600, 250])
     assert near["scale"] == 1.5
     assert near["camera"]["zoom"] == pytest.approx(15)
     assert (600 - near["x"]) / 1.5 == pytest.approx(600 / 0.1)
