@@ -12,26 +12,24 @@ const ROOM = 9;
 /** No line looks further for what stands in its way. */
 const MOST_STRETCHES = 400;
 /** Of one drawing, so many lines look at all. */
-const MOST_LINES = 4000;
+export const MOST_LINES = 4000;
 
 export class Detours {
-  /** Boxes of the backward half, by the stretches they reach into. @type {Map<number, number[]> | null} */
+  /** Boxes of the backward half, by the stretches they reach into. @type {{starts: Int32Array, boxes: Int32Array} | null} */
   #near = null;
-  #lines = 0;
 
   /** @param {RouteList} list */
   constructor(list) {
     this.list = list;
   }
 
-  /** @param {number} from @param {number} to @returns {number[]} */
+  /** Whoever asks marks the line as wary. @param {number} from @param {number} to @returns {number[]} */
   around(from, to) {
     const [a, b] = [this.list.place(from), this.list.place(to)];
     const along = b.x + b.w / 2 > a.x + a.w / 2;
     const [left, right] = along ? [a.x + a.w, b.x] : [b.x + b.w, a.x];
     const [y0, y1] = [a.y + a.h / 2, b.y + b.h / 2];
-    this.#lines += 1;
-    if (right - left < 2 * ROOM || this.#lines > MOST_LINES) return direct(a, b);
+    if (right - left < 2 * ROOM || this.list.wary >= MOST_LINES) return direct(a, b);
     // In its way is what the line would touch, or come close to.
     const inWay = this.#between(left + 1, right - 1, Math.min(y0, y1) - ROOM / 2, Math.max(y0, y1) + ROOM / 2, from, to);
     const touched = inWay.filter((place) => isTouched(place, along ? left : right, y0, along ? right : left, y1));
@@ -54,33 +52,50 @@ export class Detours {
     const near = (this.#near ??= this.#lookUp());
     const met = new Set([from, to]);
     const found = [];
-    const last = Math.min(Math.floor(right / STRETCH), Math.floor(left / STRETCH) + MOST_STRETCHES);
-    for (let stretch = Math.floor(left / STRETCH); stretch <= last; stretch += 1) {
-      for (const box of near.get(stretch) ?? []) {
+    const end = Math.min(right, left + MOST_STRETCHES * STRETCH);
+    const first = Math.max(0, Math.floor(left / STRETCH));
+    const last = Math.min(near.starts.length - 2, Math.floor(end / STRETCH));
+    for (let stretch = first; stretch <= last; stretch += 1) {
+      for (let at = near.starts[stretch] ?? 0; at < (near.starts[stretch + 1] ?? 0); at += 1) {
+        const box = near.boxes[at] ?? 0;
         if (met.has(box)) continue;
         met.add(box);
         const place = this.list.place(box);
-        const isThere = place.x < right && place.x + place.w > left && place.y < bottom && place.y + place.h > top;
+        const isThere = place.x < end && place.x + place.w > left && place.y < bottom && place.y + place.h > top;
         if (isThere) found.push(place);
       }
     }
     return found;
   }
 
+  /** @returns {{starts: Int32Array, boxes: Int32Array}} */
   #lookUp() {
-    const { boxes } = this.list;
-    /** @type {Map<number, number[]>} */
-    const near = new Map();
-    for (let box = 0; box < boxes.count; box += 1) {
-      if (boxes.half.at(box) === 0 || boxes.kind.at(box) === FRAME) continue;
-      const start = boxes.start.at(box);
-      for (let stretch = Math.floor(start / STRETCH); stretch <= Math.floor((start + boxes.depth.at(box)) / STRETCH); stretch += 1) {
-        const there = near.get(stretch);
-        if (there === undefined) near.set(stretch, [box]);
-        else there.push(box);
+    const { count, half, kind, start, depth, length } = this.list.boxes;
+    const stretches = Math.floor(length / STRETCH) + 2;
+    const [halves, kinds, from, depths] = [half.all, kind.all, start.all, depth.all];
+    const starts = new Int32Array(stretches + 1);
+    const of = (/** @type {number} */ at) => Math.max(0, Math.min(stretches - 1, Math.floor(at / STRETCH)));
+    /** @param {(stretch: number, box: number) => void} visit */
+    const each = (visit) => {
+      for (let box = 0; box < count; box += 1) {
+        if (halves[box] === 0 || kinds[box] === FRAME) continue;
+        const begin = from[box] ?? 0;
+        const last = of(begin + (depths[box] ?? 0));
+        for (let stretch = of(begin); stretch <= last; stretch += 1) visit(stretch, box);
       }
-    }
-    return near;
+    };
+    each((stretch) => {
+      starts[stretch + 1] = (starts[stretch + 1] ?? 0) + 1;
+    });
+    for (let stretch = 0; stretch < stretches; stretch += 1) starts[stretch + 1] = (starts[stretch + 1] ?? 0) + (starts[stretch] ?? 0);
+    const boxes = new Int32Array(starts[stretches] ?? 0);
+    const next = starts.slice();
+    each((stretch, box) => {
+      const at = next[stretch] ?? 0;
+      boxes[at] = box;
+      next[stretch] = at + 1;
+    });
+    return { starts, boxes };
   }
 }
 
@@ -98,7 +113,7 @@ function isTouched(place, x0, y0, x1, y1) {
 /** @param {readonly Place[]} places @param {number} start @returns {number} the first level beneath the start with room for a line */
 function freeLevel(places, start) {
   let level = start + ROOM;
-  for (const { y, h } of [...places].sort((a, b) => a.y - b.y)) {
+  for (const { y, h } of [...places].sort((a, b) => a.y - b.y || b.h - a.h)) {
     if (y < level + ROOM / 2 && y + h > level - ROOM / 2) level = y + h + ROOM;
   }
   return level;

@@ -8,12 +8,11 @@
 import { byKey } from "./buckets.js";
 import { TENSOR, widened } from "./layout-sizes.js";
 import { climbOf } from "./compaction.js";
+import { orderColumns } from "./layout-order.js";
 import { assignHeights } from "./straight.js";
 
-const SWEEPS = 8;
 /** So many dummies at the most; values that pass by longer than that are drawn straight across. */
 const MOST_DUMMIES = 200_000;
-const TO_SORT_BY_HAND = 24;
 
 /**
  * @typedef {object} Shape a scene, as far as its layout depends on it
@@ -248,108 +247,3 @@ function fillColumns(column, count) {
   for (let at = 0; at < node.length; at += 1) place[node[at] ?? 0] = at;
   return { start, node, place };
 }
-
-/**
- * Barycentre sweeps, alternately with the depth and against it; the order with fewest crossings stays.
- *
- * @param {Columns} columns
- * @param {Links} links
- * @param {Shape} shape
- */
-function orderColumns({ start, node, place }, links, { inner, outer, nodes, sourceOffset, targetOffset }) {
-  const count = start.length - 1;
-  let fewest = crossings(start, node, place, links);
-  if (fewest === 0) return;
-  const best = node.slice();
-  const weight = new Float64Array(node.length);
-  /** Where at its box a line ends, as a share of a place. @param {number} end @param {number} offset */
-  const within = (end, offset) => (end >= nodes || offset === 0 ? 0 : (0.98 * offset) / ((inner[0][end] ?? 0) + (outer[0][end] ?? 0) + 1));
-  for (let sweep = 0; sweep < SWEEPS && fewest > 0; sweep += 1) {
-    const along = sweep % 2 === 0;
-    const starts = along ? links.leftStart : links.rightStart;
-    const list = along ? links.left : links.right;
-    const ends = along ? links.from : links.to;
-    const edges = along ? links.edge : links.edgeTo;
-    const offsets = along ? sourceOffset[0] : targetOffset[0];
-    for (let step = 1; step < count; step += 1) {
-      const at = along ? step : count - 1 - step;
-      const [first, last] = [start[at] ?? 0, start[at + 1] ?? 0];
-      if (last - first < 2) continue;
-      const other = start[along ? at - 1 : at + 1] ?? 0;
-      for (let position = first; position < last; position += 1) {
-        const here = node[position] ?? 0;
-        let sum = 0;
-        const [from, to] = [starts[here] ?? 0, starts[here + 1] ?? 0];
-        for (let index = from; index < to; index += 1) {
-          const link = list[index] ?? 0;
-          const end = ends[link] ?? 0;
-          sum += (place[end] ?? 0) - other + within(end, offsets[edges[link] ?? -1] ?? 0);
-        }
-        weight[here] = to > from ? sum / (to - from) : position - first;
-      }
-      sortPlaces(node, weight, first, last);
-      for (let position = first; position < last; position += 1) place[node[position] ?? 0] = position;
-    }
-    const now = crossings(start, node, place, links);
-    if (now < fewest) {
-      fewest = now;
-      best.set(node);
-    }
-  }
-  node.set(best);
-  for (let position = 0; position < node.length; position += 1) place[node[position] ?? 0] = position;
-}
-
-/** Sorts the nodes at some places by weight; equal ones stay in order. @param {Int32Array} node @param {Float64Array} weight @param {number} first @param {number} last */
-function sortPlaces(node, weight, first, last) {
-  if (last - first > TO_SORT_BY_HAND) {
-    const ordered = Array.from(node.subarray(first, last)).sort((a, b) => (weight[a] ?? 0) - (weight[b] ?? 0));
-    node.set(ordered, first);
-    return;
-  }
-  for (let position = first + 1; position < last; position += 1) {
-    const moved = node[position] ?? 0;
-    let to = position;
-    for (; to > first && (weight[node[to - 1] ?? 0] ?? 0) > (weight[moved] ?? 0); to -= 1) node[to] = node[to - 1] ?? 0;
-    node[to] = moved;
-  }
-}
-
-/**
- * Crossings between neighbouring columns, counted with a Fenwick tree.
- *
- * @param {Int32Array} start
- * @param {Int32Array} node
- * @param {Int32Array} place
- * @param {Links} links
- * @returns {number}
- */
-function crossings(start, node, place, { from, leftStart, left }) {
-  let total = 0;
-  const tree = new Int32Array(node.length + 2);
-  /** @type {number[]} */
-  const ends = [];
-  for (let at = 1; at < start.length - 1; at += 1) {
-    const before = start[at - 1] ?? 0;
-    const width = (start[at] ?? 0) - before;
-    if (width < 2 || (start[at + 1] ?? 0) - (start[at] ?? 0) < 2) continue;
-    tree.fill(0, 0, width + 2);
-    let seen = 0;
-    for (let position = start[at] ?? 0; position < (start[at + 1] ?? 0); position += 1) {
-      const here = node[position] ?? 0;
-      ends.length = 0;
-      for (let index = leftStart[here] ?? 0; index < (leftStart[here + 1] ?? 0); index += 1) {
-        ends.push((place[from[left[index] ?? 0] ?? 0] ?? 0) - before);
-      }
-      for (const end of ends) {
-        let below = 0;
-        for (let slot = end + 1; slot > 0; slot -= slot & -slot) below += tree[slot] ?? 0;
-        total += seen - below;
-      }
-      for (const end of ends) for (let slot = end + 1; slot <= width; slot += slot & -slot) tree[slot] = (tree[slot] ?? 0) + 1;
-      seen += ends.length;
-    }
-  }
-  return total;
-}
-

@@ -4,12 +4,13 @@
  */
 
 import { Detours } from "./detours.js";
+import { takeOver } from "./layout-moves.js";
 import { DATA, FOLD, REUSE, SATELLITE, SAVED, TENSOR } from "./layout-sizes.js";
 import { crossing, direct, folding, reversed, stacked } from "./routes.js";
 
 /** @typedef {import("./layout-forward.js").ForwardLines} ForwardLines */
 
-/** So many tensors' lines are added between pauses. */
+/** So many backward tensors' lines are added between pauses. */
 const AT_ONCE = 2048;
 
 /**
@@ -19,25 +20,33 @@ const AT_ONCE = 2048;
  * @returns {Generator<undefined, void, void>}
  */
 export function* backwardLines(forward) {
-  const { list } = forward;
-  const { arrays } = forward.index;
+  const { list, boxes, store, backLines } = forward;
+  const { back, backGroup } = store.belonging;
   const detours = new Detours(list);
   const stacks = stackBorders(forward);
-  for (let tensor = 0; tensor < arrays.tensors; tensor += 1) {
-    if (tensor % AT_ONCE === 0) yield;
-    if (arrays.tensorHalf[tensor] === 0) continue;
-    const own = list.boxes.tensorBox[tensor] ?? -1;
-    const maker = arrays.producer[tensor] ?? -1;
-    const from = maker < 0 ? -1 : list.boxOfOp(maker, arrays.opHalf[maker] ?? 1);
-    if (own >= 0 && from >= 0) addBackward(forward, detours, stacks, from, own, tensor);
-    list.startRound();
-    for (let at = arrays.consumerStart[tensor] ?? 0; at < (arrays.consumerStart[tensor + 1] ?? 0); at += 1) {
-      const op = arrays.consumers[at] ?? 0;
-      const to = list.boxOfOp(op, arrays.opHalf[op] ?? 1);
-      if (to < 0 || !list.meet(to)) continue;
-      if (own >= 0) addBackward(forward, detours, stacks, own, to, tensor);
-      else if (from >= 0 && from !== to) addBackward(forward, detours, stacks, from, to, tensor);
-    }
+  const before = boxes.moves.last?.lines.backLines ?? null;
+  const draw = (/** @type {number} */ at) => addTensor(forward, detours, stacks, back[at] ?? 0);
+  for (let at = 0; at < back.length; at += AT_ONCE) {
+    yield;
+    takeOver(list, boxes.moves, backGroup, backLines, before, draw, at, Math.min(back.length, at + AT_ONCE));
+  }
+}
+
+/** @param {ForwardLines} forward @param {Detours} detours @param {Stacks} stacks @param {number} tensor */
+function addTensor(forward, detours, stacks, tensor) {
+  const { list } = forward;
+  const { arrays } = forward.index;
+  const own = list.boxes.tensorBox[tensor] ?? -1;
+  const maker = arrays.producer[tensor] ?? -1;
+  const from = maker < 0 ? -1 : list.boxOfOp(maker, arrays.opHalf[maker] ?? 1);
+  if (own >= 0 && from >= 0) addBackward(forward, detours, stacks, from, own, tensor);
+  list.startRound();
+  for (let at = arrays.consumerStart[tensor] ?? 0; at < (arrays.consumerStart[tensor + 1] ?? 0); at += 1) {
+    const op = arrays.consumers[at] ?? 0;
+    const to = list.boxOfOp(op, arrays.opHalf[op] ?? 1);
+    if (to < 0 || !list.meet(to)) continue;
+    if (own >= 0) addBackward(forward, detours, stacks, own, to, tensor);
+    else if (from >= 0 && from !== to) addBackward(forward, detours, stacks, from, to, tensor);
   }
 }
 
@@ -47,12 +56,14 @@ export function* backwardLines(forward) {
 function stackBorders({ boxes }) {
   const start = new Float64Array(boxes.count).fill(Infinity);
   const end = new Float64Array(boxes.count).fill(-Infinity);
-  for (let box = 0; box < boxes.count; box += 1) {
-    const site = boxes.site.at(box);
-    if (site < 0 || boxes.half.at(box) === 0) continue;
-    const from = boxes.start.at(box);
-    start[site] = Math.min(start[site] ?? from, from);
-    end[site] = Math.max(end[site] ?? from, from + boxes.depth.at(box));
+  const [sites, halves, starts, depths] = [boxes.site.all, boxes.half.all, boxes.start.all, boxes.depth.all];
+  for (let box = 0; box < sites.length; box += 1) {
+    const site = sites[box] ?? -1;
+    if (site < 0 || halves[box] === 0) continue;
+    const from = starts[box] ?? 0;
+    const to = from + (depths[box] ?? 0);
+    if (from < (start[site] ?? from)) start[site] = from;
+    if (to > (end[site] ?? to)) end[site] = to;
   }
   return { start, end };
 }
@@ -99,6 +110,7 @@ function addBackward({ list, boxes, index, store, first, last, mirror, mirrorSta
     }
   }
   list.add(from, to, DATA, half, tensor, half === 1 ? detours.around(from, to) : direct(a, b));
+  if (half === 1) list.markWary();
 }
 
 /**
@@ -107,37 +119,45 @@ function addBackward({ list, boxes, index, store, first, last, mirror, mirrorSta
  *
  * @param {ForwardLines} forward
  */
-export function crossingLines({ list, boxes, index }) {
-  const { arrays, backStart, back, loss } = index;
+export function crossingLines(forward) {
+  const { list, boxes } = forward;
+  const before = boxes.moves.last?.lines.keptLines ?? null;
+  const start = list.count;
+  if (!addKept(forward, before)) {
+    list.cut(start);
+    addKept(forward, null);
+  }
+  addFold(forward);
+}
+
+/**
+ * One line from box to box, however many values it stands for.
+ *
+ * @param {ForwardLines} forward
+ * @param {Int32Array | null} before where each value's lines started in the last drawing; null: all are drawn anew
+ * @returns {boolean} false: a new line may be one of those taken over, which has happened in odd graphs only
+ */
+function addKept({ list, boxes, index, store, keptLines }, before) {
+  const { arrays } = index;
+  const { moves } = boxes;
+  const { keptTensor, keptFor, keptGroup } = store.belonging;
+  let isSure = true;
   /** @type {Set<number>} */
   const drawn = new Set();
-  /** @param {number} tensor @param {number} backward */
-  const keep = (tensor, backward) => {
+  /** @param {number} at */
+  const keep = (at) => {
+    const tensor = keptTensor[at] ?? 0;
     const maker = arrays.producer[tensor] ?? -1;
     const shown = boxes.tensorBox[tensor] ?? -1;
     const from = shown >= 0 ? shown : maker < 0 ? -1 : list.boxOfOp(maker, 0);
-    const to = list.boxOfOp(backward, 1);
-    if (tensor === loss || from < 0 || to < 0 || drawn.has(from * boxes.count + to)) return;
+    const to = list.boxOfOp(keptFor[at] ?? 0, 1);
+    if (from < 0 || to < 0 || drawn.has(from * boxes.count + to)) return;
+    if (before !== null && moves.isWithin(boxes, from, to)) isSure = false;
     drawn.add(from * boxes.count + to);
     list.add(from, to, SAVED, 0, tensor, crossing(list.place(from), list.place(to)));
   };
-  /** Forward ops with tensors of which the backward op is known that reads them. @type {Set<number>} */
-  const known = new Set();
-  for (let op = 0; op < arrays.ops; op += 1) {
-    if (arrays.opHalf[op] === 0) continue;
-    for (let at = arrays.inputStart[op] ?? 0; at < (arrays.inputStart[op + 1] ?? 0); at += 1) {
-      const tensor = arrays.inputs[at] ?? 0;
-      if (arrays.tensorHalf[tensor] === 1) continue;
-      known.add((arrays.opAnchor[op] ?? -1) * arrays.tensors + tensor);
-      keep(tensor, op);
-    }
-  }
-  for (let at = 0; at < arrays.savedTensor.length; at += 1) {
-    const [tensor, op] = [arrays.savedTensor[at] ?? 0, arrays.savedOp[at] ?? 0];
-    if (arrays.tensorHalf[tensor] === 1 || backStart[op] === backStart[op + 1] || known.has(op * arrays.tensors + tensor)) continue;
-    keep(tensor, back[backStart[op] ?? 0] ?? -1);
-  }
-  addFold({ list, boxes, index });
+  takeOver(list, moves, keptGroup, keptLines, before, keep);
+  return isSure;
 }
 
 /** The backward pass starts where the forward pass ended: at the loss. @param {Pick<ForwardLines, "list" | "boxes" | "index">} forward */

@@ -4,14 +4,21 @@
  */
 
 import { FRAME, GROUP, HAIRLINE_BELOW, MARGIN, MOST_ELASTIC, OP, TENSOR, spread } from "./layout-sizes.js";
+import { Moves } from "./layout-moves.js";
 import { STRIDE } from "./layout-slots.js";
 import { PORT_IN, PORT_OUT } from "./scene.js";
 
 /** @typedef {import("./types.js").LayoutOptions} LayoutOptions */
+/** @typedef {import("./growing.js").NumbersStore} NumbersStore */
 /** @typedef {import("./layout-frames.js").Frame} Frame */
 /** @typedef {import("./layout-frames.js").FrameStore} FrameStore */
+/** @typedef {import("./layout-moves.js").Made} Made */
+/** @typedef {import("./growing.js").ValuesType} ValuesType */
 
 /** Where the columns of a scene stand. @typedef {{start: Float32Array | Float64Array, depth: Float32Array | Float64Array}} Columns */
+
+/** Room for more boxes than the last drawing had. */
+const SPARE = 256;
 
 /** The boxes of a drawing while it is made. */
 export class Boxes {
@@ -26,33 +33,55 @@ export class Boxes {
   bottom = 0;
   #stretch = 1;
 
-  /** @param {FrameStore} store @param {Int32Array} open groups, parents before children @param {LayoutOptions} options */
-  constructor(store, open, options) {
+  /**
+   * @param {FrameStore} store
+   * @param {Int32Array} open groups, parents before children
+   * @param {LayoutOptions} options
+   * @param {NumbersStore} numbers for columns
+   * @param {Made | null} last drawing
+   */
+  constructor(store, open, options, numbers, last) {
     const { ops, tensors, groups } = store.index.arrays;
     this.store = store;
     this.open = open;
     this.options = options;
-    const column = (/** @type {string} */ name) => store.numbers.take(name, Int32Array);
-    this.kind = column("box kind");
-    this.half = column("box half");
-    this.ref = column("box ref");
-    this.frame = column("box frame");
-    this.isSatellite = column("box is satellite");
+    this.numbers = numbers;
+    const column = (/** @type {string} */ name, /** @type {ValuesType} */ type) => {
+      const taken = numbers.take(name, type);
+      if (last !== null) taken.reserve(last.boxes.count + SPARE);
+      return taken;
+    };
+    this.kind = column("box kind", Uint8Array);
+    this.half = column("box half", Uint8Array);
+    this.ref = column("box ref", Int32Array);
+    this.frame = column("box frame", Int32Array);
+    this.isSatellite = column("box is satellite", Uint8Array);
     /** Backward box → the forward box that it stands beneath, or -1. */
-    this.site = column("box site");
+    this.site = column("box site", Int32Array);
     /** Where a box starts along the depth, and how far it goes. */
-    this.start = store.numbers.take("box start");
-    this.depth = store.numbers.take("box depth");
+    this.start = column("box start", Float64Array);
+    this.depth = column("box depth", Float64Array);
     /** Of its middle above the axis; below it, less than 0. */
-    this.height = store.numbers.take("box height");
-    this.thickness = store.numbers.take("box thickness");
+    this.height = column("box height", Float64Array);
+    this.thickness = column("box thickness", Float64Array);
     this.opBox = new Int32Array(ops).fill(-1);
     this.tensorBox = new Int32Array(tensors).fill(-1);
+    /** @type {[Int32Array, Int32Array]} */
     this.groupBox = [new Int32Array(groups).fill(-1), new Int32Array(groups).fill(-1)];
     /** Group → where its scene starts, and which node of the scene around it it is. */
     this.originDepth = new Float64Array(groups);
+    /** @type {[Float64Array, Float64Array]} */
     this.originHeight = [new Float64Array(groups), new Float64Array(groups)];
     this.nodeAround = new Int32Array(groups);
+    /** Group → its boxes in either half, without its frame: the first, and one past the last. */
+    /** @type {[Int32Array, Int32Array]} */
+    this.first = [new Int32Array(groups), new Int32Array(groups)];
+    /** @type {[Int32Array, Int32Array]} */
+    this.last = [new Int32Array(groups), new Int32Array(groups)];
+    /** Of the groups that are open. @type {(Frame | undefined)[]} */
+    this.frames = new Array(groups).fill(undefined);
+    for (const group of open) this.frames[group] = store.frame(group);
+    this.moves = new Moves(this, last === null || last.boxes.isElastic ? null : last);
   }
 
   get count() {
@@ -62,9 +91,13 @@ export class Boxes {
   /** Both halves. @param {boolean} mayStretch whether columns may shrink to fit, if there is nothing against it */
   place(mayStretch) {
     this.#spread(mayStretch);
+    // What stretches moves nothing as a whole.
+    if (this.isElastic) this.moves = new Moves(this, null);
     this.#walk(0);
     this.#walk(1);
+    this.moves.takeOrigins(this);
     this.#measure();
+    this.moves.settle(this);
   }
 
   /** @param {boolean} mayStretch */
@@ -117,12 +150,18 @@ export class Boxes {
   #walk(half) {
     const { backsBefore, arrays } = this.store.index;
     const { frame: room } = this.store.sizes;
+    if (this.moves.root[0] === 0) {
+      this.moves.takeBoxes(this, 0, half);
+      return;
+    }
     /** Scenes that are under way: the group, and how many of its nodes are done. @type {number[]} */
     const stack = [0, 0];
     while (stack.length > 0) {
       const done = stack.pop() ?? 0;
       const group = stack.pop() ?? 0;
       const { scene, shape, layout } = this.store.frame(group);
+      if (done === 0) this.first[half][group] = this.count;
+      if (done === scene.nodes) this.last[half][group] = this.count;
       if (done === scene.nodes) continue;
       stack.push(group, done + 1);
       const node = half === 0 ? done : scene.nodes - 1 - done;
@@ -140,8 +179,7 @@ export class Boxes {
         continue;
       }
       this.originDepth[ref] = middle - depth / 2;
-      const origins = this.originHeight[half];
-      if (origins !== undefined) origins[ref] = height;
+      this.originHeight[half][ref] = height;
       this.nodeAround[ref] = node;
       const hasBackward = (backsBefore[arrays.groupLast[ref] ?? 0] ?? 0) > (backsBefore[arrays.groupFirst[ref] ?? 0] ?? 0);
       if (half === 0 || hasBackward) {
@@ -149,7 +187,8 @@ export class Boxes {
         const up = height + thickness / 2;
         this.#put(FRAME, half, ref, group, false, middle - depth / 2, depth, half === 0 ? up : -up, thickness);
       }
-      stack.push(ref, 0);
+      if (this.moves.root[ref] === ref) this.moves.takeBoxes(this, ref, half);
+      else stack.push(ref, 0);
     }
   }
 
@@ -255,11 +294,16 @@ export class Boxes {
   }
 
   #measure() {
-    for (let box = 0; box < this.count; box += 1) {
-      const [height, reach] = [this.height.at(box), this.thickness.at(box) / 2];
-      this.top = Math.max(this.top, height + reach);
-      this.bottom = Math.min(this.bottom, height - reach);
+    const [heights, thickness] = [this.height.all, this.thickness.all];
+    let [top, bottom] = [0, 0];
+    for (let box = 0; box < heights.length; box += 1) {
+      const height = heights[box] ?? 0;
+      const reach = (thickness[box] ?? 0) / 2;
+      if (height + reach > top) top = height + reach;
+      if (height - reach < bottom) bottom = height - reach;
     }
+    this.top = top;
+    this.bottom = bottom;
     const [fewest, most] = this.store.sizes.heights;
     const wanted = (this.options.breadth - 2 * MARGIN) / Math.max(1, this.top - this.bottom);
     if (this.isElastic) this.factor = Math.min(most, Math.max(fewest, wanted));

@@ -4,12 +4,16 @@
  */
 
 import { Numbers } from "./growing.js";
+import { takeOver } from "./layout-moves.js";
 import { DATA, FRAME, GROUP, OP, REUSE, SATELLITE, TENSOR } from "./layout-sizes.js";
 import { STOP, direct, dropping, stacked, throughStops } from "./routes.js";
 import { PORT_OUT, lowerBound } from "./scene.js";
 
 /** @typedef {import("./layout-boxes.js").Boxes} Boxes */
 /** @typedef {import("./route-list.js").RouteList} RouteList */
+
+/** Lines of so many groups are added between pauses. */
+const AT_ONCE = 64;
 
 export class ForwardLines {
   #stops = new Numbers();
@@ -20,24 +24,72 @@ export class ForwardLines {
     this.boxes = list.boxes;
     this.store = list.boxes.store;
     this.index = list.boxes.store.index;
-    /** The routes' mirror images, and where each starts; none for tensors without a gradient. */
-    this.mirror = this.store.numbers.take("mirror", Float32Array);
-    this.mirrorStart = this.store.numbers.take("mirror start", Int32Array);
+    /** The routes' mirror images, and where each starts; none for tensors without a gradient, and for what only moved. */
+    this.mirror = new Numbers(Float64Array);
+    this.mirrorStart = new Numbers(Int32Array);
+    /** Tensors that stand in groups, in the order of their lines: the tensor, its node, its first line, one past its last. */
+    this.tensorAt = this.boxes.numbers.take("line tensor", Int32Array);
+    this.nodeAt = this.boxes.numbers.take("line node", Int32Array);
+    this.firstAt = this.boxes.numbers.take("line first", Int32Array);
+    this.lastAt = this.boxes.numbers.take("line last", Int32Array);
+    /** Group → the first of those that stand in it, and one past the last. */
+    this.groupFirst = new Int32Array(this.index.arrays.groups);
+    this.groupLast = new Int32Array(this.index.arrays.groups);
+    const { leaf, back, keptTensor } = this.store.belonging;
+    /** Leaf, backward tensor, and value kept → its first line, one entry more than there are. */
+    this.leafLines = new Int32Array(leaf.length + 1);
+    this.backLines = new Int32Array(back.length + 1);
+    this.keptLines = new Int32Array(keptTensor.length + 1);
     /** Tensor → its first route, and one past its last. */
     this.first = new Int32Array(this.index.arrays.tensors);
     this.last = new Int32Array(this.index.arrays.tensors);
   }
 
-  /** Adds all of them to the list, pausing after each group. @returns {Generator<undefined, void, void>} */
+  /** Adds all of them to the list, pausing now and then. @returns {Generator<undefined, void, void>} */
   *run() {
-    for (const group of this.boxes.open) {
-      const { scene } = this.store.frame(group);
-      for (let node = scene.portsIn; node < scene.nodes - scene.portsOut; node += 1) {
-        if (scene.kind[node] === TENSOR) this.#tensor(group, node);
+    const { open, moves } = this.boxes;
+    const { leafGroup, leaf } = this.store.belonging;
+    for (let at = 0; at < open.length; at += 1) {
+      if (at % AT_ONCE === 0) yield;
+      const group = open[at] ?? 0;
+      this.groupFirst[group] = this.tensorAt.length;
+      if (moves.rootOf(group) >= 0) this.#takeOver(group);
+      else {
+        const { scene } = this.store.frame(group);
+        for (let node = scene.portsIn; node < scene.nodes - scene.portsOut; node += 1) {
+          if (scene.kind[node] === TENSOR) this.#tensor(group, node);
+        }
       }
-      yield;
+      this.groupLast[group] = this.tensorAt.length;
     }
-    this.#leaves();
+    takeOver(this.list, moves, leafGroup, this.leafLines, moves.last?.lines.leafLines ?? null, (at) => this.#leaf(leaf[at] ?? 0));
+  }
+
+  /** Lines of the tensors in a group that only moved; of those that come or go anew. @param {number} group */
+  #takeOver(group) {
+    const { list } = this;
+    const { moves } = this.boxes;
+    const { forward } = this.store.belonging;
+    const last = moves.last?.lines;
+    if (last === undefined) return;
+    const to = last.groupLast[group] ?? 0;
+    for (let item = last.groupFirst[group] ?? 0; item < to; ) {
+      const start = item;
+      while (item < to && moves.rootOf(forward[last.tensorAt.at(item)] ?? -1) >= 0) item += 1;
+      if (item === start) {
+        this.#tensor(group, last.nodeAt.at(item));
+        item += 1;
+        continue;
+      }
+      const begin = last.firstAt.at(start);
+      const shift = list.count - begin;
+      this.tensorAt.append(last.tensorAt, start, item);
+      this.nodeAt.append(last.nodeAt, start, item);
+      this.firstAt.append(last.firstAt, start, item, shift);
+      this.lastAt.append(last.lastAt, start, item, shift);
+      list.take(last.list, begin, last.lastAt.at(item - 1), moves.rootOf(group), moves);
+      while (this.mirrorStart.length < list.count) this.mirrorStart.push(this.mirror.length);
+    }
   }
 
   /** @param {number} group @param {number} node */
@@ -46,6 +98,9 @@ export class ForwardLines {
     const tensor = scene.ref[node] ?? 0;
     const own = this.boxes.tensorBox[tensor] ?? -1;
     this.first[tensor] = this.list.count;
+    this.tensorAt.push(tensor);
+    this.nodeAt.push(node);
+    this.firstAt.push(this.list.count);
     this.#made(group, node, tensor, own);
 
     const stops = this.#stops;
@@ -76,6 +131,7 @@ export class ForwardLines {
       }
     }
     this.last[tensor] = this.list.count;
+    this.lastAt.push(this.list.count);
   }
 
   /** @param {number} kind @param {number} ref @returns {number} */
@@ -206,22 +262,20 @@ export class ForwardLines {
     this.#stop(border, forward, backward);
   }
 
-  /** Leaves: to what they stand beside, and to others that read them. */
-  #leaves() {
+  /** From a leaf to what it stands beside, and to others that read it. @param {number} tensor */
+  #leaf(tensor) {
     const { list } = this;
-    const { owner, readerStart, reader, arrays } = this.index;
-    for (let tensor = 0; tensor < arrays.tensors; tensor += 1) {
-      const own = this.boxes.tensorBox[tensor] ?? -1;
-      if (own < 0 || (owner[tensor] ?? -1) < 0) continue;
-      const beside = list.boxOfOp(owner[tensor] ?? 0, 0);
-      list.startRound();
-      for (let at = readerStart[tensor] ?? 0; at < (readerStart[tensor + 1] ?? 0); at += 1) {
-        const box = list.boxOfOp(reader[at] ?? 0, 0);
-        if (box < 0 || !list.meet(box)) continue;
-        const [a, b] = [list.place(own), list.place(box)];
-        if (box === beside) list.add(own, box, SATELLITE, 0, tensor, stacked(a, b, 0));
-        else list.add(own, box, REUSE, 0, tensor, direct(a, b));
-      }
+    const { owner, readerStart, reader } = this.index;
+    const own = this.boxes.tensorBox[tensor] ?? -1;
+    if (own < 0) return;
+    const beside = list.boxOfOp(owner[tensor] ?? 0, 0);
+    list.startRound();
+    for (let at = readerStart[tensor] ?? 0; at < (readerStart[tensor + 1] ?? 0); at += 1) {
+      const box = list.boxOfOp(reader[at] ?? 0, 0);
+      if (box < 0 || !list.meet(box)) continue;
+      const [a, b] = [list.place(own), list.place(box)];
+      if (box === beside) list.add(own, box, SATELLITE, 0, tensor, stacked(a, b, 0));
+      else list.add(own, box, REUSE, 0, tensor, direct(a, b));
     }
   }
 }

@@ -4,6 +4,7 @@
  */
 
 import { NumbersStore } from "./growing.js";
+import { belonging } from "./layout-belonging.js";
 import { indexGraph } from "./layout-index.js";
 import { layered } from "./layered.js";
 import { FRAME, SIZES } from "./layout-sizes.js";
@@ -13,6 +14,7 @@ import { PORT_IN, PORT_OUT, SceneMaker, lowerBound } from "./scene.js";
 /** @typedef {import("./types.js").GraphArrays} GraphArrays */
 /** @typedef {import("./types.js").LayoutOptions} LayoutOptions */
 /** @typedef {import("./layout-index.js").GraphIndex} GraphIndex */
+/** @typedef {import("./layout-moves.js").Made} Made */
 /** @typedef {import("./layout-sizes.js").Sizes} Sizes */
 /** @typedef {import("./layered.js").Shape} Shape */
 /** @typedef {import("./layered.js").LocalLayout} LocalLayout */
@@ -32,7 +34,10 @@ export class FrameStore {
   /** @type {Map<number, {key: Int32Array, layout: LocalLayout}[]>} */
   #shapes = new Map();
   #shapeCount = 0;
-  numbers = new NumbersStore();
+  /** The last drawing, as far as the next may take it over. @type {Made | null} */
+  made = null;
+  /** Columns of the last drawing and of the one that is being made. @type {[NumbersStore, NumbersStore]} */
+  #numbers = [new NumbersStore(), new NumbersStore()];
 
   /** @param {GraphIndex} index @param {LayoutOptions["orientation"]} orientation */
   constructor(index, orientation) {
@@ -41,6 +46,19 @@ export class FrameStore {
     this.slots = new Slots(index, this.sizes);
     this.maker = new SceneMaker(index);
     this.#open = new Uint8Array(index.arrays.groups);
+    this.belonging = belonging(index);
+  }
+
+  /** @returns {NumbersStore} for the columns of a new drawing, beside those of the last */
+  spare() {
+    const [one, other] = this.#numbers;
+    return this.made?.boxes.numbers === one ? other : one;
+  }
+
+  /** Gives up the last drawing, but not the groups' scenes. */
+  forget() {
+    this.made = null;
+    this.#numbers = [new NumbersStore(), new NumbersStore()];
   }
 
   /** @param {number} group @returns {Frame} of a group that is open and was laid out */
@@ -227,6 +245,7 @@ export class LayoutCache {
     if (this.#arrays !== arrays) this.#stores.clear();
     this.#arrays = arrays;
     const key = `${foldOn} ${orientation}`;
+    for (const [other, store] of this.#stores) if (other !== key) store.forget();
     const other = this.#stores.get(`${foldOn} ${orientation === "horizontal" ? "vertical" : "horizontal"}`);
     const store = this.#stores.get(key) ?? new FrameStore(other?.index ?? indexGraph(arrays, foldOn), orientation);
     this.#stores.set(key, store);

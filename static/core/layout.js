@@ -11,17 +11,20 @@
  * model, boxes shrink or grow along the depth with the space there is, and heights follow the breadth.
  */
 
+import { MOST_LINES } from "./detours.js";
 import { backwardLines, crossingLines } from "./layout-backward.js";
 import { Boxes } from "./layout-boxes.js";
 import { ForwardLines } from "./layout-forward.js";
 import { LayoutCache } from "./layout-frames.js";
-import { BOX_KINDS, MARGIN, ROUTE_KINDS } from "./layout-sizes.js";
+import { BOX_KINDS, MARGIN, ROUTE_KINDS, TENSOR } from "./layout-sizes.js";
 import { placeUnpaired } from "./layout-unpaired.js";
 import { RouteList } from "./route-list.js";
 
 /** @typedef {import("./types.js").Drawing} Drawing */
 /** @typedef {import("./types.js").GraphArrays} GraphArrays */
 /** @typedef {import("./types.js").LayoutOptions} LayoutOptions */
+/** @typedef {import("./layout-frames.js").FrameStore} FrameStore */
+/** @typedef {import("./layout-moves.js").Made} Made */
 
 /** @typedef {{open: Uint8Array, foldOn: boolean}} Opened as openGroups of graph.js says it */
 
@@ -55,17 +58,34 @@ export function layoutGraph(arrays, opened, options, cache = new LayoutCache()) 
 export function* layoutSteps(arrays, { open, foldOn }, options, cache) {
   const store = cache.store(arrays, foldOn, options.orientation);
   const groups = yield* store.layOut(open);
-  const boxes = new Boxes(store, groups, options);
+  const last = store.made !== null && store.made.list.wary < MOST_LINES ? store.made : null;
+  let made = yield* make(store, groups, options, last);
+  // Which lines look for what is in their way depends on all that come before, unless they are few enough.
+  if (last !== null && made.list.wary >= MOST_LINES) made = yield* make(store, groups, options, null);
+  made.boxes.moves.last = null;
+  store.made = made;
+  return drawing(made.boxes, made.list, options);
+}
+
+/**
+ * @param {FrameStore} store
+ * @param {Int32Array} groups that are open, laid out
+ * @param {LayoutOptions} options
+ * @param {Made | null} last drawing, of which is taken over what only moved
+ * @returns {Generator<undefined, Made, void>}
+ */
+function* make(store, groups, options, last) {
+  const boxes = new Boxes(store, groups, options, store.spare(), last);
   const unpaired = placeUnpaired(store);
   boxes.place(unpaired === null);
   yield;
   unpaired?.put(boxes);
-  const routes = new RouteList(boxes);
-  const forward = new ForwardLines(routes);
-  yield* forward.run();
-  yield* backwardLines(forward);
-  crossingLines(forward);
-  return drawing(boxes, routes, options);
+  const list = new RouteList(boxes);
+  const lines = new ForwardLines(list);
+  yield* lines.run();
+  yield* backwardLines(lines);
+  crossingLines(lines);
+  return { boxes, list, lines };
 }
 
 /**
@@ -76,14 +96,15 @@ export function* layoutSteps(arrays, { open, foldOn }, options, cache) {
  */
 function drawing(boxes, routes, { orientation }) {
   const isVertical = orientation === "vertical";
-  const { count } = boxes;
+  const { count, factor } = boxes;
   const rect = new Float32Array(4 * count);
   const [along, aside] = isVertical ? [1, 0] : [0, 1];
+  const [starts, depths, heights, thicknesses] = [boxes.start.all, boxes.depth.all, boxes.height.all, boxes.thickness.all];
   for (let box = 0; box < count; box += 1) {
-    const thickness = boxes.thickness.at(box) * boxes.factor;
-    rect[4 * box + along] = boxes.start.at(box);
-    rect[4 * box + aside] = boxes.across(boxes.height.at(box)) - thickness / 2;
-    rect[4 * box + 2 + along] = boxes.depth.at(box);
+    const thickness = (thicknesses[box] ?? 0) * factor;
+    rect[4 * box + along] = starts[box] ?? 0;
+    rect[4 * box + aside] = boxes.across(heights[box] ?? 0) - thickness / 2;
+    rect[4 * box + 2 + along] = depths[box] ?? 0;
     rect[4 * box + 2 + aside] = thickness;
   }
   const points = new Float32Array(routes.points.all);
@@ -124,17 +145,19 @@ function drawing(boxes, routes, { orientation }) {
 
 /** @param {Boxes} boxes @returns {Int32Array} */
 function twins(boxes) {
-  const { count, kind, ref, half, site, tensorBox } = boxes;
+  const { count, tensorBox } = boxes;
   const { gradientStart, gradient, arrays } = boxes.store.index;
+  const [kind, ref, half, site] = [boxes.kind.all, boxes.ref.all, boxes.half.all, boxes.site.all];
   const twin = new Int32Array(count).fill(-1);
   for (let box = 0; box < count; box += 1) {
-    const here = site.at(box);
-    if (half.at(box) === 0 || here < 0 || kind.at(here) !== kind.at(box)) continue;
-    if (kind.at(box) === 1) {
-      const of = arrays.gradientOf[ref.at(box)] ?? -1;
+    const here = site[box] ?? -1;
+    if (half[box] === 0 || here < 0 || kind[here] !== kind[box]) continue;
+    const shown = ref[box] ?? 0;
+    if (kind[box] === TENSOR) {
+      const of = arrays.gradientOf[shown] ?? -1;
       if (of < 0 || tensorBox[of] !== here) continue;
       twin[box] = here;
-      if (gradient[(gradientStart[of + 1] ?? 0) - 1] === ref.at(box)) twin[here] = box;
+      if (gradient[(gradientStart[of + 1] ?? 0) - 1] === shown) twin[here] = box;
     } else {
       twin[box] = here;
       if (twin[here] === -1) twin[here] = box;
@@ -148,9 +171,14 @@ function bounds(points, start) {
   const routes = start.length - 1;
   const all = new Float32Array(4 * routes);
   for (let route = 0; route < routes; route += 1) {
-    let [left, top, right, bottom] = [Infinity, Infinity, -Infinity, -Infinity];
-    for (let at = 2 * (start[route] ?? 0); at < 2 * (start[route + 1] ?? 0); at += 2) {
-      const [x, y] = [points[at] ?? 0, points[at + 1] ?? 0];
+    let left = Infinity;
+    let top = Infinity;
+    let right = -Infinity;
+    let bottom = -Infinity;
+    const end = 2 * (start[route + 1] ?? 0);
+    for (let at = 2 * (start[route] ?? 0); at < end; at += 2) {
+      const x = points[at] ?? 0;
+      const y = points[at + 1] ?? 0;
       if (x < left) left = x;
       if (x > right) right = x;
       if (y < top) top = y;

@@ -1,7 +1,18 @@
 /** The routes of a drawing while it is made, and the boxes that they join. */
 
+import { SAVED } from "./layout-sizes.js";
+
 /** @typedef {import("./layout-boxes.js").Boxes} Boxes */
+/** @typedef {import("./growing.js").ValuesType} ValuesType */
+/** @typedef {import("./layout-moves.js").Moves} Moves */
 /** @typedef {import("./routes.js").Place} Place */
+
+/** Room for more routes than the last drawing had. */
+const SPARE = 256;
+/** Numbers of a line across the axis. */
+const CROSSING = 8;
+/** Numbers of a route's points, about. */
+const POINTS = 16;
 
 export class RouteList {
   /** Group → the closed group that hides it, or -1. */
@@ -13,16 +24,25 @@ export class RouteList {
   /** @param {Boxes} boxes */
   constructor(boxes) {
     this.boxes = boxes;
-    const column = (/** @type {string} */ name) => boxes.store.numbers.take(name, Int32Array);
-    this.source = column("route source");
-    this.target = column("route target");
-    this.tensor = column("route tensor");
-    this.kind = column("route kind");
-    this.half = column("route half");
+    const last = boxes.moves.last?.list;
+    const column = (/** @type {string} */ name, /** @type {ValuesType} */ type) => {
+      const taken = boxes.numbers.take(name, type);
+      if (last !== undefined) taken.reserve(last.count + SPARE);
+      return taken;
+    };
+    this.source = column("route source", Int32Array);
+    this.target = column("route target", Int32Array);
+    this.tensor = column("route tensor", Int32Array);
+    this.kind = column("route kind", Uint8Array);
+    this.half = column("route half", Uint8Array);
+    /** Whether a route looked for what stands in its way. */
+    this.isWary = column("route is wary", Uint8Array);
+    this.wary = 0;
     /** Route → its first point. */
-    this.start = column("route start");
+    this.start = column("route start", Int32Array);
     /** Depth and px across of a start and then of triples of Bézier points, route after route. */
-    this.points = boxes.store.numbers.take("points", Float32Array);
+    this.points = boxes.numbers.take("points", Float64Array);
+    if (last !== undefined) this.points.reserve(last.points.length + POINTS * SPARE);
     this.#stamp = new Int32Array(boxes.count);
     const { arrays, parent } = boxes.store.index;
     const isOpen = new Uint8Array(arrays.groups);
@@ -45,6 +65,7 @@ export class RouteList {
     this.kind.push(kind);
     this.half.push(half);
     this.tensor.push(tensor);
+    this.isWary.push(0);
     this.start.push(this.points.length / 2);
   }
 
@@ -52,6 +73,66 @@ export class RouteList {
   add(source, target, kind, half, tensor, curve) {
     this.begin(source, target, kind, half, tensor);
     for (const value of curve) this.points.push(value);
+  }
+
+  /** Says of the last route that it looked for what stands in its way. */
+  markWary() {
+    this.isWary.set(this.count - 1, 1);
+    this.wary += 1;
+  }
+
+  /**
+   * Routes of the last drawing, all within a group that only moved.
+   *
+   * @param {RouteList} before
+   * @param {number} from
+   * @param {number} to one past the last
+   * @param {number} group
+   * @param {Moves} moves
+   */
+  take(before, from, to, group, moves) {
+    if (from >= to) return;
+    const half = before.half.at(from);
+    const isAcross = before.kind.at(from) === SAVED;
+    const [pointsFrom, pointsTo] = [2 * before.start.at(from), to < before.count ? 2 * before.start.at(to) : before.points.length];
+    const shift = this.points.length / 2 - pointsFrom / 2;
+    const [sources, targets] = [half === 0 ? moves.box[0] : moves.box[1], half === 0 && !isAcross ? moves.box[0] : moves.box[1]];
+    this.source.append(before.source, from, to, sources[group]);
+    this.target.append(before.target, from, to, targets[group]);
+    this.kind.append(before.kind, from, to);
+    this.half.append(before.half, from, to);
+    this.tensor.append(before.tensor, from, to);
+    this.isWary.append(before.isWary, from, to);
+    this.start.append(before.start, from, to, shift);
+    if (half === 1) for (let route = from; route < to; route += 1) this.wary += before.isWary.at(route);
+
+    const begin = this.points.extend(pointsTo - pointsFrom);
+    const points = this.points.room;
+    const old = before.points.room;
+    const deeper = moves.depth[group] ?? 0;
+    const [above, beneath] = [moves.across[0][group] ?? 0, moves.across[1][group] ?? 0];
+    if (isAcross) {
+      // A start, two bends half-way, and an end in the other half.
+      const middle = (above + beneath) / 2;
+      for (let at = 0; at < pointsTo - pointsFrom; at += 2) {
+        const point = at % CROSSING;
+        points[begin + at] = (old[pointsFrom + at] ?? 0) + deeper;
+        points[begin + at + 1] = (old[pointsFrom + at + 1] ?? 0) + (point === 0 ? above : point === CROSSING - 2 ? beneath : middle);
+      }
+      return;
+    }
+    const across = half === 0 ? above : beneath;
+    for (let at = 0; at < pointsTo - pointsFrom; at += 2) {
+      points[begin + at] = (old[pointsFrom + at] ?? 0) + deeper;
+      points[begin + at + 1] = (old[pointsFrom + at + 1] ?? 0) + across;
+    }
+  }
+
+  /** Drops all routes but the first. @param {number} count */
+  cut(count) {
+    if (count >= this.count) return;
+    this.points.length = 2 * this.start.at(count);
+    for (const column of [this.source, this.target, this.tensor, this.kind, this.half, this.isWary, this.start]) column.length = count;
   }
 
   /** @param {number} op @param {number} half @returns {number} the box that it is, or that hides it; -1 for none */

@@ -117,6 +117,7 @@ def context(
     context.unroute_all()
     context.clear_cookies()
     context.clear_permissions()
+    context.grant_permissions(context_options.get("permissions", []))
     context.set_offline(False)
 
 

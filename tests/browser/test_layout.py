@@ -494,3 +494,92 @@ def test_a_thousand_layers_deep_and_a_thousand_modules_nested_need_no_recursion(
     assert all(a < b for a, b in itertools.pairwise(starts))
     assert opened == 3 * n + 1
     assert nest > 2 * n
+
+
+SYNTHETIC = (Path(__file__).parents[2] / "bench" / "graph" / "synthetic.mjs").read_text(encoding="utf-8")
+
+TOGGLED = """async ({ LayoutCache, layoutGraph, layoutSteps }, { topology, fold, orientation, rounds }) => {
+    const { buildGraph, openGroups } = await import("/static/core/graph.js");
+    const { arrays } = buildGraph(topology ?? synthetic(4, 2));
+    const { open, foldOn } = openGroups({ arrays, groupId: [] }, { level: "all", toggled: [], fold });
+    const options = { orientation, length: 1400, breadth: 560 };
+    const cache = new LayoutCache();
+    let seed = 7;
+    const random = (below) => {
+        seed = (Math.imul(seed, 1664525) + 1013904223) >>> 0;
+        return Math.floor((seed / 2 ** 32) * below);
+    };
+    const wrong = [];
+    for (let round = 0; round < rounds && wrong.length === 0; round += 1) {
+        const opened = { open: open.slice(), foldOn };
+        // Now and then one layout is given up half-way.
+        const steps = layoutSteps(arrays, opened, options, cache);
+        for (let step = random(4) === 0 ? random(8) : 0; step > 0; step -= 1) if (steps.next().done) break;
+        const drawing = layoutGraph(arrays, opened, options, cache);
+        for (const [name, wanted] of Object.entries(layoutGraph(arrays, opened, options))) {
+            const found = drawing[name];
+            const isSame = (a, b) => (wanted instanceof Float32Array ? Math.abs(a - b) <= 1e-3 : a === b);
+            if (!ArrayBuffer.isView(wanted)) {
+                if (found !== wanted && !(Math.abs(found - wanted) <= 1e-3)) wrong.push([round, name, found, wanted]);
+            } else if (found.length !== wanted.length) wrong.push([round, name, found.length, wanted.length]);
+            else {
+                const at = wanted.findIndex((value, index) => !isSame(found[index], value));
+                if (at >= 0) wrong.push([round, name, at, found[at], wanted[at]]);
+            }
+        }
+        for (let times = random(5) === 0 ? 4 : 1; times > 0; times -= 1) open[random(open.length)] ^= 1;
+    }
+    return wrong;
+}""".replace("=> {", "=> {" + SYNTHETIC.replace("export function", "function"), 1)
+
+
+@pytest.mark.parametrize("orientation", ["horizontal", "vertical"])
+@pytest.mark.parametrize("fold", ["on", "off"])
+@pytest.mark.parametrize("name", ["chapter", "layers50", "residual", "lstm", "gpt_block", "synthetic"])
+def test_whatever_was_opened_and_closed_before_the_drawing_is_the_same(topology_of, module, name, fold, orientation):
+    """What only moved is taken over from the last drawing: all columns are those of a layout from nothing."""
+    argument = {
+        "topology": None if name == "synthetic" else topology_of(name),
+        "fold": fold,
+        "orientation": orientation,
+        "rounds": 25,
+    }
+    assert module("layout.js", TOGGLED, argument) == []
+
+
+def test_lines_are_taken_over_where_nothing_opened(topology_of, module):
+    script = """async ({ LayoutCache, layoutGraph }, topology) => {
+        const { buildGraph, openGroups } = await import("/static/core/graph.js");
+        const { RouteList } = await import("/static/core/route-list.js");
+        const { arrays, groupId } = buildGraph(topology);
+        const state = openGroups({ arrays, groupId }, { level: "all", toggled: [], fold: "off" });
+        const options = { orientation: "horizontal", length: 1400, breadth: 560 };
+        const cache = new LayoutCache();
+        const take = RouteList.prototype.take;
+        let taken = 0;
+        RouteList.prototype.take = function (list, from, to, ...rest) {
+            taken += to - from;
+            take.call(this, list, from, to, ...rest);
+        };
+        layoutGraph(arrays, state, options, cache);
+        const first = taken;
+        state.open[groupId.indexOf("head/forward")] ^= 1;
+        const { routes } = layoutGraph(arrays, state, options, cache);
+        RouteList.prototype.take = take;
+        return { first, share: taken / routes };
+    }"""
+    taken = module("layout.js", script, topology_of("residual"))
+    assert taken["first"] == 0
+    assert taken["share"] > 0.5
+
+
+def test_what_leads_nowhere_stands_out_of_the_way(topology_of, lay_out):
+    """As what counts the batches of a normalisation: the chain runs straight beneath it."""
+    topology = topology_of("residual")
+    ops = {op["id"]: op["name"] for op in topology["ops"] if op["phase"] == "forward"}
+    boxes = lay_out(topology, {"level": "all"})["boxes"]
+    middle = {box: boxes[box]["y"] + boxes[box]["h"] / 2 for box in ops}
+    (chain,) = {middle[op] for op, name in ops.items() if name in ("batch_norm", "relu")}
+    counting = [middle[op] for op, name in ops.items() if name == "add_"]
+    assert len(counting) == 2
+    assert all(at < chain for at in counting)
