@@ -320,7 +320,8 @@ function show(value) {
   const prediction = parsePrediction(view.value.predict, view.value.guess);
   shown = hide(value, prediction);
   elements.status.picture = shown;
-  elements.controls.picture = shown;
+  elements.note.picture = shown;
+  if (shown.spec !== null) elements.controls.picture = shown;
   document.body.dataset["layers"] = shown.topology.layers.length === 0 ? "none" : "some";
   drawn.show(shown);
   elements.layers.picture = shown;
@@ -476,8 +477,11 @@ addEventListener("keydown", (event) => {
 opened.subscribe((value) => {
   if (value === null) return;
   const seq = (picture.value?.seq ?? 0) + 1;
-  const told = value.name === page.dump?.name ? page.dump.theory : null;
+  const isWithPage = value.name === page.dump?.name;
+  const told = isWithPage ? page.dump?.theory : null;
   theory.value = null;
+  // What the address says is of the graph that was there before.
+  if (!isWithPage) setView({ select: "", toggled: "", step: 0, reach: "", span: "", predict: "", guess: "", a: "", zoom: 1, at: 0, across: 0.5 });
   picture.value = pictureOfDump(value.dump, seq, `dump ${seq}`);
   theory.value = told == null ? null : { ...told, seq };
 });

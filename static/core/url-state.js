@@ -143,7 +143,7 @@ export function parseSpec(keys, defaults, query) {
 export function viewFragment(view) {
   const parts = [];
   for (const { name, initial } of VIEW_KEYS) {
-    const value = typeof view[name] === "number" ? Number(Number(view[name]).toPrecision(4)) : view[name];
+    const value = typeof view[name] === "number" ? Number(Number(view[name]).toPrecision(7)) : view[name];
     if (value !== initial) parts.push(`${name}=${encode(String(value))}`);
   }
   return parts.join("&");

@@ -21,6 +21,9 @@ export function connectDump(page, opened, elements, on) {
   opened.subscribe((value) => {
     const isDump = value !== null || page.dump !== null;
     document.body.dataset["source"] = isDump ? "dump" : "live";
+    // What a server was opened with has an address; what a person has dropped on the page has none.
+    const isServed = page.dump?.url !== undefined && (value === null || value.name === page.dump.name);
+    document.body.dataset["opened"] = isServed ? "server" : "here";
     elements["note"].hidden = !isDump;
     if (value === null) return;
     document.title = `${value.name} · Chainrule`;

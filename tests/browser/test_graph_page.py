@@ -1,5 +1,6 @@
 """Finding one's way in the graph, colouring it and taking it away: the toolbar, the address and the Share menu."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -177,3 +178,30 @@ def test_a_closed_box_says_the_worst_that_theory_finds_in_it(explorer: Any) -> N
     expect(fold.locator(".badge")).to_have_text("vanishing")
     explorer.at_rest()
     expect(fold).to_have_attribute("aria-label", re.compile("vanishing in 50 of its tensors"))
+
+
+@pytest.mark.parametrize("context_options", [{"viewport": {"width": 390, "height": 844}}])
+def test_steps_fit_on_a_small_screen(explorer: Any) -> None:
+    page = explorer.open("/#show=steps&step=4").page
+    expect(page.locator("steps-view")).to_be_visible()
+    expect(page.locator("graph-view .stage")).to_be_visible()
+    page.get_by_role("tab", name="Profile").click()
+    expect(page.locator("layer-profile")).to_be_visible()
+    expect(page.locator("steps-view")).to_be_hidden()
+
+
+def test_what_is_dropped_on_the_page_has_no_link_and_leaves_nothing_of_the_graph_before(
+    explorer: Any, tmp_path: Path
+) -> None:
+    page = explorer.open("/#select=l2&toggled=layers.0/forward&reach=up1").page
+    file = tmp_path / "other.json"
+    file.write_text(json.dumps(explorer.dump("widths=7,5,3,1&seed=4")))
+    page.set_input_files("dump-opener input[type=file]", file)
+    page.wait_for_selector("body[data-source=dump]")
+    explorer.at_rest()
+    assert not re.search("select|toggled|reach", fragment(explorer))
+    page.locator("#share summary").click()
+    expect(page.locator("#save-dump")).to_be_visible()
+    expect(page.locator("#copy-link")).to_be_hidden()
+    expect(page.locator("dump-note")).to_contain_text("other.json")
+    expect(page.locator("dump-note")).to_contain_text(explorer.figure("loss"))
