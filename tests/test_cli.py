@@ -290,7 +290,7 @@ def test_open_opens_a_browser_with_the_link_and_minds_not_having_one(dump, tmp_p
             lambda body: body.update(schema="chainrule.trace/9"),
             "not a graph dump of schema chainrule.trace/1: schema: ",
         ),
-        (None, "not a graph dump of schema chainrule.trace/1: the document: "),
+        (None, "not a graph dump of schema chainrule.trace/1: this is not JSON: line 1, column 1: "),
     ],
 )
 def test_a_bad_dump_is_one_line_and_no_server(dump, tmp_path, spoil, says):

@@ -9,9 +9,10 @@ import jsonschema
 import numpy as np
 import pytest
 import torch
-from bad_dumps import BAD, EVIL_NAMES, NO_DUMPS, bad, with_evil_names
+from bad_dumps import BAD, EVIL_NAMES, NO_DUMPS, TOO_LARGE, bad, too_large, with_evil_names
 from torch import nn
 
+from chainrule.dump_checks import json_problem
 from chainrule.errors import DumpError
 from chainrule.run import trace_spec
 from chainrule.spec import ModelSpec
@@ -51,8 +52,39 @@ def traces_of_all_kinds():
     yield "model", lambda: trace_model(nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2)), torch.randn(1, 1, 5, 5))
     yield "failed", lambda: trace_model(nn.Linear(3, 2), torch.ones(1, 4))
     yield "empty", lambda: record_nothing()
+    yield "differentiated twice", lambda: differentiate_twice()
+    yield "two losses", lambda: lose_twice()
+    yield "recurrent", lambda: trace_model(nn.LSTM(3, 4), torch.randn(5, 2, 3), loss=lambda out: out[0].sum())
     yield "without statistics", lambda: trace_model(torch.add, torch.ones(2, dtype=torch.complex64), 1)
     yield "empty tensor", lambda: trace_model(torch.relu, torch.ones(0, 3))
+
+
+class Squared(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (x,) = ctx.saved_tensors
+        return 2 * x * gradient
+
+
+def differentiate_twice():
+    x = torch.randn(4, requires_grad=True)
+    with record() as recording:
+        (gradient,) = torch.autograd.grad(Squared.apply(x).sum(), x, create_graph=True)
+        gradient.pow(2).sum().backward()
+    return recording.trace
+
+
+def lose_twice():
+    layer = nn.Linear(3, 2)
+    with record(layer) as recording:
+        for _ in range(2):
+            layer(torch.randn(4, 3)).sum().backward()
+    return recording.trace
 
 
 def record_nothing():
@@ -241,6 +273,66 @@ def test_a_bad_dump_is_refused_and_the_place_named(name, body):
     assert where in error.value.message
     if name.startswith("a dangling"):
         assert "999" in error.value.message
+
+
+@pytest.mark.parametrize("where", TOO_LARGE)
+def test_a_number_that_no_float_holds_is_refused_and_the_place_named(where, body):
+    with pytest.raises(DumpError, match="the number is too large") as error:
+        load(too_large(where, body))
+    assert error.value.field == where
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        (
+            "another schema",
+            'schema: graph dumps of schema "chainrule.trace/1" are read here, but it is "chainrule.trace/2"',
+        ),
+        ("no schema", 'schema: graph dumps of schema "chainrule.trace/1" are read here, but there is none'),
+        ("a missing field", "ops[2].name: is missing"),
+        ("a surplus field", "modules[0].colour: is not a field of the schema"),
+        ("a list that is none", "ops: an object is not a list"),
+        ("an op that is none", "ops[1]: null is not an object"),
+        ("a wrong type", 'tensors[1].shape: "big" is not a list'),
+        ("a wrong type in a list", "tensors[1].shape[0]: 1.5 is not an integer"),
+        ("an input that is no text", "ops[0].inputs[0]: 7 is not text"),
+        ("a wrong phase", 'ops[0].phase: "up" is none of forward, backward'),
+        ("negative flops", "ops[0].flops: -1 is not an integer from 0 on"),
+        ("a loss that is no number", 'loss: "nan" is neither a number, "NaN", "Infinity", "-Infinity" nor null'),
+        ("a text in a column", 'statistics.n[0]: "many" is not an integer'),
+    ],
+)
+def test_what_is_wrong_is_said_in_plain_words(name, says, body):
+    bad(name, body)
+    with pytest.raises(DumpError) as error:
+        load(json.dumps(body))
+    assert error.value.message == f"not a graph dump of schema chainrule.trace/1: {says}"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "line 1, column 1: a value should stand there, but the text ends"),
+        ('{"loss": NaN}', 'line 1, column 10: a value should stand there, but there is "NaN}"'),
+        ("[-Infinity]", 'line 1, column 2: a value should stand there, but there is "-Infinity]"'),
+        ('{\n  "schema": 1,\n  "ops" [\n]}', 'line 3, column 9: a colon should stand there, but there is "[\\n]}"'),
+        ('{"spec":' + "[" * 200_000, "line 1, column 200009: a value should stand there, but the text ends"),
+        ('{"a": 1,}', 'line 1, column 9: a key in double quotes should stand there, but there is "}"'),
+        ("[1 2]", 'line 1, column 4: a comma or ] should stand there, but there is "2]"'),
+        ("{} x", 'line 1, column 4: the end should stand there, but there is "x"'),
+        (b"\xff\xfe", "byte 1 is not part of a text in UTF-8"),
+    ],
+)
+def test_what_is_no_json_is_told_with_its_place_in_the_pages_words(text, says):
+    with pytest.raises(DumpError) as error:
+        load(text)
+    assert error.value.message == f"not a graph dump of schema chainrule.trace/1: this is not JSON: {says}"
+
+
+def test_no_text_of_json_has_a_problem(body):
+    assert json_problem(json.dumps(body, indent=2)) is None
+    assert json_problem('[1e400, -0.5E+3, "\\u00e9\\n", true, {}, []]') is None
 
 
 def test_a_cycle_is_told_in_order(body):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,43 +13,12 @@ from chainrule.export.dot import to_dot
 from chainrule.export.html import to_html
 from chainrule.export.model_explorer import to_model_explorer
 from chainrule.export.node_data import NODE_STATISTICS, to_node_data
+from chainrule.export.options import Option
 from chainrule.export.pytorch import pytorch_script
-from chainrule.export.svg import as_wishes, to_svg
+from chainrule.export.svg import VIEW_OPTIONS, as_wishes, to_svg
 from chainrule.run import trace_spec
 from chainrule.spec import ModelSpec
 from chainrule.wire import dump_trace
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """A key of a format's own, beside the spec's: not what is traced but how it is written.
-
-    `choices` are all that it takes, or `pattern` is, in words `allowed`.
-    """
-
-    name: str
-    default: str
-    doc: str
-    choices: tuple[str, ...] = ()
-    pattern: str = ""
-    allowed: str = ""
-
-    def read(self, text: str) -> str:
-        """The text of a value, once it is known to be one.
-
-        Raises:
-            RequestError: it is not; names the key, the value and what is allowed.
-        """
-        if text in self.choices or (self.pattern and re.fullmatch(self.pattern, text)):
-            return text
-        raise RequestError(
-            f"{self.name}: {text[:40]!r} is not {self.allowed or 'one of ' + ', '.join(self.choices)}",
-            status=422,
-            code="invalid_parameter",
-            field=self.name,
-            limit=list(self.choices) or None,
-        )
-
 
 Values = Mapping[str, str]
 """Every option of a format with its value."""
@@ -91,31 +59,6 @@ class Format:
                 )
         return {name: option.read(given.get(name, option.default)) for name, option in known.items()}
 
-
-VIEW_OPTIONS = (
-    Option(
-        "level",
-        "layer",
-        "Which groups are open: all but the innermost (layer), every one (all), or those less deep than a number.",
-        pattern="layer|all|[0-9]{1,4}",
-        allowed="layer, all or a number",
-    ),
-    Option(
-        "toggled",
-        "",
-        "Ids of groups that are otherwise than the level says, separated by commas.",
-        pattern=r"[^\x00-\x1f]{0,2000}",
-        allowed="ids such as layers.0/forward, separated by commas",
-    ),
-    Option("fold", "auto", "Whether repeated blocks are folded into one.", choices=("auto", "on", "off")),
-    Option(
-        "statistic",
-        "std",
-        "The figure in a tensor's box; none draws the structure, without figures and histograms.",
-        choices=("std", "mean", "none"),
-    ),
-    Option("scheme", "light", "The colours.", choices=("light", "dark")),
-)
 
 FORMATS: Mapping[str, Format] = {
     each.name: each

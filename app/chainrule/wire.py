@@ -18,7 +18,7 @@ import numpy as np
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from chainrule.dump_checks import check_dump
+from chainrule.dump_checks import check_dump, check_free_form, fault_in_words, read_json
 from chainrule.errors import DumpError
 from chainrule.profile import LayerProfile, Profile, Theory
 from chainrule.rules import RULES
@@ -113,7 +113,7 @@ class TensorDump(_Part):
     id: str
     name: str
     role: Role
-    shape: list[int]
+    shape: list[Annotated[int, Field(ge=0)]]
     dtype: str
     module: str
     producer: str | None
@@ -395,21 +395,36 @@ def parse_dump(content: bytes | str) -> TraceDump:
     Raises:
         DumpError: see `load`.
     """
+    # A byte order mark is what editors leave in front.
+    content = content.removeprefix("\ufeff") if isinstance(content, str) else content.removeprefix(b"\xef\xbb\xbf")
     try:
-        # A byte order mark is what editors leave in front.
-        parsed = TraceDump.model_validate_json(
-            content.removeprefix("\ufeff") if isinstance(content, str) else content.removeprefix(b"\xef\xbb\xbf")
-        )
+        raw = read_json(content)
+        check_free_form(raw)
+        parsed = TraceDump.model_validate_json(content)
+    except DumpError as error:
+        raise DumpError(f"not a graph dump of schema {SCHEMA}: {error.message}", field=error.field) from None
     except ValidationError as error:
         # Another schema explains everything else that is found.
         found = error.errors(include_url=False, include_input=False)
         first = next((each for each in found if each["loc"] == ("schema",)), found[0])
-        place = "loss" if first["loc"][:1] == ("loss",) else _path(first["loc"])
+        loc = first["loc"][:1] if first["loc"][:1] == ("loss",) else first["loc"]
+        place = _path(loc)
+        says = fault_in_words(SCHEMA, place, first["type"], first.get("ctx", {}), _at(raw, loc))
         raise DumpError(
-            f"not a graph dump of schema {SCHEMA}: {place or 'the document'}: {first['msg']}", field=place or None
+            f"not a graph dump of schema {SCHEMA}: {place or 'the document'}: {says}", field=place or None
         ) from None
     check_dump(parsed)
     return parsed
+
+
+def _at(value: Any, loc: tuple[int | str, ...]) -> object:
+    """What stands at a place, None where nothing does."""
+    for part in loc:
+        try:
+            value = value[part]
+        except (LookupError, TypeError):
+            return None
+    return value
 
 
 def _path(loc: tuple[int | str, ...]) -> str:

@@ -25,6 +25,7 @@ import { textWidth } from "./text-fit.js";
  * @property {string} id in addresses
  * @property {string} kind as classes
  * @property {string} shape what it was last shaped for
+ * @property {string} place where among others, as a reader is told
  * @property {BoxText | null} text
  * @property {Tensor | null} tensor
  * @property {string} fill
@@ -33,6 +34,8 @@ import { textWidth } from "./text-fit.js";
  * @property {string} ailment
  */
 
+/** A leaf narrower or lower than this is all mark with one on it, px. */
+const LEAST_MARKED = [44, 24];
 /** Side of the mark that opens and closes a group, px. */
 export const TOGGLE = 13;
 /** Narrower boxes have no room for a word across their border, px. */
@@ -49,7 +52,7 @@ export function makeParts() {
   const value = svg("text", { class: "value" });
   const title = svg("title");
   root.append(title, frame, name, value);
-  return { root, frame, name, value, title, toggle: null, badge: null, code: -1, box: -1, id: "", kind: "", shape: "", text: null, tensor: null, fill: "", ground: "", isWarning: false, ailment: "" };
+  return { root, frame, name, value, title, toggle: null, badge: null, code: -1, box: -1, id: "", kind: "", shape: "", place: "", text: null, tensor: null, fill: "", ground: "", isWarning: false, ailment: "" };
 }
 
 /**
@@ -77,6 +80,8 @@ export function writeLines({ name, value, text }, left, top) {
     name.style.fontSize = `${only.size}px`;
   } else name.replaceChildren(...spans);
   name.setAttribute("text-anchor", text.anchor);
+  if (text.isTurned === true && only !== undefined) name.setAttribute("transform", `rotate(-90 ${(left + only.x).toFixed(1)} ${(top + only.y).toFixed(1)})`);
+  else name.removeAttribute("transform");
   if (text.value !== null) {
     value.setAttribute("text-anchor", text.value.anchor);
     value.setAttribute("x", (left + text.value.x).toFixed(1));
@@ -84,8 +89,8 @@ export function writeLines({ name, value, text }, left, top) {
   }
 }
 
-/** The mark that opens and closes a group. @param {BoxParts} parts @param {number} kind @param {number} x of a closed one's @param {number} y @param {number} w */
-export function shapeToggle(parts, kind, x, y, w) {
+/** The mark that opens and closes a group. @param {BoxParts} parts @param {number} kind @param {number} x of a closed one's @param {number} y @param {number} w @param {number} h */
+export function shapeToggle(parts, kind, x, y, w, h) {
   if (kind !== GROUP && kind !== FRAME) {
     parts.toggle?.remove();
     parts.toggle = null;
@@ -95,9 +100,17 @@ export function shapeToggle(parts, kind, x, y, w) {
   parts.root.append(parts.toggle);
   const middle = TOGGLE / 2;
   parts.toggle.lastElementChild?.setAttribute("d", `M3 ${middle}H${TOGGLE - 3}${kind === GROUP ? `M${middle} 3V${TOGGLE - 3}` : ""}`);
-  const isRoomy = w >= TOGGLE + 8;
-  parts.toggle.setAttribute("visibility", isRoomy ? "inherit" : "hidden");
+  parts.toggle.setAttribute("visibility", w >= TOGGLE + 8 ? "inherit" : "hidden");
+  const [wide = 0, high = 0] = LEAST_MARKED;
+  parts.toggle.classList.toggle("roomy", w >= wide && h >= high && !isUnderMark(parts.text, w));
   if (kind === GROUP) parts.toggle.setAttribute("transform", `translate(${x.toFixed(1)} ${y.toFixed(1)})`);
+}
+
+/** @param {BoxText | null} text @param {number} w @returns {boolean} whether words are where the mark of a closed group is */
+function isUnderMark(text, w) {
+  const [line] = text?.name ?? [];
+  if (line === undefined || line.y - 0.8 * line.size > 0.65 * TOGGLE) return false;
+  return (w + textWidth(line.text, `600 ${line.size}px`)) / 2 > w - 0.7 * TOGGLE;
 }
 
 /** @param {Sight} sight @param {BoxParts} parts */

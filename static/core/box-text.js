@@ -11,6 +11,7 @@ import { INSET, STRIP_WIDTH, levelOf, textWidth } from "./text-fit.js";
  * @typedef {object} BoxText
  * @property {"wide" | "small" | "narrow" | "strip"} level
  * @property {"start" | "middle"} anchor of the name's lines
+ * @property {boolean} [isTurned] the name's only line runs upward
  * @property {Line[]} name
  * @property {Line[]} notes beneath the name, smaller
  * @property {{x: number, y: number, anchor: "middle" | "end", room: number} | null} value of the figure
@@ -23,6 +24,12 @@ const LINE = 1.1;
 /** Least height of the strips of a fold, px. */
 const LEAST_PLOT = 10;
 const NOTE_SIZE = 10;
+/** Type that a name shrinks to before it is cut, px. */
+const TIGHT_SIZES = [11, 10, 9, 8];
+export const TIGHT_SIZE = 8;
+const MOST_LINES = 3;
+/** In the smallest box that says anything at all, px. */
+const LEAST_NAMED = 14;
 
 /**
  * @param {string} label
@@ -101,18 +108,79 @@ export function opText(label, notes, w, h, hasPlot) {
 }
 
 /**
- * The label of an open group, as large on the screen as it may be without leaving its frame.
+ * A name where it does not fit as it is: in smaller type, in more lines, turned, and at last cut.
  *
  * @param {string} label
+ * @param {number} w
+ * @param {number} h
+ * @returns {{lines: Line[], isTurned: boolean}} no lines in a box that is too small for any of it
+ */
+export function tightText(label, w, h) {
+  if (label === "" || w < LEAST_NAMED || h < TIGHT_SIZE * LINE) return { lines: [], isTurned: false };
+  const words = label.split(/(?<=[\s_·])|(?<=[a-z])(?=[A-Z])/);
+  for (const size of TIGHT_SIZES) {
+    const lines = wrapped(words, size, w - 2);
+    if (lines.length > 0 && lines.length * size * LINE <= h) return { lines: stacked(lines, size, w, h), isTurned: false };
+  }
+  for (const size of TIGHT_SIZES) {
+    if (size * LINE <= w && textWidth(label, `600 ${size}px`) + 4 <= h) return { lines: [turned(label, size, w, h)], isTurned: true };
+  }
+  const [across, up] = [cut(label, w - 2), cut(label, h - 4)];
+  if (up.length > across.length) return { lines: [turned(up, TIGHT_SIZE, w, h)], isTurned: true };
+  return { lines: across === "" ? [] : stacked([across], TIGHT_SIZE, w, h), isTurned: false };
+}
+
+/** @param {readonly string[]} words @param {number} size @param {number} room px @returns {string[]} as few lines as hold them; none where a word or a fourth line does not fit */
+function wrapped(words, size, room) {
+  const fits = (/** @type {string} */ text) => textWidth(text.trim(), `600 ${size}px`) <= room;
+  /** @type {string[]} */
+  const lines = [];
+  for (const word of words) {
+    const last = lines.at(-1);
+    if (last !== undefined && fits(last + word)) lines[lines.length - 1] = last + word;
+    else if (lines.length < MOST_LINES && fits(word)) lines.push(word);
+    else return [];
+  }
+  return lines.map((line) => line.trim());
+}
+
+/** @param {readonly string[]} lines @param {number} size @param {number} w @param {number} h @returns {Line[]} in the middle of a box */
+function stacked(lines, size, w, h) {
+  const top = (h - lines.length * size * LINE) / 2;
+  return lines.map((text, order) => ({ text, x: w / 2, y: top + (order + 1) * size * LINE - size * 0.22, size }));
+}
+
+/** @param {string} text @param {number} size @param {number} w @param {number} h @returns {Line} upward, in the middle of a box */
+function turned(text, size, w, h) {
+  return { text, x: w / 2 + size * 0.34, y: h / 2, size };
+}
+
+/** @param {string} label @param {number} room px @returns {string} what there is room for in the smallest type, a letter at least */
+export function cut(label, room) {
+  const font = `600 ${TIGHT_SIZE}px`;
+  for (let letters = label.length - 1; letters >= 1; letters -= 1) {
+    const text = `${label.slice(0, letters).trimEnd()}…`;
+    if (textWidth(text, font) <= room) return text;
+  }
+  const letter = label.slice(0, 1);
+  return textWidth(letter, font) <= room ? letter : "";
+}
+
+/**
+ * The label of an open group, as large on the screen as it may be without leaving its frame.
+ *
+ * @param {readonly string[]} labels the first is the one to be had, as far as it fits; the others say less
  * @param {number} w of the frame
  * @param {number} scale px of the screen per px of the drawing
  * @param {number} before room that is taken at its left, px of the drawing
  * @returns {{text: string, size: number} | null} null: there is no room for any of it
  */
-export function frameText(label, w, scale, before) {
+export function frameText(labels, w, scale, before) {
   const size = 11 / Math.min(1, scale);
   const room = (w - before) * (11 / size);
-  if (textWidth(label, "600 11px") <= room) return { text: label, size };
+  const whole = labels.find((candidate) => textWidth(candidate, "600 11px") <= room);
+  if (whole !== undefined) return { text: whole, size };
+  const label = labels[0] ?? "";
   for (let letters = label.length - 1; letters >= 3; letters -= 1) {
     const text = `${label.slice(0, letters)}…`;
     if (textWidth(text, "600 11px") <= room) return { text, size };

@@ -4,7 +4,7 @@
  */
 
 import { valueAt } from "./format.js";
-import { ruleTerm, termOf } from "./formula.js";
+import { ruleTerm, shortName, termOf } from "./formula.js";
 import { idsOf } from "./reach.js";
 import { entriesOf, wiringOf } from "./wiring.js";
 
@@ -168,26 +168,28 @@ const LONGEST = 160;
  */
 function localRule(graph, tensors, ops) {
   const { topology, arrays, tensorIndex } = graph;
-  const ATOM = 6;
-  const nameOf = (/** @type {number} */ tensor) => topology.tensors[tensor]?.name ?? "";
+  // A quotient, ∂L/∂x, binds less tightly than what is raised or transposed.
+  const [ATOM, QUOTIENT] = [6, 5];
+  const nameOf = (/** @type {number} */ tensor) => shortName(topology.tensors[tensor]?.name ?? "");
+  const shapeOf = (/** @type {string} */ id) => topology.tensors[tensorIndex.get(id) ?? -1]?.shape ?? [];
   /** What was made inside of the module on the way is written as it was made. @param {string} id @param {string} module @returns {Term} */
   const labelOf = (id, module) => {
     const tensor = tensorIndex.get(id) ?? -1;
     const op = topology.ops[arrays.producer[tensor] ?? -1];
-    const plain = { text: topology.tensors[tensor]?.name ?? id, binds: ATOM };
+    const plain = { text: shortName(topology.tensors[tensor]?.name ?? id), binds: ATOM };
     if (op === undefined || op.module !== module || op.outputs.length !== 1 || topology.tensors[tensor]?.role !== "intermediate") return plain;
-    const term = termOf(op, op.inputs.map((input) => ({ text: topology.tensors[tensorIndex.get(input) ?? -1]?.name ?? input, binds: ATOM })));
+    const term = termOf(op, op.inputs.map((input) => ({ text: nameOf(tensorIndex.get(input) ?? -1), binds: ATOM })), shapeOf(op.inputs[0] ?? "").length);
     return term.text.length > 40 ? plain : term;
   };
   /** @type {Term} */
-  let term = { text: topology.tensors[tensors.at(-1) ?? 0]?.role === "loss" ? "1" : `∂L/∂${nameOf(tensors.at(-1) ?? 0)}`, binds: ATOM };
+  let term = topology.tensors[tensors.at(-1) ?? 0]?.role === "loss" ? { text: "1", binds: ATOM } : { text: `∂L/∂${nameOf(tensors.at(-1) ?? 0)}`, binds: QUOTIENT };
   for (let at = ops.length - 1; at >= 0; at -= 1) {
     const op = topology.ops[ops[at] ?? -1];
     const [input, output] = [topology.tensors[tensors[at] ?? -1], topology.tensors[tensors[at + 1] ?? -1]];
     if (op === undefined || input === undefined || output === undefined) return null;
     const operands = op.inputs.map((id) => labelOf(id, op.module));
     const isByHand = [...entriesOf(wiringOf(graph).backward, ops[at] ?? 0)].some((back) => !topology.ops[back]?.name.includes("Backward"));
-    const next = ruleTerm(asWritten(op, isByHand), operands, op.inputs.indexOf(input.id), term, { operand: input.shape, output: output.shape }, output.name);
+    const next = ruleTerm(asWritten(op, isByHand), operands, op.inputs.indexOf(input.id), term, { operands: op.inputs.map(shapeOf), output: output.shape }, shortName(output.name));
     if (next === null) return null;
     term = next;
   }
@@ -207,15 +209,15 @@ function asWritten(op, isByHand) {
  * @returns {{left: string, factors: string[]}}
  */
 export function chainText({ topology }, { from, loss, factors }) {
-  const name = (/** @type {number} */ tensor) => topology.tensors[tensor]?.name ?? "";
+  const name = (/** @type {number} */ tensor) => shortName(topology.tensors[tensor]?.name ?? "");
   return { left: `∂${name(loss)}/∂${name(from)}`, factors: factors.map((factor) => `∂${name(factor.to)}/∂${name(factor.from)}`) };
 }
 
 /**
  * @typedef {object} Measured the gradient behind a factor
  * @property {number | null} norm
- * @property {number | null} std
- * @property {number | null} ratio of its root mean square to that before the factor: below 1 the gradient shrinks
+ * @property {number | null} rms its root mean square
+ * @property {number | null} ratio of that to the one before the factor: below 1 the gradient shrinks
  * @property {boolean} isHidden whether it waits for a guess
  */
 
@@ -245,7 +247,7 @@ export function measured(graph, picture, { factors, loss }) {
     const isHidden = isKept(gradient) || isKept(gradientBefore);
     return {
       norm: isHidden ? null : valueAt(picture.floats.norm, row),
-      std: isHidden ? null : valueAt(picture.floats.std, row),
+      rms: isHidden ? null : after,
       ratio: isHidden || before === null || after === null || before === 0 ? null : after / before,
       isHidden,
     };

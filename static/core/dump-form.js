@@ -37,15 +37,22 @@ const natural = (value) =>
 /** @type {Check} */
 const lineNumber = (value) =>
   Number.isInteger(value) && /** @type {number} */ (value) >= 1 ? null : fault(`${shown(value)} is not an integer from 1 on`);
+/** JSON may hold what no float can: 1e400 is read as Infinity. */
+const TOO_LARGE = "the number is too large";
+/** @param {unknown} value @returns {Fault | null} of what is known to be a number */
+const finite = (value) => (Number.isFinite(value) ? null : fault(TOO_LARGE));
 /** @type {Check} */
-const number = (value) => (typeof value === "number" ? null : fault(`${shown(value)} is not a number`));
+const number = (value) => (typeof value === "number" ? finite(value) : fault(`${shown(value)} is not a number`));
 /** @type {Check} */
-const numberOrNull = (value) => (value === null || typeof value === "number" ? null : fault(`${shown(value)} is neither a number nor null`));
+const numberOrNull = (value) =>
+  typeof value === "number" ? finite(value) : value === null ? null : fault(`${shown(value)} is neither a number nor null`);
 /** @type {Check} */
 const jsonNumber = (value) =>
-  value === null || typeof value === "number" || value === "NaN" || value === "Infinity" || value === "-Infinity"
-    ? null
-    : fault(`${shown(value)} is neither a number, "NaN", "Infinity", "-Infinity" nor null`);
+  typeof value === "number"
+    ? finite(value)
+    : value === null || value === "NaN" || value === "Infinity" || value === "-Infinity"
+      ? null
+      : fault(`${shown(value)} is neither a number, "NaN", "Infinity", "-Infinity" nor null`);
 /** @type {Check} */
 const count = (value) =>
   Number.isInteger(value) && /** @type {number} */ (value) >= 0 && /** @type {number} */ (value) < MOST_COUNT
@@ -55,6 +62,20 @@ const count = (value) =>
 /** @param {unknown} value @returns {value is Record<string, unknown>} */
 export function isRecord(value) {
   return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+/** @param {object} value @returns {string} path of the first number in it that is not finite */
+function placeOfInfinite(value) {
+  /** @type {[string, object][]} */
+  const pending = [["", value]];
+  for (const [at, part] of pending) {
+    for (const [key, inner] of Object.entries(part)) {
+      const place = Array.isArray(part) ? `${at}[${key}]` : `${at}.${key}`;
+      if (typeof inner === "number" && !Number.isFinite(inner)) return place;
+      if (typeof inner === "object" && inner !== null) pending.push([place, inner]);
+    }
+  }
+  return "";
 }
 
 /** @type {Check} */
@@ -69,6 +90,7 @@ const anyRecord = (value) => {
     for (const part of level) {
       for (const inner of Array.isArray(part) ? part : Object.values(/** @type {object} */ (part))) {
         if (typeof inner === "object" && inner !== null) next.push(inner);
+        else if (typeof inner === "number" && !Number.isFinite(inner)) return { at: placeOfInfinite(value), says: TOO_LARGE };
       }
     }
     level = next;
@@ -180,7 +202,7 @@ export const checkForm = record(
         id: text,
         name: text,
         role: oneOf(ROLES),
-        shape: list(integer),
+        shape: list(natural),
         dtype: text,
         module: text,
         producer: textOrNull,

@@ -150,6 +150,46 @@ function checkIds(dump) {
   checkCircles("modules", dump.modules, (module) => at(modules, dump.modules[module]?.parent), "stands inside itself");
   checkCircles("ops", dump.ops, (op) => at(ops, dump.ops[op]?.twin), "is its own twin");
   checkCircles("tensors", dump.tensors, (tensor) => at(tensors, dump.tensors[tensor]?.gradient_of), "is its own gradient");
+  checkAgreement(dump, ops, tensors);
+}
+
+/**
+ * @param {Dump} dump
+ * @param {ReadonlyMap<string, number>} ops
+ * @param {ReadonlyMap<string, number>} tensors
+ * @throws {DumpProblem} ops and tensors contradict one another, or a forward op is the backward of something
+ */
+function checkAgreement(dump, ops, tensors) {
+  /** @type {Map<string, number>} */
+  const maker = new Map();
+  const readers = dump.tensors.map(({ consumers }) => new Set(consumers));
+  const reads = dump.ops.map(({ inputs }) => new Set(inputs));
+  dump.ops.forEach((op, row) => {
+    op.outputs.forEach((id, place) => {
+      const where = `ops[${row}].outputs[${place}]`;
+      const earlier = maker.get(id);
+      if (earlier !== undefined) throw new DumpProblem(`the tensor ${shown(id)} is an output of ops[${earlier}] already`, where);
+      maker.set(id, row);
+      const producer = dump.tensors[tensors.get(id) ?? -1]?.producer ?? null;
+      if (producer === op.id) return;
+      throw new DumpProblem(`the tensor ${shown(id)} names ${producer === null ? "no producer" : `${shown(producer)} as its producer`}`, where);
+    });
+    op.inputs.forEach((id, place) => {
+      if (readers[tensors.get(id) ?? -1]?.has(op.id)) return;
+      throw new DumpProblem(`the tensor ${shown(id)} does not name this op as one that reads it`, `ops[${row}].inputs[${place}]`);
+    });
+    // That of a backward op may be one too: of code that was differentiated itself.
+    if (op.twin !== null && op.phase === "forward") throw new DumpProblem("only a backward op has a twin", `ops[${row}].twin`);
+  });
+  dump.tensors.forEach(({ id, producer, consumers }, row) => {
+    if (producer !== null && !maker.has(id)) {
+      throw new DumpProblem(`the op ${shown(producer)} does not have it among its outputs`, `tensors[${row}].producer`);
+    }
+    consumers.forEach((reader, place) => {
+      if (reads[ops.get(reader) ?? -1]?.has(id)) return;
+      throw new DumpProblem(`the op ${shown(reader)} does not have it among its inputs`, `tensors[${row}].consumers[${place}]`);
+    });
+  });
 }
 
 /** @param {ReadonlyMap<string, number>} index @param {string | null | undefined} id @returns {number[]} */

@@ -12,20 +12,29 @@ import { SHAPE_RULES } from "./rules-shapes.js";
 
 /** @typedef {import("./rule-types.js").GradientRule} GradientRule */
 /** @typedef {import("./rule-types.js").Attributes} Attributes */
+/** @typedef {import("./rule-types.js").Call} Call */
 /** @typedef {import("./ndarray.js").NDArray} NDArray */
 
 /** @type {readonly GradientRule[]} */
 export const RULES = [...UNARY_RULES, ...BINARY_RULES, ...PRODUCT_RULES, ...SHAPE_RULES, ...REDUCTION_RULES];
 
-/** @type {ReadonlyMap<string, GradientRule>} */
-const byName = new Map(RULES.flatMap((rule) => rule.names.map((name) => [name, rule])));
+/** @type {Map<string, GradientRule[]>} */
+const byName = new Map();
+for (const rule of RULES) for (const name of rule.names) byName.set(name, [...(byName.get(name) ?? []), rule]);
 
 /**
  * @param {string} name of a forward op
- * @returns {GradientRule | null} null where the table has none
+ * @param {Call} [call] that the rule has to be true of; without one, the name's first rule
+ * @returns {GradientRule | null} null where the table has none: no rule is better than a wrong one
  */
-export function ruleOf(name) {
-  return byName.get(name) ?? null;
+export function ruleOf(name, call) {
+  const rules = byName.get(name) ?? [];
+  return (call === undefined ? rules[0] : rules.find((rule) => covers(rule, call))) ?? null;
+}
+
+/** @param {GradientRule} rule @param {Call} call @returns {boolean} */
+function covers(rule, call) {
+  return rule.covers?.(call) ?? call.operands.length === rule.operands.length;
 }
 
 /**
@@ -35,8 +44,20 @@ export function ruleOf(name) {
  * @param {number} count of tensors that the op was called with
  * @returns {readonly string[]}
  */
-export function operandsOf({ operands, optional }, count) {
+export function operandsOf({ operands, optional, isVariadic = false }, count) {
+  if (isVariadic) return Array.from({ length: count }, (_, order) => operands[order] ?? `operand${order + 1}`);
   return optional === undefined || count >= operands.length ? operands : operands.filter((name) => !optional.includes(name));
+}
+
+/**
+ * @param {GradientRule} rule
+ * @param {string} operand
+ * @returns {string | null} the text of its gradient; null: it has none
+ */
+export function gradientText({ operands, gradients, isVariadic = false }, operand) {
+  const at = operands.indexOf(operand);
+  if (at >= 0) return gradients[at] ?? null;
+  return isVariadic ? (gradients[0] ?? "").replaceAll(`{${operands[0] ?? ""}}`, `{${operand}}`) : null;
 }
 
 /**
@@ -47,11 +68,12 @@ export function operandsOf({ operands, optional }, count) {
  * @param {Record<string, string>} labels of operands and of y
  * @param {Attributes} [attributes] of the op
  * @param {(name: string) => string} [gradient] how the gradient of something is written
+ * @param {Call} [call]
  * @returns {string}
  */
-export function writtenOut(rule, text, labels, attributes = {}, gradient = (name) => `∂L/∂${name}`) {
-  const symbols = rule.symbols?.(attributes) ?? {};
-  return text.replace(/\{(\w+)\}/g, (_, /** @type {string} */ key) => {
+export function writtenOut(rule, text, labels, attributes = {}, gradient = (name) => `∂L/∂${name}`, call = undefined) {
+  const symbols = rule.symbols?.(attributes, call) ?? {};
+  return text.replace(/\{([\p{L}\p{N}]+)\}/gu, (_, /** @type {string} */ key) => {
     if (key in symbols) return symbols[key] ?? key;
     const of = key.slice(1);
     if (key.startsWith("d") && (of === "y" || rule.operands.includes(of))) return gradient(labels[of] ?? of);

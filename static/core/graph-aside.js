@@ -36,7 +36,7 @@ export class GraphAside {
   /** After every move. @param {Sight} sight @param {GraphStage} stage @param {boolean} isSeen */
   place({ drawing, palette }, { root, viewport }, isSeen) {
     root.classList.toggle("pannable", viewport.overflows);
-    this.#minimap.show(drawing, palette, viewport.seen, isSeen && viewport.overflows);
+    this.#minimap.show(drawing, palette, viewport.seen, viewport.room, isSeen && viewport.overflows);
   }
 
   /** Once all is still. @param {Sight} sight @param {GraphStage} stage */

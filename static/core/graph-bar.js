@@ -32,6 +32,6 @@ export class GraphBar {
   set statistic(statistic) {
     if (statistic === this.#statistic) return;
     this.#statistic = statistic;
-    this.#caption.replaceChildren(`number in a box: ${statistic}`, html("i"), "saved for backward");
+    this.#caption.replaceChildren(html("span", {}, `number in a box: ${statistic}`), " ", html("span", {}, html("i"), "saved for backward"));
   }
 }

@@ -4,12 +4,15 @@
  */
 
 import { TOGGLE, groundOf, makeParts, shapeToggle, writeAilment, writeFigure, writeLines } from "./box-parts.js";
-import { frameText, opText, tensorText } from "./box-text.js";
+import { TIGHT_SIZE, cut, frameText, opText, tensorText, tightText } from "./box-text.js";
 import { svg, write } from "./dom.js";
 import { duration, quantity } from "./format.js";
+import { attributeOf, fullLabel } from "./graph-facts.js";
 import { GROUP_KINDS } from "./graph.js";
 import { FRAME, GROUP, OP, TENSOR } from "./layout-sizes.js";
 import { hue } from "./palette.js";
+import { textWidth } from "./text-fit.js";
+import { LEAST_HEADED } from "./viewport.js";
 
 /** @typedef {import("./graph-sight.js").Sight} Sight */
 /** @typedef {import("./graph-sight.js").Selection} Selection */
@@ -27,9 +30,12 @@ const HEADER = 30;
 /** Where it is beside a frame, px of the screen. */
 const OUTSIDE = 9;
 const HALF_LETTER = 4;
-/** px of the screen per px of the drawing from which on a header has room for its words. */
-const LEAST_HEADED = 0.46;
 const HEADER_INSET = 6;
+/** Of a name that stands in one line, px. */
+const NAME_SIZE = 12;
+/** Owned one by one: with more of them a browser takes longer over their order than a reader over the page. */
+const MOST_OWNED = 400;
+let made = 0;
 
 export class BoxLayer {
   frames = svg("g", { class: "frames" });
@@ -40,6 +46,8 @@ export class BoxLayer {
   #spare = [];
   /** @type {import("./types.js").Graph | null} */
   #graph = null;
+  /** @type {{drawing: import("./types.js").Drawing, place: Int32Array, count: Int32Array} | null} */
+  #siblings = null;
 
   /** @returns {Iterable<BoxParts>} */
   get parts() {
@@ -80,6 +88,7 @@ export class BoxLayer {
     this.#parts = kept;
     for (const [code, box] of missing) {
       const parts = left.pop() ?? this.#spare.pop() ?? makeParts();
+      if (parts.root.id === "") parts.root.id = `box-${(made += 1)}`;
       Object.assign(parts, { code, box, id: idOf(sight, box), shape: "", ailment: "", isWarning: false });
       parts.root.dataset["id"] = parts.id;
       parts.root.setAttribute("tabindex", "-1");
@@ -113,10 +122,32 @@ export class BoxLayer {
     this.write(sight);
   }
 
+  /**
+   * The elements in the order of execution: frames lie beneath the lines and so come before all else in the document.
+   *
+   * @param {Sight} sight
+   * @param {readonly number[]} chosen
+   * @returns {string} ids; "" where they are too many, or in order already
+   */
+  order(sight, chosen) {
+    if (chosen.length > MOST_OWNED || this.frames.firstChild === null) return "";
+    return chosen.map((box) => this.partsOf(sight, box)?.root.id ?? "").join(" ");
+  }
+
+  /** Where a box is among those that stand in the same frame. @param {Sight} sight @param {BoxParts} parts */
+  #placeIn({ drawing, index }, { box, root }) {
+    if (this.#siblings?.drawing !== drawing) this.#siblings = { drawing, ...siblingsIn(drawing) };
+    const { place, count } = this.#siblings;
+    write(root, "aria-level", String(index.framesAround(box).length + 1));
+    write(root, "aria-posinset", String(place[box] ?? 1));
+    write(root, "aria-setsize", String(count[(drawing.frame[box] ?? -1) + 1] ?? 1));
+  }
+
   /** @param {Sight} sight @param {BoxParts} parts */
   #shape(sight, parts) {
     const { drawing, graph, scale } = sight;
     const { box, root, frame } = parts;
+    this.#placeIn(sight, parts);
     const kind = drawing.kind[box] ?? OP;
     const [x, y, w, h] = [drawing.rect[4 * box] ?? 0, drawing.rect[4 * box + 1] ?? 0, drawing.rect[4 * box + 2] ?? 0, drawing.rect[4 * box + 3] ?? 0];
     const shape = `${kind} ${x} ${y} ${w} ${h} ${kind === FRAME ? scale : ""} ${graph.groupId.length}`;
@@ -134,11 +165,10 @@ export class BoxLayer {
     parts.text = kind === FRAME ? null : textOf(sight, kind, index, w, h, half);
     root.dataset["level"] = parts.text?.level ?? "wide";
     root.dataset["scalar"] = String(parts.text?.isScalar ?? false);
-    write(root, "aria-level", String((kind === TENSOR || kind === OP ? sight.index.framesAround(box).length : (graph.arrays.groupDepth[index] ?? 0)) + 1));
     if (kind === GROUP || kind === FRAME) write(root, "aria-expanded", String(kind === FRAME));
     else root.removeAttribute("aria-expanded");
     // On the corner, where no words are.
-    shapeToggle(parts, kind, x + w - 0.7 * TOGGLE, y - 0.35 * TOGGLE, w);
+    shapeToggle(parts, kind, x + w - 0.7 * TOGGLE, y - 0.35 * TOGGLE, w, h);
     if (kind === FRAME) this.#head(sight, parts, x, y, w, h);
     else writeLines(parts, x, y);
   }
@@ -153,9 +183,10 @@ export class BoxLayer {
     const line = y + (isBelow ? h - middle : middle) + HALF_LETTER * unit;
     const before = (TOGGLE + 2 * HEADER_INSET) * unit;
     const isNamed = !isOutside || (drawing.frame[box] ?? -1) < 0;
-    const text = isNamed ? frameText(graph.groupLabel[drawing.ref[box] ?? 0] ?? "", w, scale, before + HEADER_INSET * unit) : null;
+    const text = isNamed ? frameText(headings(graph, drawing.ref[box] ?? 0), w, scale, before + HEADER_INSET * unit) : null;
     name.replaceChildren(text === null ? "" : text.text);
     name.style.fontSize = `${(text?.size ?? 11).toFixed(2)}px`;
+    name.removeAttribute("transform");
     name.setAttribute("text-anchor", "start");
     name.setAttribute("x", (x + before).toFixed(1));
     name.setAttribute("y", line.toFixed(1));
@@ -238,17 +269,57 @@ function kindOf({ graph }, kind, index, half, tensor) {
 /** @param {Sight} sight @param {number} kind @param {number} index @param {number} w @param {number} h @param {"forward" | "backward"} half @returns {BoxText} */
 function textOf({ graph, facts }, kind, index, w, h, half) {
   const { arrays } = graph;
-  if (kind === TENSOR) return tensorText(graph.tensorLabel[index] ?? "", w, h, arrays.elements[index] === 1);
-  if (kind === OP) return opText(graph.opLabel[index] ?? "", [], w, h, false);
+  if (kind === TENSOR) {
+    const label = graph.tensorLabel[index] ?? "";
+    const text = tensorText(label, w, h, arrays.elements[index] === 1);
+    const part = text.level === "narrow" && text.name.length === 0 && !text.isScalar ? cut(label, w - 2) : "";
+    return part === "" ? text : { ...text, name: [{ text: part, x: w / 2, y: 12, size: TIGHT_SIZE }] };
+  }
+  if (kind === OP) return named(graph.opLabel[index] ?? "", [], w, h, false);
   const repeats = arrays.groupRepeats[index] ?? 0;
-  if (arrays.groupIsLeaf[index] === 1 && repeats === 0) return opText(graph.groupLabel[index] ?? "", [], w, h, false);
+  const attribute = attributeOf(graph, index);
+  const full = fullLabel(graph, index);
+  const isRoomy = attribute !== "" && textWidth(full, `600 ${NAME_SIZE}px`) + 2 * HEADER_INSET <= w;
+  const aside = attribute === "" || isRoomy ? [] : [attribute];
+  // Of a layer among its like a number says nothing that its place does not.
+  if (arrays.groupIsLeaf[index] === 1 && /^\d+$/.test(attribute)) return named(graph.groupLabel[index] ?? "", [], w, h, false);
+  if (arrays.groupIsLeaf[index] === 1 && repeats === 0) return named(isRoomy ? full : (graph.groupLabel[index] ?? ""), aside, w, h, false);
   const label = `${graph.groupLabel[index] ?? ""}${GROUP_KINDS[arrays.groupKind[index] ?? 0] === "fold" ? ` × ${repeats}` : ""}`;
-  const notes = [];
+  const notes = aside;
   const parameters = facts.parameters(index);
   if (parameters > 0) notes.push(`${quantity(parameters, "")} params`.replace("  ", " "));
   const time = facts.time(index, half);
   if (time !== null) notes.push(duration(time));
-  return opText(label, notes, w, h, repeats > 0);
+  return named(isRoomy ? full : label, notes, w, h, repeats > 0);
+}
+
+/** @param {string} label @param {readonly string[]} notes @param {number} w @param {number} h @param {boolean} hasPlot @returns {BoxText} with the name, or as much of it as there is room for */
+function named(label, notes, w, h, hasPlot) {
+  const text = opText(label, notes, w, h, hasPlot);
+  if (text.name.length > 0) return text;
+  // Strips of shades stand beneath the words.
+  const high = hasPlot ? h / 2 : h;
+  const { lines, isTurned } = tightText(label, w, high);
+  if (lines.length === 0) return text;
+  return { ...text, name: lines, isTurned, plot: text.plot === null ? null : { ...text.plot, y: high, h: h - high - text.plot.y } };
+}
+
+/** @param {import("./types.js").Graph} graph @param {number} group @returns {string[]} what its frame may be headed with: a number alone says less than its type, a word more */
+function headings(graph, group) {
+  const attribute = attributeOf(graph, group);
+  const type = graph.groupLabel[group] ?? "";
+  return attribute === "" ? [type] : [fullLabel(graph, group), /^\d+$/.test(attribute) ? type : attribute];
+}
+
+/** @param {import("./types.js").Drawing} drawing @returns {{place: Int32Array, count: Int32Array}} place: of a box in its frame, from 1; count: by the frame's box + 1 */
+function siblingsIn({ boxes, frame }) {
+  const place = new Int32Array(boxes);
+  const count = new Int32Array(boxes + 1);
+  for (let box = 0; box < boxes; box += 1) {
+    const around = (frame[box] ?? -1) + 1;
+    place[box] = count[around] = (count[around] ?? 0) + 1;
+  }
+  return { place, count };
 }
 
 /** @param {import("./types.js").Picture} picture @returns {boolean} whether no group of it can hold anything else */

@@ -3,6 +3,7 @@
  * to be asked for, and one that is magnified as it is. No DOM.
  */
 
+import { LEGIBLE } from "./graph-sight.js";
 import { FRAME } from "./layout-sizes.js";
 import { splitZoom } from "./viewport.js";
 
@@ -16,6 +17,8 @@ import { splitZoom } from "./viewport.js";
 
 /** Room around a frame that is zoomed to, px. */
 const AROUND = 48;
+/** px of the screen per px of the drawing at which a box that is gone to can be read. */
+const READ = 0.8;
 
 export class GraphCamera {
   /** @type {Held | null} */
@@ -55,6 +58,7 @@ export class GraphCamera {
   show({ drawing, index }, isLast, isNew) {
     const held = isNew ? null : this.held;
     const box = held === null ? -1 : index.boxOf(held.item);
+    this.viewport.isHeaded = drawing.kind.includes(FRAME);
     this.viewport.show(drawing, held === null || box < 0 ? null : { ...held, box: index.rectOf(box) });
     if (isLast || isNew) this.held = null;
     return held !== null;
@@ -104,7 +108,7 @@ export class GraphCamera {
   }
 
   /**
-   * Pans as far as needed for a box to be seen.
+   * Pans as far as needed for a box to be seen, and magnifies where it could not be read.
    *
    * @param {Sight} sight
    * @param {number} box
@@ -114,6 +118,12 @@ export class GraphCamera {
     const { viewport } = this;
     const { seen } = viewport;
     const rect = sight.index.rectOf(box);
+    // A frame is seen from afar as well as from near.
+    if (!sight.drawing.isElastic && sight.drawing.kind[box] !== FRAME && viewport.scale < LEGIBLE) {
+      this.held = null;
+      viewport.centre(rect, Math.min(READ, viewport.room.width / rect.width, viewport.room.height / rect.height));
+      return true;
+    }
     const across = isIn(rect.x, rect.width, seen.x, seen.width);
     const down = isIn(rect.y, rect.height, seen.y, seen.height);
     if (across && down) return false;

@@ -36,7 +36,7 @@ export function describeBox({ drawing, graph, picture, facts }, box) {
   const repeats = arrays.groupRepeats[index] ?? 0;
   const parts = [`${graph.groupLabel[index] ?? ""}${repeats > 0 ? `, ${repeats} times` : ""}`];
   if (module !== undefined && module.path !== "") parts.push(module.path);
-  parts.push(half, `${count(opsOf(arrays, index, half))} ops`);
+  parts.push(half, plural(opsOf(arrays, index, half), "op"));
   const parameters = facts.parameters(index);
   if (parameters > 0) parts.push(`${quantity(parameters, "").trim()} parameters`);
   const time = facts.time(index, half);
@@ -57,6 +57,11 @@ export function nameBox(sight, { root, title, box }) {
   if (root.getAttribute("aria-label") === text) return;
   root.setAttribute("aria-label", text);
   title.textContent = text;
+}
+
+/** @param {number} number @param {string} noun @returns {string} */
+function plural(number, noun) {
+  return `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
 }
 
 /** @param {import("./types.js").GraphArrays} arrays @param {number} group @param {"forward" | "backward"} half @returns {number} */
@@ -83,7 +88,6 @@ export function summary({ facts, drawing }) {
   const { opsForward, opsBackward, tensors, path, groups } = facts.extents;
   let open = 0;
   for (let box = 0; box < drawing.boxes; box += 1) if (drawing.kind[box] === FRAME && drawing.half[box] === 0) open += 1;
-  const plural = (/** @type {number} */ number, /** @type {string} */ noun) => `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
   return `${plural(opsForward, "op")} forward, ${count(opsBackward)} backward, ${plural(tensors, "tensor")}; longest path ${plural(path, "op")}; ${plural(groups, "group")}, of which ${count(open)} open; ${plural(drawing.boxes, "box").replace(/boxs$/, "boxes")} drawn.`;
 }
 

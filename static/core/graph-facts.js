@@ -208,3 +208,28 @@ export class GraphFacts {
     }
   }
 }
+
+/**
+ * What a group is called where it stands, besides its type: the last part of its module's path.
+ *
+ * @param {Graph} graph
+ * @param {number} group
+ * @returns {string} "" for the whole model, for what is no module, and where it says what the type does
+ */
+export function attributeOf({ arrays, topology, groupModule, groupLabel }, group) {
+  if (arrays.groupKind[group] !== 0) return "";
+  const path = topology.modules[groupModule[group] ?? -1]?.path ?? "";
+  const last = path.slice(path.lastIndexOf(".") + 1);
+  return last.toLowerCase() === (groupLabel[group] ?? "").toLowerCase() ? "" : last;
+}
+
+/**
+ * @param {Graph} graph
+ * @param {number} group
+ * @returns {string} "norm1 · LayerNorm"; the type alone where there is no other name
+ */
+export function fullLabel(graph, group) {
+  const type = graph.groupLabel[group] ?? "";
+  const attribute = attributeOf(graph, group);
+  return attribute === "" ? type : `${attribute} · ${type}`;
+}

@@ -12,17 +12,17 @@ import { significant } from "./format.js";
 function written(legend) {
   const { title, unit, low, high, isLog, stops, words } = legend;
   const name = html("span", { class: "legend-title" }, unit === "" ? title : `${title}, ${unit}`);
-  if (words.length > 0) {
-    const list = words.map(([colour, word]) => {
-      const patch = html("i", { class: "patch" });
-      patch.style.background = colour;
-      return html("span", { class: "legend-word" }, patch, word);
-    });
-    return html("div", {}, name, ...list);
-  }
+  const list = words.map(([colour, word]) => {
+    const patch = html("i", { class: "patch" });
+    patch.style.background = colour;
+    return html("span", { class: "legend-word" }, patch, word);
+  });
+  if (stops.length === 0) return html("div", {}, name, ...list);
   const bar = html("i", { class: "bar" });
   bar.style.background = `linear-gradient(to right, ${stops.join(", ")})`;
-  return html("div", {}, name, html("span", {}, significant(low)), bar, html("span", {}, significant(high)), html("span", { class: "legend-axis" }, isLog ? "log" : "linear"));
+  const scale = html("span", { class: "legend-scale" }, html("span", {}, significant(low)), bar, html("span", {}, significant(high)), html("span", { class: "legend-axis" }, isLog ? "log" : "linear"));
+  // What has no place on the scale stands beside it.
+  return html("div", {}, name, scale, ...list);
 }
 
 export class LegendLine {

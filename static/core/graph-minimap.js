@@ -11,6 +11,8 @@ import { PixelImage } from "./pixel-image.js";
 
 const WIDEST = 160;
 const HIGHEST = 72;
+/** Of the stage, on which it hides what is beneath it. */
+const SHARE = { width: 0.22, height: 0.14 };
 /** A long chain is a line: this much of it is shown at least, px. */
 const LEAST = 22;
 const LATER_MS = 80;
@@ -21,6 +23,7 @@ export class Minimap {
   #window = html("i");
   #image = new PixelImage();
   #size = { width: 0, height: 0 };
+  #room = { width: 0, height: 0 };
   #timer = 0;
   /** @type {Drawing | null} */
   #drawing = null;
@@ -53,12 +56,14 @@ export class Minimap {
    * @param {Drawing} drawing
    * @param {Palette} palette
    * @param {Region} seen of the drawing
+   * @param {import("./viewport.js").Room} room of the stage
    * @param {boolean} isNeeded whether there is more than is seen
    */
-  show(drawing, palette, seen, isNeeded) {
+  show(drawing, palette, seen, room, isNeeded) {
     if (this.root.hidden === isNeeded) this.root.hidden = !isNeeded;
     if (!isNeeded) return;
-    if (drawing !== this.#drawing || palette !== this.#palette) {
+    if (drawing !== this.#drawing || palette !== this.#palette || room.width !== this.#room.width || room.height !== this.#room.height) {
+      this.#room = { ...room };
       this.#drawing = drawing;
       this.#palette = palette;
       this.#measure(drawing);
@@ -81,7 +86,7 @@ export class Minimap {
 
   /** @param {Drawing} drawing */
   #measure(drawing) {
-    const scale = Math.min(WIDEST / drawing.width, HIGHEST / drawing.height);
+    const scale = Math.min(Math.min(WIDEST, SHARE.width * this.#room.width) / drawing.width, Math.min(HIGHEST, SHARE.height * this.#room.height) / drawing.height);
     const width = Math.max(LEAST, Math.round(drawing.width * scale));
     const height = Math.max(LEAST, Math.round(drawing.height * scale));
     this.#size = { width, height };

@@ -183,7 +183,7 @@ export class GraphScreen {
     return this.#selection.focused;
   }
 
-  /** Pans, once the graph is shown, as far as needed for a thing to be seen. @param {string} id */
+  /** Pans, once the graph is shown, as far as needed for a thing to be seen, and magnifies what could not be read. @param {string} id */
   reveal(id) {
     this.#wanted = id;
     this.#showWanted();
@@ -391,12 +391,12 @@ export class GraphScreen {
     if (box >= 0) this.#bring(box);
   }
 
-  /** Pans as far as needed for a box to be seen. @param {number} box */
+  /** Pans and magnifies as far as needed for a box to be seen. @param {number} box */
   #bring(box) {
     const sight = this.#sight;
     if (sight === null) return;
     if (!this.#camera.bring(sight, box)) return;
-    if (!this.stage.turn()) this.#draw();
+    if (!this.stage.turn() || this.stage.isBlurred) this.#draw();
     else this.#placed();
     this.#tellAxis(sight);
     this.#news.camera(this.stage.viewport);

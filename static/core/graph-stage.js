@@ -3,7 +3,7 @@
  * beyond the stage, so that panning only moves it, and zooming stretches it until there is time to draw it sharp.
  */
 
-import { html, svg } from "./dom.js";
+import { html, svg, write, writeText } from "./dom.js";
 import { BoxLayer } from "./graph-boxes.js";
 import { Ground, Histograms } from "./graph-canvas.js";
 import { EdgeLayer } from "./graph-edges.js";
@@ -36,6 +36,7 @@ export class GraphStage {
   #world = svg("g", { class: "world" });
   #sides = { forward: svg("text", { class: "side forward" }, "forward"), backward: svg("text", { class: "side backward" }, "backward") };
   #layer = html("div", { class: "layer" });
+  #nothing = html("p", { class: "nothing", role: "status", hidden: true });
   root = html("div", { class: "stage" });
   /** What the elements and canvases were drawn for. */
   #drawn = { x: 0, y: 0, scale: 1, margin: 0 };
@@ -51,7 +52,7 @@ export class GraphStage {
     this.svg.append(this.#edges.definitions, this.#world);
     // The ground lies beneath the elements all the same: the style sheet says so.
     this.#layer.append(this.svg, this.#histograms.canvas, this.#ground.canvas);
-    this.root.append(this.#layer);
+    this.root.append(this.#layer, this.#nothing);
   }
 
   /** @returns {boolean} whether what is drawn is stretched, or does not fill the stage */
@@ -84,6 +85,9 @@ export class GraphStage {
     const needed = [selection.selected, selection.twin, selection.holder, selection.focused];
     this.detail = detailOf(sight.drawing, region, scale, needed, []);
     this.boxes.show(sight, this.detail.boxes, idOf);
+    write(this.svg, "aria-owns", this.boxes.order(sight, this.detail.boxes));
+    this.#nothing.hidden = sight.graph.arrays.ops > 0;
+    if (!this.#nothing.hidden) writeText(this.#nothing, `Nothing was recorded: ${sight.picture.failed ? "the run broke off before its first op" : "the model ran no op"}.`);
     this.#headSides(sight);
     if (this.#counted !== sight.drawing) {
       this.#counted = sight.drawing;

@@ -1,6 +1,7 @@
 /** Where in the model one is: the frames around what is seen, from the outermost in, as buttons that lead there. */
 
 import { html } from "./dom.js";
+import { fullLabel } from "./graph-facts.js";
 import { FRAME } from "./layout-sizes.js";
 
 /** @typedef {import("./graph-sight.js").Sight} Sight */
@@ -50,7 +51,7 @@ export class Trail {
     const frame = frameInSight(sight, seen);
     const { drawing, graph, index } = sight;
     const path = frame < 0 ? [] : [...index.framesAround(frame), frame];
-    const labels = path.map((box) => graph.groupLabel[drawing.ref[box] ?? 0] ?? "");
+    const labels = path.map((box) => fullLabel(graph, drawing.ref[box] ?? 0));
     const now = JSON.stringify([path, labels]);
     if (now === this.#shown) return;
     this.#shown = now;

@@ -33,3 +33,13 @@ export function renderSvg(text, { level, toggled, fold, statistic, scheme }) {
   const figures = statistic === "none" ? { picture: null } : { picture, statistic };
   return graphSvg({ graph, drawing, scheme, ...figures });
 }
+
+/**
+ * @param {string} text of a graph dump, known to be a good one
+ * @param {readonly string[]} toggled
+ * @returns {string[]} those that are no group's id
+ */
+export function unknownGroups(text, toggled) {
+  const known = new Set(buildGraph(pictureOfDump(JSON.parse(text), 0, "").topology).groupId);
+  return toggled.filter((id) => !known.has(id));
+}

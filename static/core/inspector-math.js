@@ -2,8 +2,9 @@
 
 import { html, writeText } from "./dom.js";
 import { figureAt, isHidden, significant } from "./format.js";
-import { definitions } from "./formula.js";
-import { checkRule, operandsOf, ruleOf, writtenOut } from "./gradient-rules.js";
+import { definitions, ruleTerm, shortName } from "./formula.js";
+import { checkRule, gradientText, operandsOf, ruleOf, writtenOut } from "./gradient-rules.js";
+import { numberText, scalarOf } from "./rule-types.js";
 import { compositeRule, sizeText } from "./op-facts.js";
 import { entriesOf, wiringOf } from "./wiring.js";
 
@@ -44,12 +45,14 @@ export function formulas(inspection, ops) {
   if (ops.length > MOST_OPS) return [];
   const { tensors, ops: allOps } = byId(inspection);
   const isKept = ops.length === 1 ? () => true : keptBy(ops, tensors, allOps);
-  const byName = definitions(ops, allOps, tensors, (id) => tensors.get(id)?.name ?? id, isKept);
+  const byName = definitions(ops, allOps, tensors, (id) => shortName(tensors.get(id)?.name ?? id), isKept);
   // What else a kernel puts out for its backward pass is no function that is written down.
   const lines = byName.filter(({ tensor }) => tensors.get(tensor)?.role !== "saved");
   const rows = lines.map(({ tensor, text }) => {
     const sizes = html("code", { class: "shapes" });
-    return { tensor, sizes, element: html("div", { class: "formula" }, html("code", {}, `${tensors.get(tensor)?.name ?? tensor} = ${text}`), sizes) };
+    const name = tensors.get(tensor)?.name ?? tensor;
+    const named = [tensor, ...ops.flatMap(({ inputs }) => inputs)].map((id) => tensors.get(id)?.name ?? id);
+    return { tensor, sizes, element: html("div", { class: "formula" }, html("code", titleOf(named), `${shortName(name)} = ${text}`), sizes) };
   });
   const fill = (/** @type {Picture} */ picture) => {
     const label = (/** @type {string} */ id) => numberOf(picture, tensors.get(id));
@@ -61,6 +64,12 @@ export function formulas(inspection, ops) {
   const hasNumbers = ops.some(({ inputs, outputs }) => [...inputs, ...outputs].some((id) => tensors.get(id)?.shape.length === 0));
   if (hasNumbers) inspection.updates.push(fill);
   return rows.map(({ element }) => element);
+}
+
+/** @param {readonly string[]} names @returns {{title?: string}} those that formulas shorten, in full */
+function titleOf(names) {
+  const long = [...new Set(names)].filter((name) => shortName(name) !== name);
+  return long.length === 0 ? {} : { title: long.join("\n") };
 }
 
 /** @param {Picture} picture @param {Tensor | undefined} tensor @returns {string} its size, or the number that it is */
@@ -117,12 +126,12 @@ export function gradientRules(inspection, ops) {
 
   /** @type {Applied[]} */
   const applied = [];
-  const [first] = calls;
-  const whole = compositeRule(calls, isByHand);
-  if (whole !== null && first !== undefined) applied.push({ ...whole, op: first });
+  const shapeOf = (/** @type {string} */ id) => byId(inspection).tensors.get(id)?.shape ?? [];
+  const whole = compositeRule(calls, isByHand, shapeOf);
+  if (whole !== null) applied.push(whole);
   else {
     for (const op of [...calls].reverse()) {
-      const rule = ruleOf(op.name);
+      const rule = ruleOf(op.name, { attributes: op.attributes, operands: op.inputs.map(shapeOf), output: shapeOf(op.outputs[0] ?? "") });
       if (rule !== null) applied.push({ rule, operands: op.inputs, output: op.outputs[0], op });
     }
   }
@@ -145,38 +154,47 @@ function ruleSection(inspection, { rule, operands, output, op }) {
     });
     return all;
   };
-  const names = labels(({ name }) => name);
+  const names = labels(({ name }) => shortName(name));
+  const scalar = rule.operands[1] === "b" && operands.length === 1 ? scalarOf(op.attributes) : null;
   const sizes = labels(({ shape }) => sizeText(shape));
-  const outputShape = tensors.get(output ?? "")?.shape ?? [];
+  const shapes = { operands: operands.map((id) => tensors.get(id ?? "")?.shape ?? []), output: tensors.get(output ?? "")?.shape ?? [] };
+  const call = { ...shapes, attributes: op.attributes };
+  // A rule of several ops has the name of the op that they are together.
+  const applied = { ...op, name: rule.names.includes(op.name) ? op.name : (rule.names[0] ?? op.name) };
+  /** @param {Record<string, string>} labelled @param {number} order @param {(name: string) => string} gradient @param {number} binds */
+  const lineOf = (labelled, order, gradient, binds) => {
+    const terms = letters.slice(0, operands.length).map((letter) => ({ text: labelled[letter] ?? letter, binds: 6 }));
+    return ruleTerm(applied, terms, order, { text: gradient(labelled["y"] ?? "y"), binds }, shapes, labelled["y"] ?? "y", rule)?.text ?? null;
+  };
   const lines = letters.flatMap((letter, order) => {
-    const text = rule.gradients[rule.operands.indexOf(letter)];
     const tensor = tensors.get(operands[order] ?? "");
-    if (text == null || tensor === undefined) return [];
-    const isSummed = rule.isElementwise === true && tensor.shape.join() !== outputShape.join();
-    const summed = (/** @type {string} */ term) => (isSummed ? `Σ over repeated axes of ${term}` : term);
-    const inSizes = summed(writtenOut(rule, text, sizes, op.attributes, (size) => size));
+    if (tensor === undefined || gradientText(rule, letter) === null) return [];
+    // A quotient, ∂L/∂x, binds less tightly than what is transposed.
+    const [inNames, inSizes] = [lineOf(names, order, (name) => `∂L/∂${name}`, 5), lineOf(sizes, order, (size) => size, 6)];
+    if (inNames === null || inSizes === null) return [];
     return [
       html(
         "div",
         { class: "formula" },
-        html("code", {}, `∂L/∂${names[letter]} = ${summed(writtenOut(rule, text, names, op.attributes))}`),
+        html("code", titleOf([...operands, output].map((id) => tensors.get(id ?? "")?.name ?? "")), `∂L/∂${names[letter]} = ${inNames}`),
         html("code", { class: "shapes" }, `${sizes[letter]} = ${inSizes}`),
       ),
     ];
   });
-  const here = Object.entries(names).map(([letter, name]) => `${letter} = ${name}`).join(", ");
-  const steps = rule.derivation.map((step) => html("li", {}, writtenOut(rule, step, {}, op.attributes)));
+  const here = [...Object.entries(names), ...(scalar === null ? [] : [["b", numberText(scalar)]])].map(([letter, name]) => `${letter} = ${name}`).join(", ");
+  const general = (/** @type {string} */ text) => writtenOut(rule, text, {}, op.attributes, undefined, call);
+  const steps = rule.derivation.map((step) => html("li", {}, general(step)));
   const checked = html("output", { class: "checked" });
-  const check = html("button", { type: "button", class: "link" }, "Check it with finite differences");
+  const check = html("button", { type: "button", class: "link" }, "Check the general rule with finite differences");
   check.addEventListener("click", () => {
     const { error, elements } = checkRule(rule);
-    writeText(checked, `${elements} elements of a small example, each moved by ±10⁻⁵: the rule is off by at most ${significant(error)} of the largest gradient.`);
+    writeText(checked, `${elements} elements of a small example of the general rule, not of this op's sizes and settings, each moved by ±10⁻⁵: the rule is off by at most ${significant(error)} of the largest gradient.`);
   });
   return html(
     "section",
     { class: "gradient-rule" },
     html("h3", {}, "Gradient rule", html("small", {}, rule.title)),
     ...lines,
-    html("details", {}, html("summary", {}, "Derivation"), html("p", { class: "hint" }, `L is the loss; y = ${writtenOut(rule, rule.forward, {}, op.attributes)}. Here ${here}.`), html("ol", {}, ...steps), html("p", { class: "hint" }, `Source: ${rule.source}.`), html("p", {}, check), checked),
+    html("details", {}, html("summary", {}, "Derivation"), html("p", { class: "hint" }, `L is the loss; y = ${general(rule.forward)}. Here ${here}.`), html("ol", {}, ...steps), html("p", { class: "hint" }, `Source: ${rule.source}.`), html("p", {}, check), checked),
   );
 }

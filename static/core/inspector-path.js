@@ -34,7 +34,11 @@ export function pathToLoss(inspection, tensor) {
   /** @param {Factor} factor @param {string} text */
   const factorLink = (factor, text) => {
     const target = factor.gradient >= 0 ? factor.gradient : factor.from;
-    return inspection.link(text, () => emit(host, "box-select", { id: graph.tensorId[target] ?? "" }), factor.rule ?? "");
+    const name = (/** @type {number} */ tensor) => graph.topology.tensors[tensor]?.name ?? "";
+    const whole = `∂${name(factor.to)}/∂${name(factor.from)}`;
+    // What is shortened stands in full in the title.
+    const title = [...(whole === text ? [] : [whole]), ...(factor.rule === null ? [] : [factor.rule])].join("\n");
+    return inspection.link(text, () => emit(host, "box-select", { id: graph.tensorId[target] ?? "" }), title);
   };
   const chain = html("p", { class: "chain mono" }, `${left} = `);
   const isLong = factors.length > MOST_WRITTEN;
@@ -48,27 +52,27 @@ export function pathToLoss(inspection, tensor) {
   });
 
   const rows = path.factors.slice(0, MOST_ROWS).map((factor, order) => {
-    const [std, ratio] = [html("td"), html("td", { class: "ratio" })];
+    const [size, ratio] = [html("td"), html("td", { class: "ratio" })];
     const bar = html("i");
     const change = html("span");
     ratio.append(change, html("span", { class: "bar", "aria-hidden": "true" }, bar));
     const name = html("th", { scope: "row" }, factorLink(factor, factors[order] ?? ""));
     const rule = factor.rule === null ? [] : [html("tr", { class: "rule" }, html("td", { colspan: "3" }, factor.rule))];
-    return { order, std, change, bar, nodes: [html("tr", {}, name, std, ratio), ...rule] };
+    return { order, size, change, bar, nodes: [html("tr", {}, name, size, ratio), ...rule] };
   });
   inspection.updates.push((picture) => {
     const figures = measured(graph, picture, path);
-    for (const { order, std, change, bar } of rows) {
+    for (const { order, size, change, bar } of rows) {
       const figure = figures[order];
-      const { std: spread = null, ratio = null, isHidden = false } = figure ?? {};
-      writeText(std, isHidden ? "?" : significant(spread));
+      const { rms = null, ratio = null, isHidden = false } = figure ?? {};
+      writeText(size, isHidden ? "?" : significant(rms));
       writeText(change, isHidden ? "?" : ratio === null ? "–" : `× ${significant(ratio)}`);
       const share = ratio === null || ratio === 0 ? 0 : Math.max(-1, Math.min(1, Math.log10(ratio) / WIDEST));
       bar.className = share < 0 ? "shrinks" : "grows";
       bar.style.width = `${Math.abs(share) * 50}%`;
     }
   });
-  const head = ["factor", "gradient std", "change"].map((text) => html("th", { scope: "col", ...(text === "change" ? { title: "of the gradient's root mean square" } : {}) }, text));
+  const head = ["factor", "gradient RMS", "change"].map((text) => html("th", { scope: "col", ...(text === "factor" ? {} : { title: text === "change" ? "what the factor makes of the root mean square" : "its root mean square, behind the factor" }) }, text));
   return [
     html(
       "section",

@@ -12,8 +12,9 @@ const ASIDE = 2.5;
 /**
  * The box to go to. Along the depth it follows a line: the one that bends least, deeper to the right whichever way the
  * values pass. Across it goes to what stands next there: satellites, backward ops of the same op, over the axis to the
- * twin; away from the axis, out of what is in a frame to the frame, and back to the first thing in it. Where no line
- * leads on, it is the nearest box that lies in that direction.
+ * twin; away from the axis, out of what is in a frame to the frame, and back to the first thing in it. The way the values
+ * pass, a frame leads to the first thing in it as well, and back from there. Where no line leads on, it is the nearest box
+ * that lies in that direction.
  *
  * @param {Drawing} drawing
  * @param {number} box
@@ -25,6 +26,10 @@ export function walk(drawing, box, arrow, orientation = "horizontal") {
   const { kind, half, frame } = drawing;
   const sign = arrow === "ArrowRight" || arrow === "ArrowDown" ? 1 : -1;
   if ((arrow === "ArrowLeft" || arrow === "ArrowRight") === (orientation === "horizontal")) {
+    const isOnward = sign === (half[box] === 0 ? 1 : -1);
+    const around = frame[box] ?? -1;
+    const first = isOnward ? (kind[box] === FRAME ? firstIn(drawing, box) : -1) : around >= 0 && firstIn(drawing, around) === box ? around : -1;
+    if (first >= 0) return first;
     const along = alongLine(drawing, box, sign, orientation);
     return along >= 0 ? along : nearest(drawing, box, arrow);
   }

@@ -27,7 +27,7 @@ const REDUCTIONS = new Set(["sum", "mean", "norm", ...Object.keys(ELEMENTWISE_CO
  */
 export function flopsText(op, tensor, twin = null) {
   const total = count(op.flops);
-  if (op.flops === 0) return "0: it moves no elements and computes none";
+  if (op.flops === 0) return "0: it computes nothing";
   if (twin !== null && op.name.includes("Backward")) {
     const times = op.flops / twin.flops;
     if (times === 1) return `${total}, as many as the forward op`;
@@ -68,9 +68,10 @@ const COMPOSITES = [
  *
  * @param {readonly Op[]} ops forward, in order of execution
  * @param {boolean} isByHand whether their backward pass is written by hand
- * @returns {{rule: GradientRule, operands: (string | undefined)[], output: string | undefined} | null} operands: tensors, as far as they are told apart
+ * @param {(id: string) => readonly number[]} shapeOf
+ * @returns {{rule: GradientRule, op: Op, operands: (string | undefined)[], output: string | undefined} | null} op: whose attributes count; operands: tensors, as far as they are told apart
  */
-export function compositeRule(ops, isByHand) {
+export function compositeRule(ops, isByHand, shapeOf) {
   const working = ops.filter(({ name }) => !PREPARING.has(name));
   const sequence = working.map(({ name }) => name).join(" ");
   const [head] = working;
@@ -90,20 +91,24 @@ export function compositeRule(ops, isByHand) {
     const isTransposed = ops.some(({ name, outputs }) => ["t", "T", "mT", "transpose"].includes(name) && outputs.some((id) => head.inputs[1] === id));
     const rule = ruleOf(isTransposed ? "linear" : "lin");
     const bias = last.inputs.find((id) => id !== head.outputs[0]);
-    return rule === null ? null : { rule, operands: [before(head.inputs[0]), before(head.inputs[1]), bias], output };
+    // A product of batches, or one to which another matrix is added, is no linear layer.
+    const isLayer = bias !== undefined && shapeOf(bias).length === 1 && shapeOf(head.inputs[1] ?? "").length === 2 && shapeOf(output ?? "").length > 1 && (last.attributes["alpha"] ?? 1) === 1;
+    return rule === null || !isLayer ? null : { rule, op: head, operands: [before(head.inputs[0]), before(head.inputs[1]), bias], output };
   }
   // Written by hand, the chapter's relu has slope 0 at 0, where autograd's clamp_min has 1.
   if (sequence === "clamp_min" && isByHand && head.attributes["min"] === 0) {
     const rule = ruleOf("relu");
-    return rule === null ? null : { rule, operands: [head.inputs[0]], output };
+    return rule === null ? null : { rule, op: head, operands: [head.inputs[0]], output };
   }
   const name = COMPOSITES.find(([pattern]) => pattern === sequence)?.[1];
-  if (name !== undefined) {
+  const hasOwnSettings = working.some((op) => (op.name === "pow" && op.attributes["exponent"] !== 2) || (op.name === "mean" && shapeOf(op.outputs[0] ?? "").length > 0) || (op.attributes["alpha"] ?? 1) !== 1);
+  const isStretched = name === "mse_loss" && shapeOf(head.inputs[0] ?? "").join() !== shapeOf(head.inputs[1] ?? "").join();
+  if (name !== undefined && !hasOwnSettings && !isStretched) {
     const rule = ruleOf(name);
     const second = name === "mse_loss" ? before(head.inputs[1]) : before(working.find((op) => op.name === "gather")?.inputs[1]);
-    return rule === null ? null : { rule, operands: [before(head.inputs[0]), second], output };
+    return rule === null ? null : { rule, op: head, operands: [before(head.inputs[0]), second], output };
   }
   if (working.length !== 1 || ops.length === working.length) return null;
-  const rule = ruleOf(head.name);
-  return rule === null ? null : { rule, operands: head.inputs, output };
+  const rule = ruleOf(head.name, { attributes: head.attributes, operands: head.inputs.map(shapeOf), output: shapeOf(output ?? "") });
+  return rule === null ? null : { rule, op: head, operands: head.inputs, output };
 }

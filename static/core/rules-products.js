@@ -1,7 +1,7 @@
 /** Gradient rules of matrix products, convolution and attention, in words and in numbers. No DOM. */
 
 import { byRow, filled, indexAt, mapped, placeOf, product, reshaped, summedTo, sum, transposed, zipped } from "./ndarray.js";
-import { CALCULUS, CHAPTER } from "./rule-types.js";
+import { alphaOf, CALCULUS, CHAPTER, isOff, numberText } from "./rule-types.js";
 
 /** @typedef {import("./rule-types.js").GradientRule} GradientRule */
 /** @typedef {import("./ndarray.js").NDArray} NDArray */
@@ -10,6 +10,9 @@ const EMPTY = filled([0], () => 0);
 
 /** @param {NDArray} x @returns {NDArray} all axes but the last as one */
 const rows = (x) => reshaped(x, [x.values.length / (x.shape.at(-1) ?? 1), x.shape.at(-1) ?? 1]);
+
+/** @param {NDArray} v @returns {NDArray} a vector as a column */
+const upright = (v) => reshaped(v, [v.values.length, 1]);
 
 /** @param {NDArray} dy @returns {NDArray} summed over all axes but the last */
 const overBatch = (dy) => summedTo(dy, [dy.shape.at(-1) ?? 1]);
@@ -24,11 +27,12 @@ export const PRODUCT_RULES = [
     operands: ["x", "w"],
     forward: "{x} @ {w}",
     gradients: ["{dy} @ {w}ᵀ", "{x}ᵀ @ {dy}"],
+    covers: ({ operands }) => operands.length === 2 && operands.every((shape) => shape.length > 1),
     derivation: [
       "{y}ᵢⱼ = Σₖ {x}ᵢₖ · {w}ₖⱼ",
       "{x}ᵢₖ enters row i of {y} alone: ∂{y}ᵢⱼ/∂{x}ᵢₖ = {w}ₖⱼ, so {dx}ᵢₖ = Σⱼ {dy}ᵢⱼ · {w}ₖⱼ: row i of {dy} times row k of {w}, which is {dy} @ {w}ᵀ",
       "{w}ₖⱼ enters column j alone: ∂{y}ᵢⱼ/∂{w}ₖⱼ = {x}ᵢₖ, so {dw}ₖⱼ = Σᵢ {x}ᵢₖ · {dy}ᵢⱼ: column k of {x} times column j of {dy}, which is {x}ᵀ @ {dy}",
-      "it is also the one way in which the shapes fit",
+      "it is also the one way in which the shapes fit; an operand used for every matrix of a batch gets the sum over the batch",
     ],
     source: CHAPTER,
     kernel: {
@@ -38,11 +42,61 @@ export const PRODUCT_RULES = [
     },
   },
   {
+    names: ["matmul", "mv"],
+    title: "Matrix times vector",
+    operands: ["x", "v"],
+    forward: "{x} @ {v}",
+    gradients: ["{dy} ⊗ {v}", "{x}ᵀ @ {dy}"],
+    covers: ({ operands: [x = [], v = []] }) => x.length === 2 && v.length === 1,
+    derivation: [
+      "{y}ᵢ = Σₖ {x}ᵢₖ · {v}ₖ",
+      "{x}ᵢₖ enters {y}ᵢ alone: {dx}ᵢₖ = {dy}ᵢ · {v}ₖ, every element of {dy} with every one of {v}: their outer product {dy} ⊗ {v}",
+      "{v}ₖ enters every {y}ᵢ: {dv}ₖ = Σᵢ {x}ᵢₖ · {dy}ᵢ, which is {x}ᵀ @ {dy}",
+    ],
+    source: CALCULUS,
+    kernel: {
+      value: ([x = EMPTY, v = EMPTY]) => reshaped(product(x, upright(v)), x.shape.slice(0, -1)),
+      vjp: ([x = EMPTY, v = EMPTY], dy) => [product(upright(dy), reshaped(v, [1, v.values.length])), reshaped(product(transposed(x), upright(dy)), v.shape)],
+      shapes: [[3, 4], [4]],
+    },
+  },
+  {
+    names: ["matmul"],
+    title: "Vector times matrix",
+    operands: ["v", "w"],
+    forward: "{v} @ {w}",
+    gradients: ["{dy} @ {w}ᵀ", "{v} ⊗ {dy}"],
+    covers: ({ operands: [v = [], w = []] }) => v.length === 1 && w.length === 2,
+    derivation: ["{y}ⱼ = Σₖ {v}ₖ · {w}ₖⱼ", "{dv}ₖ = Σⱼ {dy}ⱼ · {w}ₖⱼ, which is {dy} @ {w}ᵀ", "{w}ₖⱼ enters {y}ⱼ alone: {dw}ₖⱼ = {v}ₖ · {dy}ⱼ, the outer product {v} ⊗ {dy}"],
+    source: CALCULUS,
+    kernel: {
+      value: ([v = EMPTY, w = EMPTY]) => reshaped(product(transposed(upright(v)), w), w.shape.slice(1)),
+      vjp: ([v = EMPTY, w = EMPTY], dy) => [reshaped(product(w, upright(dy)), v.shape), product(upright(v), transposed(upright(dy)))],
+      shapes: [[4], [4, 2]],
+    },
+  },
+  {
+    names: ["dot", "matmul", "inner", "vdot"],
+    title: "Product of two vectors",
+    operands: ["a", "b"],
+    forward: "{a} · {b}",
+    gradients: ["{dy} · {b}", "{dy} · {a}"],
+    covers: ({ operands: [a = [], b = []] }) => a.length === 1 && b.length === 1,
+    derivation: ["{y} = Σₖ {a}ₖ · {b}ₖ", "∂{y}/∂{a}ₖ = {b}ₖ and ∂{y}/∂{b}ₖ = {a}ₖ: each is the other, times the one number {dy}"],
+    source: CALCULUS,
+    kernel: {
+      value: ([a = EMPTY, b = EMPTY]) => filled([], () => sum(zipped(a, b, (p, q) => p * q).values)),
+      vjp: ([a = EMPTY, b = EMPTY], dy) => [zipped(dy, b, (g, q) => g * q), zipped(dy, a, (g, p) => g * p)],
+      shapes: [[4], [4]],
+    },
+  },
+  {
     names: ["linear"],
     title: "Linear layer, weight (out, in)",
     operands: ["x", "w", "b"],
     forward: "{x} @ {w}ᵀ + {b}",
     gradients: ["{dy} @ {w}", "({dy})ᵀ @ {x}", "Σ_rows {dy}"],
+    covers: ({ operands }) => operands.length === 2 || operands.length === 3,
     derivation: [
       "{y}ᵢⱼ = Σₖ {x}ᵢₖ · {w}ⱼₖ + {b}ⱼ: a matrix product with {w} transposed",
       "{dx}ᵢₖ = Σⱼ {dy}ᵢⱼ · {w}ⱼₖ, which is {dy} @ {w}",
@@ -81,6 +135,7 @@ export const PRODUCT_RULES = [
     operands: ["b", "x", "w"],
     forward: "{b} + {x} @ {w}",
     gradients: ["Σ_rows {dy}", "{dy} @ {w}ᵀ", "{x}ᵀ @ {dy}"],
+    covers: ({ attributes, operands: { length, 0: b = [] } }) => length === 3 && b.length === 1 && alphaOf(attributes) === 1 && (attributes["beta"] ?? 1) === 1,
     derivation: ["{y} is a sum, and a sum hands its gradient to both terms", "the product's share goes on as for a matrix product: {dx} = {dy} @ {w}ᵀ, {dw} = {x}ᵀ @ {dy}", BIAS],
     source: CALCULUS,
     kernel: {
@@ -94,12 +149,13 @@ export const PRODUCT_RULES = [
     title: "Convolution",
     operands: ["x", "w", "b"],
     forward: "{x} ⋆ {w} + {b}",
+    covers: ({ operands }) => operands.length === 2 || operands.length === 3,
     gradients: ["{dy} convolved with {w}, turned by 180°", "Σ over batch and positions of {dy} · the patch of {x} under it", "Σ over batch and positions of {dy}"],
     derivation: [
       "{y}[n,o,i,j] = Σ_c,u,v {x}[n,c,i+u,j+v] · {w}[o,c,u,v] + {b}[o]: one linear layer, applied to every patch",
       "{x}[n,c,p,q] enters {y}[n,o,p−u,q−v] for every u, v: {dx}[n,c,p,q] = Σ_o,u,v {dy}[n,o,p−u,q−v] · {w}[o,c,u,v], a convolution with the kernel turned around",
       "{w}[o,c,u,v] is used at every position: {dw}[o,c,u,v] = Σ_n,i,j {dy}[n,o,i,j] · {x}[n,c,i+u,j+v]",
-      "a stride leaves positions out, padding adds zeros around {x}; the sums run over what is there",
+      "a stride leaves positions out, padding adds zeros around {x}, of several groups each sees its own channels alone; the sums run over what is there",
     ],
     source: "Dumoulin and Visin 2016, A guide to convolution arithmetic for deep learning",
     kernel: {
@@ -124,13 +180,16 @@ export const PRODUCT_RULES = [
     names: ["scaled_dot_product_attention"],
     title: "Scaled dot-product attention",
     operands: ["q", "k", "v"],
-    forward: "softmax({q} @ {k}ᵀ / √d) @ {v}",
-    gradients: ["dS @ {k} / √d", "dSᵀ @ {q} / √d", "Pᵀ @ {dy}"],
+    forward: "softmax({q} @ {k}ᵀ{scale}) @ {v}",
+    gradients: ["dS @ {k}{scale}", "dSᵀ @ {q}{scale}", "Pᵀ @ {dy}"],
+    // A fourth tensor is a mask; of dropped weights and of heads that share a key the rule says nothing.
+    covers: ({ attributes, operands: { length } }) => (length === 3 || length === 4) && isOff(attributes["dropout_p"]) && isOff(attributes["enable_gqa"]),
+    symbols: ({ scale }) => ({ scale: typeof scale === "number" ? ` · ${scale < 0 ? `(${numberText(scale)})` : numberText(scale)}` : " / √d" }),
     derivation: [
-      "S = {q} @ {k}ᵀ / √d, P = softmax(S) row by row, {y} = P @ {v}; d is the last axis of {q}",
+      "S = {q} @ {k}ᵀ{scale}, P = softmax(S) row by row, {y} = P @ {v}; d is the last axis of {q}",
       "{y} = P @ {v} is a matrix product: {dv} = Pᵀ @ {dy}, dP = {dy} @ {v}ᵀ",
       "through the softmax of each row: dS = P · (dP − Σⱼ dPⱼ · Pⱼ), and Σⱼ dPⱼ · Pⱼ = Σ {dy} · {y}",
-      "S is a matrix product again: {dq} = dS @ {k} / √d, {dk} = dSᵀ @ {q} / √d; where a mask hides a place, P and dS are 0",
+      "S is a matrix product again: {dq} = dS @ {k}{scale}, {dk} = dSᵀ @ {q}{scale}; where a mask hides a place, P and dS are 0",
     ],
     source: "Vaswani et al. 2017, Attention Is All You Need; Dao et al. 2022, FlashAttention, appendix B.2",
     kernel: {

@@ -1,9 +1,11 @@
 /** Gradient rules of sums, extremes, normalizations and losses, in words and in numbers. No DOM. */
 
-import { byRow, filled, indexAt, mapped, sum, summedTo, zipped } from "./ndarray.js";
-import { CALCULUS, CHAPTER } from "./rule-types.js";
+import { byRow, filled, indexAt, mapped, sizeOf, sum, summedTo, zipped } from "./ndarray.js";
+import { CALCULUS, CHAPTER, isOff } from "./rule-types.js";
 
 /** @typedef {import("./rule-types.js").GradientRule} GradientRule */
+/** @typedef {import("./rule-types.js").Attributes} Attributes */
+/** @typedef {import("./rule-types.js").Call} Call */
 /** @typedef {import("./ndarray.js").NDArray} NDArray */
 
 const EMPTY = filled([0], () => 0);
@@ -49,6 +51,27 @@ const normalized = (x) => byRow(x, (row) => {
 /** @param {NDArray} x @param {NDArray} g @returns {NDArray} */
 const normalizedGradient = (x, g) => byRow(x, (row, order) => normalizedBack(row, rowOf(g, order)));
 
+/** @param {NDArray} x @param {NDArray} m @param {NDArray} v @returns {NDArray} by means and variances that are given */
+const standardized = (x, m, v) => zipped(zipped(x, m, (value, mean) => value - mean), v, (value, variance) => value / Math.sqrt(variance + EPS));
+
+/** @param {Attributes} attributes @returns {boolean} whether a loss is one number */
+const isReduced = ({ reduction = "mean" }) => reduction === "mean" || reduction === "sum";
+
+/**
+ * Rows of scores with one class each: no weights, no smoothing, no class that is left out, no probabilities.
+ *
+ * @param {Call} call
+ * @returns {boolean}
+ */
+function isOfClasses({ attributes, operands: [x = [], t = [], more] }) {
+  return more === undefined && x.length === 2 && t.length === 1 && isReduced(attributes) && isOff(attributes["label_smoothing"]) && (attributes["ignore_index"] ?? -100) === -100;
+}
+
+/** @param {Attributes} attributes of a loss @returns {Record<string, string>} */
+function reduced({ reduction }) {
+  return reduction === "sum" ? { mean: "Σ", batch: "" } : { mean: "mean", batch: " / batch" };
+}
+
 const MOMENTS = "x̂ = ({x} − mean) / s with s = √(variance + ε); {y} = {w} · x̂ + {b}, so {db} = Σ {dy} and {dw} = Σ {dy} · x̂";
 const THROUGH = "g = {w} · {dy} goes back to x̂; {x} enters x̂ three times: itself, in the mean, in s";
 
@@ -69,7 +92,8 @@ export const REDUCTION_RULES = [
     title: "Mean",
     operands: ["x"],
     forward: "Σ {x} / n",
-    gradients: ["{dy} / n, repeated to the shape of {x}"],
+    gradients: ["{dy} / {n}, repeated to the shape of {x}"],
+    symbols: (_, call) => ({ n: call === undefined ? "n" : String(sizeOf(call.operands[0] ?? []) / sizeOf(call.output)) }),
     derivation: ["{y} = (1/n) Σᵢ {x}ᵢ: ∂{y}/∂{x}ᵢ = 1/n for each of the n elements averaged", "each {x}ᵢ gets the same n-th part of {dy}"],
     source: CALCULUS,
     kernel: { value: ([x = EMPTY]) => mapped(summedTo(x, []), (total) => total / 12), vjp: ([x = EMPTY], dy) => [filled(x.shape, () => (dy.values[0] ?? NaN) / 12)], shapes: [[3, 4]] },
@@ -152,6 +176,7 @@ export const REDUCTION_RULES = [
   },
   {
     names: ["layer_norm"],
+    covers: ({ attributes, operands: { length } }) => length === 3 || (length === 2 && !("weight" in attributes)),
     title: "Layer normalization",
     operands: ["x", "w", "b"],
     forward: "{w} · ({x} − mean) / √(variance + ε) + {b}",
@@ -173,6 +198,7 @@ export const REDUCTION_RULES = [
     title: "Batch normalization, in training",
     operands: ["x", "m", "v", "w", "b"],
     optional: ["m", "v"],
+    covers: ({ attributes, operands: { length } }) => attributes["training"] === true && (length === 5 || (length === 3 && !("weight" in attributes))),
     forward: "{w} · ({x} − mean) / √(variance + ε) + {b}",
     gradients: ["(g − mean(g) − x̂ · mean(g · x̂)) / s, g = {w} · {dy}", null, null, "Σ over the batch of {dy} · x̂", "Σ over the batch of {dy}"],
     derivation: [MOMENTS, THROUGH, "the mean takes mean(g) off, the variance takes x̂ · mean(g · x̂) off", "all means are per channel, over the batch and all positions: through them the inputs of a batch depend on each other; the running averages are no part of it"],
@@ -190,12 +216,36 @@ export const REDUCTION_RULES = [
     },
   },
   {
+    names: ["batch_norm"],
+    title: "Batch normalization, in evaluation",
+    operands: ["x", "m", "v", "w", "b"],
+    forward: "{w} · ({x} − {m}) / √({v} + ε) + {b}",
+    gradients: ["{w} · {dy} / √({v} + ε)", null, null, "Σ over the batch of {dy} · x̂", "Σ over the batch of {dy}"],
+    covers: ({ attributes, operands: { length } }) => attributes["training"] === false && length === 5,
+    derivation: ["x̂ = ({x} − {m}) / √({v} + ε), with the running averages: constants, that do not depend on {x}", "so {y} is a straight line of each {x}ᵢ alone, with slope {w} / √({v} + ε)", "{w} and {b} enter all elements of their channel: {dw} = Σ {dy} · x̂, {db} = Σ {dy}"],
+    source: "Ioffe and Szegedy 2015, Batch Normalization",
+    kernel: {
+      value: ([x = EMPTY, m = EMPTY, v = EMPTY, w = EMPTY, b = EMPTY]) => zipped(zipped(standardized(x, m, v), w, (a, c) => a * c), b, (a, c) => a + c),
+      vjp: ([x = EMPTY, m = EMPTY, v = EMPTY, w = EMPTY, b = EMPTY], dy) => [
+        zipped(zipped(dy, w, (g, c) => g * c), v, (g, variance) => g / Math.sqrt(variance + EPS)),
+        null,
+        null,
+        summedTo(zipped(dy, standardized(x, m, v), (g, hat) => g * hat), w.shape),
+        summedTo(dy, b.shape),
+      ],
+      shapes: [[5, 3], [3], [3], [3], [3]],
+      fixed: { 1: [0.2, -0.4, 1], 2: [0.5, 1.5, 2] },
+    },
+  },
+  {
     names: ["mse_loss"],
     title: "Mean squared error",
     operands: ["x", "t"],
-    forward: "mean(({x} − {t})²)",
-    gradients: ["2 · ({x} − {t}) / n · {dy}", "−2 · ({x} − {t}) / n · {dy}"],
-    derivation: ["{y} = (1/n) Σᵢ ({x}ᵢ − {t}ᵢ)², n the number of elements", "of the mean 1/n, of the square 2 · ({x}ᵢ − {t}ᵢ), of the difference 1: multiplied along the chain", "where {y} is the loss itself, ∂loss/∂loss = 1; a target that is given gets no gradient"],
+    forward: "{mean}(({x} − {t})²)",
+    gradients: ["2 · ({x} − {t}){n} · {dy}", "−2 · ({x} − {t}){n} · {dy}"],
+    covers: ({ attributes, operands: [x = [], t, more] }) => more === undefined && t !== undefined && x.join() === t.join() && isReduced(attributes),
+    symbols: (attributes, call) => (attributes["reduction"] === "sum" ? { mean: "Σ", n: "" } : { mean: "mean", n: ` / ${call === undefined ? "n" : sizeOf(call.operands[0] ?? [])}` }),
+    derivation: ["{y} = {mean} of ({x}ᵢ − {t}ᵢ)²; of a mean n is the number of elements, a sum is not divided", "of the square 2 · ({x}ᵢ − {t}ᵢ), of the difference 1, of the mean 1/n: multiplied along the chain", "where {y} is the loss itself, ∂loss/∂loss = 1; a target that is given gets no gradient"],
     source: CHAPTER,
     kernel: {
       value: ([x = EMPTY, t = EMPTY]) => filled([], () => sum(zipped(x, t, (a, b) => (a - b) ** 2).values) / x.values.length),
@@ -207,12 +257,14 @@ export const REDUCTION_RULES = [
     names: ["cross_entropy"],
     title: "Cross entropy with the true class",
     operands: ["x", "t"],
-    forward: "−mean(log softmax({x})[{t}])",
-    gradients: ["(softmax({x}) − onehot({t})) / batch · {dy}", null],
+    forward: "−{mean}(log softmax({x})[{t}])",
+    gradients: ["(softmax({x}) − onehot({t})){batch} · {dy}", null],
+    covers: isOfClasses,
+    symbols: reduced,
     derivation: [
       "per row −log softmax({x})ₜ = log Σₖ exp {x}ₖ − {x}ₜ, t the true class",
       "its slope for {x}ᵢ: softmax({x})ᵢ from the logarithm, −1 where i = t from the second term",
-      "the mean over the batch divides by its size; a class index has no gradient",
+      "a mean over the batch divides by its size, a sum does not; a class index has no gradient",
       "the logarithm undoes the exponential: where softmax saturates, this gradient does not vanish",
     ],
     source: "Bishop 2006, Pattern Recognition and Machine Learning, equation 4.109",
@@ -230,9 +282,11 @@ export const REDUCTION_RULES = [
     names: ["nll_loss"],
     title: "Negative log likelihood of the true class",
     operands: ["x", "t"],
-    forward: "−mean({x}[{t}])",
-    gradients: ["−onehot({t}) / batch · {dy}", null],
-    derivation: ["{y} = −(1/batch) Σₙ {x}ₙ,ₜ: of each row one element enters, with slope −1/batch", "the others do not enter: gradient 0; a class index has none"],
+    forward: "−{mean}({x}[{t}])",
+    gradients: ["−onehot({t}){batch} · {dy}", null],
+    covers: isOfClasses,
+    symbols: reduced,
+    derivation: ["{y} = −{mean} of {x}ₙ,ₜ: of each row one element enters, with slope −1{batch}", "the others do not enter: gradient 0; a class index has none"],
     source: "Bishop 2006, Pattern Recognition and Machine Learning, 4.3.4",
     kernel: {
       value: ([x = EMPTY, t = EMPTY]) => filled([], () => -sum(t.values.map((chosen, row) => rowOf(x, row)[chosen] ?? NaN)) / t.values.length),

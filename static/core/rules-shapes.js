@@ -1,9 +1,10 @@
 /** Gradient rules of ops that move elements without changing them, in words and in numbers. No DOM. */
 
 import { filled, indexAt, placeOf, reshaped, summedTo, transposed, zipped } from "./ndarray.js";
-import { CALCULUS } from "./rule-types.js";
+import { CALCULUS, swappedAxes } from "./rule-types.js";
 
 /** @typedef {import("./rule-types.js").GradientRule} GradientRule */
+/** @typedef {import("./rule-types.js").Call} Call */
 /** @typedef {import("./ndarray.js").NDArray} NDArray */
 
 const EMPTY = filled([0], () => 0);
@@ -41,9 +42,26 @@ function choosing(names, title, forward, gradient, derivation, from, to, picks) 
     gradients: [gradient],
     derivation,
     source: CALCULUS,
+    covers: isOfFirst,
     kernel: { value: ([x = EMPTY]) => picked(x, to, picks), vjp: ([x = EMPTY], dy) => [scattered(x, dy, picks)], shapes: [from] },
   };
 }
+
+/** What an op takes beside its first tensor, a shape or an index, has no gradient. @param {Call} call @returns {boolean} */
+function isOfFirst({ operands }) {
+  return operands.length > 0;
+}
+
+/** Whether a transposition swaps the last two axes, as ᵀ says. @param {Call} call @returns {boolean} */
+function areLastTwo({ attributes, operands: [shape = []] }) {
+  const [first, second] = swappedAxes(attributes);
+  if (first === null || second === null) return true;
+  const axes = [first, second].map((axis) => (axis < 0 ? axis + shape.length : axis)).sort((a, b) => a - b);
+  return axes[0] === shape.length - 2 && axes[1] === shape.length - 1;
+}
+
+/** @param {NDArray} x of three axes @returns {NDArray} the first of them last */
+const turned = (x) => transposed(transposed(x, 0, 1), 1, 2);
 
 /** @param {NDArray} index @returns {number[]} of a gather along the last axis of four */
 const gathered = (index) => [...index.values].map((column, at) => placeOf([...indexAt(at, index.shape).slice(0, -1), column], [...index.shape.slice(0, -1), 4]));
@@ -51,7 +69,8 @@ const gathered = (index) => [...index.values].map((column, at) => placeOf([...in
 /** @type {readonly GradientRule[]} */
 export const SHAPE_RULES = [
   {
-    names: ["t", "T", "mT", "transpose", "permute", "swapaxes", "movedim"],
+    names: ["t", "T", "mT", "transpose", "swapaxes"],
+    covers: (call) => call.operands.length === 1 && areLastTwo(call),
     title: "Transposition",
     operands: ["x"],
     forward: "{x}ᵀ",
@@ -61,9 +80,20 @@ export const SHAPE_RULES = [
     kernel: { value: ([x = EMPTY]) => transposed(x), vjp: (_, dy) => [transposed(dy)], shapes: [[3, 4]] },
   },
   {
+    names: ["permute", "movedim", "transpose", "swapaxes", "T"],
+    title: "Axes in another order",
+    operands: ["x"],
+    forward: "{x}, its axes in another order",
+    gradients: ["{dy}, its axes in the order that they have in {x}"],
+    derivation: [BACK, "axis k of {y} is axis p(k) of {x}: the gradient's axes are put back by the inverse of p, which is p itself for two axes swapped, and not in general"],
+    source: CALCULUS,
+    kernel: { value: ([x = EMPTY]) => turned(x), vjp: (_, dy) => [turned(turned(dy))], shapes: [[2, 3, 4]] },
+  },
+  {
     names: ["view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "view_as", "reshape_as", "contiguous", "to", "clone", "ravel", "float", "double", "type_as"],
     title: "Same elements, another shape",
     operands: ["x"],
+    covers: isOfFirst,
     forward: "{x} in the shape of {y}",
     gradients: ["{dy} in the shape of {x}"],
     derivation: ["the elements stay what they are, slope 1", "the gradient gets the shape back that {x} had"],
@@ -74,6 +104,7 @@ export const SHAPE_RULES = [
     names: ["expand", "expand_as", "broadcast_to"],
     title: "Repetition along an axis",
     operands: ["x"],
+    covers: isOfFirst,
     forward: "{x}, repeated to the shape of {y}",
     gradients: ["Σ over the repeated axes of {dy}"],
     derivation: ["{x}ᵢ stands in several places of {y}, each with slope 1", "the chain rule sums over all of them: {dx}ᵢ = Σ of {dy} over the places where {x}ᵢ stands"],
@@ -86,9 +117,11 @@ export const SHAPE_RULES = [
     names: ["cat", "concat", "stack", "hstack", "vstack"],
     title: "Joining",
     operands: ["a", "b"],
-    forward: "{a} and {b}, joined along an axis",
+    isVariadic: true,
+    covers: ({ operands }) => operands.length > 0,
+    forward: "{a}, {b} and what else there is, joined along an axis",
     gradients: ["the part of {dy} that came from {a}", "the part of {dy} that came from {b}"],
-    derivation: ["each element of {y} is one of {a} or of {b}, slope 1", "{dy} is cut where they were joined"],
+    derivation: ["each element of {y} is one element of one operand, slope 1", "{dy} is cut where they were joined"],
     source: CALCULUS,
     kernel: {
       value: ([a = EMPTY, b = EMPTY]) => filled([5, 2], (at) => (at < 4 ? a.values[at] : b.values[at - 4]) ?? NaN),

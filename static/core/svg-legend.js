@@ -1,4 +1,4 @@
-/** The legend of a drawing's colours as SVG: a bar with its ends, or patches with their words. No DOM. */
+/** The legend of a drawing's colours as SVG: a bar with its ends, patches with their words, or both. No DOM. */
 
 import { significant } from "./format.js";
 import { escaped, tag } from "./svg-text.js";
@@ -34,13 +34,7 @@ export function legendSvg({ title, unit, low, high, isLog, stops, words }, colou
     x += textWidth(text, isTitle ? "600 11px" : "11px") + GAP;
   };
   write(unit === "" ? title : `${title}, ${unit}`, true);
-  if (words.length > 0) {
-    for (const [colour, word] of words) {
-      inside += tag("rect", { x, y: base - 9, width: 10, height: 10, rx: 2, fill: colour });
-      x += 10 + GAP / 2;
-      write(word);
-    }
-  } else {
+  if (stops.length > 0) {
     const offsets = stops.map((colour, stop) => tag("stop", { offset: stops.length < 2 ? 0 : stop / (stops.length - 1), "stop-color": colour }));
     inside += tag("linearGradient", { id: "scale" }, offsets.join(""));
     write(significant(low));
@@ -48,6 +42,11 @@ export function legendSvg({ title, unit, low, high, isLog, stops, words }, colou
     x += BAR.width + GAP;
     write(significant(high));
     write(isLog ? "log" : "linear");
+  }
+  for (const [colour, word] of words) {
+    inside += tag("rect", { x, y: base - 9, width: 10, height: 10, rx: 2, fill: colour });
+    x += 10 + GAP / 2;
+    write(word);
   }
   return tag("g", { id: "legend", fill: colours["ink-soft"] }, inside);
 }

@@ -16,12 +16,16 @@
 /** @typedef {{box: Region, shareX: number, shareY: number, x: number, y: number}} Hold what of a box stays where on the screen */
 
 /** As far as an address may say. */
-export const MOST_ZOOM = 4096;
+export const MOST_ZOOM = 2 ** 20;
 /** How many times its natural size a box may have on the screen. */
 export const MOST_MAGNIFICATION = 3;
 /** Of a drawing that would be smaller than this if all of it were in the room, the beginning is shown first. */
-const LEAST_FIT = 0.3;
+const LEAST_FIT = 0.5;
 const NATURAL_STRETCH = 1.25;
+/** Smaller than this, a frame's header stands outside it, at its own size on the screen. */
+export const LEAST_HEADED = 0.46;
+/** Room for it there, px of the screen. */
+const HEADROOM = 18;
 
 /**
  * How a zoom splits into columns spread further and plain magnification.
@@ -62,6 +66,8 @@ export class Viewport {
   y = 0;
   scale = 1;
   isVertical = false;
+  /** Whether there are frames, whose headers have to be in the room as well. */
+  isHeaded = false;
   /** @type {Room} */
   room = { width: 0, height: 0 };
   /** @type {Extent | null} */
@@ -73,7 +79,14 @@ export class Viewport {
   get fitScale() {
     const { extent, room } = this;
     if (extent === null || extent.isElastic) return 1;
-    return Math.min(1, room.width / Math.max(1, extent.width), room.height / Math.max(1, extent.height));
+    return this.#beneathHeaders((height) => Math.min(1, room.width / Math.max(1, extent.width), height / Math.max(1, extent.height)));
+  }
+
+  /** @param {(height: number) => number} scaleFor what a height of the room allows @returns {number} a scale that leaves room for headers where they are outside the drawing */
+  #beneathHeaders(scaleFor) {
+    const { height } = this.room;
+    const whole = scaleFor(height);
+    return this.isHeaded && whole < LEAST_HEADED ? scaleFor(Math.max(1, height - 2 * HEADROOM)) : whole;
   }
 
   /** @returns {number} how far the columns of an elastic drawing are to be spread, 1 or more */
@@ -151,9 +164,10 @@ export class Viewport {
   /** To where the drawing begins, as large as its breadth allows. @param {Extent} extent */
   #begin({ width, height }) {
     const { room } = this;
-    this.#magnify(Math.min(1, this.isVertical ? room.width / width : room.height / height));
+    this.#magnify(this.#beneathHeaders((high) => Math.min(1, this.isVertical ? room.width / width : high / height)));
     this.x = this.isVertical ? (room.width - width * this.scale) / 2 : 0;
-    this.y = this.isVertical ? 0 : (room.height - height * this.scale) / 2;
+    const headroom = this.isHeaded && this.scale < LEAST_HEADED ? HEADROOM : 0;
+    this.y = this.isVertical ? headroom : (room.height - height * this.scale) / 2;
     this.#remember();
   }
 

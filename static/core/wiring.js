@@ -16,6 +16,20 @@
  * @property {Lists} needs backward op → tensors; the same, the other way round
  */
 
+/** Backward ops that need nothing besides the gradients they are given: they add, hand on, reshape or cut them. */
+const PASSING = new Set(
+  [
+    "accumulate sum_to_size to tensor_hook AccumulateGrad Add Sub Rsub Neg Sum Mean Expand Repeat Clone Copy ToCopy Copies",
+    "View UnsafeView ReshapeAlias Reshape Alias AsStrided T Transpose Permute Squeeze Unsqueeze Select Slice Narrow Diagonal",
+    "Split SplitWithSizes UnsafeSplit UnsafeSplitWithSizes Unbind Stack Cat Flip Roll Unfold ConstantPadNd",
+  ]
+    .join(" ")
+    .split(" "),
+);
+
+/** @param {string} name of a backward op, such as ViewBackward0 @returns {boolean} */
+const passes = (name) => PASSING.has(name.replace(/Backward\w*$/, ""));
+
 /** @type {WeakMap<Graph, Wiring>} */
 const known = new WeakMap();
 
@@ -83,8 +97,10 @@ function build({ topology, arrays, opIndex }) {
       (reader) => arrays.opHalf[reader] === 1 && topology.ops[reader]?.module === topology.ops[op]?.module,
     );
     if (isRecorded) continue;
-    // Nodes that move no bytes give a gradient another shape: that takes no saved value.
-    const computing = candidates.filter((candidate) => (topology.ops[candidate]?.bytes ?? 0) > 0);
+    const computing = candidates.filter((candidate) => {
+      const { bytes = 0, name = "" } = topology.ops[candidate] ?? {};
+      return bytes > 0 && !passes(name);
+    });
     for (const reader of computing.length > 0 ? computing : candidates) {
       tensors.push(tensor);
       readers.push(reader);

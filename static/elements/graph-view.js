@@ -108,7 +108,7 @@ class GraphView extends HTMLElement {
     return this.#screen.stage.viewport.seen;
   }
 
-  /** Pans, once the graph is shown, as far as needed for a thing to be seen. @param {string} id */
+  /** Pans, once the graph is shown, as far as needed for a thing to be seen, and magnifies what could not be read. @param {string} id */
   reveal(id) {
     this.#screen.reveal(id);
   }

@@ -182,6 +182,14 @@ export function connectGraph({ elements, view, setView, on }) {
   });
   graph.subscribe(light);
 
+  /** Of which graph the step in the address has been brought into view. */
+  let steppedInto = "";
+  on("drawing-change", () => {
+    const { show, step, zoom } = view.value;
+    if (show !== "steps" || zoom !== 1 || steppedInto === key) return;
+    steppedInto = key;
+    elements["graph"].reveal(graph.value?.topology.ops[step]?.id ?? "");
+  });
   on("group-toggle", ({ id }) => setView({ toggled: toggle(view.value, id) }));
   // From a level on everything is as the level says.
   on("level-change", ({ level }) => setView({ level, toggled: "" }));

@@ -4,7 +4,7 @@ import copy
 import json
 
 import pytest
-from bad_dumps import BAD, EVIL_NAMES, NO_DUMPS, bad, with_evil_names
+from bad_dumps import BAD, EVIL_NAMES, NO_DUMPS, TOO_LARGE, bad, too_large, with_evil_names
 
 from chainrule.page.opened import MOST_BYTES
 from chainrule.trace.graph import ROLES
@@ -46,6 +46,12 @@ def test_every_bad_dump_is_refused_and_the_place_named(module, body):
         if name == "another schema":
             assert '"chainrule.trace/1"' in answer["message"]
             assert '"chainrule.trace/2"' in answer["message"]
+
+
+def test_a_number_that_no_float_holds_is_refused_and_the_place_named(module, body):
+    answers = read(module, *[too_large(where, copy.deepcopy(body)) for where in TOO_LARGE])
+    assert [answer["where"] for answer in answers] == list(TOO_LARGE)
+    assert all(answer["message"].endswith(": the number is too large") for answer in answers)
 
 
 def test_what_is_no_json_is_told_with_its_place(module):

@@ -233,7 +233,7 @@ def test_the_wheel_magnifies_around_the_pointer_and_the_trail_leads_out(explorer
     scale = page.evaluate(f"document.querySelector('graph-view .stage').clientWidth / {VIEW}.viewBox().width")
     assert scale <= 3.01
     trail = page.locator("graph-view .trail")
-    expect(trail.get_by_role("button")).to_have_text(["model", "Lin"])
+    expect(trail.get_by_role("button")).to_have_text(["model", "0 · Lin"])
     trail.get_by_role("button", name="model").click()
     expect(trail).to_be_hidden()
     assert "zoom=" not in page.evaluate("location.hash")
@@ -271,7 +271,7 @@ def test_what_is_pointed_out_stands_out_and_what_is_coloured_can_be_read(explore
     assert {fill for fill, _ in styles} == ink.keys()
     assert all(text == ink[fill] for fill, text in styles)
     assert page.locator("graph-view .edge").first.evaluate("(edge) => getComputedStyle(edge).strokeWidth") == "4px"
-    words = json.dumps({**legend, "words": [["#102030", "dead"]]})
+    words = json.dumps({**legend, "stops": [], "words": [["#102030", "dead"]]})
     page.evaluate(f"() => {{ {VIEW}.paintwork = {{ fill: () => null, width: () => 0, legend: {words} }}; }}")
     expect(page.locator("graph-view .legend")).to_have_text("stddead")
     page.evaluate(f"() => {{ {VIEW}.paintwork = null; }}")
@@ -357,3 +357,211 @@ def test_a_viewport_keeps_what_is_held_and_leaves_no_gaps(module: Any) -> None:
     elastic = {"width": 1600, "height": 500, "natural": 4000, "isElastic": True}
     assert after(elastic, ["moveTo", 300, 80])["x"] == 0
     assert after(elastic, ["moveTo", -5000, 80])["x"] == -800
+
+
+def with_module(page: Any, path: str, script: str, argument: Any) -> Any:
+    """`(module, argument) => …` in an open page: measuring words takes its font."""
+    return page.evaluate(
+        f"async (argument) => ({script})(await import('/static/core/{path}'), argument)",
+        argument,
+    )
+
+
+def scale_of(page: Any) -> float:
+    return float(page.evaluate(f"document.querySelector('graph-view .stage').clientWidth / {VIEW}.viewBox().width"))
+
+
+def test_what_is_gone_to_can_be_read(explorer: Any) -> None:
+    explorer.expected = ["willReadFrequently"]
+    page = explorer.open("/?widths=100x51&activation=tanh#level=all&fold=off&show=steps&step=40").page
+    page.wait_for_function(f"() => {VIEW}.drawing.boxes > 1000")
+    explorer.at_rest()
+    op = explorer.dump()["ops"][41]["id"]
+    fit = page.get_by_role("button", name="Fit to the panel (0)")
+    fit.click()
+    assert scale_of(page) < 0.1
+    page.evaluate(f"(id) => {VIEW}.reveal(id)", op)
+    assert scale_of(page) == pytest.approx(0.8)
+    expect(page.locator(f'graph-view .box[data-id="{op}"]')).to_be_in_viewport(ratio=1)
+    assert page.locator(f'graph-view .box[data-id="{op}"] .name').is_visible()
+    # What can be read already is only panned to.
+    page.evaluate(f"() => {VIEW}.reveal('loss')")
+    assert scale_of(page) == pytest.approx(0.8)
+    expect(page.locator('graph-view .box[data-id="loss"]')).to_be_in_viewport(ratio=1)
+
+    explorer.at_rest()
+    fit.click()
+    page.locator("graph-view .box[tabindex='0']").focus()
+    assert scale_of(page) < 0.1
+    page.keyboard.press("Home")
+    assert scale_of(page) == pytest.approx(0.8)
+    expect(page.locator('graph-view .box[data-id="x"]')).to_be_in_viewport(ratio=1)
+
+
+def test_headers_outside_their_frames_are_in_the_room(module: Any, explorer: Any) -> None:
+    script = """({ Viewport }, { extent, at }) => {
+        const view = new Viewport();
+        view.room = { width: 900, height: 400 };
+        view.isHeaded = true;
+        view.show(extent, null);
+        if (at !== null) view.look({ zoom: 1, at, across: 0.5 });
+        return [view.y, view.y + extent.height * view.scale, view.scale];
+    }"""
+    for extent in (
+        {"width": 1800, "height": 1000, "natural": 1800, "isElastic": False},
+        {"width": 9000, "height": 1000, "natural": 9000, "isElastic": False},
+    ):
+        for at in (None, 0.5):
+            top, bottom, scale = module("viewport.js", script, {"extent": extent, "at": at})
+            assert top >= 17.9
+            assert bottom <= 400 - 17.9
+            assert scale < 0.46
+    small = {"width": 800, "height": 500, "natural": 800, "isElastic": False}
+    top, bottom, scale = module("viewport.js", script, {"extent": small, "at": None})
+    assert [top, bottom, scale] == pytest.approx([0, 400, 0.8])
+
+    page = explorer.open("/?widths=100x4#level=all").page
+    page.set_viewport_size({"width": 1440, "height": 560})
+    page.get_by_role("button", name="Fit to the panel (0)").click()
+    explorer.at_rest()
+    stage = page.locator("graph-view .stage").bounding_box()
+    heads = page.locator("graph-view .box.open > :is(.name, .toggle)").evaluate_all(
+        """(heads) => heads.map((head) => [head, head.getBoundingClientRect()])
+            .filter(([head, { height }]) => height > 0 && head.getAttribute("visibility") !== "hidden")
+            .map(([, { top, bottom }]) => [top, bottom])"""
+    )
+    assert len(heads) > 10
+    assert min(top for top, _ in heads) >= stage["y"]
+    assert max(bottom for _, bottom in heads) <= stage["y"] + stage["height"]
+
+
+def test_a_name_is_written_smaller_broken_turned_or_cut_before_it_is_left_out(explorer: Any) -> None:
+    page = explorer.open("/").page
+    script = """({ tightText }, sizes) => sizes.map(([label, w, h]) => {
+        const { lines, isTurned } = tightText(label, w, h);
+        const inside = lines.every(({ x, y, size }) => x >= 0 && x <= w && y <= h && y >= (isTurned ? 0 : 0.8 * size));
+        const sizes = lines.map(({ size }) => size);
+        return { text: lines.map(({ text }) => text).join("|"), sizes, isTurned, inside };
+    })"""
+    asked = [("Relu", 23, 33), ("CrossEntropy", 46, 34), ("BatchNorm", 16, 70), ("CrossEntropy", 20, 20), ("W", 14, 14)]
+    small, broken, turned, cut, least = with_module(page, "box-text.js", script, asked)
+    assert small["text"] == "Relu"
+    assert 8 <= small["sizes"][0] < 11
+    assert broken["text"] == "Cross|Entropy"
+    assert (turned["text"], turned["isTurned"]) == ("BatchNorm", True)
+    assert re.fullmatch(r"Cr?o?…", cut["text"])
+    assert least["text"] == "W"
+    assert all(each["inside"] for each in (small, broken, turned, cut, least))
+    # The least box that says anything, whatever its name.
+    labels = ["matmul", "native_layer_norm_backward", "M", "MultiheadAttention", "Lin → Relu × 49"]
+    found = with_module(
+        page, "box-text.js", script, [(label, w, h) for label in labels for w in (14, 15, 30) for h in (14, 40)]
+    )
+    assert all(each["text"] and each["inside"] for each in found)
+    assert with_module(page, "box-text.js", script, [("matmul", 5, 40)])[0]["text"] == ""
+
+
+@pytest.mark.parametrize("context_options", [{"viewport": {"width": 1440, "height": 900}}], ids=["wide"])
+def test_no_group_is_without_a_word_and_each_says_that_it_opens(explorer: Any) -> None:
+    page = explorer.open("/?widths=100x7").page
+    explorer.at_rest()
+    names = page.locator("graph-view .box.op .name").evaluate_all("(all) => all.map((name) => name.textContent)")
+    assert len(names) > 20
+    assert all(names)
+    sizes = page.locator("graph-view .box.op").evaluate_all(
+        """(boxes) => boxes.map((box) => {
+            const [frame, name] = [".frame", ".name"].map((each) => box.querySelector(each).getBoundingClientRect());
+            return [name.left - frame.left, frame.right - name.right, name.top - frame.top, frame.bottom - name.bottom];
+        })"""
+    )
+    assert min(min(each) for each in sizes) > -1.5
+
+    page = explorer.open("/").page
+    explorer.at_rest()
+    group = page.locator('graph-view .box[data-id="layers.0/forward"]')
+    expect(group.locator(".name")).to_have_text("Lin")
+    expect(group.locator(".toggle")).to_be_visible()
+    group.locator(".toggle").click()
+    frame = page.locator('graph-view .box.open[data-id="layers.0/forward"]')
+    expect(frame.locator(".name")).to_have_text("0 · Lin")
+
+
+def test_the_tree_of_boxes_is_that_of_the_frames_in_the_order_of_execution(explorer: Any) -> None:
+    page = explorer.open("/#level=all").page
+    page.wait_for_selector('graph-view .box.open[data-id="layers.0/forward"]')
+    explorer.at_rest()
+    items = page.locator("graph-view .box").evaluate_all(
+        """(boxes) => Object.fromEntries(boxes.map((box) => [
+            box.dataset.id,
+            ["level", "posinset", "setsize"].map((name) => Number(box.getAttribute(`aria-${name}`))),
+        ]))"""
+    )
+    top = [item for item in items.values() if item[0] == 1]
+    assert items["x"] == [1, 1, len(top)]
+    assert sorted(place for _, place, _ in top) == list(range(1, len(top) + 1))
+    assert {size for _, _, size in top} == {len(top)}
+    assert items["layers.0/forward"][:2] == [1, 2]
+    inner = ["n0", "w1", "layers.0.matmul", "n1", "b1"]
+    assert [items[name] for name in inner] == [[2, place, 5] for place in range(1, 6)]
+    # As a reader meets them: what stands first in the document is drawn beneath the rest, and that is the frames.
+    session = page.context.new_cdp_session(page)
+    nodes = {node["nodeId"]: node for node in session.send("Accessibility.getFullAXTree")["nodes"]}
+    tree = next(node for node in nodes.values() if node["role"]["value"] == "tree")
+    waiting, read = [tree["nodeId"]], []
+    while waiting:
+        node = nodes[waiting.pop()]
+        if node.get("role", {}).get("value") == "treeitem":
+            read.append(node["name"]["value"].split(",")[0])
+        waiting.extend(reversed(node["childIds"]))
+    assert read[:9] == ["x", "Lin", "matmul", "w1", "layers.0.matmul", "add", "b1", "l1", "Relu"]
+    name = page.locator('graph-view .box[data-id="layers.1/forward"]').get_attribute("aria-label")
+    assert "1 op," in name
+
+
+def test_a_scale_keeps_its_bar_beside_what_is_not_on_it(explorer: Any) -> None:
+    explorer.expected = ["willReadFrequently"]
+    page = explorer.open("/?preset=deep-exploding#colour=std").page
+    legend = page.locator("graph-view .legend")
+    expect(legend).to_contain_text("NaN or Inf")
+    expect(legend.locator(".bar")).to_be_visible()
+    expect(legend).to_contain_text("log")
+    script = """({ legendSvg }, words) => {
+        const legend = { title: "std", unit: "", low: 1, high: 9, isLog: false, stops: ["#000000", "#ffffff"], words };
+        return legendSvg(legend, { "ink-soft": "#333333" }, { x: 0, y: 0 });
+    }"""
+    drawn = with_module(page, "svg-legend.js", script, [["#ff00ff", "NaN or Inf"]])
+    assert "linearGradient" in drawn
+    assert "NaN or Inf" in drawn
+
+
+@pytest.mark.parametrize("context_options", [{"viewport": {"width": 390, "height": 844}}], ids=["phone"])
+def test_beneath_a_narrow_graph_lines_end_between_phrases_and_the_minimap_is_small(explorer: Any) -> None:
+    page = explorer.open("/?widths=100x12#colour=std").page
+    explorer.at_rest()
+    phrases = "graph-view .caption span, graph-view .legend-title, graph-view .legend-scale"
+    lines = page.locator(phrases).evaluate_all("(all) => all.map((phrase) => phrase.getClientRects().length)")
+    assert lines
+    assert set(lines) == {1}
+    heights = page.locator(phrases).evaluate_all("(all) => all.map((phrase) => phrase.getBoundingClientRect().height)")
+    assert max(heights) < 26
+    stage = page.locator("graph-view .stage").bounding_box()
+    minimap = page.locator("graph-view .minimap").bounding_box()
+    assert minimap["width"] * minimap["height"] < 0.05 * stage["width"] * stage["height"]
+    assert page.locator("graph-view .minimap").evaluate("(map) => Number(getComputedStyle(map).opacity)") < 0.8
+
+
+def test_a_model_without_ops_says_so(explorer: Any, tmp_path: Any) -> None:
+    page = explorer.open("/").page
+    expect(page.locator("graph-view .nothing")).to_be_hidden()
+    dump = explorer.dump("widths=5,4&batch=6")
+    for name in ("ops", "tensors", "saved", "layers"):
+        dump[name] = []
+    statistics = dump["statistics"]
+    for columns in (statistics, statistics["histogram"]):
+        columns.update({name: [] for name, value in columns.items() if isinstance(value, list)})
+    dump["sources"] = {}
+    dump["timing"] = {name: [] if isinstance(value, list) else value for name, value in dump["timing"].items()}
+    path = tmp_path / "empty.json"
+    path.write_text(json.dumps(dump))
+    page.set_input_files("dump-opener input[type=file]", path)
+    expect(page.locator("graph-view .nothing")).to_have_text("Nothing was recorded: the model ran no op.")

@@ -304,6 +304,10 @@ def test_the_arrow_keys_walk_along_lines(topology_of, module):
             await walked({{ toggled: ["layers.0/forward"] }}, "horizontal", "x", ["Right", "Right", "Right", "Right"]),
             await walked({{ toggled: ["layers.0/forward"] }}, "horizontal", "n22", ["Down", "Down", "Up", "Up", "Up"]),
             await walked({{ toggled: ["layers.0/forward"] }}, "horizontal", "n0", ["Up", "Up", "Down", "Down"]),
+            await walked({{ toggled: ["layers.0/forward"] }}, "horizontal", "n0", ["Left", "Right", "Left", "Left"]),
+            await walked({{ toggled: ["layers.0/forward"] }}, "horizontal", "l1.g", ["Left", "Right"]),
+            await walked({{ toggled: ["layers.0/forward"] }}, "horizontal", "n26", ["Right", "Right"]),
+            await walked({{ toggled: ["layers.0/forward"] }}, "vertical", "layers.0/forward", ["Down", "Up", "Up"]),
         ];
     }}"""
     assert module("navigation.js", script, topology_of("chapter")) == [
@@ -314,6 +318,10 @@ def test_the_arrow_keys_walk_along_lines(topology_of, module):
         ["x", "n0", "layers.0.matmul", "n1", "l1"],
         ["n22", "layers.0.t", "n23", "layers.0.t", "n22", "n0"],
         ["n0", "w1", "layers.0/forward", "n0", "n22"],
+        ["n0", "layers.0/forward", "n0", "layers.0/forward", "x"],
+        ["l1.g", "n26", "layers.0/backward"],
+        ["n26", "layers.0/backward", "l1.g"],
+        ["layers.0/forward", "n0", "layers.0/forward", "x"],
     ]
 
 

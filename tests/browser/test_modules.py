@@ -226,6 +226,29 @@ def test_a_dump_gives_the_same_picture_as_its_columns(dump_of, module):
         ("t", {}, ["a @ b"], "(a @ b)ᵀ"),
         ("linear", {}, ["x", "w", "b"], "x @ wᵀ + b"),
         ("softmax", {"dim": -1, "dtype": None}, ["a"], "softmax(a, dim=−1)"),
+        ("softmax", {"dim": 0, "_stacklevel": 3, "dtype": None}, ["a"], "softmax(a, dim=0)"),
+        ("add", {"alpha": 2}, ["a", "b + c"], "a + 2 · (b + c)"),
+        ("sub", {"alpha": 3}, ["a", "b"], "a − 3 · b"),
+        ("mul_", {"1": 2}, ["a"], "2 · a"),
+        ("rpow", {"1": 2}, ["a"], "2^a"),
+        ("pow", {"input": 2}, ["a"], "2^a"),
+        ("getitem", {"index": [":", None]}, ["a"], "a[:, None]"),
+        ("getitem", {"index": 0}, ["a + b"], "(a + b)[0]"),
+        ("div", {"other": 3, "rounding_mode": "floor"}, ["a"], "div(a, other=3, rounding_mode=floor)"),
+        ("transpose", {"dim0": 1, "dim1": 2}, ["a"], "transpose(a, 1, 2)"),
+        ("transpose", {"dim0": -2, "dim1": -1}, ["a"], "aᵀ"),
+        (
+            "cross_entropy",
+            {"ignore_index": -100, "reduction": "mean", "label_smoothing": 0.0},
+            ["a", "b"],
+            "cross_entropy(a, b)",
+        ),
+        (
+            "conv2d",
+            {"stride": [2, 2], "padding": [0, 0], "dilation": [1, 1], "groups": 1},
+            ["a", "b"],
+            "conv2d(a, b, stride=(2, 2))",
+        ),
     ],
 )
 def test_brackets_stand_where_they_are_needed(module, name, attributes, inputs, text):
@@ -233,3 +256,9 @@ def test_brackets_stand_where_they_are_needed(module, name, attributes, inputs, 
     terms = [{"text": each, "binds": next((binds[c] for c in each if c in binds), 6)} for each in inputs]
     op = {"name": name, "attributes": attributes, "inputs": inputs, "outputs": ["o"]}
     assert module("formula.js", "(m, [op, terms]) => m.termOf(op, terms).text", [op, terms]) == text
+
+
+def test_long_names_are_shortened_in_the_middle(module):
+    names = ["layers.0.linear", "encoder." + "very_long_module_name_" * 6 + ".0.weight"]
+    short = module("formula.js", "(m, names) => names.map(m.shortName)", names)
+    assert short == ["layers.0.linear", "encoder.very…odule_name_.0.weight"]

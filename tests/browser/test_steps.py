@@ -103,6 +103,68 @@ def test_as_many_bytes_are_kept_as_autograd_keeps(dump_of, module, case):
     assert steps["alive"][steps["forward"] - 1] == expected
 
 
+class Attention(nn.Module):
+    """Attention with a residual, whose every head is one op forward and many nodes backward."""
+
+    def __init__(self):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(8, 2)
+
+    def forward(self, x):
+        return x + self.attention(x, x, x)[0]
+
+
+class Cell(nn.Module):
+    """A recurrent net that is one op forward and, in float64, a node per step and gate backward."""
+
+    def __init__(self):
+        super().__init__()
+        self.cell = nn.LSTM(3, 4).double()
+
+    def forward(self, x):
+        return self.cell(x)[0]
+
+
+def nodes_that_keep(loss):
+    """Names of the autograd nodes that hold a tensor."""
+    pending, seen, keeping = [loss.grad_fn], set(), set()
+    while pending:
+        node = pending.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        pending += [following for following, _ in node.next_functions]
+        saved = [getattr(node, name) for name in dir(node) if name.startswith("_saved_")]
+        if any(isinstance(value, torch.Tensor) for value in saved):
+            keeping.add(type(node).__name__)
+    return keeping
+
+
+@pytest.mark.parametrize(
+    ("make", "x"),
+    [
+        (Attention, torch.randn(10, 2, 8)),
+        (Cell, torch.randn(5, 2, 3, dtype=torch.float64)),
+        (Block, torch.randn(8, 4, 16)),
+    ],
+)
+def test_what_is_saved_is_read_by_nodes_that_keep_tensors_alone(make, x, module):
+    model = make()
+    x.requires_grad_()
+    dump = json.loads(dump_trace(trace_model(model, x, loss=lambda out: out.pow(2).mean())))
+    readers = module(
+        "wiring.js",
+        """async (m, dump) => {
+            const { buildGraph } = await import("/static/core/graph.js");
+            const { needs } = m.wiringOf(buildGraph({ ...dump, op_us: null }));
+            return dump.ops.filter((_, op) => m.entriesOf(needs, op).length > 0).map(({ name }) => name);
+        }""",
+        dump,
+    )
+    assert len(set(readers)) > 2
+    assert set(readers) <= nodes_that_keep(model(x).pow(2).mean())
+
+
 def test_a_thousand_layers_have_their_steps(module):
     n = 1000
     ops = [

@@ -39,6 +39,7 @@ FAULTS = [
     ({"url": "/api/v1/theory.json?seed=1"}, 422, "invalid_parameter", "seed"),
     ({"url": "/api/v1/trace.svg?level=most"}, 422, "invalid_parameter", "level"),
     ({"url": "/api/v1/trace.svg?fold=maybe&seed=1"}, 422, "invalid_parameter", "fold"),
+    ({"url": "/api/v1/trace.svg?toggled=nope/forward&seed=1"}, 422, "invalid_parameter", "toggled"),
     ({"url": "/api/v1/trace.svg?view=x"}, 422, "invalid_spec", "view"),
     ({"url": "/api/v1/trace.json?level=all"}, 422, "invalid_spec", "level"),
     ({"url": "/api/v1/node-data.json?statistic=median"}, 422, "invalid_parameter", "statistic"),

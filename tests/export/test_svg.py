@@ -8,17 +8,19 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+import torch
 from bad_dumps import EVIL_NAMES, with_evil_names
 from make_graphs import GRAPHS, draw
 from py_mini_racer import MiniRacer
 from reference_models import MODELS, VIEWS
 
-from chainrule.errors import MissingExtraError, RenderError
+from chainrule.errors import MissingExtraError, RenderError, RequestError
 from chainrule.export import svg
 from chainrule.export.modules import bundle
 from chainrule.export.svg import to_svg
 from chainrule.run import trace_spec
 from chainrule.spec import ModelSpec
+from chainrule.trace import record, scope
 from chainrule.wire import dump_trace, load
 
 STATIC = Path(__file__).parents[2] / "static"
@@ -94,6 +96,43 @@ def test_what_is_open_is_chosen(traces):
     assert count(level="layer", toggled=["block.attention/forward"]) != count(level="layer")
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("level", "bogus"), ("level", "-1"), ("fold", "maybe"), ("statistic", "zzz"), ("scheme", "pink")],
+)
+def test_what_is_not_allowed_is_refused_and_named(traces, key, value):
+    with pytest.raises(RequestError, match=re.escape(f"{key}: {value!r} is not ")) as error:
+        to_svg(traces["chapter"], **{key: value})
+    assert (error.value.status, error.value.code, error.value.field) == (422, "invalid_parameter", key)
+
+
+def test_a_group_that_does_not_exist_is_refused_and_named(traces):
+    with pytest.raises(RequestError, match=r"^toggled: no group is called 'nope/forward', 'l,2/forward'; ") as error:
+        to_svg(traces["chapter"], toggled=["layers.0/forward", "nope/forward", "l,2/forward"])
+    assert (error.value.status, error.value.code, error.value.field) == (422, "invalid_parameter", "toggled")
+
+
+def test_toggled_is_read_as_the_page_reads_it():
+    texts = ["", "a/forward", "a%2Cb/forward,c%25d/forward", "a%zz%2C,b", "%ff", "caf%C3%A9,caf\u00e9", "a+b c", "50%"]
+    module = bundle(STATIC / "core" / "expansion.js")
+    view = "{ level: 'layer', toggled, fold: 'auto' }"
+    script = f"(texts) => texts.map((toggled) => ({module}).expansionOf({view}).toggled)"
+    engine = MiniRacer()
+    answers = json.loads(engine.eval(f"JSON.stringify(({script})({json.dumps(texts)}))"))
+    engine.close()
+    assert [list(svg.as_wishes({"toggled": text})["toggled"]) for text in texts] == answers
+    assert answers[2] == ["a,b/forward", "c%d/forward"]
+
+
+def test_a_group_with_a_comma_in_its_name_can_be_opened():
+    with record() as recording:
+        for path in ("first,second", "third"):
+            with scope(path, "Block"):
+                torch.relu(torch.ones(2)).sum()
+    wishes = svg.as_wishes({"toggled": "first%2Csecond/forward"})
+    assert to_svg(recording.trace, **wishes) != to_svg(recording.trace)
+
+
 def test_without_figures_nothing_depends_on_the_numbers():
     first, second = (to_svg(trace_spec(ModelSpec(seed=seed)), statistic="none") for seed in (1, 2))
     assert first == second
@@ -136,7 +175,7 @@ def test_the_colours_are_those_of_the_style_sheet():
 def broken_page(tmp_path, monkeypatch):
     """An engine of its own with a page that fails in several ways."""
     (tmp_path / "core").mkdir()
-    (tmp_path / "core" / "headless.js").write_text(
+    (tmp_path / svg.ENTRY).write_text(
         "export function forever() { for (;;); }\n"
         'export function fail() { throw new RangeError("no such thing"); }\n'
         "export function well() { return 7; }\n"
@@ -153,7 +192,7 @@ def test_an_engine_that_fails_says_why_and_the_next_call_finds_a_new_one(broken_
     assert broken_page.call("well") == 7
     with pytest.raises(RenderError, match="no such thing"):
         broken_page.call("fail")
-    (tmp_path / "core" / "headless.js").write_text("export function well() { return 8; }\n")
+    (tmp_path / svg.ENTRY).write_text("export function well() { return 8; }\n")
     assert broken_page.call("well") == 8
 
 

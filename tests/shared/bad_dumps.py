@@ -5,6 +5,7 @@ Each entry says how to spoil the body of a good dump of several layers, and the 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -70,6 +71,36 @@ def row_twice(body: Body) -> None:
     body["statistics"]["tensor"][1] = body["statistics"]["tensor"][0]
 
 
+def maker_unnamed(body: Body) -> None:
+    """Takes from a tensor the op that makes it."""
+    made = body["ops"][0]["outputs"][0]
+    next(tensor for tensor in body["tensors"] if tensor["id"] == made)["producer"] = None
+
+
+def two_makers(body: Body) -> None:
+    """Gives the second op the first one's output as well."""
+    body["ops"][1]["outputs"].append(body["ops"][0]["outputs"][0])
+
+
+def reader_unknown(body: Body) -> None:
+    """Makes the last op read a tensor that knows nothing of it."""
+    stranger = next(tensor for tensor in body["tensors"] if body["ops"][-1]["id"] not in tensor["consumers"])
+    body["ops"][-1]["inputs"].insert(0, stranger["id"])
+
+
+def reader_too_many(body: Body) -> None:
+    """Names the last op as a reader of the first tensor, which it does not read."""
+    body["tensors"][0]["consumers"].insert(0, body["ops"][-1]["id"])
+
+
+def deep(body: Body) -> None:
+    """Nests an op's attribute deeper than anybody has to walk."""
+    value: Any = 0
+    for _ in range(150):
+        value = [value]
+    body["ops"][1]["attributes"] = {"deep": value}
+
+
 BAD: dict[str, tuple[Callable[[Body], None], str]] = {
     "another schema": (put("schema", to="chainrule.trace/2"), "schema"),
     "no schema": (drop("schema"), "schema"),
@@ -116,6 +147,17 @@ BAD: dict[str, tuple[Callable[[Body], None], str]] = {
     "a module inside itself": (put("modules", 0, "parent", to="m1"), "modules[0]"),
     "an op that is its own twin": (put("ops", 0, "twin", to="n0"), "ops[0]"),
     "a gradient of itself": (put("tensors", 0, "gradient_of", to="t0"), "tensors[0]"),
+    "a negative size": (put("tensors", 1, "shape", 0, to=-3), "tensors[1].shape[0]"),
+    "two makers of a tensor": (two_makers, "ops[1].outputs[{outputs}]"),
+    "a maker that is not named": (maker_unnamed, "ops[0].outputs[0]"),
+    "a maker that does not make it": (
+        lambda body: body["tensors"].append(body["tensors"][0] | {"id": "t998", "producer": "n0", "consumers": []}),
+        "tensors[{tensors}].producer",
+    ),
+    "a reader that is not named": (reader_unknown, "ops[{last}].inputs[0]"),
+    "a reader that does not read it": (reader_too_many, "tensors[0].consumers[0]"),
+    "a forward op with a twin": (put("ops", 1, "twin", to="n0"), "ops[1].twin"),
+    "what is nested too deeply": (deep, "ops[1].attributes"),
     "a short column": (drop("statistics", "mean", 0), "statistics.mean"),
     "a text in a column": (put("statistics", "n", 0, to="many"), "statistics.n[0]"),
     "a short histogram": (drop("statistics", "histogram", "counts", 0), "statistics.histogram.counts"),
@@ -138,12 +180,41 @@ BAD: dict[str, tuple[Callable[[Body], None], str]] = {
 def bad(name: str, body: Body) -> str:
     """Spoils a dump's body in place; gives the path that has to be named."""
     spoil, where = BAD[name]
-    where = where.format(**{part: len(body[part]) for part in ("ops", "tensors", "modules")})
+    counts = {part: len(body[part]) for part in ("ops", "tensors", "modules")}
+    where = where.format(**counts, last=len(body["ops"]) - 1, outputs=len(body["ops"][1]["outputs"]))
     spoil(body)
     return where
 
 
-NO_DUMPS = ["", "nonsense", "[1, 2", '{"schema": "chainrule.trace/1",}', "[]", "null", "42", '"text"', "{}"]
+TOO_LARGE = {
+    "loss": put("loss", to="@"),
+    "statistics.mean[1]": put("statistics", "mean", 1, to="@"),
+    "statistics.histogram.low[0]": put("statistics", "histogram", "low", 0, to="@"),
+    "environment.x.y[1]": put("environment", to={"x": {"y": [0, "@"]}}),
+    "ops[1].attributes.scale": put("ops", 1, "attributes", to={"scale": "@"}),
+}
+"""Place → how to put "@" there, for a number beyond float64's: JSON can have it, a float cannot."""
+
+
+def too_large(where: str, body: Body) -> str:
+    """The text of a dump with 1e400 at a place."""
+    TOO_LARGE[where](body)
+    return json.dumps(body).replace('"@"', "1e400")
+
+
+NO_DUMPS = [
+    "",
+    "nonsense",
+    "[1, 2",
+    '{"schema": "chainrule.trace/1",}',
+    "[]",
+    "null",
+    "42",
+    '"text"',
+    "{}",
+    '{"loss": NaN}',
+    "[-Infinity]",
+]
 """Texts that are no dump at all."""
 
 

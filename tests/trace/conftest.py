@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import linecache
 import random
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from torch.autograd.function import Function, once_differentiable
 from torch.utils.checkpoint import checkpoint
 
 from chainrule.trace.graph import ROLES, Trace
+from chainrule.wire import dump_trace, load
 
 # ------------------------------------------------------------------------------------------------- rules of every trace
 
@@ -69,7 +71,7 @@ def assert_well_formed(trace: Trace) -> None:
             origin = tensors[tensor.gradient_of]
             assert tensor.shape == origin.shape
             assert tensor.role == "gradient"
-            assert tensor.name == f"{origin.name}.g"
+            assert re.fullmatch(re.escape(f"{origin.name}.g") + "( [0-9]+)?", tensor.name)
         assert (tensor.note is None) == (tensor.id in trace.statistics)
         if tensor.id in trace.statistics:
             assert trace.statistics[tensor.id].n == int(np.prod(tensor.shape))
@@ -79,6 +81,8 @@ def assert_well_formed(trace: Trace) -> None:
     for saved in trace.saved:
         assert saved.tensor in tensors
         assert ops[saved.op].phase == "forward"
+    # Whatever is recorded can be opened again.
+    load(dump_trace(trace))
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 
 from chainrule.trace import record
 
@@ -183,3 +184,52 @@ def test_the_chain_rule_by_hand(gradients_of):
     assert trace.loss == 14.0
     of_product = trace.tensor_by_name["matmul.g"]
     assert trace.statistics[of_product.id].zero_fraction == 0.25
+
+
+def test_what_two_passes_leave_in_grad_is_the_sum_of_both(well_formed):
+    torch.manual_seed(3)
+    layer, heads = nn.Linear(4, 3), nn.ModuleList([nn.Linear(3, 1), nn.Linear(3, 2)])
+    x = torch.randn(5, 4)
+    with record(layer) as recording:
+        hidden = torch.tanh(layer(x))
+        first, second = (head(hidden).pow(2).mean() for head in heads)
+        first.backward(retain_graph=True)
+        first_pass = layer.weight.grad.clone()
+        second.backward()
+    trace = recording.trace
+    well_formed(trace)
+    gradient = trace.tensor_by_name["weight.g"]
+    assert trace.statistics[gradient.id].norm == pytest.approx(layer.weight.grad.double().norm().item())
+    (op,) = [op for op in trace.ops if op.id == gradient.producer]
+    assert (op.name, op.phase) == ("accumulate", "backward")
+    norms = [trace.statistics[share].norm for share in op.inputs]
+    parts = (first_pass, layer.weight.grad - first_pass)
+    assert norms == pytest.approx([part.double().norm().item() for part in parts], rel=1e-5)
+    names = [tensor.name for tensor in trace.tensors if tensor.role == "gradient"]
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("set_to_none", [True, False])
+def test_gradients_of_two_steps_are_not_added(well_formed, set_to_none):
+    layer = nn.Linear(4, 3)
+    with record(layer) as recording:
+        for _ in range(2):
+            layer.zero_grad(set_to_none=set_to_none)
+            layer(torch.randn(5, 4)).pow(2).mean().backward()
+    trace = recording.trace
+    well_formed(trace)
+    of_weight = [tensor for tensor in trace.tensors if tensor.name in ("weight.g", "weight.g 2")]
+    assert len(of_weight) == 2
+    assert trace.statistics[of_weight[1].id].norm == pytest.approx(layer.weight.grad.double().norm().item())
+
+
+def test_three_passes_add_up_one_after_the_other(well_formed):
+    layer = nn.Linear(4, 3)
+    with record(layer) as recording:
+        for _ in range(3):
+            layer(torch.randn(5, 4)).pow(2).mean().backward()
+    trace = recording.trace
+    well_formed(trace)
+    gradient = trace.tensor_by_name["weight.g"]
+    assert trace.statistics[gradient.id].norm == pytest.approx(layer.weight.grad.double().norm().item())
+    assert sum(op.name == "accumulate" for op in trace.ops) == 4

@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812 (its usual name)
 from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from chainrule.errors import TraceError
 from chainrule.trace import record, scope, trace_model
@@ -236,7 +237,7 @@ def test_flops_of_convolutions_are_torchs_count(layer, shape):
 
 
 def test_flops_of_elementwise_ops_are_one_per_element_and_of_moves_none():
-    x = torch.randn(4, 6)
+    x, one = torch.randn(4, 6), torch.randn(24)
     with record() as recording:
         x + 1
         x * x
@@ -244,7 +245,128 @@ def test_flops_of_elementwise_ops_are_one_per_element_and_of_moves_none():
         x.reshape(24)
         x.sum()
         torch.relu(x)
-    assert [op.flops for op in recording.trace.ops] == [24, 24, 0, 0, 24, 24]
+        x[1:]
+        x.expand(3, 4, 6)
+        torch.cat([x, x])
+        torch.stack([x, x])
+        x.split(2)
+        x.clone()
+        x.double()
+        torch.zeros(3, 3)
+        torch.tensor([1.0, 2.0])
+        one.dot(one)
+        x.prod()
+        x.norm()
+        x.var()
+        x.std(0)
+        x.max(1)
+        torch.max(x, x)
+    costs = [op.flops for op in recording.trace.ops]
+    assert costs == [24, 24, 0, 0, 24, 24, *[0] * 9, 48, 24, 48, 96, 96, 24, 24]
+
+
+torch_counts = [
+    ("bmm", lambda: torch.bmm(torch.randn(7, 5, 4), torch.randn(7, 4, 3)), 0),
+    ("baddbmm", lambda: torch.baddbmm(torch.zeros(7, 5, 3), torch.randn(7, 5, 4), torch.randn(7, 4, 3)), 7 * 5 * 3),
+    ("tensordot", lambda: torch.tensordot(torch.randn(2, 3, 4, 5), torch.randn(4, 5, 6, 7), 2), 0),
+    ("einsum", lambda: torch.einsum("bhqd,bhkd->bhqk", torch.randn(2, 3, 4, 5), torch.randn(2, 3, 6, 5)), 0),
+    ("einsum", lambda: torch.einsum("...ij,jk", torch.randn(2, 3, 4), torch.randn(4, 5)), 0),
+    ("einsum", lambda: torch.einsum("ij,jk,kl->il", torch.randn(2, 3), torch.randn(3, 4), torch.randn(4, 5)), 0),
+    ("linalg_multi_dot", lambda: torch.linalg.multi_dot([torch.randn(2, 9), torch.randn(9, 9), torch.randn(9, 9)]), 0),
+    ("conv_transpose1d", lambda: F.conv_transpose1d(torch.randn(2, 4, 5), torch.randn(4, 3, 2), groups=2), 0),
+    ("conv_transpose3d", lambda: F.conv_transpose3d(torch.randn(2, 3, 4, 5, 6), torch.randn(3, 4, 2, 2, 2)), 0),
+    ("scaled_dot_product_attention", lambda: attend(torch.randn(2, 3, 4, 8), torch.randn(2, 3, 6, 8)), 0),
+]
+
+
+def attend(query, key):
+    # One op on the CPU is not counted by torch; its parts are.
+    with sdpa_kernel(SDPBackend.MATH):
+        return F.scaled_dot_product_attention(query, key, key)
+
+
+@pytest.mark.parametrize(
+    ("name", "run", "added"), torch_counts, ids=[f"{at} {c[0]}" for at, c in enumerate(torch_counts)]
+)
+def test_flops_of_products_are_torchs_count(name, run, added):
+    """`added`: what torch leaves out, the sum with another operand."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with FlopCounterMode(display=False) as counter:
+        run()
+    with record() as recording:
+        run()
+    op = recording.trace.ops[-1]
+    assert op.name == name
+    assert counter.get_total_flops() > 0
+    assert op.flops == counter.get_total_flops() + added
+
+
+composites = {
+    "attention": (lambda: nn.MultiheadAttention(8, 2, bias=False), [(10, 3, 8), (7, 3, 8), (7, 3, 8)]),
+    "attention, one sequence": (lambda: nn.MultiheadAttention(8, 2, bias=False), [(10, 8)] * 3),
+    "attention, other widths": (
+        lambda: nn.MultiheadAttention(8, 2, bias=False, kdim=5, vdim=6, batch_first=True, add_zero_attn=True),
+        [(3, 10, 8), (3, 7, 5), (3, 7, 6)],
+    ),
+    "lstm": (lambda: nn.LSTM(3, 4, bias=False), [(5, 2, 3)]),
+    "lstm, projected": (lambda: nn.LSTM(3, 4, bias=False, proj_size=2), [(5, 2, 3)]),
+    "gru, two layers, both ways": (lambda: nn.GRU(3, 4, 2, bias=False, bidirectional=True), [(5, 2, 3)]),
+    "rnn, batch first": (lambda: nn.RNN(3, 4, bias=False, batch_first=True), [(2, 5, 3)]),
+    "lstm cell": (lambda: nn.LSTMCell(3, 4, bias=False), [(2, 3)]),
+    "gru cell": (lambda: nn.GRUCell(3, 4, bias=False), [(2, 3)]),
+    "rnn cell": (lambda: nn.RNNCell(3, 4, bias=False), [(2, 3)]),
+}
+
+
+@pytest.mark.parametrize("case", composites)
+def test_flops_of_what_is_made_of_products_are_torchs_count_forward_and_backward(case):
+    from torch.utils.flop_counter import FlopCounterMode
+
+    make, shapes = composites[case]
+    # In float64 no library computes it in one go, which torch would not count.
+    model = make().double()
+    args = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
+
+    def run(counting):
+        out = model(*args)
+        out = out[0] if isinstance(out, tuple) else out
+        loss = out.sum()
+        forward = counting()
+        loss.backward()
+        return forward, counting()
+
+    with FlopCounterMode(display=False) as counter:
+        forward, total = run(counter.get_total_flops)
+    with record(model) as recording:
+        run(lambda: 0)
+    ops = recording.trace.ops
+    (composite,) = [op for op in ops if op.phase == "forward" and op.name not in ("sum", "zeros", "transpose")]
+    assert composite.flops == forward > 0
+    parts = [op for op in ops if op.phase == "backward" and op.name.startswith(("Mm", "Addmm", "Bmm", "Baddbmm"))]
+    assert sum(op.flops for op in parts) == total - forward
+    assert sum(op.flops for op in ops) < 2 * total + 2000
+
+
+def test_the_biases_of_what_is_made_of_products_count_once_per_output():
+    with record() as recording:
+        nn.LSTM(3, 4)(torch.randn(5, 2, 3))
+        nn.MultiheadAttention(8, 2)(*[torch.randn(10, 1, 8)] * 3)
+    costs = {op.name: op.flops for op in recording.trace.ops}
+    assert costs["lstm"] == 5 * 2 * (2 * 16 * 3 + 2 * 16 * 4 + 2 * 16)
+    assert (
+        costs["multi_head_attention_forward"] == 2 * 10 * 8 * 24 + 10 * 24 + 4 * 10 * 10 * 8 + 2 * 10 * 8 * 8 + 10 * 8
+    )
+
+
+def test_a_packed_sequence_costs_what_is_in_it_and_a_bilinear_form_what_its_weight_asks():
+    rows = [torch.randn(3, 3), torch.randn(2, 3)]
+    with record() as recording:
+        nn.GRU(3, 4, bias=False)(nn.utils.rnn.pack_sequence(rows))
+        F.bilinear(torch.randn(5, 3), torch.randn(5, 4), torch.randn(2, 3, 4), torch.zeros(2))
+    costs = {op.name: op.flops for op in recording.trace.ops}
+    assert costs["gru"] == 5 * 2 * 12 * (3 + 4)
+    assert costs["bilinear"] == 5 * 2 * (2 * 3 * 4 + 2 * 4 + 1)
 
 
 def test_the_backward_of_a_product_costs_a_product_per_gradient():

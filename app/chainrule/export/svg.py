@@ -7,12 +7,15 @@ anything but the text that it is given.
 from __future__ import annotations
 
 import atexit
+import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
-from chainrule.errors import MissingExtraError, RenderError
+from chainrule.errors import MissingExtraError, RenderError, RequestError
 from chainrule.export.modules import bundle, newest_change
+from chainrule.export.options import Option
 from chainrule.page import assets
 from chainrule.trace.graph import Trace
 from chainrule.wire import dump_trace
@@ -27,6 +30,34 @@ MOST_MEMORY = 1 << 30
 """Bytes the engine may take."""
 
 ENTRY = "core/headless.js"
+
+VIEW_OPTIONS = (
+    Option(
+        "level",
+        "layer",
+        "Which groups are open: all but the innermost (layer), every one (all), or those less deep than a number.",
+        pattern="layer|all|[0-9]{1,4}",
+        allowed="layer, all or a number",
+    ),
+    Option(
+        "toggled",
+        "",
+        "Ids of groups that are otherwise than the level says, separated by commas.",
+        pattern=r"[^\x00-\x1f]{0,2000}",
+        allowed="ids such as layers.0/forward, separated by commas",
+    ),
+    Option("fold", "auto", "Whether repeated blocks are folded into one.", choices=("auto", "on", "off")),
+    Option(
+        "statistic",
+        "std",
+        "The figure in a tensor's box; none draws the structure, without figures and histograms.",
+        choices=("std", "mean", "none"),
+    ),
+    Option("scheme", "light", "The colours.", choices=("light", "dark")),
+)
+
+MOST_NAMED = 8
+"""So many unknown groups are named."""
 
 
 def to_svg(
@@ -49,11 +80,26 @@ def to_svg(
         scheme: light or dark.
 
     Raises:
+        RequestError: a value is not one of its key's, or no group has an id in `toggled`; names the key, the value and
+            what is allowed.
         MissingExtraError: the extra `render` is not installed.
         RenderError: the page's code failed or took too long.
     """
-    wishes = {"level": level, "toggled": list(toggled), "fold": fold, "statistic": statistic, "scheme": scheme}
-    return str(_engine.call("renderSvg", dump_trace(trace).decode(), wishes))
+    given = {"level": level, "fold": fold, "statistic": statistic, "scheme": scheme}
+    options = {option.name: option for option in VIEW_OPTIONS}
+    wishes = {name: options[name].read(value) for name, value in given.items()}
+    dump = dump_trace(trace).decode()
+    unknown = _engine.call("unknownGroups", dump, list(toggled)) if toggled else ()
+    if unknown:
+        more = ", …" if len(unknown) > MOST_NAMED else ""
+        raise RequestError(
+            f"toggled: no group is called {', '.join(repr(str(name)[:40]) for name in [*unknown][:MOST_NAMED])}{more}; "
+            f"what is allowed is {options['toggled'].allowed}",
+            status=422,
+            code="invalid_parameter",
+            field="toggled",
+        )
+    return str(_engine.call("renderSvg", dump, {**wishes, "toggled": list(toggled)}))
 
 
 class Engine:
@@ -120,7 +166,20 @@ def _import_engine() -> Any:
     return py_mini_racer
 
 
+_MALFORMED = re.compile(r"%(?![0-9A-Fa-f]{2})")
+
+
 def as_wishes(values: Mapping[str, str]) -> dict[str, Any]:
-    """Arguments of `to_svg` from the texts of options."""
-    toggled = tuple(filter(None, values.get("toggled", "").split(",")))
+    """Arguments of `to_svg` from the texts of options, as `expansionOf` of `static/core/expansion.js` reads them.
+
+    Ids stand between commas; a comma in one is written %2C and a percent sign %25.
+    """
+    toggled = tuple(_unescaped(each) for each in values.get("toggled", "").split(",") if each)
     return {**values, "toggled": toggled}
+
+
+def _unescaped(text: str) -> str:
+    try:
+        return text if _MALFORMED.search(text) else unquote(text, errors="strict")
+    except UnicodeDecodeError:
+        return text

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from types import CodeType
 
 from chainrule.trace import ops
+from chainrule.trace.flops import backward_flops, flops
 from chainrule.trace.graph import Failure, Module, Op, Saved, Source, Tensor, Trace
 from chainrule.trace.journal import NO_ROW, Journal, OpRow
 from chainrule.trace.sources import describe_source, snippets
@@ -116,7 +117,10 @@ def _name_tensors(journal: Journal) -> None:
             tensor.name = f"{name}_{count}" if count else name
     for tensor in gradients:
         if tensor.gradient_of != NO_ROW:
-            tensor.name = journal.tensors[tensor.gradient_of].name + ".g"
+            base = journal.tensors[tensor.gradient_of].name + ".g"
+            # Of two passes with nothing kept between them, there are two gradients of one tensor.
+            count = used[base] = used.get(base, 0) + 1
+            tensor.name = f"{base} {count}" if count > 1 else base
     for tensor in gradients:
         if tensor.gradient_of == NO_ROW:
             base = journal.tensors[tensor.share_of].name + ".g share"
@@ -272,11 +276,11 @@ def _costs(journal: Journal) -> list[tuple[int, int]]:
     for op in journal.ops:
         shapes = [journal.tensors[row].shape for row in op.outputs if journal.tensors[row].role != "saved"]
         node = op.phase == "backward" and op.source is None
+        read = [journal.tensors[row].shape for row in op.inputs]
         if node and op.twin != NO_ROW and op.name != "accumulate":
-            moved = op.name in ops.VIEWS
-            flops = ops.backward_flops(journal.ops[op.twin].name, costs[op.twin][0], shapes, moved)
+            work = backward_flops(op.name, journal.ops[op.twin].name, costs[op.twin][0], read, shapes)
         else:
-            flops = ops.flops(op.name, [journal.tensors[row].shape for row in op.inputs], shapes)
+            work = flops(op.name, read, shapes, op.attributes)
         moved_bytes = 0 if op.name in ops.VIEWS else sum(sizes[row] for row in (*op.inputs, *op.outputs))
-        costs.append((flops, moved_bytes))
+        costs.append((work, moved_bytes))
     return costs

@@ -44,6 +44,16 @@ class NodeRow:
     first_inner_op: int = NO_ROW
 
 
+@dataclass(eq=False, slots=True)
+class _Leaf:
+    """A leaf that collects gradients in `.grad`: the row of what stands there, and how to tell that it still does."""
+
+    tensor: weakref.ref[torch.Tensor]
+    row: int
+    gradient: int = NO_ROW
+    state: tuple[int, int] | None = None
+
+
 class GradientFlow:
     """Follows the backward pass through the autograd graph and writes its ops and gradients into the journal."""
 
@@ -55,6 +65,7 @@ class GradientFlow:
         self._running = True
         self._handles: list[RemovableHandle] = []
         self._mark = 0.0
+        self._leaves: dict[int, _Leaf] = {}
 
     def start_clock(self) -> None:
         """The engine starts now: the first node's duration counts from here."""
@@ -140,7 +151,9 @@ class GradientFlow:
 
     def _add_leaf_node(self, node: Node) -> NodeRow:
         row = NodeRow(self._session, leaf=True)
-        row.tensors[0] = self._leaf_row(node.variable)  # type: ignore[attr-defined]
+        leaf: torch.Tensor = node.variable  # type: ignore[attr-defined]
+        row.tensors[0] = self._leaf_row(leaf)
+        self._leaves.setdefault(row.tensors[0], _Leaf(weakref.ref(leaf), row.tensors[0]))
         _metadata(node)[_KEY] = row
         return row
 
@@ -178,6 +191,44 @@ class GradientFlow:
         row = self.node_row(edge.node)
         if row is not None and gradient is not None and edge.output_nr in row.shares:
             self._arrive(row, edge.output_nr, gradient)
+
+    def pass_ended(self, first_row: int) -> None:
+        """A backward pass has added to `.grad`: where a gradient of an earlier pass stood, their sum is recorded.
+
+        Args:
+            first_row: the first tensor row of this pass.
+        """
+        journal = self._journal
+        made: dict[int, int] = {}
+        for row in range(first_row, len(journal.tensors)):
+            made[journal.tensors[row].gradient_of] = row
+        for leaf in self._leaves.values():
+            tensor = leaf.tensor()
+            gradient = made.get(leaf.row, NO_ROW)
+            if tensor is None or gradient == NO_ROW:
+                continue
+            summed, before = tensor.grad, leaf.gradient
+            state = _state(summed)
+            if before != NO_ROW and leaf.state is not None and summed is not None and state != leaf.state:
+                shares = (before, gradient)
+                for share in shares:
+                    journal.tensors[share].gradient_of = NO_ROW
+                    journal.tensors[share].share_of = leaf.row
+                producer = journal.tensors[gradient].producer
+                twin = journal.ops[producer].twin if producer != NO_ROW else NO_ROW
+                module = journal.tensors[gradient].module
+                op = journal.add_op(OpRow("accumulate", "backward", module, {}, list(shares), [], twin))
+                gradient = journal.add_tensor(summed, role="gradient", module=module, producer=op)
+                journal.tensors[gradient].gradient_of = leaf.row
+                journal.ops[op].outputs.append(gradient)
+            leaf.gradient, leaf.state = gradient, state
+
+    def pass_begins(self) -> None:
+        """Forget the gradients that no longer stand in `.grad` as a pass has left them: they are not added to."""
+        for leaf in self._leaves.values():
+            tensor = leaf.tensor()
+            if leaf.state is not None and (tensor is None or _state(tensor.grad) != leaf.state):
+                leaf.gradient, leaf.state = NO_ROW, None
 
     def _after_node(self, row: NodeRow) -> Callable[[Sequence[Any], Sequence[Any]], None]:
         def hook(grad_inputs: Sequence[Any], grad_outputs: Sequence[Any]) -> None:
@@ -293,6 +344,14 @@ class GradientFlow:
             journal.remember(gradient, gradient_row)
         journal.tensors[gradient_row].gradient_of = forward
         return gradient_row
+
+
+def _state(gradient: torch.Tensor | None) -> tuple[int, int] | None:
+    """Where a gradient lies, and how often its memory was written to; None where that cannot be told."""
+    if gradient is None or gradient.is_inference():
+        return None
+    start = address(gradient)
+    return None if start is None else (start, gradient._version)
 
 
 def _metadata(node: Node) -> dict[str, Any]:

@@ -425,6 +425,11 @@ class Observer(TorchFunctionMode):
                 self.set_loss(call.roots[0])
         created_graph = self._creates_graph
         self._creates_graph = call.create_graph if call is not None else False
+        collects = outermost and func is not torch.autograd.grad
+        first_row = len(self.journal.tensors)
+        if collects:
+            with torch._C.DisableTorchFunction():
+                self._gradients.pass_begins()
         self._backward_depth += 1
         self._gradients.start_clock()
         try:
@@ -451,6 +456,9 @@ class Observer(TorchFunctionMode):
         finally:
             self._backward_depth -= 1
             self._creates_graph = created_graph
+            if collects:
+                with torch._C.DisableTorchFunction():
+                    self._gradients.pass_ended(first_row)
 
     def set_loss(self, loss: torch.Tensor) -> None:
         """Say which tensor is the loss: its role, and its value if it has one element."""

@@ -1,4 +1,4 @@
-"""What an op is called, which attributes it was given, and what it costs."""
+"""What an op is called, what kind it is, and which attributes it was given."""
 
 from __future__ import annotations
 
@@ -173,45 +173,3 @@ def _plain(value: Any) -> Any:
         parts = [_plain(part) for part in value]
         return _UNKNOWN if any(part is _UNKNOWN for part in parts) else parts
     return _UNKNOWN
-
-
-Shape = tuple[int, ...]
-
-
-def flops(name: str, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
-    """Floating-point operations of a forward op: 2·m·n·k for products, one per output element otherwise.
-
-    A multiplication and an addition count as two; moving elements costs nothing.
-    """
-    if name in VIEWS or not outputs:
-        return 0
-    size = sum(math.prod(shape) for shape in outputs)
-    if name == "linear" and len(inputs) >= 2:
-        return 2 * size * inputs[1][-1] + (size if len(inputs) > 2 else 0)
-    if name in ("matmul", "mm", "bmm") and inputs:
-        return 2 * size * (inputs[0][-1] if inputs[0] else 1)
-    if name in ("addmm", "baddbmm") and len(inputs) >= 3:
-        return 2 * size * inputs[1][-1] + size
-    if name.startswith("conv") and len(inputs) >= 2:
-        if name.startswith("conv_transpose"):
-            return 2 * math.prod(inputs[0]) * math.prod(inputs[1][1:])
-        return 2 * size * math.prod(inputs[1][1:])
-    if name == "scaled_dot_product_attention" and len(inputs) >= 3:
-        query, key = inputs[0], inputs[1]
-        return 4 * math.prod(query) * key[-2]
-    if name in ("sum", "mean", "norm", "mse_loss", "cross_entropy", "batch_norm", "layer_norm", "softmax"):
-        per_element = {"mse_loss": 3, "cross_entropy": 4, "batch_norm": 5, "layer_norm": 5, "softmax": 3}
-        return per_element.get(name, 1) * (math.prod(inputs[0]) if inputs else size)
-    return size
-
-
-def backward_flops(twin_name: str, twin_flops: int, gradients: Sequence[Shape], moved: bool) -> int:
-    """Floating-point operations of an autograd node: a product's backward is one such product per factor's gradient.
-
-    The gradient of a bias is a sum, and small beside them.
-    """
-    if moved:
-        return 0
-    if twin_name in LINEAR:
-        return twin_flops * max(1, sum(len(shape) >= 2 for shape in gradients))
-    return twin_flops

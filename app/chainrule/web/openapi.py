@@ -7,7 +7,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from chainrule.formats import Option
+from chainrule.export.options import Option
 from chainrule.presets import PRESETS
 from chainrule.spec import SPEC_KEYS, ModelSpec, SpecKey
 
