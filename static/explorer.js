@@ -8,14 +8,14 @@
 import { AddressBar } from "./core/address-bar.js";
 import { nodeDataPath, tracePath } from "./core/api.js";
 import { significant } from "./core/format.js";
-import { find as findItem } from "./core/graph.js";
+import { find as findItem } from "./core/graph/graph.js";
 import { describeTensor } from "./core/labels.js";
 import { Live } from "./core/live.js";
 import { pictureOfDump } from "./core/picture.js";
-import { hide, hideInRun, parsePrediction } from "./core/prediction.js";
+import { hide, hideInRun, parsePrediction } from "./core/lab/prediction.js";
 import { signal } from "./core/signal.js";
 import { address, parseSpec, parseView, specQuery, viewFragment, viewPushes } from "./core/url-state.js";
-import { verdict } from "./core/verdict.js";
+import { verdict } from "./core/lab/verdict.js";
 import "./elements/comparison-table.js";
 import "./elements/diagnosis-list.js";
 import "./elements/dump-note.js";

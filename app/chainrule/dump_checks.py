@@ -3,7 +3,7 @@
 Where its text is no JSON, where it is not of the schema's form, and what the schema cannot say: ids that lead nowhere
 or contradict one another, things that depend on themselves, columns of one length.
 
-The page reads dumps too, by the same rules: `static/core/dump.js`. One list of bad dumps tests both.
+The page reads dumps too, by the same rules: `static/core/dump/dump.js`. One list of bad dumps tests both.
 """
 
 from __future__ import annotations
@@ -273,7 +273,7 @@ _SEEN = 12
 
 
 def json_problem(text: str) -> str | None:
-    """Where and why a text is not JSON, None for one that is: as `static/core/json-problem.js` says it."""
+    """Where and why a text is not JSON, None for one that is: as `static/core/dump/json-problem.js` says it."""
     at = 0
 
     def take(token: re.Pattern[str]) -> bool:

@@ -11,8 +11,8 @@ import { join } from "node:path";
 
 import dagre from "@dagrejs/dagre";
 
-import { buildGraph, openGroups } from "../../static/core/graph.js";
-import { LayoutCache, layoutGraph } from "../../static/core/layout.js";
+import { buildGraph, openGroups } from "../../static/core/graph/graph.js";
+import { LayoutCache, layoutGraph } from "../../static/core/layout/layout.js";
 import { synthetic } from "./synthetic.mjs";
 
 const OPTIONS = /** @type {const} */ ({ orientation: "horizontal", length: 1400, breadth: 560 });

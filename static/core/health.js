@@ -3,7 +3,7 @@
  * stands beside it.
  */
 
-import { diagnose, layersText } from "./diagnosis.js";
+import { diagnose, layersText } from "./lab/diagnosis.js";
 import { svg } from "./dom.js";
 import { percent } from "./format.js";
 import { nonFinite } from "./picture.js";

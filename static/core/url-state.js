@@ -3,7 +3,7 @@
  * the spec's comes with the page data, the view's stands here.
  */
 
-import { MOST_ZOOM } from "./viewport.js";
+import { MOST_ZOOM } from "./view/viewport.js";
 
 /** @typedef {import("./types.js").Spec} Spec */
 /** @typedef {import("./types.js").SpecKey} SpecKey */
@@ -24,7 +24,7 @@ import { MOST_ZOOM } from "./viewport.js";
  * @property {string} level of the groups that are open: "layer", "all", or how deep
  * @property {string} toggled groups that are otherwise than the level says, see expansion.js
  * @property {"auto" | "on" | "off"} fold whether repeated blocks are folded into one
- * @property {"" | import("./overlay.js").OverlayKind} colour what fills the boxes, "" for nothing
+ * @property {"" | import("./graph/overlay.js").OverlayKind} colour what fills the boxes, "" for nothing
  * @property {string} span values from first to last colour where they are held, "low:high"
  * @property {"" | "size" | "gradient"} thickness what widens the edges, "" for nothing
  * @property {string} q what is searched for

@@ -5,14 +5,14 @@
  * Call `show(picture, pinned, statistic)`. Events, bubbling: `tensor-select` {tensor}, `swap-runs`, `unpin`.
  */
 
-import { compareLayers, compareLoss, differences, isRatio, reach } from "../core/comparison.js";
+import { compareLayers, compareLoss, differences, isRatio, reach } from "../core/lab/comparison.js";
 import { emit, html } from "../core/dom.js";
 
 /** @typedef {import("../core/types.js").Picture} Picture */
 /** @typedef {import("../core/types.js").PinnedRun} PinnedRun */
 /** @typedef {import("../core/types.js").ProfileStatistic} ProfileStatistic */
-/** @typedef {import("../core/comparison.js").Figure} Figure */
-/** @typedef {import("../core/comparison.js").Pair} Pair */
+/** @typedef {import("../core/lab/comparison.js").Figure} Figure */
+/** @typedef {import("../core/lab/comparison.js").Pair} Pair */
 
 /** @typedef {{a: HTMLElement, b: HTMLElement, contrast: HTMLElement, text: HTMLElement}} Line */
 

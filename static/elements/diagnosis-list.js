@@ -7,15 +7,15 @@
  * `spec-change` {change, moving}, `tensor-select` {tensor}.
  */
 
-import { bandText, diagnose, expectedText, figureText, hasChange, layersText, MEASURES, WORST_FIRST } from "../core/diagnosis.js";
+import { bandText, diagnose, expectedText, figureText, hasChange, layersText, MEASURES, WORST_FIRST } from "../core/lab/diagnosis.js";
 import { emit, html, write, writeText } from "../core/dom.js";
 import { significant } from "../core/format.js";
 import { healthIcon } from "../core/health.js";
-import { verdict } from "../core/verdict.js";
-import { parseWidths } from "../core/widths.js";
+import { verdict } from "../core/lab/verdict.js";
+import { parseWidths } from "../core/lab/widths.js";
 
-/** @typedef {import("../core/diagnosis.js").Diagnosis} Diagnosis */
-/** @typedef {import("../core/diagnosis.js").Trouble} Trouble */
+/** @typedef {import("../core/lab/diagnosis.js").Diagnosis} Diagnosis */
+/** @typedef {import("../core/lab/diagnosis.js").Trouble} Trouble */
 /** @typedef {import("../core/types.js").Advice} Advice */
 /** @typedef {import("../core/types.js").Health} Health */
 /** @typedef {import("../core/types.js").Picture} Picture */

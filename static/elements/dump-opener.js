@@ -6,7 +6,7 @@
  */
 
 import { emit, html } from "../core/dom.js";
-import { DumpProblem, checkSize, readDump } from "../core/dump.js";
+import { DumpProblem, checkSize, readDump } from "../core/dump/dump.js";
 
 class DumpOpener extends HTMLElement {
   #input = html("input", { type: "file", accept: ".json,application/json", hidden: true, "aria-label": "Graph dump" });

@@ -6,11 +6,11 @@
  */
 
 import { emit, html } from "../core/dom.js";
-import { experiment, guessable } from "../core/experiment.js";
+import { experiment, guessable } from "../core/lab/experiment.js";
 
 /** @typedef {import("../core/types.js").Picture} Picture */
 /** @typedef {import("../core/types.js").Preset} Preset */
-/** @typedef {import("../core/experiment.js").Experiment} Experiment */
+/** @typedef {import("../core/lab/experiment.js").Experiment} Experiment */
 
 const HINT = "Drag the init scale: the same draw is rescaled, so that whatever moves is its doing.";
 

@@ -9,9 +9,9 @@
  */
 
 import { emit } from "../core/dom.js";
-import { GraphBar } from "../core/graph-bar.js";
-import { connectHands } from "../core/graph-hands.js";
-import { GraphScreen } from "../core/graph-screen.js";
+import { GraphBar } from "../core/view/graph-bar.js";
+import { connectHands } from "../core/view/graph-hands.js";
+import { GraphScreen } from "../core/view/graph-screen.js";
 import { onSchemeChange } from "../core/palette.js";
 
 /** @typedef {import("../core/types.js").Drawing} Drawing */
@@ -21,8 +21,8 @@ import { onSchemeChange } from "../core/palette.js";
 /** @typedef {import("../core/types.js").Picture} Picture */
 /** @typedef {import("../core/types.js").Statistic} Statistic */
 /** @typedef {import("../core/types.js").Theory} Theory */
-/** @typedef {import("../core/viewport.js").Camera} Camera */
-/** @typedef {import("../core/viewport.js").Region} Region */
+/** @typedef {import("../core/view/viewport.js").Camera} Camera */
+/** @typedef {import("../core/view/viewport.js").Region} Region */
 
 const NARROW_SCREEN = "(max-width: 899px)";
 

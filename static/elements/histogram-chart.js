@@ -9,7 +9,7 @@ import { html } from "../core/dom.js";
 import { count, isHidden, significant, valueAt } from "../core/format.js";
 import { drawBars, peak } from "../core/histogram.js";
 import { onSchemeChange, readPalette } from "../core/palette.js";
-import { loadPlotly } from "../core/plotly.js";
+import { loadPlotly } from "../core/lab/plotly.js";
 
 /** @typedef {import("../core/types.js").Picture} Picture */
 /** @typedef {"forward" | "backward" | "parameter" | "neutral"} Hue */

@@ -10,22 +10,22 @@
  * `path-light` {ids}.
  */
 
-import { gradientsOf } from "../core/chain-path.js";
+import { gradientsOf } from "../core/graph/chain-path.js";
 import { emit, html, writeText } from "../core/dom.js";
 import { count, quantity, shape } from "../core/format.js";
-import { find } from "../core/graph.js";
+import { find } from "../core/graph/graph.js";
 import { firstBad } from "../core/health.js";
-import { comparison, figures, guessFirst, histogram } from "../core/inspector-figures.js";
-import { heading, Inspection, list, unique } from "../core/inspector-kit.js";
-import { formulas, gradientRules } from "../core/inspector-math.js";
-import { pathToLoss } from "../core/inspector-path.js";
-import { reachControls } from "../core/inspector-reach.js";
-import { sources } from "../core/inspector-source.js";
-import { flopsText, sizeText } from "../core/op-facts.js";
+import { comparison, figures, guessFirst, histogram } from "../core/inspector/inspector-figures.js";
+import { heading, Inspection, list, unique } from "../core/inspector/inspector-kit.js";
+import { formulas, gradientRules } from "../core/inspector/inspector-math.js";
+import { pathToLoss } from "../core/inspector/inspector-path.js";
+import { reachControls } from "../core/inspector/inspector-reach.js";
+import { sources } from "../core/inspector/inspector-source.js";
+import { flopsText, sizeText } from "../core/inspector/op-facts.js";
 import { hue } from "../core/palette.js";
-import { opsOf } from "../core/reach.js";
-import { itemSize } from "../core/steps.js";
-import { entriesOf, wiringOf } from "../core/wiring.js";
+import { opsOf } from "../core/graph/reach.js";
+import { itemSize } from "../core/graph/steps.js";
+import { entriesOf, wiringOf } from "../core/graph/wiring.js";
 
 /** @typedef {import("../core/types.js").Graph} Graph */
 /** @typedef {import("../core/types.js").Item} Item */

@@ -7,26 +7,26 @@
  * `statistic-change` {statistic}.
  */
 
-import { CauseMarks } from "../core/cause-marks.js";
+import { CauseMarks } from "../core/lab/cause-marks.js";
 import { emit, html, svg, write } from "../core/dom.js";
-import { firstNonFinite } from "../core/non-finite.js";
-import { ProfileAxis } from "../core/profile-axis.js";
-import { LEFT, places, spansOf } from "../core/profile-depth.js";
-import { ground, scale } from "../core/profile-grid.js";
-import { ProfileHalf } from "../core/profile-half.js";
-import { FORMS, USUAL_RATIO, decadesOf, figuresOf, isOutside, pointsOf } from "../core/profile-series.js";
-import { causeText, readout, runLabel, summary, whyEmpty } from "../core/profile-text.js";
+import { firstNonFinite } from "../core/lab/non-finite.js";
+import { ProfileAxis } from "../core/lab/profile-axis.js";
+import { LEFT, places, spansOf } from "../core/lab/profile-depth.js";
+import { ground, scale } from "../core/lab/profile-grid.js";
+import { ProfileHalf } from "../core/lab/profile-half.js";
+import { FORMS, USUAL_RATIO, decadesOf, figuresOf, isOutside, pointsOf } from "../core/lab/profile-series.js";
+import { causeText, readout, runLabel, summary, whyEmpty } from "../core/lab/profile-text.js";
 
 /** @typedef {import("../core/types.js").Picture} Picture */
 /** @typedef {import("../core/types.js").ProfileStatistic} ProfileStatistic */
 /** @typedef {import("../core/types.js").Theory} Theory */
 /** @typedef {import("../core/types.js").PinnedRun} PinnedRun */
 /** @typedef {import("../core/types.js").DepthAxis} DepthAxis */
-/** @typedef {import("../core/non-finite.js").Cause} Cause */
-/** @typedef {import("../core/profile-depth.js").Span} Span */
-/** @typedef {import("../core/profile-series.js").Figures} Figures */
-/** @typedef {import("../core/profile-series.js").Point} Point */
-/** @typedef {import("../core/profile-series.js").Side} Side */
+/** @typedef {import("../core/lab/non-finite.js").Cause} Cause */
+/** @typedef {import("../core/lab/profile-depth.js").Span} Span */
+/** @typedef {import("../core/lab/profile-series.js").Figures} Figures */
+/** @typedef {import("../core/lab/profile-series.js").Point} Point */
+/** @typedef {import("../core/lab/profile-series.js").Side} Side */
 
 const SIDES = /** @type {const} */ (["forward", "backward"]);
 /** Half the height of the strip for the layers' numbers. */

@@ -6,26 +6,26 @@
  * options}, `axis-change` {positions, width}.
  */
 
-import { csv, saveFile } from "../core/csv.js";
+import { csv, saveFile } from "../core/lab/csv.js";
 import { emit, html } from "../core/dom.js";
 import { figureAt, percent, significant, valueAt } from "../core/format.js";
-import { adaptiveRange, fixedRange, histogramRows, layerColumns, layerHistograms } from "../core/layer-histograms.js";
-import { LayersPainter, drawAxes, drawLegend } from "../core/layers-canvas.js";
-import { exportedFigure, layersFigure } from "../core/layers-figure.js";
-import { columnX, planOf, wholeSection } from "../core/layers-plan.js";
+import { adaptiveRange, fixedRange, histogramRows, layerColumns, layerHistograms } from "../core/lab/layer-histograms.js";
+import { LayersPainter, drawAxes, drawLegend } from "../core/lab/layers-canvas.js";
+import { exportedFigure, layersFigure } from "../core/lab/layers-figure.js";
+import { columnX, planOf, wholeSection } from "../core/lab/layers-plan.js";
 import { onSchemeChange, readPalette } from "../core/palette.js";
-import { loadPlotly } from "../core/plotly.js";
-import { ValueAxis } from "../core/value-axis.js";
+import { loadPlotly } from "../core/lab/plotly.js";
+import { ValueAxis } from "../core/lab/value-axis.js";
 
 /** @typedef {import("../core/types.js").Picture} Picture */
 /** @typedef {import("../core/types.js").LayersOptions} LayersOptions */
 /** @typedef {import("../core/types.js").LayerTensor} LayerTensor */
-/** @typedef {import("../core/layer-histograms.js").LayerColumn} LayerColumn */
-/** @typedef {import("../core/layer-histograms.js").LayerHistograms} LayerHistograms */
-/** @typedef {import("../core/layer-histograms.js").ValueRange} ValueRange */
-/** @typedef {import("../core/layers-plan.js").Plan} Plan */
-/** @typedef {import("../core/layers-plan.js").Section} Section */
-/** @typedef {import("../core/layers-plan.js").Paint} Paint */
+/** @typedef {import("../core/lab/layer-histograms.js").LayerColumn} LayerColumn */
+/** @typedef {import("../core/lab/layer-histograms.js").LayerHistograms} LayerHistograms */
+/** @typedef {import("../core/lab/layer-histograms.js").ValueRange} ValueRange */
+/** @typedef {import("../core/lab/layers-plan.js").Plan} Plan */
+/** @typedef {import("../core/lab/layers-plan.js").Section} Section */
+/** @typedef {import("../core/lab/layers-plan.js").Paint} Paint */
 
 /** Plotly's part of the page: what it calls a graph div. @typedef {HTMLElement & {on?: Function, layout?: Record<string, any>}} Plot */
 

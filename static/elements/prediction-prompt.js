@@ -7,7 +7,7 @@
 
 import { emit, html } from "../core/dom.js";
 import { percent, significant } from "../core/format.js";
-import { STATISTIC_NAMES, expected, measured, problemOf, readGuess } from "../core/prediction.js";
+import { STATISTIC_NAMES, expected, measured, problemOf, readGuess } from "../core/lab/prediction.js";
 
 /** @typedef {import("../core/types.js").Picture} Picture */
 /** @typedef {import("../core/types.js").Prediction} Prediction */

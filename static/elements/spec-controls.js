@@ -12,8 +12,8 @@
 import { emit, html, svg, writeText } from "../core/dom.js";
 import { figureAt, isHidden, setting, significant, valueAt } from "../core/format.js";
 import { decadeLabel, sliderScale } from "../core/scales.js";
-import { fitLabels, nextTick, snap, snapTicks } from "../core/snap.js";
-import { hiddenWidth, nextWidth, parseWidths, widthsText, withDepth, withWidth } from "../core/widths.js";
+import { fitLabels, nextTick, snap, snapTicks } from "../core/lab/snap.js";
+import { hiddenWidth, nextWidth, parseWidths, widthsText, withDepth, withWidth } from "../core/lab/widths.js";
 
 /** @typedef {import("../core/types.js").Spec} Spec */
 /** @typedef {import("../core/types.js").SpecKey} SpecKey */
@@ -22,7 +22,7 @@ import { hiddenWidth, nextWidth, parseWidths, widthsText, withDepth, withWidth }
 /** @typedef {import("../core/types.js").Theory} Theory */
 /** @typedef {import("../core/types.js").Layer} Layer */
 /** @typedef {import("../core/types.js").ErrorBody} ErrorBody */
-/** @typedef {import("../core/snap.js").Tick} Tick */
+/** @typedef {import("../core/lab/snap.js").Tick} Tick */
 
 /** @typedef {HTMLInputElement | HTMLSelectElement} Control */
 /** @typedef {{key: SpecKey, root: HTMLElement, control: Control, note: HTMLElement}} Field */

@@ -8,17 +8,17 @@
 
 import { emit, html, svg, write, writeText } from "../core/dom.js";
 import { quantity } from "../core/format.js";
-import { definitions } from "../core/formula.js";
+import { definitions } from "../core/inspector/formula.js";
 import { figure } from "../core/labels.js";
-import { memoryCurve } from "../core/memory-curve.js";
-import { sizeText } from "../core/op-facts.js";
-import { aliveAt, stepAt, stepsOf } from "../core/steps.js";
+import { memoryCurve } from "../core/graph/memory-curve.js";
+import { sizeText } from "../core/inspector/op-facts.js";
+import { aliveAt, stepAt, stepsOf } from "../core/graph/steps.js";
 
 /** @typedef {import("../core/types.js").Graph} Graph */
 /** @typedef {import("../core/types.js").Picture} Picture */
 /** @typedef {import("../core/types.js").Op} Op */
 /** @typedef {import("../core/types.js").Tensor} Tensor */
-/** @typedef {import("../core/steps.js").Steps} Steps */
+/** @typedef {import("../core/graph/steps.js").Steps} Steps */
 
 const SPEEDS = [1, 2, 5, 10, 30];
 const MOST_ALIVE = 8;

@@ -10,12 +10,12 @@ import { html, writeText } from "../core/dom.js";
 import { isHidden, significant } from "../core/format.js";
 import { hex, oklch } from "../core/oklch.js";
 import { onSchemeChange, readPalette } from "../core/palette.js";
-import { cellsOf, MOST_VALUES, valuesPath, windowAt } from "../core/value-window.js";
+import { cellsOf, MOST_VALUES, valuesPath, windowAt } from "../core/inspector/value-window.js";
 
 /** @typedef {import("../core/types.js").Graph} Graph */
 /** @typedef {import("../core/types.js").Picture} Picture */
-/** @typedef {import("../core/value-window.js").Cells} Cells */
-/** @typedef {import("../core/value-window.js").Window} Window */
+/** @typedef {import("../core/inspector/value-window.js").Cells} Cells */
+/** @typedef {import("../core/inspector/value-window.js").Window} Window */
 
 /** While a slider moves: the run on the screen is asked for, not every one on the way. */
 const SETTLE_MS = 200;

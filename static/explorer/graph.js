@@ -3,13 +3,13 @@
  * wanted; it becomes view, and view becomes what they show.
  */
 
-import { expansionOf, toggle, toggledToShow } from "../core/expansion.js";
-import { GROUP_KINDS, buildGraph, find, idOf, openGroups } from "../core/graph.js";
-import { OVERLAYS, paintwork, rangeOf, whyNot } from "../core/overlay.js";
-import { reach } from "../core/reach.js";
-import { litOfFound, parseQuery, search } from "../core/search.js";
+import { expansionOf, toggle, toggledToShow } from "../core/graph/expansion.js";
+import { GROUP_KINDS, buildGraph, find, idOf, openGroups } from "../core/graph/graph.js";
+import { OVERLAYS, paintwork, rangeOf, whyNot } from "../core/graph/overlay.js";
+import { reach } from "../core/graph/reach.js";
+import { litOfFound, parseQuery, search } from "../core/graph/search.js";
 import { signal } from "../core/signal.js";
-import { litOf } from "../core/steps.js";
+import { litOf } from "../core/graph/steps.js";
 
 /** @typedef {import("../core/types.js").Graph} Graph */
 /** @typedef {import("../core/types.js").Paintwork} Paintwork */

@@ -1,9 +1,9 @@
 /** What can be taken away of the state on the screen: a picture, the dump itself, one file that opens without a server. */
 
 import { getJson, getText, tracePath } from "../core/api.js";
-import { graphPng } from "../core/graph-image.js";
-import { graphSvg } from "../core/graph-svg.js";
-import { standaloneHtml } from "../core/standalone.js";
+import { graphPng } from "../core/takeaway/graph-image.js";
+import { graphSvg } from "../core/takeaway/graph-svg.js";
+import { standaloneHtml } from "../core/takeaway/standalone.js";
 
 /** @typedef {import("../core/types.js").Dump} Dump */
 /** @typedef {import("../core/types.js").Graph} Graph */

@@ -33,7 +33,7 @@ LAYERS = [
 
 def run(module, script, tensors, theory):
     body = f"(m, given) => {{ {WORLD} const [picture, theory] = world(given); return ({script})(m, picture, theory); }}"
-    return module("diagnosis.js", body, {"tensors": tensors, "layers": LAYERS, "theory": theory})
+    return module("lab/diagnosis.js", body, {"tensors": tensors, "layers": LAYERS, "theory": theory})
 
 
 def expected(**figures):
@@ -119,7 +119,7 @@ def test_a_tensor_that_is_two_things_has_each_figure_once(module):
 
 
 def test_how_layers_and_bands_are_written(module):
-    texts = module("diagnosis.js", "(m) => [[3], [1, 2, 3], [2, 4, 5, 9], [1, 3, 5, 7]].map(m.layersText)")
+    texts = module("lab/diagnosis.js", "(m) => [[3], [1, 2, 3], [2, 4, 5, 9], [1, 3, 5, 7]].map(m.layersText)")
     assert texts == ["layer 3", "layers 1–3", "layers 2, 4–5, 9", "4 layers, 1 to 7"]
     bands = [
         ("activation_std", [0.966, 1.034], "0.966–1.03"),
@@ -129,10 +129,10 @@ def test_how_layers_and_bands_are_written(module):
         ("dead_fraction", [0.9999999, 1.0000001], "exactly"),
     ]
     for quantity, band, text in bands:
-        assert module("diagnosis.js", "(m, [name, band]) => m.bandText(name, band)", [quantity, band]) == text
+        assert module("lab/diagnosis.js", "(m, [name, band]) => m.bandText(name, band)", [quantity, band]) == text
     # What quadrature leaves of a zero is a zero.
     script = """(m, value) => m.expectedText("activation_mean", { value, band: [-0.01, 0.01] })"""
-    assert [module("diagnosis.js", script, value) for value in (-1.3e-17, 0.001)] == ["0", "0.00100"]
+    assert [module("lab/diagnosis.js", script, value) for value in (-1.3e-17, 0.001)] == ["0", "0.00100"]
 
 
 def test_a_change_is_in_force_to_three_digits(module):
@@ -144,7 +144,7 @@ def test_a_change_is_in_force_to_three_digits(module):
         ({"init": "lecun_normal", "scale": 1.414}, True),
         ({"init": "kaiming_normal", "scale": 1.414}, False),
     ]:
-        assert module("diagnosis.js", script, [spec, change]) is is_there
+        assert module("lab/diagnosis.js", script, [spec, change]) is is_there
 
 
 # ------------------------------------------------------------------------------------------------------------ the page

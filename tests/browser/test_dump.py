@@ -27,7 +27,7 @@ def body(dump_of):
 
 
 def read(module, *texts):
-    return module("dump.js", READ, list(texts))
+    return module("dump/dump.js", READ, list(texts))
 
 
 def test_every_bad_dump_is_refused_and_the_place_named(module, body):
@@ -76,7 +76,7 @@ def test_good_dumps_are_read_whatever_their_names(module, body):
     assert read(module, *texts) == [{"ops": len(body["ops"])}] * len(texts)
     # Sent as text: as an object it would lose a key of this name on the way.
     seen = module(
-        "dump.js",
+        "dump/dump.js",
         """async (m, text) => {
             const { pictureOfDump } = await import("/static/core/picture.js");
             const dump = m.readDump(text);
@@ -97,7 +97,7 @@ def test_a_file_too_large_is_not_read(module):
     script = """(m, sizes) => [m.MOST_BYTES, ...sizes.map((bytes) => {
         try { m.checkSize(bytes); return "read"; } catch (error) { return error.message; }
     })]"""
-    most, *answers = module("dump.js", script, [0, MOST_BYTES, 200 * 2**20])
+    most, *answers = module("dump/dump.js", script, [0, MOST_BYTES, 200 * 2**20])
     assert most == MOST_BYTES
     assert answers == ["read", "read", "the file has 200 MiB; at most 128 MiB are opened"]
 
@@ -108,4 +108,4 @@ def test_a_cycle_through_all_of_a_large_graph_is_found(module):
         const chain = m.findCircle(75_000, (thing) => [thing - 1]);
         return [ring(75_000), ring(1), chain, m.findCircle(4, (thing) => [[], [3, 0], [1], [2, -1]][thing])];
     }"""
-    assert module("cycle.js", script) == [75_000, 1, [], [1, 2, 3]]
+    assert module("dump/cycle.js", script) == [75_000, 1, [], [1, 2, 3]]

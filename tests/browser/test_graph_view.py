@@ -319,7 +319,7 @@ def test_a_viewport_keeps_what_is_held_and_leaves_no_gaps(module: Any) -> None:
     room = {"width": 800, "height": 500}
 
     def after(extent: dict[str, Any], *moves: list[Any]) -> dict[str, Any]:
-        found: dict[str, Any] = module("viewport.js", script, {"room": room, "extent": extent, "moves": moves})
+        found: dict[str, Any] = module("view/viewport.js", script, {"room": room, "extent": extent, "moves": moves})
         return found
 
     small = {"width": 400, "height": 300, "natural": 400, "isElastic": False}
@@ -412,12 +412,12 @@ def test_headers_outside_their_frames_are_in_the_room(module: Any, explorer: Any
         {"width": 9000, "height": 1000, "natural": 9000, "isElastic": False},
     ):
         for at in (None, 0.5):
-            top, bottom, scale = module("viewport.js", script, {"extent": extent, "at": at})
+            top, bottom, scale = module("view/viewport.js", script, {"extent": extent, "at": at})
             assert top >= 17.9
             assert bottom <= 400 - 17.9
             assert scale < 0.46
     small = {"width": 800, "height": 500, "natural": 800, "isElastic": False}
-    top, bottom, scale = module("viewport.js", script, {"extent": small, "at": None})
+    top, bottom, scale = module("view/viewport.js", script, {"extent": small, "at": None})
     assert [top, bottom, scale] == pytest.approx([0, 400, 0.8])
 
     page = explorer.open("/?widths=100x4#level=all").page
@@ -444,7 +444,7 @@ def test_a_name_is_written_smaller_broken_turned_or_cut_before_it_is_left_out(ex
         return { text: lines.map(({ text }) => text).join("|"), sizes, isTurned, inside };
     })"""
     asked = [("Relu", 23, 33), ("CrossEntropy", 46, 34), ("BatchNorm", 16, 70), ("CrossEntropy", 20, 20), ("W", 14, 14)]
-    small, broken, turned, cut, least = with_module(page, "box-text.js", script, asked)
+    small, broken, turned, cut, least = with_module(page, "view/box-text.js", script, asked)
     assert small["text"] == "Relu"
     assert 8 <= small["sizes"][0] < 11
     assert broken["text"] == "Cross|Entropy"
@@ -455,10 +455,10 @@ def test_a_name_is_written_smaller_broken_turned_or_cut_before_it_is_left_out(ex
     # The least box that says anything, whatever its name.
     labels = ["matmul", "native_layer_norm_backward", "M", "MultiheadAttention", "Lin → Relu × 49"]
     found = with_module(
-        page, "box-text.js", script, [(label, w, h) for label in labels for w in (14, 15, 30) for h in (14, 40)]
+        page, "view/box-text.js", script, [(label, w, h) for label in labels for w in (14, 15, 30) for h in (14, 40)]
     )
     assert all(each["text"] and each["inside"] for each in found)
-    assert with_module(page, "box-text.js", script, [("matmul", 5, 40)])[0]["text"] == ""
+    assert with_module(page, "view/box-text.js", script, [("matmul", 5, 40)])[0]["text"] == ""
 
 
 @pytest.mark.parametrize("context_options", [{"viewport": {"width": 1440, "height": 900}}], ids=["wide"])
@@ -529,7 +529,7 @@ def test_a_scale_keeps_its_bar_beside_what_is_not_on_it(explorer: Any) -> None:
         const legend = { title: "std", unit: "", low: 1, high: 9, isLog: false, stops: ["#000000", "#ffffff"], words };
         return legendSvg(legend, { "ink-soft": "#333333" }, { x: 0, y: 0 });
     }"""
-    drawn = with_module(page, "svg-legend.js", script, [["#ff00ff", "NaN or Inf"]])
+    drawn = with_module(page, "takeaway/svg-legend.js", script, [["#ff00ff", "NaN or Inf"]])
     assert "linearGradient" in drawn
     assert "NaN or Inf" in drawn
 

@@ -35,7 +35,7 @@ def test_every_rule_agrees_with_finite_differences(module):
         left: m.RULES.flatMap((rule) => [rule.forward, ...rule.gradients, ...rule.derivation]
             .map((text) => (text === null ? "" : m.writtenOut(rule, text, {}))).filter((text) => /[{}]/.test(text))),
     })"""
-    answer = module("gradient-rules.js", script, RULED)
+    answer = module("rules/gradient-rules.js", script, RULED)
     assert answer["missing"] == []
     assert all(answer["texts"])
     assert answer["left"] == []
@@ -87,7 +87,7 @@ TORCH = {
 
 def test_rules_are_those_of_torch(module):
     rules = module(
-        "gradient-rules.js",
+        "rules/gradient-rules.js",
         """(m) => m.RULES.map(({ names, title, kernel: { shapes, fixed, isPositive } }) =>
             [names[0], title, shapes, fixed ?? {}, isPositive ?? false])""",
     )
@@ -112,7 +112,7 @@ def test_rules_are_those_of_torch(module):
             "dy": {"shape": list(dy.shape), "values": dy.flatten().tolist()},
         }
         answer = module(
-            "gradient-rules.js",
+            "rules/gradient-rules.js",
             """(m, { rule, inputs, dy }) => {
                 const array = ({ shape, values }) => ({ shape, values: Float64Array.from(values) });
                 const { kernel } = m.RULES[rule];
@@ -170,7 +170,9 @@ def test_nodes_of_autograd_are_written_as_what_they_do(module):
         "norm.layer_norm.g": "cat(chunk.g, chunk_1.g, dim=−1)",
         "chunk.g": "mul.g · chunk_1",
     }
-    assert dict(zip(expected, module("formula.js", FORMULAS, [dump, list(expected)]), strict=True)) == expected
+    assert (
+        dict(zip(expected, module("inspector/formula.js", FORMULAS, [dump, list(expected)]), strict=True)) == expected
+    )
 
 
 RULE_TERMS = """(m, [dump, names]) => {
@@ -249,7 +251,7 @@ def test_what_a_rule_says_of_a_call_is_what_autograd_computes(module, case):
     tensors = {tensor["id"]: tensor for tensor in dump["tensors"]}
     op = dump["ops"][0]
     name = tensors[op["outputs"][0]]["name"]
-    terms = module("formula.js", RULE_TERMS, [dump, [name]])
+    terms = module("inspector/formula.js", RULE_TERMS, [dump, [name]])
     y = function(*inputs)
     dy = torch.randn_like(y)
     wanted = torch.autograd.grad(y, inputs, dy)
@@ -270,7 +272,7 @@ def test_no_rule_stands_where_none_is_true(module):
         m.ruleOf(name, { attributes, operands, output: output ?? operands[0] })?.title ?? null"""
 
     def title(name, attributes, *operands, output=None):
-        return module("gradient-rules.js", call, [name, attributes, [list(each) for each in operands], output])
+        return module("rules/gradient-rules.js", call, [name, attributes, [list(each) for each in operands], output])
 
     x, c = (3, 4), (4,)
     assert title("cross_entropy", {"reduction": "mean", "label_smoothing": 0.1}, x, (3,)) is None
@@ -307,7 +309,7 @@ def test_several_ops_are_one_function_only_where_they_compute_it(module):
     }"""
 
     def title(ops, **shapes):
-        return module("op-facts.js", script, [ops, shapes])
+        return module("inspector/op-facts.js", script, [ops, shapes])
 
     layer = [["matmul", ["x", "w"], "p"], ["add", ["p", "b"], "y"]]
     assert title(layer, x=[3, 4], w=[4, 2], b=[2], p=[3, 2], y=[3, 2]) == "Linear layer, weight (in, out)"
@@ -335,7 +337,7 @@ def test_a_rule_says_what_the_call_was_given(module):
 
     dump = json.loads(dump_trace(trace_model(Net(), torch.randn(5, 4, requires_grad=True), loss=lambda out: out.sum())))
     names = ["elu", "mul", "cat", "scaled_dot_product_attention", "batch_norm"]
-    terms = module("formula.js", RULE_TERMS, [dump, names])
+    terms = module("inspector/formula.js", RULE_TERMS, [dump, names])
     assert terms["elu/0"] == "(1 where input > 0, else 0.5 · exp(input)) · dy"
     assert terms["mul/0"] == "2 · dy"
     assert [terms[f"cat/{at}"] for at in range(3)] == [
@@ -368,12 +370,14 @@ def test_the_nodes_of_a_product_of_batches_start_at_its_gradient(module):
         "l.bias.g": "sum(l.linear.g, dim=(0, 1))",
         "add.g": "−2 · rdiv.g / add²",
     }
-    assert dict(zip(expected, module("formula.js", FORMULAS, [dump, list(expected)]), strict=True)) == expected
+    assert (
+        dict(zip(expected, module("inspector/formula.js", FORMULAS, [dump, list(expected)]), strict=True)) == expected
+    )
 
 
 PATH = """async (m, [dump, name]) => {
     const { pictureOfDump } = await import("/static/core/picture.js");
-    const { buildGraph } = await import("/static/core/graph.js");
+    const { buildGraph } = await import("/static/core/graph/graph.js");
     const picture = pictureOfDump(dump, 1, "k");
     const graph = buildGraph(picture.topology);
     const path = m.chainPath(graph, dump.tensors.findIndex((tensor) => tensor.name === name));
@@ -396,7 +400,7 @@ def w1_rms(dump):
 @pytest.mark.parametrize("style", ["layer_function", "autograd_function", "module"])
 def test_the_chain_rule_along_the_way_to_the_loss(dump_of, module, style):
     dump = dump_of(f"style={style}")
-    path = module("chain-path.js", PATH, [dump, "w1"])
+    path = module("graph/chain-path.js", PATH, [dump, "w1"])
     assert path["left"] == "∂loss/∂w1"
     assert path["factors"] == ["∂loss/∂out", "∂out/∂l2", "∂l2/∂l1", "∂l1/∂w1"]
     transposed = style != "layer_function"
@@ -411,8 +415,8 @@ def test_the_chain_rule_along_the_way_to_the_loss(dump_of, module, style):
     assert {"w1", "l1", "loss", "w1.g", "l1.g", "out.g"} <= set(path["ids"])
     assert not {"w2.g", "b1.g", "x.g"} & set(path["ids"])
     assert not path["isOneOfMany"]
-    assert module("chain-path.js", PATH, [dump, "loss"]) is None
-    assert module("chain-path.js", PATH, [dump, "w1.g"]) is None
+    assert module("graph/chain-path.js", PATH, [dump, "loss"]) is None
+    assert module("graph/chain-path.js", PATH, [dump, "w1.g"]) is None
 
 
 def test_an_op_with_its_sizes_its_code_and_its_rule(explorer):

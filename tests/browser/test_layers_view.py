@@ -21,7 +21,7 @@ DEEP = "preset=deep-exploding"
 
 # A histogram on an axis, from plain numbers.
 SPREAD = """async (module, { source, low, high, zeros, kind, from, to, threshold }) => {
-    const { ValueAxis, BINS } = await import("/static/core/value-axis.js");
+    const { ValueAxis, BINS } = await import("/static/core/lab/value-axis.js");
     const axis = new ValueAxis(kind, from, to, threshold);
     const into = new Float64Array(BINS);
     const rest = module.spread(Uint32Array.from(source), low, high, zeros, axis, into);
@@ -122,7 +122,9 @@ def test_counts_are_spread_by_overlap_and_none_is_lost(module, kind, low, high, 
         (index * 37) % 101 + (100 if low + (high - low) * (index + 1) / 64 >= 0 >= low else 0) for index in range(64)
     ]
     view = {"source": source, "low": low, "high": high, "zeros": zeros}
-    result = module("layer-histograms.js", SPREAD, view | {"kind": kind, "from": -4.0, "to": 8.0, "threshold": 0.01})
+    result = module(
+        "lab/layer-histograms.js", SPREAD, view | {"kind": kind, "from": -4.0, "to": 8.0, "threshold": 0.01}
+    )
     assert sum(result["counts"]) + result["below"] + result["above"] == pytest.approx(sum(source), rel=1e-12)
     assert result["counts"] == pytest.approx(overlap(source, low, high, zeros, result["edges"]), rel=1e-9, abs=1e-9)
     outside = [overlap(source, low, high, 0, edges)[0] for edges in ([-1e9, -4.0], [8.0, 1e9])]
@@ -135,7 +137,9 @@ def test_counts_are_spread_by_overlap_and_none_is_lost(module, kind, low, high, 
 )
 def test_equal_values_are_one_bin(module, kind, value, where):
     view = {"source": [500] + [0] * 63, "low": value, "high": value, "zeros": 500 if value == 0 else 0}
-    result = module("layer-histograms.js", SPREAD, view | {"kind": kind, "from": -4.0, "to": 4.0, "threshold": 0.01})
+    result = module(
+        "lab/layer-histograms.js", SPREAD, view | {"kind": kind, "from": -4.0, "to": 4.0, "threshold": 0.01}
+    )
     held = {index: count for index, count in enumerate(result["counts"]) if count}
     outside = {name: result[name] for name in ("below", "above") if result[name]}
     if where in ("below", "above"):
@@ -160,7 +164,7 @@ def test_the_axis_is_monotonic_and_inverts_itself(module, kind, low, high, thres
         return { edges: [...axis.edges], back: places.map((place) => axis.place(axis.value(place))), places,
                  bins: [low, high, axis.edges[40], 2 * low - high, 2 * high - low].map((value) => axis.binOf(value)) };
     }"""
-    answer = module("value-axis.js", script, [kind, low, high, threshold])
+    answer = module("lab/value-axis.js", script, [kind, low, high, threshold])
     edges = answer["edges"]
     assert (edges[0], edges[-1]) == (low, high)
     assert edges == sorted(set(edges))
@@ -175,7 +179,7 @@ def test_ticks_are_decades_on_both_sides_or_round_numbers(module):
         new m.ValueAxis(kind, low, high, threshold).ticks(from, to, 400, 26).map(({ text }) => text)"""
 
     def ticks(*axis, part=(0, 1)):
-        return module("value-axis.js", script, [*axis, *part])
+        return module("lab/value-axis.js", script, [*axis, *part])
 
     assert set(ticks("linear", -4, 4, 1)) == {"−4", "−3", "−2", "−1", "0", "1", "2", "3", "4"}
     assert set(ticks("linear", -3e38, 3e38, 1)) >= {"−2e38", "0", "2e38"}
@@ -230,7 +234,7 @@ def test_columns_run_in_depth_and_begin_with_the_input_where_there_is_one(module
         const columns = (each) => m.layerColumns(picture, each).map(({ index, name }) => [index, name]);
         return Object.fromEntries(of.map((each) => [each, columns(each)]));
     }"""
-    columns = module("layer-histograms.js", script, dump_of(""))
+    columns = module("lab/layer-histograms.js", script, dump_of(""))
     assert columns == {
         "activation": [[0, "x"], [1, "l2"], [2, "out"]],
         "preactivation": [[1, "l1"], [2, "out"]],
@@ -249,7 +253,7 @@ def test_a_fixed_range_is_four_healthy_stds(module, dump_of, style):
     }"""
 
     def fixed(query, of):
-        return module("layer-histograms.js", script, [dump_of(f"style={style}&{query}"), of])
+        return module("lab/layer-histograms.js", script, [dump_of(f"style={style}&{query}"), of])
 
     for scale in (1, 30):
         assert fixed(f"scale={scale}", "activation")["high"] == 4
@@ -461,7 +465,7 @@ def test_the_table_holds_the_histograms_as_they_were_taken(layers, tmp_path):
 
 def test_cells_of_a_table_are_quoted_where_they_must_be(module):
     table = [["a", 'say "x"', "b,c", "d\ne"], [0.1, 1e-45, 3.4028234663852886e38, -0.5]]
-    text = module("csv.js", "(m, table) => m.csv(table)", table)
+    text = module("lab/csv.js", "(m, table) => m.csv(table)", table)
     assert text == 'a,"say ""x""","b,c","d\ne"\r\n0.1,1e-45,3.4028234663852886e+38,-0.5\r\n'
     assert [float(cell) for cell in next(itertools.islice(csv.reader(io.StringIO(text, newline="")), 1, 2))] == table[1]
 

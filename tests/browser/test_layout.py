@@ -31,7 +31,7 @@ def lay_out(module):
             "expansion": expansion or {},
             "options": {"orientation": orientation, **options},
         }
-        drawing = module("layout.js", script, argument)
+        drawing = module("layout/layout.js", script, argument)
         assert drawing["wrong"] == []
         return drawing
 
@@ -181,7 +181,7 @@ def test_repetitions_are_folded(topology_of, module):
             unknown: m.find(graph, "__proto__"),
         };
     }"""
-    found = module("graph.js", script, [topology_of(name) for name in ("layers50", "lstm", "chapter")])
+    found = module("graph/graph.js", script, [topology_of(name) for name in ("layers50", "lstm", "chapter")])
     assert found["layers"] == [
         ["fold", "Lin → Relu", 49, "model/forward"],
         ["rest", "48 more", 48, "layers.0*49/forward"],
@@ -229,7 +229,7 @@ def test_opening_a_group_moves_nothing_within_others(topology_of, module):
         const kept = {{ isAsFresh: isSame(after, fresh), isBack: isSame(back, before) }};
         return {{ before: inFrames(before), after: inFrames(after), ...kept }};
     }}"""
-    found = module("layout.js", script, topology_of("lstm"))
+    found = module("layout/layout.js", script, topology_of("lstm"))
     assert found["isAsFresh"] is True
     assert found["isBack"] is True
     moved = {name for name, place in found["before"].items() if found["after"].get(name) != place}
@@ -240,8 +240,8 @@ def test_opening_a_group_moves_nothing_within_others(topology_of, module):
 
 def test_an_overtaken_request_is_never_answered(topology_of, module):
     script = """async (m, [chapter, lstm]) => {
-        const { buildGraph } = await import("/static/core/graph.js");
-        const { LayoutQueue } = await import("/static/core/layout-queue.js");
+        const { buildGraph } = await import("/static/core/graph/graph.js");
+        const { LayoutQueue } = await import("/static/core/layout/layout-queue.js");
         const options = { orientation: "horizontal", length: 860, breadth: 480 };
         const expansion = { level: "all", toggled: [], fold: "off" };
         const graphs = [buildGraph(chapter), buildGraph(lstm)];
@@ -277,7 +277,7 @@ def test_an_overtaken_request_is_never_answered(topology_of, module):
         performance.now = now;
         return { answers: answers.map(([number, ...rest]) => [asked.indexOf(number), ...rest]), direct };
     }"""
-    found = module("layout-client.js", script, [topology_of("chapter"), topology_of("lstm")])
+    found = module("layout/layout-client.js", script, [topology_of("chapter"), topology_of("lstm")])
     assert found["answers"] == [[3, "k1", True]]
     assert found["direct"] == [2]
 
@@ -310,7 +310,7 @@ def test_the_arrow_keys_walk_along_lines(topology_of, module):
             await walked({{ toggled: ["layers.0/forward"] }}, "vertical", "layers.0/forward", ["Down", "Up", "Up"]),
         ];
     }}"""
-    assert module("navigation.js", script, topology_of("chapter")) == [
+    assert module("graph/navigation.js", script, topology_of("chapter")) == [
         ["x", "layers.0/forward", "l1", "layers.1/forward", "l1", "l1.g", "layers.0/backward", "layers.0/forward"],
         ["layers.0/forward", "w1", "b1", "w1", "layers.0/forward", "layers.0/backward", "w1.g"],
         ["loss/forward", "loss", "loss/forward"],
@@ -401,7 +401,7 @@ def test_the_parts_of_a_gradient_stand_beneath_it(module, lay_out, orientation, 
         return Array.from({{ length: drawing.routes }}, (_, route) =>
             [ids[drawing.source[route]], ids[drawing.target[route]], m.ROUTE_KINDS[drawing.routeKind[route]]]);
     }}"""
-    routes = {tuple(route) for route in module("layout.js", script, {"topology": topology, "level": level})}
+    routes = {tuple(route) for route in module("layout/layout.js", script, {"topology": topology, "level": level})}
     a, b, loss = ("n8", "n6", "n4") if level == "all" else ("a/backward", "b/backward", "loss/backward")
     saved = {("x", a), ("wa", a), ("h", b), ("wb", b), ("s", loss)}
     assert {route[:2] for route in routes if route[2] == "saved"} == saved
@@ -480,7 +480,7 @@ def test_a_graph_in_circles_is_drawn_somehow(module):
         for (const level of ["0", "layer", "all"]) counts.push((await lay(topology, {{ level }})).drawing.boxes);
         return counts;
     }}"""
-    assert all(count > 2 for count in module("layout.js", script, topology))
+    assert all(count > 2 for count in module("layout/layout.js", script, topology))
 
 
 def test_a_thousand_layers_deep_and_a_thousand_modules_nested_need_no_recursion(module):
@@ -497,7 +497,7 @@ def test_a_thousand_layers_deep_and_a_thousand_modules_nested_need_no_recursion(
         const opened = await lay(flat, {{ level: "all" }});
         return [starts, opened.drawing.boxes, (await lay(nested, {{ level: "all" }})).drawing.boxes];
     }}"""
-    starts, opened, nest = module("layout.js", script, [graph(flat, ops, tensors), graph(nested, ops, tensors)])
+    starts, opened, nest = module("layout/layout.js", script, [graph(flat, ops, tensors), graph(nested, ops, tensors)])
     assert len(starts) == n + 1
     assert all(a < b for a, b in itertools.pairwise(starts))
     assert opened == 3 * n + 1
@@ -507,7 +507,7 @@ def test_a_thousand_layers_deep_and_a_thousand_modules_nested_need_no_recursion(
 SYNTHETIC = (Path(__file__).parents[2] / "bench" / "graph" / "synthetic.mjs").read_text(encoding="utf-8")
 
 TOGGLED = """async ({ LayoutCache, layoutGraph, layoutSteps }, { topology, fold, orientation, rounds }) => {
-    const { buildGraph, openGroups } = await import("/static/core/graph.js");
+    const { buildGraph, openGroups } = await import("/static/core/graph/graph.js");
     const { arrays } = buildGraph(topology ?? synthetic(4, 2));
     const { open, foldOn } = openGroups({ arrays, groupId: [] }, { level: "all", toggled: [], fold });
     const options = { orientation, length: 1400, breadth: 560 };
@@ -552,13 +552,13 @@ def test_whatever_was_opened_and_closed_before_the_drawing_is_the_same(topology_
         "orientation": orientation,
         "rounds": 25,
     }
-    assert module("layout.js", TOGGLED, argument) == []
+    assert module("layout/layout.js", TOGGLED, argument) == []
 
 
 def test_lines_are_taken_over_where_nothing_opened(topology_of, module):
     script = """async ({ LayoutCache, layoutGraph }, topology) => {
-        const { buildGraph, openGroups } = await import("/static/core/graph.js");
-        const { RouteList } = await import("/static/core/route-list.js");
+        const { buildGraph, openGroups } = await import("/static/core/graph/graph.js");
+        const { RouteList } = await import("/static/core/layout/route-list.js");
         const { arrays, groupId } = buildGraph(topology);
         const state = openGroups({ arrays, groupId }, { level: "all", toggled: [], fold: "off" });
         const options = { orientation: "horizontal", length: 1400, breadth: 560 };
@@ -576,7 +576,7 @@ def test_lines_are_taken_over_where_nothing_opened(topology_of, module):
         RouteList.prototype.take = take;
         return { first, share: taken / routes };
     }"""
-    taken = module("layout.js", script, topology_of("residual"))
+    taken = module("layout/layout.js", script, topology_of("residual"))
     assert taken["first"] == 0
     assert taken["share"] > 0.5
 

@@ -11,7 +11,7 @@ TOKENS = Path(__file__).parents[2] / "static" / "css" / "tokens.css"
 
 PAINT = """async (m, { dump, kind, range = null, scheme = "light", hidden = null, edges = "", asked }) => {
     const { pictureOfDump } = await import("/static/core/picture.js");
-    const { buildGraph, find } = await import("/static/core/graph.js");
+    const { buildGraph, find } = await import("/static/core/graph/graph.js");
     const picture = pictureOfDump(dump, 1, "k");
     const graph = buildGraph(picture.topology);
     const row = picture.rows.get(dump.tensors.find(({ name }) => name === hidden)?.id);
@@ -41,8 +41,8 @@ def test_text_is_legible_on_every_shade_and_lightness_runs_one_way(module):
     inks = re.findall(r"--ink: (#\w{6})", TOKENS.read_text())
     papers = re.findall(r"--paper: (#\w{6})", TOKENS.read_text())
     for scheme, ink, paper in zip(("light", "dark"), inks, papers, strict=True):
-        shades = module("overlay.js", "(m, scheme) => m.shadesOf(scheme)", scheme)
-        bad = module("overlay.js", "(m, scheme) => m.NON_FINITE[scheme]", scheme)
+        shades = module("graph/overlay.js", "(m, scheme) => m.shadesOf(scheme)", scheme)
+        bad = module("graph/overlay.js", "(m, scheme) => m.NON_FINITE[scheme]", scheme)
         # WCAG 2.2, 1.4.3: normal text.
         assert min(contrast(shade, ink) for shade in [*shades, bad]) >= 4.5
         # Away from the paper, so that greater figures stand out, and told apart without hues.
@@ -61,7 +61,7 @@ def test_colours_follow_the_figures(dump_of, module):
     names = ["x", "w1", "l1", "l2", "out", "l1.g", "w1.g", "x.g"]
 
     def paint(**options):
-        return module("overlay.js", PAINT, {"dump": dump, "asked": names, **options})
+        return module("graph/overlay.js", PAINT, {"dump": dump, "asked": names, **options})
 
     answer = paint(kind="std")
     shade = [answer["shades"].index(fill) for fill in answer["fills"]]
@@ -94,17 +94,17 @@ def test_colours_follow_the_figures(dump_of, module):
 def test_what_is_not_finite_has_a_colour_beside_the_ramp_and_absent_times_a_reason(dump_of, module):
     dump = dump_of("preset=deep-exploding")
     options = {"dump": dump, "kind": "std", "asked": ["l1", "out", "l1.g"]}
-    answer = module("overlay.js", PAINT, options)
+    answer = module("graph/overlay.js", PAINT, options)
     assert answer["legend"]["words"][0][1] == "NaN or Inf"
     bad = answer["legend"]["words"][0][0]
     assert answer["fills"][0] in answer["shades"]
     assert answer["fills"][1:] == [bad, bad]
-    health = module("overlay.js", PAINT, options | {"kind": "health", "asked": ["l1", "out", "loss/forward"]})
+    health = module("graph/overlay.js", PAINT, options | {"kind": "health", "asked": ["l1", "out", "loss/forward"]})
     assert health["fills"][0] is None
     assert health["fills"][1] == health["fills"][2] == dict(map(reversed, health["legend"]["words"]))["non-finite"]
     assert health["range"] is None
     timeless = dump | {"timing": {}}
-    answer = module("overlay.js", PAINT, options | {"dump": timeless, "kind": "time"})
+    answer = module("graph/overlay.js", PAINT, options | {"dump": timeless, "kind": "time"})
     assert "does not say" in answer["why"]
     assert answer["fills"] == [None] * 3
     assert answer["legend"] is None

@@ -289,7 +289,7 @@ def test_a_share_is_guessed_in_percent_too(explorer):
     ],
 )
 def test_guesses_are_read(module, text, guess):
-    assert module("prediction.js", "(m, text) => m.readGuess(text)", text) == guess
+    assert module("lab/prediction.js", "(m, text) => m.readGuess(text)", text) == guess
 
 
 def test_copies_of_a_tensor_are_hidden_with_it(module, dump_of):
@@ -300,10 +300,10 @@ def test_copies_of_a_tensor_are_hidden_with_it(module, dump_of):
     })"""
     dump = dump_of("")
     # Its transpose in the backward pass; the product before zero biases; the prediction as the loss sees it.
-    assert set(module("prediction.js", rows, {"dump": dump, "figure": "l2.std"})) == {"l2", "layers.2.t_1"}
-    assert set(module("prediction.js", rows, {"dump": dump, "figure": "l1.std"})) == {"l1", "layers.0.matmul"}
-    assert {"out", "loss.squeeze"} <= set(module("prediction.js", rows, {"dump": dump, "figure": "out.std"}))
+    assert set(module("lab/prediction.js", rows, {"dump": dump, "figure": "l2.std"})) == {"l2", "layers.2.t_1"}
+    assert set(module("lab/prediction.js", rows, {"dump": dump, "figure": "l1.std"})) == {"l1", "layers.0.matmul"}
+    assert {"out", "loss.squeeze"} <= set(module("lab/prediction.js", rows, {"dump": dump, "figure": "out.std"}))
     # relu leaves the largest preactivation as it is.
-    assert {"l1", "l2"} <= set(module("prediction.js", rows, {"dump": dump, "figure": "l2.max"}))
+    assert {"l1", "l2"} <= set(module("lab/prediction.js", rows, {"dump": dump, "figure": "l2.max"}))
     # Nothing follows from a share of nothing.
-    assert module("prediction.js", rows, {"dump": dump, "figure": "b1.std"}) == ["b1"]
+    assert module("lab/prediction.js", rows, {"dump": dump, "figure": "b1.std"}) == ["b1"]

@@ -80,7 +80,7 @@ def test_the_first_inf_is_a_sum_past_the_largest_number(
     dump = dump_of(query)
     of = Columns(dump)
     left, right, expression, terms = product
-    inf = module("non-finite.js", CAUSES, dump)["inf"]
+    inf = module("lab/non-finite.js", CAUSES, dump)["inf"]
     first = profile_of(query)["first_inf_layer"]
     assert inf["layer"] == first
     layer = dump["layers"][first - 1]
@@ -100,7 +100,7 @@ def test_the_first_nan_is_inf_minus_inf(dump_of, profile_of, module, query):
     dump = dump_of(query)
     of = Columns(dump)
     first = profile_of(query)["first_nan_layer"]
-    nan = module("non-finite.js", CAUSES, dump)["nan"]
+    nan = module("lab/non-finite.js", CAUSES, dump)["nan"]
     assert nan["layer"] == first
     names = {tensor["id"]: tensor["name"] for tensor in dump["tensors"]}
     out, inp = names[dump["layers"][first - 1]["preactivation"]], names[dump["layers"][first - 2]["activation"]]
@@ -115,14 +115,14 @@ def test_the_first_nan_is_inf_minus_inf(dump_of, profile_of, module, query):
 
 def test_a_finite_pass_has_no_cause(dump_of, module):
     for query in ("", "scale=1e4", "preset=deep-vanishing"):
-        assert module("non-finite.js", CAUSES, dump_of(query)) == {"inf": None, "nan": None}
+        assert module("lab/non-finite.js", CAUSES, dump_of(query)) == {"inf": None, "nan": None}
 
 
 @pytest.mark.parametrize("style", ["layer_function", "autograd_function", "module"])
 def test_a_loss_that_overflows_and_a_gradient_after_it(dump_of, module, significant, style):
     dump = dump_of(f"{EXPLODING}&widths=100x24&style={style}")
     of = Columns(dump)
-    causes = module("non-finite.js", CAUSES, dump)
+    causes = module("lab/non-finite.js", CAUSES, dump)
     inf, nan = causes["inf"], causes["nan"]
     assert (inf["layer"], inf["tensor"], inf["isBackward"]) == (None, of.ids["loss"], False)
     assert "(out − y)² passes float32's largest number, 3.40e38, from |out − y| = 1.84e19 on" in inf["text"]
@@ -136,7 +136,7 @@ def test_a_loss_that_overflows_and_a_gradient_after_it(dump_of, module, signific
 
 
 def test_a_gradient_that_holds_inf_beside_zeros(dump_of, module):
-    nan = module("non-finite.js", CAUSES, dump_of("scale=1e4&dtype=float16"))["nan"]
+    nan = module("lab/non-finite.js", CAUSES, dump_of("scale=1e4&dtype=float16"))["nan"]
     assert nan["text"] == (
         "layer 2, w2.g: l2ᵀ @ out.g sums out.g's 200 ±Inf times numbers some of which are 0; "
         "Inf − Inf and 0 · Inf are NaN: all 50 values."
@@ -146,7 +146,7 @@ def test_a_gradient_that_holds_inf_beside_zeros(dump_of, module):
 def test_an_activation_with_a_gate_makes_nan_of_minus_inf(dump_of, module):
     dump = dump_of("widths=100x51&activation=silu&init=standard_normal&style=module")
     of = Columns(dump)
-    nan = module("non-finite.js", CAUSES, dump)["nan"]
+    nan = module("lab/non-finite.js", CAUSES, dump)["nan"]
     held = of("l89", "neginf")
     assert held > 0
     assert of("l90", "nan") == held
@@ -156,7 +156,9 @@ def test_an_activation_with_a_gate_makes_nan_of_minus_inf(dump_of, module):
 
 
 def test_a_loss_of_infinite_logits(dump_of, module):
-    nan = module("non-finite.js", CAUSES, dump_of("widths=100,50,10&loss=cross_entropy&scale=1e4&dtype=float16"))["nan"]
+    nan = module("lab/non-finite.js", CAUSES, dump_of("widths=100,50,10&loss=cross_entropy&scale=1e4&dtype=float16"))[
+        "nan"
+    ]
     assert nan["text"].startswith("loss: log_softmax(out, dim=−1) subtracts the largest of a row from out's ")
     assert nan["text"].endswith("Inf − Inf is NaN: all 2,000 values.")
 
@@ -258,7 +260,7 @@ def picture(ops, tensors):
     ],
 )
 def test_other_arithmetic(module, ops, tensors, kind, text):
-    assert module("non-finite.js", CAUSES, picture(ops, tensors))[kind]["text"] == text
+    assert module("lab/non-finite.js", CAUSES, picture(ops, tensors))[kind]["text"] == text
 
 
 def test_nothing_is_told_while_a_figure_waits_for_a_guess(dump_of, module):
@@ -266,7 +268,7 @@ def test_nothing_is_told_while_a_figure_waits_for_a_guess(dump_of, module):
         const hidden = { row: 0, tensor: "x", statistic: "std" };
         return m.firstNonFinite({ ...pictureOfDump(dump, 1, "k"), hidden });
     })"""
-    assert module("non-finite.js", script, dump_of(EXPLODING)) == {"inf": None, "nan": None}
+    assert module("lab/non-finite.js", script, dump_of(EXPLODING)) == {"inf": None, "nan": None}
 
 
 # ------------------------------------------------------------------------------------------------------ figures
@@ -280,7 +282,7 @@ def test_a_picture_and_its_profile_say_the_same(dump_of, profile_of, module, que
 
 
 def check_figures(module, dump, profile, statistic):
-    rows = module("profile-series.js", FIGURES, {"dump": dump, "profile": profile, "statistic": statistic})
+    rows = module("lab/profile-series.js", FIGURES, {"dump": dump, "profile": profile, "statistic": statistic})
     layers = profile["layers"]
     assert {row[0] for row in rows} - {0} == set(range(1, len(layers) + 1))
     for layer, series, side, measured, run in rows:
@@ -307,20 +309,20 @@ def test_what_theory_says_of_a_point(module, profile_of):
         ("std", "activation", "backward", "gradient_std"),
         ("saturation", "activation", "forward", "saturation"),
     ]:
-        assert module("profile-series.js", script, [layer, statistic, series, side]) == expected[quantity]
+        assert module("lab/profile-series.js", script, [layer, statistic, series, side]) == expected[quantity]
     for statistic, series, side in [
         ("std", "preactivation", "backward"),
         ("mean", "preactivation", "forward"),
         ("dead_fraction", "activation", "forward"),
         ("ratio", "activation", "forward"),
     ]:
-        assert module("profile-series.js", script, [layer, statistic, series, side]) is None
+        assert module("lab/profile-series.js", script, [layer, statistic, series, side]) is None
     # Zero by symmetry, but for the last digits of an integral: an axis of decades must not reach down to them.
-    mean = module("profile-series.js", script, [layer, "mean", "activation", "forward"])
+    mean = module("lab/profile-series.js", script, [layer, "mean", "activation", "forward"])
     assert abs(expected["activation_mean"]["value"]) < 1e-15
     assert mean == {"value": 0, "band": expected["activation_mean"]["band"]}
-    assert module("profile-series.js", "(m) => m.magnitudes({ band: [-0.01, 0.02] })") == [0, 0.02]
-    assert module("profile-series.js", "(m) => m.magnitudes({ band: [-3, -1] })") == [1, 3]
+    assert module("lab/profile-series.js", "(m) => m.magnitudes({ band: [-0.01, 0.02] })") == [0, 0.02]
+    assert module("lab/profile-series.js", "(m) => m.magnitudes({ band: [-3, -1] })") == [1, 3]
 
 
 def test_the_axis_has_a_place_for_everything(module):
@@ -330,7 +332,7 @@ def test_the_axis_has_a_place_for_everything(module):
         return { lanes: [axis.zero, axis.inf, axis.nan], ends: [axis.low, axis.high], texts,
                  at: [0, 0.01, 0.1, 1, -1, 100, 1e30].map((value) => axis.y(value)) };
     }"""
-    up = module("profile-axis.js", script, [100, 4, [-2, 0]])
+    up = module("lab/profile-axis.js", script, [100, 4, [-2, 0]])
     zero, inf, nan = up["lanes"]
     low, high = up["ends"]
     assert 100 > zero > low > high > inf > nan > 4
@@ -338,9 +340,9 @@ def test_the_axis_has_a_place_for_everything(module):
     assert up["at"][1:4] == pytest.approx([low, (low + high) / 2, high])
     assert up["at"][4:] == pytest.approx([high, high, high])
     assert up["texts"][-3:] == ["0", "Inf", "NaN"]
-    down = module("profile-axis.js", script, [120, 216, [-2, 0]])
+    down = module("lab/profile-axis.js", script, [120, 216, [-2, 0]])
     assert [y - 120 for y in down["at"]] == pytest.approx([100 - y for y in up["at"]])
-    share = module("profile-axis.js", script, [300, 4, None])
+    share = module("lab/profile-axis.js", script, [300, 4, None])
     assert share["texts"] == ["0 %", "25 %", "50 %", "75 %", "100 %", "Inf", "NaN"]
     assert [share["at"][0], share["at"][3]] == pytest.approx(share["ends"])
 
@@ -482,7 +484,7 @@ def test_theory_is_drawn_and_told(explorer, profile_of, significant):
 def test_where_inf_and_nan_begin_is_marked_and_told(explorer, module, dump_of):
     explorer.open(f"/?{EXPLODING}").at_rest()
     page = explorer.page
-    causes = module("non-finite.js", CAUSES, dump_of(EXPLODING))
+    causes = module("lab/non-finite.js", CAUSES, dump_of(EXPLODING))
     lines = page.locator("layer-profile .cause")
     texts = [f"First {kind} in {causes[kind.lower()]['text']}" for kind in ("Inf", "NaN")]
     expect(lines).to_have_text(texts)

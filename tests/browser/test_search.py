@@ -13,7 +13,7 @@ pytestmark = pytest.mark.browser
 
 SEARCH = """async (m, [dump, texts, hidden]) => {
     const { pictureOfDump } = await import("/static/core/picture.js");
-    const { buildGraph } = await import("/static/core/graph.js");
+    const { buildGraph } = await import("/static/core/graph/graph.js");
     const picture = pictureOfDump(dump, 1, "k");
     const graph = buildGraph(picture.topology);
     if (hidden !== null) {
@@ -27,7 +27,7 @@ SEARCH = """async (m, [dump, texts, hidden]) => {
 }"""
 
 REACH = """async (m, [dump, asked]) => {
-    const { buildGraph, find } = await import("/static/core/graph.js");
+    const { buildGraph, find } = await import("/static/core/graph/graph.js");
     const graph = buildGraph({ ...dump, op_us: null });
     const all = (hops) => (hops === null ? Infinity : hops);
     return asked.map(([id, hops, direction]) => [...m.reach(graph, find(graph, id), { hops: all(hops), direction })]);
@@ -37,7 +37,7 @@ REACH = """async (m, [dump, asked]) => {
 @pytest.fixture
 def find(module):
     def run(dump, *texts, hidden=None):
-        return module("search.js", SEARCH, [dump, texts, hidden])
+        return module("graph/search.js", SEARCH, [dump, texts, hidden])
 
     return run
 
@@ -127,7 +127,9 @@ class Residual(nn.Module):
 def test_reach_goes_through_what_was_saved_and_stops_after_so_many_ops(module, dump_of):
     chapter = dump_of("style=module")
     one, two, back, away = module(
-        "reach.js", REACH, [chapter, [["l2", 1, "down"], ["l2", 1, "up"], ["l1.g", None, "up"], ["loss", None, "down"]]]
+        "graph/reach.js",
+        REACH,
+        [chapter, [["l2", 1, "down"], ["l2", 1, "up"], ["l1.g", None, "up"], ["loss", None, "down"]]],
     )
     names = {op["id"]: op["name"] for op in chapter["ops"]}
     # matmul reads it; ReluBackward0 and MmBackward0 need what was kept of it.
@@ -141,7 +143,7 @@ def test_reach_goes_through_what_was_saved_and_stops_after_so_many_ops(module, d
     assert [each for each in away if "/" not in each] == ["loss"]
 
     dump = json.loads(dump_trace(trace_model(Residual(), torch.randn(2, 4), loss=torch.sum)))
-    [through] = module("reach.js", REACH, [dump, [["inner.weight", None, "down"]]])
+    [through] = module("graph/reach.js", REACH, [dump, [["inner.weight", None, "down"]]])
     # By way of tanh's output, which its backward needs.
     assert {"inner/forward", "inner.weight.g", "inner.bias.g"} <= set(through)
     assert "inner.bias" not in through

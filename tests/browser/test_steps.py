@@ -14,7 +14,7 @@ from chainrule.wire import dump_trace
 pytestmark = pytest.mark.browser
 
 STEPS = """async (m, [dump, step]) => {
-    const { buildGraph } = await import("/static/core/graph.js");
+    const { buildGraph } = await import("/static/core/graph/graph.js");
     const graph = buildGraph({ ...dump, op_us: null });
     const steps = m.stepsOf(graph);
     const name = (tensor) => dump.tensors[tensor].name;
@@ -32,7 +32,7 @@ STEPS = """async (m, [dump, step]) => {
 
 
 def test_what_is_kept_and_until_when(dump_of, module):
-    steps = module("steps.js", STEPS, [dump_of("style=module"), 16])
+    steps = module("graph/steps.js", STEPS, [dump_of("style=module"), 16])
     assert (steps["count"], steps["forward"]) == (22, 11)
     # w1, b1, w2, b2; w1 transposed is the same memory.
     assert steps["base"] == 4 * (5000 + 50 + 50 + 1)
@@ -99,7 +99,7 @@ def test_as_many_bytes_are_kept_as_autograd_keeps(dump_of, module, case):
         dump = dump_of(queries[case])
         built = build_model(ModelSpec.from_query(queries[case]))
         expected = bytes_kept(built.forward, built.root.parameters())
-    steps = module("steps.js", STEPS, [dump, 0])
+    steps = module("graph/steps.js", STEPS, [dump, 0])
     assert steps["alive"][steps["forward"] - 1] == expected
 
 
@@ -153,9 +153,9 @@ def test_what_is_saved_is_read_by_nodes_that_keep_tensors_alone(make, x, module)
     x.requires_grad_()
     dump = json.loads(dump_trace(trace_model(model, x, loss=lambda out: out.pow(2).mean())))
     readers = module(
-        "wiring.js",
+        "graph/wiring.js",
         """async (m, dump) => {
-            const { buildGraph } = await import("/static/core/graph.js");
+            const { buildGraph } = await import("/static/core/graph/graph.js");
             const { needs } = m.wiringOf(buildGraph({ ...dump, op_us: null }));
             return dump.ops.filter((_, op) => m.entriesOf(needs, op).length > 0).map(({ name }) => name);
         }""",
@@ -197,7 +197,7 @@ def test_a_thousand_layers_have_their_steps(module):
         "sources": {},
         "statistics": {"tensor": []},
     }
-    steps = module("steps.js", STEPS, [dump, 5])
+    steps = module("graph/steps.js", STEPS, [dump, 5])
     assert (steps["count"], steps["forward"], steps["peak"]) == (2 * n, n, n - 1)
     assert steps["alive"] == [32 * (i + 1) for i in range(n)] + [32 * (n - i) for i in range(n)]
     assert steps["more"] == 4

@@ -117,7 +117,7 @@ def test_no_name_is_markup(trace):
 def test_the_page_fills_the_shell_as_the_server_does(engine, page):
     assert Document(shell()).data["dump"] == {"name": "", "content": None}
     data = page.data | {"view": "select=<l1>&$&$1"}
-    fill = f"({bundle(STATIC / 'core' / 'standalone.js')}).standaloneHtml"
+    fill = f"({bundle(STATIC / 'core' / 'takeaway' / 'standalone.js')}).standaloneHtml"
     filled = engine.eval(f"{fill}({json.dumps(shell())}, {json.dumps(data)})")
     # JavaScript's integers end before Python's.
     assert Document(filled).data == json.loads(engine.eval(f"JSON.stringify({json.dumps(data)})"))

@@ -114,7 +114,7 @@ def test_a_group_that_does_not_exist_is_refused_and_named(traces):
 
 def test_toggled_is_read_as_the_page_reads_it():
     texts = ["", "a/forward", "a%2Cb/forward,c%25d/forward", "a%zz%2C,b", "%ff", "caf%C3%A9,caf\u00e9", "a+b c", "50%"]
-    module = bundle(STATIC / "core" / "expansion.js")
+    module = bundle(STATIC / "core" / "graph" / "expansion.js")
     view = "{ level: 'layer', toggled, fold: 'auto' }"
     script = f"(texts) => texts.map((toggled) => ({module}).expansionOf({view}).toggled)"
     engine = MiniRacer()
@@ -158,7 +158,7 @@ def test_the_colours_are_those_of_the_style_sheet():
     css = (STATIC / "css" / "tokens.css").read_text()
     light, dark = css.split("@media (prefers-color-scheme: dark)")
     engine = MiniRacer()
-    schemes = json.loads(engine.eval(f"JSON.stringify(({bundle(STATIC / 'core' / 'scheme.js')}).SCHEMES)"))
+    schemes = json.loads(engine.eval(f"JSON.stringify(({bundle(STATIC / 'core' / 'takeaway' / 'scheme.js')}).SCHEMES)"))
     engine.close()
     for scheme, section in (("light", light), ("dark", dark)):
         tokens = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6});", section))
@@ -174,7 +174,7 @@ def test_the_colours_are_those_of_the_style_sheet():
 @pytest.fixture
 def broken_page(tmp_path, monkeypatch):
     """An engine of its own with a page that fails in several ways."""
-    (tmp_path / "core").mkdir()
+    (tmp_path / "core" / "takeaway").mkdir(parents=True)
     (tmp_path / svg.ENTRY).write_text(
         "export function forever() { for (;;); }\n"
         'export function fail() { throw new RangeError("no such thing"); }\n'

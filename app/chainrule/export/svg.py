@@ -29,7 +29,7 @@ SECONDS = 30.0
 MOST_MEMORY = 1 << 30
 """Bytes the engine may take."""
 
-ENTRY = "core/headless.js"
+ENTRY = "core/takeaway/headless.js"
 
 VIEW_OPTIONS = (
     Option(
@@ -114,7 +114,7 @@ class Engine:
         self._stamp: object = None
 
     def call(self, function: str, *arguments: Any) -> Any:
-        """What a function that `core/headless.js` exports makes of arguments that JSON can hold.
+        """What a function that `core/takeaway/headless.js` exports makes of arguments that JSON can hold.
 
         Raises:
             MissingExtraError, RenderError: see `to_svg`.
@@ -170,7 +170,7 @@ _MALFORMED = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
 def as_wishes(values: Mapping[str, str]) -> dict[str, Any]:
-    """Arguments of `to_svg` from the texts of options, as `expansionOf` of `static/core/expansion.js` reads them.
+    """Arguments of `to_svg` from the texts of options, as `expansionOf` of `static/core/graph/expansion.js` reads them.
 
     Ids stand between commas; a comma in one is written %2C and a percent sign %25.
     """

@@ -11,7 +11,7 @@ from chainrule.errors import DumpError
 from chainrule.wire import parse_dump
 
 MOST_BYTES = 128 * 2**20
-"""A dump larger than this is not opened; `static/core/dump.js` says so too."""
+"""A dump larger than this is not opened; `static/core/dump/dump.js` says so too."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,99 @@
+/** Which groups are open, as the address has it, and how to change that. No DOM. */
+
+import { GROUP_KINDS, openGroups } from "./graph.js";
+
+/** @typedef {import("../types.js").Expansion} Expansion */
+/** @typedef {import("../types.js").Graph} Graph */
+/** @typedef {import("../types.js").Item} Item */
+
+/** @typedef {{level: string, toggled: string, fold: "auto" | "on" | "off"}} ExpansionKeys of the view */
+
+/**
+ * @param {ExpansionKeys} view
+ * @returns {Expansion}
+ */
+export function expansionOf({ level, toggled, fold }) {
+  return { level, fold, toggled: toggled === "" ? [] : toggled.split(",").map(unescape) };
+}
+
+/** @param {string} text @returns {string} what cannot be unescaped as it stands: no group is called so */
+function unescape(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
+/**
+ * @param {Iterable<string>} ids
+ * @returns {string} for the address; module paths may hold any character
+ */
+function written(ids) {
+  return [...ids].map((id) => id.replace(/[%,]/g, encodeURIComponent)).join(",");
+}
+
+/**
+ * @param {ExpansionKeys} view
+ * @param {string} id of a group
+ * @returns {string} `toggled`, with that group the other way
+ */
+export function toggle(view, id) {
+  const ids = new Set(expansionOf(view).toggled);
+  if (!ids.delete(id)) ids.add(id);
+  return written(ids);
+}
+
+/**
+ * @param {ExpansionKeys} view
+ * @param {Graph} graph
+ * @param {Item} item
+ * @returns {string} `toggled`, with every group open that the item is in
+ */
+export function toggledToShow(view, graph, item) {
+  const expansion = expansionOf(view);
+  const { arrays, groupId } = graph;
+  const { open, foldOn } = openGroups(graph, expansion);
+  const ids = new Set(expansion.toggled);
+  for (let group = homeOf(graph, item); group > 0; group = arrays.groupParent[group] ?? 0) {
+    const isSeeThrough = !foldOn && GROUP_KINDS[arrays.groupKind[group] ?? 0] !== "module";
+    const id = groupId[group] ?? "";
+    if (!isSeeThrough && open[group] === 0 && !ids.delete(id)) ids.add(id);
+  }
+  return written(ids);
+}
+
+/**
+ * @param {Graph} graph
+ * @param {Item} item
+ * @returns {number} the innermost group that has to be open for the item to be drawn as itself
+ */
+function homeOf({ arrays }, { kind, index }) {
+  if (kind === "group") return arrays.groupParent[index] ?? 0;
+  if (kind === "op") return Math.max(0, arrays.opGroup[index] ?? 0);
+  const of = arrays.gradientOf[index] ?? -1;
+  const tensor = of >= 0 ? of : index;
+  const op = arrays.producer[tensor] ?? -1;
+  // A leaf stands beside its first reader.
+  const at = op >= 0 ? op : (arrays.consumers[arrays.consumerStart[tensor] ?? 0] ?? -1);
+  return homeOfTensor(arrays, tensor, Math.max(0, arrays.opGroup[at] ?? 0));
+}
+
+/**
+ * @param {import("../types.js").GraphArrays} arrays
+ * @param {number} tensor
+ * @param {number} group of the op that makes it
+ * @returns {number} the first group outward in which something else reads it, too: up to there it leaves its makers
+ */
+function homeOfTensor({ consumerStart, consumers, opGroup, opHalf, groupParent, groupFirst, groupLast }, tensor, group) {
+  const readers = [];
+  for (let at = consumerStart[tensor] ?? 0; at < (consumerStart[tensor + 1] ?? 0); at += 1) {
+    const op = consumers[at] ?? 0;
+    if (opHalf[op] === 0 && (opGroup[op] ?? -1) >= 0) readers.push(op);
+  }
+  if (readers.length === 0) return groupParent[group] ?? 0;
+  let home = group;
+  const holds = (/** @type {number} */ op) => op >= (groupFirst[home] ?? 0) && op < (groupLast[home] ?? 0);
+  while (home > 0 && !readers.some(holds)) home = groupParent[home] ?? 0;
+  return home;
+}

@@ -1,0 +1,303 @@
+/**
+ * From a topology to a graph that can be looked at at any state of expansion: numbered, with its groups, its names in
+ * addresses, and the arrays that layouts are made from. No DOM, no geometry, no recursion.
+ */
+
+import { anchors, results, wiring } from "./graph-wiring.js";
+import { groupTree } from "./group-tree.js";
+import { labelLines } from "../labels.js";
+
+/** @typedef {import("../types.js").Expansion} Expansion */
+/** @typedef {import("../types.js").Graph} Graph */
+/** @typedef {import("../types.js").GraphArrays} GraphArrays */
+/** @typedef {import("../types.js").Item} Item */
+/** @typedef {import("../types.js").Topology} Topology */
+/** @typedef {import("./group-tree.js").GroupNode} GroupNode */
+
+export const ROLES = /** @type {const} */ ([
+  "input",
+  "target",
+  "parameter",
+  "buffer",
+  "constant",
+  "preactivation",
+  "activation",
+  "intermediate",
+  "loss",
+  "gradient",
+  "saved",
+]);
+
+export const GROUP_KINDS = /** @type {const} */ (["module", "fold", "rest"]);
+
+/** At layer level, a graph of more boxes than this has its repetitions folded. */
+const MOST_UNFOLDED = 700;
+/** How many of the items of a pattern its fold is called by. */
+const NAMED_ITEMS = 3;
+
+/**
+ * @param {Topology} topology whose ids hold together, as in a checked dump; what dangles is left out
+ * @returns {Graph}
+ */
+export function buildGraph(topology) {
+  const { ops, tensors, modules } = topology;
+  const opIndex = new Map(ops.map(({ id }, index) => [id, index]));
+  const tensorIndex = new Map(tensors.map(({ id }, index) => [id, index]));
+  const groups = numberGroups(topology);
+  const opGroup = groupOfOps(topology, groups.nodes);
+  const wired = wiring(topology, opIndex, tensorIndex);
+  const opAnchor = anchors(topology, opIndex, wired);
+  ops.forEach((_, op) => {
+    const anchor = opAnchor[op] ?? -1;
+    if (anchor >= 0) opGroup[op] = opGroup[anchor] ?? -1;
+  });
+
+  const opLabel = ops.map(({ name }) => name);
+  const paths = new Set(modules.map(({ path }) => path));
+  const tensorLabel = tensors.map(({ name }) => withoutPath(name, paths));
+  const groupLabel = groups.nodes.map((node) => labelOfGroup(node, topology));
+  /** As they are measured: a fold's label is followed by how often it repeats. */
+  const measured = groups.nodes.map((node, group) => (node.kind === "fold" ? `${groupLabel[group]} × ${node.repeats}` : (groupLabel[group] ?? "")));
+  /** @type {GraphArrays} */
+  const arrays = {
+    ops: ops.length,
+    tensors: tensors.length,
+    groups: groups.nodes.length,
+    opHalf: Uint8Array.from(ops, ({ phase }) => (phase === "forward" ? 0 : 1)),
+    opGroup,
+    opAnchor,
+    opLabelLetters: Uint8Array.from(opLabel, longestLine),
+    opLabelLines: Uint8Array.from(opLabel, (label) => labelLines(label).length),
+    ...wired,
+    tensorRole: Uint8Array.from(tensors, ({ role }) => Math.max(0, ROLES.findIndex((name) => name === role))),
+    elements: Float64Array.from(tensors, ({ shape }) => shape.reduce((product, size) => product * size, 1)),
+    tensorLabelLetters: Uint8Array.from(tensorLabel, (label) => Math.min(255, label.length)),
+    isResult: results(topology, wired, tensorIndex),
+    ...groups.columns,
+    groupLabelLetters: Uint8Array.from(measured, longestLine),
+    groupLabelLines: Uint8Array.from(measured, (label) => labelLines(label).length),
+  };
+  const groupId = groupIds(groups.nodes, topology);
+  const { tensorId, items } = addresses(topology, groupId, arrays);
+  const groupModule = Int32Array.from(groups.nodes, ({ module }) => Math.min(module, modules.length - 1));
+  return { topology, arrays, opLabel, tensorLabel, tensorId, groupId, groupLabel, groupModule, opIndex, tensorIndex, items };
+}
+
+/**
+ * @param {Graph} graph
+ * @param {string} id as in addresses, or that of an op or tensor in the dump
+ * @returns {Item | null}
+ */
+export function find(graph, id) {
+  return graph.items.get(id) ?? null;
+}
+
+/**
+ * @param {Graph} graph
+ * @param {Item} item
+ * @returns {string} as in addresses, whatever is open; "" for what is not in the graph
+ */
+export function idOf(graph, { kind, index, half }) {
+  if (kind === "tensor") return graph.tensorId[index] ?? "";
+  if (kind === "op") return graph.topology.ops[index]?.id ?? "";
+  const id = graph.groupId[index] ?? "";
+  return half === "forward" ? id : backwardId(id);
+}
+
+/** @param {string} id of a group's forward half @returns {string} of its backward half */
+export function backwardId(id) {
+  return id.replace(/\/forward(?=[^/]*$)/, "/backward");
+}
+
+/**
+ * Which groups are open, one number per group. Where nothing is folded, folds are looked through: their numbers do not
+ * count.
+ *
+ * @param {Graph} graph
+ * @param {Expansion} expansion
+ * @returns {{open: Uint8Array, foldOn: boolean}}
+ */
+export function openGroups({ arrays, groupId }, { level, toggled, fold }) {
+  const { groups, groupKind, groupDepth, groupIsLeaf } = arrays;
+  const open = new Uint8Array(groups);
+  const flipped = new Set(toggled);
+  const depth = level === "all" ? Infinity : level === "layer" ? -1 : Number.parseInt(level, 10);
+  for (let group = 0; group < groups; group += 1) {
+    const isModule = groupKind[group] === 0;
+    const byLevel = isModule && (depth === -1 ? groupIsLeaf[group] === 0 : (groupDepth[group] ?? 0) < depth);
+    open[group] = byLevel !== flipped.has(groupId[group] ?? "") ? 1 : 0;
+  }
+  // A closed model would be a single box.
+  open[0] = 1;
+  return { open, foldOn: fold === "on" || (fold === "auto" && boxesAtLayerLevel(arrays) > MOST_UNFOLDED) };
+}
+
+/** @type {WeakMap<GraphArrays, number>} */
+const counted = new WeakMap();
+
+/** @param {GraphArrays} arrays @returns {number} about how many boxes there are with all but the innermost groups open and nothing folded */
+function boxesAtLayerLevel(arrays) {
+  const known = counted.get(arrays);
+  if (known !== undefined) return known;
+  const { ops, tensors, groups, opHalf, opGroup, groupKind, groupIsLeaf, groupParent, producer, consumerStart, consumers } = arrays;
+  /** The closed group that hides what is directly in a group, or -1. */
+  const hides = new Int32Array(groups);
+  for (let group = 0; group < groups; group += 1) {
+    const above = group === 0 ? -1 : (hides[groupParent[group] ?? 0] ?? -1);
+    hides[group] = above >= 0 ? above : groupKind[group] === 0 && groupIsLeaf[group] === 1 && group > 0 ? group : -1;
+  }
+  const placeOf = (/** @type {number} */ op) => {
+    const hidden = hides[opGroup[op] ?? 0] ?? -1;
+    return hidden >= 0 ? hidden : -2 - op;
+  };
+  let boxes = 0;
+  for (let group = 1; group < groups; group += 1) if (groupKind[group] === 0 && (hides[group] === group || hides[group] === -1)) boxes += 2;
+  for (let op = 0; op < ops; op += 1) if ((opGroup[op] ?? -1) >= 0 && placeOf(op) < -1) boxes += 1;
+  for (let tensor = 0; tensor < tensors; tensor += 1) {
+    const maker = producer[tensor] ?? -1;
+    let crosses = false;
+    for (let at = consumerStart[tensor] ?? 0; at < (consumerStart[tensor + 1] ?? 0) && !crosses; at += 1) {
+      const reader = consumers[at] ?? 0;
+      crosses = opHalf[reader] === 0 && (maker < 0 || placeOf(maker) !== placeOf(reader));
+    }
+    // With its gradient.
+    if (crosses) boxes += 2;
+  }
+  counted.set(arrays, boxes);
+  return boxes;
+}
+
+// Groups
+
+/**
+ * Groups in the order of their first op, parents before children.
+ *
+ * @param {Topology} topology
+ */
+function numberGroups(topology) {
+  /** @type {GroupNode[]} */
+  const nodes = [];
+  const [parents, depths] = [[-1], [0]];
+  const waiting = [{ node: groupTree(topology), parent: -1, depth: 0 }];
+  for (let next = waiting.pop(); next !== undefined; next = waiting.pop()) {
+    const { node, parent, depth } = next;
+    const index = nodes.push(node) - 1;
+    [parents[index], depths[index]] = [parent, depth];
+    const inside = node.kind === "module" ? depth + 1 : depth;
+    for (let at = node.items.length - 1; at >= 0; at -= 1) {
+      const child = node.items[at];
+      if (typeof child === "object") waiting.push({ node: child, parent: index, depth: inside });
+    }
+  }
+
+  const count = nodes.length;
+  const columns = {
+    groupParent: Int32Array.from(parents),
+    groupKind: Uint8Array.from(nodes, ({ kind }) => GROUP_KINDS.indexOf(kind)),
+    groupFirst: new Int32Array(count).fill(topology.ops.length),
+    groupLast: new Int32Array(count),
+    groupDepth: Int32Array.from(depths),
+    groupIsLeaf: new Uint8Array(count).fill(1),
+    groupRepeats: Int32Array.from(nodes, ({ repeats }) => repeats),
+  };
+  const { groupParent, groupKind, groupFirst, groupLast, groupIsLeaf } = columns;
+  for (let group = count - 1; group >= 0; group -= 1) {
+    for (const item of nodes[group]?.items ?? []) {
+      if (typeof item !== "number") continue;
+      groupFirst[group] = Math.min(groupFirst[group] ?? item, item);
+      groupLast[group] = Math.max(groupLast[group] ?? 0, item + 1);
+    }
+    const parent = groupParent[group] ?? -1;
+    if (parent < 0) continue;
+    groupFirst[parent] = Math.min(groupFirst[parent] ?? 0, groupFirst[group] ?? 0);
+    groupLast[parent] = Math.max(groupLast[parent] ?? 0, groupLast[group] ?? 0);
+    if (groupKind[group] === 0 || groupIsLeaf[group] === 0) groupIsLeaf[parent] = 0;
+  }
+  return { nodes, columns };
+}
+
+/** @param {Topology} topology @param {readonly GroupNode[]} nodes @returns {Int32Array} */
+function groupOfOps({ ops }, nodes) {
+  const opGroup = new Int32Array(ops.length).fill(-1);
+  nodes.forEach(({ items }, group) => {
+    for (const item of items) if (typeof item === "number") opGroup[item] = group;
+  });
+  return opGroup;
+}
+
+/** @param {readonly GroupNode[]} nodes @param {Topology} topology @returns {string[]} */
+function groupIds(nodes, { modules, ops }) {
+  const used = new Set();
+  const named = (/** @type {string} */ stem) => {
+    let id = `${stem}/forward`;
+    for (let run = 2; used.has(id); run += 1) id = `${stem}/forward.${run}`;
+    used.add(id);
+    return id;
+  };
+  const pathOf = (/** @type {number} */ module) => modules[module]?.path || "model";
+  let fold = "";
+  return nodes.map(({ kind, module, items, repeats }) => {
+    if (kind === "module") return named(pathOf(module));
+    if (kind === "rest") return named(`${fold}.rest`);
+    const group = items.find((item) => typeof item === "object");
+    const [first] = items;
+    const isOfGroups = group !== undefined && group.kind === "module";
+    fold = `${isOfGroups ? pathOf(group.module) : (typeof first === "number" && ops[first]?.name) || "model"}*${repeats}`;
+    return named(fold);
+  });
+}
+
+/** @param {GroupNode} node @param {Topology} topology @returns {string} */
+function labelOfGroup({ kind, module, items, repeats }, { modules, ops }) {
+  if (kind === "module") return modules[module]?.type ?? "";
+  if (kind === "rest") return `${repeats} more`;
+  const names = items.flatMap((item) => {
+    if (typeof item === "number") return [ops[item]?.name ?? ""];
+    return item.kind === "rest" ? [] : [item.kind === "module" ? (modules[item.module]?.type ?? "") : "…"];
+  });
+  return names.length <= NAMED_ITEMS ? names.join(" → ") : `${names.slice(0, NAMED_ITEMS - 1).join(" → ")} → …`;
+}
+
+// Names
+
+/** @param {string} label @returns {number} letters of its longest line */
+function longestLine(label) {
+  return Math.min(255, Math.max(...labelLines(label).map((line) => line.length)));
+}
+
+/** @param {string} name @param {ReadonlySet<string>} paths of modules @returns {string} */
+function withoutPath(name, paths) {
+  for (let dot = name.lastIndexOf("."); dot > 0; dot = name.lastIndexOf(".", dot - 1)) {
+    if (dot < name.length - 1 && paths.has(name.slice(0, dot))) return name.slice(dot + 1);
+  }
+  return name;
+}
+
+/**
+ * @param {Topology} topology
+ * @param {readonly string[]} groupId
+ * @param {GraphArrays} arrays
+ * @returns {{tensorId: string[], items: ReadonlyMap<string, Item>}}
+ */
+function addresses({ ops, tensors }, groupId, { tensorHalf }) {
+  /** @type {Map<string, Item>} */
+  const items = new Map();
+  tensors.forEach(({ id }, index) => items.set(id, { kind: "tensor", index, half: tensorHalf[index] === 1 ? "backward" : "forward" }));
+  ops.forEach(({ id, phase }, index) => items.set(id, { kind: "op", index, half: phase }));
+  groupId.forEach((id, index) => {
+    items.set(id, { kind: "group", index, half: "forward" });
+    items.set(backwardId(id), { kind: "group", index, half: "backward" });
+  });
+  /** @type {Map<string, number>} */
+  const uses = new Map();
+  for (const { name } of tensors) uses.set(name, (uses.get(name) ?? 0) + 1);
+  const tensorId = tensors.map(({ id, name }, index) => {
+    const item = items.get(id);
+    if (uses.get(name) !== 1 || items.has(name) || item?.kind !== "tensor" || item.index !== index) return id;
+    return name;
+  });
+  tensorId.forEach((id, index) => {
+    if (!items.has(id)) items.set(id, { kind: "tensor", index, half: tensorHalf[index] === 1 ? "backward" : "forward" });
+  });
+  return { tensorId, items };
+}

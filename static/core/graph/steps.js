@@ -1,0 +1,221 @@
+/**
+ * The two passes as a sequence of steps: one op each, in the order in which they ran. Of every step, what it reads,
+ * writes and saves, and which saved tensors are in memory meanwhile. No DOM.
+ *
+ * What is counted is memory, so tensors that share it count once: a transposed or reshaped tensor lives in that of the
+ * tensor it was made of. Parameters and buffers are there with or without a backward pass; they are the base line.
+ */
+
+import { idsOf } from "./reach.js";
+import { entriesOf, wiringOf } from "./wiring.js";
+
+/** @typedef {import("../types.js").Graph} Graph */
+/** @typedef {import("../types.js").GraphArrays} GraphArrays */
+/** @typedef {import("../types.js").Op} Op */
+
+/**
+ * @typedef {object} Steps step k is the k-th op, from 0
+ * @property {number} count
+ * @property {number} forward how many of them are forward ops
+ * @property {Int32Array} storage tensor → the tensor in whose memory it lies, itself where it has its own
+ * @property {Int32Array} kept storages kept for the backward pass, largest first
+ * @property {Int32Array} from step at which each of them is saved
+ * @property {Int32Array} until the last step that needs it
+ * @property {Float64Array} size of each, bytes
+ * @property {Float64Array} alive bytes kept for the backward pass while a step runs
+ * @property {number} base bytes of parameters and buffers
+ * @property {number} peak the first step at which the most is kept
+ */
+
+/** @type {WeakMap<Graph, Steps>} */
+const known = new WeakMap();
+
+const ITEM_SIZE = /** @type {Record<string, number>} */ ({ bool: 1, uint8: 1, int8: 1, int16: 2, float16: 2, bfloat16: 2, int64: 8, float64: 8, complex64: 8, complex128: 16 });
+
+/**
+ * @param {string} dtype
+ * @returns {number} bytes per element
+ */
+export function itemSize(dtype) {
+  return ITEM_SIZE[dtype] ?? (dtype.startsWith("float8") ? 1 : 4);
+}
+
+/**
+ * @param {Graph} graph
+ * @returns {Steps} computed once per graph
+ */
+export function stepsOf(graph) {
+  let steps = known.get(graph);
+  if (steps === undefined) known.set(graph, (steps = build(graph)));
+  return steps;
+}
+
+/** @param {Graph} graph @returns {Steps} */
+function build(graph) {
+  const { arrays, topology } = graph;
+  const { needed } = wiringOf(graph);
+  const count = arrays.ops;
+  const storage = storageOf(graph);
+  const bytes = (/** @type {number} */ tensor) => (arrays.elements[tensor] ?? 0) * itemSize(topology.tensors[tensor]?.dtype ?? "");
+  const isResident = (/** @type {number} */ tensor) => ["parameter", "buffer"].includes(topology.tensors[tensor]?.role ?? "");
+
+  const first = new Int32Array(arrays.tensors).fill(-1);
+  const last = new Int32Array(arrays.tensors).fill(-1);
+  /** @param {number} tensor @param {number} saver @param {number} end */
+  const keep = (tensor, saver, end) => {
+    const root = storage[tensor] ?? tensor;
+    if (isResident(root)) return;
+    if (first[root] === -1 || saver < (first[root] ?? 0)) first[root] = saver;
+    last[root] = Math.max(last[root] ?? -1, end);
+  };
+  for (let edge = 0; edge < arrays.savedOp.length; edge += 1) {
+    const [op, tensor] = [arrays.savedOp[edge] ?? 0, arrays.savedTensor[edge] ?? 0];
+    const readers = entriesOf(needed, tensor);
+    // What nobody comes to fetch stays until the graph is let go.
+    const hasReader = readers.length > 0 || readersInBackward(arrays, tensor).length > 0;
+    keep(tensor, op, hasReader ? op : count - 1);
+    for (const reader of readers) keep(tensor, op, reader);
+  }
+  for (let tensor = 0; tensor < arrays.tensors; tensor += 1) {
+    if (arrays.tensorHalf[tensor] !== 0) continue;
+    const readers = readersInBackward(arrays, tensor);
+    if (readers.length === 0) continue;
+    // Nobody said who keeps it: whoever made it, or read it first.
+    const made = arrays.producer[tensor] ?? -1;
+    const saver = first[storage[tensor] ?? tensor] !== -1 ? (first[storage[tensor] ?? tensor] ?? 0) : made >= 0 ? made : (arrays.consumers[arrays.consumerStart[tensor] ?? 0] ?? 0);
+    for (const reader of readers) keep(tensor, saver, reader);
+  }
+
+  const kept = [];
+  for (let tensor = 0; tensor < arrays.tensors; tensor += 1) if (last[tensor] !== -1 && bytes(tensor) > 0) kept.push(tensor);
+  kept.sort((a, b) => bytes(b) - bytes(a) || a - b);
+  const size = Float64Array.from(kept, bytes);
+
+  const alive = new Float64Array(count);
+  kept.forEach((tensor, order) => {
+    const [from, until] = [first[tensor] ?? 0, last[tensor] ?? 0];
+    alive[from] = (alive[from] ?? 0) + (size[order] ?? 0);
+    if (until + 1 < count) alive[until + 1] = (alive[until + 1] ?? 0) - (size[order] ?? 0);
+  });
+  let peak = 0;
+  for (let step = 1; step < count; step += 1) {
+    alive[step] = (alive[step] ?? 0) + (alive[step - 1] ?? 0);
+    if ((alive[step] ?? 0) > (alive[peak] ?? 0)) peak = step;
+  }
+  let base = 0;
+  for (let tensor = 0; tensor < arrays.tensors; tensor += 1) if (storage[tensor] === tensor && isResident(tensor)) base += bytes(tensor);
+  const firstBackward = arrays.opHalf.indexOf(1);
+  return {
+    count,
+    forward: firstBackward === -1 ? count : firstBackward,
+    storage,
+    kept: Int32Array.from(kept),
+    from: Int32Array.from(kept, (tensor) => first[tensor] ?? 0),
+    until: Int32Array.from(kept, (tensor) => last[tensor] ?? 0),
+    size,
+    alive,
+    base,
+    peak,
+  };
+}
+
+/** Ops whose output is a part of their input's memory, though they say that they move bytes. */
+const PARTS = new Set(["split", "chunk", "unbind", "narrow", "select", "expand", "expand_as", "detach", "unfold"]);
+
+/**
+ * Tensor → the tensor that owns its memory. Known by the op: one that moves no bytes, works in place or hands out parts.
+ *
+ * @param {Graph} graph
+ * @returns {Int32Array}
+ */
+function storageOf({ arrays, topology }) {
+  const storage = Int32Array.from({ length: arrays.tensors }, (_, tensor) => tensor);
+  // In order of execution: an input's memory is known before an output's.
+  topology.ops.forEach((op, index) => {
+    const isView = (op.bytes === 0 && op.inputs.length > 0) || PARTS.has(op.name) || /[^_]_$/.test(op.name);
+    const source = arrays.inputs[arrays.inputStart[index] ?? 0];
+    if (!isView || source === undefined || arrays.inputStart[index] === arrays.inputStart[index + 1]) return;
+    const [from, to] = [arrays.outputStart[index] ?? 0, arrays.outputStart[index + 1] ?? 0];
+    for (let at = from; at < to; at += 1) {
+      const output = arrays.outputs[at] ?? 0;
+      // A tensor changed in place may be one tensor before and after.
+      if (output !== source) storage[output] = storage[source] ?? source;
+    }
+  });
+  return storage;
+}
+
+/** @param {GraphArrays} arrays @param {number} tensor @returns {number[]} backward ops that are recorded as reading it, if it is a forward tensor */
+function readersInBackward(arrays, tensor) {
+  if (arrays.tensorHalf[tensor] !== 0) return [];
+  return [...entriesOf({ start: arrays.consumerStart, entries: arrays.consumers }, tensor)].filter((op) => arrays.opHalf[op] === 1);
+}
+
+/**
+ * What one step does.
+ *
+ * @typedef {object} Step
+ * @property {Op} op
+ * @property {number[]} reads tensors; of a backward op those that were saved for it too
+ * @property {number[]} writes
+ * @property {number[]} saves tensors that are kept for the backward pass from here on
+ * @property {number[]} fetches of the tensors it reads, those kept since the forward pass
+ */
+
+/**
+ * @param {Graph} graph
+ * @param {number} step
+ * @returns {Step | null} null beyond the last
+ */
+export function stepAt(graph, step) {
+  const { arrays, topology } = graph;
+  const op = topology.ops[step];
+  if (op === undefined) return null;
+  const { keeps, needs } = wiringOf(graph);
+  const inputs = [...entriesOf({ start: arrays.inputStart, entries: arrays.inputs }, step)];
+  const recorded = arrays.opHalf[step] === 1 ? inputs.filter((tensor) => arrays.tensorHalf[tensor] === 0) : [];
+  const fetches = [...new Set([...recorded, ...entriesOf(needs, step)])];
+  return {
+    op,
+    reads: [...new Set([...inputs, ...fetches])],
+    writes: [...entriesOf({ start: arrays.outputStart, entries: arrays.outputs }, step)],
+    saves: [...new Set(entriesOf(keeps, step))],
+    fetches,
+  };
+}
+
+/**
+ * The saved tensors in memory while a step runs, largest first.
+ *
+ * @param {Steps} steps
+ * @param {number} step
+ * @param {number} most
+ * @returns {{shown: {tensor: number, bytes: number, until: number}[], more: number}} tensor: the one that owns the memory; more: how many are not shown
+ */
+export function aliveAt(steps, step, most) {
+  const shown = [];
+  let more = 0;
+  for (let order = 0; order < steps.kept.length; order += 1) {
+    if (step < (steps.from[order] ?? 0) || step > (steps.until[order] ?? 0)) continue;
+    if (shown.length < most) shown.push({ tensor: steps.kept[order] ?? 0, bytes: steps.size[order] ?? 0, until: steps.until[order] ?? 0 });
+    else more += 1;
+  }
+  return { shown, more };
+}
+
+/**
+ * What a step lights in the graph: its op, what that reads and writes, and the groups it stands in.
+ *
+ * @param {Graph} graph
+ * @param {number} step
+ * @returns {Set<string>} ids as in addresses; empty beyond the last step
+ */
+export function litOf(graph, step) {
+  const now = stepAt(graph, step);
+  if (now === null) return new Set();
+  const ops = new Uint8Array(graph.arrays.ops);
+  const tensors = new Uint8Array(graph.arrays.tensors);
+  ops[step] = 1;
+  for (const tensor of [...now.reads, ...now.writes]) tensors[tensor] = 1;
+  return idsOf(graph, ops, tensors);
+}

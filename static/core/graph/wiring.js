@@ -1,0 +1,110 @@
+/**
+ * What the arrays of a graph leave unsaid about its backward pass: which forward op each backward op belongs to, and
+ * which backward ops read what a forward op has kept for them. Computed once per graph. No DOM.
+ */
+
+/** @typedef {import("../types.js").Graph} Graph */
+
+/** @typedef {{start: Int32Array, entries: Int32Array}} Lists item i's entries are entries[start[i]] up to entries[start[i + 1] - 1] */
+
+/**
+ * @typedef {object} Wiring
+ * @property {Int32Array} twin backward op → forward op, -1 for none
+ * @property {Lists} backward forward op → its backward ops, in order of execution
+ * @property {Lists} keeps forward op → tensors that it keeps for the backward pass
+ * @property {Lists} needed tensor → backward ops that read what was kept of it, besides those recorded as its readers
+ * @property {Lists} needs backward op → tensors; the same, the other way round
+ */
+
+/** Backward ops that need nothing besides the gradients they are given: they add, hand on, reshape or cut them. */
+const PASSING = new Set(
+  [
+    "accumulate sum_to_size to tensor_hook AccumulateGrad Add Sub Rsub Neg Sum Mean Expand Repeat Clone Copy ToCopy Copies",
+    "View UnsafeView ReshapeAlias Reshape Alias AsStrided T Transpose Permute Squeeze Unsqueeze Select Slice Narrow Diagonal",
+    "Split SplitWithSizes UnsafeSplit UnsafeSplitWithSizes Unbind Stack Cat Flip Roll Unfold ConstantPadNd",
+  ]
+    .join(" ")
+    .split(" "),
+);
+
+/** @param {string} name of a backward op, such as ViewBackward0 @returns {boolean} */
+const passes = (name) => PASSING.has(name.replace(/Backward\w*$/, ""));
+
+/** @type {WeakMap<Graph, Wiring>} */
+const known = new WeakMap();
+
+/**
+ * @param {Graph} graph
+ * @returns {Wiring} the same one at every call
+ */
+export function wiringOf(graph) {
+  let wiring = known.get(graph);
+  if (wiring === undefined) known.set(graph, (wiring = build(graph)));
+  return wiring;
+}
+
+/**
+ * Sorts pairs into lists by their first half; within a list they keep their order.
+ *
+ * @param {number} count how many lists
+ * @param {ArrayLike<number>} keys
+ * @param {ArrayLike<number>} values
+ * @returns {Lists}
+ */
+export function listsOf(count, keys, values) {
+  const start = new Int32Array(count + 1);
+  for (let at = 0; at < keys.length; at += 1) start[(keys[at] ?? 0) + 1] = (start[(keys[at] ?? 0) + 1] ?? 0) + 1;
+  for (let item = 0; item < count; item += 1) start[item + 1] = (start[item + 1] ?? 0) + (start[item] ?? 0);
+  const entries = new Int32Array(keys.length);
+  const next = start.slice(0, count);
+  for (let at = 0; at < keys.length; at += 1) {
+    const key = keys[at] ?? 0;
+    entries[next[key] ?? 0] = values[at] ?? 0;
+    next[key] = (next[key] ?? 0) + 1;
+  }
+  return { start, entries };
+}
+
+/**
+ * @param {Lists} lists
+ * @param {number} item
+ * @returns {Int32Array} its entries, not to be written to
+ */
+export function entriesOf({ start, entries }, item) {
+  return entries.subarray(start[item] ?? 0, start[item + 1] ?? 0);
+}
+
+/** @param {Graph} graph @returns {Wiring} */
+function build({ topology, arrays, opIndex }) {
+  const twin = Int32Array.from(topology.ops, (op) => (op.phase === "backward" && op.twin !== null ? (opIndex.get(op.twin) ?? -1) : -1));
+  /** @type {number[][]} */
+  const [owners = [], backwards = []] = [[], []];
+  twin.forEach((forward, op) => {
+    if (forward < 0) return;
+    owners.push(forward);
+    backwards.push(op);
+  });
+  const backward = listsOf(arrays.ops, owners, backwards);
+  const keeps = listsOf(arrays.ops, arrays.savedOp, arrays.savedTensor);
+
+  /** @type {number[][]} */
+  const [tensors = [], readers = []] = [[], []];
+  for (let edge = 0; edge < arrays.savedOp.length; edge += 1) {
+    const [op, tensor] = [arrays.savedOp[edge] ?? 0, arrays.savedTensor[edge] ?? 0];
+    const candidates = [...entriesOf(backward, op)];
+    // Code that is itself recorded says which of its ops reads the tensor; autograd's nodes name gradients alone.
+    const isRecorded = entriesOf({ start: arrays.consumerStart, entries: arrays.consumers }, tensor).some(
+      (reader) => arrays.opHalf[reader] === 1 && topology.ops[reader]?.module === topology.ops[op]?.module,
+    );
+    if (isRecorded) continue;
+    const computing = candidates.filter((candidate) => {
+      const { bytes = 0, name = "" } = topology.ops[candidate] ?? {};
+      return bytes > 0 && !passes(name);
+    });
+    for (const reader of computing.length > 0 ? computing : candidates) {
+      tensors.push(tensor);
+      readers.push(reader);
+    }
+  }
+  return { twin, backward, keeps, needed: listsOf(arrays.tensors, tensors, readers), needs: listsOf(arrays.ops, readers, tensors) };
+}

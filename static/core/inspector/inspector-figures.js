@@ -1,0 +1,223 @@
+/** The inspector's figures of a tensor: what was measured, and beside it what theory expects. */
+
+import { bandText, expectedText, figuresOf, figureText, isWithin, MEASURES } from "../lab/diagnosis.js";
+import { emit, html, writeText } from "../dom.js";
+import { count, figureAt, percent, significant, valueAt } from "../format.js";
+import { healthIcon } from "../health.js";
+
+/** @typedef {import("./inspector-kit.js").Inspection} Inspection */
+/** @typedef {import("../types.js").Layer} Layer */
+/** @typedef {import("../types.js").Picture} Picture */
+/** @typedef {import("../types.js").Rule} Rule */
+/** @typedef {import("../types.js").Rules} Rules */
+/** @typedef {import("../types.js").Theory} Theory */
+
+/**
+ * @typedef {object} Comparison a figure beside its expectation, as written
+ * @property {string} key
+ * @property {string} label
+ * @property {string} measured
+ * @property {string} expected
+ * @property {string} band "" for none
+ * @property {boolean | null} isIn
+ * @property {string} says rule, and who found it
+ * @property {string} source in full
+ */
+/** @typedef {{elements: HTMLElement[], fill: (now: Comparison, isPaired: boolean) => void}} ComparisonRow */
+
+/** @typedef {HTMLElement & {show: (picture: Picture, row: number, colour: string, name: string) => void}} HistogramChart */
+
+/** @type {[string, (picture: Picture, row: number) => string | null][]} */
+const FIGURES = [
+  ["mean", (picture, row) => figureAt(picture, picture.floats.mean, row)],
+  ["std", (picture, row) => figureAt(picture, picture.floats.std, row)],
+  ["min", (picture, row) => figureAt(picture, picture.floats.min, row)],
+  ["max", (picture, row) => figureAt(picture, picture.floats.max, row)],
+  ["L2 norm", (picture, row) => figureAt(picture, picture.floats.norm, row)],
+  ["zeros", (picture, row) => unlessHidden(picture, row, percent(valueAt(picture.floats.zero_fraction, row)))],
+  ["NaN", (picture, row) => unlessHidden(picture, row, count(picture.integers.nan[row] ?? 0))],
+  ["+Inf", (picture, row) => unlessHidden(picture, row, count(picture.integers.posinf[row] ?? 0))],
+  ["−Inf", (picture, row) => unlessHidden(picture, row, count(picture.integers.neginf[row] ?? 0))],
+  ["dead units", ({ floats }, row) => optional(valueAt(floats.dead_fraction, row))],
+  ["saturated", ({ floats }, row) => optional(valueAt(floats.saturation, row))],
+];
+
+/** @type {Record<string, string>} */
+const FIGURE_HELP = {
+  mean: "over the finite values",
+  std: "of the population, over the finite values",
+  "dead units": "at most 0 for every input of the batch",
+  saturated: "in the flat ends of the activation",
+};
+
+/** @param {Picture} picture @param {number} row @param {string} text @returns {string} */
+function unlessHidden(picture, row, text) {
+  return isHidden(picture, row) ? "?" : text;
+}
+
+/** @param {Picture} picture @param {number} row @returns {boolean} whether its figures wait for a guess */
+function isHidden(picture, row) {
+  return picture.hidden?.row === row;
+}
+
+/** @param {number | null} fraction @returns {string | null} null where it does not apply */
+function optional(fraction) {
+  return fraction === null ? null : percent(fraction);
+}
+
+/**
+ * Its histogram, or a veil over it while it waits for a guess.
+ *
+ * @param {Inspection} inspection
+ * @param {number} row
+ * @param {string} colour
+ * @param {string} name
+ * @returns {Node[]}
+ */
+export function histogram({ updates }, row, colour, name) {
+  const chart = /** @type {HistogramChart} */ (document.createElement("histogram-chart"));
+  const veil = html("p", { class: "veil" }, html("b", {}, "?"), "Its figures show once you have guessed.");
+  updates.push((picture) => {
+    chart.hidden = isHidden(picture, row);
+    veil.hidden = !chart.hidden;
+    if (!chart.hidden) chart.show(picture, row, colour, name);
+  });
+  return [chart, veil];
+}
+
+/** @param {Inspection} inspection @param {number} row @returns {HTMLElement} */
+export function figures({ updates }, row) {
+  const rows = FIGURES.map(([name, read]) => {
+    const value = html("dd");
+    const line = html("div", { "data-figure": name, title: FIGURE_HELP[name] ?? "" }, html("dt", {}, name), value);
+    updates.push((picture) => {
+      const text = read(picture, row);
+      line.hidden = text === null;
+      writeText(value, text ?? "");
+      line.classList.toggle("warning", /NaN|Inf/.test(name) && text !== "0" && text !== "?");
+    });
+    return line;
+  });
+  return html("dl", { class: "figures" }, ...rows);
+}
+
+/** @param {Inspection} inspection @param {string} name @param {number} row @returns {HTMLElement} */
+export function guessFirst({ host, updates }, name, row) {
+  const button = html("button", { type: "button", class: "guess", title: `Hide the figures of ${name} until you have said what its std is` }, "Guess first");
+  button.addEventListener("click", () => emit(host, "prediction-start", { figure: `${name}.std` }));
+  updates.push((picture) => (button.disabled = isHidden(picture, row)));
+  return button;
+}
+
+/**
+ * What was measured of a tensor beside what theory expects, and how its layer fares. What is measured follows every
+ * picture; what is expected and whether it fits, when theory has spoken of that picture.
+ *
+ * @param {Inspection} inspection
+ * @param {Layer} layer
+ * @param {string} tensor id
+ * @returns {HTMLElement}
+ */
+export function comparison({ expectations, rules }, layer, tensor) {
+  const health = html("span", { class: "health" });
+  const body = html("tbody");
+  const band = html("p");
+  const fold = html("details", { class: "band-rule" }, html("summary", {}, "What the band is"), band);
+  const columns = ["", "measured", "expected"].map((text) => html("th", { scope: "col" }, text));
+  const head = html("tr", {}, ...columns, html("th", { scope: "col" }, html("span", { class: "visually-hidden" }, "in its band")));
+  const none = html("p", { class: "hint" }, "Theory expects no figure of this tensor: its numbers leave the range of the dtype.");
+  const title = html("h3", {}, `Layer ${layer.index}`, health);
+  const section = html("section", { class: "comparison" }, title, html("table", {}, html("thead", {}, head), body), fold, none);
+  let built = "none yet";
+  let word = "";
+  /** @type {ComparisonRow[]} */
+  let rows = [];
+  expectations.push((picture, theory) => {
+    const verdict = theory?.layers[layer.index - 1];
+    section.hidden = theory === null || verdict === undefined;
+    if (theory === null || verdict === undefined) return;
+    const isPaired = theory.seq === picture.seq;
+    const condition = verdict.health ?? "healthy";
+    if (isPaired && condition !== word) {
+      word = condition;
+      health.className = `health ${condition}`;
+      health.title = verdict.health === null ? "" : ruleText(rules?.health?.[verdict.health]);
+      health.replaceChildren(healthIcon(condition), condition);
+    }
+    const lines = comparisons(picture, theory, layer, tensor, rules);
+    const what = lines.map(({ key }) => key).join();
+    if (what !== built) {
+      built = what;
+      rows = lines.map(comparisonRow);
+      body.replaceChildren(...rows.flatMap(({ elements }) => elements));
+      head.hidden = lines.length === 0;
+      none.hidden = lines.length > 0;
+      fold.hidden = lines.length === 0 || tensor === layer.weight;
+      band.textContent = ruleText(rules?.band);
+    }
+    lines.forEach((line, order) => rows[order]?.fill(line, isPaired));
+  });
+  return section;
+}
+
+/**
+ * @param {Picture} picture
+ * @param {Theory} theory
+ * @param {Layer} layer
+ * @param {string} tensor of that layer
+ * @param {Rules | null} rules
+ * @returns {Comparison[]}
+ */
+function comparisons(picture, theory, layer, tensor, rules) {
+  if (tensor === layer.weight) {
+    const std = figureAt(picture, picture.floats.std, picture.rows.get(tensor));
+    const drawn = significant(theory.layers[layer.index - 1]?.weight_std);
+    return [{ key: "weight_std", label: "std", measured: std, expected: drawn, band: "", isIn: null, says: "the std that the init draws with, its scale included", source: "" }];
+  }
+  return figuresOf(picture, theory, tensor).map((figure) => {
+    const { quantity: name, measured, expected } = figure;
+    return {
+      key: name,
+      label: MEASURES[name].label,
+      measured: figureText(name, measured),
+      expected: expected === null ? "–" : expectedText(name, expected),
+      band: expected === null ? "" : bandText(name, expected.band),
+      isIn: isWithin(figure),
+      says: shortRuleText(rules?.expected?.[name]),
+      source: rules?.expected?.[name]?.source ?? "",
+    };
+  });
+}
+
+/** @param {Comparison} first @returns {ComparisonRow} */
+function comparisonRow({ key, label, says, source }) {
+  const [measured, expected, mark] = [html("td"), html("td"), html("td", { class: "mark" })];
+  const [value, band] = [html("b"), html("small")];
+  expected.append(value, band);
+  const line = html("tr", { "data-quantity": key }, html("th", { scope: "row" }, label), measured, expected, mark);
+  const elements = says === "" ? [line] : [line, html("tr", { class: "rule" }, html("td", { colspan: "4", title: source }, says))];
+  return {
+    elements,
+    fill(now, isPaired) {
+      writeText(measured, now.measured);
+      if (!isPaired) return;
+      writeText(value, now.expected);
+      writeText(band, now.band);
+      writeText(mark, now.isIn === null ? "" : now.isIn ? "✓ in" : "✗ out");
+      mark.title = now.isIn === false ? "One draw in twenty lies outside by chance." : "";
+      line.classList.toggle("out", now.isIn === false);
+    },
+  };
+}
+
+/** @param {Rule | undefined} rule @returns {string} with author and year, or work, in place of the source */
+function shortRuleText(rule) {
+  if (rule === undefined) return "";
+  const [author] = /^.*?\b\d{4}\b|^[^:;]*/.exec(rule.source) ?? [rule.source];
+  return `${rule.rule} (${author}).`;
+}
+
+/** @param {Rule | undefined} rule @returns {string} */
+function ruleText(rule) {
+  return rule === undefined ? "" : `${rule.rule} (${rule.source}).`;
+}

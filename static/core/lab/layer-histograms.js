@@ -1,0 +1,261 @@
+/**
+ * The histograms of all layers on one axis. A tensor's 64 bins cover its own [min, max]; here its counts are spread over
+ * the common bins that they overlap, as if every bin were filled evenly. No DOM.
+ */
+
+import { valueAt } from "../format.js";
+import { BINS, ValueAxis } from "./value-axis.js";
+
+/** @typedef {import("../types.js").Picture} Picture */
+/** @typedef {import("../types.js").Topology} Topology */
+/** @typedef {import("../types.js").LayerTensor} LayerTensor */
+
+/**
+ * @typedef {object} LayerColumn
+ * @property {number} index of the layer; 0 for the input
+ * @property {string} name of the tensor, "" where the layer has none
+ * @property {string | null} tensor
+ * @property {number} row of its statistics, −1 where it has none
+ */
+
+/** @typedef {{low: number, high: number, threshold: number}} ValueRange threshold: see ValueAxis */
+
+/** Fixed ranges end at this many standard deviations. */
+const REACH = 4;
+/** Of a fixed range's unit, in decades: what is smaller lies at zero on a logarithmic axis. */
+const FIXED_DECADES = 3;
+
+/**
+ * One column per layer, and the input (or its gradient) before them where it is one of these tensors.
+ *
+ * @param {Picture} picture
+ * @param {LayerTensor} of
+ * @returns {LayerColumn[]} empty where the graph is no chain of layers, or none of them has such a tensor
+ */
+export function layerColumns({ topology, rows }, of) {
+  const names = new Map(topology.tensors.map(({ id, name }) => [id, name]));
+  /** @param {number} index @param {string | null} tensor @returns {LayerColumn} */
+  const column = (index, tensor) => ({ index, name: names.get(tensor ?? "") ?? "", tensor, row: rows.get(tensor ?? "") ?? -1 });
+  const columns = topology.layers.map((layer) => column(layer.index, layer[of]));
+  if (columns.every(({ tensor }) => tensor === null)) return [];
+  const input = topology.tensors.find(({ role }) => role === "input")?.id;
+  const first = of === "activation" ? input : of === "gradient" ? topology.tensors.find(({ gradient_of }) => gradient_of === input)?.id : undefined;
+  return first === undefined || input === undefined ? columns : [column(0, first), ...columns];
+}
+
+/**
+ * The range of all finite values.
+ *
+ * @param {Picture} picture
+ * @param {readonly LayerColumn[]} columns
+ * @returns {ValueRange | null} null where no value is finite
+ */
+export function adaptiveRange({ floats }, columns) {
+  let [low, high, least] = [Infinity, -Infinity, Infinity];
+  for (const { row } of columns) {
+    const [min, max, std] = [valueAt(floats.min, row), valueAt(floats.max, row), valueAt(floats.std, row)];
+    if (min !== null) low = Math.min(low, min);
+    if (max !== null) high = Math.max(high, max);
+    if (std !== null && std > 0) least = Math.min(least, std);
+  }
+  if (low > high) return null;
+  if (low === high) {
+    const margin = Math.abs(low) / 2 || 1;
+    [low, high] = [low - margin, high + margin];
+  }
+  if (least === Infinity) least = Math.max(-low, high);
+  return { low, high, threshold: 10 ** Math.floor(Math.log10(least)) };
+}
+
+/**
+ * A range that says what is healthy, not what there is: four standard deviations to both sides, of 1 for activations, of
+ * Kaiming's draw (He 2015) for weights, of the gradient that the loss hands to the last layer for gradients.
+ *
+ * @param {Picture} picture
+ * @param {readonly LayerColumn[]} columns
+ * @param {LayerTensor} of
+ * @returns {ValueRange & {rule: string} | null} null where the last layer's gradient has no std to go by
+ */
+export function fixedRange({ topology, floats }, columns, of) {
+  let unit = 1;
+  let rule = "4 × std 1";
+  if (of === "weight") {
+    const inputs = fewestInputs(topology);
+    unit = Math.sqrt(2 / inputs);
+    rule = `4 × √(2/${inputs}), Kaiming’s std`;
+  } else if (of === "gradient" || of === "weight_gradient") {
+    unit = valueAt(floats.std, columns.at(-1)?.row) ?? 0;
+    rule = "4 × the last layer’s std";
+    if (!(unit > 0)) return null;
+  }
+  return { low: -REACH * unit, high: REACH * unit, threshold: 10 ** Math.floor(Math.log10(unit) - FIXED_DECADES), rule };
+}
+
+/** @param {Topology} topology @returns {number} the fan_in of the layer that has the least, whose weights are the largest */
+function fewestInputs({ tensors, layers }) {
+  const widths = new Map(tensors.map(({ id, shape }) => [id, shape.at(-1) ?? 1]));
+  const inputs = [tensors.find(({ role }) => role === "input")?.id, ...layers.slice(0, -1).map(({ activation }) => activation)];
+  const known = inputs.flatMap((tensor) => widths.get(tensor ?? "") ?? []);
+  return known.length === 0 ? 1 : Math.min(...known);
+}
+
+/**
+ * All layers' counts in the bins of one axis.
+ *
+ * @typedef {object} LayerHistograms
+ * @property {readonly LayerColumn[]} columns
+ * @property {ValueAxis} axis
+ * @property {Float64Array} counts columns × BINS; fractions where a bin was divided
+ * @property {Float64Array} below the axis
+ * @property {Float64Array} above it
+ * @property {Float64Array} nan
+ * @property {Float64Array} posinf
+ * @property {Float64Array} neginf
+ * @property {Float64Array} sizes how many values there are, finite or not
+ * @property {Float64Array} spikes how many values are exactly the same, of those in counts: zeros, or all values of a constant
+ * @property {Float64Array} spikeBins where they lie; −1 off the axis
+ * @property {number} hidden column that waits for a guess, −1 for none
+ */
+
+/**
+ * @param {Picture} picture
+ * @param {readonly LayerColumn[]} columns
+ * @param {ValueAxis} axis
+ * @returns {LayerHistograms} per column, counts, below, above and the non-finite sum up to its size
+ */
+export function layerHistograms(picture, columns, axis) {
+  const numbers = () => new Float64Array(columns.length);
+  const result = {
+    columns,
+    axis,
+    counts: new Float64Array(columns.length * BINS),
+    below: numbers(),
+    above: numbers(),
+    nan: numbers(),
+    posinf: numbers(),
+    neginf: numbers(),
+    sizes: numbers(),
+    spikes: numbers(),
+    spikeBins: numbers(),
+    hidden: picture.hidden === null ? -1 : columns.findIndex(({ row }) => row === picture.hidden?.row),
+  };
+  const { floats, integers, bins } = picture;
+  columns.forEach(({ row }, order) => {
+    if (row < 0) return;
+    result.sizes[order] = integers.n[row] ?? 0;
+    if (order === result.hidden) return;
+    for (const kind of /** @type {const} */ (["nan", "posinf", "neginf"])) result[kind][order] = integers[kind][row] ?? 0;
+    const [low, high] = [valueAt(floats.min, row), valueAt(floats.max, row)];
+    if (low === null || high === null) return;
+    const zeros = Math.round((floats.zero_fraction[row] ?? 0) * (integers.n[row] ?? 0));
+    const source = picture.counts.subarray(row * bins, (row + 1) * bins);
+    const into = result.counts.subarray(order * BINS, (order + 1) * BINS);
+    const { below, above, spike, spikeBin } = spread(source, low, high, zeros, axis, into);
+    result.below[order] = below;
+    result.above[order] = above;
+    result.spikes[order] = spikeBin >= 0 && spikeBin < BINS ? spike : 0;
+    result.spikeBins[order] = spikeBin;
+  });
+  return result;
+}
+
+/**
+ * Spreads one histogram over the bins of an axis. Exact zeros, whose number is known, stay at zero: after relu they are
+ * half of all values, and a bin that reaches from zero to the hundredth part of the maximum would smear them.
+ *
+ * @param {Uint32Array} source counts of equally wide bins over [low, high]
+ * @param {number} low
+ * @param {number} high equal to low: all values are
+ * @param {number} zeros among the counted values
+ * @param {ValueAxis} axis
+ * @param {Float64Array} into counts per bin of the axis, added to
+ * @returns {{below: number, above: number, spike: number, spikeBin: number}} what lies outside the axis; how many values are
+ *   exactly the same, and the bin they are in: −1 below the axis, BINS above
+ */
+export function spread(source, low, high, zeros, axis, into) {
+  const result = { below: 0, above: 0, spike: 0, spikeBin: axis.binOf(low === high ? low : 0) };
+  const putSpike = () => {
+    if (result.spikeBin < 0) result.below += result.spike;
+    else if (result.spikeBin >= BINS) result.above += result.spike;
+    else into[result.spikeBin] = (into[result.spikeBin] ?? 0) + result.spike;
+  };
+  const bins = source.length;
+  let total = 0;
+  for (let bin = 0; bin < bins; bin += 1) total += source[bin] ?? 0;
+  if (low === high) {
+    result.spike = total;
+    putSpike();
+    return result;
+  }
+  let zeroBin = -1;
+  if (zeros > 0 && low <= 0 && high >= 0) {
+    zeroBin = Math.min(bins - 1, Math.floor((-low / 2 / (high / 2 - low / 2)) * bins));
+    result.spike = Math.min(zeros, source[zeroBin] ?? 0);
+  }
+  // How many values lie below each edge of the axis: what a bin holds is the difference of two.
+  let bin = 0;
+  let passed = 0;
+  let before = 0;
+  let inside = (source[0] ?? 0) - (zeroBin === 0 ? result.spike : 0);
+  let start = low;
+  let end = binEdge(low, high, 1 / bins);
+  for (let edge = 0; edge <= BINS; edge += 1) {
+    const value = axis.edges[edge] ?? 0;
+    while (bin < bins && end <= value) {
+      bin += 1;
+      passed += inside;
+      inside = (source[bin] ?? 0) - (zeroBin === bin ? result.spike : 0);
+      start = end;
+      end = binEdge(low, high, (bin + 1) / bins);
+    }
+    const lower = bin < bins && value > start ? passed + (inside * (value - start)) / (end - start) : passed;
+    if (edge === 0) result.below += lower;
+    else into[edge - 1] = (into[edge - 1] ?? 0) + lower - before;
+    before = lower;
+  }
+  result.above += total - result.spike - before;
+  putSpike();
+  return result;
+}
+
+/**
+ * @param {number} low
+ * @param {number} high
+ * @param {number} share 0 to 1
+ * @returns {number} the value that far between the two: low and high themselves at the ends
+ */
+function binEdge(low, high, share) {
+  return low * (1 - share) + high * share;
+}
+
+/**
+ * The histograms as they were taken, in rows for a table: 64 bins each over the tensor's own [min, max], one where all
+ * values are equal, and one row each for NaN, Infinity and −Infinity where there are such.
+ *
+ * @param {Picture} picture
+ * @param {readonly LayerColumn[]} columns
+ * @returns {(string | number)[][]} the first holds the titles
+ */
+export function histogramRows(picture, columns) {
+  /** @type {(string | number)[][]} */
+  const table = [["layer", "name", "bin_low", "bin_high", "count"]];
+  const { floats, integers, bins } = picture;
+  for (const { index, name, row } of columns) {
+    if (row < 0 || row === picture.hidden?.row) continue;
+    const [low, high] = [valueAt(floats.min, row), valueAt(floats.max, row)];
+    if (low !== null && high !== null) {
+      const used = low === high ? 1 : bins;
+      for (let bin = 0; bin < used; bin += 1) {
+        const ends = [binEdge(low, high, bin / used), binEdge(low, high, (bin + 1) / used)];
+        table.push([index, name, ...ends, picture.counts[row * bins + bin] ?? 0]);
+      }
+    }
+    /** @type {[number, "nan" | "posinf" | "neginf"][]} */
+    const lanes = [[NaN, "nan"], [Infinity, "posinf"], [-Infinity, "neginf"]];
+    for (const [value, kind] of lanes) {
+      const count = integers[kind][row] ?? 0;
+      if (count > 0) table.push([index, name, value, value, count]);
+    }
+  }
+  return table;
+}

@@ -1,0 +1,300 @@
+/**
+ * The same picture for Plotly, once it rests: hover, zoom and export. It draws layers only, over the axes that stand on
+ * the canvas; an exported image brings its own. No DOM.
+ */
+
+import { count, percent, significant } from "../format.js";
+import {
+  LANE,
+  LANE_CELL,
+  NEEDLE,
+  countTicks,
+  laneOpacity,
+  laneText,
+  layerLabels,
+  mostOf,
+  needleFill,
+  needleOf,
+  peakShare,
+  ridgeFill,
+  ridgeOf,
+  wholeSection,
+} from "./layers-plan.js";
+import { LEAST_COUNT, css, rampStops } from "../ramp.js";
+import { BINS } from "./value-axis.js";
+
+/** @typedef {import("./layer-histograms.js").LayerHistograms} LayerHistograms */
+/** @typedef {import("./layers-plan.js").Plan} Plan */
+/** @typedef {import("./layers-plan.js").Paint} Paint */
+/** @typedef {import("./layers-plan.js").Lane} Lane */
+
+/** @typedef {{data: object[], layout: Record<string, any>}} Figure */
+
+const PLAIN_AXIS = { showgrid: false, zeroline: false, showline: false, showticklabels: false, ticks: "" };
+const EXPORT_MARGIN = { left: 30, right: 70, top: 62, bottom: 34 };
+
+/**
+ * @param {LayerHistograms} histograms
+ * @param {Plan} plan
+ * @param {Paint} paint
+ * @param {string} family of the font
+ * @returns {Figure}
+ */
+export function layersFigure(histograms, plan, paint, family) {
+  const { main, lanes, width, height } = plan;
+  const [upper, lower] = [lanes.filter(({ y }) => y < main.y), lanes.filter(({ y }) => y > main.y)];
+  const top = upper[0]?.y ?? main.y;
+  const bottom = (lower.at(-1)?.y ?? 0) + LANE;
+  /** @param {number} from @param {number} to px @returns {[number, number]} as Plotly counts, from below */
+  const domain = (from, to) => [1 - (to - top) / (bottom - top), 1 - (from - top) / (bottom - top)];
+  /** @param {Lane[]} group */
+  const laneAxis = (group) => ({
+    ...PLAIN_AXIS,
+    anchor: "x",
+    domain: domain(group[0]?.y ?? 0, (group.at(-1)?.y ?? 0) + LANE),
+    range: [group.length, 0],
+    fixedrange: true,
+  });
+  const layers = plan.form === "heatmap" ? [cells(histograms, plan, paint)] : ridges(histograms, plan, paint);
+  return {
+    data: [
+      ...layers,
+      ...upper.map((lane, order) => laneCells(histograms, plan, paint, lane, "y2", order)),
+      ...lower.map((lane, order) => laneCells(histograms, plan, paint, lane, "y3", order)),
+    ],
+    layout: {
+      width,
+      height,
+      margin: { l: main.x, r: width - main.x - main.w, t: top, b: height - bottom, pad: 0 },
+      paper_bgcolor: "rgba(0,0,0,0)",
+      plot_bgcolor: "rgba(0,0,0,0)",
+      font: { family, size: 10, color: paint.muted },
+      hoverlabel: { bgcolor: paint.paper, bordercolor: paint.line, font: { color: paint.ink, family, size: 12 }, align: "left" },
+      hovermode: "closest",
+      showlegend: false,
+      xaxis: { ...PLAIN_AXIS, anchor: "y", range: wholeSection(plan).x },
+      yaxis: { ...PLAIN_AXIS, anchor: "x", domain: domain(main.y, main.y + main.h), range: [0, 1] },
+      yaxis2: laneAxis(upper),
+      yaxis3: laneAxis(lower),
+    },
+  };
+}
+
+/**
+ * An image to keep: with axes, title and scale, on paper.
+ *
+ * @param {LayerHistograms} histograms
+ * @param {Plan} plan
+ * @param {Paint} paint
+ * @param {string} family of the font
+ * @param {string} title
+ * @param {string} subtitle
+ * @returns {Figure}
+ */
+export function exportedFigure(histograms, plan, paint, family, title, subtitle) {
+  const { data, layout } = layersFigure(histograms, plan, paint, family);
+  const { axis } = histograms;
+  const section = wholeSection(plan);
+  const labels = layerLabels(histograms, plan, section);
+  const ticks = axis.ticks(0, 1, plan.main.h, 26);
+  /** @param {Lane[]} group */
+  const laneLabels = (group) => ({
+    showticklabels: true,
+    tickvals: group.map((_, order) => order + 0.5),
+    ticktext: group.map(({ kind }) => plain(laneText(kind, axis))),
+  });
+  const most = mostOf(histograms);
+  const scale = countTicks(most);
+  const colorbar = {
+    title: { text: "values in a bin", side: "right" },
+    thickness: 10,
+    outlinewidth: 0,
+    tickvals: scale.map(({ place }) => place * Math.log1p(most)),
+    ticktext: scale.map(({ text }) => text),
+  };
+  const { left, right, top, bottom } = EXPORT_MARGIN;
+  const isHeatmap = plan.form === "heatmap";
+  const margin = layout["margin"];
+  const question = { x: histograms.hidden, y: 0.5, text: "?", showarrow: false, font: { size: 14, color: paint.ink } };
+  return {
+    data: data.map((trace, order) => (order === 0 && isHeatmap ? { ...trace, showscale: true, colorbar } : trace)),
+    layout: {
+      ...layout,
+      width: plan.width + left + right,
+      height: plan.height + top + bottom,
+      margin: { l: margin.l + left, r: margin.r + right, t: margin.t + top, b: margin.b + bottom },
+      title: {
+        text: plain(title),
+        subtitle: { text: plain(subtitle), font: { size: 11, color: paint.muted } },
+        x: 0.02,
+        y: 1 - 18 / (plan.height + top + bottom),
+        yanchor: "top",
+        font: { size: 14, color: paint.ink },
+      },
+      annotations: histograms.hidden < 0 ? [] : [question],
+      paper_bgcolor: paint.paper,
+      xaxis: {
+        ...layout["xaxis"],
+        anchor: "y3",
+        showticklabels: true,
+        tickvals: labels.map(({ column }) => column),
+        ticktext: labels.map(({ text }) => plain(text)),
+        tickangle: 0,
+        title: { text: "layer", standoff: 6 },
+      },
+      yaxis: {
+        ...layout["yaxis"],
+        showticklabels: true,
+        showgrid: true,
+        gridcolor: paint.line,
+        tickvals: ticks.map(({ place }) => place),
+        ticktext: ticks.map(({ text }) => text),
+      },
+      yaxis2: { ...layout["yaxis2"], ...laneLabels(plan.lanes.filter(({ y }) => y < plan.main.y)) },
+      yaxis3: { ...layout["yaxis3"], ...laneLabels(plan.lanes.filter(({ y }) => y > plan.main.y)) },
+    },
+  };
+}
+
+/** @param {LayerHistograms} histograms @param {number} order @returns {string} */
+function titleOf({ columns }, order) {
+  const column = columns[order];
+  if (column === undefined) return "";
+  return plain(`${column.index === 0 ? "input" : `layer ${column.index}`}: ${column.name}`);
+}
+
+/** Plotly reads a few tags in its texts. @param {string} text @returns {string} */
+function plain(text) {
+  return text.replaceAll("&", "&amp;").replaceAll("<", "&lt;");
+}
+
+/** @param {LayerHistograms} histograms @param {number} order @param {number} bin @returns {string} */
+function binText(histograms, order, bin) {
+  const { axis, counts } = histograms;
+  const range = `${significant(axis.edges[bin])} to ${significant(axis.edges[bin + 1])}`;
+  return shareText(histograms, order, range, counts[order * BINS + bin] ?? 0);
+}
+
+/** @param {LayerHistograms} histograms @param {number} order @param {string} what @param {number} values @returns {string} */
+function shareText(histograms, order, what, values) {
+  const size = histograms.sizes[order] || 1;
+  return `<b>${titleOf(histograms, order)}</b><br>${what}<br>${about(values)} of ${count(size)} values, ${percent(values / size)}`;
+}
+
+/** @param {number} values @returns {string} counts that were spread over bins are no whole numbers */
+function about(values) {
+  const rounded = Math.round(values);
+  if (values > 0 && rounded === 0) return "less than one";
+  return Math.abs(values - rounded) < 1e-6 ? count(rounded) : `about ${count(rounded)}`;
+}
+
+/** @param {LayerHistograms} histograms @param {Plan} plan @param {Paint} paint @returns {object} */
+function cells(histograms, plan, paint) {
+  const { columns, counts } = histograms;
+  const z = [];
+  const texts = [];
+  for (let bin = 0; bin < BINS; bin += 1) {
+    const values = columns.map((_, order) => counts[order * BINS + bin] ?? 0);
+    z.push(values.map((value) => (value < LEAST_COUNT ? null : Math.log1p(value))));
+    texts.push(values.map((value, order) => (value < LEAST_COUNT ? "" : binText(histograms, order, bin))));
+  }
+  return {
+    ...heatmap(plan),
+    x: columns.map((_, order) => order),
+    y: Array.from({ length: BINS }, (_, bin) => (bin + 0.5) / BINS),
+    z,
+    hovertext: texts,
+    ...shades(histograms, paint),
+  };
+}
+
+/** @param {Plan} plan @returns {object} what all heatmaps have in common */
+function heatmap({ gap }) {
+  return { type: "heatmap", hovertemplate: "%{hovertext}<extra></extra>", hoverongaps: false, showscale: false, zsmooth: false, xgap: gap };
+}
+
+/** @param {LayerHistograms} histograms @param {Paint} paint @returns {object} */
+function shades(histograms, { paper, hue, ink }) {
+  return {
+    colorscale: rampStops(paper, hue, ink).map(([at, colour]) => [at, css(colour)]),
+    zmin: 0,
+    zmax: Math.log1p(mostOf(histograms)),
+  };
+}
+
+/**
+ * @param {LayerHistograms} histograms
+ * @param {Plan} plan
+ * @param {Paint} paint
+ * @param {Lane} lane
+ * @param {string} yaxis
+ * @param {number} order of the lane on its axis
+ * @returns {object}
+ */
+function laneCells(histograms, plan, paint, { kind }, yaxis, order) {
+  const { columns, sizes } = histograms;
+  const counts = columns.map((_, column) => histograms[kind][column] ?? 0);
+  const isOutside = kind === "above" || kind === "below";
+  const opacities = [paint.warning + hex(laneOpacity(0)), paint.warning + hex(laneOpacity(1))];
+  return {
+    ...heatmap(plan),
+    yaxis,
+    x: columns.map((_, column) => column),
+    y: [order + 0.5],
+    ygap: LANE - LANE_CELL,
+    z: [counts.map((value, column) => (value < LEAST_COUNT ? null : isOutside ? Math.log1p(value) : value / (sizes[column] || 1)))],
+    hovertext: [counts.map((value, column) => shareText(histograms, column, plain(laneText(kind, histograms.axis)), value))],
+    ...(isOutside ? shades(histograms, paint) : { colorscale: [[0, opacities[0]], [1, opacities[1]]], zmin: 0, zmax: 1 }),
+  };
+}
+
+/** @param {number} opacity @returns {string} two digits for a #rrggbb */
+function hex(opacity) {
+  return Math.round(255 * opacity).toString(16).padStart(2, "0");
+}
+
+/** @param {LayerHistograms} histograms @param {Plan} plan @param {Paint} paint @returns {object[]} one outline per layer, as on the canvas the first on top */
+function ridges(histograms, plan, paint) {
+  const peak = peakShare(histograms);
+  const gap = plan.gap / plan.pitch;
+  const reach = plan.reach / plan.pitch - gap;
+  const common = { type: "scatter", mode: "lines", hoveron: "points", hovertemplate: "%{hovertext}<extra></extra>" };
+  /** @param {number} order @returns {number} where its ridge stands, in columns */
+  const base = (order) => order - 0.5 + gap / 2;
+  const outlines = histograms.columns.flatMap((_, order) => {
+    // A gap in the outline is a point without a number.
+    const points = ridgeOf(histograms, order, peak).flatMap(({ places, heights }) => [
+      ...places.map((place, point) => ({ place, x: base(order) + (heights[point] ?? 0) * reach })),
+      { place: null, x: null },
+    ]);
+    if (points.length === 0) return [];
+    return [
+      {
+        ...common,
+        x: points.map(({ x }) => x),
+        y: points.map(({ place }) => place),
+        fill: "toself",
+        fillcolor: ridgeFill(paint),
+        line: { color: paint.hue, width: 1 },
+        hovertext: points.map(({ place }) => binText(histograms, order, Math.min(BINS - 1, Math.floor((place ?? 0) * BINS)))),
+      },
+    ];
+  });
+  const needles = histograms.columns.flatMap((_, order) => {
+    const needle = needleOf(histograms, order);
+    if (needle === null) return [];
+    const text = shareText(histograms, order, "exactly equal", histograms.spikes[order] ?? 0);
+    const end = base(order) + needle.share * (1 - gap);
+    return [base(order), end, null].map((x) => ({ x, y: x === null ? null : needle.place, text }));
+  });
+  outlines.reverse();
+  if (needles.length === 0) return outlines;
+  const lines = {
+    ...common,
+    x: needles.map(({ x }) => x),
+    y: needles.map(({ y }) => y),
+    line: { color: needleFill(paint), width: NEEDLE },
+    hovertext: needles.map(({ text }) => text),
+  };
+  return [...outlines, lines];
+}

@@ -1,0 +1,349 @@
+/**
+ * Where ±Inf and NaN begin, and the arithmetic that made them, in words: the first tensor of a pass that holds one is
+ * followed back to the op that wrote it, and the figures of that op's operands say what happened. No DOM.
+ */
+
+import { count, significant, valueAt } from "../format.js";
+import { gradientTerm, termOf } from "../inspector/formula.js";
+
+/** @typedef {import("../types.js").Op} Op */
+/** @typedef {import("../types.js").Picture} Picture */
+/** @typedef {import("../types.js").Tensor} Tensor */
+/** @typedef {import("../types.js").Topology} Topology */
+/** @typedef {import("../inspector/formula.js").Term} Term */
+
+/** @typedef {"Inf" | "NaN"} Kind */
+
+/**
+ * @typedef {object} Cause
+ * @property {Kind} kind
+ * @property {number | null} layer that the tensor belongs to: 0 for the input, null outside of all, as the loss is
+ * @property {string} tensor id of the first one that holds it
+ * @property {boolean} isBackward whether that is a gradient
+ * @property {string} text
+ */
+
+/** @typedef {{label: string, n: number, largest: number | null, low: number, high: number, inf: number, posinf: number, neginf: number, nan: number, zeros: number}} Operand */
+
+/** Largest finite number of each dtype. @type {Record<string, number>} */
+const LARGEST = { float16: 65504, bfloat16: 3.3895313892515355e38, float32: 3.4028234663852886e38, float64: Number.MAX_VALUE };
+
+/** Ops whose output has its input's values: what is said of one holds for the other. */
+const SAME_VALUES = new Set(
+  ("squeeze unsqueeze view view_as reshape flatten contiguous detach clone to " +
+    "SqueezeBackward0 SqueezeBackward1 SqueezeBackward2 UnsqueezeBackward0 ViewBackward0 AddBackward0 AccumulateGrad").split(" "),
+);
+const TRANSPOSES = new Set(["t", "T", "mT", "TBackward0"]);
+const PRODUCTS = new Set(["matmul", "mm", "bmm", "linear", "addmm"]);
+/** Autograd's node for an addition sums the gradient of what was broadcast. */
+const SUMS = new Set(["sum", "mean", "AddBackward0"]);
+const SLOPES = /^(Relu|LeakyRelu|Tanh|Sigmoid|Gelu|Silu|Elu|Selu)Backward0$/;
+/** x times something that is 0 at −∞. */
+const GATES = new Set(["gelu", "silu", "mish"]);
+const LONGEST_LABEL = 40;
+
+/**
+ * What does not change with the numbers of a graph.
+ *
+ * @typedef {object} Plan
+ * @property {readonly {tensor: Tensor, row: number, isBackward: boolean}[]} named those with a name of their own, in order of execution
+ * @property {ReadonlyMap<string, Op>} ops
+ * @property {ReadonlyMap<string, Tensor>} tensors
+ * @property {(tensor: Tensor) => number | null} layerOf
+ */
+
+/** @type {WeakMap<Topology, Plan>} */
+const plans = new WeakMap();
+
+/**
+ * The first ±Inf and the first NaN of a pass: in the order of execution, so that a gradient is named only where the
+ * forward pass is finite.
+ *
+ * @param {Picture} picture
+ * @returns {{inf: Cause | null, nan: Cause | null}} nothing is told while a figure waits for a guess
+ */
+export function firstNonFinite(picture) {
+  const { topology, rows, integers } = picture;
+  if (picture.hidden !== null) return { inf: null, nan: null };
+  let plan = plans.get(topology);
+  if (plan === undefined) plans.set(topology, (plan = planOf(topology, rows)));
+  const { posinf, neginf, nan } = integers;
+  const inf = plan.named.find(({ row }) => (posinf[row] ?? 0) + (neginf[row] ?? 0) > 0);
+  const notNumber = plan.named.find(({ row }) => (nan[row] ?? 0) > 0);
+  return { inf: inf === undefined ? null : explain(picture, plan, "Inf", inf), nan: notNumber === undefined ? null : explain(picture, plan, "NaN", notNumber) };
+}
+
+/** @param {Topology} topology @param {ReadonlyMap<string, number>} rows @returns {Plan} */
+function planOf({ ops, tensors: all, layers }, rows) {
+  const tensors = new Map(all.map((tensor) => [tensor.id, tensor]));
+  const order = new Map(ops.flatMap(({ outputs }, place) => outputs.map((id) => [id, place])));
+  const owner = new Map(layers.flatMap(({ index, weight, bias }) => [weight, bias].map((id) => [id ?? "", index])));
+  const ends = layers.map(({ index, activation }) => ({ index, end: order.get(activation ?? "") ?? -1 }));
+
+  /** @param {Tensor} tensor @returns {number | null} */
+  const layerOf = ({ id, role, gradient_of }) => {
+    const forward = gradient_of === null ? undefined : tensors.get(gradient_of);
+    if (forward !== undefined) return layerOf(forward);
+    const place = order.get(id);
+    if (place === undefined) return role === "input" ? 0 : (owner.get(id) ?? null);
+    return ends.find(({ end }) => end >= place)?.index ?? null;
+  };
+
+  /** @type {Map<string, {tensor: Tensor, row: number, isBackward: boolean}>} */
+  const named = new Map();
+  for (const { phase, inputs, outputs } of ops) {
+    for (const id of [...inputs.filter((input) => !order.has(input)), ...outputs]) {
+      const tensor = tensors.get(id);
+      const row = rows.get(id);
+      if (tensor === undefined || row === undefined || !isNamed(tensor, tensors)) continue;
+      if (!named.has(id)) named.set(id, { tensor, row, isBackward: phase === "backward" && tensor.gradient_of !== null });
+    }
+  }
+  return { named: [...named.values()], ops: new Map(ops.map((op) => [op.id, op])), tensors, layerOf };
+}
+
+/** @param {Tensor} tensor @param {ReadonlyMap<string, Tensor>} tensors @returns {boolean} */
+function isNamed({ role, gradient_of }, tensors) {
+  return role !== "intermediate" && (gradient_of === null || tensors.get(gradient_of)?.role !== "intermediate");
+}
+
+/**
+ * @param {Picture} picture
+ * @param {Plan} plan
+ * @param {Kind} kind
+ * @param {{tensor: Tensor, isBackward: boolean}} first
+ * @returns {Cause}
+ */
+function explain(picture, plan, kind, { tensor, isBackward }) {
+  const writer = new Account(picture, plan);
+  const layer = plan.layerOf(tensor);
+  const isLoss = layer === null && tensor.producer !== null && picture.topology.layers.length > 0;
+  const place = isLoss ? "loss" : layer === null ? tensor.name : `${layer === 0 ? "input" : `layer ${layer}`}, ${tensor.name}`;
+  return { kind, layer, tensor: tensor.id, isBackward, text: `${place}: ${writer.of(tensor, kind)}` };
+}
+
+/** What one op did to the numbers of one picture. */
+class Account {
+  /** @param {Picture} picture @param {Plan} plan */
+  constructor(picture, plan) {
+    this.picture = picture;
+    this.plan = plan;
+  }
+
+  /** @param {Tensor} tensor @param {Kind} kind @returns {string} */
+  of(tensor, kind) {
+    const { op, output } = this.#origin(tensor, kind);
+    if (op === null) return `${output.name} came into the pass so, its numbers do not fit ${output.dtype}: ${this.#share(output, kind)}.`;
+    return this.#sentence(op, output, kind);
+  }
+
+  /** Back along inputs that hold the same, to the op whose inputs do not. @param {Tensor} tensor @param {Kind} kind */
+  #origin(tensor, kind) {
+    let output = tensor;
+    for (;;) {
+      const op = this.plan.ops.get(output.producer ?? "") ?? null;
+      const from = op === null ? undefined : this.#operandsOf(op, output).find((id) => this.#has(id, kind));
+      const input = this.plan.tensors.get(from ?? "");
+      if (input === undefined || input === output) return { op, output };
+      output = input;
+    }
+  }
+
+  /** @param {string} id @param {Kind} kind */
+  #has(id, kind) {
+    const operand = this.#operand(id);
+    return operand !== null && (kind === "Inf" ? operand.inf : operand.nan) > 0;
+  }
+
+  /**
+   * What an op reads. Of autograd's nodes the gradient alone is recorded: what their rule needs besides stands with
+   * the forward op.
+   *
+   * @param {Op} op
+   * @param {Tensor} output
+   * @returns {string[]}
+   */
+  #operandsOf(op, output) {
+    const forward = this.#forwardOf(op);
+    if (forward === null) return op.inputs;
+    const others = PRODUCTS.has(forward.name) ? forward.inputs.slice(0, 2).filter((id) => id !== output.gradient_of) : forward.inputs;
+    const isReader = PRODUCTS.has(forward.name) || forward.name === "mul" || forward.name === "pow" || SLOPES.test(op.name);
+    return isReader ? [...op.inputs, ...others] : op.inputs;
+  }
+
+  /** @param {Op} op @returns {Op | null} the forward op that a node of autograd is the backward of */
+  #forwardOf({ name, twin }) {
+    return name.includes("Backward") && twin !== null ? (this.plan.ops.get(twin) ?? null) : null;
+  }
+
+  /** @param {Op} op @param {Tensor} output @param {Kind} kind @returns {string} */
+  #sentence(op, output, kind) {
+    const forward = this.#forwardOf(op);
+    const name = forward?.name ?? op.name;
+    const isProduct = PRODUCTS.has(name) && output.shape.length > 1;
+    const isSum = !isProduct && (PRODUCTS.has(name) || SUMS.has(op.name));
+    const operands = this.#operandsOf(op, output).flatMap((id) => this.#operand(id) ?? []);
+    const terms = isProduct ? this.#termsOf(op, output, forward) : (operands[0]?.n ?? 0) / nOf(output.shape);
+    const largest = LARGEST[output.dtype] ?? Infinity;
+    /** @type {Step} */
+    const step = {
+      name,
+      expression: this.#expression(op, output, forward),
+      operands,
+      sum: isProduct || isSum ? `${count(terms)} ${isProduct ? "products" : "values"}${name === "mean" ? " before it divides" : ""}` : "",
+      slope: forward !== null && SLOPES.test(op.name) ? this.#label(op.inputs[0] ?? "").text : "",
+      exponent: op.attributes["exponent"],
+      largest,
+      limit: `${output.dtype}'s largest number, ${largest < 1e5 ? count(largest) : significant(largest)}`,
+      nan: this.#operand(output.id)?.nan ?? 0,
+      share: this.#share(output, kind),
+    };
+    return kind === "Inf" ? overflow(step) : notANumber(step);
+  }
+
+  /** How many products make one element. @param {Op} op @param {Tensor} output @param {Op | null} forward */
+  #termsOf(op, output, forward) {
+    const [first] = op.inputs;
+    const shape = this.plan.tensors.get(first ?? "")?.shape ?? [];
+    if (forward === null || forward.inputs.indexOf(output.gradient_of ?? "") === 0) return shape.at(-1) ?? 1;
+    return nOf(shape) / (shape.at(-1) ?? 1);
+  }
+
+  /** @param {Op} op @param {Tensor} output @param {Op | null} forward @returns {string} */
+  #expression(op, output, forward) {
+    const [gradient] = op.inputs;
+    if (forward !== null && gradient !== undefined) {
+      const position = forward.inputs.indexOf(output.gradient_of ?? "");
+      const [operand, result] = [forward.inputs[position], forward.outputs[0]].map((id) => this.plan.tensors.get(id ?? "")?.shape ?? []);
+      const terms = forward.inputs.map((id) => this.#label(id));
+      const rule = position < 0 || operand === undefined || result === undefined ? null : gradientTerm(forward, terms, position, this.#label(gradient), { operand, output: result });
+      if (rule !== null) return rule.text;
+    }
+    return termOf(op, op.inputs.map((id) => this.#label(id))).text;
+  }
+
+  /** A tensor's name; of what has none of its own, how it was made. @param {string} id @param {number} [depth] @returns {Term} */
+  #label(id, depth = 0) {
+    const tensor = this.plan.tensors.get(id);
+    const op = this.plan.ops.get(tensor?.producer ?? "");
+    if (tensor === undefined || op === undefined || isNamed(tensor, this.plan.tensors)) return { text: tensor?.name ?? id, binds: Infinity };
+    const unwritten = { text: "(…)", binds: Infinity };
+    if (depth > 4) return unwritten;
+    const inputs = op.inputs.map((input) => this.#label(input, depth + 1));
+    const [first] = inputs;
+    if (first !== undefined && SAME_VALUES.has(op.name)) return first;
+    if (op.name.includes("Backward")) return TRANSPOSES.has(op.name) ? termOf({ ...op, name: "t" }, inputs) : unwritten;
+    const term = termOf(op, inputs);
+    return term.text.length > LONGEST_LABEL ? unwritten : term;
+  }
+
+  /** @param {string} id @returns {Operand | null} null where there are no statistics */
+  #operand(id) {
+    const { rows, floats, integers } = this.picture;
+    const row = rows.get(id);
+    if (row === undefined) return null;
+    const [low, high] = [valueAt(floats.min, row), valueAt(floats.max, row)];
+    const [posinf, neginf] = [integers.posinf[row] ?? 0, integers.neginf[row] ?? 0];
+    return {
+      // A transposed matrix is as large as the matrix.
+      label: this.#label(id).text.replace(/ᵀ$/, ""),
+      n: integers.n[row] ?? 0,
+      largest: low === null || high === null ? null : Math.max(Math.abs(low), Math.abs(high)),
+      low: neginf > 0 ? -Infinity : (low ?? 0),
+      high: posinf > 0 ? Infinity : (high ?? 0),
+      inf: posinf + neginf,
+      posinf,
+      neginf,
+      nan: integers.nan[row] ?? 0,
+      zeros: valueAt(floats.zero_fraction, row) ?? 0,
+    };
+  }
+
+  /** @param {Tensor} tensor @param {Kind} kind @returns {string} */
+  #share(tensor, kind) {
+    const operand = this.#operand(tensor.id);
+    const [bad, n] = [(kind === "NaN" ? operand?.nan : operand?.inf) ?? 0, operand?.n ?? 0];
+    const values = n === 1 ? "its one value" : bad === n ? `all ${count(n)} values` : `${count(bad)} of ${count(n)} values`;
+    return kind === "NaN" || operand === null ? values : `${values} ${bad === 1 || n === 1 ? "is" : "are"} ${infWord(operand)}`;
+  }
+}
+
+/**
+ * The figures of an op that wrote the first ±Inf or NaN.
+ *
+ * @typedef {object} Step
+ * @property {string} name of the op; of a node of autograd the forward op's
+ * @property {string} expression
+ * @property {readonly Operand[]} operands
+ * @property {string} sum of how many values or products each element is the sum; "" where it is none
+ * @property {string} slope what is multiplied by the slope of an activation; "" where nothing is
+ * @property {unknown} exponent
+ * @property {number} largest number of the dtype
+ * @property {string} limit the same in words
+ * @property {number} nan how many NaN there are in the output
+ * @property {string} share of the output that was struck
+ */
+
+/** @param {Step} step @returns {string} how finite numbers became ±Inf */
+function overflow({ name, expression, operands, sum, exponent, largest, limit, share }) {
+  const sizes = sizesOf(operands);
+  const size = sizes === "" ? "" : ` (${sizes})`;
+  if (sum !== "") return `${expression} sums ${sum}${size}, past ${limit}: ${share}.`;
+  const [operand] = operands;
+  if (operand !== undefined && ((name === "pow" && exponent === 2) || name === "exp")) {
+    const from = name === "exp" ? Math.log(largest) : Math.sqrt(largest);
+    return `${expression} passes ${limit}, from |${operand.label}| = ${significant(from)} on, and that goes up to ${significant(operand.largest)}: ${share}.`;
+  }
+  if (GATES.has(name)) return `on the way to ${expression}${size} a number passes ${limit}: ${share}.`;
+  return `${expression}${size} passes ${limit}: ${share}.`;
+}
+
+/** @param {Step} step @returns {string} how numbers, finite or not, became NaN */
+function notANumber({ name, expression, operands, sum, slope, largest, nan, share }) {
+  const infinite = operands.filter(({ inf }) => inf > 0);
+  const held = infinite.map((operand) => `${operand.label}'s ${count(operand.inf)} ${infWord(operand)}`).join(" and ");
+  if (sum !== "" && infinite.length === 0) {
+    return `${expression} sums ${sum} (${sizesOf(operands)}); partial sums pass ±${significant(largest)}, and Inf − Inf is NaN: ${share}.`;
+  }
+  if (sum !== "") {
+    const others = (/** @type {Operand} */ one) => operands.filter((other) => other !== one);
+    const isMixed = infinite.some((one) => one.posinf > 0 && one.neginf > 0);
+    const isSigned = infinite.some((one) => others(one).some(({ low, high }) => low < 0 && high > 0));
+    const hasZeros = infinite.some((one) => others(one).some(({ zeros }) => zeros > 0));
+    const factor = operands.length < 2 ? "" : isSigned ? " times numbers of either sign" : hasZeros ? " times numbers some of which are 0" : "";
+    const reasons = [...(isMixed || isSigned || !hasZeros ? ["Inf − Inf"] : []), ...(hasZeros ? ["0 · Inf"] : [])];
+    return `${expression} sums ${held}${factor}; ${reasons.join(" and ")} ${reasons.length > 1 ? "are" : "is"} NaN: ${share}.`;
+  }
+  if (slope !== "") {
+    return infinite.some(({ label }) => label === slope)
+      ? `${held} times the slope of ${name}, which is 0 where it is flat; 0 · Inf is NaN: ${share}.`
+      : `the slope of ${name} is not a number at ${held}: ${share}.`;
+  }
+  if (GATES.has(name)) {
+    // A kernel may compute its halves before it adds them: then +Inf fares no better.
+    const isBothWays = nan > infinite.reduce((sum, { neginf }) => sum + neginf, 0);
+    return `${held}: ${name} of −Inf is −Inf · 0, which is NaN${isBothWays ? ", and this device makes NaN of +Inf too" : ""}: ${share}.`;
+  }
+  if (name.endsWith("softmax")) return `${expression} subtracts the largest of a row from ${held}; Inf − Inf is NaN: ${share}.`;
+  if (name === "mul") {
+    const zero = operands.find(({ inf, zeros }) => inf === 0 && zeros > 0);
+    return `${expression} multiplies ${held} by ${zero === undefined ? "" : `${/^[^(]* /.test(zero.label) ? `(${zero.label})` : zero.label}, which is `}0 in places; 0 · Inf is NaN: ${share}.`;
+  }
+  if (name === "add" || name === "sub") return `${expression} meets ${held}; Inf − Inf is NaN: ${share}.`;
+  return `${expression} has no value${held === "" ? "" : ` at ${held}`}: NaN in ${share}.`;
+}
+
+/** @param {readonly Operand[]} operands @returns {string} how large they get; what is 0 throughout says nothing */
+function sizesOf(operands) {
+  return operands.flatMap(({ label, largest }) => (largest === null || largest === 0 ? [] : [`|${label}| ≤ ${significant(largest)}`])).join(", ");
+}
+
+/** @param {Operand} operand @returns {string} */
+function infWord({ posinf, neginf }) {
+  return neginf === 0 ? "+Inf" : posinf === 0 ? "−Inf" : "±Inf";
+}
+
+/** @param {readonly number[]} shape @returns {number} */
+function nOf(shape) {
+  return shape.reduce((product, size) => product * size, 1);
+}

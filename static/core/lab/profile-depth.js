@@ -1,0 +1,61 @@
+/** The depth axis of the profile: where its points stand, and which stretch of it is a layer's. No DOM. */
+
+import { layerTicks } from "../scales.js";
+
+/** @typedef {import("../types.js").DepthAxis} DepthAxis */
+/** @typedef {import("./profile-series.js").Point} Point */
+
+/** @typedef {{layer: number, from: number, to: number, middle: number}} Span */
+
+/** Left of it stands the value axis. */
+export const LEFT = 46;
+
+/**
+ * @param {readonly Point[]} points
+ * @param {DepthAxis} axis where the graph has their tensors
+ * @param {number} width
+ * @returns {number[]} x of every point; evenly spread where the graph has none
+ */
+export function places(points, { positions }, width) {
+  const step = (width - LEFT - 24) / Math.max(1, points.length - 1);
+  return points.map(({ at }, order) => positions.get(at) ?? LEFT + 8 + order * step);
+}
+
+/**
+ * @param {readonly Point[]} points
+ * @param {readonly number[]} xs
+ * @param {number} width
+ * @returns {Span[]} one per layer, meeting half-way
+ */
+export function spansOf(points, xs, width) {
+  /** @type {{layer: number, first: number, last: number}[]} */
+  const ends = [];
+  points.forEach(({ layer }, order) => {
+    const x = xs[order] ?? 0;
+    const end = ends.at(-1);
+    if (end?.layer === layer) [end.first, end.last] = [Math.min(end.first, x), Math.max(end.last, x)];
+    else ends.push({ layer, first: x, last: x });
+  });
+  return ends.map(({ layer, first, last }, order) => {
+    const before = ends[order - 1]?.last ?? 2 * first - (ends[order + 1]?.first ?? width);
+    const after = ends[order + 1]?.first ?? 2 * last - before;
+    return { layer, from: Math.max(0, (before + first) / 2), to: Math.min(width, (last + after) / 2), middle: (first + last) / 2 };
+  });
+}
+
+/**
+ * @param {readonly Span[]} spans
+ * @param {number} width
+ * @returns {{x: number, text: string}[]} the labels there is room for
+ */
+export function layerLabels(spans, width) {
+  const layers = spans.filter(({ layer }) => layer > 0);
+  const [first, last] = [layers[0], layers.at(-1)];
+  if (first === undefined || last === undefined) return [];
+  const ticks = new Set(layerTicks(last.layer, Math.max(Math.abs(last.middle - first.middle), 1), 26));
+  const isRoomy = last.layer <= 8;
+  return spans.flatMap(({ layer, middle: x }) => {
+    if (x < -20 || x > width + 20 || (layer === 0 ? !isRoomy : !ticks.has(layer))) return [];
+    return [{ x, text: layer === 0 ? "input" : isRoomy ? `layer ${layer}` : String(layer) }];
+  });
+}

@@ -1,0 +1,119 @@
+/** The marks of one half of the profile. Its nodes stay; new figures only change their shapes. */
+
+import { svg, write } from "../dom.js";
+import { cross, disc, square, tenth, triangle } from "./glyphs.js";
+import { isOutside, magnitudes } from "./profile-series.js";
+
+/** @typedef {import("./profile-axis.js").ProfileAxis} ProfileAxis */
+/** @typedef {import("./profile-series.js").Figures} Figures */
+/** @typedef {import("./profile-series.js").Point} Point */
+/** @typedef {import("./profile-series.js").Series} Series */
+/** @typedef {import("./profile-series.js").Side} Side */
+
+/** @type {readonly Series[]} */
+const SERIES = ["preactivation", "activation"];
+/** From the ground up. */
+const MARKS = /** @type {const} */ (["range", "theory", "run", "run-dots", "line", "dots", "outside", "crosses"]);
+const CROSS = 3;
+const CROWD = 40;
+/** Half the width of what theory says of a layer that stands alone. */
+const STUB = 6;
+
+export class ProfileHalf {
+  /** @type {Record<Series, Record<typeof MARKS[number], SVGPathElement>>} */
+  #paths;
+  #question = svg("text", { class: "question", "text-anchor": "middle" }, "?");
+
+  /** @param {Side} side */
+  constructor(side) {
+    const pathsOf = (/** @type {Series} */ series) => Object.fromEntries(MARKS.map((mark) => [mark, svg("path", { class: `${mark} ${side} ${series}`, d: "" })]));
+    this.#paths = /** @type {any} */ (Object.fromEntries(SERIES.map((series) => [series, pathsOf(series)])));
+    this.root = svg("g", { class: "half" });
+    for (const mark of MARKS) this.root.append(...SERIES.map((series) => this.#paths[series][mark]));
+    this.root.append(this.#question);
+  }
+
+  /**
+   * @param {ProfileAxis | null} axis null: nothing is shown
+   * @param {readonly Point[]} points
+   * @param {readonly number[]} xs
+   * @param {Figures} figures
+   */
+  draw(axis, points, xs, { measured, expected, run }) {
+    let hidden = "";
+    for (const series of SERIES) {
+      const radius = points.length > CROWD ? 2 : 3.5;
+      const drawn = { ...EMPTY };
+      const [line, runLine] = [new Stroke(), new Stroke()];
+      /** @type {{x: number, value: number, low: number, high: number}[]} */
+      let stretch = [];
+      for (let order = 0; axis !== null && order < points.length; order += 1) {
+        // The input is where the line starts; it is nobody's preactivation.
+        if (points[order]?.series !== series) continue;
+        const x = xs[order] ?? 0;
+        const [reading, theory, other] = [measured[order] ?? null, expected[order] ?? null, run[order] ?? null];
+
+        if (theory === null) {
+          drawTheory(drawn, stretch);
+          stretch = [];
+        } else {
+          const [low, high] = magnitudes(theory).map((end) => axis.y(end));
+          stretch.push({ x, value: axis.y(theory.value), low: low ?? 0, high: high ?? 0 });
+        }
+        if (other !== null) {
+          const y = other.value === null ? null : axis.y(other.value);
+          runLine.to(x, y);
+          if (y !== null) drawn["run-dots"] += square(x, y, radius);
+          if (other.hasNan) drawn["run-dots"] += square(x, axis.nan, radius);
+          if (other.hasInf) drawn["run-dots"] += square(x, axis.inf, radius);
+        }
+        if (reading === null) continue;
+        const { value } = reading;
+        const y = value === null ? null : axis.y(value);
+        line.to(x, value === 0 && axis.decades !== null ? null : y);
+        if (value !== null && y !== null) {
+          drawn.dots += value < 0 ? triangle(x, y, radius + 0.5) : disc(x, y, radius);
+          if (isOutside(theory, reading)) drawn.outside += disc(x, y, radius + 2);
+        }
+        if (reading.hasNan) drawn.crosses += cross(x, axis.nan, CROSS);
+        if (reading.hasInf) drawn.crosses += cross(x, axis.inf, CROSS);
+        if (reading.isHidden) hidden = `translate(${tenth(x)} ${tenth((axis.low + axis.high) / 2 + 5)})`;
+      }
+      drawTheory(drawn, stretch);
+      drawn.line = line.d;
+      drawn.run = runLine.d;
+      for (const mark of MARKS) write(this.#paths[series][mark], "d", drawn[mark]);
+    }
+    write(this.#question, "transform", hidden);
+    write(this.#question, "visibility", hidden === "" ? "hidden" : "visible");
+  }
+}
+
+const EMPTY = /** @type {Record<typeof MARKS[number], string>} */ (Object.fromEntries(MARKS.map((mark) => [mark, ""])));
+
+/** A line that breaks where there is nothing. */
+class Stroke {
+  d = "";
+  #isBroken = true;
+
+  /** @param {number} x @param {number | null} y */
+  to(x, y) {
+    if (y !== null) this.d += `${this.#isBroken ? "M" : "L"}${tenth(x)} ${tenth(y)}`;
+    this.#isBroken = y === null;
+  }
+}
+
+/**
+ * The line and the band over a stretch of layers.
+ *
+ * @param {Record<typeof MARKS[number], string>} drawn
+ * @param {readonly {x: number, value: number, low: number, high: number}[]} stretch
+ */
+function drawTheory(drawn, stretch) {
+  const [only] = stretch;
+  if (only === undefined) return;
+  const ends = stretch.length > 1 ? stretch : [{ ...only, x: only.x - STUB }, { ...only, x: only.x + STUB }];
+  const at = (/** @type {number} */ x, /** @type {number} */ y) => `${tenth(x)} ${tenth(y)}`;
+  drawn.theory += `M${ends.map(({ x, value }) => at(x, value)).join("L")}`;
+  drawn.range += `M${[...ends.map(({ x, high }) => at(x, high)), ...ends.toReversed().map(({ x, low }) => at(x, low))].join("L")}z`;
+}

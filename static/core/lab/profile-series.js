@@ -1,0 +1,220 @@
+/** The profile of the layers in figures: its points, and what a picture, theory and another run say of each. No DOM. */
+
+import { decadeRange } from "../scales.js";
+
+/** @typedef {import("../types.js").Expected} Expected */
+/** @typedef {import("../types.js").FloatColumn} FloatColumn */
+/** @typedef {import("../types.js").LayerTheory} LayerTheory */
+/** @typedef {import("../types.js").Picture} Picture */
+/** @typedef {import("../types.js").PinnedRun} PinnedRun */
+/** @typedef {import("../types.js").ProfileDump} ProfileDump */
+/** @typedef {import("../types.js").ProfileStatistic} ProfileStatistic */
+/** @typedef {import("../types.js").Quantity} Quantity */
+/** @typedef {import("../types.js").SummaryDump} SummaryDump */
+/** @typedef {import("../types.js").Theory} Theory */
+/** @typedef {import("../types.js").Topology} Topology */
+
+/** @typedef {"preactivation" | "activation"} Series */
+/** @typedef {"forward" | "backward"} Side forward: above; backward: mirrored beneath */
+
+/**
+ * @typedef {object} Point
+ * @property {number} layer 0: the input
+ * @property {Series} series
+ * @property {string} at the tensor that it stands under in the graph
+ * @property {string} name of what is measured
+ * @property {string} tensor what is measured
+ * @property {string | null} gradient with respect to it
+ */
+
+/** @typedef {{value: number | null, hasInf: boolean, hasNan: boolean, isHidden: boolean}} Reading */
+
+/**
+ * @typedef {object} Figures one entry per point; none where there is no theory, no other run
+ * @property {readonly (Reading | null)[]} measured
+ * @property {readonly (Expected | null)[]} expected
+ * @property {readonly (Reading | null)[]} run of the run that is compared to
+ */
+
+/**
+ * @typedef {object} Form how a statistic is shown
+ * @property {string} title
+ * @property {string} button
+ * @property {string} help
+ * @property {string} symbol
+ * @property {"log" | "linear"} axis linear: a share, 0 to 1
+ * @property {boolean} isMirrored whether the gradient's is shown beneath
+ * @property {string} label of the axis above
+ */
+
+/** @type {Record<ProfileStatistic, Form>} */
+export const FORMS = {
+  std: { title: "Std per layer", button: "σ std", help: "Standard deviation over all elements of the batch", symbol: "σ", axis: "log", isMirrored: true, label: "activations" },
+  mean: { title: "Mean per layer", button: "μ mean", help: "Mean over all elements of the batch; its magnitude, a triangle where it is negative", symbol: "μ", axis: "log", isMirrored: true, label: "activations" },
+  dead_fraction: { title: "Dead units", button: "dead", help: "Share of units that are at most 0 for every input of the batch", symbol: "dead", axis: "linear", isMirrored: false, label: "dead units" },
+  saturation: { title: "Saturation", button: "saturated", help: "Share of activations in the flat ends of the activation", symbol: "saturated", axis: "linear", isMirrored: false, label: "saturated" },
+  ratio: { title: "Gradient : weight", button: "∇:W", help: "Std of the weight's gradient over std of the weight: times the learning rate, the relative size of an SGD update", symbol: "∇:W", axis: "log", isMirrored: false, label: "σ(∇) / σ(W)" },
+};
+
+/** Above it, an update of SGD at learning rate 1 changes the weights by more than a thousandth. */
+export const USUAL_RATIO = 1e-3;
+
+/**
+ * @param {Topology} topology
+ * @param {ProfileStatistic} statistic
+ * @returns {Point[]} in order of depth; none where the graph is not a chain of layers
+ */
+export function pointsOf({ tensors, layers }, statistic) {
+  if (layers.length === 0) return [];
+  const gradientOf = new Map(tensors.flatMap(({ id, gradient_of }) => (gradient_of === null ? [] : [[gradient_of, id]])));
+  const names = new Map(tensors.map(({ id, name }) => [id, name]));
+  /** @type {Point[]} */
+  const points = [];
+  /** @param {number} layer @param {Series} series @param {string | null} tensor @param {string | null} gradient @param {string | null} [at] */
+  const add = (layer, series, tensor, gradient, at) => {
+    if (tensor === null) return;
+    points.push({ layer, series, at: at ?? tensor, name: names.get(tensor) ?? tensor, tensor, gradient: gradient ?? gradientOf.get(tensor) ?? null });
+  };
+  if (FORMS[statistic].isMirrored) add(0, "activation", tensors.find(({ role }) => role === "input")?.id ?? null, null);
+  for (const { index, preactivation, activation, gradient, weight, weight_gradient } of layers) {
+    if (statistic === "ratio") {
+      add(index, "activation", weight, weight_gradient, preactivation ?? activation);
+      continue;
+    }
+    if (FORMS[statistic].isMirrored && preactivation !== activation) add(index, "preactivation", preactivation, null);
+    add(index, "activation", activation, gradient);
+  }
+  return points;
+}
+
+/**
+ * What a picture says of a point.
+ *
+ * @param {Picture} picture
+ * @param {ProfileStatistic} statistic
+ * @param {Point} point
+ * @param {Side} side
+ * @returns {Reading | null} null where there is nothing to read
+ */
+export function measured(picture, statistic, { tensor, gradient }, side) {
+  const { rows, floats, integers } = picture;
+  if (statistic === "ratio") {
+    const [above, below] = [rows.get(gradient ?? ""), rows.get(tensor)];
+    if (above === undefined || below === undefined) return null;
+    const [top, bottom] = [flags(picture, above), flags(picture, below)];
+    const [hasInf, hasNan] = [top.hasInf || bottom.hasInf, top.hasNan || bottom.hasNan];
+    const value = hasInf || hasNan || !floats.std[below] ? NaN : (floats.std[above] ?? NaN) / (floats.std[below] ?? NaN);
+    return { value: Number.isFinite(value) ? value : null, hasInf, hasNan, isHidden: top.isHidden || bottom.isHidden };
+  }
+  const row = rows.get((side === "forward" ? tensor : gradient) ?? "");
+  if (row === undefined) return null;
+  const value = floats[statistic][row] ?? NaN;
+  const isHidden = picture.hidden?.row === row;
+  const infinite = (integers.posinf[row] ?? 0) + (integers.neginf[row] ?? 0);
+  return { value: Number.isNaN(value) ? null : value, hasInf: !isHidden && infinite > 0, hasNan: !isHidden && (integers.nan[row] ?? 0) > 0, isHidden };
+}
+
+/** @param {Picture} picture @param {number} row */
+function flags({ integers, hidden }, row) {
+  const isHidden = hidden?.row === row;
+  const infinite = (integers.posinf[row] ?? 0) + (integers.neginf[row] ?? 0);
+  return { hasInf: !isHidden && infinite > 0, hasNan: !isHidden && (integers.nan[row] ?? 0) > 0, isHidden };
+}
+
+/**
+ * What another run's profile says of a point: layers answer to each other by their number.
+ *
+ * @param {ProfileDump} profile
+ * @param {ProfileStatistic} statistic
+ * @param {Point} point
+ * @param {Side} side
+ * @returns {Reading | null}
+ */
+function ofRun({ input, layers }, statistic, { layer, series }, side) {
+  const there = layers[layer - 1];
+  if (statistic === "ratio") {
+    if (there === undefined) return null;
+    const [gradient, weight] = [there.weight_gradient, there.weight];
+    const has = (/** @type {(summary: SummaryDump) => number} */ of) => (gradient !== null && of(gradient) > 0) || (weight !== null && of(weight) > 0);
+    return { value: there.gradient_to_weight_ratio, hasInf: has(({ posinf, neginf }) => posinf + neginf), hasNan: has(({ nan }) => nan), isHidden: false };
+  }
+  // Only of its activations does a profile hold the gradients.
+  const backward = series === "activation" ? (there?.gradient ?? null) : null;
+  const summary = side === "backward" ? backward : layer === 0 ? input : (there?.[series] ?? null);
+  if (summary === null) return null;
+  return { value: summary[statistic], hasInf: summary.posinf + summary.neginf > 0, hasNan: summary.nan > 0, isHidden: false };
+}
+
+/**
+ * What theory expects of a point.
+ *
+ * @param {LayerTheory | undefined} layer
+ * @param {ProfileStatistic} statistic
+ * @param {Point} point
+ * @param {Side} side
+ * @returns {Expected | null}
+ */
+export function expectedOf(layer, statistic, { series }, side) {
+  const quantity = quantityOf(statistic, series, side);
+  const expected = quantity === null ? undefined : layer?.expected[quantity];
+  if (expected === undefined) return null;
+  const { value, band } = expected;
+  // An integral that is zero by symmetry is zero but for its last digits.
+  const isZero = band[0] <= 0 && band[1] >= 0 && Math.abs(value) < 1e-9 * (band[1] - band[0]);
+  return isZero ? { value: 0, band } : expected;
+}
+
+/** @param {ProfileStatistic} statistic @param {Series} series @param {Side} side @returns {Quantity | null} */
+function quantityOf(statistic, series, side) {
+  if (statistic === "ratio") return null;
+  if (side === "backward") return statistic === "std" && series === "activation" ? "gradient_std" : null;
+  if (statistic === "std") return `${series}_std`;
+  if (series === "preactivation") return null;
+  return statistic === "mean" ? "activation_mean" : statistic;
+}
+
+/**
+ * A band as an axis of magnitudes shows it.
+ *
+ * @param {Expected} expected
+ * @returns {[number, number]}
+ */
+export function magnitudes({ band: [low, high] }) {
+  const [a, b] = [Math.abs(low), Math.abs(high)];
+  return low <= 0 && high >= 0 ? [0, Math.max(a, b)] : [Math.min(a, b), Math.max(a, b)];
+}
+
+/** @param {Expected | null} expected @param {Reading | null | undefined} reading @returns {boolean} whether it lies outside the band */
+export function isOutside(expected, reading) {
+  if (expected === null || reading?.value == null) return false;
+  return reading.value < expected.band[0] || reading.value > expected.band[1];
+}
+
+/**
+ * @param {readonly Point[]} points
+ * @param {ProfileStatistic} statistic
+ * @param {Side} side
+ * @param {{picture: Picture, theory: Theory | null, pinned: PinnedRun | null}} sources
+ * @returns {Figures}
+ */
+export function figuresOf(points, statistic, side, { picture, theory, pinned }) {
+  return {
+    measured: points.map((point) => measured(picture, statistic, point, side)),
+    expected: theory === null ? [] : points.map((point) => expectedOf(theory.layers[point.layer - 1], statistic, point, side)),
+    run: pinned === null ? [] : points.map((point) => ofRun(pinned.profile, statistic, point, side)),
+  };
+}
+
+/**
+ * Decades that hold all of it.
+ *
+ * @param {Figures} figures
+ * @param {ProfileStatistic} statistic
+ * @returns {[number, number]} exponents
+ */
+export function decadesOf({ measured: own, expected, run }, statistic) {
+  const values = statistic === "ratio" ? [USUAL_RATIO] : [];
+  for (const reading of [...own, ...run]) values.push(Math.abs(reading?.value ?? 0));
+  for (const theory of expected) if (theory !== null) values.push(Math.abs(theory.value), ...magnitudes(theory));
+  return decadeRange(values);
+}

@@ -1,0 +1,115 @@
+/** The profile of the layers in words: the read-out, the key, what a screen reader is told. No DOM. */
+
+import { percent, significant } from "../format.js";
+import { FORMS } from "./profile-series.js";
+
+/** @typedef {import("../types.js").Expected} Expected */
+/** @typedef {import("../types.js").PinnedRun} PinnedRun */
+/** @typedef {import("../types.js").ProfileStatistic} ProfileStatistic */
+/** @typedef {import("./non-finite.js").Cause} Cause */
+/** @typedef {import("./profile-series.js").Figures} Figures */
+/** @typedef {import("./profile-series.js").Point} Point */
+/** @typedef {import("./profile-series.js").Reading} Reading */
+/** @typedef {import("./profile-series.js").Side} Side */
+
+/** @type {Record<string, string>} */
+const DEATHLESS = {
+  linear: "it hands on every value as it is",
+  tanh: "it answers to inputs of either sign",
+  sigmoid: "its values are all above 0",
+};
+/** @type {Record<string, string>} */
+const UNBOUNDED = {
+  linear: "it hands on every value as it is",
+  ...Object.fromEntries(["relu", "leaky_relu", "gelu", "silu", "elu", "selu"].map((name) => [name, "it grows without bound, and its flat side counts as dead"])),
+};
+
+/**
+ * Why a statistic has no figures; "" where it has.
+ *
+ * @param {ProfileStatistic} statistic
+ * @param {readonly (Reading | null)[]} readings
+ * @param {string} activation its name
+ * @returns {string}
+ */
+export function whyEmpty(statistic, readings, activation) {
+  if (readings.length === 0) return "This graph is not a chain of layers.";
+  if (readings.some((reading) => reading !== null && (reading.value !== null || reading.hasInf || reading.hasNan || reading.isHidden))) return "";
+  const noActivation = "No layer has an activation.";
+  if (statistic === "dead_fraction") return activation in DEATHLESS ? `${activation} has no dead units: ${DEATHLESS[activation]}.` : noActivation;
+  if (statistic === "saturation") return activation in UNBOUNDED ? `${activation} does not saturate: ${UNBOUNDED[activation]}.` : noActivation;
+  return "No layer has such a figure.";
+}
+
+/** @param {ProfileStatistic} statistic @param {number} value @returns {string} */
+function written(statistic, value) {
+  return FORMS[statistic].axis === "linear" ? percent(value) : significant(value);
+}
+
+/** @param {ProfileStatistic} statistic @param {Reading | null | undefined} reading @returns {string} */
+function figureOf(statistic, reading) {
+  if (reading?.isHidden === true) return "?";
+  const bad = [...(reading?.hasNan ? ["NaN"] : []), ...(reading?.hasInf ? ["Inf"] : [])].join(" and ");
+  if (reading?.value == null) return bad === "" ? "–" : bad;
+  return written(statistic, reading.value) + (bad === "" ? "" : ` beside ${bad}`);
+}
+
+/** @param {ProfileStatistic} statistic @param {Expected | null | undefined} expected @returns {string} */
+function expectedText(statistic, expected) {
+  if (expected == null) return "";
+  const [low, high] = [written(statistic, expected.band[0]), written(statistic, expected.band[1])];
+  return `, expected ${written(statistic, expected.value)} (${low}${low.startsWith("−") ? " to " : "–"}${high})`;
+}
+
+/**
+ * The figures of one point: layer 7: l14 σ 0.810, expected 0.826 (0.400–1.20).
+ *
+ * @param {ProfileStatistic} statistic
+ * @param {Point} point
+ * @param {number} order of the point
+ * @param {Record<Side, Figures>} figures
+ * @returns {string[]} the tensor's, and its gradient's where that is shown
+ */
+export function readout(statistic, point, order, { forward, backward }) {
+  const { symbol, isMirrored } = FORMS[statistic];
+  const said = (/** @type {Figures} */ { measured, expected, run }) => {
+    const other = run[order] == null ? "" : `, A ${figureOf(statistic, run[order])}`;
+    return `${symbol} ${figureOf(statistic, measured[order])}${expectedText(statistic, expected[order])}${other}`;
+  };
+  const tensor = `${point.layer === 0 ? "input" : `layer ${point.layer}`}: ${point.name} ${said(forward)}`;
+  return isMirrored && point.gradient !== null ? [tensor, `gradient ${said(backward)}`] : [tensor];
+}
+
+/**
+ * @param {PinnedRun | null} pinned
+ * @param {number} layers of the run on the screen
+ * @returns {string} A, and which of its layers are not to be seen
+ */
+export function runLabel(pinned, layers) {
+  const theirs = pinned?.profile.layers.length ?? 0;
+  if (theirs > layers) return `A, its first ${layers} of ${theirs} layers`;
+  return theirs < layers ? `A, ${theirs} layer${theirs === 1 ? "" : "s"}` : "A";
+}
+
+/**
+ * The chart in a sentence or two.
+ *
+ * @param {ProfileStatistic} statistic
+ * @param {readonly Point[]} points
+ * @param {Figures} figures
+ * @param {readonly Cause[]} causes
+ * @returns {string}
+ */
+export function summary(statistic, points, { measured, expected, run }, causes) {
+  const { title, symbol } = FORMS[statistic];
+  const end = points.length - 1;
+  const of = (/** @type {number} */ order) => `${points[order]?.name} ${symbol} ${figureOf(statistic, measured[order])}`;
+  const other = run[end] == null ? "" : ` Run A ends at ${figureOf(statistic, run[end])}.`;
+  const said = causes.map((cause) => ` ${causeText(cause)}`).join("");
+  return `${title}: from ${of(0)} to ${of(end)}${expectedText(statistic, expected[end])}.${other}${said} Arrow keys walk the layers, Enter selects.`;
+}
+
+/** @param {Cause} cause @returns {string} */
+export function causeText({ kind, text }) {
+  return `First ${kind} in ${text}`;
+}

@@ -1,0 +1,256 @@
+/**
+ * What of a graph's layout does not depend on what is open: the tree of groups, where each tensor may stand, and what
+ * stands beneath what. Counted once per graph and folding. No DOM, no recursion.
+ */
+
+/** @typedef {import("../types.js").GraphArrays} GraphArrays */
+
+const INPUT = 0;
+const TARGET = 1;
+const PARAMETER = 2;
+const LOSS = 8;
+/** A closed group has no room for more satellites. */
+const MOST_SATELLITES = 4;
+
+/**
+ * Lists are two arrays, as in GraphArrays.
+ *
+ * @typedef {object} GraphIndex
+ * @property {GraphArrays} arrays
+ * @property {Int32Array} parent group → group; without folding, folds are left out
+ * @property {Int32Array} opGroup op → innermost group
+ * @property {Int32Array} childStart
+ * @property {Int32Array} child of a group, in order of execution: ops, and groups as ~group
+ * @property {Int32Array} readerStart
+ * @property {Int32Array} reader tensor → forward ops that read it, in order
+ * @property {Int32Array} home tensor → the group it stands in when all is open; -1: it does not stand in a group
+ * @property {Int32Array} reach tensor → the outermost group it may stand in, when its home is closed
+ * @property {Int32Array} owner leaf → the first forward op that reads it, -1 for what is no satellite
+ * @property {Int32Array} touchStart
+ * @property {Int32Array} touch group → tensors that are made, read or passed in it, in order
+ * @property {Int32Array} gradientStart
+ * @property {Int32Array} gradient tensor → its gradients, in order of execution: the whole one is the last
+ * @property {Int32Array} sumOf backward op that adds up a gradient's parts → the tensor whose gradient it is, else -1
+ * @property {Int32Array} backStart
+ * @property {Int32Array} back forward op → the backward ops beneath it, in order of execution
+ * @property {Int32Array} backsBefore op → how many forward ops before it have backward ops
+ * @property {Int32Array} satelliteStart
+ * @property {Int32Array} satellite op → leaves that stand beside it
+ * @property {Int32Array} groupSatelliteStart
+ * @property {Int32Array} groupSatellite leaf group → leaves that stand beside it while it is closed
+ * @property {number} loss tensor, or -1
+ */
+
+/**
+ * @param {GraphArrays} arrays
+ * @param {boolean} foldOn
+ * @returns {GraphIndex}
+ */
+export function indexGraph(arrays, foldOn) {
+  const tree = treeOf(arrays, foldOn);
+  const [readerStart, reader] = readers(arrays);
+  const places = placesOf(arrays, tree.parent, tree.opGroup, readerStart, reader);
+  const [touchStart, touch] = touches(arrays, tree.parent, tree.opGroup, readerStart, reader, places.home, places.reach);
+  const { gradientStart, gradient, sumOf } = gradients(arrays);
+  const [backStart, back] = lists(arrays.ops, arrays.ops, (op) => (arrays.opHalf[op] === 1 ? (arrays.opAnchor[op] ?? -1) : -1));
+  const backsBefore = new Int32Array(arrays.ops + 1);
+  for (let op = 0; op < arrays.ops; op += 1) {
+    backsBefore[op + 1] = (backsBefore[op] ?? 0) + ((backStart[op + 1] ?? 0) > (backStart[op] ?? 0) ? 1 : 0);
+  }
+  const [satelliteStart, satellite] = lists(arrays.tensors, arrays.ops, (tensor) => places.owner[tensor] ?? -1);
+  const [groupSatelliteStart, groupSatellite] = satellitesOfGroups(arrays, places.owner);
+  return {
+    arrays, ...tree, readerStart, reader, ...places, touchStart, touch, gradientStart, gradient, sumOf, backStart, back, backsBefore,
+    satelliteStart, satellite, groupSatelliteStart, groupSatellite,
+  };
+}
+
+/**
+ * Items in lists, by a key; those of key -1 are left out.
+ *
+ * @param {number} items
+ * @param {number} keys
+ * @param {(item: number) => number} keyOf
+ * @returns {[Int32Array, Int32Array]}
+ */
+function lists(items, keys, keyOf) {
+  const starts = new Int32Array(keys + 1);
+  for (let item = 0; item < items; item += 1) {
+    const key = keyOf(item);
+    if (key >= 0) starts[key + 1] = (starts[key + 1] ?? 0) + 1;
+  }
+  for (let key = 0; key < keys; key += 1) starts[key + 1] = (starts[key + 1] ?? 0) + (starts[key] ?? 0);
+  const all = new Int32Array(starts[keys] ?? 0);
+  const next = starts.slice();
+  for (let item = 0; item < items; item += 1) {
+    const key = keyOf(item);
+    if (key < 0) continue;
+    all[next[key] ?? 0] = item;
+    next[key] = (next[key] ?? 0) + 1;
+  }
+  return [starts, all];
+}
+
+/** @param {GraphArrays} arrays @param {boolean} foldOn */
+function treeOf({ ops, groups, opHalf, opGroup, groupParent, groupKind, groupFirst }, foldOn) {
+  const isThere = (/** @type {number} */ group) => foldOn || groupKind[group] === 0;
+  /** Group → itself, or where it is looked through the nearest group around it that is there. */
+  const seen = new Int32Array(groups);
+  const parent = new Int32Array(groups).fill(-1);
+  for (let group = 0; group < groups; group += 1) {
+    const around = group === 0 ? -1 : (seen[groupParent[group] ?? 0] ?? 0);
+    parent[group] = around;
+    seen[group] = isThere(group) ? group : around;
+  }
+  const inside = opGroup.map((group) => (group < 0 ? -1 : (seen[group] ?? 0)));
+  /** Of op i the entry i, of group g the entry ops + g; sorted by first op, groups before their ops. */
+  const order = new Int32Array(ops + groups);
+  const [start, groupAt] = lists(groups, ops + 1, (group) => (group > 0 && isThere(group) ? (groupFirst[group] ?? ops) : -1));
+  let count = 0;
+  for (let op = 0; op <= ops; op += 1) {
+    for (let at = start[op] ?? 0; at < (start[op + 1] ?? 0); at += 1) order[count++] = ~(groupAt[at] ?? 0);
+    if (op < ops && opHalf[op] === 0 && (inside[op] ?? -1) >= 0) order[count++] = op;
+  }
+  const [childStart, places] = lists(count, groups, (at) => {
+    const item = order[at] ?? 0;
+    return (item >= 0 ? inside[item] : parent[~item]) ?? -1;
+  });
+  const child = places.map((at) => order[at] ?? 0);
+  return { parent, opGroup: inside, childStart, child };
+}
+
+/** @param {GraphArrays} arrays @returns {[Int32Array, Int32Array]} */
+function readers({ tensors, consumerStart, consumers, opHalf, opGroup }) {
+  const starts = new Int32Array(tensors + 1);
+  const all = new Int32Array(consumers.length);
+  let count = 0;
+  for (let tensor = 0; tensor < tensors; tensor += 1) {
+    for (let at = consumerStart[tensor] ?? 0; at < (consumerStart[tensor + 1] ?? 0); at += 1) {
+      const op = consumers[at] ?? 0;
+      if (opHalf[op] === 0 && (opGroup[op] ?? -1) >= 0) all[count++] = op;
+    }
+    starts[tensor + 1] = count;
+  }
+  return [starts, all.slice(0, count)];
+}
+
+/**
+ * @param {GraphArrays} arrays
+ * @param {Int32Array} parent
+ * @param {Int32Array} opGroup
+ * @param {Int32Array} readerStart
+ * @param {Int32Array} reader
+ */
+function placesOf(arrays, parent, opGroup, readerStart, reader) {
+  const { ops, tensors, opHalf, tensorHalf, tensorRole, producer, isResult, groupFirst, groupLast, groupKind, groupIsLeaf } = arrays;
+  const home = new Int32Array(tensors).fill(-1);
+  const reach = new Int32Array(tensors).fill(-1);
+  const owner = new Int32Array(tensors).fill(-1);
+  const holds = (/** @type {number} */ group, /** @type {number} */ op) => op >= (groupFirst[group] ?? 0) && op < (groupLast[group] ?? 0);
+  let loss = -1;
+  let lastOp = ops - 1;
+  while (lastOp > 0 && opHalf[lastOp] === 1) lastOp -= 1;
+  for (let tensor = 0; tensor < tensors; tensor += 1) {
+    if (tensorHalf[tensor] === 1) continue;
+    const maker = producer[tensor] ?? -1;
+    const from = readerStart[tensor] ?? 0;
+    const to = readerStart[tensor + 1] ?? 0;
+    const role = tensorRole[tensor];
+    if (role === LOSS) {
+      [home[tensor], reach[tensor], loss] = [0, 0, tensor];
+    } else if (maker < 0) {
+      if (role === INPUT) [home[tensor], reach[tensor]] = [0, 0];
+      else if (from < to) owner[tensor] = reader[from] ?? -1;
+    } else if (opHalf[maker] === 0 && (from < to || isResult[tensor] === 1)) {
+      const [first, last] = [reader[from] ?? 0, reader[to - 1] ?? 0];
+      let group = opGroup[maker] ?? 0;
+      if (from < to) while (group > 0 && !holds(group, first) && !holds(group, last)) group = parent[group] ?? 0;
+      home[tensor] = group;
+      if (from < to) while (group > 0 && !(holds(group, first) && holds(group, last))) group = parent[group] ?? 0;
+      if (isResult[tensor] === 1) {
+        // What a layer puts out is seen beside it while it is closed; what the model does, always.
+        let layer = opGroup[maker] ?? 0;
+        while (layer > 0 && groupKind[layer] !== 0) layer = parent[layer] ?? 0;
+        const around = maker === lastOp && from === to ? 0 : groupIsLeaf[layer] === 1 ? Math.max(0, parent[layer] ?? 0) : layer;
+        group = Math.min(group, around);
+      }
+      reach[tensor] = group;
+    }
+  }
+  return { home, reach, owner, loss };
+}
+
+/**
+ * For each group the tensors on whose way it lies.
+ *
+ * @param {GraphArrays} arrays
+ * @param {Int32Array} parent
+ * @param {Int32Array} opGroup
+ * @param {Int32Array} readerStart
+ * @param {Int32Array} reader
+ * @param {Int32Array} home
+ * @param {Int32Array} reach
+ * @returns {[Int32Array, Int32Array]}
+ */
+function touches({ tensors, groups, producer }, parent, opGroup, readerStart, reader, home, reach) {
+  const starts = new Int32Array(groups + 1);
+  const seen = new Int32Array(groups);
+  let all = new Int32Array(0);
+  const next = new Int32Array(groups);
+  for (const isFilling of [false, true]) {
+    seen.fill(-1);
+    for (let tensor = 0; tensor < tensors; tensor += 1) {
+      if ((home[tensor] ?? -1) < 0) continue;
+      const top = reach[tensor] ?? 0;
+      const from = (readerStart[tensor] ?? 0) - 1;
+      for (let at = from; at < (readerStart[tensor + 1] ?? 0); at += 1) {
+        const op = at === from ? (producer[tensor] ?? -1) : (reader[at] ?? -1);
+        // An input that nothing reads stands in the model all the same.
+        let group = op < 0 ? top : (opGroup[op] ?? -1);
+        for (; group >= 0 && seen[group] !== tensor; group = group === top ? -1 : (parent[group] ?? -1)) {
+          seen[group] = tensor;
+          if (isFilling) all[next[group] ?? 0] = tensor;
+          const count = isFilling ? next : starts;
+          const place = isFilling ? group : group + 1;
+          count[place] = (count[place] ?? 0) + 1;
+        }
+      }
+    }
+    if (isFilling) break;
+    for (let group = 0; group < groups; group += 1) starts[group + 1] = (starts[group + 1] ?? 0) + (starts[group] ?? 0);
+    all = new Int32Array(starts[groups] ?? 0);
+    next.set(starts.subarray(0, groups));
+  }
+  return [starts, all];
+}
+
+/** @param {GraphArrays} arrays */
+function gradients({ ops, tensors, opHalf, gradientOf, inputStart, inputs, outputStart, outputs }) {
+  const [gradientStart, gradient] = lists(tensors, tensors, (tensor) => gradientOf[tensor] ?? -1);
+  const sumOf = new Int32Array(ops).fill(-1);
+  for (let op = 0; op < ops; op += 1) {
+    const [from, to] = [inputStart[op] ?? 0, inputStart[op + 1] ?? 0];
+    if (opHalf[op] === 0 || to - from < 2 || (outputStart[op + 1] ?? 0) - (outputStart[op] ?? 0) !== 1) continue;
+    const of = gradientOf[outputs[outputStart[op] ?? 0] ?? 0] ?? -1;
+    let isSum = of >= 0;
+    for (let at = from; at < to && isSum; at += 1) isSum = gradientOf[inputs[at] ?? 0] === of;
+    if (isSum) sumOf[op] = of;
+  }
+  return { gradientStart, gradient, sumOf };
+}
+
+/** @param {GraphArrays} arrays @param {Int32Array} owner @returns {[Int32Array, Int32Array]} */
+function satellitesOfGroups({ tensors, groups, opGroup, tensorRole, groupKind, groupParent, groupIsLeaf }, owner) {
+  const taken = new Uint8Array(groups);
+  const groupOf = new Int32Array(tensors).fill(-1);
+  for (let tensor = 0; tensor < tensors; tensor += 1) {
+    const op = owner[tensor] ?? -1;
+    if (op < 0 || (tensorRole[tensor] !== PARAMETER && tensorRole[tensor] !== TARGET)) continue;
+    let group = opGroup[op] ?? 0;
+    while (group > 0 && groupKind[group] !== 0) group = groupParent[group] ?? 0;
+    if (groupIsLeaf[group] === 0 || (taken[group] ?? 0) >= MOST_SATELLITES) continue;
+    taken[group] = (taken[group] ?? 0) + 1;
+    groupOf[tensor] = group;
+  }
+  return lists(tensors, groups, (tensor) => groupOf[tensor] ?? -1);
+}

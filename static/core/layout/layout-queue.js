@@ -1,0 +1,95 @@
+/**
+ * Requests for layouts, one at a time: only the latest that waits is laid out, and a layout that is under way is given
+ * up as soon as a newer request waits. Runs in a worker, or in the page itself where there is none.
+ */
+
+import { LayoutCache, layoutSteps } from "./layout.js";
+
+/** @typedef {import("../types.js").Drawing} Drawing */
+/** @typedef {import("../types.js").GraphArrays} GraphArrays */
+/** @typedef {import("../types.js").LayoutOptions} LayoutOptions */
+
+/** @typedef {{request: number, key: string, arrays: GraphArrays | null, open: Uint8Array, foldOn: boolean, options: LayoutOptions}} LayoutRequest arrays: with the first request of a key */
+/** @typedef {{request: number, key: string, drawing: Drawing}} LayoutAnswer */
+
+/** After so long newer requests are looked for, ms. */
+const PATIENCE_MS = 20;
+
+export class LayoutQueue {
+  #answer;
+  #pause;
+  /** @type {{key: string, arrays: GraphArrays, cache: LayoutCache} | null} */
+  #graph = null;
+  /** @type {LayoutRequest | null} */
+  #waiting = null;
+  #isRunning = false;
+
+  /**
+   * @param {(answer: LayoutAnswer) => void} answer
+   * @param {() => Promise<void>} pause lets messages in
+   */
+  constructor(answer, pause) {
+    this.#answer = answer;
+    this.#pause = pause;
+  }
+
+  /** @param {LayoutRequest} request */
+  ask(request) {
+    if (request.arrays !== null) this.#graph = { key: request.key, arrays: request.arrays, cache: new LayoutCache() };
+    this.#waiting = request;
+    if (!this.#isRunning) void this.#run();
+  }
+
+  async #run() {
+    this.#isRunning = true;
+    try {
+      // Requests that are waiting already, such as those of one burst, come in first.
+      await this.#pause();
+      for (let next = this.#waiting; next !== null; next = this.#waiting) {
+        this.#waiting = null;
+        if (this.#graph?.key === next.key) await this.#layOut(next, this.#graph.arrays, this.#graph.cache);
+      }
+    } finally {
+      this.#isRunning = false;
+    }
+  }
+
+  /** @param {LayoutRequest} request @param {GraphArrays} arrays @param {LayoutCache} cache */
+  async #layOut({ request, key, open, foldOn, options }, arrays, cache) {
+    const steps = layoutSteps(arrays, { open, foldOn }, options, cache);
+    let began = performance.now();
+    for (;;) {
+      const { done, value } = steps.next();
+      if (done === true) {
+        this.#answer({ request, key, drawing: value });
+        return;
+      }
+      if (performance.now() - began < PATIENCE_MS) continue;
+      await this.#pause();
+      if (this.#waiting !== null) return;
+      began = performance.now();
+    }
+  }
+}
+
+/** @returns {() => Promise<void>} resolves after the messages that are there by now, without the delay of timers */
+export function messagePause() {
+  const { port1, port2 } = new MessageChannel();
+  /** @type {(() => void)[]} */
+  const waiting = [];
+  port1.onmessage = () => waiting.shift()?.();
+  return () =>
+    new Promise((resolve) => {
+      waiting.push(resolve);
+      port2.postMessage(null);
+    });
+}
+
+/** @param {Drawing} drawing @returns {ArrayBuffer[]} all its columns, to be handed over without a copy */
+export function columnsOf(drawing) {
+  const buffers = [];
+  for (const value of Object.values(drawing)) {
+    if (ArrayBuffer.isView(value) && value.buffer instanceof ArrayBuffer) buffers.push(value.buffer);
+  }
+  return buffers;
+}

@@ -1,0 +1,45 @@
+/** The graph's picture without a page: what the server and the command line run in a JavaScript engine of their own. */
+
+import { buildGraph, openGroups } from "../graph/graph.js";
+import { graphSvg } from "./graph-svg.js";
+import { layoutGraph } from "../layout/layout.js";
+import { pictureOfDump } from "../picture.js";
+
+/** @typedef {import("../types.js").Dump} Dump */
+
+/**
+ * @typedef {object} Wishes
+ * @property {string} level
+ * @property {readonly string[]} toggled
+ * @property {"auto" | "on" | "off"} fold
+ * @property {"std" | "mean" | "none"} statistic none: the structure alone, without figures and histograms
+ * @property {"light" | "dark"} scheme
+ */
+
+/** Room that a picture on paper has: what is larger keeps its size. */
+const ROOM = { orientation: /** @type {const} */ ("horizontal"), length: 1600, breadth: 600 };
+
+/**
+ * @param {string} text of a graph dump, known to be a good one
+ * @param {Wishes} wishes
+ * @returns {string} an SVG document
+ */
+export function renderSvg(text, { level, toggled, fold, statistic, scheme }) {
+  /** @type {Dump} */
+  const dump = JSON.parse(text);
+  const picture = pictureOfDump(dump, 0, "");
+  const graph = buildGraph(picture.topology);
+  const drawing = layoutGraph(graph.arrays, openGroups(graph, { level, toggled, fold }), ROOM);
+  const figures = statistic === "none" ? { picture: null } : { picture, statistic };
+  return graphSvg({ graph, drawing, scheme, ...figures });
+}
+
+/**
+ * @param {string} text of a graph dump, known to be a good one
+ * @param {readonly string[]} toggled
+ * @returns {string[]} those that are no group's id
+ */
+export function unknownGroups(text, toggled) {
+  const known = new Set(buildGraph(pictureOfDump(JSON.parse(text), 0, "").topology).groupId);
+  return toggled.filter((id) => !known.has(id));
+}

@@ -1,0 +1,174 @@
+/** The elements that a box of the graph is made of, and what is written in them. */
+
+import { svg, writeText } from "../dom.js";
+import { healthIcon } from "../health.js";
+import { figure } from "../labels.js";
+import { FRAME, GROUP } from "../layout/layout-sizes.js";
+import { pixelOf } from "./pixel-image.js";
+import { textWidth } from "./text-fit.js";
+
+/** @typedef {import("./graph-sight.js").Sight} Sight */
+/** @typedef {import("./box-text.js").BoxText} BoxText */
+/** @typedef {import("../types.js").Tensor} Tensor */
+
+/**
+ * @typedef {object} BoxParts
+ * @property {SVGGElement} root
+ * @property {SVGTitleElement} title
+ * @property {SVGRectElement} frame
+ * @property {SVGTextElement} name
+ * @property {SVGTextElement} value
+ * @property {SVGGElement | null} toggle
+ * @property {SVGGElement | null} badge
+ * @property {number} code of the thing shown, whatever its box is in this drawing
+ * @property {number} box
+ * @property {string} id in addresses
+ * @property {string} kind as classes
+ * @property {string} shape what it was last shaped for
+ * @property {string} place where among others, as a reader is told
+ * @property {BoxText | null} text
+ * @property {Tensor | null} tensor
+ * @property {string} fill
+ * @property {"" | "on-dark" | "on-light"} ground what words stand on
+ * @property {boolean} isWarning
+ * @property {string} ailment
+ */
+
+/** A leaf narrower or lower than this is all mark with one on it, px. */
+const LEAST_MARKED = [44, 24];
+/** Side of the mark that opens and closes a group, px. */
+export const TOGGLE = 13;
+/** Narrower boxes have no room for a word across their border, px. */
+const LEAST_BADGED = 44;
+const BADGE = { width: 40, height: 14 };
+/** Darker colours than this have white words on them. */
+const DARK = 0.36;
+
+/** @returns {BoxParts} */
+export function makeParts() {
+  const root = svg("g", { role: "treeitem", class: "box" });
+  const frame = svg("rect", { class: "frame" });
+  const name = svg("text", { class: "name" });
+  const value = svg("text", { class: "value" });
+  const title = svg("title");
+  root.append(title, frame, name, value);
+  return { root, frame, name, value, title, toggle: null, badge: null, code: -1, box: -1, id: "", kind: "", shape: "", place: "", text: null, tensor: null, fill: "", ground: "", isWarning: false, ailment: "" };
+}
+
+/**
+ * At their places in the drawing: a transform of its own for each box would cost more than all that is in it.
+ *
+ * @param {BoxParts} parts
+ * @param {number} left
+ * @param {number} top
+ */
+export function writeLines({ name, value, text }, left, top) {
+  if (text === null) return;
+  const lines = [...text.name, ...text.notes];
+  const spans = lines.map(({ text: words, x, y, size }, order) => {
+    const span = svg("tspan", { x: (left + x).toFixed(1), y: (top + y).toFixed(1) }, words);
+    if (order >= text.name.length) span.setAttribute("class", "note");
+    span.style.fontSize = `${size}px`;
+    return span;
+  });
+  // One line needs no spans, and there are hundreds of boxes.
+  const [only] = lines;
+  if (only !== undefined && lines.length === 1) {
+    name.replaceChildren(only.text);
+    name.setAttribute("x", (left + only.x).toFixed(1));
+    name.setAttribute("y", (top + only.y).toFixed(1));
+    name.style.fontSize = `${only.size}px`;
+  } else name.replaceChildren(...spans);
+  name.setAttribute("text-anchor", text.anchor);
+  if (text.isTurned === true && only !== undefined) name.setAttribute("transform", `rotate(-90 ${(left + only.x).toFixed(1)} ${(top + only.y).toFixed(1)})`);
+  else name.removeAttribute("transform");
+  if (text.value !== null) {
+    value.setAttribute("text-anchor", text.value.anchor);
+    value.setAttribute("x", (left + text.value.x).toFixed(1));
+    value.setAttribute("y", (top + text.value.y).toFixed(1));
+  }
+}
+
+/** The mark that opens and closes a group. @param {BoxParts} parts @param {number} kind @param {number} x of a closed one's @param {number} y @param {number} w @param {number} h */
+export function shapeToggle(parts, kind, x, y, w, h) {
+  if (kind !== GROUP && kind !== FRAME) {
+    parts.toggle?.remove();
+    parts.toggle = null;
+    return;
+  }
+  parts.toggle ??= svg("g", { class: "toggle", "aria-hidden": "true" }, svg("rect", { width: TOGGLE, height: TOGGLE, rx: 3 }), svg("path"));
+  parts.root.append(parts.toggle);
+  const middle = TOGGLE / 2;
+  parts.toggle.lastElementChild?.setAttribute("d", `M3 ${middle}H${TOGGLE - 3}${kind === GROUP ? `M${middle} 3V${TOGGLE - 3}` : ""}`);
+  parts.toggle.setAttribute("visibility", w >= TOGGLE + 8 ? "inherit" : "hidden");
+  const [wide = 0, high = 0] = LEAST_MARKED;
+  parts.toggle.classList.toggle("roomy", w >= wide && h >= high && !isUnderMark(parts.text, w));
+  if (kind === GROUP) parts.toggle.setAttribute("transform", `translate(${x.toFixed(1)} ${y.toFixed(1)})`);
+}
+
+/** @param {BoxText | null} text @param {number} w @returns {boolean} whether words are where the mark of a closed group is */
+function isUnderMark(text, w) {
+  const [line] = text?.name ?? [];
+  if (line === undefined || line.y - 0.8 * line.size > 0.65 * TOGGLE) return false;
+  return (w + textWidth(line.text, `600 ${line.size}px`)) / 2 > w - 0.7 * TOGGLE;
+}
+
+/** @param {Sight} sight @param {BoxParts} parts */
+export function writeFigure({ picture, statistic, drawing }, parts) {
+  const { value, text, tensor, box } = parts;
+  const place = text?.value ?? null;
+  if (tensor === null || place === null) {
+    if (value.firstChild !== null) value.textContent = "";
+    warn(parts, false);
+    return;
+  }
+  const { text: words, short, isWarning } = figure(picture, tensor, statistic);
+  warn(parts, isWarning);
+  if (text?.isScalar === true) {
+    const width = drawing.rect[4 * box + 2] ?? 0;
+    const size = [14, 11, 9].find((candidate) => textWidth(words, `600 ${candidate}px`) + 4 <= width);
+    value.style.fontSize = `${size ?? 9}px`;
+    writeText(value, size === undefined ? "" : words);
+  } else {
+    value.style.fontSize = "";
+    writeText(value, [words, short].find((candidate) => textWidth(candidate, "11px") + 2 <= place.room) ?? "");
+  }
+}
+
+/** @param {BoxParts} parts @param {import("./graph-facts.js").Ailment | null} ailment @param {import("./viewport.js").Region} rect */
+export function writeAilment(parts, ailment, { x, y, width, height }) {
+  const now = ailment === null ? "" : `${ailment.word} ${x} ${y} ${width} ${height}`;
+  if (now === parts.ailment) return;
+  parts.ailment = now;
+  warn(parts, ailment !== null);
+  parts.badge?.remove();
+  parts.badge = null;
+  if (ailment === null || width < LEAST_BADGED) return;
+  const icon = healthIcon(ailment.health);
+  icon.setAttribute("width", "10");
+  icon.setAttribute("height", "10");
+  icon.setAttribute("x", "4");
+  icon.setAttribute("y", "2");
+  const wide = Math.max(BADGE.width, 23 + textWidth(ailment.word, "600 10px"));
+  const ground = svg("rect", { width: wide, height: BADGE.height, rx: BADGE.height / 2 });
+  parts.badge = svg("g", { class: "badge", transform: `translate(${(x + (width - wide) / 2).toFixed(1)} ${(y + height - BADGE.height / 2).toFixed(1)})` }, ground, icon, svg("text", { x: 17, y: 10.5 }, ailment.word));
+  parts.root.append(parts.badge);
+}
+
+/** @param {BoxParts} parts @param {boolean} isWarning */
+function warn(parts, isWarning) {
+  if (parts.isWarning === isWarning) return;
+  parts.isWarning = isWarning;
+  parts.root.classList.toggle("warning", isWarning);
+}
+
+/** @param {string} css of a box @returns {"on-dark" | "on-light"} how words on it can be read */
+export function groundOf(css) {
+  const pixel = pixelOf(css);
+  const [r, g, b] = [pixel & 255, (pixel >> 8) & 255, (pixel >> 16) & 255].map((part) => {
+    const share = part / 255;
+    return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
+  });
+  // Luminance, as WCAG has it.
+  return 0.2126 * (r ?? 0) + 0.7152 * (g ?? 0) + 0.0722 * (b ?? 0) < DARK ? "on-dark" : "on-light";
+}

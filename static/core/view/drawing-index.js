@@ -1,0 +1,160 @@
+/** Looking things up in a drawing: the box of a thing, the thing at a point, the box that hides another. No DOM. */
+
+import { OP, TENSOR } from "../layout/layout-sizes.js";
+
+export { FRAME as OPEN, GROUP as CLOSED, OP, REUSE, SATELLITE, SAVED, TENSOR } from "../layout/layout-sizes.js";
+
+/** @typedef {import("../types.js").Drawing} Drawing */
+/** @typedef {import("../types.js").Graph} Graph */
+/** @typedef {import("../types.js").GraphArrays} GraphArrays */
+/** @typedef {import("../types.js").Item} Item */
+/** @typedef {import("./viewport.js").Region} Region */
+
+/** @type {readonly Item["kind"][]} the kind of thing that a kind of box shows */
+const ITEM_KINDS = ["op", "tensor", "group", "group"];
+
+export class DrawingIndex {
+  /** @type {Int32Array} */
+  #ops;
+  /** @type {Int32Array} */
+  #tensors;
+  /** @type {Int32Array} forward halves, then backward halves */
+  #groups;
+
+  /** @param {GraphArrays} arrays @param {Drawing} drawing */
+  constructor(arrays, drawing) {
+    this.arrays = arrays;
+    this.drawing = drawing;
+    this.#ops = new Int32Array(arrays.ops).fill(-1);
+    this.#tensors = new Int32Array(arrays.tensors).fill(-1);
+    this.#groups = new Int32Array(2 * arrays.groups).fill(-1);
+    const { kind, ref, half, boxes } = drawing;
+    for (let box = 0; box < boxes; box += 1) {
+      const index = ref[box] ?? 0;
+      if (kind[box] === OP) this.#ops[index] = box;
+      else if (kind[box] === TENSOR) this.#tensors[index] = box;
+      else this.#groups[index + (half[box] ?? 0) * arrays.groups] = box;
+    }
+  }
+
+  /** @param {Item} item @returns {number} its box; -1 where it has none */
+  boxOf(item) {
+    if (item.kind === "op") return this.#ops[item.index] ?? -1;
+    if (item.kind === "tensor") return this.#tensors[item.index] ?? -1;
+    return this.#groups[item.index + (item.half === "backward" ? this.arrays.groups : 0)] ?? -1;
+  }
+
+  /** @param {Item} item @returns {number} its box, or that of the innermost group drawn around it; -1: neither is drawn */
+  holderOf(item) {
+    const own = this.boxOf(item);
+    if (own >= 0) return own;
+    if (item.kind === "group") return this.#around(this.arrays.groupParent[item.index] ?? -1, item.half === "backward" ? 1 : 0);
+    if (item.kind === "op") return this.#aroundOp(item.index);
+    const { producer, consumerStart, consumers, gradientOf, tensorHalf } = this.arrays;
+    const made = producer[item.index] ?? -1;
+    if (made >= 0) return this.#opOrAround(made);
+    const first = consumerStart[item.index] ?? 0;
+    if (first < (consumerStart[item.index + 1] ?? 0)) return this.#opOrAround(consumers[first] ?? -1);
+    // A gradient that nothing was seen to make is where its tensor is, in the other half.
+    const original = gradientOf[item.index] ?? -1;
+    if (original < 0) return -1;
+    const beside = this.holderOf({ kind: "tensor", index: original, half: "forward" });
+    const mirrored = beside < 0 ? -1 : (this.drawing.twin[beside] ?? -1);
+    return mirrored >= 0 && tensorHalf[item.index] === 1 ? mirrored : beside;
+  }
+
+  /** @param {number} op @returns {number} */
+  #opOrAround(op) {
+    const own = this.#ops[op] ?? -1;
+    return own >= 0 ? own : this.#aroundOp(op);
+  }
+
+  /** @param {number} op @returns {number} */
+  #aroundOp(op) {
+    const { opGroup, opHalf } = this.arrays;
+    return this.#around(opGroup[op] ?? -1, opHalf[op] ?? 0);
+  }
+
+  /** @param {number} group @param {number} half @returns {number} */
+  #around(group, half) {
+    const { groupParent, groups } = this.arrays;
+    for (let around = group; around >= 0; around = groupParent[around] ?? -1) {
+      const box = this.#groups[around + half * groups] ?? -1;
+      if (box >= 0) return box;
+    }
+    return -1;
+  }
+
+  /** @param {number} box @returns {Item} what it shows */
+  itemOf(box) {
+    const { kind, ref, half } = this.drawing;
+    return { kind: ITEM_KINDS[kind[box] ?? 0] ?? "op", index: ref[box] ?? 0, half: half[box] === 1 ? "backward" : "forward" };
+  }
+
+  /** @param {number} box @returns {Region} */
+  rectOf(box) {
+    const { rect } = this.drawing;
+    return { x: rect[4 * box] ?? 0, y: rect[4 * box + 1] ?? 0, width: rect[4 * box + 2] ?? 0, height: rect[4 * box + 3] ?? 0 };
+  }
+
+  /**
+   * The innermost box at a point.
+   *
+   * @param {number} x in px of the drawing
+   * @param {number} y
+   * @param {number} [reach] how far beside a box still counts, px of the drawing
+   * @returns {number} -1: there is none
+   */
+  boxAt(x, y, reach = 0) {
+    const { rect, boxes } = this.drawing;
+    // Children come after their frames.
+    for (let box = boxes - 1; box >= 0; box -= 1) {
+      const left = rect[4 * box] ?? 0;
+      const top = rect[4 * box + 1] ?? 0;
+      if (x < left - reach || y < top - reach) continue;
+      if (x <= left + (rect[4 * box + 2] ?? 0) + reach && y <= top + (rect[4 * box + 3] ?? 0) + reach) return box;
+    }
+    return -1;
+  }
+
+  /**
+   * The box whose middle is nearest to a point.
+   *
+   * @param {number} x in px of the drawing
+   * @param {number} y
+   * @param {(box: number) => boolean} [counts]
+   * @returns {number} -1: there is none
+   */
+  nearest(x, y, counts = () => true) {
+    const { rect, boxes } = this.drawing;
+    let best = -1;
+    let least = Infinity;
+    for (let box = 0; box < boxes; box += 1) {
+      const dx = (rect[4 * box] ?? 0) + (rect[4 * box + 2] ?? 0) / 2 - x;
+      const dy = (rect[4 * box + 1] ?? 0) + (rect[4 * box + 3] ?? 0) / 2 - y;
+      const away = dx * dx + dy * dy;
+      if (away < least && counts(box)) [best, least] = [box, away];
+    }
+    return best;
+  }
+
+  /** @param {number} box @param {number} most @returns {number[]} the routes that begin or end there */
+  routesAt(box, most) {
+    const { source, target, routes } = this.drawing;
+    /** @type {number[]} */
+    const found = [];
+    if (box < 0) return found;
+    for (let route = 0; route < routes && found.length < most; route += 1) {
+      if (source[route] === box || target[route] === box) found.push(route);
+    }
+    return found;
+  }
+
+  /** @param {number} box @returns {number[]} the frames around a box, outermost first */
+  framesAround(box) {
+    const { frame } = this.drawing;
+    const frames = [];
+    for (let around = frame[box] ?? -1; around >= 0; around = frame[around] ?? -1) frames.push(around);
+    return frames.reverse();
+  }
+}

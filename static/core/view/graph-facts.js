@@ -1,0 +1,235 @@
+/** What a graph's closed boxes sum up, and where its figures stand in a picture. Worked out once per graph, as asked for. No DOM. */
+
+import { WORST_FIRST } from "../lab/diagnosis.js";
+import { nonFinite } from "../picture.js";
+
+/** @typedef {import("../types.js").Graph} Graph */
+/** @typedef {import("../types.js").Picture} Picture */
+/** @typedef {import("../types.js").Phase} Phase */
+
+/** @typedef {import("../types.js").Health} Health */
+/** @typedef {import("../types.js").Theory} Theory */
+
+/** @typedef {{word: "NaN" | "Inf" | Health, health: Health, tensors: number}} Ailment the worst that is wrong, and with how many tensors */
+
+/** @typedef {{opsForward: number, opsBackward: number, tensors: number, path: number, groups: number}} Extents path: ops on the longest way from an input to a result */
+
+export class GraphFacts {
+  /** Tensor → row of the statistics, -1 for none. @type {Int32Array} */
+  rows;
+  /** Tensor → its gradient, the whole one where it was added up; -1 for none. @type {Int32Array} */
+  gradients;
+  /** Group → how many of its kind run at once, by the position of an op: which repetition. @type {Map<number, Int32Array>} */
+  #repetitions = new Map();
+  /** @type {Map<number, number>} */
+  #parameters = new Map();
+  /** @type {Map<number, [number, number]>} */
+  #times = new Map();
+  /** @type {Extents | null} */
+  #extents = null;
+  /** Tensor → what its layer's verdict is; of what is not finite the picture tells itself. @type {Map<number, Health>} */
+  #verdicts = new Map();
+
+  /** @param {Graph} graph */
+  constructor(graph) {
+    this.graph = graph;
+    const { arrays, topology } = graph;
+    this.rows = new Int32Array(arrays.tensors).fill(-1);
+    topology.statistics.tensor.forEach((id, row) => {
+      const tensor = graph.tensorIndex.get(id);
+      if (tensor !== undefined) this.rows[tensor] = row;
+    });
+    this.gradients = new Int32Array(arrays.tensors).fill(-1);
+    for (let tensor = 0; tensor < arrays.tensors; tensor += 1) {
+      const original = arrays.gradientOf[tensor] ?? -1;
+      if (original >= 0) this.gradients[original] = tensor;
+    }
+  }
+
+  /** @param {number} group @returns {number} how many numbers its parameters hold */
+  parameters(group) {
+    const known = this.#parameters.get(group);
+    if (known !== undefined) return known;
+    const { topology, arrays } = this.graph;
+    let sum = 0;
+    const seen = new Set();
+    this.#eachTensor(group, (tensor) => {
+      if (seen.has(tensor) || topology.tensors[tensor]?.role !== "parameter") return;
+      seen.add(tensor);
+      sum += arrays.elements[tensor] ?? 0;
+    });
+    this.#parameters.set(group, sum);
+    return sum;
+  }
+
+  /** @param {number} group @param {Phase} half @returns {number | null} µs that its ops of that half took; null where that is not known */
+  time(group, half) {
+    const { topology, arrays } = this.graph;
+    const took = topology.op_us;
+    if (took == null) return null;
+    let known = this.#times.get(group);
+    if (known === undefined) {
+      known = [0, 0];
+      const [first, last] = [arrays.groupFirst[group] ?? 0, arrays.groupLast[group] ?? 0];
+      for (let op = 0; op < arrays.ops; op += 1) {
+        const isBackward = arrays.opHalf[op] === 1;
+        const place = isBackward ? (arrays.opAnchor[op] ?? -1) : op;
+        if (place >= first && place < last) known[isBackward ? 1 : 0] += took[op] ?? 0;
+      }
+      this.#times.set(group, known);
+    }
+    return known[half === "backward" ? 1 : 0];
+  }
+
+  /**
+   * Takes what theory has to say of the layers.
+   *
+   * @param {Theory | null} theory
+   * @returns {boolean} whether that is news
+   */
+  judge(theory) {
+    const { topology, tensorIndex } = this.graph;
+    /** @type {Map<number, Health>} */
+    const verdicts = new Map();
+    for (const { health, index } of theory?.layers ?? []) {
+      const layer = topology.layers[index - 1];
+      if (health === null || health === "non-finite" || layer === undefined) continue;
+      const tensor = tensorIndex.get(layer.activation ?? layer.preactivation ?? "");
+      if (tensor !== undefined) verdicts.set(tensor, health);
+    }
+    const isNews = verdicts.size !== this.#verdicts.size || [...verdicts].some(([tensor, health]) => this.#verdicts.get(tensor) !== health);
+    this.#verdicts = verdicts;
+    return isNews;
+  }
+
+  /** @returns {boolean} whether no layer is unhealthy by theory */
+  get isHealthy() {
+    return this.#verdicts.size === 0;
+  }
+
+  /**
+   * The worst of what a group holds.
+   *
+   * @param {Picture} picture
+   * @param {number} group
+   * @param {Phase} half
+   * @returns {Ailment | null} null: nothing is wrong
+   */
+  ailment(picture, group, half) {
+    let tensors = 0;
+    let isNan = false;
+    /** @type {Health[]} */
+    const verdicts = [];
+    this.#eachTensor(group, (tensor) => {
+      const verdict = this.#verdicts.get(tensor);
+      if (verdict !== undefined) verdicts.push(verdict);
+      const own = half === "backward" ? (this.gradients[tensor] ?? -1) : tensor;
+      const row = own < 0 ? -1 : (this.rows[own] ?? -1);
+      const bad = row < 0 ? null : nonFinite(picture, row);
+      if (bad === null) return;
+      tensors += 1;
+      isNan ||= bad.word === "NaN";
+    });
+    if (tensors > 0) return { word: isNan ? "NaN" : "Inf", health: "non-finite", tensors };
+    const worst = WORST_FIRST.find((health) => verdicts.includes(health));
+    return worst === undefined ? null : { word: worst, health: worst, tensors: verdicts.filter((verdict) => verdict === worst).length };
+  }
+
+  /**
+   * What each repetition of a fold puts out.
+   *
+   * @param {number} group
+   * @param {Phase} half backward: the gradients of that
+   * @returns {Int32Array} tensors, -1 where there is none; empty for a group that is no fold
+   */
+  repetitions(group, half) {
+    let results = this.#repetitions.get(group);
+    const { arrays } = this.graph;
+    if (results === undefined) {
+      // A rest's pattern repeats as often as its fold's, less once: for it there is a strip per repetition as well.
+      const repeats = arrays.groupRepeats[group] ?? 0;
+      const ops = this.#opsOf(group);
+      const each = repeats > 0 ? ops.length / repeats : 0;
+      results = new Int32Array(Number.isInteger(each) ? repeats : 0).fill(-1);
+      for (let repetition = 0; repetition < results.length; repetition += 1) {
+        for (let place = (repetition + 1) * each - 1; place >= repetition * each && (results[repetition] ?? -1) < 0; place -= 1) {
+          const op = ops[place] ?? 0;
+          const [from, to] = [arrays.outputStart[op] ?? 0, arrays.outputStart[op + 1] ?? 0];
+          if (to > from) results[repetition] = arrays.outputs[from] ?? -1;
+        }
+      }
+      this.#repetitions.set(group, results);
+    }
+    return half === "forward" ? results : results.map((tensor) => (tensor < 0 ? -1 : (this.gradients[tensor] ?? -1)));
+  }
+
+  /** @returns {Extents} */
+  get extents() {
+    if (this.#extents !== null) return this.#extents;
+    const { arrays } = this.graph;
+    const { ops, opHalf, inputStart, inputs, producer } = arrays;
+    const reach = new Int32Array(ops);
+    let [forward, path] = [0, 0];
+    // Ops come in order of execution: what one reads was made before.
+    for (let op = 0; op < ops; op += 1) {
+      if (opHalf[op] === 1) continue;
+      forward += 1;
+      let before = 0;
+      for (let entry = inputStart[op] ?? 0; entry < (inputStart[op + 1] ?? 0); entry += 1) {
+        const made = producer[inputs[entry] ?? 0] ?? -1;
+        if (made >= 0 && made < op) before = Math.max(before, reach[made] ?? 0);
+      }
+      reach[op] = before + 1;
+      path = Math.max(path, before + 1);
+    }
+    this.#extents = { opsForward: forward, opsBackward: ops - forward, tensors: arrays.tensors, path, groups: Math.max(0, arrays.groups - 1) };
+    return this.#extents;
+  }
+
+  /** @param {number} group @returns {number[]} its forward ops */
+  #opsOf(group) {
+    const { groupFirst, groupLast, opHalf } = this.graph.arrays;
+    const ops = [];
+    for (let op = groupFirst[group] ?? 0; op < (groupLast[group] ?? 0); op += 1) if (opHalf[op] === 0) ops.push(op);
+    return ops;
+  }
+
+  /** What a group's forward ops read and write. @param {number} group @param {(tensor: number) => void} visit */
+  #eachTensor(group, visit) {
+    const { groupFirst, groupLast, opHalf, inputStart, inputs, outputStart, outputs, producer } = this.graph.arrays;
+    for (let op = groupFirst[group] ?? 0; op < (groupLast[group] ?? 0); op += 1) {
+      if (opHalf[op] !== 0) continue;
+      for (let entry = inputStart[op] ?? 0; entry < (inputStart[op + 1] ?? 0); entry += 1) {
+        const tensor = inputs[entry] ?? -1;
+        // What another op made is that op's.
+        if (tensor >= 0 && (producer[tensor] ?? -1) < 0) visit(tensor);
+      }
+      for (let entry = outputStart[op] ?? 0; entry < (outputStart[op + 1] ?? 0); entry += 1) visit(outputs[entry] ?? -1);
+    }
+  }
+}
+
+/**
+ * What a group is called where it stands, besides its type: the last part of its module's path.
+ *
+ * @param {Graph} graph
+ * @param {number} group
+ * @returns {string} "" for the whole model, for what is no module, and where it says what the type does
+ */
+export function attributeOf({ arrays, topology, groupModule, groupLabel }, group) {
+  if (arrays.groupKind[group] !== 0) return "";
+  const path = topology.modules[groupModule[group] ?? -1]?.path ?? "";
+  const last = path.slice(path.lastIndexOf(".") + 1);
+  return last.toLowerCase() === (groupLabel[group] ?? "").toLowerCase() ? "" : last;
+}
+
+/**
+ * @param {Graph} graph
+ * @param {number} group
+ * @returns {string} "norm1 · LayerNorm"; the type alone where there is no other name
+ */
+export function fullLabel(graph, group) {
+  const type = graph.groupLabel[group] ?? "";
+  const attribute = attributeOf(graph, group);
+  return attribute === "" ? type : `${attribute} · ${type}`;
+}
