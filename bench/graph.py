@@ -2,9 +2,9 @@
 
     python bench/graph.py
 
-Records the five reference models and GPT-like ones of other depths, and lays them out with static/core/layout/; also synthetic
-graphs of about 15,000 and 75,000 boxes, made in bench/graph/synthetic.mjs. Then opens the largest in a real page, see
-page_graph.py. Prints tables and writes bench/results/bench-graph.json.
+Records the five reference models and GPT-like ones of other depths, and lays them out with static/core/layout/; also
+synthetic graphs of about 15,000 and 75,000 boxes, made in bench/graph/synthetic.mjs. Then opens the largest in a real
+page, see page_graph.py. Prints tables and writes bench/results/bench-graph.json.
 """
 
 from __future__ import annotations
