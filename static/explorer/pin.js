@@ -18,8 +18,8 @@ export function connectPin(pinned, problem, release) {
   /** What is asked for, and may not be there yet. */
   let pinning = "";
 
-  /** @param {string} a */
-  async function pin(a) {
+  /** @param {string} a @param {boolean} [isAgain] whether it was asked for before: what was said of it stands until there is news */
+  async function pin(a, isAgain = false) {
     if (a === pinning) return;
     pinning = a;
     document.querySelector("#pin")?.setAttribute("aria-pressed", String(a !== ""));
@@ -27,11 +27,13 @@ export function connectPin(pinned, problem, release) {
       pinned.value = null;
       return;
     }
-    problem.value = null;
+    if (!isAgain) problem.value = null;
     const query = a.replace(/^\?/, "");
     try {
       const profile = await getJson(profilePath(query));
-      if (pinning === a) pinned.value = { query, profile };
+      if (pinning !== a) return;
+      problem.value = null;
+      pinned.value = { query, profile };
     } catch (failure) {
       if (!(failure instanceof ApiError)) throw failure;
       if (pinning !== a) return;
@@ -44,10 +46,10 @@ export function connectPin(pinned, problem, release) {
       pinning = "";
       setTimeout(() => {
         // Unless something else has been asked for meanwhile.
-        if (pinning === "") void pin(a);
+        if (pinning === "") void pin(a, true);
       }, AGAIN_MS);
     }
   }
 
-  return pin;
+  return (a) => pin(a);
 }

@@ -96,8 +96,8 @@ function* alongLine(line) {
 
 /** A topology, or a graph made of one, at a state of expansion. */
 async function lay(topology, expansion, options = {}, cache = undefined) {
-  const { buildGraph, openGroups } = await import("/static/core/graph.js");
-  const { layoutGraph } = await import("/static/core/layout.js");
+  const { buildGraph, openGroups } = await import("/static/core/graph/graph.js");
+  const { layoutGraph } = await import("/static/core/layout/layout.js");
   const graph = "arrays" in topology ? topology : buildGraph(topology);
   const opened = openGroups(graph, { level: "layer", toggled: [], fold: "off", ...expansion });
   const whole = { orientation: "horizontal", length: 860, breadth: 480, ...options };

@@ -170,11 +170,11 @@ def test_a_bad_run_in_the_link_is_told_and_the_page_works(explorer, a):
 def test_a_busy_server_is_asked_again_for_run_a(explorer):
     explorer.expected = ["503"]
     page = explorer.page
-    asked = []
+    asked, busy = [], [True]
 
     def answer(route):
         asked.append(unquote(route.request.url))
-        if len(asked) > 1:
+        if not busy:
             route.continue_()
             return
         body = {"error": {"code": "busy", "message": "too many requests wait"}}
@@ -183,9 +183,10 @@ def test_a_busy_server_is_asked_again_for_run_a(explorer):
     page.route("**/api/v1/profile.json?scale=0.5", answer)
     explorer.open("/?scale=2#a=?scale=0.5")
     expect(page.locator("run-status .error")).to_have_text("Run A: too many requests wait")
+    busy.clear()
     expect(page.locator("comparison-table")).to_be_visible()
     expect(page.locator("run-status .error")).to_be_hidden()
-    assert len(asked) == 2
+    assert len(asked) >= 2
     assert page.evaluate("location.hash") == "#a=?scale=0.5"
 
 
