@@ -29,7 +29,7 @@ RESULTS = HERE / "results"
 DEPTHS = (1, 5, 6, 7)
 """Blocks of the GPT-like models: fully open, the first has at most 200 boxes, one of the others about 959."""
 
-ON_SCREEN = 3
+ON_SCREEN = 4
 """Blocks of the GPT-like model that has about 500 boxes, all of them on the screen."""
 
 SYNTHETIC = 388

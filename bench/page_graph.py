@@ -157,8 +157,8 @@ def browser_figures(large: Path, medium: Path, group: str) -> dict[str, Any]:
         with server(medium) as url:
             # A little closer than all of it, so that there is somewhere to go.
             page = open_dump(context, url, "level=all&fold=off&zoom=1.2&at=0.5")
-            near = {kind: page.evaluate(WHEEL, [SECONDS, kind]) for kind in ("pan", "zoom")}
             on_screen = page.evaluate(ON_SCREEN)
+            near = {kind: page.evaluate(WHEEL, [SECONDS, kind]) for kind in ("pan", "zoom")}
             page.close()
         browser.close()
 
