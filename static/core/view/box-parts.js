@@ -41,6 +41,8 @@ export const TOGGLE = 13;
 /** Narrower boxes have no room for a word across their border, px. */
 const LEAST_BADGED = 44;
 const BADGE = { width: 40, height: 14 };
+/** Words of a lower box reach down to where a badge would be, px. */
+const LOW = 60;
 /** Darker colours than this have white words on them. */
 const DARK = 0.36;
 
@@ -149,9 +151,11 @@ export function writeAilment(parts, ailment, { x, y, width, height }) {
   icon.setAttribute("height", "10");
   icon.setAttribute("x", "4");
   icon.setAttribute("y", "2");
+  // Across the border; of a low box just at it, where it covers no word.
+  const into = height < LOW ? 3 : BADGE.height / 2;
   const wide = Math.max(BADGE.width, 23 + textWidth(ailment.word, "600 10px"));
   const ground = svg("rect", { width: wide, height: BADGE.height, rx: BADGE.height / 2 });
-  parts.badge = svg("g", { class: "badge", transform: `translate(${(x + (width - wide) / 2).toFixed(1)} ${(y + height - BADGE.height / 2).toFixed(1)})` }, ground, icon, svg("text", { x: 17, y: 10.5 }, ailment.word));
+  parts.badge = svg("g", { class: "badge", transform: `translate(${(x + (width - wide) / 2).toFixed(1)} ${(y + height - into).toFixed(1)})` }, ground, icon, svg("text", { x: 17, y: 10.5 }, ailment.word));
   parts.root.append(parts.badge);
 }
 
