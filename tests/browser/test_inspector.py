@@ -232,6 +232,9 @@ OPERATIONS = {
     "mse, summed": (lambda a, b: F.mse_loss(a, b, reduction="sum"), (3, 4), (3, 4)),
     "mse": (F.mse_loss, (3, 4), (3, 4)),
     "mean": (lambda a: a.mean(-1, keepdim=True), (3, 4)),
+    "exp": (torch.exp, (3, 4)),
+    "log": (torch.log, (3, 4)),
+    "sqrt": (torch.sqrt, (3, 4)),
 }
 
 
