@@ -3,6 +3,7 @@
     ChainruleError
     ├── SpecError            a spec key is unknown, malformed or out of range          422 invalid_spec
     │   └── LimitError       well-formed, but more than this server computes           422 over_limit
+    ├── InputError           what a page of the chapter was asked makes no sense       422 invalid_input
     ├── NotFoundError        a name (preset, tensor, page) that does not exist         404 not_found
     ├── RequestError         a request that cannot be read (body, media type, range)   4xx, code of its own
     ├── BusyError            every compute slot and queue place is taken               503 busy
@@ -53,6 +54,16 @@ class LimitError(SpecError):
     """A well-formed spec that asks for more than this server computes; `limit` is the most it allows."""
 
     code = "over_limit"
+
+
+class InputError(ChainruleError):
+    """What a page of the chapter was asked makes no sense; the message names the input, its value and what is allowed.
+
+    Where the inputs are well-formed but do not go together, `limit` holds what the page explains that with.
+    """
+
+    code = "invalid_input"
+    status = 422
 
 
 class NotFoundError(ChainruleError):

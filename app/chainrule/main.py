@@ -20,6 +20,7 @@ from chainrule.settings import Settings
 from chainrule.web.answers import REVALIDATE, error_answer, from_http_exception, json_answer
 from chainrule.web.api import api_router
 from chainrule.web.compute import Compute, list_devices
+from chainrule.web.foundations import foundations_router
 from chainrule.web.guard import Guard
 from chainrule.web.live import live_router
 from chainrule.web.openapi import OPENAPI_VERSION
@@ -76,6 +77,7 @@ def create_app(settings: Settings | None = None, dump: OpenDump | None = None) -
         return json_answer(app.openapi(), headers={"cache-control": REVALIDATE})
 
     app.include_router(pages_router(service))
+    app.include_router(foundations_router(service))
     app.include_router(api_router(service))
     app.include_router(live_router(service))
     app.mount("/static", RevalidatedFiles(directory=assets.static()))

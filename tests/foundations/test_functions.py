@@ -12,6 +12,10 @@ from chainrule.foundations.functions import (
     MseFunction,
     MulConstant,
     MyRelu,
+    SinCos,
+    SinCosSparing,
+    linear,
+    relu,
 )
 
 EXACT = {"rtol": 1e-12, "atol": 1e-12}
@@ -59,6 +63,12 @@ def test_linear_function(generator, check, batch, fan_in, fan_out, bias):
     if bias:
         tensors.append(normal(generator, fan_out))
     assert check(LinearFunction.apply, tuple(tensors))
+
+
+@pytest.mark.parametrize("check", [gradcheck, gradgradcheck])
+@pytest.mark.parametrize("function", [SinCos, SinCosSparing])
+def test_two_outputs(generator, check, function):
+    assert check(function.apply, (normal(generator, 5, 4),))
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
@@ -155,6 +165,43 @@ def test_linear_function_computes_only_what_is_needed(generator, needed):
 def test_linear_function_names_pattern_and_shapes(inp, weight, bias, shapes):
     with pytest.raises(ValueError, match=r"expected inp \(batch, fan_in\), weight \(fan_out, fan_in\).*got " + shapes):
         LinearFunction.apply(torch.ones(inp), torch.ones(weight), None if bias is None else torch.ones(bias))
+
+
+@pytest.mark.parametrize(("function", "unused"), [(SinCos, torch.zeros(3, dtype=torch.float64)), (SinCosSparing, None)])
+@pytest.mark.parametrize("used", [0, 1])
+def test_backward_has_one_argument_per_output_zeros_or_none_where_it_is_not_used(generator, function, unused, used):
+    received = []
+
+    class Watched(function):
+        @staticmethod
+        def backward(ctx, *grad_outputs):
+            received.extend(grad_outputs)
+            return function.backward(ctx, *grad_outputs)
+
+    inp = normal(generator, 3)
+    outputs = Watched.apply(inp)
+    assert [each.tolist() for each in outputs] == [inp.sin().tolist(), inp.cos().tolist()]
+    (gradient,) = torch.autograd.grad(outputs[used].sum(), inp)
+    assert len(received) == 2
+    assert torch.equal(received[used], torch.ones(3, dtype=torch.float64))
+    other = received[1 - used]
+    assert other is None if unused is None else torch.equal(other, unused)
+    torch.testing.assert_close(gradient, inp.cos() if used == 0 else -inp.sin(), **EXACT)
+
+
+def test_an_alias_and_a_wrapper_compute_the_same(generator):
+    inp, weight, bias = normal(generator, 5, 4), normal(generator, 3, 4), normal(generator, 3)
+    assert torch.equal(relu(inp), MyRelu.apply(inp))
+    assert torch.equal(linear(inp, weight), LinearFunction.apply(inp, weight, None))
+    by_name = linear(bias=bias, weight=weight, inp=inp)
+    assert torch.equal(by_name, LinearFunction.apply(inp, weight, bias))
+    # This torch's apply takes keywords as well, in any order, and gives each its gradient.
+    out = LinearFunction.apply(inp, bias=bias, weight=weight)
+    assert torch.equal(out, by_name)
+    for got, want in zip(
+        *(torch.autograd.grad(each.sum(), (inp, weight, bias)) for each in (out, by_name)), strict=True
+    ):
+        assert torch.equal(got, want)
 
 
 def test_my_relu_multiplies_where_torch_selects():

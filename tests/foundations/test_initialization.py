@@ -11,6 +11,7 @@ from chainrule.foundations.initialization import (
     fan_in,
     fan_out,
     gain,
+    generator_for,
     normal,
     orthogonal,
     uniform,
@@ -183,3 +184,12 @@ def test_the_chapter_s_experiment(scheme, mean, std):
         l2 = (normal((200, 100), g) @ draw(scheme, 100, 50, g)).relu()
         inside += mean[0] <= l2.mean().item() <= mean[1] and std[0] <= l2.std().item() <= std[1]
     assert inside >= 190
+
+
+def test_each_tensor_has_a_stream_of_its_own():
+    def drawn(seed, name):
+        return torch.randn(5, generator=generator_for(seed, name))
+
+    assert torch.equal(drawn(42, "w1"), drawn(42, "w1"))
+    assert not torch.equal(drawn(42, "w1"), drawn(42, "w2"))
+    assert not torch.equal(drawn(42, "w1"), drawn(43, "w1"))

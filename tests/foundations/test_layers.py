@@ -1,7 +1,7 @@
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
-from torch import Tensor, nn
+from torch import nn
 
 from chainrule.foundations.activations import ACTIVATIONS
 from chainrule.foundations.layers import (
@@ -16,8 +16,10 @@ from chainrule.foundations.layers import (
     activation_grad,
     cross_entropy,
     cross_entropy_grad,
+    forward_and_backward,
     lin,
     lin_grad,
+    model,
     mse,
     mse_grad,
     relu,
@@ -310,19 +312,6 @@ def chapter_model(generator, n_in=10, hidden=6, n_out=1, batch=20):
     return x, targ, parameters
 
 
-def forward_and_backward(x: Tensor, targ: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor) -> Tensor:
-    """The chapter's, with the functions."""
-    l1 = lin(x, w1, b1)
-    l2 = relu(l1)
-    out = lin(l2, w2, b2)
-    loss = mse(out, targ)
-    mse_grad(out, targ)
-    lin_grad(l2, out, w2, b2)
-    relu_grad(l1, l2)
-    lin_grad(x, l1, w1, b1)
-    return loss
-
-
 @pytest.mark.parametrize("batch", [20, 1])
 @pytest.mark.parametrize("n_out", [1, 4])
 @pytest.mark.parametrize("form", ["functions", "classes"])
@@ -335,7 +324,7 @@ def test_the_chapter_s_model(generator, form, n_out, batch):
 
     expected, gradients = autograd_of(reference, x, w1, b1, w2, b2)
     if form == "functions":
-        loss = forward_and_backward(x, targ, w1, b1, w2, b2)
+        *_, loss = forward_and_backward(x, targ, w1, b1, w2, b2)
     else:
         model = Model([Lin(w1, b1), Relu(), Lin(w2, b2)], Mse())
         loss = model(x, targ)
@@ -343,6 +332,30 @@ def test_the_chapter_s_model(generator, form, n_out, batch):
     torch.testing.assert_close(loss, expected, **EXACT)
     for tensor, gradient in zip((x, w1, b1, w2, b2), gradients, strict=True):
         torch.testing.assert_close(tensor.g, gradient, **EXACT)
+
+
+@pytest.mark.parametrize(("batch", "n_out"), [(20, 1), (20, 4), (1, 1), (1, 4)])
+def test_the_tensors_between_have_autograd_s_gradients(generator, batch, n_out):
+    x, targ, (w1, b1, w2, b2) = chapter_model(generator, n_out=n_out, batch=batch)
+    l1, l2, out, _loss = forward_and_backward(x, targ, w1, b1, w2, b2)
+    torch.testing.assert_close(model(x, w1, b1, w2, b2), out, **EXACT)
+    leaf = x.detach().clone().requires_grad_()
+    first = F.linear(leaf, w1.t(), b1)
+    second = torch.relu(first)
+    last = F.linear(second, w2.t(), b2)
+    expected = torch.autograd.grad(F.mse_loss(last.view(targ.shape), targ), (first, second, last))
+    for tensor, gradient in zip((l1, l2, out), expected, strict=True):
+        assert tensor.g.shape == tensor.shape
+        torch.testing.assert_close(tensor.g, gradient, **EXACT)
+
+
+def test_forward_and_backward_starts_afresh(generator):
+    x, targ, parameters = chapter_model(generator)
+    forward_and_backward(x, targ, *parameters)
+    first = [tensor.g.clone() for tensor in (x, *parameters)]
+    forward_and_backward(x, targ, *parameters)
+    for tensor, gradient in zip((x, *parameters), first, strict=True):
+        assert torch.equal(tensor.g, gradient)
 
 
 def test_a_second_pass_starts_afresh(generator):
@@ -399,6 +412,6 @@ def test_backward_before_forward_says_what_is_missing():
 
 def test_nothing_needs_autograd(generator):
     x, targ, (w1, b1, w2, b2) = chapter_model(generator)
-    loss = forward_and_backward(x, targ, w1, b1, w2, b2)
+    *_, loss = forward_and_backward(x, targ, w1, b1, w2, b2)
     assert not loss.requires_grad
     assert not any(tensor.g.requires_grad for tensor in (x, w1, b1, w2, b2))

@@ -1,10 +1,21 @@
+import copy
+
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
 from chainrule.foundations.functions import LinearFunction
-from chainrule.foundations.modules import CrossEntropy, Linear, Model, Mse
+from chainrule.foundations.modules import (
+    AutoSuperModel,
+    CrossEntropy,
+    Linear,
+    LinearLayer,
+    Model,
+    Module,
+    Mse,
+    SequentialModel,
+)
 
 EXACT = {"rtol": 1e-12, "atol": 1e-12}
 
@@ -107,3 +118,71 @@ def test_the_loss_squeezes_one_output():
     assert model(torch.ones(1, 3), torch.tensor([1.0])).item() == 4.0
     with pytest.raises(ValueError, match=r"got inp \(2, 1\), targ \(1, 2\)"):
         model(torch.ones(2, 3), torch.ones(1, 2))
+
+
+# ------------------------------------------------------------------------------------------- as the chapter writes them
+
+
+@pytest.mark.parametrize(("batch", "n_in", "n_out"), [(7, 10, 2), (1, 10, 2), (7, 10, 1)])
+def test_linear_layer(generator, batch, n_in, n_out):
+    layer = LinearLayer(n_in, n_out, generator=generator)
+    weight, bias = layer.parameters()
+    assert weight.shape == (n_out, n_in)
+    assert bias.shape == (n_out,)
+    x = torch.randn(batch, n_in, generator=generator, requires_grad=True)
+    torch.testing.assert_close(layer(x), F.linear(x, weight, bias))
+    tensors = [x, weight, bias]
+    ours = torch.autograd.grad(layer(x).pow(2).sum(), tensors)
+    torch_s = torch.autograd.grad(F.linear(x, weight, bias).pow(2).sum(), tensors)
+    for ours_of_one, torch_s_of_one in zip(ours, torch_s, strict=True):
+        torch.testing.assert_close(ours_of_one, torch_s_of_one)
+
+
+def test_linear_layer_is_drawn_by_kaiming_from_its_generator():
+    layer = LinearLayer(300, 200, generator=torch.Generator().manual_seed(5))
+    again = LinearLayer(300, 200, generator=torch.Generator().manual_seed(5))
+    assert torch.equal(layer.weight, again.weight)
+    assert layer.weight.std().item() == pytest.approx((2 / 300) ** 0.5, rel=0.02)
+    assert not layer.bias.any()
+
+
+def test_with_a_generator_the_global_one_is_left_alone(generator):
+    before = torch.get_rng_state()
+    LinearLayer(4, 3, generator=generator)
+    SequentialModel(4, 3, 1, generator=generator)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("n_out", [1, 3])
+def test_the_chapter_s_models_are_one(generator, n_out):
+    x = torch.randn(6, 5, generator=generator)
+    targ = torch.randn(6, generator=generator) if n_out == 1 else torch.randn(6, n_out, generator=generator)
+    model = SequentialModel(5, 4, n_out, generator=torch.Generator().manual_seed(8))
+    auto = AutoSuperModel(5, 4, n_out, generator=torch.Generator().manual_seed(8))
+    reference = nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, n_out))
+    reference.load_state_dict(model.layers.state_dict())
+    loss = F.mse_loss(reference(x), targ.view(6, n_out))
+    loss.backward()
+    for made in (model, auto):
+        value = made(x, targ)
+        torch.testing.assert_close(value, loss)
+        value.backward()
+        for (name, parameter), other in zip(made.named_parameters(), reference.parameters(), strict=True):
+            torch.testing.assert_close(parameter.grad, other.grad, msg=name)
+
+
+def test_module_calls_super_before_init():
+    class Forgetful(Module):
+        def __init__(self, size, *, extra=0):
+            self.weight = nn.Parameter(torch.zeros(size + extra))
+
+    class Careful(Module):
+        def __init__(self):
+            self.weight = nn.Parameter(torch.zeros(3))
+            super().__init__()
+
+    assert [name for name, _ in Forgetful(2, extra=1).named_parameters()] == ["weight"]
+    assert Forgetful(2, extra=1).weight.shape == (3,)
+    assert [name for name, _ in Careful().named_parameters()] == ["weight"]
+    # As any module: copied and saved.
+    assert torch.equal(copy.deepcopy(Forgetful(2)).weight, torch.zeros(2))

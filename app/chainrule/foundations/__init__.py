@@ -1,11 +1,21 @@
 """The textbook: a neural net from the foundations, each file one rung above the one before.
 
+    neuron.py          one neuron, and a layer of them, as sums over zip
+    matmul.py          a matrix product on five rungs, from three loops to @
+    broadcasting.py    which shapes go together, and the strides of what is stretched
+    einsum_notation.py reading an equation of einsum; einsum.py says what it means, and computes it
     layers.py          lin, relu, mse, cross_entropy and the gradient of each; then the same as classes, and a Model
     activations.py     the other activations: one table, name → f and its gradient
     layer_function.py  what the classes have in common, factored out: forward and bwd
     functions.py       the same once more as torch.autograd.Function: autograd calls our gradients
     modules.py         the same as torch.nn.Module: autograd finds the gradients
+    styles.py          one model in each of these ways, side by side
     initialization.py  how the weights are drawn
+    derivations.py     the derivative behind each gradient, by SymPy
+    gradient_check.py  analytic and numeric Jacobians, and how far they may differ
+    exercises.py       Functions with a mistake in their backward, to be found
+    misprints.py       what is wrong in the printed code, so that it can be run
+    linear_extension/  the linear layer once more, in C++ and CUDA
 
 Follows chapter 17 of J. Howard and S. Gugger, *Deep Learning for Coders with fastai and PyTorch* (O'Reilly, 2020),
 "A Neural Net from the Foundations" (below: ch. 17), and PyTorch's notes "Extending PyTorch" (below: the PyTorch

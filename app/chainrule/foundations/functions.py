@@ -1,3 +1,4 @@
+# mypy: disable-error-code="no-untyped-call"
 """The same once more as `torch.autograd.Function`: autograd keeps the graph, and calls our gradients.
 
 `forward(ctx, …)` computes and says with `ctx.save_for_backward` what the backward pass will need: no more than that.
@@ -83,6 +84,58 @@ class MulConstant(Function):
         return grad_output * ctx.constant, None
 
 
+class SinCos(Function):
+    """Sine and cosine together: two outputs, so that backward gets two gradients.
+
+        sin, cos = sin(inp), cos(inp)
+        grad_input = grad_sin · cos − grad_cos · sin        all of one shape
+
+    One gradient per output of forward comes in, one per argument of forward goes out, whatever their numbers: where
+    an output is not used its gradient is zeros. Each output is the other one's derivative, but for the sign, so that
+    the outputs are all it saves.
+
+    Source: the signature `backward(ctx, *grad_outputs)` in the documentation of `torch.autograd.Function`.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, inp: Tensor) -> tuple[Tensor, Tensor]:
+        """`sin, cos = sin(inp), cos(inp)`; saves both."""
+        sin, cos = inp.sin(), inp.cos()
+        ctx.save_for_backward(sin, cos)
+        return sin, cos
+
+    @staticmethod
+    def backward(ctx: Any, grad_sin: Tensor, grad_cos: Tensor) -> Tensor:
+        """grad_input = grad_sin · cos − grad_cos · sin."""
+        sin, cos = ctx.saved_tensors
+        grad_input: Tensor = grad_sin * cos - grad_cos * sin
+        return grad_input
+
+
+class SinCosSparing(SinCos):
+    """SinCos that wants no zeros for an output that nobody uses: backward gets None there, and has to look.
+
+    `ctx.set_materialize_grads(False)` saves making the zeros, and the work done on them.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, inp: Tensor) -> tuple[Tensor, Tensor]:
+        """`sin, cos = sin(inp), cos(inp)`; saves both."""
+        ctx.set_materialize_grads(False)
+        sin, cos = inp.sin(), inp.cos()
+        ctx.save_for_backward(sin, cos)
+        return sin, cos
+
+    @staticmethod
+    def backward(ctx: Any, grad_sin: Tensor | None, grad_cos: Tensor | None) -> Tensor | None:  # type: ignore[override]
+        """grad_input = grad_sin · cos − grad_cos · sin, of those that are there; None where neither is."""
+        sin, cos = ctx.saved_tensors
+        grad_input = None if grad_sin is None else grad_sin * cos
+        if grad_cos is not None:
+            grad_input = -grad_cos * sin if grad_input is None else grad_input - grad_cos * sin
+        return grad_input
+
+
 class LinearFunction(Function):
     """The linear layer, with PyTorch's weight: (fan_out, fan_in).
 
@@ -131,6 +184,22 @@ class LinearFunction(Function):
         if any(ctx.needs_input_grad[2:]):
             grad_bias = grad_output.sum(0)
         return grad_inp, grad_weight, grad_bias
+
+
+relu = MyRelu.apply
+"""An alias: a Function is called by `apply`, which is a function like any other."""
+
+
+def linear(inp: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """`LinearFunction` behind a function: named arguments with defaults, types and a docstring, which `apply` lacks.
+
+    Shapes, gradients and errors are LinearFunction's. Once this was the only way to pass an argument by its name;
+    the `apply` of torch 2.13 takes keywords too.
+
+    Source: the custom-operator series, "option 2: wrap in a function, to support default args and keyword args".
+    """
+    out: Tensor = LinearFunction.apply(inp, weight, bias)
+    return out
 
 
 class ActivationFunction(Function):

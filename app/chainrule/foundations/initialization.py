@@ -3,7 +3,8 @@
     w = base(shape, generator) · factor(fan_in, fan_out)          w: (fan_in, fan_out)
 
 The two stand apart so that one draw can be rescaled: schemes of one base (kaiming_normal and lecun_normal, say) give
-the same tensor but for its size. Every draw takes a `torch.Generator`: a global seed would be one for all threads.
+the same tensor but for its size. Every draw takes a `torch.Generator`: a global seed would be one for all threads, and
+one generator for all tensors would give w2 other numbers as soon as w1 has another shape (`generator_for`).
 
 Where the factor comes from: with W of variance σ² and inputs of second moment 1, a preactivation has variance
 fan_in · σ². 1/√fan_in keeps it at 1 (LeCun); relu halves the second moment, hence √(2/fan_in) (Kaiming); the backward
@@ -12,6 +13,7 @@ pass wants fan_out in place of fan_in, and Xavier takes the mean of both. U(−a
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable
 from typing import NamedTuple
@@ -67,6 +69,12 @@ def gain(activation: str) -> float:
 
 
 # --------------------------------------------------------------------------------------------------------- base draws
+
+
+def generator_for(seed: int, name: str) -> Generator:
+    """The generator of one tensor: its stream depends on the seed and the tensor's name, and on nothing else."""
+    digest = hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=8).digest()
+    return Generator().manual_seed(int.from_bytes(digest, "little"))
 
 
 def normal(shape: tuple[int, ...], generator: Generator) -> Tensor:

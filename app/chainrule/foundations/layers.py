@@ -4,6 +4,7 @@
 
     lin   relu   activation   mse   cross_entropy          forward: out = f(inp, …)
     lin_grad  relu_grad  …                                 backward: reads out.g, adds to inp.g, w.g, b.g
+    model   forward_and_backward                           the chapter's two layers: lin, relu, lin and mse
 
     Lin   Relu   Activation   Mse   CrossEntropy           out = layer(inp), then layer.backward()
     Model                                                  loss = model(x, targ), then model.backward()
@@ -257,6 +258,75 @@ def cross_entropy_grad(inp: Tensor, targ: Tensor) -> None:
     check_classes(inp, targ)
     batch, classes = inp.shape
     accumulate(inp, (inp.softmax(-1) - F.one_hot(targ, classes)) / batch)
+
+
+# --------------------------------------------------------------------------------------------- the chapter's two layers
+
+
+def model(x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor) -> Tensor:
+    """Two linear layers with a relu between them.
+
+        out = lin(relu(lin(x, w1, b1)), w2, b2)
+
+    Args:
+        x: (batch, n_in)
+        w1: (n_in, hidden)
+        b1: (hidden,)
+        w2: (hidden, n_out)
+        b2: (n_out,)
+
+    Returns:
+        out: (batch, n_out)
+
+    Raises:
+        ValueError: the shapes do not fit.
+
+    Source: ch. 17, "Defining and Initializing a Layer". There the parameters are global.
+    """
+    l1 = lin(x, w1, b1)
+    l2 = relu(l1)
+    return lin(l2, w2, b2)
+
+
+def forward_and_backward(
+    inp: Tensor, targ: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The chain rule, written out for the chapter's model: each gradient needs the one computed just before it.
+
+        loss = mse(lin(relu(lin(inp, w1, b1)), w2, b2), targ)
+
+    Starts a new pass: the gradients of inp and of the parameters are cleared, and afterwards stand in their `.g`.
+
+    Args:
+        inp: (batch, n_in)
+        targ: (batch,) for n_out = 1, else (batch, n_out)
+        w1: (n_in, hidden)
+        b1: (hidden,)
+        w2: (hidden, n_out)
+        b2: (n_out,)
+
+    Returns:
+        l1: (batch, hidden), l2: (batch, hidden) and out: (batch, n_out), each with its gradient in `.g`; loss: ()
+
+    Raises:
+        ValueError: the shapes do not fit.
+
+    Source: ch. 17, "Gradients and the Backward Pass". There the parameters are global and nothing is returned.
+    """
+    zero_grad(inp, w1, b1, w2, b2)
+    # forward pass:
+    l1 = lin(inp, w1, b1)
+    l2 = relu(l1)
+    out = lin(l2, w2, b2)
+    # The backward pass does not need the loss: mse_grad starts from out.
+    loss = mse(out, targ)
+
+    # backward pass:
+    mse_grad(out, targ)
+    lin_grad(l2, out, w2, b2)
+    relu_grad(l1, l2)
+    lin_grad(inp, l1, w1, b1)
+    return l1, l2, out, loss
 
 
 # ------------------------------------------------------------------------------------------- the same, as classes

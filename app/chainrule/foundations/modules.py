@@ -1,12 +1,18 @@
 """The same as `torch.nn.Module`: parameters are registered, and autograd finds the gradients from the expressions.
 
+    Linear   Mse   CrossEntropy   Model        made of tensors that are drawn elsewhere, for any depth
+    LinearLayer   SequentialModel              as the chapter writes them: they draw their own
+    Module   AutoSuperModel                    the same without `super().__init__()`
+
 The activations between the layers are torch.nn's own (nn.ReLU, nn.Tanh, …), as in the chapter. relu must not be written
 `inp.clamp_min(0.)` here: autograd gives clamp_min the slope 1 at exactly 0, the chapter's relu has slope 0 there.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -106,3 +112,91 @@ class Model(nn.Module):
             x = layer(x)
         loss: Tensor = self.loss(x, targ)
         return loss
+
+
+# ------------------------------------------------------------------------------------------- as the chapter writes them
+
+
+class LinearLayer(nn.Module):
+    """The chapter's linear layer: Kaiming weights for a relu, and biases of 0.
+
+        out = x @ weightᵀ + bias          weight = z · √(2 / n_in),  z ~ N(0, 1): (n_out, n_in)      bias = 0: (n_out,)
+
+    x: (..., n_in), out: (..., n_out).
+
+    Args:
+        n_in: inputs of the layer
+        n_out: its outputs
+        generator: of the draw; the global one if there is none, as in the chapter.
+
+    Source: ch. 17, "torch.nn.Module".
+    """
+
+    def __init__(self, n_in: int, n_out: int, *, generator: torch.Generator | None = None) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(n_out, n_in, generator=generator) * math.sqrt(2 / n_in))
+        self.bias = nn.Parameter(torch.zeros(n_out))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`out = x @ weightᵀ + bias`."""
+        return x @ self.weight.t() + self.bias
+
+
+class Module(nn.Module):
+    """An nn.Module whose `super().__init__()` nobody has to call: it is called before `__init__`, always.
+
+    Until nn.Module's own constructor has run there is no place to register a parameter or a layer, and the first
+    assignment of one raises an AttributeError. `__new__` comes before any `__init__`, so here the place is there.
+
+    Source: the Module of fastai, named in ch. 17. There a metaclass calls a `__pre_init__`.
+    """
+
+    def __new__(cls, *_args: Any, **_kwargs: Any) -> Module:
+        """The object, ready to register what `__init__` assigns."""
+        module = super().__new__(cls)
+        nn.Module.__init__(module)
+        return module
+
+    def __init__(self) -> None:
+        """Nothing: who calls it all the same must not lose what is registered already."""
+
+
+class SequentialModel(nn.Module):
+    """The chapter's model: two linear layers with a relu between them, and the mean squared error.
+
+        loss = mse(layers(x), targ)          x: (batch, n_in), targ: (batch,) for n_out = 1, else (batch, n_out)
+
+    Args:
+        n_in: inputs
+        nh: hidden units
+        n_out: outputs
+        generator: of the draws; the global one if there is none.
+
+    Source: ch. 17, "torch.nn.Module". There the layers are nn.Linear, which draws from the global generator alone;
+    and `.squeeze()`, which `mse` does itself.
+    """
+
+    def __init__(self, n_in: int, nh: int, n_out: int, *, generator: torch.Generator | None = None) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            LinearLayer(n_in, nh, generator=generator), nn.ReLU(), LinearLayer(nh, n_out, generator=generator)
+        )
+        self.loss = mse
+
+    def forward(self, x: Tensor, targ: Tensor) -> Tensor:
+        """The loss: ()."""
+        return self.loss(self.layers(x), targ)
+
+
+class AutoSuperModel(Module):
+    """`SequentialModel` on a `Module` that calls `super().__init__()` by itself. Source: ch. 17."""
+
+    def __init__(self, n_in: int, nh: int, n_out: int, *, generator: torch.Generator | None = None) -> None:
+        self.layers = nn.Sequential(
+            LinearLayer(n_in, nh, generator=generator), nn.ReLU(), LinearLayer(nh, n_out, generator=generator)
+        )
+        self.loss = mse
+
+    def forward(self, x: Tensor, targ: Tensor) -> Tensor:
+        """The loss: ()."""
+        return self.loss(self.layers(x), targ)

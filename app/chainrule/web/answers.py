@@ -34,10 +34,15 @@ def error_answer(path: str, error: ChainruleError) -> Response:
         headers["retry-after"] = str(error.retry_after)
     if error.status == 401:
         headers["www-authenticate"] = 'Bearer realm="chainrule"'
-    if path == "/":
+    if is_page(path):
         page = render("error.html", status=error.status, error=error.body()["error"], version=__version__)
         return HTMLResponse(page, error.status, headers)
     return json_answer(error.body(), status=error.status, headers=headers)
+
+
+def is_page(path: str) -> bool:
+    """Whether what is at a path is for a person to look at."""
+    return path == "/" or ((path == "/foundations" or path.startswith("/foundations/")) and not path.endswith(".json"))
 
 
 def from_http_exception(request: Request, exception: HTTPException) -> ChainruleError:

@@ -1,0 +1,143 @@
+"""The real source of a function, line by line, with the parts of speech that a page colours."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from functools import cache
+from pathlib import Path
+from textwrap import dedent
+
+from pygments.lexers import get_lexer_for_filename
+from pygments.token import Comment, Keyword, Name, Number, String, _TokenType
+
+from chainrule.chapter.page import Listing
+
+PACKAGE = Path(__file__).resolve().parents[1]
+
+CLASSES: Sequence[tuple[_TokenType, str]] = (
+    (Comment, "comment"),
+    (Keyword, "keyword"),
+    (Number, "literal"),
+    (String, "string"),
+    (Name.Function, "name"),
+    (Name.Class, "name"),
+    (Name.Decorator, "decorator"),
+    (Name.Builtin.Pseudo, "keyword"),
+)
+"""Which tokens are set apart, and the class of the style sheet that does it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of source.
+
+    Attributes:
+        number: in its file, from 1.
+        parts: texts with the class of each, "" for plain.
+        change: "" for a line as it was, "new" for one that the previous listing lacks, "old" for one of its that this
+            listing lacks.
+    """
+
+    number: int
+    parts: tuple[tuple[str, str], ...]
+    change: str = ""
+
+    @property
+    def text(self) -> str:
+        """The line as it stands in the file, without its indentation in the listing."""
+        return "".join(text for text, _ in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A listing, ready to be shown: where it stands, what its docstring says, and its lines without docstrings."""
+
+    name: str
+    file: str
+    first: int
+    doc: str
+    lines: tuple[Line, ...]
+
+
+def read_listing(listing: Listing, others: Iterable[Listing] = ()) -> Source:
+    """A listing's source; lines that differ from those of its `previous`, one of `others`, are marked."""
+    source = _read(listing)
+    if listing.previous is None:
+        return source
+    previous = next(each for each in others if each.name == listing.previous)
+    return Source(source.name, source.file, source.first, source.doc, _compared(_read(previous).lines, source.lines))
+
+
+@cache
+def _read(listing: Listing) -> Source:
+    if isinstance(listing.of, Path):
+        path, first, code = listing.of, 1, listing.of.read_text(encoding="utf-8")
+        doc, left_out = "", set[int]()
+    else:
+        path = Path(inspect.getfile(listing.of)).resolve()
+        block, first = inspect.getsourcelines(listing.of)
+        code = dedent("".join(block))
+        doc, left_out = inspect.getdoc(listing.of) or "", _docstring_lines(code)
+    lines = [
+        Line(first + index, parts)
+        for index, parts in enumerate(_highlighted(path.name, code))
+        if index + 1 not in left_out
+    ]
+    while lines and not lines[-1].text.strip():
+        lines.pop()
+    return Source(listing.name, path.relative_to(PACKAGE.parent).as_posix(), first, doc, tuple(_single_spaced(lines)))
+
+
+def _docstring_lines(code: str) -> set[int]:
+    """Lines of all docstrings in a piece of Python: the page says the same in its own words."""
+    found: set[int] = set()
+    for node in ast.walk(ast.parse(code)):
+        if not isinstance(node, ast.FunctionDef | ast.ClassDef) or ast.get_docstring(node) is None:
+            continue
+        if len(node.body) == 1:
+            continue  # nothing else would be left of it
+        docstring = node.body[0]
+        found |= set(range(docstring.lineno, (docstring.end_lineno or docstring.lineno) + 1))
+    return found
+
+
+def _highlighted(file: str, code: str) -> list[tuple[tuple[str, str], ...]]:
+    """Every line's parts."""
+    lines: list[list[tuple[str, str]]] = [[]]
+    lexer = get_lexer_for_filename("x.cpp" if file.endswith(".cu") else file, stripnl=False)
+    for token, text in lexer.get_tokens(code):
+        kind = next((name for family, name in CLASSES if family in token.split()), "")
+        for index, part in enumerate(text.split("\n")):
+            if index:
+                lines.append([])
+            if part:
+                lines[-1].append((part, kind))
+    return [tuple(line) for line in lines]
+
+
+def _single_spaced(lines: Sequence[Line]) -> list[Line]:
+    """Without the empty line that a docstring leaves behind at the head of a body, and without two in a row."""
+    kept: list[Line] = []
+    for line in lines:
+        before = kept[-1].text.rstrip() if kept else ""
+        if not line.text.strip() and (not before or before.endswith(":")):
+            continue
+        kept.append(line)
+    return kept
+
+
+def _compared(old: Sequence[Line], new: Sequence[Line]) -> tuple[Line, ...]:
+    """The new lines with marks, and the old ones that they replace in front of them."""
+    result: list[Line] = []
+    matcher = SequenceMatcher(None, [line.text for line in old], [line.text for line in new], autojunk=False)
+    for kind, old_start, old_stop, new_start, new_stop in matcher.get_opcodes():
+        if kind == "equal":
+            result += new[new_start:new_stop]
+            continue
+        result += [Line(line.number, line.parts, "old") for line in old[old_start:old_stop]]
+        result += [Line(line.number, line.parts, "new") for line in new[new_start:new_stop]]
+    return tuple(result)

@@ -1,0 +1,163 @@
+"""The page of a neuron and of a layer: the sums as the chapter writes them, term by term."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from chainrule.chapter.agreement import max_difference
+from chainrule.chapter.inputs import read_number, tensor, text
+from chainrule.chapter.json_values import json_number, json_tensor, json_value
+from chainrule.chapter.page import Link, Listing, Page
+from chainrule.errors import InputError
+from chainrule.foundations.neuron import dense, dense_matmul, neuron, relu
+
+MAX_TERMS = 16
+"""Inputs of the neuron."""
+
+MAX_NUMEL = 64
+"""Elements of x, of w and of b: the layer's sums run in Python, and their products are all listed."""
+
+
+def answer(values: Mapping[str, Any]) -> dict[str, Any]:
+    """{"neuron": the sum's terms and what comes of them, "layer": both ways to a layer's output}."""
+    return {
+        "neuron": explain_neuron(values["inputs"], values["weights"], values["bias"]),
+        "layer": explain_layer(values["x"], values["w"], values["b"]),
+    }
+
+
+# ----------------------------------------------------------------------------------------------------------- a neuron
+
+
+def explain_neuron(inputs: Sequence[float], weights: Sequence[float], bias: float) -> dict[str, Any]:
+    """The neuron's terms with the running sum, its output, and relu of it; in Python's own numbers, as in the chapter.
+
+    Raises:
+        InputError: inputs and weights differ in length. `limit` says what the chapter's `zip` would make of it.
+    """
+    pairs = min(len(inputs), len(weights))
+    if len(inputs) != len(weights):
+        longer, dropped = ("inputs", inputs[pairs:]) if len(inputs) > pairs else ("weights", weights[pairs:])
+        output = neuron(inputs[:pairs], weights[:pairs], bias)
+        raise InputError(
+            f"weights: as many numbers as inputs are needed, which are {len(inputs)}, not {len(weights)}. "
+            f"zip would stop after {pairs} pairs, without a word drop the last {len(dropped)} of {longer}, "
+            f"and the output would be {output:.6g}",
+            field="weights",
+            limit={
+                "inputs": len(inputs),
+                "weights": len(weights),
+                "pairs": pairs,
+                "longer": longer,
+                "dropped": json_value(list(dropped)),
+                "terms": _terms(inputs, weights, pairs),
+                "bias": json_number(bias),
+                "output_without_the_dropped": json_number(float(output)),
+            },
+        )
+    output = float(neuron(inputs, weights, bias))
+    return {
+        "terms": _terms(inputs, weights, pairs),
+        "bias": json_number(bias),
+        "output": json_number(output),
+        "relu": json_number(float(relu(output))),
+        "relu_as_printed": json_number(float(output if output >= 0 else 0)),
+    }
+
+
+def _terms(inputs: Sequence[float], weights: Sequence[float], pairs: int) -> list[dict[str, Any]]:
+    return [
+        {
+            "input": json_number(inputs[i]),
+            "weight": json_number(weights[i]),
+            "product": json_number(inputs[i] * weights[i]),
+            "running_sum": json_number(float(neuron(inputs[: i + 1], weights[: i + 1], 0.0))),
+        }
+        for i in range(pairs)
+    ]
+
+
+# ------------------------------------------------------------------------------------------------------------ a layer
+
+
+def explain_layer(x: Tensor, w: Tensor, b: Tensor) -> dict[str, Any]:
+    """The layer's output by sums and by one product, how far they are apart, and every product inside the sums.
+
+    `rounding` is the difference that rounding alone can make at most: each of the two adds n_inputs products and a
+    bias, and the terms of one element are at most so large together.
+
+    Raises:
+        InputError: x, w and b do not fit; names the one to change.
+    """
+    try:
+        y = dense(x, w, b)
+    except ValueError as error:
+        misfit = "w" if w.dim() == 2 and x.shape[1] != w.shape[1] else "b"
+        wanted = f"{x.shape[1]} columns, one per input" if misfit == "w" else f"{w.shape[0]} numbers, one per neuron"
+        limit = {"x": list(x.shape), "w": list(w.shape), "b": list(b.shape)}
+        raise InputError(f"{misfit}: needs {wanted} ({error})", field=misfit, limit=limit) from None
+    y_matmul = dense_matmul(x, w, b)
+    products = x[:, None, :] * w[None, :, :]
+    difference = max_difference(y, y_matmul)
+    magnitudes = products.double().abs().sum(dim=-1) + b.double().abs()
+    rounding = 2 * (x.shape[1] + 1) * torch.finfo(y.dtype).eps / 2 * float(magnitudes.max())
+    return {
+        "x": json_tensor(x),
+        "w": json_tensor(w),
+        "b": json_tensor(b),
+        "y": json_tensor(y),
+        "y_matmul": json_tensor(y_matmul),
+        "products": json_tensor(products),
+        "max_difference": json_number(difference),
+        "rounding": json_number(rounding),
+        "equal": difference <= rounding if math.isfinite(rounding) else difference == 0,
+    }
+
+
+# ----------------------------------------------------------------------------------------------------------- the page
+
+
+def read_numbers(given: str) -> list[float]:
+    """`1,2,3`: Python numbers. Raises ValueError."""
+    words = given.strip().removeprefix("[").removesuffix("]").removesuffix(",").split(",")
+    if len(words) > MAX_TERMS:
+        raise ValueError(f"they are {len(words)}")
+    return [read_number(word) for word in words]
+
+
+_NUMBERS = f"numbers such as 1,2,3, at most {MAX_TERMS} of them"
+
+PAGE = Page(
+    name="neuron",
+    title="A neuron, a layer",
+    seed="002 Modeling a Neuron",
+    lead="A neuron multiplies, adds and rectifies; a layer is many neurons that read the same inputs.",
+    inputs=(
+        text("inputs", "2,-1,0.5", "inputs", "What the neuron receives.", read=read_numbers, allowed=_NUMBERS),
+        text("weights", "0.5,0.25,-2", "weights", "One for each of the inputs.", read=read_numbers, allowed=_NUMBERS),
+        text("bias", "0.75", "bias", "Added to the sum.", read=read_number, allowed="a number"),
+        tensor("x", "1,2,3;-1,0,2", "x", "The inputs, batch_size × n_inputs.", max_numel=MAX_NUMEL, dims=(2,)),
+        tensor(
+            "w",
+            "1,0,-1;0.5,0.5,0.5;2,-1,0;-1,1,1",
+            "w",
+            "The weights, n_neurons × n_inputs: a row per neuron.",
+            max_numel=MAX_NUMEL,
+            dims=(2,),
+        ),
+        tensor("b", "0,1,-1,0.5", "b", "The biases, one per neuron.", max_numel=MAX_NUMEL, dims=(1,)),
+    ),
+    answer=answer,
+    listings=(
+        Listing("neuron", neuron),
+        Listing("relu", relu),
+        Listing("dense", dense),
+        Listing("dense_matmul", dense_matmul, previous="dense"),
+    ),
+    links=(Link("a neuron in the explorer", "program=neuron&widths=3,1"),),
+)

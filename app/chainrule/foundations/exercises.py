@@ -1,0 +1,215 @@
+"""Backward passes with a mistake in each, to be found by a gradient check.
+
+Every forward here is right, and computes what the docstring says; one line of every backward is wrong, and all of them
+run without a word. Which line, and why, stands at the end of the file, in `SOLUTIONS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+
+class ExerciseA(Function):
+    """`out = inp²`, all of one shape."""
+
+    @staticmethod
+    def forward(ctx: Any, inp: Tensor) -> Tensor:
+        """`out = inp²`."""
+        ctx.save_for_backward(inp)
+        return inp * inp
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: Tensor) -> Tensor:
+        """The gradient of inp."""
+        (inp,) = ctx.saved_tensors
+        grad_input: Tensor = grad_output * inp
+        return grad_input
+
+
+class ExerciseB(Function):
+    """`out = inp @ weight`: (batch, n) @ (n, n)."""
+
+    @staticmethod
+    def forward(ctx: Any, inp: Tensor, weight: Tensor) -> Tensor:
+        """`out = inp @ weight`."""
+        ctx.save_for_backward(inp, weight)
+        return inp @ weight
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor, Tensor]:
+        """The gradients of inp and weight."""
+        inp, weight = ctx.saved_tensors
+        grad_inp = grad_output @ weight
+        grad_weight = inp.t() @ grad_output
+        return grad_inp, grad_weight
+
+
+class ExerciseC(Function):
+    """`out = inp where inp > 0, else slope · inp`, all of one shape; the slope is a number."""
+
+    @staticmethod
+    def forward(ctx: Any, inp: Tensor, slope: float) -> Tensor:
+        """The leaky rectified linear unit."""
+        ctx.save_for_backward(inp)
+        ctx.slope = slope
+        return torch.where(inp > 0, inp, slope * inp)
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor, None]:
+        """The gradient of inp, and None for the slope."""
+        (inp,) = ctx.saved_tensors
+        grad_input = torch.where(inp < 0, grad_output, ctx.slope * grad_output)
+        return grad_input, None
+
+
+class ExerciseD(Function):
+    """`out = inp + bias`: (batch, n) + (n,)."""
+
+    @staticmethod
+    def forward(ctx: Any, inp: Tensor, bias: Tensor) -> Tensor:  # noqa: ARG004
+        """`out = inp + bias`."""
+        return inp + bias
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG004
+        """The gradients of inp and bias."""
+        grad_inp = grad_output
+        grad_bias = grad_output[0]
+        return grad_inp, grad_bias
+
+
+class ExerciseE(Function):
+    """`out = a · b`, element by element, all of one shape."""
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
+        """`out = a · b`."""
+        ctx.save_for_backward(a, b)
+        return a * b
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor, Tensor]:
+        """The gradients of a and b."""
+        a, b = ctx.saved_tensors
+        grad_a = grad_output * b
+        grad_b = grad_output * a
+        return grad_b, grad_a
+
+
+class ExerciseF(Function):
+    """`out = tanh(inp)`, all of one shape."""
+
+    @staticmethod
+    def forward(ctx: Any, inp: Tensor) -> Tensor:
+        """`out = tanh(inp)`."""
+        out = inp.tanh()
+        ctx.save_for_backward(inp)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: Tensor) -> Tensor:
+        """The gradient of inp."""
+        (out,) = ctx.saved_tensors
+        grad_input: Tensor = grad_output * (1 - out * out)
+        return grad_input
+
+
+class ExerciseG(Function):
+    """`mean, spread = mean(inp), mean((inp − mean)²)`, two numbers of a vector of any shape."""
+
+    @staticmethod
+    def forward(ctx: Any, inp: Tensor) -> tuple[Tensor, Tensor]:
+        """The mean and the variance."""
+        mean = inp.mean()
+        spread = (inp - mean).square().mean()
+        ctx.save_for_backward(inp, mean)
+        return mean, spread
+
+    @staticmethod
+    def backward(ctx: Any, grad_mean: Tensor, grad_spread: Tensor) -> Tensor:
+        """The gradient of inp."""
+        inp, mean = ctx.saved_tensors
+        from_mean = torch.full_like(inp, 1.0 / inp.numel()) * grad_mean
+        from_spread = 2.0 * (inp - mean) * grad_spread
+        grad_input: Tensor = from_mean + from_spread
+        return grad_input
+
+
+class ExerciseH(Function):
+    """`loss = Σ inp²`, a number."""
+
+    @staticmethod
+    def forward(ctx: Any, inp: Tensor) -> Tensor:
+        """`loss = Σ inp²`."""
+        ctx.save_for_backward(inp)
+        return inp.square().sum()
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: Tensor) -> Tensor:  # noqa: ARG004
+        """The gradient of inp."""
+        (inp,) = ctx.saved_tensors
+        grad_input: Tensor = 2.0 * inp
+        return grad_input
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """The line that is wrong, as it stands there; the line that is right; what the Jacobians show of it."""
+
+    wrong: str
+    right: str
+    shows: str
+
+
+SOLUTIONS: Mapping[Callable[..., Any], Solution] = {
+    ExerciseA: Solution(
+        "grad_input: Tensor = grad_output * inp",
+        "grad_input: Tensor = grad_output * 2 * inp",
+        "A factor is missing: the analytic diagonal is half the numeric one everywhere.",
+    ),
+    ExerciseB: Solution(
+        "grad_inp = grad_output @ weight",
+        "grad_inp = grad_output @ weight.t()",
+        "A transpose is forgotten. The weight is square, so that the shapes fit: each block of the analytic Jacobian "
+        "of inp is the transpose of the numeric one, and right on its diagonal alone.",
+    ),
+    ExerciseC: Solution(
+        "grad_input = torch.where(inp < 0, grad_output, ctx.slope * grad_output)",
+        "grad_input = torch.where(inp > 0, grad_output, ctx.slope * grad_output)",
+        "The mask is of the wrong side: 1 and the slope have changed places.",
+    ),
+    ExerciseD: Solution(
+        "grad_bias = grad_output[0]",
+        "grad_bias = grad_output.sum(0)",
+        "The sum over the batch is missing: only the first row of the output reaches the bias. (To return grad_output "
+        "itself would go unnoticed: autograd sums a gradient that is too large down to the shape of its input.)",
+    ),
+    ExerciseE: Solution(
+        "return grad_b, grad_a",
+        "return grad_a, grad_b",
+        "Each gradient is in the other's place: of equal shapes, so that nobody complains.",
+    ),
+    ExerciseF: Solution(
+        "ctx.save_for_backward(inp)",
+        "ctx.save_for_backward(out)",
+        "The wrong tensor is saved: 1 − inp² instead of 1 − tanh(inp)², close to it near zero only.",
+    ),
+    ExerciseG: Solution(
+        "from_spread = 2.0 * (inp - mean) * grad_spread",
+        "from_spread = 2.0 * (inp - mean) * grad_spread / inp.numel()",
+        "The mean's 1/n is missing in one of two outputs: the Jacobian of the other is right.",
+    ),
+    ExerciseH: Solution(
+        "grad_input: Tensor = 2.0 * inp",
+        "grad_input: Tensor = grad_output * 2.0 * inp",
+        "grad_output is left out. At a loss it is 1, so that both Jacobians agree. What finds it is grad_output = 0, "
+        "which ought to give 0.",
+    ),
+}
+"""What is wrong with each."""

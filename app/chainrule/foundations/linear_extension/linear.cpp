@@ -1,0 +1,115 @@
+// The linear operator: forward, backward, and their binding to Python.
+//
+//   forward      out[b,o]         = Σ_i inp[b,i] weight[o,i] + bias[o]
+//   backward     grad_inp[b,i]    = Σ_o grad_output[b,o] weight[o,i]        grad_output  @ weight
+//                grad_weight[o,i] = Σ_b grad_output[b,o] inp[b,i]           grad_outputᵀ @ inp
+//                grad_bias[o]     = Σ_b grad_output[b,o]
+//
+// On the CPU the three products are ATen's, which hands them to the BLAS that PyTorch was built with: no loop written
+// here would come near it. What the extension saves is around them: one call from Python forward and one backward, and
+// with addmm no tensor between the product and the bias. On a GPU the kernels are our own, in linear_cuda.cu.
+
+#include "linear.h"
+
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/sum.h>
+#include <pybind11/stl.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/utils/pybind.h>
+
+namespace chainrule {
+namespace {
+
+// One message for everything that does not fit together, with what was expected and what came.
+void check_shapes(const at::Tensor& inp, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
+  const bool fits = inp.dim() == 2 && weight.dim() == 2 && inp.size(1) == weight.size(1) &&
+                    (!bias || (bias->dim() == 1 && bias->size(0) == weight.size(0)));
+  if (fits) return;
+  std::ostringstream given;
+  given << "inp " << inp.sizes() << ", weight " << weight.sizes() << ", bias ";
+  if (bias) {
+    given << bias->sizes();
+  } else {
+    given << "None";
+  }
+  TORCH_CHECK_VALUE(false,
+                    "linear: expected inp (batch, fan_in), weight (fan_out, fan_in), bias (fan_out,) or None, got ",
+                    given.str());
+}
+
+// `other` has to be of inp's dtype and on inp's device: nothing is converted or moved silently.
+void check_same_kind(const at::Tensor& inp, const at::Tensor& other, const char* name) {
+  TORCH_CHECK_TYPE(other.scalar_type() == inp.scalar_type(), "linear: inp is ", inp.scalar_type(), ", but ", name,
+                   " is ", other.scalar_type());
+  TORCH_CHECK_VALUE(other.device() == inp.device(), "linear: inp is on ", inp.device(), ", but ", name, " is on ",
+                    other.device());
+}
+
+void check_arguments(const at::Tensor& inp, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
+  TORCH_CHECK_TYPE(at::isFloatingType(inp.scalar_type()), "linear: expected floating point, got ", inp.scalar_type());
+  TORCH_CHECK_VALUE(inp.is_cpu() || inp.is_cuda(), "linear: expected tensors on cpu or cuda, got ", inp.device());
+  TORCH_CHECK_VALUE(inp.layout() == at::kStrided && weight.layout() == at::kStrided,
+                    "linear: expected dense tensors, got a sparse one");
+  check_same_kind(inp, weight, "weight");
+  if (bias) check_same_kind(inp, *bias, "bias");
+  check_shapes(inp, weight, bias);
+}
+
+// a @ b, plus bias in every row where there is one, on the device that the tensors are on.
+at::Tensor matmul(const at::Tensor& a, const at::Tensor& b, const std::optional<at::Tensor>& bias = std::nullopt) {
+  if (a.is_cuda()) {
+#ifdef WITH_CUDA
+    return matmul_cuda(a, b, bias);
+#else
+    TORCH_CHECK(false, "linear: the extension was built without CUDA: chainrule build-extension --cuda");
+#endif
+  }
+  return bias ? at::addmm(*bias, a, b) : at::mm(a, b);
+}
+
+at::Tensor sum_rows(const at::Tensor& a) {
+#ifdef WITH_CUDA
+  if (a.is_cuda()) return sum_rows_cuda(a);
+#endif
+  return at::sum(a, {0});
+}
+
+}  // namespace
+
+at::Tensor linear_forward(const at::Tensor& inp, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
+  check_arguments(inp, weight, bias);
+  return matmul(inp, weight.t(), bias);
+}
+
+LinearGradients linear_backward(const at::Tensor& grad_output, const at::Tensor& inp, const at::Tensor& weight,
+                                const std::array<bool, 3>& needs_input_grad) {
+  check_arguments(inp, weight, std::nullopt);
+  check_same_kind(inp, grad_output, "grad_output");
+  TORCH_CHECK_VALUE(
+      grad_output.dim() == 2 && grad_output.size(0) == inp.size(0) && grad_output.size(1) == weight.size(0),
+      "linear: expected grad_output (batch, fan_out) = [", inp.size(0), ", ", weight.size(0), "], got ",
+      grad_output.sizes());
+  LinearGradients gradients;
+  if (needs_input_grad[0]) std::get<0>(gradients) = matmul(grad_output, weight);
+  if (needs_input_grad[1]) std::get<1>(gradients) = matmul(grad_output.t(), inp);
+  if (needs_input_grad[2]) std::get<2>(gradients) = sum_rows(grad_output);
+  return gradients;
+}
+
+}  // namespace chainrule
+
+// wrap_pybind_function gives up Python's lock while it computes, and makes of each TORCH_CHECK the Python exception it
+// stands for: ValueError, TypeError, RuntimeError, with the message alone and no C++ stack in it.
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
+  module.doc() = "The linear operator in C++: out = inp @ weight.T + bias, and its gradients.";
+  module.def("forward", torch::wrap_pybind_function_no_gil(chainrule::linear_forward), pybind11::arg("inp"),
+             pybind11::arg("weight"), pybind11::arg("bias"));
+  module.def("backward", torch::wrap_pybind_function_no_gil(chainrule::linear_backward), pybind11::arg("grad_output"),
+             pybind11::arg("inp"), pybind11::arg("weight"), pybind11::arg("needs_input_grad"));
+#ifdef WITH_CUDA
+  module.attr("with_cuda") = true;
+#else
+  module.attr("with_cuda") = false;
+#endif
+}

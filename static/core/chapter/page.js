@@ -1,0 +1,244 @@
+/**
+ * A page of the chapter: its controls, its address and its answers. The query string holds the inputs that are not at
+ * their default, so that a page as it stands is a link; what it shows is what its JSON twin answers to the same query.
+ */
+
+import { ApiError, getJson } from "../api.js";
+import { html } from "../dom.js";
+
+/** @typedef {import("../types.js").ErrorBody} ErrorBody */
+/** @typedef {Record<string, string>} Values every input's text by its name */
+/** @typedef {{name: string, answer: string, inputs: {name: string, default: string, kind: string}[]}} PageData */
+
+/**
+ * @typedef {object} Asking
+ * @property {AbortSignal} signal aborted when something newer is asked
+ * @property {string} query of the inputs, without the ?
+ * @property {(answer: any) => void} partial shows what is known so far
+ */
+
+/**
+ * @typedef {object} Behaviour
+ * @property {(answer: any, values: Values) => void} show an answer
+ * @property {(error: ErrorBody, values: Values) => boolean | void} [failed] explains an error in place; true: it need not be said at the top too
+ * @property {(values: Values, asking: Asking) => Promise<any>} [load] asks in another way than all at once
+ */
+
+/** ms without typing before what was typed is asked */
+const PAUSE = 250;
+/** ms after which the page says that it works */
+const PATIENCE = 200;
+/** ms between two tries while the server is busy */
+const RETRY = 1000;
+const TRIES = 5;
+
+/**
+ * Starts the page.
+ *
+ * @param {Behaviour} behaviour
+ * @returns {{set: (changes: Values) => void, values: () => Values}}
+ */
+export function startPage(behaviour) {
+  const page = new ChapterPage(behaviour);
+  page.start();
+  return { set: (changes) => page.set(changes), values: () => ({ ...page.values }) };
+}
+
+/** @returns {PageData} */
+function readPageData() {
+  return JSON.parse(document.querySelector("#page-data")?.textContent ?? "{}");
+}
+
+class ChapterPage {
+  #page = readPageData();
+  #behaviour;
+  /** @type {AbortController | null} */
+  #asking = null;
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  #pause = undefined;
+  #answers = 0;
+  /** @type {Values} */
+  values = {};
+
+  /** @param {Behaviour} behaviour */
+  constructor(behaviour) {
+    this.#behaviour = behaviour;
+  }
+
+  start() {
+    this.#readControls();
+    for (const { name } of this.#page.inputs) {
+      const control = controlOf(name);
+      control?.addEventListener("input", () => this.#typed(control instanceof HTMLInputElement && control.type === "text"));
+      control?.addEventListener("change", () => this.#changed());
+    }
+    for (const form of document.querySelectorAll("form")) {
+      form.addEventListener("submit", (event) => {
+        event.preventDefault();
+        this.#changed();
+      });
+    }
+    document.addEventListener("click", (event) => {
+      const button = event.target instanceof Element ? event.target.closest("[data-set]") : null;
+      if (button instanceof HTMLElement) this.set(Object.fromEntries(new URLSearchParams(button.dataset["set"] ?? "")));
+    });
+    addEventListener("popstate", () => {
+      const given = new URLSearchParams(location.search);
+      this.#writeControls(Object.fromEntries(this.#page.inputs.map((each) => [each.name, given.get(each.name) ?? each.default])));
+      this.#ask();
+    });
+    this.#ask();
+  }
+
+  /** @param {Values} changes to some inputs */
+  set(changes) {
+    this.#writeControls({ ...this.values, ...changes });
+    this.#writeAddress(true);
+    this.#ask();
+  }
+
+  /** @param {boolean} isText */
+  #typed(isText) {
+    if (!isText) return this.#changed();
+    clearTimeout(this.#pause);
+    this.#pause = setTimeout(() => this.#changed(), PAUSE);
+  }
+
+  #changed() {
+    clearTimeout(this.#pause);
+    const before = this.#query;
+    this.#readControls();
+    if (this.#query === before) return;
+    this.#writeAddress(false);
+    this.#ask();
+  }
+
+  #readControls() {
+    this.values = Object.fromEntries(
+      this.#page.inputs.map((each) => {
+        const control = controlOf(each.name);
+        const given = new URLSearchParams(location.search).get(each.name);
+        return [each.name, control === null ? (given ?? each.default) : textOf(control)];
+      }),
+    );
+  }
+
+  /** @param {Values} values */
+  #writeControls(values) {
+    this.values = values;
+    for (const [name, text] of Object.entries(values)) {
+      const control = controlOf(name);
+      if (control instanceof HTMLInputElement && control.type === "checkbox") control.checked = text === "true";
+      else if (control !== null && control.value !== text) control.value = text;
+    }
+  }
+
+  /** The inputs that are not at their default. */
+  get #query() {
+    const given = this.#page.inputs.filter((each) => this.values[each.name] !== each.default);
+    return new URLSearchParams(given.map(({ name }) => /** @type {[string, string]} */ ([name, this.values[name] ?? ""]))).toString();
+  }
+
+  /** @param {boolean} push whether it makes a history entry */
+  #writeAddress(push) {
+    const address = `${location.pathname}${this.#query && `?${this.#query}`}${location.hash}`;
+    if (push) history.pushState(null, "", address);
+    else history.replaceState(null, "", address);
+  }
+
+  async #ask() {
+    clearTimeout(this.#pause);
+    this.#asking?.abort();
+    const asking = (this.#asking = new AbortController());
+    const { signal } = asking;
+    const { values } = this;
+    const query = this.#query;
+    for (const link of document.querySelectorAll("a[data-answer]")) link.setAttribute("href", this.#page.answer + (query && `?${query}`));
+    const patience = setTimeout(() => document.body.setAttribute("aria-busy", "true"), PATIENCE);
+    /** @type {(answer: any) => void} */
+    const show = (answer) => {
+      if (!signal.aborted) this.#behaviour.show(answer, values);
+    };
+    try {
+      const load = this.#behaviour.load ?? (() => answerOf(this.#page.answer, query, signal));
+      const answer = await load(values, { signal, query, partial: show });
+      if (signal.aborted) return;
+      this.#say(null);
+      show(answer);
+      document.body.dataset["answers"] = String(++this.#answers);
+    } catch (error) {
+      if (signal.aborted) return;
+      if (!(error instanceof ApiError)) throw error;
+      this.#say(error.body, this.#behaviour.failed?.(error.body, values) === true);
+    } finally {
+      clearTimeout(patience);
+      if (this.#asking === asking) document.body.removeAttribute("aria-busy");
+    }
+  }
+
+  /**
+   * Says what is wrong beside the control at fault, else at the top; what is shown of the last answer stays, dimmed.
+   *
+   * @param {ErrorBody | null} error
+   * @param {boolean} [isExplained] in place, by the page itself
+   */
+  #say(error, isExplained = false) {
+    const field = error?.field ?? null;
+    const isOfControl = field !== null && controlOf(field) !== null;
+    for (const { name } of this.#page.inputs) {
+      const isAtFault = isOfControl && field === name;
+      document.querySelector(`[data-input="${name}"]`)?.classList.toggle("at-fault", isAtFault);
+      const note = document.getElementById(`input-${name}-note`);
+      if (note !== null) note.textContent = isAtFault ? (error?.message ?? "") : "";
+      const control = controlOf(name);
+      if (isAtFault) control?.setAttribute("aria-invalid", "true");
+      else control?.removeAttribute("aria-invalid");
+    }
+    const top = document.getElementById("page-error");
+    if (top !== null) {
+      top.hidden = error === null || isOfControl || isExplained;
+      top.replaceChildren(error?.message ?? "");
+      if (error !== null && (error.code === "unreachable" || error.code === "busy")) {
+        const again = html("button", { type: "button", class: "link" }, "Try again");
+        again.addEventListener("click", () => this.#ask());
+        top.append(" ", again);
+      }
+    }
+    document.body.toggleAttribute("data-stale", error !== null);
+    if (error === null) delete document.body.dataset["error"];
+    else document.body.dataset["error"] = error.code;
+  }
+}
+
+/**
+ * An answer of the page's JSON twin; while the server is busy it is asked again, a few times.
+ *
+ * @param {string} path
+ * @param {string} query without the ?
+ * @param {AbortSignal} signal
+ * @returns {Promise<any>}
+ * @throws {ApiError}
+ */
+export async function answerOf(path, query, signal) {
+  for (let tried = 1; ; tried++) {
+    try {
+      return await getJson(path + (query && `?${query}`), signal);
+    } catch (error) {
+      if (!(error instanceof ApiError) || error.status !== 503 || tried === TRIES) throw error;
+      await new Promise((resolve) => setTimeout(resolve, RETRY));
+      signal.throwIfAborted();
+    }
+  }
+}
+
+/** @param {string} name @returns {HTMLInputElement | HTMLSelectElement | null} */
+function controlOf(name) {
+  const control = document.getElementById(`input-${name}`);
+  return control instanceof HTMLInputElement || control instanceof HTMLSelectElement ? control : null;
+}
+
+/** @param {HTMLInputElement | HTMLSelectElement} control @returns {string} */
+function textOf(control) {
+  if (control instanceof HTMLInputElement && control.type === "checkbox") return control.checked ? "true" : "false";
+  return control.value;
+}

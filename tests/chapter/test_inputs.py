@@ -1,0 +1,137 @@
+"""What is typed on a page is read by rules of its own, and what is wrong with it is said."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chainrule.chapter.inputs import (
+    choice,
+    flag,
+    integer,
+    number,
+    read_inputs,
+    read_number,
+    read_shape,
+    read_shapes,
+    read_tensor,
+    tensor,
+)
+from chainrule.errors import InputError
+
+INPUTS = (
+    integer("m", 5, "Rows", "Rows of a.", minimum=1, maximum=64),
+    number("scale", "1.0", "Scale", "Factor.", minimum=0, maximum=10),
+    choice("op", "+", "Operator", "Which.", choices=("+", "*")),
+    flag("bias", True, "Bias", "Whether there is one."),
+    tensor("a", "10,6,4", "a", "A vector.", dims=(1,), max_numel=4),
+)
+
+
+def test_what_is_not_given_is_at_its_default():
+    values = read_inputs(INPUTS, {"m": "7", "bias": "false"})
+    assert (values["m"], values["scale"], values["op"], values["bias"]) == (7, 1.0, "+", False)
+    assert values["a"].tolist() == [10, 6, 4]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "limit"),
+    [
+        ("m", "0", {"minimum": 1, "maximum": 64}),
+        ("m", "65", {"minimum": 1, "maximum": 64}),
+        ("m", "2.5", {"minimum": 1, "maximum": 64}),
+        ("m", "", {"minimum": 1, "maximum": 64}),
+        ("m", "9" * 30, {"minimum": 1, "maximum": 64}),
+        ("scale", "nan", {"minimum": 0, "maximum": 10}),
+        ("scale", "inf", {"minimum": 0, "maximum": 10}),
+        ("scale", "one", {"minimum": 0, "maximum": 10}),
+        ("op", "-", ["+", "*"]),
+        ("bias", "yes", None),
+        ("a", "1,2,x", None),
+        ("a", "1,2,3,4,5", None),
+        ("a", "1,2;3,4", None),
+        ("a", "1," * 5000, None),
+    ],
+)
+def test_a_bad_text_is_refused_with_its_input_the_text_and_what_is_allowed(name, text, limit):
+    with pytest.raises(InputError) as raised:
+        read_inputs(INPUTS, {name: text})
+    error = raised.value
+    assert (error.field, error.limit) == (name, limit)
+    assert error.message.startswith(f"{name}: ")
+    assert next(each.allowed for each in INPUTS if each.name == name) in error.message
+    assert len(error.message) < 300
+
+
+def test_an_unknown_name_is_refused_with_those_there_are():
+    with pytest.raises(InputError, match=r"n: not an input of this page, which are m, scale, op, bias, a") as raised:
+        read_inputs(INPUTS, {"n": "1"})
+    assert (raised.value.field, raised.value.limit) == ("n", ["m", "scale", "op", "bias", "a"])
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("5", 5.0),
+        ("-2.5", -2.5),
+        ("−1", -1.0),
+        ("1e3", 1000.0),
+        ("10,6,4", [10, 6, 4]),
+        ("1,", [1]),
+        ("1,2;3,4", [[1, 2], [3, 4]]),
+        ("1;2", [[1], [2]]),
+        ("[10, 6]", [10, 6]),
+        ("[[1,2],[3,4]]", [[1, 2], [3, 4]]),
+        ("[[[1]],[[2]]]", [[[1]], [[2]]]),
+        ("[]", []),
+        ("[[],[]]", [[], []]),
+    ],
+)
+def test_tensors_are_read_as_they_are_written(text, values):
+    assert torch.equal(read_tensor(text), torch.tensor(values, dtype=torch.float32))
+
+
+def test_what_is_not_finite_can_be_typed():
+    assert read_tensor("inf,-inf,1").tolist() == [math.inf, -math.inf, 1]
+    assert read_tensor("nan").isnan()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "a", "1,,2", "1;2,3", "[1", "1]", "[1]]", "[1][2]", "[1,[2]]", "[[1,2],[3]]", "[[1],[[2]]]", "[" * 9 + "]" * 9],
+)
+def test_what_is_no_tensor_is_said_to_be_none(text):
+    with pytest.raises(ValueError, match=r".+"):
+        read_tensor(text)
+
+
+@given(st.text(alphabet="[],;0123456789.e-naif ", max_size=30))
+def test_any_text_is_a_tensor_or_a_value_error(text):
+    try:
+        assert read_tensor(text).numel() <= 256
+    except ValueError:
+        pass
+
+
+@given(st.lists(st.integers(0, 10**9), max_size=8).map(tuple))
+def test_shapes_are_read_as_they_are_written(shape):
+    assert read_shape(",".join(map(str, shape))) == shape
+    assert read_shape(str(shape)) == shape
+
+
+def test_shapes_stand_side_by_side():
+    assert read_shapes("3,2,5;3,5,4") == ((3, 2, 5), (3, 5, 4))
+    assert read_shapes("5;;2") == ((5,), (), (2,))
+    with pytest.raises(ValueError, match="at most 8"):
+        read_shapes(";" * 9)
+    with pytest.raises(ValueError, match="dimensions"):
+        read_shape("1," * 9 + "1")
+    with pytest.raises(ValueError, match="no size"):
+        read_shape("3,-1")
+
+
+@given(st.floats(allow_nan=False))
+def test_numbers_are_read_as_python_writes_them(value):
+    assert read_number(repr(value)) == value

@@ -1,0 +1,135 @@
+"""What may be written is what torch.einsum reads, and an error points at the character that it is about."""
+
+import re
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chainrule.foundations.einsum_notation import (
+    LETTERS,
+    EinsumError,
+    parse,
+    parse_sublists,
+    to_sublists,
+    write_sublists,
+)
+
+
+@pytest.mark.parametrize(
+    ("equation", "position", "says"),
+    [
+        ("ik,kj>ij", 5, "the arrow is '->'"),
+        ("ik,kj-ij", 5, "the arrow is '->'"),
+        ("ij- >ji", 2, "in one piece"),
+        ("i1->i", 1, "numbers belong in sublists"),
+        ("ij->i?", 5, "'?' is no index"),
+        ("é->é", 0, "letters a-z and A-Z"),
+        ("i\tj", 1, "'\\t' is no index"),
+        ("ij->i->j", 5, "a second arrow"),
+        ("ij->i,j", 5, "a comma in the output"),
+        ("ij->ii", 5, "'i' is repeated in the output"),
+        ("ij,jk->ix", 8, "'x' is in the output, but in no operand"),
+        ("..i->i", 0, "not part of an ellipsis"),
+        ("i . ..->i", 2, "not part of an ellipsis"),
+        ("...i...->i", 4, "operand 0 has an ellipsis already"),
+        ("i,....->i", 5, "operand 1 has an ellipsis already"),
+        ("...i->......", 9, "the output has an ellipsis already"),
+        ("i->i..", 4, "a point in the output"),
+    ],
+)
+def test_a_malformed_equation_is_explained_where_it_is_wrong(equation, position, says):
+    with pytest.raises(EinsumError, match=re.escape(says)) as raised:
+        parse(equation)
+    assert raised.value.position == position
+    operands = [torch.ones(2, 2)] * (equation.partition("->")[0].count(",") + 1)
+    with pytest.raises(RuntimeError):
+        torch.einsum(equation, *operands)
+
+
+def test_positions_count_every_character():
+    equation = parse(" b i, ...j -> ... b")
+    assert [[(each.name, each.position) for each in operand] for operand in equation.operands] == [
+        [("b", 1), ("i", 3)],
+        [("...", 6), ("j", 9)],
+    ]
+    assert equation.starts == (1, 6)
+    assert [(each.name, each.position) for each in equation.output] == [("...", 14), ("b", 18)]
+
+
+@pytest.mark.parametrize(
+    ("equation", "output"),
+    [("ii", ""), ("ba", "ab"), ("aB", "Ba"), ("ij,jk", "ik"), ("b...A", "...Ab"), ("", ""), ("i,i", "")],
+)
+def test_implicit_output(equation, output):
+    assert "".join(each.name for each in parse(equation).output) == output
+    assert not parse(equation).explicit
+
+
+@pytest.mark.parametrize(
+    ("text", "count", "equation"),
+    [
+        ("torch.einsum(As, [..., 0, 1], Bs, [..., 1, 2], [..., 0, 2])", 2, "...AB,...BC->...AC"),
+        ("As, [..., 0, 1], Bs, [..., 1, 2], [..., 0, 2]", 2, "...AB,...BC->...AC"),
+        ("[0,1],[1,2]", 2, "AB,BC"),
+        ("[0,1],[1,2]", 1, "AB->BC"),
+        ("[0, 0], []", 1, "AA->"),
+        ("[26, 51, 25]", 1, "azZ"),
+        ("[Ellipsis, 0]", 1, "...A"),
+    ],
+)
+def test_sublists_are_read_as_the_equation_of_their_numbers(text, count, equation):
+    assert parse_sublists(text, count) == equation
+
+
+@pytest.mark.parametrize(
+    ("text", "position", "says"),
+    [
+        ("[0, x]", 4, "'x' is neither"),
+        ("[0, 52]", 4, "from 0 to 51"),
+        ("[0, -1]", 4, "'-1' is neither"),
+        ("[0,,1]", 3, "'' is neither"),
+        ("As, [0, 1", 4, "never closed"),
+        ("[0], [1] + [2]", 9, "'+' means nothing"),
+        ("[0], [1], [2]", 10, "one list more"),
+        ("", 0, "there is no list"),
+        ("As, Bs", 6, "there is no list"),
+    ],
+)
+def test_a_malformed_sublist_is_explained_where_it_is_wrong(text, position, says):
+    with pytest.raises(EinsumError, match=re.escape(says)) as raised:
+        parse_sublists(text, 1)
+    assert raised.value.position == position
+
+
+@given(st.text(alphabet="[]0123456789,. ab()x", max_size=40), st.integers(1, 3))
+def test_any_text_of_sublists_is_read_or_refused_in_words(text, count):
+    try:
+        read = parse_sublists(text, count)
+    except EinsumError as error:
+        read = error.position
+    if isinstance(read, int):
+        assert 0 <= read <= len(text)
+    else:
+        assert set(read) <= {*LETTERS, *",.->"}
+        assert read.count(",") < count
+
+
+def test_the_sublists_of_an_equation_are_written_as_in_the_chapter():
+    sublists, output = to_sublists(parse("...ij,...jk->...ik"))
+    written = "torch.einsum(As, [..., 0, 1], Bs, [..., 1, 2], [..., 0, 2])"
+    assert write_sublists(sublists, output, ["As", "Bs"]) == written
+
+
+@pytest.mark.parametrize("equation", ["ij,jk->ik", "bA,a", "b...A", "ii", "ii->", "zy,yx", "...ij->...ji", ",i->i"])
+def test_sublists_say_the_same_as_their_equation(equation):
+    parsed = parse(equation)
+    generator = torch.Generator().manual_seed(1)
+    tensors = [torch.randn([2] * len(operand), generator=generator, dtype=torch.float64) for operand in parsed.operands]
+    sublists, output = to_sublists(parsed)
+    arguments = [each for pair in zip(tensors, sublists, strict=True) for each in pair]
+    result = torch.einsum(*arguments) if output is None else torch.einsum(*arguments, output)
+    torch.testing.assert_close(result, torch.einsum(equation, *tensors))
+    written = write_sublists(sublists, output, [f"t{number}" for number in range(len(tensors))])
+    torch.testing.assert_close(torch.einsum(parse_sublists(written, len(tensors)), *tensors), result)

@@ -1,0 +1,51 @@
+"""Every exercise computes what it says, has a wrong backward, and is right with the line of its solution."""
+
+import inspect
+
+import pytest
+import torch
+
+from chainrule.chapter.custom_functions import EXERCISES
+from chainrule.foundations import exercises
+from chainrule.foundations.exercises import SOLUTIONS
+from chainrule.foundations.gradient_check import as_tuple, gradient_check
+
+
+@pytest.fixture(params=EXERCISES.values(), ids=EXERCISES)
+def case(request):
+    return request.param
+
+
+@pytest.fixture
+def point(case):
+    return case.draw({"batch": 4, "n": 3, "fan_out": 2}, torch.Generator().manual_seed(1))
+
+
+def test_forward_is_the_plain_expression(case, point):
+    for ours, plain in zip(as_tuple(case.apply(*point)), as_tuple(case.plain(*point)), strict=True):
+        torch.testing.assert_close(ours, plain, rtol=1e-14, atol=1e-14)
+
+
+def test_backward_runs_and_is_wrong(case, point):
+    assert not gradient_check(case.apply, point).passed
+
+
+def test_the_solutions_line_is_the_only_thing_wrong(case, point):
+    solution = SOLUTIONS[case.function]
+    source = inspect.getsource(case.function)
+    assert source.count(solution.wrong) == 1
+    names = dict(vars(exercises))
+    exec(source.replace(solution.wrong, solution.right), names)
+    mended = names[case.function.__name__]
+    assert mended is not case.function
+    assert gradient_check(mended.apply, point).passed
+
+
+def test_names_and_docstrings_give_nothing_away(case):
+    assert case.function.__name__ == f"Exercise{case.name[-1].upper()}"
+    said = inspect.getdoc(case.function) + inspect.getdoc(case.function.backward)
+    assert not {"wrong", "missing", "mistake", "transpose", "mask", "sum over"} & set(said.lower().split())
+
+
+def test_every_exercise_has_a_solution():
+    assert set(SOLUTIONS) == {each.function for each in EXERCISES.values()}

@@ -1,0 +1,211 @@
+"""Our gradient check says what torch's says, for functions that are right and for functions that are wrong."""
+
+import math
+from itertools import pairwise
+
+import pytest
+import torch
+from torch.autograd import Function
+
+from chainrule.chapter.custom_functions import EXERCISES, FUNCTIONS
+from chainrule.foundations.gradient_check import (
+    Comparison,
+    analytic_jacobians,
+    gradient_check,
+    numeric_jacobians,
+    step_errors,
+    with_dtype,
+)
+
+CASES = {**FUNCTIONS, **EXERCISES}
+SIZES = {"batch": 3, "n": 3, "fan_out": 2}
+
+
+def point_of(case, seed=0):
+    return case.draw(SIZES, torch.Generator().manual_seed(seed))
+
+
+def verdict_of_torch(f, inputs, **tolerances):
+    return torch.autograd.gradcheck(f, inputs, raise_exception=False, **tolerances)
+
+
+def comparison(analytic, numeric, tolerance):
+    return Comparison(0, 0, *(torch.tensor([[each]], dtype=torch.float64) for each in (analytic, numeric, tolerance)))
+
+
+# --------------------------------------------------------------------------------------------- beside torch's own
+
+
+@pytest.mark.filterwarnings("ignore:Input #:UserWarning")  # that float32 is likely to fail is the point
+@pytest.mark.parametrize("tolerances", [{}, {"eps": 1e-2}, {"eps": 1e-9}, {"atol": 0.5, "rtol": 0.5}, {"atol": 0.0}])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_the_verdict_is_torchs(case, dtype, tolerances):
+    inputs = with_dtype(point_of(case), dtype)
+    ours = gradient_check(case.apply, inputs, **tolerances)
+    assert ours.passed == verdict_of_torch(case.apply, inputs, **tolerances)
+
+
+@pytest.mark.parametrize("case", FUNCTIONS.values(), ids=FUNCTIONS)
+def test_of_one_backward_float64_passes_and_float32_fails(case):
+    wide = point_of(case)
+    assert gradient_check(case.apply, wide).passed
+    assert not gradient_check(case.apply, with_dtype(wide, torch.float32)).passed
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_the_analytic_jacobian_is_autograds(case):
+    inputs = point_of(case)
+    tensors = tuple(each for each in inputs if isinstance(each, torch.Tensor))
+    rest = inputs[len(tensors) :]
+    expected = torch.autograd.functional.jacobian(lambda *args: case.apply(*args, *rest), tensors)
+    per_output = expected if isinstance(case.apply(*inputs), tuple) else (expected,)
+    for (output, position), ours in analytic_jacobians(case.apply, inputs).items():
+        block = per_output[output]
+        block = block[position] if isinstance(block, tuple) else block
+        torch.testing.assert_close(ours, block.reshape(ours.shape), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_the_numeric_jacobian_is_that_of_the_plain_expression(case):
+    inputs = point_of(case)
+    right = analytic_jacobians(case.plain, inputs)
+    for key, numeric in numeric_jacobians(case.apply, inputs, 1e-6).items():
+        torch.testing.assert_close(numeric, right[key], rtol=1e-6, atol=1e-8)
+
+
+# ------------------------------------------------------------------------------------------------- what is unusual
+
+
+def test_relu_on_its_kink_has_half_a_slope_by_difference_and_none_by_backward():
+    inp = torch.tensor([0.0, 1.0], dtype=torch.float64, requires_grad=True)
+    (found,) = gradient_check(torch.relu, (inp,)).comparisons
+    assert found.numeric[0, 0].item() == pytest.approx(0.5)
+    assert found.analytic[0, 0].item() == 0.0
+    assert found.within.tolist() == [[False, True], [True, True]]
+    assert found.worst == (0, 0)
+
+
+@pytest.mark.parametrize(
+    "inp",
+    [
+        torch.randn(4, 3, dtype=torch.float64).t(),
+        torch.randn(5, dtype=torch.float64)[::2],
+        torch.tensor(0.7, dtype=torch.float64),
+        torch.randn(1, 2, 3, dtype=torch.float64),
+        torch.randn(3, 1, dtype=torch.float64).expand(3, 2),
+    ],
+    ids=["transposed", "every second", "scalar", "three dimensions", "expanded"],
+)
+def test_any_layout_and_shape(inp):
+    inp = inp.detach().requires_grad_()
+    check = gradient_check(lambda x: (x.sin() * x).sum(0), (inp,))
+    assert check.passed
+    assert check.comparisons[0].analytic.shape == (math.prod(inp.shape[1:]), inp.numel())
+    before = inp.detach().clone()
+    numeric_jacobians(torch.exp, (inp,), 1e-3)
+    assert torch.equal(inp, before)
+
+
+def test_no_elements_have_nothing_to_differ_in():
+    inp = torch.zeros(0, 3, dtype=torch.float64, requires_grad=True)
+    assert gradient_check(lambda x: x.sum(0), (inp,)).passed
+
+
+def test_an_input_that_an_output_ignores_has_zeros():
+    a, b = (torch.ones(2, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    check = gradient_check(lambda a, b: (a.exp(), b.exp()), (a, b))
+    assert check.passed
+    assert [each.analytic.any().item() for each in check.comparisons] == [True, False, False, True]
+
+
+def test_a_function_may_change_its_argument_in_place():
+    inp = torch.tensor([0.3, -0.2], dtype=torch.float64, requires_grad=True)
+    assert gradient_check(lambda x: x.mul_(2).exp_(), (inp,)).passed
+    assert inp.tolist() == [0.3, -0.2]
+
+
+def test_values_that_are_no_tensors_and_outputs_without_gradient_are_passed_over():
+    inp = torch.tensor([1.0, 2.0], dtype=torch.float64, requires_grad=True)
+    check = gradient_check(lambda x, power, index: (x.argmax() + index, x**power), (inp, 3, torch.tensor(1)))
+    assert check.passed
+    assert [(each.output, each.input) for each in check.comparisons] == [(1, 0)]
+
+
+def test_nothing_to_differentiate_is_an_error():
+    with pytest.raises(ValueError, match="no input requires grad"):
+        gradient_check(torch.exp, (torch.ones(2, dtype=torch.float64),))
+    with pytest.raises(ValueError, match="no output requires grad"):
+        gradient_check(torch.Tensor.detach, (torch.ones(2, dtype=torch.float64).requires_grad_(),))
+
+
+def test_a_backward_without_grad_output_is_found_by_zeros_alone():
+    case = EXERCISES["exercise_h"]
+    check = gradient_check(case.apply, point_of(case))
+    assert all(each.passed for each in check.comparisons)
+    assert not check.zero_for_zero
+    assert not check.passed
+
+
+def test_a_backward_that_is_another_each_time_fails():
+    calls = []
+
+    class Drifting(Function):
+        @staticmethod
+        def forward(_, inp):
+            return inp * 2
+
+        @staticmethod
+        def backward(_, grad_output):
+            calls.append(None)
+            return grad_output * (2 + 1e-9 * len(calls))
+
+    check = gradient_check(Drifting.apply, (torch.ones(2, dtype=torch.float64, requires_grad=True),))
+    assert all(each.passed for each in check.comparisons)
+    assert not check.repeatable
+    assert not check.passed
+
+
+@pytest.mark.parametrize(
+    ("analytic", "numeric", "tolerance", "passed"),
+    [
+        (1.0, 1.1, 0.2, True),
+        (1.0, 1.1, 0.05, False),
+        (math.nan, 1.0, 1.0, False),
+        (math.nan, math.nan, 1.0, False),
+        (math.inf, math.inf, math.inf, True),
+        (-math.inf, math.inf, math.inf, False),
+        (1.0, math.inf, math.inf, False),
+    ],
+)
+def test_elements_agree_as_in_torch_allclose(analytic, numeric, tolerance, passed):
+    assert comparison(analytic, numeric, tolerance).passed is passed
+    atol, rtol = (tolerance, 0.0) if math.isfinite(tolerance) else (0.0, 1.0)
+    assert torch.allclose(torch.tensor(analytic), torch.tensor(numeric), rtol, atol) is passed
+
+
+def test_autograd_sums_a_gradient_that_is_too_large_to_the_shape_of_its_input():
+    # Why exercise D does not return grad_output itself: it would be no mistake that anything could find.
+    class Unsummed(Function):
+        @staticmethod
+        def forward(_, inp, bias):
+            return inp + bias
+
+        @staticmethod
+        def backward(_, grad_output):
+            return grad_output, grad_output
+
+    inputs = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in ((4, 3), (3,))]
+    assert gradient_check(Unsummed.apply, inputs).passed
+
+
+# ---------------------------------------------------------------------------------------------------------- the step
+
+
+def test_the_error_falls_with_the_square_of_the_step_and_rises_with_its_inverse():
+    inp = torch.tensor([1.0], dtype=torch.float64, requires_grad=True)
+    errors = step_errors(torch.exp, (inp,), [1e-1, 1e-2, 1e-3])
+    for larger, smaller in pairwise(errors):
+        assert larger / smaller == pytest.approx(100, rel=0.02)
+    assert errors[2] == pytest.approx(math.e * 1e-6 / 6, rel=1e-3)
+    assert max(step_errors(torch.exp, (inp,), [1e-11, 1e-12])) > 1e-6

@@ -1,0 +1,288 @@
+"""The C++ extension, really compiled: it computes what torch's linear layer does, and refuses what does not fit."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import nn
+from torch.autograd import gradcheck
+
+from chainrule.foundations.gradient_check import gradient_check
+from chainrule.foundations.linear_extension import (
+    ExtensionBuildError,
+    ExtensionNotBuiltError,
+    LinearCpp,
+    LinearCppLayer,
+    build,
+    build_extension,
+    extension_path,
+    library,
+    load_extension,
+)
+
+built = pytest.mark.usefixtures("linear_extension")
+
+
+def normal(*shape, dtype=torch.float64, seed=0):
+    generator = torch.Generator().manual_seed(seed + 7 * len(shape) + sum(shape))
+    return torch.randn(*shape, generator=generator, dtype=torch.float64).to(dtype).requires_grad_()
+
+
+def transposed(*shape, **keys):
+    return normal(*reversed(shape), **keys).detach().t().requires_grad_()
+
+
+def every_second(*shape, **keys):
+    return normal(*shape[:-1], 2 * shape[-1], **keys).detach()[..., ::2].requires_grad_()
+
+
+# ------------------------------------------------------------------------------------------------------------ parity
+
+
+@built
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("made", [normal, transposed, every_second])
+@pytest.mark.parametrize(("batch", "fan_in", "fan_out"), [(5, 4, 3), (1, 4, 3), (5, 4, 1), (1, 1, 1), (64, 100, 50)])
+@pytest.mark.parametrize("has_bias", [True, False])
+def test_it_is_f_linear(dtype, made, batch, fan_in, fan_out, has_bias):
+    tensors = [made(batch, fan_in, dtype=dtype), made(fan_out, fan_in, dtype=dtype)]
+    if has_bias:
+        tensors.append(normal(fan_out, dtype=dtype))
+    grad_output = made(batch, fan_out, dtype=dtype, seed=1).detach()
+    out, expected = LinearCpp.apply(*tensors), F.linear(*tensors)
+    torch.testing.assert_close(out, expected)
+    got, want = (torch.autograd.grad(each, tensors, grad_output) for each in (out, expected))
+    for ours, torch_s in zip(got, want, strict=True):
+        torch.testing.assert_close(ours, torch_s)
+
+
+@built
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_stays_half(dtype):
+    tensors = [normal(4, 8, dtype=dtype), normal(3, 8, dtype=dtype), normal(3, dtype=dtype)]
+    out = LinearCpp.apply(*tensors)
+    assert out.dtype == dtype
+    torch.testing.assert_close(out, F.linear(*tensors))
+    assert all(each.dtype == dtype for each in torch.autograd.grad(out.sum(), tensors))
+
+
+@built
+@pytest.mark.parametrize("shapes", [[(3, 4), (2, 4), (2,)], [(3, 4), (2, 4)], [(1, 4), (1, 4), (1,)]])
+def test_its_gradients_are_right(shapes):
+    point = tuple(normal(*shape) for shape in shapes)
+    assert gradcheck(LinearCpp.apply, point)
+    assert gradient_check(LinearCpp.apply, point).passed
+    assert gradcheck(lambda inp, weight: LinearCpp.apply(inp, weight, None), point[:2])
+
+
+@built
+@pytest.mark.parametrize("needed", [(True, False, False), (False, True, False), (False, False, True)])
+def test_only_what_is_needed_is_computed(needed):
+    inp, weight, grad_output = (normal(*shape).detach() for shape in ((3, 4), (2, 4), (3, 2)))
+    gradients = load_extension().backward(grad_output, inp, weight, list(needed))
+    assert tuple(each is not None for each in gradients) == needed
+    tensors = [inp, weight, normal(2).detach()]
+    for tensor, need in zip(tensors, needed, strict=True):
+        tensor.requires_grad_(need)
+    LinearCpp.apply(*tensors).backward(grad_output)
+    assert tuple(each.grad is not None for each in tensors) == needed
+
+
+@built
+def test_an_empty_batch_and_no_features():
+    assert LinearCpp.apply(normal(0, 4), normal(2, 4), normal(2)).shape == (0, 2)
+    bias = normal(2)
+    out = LinearCpp.apply(normal(3, 0), normal(2, 0), bias)
+    assert torch.equal(out, bias.expand(3, 2))
+
+
+@built
+def test_it_cannot_be_differentiated_twice_and_says_so():
+    inp, weight, grad_output = normal(3, 4), normal(2, 4), normal(3, 2)
+    (gradient,) = torch.autograd.grad(LinearCpp.apply(inp, weight), inp, grad_output, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        gradient.sum().backward()
+
+
+@built
+def test_a_step_of_a_module_is_that_of_nn_linear():
+    ours = LinearCppLayer(6, 4, generator=torch.Generator().manual_seed(3))
+    torch_s = nn.Linear(6, 4)
+    torch_s.load_state_dict(ours.state_dict())
+    inp, target = normal(8, 6, dtype=torch.float32).detach(), normal(8, 4, dtype=torch.float32).detach()
+    for layer in (ours, torch_s):
+        F.mse_loss(layer(inp), target).backward()
+    for a, b in zip(ours.parameters(), torch_s.parameters(), strict=True):
+        torch.testing.assert_close(a.grad, b.grad)
+    assert str(ours) == "LinearCppLayer(in_features=6, out_features=4, bias=True)"
+    assert LinearCppLayer(6, 4, bias=False).bias is None
+
+
+def test_the_module_draws_within_one_over_the_root_of_fan_in():
+    layer = LinearCppLayer(100, 200, generator=torch.Generator().manual_seed(0))
+    for parameter in layer.parameters():
+        assert 0.098 < parameter.abs().max().item() <= 0.1
+        assert abs(parameter.mean().item()) < 0.01
+
+
+# ------------------------------------------------------------------------------------------------------------- errors
+
+
+@built
+@pytest.mark.parametrize(
+    ("inp", "weight", "bias", "kind", "says"),
+    [
+        ((5, 4), (4, 3), (3,), ValueError, r"got inp \[5, 4\], weight \[4, 3\], bias \[3\]"),
+        ((5, 4), (3, 4), (1,), ValueError, r"got inp \[5, 4\], weight \[3, 4\], bias \[1\]"),
+        ((5, 4), (3, 4), (3, 1), ValueError, r"bias \[3, 1\]"),
+        ((4,), (3, 4), None, ValueError, r"expected inp \(batch, fan_in\).*got inp \[4\].* bias None"),
+        ((2, 5, 4), (3, 4), None, ValueError, r"got inp \[2, 5, 4\]"),
+    ],
+)
+def test_shapes_that_do_not_fit(inp, weight, bias, kind, says):
+    with pytest.raises(kind, match=says) as caught:
+        LinearCpp.apply(torch.ones(inp), torch.ones(weight), None if bias is None else torch.ones(bias))
+    assert "\n" not in str(caught.value), "the message alone, no C++ stack"
+
+
+@built
+@pytest.mark.parametrize(
+    ("change", "kind", "says"),
+    [
+        (lambda x, w, b: (x, w.float(), b), TypeError, "inp is Double, but weight is Float"),
+        (lambda x, w, b: (x, w, b.half()), TypeError, "inp is Double, but bias is Half"),
+        (lambda x, w, b: (x.long(), w.long(), b.long()), TypeError, "expected floating point, got Long"),
+        (lambda x, w, b: (x.to("meta"), w.to("meta"), b.to("meta")), ValueError, "on cpu or cuda, got meta"),
+        (lambda x, w, b: (x, w.to("meta"), b), ValueError, "inp is on cpu, but weight is on meta"),
+        (lambda x, w, b: (x.to_sparse(), w, b), ValueError, "expected dense tensors"),
+        (lambda x, _, b: (x, None, b), TypeError, "incompatible function arguments"),
+    ],
+)
+def test_dtypes_and_devices_that_do_not_fit(change, kind, says):
+    arguments = change(*(normal(*shape).detach() for shape in ((3, 4), (2, 4), (2,))))
+    with pytest.raises(kind, match=says):
+        LinearCpp.apply(*arguments)
+
+
+@built
+def test_a_grad_output_of_another_shape_is_refused():
+    with pytest.raises(ValueError, match=r"expected grad_output \(batch, fan_out\) = \[3, 2\], got \[2, 3\]"):
+        load_extension().backward(torch.ones(2, 3), torch.ones(3, 4), torch.ones(2, 4), [True, True, True])
+
+
+# --------------------------------------------------------------------------------------------------- built and loaded
+
+
+@pytest.mark.usefixtures("no_linear_extension")
+def test_without_it_the_error_names_the_command():
+    assert extension_path() is None
+    with pytest.raises(ExtensionNotBuiltError, match="chainrule build-extension"):
+        LinearCpp.apply(torch.ones(2, 3), torch.ones(4, 3))
+    assert extension_path() is None, "calling it built nothing"
+
+
+@pytest.mark.usefixtures("no_linear_extension")
+def test_a_file_that_does_not_load_says_so():
+    path = library.target_path(cuda=False)
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"not a library")
+    with pytest.raises(ExtensionNotBuiltError, match="does not load"):
+        load_extension()
+
+
+@built
+def test_a_build_that_is_there_is_kept(monkeypatch):
+    monkeypatch.setattr(build, "_compile", lambda *_, **__: pytest.fail("compiled again"))
+    path = build_extension(cuda=False)
+    assert path == extension_path()
+    assert [each.name for each in path.parent.iterdir()] == [path.name], "nothing else is left of the build"
+
+
+@pytest.mark.usefixtures("no_linear_extension")
+@pytest.mark.parametrize(
+    ("environment", "missing"),
+    [
+        ({"CXX": "no-such-compiler"}, "C\\+\\+ compiler is missing: install"),
+        ({"PATH": ""}, "ninja is missing: pip install"),
+    ],
+)
+def test_what_a_build_lacks_is_named(monkeypatch, environment, missing):
+    monkeypatch.setattr(
+        build.sysconfig,
+        "get_path",
+        lambda name, real=build.sysconfig.get_path: "/nowhere" if name == "scripts" else real(name),
+    )
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ExtensionBuildError, match=missing):
+        build_extension(cuda=False)
+    assert extension_path() is None
+
+
+@pytest.mark.usefixtures("no_linear_extension")
+def test_a_compiler_that_fails_is_quoted_and_leaves_nothing(monkeypatch, tmp_path):
+    compiler = tmp_path / "c++"
+    compiler.write_text(
+        "#!/bin/sh\n"
+        'case "$*" in *version*) exec c++ "$@" ;; esac\n'  # torch asks whether it can be trusted
+        "echo 'linear.cpp:1: the end of the world' >&2; exit 1\n"
+    )
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    with pytest.raises(ExtensionBuildError, match="the end of the world"):
+        build_extension(cuda=False)
+    assert extension_path() is None
+    assert list(library.target_path(cuda=False).parent.iterdir()) == []
+
+
+@pytest.mark.usefixtures("no_linear_extension")
+def test_a_compiler_that_does_not_even_tell_its_version(monkeypatch, tmp_path):
+    compiler = tmp_path / "c++"
+    compiler.write_text("#!/bin/sh\nexit 1\n")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    with pytest.raises(ExtensionBuildError, match="the compiler failed"):
+        build_extension(cuda=False)
+
+
+def test_cuda_kernels_are_not_built_where_torch_has_no_cuda():
+    if torch.version.cuda is not None and torch.cuda.is_available():
+        assert build.can_build_cuda() == (build._nvcc() is not None)
+        return
+    assert not build.can_build_cuda()
+    with pytest.raises(ExtensionBuildError, match=r"torch with CUDA|GPU"):
+        build_extension(cuda=True)
+
+
+def test_the_digest_changes_with_sources_and_torch(monkeypatch):
+    def digests():
+        library.build_digest.cache_clear()
+        return library.build_digest(cuda=False), library.build_digest(cuda=True)
+
+    before = digests()
+    assert before[0] != before[1]
+    with monkeypatch.context() as patch:
+        patch.setattr(library.torch, "__version__", "0.0.0")
+        assert not set(digests()) & set(before)
+    with monkeypatch.context() as patch:
+        patch.setattr(library, "CUDA_SOURCE", library.SOURCE)
+        assert digests()[0] == before[0], "the CPU's does not depend on the kernels"
+    assert digests() == before
+
+
+@built
+def test_another_process_finds_it_and_the_command_keeps_it(extension_cache):
+    environment = os.environ | {"XDG_CACHE_HOME": str(extension_cache)}
+    done = subprocess.run(
+        [sys.executable, "-m", "chainrule", "build-extension", "--no-cuda"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=environment,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"there already     {extension_path()}" in done.stdout.splitlines()
+    assert done.stdout.startswith("C++ compiler")

@@ -1,0 +1,99 @@
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chainrule.foundations.neuron import dense, dense_matmul, neuron, relu
+
+FINITE = st.floats(-1e6, 1e6)
+SIZES = st.integers(1, 5)
+
+
+def normal(seed, *shape):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+@given(st.lists(st.tuples(FINITE, FINITE), max_size=20), FINITE)
+@settings(deadline=None)
+def test_neuron_is_the_dot_product_and_the_bias(pairs, bias):
+    inputs, weights = [x for x, _ in pairs], [w for _, w in pairs]
+    exact = math.fsum([x * w for x, w in pairs] + [bias])
+    largest = math.fsum([abs(x * w) for x, w in pairs] + [abs(bias)])
+    assert neuron(inputs, weights, bias) == pytest.approx(exact, abs=(len(pairs) + 1) * 2**-52 * largest, rel=0)
+
+
+def test_neuron_on_tensors_is_torchs_linear_and_gives_its_gradients():
+    inputs, weights, bias = (normal(seed, *shape).requires_grad_() for seed, shape in ((0, (7,)), (1, (7,)), (2, ())))
+    output = neuron(inputs, weights, bias)
+    expected = F.linear(inputs, weights[None], bias[None]).squeeze()
+    assert output.shape == ()
+    torch.testing.assert_close(output, expected, rtol=1e-12, atol=1e-12)
+    gradients = torch.autograd.grad(output, (inputs, weights, bias))
+    for gradient, correct in zip(gradients, (weights, inputs, torch.tensor(1.0).double()), strict=True):
+        torch.testing.assert_close(gradient, correct, rtol=0, atol=0)
+
+
+def test_neuron_works_on_tensors_of_no_dimensions():
+    output = neuron([torch.tensor(2.0), torch.tensor(-1.0)], [torch.tensor(0.5), torch.tensor(0.25)], torch.tensor(1.0))
+    assert output == torch.tensor(1.75)
+
+
+@pytest.mark.parametrize(("inputs", "weights"), [([1.0, 2.0, 3.0], [1.0, 2.0]), ([1.0], [1.0, 2.0])])
+def test_neuron_refuses_what_zip_would_truncate(inputs, weights):
+    assert sum(x * w for x, w in zip(inputs, weights, strict=False)) in (5.0, 1.0)  # what the printed line adds up
+    with pytest.raises(ValueError, match=r"zip\(\) argument 2 is (shorter|longer) than argument 1"):
+        neuron(inputs, weights, 0.0)
+
+
+@given(st.floats())
+@settings(deadline=None)
+def test_relu_of_a_number_is_torchs(x):
+    expected = torch.relu(torch.tensor(x, dtype=torch.float64)).item()
+    assert relu(x) == expected or (math.isnan(relu(x)) and math.isnan(expected))
+    of_tensor = relu(torch.tensor(x, dtype=torch.float64))
+    torch.testing.assert_close(of_tensor, torch.relu(torch.tensor(x, dtype=torch.float64)), equal_nan=True)
+
+
+@pytest.mark.parametrize(("x", "slope"), [(-2.0, 0.0), (0.0, 1.0), (3.0, 1.0)])
+def test_relu_of_a_tensor_has_the_slope_of_x_where_x_is_not_negative(x, slope):
+    inp = torch.tensor(x, requires_grad=True)
+    relu(inp).backward()
+    assert inp.grad == slope
+
+
+@given(SIZES, SIZES, SIZES, st.integers(0, 2**31))
+@settings(deadline=None, max_examples=40)
+def test_dense_by_sums_and_at_once_are_torchs_linear(batch_size, n_inputs, n_neurons, seed):
+    x, w, b = normal(seed, batch_size, n_inputs), normal(seed + 1, n_neurons, n_inputs), normal(seed + 2, n_neurons)
+    expected = F.linear(x, w, b)
+    for layer in (dense, dense_matmul):
+        y = layer(x, w, b)
+        assert y.dtype == torch.float64
+        torch.testing.assert_close(y, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_an_element_of_dense_is_a_neuron():
+    x, w, b = normal(0, 3, 4), normal(1, 2, 4), normal(2, 2)
+    y = dense(x, w, b)
+    for i in range(3):
+        for j in range(2):
+            assert y[i, j] == neuron(x[i], w[j], b[j])
+
+
+def test_gradients_flow_through_both_layers():
+    x, w, b = (normal(seed, *shape).requires_grad_() for seed, shape in ((0, (3, 4)), (1, (2, 4)), (2, (2,))))
+    assert torch.autograd.gradcheck(dense, (x, w, b))
+    assert torch.autograd.gradcheck(dense_matmul, (x, w, b))
+
+
+@pytest.mark.parametrize("layer", [dense, dense_matmul])
+@pytest.mark.parametrize(
+    ("x", "w", "b"), [((2, 3), (4, 2), (4,)), ((2, 3), (4, 3), (3,)), ((3,), (4, 3), (4,)), ((2, 3), (4, 3), (1, 4))]
+)
+def test_layers_name_pattern_and_shapes(layer, x, w, b):
+    with pytest.raises(ValueError, match=r"expected x \(batch_size, n_inputs\).*got x") as raised:
+        layer(torch.ones(x), torch.ones(w), torch.ones(b))
+    assert str(raised.value).endswith(f"got x {x}, w {w}, b {b}")
