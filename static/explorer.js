@@ -14,7 +14,7 @@ import { Live } from "./core/live.js";
 import { pictureOfDump } from "./core/picture.js";
 import { hide, hideInRun, parsePrediction } from "./core/lab/prediction.js";
 import { signal } from "./core/signal.js";
-import { address, parseSpec, parseView, specQuery, viewFragment, viewPushes } from "./core/url-state.js";
+import { address, parseSpec, parseView, specQuery, viewFragment, viewPushes, withProgram } from "./core/url-state.js";
 import { verdict } from "./core/lab/verdict.js";
 import "./elements/comparison-table.js";
 import "./elements/diagnosis-list.js";
@@ -49,6 +49,9 @@ import { connectTakeaway } from "./explorer/takeaway.js";
 /** @typedef {import("./core/url-state.js").View} View */
 
 const ANNOUNCE_AFTER_MS = 800;
+
+/** The program that is a net: it alone has layers. */
+const NET = "mlp";
 
 /** What fills the boxes, in the words of the node data. @type {Record<string, string>} */
 const NODE_DATA = { std: "std", gradient_norm: "gradient_norm", dead_fraction: "dead_fraction", time: "time", memory: "bytes", flops: "flops" };
@@ -85,9 +88,9 @@ const elements = {
 };
 
 /** @param {Spec} spec @returns {string} */
-const queryOf = (spec) => specQuery(page.keys, spec);
+const queryOf = (spec) => specQuery(page, spec);
 /** @param {string} query @returns {Spec} */
-const specOf = (query) => parseSpec(page.keys, page.defaults, query);
+const specOf = (query) => parseSpec(page, query);
 
 // The page's own query may hold a preset's name or a mistake: the server's reading of it is what counts.
 const spec = signal(specOf(page.query));
@@ -214,8 +217,11 @@ on("spec-change", (/** @type {{change: Spec, moving: boolean}} */ { change, movi
   isMoving = moving;
   // The slider moves the picture on the screen, whatever else has been typed and refused.
   const refused = error.value?.field;
-  const isRefusedElsewhere = !isAddressAtFault && refused != null && refused in spec.value && "scale" in change && refused !== "scale";
-  const next = { ...(isRefusedElsewhere ? specOf(acceptedQuery) : spec.value), ...change };
+  const accepted = specOf(acceptedQuery);
+  const isRefusedElsewhere =
+    !isAddressAtFault && refused != null && refused in spec.value && "scale" in change && "scale" in accepted && refused !== "scale";
+  const before = isRefusedElsewhere ? accepted : spec.value;
+  const next = { ...("program" in change ? withProgram(page, before, String(change["program"])) : before), ...change };
   if (!moving && queryOf(next) === queryOf(spec.value)) {
     // A drag that ended where it began makes no entry; a click on the track, whose picture is still to come, does.
     if (acceptedQuery === queryOf(spec.value)) specPushes = false;
@@ -284,7 +290,8 @@ spec.subscribe((value) => {
   elements.controls.spec = value;
   elements.presets.current = experimentQuery(value);
   for (const button of modelButtons) {
-    button.setAttribute("aria-pressed", String(button.getAttribute("data-widths") === value["widths"]));
+    const isShown = value["program"] === NET && button.getAttribute("data-widths") === value["widths"];
+    button.setAttribute("aria-pressed", String(isShown));
   }
   writeNodeDataLink();
   for (const link of traceLinks) {
@@ -301,7 +308,7 @@ function writeNodeDataLink() {
 
 /** @param {Spec} value @returns {string} of the experiment that it is a run of, whatever the seed: bands are over seeds */
 function experimentQuery(value) {
-  return queryOf({ ...value, seed: page.defaults["seed"] ?? 0 });
+  return queryOf({ ...value, seed: specOf("")["seed"] ?? 0 });
 }
 
 let announcement = 0;
@@ -437,7 +444,7 @@ function announce() {
 for (const button of modelButtons) {
   button.addEventListener("click", () => {
     specPushes = true;
-    setSpec({ ...spec.value, widths: button.getAttribute("data-widths") ?? "" });
+    setSpec({ ...withProgram(page, spec.value, NET), widths: button.getAttribute("data-widths") ?? "" });
   });
 }
 

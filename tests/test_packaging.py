@@ -151,7 +151,13 @@ def test_the_wheel_puts_one_name_into_the_environment(wheel):
     assert not [name for name in names if name.endswith(".pyc") or "/tests/" in name]
 
 
-def test_the_wheel_holds_the_kernel_and_is_of_this_platform_where_there_is_a_compiler(wheel, installed, compiles):
+@pytest.fixture(scope="module")
+def traced(installed):
+    """What the wheel says of its kernel, and of a trace."""
+    return run_code(installed, WHICH_KERNEL)
+
+
+def test_the_wheel_holds_the_kernel_and_is_of_this_platform_where_there_is_a_compiler(wheel, traced, compiles):
     names = zipfile.ZipFile(wheel).namelist()
     assert ("chainrule/stats/_kernel.abi3.so" in names) == compiles
     assert "chainrule/stats/_kernel.c" not in names
@@ -161,17 +167,24 @@ def test_the_wheel_holds_the_kernel_and_is_of_this_platform_where_there_is_a_com
         assert platform.startswith(sysconfig.get_platform().split("-")[0])
     else:
         assert (python, abi, platform) == ("py3", "none", "any")
-    assert run_code(installed, WHICH_KERNEL)[0] == ("native" if compiles else "torch")
+    assert traced[0] == ("native" if compiles else "torch")
 
 
-def test_without_a_compiler_the_wheel_is_pure_and_pytorch_takes_the_statistics(tmp_path, installed):
+def test_the_wheel_holds_the_sources_that_users_compile_themselves(wheel):
+    folder = "chainrule/foundations/linear_extension"
+    assert {f"{folder}/{name}" for name in ("linear.h", "linear.cpp", "linear_cuda.cu")} <= set(
+        zipfile.ZipFile(wheel).namelist()
+    )
+
+
+def test_without_a_compiler_the_wheel_is_pure_and_pytorch_takes_the_statistics(tmp_path, traced):
     wheel, said = build("--wheel", ROOT, tmp_path / "dist", CC="/bin/false")
     assert "kernel was not compiled" in said
     assert wheel.name.endswith("-py3-none-any.whl")
     assert not [name for name in zipfile.ZipFile(wheel).namelist() if name.endswith((".so", ".c"))]
     pure = run_code(install(wheel, tmp_path / "site-packages"), WHICH_KERNEL)
     assert pure[0] == "torch"
-    assert pure[1:] == run_code(installed, WHICH_KERNEL)[1:]
+    assert pure[1:] == traced[1:]
 
 
 def test_an_editable_installation_puts_the_kernel_beside_its_source(checkout, compiles):
@@ -248,7 +261,9 @@ def test_the_installed_server_serves_its_page_from_another_folder(installed, tmp
                 assert any(address.endswith(".js") for address in addresses)
                 assert any(address.endswith(".css") for address in addresses)
                 for address in sorted(addresses | {"/docs", "/static/vendor/plotly.min.js"}):
-                    assert client.get(address).status_code == 200, address
+                    answer = client.get(address)
+                    assert answer.status_code == 200, address
+                    assert ("immutable" in answer.headers["cache-control"]) == (address in addresses), address
         finally:
             process.terminate()
     assert not list(tmp_path.iterdir()), "the server writes nothing where it is started"

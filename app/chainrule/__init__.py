@@ -2,9 +2,9 @@
 
 The package in the order data flows:
 
-    spec.py, presets.py    what to run: a small flat set of values
+    spec.py, programs.py   what to run: a small flat set of values
     foundations/           the textbook: layers, their backward passes, initialization
-    build.py               spec → model
+    build/                 spec → model
     trace/                 the recorder: modules, ops and tensors of both passes
     stats/                 exact statistics of every tensor
     theory/, profile.py    what should be seen, beside what is, layer by layer

@@ -4,6 +4,8 @@
     chainrule open dump.json             the explorer with a graph dump in it
     chainrule trace 'widths=100x51'      one graph dump, the same bytes as over HTTP but for `timing`
     chainrule presets                    the chapter's experiments
+    chainrule gradcheck f.py:MyFunction --inputs f.py:make_inputs      are the gradients of a function right?
+    chainrule build-extension            compile the chapter's C++ extension
     chainrule version
 
 Torch and the web framework are imported by the commands that need them, so that `--help` answers at once.
@@ -102,8 +104,14 @@ def _server_settings(host: str | None, port: int | None, insecure: bool | None) 
     return settings
 
 
-def _serve(settings: Settings, dump: OpenDump | None = None, *, browse: bool = False) -> None:
-    """Serve until told to stop; `browse` opens the page once it is there."""
+def _serve(
+    settings: Settings,
+    dump: OpenDump | None = None,
+    *,
+    check: dict[str, Any] | None = None,
+    browse: bool = False,
+) -> None:
+    """Serve until told to stop; `browse` opens the page once it is there: the explorer, or that of a gradient check."""
     # The port is taken before anything slow is imported: a port in use is said at once, and who connects early waits.
     listener = _listen(settings.host, settings.port)
 
@@ -119,14 +127,14 @@ def _serve(settings: Settings, dump: OpenDump | None = None, *, browse: bool = F
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
             # Last of all, so that in a log of many lines it is the one at the end.
-            address = link(settings, listener)
+            address = link(settings, listener, "" if check is None else "gradcheck")
             typer.echo(f"Chainrule {__version__} is at {address}")
             if browse:
                 # A browser that runs in the terminal would keep it; the server does not wait for it.
                 threading.Thread(target=_browse, args=(address,), daemon=True).start()
 
     config = uvicorn.Config(
-        create_app(settings, dump),
+        create_app(settings, dump, check),
         log_level=settings.log_level,
         access_log=False,
         server_header=False,
@@ -236,18 +244,72 @@ def presets() -> None:
 
 
 @commands.command()
+def gradcheck(
+    function: Annotated[str, typer.Argument(metavar="FILE.py:NAME", help="A torch.autograd.Function, or a callable.")],
+    inputs: Annotated[
+        str,
+        typer.Option(metavar="FILE.py:NAME", help="A function without arguments that returns a tuple of the inputs."),
+    ],
+    eps: Annotated[float, typer.Option(help="Half the width of the difference.")] = 1e-6,
+    atol: Annotated[float, typer.Option(help="Absolute tolerance.")] = 1e-5,
+    rtol: Annotated[float, typer.Option(help="Tolerance relative to the numeric value.")] = 1e-3,
+    seed: Annotated[int, typer.Option(help="Of torch's generator, before the inputs are made.")] = 42,
+    show: Annotated[
+        bool, typer.Option("--open", help="Show the Jacobians in the browser, served on loopback.", show_default=False)
+    ] = False,
+    port: Annotated[int, typer.Option(help="Port for --open; 0 takes any free one.")] = 0,
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="With --open, start a browser.")] = True,
+) -> None:
+    """Hold a function's gradients against differences of it. The files named are run, as `python FILE.py` would.
+
+    Exit status 0: the gradients are right; 1: they are not; 2: it cannot be checked.
+    """
+    from chainrule.errors import CheckError
+    from chainrule.gradcheck import check_function, report_text
+
+    try:
+        report = check_function(function, inputs, eps=eps, atol=atol, rtol=rtol, seed=seed)
+    except CheckError as error:
+        _fail(error.message, USAGE)
+    typer.echo(report_text(report))
+    if show:
+        _serve(_settings(host="127.0.0.1", port=port), check=report, browse=browser)
+    raise typer.Exit(0 if report["checks"]["float64"]["passed"] else FAILED)
+
+
+@commands.command("build-extension")
+def build_extension(
+    force: Annotated[bool, typer.Option("--force", help="Compile even if it is there.", show_default=False)] = False,
+    cuda: Annotated[
+        bool | None,
+        typer.Option("--cuda/--no-cuda", help="With the CUDA kernels, or without.", show_default="where they can run"),
+    ] = None,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Show the compiler's commands.", show_default=False)
+    ] = False,
+) -> None:
+    """Compile the chapter's C++ extension, the linear operator, into this user's cache."""
+    from chainrule.chapter.build_extension import BuildError, build
+
+    try:
+        build(typer.echo, cuda=cuda, force=force, verbose=verbose)
+    except BuildError as error:
+        _fail(str(error), FAILED)
+
+
+@commands.command()
 def version() -> None:
     """Say which version this is."""
     typer.echo(__version__)
 
 
-def link(settings: Settings, listener: socket.socket) -> str:
-    """The complete address to open: where the server listens, with the token if there is one."""
+def link(settings: Settings, listener: socket.socket, path: str = "") -> str:
+    """The complete address to open: where the server listens, and the page, with the token if there is one."""
     host, port = listener.getsockname()[:2]
     if host in ("0.0.0.0", "::"):
         # Every address leads here; the one that always works is this machine's own.
         host = "127.0.0.1" if host == "0.0.0.0" else "::1"
-    address = f"http://{f'[{host}]' if ':' in host else host}:{port}/"
+    address = f"http://{f'[{host}]' if ':' in host else host}:{port}/{path}"
     return address if settings.token is None else f"{address}?token={settings.token.get_secret_value()}"
 
 

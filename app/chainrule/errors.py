@@ -8,6 +8,7 @@
     ├── RequestError         a request that cannot be read (body, media type, range)   4xx, code of its own
     ├── BusyError            every compute slot and queue place is taken               503 busy
     ├── DumpError            a graph dump that does not follow the published schema    422 invalid_dump
+    ├── CheckError           a function whose gradients cannot be checked              422 invalid_check
     ├── TraceError           a recording that cannot be made                           500 trace_failed
     ├── MissingExtraError    needs an optional dependency that is not installed        501 missing_extra
     └── RenderError          a picture that cannot be drawn                            500 render_failed
@@ -99,6 +100,13 @@ class DumpError(ChainruleError):
     """A graph dump that does not follow the published schema; the message says what is wrong and where."""
 
     code = "invalid_dump"
+    status = 422
+
+
+class CheckError(ChainruleError):
+    """A function whose gradients cannot be checked; the message says why, and where in its file."""
+
+    code = "invalid_check"
     status = 422
 
 

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.staticfiles import StaticFiles
 
 from chainrule import __version__
 from chainrule.errors import ChainruleError, RequestError
-from chainrule.page import assets
 from chainrule.page.opened import OpenDump
 from chainrule.settings import Settings
 from chainrule.web.answers import REVALIDATE, error_answer, from_http_exception, json_answer
@@ -24,16 +23,21 @@ from chainrule.web.foundations import foundations_router
 from chainrule.web.guard import Guard
 from chainrule.web.live import live_router
 from chainrule.web.openapi import OPENAPI_VERSION
+from chainrule.web.own_check import own_check_router
 from chainrule.web.pages import pages_router
 from chainrule.web.service import Service
+from chainrule.web.static_files import OwnFiles
 
 
-def create_app(settings: Settings | None = None, dump: OpenDump | None = None) -> FastAPI:
+def create_app(
+    settings: Settings | None = None, dump: OpenDump | None = None, check: dict[str, Any] | None = None
+) -> FastAPI:
     """The whole server as one ASGI app.
 
     Args:
         settings: from the environment unless given.
         dump: a graph dump that the page shows first.
+        check: a gradient check, as `chainrule.gradcheck.check_function` reports it, with a page of its own.
     """
     settings = settings or Settings()
     compute = Compute(list_devices(), settings.queue)
@@ -80,16 +84,8 @@ def create_app(settings: Settings | None = None, dump: OpenDump | None = None) -
     app.include_router(foundations_router(service))
     app.include_router(api_router(service))
     app.include_router(live_router(service))
-    app.mount("/static", RevalidatedFiles(directory=assets.static()))
+    if check is not None:
+        app.include_router(own_check_router(check))
+    app.mount("/static", OwnFiles())
     app.add_middleware(Guard, settings=settings)
     return app
-
-
-class RevalidatedFiles(StaticFiles):
-    """Static files that a browser keeps but asks about: an upgraded server never meets yesterday's scripts."""
-
-    async def get_response(self, path: str, scope: dict[str, object]) -> Response:  # type: ignore[override]
-        """A file, or 304."""
-        answer = await super().get_response(path, scope)
-        answer.headers["cache-control"] = REVALIDATE
-        return answer

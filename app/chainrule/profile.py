@@ -88,8 +88,8 @@ class LayerProfile:
 class Profile:
     """A trace's layers in order, and the first of them whose preactivations or activations hold ±Inf, or NaN.
 
-    `loss` is the number itself, non-finite included. `input` is the summary of x. `advice` is None without a spec or a
-    hidden layer.
+    `loss` is the number itself, non-finite included. `input` is the summary of x, None where there is none. `advice` is
+    None without a spec or a hidden layer. A program that is no net has no layers.
     """
 
     spec: Mapping[str, Any] | None
@@ -124,7 +124,8 @@ class Theory:
 def profile(trace: Trace) -> Profile:
     """The profile of a trace; of one that knows no layers, a profile without any.
 
-    What theory expects follows from the spec alone: a trace without one has no `expected`.
+    What theory expects follows from the spec alone: a trace without one has no `expected`, nor has that of a program
+    that is no net.
     """
     found = theory(trace)
     x = trace.tensor_by_name.get("x")
@@ -170,7 +171,8 @@ def theory(trace: Trace) -> Theory:
     weight_stds: tuple[float | None, ...] = (None,) * len(trace.layers)
     if trace.spec is not None:
         spec = ModelSpec.parse(trace.spec)
-        advice, expected, weight_stds = advise(spec), expectations(spec), drawn_stds(spec)
+        if spec.is_net:
+            advice, expected, weight_stds = advise(spec), expectations(spec), drawn_stds(spec)
 
     first_inf_layer: int | None = None
     first_nan_layer: int | None = None

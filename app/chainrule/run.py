@@ -74,7 +74,7 @@ class Retracer:
         Raises:
             SpecError: the spec's device is not on this machine.
         """
-        graph = spec.replace(**_NUMBERS_ONLY)
+        graph = spec.replace(**{name: value for name, value in _NUMBERS_ONLY.items() if name in spec.keys})
         if self._trace is not None and graph == self._graph and self._plan.complete:
             try:
                 return self._again(spec, self._trace)
@@ -125,6 +125,7 @@ def _run(
     recording = record(
         built.root,
         leaves=built.leaves,
+        roles=built.roles,
         outputs=built.outputs,
         activations={path: spec.activation for path, name in built.outputs.items() if name in activated},
         on_tensor=on_tensor,

@@ -222,6 +222,16 @@
  */
 
 /**
+ * @typedef {object} Program what a spec can compute
+ * @property {string} name
+ * @property {string} doc
+ * @property {Spec} defaults the whole spec that it has of itself: the keys that it uses, and no other
+ * @property {string | null} page of the chapter
+ */
+
+/** @typedef {{keys: readonly SpecKey[], programs: readonly Program[]}} SpecTable what may stand in a spec */
+
+/**
  * @typedef {object} Preset
  * @property {string} name
  * @property {string} title
@@ -240,8 +250,8 @@
  * @property {string} version
  * @property {Spec} spec
  * @property {string} query
- * @property {Spec} defaults
  * @property {SpecKey[]} keys
+ * @property {Program[]} programs
  * @property {Preset[]} presets
  * @property {Record<string, number>} limits
  * @property {string[]} devices

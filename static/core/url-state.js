@@ -6,7 +6,7 @@
 import { MOST_ZOOM } from "./view/viewport.js";
 
 /** @typedef {import("./types.js").Spec} Spec */
-/** @typedef {import("./types.js").SpecKey} SpecKey */
+/** @typedef {import("./types.js").SpecTable} SpecTable */
 
 /**
  * @typedef {object} View
@@ -97,35 +97,49 @@ function pairs(text) {
 }
 
 /**
- * The canonical query string of a spec: the keys that differ from the default, in the table's order.
+ * What a spec says of itself where nothing is said: the defaults of its program.
  *
- * @param {readonly SpecKey[]} keys
+ * @param {SpecTable} table
+ * @param {Spec[string] | undefined} program its name; undefined for the first, which goes without saying
+ * @returns {Spec} of one that is not known, the first one's: the server says what is wrong
+ */
+export function programDefaults({ programs }, program) {
+  const [first] = programs;
+  const known = programs.find(({ name }) => name === (program ?? first?.name));
+  return known?.defaults ?? { ...first?.defaults, program: program ?? "" };
+}
+
+/**
+ * The canonical query string of a spec: the program, and the keys that differ from its defaults, in the table's order.
+ *
+ * @param {SpecTable} table
  * @param {Spec} spec
  * @returns {string}
  */
-export function specQuery(keys, spec) {
+export function specQuery(table, spec) {
+  /** @type {Record<string, Spec[string] | undefined>} */
+  const defaults = { ...programDefaults(table, spec["program"]), program: table.programs[0]?.name };
   const parts = [];
-  for (const { name, default: initial } of keys) {
-    const value = spec[name] ?? initial;
-    if (value !== initial) parts.push(`${name}=${encode(String(value).replace("e+", "e"))}`);
+  for (const { name } of table.keys) {
+    const value = spec[name];
+    if (value !== undefined && value !== defaults[name]) parts.push(`${name}=${encode(String(value).replace("e+", "e"))}`);
   }
   return parts.join("&");
 }
 
 /**
- * The spec that a query string asks for, unchecked: values that do not read as their kind stay text, and the server
- * says what is wrong with them.
+ * The spec that a query string asks for, unchecked: values that do not read as their kind stay text, and keys that the
+ * program does not use stay there; the server says what is wrong with them.
  *
- * @param {readonly SpecKey[]} keys
- * @param {Spec} defaults
+ * @param {SpecTable} table
  * @param {string} query
  * @returns {Spec}
  */
-export function parseSpec(keys, defaults, query) {
-  /** @type {Spec} */
-  const spec = { ...defaults };
+export function parseSpec(table, query) {
   const given = pairs(query);
-  for (const { name, kind } of keys) {
+  /** @type {Spec} */
+  const spec = { ...programDefaults(table, given.get("program")) };
+  for (const { name, kind } of table.keys) {
     const text = given.get(name);
     if (text === undefined) continue;
     const number = text.trim() === "" ? NaN : Number(text);
@@ -134,6 +148,20 @@ export function parseSpec(keys, defaults, query) {
     else spec[name] = text;
   }
   return spec;
+}
+
+/**
+ * The spec of another program. What both use, with one default, stays as it is: the seed, say, but not the widths.
+ *
+ * @param {SpecTable} table
+ * @param {Spec} spec
+ * @param {string} program
+ * @returns {Spec}
+ */
+export function withProgram(table, spec, program) {
+  const [before, after] = [programDefaults(table, spec["program"]), programDefaults(table, program)];
+  const kept = Object.keys(after).filter((name) => name !== "program" && name in spec && before[name] === after[name]);
+  return { ...after, ...Object.fromEntries(kept.map((name) => [name, spec[name] ?? ""])) };
 }
 
 /**

@@ -64,7 +64,9 @@ class ComparisonTable extends HTMLElement {
     const text = JSON.stringify([query, changed]);
     if (this.#specs.dataset["shown"] === text) return;
     this.#specs.dataset["shown"] = text;
-    const values = (/** @type {"a" | "b"} */ run) => changed.map((difference) => `${difference.key} ${difference[run]}`).join(", ");
+    // What another program does not use has no value there.
+    const values = (/** @type {"a" | "b"} */ run) =>
+      changed.flatMap((difference) => (difference[run] === "" ? [] : `${difference.key} ${difference[run]}`)).join(", ");
     const open = html("a", { href: location.pathname + (query && `?${query}`), title: "Only this run" }, "open A");
     const same = changed.length === 0 ? "the same run as A: change anything, and it shows here" : "";
     this.#specs.replaceChildren(

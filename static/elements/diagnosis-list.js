@@ -12,6 +12,7 @@ import { emit, html, write, writeText } from "../core/dom.js";
 import { significant } from "../core/format.js";
 import { healthIcon } from "../core/health.js";
 import { verdict } from "../core/lab/verdict.js";
+import { whyNoLayers } from "../core/lab/profile-text.js";
 import { parseWidths } from "../core/lab/widths.js";
 
 /** @typedef {import("../core/lab/diagnosis.js").Diagnosis} Diagnosis */
@@ -82,6 +83,11 @@ class DiagnosisList extends HTMLElement {
   #draw() {
     clearTimeout(this.#pale);
     const [picture, theory] = [this.#picture, this.#theory];
+    if (picture !== null && picture.topology.layers.length === 0) {
+      this.classList.remove("pale");
+      this.#show(null, whyNoLayers(picture.spec));
+      return;
+    }
     if (picture === null || theory === null) {
       this.classList.remove("pale");
       this.#show(null, picture?.hidden ? "Judged once the guess is made." : "");

@@ -12,6 +12,7 @@ import { experiment, guessable } from "../core/lab/experiment.js";
 /** @typedef {import("../core/types.js").Preset} Preset */
 /** @typedef {import("../core/lab/experiment.js").Experiment} Experiment */
 
+const CONSTRUCT = "One construct of the chapter by itself: click a box for its formula, its line of code and its values.";
 const HINT = "Drag the init scale: the same draw is rescaled, so that whatever moves is its doing.";
 
 class ExperimentNote extends HTMLElement {
@@ -28,14 +29,15 @@ class ExperimentNote extends HTMLElement {
   show(picture, presets) {
     const found = presets.map((preset) => experiment(picture, preset));
     const isSecret = picture.hidden !== null;
-    const shown = JSON.stringify([presets.map(({ name }) => name), found, isSecret]);
+    const { program = "mlp" } = picture.spec ?? {};
+    const shown = JSON.stringify([presets.map(({ name }) => name), found, isSecret, program]);
     if (shown === this.#shown) return;
     this.#shown = shown;
     // A preset's note says what is to be seen.
     this.title = isSecret ? "" : presets.map(({ note }) => note).join(" ");
     const [first] = presets;
     if (first === undefined) {
-      this.replaceChildren(html("span", { class: "hint" }, HINT));
+      this.replaceChildren(html("span", { class: "hint" }, program === "mlp" ? HINT : CONSTRUCT));
       return;
     }
     const nodes = presets.flatMap((preset, order) => figures(preset, found[order] ?? { figures: [], printed: null, theory: null }));

@@ -15,7 +15,7 @@ import { LEFT, places, spansOf } from "../core/lab/profile-depth.js";
 import { ground, scale } from "../core/lab/profile-grid.js";
 import { ProfileHalf } from "../core/lab/profile-half.js";
 import { FORMS, USUAL_RATIO, decadesOf, figuresOf, isOutside, pointsOf } from "../core/lab/profile-series.js";
-import { causeText, readout, runLabel, summary, whyEmpty } from "../core/lab/profile-text.js";
+import { causeText, readout, runLabel, summary, whyEmpty, whyNoLayers } from "../core/lab/profile-text.js";
 
 /** @typedef {import("../core/types.js").Picture} Picture */
 /** @typedef {import("../core/types.js").ProfileStatistic} ProfileStatistic */
@@ -226,7 +226,8 @@ class LayerProfile extends HTMLElement {
     const { inf, nan } = firstNonFinite(picture);
     this.#causes = [inf, nan].filter((cause) => cause !== null);
     this.#mark();
-    const why = whyEmpty(statistic, this.#figures.forward.measured, String(picture.spec?.["activation"] ?? ""));
+    const { measured } = this.#figures.forward;
+    const why = measured.length === 0 ? whyNoLayers(picture.spec) : whyEmpty(statistic, measured, String(picture.spec?.["activation"] ?? ""));
     if (this.#empty.textContent !== why) this.#empty.textContent = why;
     if (this.#isMoving) this.#causeLines.classList.toggle("stale", this.#causes.map(causeText).join() !== this.#toldCauses);
     else this.#tell(why);

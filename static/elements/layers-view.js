@@ -15,6 +15,7 @@ import { exportedFigure, layersFigure } from "../core/lab/layers-figure.js";
 import { columnX, planOf, wholeSection } from "../core/lab/layers-plan.js";
 import { onSchemeChange, readPalette } from "../core/palette.js";
 import { loadPlotly } from "../core/lab/plotly.js";
+import { whyNoLayers } from "../core/lab/profile-text.js";
 import { ValueAxis } from "../core/lab/value-axis.js";
 
 /** @typedef {import("../core/types.js").Picture} Picture */
@@ -228,7 +229,7 @@ class LayersView extends HTMLElement {
       this.#shown = null;
       this.#readout.textContent = "";
       this.#empty.textContent =
-        picture.topology.layers.length === 0 ? "This graph is not a chain of layers." : `No ${TITLES[of].toLowerCase()} were recorded.`;
+        picture.topology.layers.length === 0 ? whyNoLayers(picture.spec) : `No ${TITLES[of].toLowerCase()} were recorded.`;
       this.#frame.setAttribute("aria-label", this.#empty.textContent);
       this.#outline();
       return;

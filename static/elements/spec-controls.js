@@ -1,6 +1,6 @@
 /**
- * <spec-controls>: every key of the spec, the scale of the init first. What keys there are, and what they allow, comes
- * with the page data; depth and width are steppers for `widths`.
+ * <spec-controls>: every key of the spec, the program first, then the scale of the init. What keys there are, and what
+ * they allow, comes with the page data; depth and width are steppers for `widths`. What the program does not use is greyed.
  *
  * The slider's ticks are in units of the weights' standard deviation, in the layer that is selected (else the first):
  * .01, 1/√n, √(2/n), 1. The pointer snaps to them; the keyboard goes from one to the next with [ and ].
@@ -17,6 +17,7 @@ import { hiddenWidth, nextWidth, parseWidths, widthsText, withDepth, withWidth }
 
 /** @typedef {import("../core/types.js").Spec} Spec */
 /** @typedef {import("../core/types.js").SpecKey} SpecKey */
+/** @typedef {import("../core/types.js").Program} Program */
 /** @typedef {import("../core/types.js").PageData} PageData */
 /** @typedef {import("../core/types.js").Picture} Picture */
 /** @typedef {import("../core/types.js").Theory} Theory */
@@ -31,6 +32,9 @@ import { hiddenWidth, nextWidth, parseWidths, widthsText, withDepth, withWidth }
 
 /** @type {Record<string, string>} */
 const LABELS = {
+  program: "Program",
+  rung: "Rung",
+  constant: "Constant",
   init: "Scheme",
   scale: "Scale",
   widths: "Widths",
@@ -46,9 +50,13 @@ const LABELS = {
   device: "Device",
 };
 
+const PROGRAM = ["program", "rung", "constant"];
 const FIRST = ["init", "scale"];
 const SECOND = ["activation", "seed"];
 const MORE = ["widths", "batch", "bias", "bias_std", "last_activation", "dtype", "style", "loss", "device"];
+
+/** The program that is a net, which goes without saying. */
+const NET = "mlp";
 
 /** Why a control means nothing at the moment. @type {Record<string, (spec: Spec) => string | null>} */
 const DISABLED = {
@@ -93,6 +101,9 @@ class SpecControls extends HTMLElement {
   #measured = html("span", { class: "measured" }, "measured ", this.#sigma);
   #ticks = html("div", { class: "ticks" });
   #more = html("details", { class: "more" }, html("summary", {}, "More"));
+  /** @type {Map<string, Program>} */
+  #programs = new Map();
+  #program = html("p", { class: "program-doc", hidden: true });
   #keyboardMoving = false;
   /** The scale that the pointer is dragging, until it lets go. @type {number | null} */
   #dragged = null;
@@ -113,11 +124,14 @@ class SpecControls extends HTMLElement {
   #snaps = { ticks: [], places: [] };
 
   /** @param {PageData} page */
-  configure({ keys, devices }) {
+  configure({ keys, programs, devices }) {
     const byName = new Map(keys.map((key) => [key.name, key]));
-    const rest = keys.map(({ name }) => name).filter((name) => ![...FIRST, ...SECOND, ...MORE].includes(name));
+    const rest = keys.map(({ name }) => name).filter((name) => ![...PROGRAM, ...FIRST, ...SECOND, ...MORE].includes(name));
+    this.#programs = new Map(programs.map((program) => [program.name, program]));
     /** @param {readonly string[]} names */
     const fields = (names) => names.flatMap((name) => this.#field(byName.get(name), devices) ?? []);
+    const program = html("div", { class: "group program" }, ...fields(PROGRAM));
+    program.querySelector('[data-key="program"]')?.after(this.#program);
     const first = html("div", { class: "group first" }, ...fields(FIRST));
     const second = html("div", { class: "group second" }, ...fields(SECOND));
     const more = html("div", { class: "group" }, ...fields([...MORE, ...rest]));
@@ -125,7 +139,7 @@ class SpecControls extends HTMLElement {
     this.#more.append(more);
     // On a narrow screen the model has a tab of its own, and nothing to give way to.
     this.#more.open = matchMedia("(max-width: 899px)").matches;
-    this.replaceChildren(first, second, this.#more);
+    this.replaceChildren(program, first, second, this.#more);
     new ResizeObserver(() => this.#placeTicks()).observe(this.#ticks);
   }
 
@@ -334,7 +348,7 @@ class SpecControls extends HTMLElement {
     /** @type {Spec} */
     const change = { [name]: value };
     const next = { ...this.#spec, ...change };
-    if (next["bias_std"] !== 0 && DISABLED["bias_std"]?.(next) != null) change["bias_std"] = 0;
+    if (Boolean(next["bias_std"]) && DISABLED["bias_std"]?.(next) != null) change["bias_std"] = 0;
     emit(this, "spec-change", { change, moving });
   }
 
@@ -342,25 +356,53 @@ class SpecControls extends HTMLElement {
   set spec(spec) {
     this.#spec = spec;
     for (const [name, { key, control, root, note }] of this.#fields) {
-      const value = spec[name];
-      if (value === undefined) continue;
+      const unused = this.#whyUnused(name);
+      root.classList.toggle("unused", unused !== null);
+      // What one program alone has is no news to the others.
+      root.hidden = unused !== null && PROGRAM.includes(name);
+      root.title = unused ?? "";
+      control.title = unused ?? key.doc;
+      const value = spec[name] ?? key.default;
       if (control instanceof HTMLInputElement && control.type === "checkbox") control.checked = value === true;
       else if (document.activeElement !== control || control instanceof HTMLSelectElement || typeof value === "number") {
         const text = key.kind === "float" && typeof value === "number" ? setting(value) : String(value);
         if (control.value !== text) control.value = text;
       }
-      control.disabled = DISABLED[name]?.(spec) != null;
-      if (!root.classList.contains("at-fault")) note.textContent = noteOf(name, spec);
+      control.disabled = unused !== null || DISABLED[name]?.(spec) != null;
+      if (!root.classList.contains("at-fault")) note.textContent = unused ?? noteOf(name, spec);
+      if (name === "seed") for (const dice of root.querySelectorAll("button")) dice.disabled = control.disabled;
     }
-    const widths = parseWidths(String(spec["widths"]));
-    for (const { show } of this.#steppers) show(widths);
-    const scale = Number(spec["scale"]);
-    this.#slider.disabled = DISABLED["scale"]?.(spec) != null;
+    this.#describeProgram();
+    const widths = spec["program"] === NET ? parseWidths(String(spec["widths"])) : null;
+    for (const { root, show } of this.#steppers) {
+      root.hidden = spec["program"] !== NET;
+      show(widths);
+    }
+    // Where no scale is used the thumb stands in the middle.
+    const scale = Number(spec["scale"] ?? 1);
+    this.#slider.disabled = this.#whyUnused("scale") !== null || DISABLED["scale"]?.(spec) != null;
     if (Number.isFinite(scale) && scale > 0 && this.#scale.value(Number(this.#slider.value)) !== scale) {
       this.#slider.value = String(this.#scale.position(scale));
     }
     this.#slider.style.setProperty("--fill", String((Number(this.#slider.value) + 1) / 2));
     this.#writeDrawn();
+  }
+
+  /** @param {string} name of a key @returns {string | null} why the program has no use for it, null where it has */
+  #whyUnused(name) {
+    const program = this.#programs.get(String(this.#spec["program"]));
+    return program === undefined || name in program.defaults ? null : `not used by ${program.name}`;
+  }
+
+  /** What the program computes, and where the chapter does; of the net the whole page speaks. */
+  #describeProgram() {
+    const program = this.#programs.get(String(this.#spec["program"]));
+    const name = program?.name ?? "";
+    if (this.#program.dataset["of"] === name) return;
+    this.#program.dataset["of"] = name;
+    this.#program.hidden = program === undefined || name === NET;
+    const link = program?.page == null ? "" : html("a", { href: program.page }, "In the chapter →");
+    this.#program.replaceChildren(`${program?.doc ?? ""} What it does not use is greyed. `, link);
   }
 
   /** @param {Picture} picture */
@@ -412,6 +454,13 @@ class SpecControls extends HTMLElement {
   #measureUnit() {
     const [picture, layer] = [this.#picture, this.#layer()];
     const n = picture === null || layer === undefined ? undefined : parseWidths(String((picture.spec ?? {})["widths"]))?.[layer.index - 1];
+    if (picture !== null && layer === undefined) {
+      // No layers, no weights that the ticks could be units of.
+      this.#unit = null;
+      this.#where.textContent = "";
+      this.#drawTicks();
+      this.#writeDrawn();
+    }
     if (picture === null || layer === undefined || n === undefined) return;
     const told = netOf(picture.spec ?? {}) === this.#units.net ? this.#units.stds[layer.index - 1] : undefined;
     const row = layer.weight === null ? undefined : picture.rows.get(layer.weight);
@@ -430,18 +479,17 @@ class SpecControls extends HTMLElement {
     const scale = Number(this.#spec["scale"]);
     const std = this.#unit === null ? NaN : this.#unit.unit * scale;
     const text = this.#unit === null || Number.isNaN(std) ? "" : `σ(${this.#unit.weight}) ${this.#isSecret ? "?" : significant(std)}`;
-    const spoken = `times ${setting(scale)}${text && `, ${text}`}`;
+    const spoken = this.#whyUnused("scale") ?? `times ${setting(scale)}${text && `, ${text}`}`;
     if (this.#slider.getAttribute("aria-valuetext") === spoken) return;
     this.#slider.setAttribute("aria-valuetext", spoken);
     this.#drawn.textContent = text;
   }
 
   #drawTicks() {
-    if (this.#unit === null) return;
-    const { unit, n, weight } = this.#unit;
+    const { unit, n, weight } = this.#unit ?? { unit: NaN, n: 0, weight: "" };
     const { minimum, maximum } = this.#range;
     // Where the ticks stand says which std the weights have.
-    const ticks = this.#isSecret ? [] : snapTicks(unit, n, minimum, maximum);
+    const ticks = this.#unit === null || this.#isSecret ? [] : snapTicks(unit, n, minimum, maximum);
     this.#snaps = { ticks, places: ticks.map(({ scale }) => this.#scale.position(scale)) };
     const buttons = ticks.map(({ label, formula, std, scale, anchor, rank }) => {
       const says = `σ(${weight}) = ${formula}${formula.includes("n") ? ` = ${significant(std)} for n = ${n}` : ""}: ×${setting(scale)}`;
@@ -488,7 +536,7 @@ class SpecControls extends HTMLElement {
       root.classList.toggle("at-fault", isAtFault);
       if (isAtFault) control.setAttribute("aria-invalid", "true");
       else control.removeAttribute("aria-invalid");
-      note.textContent = isAtFault ? (error?.message ?? "") : noteOf(name, this.#spec);
+      note.textContent = isAtFault ? (error?.message ?? "") : (this.#whyUnused(name) ?? noteOf(name, this.#spec));
       if (isAtFault && this.#more.contains(root)) this.#more.open = true;
     }
   }
@@ -501,7 +549,7 @@ function noteOf(name, spec) {
 
 /** @param {Spec} spec @returns {string} what the std of the weights at scale 1 depends on */
 function netOf(spec) {
-  return `${spec["init"]} ${spec["widths"]}`;
+  return `${spec["program"]} ${spec["init"]} ${spec["widths"]}`;
 }
 
 customElements.define("spec-controls", SpecControls);

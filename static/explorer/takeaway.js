@@ -58,7 +58,8 @@ function svgOf({ picture, graph, view, statistic, selection, paintwork }) {
 /** @param {OnScreen} on @returns {string} of a file, without its ending */
 function nameOf({ opened, picture }) {
   if (opened !== null) return opened.name.replace(/\.[a-z]+$/i, "");
-  return `chainrule-${String(picture?.spec?.["widths"] ?? "graph").replaceAll(",", "-")}`;
+  const { program = "mlp", widths = "graph" } = picture?.spec ?? {};
+  return `chainrule-${program === "mlp" ? "" : `${program}-`}${String(widths).replaceAll(",", "-")}`;
 }
 
 /** @param {Blob} blob @param {string} name */

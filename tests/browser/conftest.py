@@ -2,13 +2,14 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Error, Page, expect, sync_playwright
 
 # chromium.py is shared with screenshots.py, which runs as a script.
 sys.path.insert(0, str(Path(__file__).parent))
@@ -17,13 +18,77 @@ from chromium import launch
 expect.set_options(timeout=10_000)
 
 
+class Kept:
+    """Chromium, contexts by their options and one tab in each, kept from test to test and from file to file.
+
+    To start them takes longer than most tests, and so does the page where nothing of it is in the tab's memory yet.
+    Every test loads its page anew all the same.
+    """
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self._browser: Browser | None = None
+        self._contexts: dict[str, BrowserContext] = {}
+        self._tabs: dict[BrowserContext, Page] = {}
+
+    def browser(self) -> Browser:
+        if self._browser is None:
+            self._browser = launch(self._stack.enter_context(sync_playwright()))
+            self._stack.callback(self._browser.close)
+        return self._browser
+
+    def context(self, options: dict[str, Any]) -> BrowserContext:
+        key = json.dumps(options, sort_keys=True)
+        if key not in self._contexts:
+            self._contexts[key] = self.browser().new_context(**options)
+            self._contexts[key].set_default_timeout(10_000)
+        return self._contexts[key]
+
+    def tab(self, context: BrowserContext, empty: str) -> Page:
+        """The context's tab, at the address of a page that does next to nothing, and with no other in its history."""
+        page = self._tabs.get(context)
+        if page is None or page.is_closed():
+            page = self._tabs[context] = context.new_page()
+        # A pointer that an earlier test has left somewhere would point at something.
+        page.mouse.move(-1, -1)
+        page.goto(empty)
+        session = context.new_cdp_session(page)
+        session.send("Page.resetNavigationHistory")
+        session.detach()
+        return page
+
+    def is_tab(self, page: Page) -> bool:
+        return page in self._tabs.values()
+
+    def close(self) -> None:
+        self._stack.close()
+        self._browser = None
+        self._contexts.clear()
+        self._tabs.clear()
+
+
+KEPT = Kept()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> Generator[None]:
+    """Close the browser before other tests: Playwright keeps an event loop running, and they run their own."""
+    try:
+        return (yield)
+    finally:
+        if nextitem is None or nextitem.get_closest_marker("browser") is None:
+            KEPT.close()
+
+
+@pytest.fixture(scope="session")
+def kept() -> Iterator[Kept]:
+    yield KEPT
+    KEPT.close()
+
+
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    # Not for the session: Playwright keeps an event loop running, and other tests run their own in this thread.
-    with sync_playwright() as playwright:
-        browser = launch(playwright)
-        yield browser
-        browser.close()
+def browser(kept: Kept) -> Browser:
+    return kept.browser()
 
 
 class Explorer:
@@ -35,8 +100,26 @@ class Explorer:
         self.dump_of = dump_of
         self.problems: list[str] = []
         self.expected: list[str] = []
-        page.on("console", lambda message: self._heard(message.type, f"{message.text} {message.location['url']}"))
-        page.on("pageerror", lambda error: self._heard("error", str(error)))
+        self.is_spent = False
+        page.on("console", self._on_message)
+        page.on("pageerror", self._on_error)
+
+    def spend(self) -> Page:
+        """The page, for what stays with a tab as long as it is there: the next test gets another."""
+        self.is_spent = True
+        return self.page
+
+    def leave(self) -> None:
+        """Hear and answer nothing more."""
+        self.page.remove_listener("console", self._on_message)
+        self.page.remove_listener("pageerror", self._on_error)
+        self.page.unroute_all()
+
+    def _on_message(self, message: ConsoleMessage) -> None:
+        self._heard(message.type, f"{message.text} {message.location['url']}")
+
+    def _on_error(self, error: Error) -> None:
+        self._heard("error", str(error))
 
     def _heard(self, kind: str, text: str) -> None:
         if kind in ("error", "warning") and not any(part in text for part in self.expected):
@@ -88,32 +171,14 @@ def context_options() -> dict[str, Any]:
     return {"viewport": {"width": 1440, "height": 900}}
 
 
-@pytest.fixture(scope="module")
-def contexts(browser: Browser) -> Iterator[Callable[[dict[str, Any]], BrowserContext]]:
-    """Contexts by their options, kept for a file's tests: what a page loads, later pages find in the cache."""
-    made: dict[str, BrowserContext] = {}
-
-    def context(options: dict[str, Any]) -> BrowserContext:
-        key = json.dumps(options, sort_keys=True)
-        if key not in made:
-            made[key] = browser.new_context(**options)
-            made[key].set_default_timeout(10_000)
-        return made[key]
-
-    yield context
-    for each in made.values():
-        each.close()
-
-
 @pytest.fixture
-def context(
-    contexts: Callable[[dict[str, Any]], BrowserContext], context_options: dict[str, Any]
-) -> Iterator[BrowserContext]:
+def context(kept: Kept, context_options: dict[str, Any]) -> Iterator[BrowserContext]:
     """A context without pages, cookies, permissions or routes of other tests."""
-    context = contexts(context_options)
+    context = kept.context(context_options)
     yield context
     for page in context.pages:
-        page.close()
+        if not kept.is_tab(page):
+            page.close()
     context.unroute_all()
     context.clear_cookies()
     context.clear_permissions()
@@ -122,9 +187,18 @@ def context(
 
 
 @pytest.fixture
-def explorer(context: BrowserContext, server_url: str, dump_of: Callable[[str], dict[str, Any]]) -> Iterator[Explorer]:
-    explorer = Explorer(context.new_page(), server_url, dump_of)
+def explorer(
+    kept: Kept, context: BrowserContext, server_url: str, dump_of: Callable[[str], dict[str, Any]]
+) -> Iterator[Explorer]:
+    page = kept.tab(context, f"{server_url}/foundations")
+    size = page.viewport_size
+    explorer = Explorer(page, server_url, dump_of)
     yield explorer
+    explorer.leave()
+    if explorer.is_spent:
+        page.close()
+    elif page.viewport_size != size:
+        page.set_viewport_size(size)
     assert explorer.problems == []
 
 

@@ -28,8 +28,15 @@ SCENES = {
     "heatmap": "/?preset=deep-kaiming#show=layers",
     "compared": "/?preset=deep-kaiming&scale=1.1#a=?widths=100x51%26last_activation=true%26bias=false",
     "prediction": "/#predict=l2.std",
+    "program": "/?program=neuron#level=all",
+    "foundations": "/foundations",
+    **{
+        f"foundations-{page}": f"/foundations/{page}"
+        for page in "neuron arithmetic matmul broadcasting einsum initialization backward styles functions gradcheck "
+        "extension".split()
+    },
 }
-README = {"explorer": "inspector", "graph": "opened", "layers": "layers"}
+README = {"explorer": "inspector", "graph": "opened", "layers": "layers", "foundations": "foundations-matmul"}
 SIZES = {"1440x900": (1440, 900), "1024x768": (1024, 768), "390x844": (390, 844)}
 SCHEMES = ("light", "dark")
 
@@ -60,7 +67,7 @@ def shoot(browser: Browser, address: str, size: tuple[int, int], scheme: str, ta
     )
     page = context.new_page()
     page.goto(address)
-    page.wait_for_selector("run-status[data-seq]")
+    page.wait_for_selector("run-status[data-seq], body[data-answers], .page-list")
     page.wait_for_timeout(AT_REST_MS)
     page.screenshot(path=target)
     context.close()

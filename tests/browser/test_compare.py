@@ -331,7 +331,7 @@ def test_the_command_brings_the_token_where_one_is_needed(explorer, copied, cont
     assert context_options["permissions"]
 
     # As a server with a token would have it in the page.
-    explorer.page.add_init_script(
+    explorer.spend().add_init_script(
         """const { parse } = JSON;
         JSON.parse = (text) => {
             const value = parse(text);

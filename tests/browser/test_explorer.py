@@ -370,7 +370,7 @@ def test_the_table_says_the_same(explorer):
 
 
 def test_without_a_socket_dumps_are_fetched(explorer, significant):
-    page = explorer.page
+    page = explorer.spend()
     explorer.expected = ["Content Security Policy"]
     page.add_init_script(NO_SOCKET)
     explorer.open("/?scale=2").at_rest()
@@ -409,7 +409,7 @@ def test_it_comes_back_after_the_connection_was_lost(explorer, significant):
 
 
 def test_names_are_never_markup(explorer):
-    page = explorer.page
+    page = explorer.spend()
     explorer.expected = ["Content Security Policy"]
     page.add_init_script(NO_SOCKET)
     hostile = "<img src=x onerror='window.executed=1'>"

@@ -504,7 +504,7 @@ def test_the_tree_of_boxes_is_that_of_the_frames_in_the_order_of_execution(explo
     inner = ["n0", "w1", "layers.0.matmul", "n1", "b1"]
     assert [items[name] for name in inner] == [[2, place, 5] for place in range(1, 6)]
     # As a reader meets them: what stands first in the document is drawn beneath the rest, and that is the frames.
-    session = page.context.new_cdp_session(page)
+    session = page.context.new_cdp_session(explorer.spend())
     nodes = {node["nodeId"]: node for node in session.send("Accessibility.getFullAXTree")["nodes"]}
     tree = next(node for node in nodes.values() if node["role"]["value"] == "tree")
     waiting, read = [tree["nodeId"]], []

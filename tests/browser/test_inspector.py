@@ -489,7 +489,7 @@ def test_what_is_connected_is_asked_for_and_the_way_is_walked(explorer):
 
 def test_values_are_those_of_the_server_and_follow_the_run(explorer, server_url):
     asked = []
-    explorer.page.on("request", lambda request: asked.append(request.url) if "tensor.json" in request.url else None)
+    explorer.spend().on("request", lambda request: asked.append(request.url) if "tensor.json" in request.url else None)
     explorer.open("/?widths=6,4,1&batch=70&scale=3#select=l1").at_rest()
     page = explorer.page
     values = page.locator("inspector-panel value-map")

@@ -597,7 +597,7 @@ def test_the_range_of_a_hidden_gradient_is_not_told(layers):
 
 
 def test_nothing_is_drawn_while_it_is_hidden(explorer):
-    explorer.page.add_init_script(
+    explorer.spend().add_init_script(
         """(() => {
             window.drawnInto = new Set();
             for (const name of ["drawImage", "fillText", "fill", "putImageData"]) {
@@ -701,7 +701,7 @@ def test_it_fits_into_small_screens(layers, context_options):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_colours_follow_the_scheme(layers, scheme):
     explorer = layers("widths=100x6", of="weight")
-    page = explorer.page
+    page = explorer.spend()
     page.emulate_media(color_scheme=scheme)
     page.wait_for_selector("layers-view.at-rest")
     stops = """(() => {

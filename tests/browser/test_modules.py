@@ -9,6 +9,9 @@ from urllib.request import urlopen
 
 import pytest
 
+from chainrule.programs import PROGRAMS
+from chainrule.spec import ModelSpec
+
 pytestmark = pytest.mark.browser
 
 
@@ -94,6 +97,10 @@ def test_decades_hold_their_values(module):
         "last_activation=true&bias=false&seed=7",
         "init=lecun_normal&scale=1.6667&bias_std=0.25&dtype=float64",
         "seed=9223372036854775807",
+        *(f"program={program}" for program in PROGRAMS if program not in ("mlp", "linear_cpp")),
+        *(f"program=matmul&rung={rung}&widths=4,3" for rung in ("loops", "einsum", "@")),
+        "program=mul_constant&constant=-0.000001&seed=1",
+        "program=linear_function&bias=false&dtype=float64",
     ],
 )
 def test_the_page_and_the_server_write_one_address(server_url, module, query):
@@ -102,10 +109,37 @@ def test_the_page_and_the_server_write_one_address(server_url, module, query):
     data = re.search(r'<script type="application/json" id="page-data">(.*?)</script>', page, re.DOTALL)[1]
     script = """(m, text) => {
         const page = JSON.parse(text);
-        return [page.query, m.specQuery(page.keys, m.parseSpec(page.keys, page.defaults, page.query))];
+        return [page.query, m.specQuery(page, m.parseSpec(page, page.query))];
     }"""
     server, browser = module("url-state.js", script, data)
     assert browser == server == query
+
+
+SPECS = [
+    ModelSpec(),
+    ModelSpec(seed=7, dtype="float64", widths="9,8,1", batch=3, activation="tanh", init="uniform", scale=2),
+    ModelSpec(program="exp", widths=9, batch=4),
+    ModelSpec(program="matmul", rung="@", seed=3),
+    ModelSpec(program="linear_function", bias=False, scale=0.5),
+    ModelSpec(program="neuron", bias_std=0.25, init="zeros"),
+]
+
+
+def test_the_page_and_the_server_go_to_another_program_alike(server_url, module):
+    with urlopen(server_url) as answer:
+        page = answer.read().decode()
+    data = re.search(r'<script type="application/json" id="page-data">(.*?)</script>', page, re.DOTALL)[1]
+    asked = [[spec.as_dict(), program] for spec in SPECS for program in PROGRAMS]
+    script = """(m, [text, asked]) => {
+        const page = JSON.parse(text);
+        return asked.map(([spec, program]) => m.specQuery(page, m.withProgram(page, spec, program)));
+    }"""
+    expected = [spec.replace(program=program).query() for spec in SPECS for program in PROGRAMS]
+    assert module("url-state.js", script, [data, asked]) == expected
+    # What is mistaken goes to the server as it is, which says what is wrong.
+    kept = "(m, [text, queries]) => queries.map((q) => m.specQuery(JSON.parse(text), m.parseSpec(JSON.parse(text), q)))"
+    mistaken = ["program=exp&scale=2", "program=perceptron&seed=1", "rung=loops"]
+    assert module("url-state.js", kept, [data, mistaken]) == mistaken
 
 
 def test_the_view_goes_into_the_fragment_and_back(module):

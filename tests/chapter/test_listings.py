@@ -53,7 +53,7 @@ def test_lines_that_differ_from_the_previous_listing_are_marked():
     ]
 
 
-def test_a_file_of_another_language_is_shown_whole(tmp_path):
+def test_a_file_of_another_language_is_shown_whole():
     path = PACKAGE / "stats" / "_kernel.c"
     source = read_listing(Listing("kernel", path))
     assert source.file == "chainrule/stats/_kernel.c"

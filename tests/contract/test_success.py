@@ -6,6 +6,7 @@ import jsonschema
 import pytest
 from starlette.routing import Mount, WebSocketRoute
 
+from chainrule.chapter.pages import PAGES
 from chainrule.main import create_app
 from chainrule.settings import Settings
 from chainrule.spec import SPEC_KEYS, ModelSpec
@@ -26,6 +27,21 @@ TRACE = {
     "statistics",
     "error",
     "timing",
+}
+
+CHAPTER = {
+    # page: the least that its twin says
+    "neuron": ["neuron", "layer"],
+    "arithmetic": ["operators", "item"],
+    "matmul": ["rungs"],
+    "broadcasting": ["shape", "steps"],
+    "einsum": ["shape", "indices"],
+    "initialization": ["layer", "stack", "experiments"],
+    "backward": ["loss", "stages", "derivations"],
+    "styles": ["code", "runs"],
+    "functions": ["context", "backward"],
+    "gradcheck": ["checks", "steps"],
+    "extension": ["race"],
 }
 
 ROUTES = {
@@ -56,6 +72,11 @@ ROUTES = {
     "/api/v1/presets.json": ("application/json", {"presets"}),
     "/api/v1/devices.json": ("application/json", {"devices"}),
     "/api/v1/schema/trace.json": ("application/json", {"$schema", "$id", "properties", "$defs"}),
+    "/foundations": ("text/html; charset=utf-8", None),
+    "/foundations/": ("text/html; charset=utf-8", None),
+    "/foundations.json": ("application/json", {"pages", "sections"}),
+    **{page.path: ("text/html; charset=utf-8", None) for page in PAGES.values()},
+    **{f"{page.path}.json": ("application/json", set(CHAPTER[name])) for name, page in PAGES.items()},
 }
 """Every address that answers GET, with the least it takes."""
 
@@ -104,8 +125,9 @@ def test_head_is_get_without_the_body(http, address):
     get, head = http.get(address), http.head(address)
     assert head.status_code == get.status_code
     assert head.content == b""
-    if "trace" not in address and "profile" not in address:
-        # Timings make dumps a few bytes longer or shorter.
+    timed = {f"{page.path}.json" for page in PAGES.values() if page.timed}
+    if "trace" not in address and "profile" not in address and address not in timed:
+        # Timings make dumps and races a few bytes longer or shorter.
         assert head.headers["content-length"] == get.headers["content-length"]
     assert head.headers["content-type"] == get.headers["content-type"]
     assert head.headers.get("etag") == get.headers.get("etag")
@@ -171,6 +193,7 @@ def test_the_description_has_every_route_and_every_key(http):
     assert document["openapi"].startswith("3.0.")
     described = set(document["paths"])
     hidden = {"/", "/docs", "/openapi.json", "/standalone.html", "/static/vendor/plotly.min.js"}
+    hidden |= {"/foundations", "/foundations/", *(page.path for page in PAGES.values())}
     routes = {address.partition("?")[0] for address in ROUTES} | ONLY_WHEN_OPENED
     assert described == routes - hidden | {"/api/v1/trace"}
     for path, operations in document["paths"].items():
@@ -180,7 +203,7 @@ def test_the_description_has_every_route_and_every_key(http):
     parameters = document["paths"]["/api/v1/trace.json"]["get"]["parameters"]
     assert [each["name"] for each in parameters] == ["preset", *(key.name for key in SPEC_KEYS)]
     defaults = {each["name"]: each["schema"].get("default") for each in parameters if each["name"] != "preset"}
-    assert defaults == ModelSpec().as_dict()
+    assert defaults == {**ModelSpec().as_dict(), "rung": "broadcasting", "constant": 2.0}
     svg = document["paths"]["/api/v1/trace.svg"]["get"]
     own = [each["name"] for each in svg["parameters"]][: -len(parameters)]
     assert own == ["level", "toggled", "fold", "statistic", "scheme"]

@@ -16,6 +16,7 @@ from chainrule.__main__ import FormatName
 from chainrule.export.pytorch import pytorch_script
 from chainrule.formats import FORMATS
 from chainrule.profile import profile
+from chainrule.programs import PROGRAMS, RUNGS
 from chainrule.run import trace_spec
 from chainrule.spec import KEY_BY_NAME, ModelSpec
 
@@ -59,6 +60,20 @@ there a figure may be off by a rounding.
 OVERFLOWING = [f"preset=deep-exploding&style={style}" for style in STYLES]
 """Specs whose numbers end on the way."""
 
+PROGRAM_QUERIES = [
+    *(f"program={name}" for name in PROGRAMS if name != "mlp"),
+    *(f"program=matmul&rung={rung}&widths=4,3" for rung in RUNGS),
+    "program=matmul&rung=loops&dtype=float64",
+    "program=neuron&init=torch_default&scale=2&seed=1",
+    "program=neuron&init=orthogonal&bias_std=0.5&dtype=float64",
+    "program=mul_constant&constant=-0.25",
+    "program=linear_function&init=orthogonal&scale=1.7&bias=false",
+    "program=linear_function&init=zeros&scale=2&widths=5,1",
+    "program=linear_cpp&init=uniform&bias_std=0.3&widths=9,4&batch=3",
+    "program=two_outputs&widths=30&batch=7&dtype=float64",
+]
+"""Specs of programs that are no net."""
+
 RUNNER = """
 import contextlib, io, json, runpy, sys
 sys.modules["chainrule"] = None  # an import of it fails
@@ -77,7 +92,7 @@ ISOLATED = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "error"}
 def printed(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
     """What the scripts of all these specs print, run one after the other where Chainrule is not to be had."""
     folder = tmp_path_factory.mktemp("scripts")
-    queries = [*EXACT, *ROUNDED, *OVERFLOWING]
+    queries = [*EXACT, *ROUNDED, *OVERFLOWING, *PROGRAM_QUERIES]
     paths = [folder / f"{number}.py" for number in range(len(queries))]
     for path, query in zip(paths, queries, strict=True):
         path.write_text(pytorch_script(ModelSpec.from_query(query)), encoding="ascii")
@@ -141,7 +156,23 @@ def test_what_is_left_when_numbers_overflow(printed, query):
     assert "nan" in printed[query]
 
 
-@pytest.mark.parametrize("query", EXACT)
+@pytest.mark.parametrize("query", PROGRAM_QUERIES)
+def test_a_script_of_a_program_prints_its_tensors(printed, query):
+    # In Python, so that the figures are there without a compiler: both layers compute the same.
+    trace = trace_spec(ModelSpec.from_query(query.replace("linear_cpp", "linear_function")))
+    heading, *rows, loss = printed[query].splitlines()
+    assert heading.split() == ["tensor", "mean", "std", "gradient", "mean", "gradient", "std"]
+    assert float(loss.removeprefix("loss ")) == pytest.approx(trace.loss, rel=1e-4, abs=1e-5)
+    figures = {name: list(map(float, rest)) for name, *rest in (row.split() for row in rows)}
+    assert {"out", "c", "sines"} & set(figures)
+    for name, (mean, std, gradient_mean, gradient_std) in figures.items():
+        recorded = {"sines": "SinCos.sin", "cosines": "SinCos.cos"}.get(name, name)
+        value, gradient = (trace.statistics[trace.tensor_by_name[each].id] for each in (recorded, f"{recorded}.g"))
+        assert (mean, std) == pytest.approx((value.mean, value.std), rel=1e-4, abs=1e-6)
+        assert (gradient_mean, gradient_std) == pytest.approx((gradient.mean, gradient.std), rel=1e-4, abs=1e-6)
+
+
+@pytest.mark.parametrize("query", EXACT + PROGRAM_QUERIES)
 def test_a_script_imports_three_modules_at_most_and_uses_all_it_names(query):
     tree = ast.parse(pytorch_script(ModelSpec.from_query(query)))
     imported = {alias.name: alias.asname or alias.name for node in tree.body if isinstance(node, ast.Import)

@@ -448,6 +448,41 @@ def test_saved_tensors_are_autograds():
     assert saved_by(trace, addition) == set()
 
 
+class SavesBoth(torch.autograd.Function):
+    """Saves its two outputs; autograd hands each back as another tensor object."""
+
+    @staticmethod
+    def forward(ctx, inp):
+        sin, cos = inp.sin(), inp.cos()
+        ctx.save_for_backward(sin, cos)
+        return sin, cos
+
+    @staticmethod
+    def backward(ctx, grad_sin, grad_cos):
+        sin, cos = ctx.saved_tensors
+        return grad_sin * cos - grad_cos * sin
+
+
+def test_an_output_that_a_function_saved_is_the_same_tensor_in_its_backward():
+    x = torch.randn(4, 3, requires_grad=True)
+    with record(leaves={"x": x}) as recording:
+        sin, cos = SavesBoth.apply(x)
+        (sin * cos).sum().backward()
+    trace = recording.trace
+    assert [tensor.name for tensor in trace.tensors if tensor.producer is None] == ["x", "sum.g"]
+    sine, cosine = (next(op for op in trace.ops if op.name == name).outputs[0] for name in ("sin", "cos"))
+    first, second = (op for op in trace.ops if op.name == "mul" and op.phase == "backward")
+    assert (first.inputs[1], second.inputs[1]) == (cosine, sine)
+    assert {saved.tensor for saved in trace.saved} == {sine, cosine}
+
+
+def test_leaves_may_say_what_they_are():
+    a, b = torch.randn(3, requires_grad=True), torch.randn(3, requires_grad=True)
+    with record(leaves={"a": a, "b": b}, roles={"a": "input"}) as recording:
+        (a * b).sum().backward()
+    assert [recording.trace.tensor_by_name[name].role for name in ("a", "b")] == ["input", "parameter"]
+
+
 def test_only_what_is_needed_is_saved():
     a, b = torch.randn(4, 3, requires_grad=True), torch.randn(3, 2)
     with record(leaves={"a": a, "b": b}) as recording:

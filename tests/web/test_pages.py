@@ -11,6 +11,7 @@ from chainrule import __version__
 from chainrule.main import create_app
 from chainrule.page.opened import OpenDump
 from chainrule.presets import PRESETS
+from chainrule.programs import PROGRAMS
 from chainrule.rules import RULES
 from chainrule.run import trace_spec
 from chainrule.spec import SPEC_KEYS, ModelSpec
@@ -66,7 +67,9 @@ def test_the_explorer_knows_everything_before_it_asks(client):
     assert answer.headers["content-type"] == "text/html; charset=utf-8"
     data = page_data(answer)
     assert data["version"] == __version__
-    assert data["spec"] == data["defaults"] == ModelSpec().as_dict()
+    assert data["spec"] == data["programs"][0]["defaults"] == ModelSpec().as_dict()
+    assert [each["name"] for each in data["programs"]] == list(PROGRAMS)
+    assert all(each["defaults"] == ModelSpec(program=each["name"]).as_dict() for each in data["programs"])
     assert data["query"] == ""
     assert [key["name"] for key in data["keys"]] == [key.name for key in SPEC_KEYS]
     assert [preset["name"] for preset in data["presets"]] == [preset.name for preset in PRESETS]
@@ -187,6 +190,47 @@ def test_static_files_are_kept_but_asked_about(client):
     again = client.get("/static/docs.js", headers={"if-none-match": answer.headers["etag"]})
     assert again.status_code == 304
     assert again.content == b""
+
+
+@pytest.mark.parametrize("path", ["/", "/docs", "/foundations"])
+def test_a_pages_own_files_are_kept_for_good_under_one_digest(client, path):
+    loaded = Page(client.get(path).text).loaded
+    addresses = [each for each in loaded if not each.startswith(("/static/vendor/", "data:"))]
+    (digest,) = {re.match(r"/static/(~[0-9a-f]{16})/", address)[1] for address in addresses}
+    for address in addresses:
+        answer = client.get(address)
+        assert answer.headers["cache-control"] == "public, max-age=31536000, immutable", address
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        # The file that has no digest in its address.
+        plain = client.get(address.replace(f"{digest}/", ""))
+        assert (answer.content, answer.headers["content-type"]) == (plain.content, plain.headers["content-type"])
+        assert answer.headers["etag"] == plain.headers["etag"]
+
+
+def test_under_one_digest_are_all_files_and_no_others(client):
+    text = client.get("/").text
+    digest = re.search(r"/static/(~\w+)/", text)[1]
+    for name in ("core/layout/layout-worker.js", "core/dom.js", "docs.js", "icon.svg"):
+        assert client.get(f"/static/{digest}/{name}").status_code == 200, name
+    head = client.request("HEAD", f"/static/{digest}/explorer.js")
+    assert (head.status_code, head.content) == (200, b"")
+    assert head.headers["cache-control"] == "public, max-age=31536000, immutable"
+    again = client.get(f"/static/{digest}/explorer.js", headers={"if-none-match": head.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    assert again.headers["cache-control"] == "public, max-age=31536000, immutable"
+    for name in ("", "core", "nowhere.js", f"{digest}/explorer.js", "%2e%2e/pyproject.toml", "..%2fpyproject.toml"):
+        answer = client.get(f"/static/{digest}/{name}")
+        assert answer.status_code == 404, name
+        assert answer.headers["cache-control"] == "no-store"
+
+
+@pytest.mark.parametrize("digest", ["~0", "~0123456789abcdef"])
+def test_under_another_digest_the_files_are_served_and_asked_about(client, digest):
+    answer = client.get(f"/static/{digest}/explorer.js")
+    assert answer.content == client.get("/static/explorer.js").content
+    assert answer.headers["cache-control"] == "private, no-cache"
+    again = client.get(f"/static/{digest}/explorer.js", headers={"if-none-match": answer.headers["etag"]})
+    assert (again.status_code, again.headers["cache-control"]) == (304, "private, no-cache")
 
 
 def test_the_page_does_not_compute(client, monkeypatch):

@@ -7,5 +7,8 @@
     pages.py        the table of all pages, in reading order
     index.py        which section of the source documents stands on which page
 
-Every other module is a page. The page in the browser shows what its JSON twin says: one function makes both.
+Every name in `pages.ORDER` is a module of its own, and what several pages or one large one need stands beside them: of
+the backward pages `tensor_summary`, of styles `style_code`, of functions `recorded_call`, of the gradient check
+`custom_functions`, `finite_differences` and `check_report`. `own_check` and `build_extension` are the two commands. A page
+in the browser shows what its JSON twin says: one function makes both.
 """

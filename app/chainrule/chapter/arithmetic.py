@@ -35,9 +35,13 @@ REDUCTIONS: Mapping[str, Callable[[Tensor], Tensor]] = {"all": Tensor.all, "sum"
 
 
 def answer(values: Mapping[str, Any]) -> dict[str, Any]:
-    """{"operators": a ∘ b for all seven, "chosen": the chosen one's name, "reductions": of its result,
-    "elements": what is not finite in it and why, "item": its mean as a Python number, "square": m * m,
-    "product": m * n}."""
+    """What the page says of a and b under every operator, and of the matrices m * m and m * n.
+
+    Returns:
+        "operators": a ∘ b for all seven, each with its "reductions"; "chosen": the name of one; of its result
+        "elements" (those that are not finite, and why) and "item" (its mean as a Python number); "square": m * m;
+        "product": m * n; and the four operands.
+    """
     a, b, m, n, chosen = (values[name] for name in ("a", "b", "m", "n", "op"))
     applied = {name: apply(function, a, b) for name, (_, function) in OPERATORS.items()}
     result = applied[chosen][0]
@@ -47,8 +51,11 @@ def answer(values: Mapping[str, Any]) -> dict[str, Any]:
         "m": json_tensor(m),
         "n": json_tensor(n),
         "chosen": chosen,
-        "operators": [{"name": name, "sign": OPERATORS[name][0]} | outcome(*applied[name], a, b) for name in OPERATORS],
-        "reductions": [] if result is None else [reduce(name, result) for name in REDUCTIONS],
+        "operators": [
+            {"name": name, "sign": OPERATORS[name][0], "reductions": reduce_all(applied[name][0])}
+            | outcome(*applied[name], a, b)
+            for name in OPERATORS
+        ],
         "elements": [] if result is None else explain_elements(chosen, a, b, result),
         "item": None if result is None else explain_item(result),
         "square": outcome(*apply(operator.mul, m, m), m, m),
@@ -56,7 +63,7 @@ def answer(values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-# ---------------------------------------------------------------------------------------------------- element by element
+# -------------------------------------------------------------------------------------------------- element by element
 
 
 def apply(function: Callable[[Any, Any], Any], a: Tensor, b: Tensor) -> tuple[Tensor | None, str]:
@@ -98,7 +105,7 @@ def explain_mismatch(a: Sequence[int], b: Sequence[int]) -> dict[str, Any]:
 def explain_elements(name: str, a: Tensor, b: Tensor, result: Tensor) -> list[dict[str, Any]]:
     """Every element of a ∘ b that is not finite, or that compares a NaN: where it stands and why it is so."""
     sign, _ = OPERATORS[name]
-    wide_a, wide_b = torch.broadcast_tensors(a, b)
+    wide_a, wide_b = a.expand(result.shape), b.expand(result.shape)
     special = wide_a.isnan() | wide_b.isnan()
     if result.is_floating_point():
         special = special | ~result.isfinite()
@@ -141,13 +148,17 @@ def _why(name: str, x: float, y: float) -> str:
 # ----------------------------------------------------------------------------------------------------------- reductions
 
 
-def reduce(name: str, result: Tensor) -> dict[str, Any]:
-    """{"name", "value", "dtype", "error"}: a reduction to one element, or PyTorch's message where there is none."""
+def reduce_all(result: Tensor | None) -> dict[str, dict[str, Any]]:
+    """Every reduction to one element: {"value", "dtype", "error"}, the latter PyTorch's message where there is none."""
+    return {} if result is None else {name: _reduce(function, result) for name, function in REDUCTIONS.items()}
+
+
+def _reduce(function: Callable[[Tensor], Tensor], result: Tensor) -> dict[str, Any]:
     try:
-        reduced = REDUCTIONS[name](result)
+        reduced = function(result)
     except RuntimeError as error:
-        return {"name": name, "value": None, "dtype": None, "error": str(error)}
-    return {"name": name, "value": json_value(reduced.item()), "dtype": _dtype(reduced), "error": None}
+        return {"value": None, "dtype": None, "error": str(error)}
+    return {"value": json_value(reduced.item()), "dtype": _dtype(reduced), "error": None}
 
 
 def explain_item(result: Tensor) -> dict[str, Any] | None:
@@ -208,7 +219,7 @@ PAGE = Page(
     seed="002 Elementwise Arithmetic, Reduction Operators",
     lead="Operators work element by element, reductions leave one element, and shapes that differ are refused.",
     inputs=(
-        # As in the chapter, whose extracted text has lost the minus sign: it prints a + b = 12, 14, 3 and a mean of 9.67.
+        # −4 as in the chapter, which prints 12, 14, 3 for a + b; the extracted text has lost the minus sign.
         tensor("a", "10,6,-4", "a", "The left operand.", max_numel=MAX_NUMEL, dims=(0, 1, 2)),
         tensor("b", "2,8,7", "b", "The right operand.", max_numel=MAX_NUMEL, dims=(0, 1, 2)),
         choice("op", "add", "operator", "What is reduced: a ∘ b.", choices=tuple(OPERATORS)),

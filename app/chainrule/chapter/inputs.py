@@ -120,13 +120,14 @@ def number(name: str, default: str, label: str, doc: str, *, minimum: float, max
 
 def choice(name: str, default: str, label: str, doc: str, *, choices: Sequence[str]) -> Input:
     """One of a few words."""
+    words = tuple(choices)
 
     def read(text: str) -> str:
-        if text not in choices:
+        if text not in words:
             raise ValueError
         return text
 
-    return Input(name, default, label, doc, read, f"one of {', '.join(choices)}", "choice", choices=tuple(choices))
+    return Input(name, default, label, doc, read, f"one of {', '.join(words)}", "choice", choices=words)
 
 
 def flag(name: str, default: bool, label: str, doc: str) -> Input:

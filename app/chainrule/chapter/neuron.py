@@ -45,9 +45,8 @@ def explain_neuron(inputs: Sequence[float], weights: Sequence[float], bias: floa
         longer, dropped = ("inputs", inputs[pairs:]) if len(inputs) > pairs else ("weights", weights[pairs:])
         output = neuron(inputs[:pairs], weights[:pairs], bias)
         raise InputError(
-            f"weights: as many numbers as inputs are needed, which are {len(inputs)}, not {len(weights)}. "
-            f"zip would stop after {pairs} pairs, without a word drop the last {len(dropped)} of {longer}, "
-            f"and the output would be {output:.6g}",
+            f"weights: {len(inputs)} numbers are needed, one per input, not {len(weights)}; zip would drop the "
+            f"last {len(dropped)} of the {longer} without a word, and the output would be {output:.6g}",
             field="weights",
             limit={
                 "inputs": len(inputs),
@@ -130,7 +129,7 @@ def read_numbers(given: str) -> list[float]:
     return [read_number(word) for word in words]
 
 
-_NUMBERS = f"numbers such as 1,2,3, at most {MAX_TERMS} of them"
+_NUMBERS = f"a list of numbers such as 1,2,3, at most {MAX_TERMS} of them"
 
 PAGE = Page(
     name="neuron",
@@ -157,7 +156,7 @@ PAGE = Page(
         Listing("neuron", neuron),
         Listing("relu", relu),
         Listing("dense", dense),
-        Listing("dense_matmul", dense_matmul, previous="dense"),
+        Listing("dense_matmul", dense_matmul),
     ),
     links=(Link("a neuron in the explorer", "program=neuron&widths=3,1"),),
 )

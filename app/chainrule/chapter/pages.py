@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
-from importlib.util import find_spec
 
 from chainrule.chapter.page import Page
 
@@ -22,9 +21,5 @@ ORDER = (
     "extension",
 )
 
-PAGES: Mapping[str, Page] = {
-    name: import_module(f"chainrule.chapter.{name}").PAGE
-    for name in ORDER
-    if find_spec(f"chainrule.chapter.{name}") is not None
-}
+PAGES: Mapping[str, Page] = {name: import_module(f"chainrule.chapter.{name}").PAGE for name in ORDER}
 """By name, in reading order."""

@@ -24,9 +24,9 @@ from chainrule.trace.graph import Trace
 from chainrule.wire import dump_trace
 
 DATA = re.compile(r'(<script type="application/json" id="page-data">)[^<]*(</script>)')
-SCRIPT = re.compile(r'<script type="module" src="/static/([^"]+)"></script>')
-STYLE = re.compile(r'<link rel="stylesheet" href="/static/([^"]+)">')
-ICON = re.compile(r'<link rel="icon" href="/static/([^"]+)" type="([^"]+)">')
+SCRIPT = re.compile(r'<script type="module" src="/static/(?:~[^/"]*/)?([^"]+)"></script>')
+STYLE = re.compile(r'<link rel="stylesheet" href="/static/(?:~[^/"]*/)?([^"]+)">')
+ICON = re.compile(r'<link rel="icon" href="/static/(?:~[^/"]*/)?([^"]+)" type="([^"]+)">')
 PRELOAD = re.compile(r'\s*<link rel="modulepreload" [^>]*>')
 LOADED = re.compile(r"""(?:src|<link[^>]* href)=["']?/[^"'>]*""")
 ENDS_SCRIPT = re.compile(r"</script|<!--", re.IGNORECASE)

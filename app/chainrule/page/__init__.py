@@ -1,7 +1,8 @@
 """The explorer as a document: what both the server and a file without a server are made of.
 
-assets.py       where templates, static files and packaged third-party scripts lie
-templating.py   the Jinja templates
-data.py         what the page knows before it has asked for anything
-opened.py       a dump that somebody brought along
+assets.py             where templates, static files and packaged third-party scripts lie
+static_addresses.py   addresses of static files that a browser may keep
+templating.py         the Jinja templates
+data.py               what the page knows before it has asked for anything
+opened.py             a dump that somebody brought along
 """

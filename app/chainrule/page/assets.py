@@ -26,6 +26,11 @@ def static() -> Path:
     return _folder("static")
 
 
+def are_installed() -> bool:
+    """Whether the files are an installed package's, which nobody edits."""
+    return static().parent == PACKAGE
+
+
 @cache
 def vendor() -> Mapping[str, Path]:
     """Third-party files by their address beneath `/static/vendor/`.

@@ -8,6 +8,7 @@ from typing import Any
 
 from chainrule import __version__
 from chainrule.presets import PRESETS
+from chainrule.programs import PROGRAMS
 from chainrule.rules import RULES
 from chainrule.settings import Settings
 from chainrule.spec import SPEC_KEYS, ModelSpec
@@ -34,8 +35,8 @@ def page_data(
         "version": __version__,
         "spec": spec.as_dict(),
         "query": spec.query(),
-        "defaults": ModelSpec().as_dict(),
         "keys": keys_list(),
+        "programs": programs_list(),
         "presets": presets_list(),
         "limits": limits_dict(settings),
         "devices": list(devices),
@@ -59,6 +60,19 @@ def keys_list() -> list[dict[str, Any]]:
             "doc": key.doc,
         }
         for key in SPEC_KEYS
+    ]
+
+
+def programs_list() -> list[dict[str, Any]]:
+    """The programs of a spec, as JSON shows them; `defaults` is the whole spec that a program has of itself."""
+    return [
+        {
+            "name": program.name,
+            "doc": program.doc,
+            "defaults": ModelSpec(program=program.name).as_dict(),
+            "page": program.page,
+        }
+        for program in PROGRAMS.values()
     ]
 
 

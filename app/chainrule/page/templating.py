@@ -8,11 +8,17 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from chainrule.page import assets
+from chainrule.page.static_addresses import current_digest
 
 
 def render(template: str, **context: Any) -> str:
-    """A template as text; every value is escaped, and a name the context lacks is an error."""
-    return _environment().get_template(template).render(context)
+    """A template as text; every value is escaped, and a name the context lacks is an error.
+
+    In a template `static("css/base.css")` is the address of a file that a browser may keep.
+    """
+    # One digest for a whole page.
+    prefix = f"/static/~{current_digest()}/"
+    return _environment().get_template(template).render(context, static=lambda name: prefix + name)
 
 
 @cache

@@ -115,6 +115,15 @@ class GradientFlow:
         row: NodeRow | None = _metadata(node).get(_KEY)
         return row if row is not None and row.session is self._session else None
 
+    def row_of_output(self, tensor: torch.Tensor) -> int:
+        """The row of a value that autograd hands out as another tensor object, NO_ROW if it is none that is known.
+
+        A custom Function that has saved its own output gets it back that way: the same output of the same node.
+        """
+        node = tensor.grad_fn
+        row = None if node is None else self.node_row(node)
+        return NO_ROW if row is None else row.tensors.get(tensor.output_nr, NO_ROW)
+
     def _adopt(self, top: Node, op: int, module: int, adopted: list[Node]) -> None:
         """Make the nodes of an op its own: from an output's grad_fn down to nodes that are owned already."""
         if self.node_row(top) is not None:

@@ -220,6 +220,10 @@ class Observer(TorchFunctionMode):
 
     def _add_leaf(self, tensor: torch.Tensor) -> int:
         """A tensor made outside the recording: a parameter, a buffer, an input, a target, or a constant."""
+        same = self._gradients.row_of_output(tensor)
+        if same != NO_ROW:
+            self.journal.remember(tensor, same)
+            return same
         described = self.owners.describe(tensor)
         if described is not None:
             name, role = described

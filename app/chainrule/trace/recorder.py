@@ -36,6 +36,7 @@ class record:  # noqa: N801 (used as a statement, like torch.no_grad)
     Args:
         model: the nn.Module or object whose structure names the modules; None for plain functions.
         leaves: names of tensors that exist already, `{"x": x, "y": y}`.
+        roles: what they are, `{"a": "input"}`; unsaid, x is the input, y the target, and any other a parameter.
         outputs: names of what modules put out, `{"layers.0": "l1"}`.
         activations: which modules are activations, and which, `{"layers.1": "gelu"}`: for those written as several ops.
         on_tensor: called with the id and the live tensor whenever a value is recorded; it must not keep the tensor.
@@ -50,6 +51,7 @@ class record:  # noqa: N801 (used as a statement, like torch.no_grad)
         model: object = None,
         *,
         leaves: Mapping[str, torch.Tensor] | None = None,
+        roles: Mapping[str, str] | None = None,
         outputs: Mapping[str, str] | None = None,
         activations: Mapping[str, str] | None = None,
         on_tensor: Callable[[str, torch.Tensor], None] | None = None,
@@ -63,7 +65,7 @@ class record:  # noqa: N801 (used as a statement, like torch.no_grad)
         self._trace: Trace | None = None
         self._began = 0.0
         for name, tensor in (leaves or {}).items():
-            role = {"x": "input", "y": "target"}.get(name, "parameter")
+            role = {"x": "input", "y": "target", **(roles or {})}.get(name, "parameter")
             self._observer.owners.rename_tensor(tensor, name, role)
 
     def __enter__(self) -> Self:

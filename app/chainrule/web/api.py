@@ -51,7 +51,7 @@ def api_router(service: Service) -> APIRouter:
                 f"Trace as {form.name}",
                 form.doc,
                 tag="trace",
-                errors=(*SPEC_ERRORS, 501) if form.name == "svg" else SPEC_ERRORS,
+                errors=SPEC_ERRORS,
                 media_type=form.media_type,
                 parameters=[*map(option_parameter, form.options), *spec],
             ),
@@ -88,7 +88,7 @@ def api_router(service: Service) -> APIRouter:
             'correlation c, null where the signal finds no rest; depth scales in layers, "Infinity" without limit. '
             "Schema `chainrule.theory/1`.",
             tag="trace",
-            errors=SPEC_ERRORS,
+            errors=(401, 422, 503),
             parameters=theory_parameters(),
         ),
     )

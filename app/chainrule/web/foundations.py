@@ -35,9 +35,7 @@ def foundations_router(service: Service) -> APIRouter:
     router = APIRouter()
 
     async def index(request: Request) -> Response:  # noqa: ARG001 (the signature of a handler)
-        page = render(
-            "foundations/index.html", pages=PAGES, documents=DOCUMENTS, index_sections=SECTIONS, current=None
-        )
+        page = render("foundations/index.html", pages=PAGES, documents=DOCUMENTS, index_sections=SECTIONS, current=None)
         return HTMLResponse(page, headers={"cache-control": REVALIDATE})
 
     async def index_json(request: Request) -> Response:

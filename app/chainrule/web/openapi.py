@@ -9,7 +9,8 @@ from starlette.responses import Response
 
 from chainrule.export.options import Option
 from chainrule.presets import PRESETS
-from chainrule.spec import SPEC_KEYS, ModelSpec, SpecKey
+from chainrule.programs import PROGRAMS
+from chainrule.spec import SPEC_KEYS, SpecKey, keys_of
 
 OPENAPI_VERSION = "3.0.3"
 """What the packaged Swagger UI reads; every schema here keeps to it."""
@@ -75,11 +76,11 @@ ERRORS = {
     413: "The body is too large.",
     415: "The body is not JSON.",
     422: "A key is unknown, a value is malformed, or more is asked than is allowed.",
-    501: "An optional dependency is not installed on the server.",
+    501: "An optional dependency, or the C++ extension, is not installed on the server.",
     503: "The device is busy; Retry-After says for how long.",
 }
 
-SPEC_ERRORS = (401, 422, 503)
+SPEC_ERRORS = (401, 422, 501, 503)
 """What any route that computes a spec may answer."""
 
 
@@ -87,7 +88,7 @@ def spec_schema() -> dict[str, Any]:
     """A spec as a JSON object."""
     properties: dict[str, Any] = {"preset": _preset_schema()}
     for key in SPEC_KEYS:
-        properties[key.name] = {**_schema(key), "description": f"{key.doc} {key.allowed[0].upper()}{key.allowed[1:]}."}
+        properties[key.name] = {**_schema(key), "description": _description(key)}
     return {"type": "object", "additionalProperties": False, "properties": properties}
 
 
@@ -96,10 +97,7 @@ def spec_parameters() -> list[dict[str, Any]]:
     preset = _parameter("preset", _preset_schema(), "Start from this preset; the other keys override it.")
     return [
         preset,
-        *(
-            _parameter(key.name, _schema(key), f"{key.doc} {key.allowed[0].upper()}{key.allowed[1:]}.")
-            for key in SPEC_KEYS
-        ),
+        *(_parameter(key.name, _schema(key), _description(key)) for key in SPEC_KEYS),
     ]
 
 
@@ -152,4 +150,14 @@ def _schema(key: SpecKey) -> dict[str, Any]:
         schema = {"type": "string", "pattern": r"^[0-9]+(x[0-9]+)?(,[0-9]+(x[0-9]+)?)*$"}
     else:
         schema = {"type": "integer" if key.kind == "int" else "number", "minimum": key.minimum, "maximum": key.maximum}
-    return {**schema, "default": ModelSpec().as_dict()[key.name]}
+    return {**schema, "default": key.default}
+
+
+def _description(key: SpecKey) -> str:
+    """What a key says, what it takes, and which programs use it, or have another default."""
+    said = f"{key.doc} {key.allowed[0].upper()}{key.allowed[1:]}."
+    users = [name for name, program in PROGRAMS.items() if key.name in program.keys]
+    others = [f"{name} {keys_of(name)[key.name].default}" for name in users if key.name in PROGRAMS[name].defaults]
+    if key.name != "program" and len(users) < len(PROGRAMS):
+        said += f" Used by {', '.join(users)}."
+    return said + (f" Other defaults: {', '.join(others)}." if others else "")

@@ -10,7 +10,8 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, Response
 
 from chainrule import __version__
-from chainrule.errors import NotFoundError, SpecError
+from chainrule.build import check_program
+from chainrule.errors import MissingExtraError, NotFoundError, SpecError
 from chainrule.export.html import shell
 from chainrule.page import assets
 from chainrule.page.data import page_data
@@ -30,7 +31,8 @@ def pages_router(service: Service) -> APIRouter:
         status = 200
         try:
             spec, _ = service.read_request(request)
-        except SpecError as problem:
+            check_program(spec)
+        except (SpecError, MissingExtraError) as problem:
             # The page opens all the same, on the default spec, and says what is wrong with the address.
             spec, error, status = ModelSpec(), problem.body()["error"], problem.status
         opened = None if service.dump is None else {"name": service.dump.name, "url": "/api/v1/dump.json"}

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from chainrule.errors import SpecError
 from chainrule.limits import check_device, check_limits, with_limits
 from chainrule.page.opened import OpenDump
+from chainrule.programs import DEFAULT
 from chainrule.settings import Settings
 from chainrule.spec import ModelSpec, read_query
 from chainrule.web.compute import Compute
@@ -43,7 +44,8 @@ class Service:
         try:
             spec = ModelSpec.parse(values)
         except SpecError as error:
-            raise with_limits(error, self.settings) from None
+            layers = values.get("program", DEFAULT) == DEFAULT
+            raise with_limits(error, self.settings, layers=layers) from None
         return self.admit(spec)
 
     def read_request(self, request: Request, also: Iterable[str] = ()) -> tuple[ModelSpec, dict[str, str]]:

@@ -25,6 +25,17 @@ const UNBOUNDED = {
 };
 
 /**
+ * Why there is nothing to show layer by layer.
+ *
+ * @param {import("../types.js").Spec | null} spec
+ * @returns {string}
+ */
+export function whyNoLayers(spec) {
+  const { program = "mlp" } = spec ?? {};
+  return program === "mlp" ? "This graph is not a chain of layers." : `The program ${program} has no layers.`;
+}
+
+/**
  * Why a statistic has no figures; "" where it has.
  *
  * @param {ProfileStatistic} statistic
@@ -33,7 +44,7 @@ const UNBOUNDED = {
  * @returns {string}
  */
 export function whyEmpty(statistic, readings, activation) {
-  if (readings.length === 0) return "This graph is not a chain of layers.";
+  if (readings.length === 0) return whyNoLayers(null);
   if (readings.some((reading) => reading !== null && (reading.value !== null || reading.hasInf || reading.hasNan || reading.isHidden))) return "";
   const noActivation = "No layer has an activation.";
   if (statistic === "dead_fraction") return activation in DEATHLESS ? `${activation} has no dead units: ${DEATHLESS[activation]}.` : noActivation;

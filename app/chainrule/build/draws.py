@@ -1,0 +1,115 @@
+"""Every tensor that a spec draws: in float32 on the CPU, each by its own generator, then multiplied, cast and moved."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from itertools import pairwise
+from math import prod
+
+import torch
+from torch import Generator, Tensor
+
+from chainrule.foundations.initialization import SCHEMES, normal, orthogonal, uniform, zeros
+from chainrule.spec import ModelSpec
+
+CACHED_ELEMENTS = 2**15
+"""Base draws up to this size are kept: a slider asks for the same ones again and again, only rescaled."""
+
+CACHED_DRAWS = 256
+"""How many base draws are kept; with float32 this is 32 MB at most."""
+
+BaseDraw = Callable[[tuple[int, ...], Generator], Tensor]
+
+
+def generator_for(seed: int, name: str) -> Generator:
+    """The generator of one tensor: its stream depends on the seed and the tensor's name, and on nothing else."""
+    digest = hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=8).digest()
+    return Generator().manual_seed(int.from_bytes(digest, "little"))
+
+
+def base_draw(seed: int, name: str, base: BaseDraw, shape: tuple[int, ...]) -> Tensor:
+    """The draw of unit size behind the tensor `name`: float32, on the CPU. Shared, so never to be written to."""
+    return base(shape, generator_for(seed, name))
+
+
+_cached_base_draw = lru_cache(maxsize=CACHED_DRAWS)(base_draw)
+
+
+def draw_leaves(spec: ModelSpec) -> dict[str, Tensor]:
+    """Every tensor that the program mlp draws, by its name.
+
+    Each is drawn in float32 on the CPU by its own generator, then multiplied, cast and moved. So a change of scale,
+    dtype, device, style or another layer's width leaves its draw as it was.
+
+    Returns:
+        x: (batch, n_in). y: (batch,) if n_out = 1, else (batch, n_out); class indices (batch,) of int64 for
+        cross_entropy. w1, …: (fan_in, fan_out). b1, …: (fan_out,), unless spec.bias is false.
+    """
+    leaves = {"x": draw_leaf(spec, "x", normal, (spec.batch, spec.n_in))}
+    for index, (fan_in, fan_out) in enumerate(pairwise(spec.widths), start=1):
+        leaves[f"w{index}"] = draw_weight(spec, f"w{index}", fan_in, fan_out)
+        if spec.bias:
+            leaves[f"b{index}"] = draw_bias(spec, f"b{index}", fan_in, fan_out)
+    if spec.loss == "cross_entropy":
+        labels = torch.randint(spec.n_out, (spec.batch,), generator=generator_for(spec.seed, "y"))
+        leaves["y"] = labels.to(device=spec.device)
+    else:
+        leaves["y"] = draw_target(spec)
+    return leaves
+
+
+def draw_leaf(spec: ModelSpec, name: str, base: BaseDraw, shape: tuple[int, ...], factor: float = 1.0) -> Tensor:
+    """The tensor `name`, of this shape: its base draw times `factor`, in the spec's dtype and on its device."""
+    draw = _cached_base_draw if prod(shape) <= CACHED_ELEMENTS else base_draw
+    # Multiplied even by 1: what is cached must not be handed out.
+    return (draw(spec.seed, name, base, shape) * factor).to(device=spec.device, dtype=getattr(torch, spec.dtype))
+
+
+def draw_weight(spec: ModelSpec, name: str, fan_in: int, fan_out: int) -> Tensor:
+    """A weight by the spec's scheme and scale: (fan_in, fan_out)."""
+    scheme = SCHEMES[spec.init]
+    return draw_leaf(spec, name, scheme.base, (fan_in, fan_out), scheme.factor(fan_in, fan_out) * spec.scale)
+
+
+def draw_bias(spec: ModelSpec, name: str, fan_in: int, fan_out: int) -> Tensor:
+    """A bias: (fan_out,). N(0, bias_std²); by torch_default like a weight, but never scaled."""
+    if spec.init == "torch_default":
+        scheme = SCHEMES[spec.init]
+        return draw_leaf(spec, name, scheme.base, (fan_out,), scheme.factor(fan_in, fan_out))
+    if spec.bias_std > 0:
+        return draw_leaf(spec, name, normal, (fan_out,), spec.bias_std)
+    return torch.zeros(fan_out, device=spec.device, dtype=getattr(torch, spec.dtype))
+
+
+def draw_target(spec: ModelSpec) -> Tensor:
+    """What the output is compared to: (batch,) if n_out = 1, else (batch, n_out)."""
+    return draw_leaf(spec, "y", normal, (spec.batch,) if spec.n_out == 1 else (spec.batch, spec.n_out))
+
+
+BASE_VARIANCES: Mapping[BaseDraw, Callable[[int, int], float]] = {
+    normal: lambda _fan_in, _fan_out: 1.0,
+    uniform: lambda _fan_in, _fan_out: 1 / 3,
+    # The longer side of a matrix with orthonormal vectors along the shorter: each of them has length 1.
+    orthogonal: lambda fan_in, fan_out: 1 / max(fan_in, fan_out),
+    zeros: lambda _fan_in, _fan_out: 0.0,
+}
+"""The variance of one element of each base draw, from (fan_in, fan_out)."""
+
+
+def weight_variances(spec: ModelSpec) -> tuple[tuple[float, float], ...]:
+    """What the draw of each layer is meant to have, in mean-field theory's terms: nothing is drawn.
+
+    Returns:
+        (σ_w², σ_b²) of each layer, first to last: σ_w² = fan_in · Var(W), and σ_b² the variance of a bias.
+    """
+    scheme = SCHEMES[spec.init]
+    variances = []
+    for fan_in, fan_out in pairwise(spec.widths):
+        unscaled = scheme.factor(fan_in, fan_out) ** 2 * BASE_VARIANCES[scheme.base](fan_in, fan_out)
+        bias_variance = spec.bias_std**2
+        if spec.bias and spec.init == "torch_default":
+            bias_variance = unscaled  # the bias is drawn like a weight, but never scaled
+        variances.append((fan_in * unscaled * spec.scale**2, bias_variance))
+    return tuple(variances)

@@ -1,0 +1,188 @@
+"""The programs besides `mlp`: one construct of the chapter each, from the foundations, and a loss to go back from.
+
+    neuron           l1 = neuron(x, w, b)      out = relu(l1)            loss = (out − y)²
+    matmul           c = RUNGS[rung](a, b)                               loss = Σ c
+    exp              out = Exp.apply(x)                                  loss = Σ out
+    mul_constant     out = MulConstant.apply(x, constant)                loss = Σ out
+    my_relu          out = MyRelu.apply(x)                               loss = Σ out
+    linear_function  out = LinearFunction.apply(x, w, b)                 loss = mse(out, y)
+    two_outputs      sines, cosines = SinCos.apply(x)                    loss = Σ sines · cosines
+    linear_cpp       out = LinearCpp.apply(x, w, b)                      loss = mse(out, y)
+
+The backward pass is autograd's, which calls the Functions' own. Leaves are drawn as those of the net are: w and b as
+its first layer, everything else from N(0, 1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from torch import Tensor
+from torch.autograd import Function
+
+from chainrule.build.draws import draw_bias, draw_leaf, draw_target, draw_weight
+from chainrule.build.model import BuiltModel
+from chainrule.errors import MissingExtraError
+from chainrule.foundations import layers, neuron
+from chainrule.foundations.functions import Exp, LinearFunction, MulConstant, MyRelu, SinCos
+from chainrule.foundations.initialization import normal
+from chainrule.foundations.linear_extension import ExtensionNotBuiltError, LinearCpp, load_extension
+from chainrule.foundations.matmul import RUNGS
+from chainrule.spec import ModelSpec
+from chainrule.trace.scope import scope
+
+
+def build_neuron(spec: ModelSpec) -> BuiltModel:
+    """One neuron: x (n_in,), w (n_in,), b (), y ()."""
+    leaves = {
+        "x": draw_leaf(spec, "x", normal, (spec.n_in,)),
+        "w": draw_weight(spec, "w", spec.n_in, 1).squeeze(1),
+        "b": draw_bias(spec, "b", spec.n_in, 1).squeeze(0),
+        "y": draw_leaf(spec, "y", normal, ()),
+    }
+
+    def one_neuron(x: Tensor, w: Tensor, b: Tensor, y: Tensor) -> Tensor:
+        with scope("neuron", "neuron"):
+            l1 = neuron.neuron(x, w, b)
+        with scope("relu", "relu"):
+            out = neuron.relu(l1)
+        with scope("loss", "squared_error"):
+            loss: Tensor = (out - y) ** 2
+        return loss
+
+    return _built(one_neuron, leaves, {"neuron": "l1", "relu": "out", "loss": "loss"})
+
+
+def build_matmul(spec: ModelSpec) -> BuiltModel:
+    """A matrix product by the spec's rung: a (batch, k), b (k, n) → c (batch, n), for widths k,n."""
+    matmul = RUNGS[spec.rung]
+    leaves = {
+        "a": draw_leaf(spec, "a", normal, (spec.batch, spec.n_in)),
+        "b": draw_leaf(spec, "b", normal, (spec.n_in, spec.n_out)),
+    }
+
+    def product(a: Tensor, b: Tensor) -> Tensor:
+        with scope("matmul", matmul.__name__):
+            c = matmul(a, b)
+        with scope("loss", "sum"):
+            return c.sum()
+
+    return _built(product, leaves, {"matmul": "c", "loss": "loss"}, roles={"a": "input", "b": "input"})
+
+
+def build_exp(spec: ModelSpec) -> BuiltModel:
+    """The exponential of x (batch, n)."""
+    return _elementwise(spec, Exp)
+
+
+def build_mul_constant(spec: ModelSpec) -> BuiltModel:
+    """The product of x (batch, n) with the spec's constant."""
+    return _elementwise(spec, MulConstant, spec.constant)
+
+
+def build_my_relu(spec: ModelSpec) -> BuiltModel:
+    """The rectified linear unit of x (batch, n)."""
+    return _elementwise(spec, MyRelu)
+
+
+def build_two_outputs(spec: ModelSpec) -> BuiltModel:
+    """Sine and cosine of x (batch, n), which one Function puts out."""
+
+    def sines_and_cosines(x: Tensor) -> Tensor:
+        sines, cosines = SinCos.apply(x)  # type: ignore[no-untyped-call]
+        with scope("loss", "sum"):
+            loss: Tensor = (sines * cosines).sum()
+        return loss
+
+    return _built(sines_and_cosines, _input(spec), {"loss": "loss"})
+
+
+def build_linear_function(spec: ModelSpec) -> BuiltModel:
+    """A linear layer of x (batch, n_in) as a Function written in Python."""
+    return _linear(spec, LinearFunction)
+
+
+def build_linear_cpp(spec: ModelSpec) -> BuiltModel:
+    """A linear layer of x (batch, n_in) as a Function whose two passes are in C++.
+
+    Raises:
+        MissingExtraError: see `check_program`.
+    """
+    check_program(spec)
+    return _linear(spec, LinearCpp)
+
+
+def check_program(spec: ModelSpec) -> None:
+    """Refuse a program that needs what is not built here.
+
+    Raises:
+        MissingExtraError: the C++ extension is not there, or without what the spec's device needs; says what to do.
+    """
+    if spec.program != "linear_cpp":
+        return
+    try:
+        extension = load_extension()
+    except ExtensionNotBuiltError as error:
+        raise MissingExtraError(f"program: 'linear_cpp' cannot run here: {error}", field="program") from None
+    if spec.device != "cpu" and not extension.with_cuda:
+        raise MissingExtraError(
+            f"device: {spec.device!r} is not what the C++ extension was built for: "
+            "run `chainrule build-extension` where nvcc and a GPU are",
+            field="device",
+        )
+
+
+PROGRAM_BUILDERS: Mapping[str, Callable[[ModelSpec], BuiltModel]] = {
+    "neuron": build_neuron,
+    "matmul": build_matmul,
+    "exp": build_exp,
+    "mul_constant": build_mul_constant,
+    "my_relu": build_my_relu,
+    "linear_function": build_linear_function,
+    "two_outputs": build_two_outputs,
+    "linear_cpp": build_linear_cpp,
+}
+"""What makes each program of a spec, but for the net itself."""
+
+
+def _elementwise(spec: ModelSpec, function: type[Function], *constants: float) -> BuiltModel:
+    def elementwise(x: Tensor) -> Tensor:
+        out = function.apply(x, *constants)  # type: ignore[no-untyped-call]
+        with scope("loss", "sum"):
+            loss: Tensor = out.sum()
+        return loss
+
+    return _built(elementwise, _input(spec), {function.__name__: "out", "loss": "loss"})
+
+
+def _linear(spec: ModelSpec, function: type[Function]) -> BuiltModel:
+    leaves = {**_input(spec), "w": draw_weight(spec, "w", spec.n_in, spec.n_out).t().contiguous()}
+    if spec.bias:
+        leaves["b"] = draw_bias(spec, "b", spec.n_in, spec.n_out)
+    leaves["y"] = draw_target(spec)
+
+    def linear(x: Tensor, y: Tensor, w: Tensor, b: Tensor | None = None) -> Tensor:
+        # Without a bias the argument is left out: backward then returns None in its place.
+        out = function.apply(x, w) if b is None else function.apply(x, w, b)  # type: ignore[no-untyped-call]
+        with scope("loss", "mse"):
+            return layers.mse(out, y)
+
+    outputs = {function.__name__: "out", "loss": "loss"}
+    return _built(linear, leaves, outputs, ("x", "y", "w", *(("b",) if spec.bias else ())))
+
+
+def _input(spec: ModelSpec) -> dict[str, Tensor]:
+    return {"x": draw_leaf(spec, "x", normal, (spec.batch, spec.n_in))}
+
+
+def _built(
+    root: Callable[..., Tensor],
+    leaves: dict[str, Tensor],
+    outputs: Mapping[str, str],
+    inputs: tuple[str, ...] = (),
+    roles: Mapping[str, str] | None = None,
+) -> BuiltModel:
+    for name, leaf in leaves.items():
+        # All but the target: what is not a parameter gets a gradient too, as in the net.
+        leaf.requires_grad_(name != "y")
+    return BuiltModel(root, leaves, outputs, (), autograd=True, inputs=inputs or tuple(leaves), roles=roles or {})

@@ -1,0 +1,307 @@
+# mypy: disable-error-code="attr-defined"
+# (`.g` is ours: torch.Tensor declares no such attribute.)
+"""The page of the backward pass: the chain rule of the chapter's model, gradient by gradient, each one checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812 (its usual name)
+from torch import Tensor
+
+from chainrule.chapter.agreement import max_difference
+from chainrule.chapter.inputs import choice, integer
+from chainrule.chapter.json_values import json_number
+from chainrule.chapter.page import Link, Listing, Page
+from chainrule.chapter.tensor_summary import summary
+from chainrule.foundations.initialization import draw, generator_for, normal
+from chainrule.foundations.layers import forward_and_backward, lin_grad, mse, mse_grad, relu_grad
+from chainrule.foundations.misprints import mse_grad_bare_squeeze, mse_grad_over_batch, mse_without_squeeze
+
+MAX_SEED = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One line of a backward function, and what it computes.
+
+    Attributes:
+        gradient: of which tensor, by its name in the model.
+        line: of the function's source, as it stands there.
+        derivation: its name in `foundations.derivations`.
+    """
+
+    gradient: str
+    line: str
+    derivation: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One call of the backward pass: the function, by the name of its listing, and the gradients it finds.
+
+    `local` is the line of the forward pass that it goes back through.
+    """
+
+    name: str
+    call: str
+    listing: str
+    local: str
+    rules: Sequence[Rule]
+
+
+def _lin_stage(name: str, inp: str, out: str, w: str, b: str) -> Stage:
+    return Stage(
+        name,
+        f"lin_grad({inp}, {out}, {w}, {b})",
+        "lin_grad",
+        f"{out} = {inp} @ {w} + {b}",
+        (
+            Rule(inp, "accumulate(inp, out.g @ w.t())", "lin_inp"),
+            Rule(w, "accumulate(w, inp.t() @ out.g)", "lin_w"),
+            Rule(b, "accumulate(b, out.g.sum(0))", "lin_b"),
+        ),
+    )
+
+
+STAGES: Sequence[Stage] = (
+    Stage(
+        "mse",
+        "mse_grad(out, targ)",
+        "mse_grad",
+        "loss = mse(out, targ)",
+        (Rule("out", "accumulate(inp, (2.0 * (match_target(inp, targ) - targ) / targ.numel()).view_as(inp))", "mse"),),
+    ),
+    _lin_stage("lin 2", "l2", "out", "w2", "b2"),
+    Stage(
+        "relu",
+        "relu_grad(l1, l2)",
+        "relu_grad",
+        "l2 = relu(l1)",
+        (Rule("l1", "accumulate(inp, (inp > 0).to(inp.dtype) * out.g)", "relu"),),
+    ),
+    _lin_stage("lin 1", "inp", "l1", "w1", "b1"),
+)
+"""The backward pass, in its order."""
+
+
+def answer(values: Mapping[str, Any]) -> dict[str, Any]:
+    """{"loss", "stages": the four calls with their gradients, "derivations", "trials": products tried, "traps"}."""
+    drawn = draw_model(values["batch"], values["n_in"], values["hidden"], values["n_out"], values["seed"])
+    x, targ, w1, b1, w2, b2 = drawn
+    l1, l2, out, loss = forward_and_backward(*drawn)
+    tensors = {"inp": x, "w1": w1, "b1": b1, "l1": l1, "l2": l2, "w2": w2, "b2": b2, "out": out}
+    reference = autograd_gradients(*drawn)
+    if values["layer"] == "1":
+        inp, w, of_out, of_w = "inp", "w1", l1.g, w1.g
+    else:
+        inp, w, of_out, of_w = "l2", "w2", out.g, w2.g
+    return {
+        "loss": json_number(float(loss)),
+        "stages": [_stage_answer(stage, tensors, reference) for stage in STAGES],
+        "derivations": _derivations(),
+        "trials": {
+            "layer": values["layer"],
+            "w": try_products("w.g", of_w, {"inp": tensors[inp], "out.g": of_out}),
+            "inp": try_products("inp.g", tensors[inp].g, {"out.g": of_out, "w": tensors[w]}),
+        },
+        "traps": mse_traps(out, targ),
+    }
+
+
+def draw_model(batch: int, n_in: int, hidden: int, n_out: int, seed: int) -> tuple[Tensor, ...]:
+    """x, targ, w1, b1, w2, b2 of the chapter's model with Kaiming weights: those the explorer draws from this seed."""
+    x = normal((batch, n_in), generator_for(seed, "x"))
+    targ = normal((batch,) if n_out == 1 else (batch, n_out), generator_for(seed, "y"))
+    w1 = draw("kaiming_normal", n_in, hidden, generator_for(seed, "w1"))
+    w2 = draw("kaiming_normal", hidden, n_out, generator_for(seed, "w2"))
+    return x, targ, w1, torch.zeros(hidden), w2, torch.zeros(n_out)
+
+
+# ------------------------------------------------------------------------------------------------------------- stages
+
+
+def autograd_gradients(x: Tensor, targ: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor) -> dict[str, Tensor]:
+    """The same gradients by autograd alone, from torch's own layers and loss, by the names the chapter gives."""
+    leaves = [tensor.detach().requires_grad_() for tensor in (x, w1, b1, w2, b2)]
+    inp, w1, b1, w2, b2 = leaves
+    l1 = F.linear(inp, w1.t(), b1)
+    l2 = F.relu(l1)
+    out = F.linear(l2, w2.t(), b2)
+    loss = F.mse_loss(out, targ.view_as(out))
+    wanted = {"inp": inp, "w1": w1, "b1": b1, "l1": l1, "l2": l2, "w2": w2, "b2": b2, "out": out}
+    return dict(zip(wanted, torch.autograd.grad(loss, list(wanted.values())), strict=True))
+
+
+def _stage_answer(stage: Stage, tensors: Mapping[str, Any], reference: Mapping[str, Tensor]) -> dict[str, Any]:
+    return {
+        "name": stage.name,
+        "call": stage.call,
+        "listing": stage.listing,
+        "local": stage.local,
+        "gradients": [
+            {
+                "name": f"{rule.gradient}.g",
+                "line": rule.line,
+                "derivation": rule.derivation,
+                **summary(tensors[rule.gradient].g),
+                "autograd_difference": json_number(max_difference(tensors[rule.gradient].g, reference[rule.gradient])),
+            }
+            for rule in stage.rules
+        ],
+    }
+
+
+def _derivations() -> dict[str, Any]:
+    # Imported here: SymPy takes longer to load than all of ours together, and only this page needs it.
+    from chainrule.foundations.derivations import derivations
+
+    return {
+        name: {
+            "title": derivation.title,
+            "code": derivation.code,
+            "equations": [{"says": each.says, "mathml": each.mathml()} for each in derivation.equations],
+        }
+        for name, derivation in derivations().items()
+    }
+
+
+# ------------------------------------------------------------------------------------------------------------- shapes
+
+
+def try_products(name: str, expected: Tensor, operands: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Both orders of a product of two matrices, each matrix as it is or transposed: which fit, and which are right.
+
+    Args:
+        name: of the gradient that is looked for
+        expected: that gradient, a matrix
+        operands: two matrices by their names
+
+    Returns:
+        {"name", "shape", "operands": [{"name", "shape"}], "fitting": how many have the gradient's shape, "right": those
+        that are the gradient, "trials": [{"code", "left", "right", "shape", "error", "fits", "difference",
+        "is_gradient", "is_transpose"}]}. Where a product cannot be formed its shape is None and `error` holds PyTorch's
+        words. `difference` is that from the gradient, where the shape fits. `is_transpose`: it is the gradient turned
+        round, as a weight of (fan_out, fan_in) needs it.
+    """
+    (first, a), (second, b) = operands.items()
+    forms = {first: a, f"{first}.t()": a.t()}, {second: b, f"{second}.t()": b.t()}
+    trials = []
+    for left_forms, right_forms in (forms, forms[::-1]):
+        for left, x in left_forms.items():
+            for right, y in right_forms.items():
+                trials.append(_trial(f"{left} @ {right}", x, y, expected))
+    fitting = [trial for trial in trials if trial["fits"]]
+    return {
+        "name": name,
+        "shape": list(expected.shape),
+        "operands": [{"name": each, "shape": list(tensor.shape)} for each, tensor in operands.items()],
+        "trials": trials,
+        "fitting": len(fitting),
+        "right": [trial["code"] for trial in fitting if trial["is_gradient"]],
+    }
+
+
+def _trial(code: str, left: Tensor, right: Tensor, expected: Tensor) -> dict[str, Any]:
+    tried: dict[str, Any] = {"code": code, "left": list(left.shape), "right": list(right.shape)}
+    try:
+        product = left @ right
+    except RuntimeError as error:
+        return {**tried, "shape": None, "error": str(error), "fits": False, "difference": None} | {
+            "is_gradient": False,
+            "is_transpose": False,
+        }
+    fits = product.shape == expected.shape
+    tolerance = 1e-4 * float(expected.abs().max()) + 1e-30
+    difference = max_difference(product, expected) if fits else None
+    turned = product.shape == expected.t().shape and max_difference(product, expected.t()) <= tolerance
+    return {
+        **tried,
+        "shape": list(product.shape),
+        "error": None,
+        "fits": fits,
+        "difference": None if difference is None else json_number(difference),
+        "is_gradient": difference is not None and difference <= tolerance,
+        "is_transpose": turned and not (difference is not None and difference <= tolerance),
+    }
+
+
+# -------------------------------------------------------------------------------------------------------------- traps
+
+
+def mse_traps(out: Tensor, targ: Tensor) -> dict[str, Any]:
+    """What the printed mse makes of this output: without its squeeze, with a bare one, and divided by the batch.
+
+    Args:
+        out: (batch, n_out)
+        targ: (batch,) for n_out = 1, else (batch, n_out)
+    """
+    leaf = out.detach().requires_grad_()
+    (gradient,) = torch.autograd.grad(F.mse_loss(leaf, targ.view_as(leaf)), leaf)
+    ways: tuple[tuple[str, Callable[[Tensor, Tensor], Tensor], Tensor], ...] = (
+        ("2. * (inp - targ) / targ.shape[0]", mse_grad_over_batch, targ.view_as(out)),
+        ("2. * (inp.squeeze() - targ).unsqueeze(-1) / targ.shape[0]", mse_grad_bare_squeeze, targ),
+    )
+    gradients = []
+    for code, way, target in ways:
+        found = way(out.detach(), target)
+        fits = found.shape == gradient.shape
+        largest = float(gradient.abs().max())
+        gradients.append(
+            {
+                "code": code,
+                "shape": list(found.shape),
+                "fits": fits,
+                "difference": json_number(max_difference(found, gradient)) if fits else None,
+                "times_too_large": json_number(float(found.abs().max()) / largest) if largest else None,
+            }
+        )
+    difference = out.detach() - targ
+    return {
+        "out": list(out.shape),
+        "targ": list(targ.shape),
+        "numel": targ.numel(),
+        "batch": targ.shape[0],
+        "squeezed": list(out.squeeze().shape),
+        "loss": json_number(float(mse(out, targ))),
+        "unsqueezed_loss": json_number(float(mse_without_squeeze(out, targ))),
+        "unsqueezed_shape": list(difference.shape),
+        "gradient_max": json_number(float(gradient.abs().max())),
+        "gradients": gradients,
+    }
+
+
+# ----------------------------------------------------------------------------------------------------------- the page
+
+PAGE = Page(
+    name="backward",
+    title="The backward pass",
+    seed="002 Gradients and the Backward Pass",
+    lead="The chain rule, applied from the loss back to the input: every step needs the gradient just found.",
+    inputs=(
+        integer("batch", 200, "batch", "Rows of x.", minimum=1, maximum=256),
+        integer("n_in", 100, "n_in", "Inputs of the model.", minimum=1, maximum=256),
+        integer("hidden", 50, "hidden", "Units between the two layers.", minimum=1, maximum=256),
+        integer("n_out", 1, "n_out", "Outputs of the model.", minimum=1, maximum=32),
+        integer("seed", 42, "seed", "Of all draws.", minimum=0, maximum=MAX_SEED),
+        choice(
+            "layer", "2", "layer", "Whose products are tried: out = l2 @ w2 + b2, or l1 = inp @ w1 + b1.", choices="12"
+        ),
+    ),
+    answer=answer,
+    listings=(
+        Listing("forward_and_backward", forward_and_backward),
+        Listing("mse_grad", mse_grad),
+        Listing("lin_grad", lin_grad),
+        Listing("relu_grad", relu_grad),
+        Listing("mse_grad_over_batch", mse_grad_over_batch),
+    ),
+    links=(
+        Link("this model in the explorer, gradients by hand", "style=functions"),
+        Link("one row, so that a squeeze takes the batch axis too", "batch=1&style=functions"),
+        Link("three outputs", "widths=100,50,3&style=functions"),
+    ),
+)

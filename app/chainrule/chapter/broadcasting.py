@@ -1,0 +1,313 @@
+"""The page of broadcasting: two shapes or small tensors, a vector beside a matrix, and the trap of a lost squeeze."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from chainrule.chapter.inputs import choice, integer, number, read_shape, read_tensor, tensor, text
+from chainrule.chapter.json_values import json_number, json_tensor
+from chainrule.chapter.page import Link, Listing, Page
+from chainrule.errors import InputError
+from chainrule.foundations.broadcasting import (
+    ADDED_DIMENSIONS,
+    BroadcastError,
+    BroadcastStep,
+    broadcast_shape,
+    broadcast_steps,
+    contiguous_strides,
+    expand,
+    expanded_strides,
+    match_sizes,
+    mean_squared_error_of_all_pairs,
+)
+from chainrule.foundations.layers import match_target, mse
+
+MAX_TYPED = 64
+"""Elements of a tensor that is typed, and of a shape that is filled with numbers."""
+
+MAX_SHOWN = 256
+"""Elements of a result whose values are computed."""
+
+MAX_SIZE = 2**31
+"""Of one dimension of a shape."""
+
+MAX_BYTES = 2**63 - 1
+"""Of any tensor: more PyTorch cannot address."""
+
+MAX_BATCH = 512
+"""Of the trap: its tensor of all pairs has the square of that."""
+
+ITEM_BYTES = torch.float32.itemsize
+
+OPERATORS: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "+": torch.add,
+    "-": torch.sub,
+    "*": torch.mul,
+    "/": torch.div,
+    ">": torch.gt,
+    "<": torch.lt,
+}
+"""The chapter's elementwise operators, as they are typed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """What was typed for one side: its shape, and its values where they were typed or are few enough to number."""
+
+    given: str
+    shape: tuple[int, ...]
+    values: Tensor | None
+
+    @property
+    def numel(self) -> int:
+        """Elements that are stored."""
+        return math.prod(self.shape)
+
+
+def read_operand(given: str) -> Operand:
+    """A shape or a tensor, told apart by how it is written.
+
+    Brackets, a semicolon, a decimal point, an exponent, a sign, inf or nan mean values: `[1,2]`, `1;2`, `2.73`, `-5`,
+    `10.,20,30`. Anything else is a shape: `3,1,5`, `5`, `(200,1)`, and `()` or nothing for a scalar's. A shape of up to
+    64 elements is filled with 0, 1, 2, …, so that every element can be told from the others.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    if re.search(r"[\[\].;eE+\-−aAiI]", given):
+        values = read_tensor(given, max_numel=MAX_TYPED)
+        return Operand("values", tuple(values.shape), values)
+    shape = read_shape(given)
+    if max(shape, default=0) > MAX_SIZE:
+        raise ValueError(f"a size is more than {MAX_SIZE}")
+    numel = math.prod(shape)
+    numbered = torch.arange(numel, dtype=torch.float32).view(shape) if numel <= MAX_TYPED else None
+    return Operand("shape", shape, numbered)
+
+
+def answer(values: Mapping[str, Any]) -> dict[str, Any]:
+    """{"shape", "steps", … of a and b; "added_dimensions", "normalized" of c and m; "trap"}."""
+    return {
+        **explain_pair(values["a"], values["b"], values["operator"]),
+        "added_dimensions": explain_added_dimensions(values["c"], values["m"]),
+        "normalized": explain_normalization(values["m"], values["mean"], values["std"]),
+        "trap": explain_trap(values["n"], values["noise"], values["seed"]),
+    }
+
+
+# ---------------------------------------------------------------------------------------------------------- two shapes
+
+
+def explain_pair(a: Operand, b: Operand, operator: str) -> dict[str, Any]:
+    """How a and b are made to fit, what is stored of each, and the result where it is small.
+
+    Raises:
+        InputError: they do not fit, in PyTorch's words; `limit` holds the steps up to the dimension at fault.
+    """
+    steps = broadcast_steps(a.shape, b.shape)
+    try:
+        shape = broadcast_shape(a.shape, b.shape)
+    except BroadcastError as error:
+        fault = error.steps[-1]
+        limit = {
+            "a": list(a.shape),
+            "b": list(b.shape),
+            "dimension": fault.dimension,
+            "from_end": fault.from_end,
+            "steps": [explain_step(step) for step in error.steps],
+        }
+        raise InputError(str(error), field="b", limit=limit) from None
+    result = None
+    if a.values is not None and b.values is not None and math.prod(shape) <= MAX_SHOWN:
+        result = json_tensor(OPERATORS[operator](a.values, b.values))
+    return {
+        "shape": list(shape),
+        "steps": [explain_step(step) for step in steps],
+        "numel": json_count(math.prod(shape)),
+        "bytes": json_count(math.prod(shape) * ITEM_BYTES),
+        "is_addressable": is_addressable(shape),
+        "operator": operator,
+        "a": explain_operand(a, shape),
+        "b": explain_operand(b, shape),
+        "result": result,
+    }
+
+
+def is_addressable(shape: tuple[int, ...]) -> bool:
+    """Whether PyTorch can hold a float32 tensor of a shape; one of more than 2⁶³ − 1 bytes it refuses."""
+    return math.prod(max(size, 1) for size in shape) * ITEM_BYTES <= MAX_BYTES
+
+
+def json_count(count: int) -> int | float:
+    """A count that may be larger than 64 bits, of which JSON then gets the leading digits."""
+    return count if count <= MAX_BYTES else float(count)
+
+
+def explain_step(step: BroadcastStep) -> dict[str, Any]:
+    """One dimension: {"dimension", "from_end", "a", "b", "size", "rule", "explanation"}."""
+    says = {
+        "equal": f"both are {step.a}",
+        "stretch_a": f"a is 1: it is stretched to {step.b}",
+        "stretch_b": f"b is 1: it is stretched to {step.a}",
+        "pad_a": f"a has no such dimension: it counts as 1 and is stretched to {step.b}",
+        "pad_b": f"b has no such dimension: it counts as 1 and is stretched to {step.a}",
+        "fault": f"{step.a} and {step.b} differ, and neither is 1",
+    }
+    # Where the other side is 1 as well, there is nothing to stretch to.
+    if step.rule in ("pad_a", "pad_b") and step.size == 1:
+        says[step.rule] = f"{step.rule[-1]} has no such dimension: it counts as 1, like the other"
+    return {
+        "dimension": step.dimension,
+        "from_end": step.from_end,
+        "a": step.a,
+        "b": step.b,
+        "size": step.size,
+        "rule": step.rule,
+        "explanation": says[step.rule],
+    }
+
+
+def explain_operand(operand: Operand, shape: tuple[int, ...]) -> dict[str, Any]:
+    """What is stored of an operand, and the virtual copy that the operation reads."""
+    strides = contiguous_strides(operand.shape)
+    expanded = None
+    if operand.values is not None and math.prod(shape) <= MAX_SHOWN:
+        expanded = json_tensor(expand(operand.values, shape))
+    return {
+        "given": operand.given,
+        "shape": list(operand.shape),
+        "stride": [json_count(stride) for stride in strides],
+        "stored_numel": json_count(operand.numel),
+        "stored_bytes": json_count(operand.numel * ITEM_BYTES),
+        "expanded_shape": list(shape),
+        "expanded_stride": [json_count(stride) for stride in expanded_strides(operand.shape, strides, shape)],
+        "expanded_numel": json_count(math.prod(shape)),
+        "copied_bytes": json_count(math.prod(shape) * ITEM_BYTES),
+        "tensor": None if operand.values is None else json_tensor(operand.values),
+        "expanded": expanded,
+    }
+
+
+# --------------------------------------------------------------------------------------------- a vector and a matrix
+
+
+def explain_added_dimensions(c: Tensor, m: Tensor) -> dict[str, Any]:
+    """The chapter's ways to give the vector c a second dimension, each beside the matrix m: run, not predicted."""
+    return {
+        "c": json_tensor(c),
+        "m": json_tensor(m),
+        "ways": [explain_way(code, way(c), c, m) for code, way in ADDED_DIMENSIONS.items()],
+    }
+
+
+def explain_way(code: str, view: Tensor, c: Tensor, m: Tensor) -> dict[str, Any]:
+    """One of them: its shape and stride, `expand_as(m)` and the sum with m, or what PyTorch says instead."""
+    expanded, expand_error = attempt(lambda: view.expand_as(m))
+    total, sum_error = attempt(lambda: view + m)
+    return {
+        "code": code,
+        "shape": list(view.shape),
+        "stride": list(view.stride()),
+        "expanded": None if expanded is None else json_tensor(expanded),
+        "expanded_stride": None if expanded is None else list(expanded.stride()),
+        "stored_numel": view.untyped_storage().nbytes() // view.itemsize,
+        "shares_memory": expanded is not None and expanded.data_ptr() == c.data_ptr(),
+        "expand_error": expand_error,
+        "sum": None if total is None else json_tensor(total),
+        "sum_error": sum_error,
+    }
+
+
+def attempt(compute: Callable[[], Tensor]) -> tuple[Tensor | None, str | None]:
+    """A result, or PyTorch's reason why there is none."""
+    try:
+        return compute(), None
+    except RuntimeError as error:
+        return None, str(error)
+
+
+def explain_normalization(m: Tensor, mean: float, std: float) -> dict[str, Any]:
+    """`(m - mean) / std`: two scalars, each stretched over the whole matrix; beside them, what m's own would be."""
+    return {
+        "values": json_tensor((m - mean) / std if std else (m - mean) / torch.tensor(std)),
+        "mean_of_m": json_number(float(m.mean())),
+        "std_of_m": json_number(float(m.std(correction=0))),
+    }
+
+
+# ------------------------------------------------------------------------------------------------------------- the trap
+
+
+def explain_trap(n: int, noise: float, seed: int) -> dict[str, Any]:
+    """What becomes of the loss of n predictions when the squeeze is forgotten.
+
+    Two predictors: one that is right up to `noise`, and one that says mean(targ) whatever its input. The loss of all
+    pairs prefers the second.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    targ = torch.randn(n, generator=generator)
+    pred = targ.unsqueeze(-1) + noise * torch.randn(n, 1, generator=generator)
+    constant = targ.mean().expand(n, 1)
+    covariance = ((pred.squeeze(-1) - pred.mean()) * (targ - targ.mean())).mean()
+    right, wrong = float(mse(pred, targ)), float(mean_squared_error_of_all_pairs(pred, targ))
+    difference = pred - targ
+    return {
+        "pred": list(pred.shape),
+        "targ": list(targ.shape),
+        "difference": list(difference.shape),
+        "squeezed_difference": list((pred.squeeze(-1) - targ).shape),
+        "loss": json_number(wrong),
+        "true_loss": json_number(right),
+        "loss_difference": json_number(wrong - right),
+        "twice_the_covariance": json_number(2 * float(covariance)),
+        "loss_of_the_mean": json_number(float(mean_squared_error_of_all_pairs(constant, targ))),
+        "true_loss_of_the_mean": json_number(float(mse(constant, targ))),
+        "bytes": difference.untyped_storage().nbytes(),
+        "squeezed_bytes": n * difference.itemsize,
+        "steps": [explain_step(step) for step in broadcast_steps(pred.shape, targ.shape)],
+    }
+
+
+# ------------------------------------------------------------------------------------------------------------- the page
+
+_OPERAND = (
+    f"a shape such as 3,1,5 (at most 8 sizes, each up to {MAX_SIZE}) or at most {MAX_TYPED} values such as "
+    "[10,20,30], [[1,2],[3,4]] or 2.73"
+)
+_HOW = "Brackets, a semicolon, a decimal point, an exponent or a sign mean values; plain integers are a shape."
+
+PAGE = Page(
+    name="broadcasting",
+    title="Broadcasting",
+    seed="002 Broadcasting; Broadcasting rules",
+    lead="How tensors of different shapes go through one elementwise operation, without a copy of either.",
+    inputs=(
+        text("a", "3,1,5", "a", f"The left side. {_HOW}", read=read_operand, allowed=_OPERAND),
+        text("b", "4,1", "b", f"The right side. {_HOW}", read=read_operand, allowed=_OPERAND),
+        choice("operator", "+", "operator", "What is computed of the values.", choices=tuple(OPERATORS)),
+        tensor("c", "10,20,30", "c", "The vector.", max_numel=8, dims=(1,)),
+        tensor("m", "1,2,3;4,5,6;7,8,9", "m", "The matrix.", max_numel=MAX_TYPED, dims=(2,)),
+        number("mean", "5", "mean", "Subtracted from every element of m.", minimum=-1e6, maximum=1e6),
+        number("std", "2.73", "std", "Divides every element of m.", minimum=-1e6, maximum=1e6),
+        integer("n", 200, "n", "How many predictions the loss has.", minimum=1, maximum=MAX_BATCH),
+        number("noise", "0.1", "noise", "Standard deviation of the predictions' error.", minimum=0, maximum=100),
+        integer("seed", 42, "seed", "Of the targets and the errors.", minimum=0, maximum=2**31 - 1),
+    ),
+    answer=answer,
+    listings=(
+        Listing("match_sizes", match_sizes),
+        Listing("broadcast_steps", broadcast_steps),
+        Listing("expanded_strides", expanded_strides),
+        Listing("all_pairs", mean_squared_error_of_all_pairs),
+        Listing("match_target", match_target),
+        Listing("mse", mse),
+    ),
+    links=(Link("The matrix product whose inner loop is broadcasting", "program=matmul&rung=broadcasting"),),
+)

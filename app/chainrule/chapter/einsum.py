@@ -1,0 +1,306 @@
+"""The page of einsum: an equation and shapes, every index explained, the loops it stands for, and the values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from chainrule.chapter.agreement import max_difference
+from chainrule.chapter.inputs import integer, read_shapes, text
+from chainrule.chapter.json_values import json_number, json_tensor
+from chainrule.chapter.page import Link, Listing, Page
+from chainrule.errors import InputError
+from chainrule.foundations.einsum import Contraction, Index, einsum, resolve, write_loops
+from chainrule.foundations.einsum_notation import (
+    ELLIPSIS,
+    EinsumError,
+    Equation,
+    Subscript,
+    parse,
+    parse_sublists,
+    to_sublists,
+    write_sublists,
+)
+
+MAX_NUMEL = 8192
+"""Elements of an operand, and of the result: the chapter's 784 × 10 is admitted."""
+
+MAX_PRODUCTS = 2**18
+"""Product of all index sizes: no intermediate result of PyTorch's is larger either."""
+
+MAX_LOOPED = 2000
+"""Products that are computed one by one in Python as well."""
+
+MAX_CHARACTERS = 200
+"""Of an equation, and of sublists."""
+
+
+def answer(values: Mapping[str, Any]) -> dict[str, Any]:
+    """{"shape", "indices", "operands", "loops", "sublists", "result", …} of an equation and shapes.
+
+    Raises:
+        InputError: the equation makes no sense, or does not fit the shapes. `limit` says where: {"text", "position",
+            "torch": what PyTorch says, "shapes": some that would fit}. Or it is larger than this page computes.
+    """
+    shapes: Sequence[Sequence[int]] = values["shapes"]
+    written = "sublists" if values["sublists"] else "equation"
+    equation = read_equation(values[written], written, shapes)
+    try:
+        contraction = resolve(equation, shapes)
+    except EinsumError as error:
+        raise explained(error, equation.text, "shapes", shapes, equation) from None
+    check_sizes(contraction)
+    operands = draw_operands(shapes, values["seed"])
+    return {"written_as": written, **explain(contraction, operands)}
+
+
+def read_equation(given: str, written: str, shapes: Sequence[Sequence[int]]) -> Equation:
+    """The equation of a text, which is one or is sublists.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    equation = given
+    try:
+        if written == "sublists":
+            equation = parse_sublists(given, len(shapes))
+    except EinsumError as error:
+        raise explained(error, given, written, None, None) from None
+    try:
+        return parse(equation)
+    except EinsumError as error:
+        raise explained(error, equation, written, shapes, None) from None
+
+
+def explained(
+    error: EinsumError,
+    given: str,
+    field: str,
+    shapes: Sequence[Sequence[int]] | None,
+    equation: Equation | None,
+) -> InputError:
+    """The error with its place in the text, what PyTorch says to the same, and shapes that would fit the equation."""
+    return InputError(
+        f"{field}: {error}",
+        field=field,
+        limit={
+            "text": given,
+            "position": error.position,
+            "explanation": str(error),
+            "torch": None if shapes is None else torch_message(given, shapes),
+            "shapes": None if equation is None or shapes is None else write_shapes(fitting_shapes(equation, shapes)),
+        },
+    )
+
+
+def torch_message(equation: str, shapes: Sequence[Sequence[int]]) -> str | None:
+    """What PyTorch raises for the equation with operands of these shapes, of which nothing is allocated."""
+    try:
+        torch.einsum(equation, *(torch.empty(tuple(shape), device="meta") for shape in shapes))
+    except (RuntimeError, ValueError) as error:
+        return str(error).partition("\n")[0]
+    return None
+
+
+def fitting_shapes(equation: Equation, shapes: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
+    """Shapes that fit an equation: what is given where it can stay, else 2, 3, 4, … for one index after the other."""
+    sizes: dict[str, int] = {}
+    for subscripts, shape in zip(equation.operands, shapes, strict=False):
+        if len(shape) == len(subscripts) and ELLIPSIS not in {each.name for each in subscripts}:
+            for each, size in zip(subscripts, shape, strict=True):
+                sizes.setdefault(each.name, size)
+    for subscripts in equation.operands:
+        for each in subscripts:
+            sizes.setdefault(each.name, 2 + len(sizes) % 4)
+    return [tuple(sizes[each.name] for each in subscripts) for subscripts in equation.operands]
+
+
+def write_shapes(shapes: Sequence[Sequence[int]]) -> str:
+    """Shapes as they are typed: `3,2,5;3,5,4`, `()` for a scalar's."""
+    return ";".join(",".join(map(str, shape)) or "()" for shape in shapes)
+
+
+def check_sizes(contraction: Contraction) -> None:
+    """Raise InputError for what would take too long or too much memory."""
+    # A size of 0 makes the whole product 0, but not the intermediate results on the way there.
+    products = math.prod(max(index.size, 1) for index in contraction.indices)
+    largest = max(math.prod(max(size, 1) for size in shape) for shape in (*contraction.shapes, contraction.shape))
+    if products > MAX_PRODUCTS:
+        raise InputError(
+            f"shapes: {products} products would be added up, at most {MAX_PRODUCTS} are computed here",
+            field="shapes",
+            limit=MAX_PRODUCTS,
+        )
+    if largest > MAX_NUMEL:
+        raise InputError(
+            f"shapes: an operand or the result would have {largest} elements, at most {MAX_NUMEL} are computed here",
+            field="shapes",
+            limit=MAX_NUMEL,
+        )
+
+
+def draw_operands(shapes: Sequence[Sequence[int]], seed: int) -> list[Tensor]:
+    """Standard normal operands, one after the other from one generator."""
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randn(tuple(shape), generator=generator) for shape in shapes]
+
+
+# ------------------------------------------------------------------------------------------------------ what it says
+
+
+def explain(contraction: Contraction, operands: Sequence[Tensor]) -> dict[str, Any]:
+    """Everything about an einsum that fits its operands, computed by PyTorch, as sublists, and by the loops."""
+    equation = contraction.equation
+    names = [f"t{number}" for number in range(len(operands))]
+    result = torch.einsum(equation.text, *operands)
+    sublists, sublist_of_output = to_sublists(equation)
+    arguments: list[Any] = [each for pair in zip(operands, sublists, strict=True) for each in pair]
+    if sublist_of_output is not None:
+        arguments.append(sublist_of_output)
+    looped = einsum(equation.text, *operands) if contraction.products <= MAX_LOOPED else None
+    apart = 0.0 if looped is None else max_difference(looped, result)
+    return {
+        "equation": equation.text,
+        "explicit_equation": ",".join(map(write_subscripts, equation.operands))
+        + "->"
+        + write_subscripts(equation.output),
+        "is_implicit": not equation.explicit,
+        "shape": list(contraction.shape),
+        "indices": [explain_index(index, len(operands)) for index in contraction.indices],
+        "operands": [
+            {
+                "name": name,
+                "subscripts": write_subscripts(subscripts),
+                "dimensions": list(dimensions),
+                **json_tensor(operand),
+            }
+            for name, subscripts, dimensions, operand in zip(
+                names, equation.operands, contraction.operands, operands, strict=True
+            )
+        ],
+        "output": {"subscripts": write_subscripts(equation.output), "dimensions": list(contraction.output)},
+        "result": json_tensor(result),
+        "products": contraction.products,
+        "products_per_element": math.prod(index.size for index in contraction.summed),
+        "loops": write_loops(contraction, names),
+        "loops_agree": None if looped is None else apart <= rounding_bound(contraction, operands),
+        "loops_max_difference": None if looped is None else json_number(apart),
+        "sublists": write_sublists(sublists, sublist_of_output, names),
+        "sublists_agree": bool(torch.equal(torch.einsum(*arguments), result)),
+        "strictly_repeated": repeated_more_than_twice(equation),
+    }
+
+
+def explain_index(index: Index, operand_count: int) -> dict[str, Any]:
+    """An index: {"name", "size", "role", "is_ellipsis", "is_diagonal", "stretched", "occurrences", "output", …}."""
+    return {
+        "name": index.name,
+        "size": index.size,
+        "role": index.role,
+        "is_ellipsis": index.is_ellipsis,
+        "is_diagonal": index.is_diagonal,
+        "stretched": list(index.stretched),
+        "occurrences": [
+            {"operand": each.operand, "dimension": each.dimension, "size": each.size} for each in index.occurrences
+        ],
+        "output": index.output,
+        "explanation": describe_index(index, operand_count),
+    }
+
+
+def describe_index(index: Index, operand_count: int) -> str:
+    """What becomes of an index, in words."""
+    operands = sorted({each.operand for each in index.occurrences})
+    several = " and ".join(f"t{operand}" for operand in operands)
+    parts: list[str] = []
+    if index.role == "summed":
+        in_all = "the products are" if operand_count > 1 else "the elements are"
+        parts.append(f"not in the output: {in_all} added up along it")
+    elif index.role == "batch":
+        parts.append(f"in the output, and {several} go through it together")
+    elif index.role == "broadcast":
+        parts.append("a dimension behind `...`, aligned from the last one")
+    else:
+        parts.append(f"in the output, and in {several} alone")
+    if index.is_diagonal:
+        parts.append("repeated in one operand: only its diagonal is read")
+    if index.stretched:
+        parts.append(f"{' and '.join(f't{each}' for each in index.stretched)} has size 1 there and is stretched")
+    return "; ".join(parts)
+
+
+def write_subscripts(subscripts: Sequence[Subscript]) -> str:
+    """Indices as they are written, without spaces."""
+    return "".join(each.name for each in subscripts)
+
+
+def repeated_more_than_twice(equation: Equation) -> list[str]:
+    """Indices that the chapter's own rule, at most two of each, would forbid: PyTorch takes them."""
+    written = [each.name for operand in (*equation.operands, equation.output) for each in operand]
+    return [name for name in equation.letters if written.count(name) > 2]
+
+
+def rounding_bound(contraction: Contraction, operands: Sequence[Tensor]) -> float:
+    """How far apart rounding can bring two ways to add up the same products: who adds in another order differs."""
+    terms = math.prod(index.size for index in contraction.summed)
+    magnitude = torch.einsum(contraction.equation.text, *(operand.abs() for operand in operands))
+    largest = float(magnitude.max()) if magnitude.numel() else 0.0
+    return 2 * (terms + len(operands)) * torch.finfo(torch.float32).eps * largest
+
+
+# ------------------------------------------------------------------------------------------------------------- the page
+
+
+def _read_text(given: str) -> str:
+    if len(given) > MAX_CHARACTERS:
+        raise ValueError(f"it has {len(given)} characters")
+    return given
+
+
+def _read_shapes(given: str) -> tuple[tuple[int, ...], ...]:
+    shapes = read_shapes(given, max_dims=8, max_count=6)
+    if max((size for shape in shapes for size in shape), default=0) > MAX_NUMEL:
+        raise ValueError(f"a size is more than {MAX_NUMEL}")
+    return shapes
+
+
+PAGE = Page(
+    name="einsum",
+    title="Einstein summation",
+    seed="002 Einstein Summation; Additional Einsum Notation Examples",
+    lead="One line names the indices; which of them the result keeps says what is multiplied and what is added up.",
+    inputs=(
+        text(
+            "equation",
+            "bij,bjk->bik",
+            "equation",
+            "Letters for the dimensions of each operand, `...` for those that are left, and the result's after `->`.",
+            read=_read_text,
+            allowed=f"an equation of at most {MAX_CHARACTERS} characters, such as ij,jk->ik",
+        ),
+        text(
+            "shapes",
+            "3,2,5;3,5,4",
+            "shapes",
+            "The operands' shapes, set apart by semicolons; () is a scalar's.",
+            read=_read_shapes,
+            allowed=f"at most 6 shapes of at most 8 sizes up to {MAX_NUMEL}, such as 3,2,5;3,5,4",
+        ),
+        text(
+            "sublists",
+            "",
+            "sublists",
+            "The same with a list of numbers after each operand; where it is given, it stands for the equation.",
+            read=_read_text,
+            allowed=f"nothing, or at most {MAX_CHARACTERS} characters, such as As, [0, 1], Bs, [1, 2], [0, 2]",
+        ),
+        integer("seed", 42, "seed", "Of the operands, drawn from N(0, 1).", minimum=0, maximum=2**31 - 1),
+    ),
+    answer=answer,
+    listings=(Listing("einsum", einsum), Listing("parse", parse), Listing("resolve", resolve)),
+    links=(Link("The matrix product as an einsum", "program=matmul&rung=einsum"),),
+)

@@ -1,0 +1,248 @@
+"""The page of the C++ extension: whether it is built and what building takes, its gradients, and a race."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812 (its usual name)
+from torch import Tensor
+
+from chainrule.chapter.agreement import max_difference
+from chainrule.chapter.check_report import torch_verdict
+from chainrule.chapter.inputs import flag, integer
+from chainrule.chapter.json_values import json_number
+from chainrule.chapter.matmul import rounding_bound
+from chainrule.chapter.page import Link, Listing, Page
+from chainrule.foundations.functions import LinearFunction
+from chainrule.foundations.gradient_check import ATOL, EPS, RTOL, gradient_check
+from chainrule.foundations.layers import lin, lin_grad
+from chainrule.foundations.linear_extension import LinearCpp, LinearCppLayer
+from chainrule.foundations.linear_extension import library as extension
+from chainrule.foundations.linear_extension.build import Requirement, cuda_requirements, requirements
+
+MAX_BATCH, MAX_FEATURES = 256, 512
+"""Of the race: at most 67 million multiplications forward, and twice as many backward."""
+
+REPEAT_SECONDS = 0.06
+"""How long each pass of each style is repeated for."""
+
+MAX_REPEATS = 300
+
+Backward = Callable[[], Sequence[Tensor | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """A way to write the linear layer: `forward(inp, weight, bias)` gives the output and what backward runs by."""
+
+    name: str
+    code: str
+    forward: Callable[[Tensor, Tensor, Tensor | None], tuple[Tensor, Callable[[Tensor], Backward]]]
+
+
+def answer(values: Mapping[str, Any]) -> dict[str, Any]:
+    """{"state", "requirements", "cuda_requirements", "check", "race"}; check is null where it is not built."""
+    state = built_state()
+    return {
+        "state": state,
+        "requirements": [_requirement(each) for each in requirements()],
+        "cuda_requirements": [_requirement(each) for each in cuda_requirements()],
+        "check": check(values["seed"], values["bias"]) if state["built"] else None,
+        "race": race(values["batch"], values["fan_in"], values["fan_out"], values["bias"], values["seed"], state),
+    }
+
+
+def built_state() -> dict[str, Any]:
+    """{"built", "with_cuda", "file", "reason"}: whether the extension loads, and why not."""
+    try:
+        loaded = extension.load_extension()
+    except extension.ExtensionNotBuiltError as error:
+        return {"built": False, "with_cuda": False, "file": None, "reason": str(error), "torch": torch.__version__}
+    path = extension.extension_path()
+    return {
+        "built": True,
+        "with_cuda": loaded.with_cuda,
+        "file": None if path is None else path.name,
+        "reason": None,
+        "torch": torch.__version__,
+    }
+
+
+def _requirement(each: Requirement) -> dict[str, Any]:
+    # Where it lies on this machine is not for everybody to see.
+    return {"name": each.name, "purpose": each.purpose, "found": each.found is not None, "remedy": each.remedy}
+
+
+def check(seed: int, has_bias: bool) -> dict[str, Any]:
+    """The gradient check of the C++ operator, ours and torch's, in float64 at a random point."""
+    generator = torch.Generator().manual_seed(seed)
+    shapes = [(3, 4), (2, 4), *([(2,)] if has_bias else [])]
+    point = [torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_() for shape in shapes]
+    result = gradient_check(LinearCpp.apply, point)
+    return {
+        "shapes": [list(shape) for shape in shapes],
+        "eps": EPS,
+        "atol": ATOL,
+        "rtol": RTOL,
+        "passed": result.passed,
+        "max_difference": json_number(result.max_difference),
+        "torch": torch_verdict(LinearCpp.apply, point, EPS, ATOL, RTOL),
+    }
+
+
+# ------------------------------------------------------------------------------------------------------------ the race
+
+
+def by_hand(inp: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Callable[[Tensor], Backward]]:
+    """The chapter's functions: `lin`, and `lin_grad` that leaves the gradients in `.g`."""
+    transposed = weight.detach().t()
+    inputs = [each for each in (inp.detach(), transposed, None if bias is None else bias.detach()) if each is not None]
+    out = lin(*inputs)
+
+    def prepare(grad_output: Tensor) -> Backward:
+        out.g = grad_output  # type: ignore[attr-defined]
+
+        def backward() -> Sequence[Tensor | None]:
+            for each in inputs:
+                each.g = None  # type: ignore[attr-defined]
+            lin_grad(inputs[0], out, inputs[1], *inputs[2:])
+            grads: list[Tensor] = [each.g for each in inputs]  # type: ignore[attr-defined]
+            return [grads[0], grads[1].t(), *grads[2:]]
+
+        return backward
+
+    return out, prepare
+
+
+def by_autograd(f: Callable[..., Any]) -> Callable[..., tuple[Tensor, Callable[[Tensor], Backward]]]:
+    """A style that autograd runs the backward of."""
+
+    def forward(inp: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Callable[[Tensor], Backward]]:
+        arguments = [each for each in (inp, weight, bias) if each is not None]
+        out = f(*arguments)
+        return out, lambda grad: lambda: torch.autograd.grad(out, arguments, grad, retain_graph=True)
+
+    return forward
+
+
+STYLES = (
+    Style("lin, lin_grad", "lin(inp, w, b); lin_grad(inp, out, w, b)", by_hand),
+    Style("LinearFunction", "LinearFunction.apply(inp, weight, bias)", by_autograd(LinearFunction.apply)),
+    Style("LinearCpp", "LinearCpp.apply(inp, weight, bias)", by_autograd(LinearCpp.apply)),
+    Style("F.linear", "torch.nn.functional.linear(inp, weight, bias)", by_autograd(F.linear)),
+)
+
+
+def race(batch: int, fan_in: int, fan_out: int, has_bias: bool, seed: int, state: Mapping[str, Any]) -> dict[str, Any]:
+    """Every style's forward and backward on the same float32 tensors, with how far they are from float64's."""
+    generator = torch.Generator().manual_seed(seed)
+    inp = torch.randn(batch, fan_in, generator=generator).requires_grad_()
+    weight = (torch.randn(fan_out, fan_in, generator=generator) / fan_in**0.5).requires_grad_()
+    bias = torch.randn(fan_out, generator=generator).requires_grad_() if has_bias else None
+    grad_output = torch.randn(batch, fan_out, generator=generator)
+    expected = _expected(inp, weight, bias, grad_output)
+    return {
+        "batch": batch,
+        "fan_in": fan_in,
+        "fan_out": fan_out,
+        "multiplications": batch * fan_in * fan_out,
+        "threads": torch.get_num_threads(),
+        "styles": [
+            _row(
+                style, (inp, weight, bias), grad_output, expected, is_there=state["built"] or style.name != "LinearCpp"
+            )
+            for style in STYLES
+        ],
+    }
+
+
+def _expected(inp: Tensor, weight: Tensor, bias: Tensor | None, grad_output: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """Output and gradients in float64, each with how far rounding alone can take a float32 one from it."""
+    x, w, g = inp.detach(), weight.detach(), grad_output
+    ones = torch.ones(1, x.shape[0])
+    wide_x, wide_w, wide_g = x.double(), w.double(), g.double()
+    out = wide_x @ wide_w.t() + (0.0 if bias is None else bias.detach().double())
+    # The bias is one more addition: its rounding is at most that of the sum.
+    slack = torch.finfo(torch.float32).eps * out.abs()
+    pairs = [
+        (out, rounding_bound(x, w.t()) + slack),
+        (wide_g @ wide_w, rounding_bound(g, w)),
+        (wide_g.t() @ wide_x, rounding_bound(g.t(), x)),
+    ]
+    if bias is not None:
+        pairs.append((wide_g.sum(0), rounding_bound(ones, g)[0]))
+    return pairs
+
+
+def _row(
+    style: Style,
+    arguments: tuple[Tensor, Tensor, Tensor | None],
+    grad_output: Tensor,
+    expected: Sequence[tuple[Tensor, Tensor]],
+    *,
+    is_there: bool,
+) -> dict[str, Any]:
+    row: dict[str, Any] = {"name": style.name, "code": style.code, "available": is_there}
+    if not is_there:
+        return row | dict.fromkeys(("forward_seconds", "backward_seconds", "max_difference", "equal"))
+    out, prepare = style.forward(*arguments)
+    backward = prepare(grad_output)
+    results = [out, *backward()]
+    return row | {
+        "forward_seconds": _seconds(lambda: style.forward(*arguments)),
+        "backward_seconds": _seconds(backward),
+        "max_difference": json_number(
+            max(
+                max_difference(each.detach(), right)
+                for each, (right, _) in zip(results, expected, strict=True)
+                if each is not None
+            )
+        ),
+        "equal": all(
+            each is not None and bool(((each.detach().double() - right).abs() <= bound).all())
+            for each, (right, bound) in zip(results, expected, strict=True)
+        ),
+    }
+
+
+def _seconds(run: Callable[[], object]) -> float:
+    """Seconds per run, the median of as many as fit; the first does not count where there are others."""
+    times: list[float] = []
+    spent = 0.0
+    while not times or (spent < REPEAT_SECONDS and len(times) < MAX_REPEATS):
+        start = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - start)
+        spent += times[-1]
+    return median(times[1:] or times)
+
+
+PAGE = Page(
+    name="extension",
+    title="A C++ extension",
+    seed="003 Custom operators: sections 6 to 9 of the series, the linear operator in C++ and CUDA",
+    lead="The linear layer once more: derived by indices, written in C++, compiled against PyTorch, and raced.",
+    inputs=(
+        integer("batch", 64, "batch", "Rows of inp.", minimum=1, maximum=MAX_BATCH),
+        integer("fan_in", 100, "fan_in", "Columns of inp.", minimum=1, maximum=MAX_FEATURES),
+        integer("fan_out", 50, "fan_out", "Rows of weight.", minimum=1, maximum=MAX_FEATURES),
+        flag("bias", True, "bias", "Whether there is one."),
+        integer("seed", 42, "seed", "Of the random tensors.", minimum=0, maximum=2**31 - 1),
+    ),
+    answer=answer,
+    listings=(
+        Listing("linear.h", extension.HEADER),
+        Listing("linear.cpp", extension.SOURCE),
+        Listing("linear_cuda.cu", extension.CUDA_SOURCE),
+        Listing("LinearCpp", LinearCpp),
+        Listing("LinearCppLayer", LinearCppLayer),
+        Listing("LinearFunction", LinearFunction),
+    ),
+    links=(Link("linear_cpp in the explorer, once it is built", "program=linear_cpp"),),
+    timed=True,
+)

@@ -1,0 +1,181 @@
+"""The page of custom autograd Functions: one call, and all that passes between the Function and autograd."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from chainrule.chapter.agreement import max_difference
+from chainrule.chapter.custom_functions import FUNCTIONS, CustomFunction
+from chainrule.chapter.inputs import choice, flag, number, tensor
+from chainrule.chapter.json_values import json_number, json_tensor
+from chainrule.chapter.page import Link, Listing, Page
+from chainrule.chapter.recorded_call import record_call
+from chainrule.errors import InputError
+from chainrule.foundations import functions
+from chainrule.foundations.gradient_check import as_tuple
+
+MAX_NUMEL = 36
+"""Elements of each tensor that is typed."""
+
+BIASES = ("a tensor", "None", "left out")
+"""What linear_function gets as its bias."""
+
+BOTH = "both"
+
+
+def answer(values: Mapping[str, Any]) -> dict[str, Any]:
+    """One call of the Function with everything that it keeps, gets and returns; the ways to call it."""
+    case = FUNCTIONS[values["function"]]
+    if case.name == "sin_cos" and not values["materialize_grads"]:
+        case = replace(case, function=functions.SinCosSparing)
+    arguments = _arguments(case, values)
+    names = case.inputs[: len(arguments)]
+    used = [values["used"] in (BOTH, name) or len(case.outputs) == 1 for name in case.outputs]
+    try:
+        gradient = _gradient(case, arguments, values["grad_output"])
+    except ValueError as error:
+        raise _misfit(error, arguments) from None
+    recorded = record_call(case.function, case.plain, arguments, names, case.outputs, used, gradient)
+    return {
+        "function": case.name,
+        "class": case.function.__name__,
+        "formula": case.formula,
+        "forward_arguments": list(case.inputs),
+        "call": f"{case.function.__name__}.apply({', '.join(names)})",
+        **recorded,
+        "calls": ways_to_call(case, arguments),
+    }
+
+
+def _arguments(case: CustomFunction, values: Mapping[str, Any]) -> tuple[Any, ...]:
+    def typed(name: str) -> Tensor:
+        value: Tensor = values[name]
+        return value.clone().requires_grad_(values[f"{name}_requires_grad"])
+
+    if case.name == "mul_constant":
+        return typed("x"), values["constant"]
+    if case.name != "linear_function":
+        return (typed("x"),)
+    match values["has_bias"]:
+        case "None":
+            return typed("x"), typed("weight"), None
+        case "left out":
+            return typed("x"), typed("weight")
+    return typed("x"), typed("weight"), typed("bias")
+
+
+def _gradient(case: CustomFunction, arguments: tuple[Any, ...], typed: Tensor) -> Tensor:
+    """The gradient that comes back to the outputs, in their shape. Raises ValueError if forward does."""
+    with torch.no_grad():
+        shape = as_tuple(case.apply(*arguments))[0].shape
+    try:
+        return typed.expand(shape)
+    except RuntimeError:
+        raise InputError(
+            f"grad_output: its shape {tuple(typed.shape)} does not broadcast to that of the output, {tuple(shape)}",
+            field="grad_output",
+            limit=list(shape),
+        ) from None
+
+
+def _misfit(error: Exception, arguments: tuple[Any, ...]) -> InputError:
+    """linear_function's shapes do not fit: which one to change."""
+    x, weight = arguments[:2]
+    field = "x" if x.dim() != 2 else "weight" if weight.dim() != 2 or x.shape[1] != weight.shape[1] else "bias"
+    return InputError(f"{field}: {error}", field=field)
+
+
+def ways_to_call(case: CustomFunction, arguments: tuple[Any, ...]) -> dict[str, Any]:
+    """Apply with a keyword raises: torch's own message. What a wrapper function makes of the same call."""
+    with torch.no_grad():
+        names = case.inputs[: len(arguments)]
+        by_position = as_tuple(case.apply(*arguments))[0]
+        answer: dict[str, Any] = {
+            "torch": torch.__version__,
+            "keyword_call": _call(f"{case.function.__name__}.apply", names),
+            "keyword_error": None,
+            "max_difference": None,
+            "wrapper": None,
+        }
+        try:
+            by_keyword = as_tuple(case.apply(*arguments[:-1], **{names[-1]: arguments[-1]}))[0]
+            answer["max_difference"] = json_number(max_difference(by_keyword, by_position))
+        except TypeError as error:  # of a torch that takes none
+            answer["keyword_error"] = f"{type(error).__name__}: {error}"
+        if case.name == "linear_function":
+            by_name = functions.linear(**dict(zip(names, arguments, strict=True)))
+            answer["wrapper"] = {
+                "call": _call("linear", names, first=0),
+                "out": json_tensor(by_name),
+                "max_difference": json_number(max_difference(by_name, by_position)),
+            }
+        return answer
+
+
+def _call(name: str, arguments: tuple[str, ...], first: int | None = None) -> str:
+    """`f(inp, weight, bias=bias)`: keywords from `first` on, which is the last unless told."""
+    start = len(arguments) - 1 if first is None else first
+    return f"{name}({', '.join([*arguments[:start], *(f'{each}={each}' for each in arguments[start:])])})"
+
+
+PAGE = Page(
+    name="functions",
+    title="Custom Functions",
+    seed="001 Extending torch.autograd · 003 torch.autograd.Function · 004 Uses of a custom Function",
+    lead="A torch.autograd.Function is a forward and the backward that belongs to it; autograd carries the rest.",
+    inputs=(
+        choice("function", "linear_function", "Function", "Which one is called.", choices=tuple(FUNCTIONS)),
+        tensor("x", "1,-2,0.5;3,0,-1", "inp", "The input; for linear_function (batch, fan_in).", max_numel=MAX_NUMEL),
+        flag("x_requires_grad", True, "inp requires grad", "Whether autograd is to find inp's gradient."),
+        tensor(
+            "weight",
+            "0.5,-1,2;1,1,-0.5",
+            "weight",
+            "Of linear_function: (fan_out, fan_in), as PyTorch's layers have it.",
+            max_numel=MAX_NUMEL,
+            dims=(2,),
+        ),
+        flag("weight_requires_grad", True, "weight requires grad", "Whether autograd is to find weight's gradient."),
+        tensor("bias", "0.1,-0.2", "bias", "Of linear_function: (fan_out,).", max_numel=MAX_NUMEL, dims=(1,)),
+        flag("bias_requires_grad", True, "bias requires grad", "Whether autograd is to find bias's gradient."),
+        choice("has_bias", BIASES[0], "bias is", "What linear_function gets as its bias.", choices=BIASES),
+        number("constant", "3", "constant", "Of mul_constant: a number.", minimum=-1e6, maximum=1e6),
+        tensor(
+            "grad_output",
+            "1",
+            "grad_output",
+            "The gradient that comes back to each output that is used; broadcast to its shape.",
+            max_numel=MAX_NUMEL,
+        ),
+        choice(
+            "used", BOTH, "outputs used", "Which outputs of sin_cos the loss depends on.", choices=(BOTH, "sin", "cos")
+        ),
+        flag(
+            "materialize_grads",
+            True,
+            "materialize grads",
+            "Whether sin_cos gets zeros for an output that is not used, or None.",
+        ),
+    ),
+    answer=answer,
+    listings=(
+        *(Listing(case.name, case.function) for case in FUNCTIONS.values()),
+        Listing("sin_cos_sparing", functions.SinCosSparing, previous="sin_cos"),
+        Listing("linear", functions.linear),
+    ),
+    links=tuple(
+        Link(label, f"program={program}")
+        for label, program in (
+            ("exp", "exp"),
+            ("mul_constant, times 3", "mul_constant&constant=3"),
+            ("my_relu", "my_relu"),
+            ("linear_function", "linear_function"),
+            ("sin_cos: two outputs", "two_outputs"),
+        )
+    ),
+)

@@ -1,0 +1,134 @@
+"""The page of the gradient check: two Jacobians, their difference, and how it depends on the step and the dtype."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from chainrule.chapter.check_report import check_report, shape_of, torch_verdict
+from chainrule.chapter.custom_functions import EXERCISES, FUNCTIONS, CustomFunction
+from chainrule.chapter.finite_differences import STEPS, expected_error
+from chainrule.chapter.inputs import choice, flag, integer, number
+from chainrule.chapter.json_values import json_number, json_tensor
+from chainrule.chapter.page import Link, Listing, Page
+from chainrule.foundations import gradient_check as textbook
+from chainrule.foundations.exercises import SOLUTIONS
+from chainrule.foundations.gradient_check import as_tuple, gradient_check, step_errors, with_dtype
+
+MAX_SIZE = 5
+"""Of batch, n and fan_out: the Jacobian of linear_function is then (25, 25)."""
+
+DTYPES = {"float64": torch.float64, "float32": torch.float32}
+
+CASES: Mapping[str, CustomFunction] = {**FUNCTIONS, **EXERCISES}
+
+
+def answer(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The check in both dtypes with torch's verdicts, the error at every step, and the exercise's solution."""
+    case = CASES[values["function"]]
+    generator = torch.Generator().manual_seed(values["seed"])
+    point = case.draw({name: values[name] for name in ("batch", "n", "fan_out")}, generator)
+    if values["kink"]:
+        with torch.no_grad():
+            point[0].view(-1)[0] = 0.0
+    tolerances = {name: values[name] for name in ("eps", "atol", "rtol")}
+    return {
+        "function": case.name,
+        "is_exercise": case.name in EXERCISES,
+        "formula": case.formula,
+        "dtype": values["dtype"],
+        **tolerances,
+        "inputs": [
+            {"name": name, **(json_tensor(each) if isinstance(each, torch.Tensor) else {"value": each})}
+            for name, each in zip(case.inputs, point, strict=True)
+        ],
+        "checks": {name: check_in(case, with_dtype(point, dtype), tolerances) for name, dtype in DTYPES.items()},
+        "steps": step_curves(case, point),
+        "solution": solution(case),
+    }
+
+
+def check_in(case: CustomFunction, point: Sequence[Any], tolerances: Mapping[str, float]) -> dict[str, Any]:
+    """The check at a point in the dtype that it has, and torch's verdict on it."""
+    outputs = as_tuple(case.apply(*point))
+    shapes = ([shape_of(each) for each in outputs], [shape_of(each) for each in point])
+    check = gradient_check(case.apply, point, **tolerances)
+    return {
+        **check_report(check, case.inputs, case.outputs, shapes),
+        "torch": torch_verdict(case.apply, point, **tolerances),
+    }
+
+
+def step_curves(case: CustomFunction, point: Sequence[Any]) -> dict[str, Any]:
+    """{"eps": [...], dtype: {"measured", "rounding", "truncation", "best_step"}}: what was found, what is expected.
+
+    `measured` is the largest |analytic − numeric| at each step; `rounding / eps + truncation · eps²` is what to expect
+    of a backward without a mistake.
+    """
+    curves: dict[str, Any] = {"eps": list(STEPS)}
+    for name, dtype in DTYPES.items():
+        expected = expected_error(case, point, dtype)
+        curves[name] = {
+            "measured": [json_number(each) for each in step_errors(case.apply, with_dtype(point, dtype), STEPS)],
+            "rounding": expected.rounding,
+            "truncation": expected.truncation,
+            "best_step": expected.best_step,
+            "machine_epsilon": torch.finfo(dtype).eps,
+        }
+    return curves
+
+
+def solution(case: CustomFunction) -> dict[str, Any] | None:
+    """Where an exercise is wrong: {"line", "wrong", "right", "shows"}; null for what is no exercise."""
+    found = SOLUTIONS.get(case.function)
+    if found is None:
+        return None
+    lines, first = inspect.getsourcelines(case.function)
+    line = first + next(index for index, text in enumerate(lines) if text.strip() == found.wrong)
+    return {"line": line, "wrong": found.wrong, "right": found.right, "shows": found.shows}
+
+
+PAGE = Page(
+    name="gradcheck",
+    title="Gradient check",
+    seed="001 Extending torch.autograd: gradcheck",
+    lead="A backward is right when its Jacobian is the one that differences of the forward give, element by element.",
+    inputs=(
+        choice(
+            "function",
+            "linear_function",
+            "Function",
+            "What is checked: a Function of the chapter, or one with a mistake in its backward.",
+            choices=tuple(CASES),
+        ),
+        choice("dtype", "float64", "dtype", "Which of the two checks the heatmaps show.", choices=tuple(DTYPES)),
+        number("eps", "1e-6", "eps", "Half the width of the difference.", minimum=1e-12, maximum=1.0),
+        number("atol", "1e-5", "atol", "Absolute tolerance.", minimum=0.0, maximum=1.0),
+        number("rtol", "1e-3", "rtol", "Tolerance relative to the numeric value.", minimum=0.0, maximum=1.0),
+        integer("batch", 3, "batch", "Rows of inp.", minimum=1, maximum=MAX_SIZE),
+        integer("n", 3, "n", "Columns of inp.", minimum=1, maximum=MAX_SIZE),
+        integer("fan_out", 2, "fan_out", "Outputs of linear_function.", minimum=1, maximum=MAX_SIZE),
+        integer("seed", 42, "seed", "Of the random point.", minimum=0, maximum=2**31 - 1),
+        flag("kink", False, "first element at 0", "Puts the first element of the first input on relu's kink."),
+    ),
+    answer=answer,
+    listings=(
+        Listing("gradient_check", textbook.gradient_check),
+        Listing("numeric_jacobians", textbook.numeric_jacobians),
+        Listing("analytic_jacobians", textbook.analytic_jacobians),
+        *(Listing(case.name, case.function) for case in CASES.values()),
+    ),
+    links=tuple(
+        Link(f"{name} in the explorer", f"program={program}")
+        for name, program in {
+            "my_relu": "my_relu",
+            "exp": "exp",
+            "mul_constant": "mul_constant",
+            "linear_function": "linear_function",
+            "sin_cos": "two_outputs",
+        }.items()
+    ),
+)

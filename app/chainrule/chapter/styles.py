@@ -1,0 +1,211 @@
+"""The page of the five styles: the same model written five times, what each leaves out, and whether they agree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import pairwise
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812 (its usual name)
+from torch import Tensor
+
+from chainrule.chapter.agreement import max_difference
+from chainrule.chapter.inputs import choice, integer, number
+from chainrule.chapter.json_values import json_number
+from chainrule.chapter.page import Link, Listing, Page
+from chainrule.chapter.style_code import TITLES, side_by_side
+from chainrule.errors import InputError
+from chainrule.foundations import layer_function, layers, misprints, modules
+from chainrule.foundations.initialization import draw, generator_for, normal
+from chainrule.foundations.styles import LEAVES, STYLES, Pass, run_style
+
+MAX_SEED = 2**31 - 1
+HALF = ("bfloat16", "float16")
+HALF_MULTIPLICATIONS = 2_000_000
+"""Of a forward pass in half precision: without instructions for it, a CPU does them a hundred times slower."""
+ALL = "all five"
+
+# ---------------------------------------------------------------------------------------------------------- agreement
+
+
+def answer(values: Mapping[str, Any]) -> dict[str, Any]:
+    """{"code": side by side, "runs": every style's pass, "apart": how far any two are, "misprint", "modules"}.
+
+    Raises:
+        InputError: more than is quickly computed in half precision.
+    """
+    sizes = values["batch"], values["n_in"], values["hidden"], values["n_out"]
+    x, targ, *parameters = draw_model(*sizes, values["seed"], values["scale"])
+    cost = values["batch"] * values["hidden"] * (values["n_in"] + values["n_out"])
+    if values["dtype"] in HALF and cost > HALF_MULTIPLICATIONS:
+        raise InputError(
+            f"dtype: {values['dtype']} is slow on a CPU: at most {HALF_MULTIPLICATIONS:,} multiplications in it, which "
+            f"are batch × hidden × (n_in + n_out) = {cost:,} here",
+            field="dtype",
+            limit=HALF_MULTIPLICATIONS,
+        )
+    dtype = getattr(torch, values["dtype"])
+    given = [tensor.to(dtype) for tensor in (x, targ, *parameters)]
+    passes = {name: run_style(name, *given) for name in STYLES}
+    return {
+        "code": side_by_side(),
+        **compare(passes, autograd_in_float64(*(tensor.double() for tensor in given))),
+        "misprint": run_misprint(),
+        "modules": run_modules(values["n_in"], values["hidden"], values["n_out"], values["seed"], x, targ),
+    }
+
+
+def draw_model(batch: int, n_in: int, hidden: int, n_out: int, seed: int, scale: float) -> tuple[Tensor, ...]:
+    """x, targ, w1, b1, w2, b2 of the chapter's model: the explorer's draw from this seed, whatever its scale."""
+    x = normal((batch, n_in), generator_for(seed, "x"))
+    targ = normal((batch,) if n_out == 1 else (batch, n_out), generator_for(seed, "y"))
+    w1 = draw("kaiming_normal", n_in, hidden, generator_for(seed, "w1"), scale)
+    w2 = draw("kaiming_normal", hidden, n_out, generator_for(seed, "w2"), scale)
+    return x, targ, w1, torch.zeros(hidden), w2, torch.zeros(n_out)
+
+
+def autograd_in_float64(x: Tensor, targ: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor) -> Pass:
+    """The same pass of the same numbers, by torch's own layers and loss, in float64."""
+    x, w1, b1, w2, b2 = (tensor.detach().requires_grad_() for tensor in (x, w1, b1, w2, b2))
+    out = F.linear(F.relu(F.linear(x, w1.t(), b1)), w2.t(), b2)
+    loss = F.mse_loss(out, targ.view_as(out))
+    return Pass(loss.detach(), dict(zip(LEAVES, torch.autograd.grad(loss, (x, w1, b1, w2, b2)), strict=True)))
+
+
+def compare(passes: Mapping[str, Pass], reference: Pass) -> dict[str, Any]:
+    """Every style's gradients against float64 autograd's, and the styles against each other.
+
+    Returns:
+        {"leaves", "shapes", "reference_loss", "runs": [{"style", "loss", "gradients": {leaf: {"difference", "relative",
+        "nan", "inf"}}}], "apart": a row per style of its largest difference from every style, "identical": the same of
+        whether every gradient is the same number, bit by bit, NaN included}
+    """
+    runs = []
+    for name, made in passes.items():
+        found = {}
+        for leaf, gradient in made.gradients.items():
+            expected = reference.gradients[leaf]
+            largest = float(expected.abs().max())
+            difference = max_difference(gradient, expected)
+            found[leaf] = {
+                "difference": json_number(difference),
+                "relative": json_number(difference / largest) if 0 < largest < torch.inf else None,
+                "nan": int(gradient.isnan().sum()),
+                "inf": int(gradient.isinf().sum()),
+            }
+        runs.append({"style": name, "loss": json_number(float(made.loss)), "gradients": found})
+    pairs = [[(one, other) for other in passes.values()] for one in passes.values()]
+    return {
+        "leaves": list(LEAVES),
+        "shapes": {leaf: list(gradient.shape) for leaf, gradient in reference.gradients.items()},
+        "reference_loss": json_number(float(reference.loss)),
+        "runs": runs,
+        "apart": [[json_number(_apart(one, other, max_difference)) for one, other in row] for row in pairs],
+        "identical": [[_apart(one, other, _differ) == 0 for one, other in row] for row in pairs],
+    }
+
+
+def _apart(one: Pass, other: Pass, by: Callable[[Tensor, Tensor], float]) -> float:
+    found = [by(one.gradients[leaf], other.gradients[leaf]) for leaf in LEAVES]
+    # max() would drop a NaN that does not stand first.
+    return float(torch.tensor(found, dtype=torch.float64).max())
+
+
+def _differ(one: Tensor, other: Tensor) -> float:
+    """How many elements are not the same number; NaN is the same as NaN."""
+    return float((~((one == other) | (one.isnan() & other.isnan()))).sum())
+
+
+# ------------------------------------------------------------------------------------------------------ what goes wrong
+
+
+def run_misprint() -> dict[str, Any]:
+    """`Lin` on LayerFunction as printed, and as it is meant: what happens when backward is called."""
+    inp, w, b = torch.ones(4, 3), torch.ones(3, 2), torch.zeros(2)
+    ran = []
+    for layer in (misprints.Lin(w, b), layer_function.Lin(w, b)):
+        layers.zero_grad(inp, w, b)
+        layer(inp).g = torch.ones(4, 2)  # type: ignore[attr-defined]
+        error = _raised(layer.backward)
+        there = [name for name, tensor in (("inp.g", inp), ("w.g", w), ("b.g", b)) if tensor.g is not None]  # type: ignore[attr-defined]
+        ran.append({"error": error, "gradients": there, "attributes": sorted(vars(layer))})
+    return {"as_printed": ran[0], "mended": ran[1]}
+
+
+def run_modules(n_in: int, hidden: int, n_out: int, seed: int, x: Tensor, targ: Tensor) -> dict[str, Any]:
+    """LinearLayer and the chapter's two Models, and a layer whose `super().__init__()` was forgotten, on both bases."""
+    layer = modules.LinearLayer(10, 2, generator=generator_for(seed, "layer"))
+    made = {
+        of.__name__: of(n_in, hidden, n_out, generator=generator_for(seed, "model"))
+        for of in (modules.SequentialModel, modules.AutoSuperModel)
+    }
+    return {
+        "linear_layer": [list(parameter.shape) for parameter in layer.parameters()],
+        "forgotten": _raised(lambda: misprints.ForgetfulLayer(10, 2)),
+        "models": [
+            {
+                "name": name,
+                "loss": json_number(float(model(x, targ).detach())),
+                "parameters": [
+                    {"name": path, "shape": list(parameter.shape)} for path, parameter in model.named_parameters()
+                ],
+            }
+            for name, model in made.items()
+        ],
+    }
+
+
+def _raised(call: Callable[[], object]) -> dict[str, str] | None:
+    """The error that a call ends in, in its own words; None if it does not."""
+    try:
+        call()
+    except AttributeError as error:
+        return {"type": type(error).__name__, "message": str(error)}
+    return None
+
+
+# ----------------------------------------------------------------------------------------------------------- the page
+
+PAIRS = tuple(f"{one} to {other}" for one, other in pairwise(STYLES))
+
+PAGE = Page(
+    name="styles",
+    title="Five styles",
+    seed="002 Refactoring the Model, Going to PyTorch; 000",
+    lead="One model, written five times: each time more of it is said once and for all, and the numbers stay the same.",
+    inputs=(
+        choice("compare", ALL, "side by side", "Which styles are shown.", choices=(ALL, *PAIRS)),
+        integer("batch", 200, "batch", "Rows of x.", minimum=1, maximum=256),
+        integer("n_in", 100, "n_in", "Inputs of the model.", minimum=1, maximum=256),
+        integer("hidden", 50, "hidden", "Units between the two layers.", minimum=1, maximum=256),
+        integer("n_out", 1, "n_out", "Outputs of the model.", minimum=1, maximum=16),
+        choice(
+            "dtype",
+            "float32",
+            "dtype",
+            "What all five compute in.",
+            choices=("float32", "float64", "bfloat16", "float16"),
+        ),
+        number("scale", "1", "scale", "Multiplies the Kaiming weights, before the dtype.", minimum=1e-30, maximum=1e30),
+        integer("seed", 42, "seed", "Of all draws.", minimum=0, maximum=MAX_SEED),
+    ),
+    answer=answer,
+    listings=(
+        Listing("misprint", misprints.Lin),
+        Listing("lin", layer_function.Lin),
+        Listing("LinearLayer", modules.LinearLayer),
+        Listing("ForgetfulLayer", misprints.ForgetfulLayer),
+        Listing("Module", modules.Module),
+        Listing("SequentialModel", modules.SequentialModel),
+        Listing("AutoSuperModel", modules.AutoSuperModel, previous="SequentialModel"),
+    ),
+    links=(
+        *(Link(f"the chapter's model in {TITLES[name]}", f"style={name}") for name in STYLES),
+        Link(
+            "50 layers of randn weights with relu, by hand",
+            "widths=100x51&init=standard_normal&bias=false&style=functions",
+        ),
+        Link("the same by autograd alone", "widths=100x51&init=standard_normal&bias=false&style=module"),
+    ),
+)

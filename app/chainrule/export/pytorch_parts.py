@@ -1,0 +1,164 @@
+"""What every exported script is made of: how its tensors are drawn, cast and summed up, as PyTorch code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from chainrule.spec import ModelSpec
+
+NORMAL = "torch.randn({shape}, generator={generator})"
+UNIFORM = "torch.empty({shape}).uniform_(-1, 1, generator={generator})"
+ORTHOGONAL = "orthogonal({shape}, {generator})"
+ZEROS = "torch.zeros({shape})"
+
+
+class Draw(NamedTuple):
+    """How one scheme draws: in words, at unit size, and times what; `size` is None where it is 1."""
+
+    comment: str
+    base: str
+    size: str | None
+
+
+DRAWS: Mapping[str, Draw] = {
+    "standard_normal": Draw("N(0, 1), whatever the fan_in", NORMAL, None),
+    "lecun_normal": Draw("LeCun et al. (1998): N(0, 1/fan_in)", NORMAL, "1 / math.sqrt(fan_in)"),
+    "xavier_normal": Draw(
+        "Glorot and Bengio (2010): N(0, 2/(fan_in + fan_out))", NORMAL, "math.sqrt(2 / (fan_in + fan_out))"
+    ),
+    "xavier_uniform": Draw(
+        "Glorot and Bengio (2010): U(-a, a) of variance a^2/3 = 2/(fan_in + fan_out)",
+        UNIFORM,
+        "math.sqrt(6 / (fan_in + fan_out))",
+    ),
+    "kaiming_normal": Draw("He et al. (2015): N(0, 2/fan_in)", NORMAL, "math.sqrt(2 / fan_in)"),
+    "kaiming_uniform": Draw(
+        "He et al. (2015): U(-a, a) of variance a^2/3 = 2/fan_in", UNIFORM, "math.sqrt(6 / fan_in)"
+    ),
+    "uniform": Draw("U(-0.1, 0.1), whatever the fan_in", UNIFORM, "0.1"),
+    "orthogonal": Draw("Saxe et al. (2013): a random orthogonal matrix", ORTHOGONAL, None),
+    "zeros": Draw("all zeros: the units of a layer are all alike", ZEROS, None),
+    "torch_default": Draw(
+        "torch.nn.Linear's own: U(-a, a) with a = 1/sqrt(fan_in), for weight and bias alike",
+        UNIFORM,
+        "1 / math.sqrt(fan_in)",
+    ),
+}
+"""The schemes of `foundations/initialization.py`, as a script writes them."""
+
+
+def header(spec: ModelSpec, says: str) -> str:
+    """The comment at the top: how to make the script again, and what it does."""
+    return f"# chainrule trace '{spec.query()}' --format pytorch\n#\n# {says}"
+
+
+def imports(spec: ModelSpec, *, functional: bool) -> str:
+    """What the script imports; `functional`: torch.nn.functional too."""
+    lines = ["import hashlib"]
+    if "init" in spec.keys and "math." in (DRAWS[spec.init].size or ""):
+        lines.append("import math")
+    return "\n".join([*lines, "", "import torch", *(["import torch.nn.functional as F"] if functional else [])])
+
+
+def run_settings(spec: ModelSpec) -> list[str]:
+    """The lines on what is used by every draw: scale, dtype and device, where they are not the usual."""
+    lines = []
+    if has_scale(spec):
+        lines.append(f"scale = {spec.scale!r}  # of the weights, and of nothing else")
+    if spec.dtype != "float32":
+        lines.append(f"dtype = torch.{spec.dtype}  # everything is drawn in float32 all the same, then cast")
+    if spec.device != "cpu":
+        lines.append(f'device = "{spec.device}"  # everything is drawn on the CPU all the same, then moved')
+    return lines
+
+
+def functions(spec: ModelSpec) -> str:
+    """The functions that the script calls."""
+    functions = [GENERATOR]
+    if "init" in spec.keys and spec.init == "orthogonal":
+        functions.append(ORTHOGONAL_FUNCTION)
+    functions.append(MEAN_AND_STD_OF_FLOAT64 if spec.dtype == "float64" else MEAN_AND_STD)
+    return "\n" + "\n\n\n".join(functions) + "\n"
+
+
+class WeightDraw(NamedTuple):
+    """The lines that draw a weight and a bias, less their names: after a comment, `size` first where there is one."""
+
+    comment: str
+    size: str | None
+    weight: str
+    bias: str
+
+
+def weight_draw(spec: ModelSpec, weight: str, bias: str) -> WeightDraw:
+    """How a weight (fan_in, fan_out) and its bias (fan_out,) are drawn; `weight` and `bias` name their generators."""
+    draw = DRAWS[spec.init]
+    size = "bound" if draw.base is UNIFORM else "std"
+    factors = ([size] if draw.size else []) + (["scale"] if has_scale(spec) else [])
+    if spec.init == "torch_default":
+        drawn_bias = f"{size} * {drawn(draw.base, bias, 'fan_out')}"
+    elif spec.bias_std > 0:
+        drawn_bias = f"{spec.bias_std!r} * {drawn(NORMAL, bias, 'fan_out')}"
+    else:
+        drawn_bias = drawn(ZEROS, bias, "fan_out")
+    return WeightDraw(
+        f"# {draw.comment}",
+        f"{size} = {draw.size}" if draw.size else None,
+        # From the left: the factors are multiplied as numbers, and the draw is rounded once.
+        " * ".join([*factors, drawn(draw.base, weight, "fan_in, fan_out")]),
+        drawn_bias,
+    )
+
+
+def drawn(base: str, name: str, shape: str) -> str:
+    """The draw of unit size of a tensor; `name` is the code of its name."""
+    return base.format(shape=shape, generator=f"generator({name})")
+
+
+def has_scale(spec: ModelSpec) -> bool:
+    """Whether the weights are multiplied by anything."""
+    return "scale" in spec.keys and spec.scale != 1 and spec.init != "zeros"
+
+
+def cast(spec: ModelSpec) -> str:
+    """What takes a draw, float32 on the CPU, to the spec's device and dtype; empty where it is there already."""
+    wanted = [
+        name
+        for name, asked, drawn in (("device", spec.device, "cpu"), ("dtype", spec.dtype, "float32"))
+        if asked != drawn
+    ]
+    return f".to({', '.join(wanted)})" if wanted else ""
+
+
+GENERATOR = '''\
+def generator(name):
+    """The random numbers of one tensor: they depend on the seed and its name, and not on what else is drawn."""
+    digest = hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=8).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest, "little"))'''
+
+ORTHOGONAL_FUNCTION = '''\
+def orthogonal(fan_in, fan_out, generator):
+    """Orthonormal columns, or rows where those are fewer. The signs make every rotation as likely (Mezzadri 2006)."""
+    normal = torch.randn(fan_in, fan_out, generator=generator)
+    q, r = torch.linalg.qr(normal if fan_in >= fan_out else normal.T)
+    q = q * r.diagonal().sign()
+    return q if fan_in >= fan_out else q.T'''
+
+MEAN_AND_STD = '''\
+def mean_and_std(tensor):
+    """Over the finite elements (nan where there are none), in float64; the std is the population's."""
+    values = tensor.detach().double()
+    values = values[values.isfinite()]
+    mean = values.mean()
+    return mean.item(), (values - mean).square().mean().sqrt().item()'''
+
+MEAN_AND_STD_OF_FLOAT64 = '''\
+def mean_and_std(tensor):
+    """Over the finite elements (nan where there are none); the std is the population's."""
+    values = tensor.detach()[tensor.isfinite()]
+    # Relative to the largest, so that no sum and no square leaves the range of float64.
+    largest = max(values.abs().tolist(), default=0) or 1
+    values = values / largest
+    mean = values.mean()
+    return largest * mean.item(), largest * (values - mean).square().mean().sqrt().item()'''

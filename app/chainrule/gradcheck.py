@@ -1,0 +1,205 @@
+"""`chainrule gradcheck f.py:MyFunction --inputs f.py:make_inputs`: the check of a user's own function, as text.
+
+The files are run, as `python f.py` would run them: this is a command of the user, and nothing of it is open to the web.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from chainrule.errors import CheckError
+
+
+def check_function(
+    function: str, inputs: str, *, eps: float = 1e-6, atol: float = 1e-5, rtol: float = 1e-3, seed: int = 42
+) -> dict[str, Any]:
+    """Check `file.py:name` at the point that `file.py:name()` returns; see `chapter.own_check.check_own`.
+
+    Raises:
+        CheckError: it cannot be checked; the message names the place.
+    """
+    for name, value, least in (("eps", eps, sys.float_info.min), ("atol", atol, 0.0), ("rtol", rtol, 0.0)):
+        if not least <= value < float("inf"):
+            raise CheckError(f"--{name}: {value} is not a {'positive' if least else 'non-negative'} number", field=name)
+    try:
+        return _check(function, inputs, eps=eps, atol=atol, rtol=rtol, seed=seed)
+    except CheckError as error:
+        # Places are said as they are typed: from the folder that the command runs in.
+        raise CheckError(error.message.replace(f"{Path.cwd()}{os.sep}", ""), limit=error.limit) from error
+
+
+def _check(function: str, inputs: str, *, eps: float, atol: float, rtol: float, seed: int) -> dict[str, Any]:
+    file, name = split_reference(function)
+    inputs_file, _ = split_reference(inputs)
+    import torch
+
+    from chainrule.chapter.own_check import check_arguments, check_own, in_words, raised_at
+
+    target, make_inputs = load(function), load(inputs)
+    if not callable(make_inputs):
+        raise CheckError(
+            f"{inputs}: a value of type {type(make_inputs).__name__}, not a function that makes the inputs"
+        )
+    torch.manual_seed(seed)
+    try:
+        made = make_inputs()
+    except Exception as error:
+        place = raised_at(error, str(inputs_file)) or inputs
+        raise CheckError(f"{place}: making the inputs raised {in_words(error)}") from error
+    try:
+        arguments = check_arguments(made)
+    except CheckError as error:
+        raise CheckError(f"{inputs}: {error.message}") from error
+    return {**check_own(target, arguments, file=str(file), name=name, eps=eps, atol=atol, rtol=rtol), "file": file.name}
+
+
+def split_reference(reference: str) -> tuple[Path, str]:
+    """`f.py:MyFunction` → the file and the name. Raises CheckError for another form, or where there is no such file."""
+    file, colon, name = reference.rpartition(":")
+    if not colon or not file or not all(part.isidentifier() for part in name.split(".")):
+        raise CheckError(f"{reference}: wanted is FILE.py:NAME")
+    path = Path(file).absolute()
+    if not path.is_file():
+        raise CheckError(f"{file}: there is no such file")
+    return path, name
+
+
+_LOADED: dict[Path, Any] = {}
+
+
+def load(reference: str) -> Any:
+    """What a file calls by a name. A file that is named twice is run once.
+
+    Raises:
+        CheckError: the file does not run, or has nothing of that name.
+    """
+    path, name = split_reference(reference)
+    found = _LOADED[path] if path in _LOADED else _LOADED.setdefault(path, _run(path))
+    for part in name.split("."):
+        try:
+            found = getattr(found, part)
+        except AttributeError:
+            there = [each for each in vars(found) if not each.startswith("_")] if hasattr(found, "__dict__") else []
+            raise CheckError(
+                f"{path}: there is no {name}" + (f"; there is {', '.join(there[:12])}" if there else "")
+            ) from None
+    return found
+
+
+def _run(path: Path) -> Any:
+    from chainrule.chapter.own_check import in_words, raised_at
+
+    name = f"chainrule_checked_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise CheckError(f"{path}: not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses and others look themselves up there
+    try:
+        with _beside(path):
+            spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        raise CheckError(f"{raised_at(error, str(path)) or path}: it does not import: {in_words(error)}") from error
+    return module
+
+
+@contextmanager
+def _beside(path: Path) -> Iterator[None]:
+    """The file's own folder in front of the import path, as where Python runs it."""
+    sys.path.insert(0, str(path.parent))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(path.parent))
+
+
+# ----------------------------------------------------------------------------------------------------------- as text
+
+
+def report_text(report: Mapping[str, Any]) -> str:
+    """The table: a row per output and input, then the verdicts."""
+    check = report["checks"]["float64"]
+    lines = [
+        f"{report['name']} in float64: eps {report['eps']:g}, "
+        f"|analytic − numeric| ≤ {report['atol']:g} + {report['rtol']:g} · |numeric|",
+        "",
+        *_table(check),
+        "",
+    ]
+    if not check["zero_for_zero"]:
+        lines.append("backward does not multiply by grad_output: grad_output = 0 gives gradients that are not 0")
+    if not check["repeatable"]:
+        lines.append("backward is not repeatable: run twice on the same values it gives two results")
+    failed = sum(not each["passed"] for each in check["comparisons"])
+    lines.append(
+        "passed"
+        if check["passed"]
+        else f"FAILED: {failed} of {len(check['comparisons'])} Jacobians differ" * bool(failed) or "FAILED"
+    )
+    said = check["torch"]
+    if said["passed"] != check["passed"]:
+        lines.append(
+            f"torch.autograd.gradcheck {'passes' if said['passed'] else 'fails'} it: {said['message']}".strip()
+        )
+    else:
+        lines.append("torch.autograd.gradcheck says the same")
+    lines += _other_dtypes(report)
+    return "\n".join(lines)
+
+
+def _table(check: Mapping[str, Any]) -> list[str]:
+    rows = [("output", "input", "Jacobian", "max |a − n|", "worst at", "analytic", "numeric", "tolerance", "")]
+    for each in check["comparisons"]:
+        worst = each["worst"]
+        size = each["size"]
+        rows.append(
+            (
+                each["output"],
+                each["input"],
+                f"{size[0]} × {size[1]}",
+                _figure(each["max_difference"]),
+                *(
+                    ("", "", "", "")
+                    if worst is None
+                    else (
+                        f"{each['output']}{worst['output_index'] or ''} / {each['input']}{worst['input_index'] or ''}",
+                        *(_figure(worst[name]) for name in ("analytic", "numeric", "tolerance")),
+                    )
+                ),
+                "ok" if each["passed"] else f"{each['outside']} DIFFER",
+            )
+        )
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def _other_dtypes(report: Mapping[str, Any]) -> list[str]:
+    lines = []
+    for dtype, check in report["checks"].items():
+        if dtype == "float64":
+            continue
+        lines.append("")
+        if "error" in check:
+            lines.append(f"In {dtype}, as the inputs are given: {check['error']}")
+            continue
+        lines.append(
+            f"In {dtype}, as the inputs are given: max |a − n| {_figure(check['max_difference'])}, "
+            f"which {'passes' if check['passed'] else 'fails'}."
+        )
+        if not check["passed"] and report["checks"]["float64"]["passed"]:
+            lines.append(
+                "That is the difference's rounding and no mistake of backward: of f's digits too few are left "
+                f"when {report['eps']:g} is what x moves by."
+            )
+    return lines
+
+
+def _figure(value: float | str) -> str:
+    return value if isinstance(value, str) else f"{value:.3g}"

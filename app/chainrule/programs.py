@@ -1,0 +1,143 @@
+"""The programs of a spec: what computes the graph, which of the spec's keys it uses, and with what defaults.
+
+`mlp` is the chapter's net in all its variety; every other program is one construct of the chapter by itself, small
+enough that each of its ops can be looked at. `build/programs.py` says what each of them computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+MAX_DEPTH = 10_000
+"""Layers a spec can name at all; what a server computes is a setting, and usually far less."""
+
+MAX_SIZE = 2**31 - 1
+"""The largest width or batch a spec can name at all."""
+
+MAX_NEURON_INPUTS = 64
+"""Inputs of the neuron: each is a product and a sum of its own in the graph."""
+
+RUNGS = ("loops", "elementwise", "broadcasting", "einsum", "@")
+"""The chapter's five ways of writing a matrix product; a test holds them to `foundations/matmul.py`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One thing that a spec can compute.
+
+    Attributes:
+        name: as `program` says it in a spec.
+        doc: what it computes, in a line.
+        keys: of the spec, that mean something to it. `program` itself is always one more.
+        defaults: its own, where they are not the table's, as texts.
+        widths: how many there may be, from and to.
+        max_width: the largest that one of them may be.
+        last_width: what the last one has to be; None where that is free.
+        page: where the chapter's page on it is; None for the explorer's own.
+    """
+
+    name: str
+    doc: str
+    keys: tuple[str, ...]
+    defaults: Mapping[str, str] = field(default_factory=dict)
+    widths: tuple[int, int] = (1, 1)
+    max_width: int = MAX_SIZE
+    last_width: int | None = None
+    page: str | None = None
+
+
+_EVERYWHERE = ("seed", "dtype", "device")
+_WEIGHTS = ("init", "scale")
+_ELEMENTWISE = {"widths": "5", "batch": "4"}
+# As the PyTorch tutorial has it in its gradcheck of LinearFunction: input (20, 20), weight (30, 20).
+_LINEAR = {"widths": "20,30", "batch": "20"}
+
+PROGRAMS: Mapping[str, Program] = {
+    program.name: program
+    for program in (
+        Program(
+            "mlp",
+            "A fully connected net: linear layers, each followed by its activation, and a loss.",
+            (
+                "widths",
+                "activation",
+                "last_activation",
+                *_WEIGHTS,
+                "bias",
+                "bias_std",
+                "style",
+                "loss",
+                "batch",
+                *_EVERYWHERE,
+            ),
+            widths=(2, MAX_DEPTH + 1),
+        ),
+        Program(
+            "neuron",
+            "One neuron: the sum of its weighted inputs and a bias, then relu; the loss is (out − y)².",
+            ("widths", *_WEIGHTS, "bias_std", *_EVERYWHERE),
+            {"widths": "3,1"},
+            widths=(2, 2),
+            max_width=MAX_NEURON_INPUTS,
+            last_width=1,
+            page="/foundations/neuron",
+        ),
+        Program(
+            "matmul",
+            "A matrix product from scratch, in one of five ways: (batch, k) by (k, n), widths k,n; the loss is Σ c.",
+            ("rung", "widths", "batch", *_EVERYWHERE),
+            {"widths": "3,2", "batch": "2"},
+            widths=(2, 2),
+            page="/foundations/matmul",
+        ),
+        Program(
+            "exp",
+            "The exponential as an autograd.Function that saves its result; the loss is Σ out.",
+            ("widths", "batch", *_EVERYWHERE),
+            _ELEMENTWISE,
+            page="/foundations/functions",
+        ),
+        Program(
+            "mul_constant",
+            "Multiplication by a number that is no tensor, as an autograd.Function; the loss is Σ out.",
+            ("constant", "widths", "batch", *_EVERYWHERE),
+            _ELEMENTWISE,
+            page="/foundations/functions",
+        ),
+        Program(
+            "my_relu",
+            "The rectified linear unit as an autograd.Function; the loss is Σ out.",
+            ("widths", "batch", *_EVERYWHERE),
+            _ELEMENTWISE,
+            page="/foundations/functions",
+        ),
+        Program(
+            "linear_function",
+            "The linear layer as an autograd.Function with its three gradients; the loss is the mean squared error.",
+            ("widths", *_WEIGHTS, "bias", "bias_std", "batch", *_EVERYWHERE),
+            _LINEAR,
+            widths=(2, 2),
+            page="/foundations/functions",
+        ),
+        Program(
+            "two_outputs",
+            "Sine and cosine from one autograd.Function: its backward gets two gradients; the loss is Σ sin · cos.",
+            ("widths", "batch", *_EVERYWHERE),
+            _ELEMENTWISE,
+            page="/foundations/functions",
+        ),
+        Program(
+            "linear_cpp",
+            "The linear layer with forward and backward in C++, from the extension `chainrule build-extension` makes.",
+            ("widths", *_WEIGHTS, "bias", "bias_std", "batch", *_EVERYWHERE),
+            _LINEAR,
+            widths=(2, 2),
+            page="/foundations/extension",
+        ),
+    )
+}
+"""Every program, by name, in the order of the chapter."""
+
+DEFAULT = "mlp"
+"""What a spec computes that names no program."""

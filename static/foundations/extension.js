@@ -1,0 +1,96 @@
+/** The C++ extension: whether it is built, what is missing, its gradient check, and the race of four linear layers. */
+
+import { startPage } from "../core/chapter/page.js";
+import { cellText } from "../core/chapter/tensor-table.js";
+import { html } from "../core/dom.js";
+import { count, duration, significant } from "../core/format.js";
+
+/** @typedef {import("../core/chapter/tensor-table.js").Cell} Cell */
+/** @typedef {{name: string, purpose: string, found: boolean, remedy: string}} Requirement */
+/** @typedef {{name: string, code: string, available: boolean, forward_seconds: number | null, backward_seconds: number | null, max_difference: Cell, equal: boolean | null}} Style */
+/**
+ * @typedef {object} Answer
+ * @property {{built: boolean, with_cuda: boolean, file: string | null, reason: string | null, torch: string}} state
+ * @property {Requirement[]} requirements
+ * @property {Requirement[]} cuda_requirements
+ * @property {{passed: boolean, max_difference: Cell, torch: {passed: boolean}, shapes: number[][]} | null} check
+ * @property {{batch: number, fan_in: number, fan_out: number, multiplications: number, threads: number, styles: Style[]}} race
+ */
+
+startPage({ show });
+
+/** @param {Answer} answer */
+function show(answer) {
+  byId("state").replaceChildren(...state(answer));
+  byId("race").replaceChildren(race(answer.race));
+  const { multiplications, threads } = answer.race;
+  byId("race-note").textContent = `Medians, on ${threads} ${threads === 1 ? "thread" : "threads"}; ${count(multiplications)} multiplications forward, twice as many backward. “Off by” is the largest distance of the output and the gradients from float64's.`;
+  byId("check").textContent = checked(answer);
+}
+
+/** @param {Answer} answer @returns {HTMLElement[]} */
+function state({ state: found, requirements, cuda_requirements: cuda }) {
+  const missing = requirements.filter((each) => !each.found);
+  const line = html("p", { class: "state-line" });
+  if (found.built) {
+    line.append(html("strong", {}, "It is built"), ` for torch ${found.torch}, ${found.with_cuda ? "with" : "without"} CUDA kernels: `, html("code", {}, found.file ?? ""));
+  } else if (missing.length === 0) {
+    line.append(html("strong", {}, "It is not built"), ", and all that a build takes is here: run ", html("code", {}, "chainrule build-extension"), " and reload. Until then its row in the race stays empty.");
+  } else {
+    line.append(html("strong", {}, "It is not built"), `, and ${missing.map((each) => each.name).join(", ")} ${missing.length === 1 ? "is" : "are"} missing on this machine.`);
+  }
+  return [line, ...(found.built ? [] : [table("A build takes", requirements)]), table("The CUDA kernels take besides", cuda)];
+}
+
+/** @param {string} title @param {readonly Requirement[]} requirements @returns {HTMLElement} */
+function table(title, requirements) {
+  const rows = requirements.map((each) =>
+    html("tr", {}, html("th", { scope: "row" }, each.name), html("td", {}, each.purpose), html("td", { class: each.found ? "there" : "missing" }, each.found ? "✓ is here" : "✗ missing"), html("td", {}, each.found ? "" : each.remedy)),
+  );
+  const head = html("tr", {}, ...[title, "what for", "", "what to do"].map((text) => html("th", { scope: "col" }, text)));
+  return html("div", { class: "scroll" }, html("table", { class: "facts" }, html("thead", {}, head), html("tbody", {}, ...rows)));
+}
+
+/** @param {Answer["race"]} race @returns {HTMLElement} */
+function race({ styles }) {
+  const most = Math.max(...styles.flatMap((each) => [each.forward_seconds ?? 0, each.backward_seconds ?? 0]));
+  const titles = ["", "forward, backward", "together", "off by"].map((title) => html("span", { role: "columnheader" }, title));
+  return html("div", { class: "layer-race", role: "table", "aria-label": "Time of each style" }, html("div", { role: "row", class: "titles" }, ...titles), ...styles.map((each) => row(each, most)));
+}
+
+/** @param {Style} style @param {number} most @returns {HTMLElement} */
+function row({ name, code, available, forward_seconds: forward, backward_seconds: backward, max_difference: difference, equal }, most) {
+  const header = html("span", { role: "rowheader", title: code }, name);
+  if (!available || forward === null || backward === null) {
+    return html("div", { role: "row", "data-style": name }, header, html("span", { role: "cell", class: "bars" }, "not built: chainrule build-extension"), html("span", { role: "cell" }), html("span", { role: "cell" }));
+  }
+  const off = typeof difference === "number" ? significant(difference) : cellText(difference);
+  return html(
+    "div",
+    { role: "row", "data-style": name },
+    header,
+    html("span", { role: "cell", class: "bars" }, bar("forward", forward, most), bar("backward", backward, most)),
+    html("span", { role: "cell", class: "times" }, duration((forward + backward) * 1e6)),
+    html("span", { role: "cell", class: equal ? "" : "wrong", title: equal ? "within what rounding can make" : "more than rounding can make" }, `${off}${equal ? " ✓" : ": not equal"}`),
+  );
+}
+
+/** @param {string} pass @param {number} seconds @param {number} most @returns {HTMLElement} */
+function bar(pass, seconds, most) {
+  const mark = html("i", { "aria-hidden": "true" });
+  mark.style.width = `${(seconds / most) * 70}%`;
+  return html("span", { class: `bar ${pass}` }, mark, duration(seconds * 1e6));
+}
+
+/** @param {Answer} answer @returns {string} */
+function checked({ check }) {
+  if (check === null) return "Once it is built, they are checked here against differences of forward.";
+  const largest = typeof check.max_difference === "number" ? significant(check.max_difference) : cellText(check.max_difference);
+  const agree = check.passed === check.torch.passed ? "torch.autograd.gradcheck says the same" : "torch.autograd.gradcheck does not say the same";
+  return `In float64, for tensors of ${check.shapes.map((shape) => `(${shape.join(", ")})`).join(", ")}, the gradient check ${check.passed ? "passes" : "fails"}: largest difference between backward and differences of forward ${largest}; ${agree}.`;
+}
+
+/** @param {string} id @returns {HTMLElement} */
+function byId(id) {
+  return /** @type {HTMLElement} */ (document.getElementById(id));
+}

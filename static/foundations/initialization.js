@@ -1,0 +1,132 @@
+/** Layers and initialization: one layer's histograms, fifty layers' spread, and the chapter's experiments again. */
+
+import { startPage } from "../core/chapter/page.js";
+import { tensorTable } from "../core/chapter/tensor-table.js";
+import { html } from "../core/dom.js";
+import { significant } from "../core/format.js";
+import { stackFigure } from "./stack-figure.js";
+import { figure, nonFinite, tensorHistogram } from "./tensor-histogram.js";
+
+/** @typedef {import("./tensor-histogram.js").Figure} Figure */
+/** @typedef {import("./tensor-histogram.js").Moments} Moments */
+/** @typedef {import("./tensor-histogram.js").Summary} Summary */
+/** @typedef {import("./stack-figure.js").Stack} Stack */
+/** @typedef {{mean: Figure, std: Figure}} Expected */
+/** @typedef {[number, number] | null} Range lowest and highest */
+/** @typedef {Summary & {expected: Expected, range: {mean: Range, std: Range}}} Layer */
+/** @typedef {{preset: string, code: string, depth: number, printed: {mean?: number, std?: number}, printed_window: Figure[][] | null, signs: boolean, measured: Moments, expected: Expected, range: {mean: Range, std: Range}, further_draws: number, window: import("../core/chapter/tensor-table.js").TensorValues, set: string}} Experiment */
+
+const KINDS = /** @type {const} */ (["mean", "std"]);
+
+startPage({
+  show(answer, values) {
+    showLayer(answer);
+    showStack(answer.stack, values);
+    showExperiments(answer.experiments, values["seed"] ?? "");
+    showLinks(values);
+  },
+});
+
+/** @param {string} id @returns {HTMLElement} */
+function byId(id) {
+  return /** @type {HTMLElement} */ (document.getElementById(id));
+}
+
+/** @param {string} text @param {boolean} [isNumber] */
+function head(text, isNumber = false) {
+  return html("th", { class: isNumber ? "number" : false, scope: "col" }, text);
+}
+
+/** @param {string} text @param {string} [classes] */
+function number(text, classes = "") {
+  return html("td", { class: `number ${classes}`.trim() }, text);
+}
+
+/** @param {Range} range @returns {string} */
+function rangeText(range) {
+  return range === null ? "–" : `${significant(range[0])} … ${significant(range[1])}`;
+}
+
+/** @param {number} draws @returns {string} */
+function drawsTitle(draws) {
+  return draws === 0 ? "no further draws" : `lowest … highest of ${draws} further seed${draws === 1 ? "" : "s"}`;
+}
+
+/** @param {{weight_std: number, layer: {l1: Layer, l2: Layer, further_draws: number}}} answer */
+function showLayer({ weight_std: weightStd, layer }) {
+  const { l1, l2, further_draws: draws } = layer;
+  byId("weight-std").textContent = `Every weight has standard deviation ${significant(weightStd)}.`;
+  byId("histograms").replaceChildren(tensorHistogram("l1 = lin(x, w1, b1)", l1, "forward"), tensorHistogram("l2 = relu(l1)", l2, "forward"));
+  const rows = /** @type {[string, Layer][]} */ ([["l1", l1], ["l2", l2]]).flatMap(([name, each]) =>
+    KINDS.map((kind) => html("tr", {}, html("th", { scope: "row" }, `${name}.${kind}()`), number(figure(each[kind]), "measured"), number(figure(each.expected[kind])), number(rangeText(each.range[kind])))),
+  );
+  const titles = html("tr", {}, head("figure"), head("measured", true), head("theory", true), head(drawsTitle(draws), true));
+  byId("layer").replaceChildren(html("table", { class: "facts" }, html("thead", {}, titles), html("tbody", {}, ...rows)));
+}
+
+/** @param {Stack} stack @param {Record<string, string>} values */
+function showStack(stack, values) {
+  byId("stack-figure").replaceChildren(stackFigure(stack));
+  byId("stack-says").textContent = verdict(stack);
+  const ends = `x[0:5, 0:5] after ${stack.layers.length} ${stack.layers.length === 1 ? "layer" : "layers"}${values["relu"] === "true" ? " with relu" : ""}`;
+  byId("window").replaceChildren(tensorTable(stack.window, { label: ends }));
+  const titles = html("tr", {}, head("layer"), head("mean", true), head("std", true), head("theory's std", true), head(drawsTitle(stack.further_draws), true), head("not finite", true), head("zeros", true));
+  const rows = stack.layers.map((layer) =>
+    html("tr", {}, html("th", { scope: "row" }, String(layer.index)), number(figure(layer.mean)), number(figure(layer.std)), number(figure(layer.expected.std)), number(rangeText(layer.range)), number(nonFinite(layer) || "–"), number(layer.zeros === 0 ? "–" : layer.zeros === layer.n ? "all" : String(layer.zeros))),
+  );
+  byId("stack-table").replaceChildren(html("table", { class: "facts" }, html("thead", {}, titles), html("tbody", {}, ...rows)));
+}
+
+/** @param {Stack} stack @returns {string} */
+function verdict({ layers, first_inf: inf, first_nan: nan, first_all_zero: zero }) {
+  const last = layers[layers.length - 1];
+  const found = [
+    inf === null ? "" : `The first Inf appears in layer ${inf}${nan === null ? "" : `, the first NaN in layer ${nan}`}.`,
+    inf === null && nan !== null ? `The first NaN appears in layer ${nan}.` : "",
+    zero === null ? "" : `From layer ${zero} on every value is exactly 0.`,
+  ].filter((part) => part !== "");
+  if (found.length > 0 || last === undefined) return found.join(" ");
+  return `After ${layers.length} layers the standard deviation is ${figure(last.std)}; theory expects ${figure(last.expected.std)}.`;
+}
+
+/** @param {Experiment[]} experiments @param {string} seed */
+function showExperiments(experiments, seed) {
+  const titles = html("tr", {}, head("experiment"), head("figure"), head("the chapter", true), head("measured", true), head("theory", true), head(drawsTitle(experiments[0]?.further_draws ?? 0), true));
+  const rows = experiments.flatMap((each) => experimentRows(each, seed));
+  byId("experiments").replaceChildren(html("table", { class: "facts experiments" }, html("thead", {}, titles), html("tbody", {}, ...rows)));
+}
+
+/** @param {Experiment} experiment @param {string} seed @returns {HTMLElement[]} */
+function experimentRows(experiment, seed) {
+  const { measured } = experiment;
+  const run = html("button", { type: "button", class: "button", "data-set": `${experiment.set}&seed=${seed}` }, "run it above");
+  const open = html("a", { href: `/?preset=${experiment.preset}&seed=${seed}` }, "explorer");
+  const what = html("th", { scope: "row", rowspan: "2" }, html("code", {}, experiment.code), html("div", { class: "ways" }, run, open));
+  if (experiment.printed_window !== null) what.append(windows(experiment));
+  const odd = nonFinite(measured);
+  return KINDS.map((kind, at) => {
+    const printed = experiment.printed[kind];
+    const text = measured[kind] === null ? odd : figure(measured[kind]);
+    return html("tr", { "data-experiment": experiment.preset, "data-figure": kind }, ...(at === 0 ? [what] : []), html("td", {}, kind), number(printed === undefined ? (measured[kind] === null ? "nan" : "–") : printed.toFixed(4)), number(text, "measured"), number(figure(experiment.expected[kind])), number(rangeText(experiment.range[kind])));
+  });
+}
+
+/** @param {Experiment} experiment @returns {HTMLElement} */
+function windows({ printed_window: printed, window, signs }) {
+  const details = html("details", {}, html("summary", {}, "x[0:5, 0:5]"));
+  const tables = html("div", { class: "figures" }, tensorTable({ shape: [5, 5], values: printed }, { label: signs ? "the chapter printed" : "the chapter printed (signs are lost in the text at hand)" }), tensorTable(window, { label: "measured" }));
+  details.append(tables);
+  return details;
+}
+
+/** @param {Record<string, string>} values */
+function showLinks({ n_in: nIn, hidden, depth, batch, init, scale, seed, relu }) {
+  const common = { init: init ?? "", scale: scale ?? "", batch: batch ?? "", seed: seed ?? "" };
+  const one = new URLSearchParams({ widths: `${nIn},${hidden},1`, ...common });
+  const layers = Number(depth) + 1;
+  /** @type {Record<string, string>} */
+  const last = relu === "true" ? { last_activation: "true" } : { activation: "linear" };
+  const many = new URLSearchParams({ widths: `${nIn}x${layers}`, ...last, bias: "false", ...common });
+  byId("layer-link").setAttribute("href", `/?${one}`);
+  byId("stack-link").setAttribute("href", `/?${many}`);
+}

@@ -1,0 +1,263 @@
+/**
+ * The Jacobians of a gradient check as heatmaps: for every output and input what backward says, what the differences
+ * say, and how far the two are apart in units of what is tolerated. A cell under the pointer or the arrow keys is read
+ * out in figures.
+ */
+
+import { html } from "../core/dom.js";
+import { count, significant } from "../core/format.js";
+import { hex, oklch } from "../core/oklch.js";
+import { onSchemeChange, readPalette } from "../core/palette.js";
+
+/** @typedef {import("../core/chapter/tensor-table.js").Cell} Cell */
+/** @typedef {{values: Cell[][]}} Matrix */
+/** @typedef {{row: number, column: number, output_index: number[], input_index: number[], analytic: Cell, numeric: Cell, difference: Cell, tolerance: Cell}} Worst */
+/**
+ * @typedef {object} Comparison
+ * @property {string} output
+ * @property {string} input
+ * @property {number[]} output_shape
+ * @property {number[]} input_shape
+ * @property {[number, number]} size of the whole Jacobian
+ * @property {{rows: [number, number], columns: [number, number]}} window the part that is here
+ * @property {boolean} passed
+ * @property {Cell} max_difference
+ * @property {number} outside how many elements are not within the tolerance
+ * @property {Worst | null} worst
+ * @property {Matrix} analytic
+ * @property {Matrix} numeric
+ * @property {Matrix} difference
+ * @property {Matrix} tolerance
+ * @property {Matrix} within
+ */
+/** @typedef {{passed: boolean, max_difference: Cell, zero_for_zero: boolean, repeatable: boolean, comparisons: Comparison[], torch: {passed: boolean, message: string}}} Check */
+/** @typedef {"analytic" | "numeric" | "difference"} Kind */
+
+const TITLES = { analytic: "analytic: backward", numeric: "numeric: differences of forward", difference: "|analytic − numeric|" };
+/** px */
+const [WIDEST, TALLEST, LARGEST, LEAST] = [264, 288, 22, 4];
+const DARK = "(prefers-color-scheme: dark)";
+/** A difference this many times smaller than the tolerance is as good as none. */
+const NOTHING = 1e-8;
+
+/** @param {Cell} value @returns {string} */
+export function figure(value) {
+  return typeof value === "number" ? significant(value) : String(value).replace("Infinity", "∞");
+}
+
+/**
+ * @param {Check} check
+ * @returns {HTMLElement}
+ */
+export function jacobians(check) {
+  return html("div", { class: "jacobians" }, ...check.comparisons.map(block));
+}
+
+/** @param {Comparison} comparison @returns {HTMLElement} */
+function block(comparison) {
+  const { output, input, size, window: part, passed, outside, max_difference: largest } = comparison;
+  const verdict = passed
+    ? html("span", { class: "verdict good" }, "agree everywhere")
+    : html("span", { class: "verdict bad" }, `${count(outside)} of ${count(size[0] * size[1])} elements differ`);
+  const heading = html("h3", {}, `∂${output}/∂${input} `, html("span", { class: "soft" }, `${size[0]} × ${size[1]}, largest difference ${figure(largest)}`), " ", verdict);
+  const readout = html("output", { class: "readout" });
+  const maps = /** @type {const} */ (["analytic", "numeric", "difference"]).map((kind) => new Heatmap(kind, comparison));
+  /** @param {number | null} row @param {number} column */
+  const point = (row, column) => {
+    readout.textContent = row === null ? worstText(comparison) : cellText(comparison, row, column);
+    for (const map of maps) map.point(row, column);
+  };
+  for (const map of maps) map.onpoint = point;
+  point(null, 0);
+  const cut = part.rows[1] - part.rows[0] < size[0] || part.columns[1] - part.columns[0] < size[1];
+  const note = cut ? html("p", { class: "soft" }, `Shown are rows ${part.rows[0]} to ${part.rows[1] - 1} and columns ${part.columns[0]} to ${part.columns[1] - 1}, around the worst element.`) : "";
+  return html("section", { class: "jacobian", "data-passed": String(passed) }, heading, html("div", { class: "maps" }, ...maps.map((map) => map.element)), readout, note);
+}
+
+/** @param {Comparison} comparison @returns {string} */
+function worstText(comparison) {
+  const { worst } = comparison;
+  if (worst === null) return "It has no elements.";
+  return `Worst for its tolerance: ${place(comparison, worst.row, worst.column)}: ${sentence(worst.analytic, worst.numeric, worst.difference, worst.tolerance)}`;
+}
+
+/** @param {Comparison} comparison @param {number} row @param {number} column of the window @returns {string} */
+function cellText(comparison, row, column) {
+  const { window: part } = comparison;
+  const at = /** @param {Matrix} matrix */ (matrix) => matrix.values[row]?.[column] ?? null;
+  const [a, n, d, t] = [at(comparison.analytic), at(comparison.numeric), at(comparison.difference), at(comparison.tolerance)];
+  return `${place(comparison, part.rows[0] + row, part.columns[0] + column)}: ${sentence(a, n, d, t)}`;
+}
+
+/** @param {Cell} a @param {Cell} n @param {Cell} d @param {Cell} t @returns {string} */
+function sentence(a, n, d, t) {
+  return `analytic ${figure(a)}, numeric ${figure(n)}, difference ${figure(d)}, tolerated ${figure(t)}`;
+}
+
+/** @param {Comparison} comparison @param {number} row @param {number} column @returns {string} ∂out[0, 1] / ∂inp[2, 0] */
+function place({ output, input, output_shape: from, input_shape: to }, row, column) {
+  return `∂${output}${indexText(row, from)} / ∂${input}${indexText(column, to)}`;
+}
+
+/** @param {number} flat @param {readonly number[]} shape @returns {string} */
+function indexText(flat, shape) {
+  if (shape.length === 0) return "";
+  const index = [];
+  for (const size of [...shape].reverse()) {
+    index.unshift(flat % size);
+    flat = Math.floor(flat / size);
+  }
+  return `[${index.join(", ")}]`;
+}
+
+class Heatmap {
+  /** @type {(row: number | null, column: number) => void} */
+  onpoint = () => {};
+  #canvas = html("canvas", { tabindex: "0", role: "img" });
+  #kind;
+  #comparison;
+  #cell;
+  /** @type {[number, number] | null} */
+  #at = null;
+
+  /** @param {Kind} kind @param {Comparison} comparison */
+  constructor(kind, comparison) {
+    this.#kind = kind;
+    this.#comparison = comparison;
+    const [rows, columns] = this.#size;
+    this.#cell = Math.max(LEAST, Math.min(LARGEST, Math.floor(WIDEST / Math.max(1, columns)), Math.floor(TALLEST / Math.max(1, rows))));
+    this.#canvas.setAttribute("aria-label", `${TITLES[kind]}, ${rows} rows by ${columns} columns: arrow keys read out an element`);
+    this.element = html("figure", { "data-kind": kind }, html("figcaption", {}, TITLES[kind]), this.#canvas, this.#legend());
+    this.#canvas.addEventListener("pointermove", (event) => {
+      const box = this.#canvas.getBoundingClientRect();
+      this.#go(Math.floor(((event.clientY - box.top) / box.height) * rows), Math.floor(((event.clientX - box.left) / box.width) * columns));
+    });
+    this.#canvas.addEventListener("pointerleave", () => this.onpoint(null, 0));
+    this.#canvas.addEventListener("blur", () => this.onpoint(null, 0));
+    this.#canvas.addEventListener("focus", () => this.#go(this.#at?.[0] ?? 0, this.#at?.[1] ?? 0));
+    this.#canvas.addEventListener("keydown", (event) => this.#key(event));
+    onSchemeChange(() => this.#draw());
+    this.#draw();
+  }
+
+  /** @returns {[number, number]} */
+  get #size() {
+    const { rows, columns } = this.#comparison.window;
+    return [rows[1] - rows[0], columns[1] - columns[0]];
+  }
+
+  /** @param {number | null} row @param {number} column */
+  point(row, column) {
+    this.#at = row === null ? null : [row, column];
+    this.#draw();
+  }
+
+  /** @param {number} row @param {number} column */
+  #go(row, column) {
+    const [rows, columns] = this.#size;
+    if (rows * columns === 0) return;
+    this.onpoint(Math.min(rows - 1, Math.max(0, row)), Math.min(columns - 1, Math.max(0, column)));
+  }
+
+  /** @param {KeyboardEvent} event */
+  #key(event) {
+    const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
+    if (step === undefined) return;
+    event.preventDefault();
+    this.#go((this.#at?.[0] ?? 0) + (step[0] ?? 0), (this.#at?.[1] ?? 0) + (step[1] ?? 0));
+  }
+
+  #draw() {
+    const [rows, columns] = this.#size;
+    const cell = this.#cell;
+    const ratio = window.devicePixelRatio || 1;
+    this.#canvas.width = Math.max(1, columns * cell * ratio);
+    this.#canvas.height = Math.max(1, rows * cell * ratio);
+    this.#canvas.style.width = `${columns * cell}px`;
+    const context = this.#canvas.getContext("2d");
+    if (context === null) return;
+    context.scale(ratio, ratio);
+    const palette = readPalette();
+    const isDark = matchMedia(DARK).matches;
+    const most = largestOf(this.#comparison);
+    const gap = cell > 8 ? 1 : 0;
+    for (let row = 0; row < rows; row += 1) {
+      for (let column = 0; column < columns; column += 1) {
+        context.fillStyle = this.#colour(row, column, most, palette, isDark);
+        context.fillRect(column * cell, row * cell, cell - gap, cell - gap);
+      }
+    }
+    if (this.#at === null) return;
+    context.strokeStyle = palette.ink;
+    context.lineWidth = 2;
+    context.strokeRect(this.#at[1] * cell + 0.5, this.#at[0] * cell + 0.5, cell - 1 - gap, cell - 1 - gap);
+  }
+
+  /**
+   * @param {number} row
+   * @param {number} column
+   * @param {number} most
+   * @param {import("../core/palette.js").Palette} palette
+   * @param {boolean} isDark
+   * @returns {string}
+   */
+  #colour(row, column, most, palette, isDark) {
+    const value = this.#comparison[this.#kind].values[row]?.[column];
+    if (this.#kind !== "difference") return typeof value === "number" ? aroundZero(value / most, isDark) : palette.warning;
+    if (!this.#comparison.within.values[row]?.[column]) return palette.backward;
+    const tolerance = this.#comparison.tolerance.values[row]?.[column];
+    if (typeof value !== "number" || typeof tolerance !== "number" || value === 0) return grey(0, isDark);
+    return grey(1 - Math.log10(Math.max(NOTHING, Math.min(1, value / tolerance))) / Math.log10(NOTHING), isDark);
+  }
+
+  /** @returns {HTMLElement} */
+  #legend() {
+    if (this.#kind === "difference") {
+      const bar = html("i", { class: "swatch tolerance" });
+      return html("p", { class: "scale" }, "0 ", bar, " tolerance ", html("i", { class: "swatch outside" }), " outside");
+    }
+    const most = figure(largestOf(this.#comparison));
+    return html("p", { class: "scale" }, `−${most} `, html("i", { class: "swatch around" }), ` ${most}`);
+  }
+}
+
+/** @param {Comparison} comparison @returns {number} the largest finite absolute value of both Jacobians */
+function largestOf({ analytic, numeric }) {
+  let most = 0;
+  for (const row of [...analytic.values, ...numeric.values]) for (const value of row) if (typeof value === "number") most = Math.max(most, Math.abs(value));
+  return most || 1;
+}
+
+/** @param {number} share −1 to 1 @param {boolean} isDark @returns {string} brown above 0, teal below, as in the explorer */
+function aroundZero(share, isDark) {
+  const size = Math.min(1, Math.abs(share));
+  const hue = share < 0 ? 195 : 60;
+  return hex(isDark ? oklch(0.25 + 0.55 * size, 0.12 * size, hue) : oklch(0.97 - 0.45 * size, 0.12 * size, hue));
+}
+
+/** @param {number} share 0 to 1 @param {boolean} isDark @returns {string} */
+function grey(share, isDark) {
+  return hex(isDark ? oklch(0.25 + 0.35 * share, 0, 0) : oklch(0.97 - 0.4 * share, 0, 0));
+}
+
+/**
+ * The verdict of a check in one dtype, with torch's.
+ *
+ * @param {string} dtype
+ * @param {Check} check
+ * @returns {HTMLElement}
+ */
+export function verdictCard(dtype, check) {
+  const { passed, torch } = check;
+  /** @type {HTMLElement[]} */
+  const rows = [
+    html("p", { class: "head" }, html("strong", {}, dtype), " ", html("span", { class: passed ? "verdict good" : "verdict bad" }, passed ? "passes" : "fails")),
+    html("p", {}, `largest difference ${figure(check.max_difference)}`),
+  ];
+  if (!check.zero_for_zero) rows.push(html("p", {}, "grad_output = 0 gives gradients that are not 0: backward does not multiply by it."));
+  if (!check.repeatable) rows.push(html("p", {}, "Run twice on the same values, backward gives two results."));
+  rows.push(html("p", { class: "soft" }, torch.passed === passed ? "torch.autograd.gradcheck says the same." : `torch.autograd.gradcheck ${torch.passed ? "passes it" : "fails it"}.`));
+  if (torch.message !== "") rows.push(html("details", {}, html("summary", {}, "torch's message"), html("pre", { tabindex: "0" }, torch.message)));
+  return html("div", { class: "check-card", "data-dtype": dtype, "data-passed": String(passed) }, ...rows);
+}
+

@@ -1,0 +1,156 @@
+/** Matrix multiplication: what an element is made of, and the race of the five rungs, asked for one after the other. */
+
+import { lightLines } from "../core/chapter/listing.js";
+import { answerOf, startPage } from "../core/chapter/page.js";
+import { cellText, markCells, tensorTable } from "../core/chapter/tensor-table.js";
+import { html, writeText } from "../core/dom.js";
+import { significant } from "../core/format.js";
+import { raceTable } from "./matmul-race.js";
+
+/** @typedef {import("../core/chapter/tensor-table.js").Index} Index */
+/** @typedef {import("../core/chapter/tensor-table.js").TensorValues} TensorValues */
+/** @typedef {import("./matmul-race.js").Rung} Rung */
+/** @typedef {{a: TensorValues, b: TensorValues, c: TensorValues}} Window */
+/**
+ * @typedef {object} Race
+ * @property {number} m
+ * @property {number} k
+ * @property {number} n
+ * @property {number} threads
+ * @property {{seconds: number, measured: boolean}} baseline
+ * @property {Rung[]} rungs so far
+ * @property {Window} window
+ * @property {string[]} names of all rungs that were asked for
+ */
+
+const ANSWER = "/foundations/matmul.json";
+/** Products of the sum that are written out. */
+const TERMS = 4;
+
+/** The element of c that is looked at; it stays when the sizes change. @type {number[]} */
+let looked = [0, 0];
+/** What the window shows: it is not drawn anew for every rung. */
+let drawn = "";
+
+const page = startPage({ load, show });
+
+document.getElementById("race-again")?.addEventListener("click", () => {
+  page.set({ seed: String((Number(page.values()["seed"]) + 1) % 2 ** 31) });
+});
+
+/**
+ * Asks rung by rung, so that each is seen as soon as it has run.
+ *
+ * @param {Record<string, string>} values
+ * @param {import("../core/chapter/page.js").Asking} asking
+ * @returns {Promise<Race>}
+ */
+async function load(values, { signal, query, partial }) {
+  const names = (values["rungs"] ?? "").split(",").map((name) => name.trim());
+  /** @type {Race | null} */
+  let race = null;
+  for (const name of names) {
+    const asked = new URLSearchParams(query);
+    asked.set("rungs", name);
+    const answer = await answerOf(ANSWER, asked.toString(), signal);
+    race = joined(race, answer, names);
+    if (race.rungs.length < names.length) partial(race);
+  }
+  return /** @type {Race} */ (race);
+}
+
+/**
+ * The race with one more rung. Its speed-ups are over the loops as they were measured, where they were.
+ *
+ * @param {Race | null} before
+ * @param {any} answer
+ * @param {string[]} names
+ * @returns {Race}
+ */
+function joined(before, answer, names) {
+  const rungs = [...(before?.rungs ?? []), ...answer.rungs];
+  const baseline = before?.baseline.measured ? before.baseline : answer.baseline;
+  for (const rung of rungs) rung.speedup = rung.seconds === null ? null : baseline.seconds / rung.seconds;
+  return { ...answer, baseline, rungs, names };
+}
+
+/** @param {Race} race */
+function show(race) {
+  const { names, rungs } = race;
+  const key = JSON.stringify([race.m, race.k, race.n, race.window]);
+  if (key !== drawn) showWindow(race);
+  drawn = key;
+  const progress = /** @type {HTMLProgressElement} */ (document.getElementById("race-progress"));
+  progress.max = names.length;
+  progress.value = rungs.length;
+  const next = names[rungs.length];
+  writeText(byId("race-state"), next === undefined ? `${names.length} of ${names.length} done` : `${rungs.length + 1} of ${names.length}: ${next}`);
+  byId("race").replaceChildren(raceTable(rungs, names));
+  byId("race-notes").textContent = notes(race);
+}
+
+/** @param {string} id @returns {HTMLElement} */
+function byId(id) {
+  return /** @type {HTMLElement} */ (document.getElementById(id));
+}
+
+/** @param {Race} race @returns {string} */
+function notes({ m, k, n, threads, baseline, rungs }) {
+  const bound = rungs[0]?.rounding_bound ?? 0;
+  return [
+    `Seconds are the median of the repeats, on ${threads} ${threads === 1 ? "thread" : "threads"} of the server.`,
+    baseline.measured ? "" : "The loops did not run: speed-ups are over what they are estimated to take.",
+    `“Off by” is the largest distance from the product in float64; rounding ${k} additions can make ${significant(bound)} at most.`,
+    `◇ is what the chapter printed for 5×784 by 784×10 on its machine${m === 5 && k === 784 && n === 10 ? "" : ", not for these sizes"}: only the order carries over.`,
+  ]
+    .filter((sentence) => sentence !== "")
+    .join(" ");
+}
+
+// --- the window
+
+/** @param {Race} race */
+function showWindow({ m, k, n, window: { a, b, c } }) {
+  looked = [Math.min(looked[0] ?? 0, (c.shape[0] ?? 1) - 1), Math.min(looked[1] ?? 0, (c.shape[1] ?? 1) - 1)];
+  const tables = {
+    a: tensorTable(a, { label: labelOf("a", a, [m, k]) }),
+    b: tensorTable(b, { label: labelOf("b", b, [k, n]) }),
+    c: tensorTable(c, { label: labelOf("c", c, [m, n]), onhover: look }),
+  };
+
+  /** @param {Index | null} index */
+  function look(index) {
+    if (index !== null) looked = [...index];
+    const [row = 0, column = 0] = looked;
+    markCells(tables.a, ([i]) => (i === row ? "lit" : ""));
+    markCells(tables.b, ([, j]) => (j === column ? "lit-2" : ""));
+    markCells(tables.c, ([i, j]) => (i === row && j === column ? "lit" : ""));
+    byId("element").textContent = sumText(row, column);
+    lightLines("loops", (text) => index !== null && text.includes("c[i, j] += "));
+  }
+
+  /** @param {number} row @param {number} column @returns {string} */
+  function sumText(row, column) {
+    const shown = a.values[row].slice(0, TERMS);
+    const terms = shown.map((/** @type {number} */ value, /** @type {number} */ at) => `${factor(value)}·${factor(b.values[at][column])}`);
+    const rest = k > TERMS ? ` + … (${k} products)` : "";
+    return `c[${row}, ${column}] = Σₖ a[${row}, k] · b[k, ${column}] = ${terms.join(" + ")}${rest} = ${cellText(c.values[row][column])}`;
+  }
+
+  byId("window").replaceChildren(
+    html("p", { class: "soft" }, `a is ${m} × ${k}, b is ${k} × ${n}, c is ${m} × ${n}: ${(m * k * n).toLocaleString("en-US")} multiplications. Point at an element of c.`),
+    html("div", { class: "product" }, tables.a, tables.b, tables.c),
+  );
+  look(null);
+}
+
+/** @param {string} name @param {TensorValues} shown @param {readonly number[]} shape @returns {string} */
+function labelOf(name, shown, shape) {
+  const isCut = shape.some((size, dim) => size !== shown.shape[dim]);
+  return isCut ? `${name}[:${shown.shape[0]}, :${shown.shape[1]}], its corner` : name;
+}
+
+/** @param {number} value @returns {string} */
+function factor(value) {
+  return value < 0 ? `(${cellText(value)})` : cellText(value);
+}

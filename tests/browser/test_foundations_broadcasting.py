@@ -1,0 +1,78 @@
+"""The page of broadcasting: the rules step by step, the virtual copy, and the trap behind a guess."""
+
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture
+def page(context, server_url):
+    page = context.new_page()
+    problems = []
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.goto(f"{server_url}/foundations/broadcasting")
+    page.wait_for_selector("body[data-answers]")
+    yield page
+    assert problems == []
+
+
+def test_shapes_are_compared_and_copied_virtually(page):
+    expect(page.locator(".aligned td.rule")).to_have_text(["b missing → 1", "a stretched", "b stretched"])
+    expect(page.locator(".aligned td.result")).to_have_text(["3", "4", "5"])
+    page.fill("#input-a", "[10,20,30]")
+    page.fill("#input-b", "[[1],[2]]")
+    expect(page.locator(".aligned td.rule")).to_have_text(["a missing → 1", "b stretched"])
+    expect(page.locator('[data-expanded-stride="a"]')).to_have_text("(0, 1)")
+    expect(page.locator('[data-expanded-stride="b"]')).to_have_text("(1, 0)")
+    seen = page.locator("#copies .tensor", has_text="as it is read")
+    expect(seen.first.locator("td.ghost")).to_have_text(["10", "20", "30"])
+    expect(seen.last.locator("td.ghost")).to_have_text(["1", "1", "2", "2"])
+    expect(page).to_have_url(re.compile(re.escape("?a=%5B10%2C20%2C30%5D&")))
+    page.locator("#copies .tensor").last.locator('td[data-index="1,2"]').hover()
+    expect(page.locator("#element")).to_have_text("result[1, 2] = a[2] + b[1, 0] = 30 + 2 = 32")
+    expect(page.locator("#copies td.lit")).to_have_text(["30", "30"])
+    expect(page.locator("#copies td.lit-2")).to_have_text(["2", "2"])
+
+
+def test_shapes_that_do_not_fit_are_explained_in_place(page):
+    page.fill("#input-b", "4,2")
+    expect(page.locator("#steps")).to_contain_text(
+        "RuntimeError: The size of tensor a (5) must match the size of tensor b (2) at non-singleton dimension 2"
+    )
+    expect(page.locator(".aligned td.at-fault")).to_have_text(["5", "2", "✕"])
+    expect(page.locator(".aligned td.not-compared")).to_have_count(2)
+    expect(page.locator("#input-b-note")).to_contain_text("must match the size")
+    page.fill("#input-b", "4,[")
+    expect(page.locator("#input-b-note")).to_contain_text("is not a shape such as 3,1,5")
+    page.fill("#input-b", "2147483648,1,1,1")
+    expect(page.locator("#steps .outcome")).to_contain_text("(2147483648, 3, 1, 5)")
+    expect(page.locator("#copies")).to_contain_text("Too large for a picture")
+    expect(page.locator("#input-b-note")).to_be_empty()
+
+
+def test_a_vector_beside_a_matrix_fails_one_way_and_fits_the_other(page):
+    row, column = page.locator("#ways-copies .way").first, page.locator("#ways-copies .way").last
+    expect(row.locator(".tensor").last.locator("td")).to_have_text("11 22 33 14 25 36 17 28 39".split())
+    expect(column.locator(".tensor").last.locator("td")).to_have_text("11 12 13 24 25 26 37 38 39".split())
+    page.get_by_role("button", name="c of 2, m 2 × 3: fails").click()
+    expect(row).to_contain_text("The size of tensor a (2) must match the size of tensor b (3)")
+    expect(column.locator(".tensor").last.locator("td")).to_have_text("11 12 13 24 25 26".split())
+    page.fill("#input-std", "0.5")
+    expect(page.locator("#normalized .tensor").last.locator("td").first).to_have_text("−8.00")
+
+
+def test_the_trap_waits_for_a_guess(page):
+    expect(page.locator("#trap")).to_be_empty()
+    expect(page.locator("#trap-sources")).to_be_hidden()
+    page.fill("#guess-shape", "(200, 1)")
+    page.fill("#guess-loss", "0.01")
+    page.keyboard.press("Enter")
+    expect(page.locator("#trap .verdict")).to_contain_text("is (200, 200). You said (200, 1).")
+    expect(page.locator("#trap")).to_contain_text("twice the covariance")
+    expect(page.locator("#trap-sources")).to_be_visible()
+    page.fill("#input-n", "30")
+    expect(page.locator("#trap .facts tr", has_text="pred − targ")).to_contain_text("(30, 30)")
+    expect(page.locator("#trap .facts tr", has_text="its memory")).to_contain_text("3.60 kB")

@@ -1,0 +1,130 @@
+"""The programs in the page: one is chosen, what it does not use is greyed, its graph is drawn, and back to the net."""
+
+import pytest
+from playwright.sync_api import expect
+
+from chainrule.programs import PROGRAMS
+from chainrule.spec import KEY_BY_NAME, ModelSpec, keys_of
+
+pytestmark = pytest.mark.browser
+
+PYTHON = [name for name in PROGRAMS if name not in ("mlp", "linear_cpp")]
+OWN = ("program", "rung", "constant")
+
+
+def choose(explorer, program):
+    """Choose a program in the panel and wait until its graph is on the screen."""
+    explorer.page.select_option("#spec-program", program)
+    explorer.page.wait_for_function("(query) => location.search === query", arg=f"?program={program}")
+    explorer.at_rest()
+
+
+def states(page):
+    """Of every control: whether it is off, whether it is there at all, and what it says when pointed at."""
+    return page.evaluate(
+        """() => Object.fromEntries([...document.querySelectorAll("spec-controls .field")].map((field) => {
+            const control = field.querySelector("[id^=spec-]");
+            return [field.dataset.key, [control.disabled, field.hidden, control.title]];
+        }))"""
+    )
+
+
+def test_each_program_is_drawn_with_what_it_does_not_use_greyed(explorer):
+    page = explorer.open().page
+    for program in PYTHON:
+        choose(explorer, program)
+        dump = explorer.dump()
+        assert dump["spec"] == ModelSpec(program=program).as_dict()
+        names = {tensor["name"] for tensor in dump["tensors"]}
+        drawn = set(page.evaluate("[...document.querySelectorAll('graph-view .box')].map((box) => box.dataset.id)"))
+        assert {name for name in ("x", "a", "b", "w", "c", "out", "loss") if name in names} <= drawn
+        off = {name for name, (disabled, _, _) in states(page).items() if disabled}
+        assert off - {"bias_std"} == set(KEY_BY_NAME) - set(keys_of(program)) - {"bias_std"}
+        for name, (_, hidden, title) in states(page).items():
+            unused = name not in keys_of(program)
+            assert hidden == (unused and name in OWN)
+            assert (title == f"not used by {program}") == unused
+        expect(page.locator("spec-controls .program-doc a")).to_have_attribute("href", PROGRAMS[program].page)
+        expect(page.locator("diagnosis-list .state")).to_have_text(f"The program {program} has no layers.")
+        expect(page.locator("layer-profile")).to_be_hidden()
+
+
+def test_a_program_is_changed_left_and_come_back_to(explorer):
+    page = explorer.open("/?seed=7&activation=tanh#level=all").page
+    choose_query = "(query) => location.search === query"
+    page.select_option("#spec-program", "matmul")
+    # The seed means the same everywhere; the activation nothing to a product.
+    page.wait_for_function(choose_query, arg="?program=matmul&seed=7")
+    page.select_option("#spec-rung", "loops")
+    page.wait_for_function(choose_query, arg="?program=matmul&rung=loops&seed=7")
+    explorer.at_rest()
+    ops = explorer.dump()["ops"]
+    expect(page.locator("inspector-panel")).to_contain_text(f"{sum(op['phase'] == 'forward' for op in ops)} ops")
+
+    # An op, its source line.
+    op = next(op for op in ops if op["name"] == "mul")
+    page.evaluate("(id) => document.querySelector('graph-view').dispatchEvent("
+                  "new CustomEvent('box-select', { detail: { id }, bubbles: true }))", op["id"])  # fmt: skip
+    expect(page.locator("inspector-panel")).to_contain_text("c[i, j] += a[i, k] * b[k, j]")
+
+    # Too large: said at the rung, the picture stays, and so does the address.
+    page.locator("spec-controls .more summary").click()
+    page.fill("#spec-batch", "1000")
+    page.press("#spec-batch", "Enter")
+    expect(page.locator("#spec-rung-note")).to_contain_text("6000 steps")
+    assert "batch" not in page.evaluate("location.search")
+    page.fill("#spec-batch", "3")
+    page.press("#spec-batch", "Enter")
+    page.wait_for_function(choose_query, arg="?program=matmul&rung=loops&batch=3&seed=7")
+    expect(page.locator("#spec-rung-note")).to_have_text("")
+
+    page.get_by_role("button", name="Chapter", exact=True).click()
+    page.wait_for_function(choose_query, arg="?seed=7")
+    explorer.at_rest()
+    expect(page.locator("#spec-program")).to_have_value("mlp")
+    expect(page.locator("layer-profile")).to_be_visible()
+    expect(page.locator("#spec-scale")).to_be_enabled()
+    expect(page.locator("#spec-rung")).to_be_hidden()
+    assert not states(page)["activation"][0]
+
+    page.go_back()
+    page.wait_for_function(choose_query, arg="?program=matmul&rung=loops&batch=3&seed=7")
+    expect(page.locator("#spec-rung")).to_have_value("loops")
+    expect(page.locator("#spec-activation")).to_be_disabled()
+    page.reload()
+    page.wait_for_selector("run-status[data-seq]")
+    expect(page.locator("#spec-batch")).to_have_value("3")
+    expect(page.locator("#share a[data-trace=json]")).to_have_attribute(
+        "href", "/api/v1/trace.json?program=matmul&rung=loops&batch=3&seed=7"
+    )
+
+
+def test_the_slider_moves_the_weights_of_a_layer_and_nothing_of_an_exponential(explorer):
+    page = explorer.open("/?program=linear_function").page
+    before = explorer.figure("w")
+    page.fill("#spec-scale", "10")
+    page.press("#spec-scale", "Enter")
+    page.wait_for_function("() => location.search === '?program=linear_function&scale=10'")
+    expect(page.locator('graph-view .box[data-id="w"] .value')).not_to_have_text(before)
+    choose(explorer, "exp")
+    expect(page.locator("spec-controls .slider")).to_be_disabled()
+    expect(page.locator("spec-controls .slider")).to_have_attribute("aria-valuetext", "not used by exp")
+    assert page.locator("spec-controls .tick").count() == 0
+    page.get_by_role("button", name="50 layers").click()
+    page.wait_for_function("() => location.search === '?widths=100x51'")
+    explorer.at_rest()
+    assert page.locator("spec-controls .tick").count() > 2
+
+
+@pytest.mark.parametrize("context_options", [{"viewport": {"width": 390, "height": 844}}])
+def test_on_a_narrow_screen_every_tab_has_something_to_say(explorer):
+    page = explorer.open("/?program=two_outputs").page
+    page.get_by_role("tab", name="Profile").click()
+    expect(page.locator("layer-profile")).to_contain_text("The program two_outputs has no layers.")
+    page.get_by_role("tab", name="Layers").click()
+    expect(page.locator("layers-view")).to_contain_text("The program two_outputs has no layers.")
+    page.get_by_role("tab", name="Model").click()
+    expect(page.locator("#spec-program")).to_be_visible()
+    page.locator("#share summary").click()
+    expect(page.locator("#share").get_by_role("link", name="Foundations")).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") == 390

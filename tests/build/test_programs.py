@@ -1,0 +1,296 @@
+"""What each program computes: torch's own numbers, untouched by the recording, in a graph that shows the construct."""
+
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812 (its usual name)
+
+from chainrule.build import build_model, generator_for
+from chainrule.errors import MissingExtraError
+from chainrule.foundations.linear_extension import build_extension, load_extension
+from chainrule.profile import profile
+from chainrule.programs import PROGRAMS, RUNGS
+from chainrule.run import Retracer, tensor_values, trace_spec
+from chainrule.spec import ModelSpec
+from chainrule.wire import dump_trace, load
+
+PYTHON = [name for name in PROGRAMS if name not in ("mlp", "linear_cpp")]
+"""Every program but the net that runs wherever torch does."""
+
+QUERIES = [
+    *(f"program={name}" for name in PYTHON),
+    *(f"program=matmul&rung={rung}&widths=4,3&batch=2" for rung in RUNGS),
+    "program=matmul&rung=loops&widths=1,1&batch=1",
+    "program=neuron&widths=1,1&bias_std=0.5",
+    "program=neuron&widths=64,1&init=torch_default",
+    *(f"program=neuron&seed={seed}" for seed in range(4)),  # open and closed
+    "program=exp&widths=1&batch=1",
+    "program=mul_constant&constant=-3.5",
+    "program=mul_constant&constant=0",
+    "program=my_relu&widths=30&batch=7",
+    "program=linear_function&bias=false",
+    "program=linear_function&widths=7,1&batch=5&bias_std=0.3&init=xavier_uniform&scale=2",
+    "program=linear_function&widths=6,4&batch=1&init=torch_default",
+    "program=two_outputs&widths=9&batch=1",
+]
+
+
+def normal(seed, name, *shape):
+    return torch.randn(shape, generator=generator_for(seed, name)).double()
+
+
+def by_torch(spec):
+    """Loss, and values and gradients by name, from torch alone, on leaves drawn as the spec's are."""
+    leaves = {name: leaf.detach().double() for name, leaf in build_model(spec).leaves.items()}
+    named = {name: leaf.requires_grad_(name != "y") for name, leaf in leaves.items()}
+    x, y, w, b = (named.get(name) for name in "xywb")
+    match spec.program:
+        case "neuron":
+            named["l1"] = torch.dot(x, w) + b
+            named["out"] = F.relu(named["l1"])
+            loss = F.mse_loss(named["out"], y)
+        case "matmul":
+            named["c"] = torch.mm(named["a"], b)
+            loss = named["c"].sum()
+        case "exp":
+            named["out"] = torch.exp(x)
+            loss = named["out"].sum()
+        case "mul_constant":
+            named["out"] = torch.mul(x, spec.constant)
+            loss = named["out"].sum()
+        case "my_relu":
+            named["out"] = F.relu(x)
+            loss = named["out"].sum()
+        case "linear_function" | "linear_cpp":
+            named["out"] = F.linear(x, w, b)
+            loss = F.mse_loss(named["out"].view(y.shape), y)
+        case "two_outputs":
+            named["SinCos.sin"], named["SinCos.cos"] = torch.sin(x), torch.cos(x)
+            loss = torch.dot(named["SinCos.sin"].flatten(), named["SinCos.cos"].flatten())
+    for name, tensor in named.items():
+        if name != "y":
+            tensor.retain_grad()
+    loss.backward()
+    return loss.item(), named
+
+
+def assert_is_torchs(spec, tolerance):
+    trace = trace_spec(spec)
+    loss, named = by_torch(spec)
+    assert trace.error is None
+    assert trace.loss == pytest.approx(loss, rel=tolerance, abs=tolerance)
+    for name, tensor in named.items():
+        pairs = [(name, tensor.detach())] + ([(f"{name}.g", tensor.grad)] if name != "y" else [])
+        for recorded, expected in pairs:
+            of = trace.tensor_by_name[recorded]
+            assert of.shape == tuple(expected.shape), recorded
+            row = trace.statistics[of.id]
+            size = tolerance * max(1.0, expected.abs().max().item())
+            assert row.mean == pytest.approx(expected.mean().item(), abs=size), recorded
+            assert row.std == pytest.approx(expected.std(correction=0).item(), abs=size), recorded
+            assert row.max == pytest.approx(expected.max().item(), abs=size), recorded
+            assert row.norm == pytest.approx(expected.norm().item(), rel=tolerance, abs=size), recorded
+
+
+@pytest.mark.parametrize("query", QUERIES)
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-12), ("float32", 2e-6)])
+def test_values_and_gradients_are_torchs(query, dtype, tolerance):
+    assert_is_torchs(ModelSpec.from_query(f"{query}&dtype={dtype}"), tolerance)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("program", PYTHON)
+def test_half_precision_stays_half(program, dtype):
+    model = build_model(ModelSpec(program=program, dtype=dtype))
+    loss = model.forward()
+    model.backward(loss)
+    assert loss.dtype == getattr(torch, dtype)
+    assert loss.shape == ()
+    assert {leaf.grad.dtype for name, leaf in model.leaves.items() if name != "y"} == {loss.dtype}
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_recording_changes_no_number(query):
+    spec = ModelSpec.from_query(query)
+    bare = build_model(spec)
+    loss = bare.forward()
+    bare.backward(loss)
+    seen = {}
+    trace = trace_spec(spec)
+    for name, leaf in bare.leaves.items():
+        if name == "y":
+            continue
+        window = ((0, 64), (0, 64))
+        for wanted, tensor in ((name, leaf), (f"{name}.g", leaf.grad)):
+            part = tensor.detach()[:64] if tensor.dim() else tensor.detach()
+            part = part[:, :64] if part.dim() > 1 else part
+            seen[wanted] = tensor_values(spec, wanted, *window).values == part.double().tolist()
+    assert trace.loss == loss.item()
+    assert all(seen.values()), seen
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_a_trace_is_a_pure_function_of_its_spec(query):
+    spec = ModelSpec.from_query(query)
+    first, second = (trace_spec(spec) for _ in range(2))
+    assert (first.ops, first.tensors, first.modules, first.saved) == (
+        second.ops,
+        second.tensors,
+        second.modules,
+        second.saved,
+    )
+    np.testing.assert_array_equal(first.statistics.moments, second.statistics.moments)
+
+
+@pytest.mark.parametrize("program", PYTHON)
+def test_building_neither_reads_nor_changes_global_state(program):
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    first = build_model(ModelSpec(program=program)).leaves
+    torch.rand(3)
+    again = build_model(ModelSpec(program=program)).leaves
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    torch.manual_seed(1)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_leaves_are_drawn_as_the_chapter_draws_them():
+    a, b = build_model(ModelSpec(program="matmul", seed=3)).leaves.values()
+    assert torch.equal(a.detach().double(), normal(3, "a", 2, 3))
+    assert torch.equal(b.detach().double(), normal(3, "b", 3, 2))
+    linear = build_model(ModelSpec(program="linear_function", seed=3)).leaves
+    assert torch.allclose(linear["w"].detach().double(), normal(3, "w", 20, 30).t() * math.sqrt(2 / 20), rtol=1e-6)
+    assert linear["w"].shape == (30, 20)
+    assert not linear["b"].any()
+    neuron = build_model(ModelSpec(program="neuron", seed=3)).leaves
+    assert [tuple(leaf.shape) for leaf in neuron.values()] == [(3,), (3,), (), ()]
+
+
+# ------------------------------------------------------------------------------------------------------------ pictures
+
+
+def forward_ops(trace):
+    return Counter(op.name for op in trace.ops if op.phase == "forward")
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_every_leaf_is_known_and_every_gradient_has_its_tensor(query):
+    """Nothing stands in the graph that came from nowhere: what a Function saves is what it put out or was given."""
+    spec = ModelSpec.from_query(query)
+    trace = trace_spec(spec)
+    outside = {tensor.name for tensor in trace.tensors if tensor.producer is None}
+    assert outside == {*build_model(spec).leaves, "loss.g"}
+    assert all(f"{name}.g" in trace.tensor_by_name for name in build_model(spec).leaves if name != "y")
+    assert all(op.twin is not None for op in trace.ops if op.phase == "backward")
+    roles = {name: trace.tensor_by_name[name].role for name in build_model(spec).leaves}
+    expected = {"x": "input", "y": "target", "w": "parameter", "b": "parameter"}
+    assert roles == ({"a": "input", "b": "input"} if spec.program == "matmul" else {n: expected[n] for n in roles})
+
+
+def test_every_product_of_a_neuron_is_an_op():
+    trace = trace_spec(ModelSpec(program="neuron", widths="5,1"))
+    assert forward_ops(trace) == {"unbind": 2, "mul": 5, "add": 6, "clamp_min": 1, "sub": 1, "pow": 1}
+    assert [module.path for module in trace.modules] == ["", "neuron", "relu", "loss"]
+
+
+@pytest.mark.parametrize(
+    ("rung", "products"), [("loops", 24), ("elementwise", 6), ("broadcasting", 2), ("einsum", 0), ("@", 0)]
+)
+def test_a_rung_shows_its_loops(rung, products):
+    trace = trace_spec(ModelSpec(program="matmul", rung=rung, widths="4,3", batch=2))
+    assert forward_ops(trace)["mul"] == products
+    assert trace.tensor_by_name["c"].shape == (2, 3)
+    assert trace.tensor_by_name["c.g"].gradient_of == trace.tensor_by_name["c"].id
+
+
+def test_exp_keeps_its_result_and_its_backward_reads_it():
+    trace = trace_spec(ModelSpec(program="exp"))
+    out = trace.tensor_by_name["out"]
+    assert [(each.tensor, each.op) for each in trace.saved] == [(out.id, out.producer)]
+    (backward,) = [op for op in trace.ops if op.phase == "backward" and out.id in op.inputs]
+    assert backward.source.text == "grad_input: Tensor = grad_output * out"
+
+
+def test_a_constant_is_no_tensor_and_nothing_is_saved():
+    trace = trace_spec(ModelSpec(program="mul_constant", constant=3))
+    assert trace.saved == ()
+    assert next(op.attributes for op in trace.ops if op.name == "mul") == {"other": 3.0}
+
+
+def test_the_backward_of_two_outputs_gets_two_gradients():
+    trace = trace_spec(ModelSpec(program="two_outputs"))
+    gradients = {trace.tensor_by_name[f"SinCos.{name}.g"].id for name in ("sin", "cos")}
+    module = next(module.id for module in trace.modules if module.path == "SinCos")
+    inner = [op for op in trace.ops if op.phase == "backward" and op.module == module]
+    assert {tensor for op in inner for tensor in op.inputs} >= gradients
+
+
+def test_without_a_bias_there_is_no_gradient_of_one():
+    names = set(trace_spec(ModelSpec(program="linear_function", bias=False)).tensor_by_name)
+    assert {"w.g", "x.g"} <= names
+    assert not {"b", "b.g"} & names
+
+
+# ------------------------------------------------------------------------------------------------------ around a trace
+
+
+@pytest.mark.parametrize("program", PYTHON)
+def test_a_profile_of_what_has_no_layers(program):
+    shown = profile(trace_spec(ModelSpec(program=program)))
+    assert shown.layers == ()
+    assert (shown.advice, shown.first_inf_layer, shown.first_nan_layer) == (None, None, None)
+    assert (shown.input is None) == (program == "matmul")
+    assert shown.loss is not None
+
+
+@pytest.mark.parametrize("program", PYTHON)
+def test_a_dump_is_read_back(program):
+    trace = trace_spec(ModelSpec(program=program))
+    again = load(dump_trace(trace))
+    assert (again.ops, again.tensors, again.spec) == (trace.ops, trace.tensors, trace.spec)
+    assert ModelSpec.parse(again.spec) == ModelSpec(program=program)
+
+
+def test_the_slider_goes_from_program_to_program():
+    retracer = Retracer()
+    specs = [ModelSpec(program="neuron", scale=scale) for scale in (1, 2)]
+    specs += [ModelSpec(program=program) for program in (*PYTHON, "mlp", "exp", "mlp")] + [ModelSpec(scale=0.5)]
+    for spec in specs:
+        got, expected = retracer.trace(spec), trace_spec(spec)
+        assert (got.loss, got.ops, got.spec) == (expected.loss, expected.ops, expected.spec)
+
+
+# -------------------------------------------------------------------------------------------------------- the extension
+
+
+@pytest.fixture(scope="module")
+def extension():
+    """The compiled C++ operator, from this user's cache or built now."""
+    return build_extension()
+
+
+@pytest.mark.usefixtures("extension")
+@pytest.mark.parametrize("query", ["", "bias=false", "widths=7,1&batch=5&bias_std=0.3", "widths=6,4&batch=1"])
+def test_the_layer_in_cpp_is_torchs(query):
+    assert_is_torchs(ModelSpec.from_query(f"program=linear_cpp&dtype=float64&{query}"), 1e-12)
+    trace = trace_spec(ModelSpec.from_query(f"program=linear_cpp&{query}"))
+    assert next(op.name for op in trace.ops if op.phase == "forward") == "LinearCpp"
+
+
+@pytest.fixture
+def nothing_built(monkeypatch, tmp_path):
+    """A cache in which no extension lies, and none loaded."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    load_extension.cache_clear()
+    yield
+    load_extension.cache_clear()
+
+
+@pytest.mark.usefixtures("nothing_built")
+def test_without_the_extension_the_program_says_what_to_do():
+    with pytest.raises(MissingExtraError, match="chainrule build-extension") as caught:
+        build_model(ModelSpec(program="linear_cpp"))
+    assert (caught.value.status, caught.value.field) == (501, "program")

@@ -1,0 +1,177 @@
+"""The page of elementwise arithmetic: the chapter's values, torch's own on whatever is typed, and what is refused."""
+
+import json
+import math
+import operator
+import struct
+from decimal import Decimal
+from fractions import Fraction
+
+import pytest
+import torch
+from hypothesis import given as given_that
+from hypothesis import settings
+from hypothesis import strategies as st
+
+from chainrule.chapter.arithmetic import OPERATORS, PAGE, explain_item, explain_mismatch
+from chainrule.errors import InputError
+
+PYTHON = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "div": operator.truediv,
+    "gt": operator.gt,
+    "lt": operator.lt,
+    "eq": operator.eq,
+}
+WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+SHAPES = st.lists(st.integers(1, 4), max_size=4)
+
+
+def ask(**given):
+    answer = PAGE.ask(given)
+    json.dumps(answer, allow_nan=False)
+    return answer
+
+
+def tensor_of(described):
+    def number(value):
+        return [number(each) for each in value] if isinstance(value, list) else WORDS.get(value, value)
+
+    return torch.tensor(number(described["values"]), dtype=getattr(torch, described["dtype"]))
+
+
+def test_the_chapters_values():
+    answer = ask()
+    results = {each["name"]: each["result"]["values"] for each in answer["operators"]}
+    reductions = {each["name"]: each["reductions"] for each in answer["operators"]}
+    assert results["add"] == [12, 14, 3]
+    assert results["lt"] == [False, True, True]
+    assert reductions["lt"]["all"]["value"] is False
+    assert reductions["eq"]["all"]["value"] is False
+    assert answer["item"]["value"] == 9.666666984558105
+    assert answer["square"]["result"]["values"] == [[1, 4, 9], [16, 25, 36], [49, 64, 81]]
+    message = "The size of tensor a (3) must match the size of tensor b (2) at non-singleton dimension 0"
+    assert answer["product"]["error"]["message"] == message
+    assert answer["product"]["error"]["dimension"] == 0
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        ("10,6,-4", "2,8,7"),
+        ("0,0,-0,1e30", "0,1,-1,1e-30"),
+        ("nan,inf,-inf,inf", "1,inf,inf,0"),
+        ("1,2;3,4", "5"),
+        ("1;2;3", "1,2"),
+        ("3e38", "3e38"),
+    ],
+)
+def test_every_operator_is_torchs(a, b):
+    answer = ask(a=a, b=b)
+    left, right = tensor_of(answer["a"]), tensor_of(answer["b"])
+    assert [each["name"] for each in answer["operators"]] == list(OPERATORS) == list(PYTHON)
+    for each in answer["operators"]:
+        expected = PYTHON[each["name"]](left, right)
+        result = tensor_of(each["result"])
+        torch.testing.assert_close(result, expected, rtol=0, atol=0, equal_nan=True)
+        for name, reduction in each["reductions"].items():
+            if name == "mean" and expected.dtype == torch.bool:
+                assert "must be either a floating point or complex dtype. Got: Bool" in reduction["error"]
+                continue
+            value = getattr(expected, name)()
+            assert reduction["dtype"] == str(value.dtype).removeprefix("torch.")
+            assert WORDS.get(reduction["value"], reduction["value"]) == pytest.approx(value.item(), rel=0, nan_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("op", "a", "b", "values", "reasons"),
+    [
+        ("div", "1,-1,0,2", "0,0,0,1", ["Infinity", "-Infinity", "NaN"], ["divided by 0", "divided by 0", "0 / 0"]),
+        ("div", "inf", "-inf", ["NaN"], ["∞ / ∞"]),
+        ("add", "inf,inf", "-inf,inf", ["NaN", "Infinity"], ["∞ − ∞", "∞ stays ∞"]),
+        ("sub", "inf,inf", "-inf,inf", ["Infinity", "NaN"], ["∞ stays ∞", "∞ − ∞"]),
+        ("mul", "0,inf", "inf,2", ["NaN", "Infinity"], ["0 · ∞", "∞ stays ∞"]),
+        ("mul", "nan,3e38", "0,2", ["NaN", "Infinity"], ["NaN goes on", "beyond the largest float32, 3.4e+38"]),
+        ("eq", "nan,1", "nan,1", [False], ["even NaN == NaN"]),
+        ("gt", "1,2", "nan,1", [False], ["every comparison with NaN is false"]),
+        ("div", "1", "inf", [], []),
+    ],
+)
+def test_what_is_not_finite_is_explained(op, a, b, values, reasons):
+    elements = ask(op=op, a=a, b=b)["elements"]
+    assert [each["value"] for each in elements] == values
+    for each, reason in zip(elements, reasons, strict=True):
+        assert reason in each["why"]
+
+
+@given_that(SHAPES, SHAPES)
+@settings(deadline=None)
+def test_the_dimension_at_fault_is_the_one_torch_names(a, b):
+    explained = explain_mismatch(a, b)
+    assert len(explained["sizes"]) == max(len(a), len(b))
+    if explained["dimension"] is None:
+        assert all(size["fits"] for size in explained["sizes"])
+        assert (torch.ones(a) * torch.ones(b)).dim() == len(explained["sizes"])
+        return
+    with pytest.raises(RuntimeError, match=f"at non-singleton dimension {explained['dimension']}$"):
+        torch.ones(a) * torch.ones(b)
+
+
+def test_a_mismatch_of_the_operands_leaves_the_rest_of_the_page():
+    answer = ask(a="1,2,3", b="1,2")
+    for each in answer["operators"]:
+        assert (each["result"], each["reductions"]) == (None, {})
+        assert each["error"]["message"].startswith("The size of tensor a (3) must match the size of tensor b (2)")
+    assert answer["item"] is None
+    assert answer["square"]["result"] is not None
+
+
+@given_that(st.lists(st.floats(-(2.0**99), 2.0**99, width=32), min_size=1, max_size=8))
+@settings(deadline=None)
+def test_the_digits_of_a_mean_are_those_of_its_float32(elements):
+    result = torch.tensor(elements)
+    item = explain_item(result)
+    value = result.mean().item()
+    assert item["value"] == value
+    assert Decimal(item["exact"]) == Decimal(value)
+    assert struct.unpack("f", struct.pack("f", item["value"]))[0] == value  # no digit of it is lost in float32
+    assert item["below"] < value < item["above"]
+    ratio = sum(map(Fraction, result.tolist())) / len(elements)
+    assert item["error"] == float(Fraction(value) - ratio)
+    if item["binary"] is not None:
+        before, _, after = item["binary"].removeprefix("-").partition(".")
+        assert (-1 if value < 0 else 1) * int(before + after, 2) / 2 ** len(after) == value
+
+
+def test_why_the_chapters_mean_is_not_two_thirds():
+    item = ask()["item"]
+    assert item["exact"] == "9.66666698455810546875"
+    assert item["binary"] == "1001.10101010101010101011"
+    assert (item["sum"], item["count"], item["ratio"]) == (29, 3, 29 / 3)
+    # It is the nearest of all float32 numbers.
+    assert abs(item["error"]) < min(item["ratio"] - item["below"], item["above"] - item["ratio"])
+
+
+@pytest.mark.parametrize(
+    ("given", "field", "message"),
+    [
+        ({"op": "pow"}, "op", "one of add, sub, mul, div, gt, lt, eq"),
+        ({"a": "1,2;3"}, "a", "row 1 has 1 numbers"),
+        ({"a": "__import__('os')"}, "a", "is no number"),
+        ({"b": ",".join(["1"] * 65)}, "b", "more than 64 numbers"),
+        ({"m": "[[[1]]]"}, "m", "it has 3 dimensions"),
+        ({"c": "1"}, "c", "not an input of this page"),
+    ],
+)
+def test_bad_input_names_its_field(given, field, message):
+    with pytest.raises(InputError) as raised:
+        ask(**given)
+    assert raised.value.field == field
+    assert message in str(raised.value)
+
+
+def test_the_largest_result_is_bounded():
+    column, row = ";".join(["1"] * 64), ",".join(["2"] * 64)
+    assert ask(a=column, b=row)["operators"][0]["result"]["shape"] == [64, 64]

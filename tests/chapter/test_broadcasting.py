@@ -1,0 +1,175 @@
+"""What the page of broadcasting answers is what PyTorch computes."""
+
+import math
+
+import orjson
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+
+from chainrule.chapter.broadcasting import OPERATORS, PAGE
+from chainrule.errors import InputError
+
+
+def ask(**given):
+    return orjson.loads(orjson.dumps(PAGE.ask(given)))
+
+
+def test_two_shapes():
+    answer = ask(a="3,1,5", b="4,1")
+    assert answer["shape"] == [3, 4, 5]
+    assert [(step["from_end"], step["rule"], step["size"]) for step in answer["steps"]] == [
+        (-1, "stretch_b", 5),
+        (-2, "stretch_a", 4),
+        (-3, "pad_b", 3),
+    ]
+    assert answer["a"]["expanded_stride"] == list(torch.empty(3, 1, 5).expand(3, 4, 5).stride())
+    assert answer["b"]["expanded_stride"] == list(torch.empty(4, 1).expand(3, 4, 5).stride())
+    assert (answer["a"]["stored_bytes"], answer["a"]["copied_bytes"]) == (15 * 4, 60 * 4)
+
+
+@pytest.mark.parametrize(
+    ("text", "given", "tensor"),
+    [
+        ("[10,20,30]", "values", torch.tensor([10.0, 20, 30])),
+        ("[[1,2,3],[4,5,6],[7,8,9]]", "values", torch.tensor([[1.0, 2, 3], [4, 5, 6], [7, 8, 9]])),
+        ("1,2;3,4", "values", torch.tensor([[1.0, 2], [3, 4]])),
+        ("10.,6,4", "values", torch.tensor([10.0, 6, 4])),
+        ("2.73", "values", torch.tensor(2.73)),
+        ("-5", "values", torch.tensor(-5.0)),
+        ("1e3", "values", torch.tensor(1000.0)),
+        ("[5]", "values", torch.tensor([5.0])),
+        ("5", "shape", torch.arange(5.0)),
+        ("2,3", "shape", torch.arange(6.0).view(2, 3)),
+        ("(2,3)", "shape", torch.arange(6.0).view(2, 3)),
+        ("()", "shape", torch.tensor(0.0)),
+        ("", "shape", torch.tensor(0.0)),
+    ],
+)
+def test_values_and_shapes_are_told_apart_by_how_they_are_written(text, given, tensor):
+    answer = ask(a=text, b="()")["a"]
+    assert answer["given"] == given
+    assert answer["shape"] == list(tensor.shape)
+    torch.testing.assert_close(torch.tensor(answer["tensor"]["values"]), tensor, check_stride=False)
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_the_values_are_pytorchs(operator):
+    a, b = torch.tensor([[1.0], [2], [-3]]), torch.tensor([10.0, -3, 0])
+    computed = {"+": a + b, "-": a - b, "*": a * b, "/": a / b, ">": a > b, "<": a < b}[operator]
+    answer = ask(a="[[1],[2],[-3]]", b="[10,-3,0]", operator=operator)["result"]
+    values = [[float(value) for value in row] for row in answer["values"]]
+    torch.testing.assert_close(torch.tensor(values), computed.float())
+    assert answer["dtype"] == str(computed.dtype).removeprefix("torch.")
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [("[10,20]", "[[1,2,3],[4,5,6]]"), ("3,3", "2,3"), ("5,4", "3,5,3"), ("0", "3"), ("2147483648,2", "2147483648,3")],
+)
+def test_shapes_that_do_not_fit_are_refused_in_pytorchs_words_with_the_dimension_at_fault(a, b):
+    with pytest.raises(InputError) as raised:
+        ask(a=a, b=b)
+    error = raised.value
+    with pytest.raises(RuntimeError) as by_torch:
+        torch.zeros(()).expand(error.limit["a"]) + torch.zeros(()).expand(error.limit["b"])  # views: nothing is stored
+    assert error.message == str(by_torch.value)
+    assert error.limit["steps"][-1]["rule"] == "fault"
+    assert error.limit["dimension"] == error.limit["steps"][-1]["dimension"]
+    assert error.field == "b"
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "shape", "is_addressable"),
+    [
+        ("2147483648,1", "2147483648", [2**31, 2**31], False),
+        ("2147483648,1", "100000000", [2**31, 10**8], True),
+        (",".join(["2147483648"] * 8), "1", [2**31] * 8, False),
+        (",".join(["2147483648"] * 4), "0,1,1,1,1", [0] + [2**31] * 4, False),
+    ],
+)
+def test_huge_shapes_are_explained_without_a_value(a, b, shape, is_addressable):
+    answer = ask(a=a, b=b)
+    assert answer["shape"] == shape
+    assert answer["numel"] == pytest.approx(float(math.prod(shape)))
+    assert answer["is_addressable"] is is_addressable
+    assert answer["result"] is None
+
+
+@pytest.mark.parametrize(
+    ("a", "says"),
+    [
+        ("2147483649", "more than 2147483648"),
+        ("1,1,1,1,1,1,1,1,1", "9 dimensions"),
+        ("x", "'x' is no size"),
+        ("[[1,2],[3]]", "rows of 2 and of 1"),
+        ("[1,2", "a ] is missing"),
+        (",".join(["1."] * 65), "more than 64 numbers"),
+        ("1" * 3000, "at most 2000 characters"),
+    ],
+)
+def test_what_is_neither_shape_nor_values_is_refused(a, says):
+    with pytest.raises(InputError) as raised:
+        ask(a=a)
+    assert raised.value.field == "a"
+    assert says in raised.value.message
+
+
+def test_the_chapters_vector_and_matrix():
+    ways = {way["code"]: way for way in ask()["added_dimensions"]["ways"]}
+    c, m = torch.tensor([10.0, 20, 30]), torch.tensor([[1.0, 2, 3], [4, 5, 6], [7, 8, 9]])
+    for code in ("c", "c.unsqueeze(0)", "c[None, :]", "c[None]"):
+        assert ways[code]["sum"]["values"] == (c + m).tolist()
+        assert ways[code]["expanded_stride"] == [0, 1]
+    for code in ("c.unsqueeze(1)", "c[:, None]", "c[..., None]"):
+        assert (
+            ways[code]["sum"]["values"] == (c.unsqueeze(1) + m).tolist() == [[11, 12, 13], [24, 25, 26], [37, 38, 39]]
+        )
+        assert ways[code]["expanded_stride"] == [1, 0]
+    assert all(way["stored_numel"] == 3 and way["shares_memory"] for way in ways.values())
+
+
+def test_the_chapters_vector_that_does_not_fit_fails_as_printed_beside_the_ways_that_work():
+    ways = {way["code"]: way for way in ask(c="10,20", m="1,2,3;4,5,6")["added_dimensions"]["ways"]}
+    assert ways["c"]["sum_error"] == (
+        "The size of tensor a (2) must match the size of tensor b (3) at non-singleton dimension 1"
+    )
+    assert ways["c"]["sum"] is None
+    assert ways["c[:, None]"]["sum"]["values"] == [[11, 12, 13], [24, 25, 26]]
+
+
+def test_normalization_by_scalars():
+    m = torch.tensor([[1.0, 2, 3], [4, 5, 6], [7, 8, 9]])
+    normalized = ask()["normalized"]
+    torch.testing.assert_close(torch.tensor(normalized["values"]["values"]), (m - 5) / 2.73)
+    assert normalized["std_of_m"] == pytest.approx(float(m.std(correction=0)))
+    zero = ask(std="0")["normalized"]["values"]["values"]
+    assert zero == [["-Infinity"] * 3, ["-Infinity", "NaN", "Infinity"], ["Infinity"] * 3]
+
+
+@pytest.mark.parametrize("seed", ["1", "42", "2147483647"])
+@pytest.mark.filterwarnings("ignore:Using a target size")
+def test_the_trap_is_what_pytorchs_own_loss_falls_into(seed):
+    trap = ask(seed=seed, n="200", noise="0.1")["trap"]
+    assert (trap["pred"], trap["targ"], trap["difference"]) == ([200, 1], [200], [200, 200])
+    assert trap["bytes"] == 200 * 200 * 4
+    generator = torch.Generator().manual_seed(int(seed))
+    targ = torch.randn(200, generator=generator)
+    pred = targ.unsqueeze(-1) + 0.1 * torch.randn(200, 1, generator=generator)
+    assert trap["loss"] == pytest.approx(float(F.mse_loss(pred, targ)), rel=1e-5)
+    assert trap["true_loss"] == pytest.approx(float(F.mse_loss(pred.squeeze(-1), targ)), rel=1e-5)
+    assert trap["loss_difference"] == pytest.approx(trap["twice_the_covariance"], rel=1e-4)
+    # Held against every target, good predictions look worse than none at all.
+    assert trap["loss"] > trap["loss_of_the_mean"] == pytest.approx(trap["true_loss_of_the_mean"], rel=1e-5)
+    assert trap["true_loss"] < 0.05 * trap["true_loss_of_the_mean"]
+
+
+def test_one_prediction_has_one_pair():
+    trap = ask(n="1")["trap"]
+    assert trap["difference"] == [1, 1]
+    assert trap["loss"] == trap["true_loss"]
+
+
+def test_the_answer_is_a_function_of_the_inputs():
+    assert ask(seed="7") == ask(seed="7")
+    assert ask(seed="7")["trap"] != ask(seed="8")["trap"]

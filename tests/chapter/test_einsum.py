@@ -1,0 +1,163 @@
+"""What the page of einsum answers is what PyTorch computes, and what it refuses PyTorch refuses."""
+
+import orjson
+import pytest
+import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from chainrule.chapter.einsum import PAGE, draw_operands
+from chainrule.errors import InputError
+
+CHAPTER = [
+    ("ij->ji", "2,2"),
+    ("bi,ij,bj->b", "2,2;2,2;2,2"),
+    ("ii", "2,2"),
+    ("ii->i", "2,2"),
+    ("i,j->ij", "3;2"),
+    ("bij,bjk->bik", "3,2,5;3,5,4"),
+    ("...ij,...jk->...ik", "3,2,5;3,5,4"),
+    ("...ij->...ji", "2,3,4,5"),
+    ("bn,anm,bm->ba", "2,5;3,5,4;2,4"),
+    ("ik,kj->ij", "5,784;784,10"),
+]
+
+
+def ask(**given):
+    return orjson.loads(orjson.dumps(PAGE.ask(given)))
+
+
+def refused(**given):
+    with pytest.raises(InputError) as raised:
+        ask(**given)
+    return raised.value
+
+
+@pytest.mark.parametrize(("equation", "shapes"), CHAPTER)
+def test_the_chapters_calls(equation, shapes):
+    answer = ask(equation=equation, shapes=shapes)
+    operands = [torch.tensor(each["values"]) for each in answer["operands"]]
+    expected = torch.einsum(equation, *operands)
+    assert answer["shape"] == list(expected.shape)
+    torch.testing.assert_close(torch.tensor(answer["result"]["values"]), expected)
+    assert answer["sublists_agree"]
+    assert answer["loops_agree"] is (None if equation == "ik,kj->ij" else True)
+
+
+def test_the_operands_are_drawn_by_the_seed():
+    operands = draw_operands([(2, 3), (3,)], 5)
+    answer = ask(equation="ij,j->i", shapes="2,3;3", seed="5")
+    for each, operand in zip(answer["operands"], operands, strict=True):
+        torch.testing.assert_close(torch.tensor(each["values"]), operand)
+    assert ask(equation="ij,j->i", shapes="2,3;3", seed="6") != answer
+
+
+def test_every_index_has_its_size_its_role_and_its_places():
+    answer = ask(equation="bij,bjk->bik", shapes="3,2,5;3,5,4")
+    assert answer["shape"] == [3, 2, 4]
+    assert [(each["name"], each["size"], each["role"]) for each in answer["indices"]] == [
+        ("b", 3, "batch"),
+        ("i", 2, "kept"),
+        ("k", 4, "kept"),
+        ("j", 5, "summed"),
+    ]
+    assert answer["indices"][3]["occurrences"] == [
+        {"operand": 0, "dimension": 2, "size": 5},
+        {"operand": 1, "dimension": 1, "size": 5},
+    ]
+    assert (answer["products"], answer["products_per_element"]) == (120, 5)
+
+
+def test_an_implicit_output_is_spelled_out():
+    assert ask(equation="ii", shapes="2,2")["explicit_equation"] == "ii->"
+    assert ask(equation="b...A", shapes="2,3,4")["explicit_equation"] == "b...A->...Ab"
+
+
+def test_the_chapters_sublists_are_its_batch_product():
+    sublists = ask(sublists="torch.einsum(As, [..., 0, 1], Bs, [..., 1, 2], [..., 0, 2])")
+    equation = ask(equation="bij,bjk->bik")
+    assert sublists["written_as"] == "sublists"
+    assert sublists["result"] == equation["result"]
+    assert sublists["sublists"] == "torch.einsum(t0, [..., 0, 1], t1, [..., 1, 2], [..., 0, 2])"
+
+
+def test_the_chapters_rule_that_its_own_example_breaks():
+    assert ask(equation="bi,ij,bj->b", shapes="2,2;2,2;2,2")["strictly_repeated"] == ["b"]
+    assert ask(equation="ik,kj->ij", shapes="2,3;3,4")["strictly_repeated"] == []
+
+
+@pytest.mark.parametrize(
+    ("given", "field", "position"),
+    [
+        ({"equation": "ik,kj>ij"}, "equation", 5),
+        ({"equation": "bij,bjk->biz"}, "equation", 11),
+        ({"equation": "...b...,bjk"}, "equation", 4),
+        ({"equation": "bij->bji"}, "shapes", 3),
+        ({"equation": "bij,bjk,k"}, "shapes", 8),
+        ({"equation": "ij,jk->ik"}, "shapes", 0),
+        ({"shapes": "3,2,5;3,6,4"}, "shapes", 5),
+        ({"equation": "", "shapes": "2,2"}, "shapes", 0),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_place_and_with_pytorchs_words(given, field, position):
+    error = refused(**given)
+    assert (error.field, error.limit["position"]) == (field, position)
+    shapes = [[int(size) for size in each.split(",")] for each in given.get("shapes", "3,2,5;3,5,4").split(";")]
+    with pytest.raises(RuntimeError) as raised:
+        torch.einsum(given.get("equation", "bij,bjk->bik"), *(torch.ones(shape) for shape in shapes))
+    assert error.limit["torch"] == str(raised.value)
+
+
+@pytest.mark.parametrize("given", [{"equation": "ij,jk->ik"}, {"equation": "bij->bji"}, {"equation": "ii,i"}])
+def test_the_shapes_that_are_proposed_fit(given):
+    proposed = refused(**given).limit["shapes"]
+    assert ask(**given, shapes=proposed)["result"]["values"] is not None
+
+
+def test_sublists_that_make_no_sense_are_pointed_at():
+    error = refused(sublists="As, [..., 0, 52], Bs, [1]")
+    assert error.field == "sublists"
+    assert error.limit["position"] == 13
+
+
+@pytest.mark.parametrize(
+    ("given", "field", "says"),
+    [
+        ({"equation": "i,j,k->ijk", "shapes": "100;100;100"}, "shapes", "1000000 products"),
+        # Nothing is left of the result, but PyTorch's way there would need 8192³ elements.
+        ({"equation": "i,j,k,l->", "shapes": "8192;8192;8192;0"}, "shapes", "products would be added up"),
+        ({"equation": "iiii", "shapes": "60,60,60,60"}, "shapes", "12960000 elements"),
+        ({"equation": "i", "shapes": "8193"}, "shapes", "more than 8192"),
+        ({"equation": "i", "shapes": "1;1;1;1;1;1;1"}, "shapes", "7 shapes"),
+        ({"equation": "i" * 201}, "equation", "201 characters"),
+        ({"sublists": "[" * 201}, "sublists", "201 characters"),
+        ({"shapes": "a"}, "shapes", "'a' is no size"),
+    ],
+)
+def test_what_is_too_large_or_unreadable_is_refused(given, field, says):
+    error = refused(**given)
+    assert error.field == field
+    assert says in error.message
+
+
+@settings(max_examples=150)
+@given(
+    st.text(alphabet="ijk.,-> A", max_size=14),
+    st.lists(st.lists(st.integers(0, 3), max_size=4).map(tuple), min_size=1, max_size=3),
+)
+@example("ij,jk", [(2, 3), (3, 2)])
+def test_any_text_is_answered_as_by_torch(equation, shapes):
+    given = {"equation": equation, "shapes": ";".join(",".join(map(str, shape)) or "()" for shape in shapes)}
+    operands = draw_operands(shapes, 42)
+    try:
+        expected = torch.einsum(equation, *operands)
+    except RuntimeError as problem:
+        error = refused(**given)
+        assert error.limit["torch"] == str(problem).partition("\n")[0]  # noqa: PT017
+    else:
+        answer = ask(**given)
+        assert answer["shape"] == list(expected.shape)
+        values = torch.tensor(answer["result"]["values"], dtype=torch.float32).view(expected.shape)
+        torch.testing.assert_close(values, expected)
+        assert answer["loops_agree"]
+        assert answer["sublists_agree"]

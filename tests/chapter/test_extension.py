@@ -1,0 +1,60 @@
+"""The page of the extension: what it says of a machine with it, without it, and without what a build takes."""
+
+import pytest
+
+from chainrule.chapter.extension import MAX_BATCH, MAX_FEATURES, PAGE
+from chainrule.errors import InputError
+from chainrule.foundations.linear_extension import extension_path
+
+STYLES = ["lin, lin_grad", "LinearFunction", "LinearCpp", "F.linear"]
+
+
+def ask(**given):
+    return PAGE.ask({name: str(value) for name, value in given.items()})
+
+
+@pytest.mark.usefixtures("linear_extension")
+@pytest.mark.parametrize("bias", ["true", "false"])
+@pytest.mark.parametrize("sizes", [(1, 1, 1), (64, 100, 50), (MAX_BATCH, MAX_FEATURES, MAX_FEATURES)])
+def test_every_style_computes_the_same_to_rounding(sizes, bias):
+    answer = ask(bias=bias, **dict(zip(("batch", "fan_in", "fan_out"), sizes, strict=True)))
+    styles = answer["race"]["styles"]
+    assert [each["name"] for each in styles] == STYLES
+    for each in styles:
+        assert each["available"]
+        assert each["equal"], each
+        assert each["forward_seconds"] > 0
+        assert each["backward_seconds"] > 0
+    assert answer["state"]["built"]
+    assert answer["state"]["file"] == extension_path().name
+    assert answer["check"]["passed"]
+    assert answer["check"]["torch"]["passed"]
+
+
+@pytest.mark.usefixtures("no_linear_extension")
+def test_without_it_the_others_race_and_the_page_says_what_to_do():
+    answer = ask()
+    assert not answer["state"]["built"]
+    assert "chainrule build-extension" in answer["state"]["reason"]
+    assert answer["check"] is None
+    for each in answer["race"]["styles"]:
+        assert each["available"] == (each["name"] != "LinearCpp")
+        assert (each["forward_seconds"] is None) == (each["name"] == "LinearCpp")
+    assert extension_path() is None, "no request builds it"
+
+
+@pytest.mark.usefixtures("no_linear_extension")
+def test_a_missing_compiler_is_named(monkeypatch):
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    found = {each["name"]: each for each in ask()["requirements"]}
+    assert list(found) == ["C++ compiler", "ninja", "Python's headers", "torch's headers"]
+    assert not found["C++ compiler"]["found"]
+    assert "install g++" in found["C++ compiler"]["remedy"]
+    assert found["torch's headers"]["found"]
+
+
+@pytest.mark.parametrize("given", [{"batch": 0}, {"batch": MAX_BATCH + 1}, {"fan_in": MAX_FEATURES + 1}, {"bias": "1"}])
+def test_sizes_have_limits(given):
+    with pytest.raises(InputError) as caught:
+        ask(**given)
+    assert caught.value.field == next(iter(given))

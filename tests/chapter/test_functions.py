@@ -1,0 +1,132 @@
+"""The page of custom Functions says what autograd really keeps, passes and gets."""
+
+import pytest
+import torch
+
+from chainrule.chapter.functions import PAGE
+from chainrule.chapter.gradcheck import CASES
+from chainrule.errors import InputError
+
+
+def ask(**given):
+    return PAGE.ask(given)
+
+
+def tensor(found):
+    return torch.tensor(found["values"]).reshape(found["shape"])
+
+
+@pytest.mark.parametrize("function", PAGE.inputs[0].choices)
+@pytest.mark.parametrize("materialize", ["true", "false"])
+def test_gradients_are_autograds_of_the_plain_expression(function, materialize):
+    answer = ask(function=function, materialize_grads=materialize, grad_output="0.5")
+    assert answer["backward"]["max_difference"] == pytest.approx(0, abs=1e-6)
+    assert answer["backward"]["same_places"]
+    assert len(answer["backward"]["received"]) == len(answer["outputs"])
+    assert len(answer["backward"]["returned"]) == len(answer["inputs"])
+
+
+def test_the_gradients_of_linear_function_are_torchs():
+    given = {"x": "1,2;3,4;5,6", "weight": "[[0.5,-1]]", "bias": "2,", "grad_output": "1;-2;3"}
+    answer = ask(**given)
+    x, w, b = (torch.tensor(each, requires_grad=True) for each in ([[1.0, 2], [3, 4], [5, 6]], [[0.5, -1]], [2.0]))
+    out = torch.nn.functional.linear(x, w, b)
+    out.backward(torch.tensor([[1.0], [-2.0], [3.0]]))
+    assert torch.equal(tensor(answer["outputs"][0]), out.detach())
+    for found, leaf in zip(answer["backward"]["returned"], (x, w, b), strict=True):
+        assert torch.equal(tensor(found["tensor"]), leaf.grad)
+
+
+@pytest.mark.parametrize(
+    ("function", "saved", "attributes"),
+    [
+        ("my_relu", ["inp"], {}),
+        ("exp", ["out"], {}),
+        ("mul_constant", [], {"constant": 3.0}),
+        ("linear_function", ["inp", "weight"], {}),
+        ("sin_cos", ["sin", "cos"], {}),
+    ],
+)
+def test_what_ctx_saves_is_read_from_the_node(function, saved, attributes):
+    context = ask(function=function)["context"]
+    assert context["node"] == f"{CASES[function].function.__name__}Backward"
+    assert [each["is"] for each in context["saved"]] == saved
+    assert [each["bytes"] for each in context["saved"]] == [24] * len(saved)
+    assert context["bytes"] == 24 * len(saved)
+    assert context["attributes"] == attributes
+
+
+@pytest.mark.parametrize("x", ["true", "false"])
+@pytest.mark.parametrize("weight", ["true", "false"])
+@pytest.mark.parametrize("bias", ["true", "false"])
+def test_none_stands_where_no_gradient_is_needed(x, weight, bias):
+    answer = ask(x_requires_grad=x, weight_requires_grad=weight, bias_requires_grad=bias)
+    needed = [each == "true" for each in (x, weight, bias)]
+    assert answer["needs_input_grad"] == needed
+    assert answer["outputs"][0]["requires_grad"] == any(needed)
+    if not any(needed):
+        assert answer["context"] is None
+        assert answer["backward"] is None
+        return
+    assert [each["tensor"] is not None for each in answer["backward"]["returned"]] == needed
+    assert [each["tensor"] is not None for each in answer["backward"]["gradients"]] == needed
+
+
+@pytest.mark.parametrize(("has_bias", "flags"), [("a tensor", 3), ("None", 3), ("left out", 2)])
+def test_a_bias_that_is_none_or_left_out(has_bias, flags):
+    answer = ask(has_bias=has_bias)
+    assert len(answer["needs_input_grad"]) == flags
+    assert len(answer["backward"]["returned"]) == 3
+    assert (answer["backward"]["returned"][2]["tensor"] is None) == (has_bias != "a tensor")
+
+
+def test_a_constant_gets_none():
+    answer = ask(function="mul_constant", constant="-2.5")
+    assert answer["needs_input_grad"] == [True, False]
+    inp, constant = answer["backward"]["returned"]
+    assert tensor(inp["tensor"]).unique().tolist() == [-2.5]
+    assert (constant["tensor"], constant["is_tensor"]) == (None, False)
+
+
+def test_an_output_that_is_not_used_has_zeros_or_none():
+    for materialize, expected in (("true", 0.0), ("false", None)):
+        answer = ask(function="sin_cos", used="cos", materialize_grads=materialize)
+        sin, cos = answer["backward"]["received"]
+        assert tensor(cos["tensor"]).unique().tolist() == [1.0]
+        assert sin["tensor"] is None if expected is None else tensor(sin["tensor"]).unique().tolist() == [expected]
+        x = torch.tensor([[1.0, -2, 0.5], [3, 0, -1]])
+        torch.testing.assert_close(tensor(answer["backward"]["returned"][0]["tensor"]), -x.sin())
+
+
+def test_keywords_and_the_wrapper_are_tried_live():
+    calls = ask()["calls"]
+    assert calls["torch"] == torch.__version__
+    assert calls["keyword_call"] == "LinearFunction.apply(inp, weight, bias=bias)"
+    assert (calls["keyword_error"], calls["max_difference"]) == (None, 0.0)
+    assert calls["wrapper"]["max_difference"] == 0.0
+    assert ask(has_bias="left out")["calls"]["wrapper"]["call"] == "linear(inp=inp, weight=weight)"
+
+
+@pytest.mark.parametrize("x", ["nan,inf,-inf", "7", "[]", "1e38,-1e38"])
+@pytest.mark.parametrize("function", ["my_relu", "exp", "mul_constant", "sin_cos"])
+def test_whatever_is_typed_has_an_answer(function, x):
+    assert ask(function=function, x=x)["backward"] is not None
+
+
+@pytest.mark.parametrize(
+    ("given", "field", "says"),
+    [
+        ({"x": "1,2"}, "x", r"got inp \(2,\)"),
+        ({"x": "1,2;3,4"}, "weight", r"got inp \(2, 2\), weight \(2, 3\)"),
+        ({"bias": "1,2,3"}, "bias", r"bias \(3,\)"),
+        ({"weight": "1,2,3"}, "weight", "it has 1 dimensions"),
+        ({"grad_output": "1,2,3"}, "grad_output", r"\(3,\) does not broadcast to that of the output, \(2, 2\)"),
+        ({"function": "exp", "x": "1", "grad_output": "1,2"}, "grad_output", "does not broadcast"),
+        ({"x": ",".join("1" * 37)}, "x", "more than 36 numbers"),
+        ({"constant": "1e7"}, "constant", "a number from -1e"),
+    ],
+)
+def test_what_does_not_fit_names_the_input(given, field, says):
+    with pytest.raises(InputError, match=says) as caught:
+        PAGE.ask(given)
+    assert caught.value.field == field

@@ -1,0 +1,160 @@
+"""The page of the gradient check: both dtypes, torch's verdict beside ours, the V of the error, the exercises."""
+
+import inspect
+import math
+
+import orjson
+import pytest
+import torch
+
+from chainrule.chapter.custom_functions import EXERCISES, FUNCTIONS
+from chainrule.chapter.finite_differences import STEPS, expected_error
+from chainrule.chapter.gradcheck import CASES, DTYPES, MAX_SIZE, PAGE
+from chainrule.errors import InputError
+from chainrule.foundations.exercises import SOLUTIONS
+
+
+def ask(**given):
+    return PAGE.ask({name: str(value) for name, value in given.items()})
+
+
+@pytest.mark.parametrize("function", CASES)
+def test_ours_and_torchs_verdict_in_both_dtypes(function):
+    answer = ask(function=function)
+    for dtype in DTYPES:
+        check = answer["checks"][dtype]
+        assert check["passed"] == check["torch"]["passed"]
+        assert (check["torch"]["message"] == "") == check["passed"]
+    assert answer["checks"]["float64"]["passed"] == (function in FUNCTIONS)
+    assert not answer["checks"]["float32"]["passed"]
+    assert answer["is_exercise"] == (function in EXERCISES)
+
+
+def test_the_heatmaps_are_the_jacobians():
+    answer = ask(function="linear_function", batch=2, n=3, fan_out=2)
+    values = {each["name"]: torch.tensor(each["values"], dtype=torch.float64) for each in answer["inputs"]}
+    inp, weight, bias = answer["checks"]["float64"]["comparisons"]
+    analytic = torch.tensor(inp["analytic"]["values"], dtype=torch.float64).reshape(2, 2, 2, 3)
+    for row in range(2):
+        torch.testing.assert_close(analytic[row, :, row, :], values["weight"])
+        assert not analytic[row, :, 1 - row, :].any()
+    torch.testing.assert_close(
+        torch.tensor(bias["analytic"]["values"], dtype=torch.float64), torch.eye(2, dtype=torch.float64).repeat(2, 1)
+    )
+    assert weight["size"] == [4, 6]
+    for each in (inp, weight, bias):
+        a, n, d, t = (torch.tensor(each[name]["values"]) for name in ("analytic", "numeric", "difference", "tolerance"))
+        torch.testing.assert_close(d, (a - n).abs(), atol=1e-7, rtol=0)
+        torch.testing.assert_close(t, 1e-5 + 1e-3 * n.abs())
+        assert torch.tensor(each["within"]["values"]).all()
+
+
+def test_relu_on_its_kink():
+    check = ask(function="my_relu", kink="true")["checks"]["float64"]
+    assert not check["passed"]
+    (comparison,) = check["comparisons"]
+    worst = comparison["worst"]
+    assert (worst["output_index"], worst["input_index"]) == ([0, 0], [0, 0])
+    assert (worst["analytic"], worst["numeric"]) == (0.0, pytest.approx(0.5))
+    assert comparison["outside"] == 1
+
+
+def test_two_outputs_have_a_jacobian_each():
+    comparisons = ask(function="sin_cos")["checks"]["float64"]["comparisons"]
+    assert [(each["output"], each["input"]) for each in comparisons] == [("sin", "inp"), ("cos", "inp")]
+
+
+@pytest.mark.parametrize("function", ["exp", "mul_constant", "linear_function", "sin_cos"])
+def test_the_measured_error_is_what_is_expected_of_rounding_and_truncation(function):
+    steps = ask(function=function, seed=3)["steps"]
+    for dtype in DTYPES:
+        curve = steps[dtype]
+        for eps, measured in zip(steps["eps"], curve["measured"], strict=True):
+            expected = curve["rounding"] / eps + curve["truncation"] * eps**2
+            assert measured <= 3 * expected
+        if curve["best_step"] is not None:
+            least = steps["eps"][curve["measured"].index(min(curve["measured"]))]
+            assert abs(math.log10(least / curve["best_step"])) < 1.5
+            assert curve["measured"][-1] == pytest.approx(curve["truncation"] * STEPS[-1] ** 2, rel=0.05)
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_third_derivatives_are_autograds(case):
+    point = case.draw({"batch": 2, "n": 3, "fan_out": 2}, torch.Generator().manual_seed(0))
+    largest = 0.0
+    for position, tensor in enumerate(point):
+        if not isinstance(tensor, torch.Tensor):
+            continue
+        for index in range(tensor.numel()):
+            t = torch.zeros((), dtype=torch.float64, requires_grad=True)
+            unit = torch.zeros(tensor.numel(), dtype=torch.float64)
+            unit[index] = 1.0
+            moved = [*point[:position], tensor.detach() + t * unit.view(tensor.shape), *point[position + 1 :]]
+            outputs = case.plain(*moved)
+            for output in outputs if isinstance(outputs, tuple) else (outputs,):
+                for element in output.reshape(-1):
+                    derivative = element
+                    for _ in range(3):
+                        if derivative.requires_grad:
+                            (derivative,) = torch.autograd.grad(
+                                derivative, t, create_graph=True, materialize_grads=True
+                            )
+                        else:
+                            derivative = torch.zeros(())
+                    largest = max(largest, abs(derivative.item()))
+    expected = expected_error(case, point, torch.float64).truncation * 6
+    assert expected == pytest.approx(largest, rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize("function", EXERCISES)
+def test_no_step_mends_a_mistake(function):
+    if function == "exercise_h":
+        return  # its Jacobian is right
+    steps = ask(function=function)["steps"]
+    assert min(steps["float64"]["measured"]) > 0.1
+
+
+@pytest.mark.parametrize("function", EXERCISES)
+def test_the_solution_names_the_line_in_the_file(function):
+    solution = ask(function=function)["solution"]
+    source = inspect.getsourcefile(EXERCISES[function].function)
+    with open(source) as file:
+        assert file.read().splitlines()[solution["line"] - 1].strip() == solution["wrong"]
+    assert solution["right"] == SOLUTIONS[EXERCISES[function].function].right
+
+
+def test_what_is_no_exercise_has_no_solution():
+    assert ask(function="exp")["solution"] is None
+
+
+def test_the_seed_and_the_sizes_make_the_point():
+    first = ask(function="exp", seed=1)["inputs"]
+    assert first == ask(function="exp", seed=1)["inputs"]
+    assert first != ask(function="exp", seed=2)["inputs"]
+    assert ask(function="exp", batch=1, n=5)["inputs"][0]["shape"] == [1, 5]
+
+
+@pytest.mark.parametrize("eps", ["1e-12", "1"])
+def test_at_the_limits_there_is_an_answer_that_json_takes(eps):
+    answer = ask(function="linear_function", batch=MAX_SIZE, n=MAX_SIZE, fan_out=MAX_SIZE, eps=eps, atol=0, rtol=0)
+    assert len(orjson.dumps(answer)) < 500_000
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ({"function": "swish"}, "function"),
+        ({"eps": "0"}, "eps"),
+        ({"eps": "-1e-6"}, "eps"),
+        ({"eps": "nan"}, "eps"),
+        ({"batch": MAX_SIZE + 1}, "batch"),
+        ({"n": 0}, "n"),
+        ({"dtype": "float16"}, "dtype"),
+        ({"atol": "2"}, "atol"),
+        ({"kink": "yes"}, "kink"),
+    ],
+)
+def test_what_is_past_the_limits_names_the_input(given, field):
+    with pytest.raises(InputError) as caught:
+        ask(**given)
+    assert caught.value.field == field

@@ -1,0 +1,205 @@
+"""The page's figures are torch's, the explorer's at the same spec, and where theory has them."""
+
+import math
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+
+from chainrule.chapter.initialization import CHOICES, EXPERIMENTS, PAGE, Setting, expected, run
+from chainrule.chapter.tensor_summary import BINS, moments, spread, summary
+from chainrule.errors import InputError
+from chainrule.foundations.initialization import SCHEMES
+from chainrule.presets import PRESET_BY_NAME
+from chainrule.run import trace_spec
+from chainrule.spec import ModelSpec
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """Threads that wait for each other on a busy machine take longer than the work itself."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@cache
+def trace(query):
+    return trace_spec(ModelSpec.parse(dict(pair.split("=") for pair in query.split("&"))))
+
+
+def in_the_explorer(query, tensor):
+    traced = trace(query)
+    return traced.statistics[traced.tensor_by_name[tensor].id]
+
+
+def assert_same(found, row):
+    """The page's figures of a tensor are the explorer's."""
+    assert [found[name] for name in ("n", "nan", "posinf", "neginf")] == [row.n, row.nan, row.posinf, row.neginf]
+    for name in ("mean", "std", "min", "max"):
+        theirs = getattr(row, name)
+        if theirs is None:
+            assert found[name] is None
+        else:
+            assert found[name] == pytest.approx(theirs, rel=1e-5, abs=1e-5 * row.std)
+
+
+# ---------------------------------------------------------------------------------------------------------- one layer
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("init", CHOICES)
+def test_the_layer_is_the_explorer_s(init):
+    layer = PAGE.ask({"seed": "3", "init": init, "scale": "2", "n_in": "30", "hidden": "40", "depth": "1"})["layer"]
+    query = f"widths=30,40,1&init={init}&scale=2&seed=3"
+    assert_same(layer["l1"], in_the_explorer(query, "l1"))
+    assert_same(layer["l2"], in_the_explorer(query, "l2"))
+
+
+def test_theory_is_where_a_wide_layer_is():
+    for init in CHOICES:
+        wide = Setting(800, 800, 2, 800, init, 1.5, rectified=True)
+        for layer, (mean, std) in zip(run(wide, 0), expected(wide), strict=True):
+            assert layer.mean().item() == pytest.approx(mean, rel=0.02, abs=1e-9)
+            assert layer.std().item() == pytest.approx(std, rel=0.02, abs=1e-9)
+
+
+def test_the_weights_have_the_std_that_is_said():
+    for init, scheme in SCHEMES.items():
+        if init not in CHOICES:
+            continue
+        said = PAGE.ask({"init": init, "n_in": "60", "hidden": "50", "scale": "3", "depth": "1"})["weight_std"]
+        drawn = scheme.base((60, 50), torch.Generator().manual_seed(0)) * scheme.factor(60, 50) * 3
+        assert said == pytest.approx(drawn.std().item(), rel=0.05, abs=1e-9)
+
+
+# -------------------------------------------------------------------------------------------------------------- stack
+
+
+@pytest.mark.parametrize("relu", ["true", "false"])
+def test_every_layer_of_the_stack_is_the_explorer_s(relu):
+    stack = PAGE.ask({"depth": "4", "n_in": "30", "batch": "20", "relu": relu, "init": "lecun_normal"})["stack"]
+    kind = "last_activation=true" if relu == "true" else "activation=linear"
+    query = f"widths=30x5&{kind}&init=lecun_normal&batch=20&bias=false"
+    layers = trace(query).layers
+    assert len(stack["layers"]) == len(layers) == 4
+    for found, layer in zip(stack["layers"], layers, strict=True):
+        assert_same(found, trace(query).statistics[layer.activation])
+
+
+def test_where_overflow_and_underflow_begin():
+    exploding = PAGE.ask({"init": "standard_normal"})["stack"]
+    # float32 ends at 3.4e38, and every layer is ten times as large: one or two layers about 38.
+    assert exploding["first_inf"] in (37, 38, 39)
+    assert exploding["first_nan"] in (38, 39, 40)
+    assert exploding["first_all_zero"] is None
+    assert exploding["window"]["values"] == [["NaN"] * 5] * 5
+    vanishing = PAGE.ask({"init": "standard_normal", "scale": "0.01"})["stack"]
+    assert vanishing["first_all_zero"] in (44, 45, 46, 47)
+    assert vanishing["window"]["values"] == [[0.0] * 5] * 5
+    assert vanishing["first_inf"] is vanishing["first_nan"] is None
+
+
+@pytest.mark.parametrize(("scale", "std"), [("0.095", 0.95**50), ("0.105", 1.05**50)])
+def test_a_few_percent_beside_are_much_after_fifty_layers(scale, std):
+    at_scale, at_one = (
+        PAGE.ask({"init": "standard_normal", "scale": each})["stack"]["layers"][-1]["std"] for each in (scale, "0.1")
+    )
+    assert at_scale / at_one == pytest.approx(std, rel=1e-3)
+
+
+# -------------------------------------------------------------------------------------------------------- experiments
+
+
+@pytest.mark.parametrize("place", range(len(EXPERIMENTS)), ids=[each.preset for each in EXPERIMENTS])
+def test_an_experiment_is_the_explorer_s_preset(place):
+    row = PAGE.ask({"seed": "5", "depth": "1"})["experiments"][place]
+    preset = PRESET_BY_NAME[row["preset"]]
+    assert_same(row["measured"], in_the_explorer(f"preset={row['preset']}&seed=5", preset.focus))
+    for name in preset.band:
+        if name in ("mean", "std") and row["measured"][name] is not None:
+            low, high = preset.band[name]
+            # Nineteen of twenty seeds lie in the band: so does the middle of ten.
+            assert row["range"][name][0] <= high
+            assert row["range"][name][1] >= low
+
+
+def test_the_page_runs_an_experiment_by_its_own_button():
+    for row in PAGE.ask({"depth": "1"})["experiments"]:
+        given = dict(pair.split("=") for pair in row["set"].split("&"))
+        answer = PAGE.ask(given)
+        if row["depth"] == 50:
+            assert answer["stack"]["layers"][-1]["std"] == row["measured"]["std"]
+            assert answer["stack"]["window"] == row["window"]
+        else:
+            layer = answer["layer"]["l2" if "relu" in row["preset"] else "l1"]
+            assert layer["std"] == row["measured"]["std"]
+
+
+def test_what_the_chapter_printed_is_one_more_draw():
+    printed = {each.preset: each.printed for each in EXPERIMENTS}
+    assert printed["randn"] == {"mean": 0.0385, "std": 10.0544}
+    assert printed["kaiming-relu"] == {"mean": 0.5720, "std": 0.8259}
+    assert printed["deep-linear"] == {"std": 1.0150}
+    for experiment in EXPERIMENTS[:4]:
+        (_, std) = expected(experiment.setting)[-1]
+        assert experiment.printed["std"] == pytest.approx(std, rel=0.06)
+
+
+# ------------------------------------------------------------------------------------------------------------- limits
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"n_in": "1", "hidden": "1", "depth": "1", "batch": "1"},
+        {"n_in": "256", "hidden": "256", "depth": "100", "batch": "256", "scale": "1e4"},
+        {"init": "zeros", "depth": "3"},
+        {"scale": "1e-4", "depth": "100", "n_in": "20"},
+        {"seed": str(2**31 - 1)},
+    ],
+)
+def test_at_the_limits(given):
+    answer = PAGE.ask(given)
+    assert len(answer["stack"]["layers"]) == int(given.get("depth", 50))
+    assert sum(answer["layer"]["l1"]["histogram"]) + answer["layer"]["l1"]["nan"] <= answer["layer"]["l1"]["n"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("depth", "101"), ("n_in", "0"), ("batch", "257"), ("scale", "nan"), ("init", "torch_default")]
+)
+def test_past_the_limits(name, text):
+    with pytest.raises(InputError, match=f"{name}: '{text}' is not") as raised:
+        PAGE.ask({name: text})
+    assert raised.value.field == name
+
+
+# ------------------------------------------------------------------------------------------------------------ summary
+
+
+def test_moments_are_of_the_finite_values():
+    tensor = torch.tensor([[1.0, 2.0, math.nan], [math.inf, -math.inf, 0.0]])
+    found = moments(tensor)
+    assert found["mean"] == 1.0
+    assert found["std"] == pytest.approx(np.std([1, 2, 0]))
+    assert (found["n"], found["zeros"], found["nan"], found["posinf"], found["neginf"]) == (6, 1, 1, 1, 1)
+    assert (found["min"], found["max"]) == (0.0, 2.0)
+    assert moments(torch.full((3,), math.nan))["mean"] is None
+    for each in (tensor, tensor[:, :2], torch.full((3,), math.nan), torch.full((3,), 3e38), torch.zeros(2)):
+        assert spread(each) == moments(each)["std"]
+
+
+@pytest.mark.parametrize("tensor", [torch.randn(500, generator=torch.Generator().manual_seed(1)), torch.ones(7)])
+def test_the_histogram_is_numpy_s(tensor):
+    found = summary(tensor)
+    if found["min"] < found["max"]:
+        counts, _ = np.histogram(tensor.double().numpy(), bins=BINS)
+        assert found["histogram"] == counts.tolist()
+    assert sum(found["histogram"]) == tensor.numel()
+
+
+def test_the_histogram_of_what_is_further_apart_than_the_largest_number():
+    tensor = torch.tensor([-1.7e308, 0.0, 1.7e308], dtype=torch.float64)
+    assert sum(summary(tensor)["histogram"]) == 3

@@ -1,0 +1,108 @@
+"""The page of a neuron and a layer: its numbers are torch's, and what does not fit is explained."""
+
+import json
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+
+from chainrule.chapter.neuron import PAGE
+from chainrule.errors import InputError
+
+
+def ask(**given):
+    answer = PAGE.ask(given)
+    json.dumps(answer, allow_nan=False)
+    return answer
+
+
+def test_the_terms_are_products_and_add_up():
+    neuron = ask(inputs="1,2,3,-4", weights="0.5,-1,2,0.25", bias="-1")["neuron"]
+    inputs, weights = torch.tensor([1.0, 2, 3, -4]), torch.tensor([0.5, -1, 2, 0.25])
+    assert [term["product"] for term in neuron["terms"]] == (inputs * weights).tolist()
+    assert [term["running_sum"] for term in neuron["terms"]] == (inputs * weights).cumsum(0).tolist()
+    assert neuron["output"] == F.linear(inputs, weights, torch.tensor(-1.0)).item() == 2.5
+    assert neuron["relu"] == 2.5
+
+
+def test_relu_closes_and_does_not_hide_a_nan():
+    assert ask(bias="-0.5")["neuron"]["output"] == -0.75
+    assert ask(bias="-0.5")["neuron"]["relu"] == 0
+    neuron = ask(inputs="2,nan,0.5")["neuron"]
+    assert (neuron["output"], neuron["relu"], neuron["relu_as_printed"]) == ("NaN", "NaN", 0)
+
+
+def test_infinite_inputs_are_words():
+    neuron = ask(inputs="inf,1,1", weights="0,1,1")["neuron"]
+    assert neuron["terms"][0] == {"input": "Infinity", "weight": 0, "product": "NaN", "running_sum": "NaN"}
+
+
+@pytest.mark.parametrize(
+    ("inputs", "weights", "longer", "dropped", "output"),
+    [("1,2,3", "1,2", "inputs", [3.0], 5.75), ("1,2", "1,2,nan", "weights", ["NaN"], 5.75)],
+)
+def test_lengths_that_differ_are_refused_and_what_zip_would_do_is_told(inputs, weights, longer, dropped, output):
+    with pytest.raises(InputError, match=f"zip would drop the last 1 of the {longer} without a word") as raised:
+        ask(inputs=inputs, weights=weights)
+    assert raised.value.field == "weights"
+    limit = raised.value.limit
+    printed = sum([x * w for x, w in zip([1.0, 2.0, 3.0], [1.0, 2.0, math.nan], strict=True)][:2]) + 0.75
+    assert limit["output_without_the_dropped"] == printed == output
+    assert (limit["longer"], limit["dropped"], limit["pairs"], len(limit["terms"])) == (longer, dropped, 2, 2)
+
+
+def test_the_layer_is_torchs_both_ways():
+    given = {"x": "1,2.5,-3;0.1,0.2,0.3", "w": "1,0,-1;0.7,0.5,0.3;2,-1,0;-1,1,1", "b": "0,1,-1,0.5"}
+    layer = ask(**given)["layer"]
+    x, w, b = (torch.tensor(layer[name]["values"]) for name in "xwb")
+    y = F.linear(x, w, b)
+    for name in ("y", "y_matmul"):
+        assert layer[name]["shape"] == [2, 4]
+        torch.testing.assert_close(torch.tensor(layer[name]["values"]), y)
+    products = torch.tensor(layer["products"]["values"])
+    assert products.shape == (2, 4, 3)
+    torch.testing.assert_close(products.sum(-1) + b, y)
+    exact = torch.tensor(layer["y"]["values"]).double() - torch.tensor(layer["y_matmul"]["values"]).double()
+    assert layer["max_difference"] == exact.abs().max().item() <= layer["rounding"]
+    assert layer["equal"]
+
+
+@pytest.mark.parametrize(("x", "w", "b"), [("2", "3", "1"), ("1;2;3", "4", "5")])
+def test_layers_of_one_input(x, w, b):
+    # A single number is a scalar: brackets make a matrix of it.
+    layer = ask(x=x if ";" in x else f"[[{x}]]", w=f"[[{w}]]", b=f"[{b}]")["layer"]
+    assert layer["y"]["values"] == [[each * float(w) + float(b)] for each in map(float, x.split(";"))]
+
+
+def test_a_layer_of_nan_and_inf_agrees_with_itself():
+    layer = ask(x="nan,1,2;inf,1,1", b="0,0,0,0")["layer"]
+    assert layer["y"]["values"] == layer["y_matmul"]["values"]
+    assert layer["y"]["values"][1] == ["Infinity", "Infinity", "Infinity", "-Infinity"]
+    assert (layer["max_difference"], layer["equal"]) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("given", "field", "message"),
+    [
+        ({"w": "1,2;3,4"}, "w", "w: needs 3 columns, one per input .*got x \\(2, 3\\), w \\(2, 2\\), b \\(4,\\)"),
+        ({"b": "1,2"}, "b", "b: needs 4 numbers, one per neuron"),
+        ({"x": "1,2,3"}, "x", "it has 1 dimensions"),
+        ({"x": "1,2;3"}, "x", "row 1 has 1 numbers, row 0 has 2"),
+        ({"inputs": "1,,2"}, "inputs", "a number is missing"),
+        ({"inputs": ",".join(["1"] * 17)}, "inputs", "at most 16 of them \\(they are 17\\)"),
+        ({"bias": "one"}, "bias", "'one' is not a number"),
+        ({"x": ";".join(["1,1,1"] * 22)}, "x", "more than 64 numbers"),
+    ],
+)
+def test_bad_input_names_its_field(given, field, message):
+    with pytest.raises(InputError, match=message) as raised:
+        ask(**given)
+    assert raised.value.field == field
+
+
+def test_the_largest_layer_lists_every_product():
+    column = ";".join(["1"] * 64)
+    layer = ask(x=column, w=column, b=",".join(["0"] * 64))["layer"]
+    assert layer["products"]["shape"] == [64, 64, 1]
+    assert layer["y"]["shape"] == [64, 64]

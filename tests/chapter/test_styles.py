@@ -1,0 +1,159 @@
+"""Five styles: their code is the source, their numbers are one another's, and what goes wrong goes wrong as said."""
+
+import inspect
+from pathlib import Path
+
+import pytest
+import torch
+
+import chainrule
+from chainrule.chapter.style_code import ROWS, side_by_side
+from chainrule.chapter.styles import PAGE, compare
+from chainrule.errors import InputError
+from chainrule.foundations.styles import LEAVES, STYLES, Pass
+from chainrule.run import trace_spec
+from chainrule.spec import ModelSpec
+
+SOURCES = Path(chainrule.__file__).parents[1]
+
+
+# ------------------------------------------------------------------------------------------------------- side by side
+
+
+def test_every_line_stands_in_a_source_file():
+    files = {path: path.read_text(encoding="utf-8").splitlines() for path in (SOURCES / "chainrule").rglob("*.py")}
+    shown = 0
+    for row, answered in zip(ROWS, side_by_side()["rows"], strict=True):
+        for cell, given in zip(row.cells, answered["cells"], strict=True):
+            homes = {Path(inspect.getfile(of)) for of in cell}
+            for line in given["code"]:
+                text = "".join(part for part, _ in line["parts"]).strip()
+                assert any(
+                    "".join(files[home][line["number"] - 1 : line["number"]]).strip() == text for home in homes
+                ), line
+                shown += 1
+    assert shown > 200
+
+
+def test_forward_stands_beside_forward_and_backward_beside_backward():
+    rows = {(row["part"], row["role"]): row["cells"] for row in side_by_side()["rows"]}
+    heads = {"forward": ("def lin(", "__call__", "def forward", "def forward", "def forward")}
+    heads["backward"] = ("def lin_grad(", "def backward", "def bwd", "def backward", None)
+    for role, names in heads.items():
+        for cell, name in zip(rows["lin", role], names, strict=True):
+            text = "".join(part for line in cell["code"] for part, _ in line["parts"])
+            assert (name is None and not text) or name in text
+
+
+def test_what_is_left_to_write():
+    styles = {style["name"]: style for style in side_by_side()["styles"]}
+    assert list(styles) == list(STYLES)
+    # What the chapter says of the steps, in figures.
+    assert styles["classes"]["per_model"] < styles["functions"]["per_model"]
+    assert styles["layer_function"]["per_layer"] < styles["classes"]["per_layer"]
+    assert styles["autograd_function"]["once"] == 0 < styles["layer_function"]["once"]
+    assert styles["module"]["backward"] == 0 < styles["autograd_function"]["backward"]
+    assert min(styles, key=lambda name: styles[name]["lines"]) == "module"
+    for style in styles.values():
+        assert style["lines"] == style["per_layer"] + style["once"] + style["per_model"]
+
+
+# ---------------------------------------------------------------------------------------------------------- agreement
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [("float64", 1e-13), ("float32", 3e-6), ("bfloat16", 0.05), ("float16", 0.01)]
+)
+@pytest.mark.parametrize("given", [{"batch": "20", "n_in": "10", "hidden": "8", "n_out": "3"}, {"batch": "1"}])
+def test_all_five_agree_with_autograd(given, dtype, tolerance):
+    answer = PAGE.ask({**given, "dtype": dtype})
+    assert [run["style"] for run in answer["runs"]] == list(STYLES)
+    for run in answer["runs"]:
+        for leaf, found in run["gradients"].items():
+            assert found["relative"] <= tolerance, (run["style"], leaf)
+            assert found["nan"] == found["inf"] == 0
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_the_loss_is_the_explorer_s(style):
+    run = next(run for run in PAGE.ask({"seed": "9"})["runs"] if run["style"] == style)
+    assert run["loss"] == pytest.approx(
+        float(trace_spec(ModelSpec.parse({"seed": "9", "style": style})).loss), rel=1e-6
+    )
+
+
+def test_they_differ_where_an_infinite_gradient_meets_a_shut_unit():
+    runs = {run["style"]: run["gradients"] for run in PAGE.ask({"batch": "8", "scale": "1e14"})["runs"]}
+    by_hand, torch_s = runs["functions"]["b1"], runs["module"]["b1"]
+    assert by_hand["nan"] > torch_s["nan"]
+    assert torch_s["inf"] > 0
+    assert runs["autograd_function"]["b1"] == by_hand
+    # Every element is the same number or is not one: the counts are those of the tensors themselves.
+    assert by_hand["nan"] + by_hand["inf"] <= 50
+
+
+def test_a_nan_in_one_of_two_is_a_difference():
+    def a_pass(last):
+        gradients = {leaf: torch.zeros(2) for leaf in LEAVES}
+        return Pass(torch.tensor(0.0), {**gradients, "b2": torch.tensor([0.0, last])})
+
+    nan, zero = a_pass(float("nan")), a_pass(0.0)
+    answer = compare({"one": nan, "same": nan, "other": zero}, zero)
+    assert answer["apart"] == [[0.0, 0.0, "NaN"], [0.0, 0.0, "NaN"], ["NaN", "NaN", 0.0]]
+    assert answer["identical"] == [[True, True, False], [True, True, False], [False, False, True]]
+
+
+# ------------------------------------------------------------------------------------------------------ what goes wrong
+
+
+def test_the_misprint_is_run():
+    misprint = PAGE.ask({})["misprint"]
+    assert misprint["as_printed"]["error"] == {
+        "type": "AttributeError",
+        "message": "'Lin' object has no attribute 'inp'",
+    }
+    assert misprint["as_printed"]["gradients"] == ["inp.g"]
+    assert misprint["mended"]["error"] is None
+    assert misprint["mended"]["gradients"] == ["inp.g", "w.g", "b.g"]
+
+
+def test_modules():
+    made = PAGE.ask({"n_in": "10", "hidden": "4", "n_out": "2"})["modules"]
+    assert made["linear_layer"] == [[2, 10], [2]]  # as the chapter prints p1.shape and p2.shape
+    assert made["forgotten"]["message"] == "cannot assign parameters before Module.__init__() call"
+    plain, auto = made["models"]
+    assert plain["loss"] == auto["loss"]
+    assert plain["parameters"] == auto["parameters"]
+    assert [each["name"] for each in auto["parameters"]] == [
+        "layers.0.weight",
+        "layers.0.bias",
+        "layers.2.weight",
+        "layers.2.bias",
+    ]
+
+
+# ------------------------------------------------------------------------------------------------------------- limits
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"batch": "256", "n_in": "256", "hidden": "256", "n_out": "16"},
+        {"batch": "1", "n_in": "1", "hidden": "1", "n_out": "1", "scale": "1e-30"},
+        {"scale": "1e30", "dtype": "float16"},
+        {"compare": "autograd_function to module"},
+    ],
+)
+def test_at_the_limits(given):
+    assert len(PAGE.ask(given)["runs"]) == 5
+
+
+def test_past_the_limits():
+    with pytest.raises(InputError, match="at most 2,000,000 multiplications") as raised:
+        PAGE.ask({"batch": "256", "n_in": "256", "hidden": "256", "dtype": "bfloat16"})
+    assert (raised.value.field, raised.value.limit) == ("dtype", 2_000_000)
+    for name, text in (("scale", "1e31"), ("dtype", "int8"), ("batch", "0"), ("compare", "functions to module")):
+        with pytest.raises(InputError) as raised:
+            PAGE.ask({name: text})
+        assert raised.value.field == name

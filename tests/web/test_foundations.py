@@ -1,0 +1,162 @@
+"""The chapter's pages over HTTP: a page and a twin each, inputs at and past their limits, and errors in place."""
+
+import html
+from urllib.parse import urlencode
+
+import httpx
+import orjson
+import pytest
+
+from chainrule.chapter.pages import PAGES
+from chainrule.errors import InputError
+
+EVERY = pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)
+
+
+@pytest.fixture(scope="module")
+def client(server_url):
+    with httpx.Client(base_url=server_url, timeout=30) as client:
+        yield client
+
+
+def edges(page):
+    """Every input at the ends of its range, at each of its choices, and past them."""
+    for each in page.inputs:
+        if each.minimum is not None:
+            inside = [each.minimum, each.maximum]
+            outside = [each.minimum - 1, 2 * abs(each.maximum) + 1, "", "x", "nan", "1e400", "9" * 400]
+        elif each.choices:
+            inside, outside = list(each.choices), ["", "no such choice"]
+        elif each.kind == "flag":
+            inside, outside = ["true", "false"], ["", "1"]
+        else:
+            inside, outside = [], ["x" * 2001, "\x00", "💥", "<script>alert(1)</script>"]
+        for value in inside:
+            text = f"{value:.17g}" if isinstance(value, float) else str(value)
+            yield each.name, text.removesuffix(".0"), True
+        for value in outside:
+            yield each.name, str(value), False
+
+
+def readable(page, name, text):
+    try:
+        page.read({name: text})
+    except InputError:
+        return False
+    return True
+
+
+EDGES = [(page, *edge) for page in PAGES.values() for edge in edges(page)]
+
+
+@EVERY
+def test_the_page_and_its_twin_answer(client, page):
+    answer = client.get(page.path)
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "text/html; charset=utf-8")
+    assert f"<h1>{html.escape(page.title)}</h1>" in answer.text
+    assert f"/foundations/{page.name}.js" in answer.text
+    twin = client.get(f"{page.path}.json")
+    assert (twin.status_code, twin.headers["content-type"]) == (200, "application/json")
+    assert page.timed or twin.json() == orjson.loads(orjson.dumps(page.ask({})))
+
+
+WITHOUT_CONTROL = {("arithmetic", "op"), ("matmul", "rungs")}
+"""Set by the rows of a table, and by the page's script as the race goes on."""
+
+
+@EVERY
+def test_every_input_has_a_control_a_default_and_a_word_on_what_it_takes(client, page):
+    text = client.get(page.path).text
+    for each in page.inputs:
+        assert each.parse(each.default) is not None
+        controls = 0 if (page.name, each.name) in WITHOUT_CONTROL else 1
+        assert text.count(f'id="input-{each.name}"') == controls, each.name
+        assert each.doc.endswith(".")
+        assert each.allowed
+
+
+@EVERY
+def test_every_listing_stands_on_the_page(client, page):
+    text = client.get(page.path).text
+    for listing in page.listings:
+        assert text.count(f'id="listing-{listing.name}"') == 1, listing.name
+
+
+@EVERY
+def test_links_lead_to_graphs_that_can_be_traced(client, page):
+    for link in page.links:
+        answer = client.get(f"/api/v1/trace.json?{link.query}")
+        # What is not installed is said, and is no broken link.
+        assert answer.status_code in (200, 501), (link, answer.text)
+
+
+@EVERY
+def test_a_known_answer_costs_nothing(client, page):
+    answer = client.get(f"{page.path}.json")
+    if page.timed:
+        assert answer.headers["cache-control"] == "no-store"
+        assert "etag" not in answer.headers
+    else:
+        again = client.get(f"{page.path}.json", headers={"if-none-match": answer.headers["etag"]})
+        assert (again.status_code, again.content) == (304, b"")
+
+
+@pytest.mark.parametrize(
+    ("page", "name", "text", "allowed"),
+    EDGES,
+    ids=[f"{page.name} {name}={text[:20]!r}" for page, name, text, _ in EDGES],
+)
+def test_inputs_at_and_past_their_limits(client, page, name, text, allowed):
+    answer = client.get(f"{page.path}.json?{urlencode({name: text})}")
+    if allowed:
+        # At an edge the other inputs may no longer fit: that is said too, in the same shape.
+        assert answer.status_code in (200, 422), answer.text
+    if not allowed or answer.status_code == 422:
+        assert answer.status_code == 422, answer.text
+        error = answer.json()["error"]
+        assert error["code"] == "invalid_input"
+        assert error["field"] in {each.name for each in page.inputs}
+        assert len(error["message"]) < 1000
+        if not allowed:
+            assert error["field"] == name
+            opened = client.get(f"{page.path}?{urlencode({name: text})}")
+            # What only the answer can tell opens like any page, and is explained in place.
+            assert opened.status_code == (200 if readable(page, name, text) else 422)
+            assert "<script>alert(1)</script>" not in opened.text
+
+
+@EVERY
+def test_an_unknown_input_is_refused(client, page):
+    answer = client.get(f"{page.path}.json?nosuch=1")
+    assert (answer.status_code, answer.json()["error"]["field"]) == (422, "nosuch")
+    assert "nosuch" in client.get(f"{page.path}?nosuch=1").text
+
+
+def test_what_was_typed_stays_in_its_place(client):
+    answer = client.get("/foundations/matmul?m=0&k=7")
+    assert answer.status_code == 422
+    assert 'value="0"' in answer.text
+    assert 'value="7"' in answer.text
+    assert "m: &#39;0&#39; is not an integer from 1" in answer.text
+
+
+def test_the_index_lists_every_page(client):
+    for path in ("/foundations", "/foundations/"):
+        text = client.get(path).text
+        for page in PAGES.values():
+            assert f'href="{page.path}"' in text
+    answer = client.get("/foundations.json")
+    assert {"path", "title", "seed"} <= answer.json()["pages"][0].keys()
+    again = client.get("/foundations.json", headers={"if-none-match": answer.headers["etag"]})
+    assert again.status_code == 304
+
+
+def test_a_page_that_does_not_exist_is_a_page(client):
+    answer = client.get("/foundations/nosuch")
+    assert (answer.status_code, answer.headers["content-type"]) == (404, "text/html; charset=utf-8")
+    assert client.get("/foundations/nosuch.json").json()["error"]["code"] == "not_found"
+
+
+def test_two_values_for_one_input_are_refused(client):
+    assert client.get("/foundations/matmul.json?m=1&m=2").status_code == 422
+    assert client.get("/foundations/matmul?m=1&m=2").status_code == 422

@@ -1,0 +1,163 @@
+"""Programs over HTTP and the live socket: every format, every route, and what is refused."""
+
+import json
+
+import orjson
+import pytest
+from websockets.sync.client import connect
+
+from chainrule.formats import FORMATS
+from chainrule.foundations.linear_extension import load_extension
+from chainrule.main import create_app
+from chainrule.programs import PROGRAMS
+from chainrule.run import trace_spec
+from chainrule.spec import KEY_BY_NAME, ModelSpec, keys_of
+from chainrule.wire import load
+
+PYTHON = [name for name in PROGRAMS if name != "linear_cpp"]
+CONSTRUCTS = [name for name in PYTHON if name != "mlp"]
+UNUSED = [(program, key) for program in PROGRAMS for key in KEY_BY_NAME if key not in keys_of(program)]
+
+
+@pytest.fixture
+def client(settings, open_client):
+    return open_client(create_app(settings))
+
+
+@pytest.mark.parametrize("program", PYTHON)
+def test_the_spec_of_a_dump_posted_back_gives_the_same_dump(client, program):
+    first = client.get(f"/api/v1/trace.json?program={program}&seed=3")
+    assert first.status_code == 200
+    spec = first.json()["spec"]
+    assert spec["program"] == program
+    assert set(spec) == set(keys_of(program))
+    again = client.request("POST", "/api/v1/trace", json=spec)
+    assert again.status_code == 200
+    assert without_timing(again) == without_timing(first)
+    load(first.content)
+
+
+def without_timing(answer):
+    return {name: value for name, value in answer.json().items() if name != "timing"}
+
+
+@pytest.mark.parametrize("form", FORMATS.values(), ids=lambda form: form.name)
+@pytest.mark.parametrize("program", CONSTRUCTS)
+def test_every_format_is_there_for_every_program(client, program, form):
+    answer = client.get(f"/api/v1/{form.file}?program={program}")
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["content-type"] == form.media_type
+    trace = trace_spec(ModelSpec(program=program))
+    names = {trace.tensor_by_name[name].name for name in ("loss", "a" if program == "matmul" else "x")}
+    if form.name != "node-data":
+        assert all(name in answer.text for name in names)
+
+
+@pytest.mark.parametrize("program", CONSTRUCTS)
+def test_a_profile_without_layers_has_the_shape_of_one_with(client, program):
+    net = client.get("/api/v1/profile.json").json()
+    answer = client.get(f"/api/v1/profile.json?program={program}").json()
+    assert list(answer) == list(net)
+    assert answer["layers"] == []
+    assert answer["advice"] is None
+    assert answer["spec"]["program"] == program
+
+
+@pytest.mark.parametrize(
+    ("query", "shape"),
+    [("program=matmul&name=c", [2, 2]), ("program=neuron&name=out.g", []), ("program=exp&name=x.g", [4, 5])],
+)
+def test_values_of_a_programs_tensor(client, query, shape):
+    assert client.get(f"/api/v1/tensor.json?{query}").json()["shape"] == shape
+
+
+@pytest.mark.parametrize(("program", "key"), UNUSED)
+def test_an_unused_key_is_a_422_that_lists_the_used_ones(client, program, key):
+    answer = client.get(f"/api/v1/trace.json?program={program}&{key}={str(KEY_BY_NAME[key].default).lower()}")
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"], error["field"]) == (422, "invalid_spec", key)
+    assert error["limit"] == list(keys_of(program))
+
+
+@pytest.mark.parametrize(
+    ("query", "code", "field"),
+    [
+        ("program=perceptron", "invalid_spec", "program"),
+        ("program=matmul&rung=loops&batch=1000", "over_limit", "rung"),
+        ("program=neuron&widths=65,1", "invalid_spec", "widths"),
+        ("program=exp&widths=2000", "over_limit", "widths"),
+        ("program=exp&preset=deep-relu", "invalid_spec", "program"),
+    ],
+)
+def test_what_is_refused_names_the_key(client, query, code, field):
+    for address in ("/api/v1/trace.json", "/api/v1/profile.json", "/api/v1/trace.py"):
+        answer = client.get(f"{address}?{query}")
+        assert (answer.status_code, answer.json()["error"]["code"], answer.json()["error"]["field"]) == (
+            422,
+            code,
+            field,
+        )
+    page = client.get(f"/?{query}")
+    assert page.status_code == 422
+    assert "The default model is shown instead." in page.text
+
+
+def test_two_spellings_of_one_spec_have_one_tag(client):
+    tags = {
+        client.get(f"/api/v1/trace.json?{query}").headers["etag"]
+        for query in ("program=exp", "widths=5&program=exp", "batch=4&program=exp&seed=42")
+    }
+    assert len(tags) == 1
+    assert client.get("/api/v1/trace.json?program=my_relu").headers["etag"] not in tags
+
+
+def test_the_description_says_which_programs_use_a_key(client):
+    document = client.get("/openapi.json").json()
+    parameters = {each["name"]: each for each in document["paths"]["/api/v1/trace.json"]["get"]["parameters"]}
+    assert parameters["program"]["schema"]["enum"] == list(PROGRAMS)
+    assert parameters["rung"]["description"].endswith("Used by matmul.")
+    assert "matmul 3,2" in parameters["widths"]["description"]
+
+
+@pytest.fixture
+def nothing_built(monkeypatch, tmp_path):
+    """A cache in which no extension lies, and none loaded."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    load_extension.cache_clear()
+    yield
+    load_extension.cache_clear()
+
+
+@pytest.mark.usefixtures("nothing_built")
+def test_without_the_extension_its_program_is_a_501_and_the_page_shows_the_default_model(client):
+    for address in ("trace.json", "profile.json", "trace.dot"):
+        answer = client.get(f"/api/v1/{address}?program=linear_cpp")
+        assert (answer.status_code, answer.json()["error"]["code"]) == (501, "missing_extra")
+        assert "chainrule build-extension" in answer.json()["error"]["message"]
+    # What needs no run needs no extension.
+    assert client.get("/api/v1/trace.py?program=linear_cpp").status_code == 200
+    page = client.get("/?program=linear_cpp")
+    assert page.status_code == 501
+    assert "chainrule build-extension" in page.text
+
+
+def test_the_live_socket_goes_from_program_to_program(settings, serve):
+    address = serve(create_app(settings))
+    with connect(f"ws://{address}/api/v1/live", compression=None) as socket:
+        for seq, program in enumerate([*PYTHON, "exp", "mlp"], start=1):
+            socket.send(json.dumps({"seq": seq, "spec": ModelSpec(program=program).as_dict()}))
+            topology = None
+            while isinstance(message := socket.recv(timeout=20), str):
+                topology = orjson.loads(message).get("trace", topology)
+            expected = trace_spec(ModelSpec(program=program))
+            assert topology is not None
+            assert [each["name"] for each in topology["tensors"]] == [tensor.name for tensor in expected.tensors]
+        socket.send(json.dumps({"seq": 99, "spec": {"program": "exp", "scale": 2}}))
+        while not isinstance(message := socket.recv(timeout=20), str) or "error" not in orjson.loads(message):
+            pass
+        assert orjson.loads(message)["error"]["field"] == "scale"
+
+
+def test_a_malformed_size_is_told_without_speaking_of_layers(client):
+    message = client.get("/api/v1/trace.json?program=exp&widths=0").json()["error"]["message"]
+    assert "at most 1024 are computed here" in message
