@@ -202,6 +202,20 @@ def explorer(
     assert explorer.problems == []
 
 
+@pytest.fixture
+def chapter(explorer: Explorer) -> Callable[[str], Page]:
+    """Opens a page of the chapter, `matmul?m=2`, and waits for its first answer."""
+
+    def open_page(address: str) -> Page:
+        # What is refused is explained on the page; the browser notes it in its console all the same.
+        explorer.expected.append("status of 422")
+        explorer.page.goto(f"{explorer.url}/foundations/{address}")
+        explorer.page.wait_for_selector("body[data-answers]")
+        return explorer.page
+
+    return open_page
+
+
 @pytest.fixture(scope="session")
 def dump_of(server_url: str) -> Callable[[str], dict[str, Any]]:
     """The graph dump of a query."""
@@ -214,18 +228,16 @@ def dump_of(server_url: str) -> Callable[[str], dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def module(browser: Browser, server_url: str) -> Iterator[Callable[..., Any]]:
+def module(kept: Kept, server_url: str) -> Callable[..., Any]:
     """Runs `(module, argument) => …` with one of the page's modules, in the browser, on an otherwise empty page."""
-    context = browser.new_context()
-    page = context.new_page()
-    page.goto(server_url + "/static/icon.svg")
+    # Of options that no test has: the tab is this fixture's.
+    page = kept.tab(kept.context({}), f"{server_url}/static/icon.svg")
 
     def run(path: str, script: str, argument: Any = None) -> Any:
         load = f"const module = await import('/static/core/{path}');"
         return page.evaluate(f"async (argument) => {{ {load} return ({script})(module, argument); }}", argument)
 
-    yield run
-    context.close()
+    return run
 
 
 def significant(value: float | None) -> str:

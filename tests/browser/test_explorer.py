@@ -425,8 +425,9 @@ def test_names_are_never_markup(explorer):
             op["name"] = hostile
         route.fulfill(json=dump)
 
-    page.route(re.compile(r"/api/v1/trace\.json"), answer)
     explorer.open().at_rest()
+    page.route(re.compile(r"/api/v1/trace\.json"), answer)
+    page.locator("spec-controls .slider").press("ArrowRight")
     page.locator("layer-table .link", has_text="onerror").click()
     expect(page.locator("inspector-panel h2")).to_have_text(hostile)
     assert page.locator("main img").count() == 0

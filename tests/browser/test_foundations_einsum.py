@@ -22,14 +22,8 @@ CALLS = {
 
 
 @pytest.fixture
-def page(context, server_url):
-    page = context.new_page()
-    problems = []
-    page.on("pageerror", lambda error: problems.append(str(error)))
-    page.goto(f"{server_url}/foundations/einsum")
-    page.wait_for_selector("body[data-answers]")
-    yield page
-    assert problems == []
+def page(chapter):
+    return chapter("einsum")
 
 
 def test_an_equation_is_typed_and_an_element_lights_what_makes_it(page):

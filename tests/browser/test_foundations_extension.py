@@ -8,12 +8,8 @@ from playwright.sync_api import expect
 pytestmark = pytest.mark.browser
 
 
-def test_the_state_is_said_and_other_sizes_race_again(context, server_url):
-    page = context.new_page()
-    problems = []
-    page.on("pageerror", lambda error: problems.append(str(error)))
-    page.goto(f"{server_url}/foundations/extension")
-    page.wait_for_selector("body[data-answers]")
+def test_the_state_is_said_and_other_sizes_race_again(chapter, server_url):
+    page = chapter("extension")
     state = page.request.get(f"{server_url}/foundations/extension.json").json()["state"]
     rows = page.locator("#race [data-style]")
     expect(rows).to_have_count(4)
@@ -34,4 +30,3 @@ def test_the_state_is_said_and_other_sizes_race_again(context, server_url):
     page.fill("#input-batch", "257")
     expect(page.locator("#input-batch-note")).to_contain_text("an integer from 1 to 256")
     expect(page.locator('[id="listing-linear.cpp"]')).to_contain_text("PYBIND11_MODULE")
-    assert problems == []

@@ -7,14 +7,8 @@ pytestmark = pytest.mark.browser
 
 
 @pytest.fixture
-def page(context, server_url):
-    page = context.new_page()
-    problems = []
-    page.on("pageerror", lambda error: problems.append(str(error)))
-    page.goto(f"{server_url}/foundations/gradcheck?batch=2&n=2")
-    page.wait_for_selector("body[data-answers]")
-    yield page
-    assert problems == []
+def page(chapter):
+    return chapter("gradcheck?batch=2&n=2")
 
 
 def answer_of(page, server_url):

@@ -11,10 +11,8 @@ pytestmark = pytest.mark.browser
 
 
 @pytest.fixture
-def page(explorer):
-    explorer.page.goto(f"{explorer.url}/foundations/initialization")
-    explorer.page.wait_for_selector("body[data-answers]")
-    return explorer.page
+def page(chapter):
+    return chapter("initialization")
 
 
 def layer_figures(page):

@@ -11,14 +11,8 @@ RUNGS = ["loops", "elementwise", "broadcasting", "einsum", "@"]
 
 
 @pytest.fixture
-def page(context, server_url):
-    page = context.new_page()
-    problems = []
-    page.on("pageerror", lambda error: problems.append(str(error)))
-    page.goto(f"{server_url}/foundations/matmul?m=2&k=3&n=4")
-    page.wait_for_selector("body[data-answers]")
-    yield page
-    assert problems == []
+def page(chapter):
+    return chapter("matmul?m=2&k=3&n=4")
 
 
 def lit(page, table):

@@ -9,14 +9,8 @@ pytestmark = pytest.mark.browser
 
 
 @pytest.fixture
-def page(context, server_url):
-    page = context.new_page()
-    problems = []
-    page.on("pageerror", lambda error: problems.append(str(error)))
-    page.goto(f"{server_url}/foundations/neuron")
-    page.wait_for_selector("body[data-answers]")
-    yield page
-    assert problems == []
+def page(chapter):
+    return chapter("neuron")
 
 
 def lit(page, table):

@@ -7,10 +7,8 @@ pytestmark = pytest.mark.browser
 
 
 @pytest.fixture
-def page(explorer):
-    explorer.page.goto(f"{explorer.url}/foundations/styles")
-    explorer.page.wait_for_selector("body[data-answers]")
-    return explorer.page
+def page(chapter):
+    return chapter("styles")
 
 
 def test_two_styles_side_by_side(page):

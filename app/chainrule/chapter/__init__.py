@@ -7,8 +7,16 @@
     pages.py        the table of all pages, in reading order
     index.py        which section of the source documents stands on which page
 
-Every name in `pages.ORDER` is a module of its own, and what several pages or one large one need stands beside them: of
-the backward pages `tensor_summary`, of styles `style_code`, of functions `recorded_call`, of the gradient check
-`custom_functions`, `finite_differences` and `check_report`. `own_check` and `build_extension` are the two commands. A page
-in the browser shows what its JSON twin says: one function makes both.
+Every name in `pages.ORDER` is a module of its own: the page in the browser shows what its JSON twin says, and one
+function makes both. What a page needs besides stands beside it:
+
+    agreement.py            how far results lie apart
+    tensor_summary.py       figures and histogram of a tensor
+    style_code.py           the five styles' sources, laid side by side
+    recorded_call.py        one call of a Function: what it saved, was given, returned
+    custom_functions.py     the Functions that can be chosen
+    finite_differences.py   which error a step is expected to make
+    check_report.py         a gradient check as JSON
+    own_check.py            the gradient check of a file of the user's, for the command line
+    build_extension.py      the build, for the command line
 """
