@@ -30,6 +30,7 @@ class Kept:
         self._browser: Browser | None = None
         self._contexts: dict[str, BrowserContext] = {}
         self._tabs: dict[BrowserContext, Page] = {}
+        self.is_trusted = True
 
     def browser(self) -> Browser:
         if self._browser is None:
@@ -46,6 +47,12 @@ class Kept:
 
     def tab(self, context: BrowserContext, empty: str) -> Page:
         """The context's tab, at the address of a page that does next to nothing, and with no other in its history."""
+        if not self.is_trusted:
+            # A test that has failed may have left a key or a button pressed.
+            for each in self._tabs.values():
+                each.close()
+            self._tabs.clear()
+            self.is_trusted = True
         page = self._tabs.get(context)
         if page is None or page.is_closed():
             page = self._tabs[context] = context.new_page()
@@ -78,6 +85,14 @@ def pytest_runtest_teardown(nextitem: pytest.Item | None) -> Generator[None]:
     finally:
         if nextitem is None or nextitem.get_closest_marker("browser") is None:
             KEPT.close()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """After a failure the next test gets another tab."""
+    report = yield
+    KEPT.is_trusted = KEPT.is_trusted and not report.failed
+    return report
 
 
 @pytest.fixture(scope="session")
@@ -228,16 +243,17 @@ def dump_of(server_url: str) -> Callable[[str], dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def module(kept: Kept, server_url: str) -> Callable[..., Any]:
+def module(kept: Kept, server_url: str) -> Iterator[Callable[..., Any]]:
     """Runs `(module, argument) => …` with one of the page's modules, in the browser, on an otherwise empty page."""
-    # Of options that no test has: the tab is this fixture's.
-    page = kept.tab(kept.context({}), f"{server_url}/static/icon.svg")
+    page = kept.context({}).new_page()
+    page.goto(server_url + "/static/icon.svg")
 
     def run(path: str, script: str, argument: Any = None) -> Any:
         load = f"const module = await import('/static/core/{path}');"
         return page.evaluate(f"async (argument) => {{ {load} return ({script})(module, argument); }}", argument)
 
-    return run
+    yield run
+    page.close()
 
 
 def significant(value: float | None) -> str:

@@ -384,7 +384,7 @@ def test_without_a_socket_dumps_are_fetched(explorer, significant):
 
 
 def test_it_comes_back_after_the_connection_was_lost(explorer, significant):
-    page = explorer.page
+    page = explorer.spend()
     sockets: list[WebSocketRoute] = []
     asked: list[dict] = []
 
@@ -425,9 +425,8 @@ def test_names_are_never_markup(explorer):
             op["name"] = hostile
         route.fulfill(json=dump)
 
-    explorer.open().at_rest()
     page.route(re.compile(r"/api/v1/trace\.json"), answer)
-    page.locator("spec-controls .slider").press("ArrowRight")
+    explorer.open().at_rest()
     page.locator("layer-table .link", has_text="onerror").click()
     expect(page.locator("inspector-panel h2")).to_have_text(hostile)
     assert page.locator("main img").count() == 0

@@ -76,6 +76,32 @@ def test_an_error_stands_at_its_input_and_what_was_shown_stays(page):
     assert not page.evaluate("document.body.hasAttribute('data-stale')")
 
 
+def test_what_is_wrong_in_an_address_is_said_until_it_is_edited(chapter, explorer):
+    page = chapter("einsum?equation=ij->ji&shapes=2,3")
+    page.goto(f"{explorer.url}/foundations/einsum?shapes=2,3;3,4&bogus=1")
+    expect(page.locator("#page-error")).to_contain_text("bogus: not an input of this page")
+    page.wait_for_function("document.body.dataset.error === 'invalid_input'")
+    expect(page.locator("#page-error")).to_be_visible()
+    page.fill("#input-equation", "ij,jk->ki")
+    expect(shape(page)).to_have_text("(4, 2)")
+    expect(page.locator("#page-error")).to_be_hidden()
+    assert "bogus" not in page.url
+
+
+def test_moves_within_the_page_ask_for_nothing_and_leave_no_trace(page, explorer):
+    asked = []
+    explorer.spend().on("request", lambda request: asked.append(request.url))
+    page.evaluate("location.hash = '#chapter'")
+    page.go_back()
+    length = page.evaluate("history.length")
+    page.get_by_role("button", name="trace").click()
+    expect(shape(page)).to_have_text("()")
+    page.get_by_role("button", name="trace").click()
+    page.wait_for_timeout(100)
+    assert sum("einsum.json" in url for url in asked) == 1
+    assert page.evaluate("history.length") <= length + 1
+
+
 def test_a_busy_server_is_asked_again_and_a_lost_one_can_be(page, explorer):
     explorer.expected += ["status of 503", "ERR_FAILED"]
     answers = [503, None]

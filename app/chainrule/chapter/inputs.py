@@ -9,7 +9,6 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -169,7 +168,7 @@ def tensor(
     def read(given: str) -> Tensor:
         value = read_tensor(given, max_numel=max_numel)
         if dims is not None and value.dim() not in dims:
-            raise ValueError(f"it has {value.dim()} dimensions")
+            raise ValueError(f"it has {value.dim()} {'dimension' if value.dim() == 1 else 'dimensions'}")
         return value
 
     kinds: dict[tuple[int, ...], str] = {
@@ -191,7 +190,10 @@ def read_number(given: str) -> float:
     """A decimal number, or nan, inf, -inf. Raises ValueError with what was found in its place."""
     word = given.strip().replace("−", "-")
     if _DECIMAL.fullmatch(word):
-        return float(word)
+        value = float(word)
+        if math.isinf(value):
+            raise ValueError(f"{_shown(given)} is too large for a float64; infinity is written inf")
+        return value
     if word.lower() in _NON_FINITE:
         return _NON_FINITE[word.lower()]
     raise ValueError(f"{_shown(given)} is no number" if word else "a number is missing")
@@ -232,7 +234,11 @@ def read_tensor(given: str, *, max_numel: int = MAX_NUMEL) -> Tensor:
         raise ValueError(f"more than {max_numel} numbers")
     words = given.strip()
     values = _nested(words) if words.startswith("[") else _rows(words)
-    return torch.tensor(values, dtype=torch.float32)
+    made = torch.tensor(values, dtype=torch.float64)
+    rounded = made.float()
+    if (rounded.isinf() & made.isfinite()).any():
+        raise ValueError("a number is too large for float32; infinity is written inf")
+    return rounded
 
 
 def _rows(words: str) -> Any:
@@ -248,12 +254,21 @@ def _rows(words: str) -> Any:
 
 
 def _nested(words: str) -> Any:
-    """Brackets within brackets, read without recursion."""
+    """Brackets within brackets, read without recursion; a comma may follow a list's last element, as in Python."""
     root: list[Any] = []
     open_lists = [root]
     # Of every depth, how long its lists are and whether they hold lists: a tensor's are all alike.
     forms: dict[int, tuple[int, bool]] = {}
-    for token in re.findall(r"\[|\]|,|[^\[\],]+", words):
+    before = ","
+    for token in (each.strip() for each in re.findall(r"\[|\]|,|[^\[\],]+", words)):
+        if not token:
+            continue
+        starts = token not in ("]", ",")
+        if starts and before not in (",", "["):
+            raise ValueError(f"a comma is missing before {_shown(token)}")
+        if token == "," and (before in (",", "[") or len(open_lists) == 1):
+            raise ValueError("a comma too many")
+        before = token
         if token == "[":
             if len(open_lists) > 8:
                 raise ValueError("more than 8 dimensions")
@@ -265,24 +280,18 @@ def _nested(words: str) -> Any:
             depth = len(open_lists)
             if depth == 0:
                 raise ValueError("a ] too many")
-            kinds = {isinstance(each, list) for each in closed}
-            if len(kinds) > 1:
+            if len({isinstance(each, list) for each in closed}) > 1:
                 raise ValueError("numbers and brackets side by side")
-            form = (len(closed), True in kinds)
+            form = (len(closed), any(isinstance(each, list) for each in closed))
             if forms.setdefault(depth, form) != form:
                 raise ValueError(f"rows of {forms[depth][0]} and of {len(closed)} elements, or of different depths")
-        elif token.strip() not in (",", ""):
+        elif token != ",":
             open_lists[-1].append(read_number(token))
     if len(open_lists) > 1:
         raise ValueError("a ] is missing")
     if len(root) != 1:
         raise ValueError("more than one tensor")
     return root[0]
-
-
-def bounded(reader: Callable[..., Any], **bounds: int) -> Callable[[str], Any]:
-    """A reader with other bounds than its own."""
-    return partial(reader, **bounds)
 
 
 def _shown(given: str) -> str:

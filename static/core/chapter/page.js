@@ -57,6 +57,8 @@ class ChapterPage {
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   #pause = undefined;
   #answers = 0;
+  /** The query that was asked last. */
+  #asked = "";
   /** @type {Values} */
   values = {};
 
@@ -83,16 +85,21 @@ class ChapterPage {
       if (button instanceof HTMLElement) this.set(Object.fromEntries(new URLSearchParams(button.dataset["set"] ?? "")));
     });
     addEventListener("popstate", () => {
+      // A move within the page, to one of its headings, asks for nothing.
+      if (location.search.slice(1) === this.#asked) return;
       const given = new URLSearchParams(location.search);
       this.#writeControls(Object.fromEntries(this.#page.inputs.map((each) => [each.name, given.get(each.name) ?? each.default])));
-      this.#ask();
+      this.#ask(location.search.slice(1));
     });
-    this.#ask();
+    // As it stands in the address: what is wrong there is said, though no control can show it.
+    this.#ask(location.search.slice(1));
   }
 
   /** @param {Values} changes to some inputs */
   set(changes) {
+    const before = this.#query;
     this.#writeControls({ ...this.values, ...changes });
+    if (this.#query === before && this.#asked === before) return;
     this.#writeAddress(true);
     this.#ask();
   }
@@ -108,7 +115,7 @@ class ChapterPage {
     clearTimeout(this.#pause);
     const before = this.#query;
     this.#readControls();
-    if (this.#query === before) return;
+    if (this.#query === before && this.#asked === before) return;
     this.#writeAddress(false);
     this.#ask();
   }
@@ -146,13 +153,14 @@ class ChapterPage {
     else history.replaceState(null, "", address);
   }
 
-  async #ask() {
+  /** @param {string} [query] the address's own; of the inputs without */
+  async #ask(query = this.#query) {
+    this.#asked = query;
     clearTimeout(this.#pause);
     this.#asking?.abort();
     const asking = (this.#asking = new AbortController());
     const { signal } = asking;
     const { values } = this;
-    const query = this.#query;
     for (const link of document.querySelectorAll("a[data-answer]")) link.setAttribute("href", this.#page.answer + (query && `?${query}`));
     const patience = setTimeout(() => document.body.setAttribute("aria-busy", "true"), PATIENCE);
     /** @type {(answer: any) => void} */
@@ -200,7 +208,7 @@ class ChapterPage {
       top.replaceChildren(error?.message ?? "");
       if (error !== null && (error.code === "unreachable" || error.code === "busy")) {
         const again = html("button", { type: "button", class: "link" }, "Try again");
-        again.addEventListener("click", () => this.#ask());
+        again.addEventListener("click", () => this.#ask(this.#asked));
         top.append(" ", again);
       }
     }
