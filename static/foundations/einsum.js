@@ -3,7 +3,7 @@
 import { startPage } from "../core/chapter/page.js";
 import { hideFailure, showFailure } from "./einsum/failure.js";
 import { showAnatomy, showIndices } from "./einsum/indices.js";
-import { showLoops, showSublists } from "./einsum/forms.js";
+import { showChapterRules, showLoops, showSublists } from "./einsum/forms.js";
 import { showValues } from "./einsum/values.js";
 
 startPage({
@@ -14,10 +14,16 @@ startPage({
     showValues(answer);
     showLoops(answer);
     showSublists(answer);
+    showChapterRules(answer);
   },
   failed(error) {
     showFailure(error);
   },
+});
+
+// The button that sets shapes that fit goes with the failure: whoever pressed it goes on at the shapes.
+document.querySelector("#failure")?.addEventListener("click", (event) => {
+  if (event.target instanceof Element && event.target.closest("[data-set]") !== null) document.getElementById("input-shapes")?.focus();
 });
 
 // Who types an equation means it, not the sublists that would stand for it.

@@ -63,7 +63,16 @@ def test_the_chapters_calls_are_one_click_each(page):
     expect(page.locator("#anatomy")).to_contain_text("The sublists say ...AB,...BC->...AC")
     page.fill("#input-equation", "bij,bjk")
     expect(page.locator("#input-sublists")).to_have_value("")
-    expect(page.locator("#anatomy")).to_contain_text("the output is implicit: ik")
+    expect(page.locator("#anatomy")).to_contain_text("the output is implicit: ik. With an arrow it is bij,bjk->ik.")
+    expect(page.locator("#chapter-rules li")).to_contain_text(["Followed.", "Followed.", "Followed."])
+    page.fill("#input-equation", "bij,bjk->bi")
+    expect(page.locator("#chapter-rules li")).to_have_text(
+        [
+            "“Repeated indices are implicitly summed over.” Broken: b is repeated, and yet kept in the output.",
+            "“Each index can appear at most twice in any term.” Followed.",
+            "“Each term must contain identical non-repeated indices.” Broken: k is not repeated, and yet summed.",
+        ]
+    )
 
 
 def test_what_is_wrong_is_pointed_at_and_can_be_mended(page):
@@ -77,6 +86,7 @@ def test_what_is_wrong_is_pointed_at_and_can_be_mended(page):
     page.get_by_role("button", name="Take shapes that fit").click()
     expect(page.locator("#failure")).to_be_empty()
     expect(page.locator("#input-shapes")).to_have_value("2,3;3,4")
+    expect(page.locator("#input-shapes")).to_be_focused()
     expect(page.locator("#operands .result figcaption .soft")).to_have_text("(2, 4)")
     page.fill("#input-sublists", "[0, 1], [1, 99]")
     expect(page.locator("#failure")).to_contain_text("'99' is neither `...` nor a number from 0 to 51")

@@ -1,6 +1,7 @@
 """What the page of broadcasting answers is what PyTorch computes."""
 
 import math
+import warnings
 
 import orjson
 import pytest
@@ -147,6 +148,14 @@ def test_normalization_by_scalars():
     assert zero == [["-Infinity"] * 3, ["-Infinity", "NaN", "Infinity"], ["Infinity"] * 3]
 
 
+def test_an_empty_matrix_has_neither_mean_nor_deviation():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        answer = ask(c="[]", m="[[]]")
+    assert (answer["normalized"]["mean_of_m"], answer["normalized"]["std_of_m"]) == ("NaN", "NaN")
+    assert answer["normalized"]["values"]["shape"] == [1, 0]
+
+
 @pytest.mark.parametrize("seed", ["1", "42", "2147483647"])
 @pytest.mark.filterwarnings("ignore:Using a target size")
 def test_the_trap_is_what_pytorchs_own_loss_falls_into(seed):
@@ -162,6 +171,12 @@ def test_the_trap_is_what_pytorchs_own_loss_falls_into(seed):
     # Held against every target, good predictions look worse than none at all.
     assert trap["loss"] > trap["loss_of_the_mean"] == pytest.approx(trap["true_loss_of_the_mean"], rel=1e-5)
     assert trap["true_loss"] < 0.05 * trap["true_loss_of_the_mean"]
+
+
+def test_predictions_that_miss_by_much_are_worse_than_the_mean_by_either_loss():
+    trap = ask(noise="100")["trap"]
+    assert trap["loss"] > trap["loss_of_the_mean"]
+    assert trap["true_loss"] > trap["true_loss_of_the_mean"]
 
 
 def test_one_prediction_has_one_pair():

@@ -1,5 +1,7 @@
 """What the page of einsum answers is what PyTorch computes, and what it refuses PyTorch refuses."""
 
+import re
+
 import orjson
 import pytest
 import torch
@@ -7,6 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from chainrule.chapter.einsum import PAGE, draw_operands
+from chainrule.chapter.inputs import read_shapes
 from chainrule.errors import InputError
 
 CHAPTER = [
@@ -81,9 +84,15 @@ def test_the_chapters_sublists_are_its_batch_product():
     assert sublists["sublists"] == "torch.einsum(t0, [..., 0, 1], t1, [..., 1, 2], [..., 0, 2])"
 
 
-def test_the_chapters_rule_that_its_own_example_breaks():
-    assert ask(equation="bi,ij,bj->b", shapes="2,2;2,2;2,2")["strictly_repeated"] == ["b"]
-    assert ask(equation="ik,kj->ij", shapes="2,3;3,4")["strictly_repeated"] == []
+def test_the_chapters_rules_are_quoted_in_full_with_what_breaks_them():
+    rules = ask(equation="bi,ij,bj->b", shapes="2,2;2,2;2,2")["chapter_rules"]
+    assert rules == [
+        {"rule": "Repeated indices are implicitly summed over.", "broken_by": ["b"]},
+        {"rule": "Each index can appear at most twice in any term.", "broken_by": []},
+        {"rule": "Each term must contain identical non-repeated indices.", "broken_by": []},
+    ]
+    assert [rule["broken_by"] for rule in ask()["chapter_rules"]] == [["b"], [], []]
+    assert [rule["broken_by"] for rule in ask(equation="ik,kj->ij", shapes="2,3;3,4")["chapter_rules"]] == [[], [], []]
 
 
 @pytest.mark.parametrize(
@@ -102,7 +111,7 @@ def test_the_chapters_rule_that_its_own_example_breaks():
 def test_what_is_wrong_is_said_with_its_place_and_with_pytorchs_words(given, field, position):
     error = refused(**given)
     assert (error.field, error.limit["position"]) == (field, position)
-    shapes = [[int(size) for size in each.split(",")] for each in given.get("shapes", "3,2,5;3,5,4").split(";")]
+    shapes = read_shapes(given.get("shapes", "3,2,5;3,5,4"))
     with pytest.raises(RuntimeError) as raised:
         torch.einsum(given.get("equation", "bij,bjk->bik"), *(torch.ones(shape) for shape in shapes))
     assert error.limit["torch"] == str(raised.value)
@@ -112,6 +121,25 @@ def test_what_is_wrong_is_said_with_its_place_and_with_pytorchs_words(given, fie
 def test_the_shapes_that_are_proposed_fit(given):
     proposed = refused(**given).limit["shapes"]
     assert ask(**given, shapes=proposed)["result"]["values"] is not None
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"equation": "ij->ijj"}, "output subscript j appears more than once"),
+        ({"equation": "i->iz", "shapes": "2,2"}, "output subscript z does not appear"),
+        ({"equation": "i..j", "shapes": "2"}, "'.' for operand 0 that is not part of any ellipsis"),
+        ({"sublists": "[0], [1], [0, 0]", "shapes": "2,2;3"}, "output subscript A appears more than once"),
+        ({"equation": "i,i,jj", "shapes": "2;3;4,5"}, "subscript i has size 3 for operand 1"),
+        ({"equation": "i,jj,i", "shapes": "2;4,5;3"}, "subscript j is repeated for operand 1"),
+    ],
+)
+def test_pytorchs_words_are_about_the_same_fault(given, says):
+    limit = refused(**given).limit
+    assert says in limit["torch"]
+    assert re.search(
+        rf"'{says.split('subscript ')[1][0]}'" if "subscript" in says else "ellipsis", limit["explanation"]
+    )
 
 
 def test_sublists_that_make_no_sense_are_pointed_at():
@@ -152,8 +180,16 @@ def test_any_text_is_answered_as_by_torch(equation, shapes):
     try:
         expected = torch.einsum(equation, *operands)
     except RuntimeError as problem:
-        error = refused(**given)
-        assert error.limit["torch"] == str(problem).partition("\n")[0]  # noqa: PT017
+        limit = refused(**given).limit
+        if limit["shapes"] is None:
+            # The equation itself is at fault, and PyTorch says so too when it is not asked with shapes at fault.
+            letters = [tuple(1 for each in part if each.isalpha()) for part in equation.partition("->")[0].split(",")]
+            with pytest.raises(RuntimeError) as raised:
+                torch.einsum(equation, *map(torch.ones, letters))
+            assert limit["torch"] == str(raised.value).partition("\n")[0]
+            assert not re.search("operands were provided|number of dimensions|sizes|broadcast", limit["torch"])
+        else:
+            assert limit["torch"] == str(problem).partition("\n")[0]  # noqa: PT017
     else:
         answer = ask(**given)
         assert answer["shape"] == list(expected.shape)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from chainrule.foundations.einsum_notation import (
     LETTERS,
     EinsumError,
+    broken_rules,
     parse,
     parse_sublists,
     to_sublists,
@@ -31,6 +32,8 @@ from chainrule.foundations.einsum_notation import (
         ("ij->i,j", 5, "a comma in the output"),
         ("ij->ii", 5, "'i' is repeated in the output"),
         ("ij,jk->ix", 8, "'x' is in the output, but in no operand"),
+        ("ij->ix?", 5, "'x' is in the output, but in no operand"),
+        ("ij->ii..", 5, "'i' is repeated in the output"),
         ("..i->i", 0, "not part of an ellipsis"),
         ("i . ..->i", 2, "not part of an ellipsis"),
         ("...i...->i", 4, "operand 0 has an ellipsis already"),
@@ -133,3 +136,29 @@ def test_sublists_say_the_same_as_their_equation(equation):
     torch.testing.assert_close(result, torch.einsum(equation, *tensors))
     written = write_sublists(sublists, output, [f"t{number}" for number in range(len(tensors))])
     torch.testing.assert_close(torch.einsum(parse_sublists(written, len(tensors)), *tensors), result)
+
+
+@pytest.mark.parametrize(
+    ("equation", "broken"),
+    [
+        ("ik,kj->ij", ([], [], [])),
+        ("bij,bjk->bik", (["b"], [], [])),
+        ("bi,ij,bj->b", (["b"], [], [])),
+        ("bn,anm,bm->ba", (["b"], [], [])),
+        ("ii->i", (["i"], [], [])),
+        ("ij->i", ([], [], ["j"])),
+        ("i,i,i->", ([], ["i"], [])),
+        ("iij->i", (["i"], [], ["j"])),
+        ("b,b,b->b", (["b"], ["b"], [])),
+        ("...ij,...jk->...ik", ([], [], [])),
+    ],
+)
+def test_each_of_the_chapters_rules_is_broken_by_its_own_indices(equation, broken):
+    assert broken_rules(parse(equation)) == broken
+
+
+@given(st.text(alphabet="ijk,", max_size=10))
+def test_without_an_arrow_repeated_indices_are_summed_and_no_others(equation):
+    kept_though_repeated, more_than_twice, summed_though_single = broken_rules(parse(equation))
+    assert kept_though_repeated == summed_though_single == []
+    assert more_than_twice == [name for name in "ijk" if equation.count(name) > 2]

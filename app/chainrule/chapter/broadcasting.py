@@ -238,7 +238,8 @@ def explain_normalization(m: Tensor, mean: float, std: float) -> dict[str, Any]:
     return {
         "values": json_tensor((m - mean) / std if std else (m - mean) / torch.tensor(std)),
         "mean_of_m": json_number(float(m.mean())),
-        "std_of_m": json_number(float(m.std(correction=0))),
+        # Of no elements it is NaN, of which PyTorch would warn.
+        "std_of_m": json_number(float(m.std(correction=0)) if m.numel() else math.nan),
     }
 
 
@@ -309,5 +310,9 @@ PAGE = Page(
         Listing("match_target", match_target),
         Listing("mse", mse),
     ),
-    links=(Link("The matrix product whose inner loop is broadcasting", "program=matmul&rung=broadcasting"),),
+    links=(
+        Link("The matrix product whose inner loop is broadcasting", "program=matmul&rung=broadcasting"),
+        Link("A bias (n,) broadcast over a batch; backward its gradient is summed over it", "program=linear_function"),
+        Link("A constant that multiplies every element", "program=mul_constant&constant=3"),
+    ),
 )

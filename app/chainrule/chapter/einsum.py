@@ -16,10 +16,13 @@ from chainrule.chapter.page import Link, Listing, Page
 from chainrule.errors import InputError
 from chainrule.foundations.einsum import Contraction, Index, einsum, resolve, write_loops
 from chainrule.foundations.einsum_notation import (
+    CHAPTER_RULES,
     ELLIPSIS,
+    LETTERS,
     EinsumError,
     Equation,
     Subscript,
+    broken_rules,
     parse,
     parse_sublists,
     to_sublists,
@@ -73,7 +76,16 @@ def read_equation(given: str, written: str, shapes: Sequence[Sequence[int]]) -> 
     try:
         return parse(equation)
     except EinsumError as error:
-        raise explained(error, equation, written, shapes, None) from None
+        raise explained(error, equation, written, shapes_of_letters(equation), None) from None
+
+
+def shapes_of_letters(equation: str) -> list[tuple[int, ...]]:
+    """Shapes that are at fault in nothing: a dimension of size 1 for each letter left of the arrow.
+
+    Asked with these, PyTorch can say something of the equation alone; with others it may stop at them first.
+    """
+    parts = equation.partition("->")[0].split(",")
+    return [(1,) * sum(character in LETTERS for character in part) for part in parts]
 
 
 def explained(
@@ -191,7 +203,10 @@ def explain(contraction: Contraction, operands: Sequence[Tensor]) -> dict[str, A
         "loops_max_difference": None if looped is None else json_number(apart),
         "sublists": write_sublists(sublists, sublist_of_output, names),
         "sublists_agree": bool(torch.equal(torch.einsum(*arguments), result)),
-        "strictly_repeated": repeated_more_than_twice(equation),
+        "chapter_rules": [
+            {"rule": rule, "broken_by": letters}
+            for rule, letters in zip(CHAPTER_RULES, broken_rules(equation), strict=True)
+        ],
     }
 
 
@@ -236,12 +251,6 @@ def describe_index(index: Index, operand_count: int) -> str:
 def write_subscripts(subscripts: Sequence[Subscript]) -> str:
     """Indices as they are written, without spaces."""
     return "".join(each.name for each in subscripts)
-
-
-def repeated_more_than_twice(equation: Equation) -> list[str]:
-    """Indices that the chapter's own rule, at most two of each, would forbid: PyTorch takes them."""
-    written = [each.name for operand in (*equation.operands, equation.output) for each in operand]
-    return [name for name in equation.letters if written.count(name) > 2]
 
 
 def rounding_bound(contraction: Contraction, operands: Sequence[Tensor]) -> float:
@@ -301,6 +310,15 @@ PAGE = Page(
         integer("seed", 42, "seed", "Of the operands, drawn from N(0, 1).", minimum=0, maximum=2**31 - 1),
     ),
     answer=answer,
-    listings=(Listing("einsum", einsum), Listing("parse", parse), Listing("resolve", resolve)),
-    links=(Link("The matrix product as an einsum", "program=matmul&rung=einsum"),),
+    listings=(
+        Listing("einsum", einsum),
+        Listing("broken_rules", broken_rules),
+        Listing("parse", parse),
+        Listing("resolve", resolve),
+    ),
+    links=(
+        Link("The matrix product as an einsum", "program=matmul&rung=einsum"),
+        Link("The same as loops, 2 × 3 by 3 × 2", "program=matmul&rung=loops&widths=3,2&batch=2"),
+        Link("The same product as @", "program=matmul&rung=@"),
+    ),
 )

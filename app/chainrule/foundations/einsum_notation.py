@@ -7,8 +7,9 @@ The rules are PyTorch's. An index is a letter, a-z or A-Z. `...` stands for all 
 letter, at most once per operand. Spaces are ignored, but not inside `->` or `...`. Without an arrow the output is
 implicit: the dimensions of `...`, then the letters that occur exactly once, capitals first, each in alphabetical order.
 
-The chapter's own rules are stricter: "each index can appear at most twice". Its `bi,ij,bj->b` has b three times, and
-PyTorch computes it.
+The chapter's own rules (`CHAPTER_RULES`) are those of Einstein's convention, and stricter: `broken_rules` says by which
+indices. A term is what is multiplied, the operands together; `bi,ij,bj->b` keeps to the second rule, since b stands in
+it twice, and breaks the first, since b is repeated and yet kept.
 """
 
 from __future__ import annotations
@@ -90,8 +91,7 @@ def parse(text: str) -> Equation:
         start += len(part) + 1
     counts = Counter(each.name for operand in operands for each in operand)
     if arrow:
-        output = _subscripts(right, len(left) + len(arrow), "the output")
-        _check_output(output, counts)
+        output = _output(right, len(left) + len(arrow), counts)
     else:
         once = sorted(name for name, count in counts.items() if count == 1 and name != ELLIPSIS)
         output = tuple(Subscript(name, len(text)) for name in [ELLIPSIS] * (ELLIPSIS in counts) + once)
@@ -134,6 +134,17 @@ def _meaningless(character: str, rest: str, where: str) -> str:
     return f"{character!r} is no index: indices are the letters a-z and A-Z"
 
 
+def _output(right: str, start: int, counts: Counter[str]) -> tuple[Subscript, ...]:
+    """The indices right of the arrow; of several faults the first one is told, as by PyTorch."""
+    try:
+        output = _subscripts(right, start, "the output")
+    except EinsumError as error:
+        _check_output(_subscripts(right[: error.position - start], start, "the output"), counts)
+        raise
+    _check_output(output, counts)
+    return output
+
+
 def _check_output(output: Sequence[Subscript], counts: Counter[str]) -> None:
     seen: set[str] = set()
     for each in output:
@@ -146,6 +157,39 @@ def _check_output(output: Sequence[Subscript], counts: Counter[str]) -> None:
         if each.name not in counts:
             raise EinsumError(f"'{each.name}' is in the output, but in no operand: its size is unknown", each.position)
         seen.add(each.name)
+
+
+# ------------------------------------------------------------------------------------------------ the chapter's rules
+
+CHAPTER_RULES = (
+    "Repeated indices are implicitly summed over.",
+    "Each index can appear at most twice in any term.",
+    "Each term must contain identical non-repeated indices.",
+)
+"""Einstein's summation convention, in the chapter's words."""
+
+
+def broken_rules(equation: Equation) -> tuple[list[str], list[str], list[str]]:
+    """The letters that break each of `CHAPTER_RULES`. PyTorch computes such an equation all the same.
+
+    The left side is one term, the product of all operands, and the output is the other. So the rules are broken by
+
+        1. an index that is repeated on the left and yet kept: a batch index, or a diagonal
+        2. an index that stands on the left three times or more
+        3. an index that stands on the left once and not in the output: it is summed without being repeated
+
+    An equation without an arrow can break the second alone.
+
+    Source: ch. 17, "Einstein Summation".
+    """
+    counts = Counter(each.name for operand in equation.operands for each in operand)
+    kept = {each.name for each in equation.output}
+    letters = equation.letters
+    return (
+        [name for name in letters if counts[name] > 1 and name in kept],
+        [name for name in letters if counts[name] > 2],
+        [name for name in letters if counts[name] == 1 and name not in kept],
+    )
 
 
 # ----------------------------------------------------------------------------------------------------------- sublists

@@ -24,7 +24,7 @@ export function showSteps({ shape, steps, numel, is_addressable, a, b }) {
   steps.length === 0 ? place(total, noSteps()) : place(aligned(steps, a.shape, b.shape), list(steps), total);
 }
 
-/** @param {ErrorBody} error of shapes that do not fit, or of something else, which stands beside its control */
+/** @param {ErrorBody} error of shapes that do not fit; anything else stands beside its control alone */
 export function showFault(error) {
   const limit = /** @type {{steps?: Step[], a: number[], b: number[], dimension: number, from_end: number} | undefined} */ (error.limit);
   if (limit?.steps === undefined) return;

@@ -20,12 +20,13 @@ import { quantity, significant } from "../../core/format.js";
  * @property {number} squeezed_bytes
  */
 
-/** @typedef {{shape: string, loss: string} | null} Guess null: none was made */
+/** @typedef {{shape: string, loss: string} | null} Guess what was filled in; null: none was made, or it was about another exercise */
 
-/** @returns {(trap: Trap) => void} shows a new answer: hidden until there was a guess, or the wish for none */
+/** @returns {(trap: Trap, values: Record<string, string>) => void} shows a new answer: hidden until there was a guess, or the wish for none */
 export function wireTrap() {
   /** @type {Trap | null} */
   let trap = null;
+  let asked = "";
   /** @type {Guess | undefined} */
   let guess = undefined;
   const draw = () => {
@@ -42,7 +43,11 @@ export function wireTrap() {
     guess = null;
     draw();
   });
-  return (answer) => {
+  return (answer, { n, noise, seed }) => {
+    const now = JSON.stringify([n, noise, seed]);
+    // What was guessed of other predictions says nothing of these; what was revealed stays so.
+    if (guess !== undefined && now !== asked) guess = null;
+    asked = now;
     trap = answer;
     draw();
   };
@@ -73,34 +78,55 @@ function revealed(trap, guess) {
     ),
   );
   const n = trap.targ[0] ?? 0;
-  const prefers = trap.loss > trap.loss_of_the_mean ? "It prefers a net that says the mean of the targets whatever its input to these predictions, and training on it would lead there." : "";
   return [
-    ...(guess === null ? [] : [verdict(trap, guess)]),
+    ...(guess === null || (guess.shape === "" && guess.loss === "") ? [] : [verdict(trap, guess)]),
     html("div", { class: "scroll" }, figures),
     html(
       "p",
       { class: "remark warning" },
       n === 1
         ? "With one prediction there is one pair, and both losses are the same. From two on they are not."
-        : `The column meets the row, and every prediction is held against every target: ${n} × ${n} pairs, without a word. The loss is too high by ${significant(trap.loss_difference)}, which is twice the covariance of pred and targ, ${significant(trap.twice_the_covariance)}: the better the predictions follow the targets, the larger the error. ${prefers}`,
+        : `The column meets the row, and every prediction is held against every target: ${n} × ${n} pairs, without a word. The loss is too ${trap.loss_difference < 0 ? "low" : "high"} by ${significant(Math.abs(trap.loss_difference))}: it differs by twice the covariance of pred and targ, ${significant(trap.twice_the_covariance)}. The better the predictions follow the targets, the larger the error. ${preference(trap)}`,
     ),
   ];
 }
 
-/** @param {Trap} trap @param {{shape: string, loss: string}} guess @returns {Element} */
+/** @param {Trap} trap @returns {string} which of the two predictors each loss prefers: that of all pairs never the one that looks at its input */
+function preference({ loss, loss_of_the_mean, true_loss, true_loss_of_the_mean }) {
+  if (loss <= loss_of_the_mean) return "";
+  if (true_loss < true_loss_of_the_mean) {
+    return "It prefers a net that says the mean of the targets whatever its input to these predictions, and training on it would lead there.";
+  }
+  return "These predictions miss by so much that either loss prefers the mean of the targets, whatever the input.";
+}
+
+/** @param {Trap} trap @param {{shape: string, loss: string}} guess of which one may be left out @returns {Element} */
 function verdict(trap, guess) {
-  const sizes = guess.shape.replace(/[()[\]\s]/g, "").replace(/,$/, "");
-  const isShapeRight = sizes === trap.difference.join(",");
-  const loss = Number(guess.loss.replace(",", "."));
-  const isLossRight = guess.loss !== "" && Math.abs(loss - trap.loss) <= 0.1 * Math.abs(trap.loss);
-  const said = guess.shape === "" ? "" : ` You said (${sizes.replaceAll(",", ", ")}).`;
-  const saidLoss = guess.loss === "" ? "" : ` You said ${guess.loss}.`;
-  return html(
-    "p",
-    { class: "verdict" },
-    html("strong", {}, isShapeRight ? "The shape is right. " : "The shape is another: "),
-    `${shapeText(trap.pred)} − ${shapeText(trap.targ)} is ${shapeText(trap.difference)}.${isShapeRight ? "" : said} `,
-    html("strong", {}, isLossRight ? "The loss is right: " : "The loss is another: "),
-    `${significant(trap.loss)}.${isLossRight ? "" : saidLoss}`,
-  );
+  const parts = [];
+  if (guess.shape !== "") {
+    const isRight = String(sizesOf(guess.shape)) === String(trap.difference);
+    parts.push(
+      html("strong", {}, isRight ? "The shape is right: " : "The shape is another: "),
+      `${shapeText(trap.pred)} − ${shapeText(trap.targ)} is ${shapeText(trap.difference)}.${isRight ? "" : ` You said ${said(guess.shape)}.`} `,
+    );
+  }
+  if (guess.loss !== "") {
+    const loss = Number(guess.loss.replace(",", ".").replace("−", "-"));
+    const isRight = Math.abs(loss - trap.loss) <= 0.1 * Math.abs(trap.loss);
+    parts.push(html("strong", {}, isRight ? "The loss is right: " : "The loss is another: "), `${significant(trap.loss)}.${isRight ? "" : ` You said ${guess.loss}.`}`);
+  }
+  return html("p", { class: "verdict" }, ...parts);
+}
+
+/** @param {string} text `(50, 50)`, `50,50`, `[50 50]`, `50 x 50` or `50×50` @returns {number[] | null} null: it is no shape */
+export function sizesOf(text) {
+  const bare = text.replace(/^torch\.Size/, "").replace(/[()[\]]/g, " ");
+  const words = bare.split(/[\s,x×*]+/i).filter((word) => word !== "");
+  return words.every((word) => /^\d+$/.test(word)) ? words.map(Number) : null;
+}
+
+/** @param {string} text @returns {string} a shape as it is written here, anything else as it was typed */
+function said(text) {
+  const sizes = sizesOf(text);
+  return sizes === null ? `“${text}”` : shapeText(sizes);
 }

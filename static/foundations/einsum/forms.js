@@ -29,12 +29,27 @@ function highlighted(line) {
 }
 
 /** @param {Answer} answer */
-export function showSublists({ sublists, sublists_agree, strictly_repeated }) {
+export function showSublists({ sublists, sublists_agree }) {
   const call = document.querySelector("#sublist-call");
   if (call !== null) writeText(call, sublists);
   call?.parentElement?.querySelector(".agreement")?.remove();
   call?.after(html("span", { class: "agreement soft" }, sublists_agree ? " — computed too, with the same result" : " — computed too, with another result"));
-  const stricter = document.querySelector("#stricter");
-  const [first] = strictly_repeated;
-  if (stricter !== null) writeText(stricter, first === undefined ? "" : `In the equation above ${strictly_repeated.join(", ")} would break that rule.`);
+}
+
+/** What breaks a rule of the chapter's, in their order. */
+const BREACHES = ["repeated, and yet kept in the output", "in the operands more than twice", "not repeated, and yet summed"];
+
+/** @param {Answer} answer */
+export function showChapterRules({ chapter_rules }) {
+  const items = chapter_rules.map(({ rule, broken_by }, at) =>
+    html(
+      "li",
+      { class: broken_by.length === 0 ? "" : "broken" },
+      `“${rule}” `,
+      ...(broken_by.length === 0
+        ? [html("span", { class: "soft" }, "Followed.")]
+        : [html("strong", {}, "Broken: "), html("code", {}, broken_by.join(", ")), ` ${broken_by.length === 1 ? "is" : "are"} ${BREACHES[at] ?? ""}.`]),
+    ),
+  );
+  document.querySelector("#chapter-rules")?.replaceChildren(...items);
 }

@@ -36,11 +36,11 @@ import { shapeText } from "../../core/chapter/tensor-table.js";
  * @property {number | null} loops_max_difference
  * @property {string} sublists
  * @property {boolean} sublists_agree
- * @property {string[]} strictly_repeated
+ * @property {{rule: string, broken_by: string[]}[]} chapter_rules
  */
 
 /** @param {Answer} answer */
-export function showAnatomy({ operands, output, shape, indices, is_implicit, written_as, equation }) {
+export function showAnatomy({ operands, output, shape, indices, is_implicit, written_as, equation, explicit_equation }) {
   const roles = new Map(indices.map(({ name, role }) => [name, role]));
   /** @param {string} name @param {readonly string[]} dimensions @param {readonly number[]} sizes @param {string} [note] */
   const tensor = (name, dimensions, sizes, note = "") =>
@@ -60,7 +60,7 @@ export function showAnatomy({ operands, output, shape, indices, is_implicit, wri
   const parts = operands.flatMap((operand, at) => [...(at === 0 ? [] : [html("span", { class: "mark" }, ",")]), tensor(operand.name, operand.dimensions, operand.shape)]);
   const notes = [];
   if (written_as === "sublists") notes.push(html("p", {}, "The sublists say ", html("code", {}, equation), "."));
-  if (is_implicit) notes.push(html("p", {}, "There is no arrow, so the output is implicit: ", output.subscripts === "" ? "nothing, a scalar" : html("code", {}, output.subscripts), "."));
+  if (is_implicit) notes.push(html("p", {}, "There is no arrow, so the output is implicit: ", output.subscripts === "" ? "nothing, a scalar" : html("code", {}, output.subscripts), ". With an arrow it is ", html("code", {}, explicit_equation), "."));
   document
     .querySelector("#anatomy")
     ?.replaceChildren(html("div", { class: "anatomy" }, ...parts, html("span", { class: "mark" }, "→"), tensor("out", output.dimensions, shape, is_implicit ? ", implicit" : "")), ...notes);
