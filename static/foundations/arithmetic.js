@@ -14,7 +14,25 @@ import { significant } from "../core/format.js";
 /** @typedef {{value: Cell, dtype: string | null, error: string | null}} Reduction */
 /** @typedef {Outcome & {name: string, sign: string, reductions: Record<string, Reduction>}} Operator */
 /** @typedef {{index: number[], a: Cell, sign: string, b: Cell, value: Cell, why: string}} Special */
-/** @typedef {{value: number, exact: string, sum: Cell, count: number, ratio: number, error: number, below: Cell, above: Cell, binary: string | null}} Item */
+/**
+ * @typedef {object} Item
+ * @property {number} value
+ * @property {string} exact
+ * @property {string | null} binary
+ * @property {Cell} below the float32 before value
+ * @property {Cell} above the one after it
+ * @property {number} count
+ * @property {number} sum
+ * @property {boolean} sum_is_exact
+ * @property {number} float32_sum what is divided
+ * @property {number} sum_error
+ * @property {number} ratio
+ * @property {boolean} ratio_is_exact
+ * @property {number | null} ratio_digits in binary; null: it goes on
+ * @property {number} rounded the float32 nearest to the ratio
+ * @property {boolean} is_tie
+ * @property {number} error
+ */
 
 const REDUCTIONS = ["all", "sum", "mean"];
 /** Characters of a result in the table of operators. */
@@ -196,13 +214,14 @@ function itemFigure(item, { sign, result }) {
     const why = result === null ? "there is no result" : result.dtype === "bool" ? "the mean of a tensor of True and False is refused" : "something in the result, or their sum, is not finite";
     return [html("p", { class: "soft" }, `No finite mean here: ${why}.`)];
   }
-  const { value, exact, sum, count, ratio, error, binary } = item;
+  const { value, exact, count, error, binary, float32_sum: float32Sum, sum_error: sumError } = item;
   const isExact = error === 0;
   const facts = [
     ["in full", `${minus(exact)}, exactly`],
-    ["the elements", `add up to ${minus(String(sum))}, and there are ${count}`],
-    ["their ratio", `${minus(String(ratio))} in float64${isExact ? ", the same number" : `; the float32 is ${significant(Math.abs(error))} ${error > 0 ? "above" : "below"} the true ratio`}`],
-    ...(binary === null ? [] : [["in binary", `${minus(binary)}${isExact ? "" : ": the ratio goes on, and 24 digits are kept, the last one rounded"}`]]),
+    [count === 1 ? "the element" : "the elements", count === 1 ? `is ${sumText(item)}` : `add up to ${sumText(item)}, and there are ${count}`],
+    ...(sumError === 0 ? [] : [["in float32", `the sum was already rounded to ${minus(String(float32Sum))}, ${distanceText(sumError)} it, before it was divided`]]),
+    ["the ratio", `${ratioText(item)} ${isExact ? "in float64, the same number" : `in float64; the float32 is ${distanceText(error)} the true ratio`}`],
+    ...(binary === null ? [] : [["in binary", `${minus(binary)}${isExact ? "" : `: ${digitsText(item)}`}`]]),
   ];
   const rows = facts.map(([name = "", text = ""]) => html("tr", {}, html("th", { scope: "row" }, name), html("td", { class: "message" }, text)));
   return [
@@ -217,28 +236,61 @@ function minus(text) {
   return text.replace("-", "−");
 }
 
-/** The float32 numbers around the ratio, and which of them is stored. @param {Item} item @returns {SVGElement} */
-function neighbours({ value, ratio, below, above }) {
-  const numbers = [below, value, above].filter((each) => typeof each === "number");
+/** @param {Item} item @returns {string} */
+function sumText({ sum, sum_is_exact: isExact }) {
+  return `${isExact ? "" : "about "}${minus(String(sum))}`;
+}
+
+/** The ratio in float64, and dots where that is not all of it. @param {Item} item @returns {string} */
+function ratioText({ ratio, ratio_is_exact: isExact }) {
+  return `${minus(String(ratio))}${isExact ? "" : " …"}`;
+}
+
+/** @param {number} error @returns {string} 3.18e-7 above */
+function distanceText(error) {
+  return `${significant(Math.abs(error))} ${error > 0 ? "above" : "below"}`;
+}
+
+/** Where the digits of a mean that is not the ratio come from. @param {Item} item @returns {string} */
+function digitsText({ value, rounded, ratio_digits: digits }) {
+  if (value !== rounded) return "24 digits of what the rounded sum gives, not of the true ratio";
+  return digits === null ? "the ratio goes on, and 24 digits are kept, the last one rounded" : `the ratio has ${digits} digits, of which 24 are kept, the last one rounded`;
+}
+
+/** Where the ratio lies among float32 numbers, and which of them is stored. @param {Item} item @returns {SVGElement} */
+function neighbours(item) {
+  const { value, ratio, below, above, rounded } = item;
+  const isNearest = value === rounded;
+  const numbers = isNearest ? [below, value, above].filter((each) => typeof each === "number") : [value, rounded];
   const low = Math.min(...numbers, ratio);
   const span = Math.max(...numbers, ratio) - low || 1;
   const [width, height, margin] = [440, 84, 68];
   /** @param {number} at */
   const x = (at) => margin + ((at - low) / span) * (width - 2 * margin);
-  const said = `The ratio ${ratio} lies between float32 numbers; the nearest is ${value}`;
-  const line = svg("svg", { class: "neighbours", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": said });
+  const nearest = item.is_tie ? "the even one of the two nearest" : "the nearest float32";
+  const line = svg("svg", { class: "neighbours", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": placeText(item) });
   line.append(svg("line", { class: "axis", x1: margin / 2, x2: width - margin / 2, y1: 42, y2: 42 }));
   for (const number of numbers) {
     const isStored = number === value;
+    const role = number === rounded ? nearest : isStored ? "what mean() gives" : "";
     line.append(
       svg("line", { class: "tick", x1: x(number), x2: x(number), y1: 34, y2: 50 }),
       svg("text", { class: isStored ? "stored" : "", x: x(number), y: 66, "text-anchor": "middle" }, minus(String(number))),
+      svg("text", { class: isStored ? "stored" : "", x: x(number), y: 80, "text-anchor": "middle" }, role),
     );
-    if (isStored) line.append(svg("circle", { class: "stored", cx: x(number), cy: 42, r: 5 }), svg("text", { class: "stored", x: x(number), y: 80, "text-anchor": "middle" }, "the nearest float32"));
+    if (isStored) line.append(svg("circle", { class: "stored", cx: x(number), cy: 42, r: 5 }));
   }
   line.append(
     svg("path", { class: "exact", d: `M${x(ratio)} 40l-5 -9h10z` }),
-    svg("text", { class: "exact", x: x(ratio), y: 20, "text-anchor": "middle" }, `${minus(String(ratio))} …`),
+    svg("text", { class: "exact", x: x(ratio), y: 20, "text-anchor": "middle" }, ratioText(item)),
   );
   return line;
+}
+
+/** The same in words. @param {Item} item @returns {string} */
+function placeText(item) {
+  const [ratio, value, rounded] = [ratioText(item), minus(String(item.value)), minus(String(item.rounded))];
+  if (item.value !== item.rounded) return `The float32 nearest to the ratio ${ratio} is ${rounded}; mean() gives ${value}, because the sum was already rounded`;
+  if (item.is_tie) return `The ratio ${ratio} lies halfway between two float32 numbers; ${value} is the even one`;
+  return `The ratio ${ratio} lies between float32 numbers; the nearest is ${value}`;
 }

@@ -11,7 +11,6 @@ import { duration, significant } from "../core/format.js";
  * @property {number | null} seconds
  * @property {number} repeats
  * @property {number | null} speedup over the loops
- * @property {number} estimate_seconds
  * @property {number} printed_seconds in the chapter
  * @property {Cell} max_difference
  * @property {number} rounding_bound
@@ -20,14 +19,16 @@ import { duration, significant } from "../core/format.js";
  */
 
 const TITLES = ["rung", "time", "speed-up", "", "off by", "chapter"];
-const PRINTED_LOOPS = 0.325;
 
 /**
  * @param {readonly Rung[]} rungs that have run or were refused
  * @param {readonly string[]} names of all, in order
+ * @param {number} printedLoops seconds of the loops in the chapter
  * @returns {HTMLElement}
  */
-export function raceTable(rungs, names) {
+export function raceTable(rungs, names, printedLoops) {
+  /** @param {Rung} rung */
+  const printedSpeedup = (rung) => printedLoops / rung.printed_seconds;
   const exponents = [1, ...rungs.flatMap((rung) => [rung.speedup ?? 1, printedSpeedup(rung)])].map(Math.log10);
   const low = Math.floor(Math.min(...exponents)); // 0, the loops themselves, unless something is slower
   const high = Math.max(low + 2, Math.ceil(Math.max(...exponents)));
@@ -37,13 +38,8 @@ export function raceTable(rungs, names) {
     const kind = ["", "time", "speedup", "bar", "check", "printed"][at] ?? "";
     return html("span", { role: "columnheader", class: kind }, ...(kind === "bar" ? [ticks(low, high, x)] : [title]));
   });
-  const rows = names.map((name, at) => row(name, rungs[at], at === rungs.length, x));
+  const rows = names.map((name, at) => row(name, rungs[at], at === rungs.length, x, printedSpeedup));
   return html("div", { class: "race", role: "table", "aria-label": "The race of the five rungs" }, html("div", { role: "row", class: "titles" }, ...titles), ...rows);
-}
-
-/** @param {Rung} rung @returns {number} */
-function printedSpeedup(rung) {
-  return PRINTED_LOOPS / rung.printed_seconds;
 }
 
 /**
@@ -51,29 +47,30 @@ function printedSpeedup(rung) {
  * @param {Rung | undefined} rung
  * @param {boolean} isNext
  * @param {(speedup: number) => number} x
+ * @param {(rung: Rung) => number} printedSpeedup
  * @returns {HTMLElement}
  */
-function row(name, rung, isNext, x) {
+function row(name, rung, isNext, x, printedSpeedup) {
   const line = html("div", { role: "row", "data-rung": name }, html("span", { role: "rowheader" }, name));
   if (rung === undefined) {
     line.append(html("span", { role: "cell", class: "waiting" }, isNext ? "runs now …" : "waits"));
   } else if (rung.refused !== null) {
     line.append(html("span", { role: "cell", class: "refused" }, refusal(rung.refused)), html("span", { role: "cell", class: "printed" }, secondsText(rung.printed_seconds)));
   } else {
-    line.append(...measured(rung, x));
+    line.append(...measured(rung, x, printedSpeedup(rung)));
   }
   return line;
 }
 
-/** @param {Rung} rung @param {(speedup: number) => number} x @returns {HTMLElement[]} */
-function measured(rung, x) {
+/** @param {Rung} rung @param {(speedup: number) => number} x @param {number} printed speed-up @returns {HTMLElement[]} */
+function measured(rung, x, printed) {
   const { seconds, speedup, repeats, equal, max_difference: difference } = rung;
   const check = equal ? `${written(difference)} ✓` : `${written(difference)}: not equal`;
   const said = `Largest absolute difference to the product in float64. Rounding alone can make ${significant(rung.rounding_bound)}.`;
   return [
     html("span", { role: "cell", class: "time" }, secondsText(seconds ?? 0), html("small", {}, repeats === 1 ? "one run" : `${repeats} runs`)),
     html("span", { role: "cell", class: "speedup" }, `${grouped(speedup ?? 1)}×`),
-    html("span", { role: "cell", class: "bar" }, bar(rung, x)),
+    html("span", { role: "cell", class: "bar" }, bar(rung, x, printed)),
     html("span", { role: "cell", class: equal ? "check" : "check wrong", title: said }, check),
     html("span", { role: "cell", class: "printed" }, secondsText(rung.printed_seconds)),
   ];
@@ -84,8 +81,8 @@ function written(difference) {
   return typeof difference === "number" ? significant(difference) : cellText(difference);
 }
 
-/** @param {Rung} rung @param {(speedup: number) => number} x @returns {SVGElement} */
-function bar(rung, x) {
+/** @param {Rung} rung @param {(speedup: number) => number} x @param {number} printed speed-up @returns {SVGElement} */
+function bar(rung, x, printed) {
   const speedup = rung.speedup ?? 1;
   const start = x(1);
   const picture = svg("svg", { "aria-hidden": "true" });
@@ -94,7 +91,7 @@ function bar(rung, x) {
     svg("line", { class: "track", x1: "0%", x2: "100%", y1: 14, y2: 14 }),
     svg("rect", { class: "run", x: `${left}%`, width: `${Math.max(0.4, right - left)}%`, y: 8, height: 12, rx: 1 }),
   );
-  const mark = svg("svg", { x: `${x(printedSpeedup(rung))}%`, overflow: "visible" });
+  const mark = svg("svg", { x: `${x(printed)}%`, overflow: "visible" });
   mark.append(svg("path", { class: "printed-mark", d: "M0 9l5 5l-5 5l-5 -5z" }));
   picture.append(mark);
   return picture;

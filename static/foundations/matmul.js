@@ -11,13 +11,15 @@ import { raceTable } from "./matmul-race.js";
 /** @typedef {import("../core/chapter/tensor-table.js").TensorValues} TensorValues */
 /** @typedef {import("./matmul-race.js").Rung} Rung */
 /** @typedef {{a: TensorValues, b: TensorValues, c: TensorValues}} Window */
+/** @typedef {{seconds: number, measured: boolean, printed_seconds: number}} Baseline */
+/** @typedef {{names: string[], rungs: Rung[]}} Start a race none of whose rungs has run */
 /**
  * @typedef {object} Race
  * @property {number} m
  * @property {number} k
  * @property {number} n
  * @property {number} threads
- * @property {{seconds: number, measured: boolean}} baseline
+ * @property {Baseline} baseline of all rungs alike
  * @property {Rung[]} rungs so far
  * @property {Window} window
  * @property {string[]} names of all rungs that were asked for
@@ -31,8 +33,10 @@ const TERMS = 4;
 let looked = [0, 0];
 /** What the window shows: it is not drawn anew for every rung. */
 let drawn = "";
+/** The last race that was run to its end. @type {Race | null} */
+let finished = null;
 
-const page = startPage({ load, show });
+const page = startPage({ load, show, failed: showFinished });
 
 document.getElementById("race-again")?.addEventListener("click", () => {
   page.set({ seed: String((Number(page.values()["seed"]) + 1) % 2 ** 31) });
@@ -46,7 +50,9 @@ document.getElementById("race-again")?.addEventListener("click", () => {
  * @returns {Promise<Race>}
  */
 async function load(values, { signal, query, partial }) {
-  const names = (values["rungs"] ?? "").split(",").map((name) => name.trim());
+  // The loops go first: the others are compared with them.
+  const names = [...new Set((values["rungs"] ?? "").split(",").map((name) => name.trim()))].sort((x, y) => Number(y === "loops") - Number(x === "loops"));
+  partial({ names, rungs: [] });
   /** @type {Race | null} */
   let race = null;
   for (const name of names) {
@@ -60,7 +66,7 @@ async function load(values, { signal, query, partial }) {
 }
 
 /**
- * The race with one more rung. Its speed-ups are over the loops as they were measured, where they were.
+ * The race with one more rung. All speed-ups are over the first answer's baseline: what was shown does not move.
  *
  * @param {Race | null} before
  * @param {any} answer
@@ -69,29 +75,45 @@ async function load(values, { signal, query, partial }) {
  */
 function joined(before, answer, names) {
   const rungs = [...(before?.rungs ?? []), ...answer.rungs];
-  const baseline = before?.baseline.measured ? before.baseline : answer.baseline;
+  const baseline = before?.baseline ?? answer.baseline;
   for (const rung of rungs) rung.speedup = rung.seconds === null ? null : baseline.seconds / rung.seconds;
   return { ...answer, baseline, rungs, names };
 }
 
-/** @param {Race} race */
+/** @param {Race | Start} race */
 function show(race) {
   const { names, rungs } = race;
-  const key = JSON.stringify([race.m, race.k, race.n, race.window]);
-  if (key !== drawn) showWindow(race);
-  drawn = key;
   const progress = /** @type {HTMLProgressElement} */ (document.getElementById("race-progress"));
   progress.max = names.length;
   progress.value = rungs.length;
   const next = names[rungs.length];
   writeText(byId("race-state"), next === undefined ? `${names.length} of ${names.length} done` : `${rungs.length + 1} of ${names.length}: ${next}`);
-  byId("race").replaceChildren(raceTable(rungs, names));
+  const hasStarted = "baseline" in race;
+  byId("race").replaceChildren(raceTable(rungs, names, hasStarted ? race.baseline.printed_seconds : 1));
+  byId("race-notes").classList.toggle("pending", !hasStarted);
+  if (!hasStarted) return;
+  const key = JSON.stringify([race.m, race.k, race.n, race.window]);
+  if (key !== drawn) showWindow(race);
+  drawn = key;
   byId("race-notes").textContent = notes(race);
+  if (next === undefined) finished = race;
+}
+
+/** After a refusal no rung is running: what was there before is there again, or nothing. */
+function showFinished() {
+  if (finished !== null) return show(finished);
+  byId("race").replaceChildren();
+  writeText(byId("race-state"), "");
 }
 
 /** @param {string} id @returns {HTMLElement} */
 function byId(id) {
   return /** @type {HTMLElement} */ (document.getElementById(id));
+}
+
+/** @param {number} number @param {string} noun @returns {string} */
+function counted(number, noun) {
+  return `${number.toLocaleString("en-US")} ${noun}${number === 1 ? "" : "s"}`;
 }
 
 /** @param {Race} race @returns {string} */
@@ -100,7 +122,7 @@ function notes({ m, k, n, threads, baseline, rungs }) {
   return [
     `Seconds are the median of the repeats, on ${threads} ${threads === 1 ? "thread" : "threads"} of the server.`,
     baseline.measured ? "" : "The loops did not run: speed-ups are over what they are estimated to take.",
-    `“Off by” is the largest distance from the product in float64; rounding ${k} additions can make ${significant(bound)} at most.`,
+    `“Off by” is the largest distance from the product in float64; rounding can make ${significant(bound)} at most in sums of ${counted(k, "product")}.`,
     `◇ is what the chapter printed for 5×784 by 784×10 on its machine${m === 5 && k === 784 && n === 10 ? "" : ", not for these sizes"}: only the order carries over.`,
   ]
     .filter((sentence) => sentence !== "")
@@ -133,12 +155,12 @@ function showWindow({ m, k, n, window: { a, b, c } }) {
   function sumText(row, column) {
     const shown = a.values[row].slice(0, TERMS);
     const terms = shown.map((/** @type {number} */ value, /** @type {number} */ at) => `${factor(value)}·${factor(b.values[at][column])}`);
-    const rest = k > TERMS ? ` + … (${k} products)` : "";
+    const rest = k > TERMS ? ` + … (${counted(k, "product")})` : "";
     return `c[${row}, ${column}] = Σₖ a[${row}, k] · b[k, ${column}] = ${terms.join(" + ")}${rest} = ${cellText(c.values[row][column])}`;
   }
 
   byId("window").replaceChildren(
-    html("p", { class: "soft" }, `a is ${m} × ${k}, b is ${k} × ${n}, c is ${m} × ${n}: ${(m * k * n).toLocaleString("en-US")} multiplications. Point at an element of c.`),
+    html("p", { class: "soft" }, `a is ${m} × ${k}, b is ${k} × ${n}, c is ${m} × ${n}: ${counted(m * k * n, "multiplication")}. Point at an element of c.`),
     html("div", { class: "product" }, tables.a, tables.b, tables.c),
   );
   look(null);

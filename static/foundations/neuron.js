@@ -1,7 +1,8 @@
 /** A neuron, term by term; relu; and a layer, whose elements show what they are made of. */
 
 import { lightLines } from "../core/chapter/listing.js";
-import { startPage } from "../core/chapter/page.js";
+import { ApiError } from "../core/api.js";
+import { answerOf, startPage } from "../core/chapter/page.js";
 import { cellText, markCells, tensorTable } from "../core/chapter/tensor-table.js";
 import { html, svg } from "../core/dom.js";
 import { significant } from "../core/format.js";
@@ -13,6 +14,9 @@ import { significant } from "../core/format.js";
 /** @typedef {{terms: Term[], bias: Cell, output: Cell, relu: Cell, relu_as_printed: Cell}} Neuron */
 /** @typedef {{x: TensorValues, w: TensorValues, b: TensorValues, y: TensorValues, y_matmul: TensorValues, products: TensorValues, max_difference: Cell, rounding: Cell, equal: boolean}} Layer */
 
+const ANSWER = "/foundations/neuron.json";
+const NEURON_INPUTS = ["inputs", "weights", "bias"];
+const LAYER_INPUTS = ["x", "w", "b"];
 const BAR = { width: 200, height: 20 };
 const PLOT = { width: 360, height: 180, margin: 28 };
 
@@ -20,11 +24,17 @@ const PLOT = { width: 360, height: 180, margin: 28 };
 let looked = [0, 0];
 
 startPage({
-  show(answer) {
-    zipTrap().hidden = true;
-    byId("neuron").replaceChildren(termsTable(answer.neuron));
-    byId("relu").replaceChildren(reluPlot(answer.neuron), ...nanRemark(answer.neuron));
-    showLayer(answer.layer);
+  load,
+  show({ neuron, layer }) {
+    if (neuron !== undefined) {
+      zipTrap().hidden = true;
+      byId("neuron").replaceChildren(termsTable(neuron));
+      byId("relu").replaceChildren(reluPlot(neuron), ...nanRemark(neuron));
+    }
+    if (layer !== undefined) showLayer(layer);
+    // What a refusal leaves as it was is dimmed; the other figures are not.
+    for (const id of ["neuron", "relu"]) byId(id).toggleAttribute("data-current", neuron !== undefined);
+    byId("layer").toggleAttribute("data-current", layer !== undefined);
   },
   failed(error) {
     const trap = zipTrap();
@@ -37,6 +47,44 @@ startPage({
 /** @param {string} id @returns {HTMLElement} */
 function byId(id) {
   return /** @type {HTMLElement} */ (document.getElementById(id));
+}
+
+/**
+ * Asks for both; where one of them is refused, shows the other all the same.
+ *
+ * @param {Record<string, string>} _values
+ * @param {import("../core/chapter/page.js").Asking} asking
+ * @returns {Promise<{neuron: Neuron, layer: Layer}>}
+ */
+async function load(_values, { signal, query, partial }) {
+  try {
+    return await answerOf(ANSWER, query, signal);
+  } catch (error) {
+    partial(error instanceof ApiError ? await withoutFault(error.body.field, query, signal) : {});
+    throw error;
+  }
+}
+
+/**
+ * The half of the page that the input at fault has no part in; nothing where that is refused too.
+ *
+ * @param {string | null | undefined} field
+ * @param {string} query
+ * @param {AbortSignal} signal
+ * @returns {Promise<{neuron?: Neuron, layer?: Layer}>}
+ */
+async function withoutFault(field, query, signal) {
+  const names = [NEURON_INPUTS, LAYER_INPUTS].find((names) => names.includes(field ?? ""));
+  if (names === undefined) return {};
+  const asked = new URLSearchParams(query);
+  for (const name of names) asked.delete(name);
+  try {
+    const { neuron, layer } = await answerOf(ANSWER, asked.toString(), signal);
+    return names === NEURON_INPUTS ? { layer } : { neuron };
+  } catch (error) {
+    if (error instanceof ApiError) return {};
+    throw error;
+  }
 }
 
 function zipTrap() {
@@ -121,9 +169,14 @@ function truncated({ inputs, weights, pairs, longer, dropped, terms, bias, outpu
   const biasRow = html("tr", {}, head("+ bias"), html("td"), html("td"), number(bias));
   const titles = ["i", "input", "weight", "product"].map((title, at) => html("th", { class: at > 0 ? "number" : false }, title));
   return [
-    html("p", {}, `${inputs} inputs and ${weights} weights: zip stops after ${pairs} pairs and drops the rest of ${longer} without a word. The chapter's line would answer ${cellText(output)}; here it is refused.`),
+    html("p", {}, `${counted(inputs, "input")} and ${counted(weights, "weight")}: zip stops after ${counted(pairs, "pair")} and drops the rest of the ${longer} without a word. The chapter's line would answer ${cellText(output)}; here it is refused.`),
     html("table", { class: "facts terms" }, html("thead", {}, html("tr", {}, ...titles)), html("tbody", {}, ...paired, ...left, biasRow, total)),
   ];
+}
+
+/** @param {number} number @param {string} noun @returns {string} */
+function counted(number, noun) {
+  return `${number} ${noun}${number === 1 ? "" : "s"}`;
 }
 
 // --- relu
@@ -211,7 +264,7 @@ function sumText({ x, w, b, y }, row, neuron) {
 /** @param {Layer} layer @returns {string} */
 function agreement({ max_difference: difference, rounding, equal }) {
   const distance = `Largest difference of the two: ${magnitude(difference)}`;
-  if (difference === 0) return `${distance}, the same in every bit.`;
+  if (difference === 0) return `${distance}: no element differs.`;
   const limit = `what rounding can make of the same sum in two orders is at most ${magnitude(rounding)}`;
   return equal ? `${distance}; ${limit}. They are equal but for rounding.` : `${distance}, more than rounding explains: ${limit}.`;
 }

@@ -30,6 +30,26 @@ def test_operands_and_operator_move_the_result_and_its_digits(page):
     expect(page.locator("#operation td.lit, #operation td.lit-2")).to_have_text(["−5", "7"])
 
 
+def test_a_rounded_sum_is_not_called_the_rounding_of_the_ratio(page):
+    item = page.locator("#item")
+    plot = item.locator("svg")
+    expect(item).to_contain_text("the ratio goes on, and 24 digits are kept")
+    expect(plot).to_contain_text("the nearest float32")
+    page.get_by_role("button", name="1e8 + 1 − 1e8").click()
+    expect(item).to_contain_text("add up to 1, and there are 3")
+    expect(item).to_contain_text("the sum was already rounded to 0, 1.00 below it")
+    said = "The float32 nearest to the ratio 0.3333333333333333 … is 0.3333333432674408; mean() gives 0, because"
+    expect(plot).to_have_attribute("aria-label", f"{said} the sum was already rounded")
+    expect(plot.locator("text.stored")).to_have_text(["0", "what mean() gives"])
+    page.get_by_role("button", name="16777216 + 1").click()
+    expect(item).to_contain_text("the sum was already rounded to 16777216, 1.00 below it")
+    expect(item).to_contain_text("the ratio has 25 digits, of which 24 are kept")
+    expect(item).not_to_contain_text("goes on")
+    expect(plot.locator("text.exact")).to_have_text("8388608.5")
+    said = "The ratio 8388608.5 lies halfway between two float32 numbers; 8388608 is the even one"
+    expect(plot).to_have_attribute("aria-label", said)
+
+
 def test_what_is_not_finite_is_shown_and_explained(page):
     page.get_by_role("button", name="divided by zero").click()
     expect(page.locator("#operation td.special")).to_have_text(["inf", "−inf", "nan"])

@@ -39,10 +39,17 @@ def test_an_element_lights_its_row_and_its_column(page, server_url):
 
 def test_sizes_start_another_race_and_rungs_appear_one_by_one(page):
     held = []
-    page.route(re.compile("rungs=broadcasting"), lambda route: held.append(route))
+    page.route(re.compile("rungs=(loops|broadcasting)"), lambda route: held.append(route))
     page.fill("#input-k", "7")
     rows = page.locator("#race [data-rung]")
+    # Before anything has run.
+    expect(page.locator("#race-state")).to_have_text("1 of 5: loops")
+    expect(rows).to_have_text(["loopsruns now …", *(f"{name}waits" for name in RUNGS[1:])])
+    expect(page.locator("#race-progress")).to_have_js_property("value", 0)
+    page.wait_for_timeout(50)
+    held.pop().continue_()
     expect(page.locator("#race-state")).to_have_text("3 of 5: broadcasting")
+    speedup = rows.nth(1).locator(".speedup").text_content()
     expect(rows.nth(1)).to_contain_text("✓")
     expect(rows.nth(2)).to_contain_text("runs now")
     expect(rows.nth(4)).to_contain_text("waits")
@@ -56,18 +63,33 @@ def test_sizes_start_another_race_and_rungs_appear_one_by_one(page):
         expect(row.locator(".time")).to_contain_text(re.compile(r"\d (µs|ms|s)"))
         expect(row.locator(".check")).to_contain_text("✓")
     expect(rows.nth(0).locator(".speedup")).to_have_text("1×")
+    expect(rows.nth(1).locator(".speedup")).to_have_text(speedup)
+    marked = page.locator(".listing .line").filter(has_text="c[i, j] = (a[i] * b[:, j]).sum()")
+    assert [line.evaluate("line => getComputedStyle(line).backgroundColor") for line in marked.all()].count(
+        "rgba(0, 0, 0, 0)"
+    ) == 1  # as a comment; as the new line it is marked
     expect(rows.nth(0).locator(".printed")).to_have_text("325 ms")
     expect(page.locator("#window")).to_contain_text("a is 2 × 7, b is 7 × 4, c is 2 × 4: 56 multiplications")
 
 
 def test_loops_that_would_take_too_long_say_so(page):
+    answers = []
+    page.on("response", lambda response: answers.append(response) if "matmul.json" in response.url else None)
     page.get_by_role("button", name="1024×1024 by 1024×1024").click()
     expect(page.locator("#race-state")).to_have_text("5 of 5 done", timeout=30_000)
     loops = page.locator('#race [data-rung="loops"]')
     expect(loops).to_contain_text(re.compile(r"did not run: it would take about [\d.]+ (hours|minutes), and \S+ s are"))
     expect(page.locator('#race [data-rung="@"] .check')).to_contain_text("✓")
     expect(page.locator("#race-notes")).to_contain_text("speed-ups are over what they are estimated to take")
+    # Every answer estimates the loops anew; the page compares all rungs with the first estimate.
+    first, *_, last = [answer.json() for answer in answers]
+    expected = first["baseline"]["seconds"] / last["rungs"][0]["seconds"]
+    said = page.locator('#race [data-rung="@"] .speedup').text_content().removesuffix("×").replace(",", "")
+    assert float(said) == pytest.approx(expected, rel=5e-3)
+    race = page.locator("#race").text_content()
     page.fill("#input-k", "0")
     expect(page.locator("#input-k-note")).to_contain_text("k: '0' is not an integer from 1 to 1024")
+    assert page.locator("#race").text_content() == race  # nothing runs
+    expect(page.locator("#race-state")).to_have_text("5 of 5 done")
     page.fill("#input-k", "5")
     expect(page.locator("#input-k-note")).to_be_empty()

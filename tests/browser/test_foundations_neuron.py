@@ -34,11 +34,20 @@ def test_a_weight_too_few_is_explained_and_a_nan_is_not_hidden(page):
     trap = page.locator("#zip-trap")
     expect(trap).to_be_hidden()
     page.get_by_role("button", name="a weight too few").click()
-    expect(trap).to_contain_text("3 inputs and 2 weights: zip stops after 2 pairs and drops the rest of inputs")
+    expect(trap).to_contain_text("3 inputs and 2 weights: zip stops after 2 pairs and drops the rest of the inputs")
     expect(trap).to_contain_text("would answer 1.50")
     expect(trap.locator("tr.dropped")).to_have_text("20.500dropped")
     expect(page.locator("#input-weights")).to_have_attribute("aria-invalid", "true")
     expect(page.locator("#neuron .total")).to_contain_text("0.500")  # the last good answer stays, dimmed
+    expect(page.locator("#neuron")).to_have_css("opacity", "0.45")
+    expect(page.locator("#relu")).to_have_css("opacity", "0.45")
+    expect(page.locator("#layer")).to_have_css("opacity", "1")
+    page.fill("#input-b", "5,1,-1,0.5")  # the layer goes on
+    expect(page.locator("#layer-sum")).to_have_text("y[0, 0] = 1·1 + 2·0 + 3·(−1) + 5 = 3")
+    expect(page.locator("#layer")).to_have_css("opacity", "1")
+    page.fill("#input-b", "5")  # until it does not fit either
+    expect(page.locator("#layer")).to_have_css("opacity", "0.45")
+    page.fill("#input-b", "0,1,-1,0.5")
     page.get_by_role("button", name="a NaN").click()
     expect(trap).to_be_hidden()
     expect(page.locator("#neuron .total")).to_contain_text("nan")
@@ -62,7 +71,7 @@ def test_an_element_of_the_layer_lights_what_makes_it(page):
     page.fill("#input-b", "0,1,-2,0.5")
     expect(sum_line).to_have_text("y[1, 2] = (−1)·2 + 0·(−1) + 2·0 + (−2) = −4")
     expect(tables.nth(4).locator('td[data-index="1,2"]')).to_have_text("−4")
-    expect(page.locator("#layer-agreement")).to_contain_text("Largest difference of the two: 0")
+    expect(page.locator("#layer-agreement")).to_contain_text("Largest difference of the two: 0: no element differs")
 
 
 def test_a_layer_that_does_not_fit_names_its_input(page):
@@ -70,6 +79,10 @@ def test_a_layer_that_does_not_fit_names_its_input(page):
     note = page.locator("#input-w-note")
     expect(note).to_contain_text("w: needs 3 columns, one per input")
     expect(note).to_contain_text("got x (2, 3), w (2, 2), b (4,)")
+    expect(page.locator("#layer")).to_have_css("opacity", "0.45")
+    page.fill("#input-bias", "1.75")
+    expect(page.locator("#neuron .total")).to_contain_text("1.50")
+    expect(page.locator("#neuron")).to_have_css("opacity", "1")
     page.fill("#input-w", "1,2,3;4,5,6;7,8,9;0,0,1")
     expect(note).to_be_empty()
     expect(page.locator("#layer-sum")).to_have_text("y[0, 0] = 1·1 + 2·2 + 3·3 + 0 = 14")

@@ -13,7 +13,7 @@ from hypothesis import given as given_that
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from chainrule.chapter.arithmetic import OPERATORS, PAGE, explain_item, explain_mismatch
+from chainrule.chapter.arithmetic import PAGE, SIGNS, explain_item, explain_mismatch, nearest_float32
 from chainrule.errors import InputError
 
 PYTHON = {
@@ -71,7 +71,7 @@ def test_the_chapters_values():
 def test_every_operator_is_torchs(a, b):
     answer = ask(a=a, b=b)
     left, right = tensor_of(answer["a"]), tensor_of(answer["b"])
-    assert [each["name"] for each in answer["operators"]] == list(OPERATORS) == list(PYTHON)
+    assert [each["name"] for each in answer["operators"]] == list(SIGNS) == list(PYTHON)
     for each in answer["operators"]:
         expected = PYTHON[each["name"]](left, right)
         result = tensor_of(each["result"])
@@ -138,8 +138,17 @@ def test_the_digits_of_a_mean_are_those_of_its_float32(elements):
     assert Decimal(item["exact"]) == Decimal(value)
     assert struct.unpack("f", struct.pack("f", item["value"]))[0] == value  # no digit of it is lost in float32
     assert item["below"] < value < item["above"]
-    ratio = sum(map(Fraction, result.tolist())) / len(elements)
+    total = sum(map(Fraction, result.tolist()))
+    ratio = total / len(elements)
     assert item["error"] == float(Fraction(value) - ratio)
+    assert item["float32_sum"] == result.sum().item()
+    assert item["sum_error"] == float(Fraction(item["float32_sum"]) - total)
+    # One rounding alone gives the nearest; only the sum's can take it from there.
+    assert item["value"] == item["rounded"] or item["sum_error"] != 0
+    digits = item["ratio_digits"]
+    assert (digits is None) == (ratio.denominator.bit_count() > 1)
+    if digits is not None and digits <= 24:
+        assert item["rounded"] == ratio
     if item["binary"] is not None:
         before, _, after = item["binary"].removeprefix("-").partition(".")
         assert (-1 if value < 0 else 1) * int(before + after, 2) / 2 ** len(after) == value
@@ -150,15 +159,53 @@ def test_why_the_chapters_mean_is_not_two_thirds():
     assert item["exact"] == "9.66666698455810546875"
     assert item["binary"] == "1001.10101010101010101011"
     assert (item["sum"], item["count"], item["ratio"]) == (29, 3, 29 / 3)
-    # It is the nearest of all float32 numbers.
+    # It is the nearest of all float32 numbers, the sum is as it should be, and the ratio goes on.
     assert abs(item["error"]) < min(item["ratio"] - item["below"], item["above"] - item["ratio"])
+    assert (item["rounded"], item["is_tie"]) == (item["value"], False)
+    assert (item["float32_sum"], item["sum_error"], item["sum_is_exact"]) == (29, 0, True)
+    assert (item["ratio_digits"], item["ratio_is_exact"]) == (None, False)
+
+
+def test_a_sum_that_is_rounded_is_told_from_the_rounding_of_the_ratio():
+    lost = ask(a="1e8,1,-1e8", b="0")["item"]
+    assert (lost["value"], lost["sum"], lost["float32_sum"], lost["sum_error"]) == (0, 1, 0, -1)
+    assert lost["rounded"] == torch.tensor(1 / 3).item()
+    # 25 binary digits: halfway between two float32 numbers.
+    tie = ask(a="16777216,1", b="0")["item"]
+    assert (tie["value"], tie["rounded"], tie["is_tie"]) == (8388608, 8388608, True)
+    assert (tie["ratio"], tie["ratio_is_exact"], tie["ratio_digits"]) == (8388608.5, True, 25)
+    assert (tie["sum"], tie["float32_sum"], tie["sum_error"]) == (16777217, 16777216, -1)
+    # More digits than float64 has.
+    assert ask(a="1e30,1", b="0")["item"]["sum_is_exact"] is False
+
+
+@given_that(st.floats(0, 2.0**99), st.floats(1, 2.0**20))
+@settings(deadline=None)
+def test_the_nearest_float32_is_nearer_than_those_beside_it(numerator, denominator):
+    exact = Fraction(numerator) / Fraction(denominator)
+    nearest, is_tie = nearest_float32(exact)
+    number = torch.tensor(nearest)
+    assert number.item() == nearest
+    distance = abs(Fraction(nearest) - exact)
+    beside = [abs(Fraction(torch.nextafter(number, torch.tensor(end)).item()) - exact) for end in (-math.inf, math.inf)]
+    assert distance <= min(beside)
+    assert is_tie == (distance == min(beside))
+
+
+def test_the_nearest_float32_is_rounded_once():
+    # Just above halfway, by less than a float64 can tell: it takes it for a tie, and would go to the even one below.
+    halfway = 1 + Fraction(1, 2**24)
+    assert torch.tensor(float(halfway + Fraction(1, 2**60)), dtype=torch.float32).item() == 1
+    assert nearest_float32(halfway + Fraction(1, 2**60)) == (1 + 2**-23, False)
+    assert nearest_float32(halfway) == (1, True)
+    assert nearest_float32(halfway + Fraction(1, 2**23)) == (1 + 2**-22, True)
 
 
 @pytest.mark.parametrize(
     ("given", "field", "message"),
     [
         ({"op": "pow"}, "op", "one of add, sub, mul, div, gt, lt, eq"),
-        ({"a": "1,2;3"}, "a", "row 1 has 1 numbers"),
+        ({"a": "1,2;3"}, "a", "row 1 has 1 number"),
         ({"a": "__import__('os')"}, "a", "is no number"),
         ({"b": ",".join(["1"] * 65)}, "b", "more than 64 numbers"),
         ({"m": "[[[1]]]"}, "m", "it has 3 dimensions"),

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from chainrule.chapter import matmul
+from chainrule.chapter.listings import read_listing
 from chainrule.chapter.matmul import LIMIT_SECONDS, PAGE, draw, estimate, race, rounding_bound, share_limit
 from chainrule.errors import InputError
 from chainrule.foundations.matmul import RUNGS
@@ -38,10 +39,8 @@ def test_all_five_run_in_order_and_are_the_float64_product(m, k, n):
     for row in answer["rungs"]:
         difference = (RUNGS[row["name"]](a, b).double() - product).abs().max().item()
         assert row["max_difference"] == difference <= row["rounding_bound"]
-        assert row["relative_difference"] == pytest.approx(difference / product.abs().max().item())
         assert row["equal"] is True
         assert row["refused"] is None
-        assert row["fastest"] <= row["seconds"] <= row["slowest"]
         assert row["repeats"] >= 1
         assert row["speedup"] == pytest.approx(answer["rungs"][0]["seconds"] / row["seconds"])
     assert answer["rungs"][0]["speedup"] == 1
@@ -49,7 +48,9 @@ def test_all_five_run_in_order_and_are_the_float64_product(m, k, n):
 
 
 def test_the_printed_times_are_the_chapters():
-    printed = {row["name"]: row["printed_seconds"] for row in ask(m="1", k="1", n="1")["rungs"]}
+    answer = ask(m="1", k="1", n="1")
+    printed = {row["name"]: row["printed_seconds"] for row in answer["rungs"]}
+    assert answer["baseline"]["printed_seconds"] == printed["loops"]
     assert printed == {
         "loops": 325e-3,
         "elementwise": 488e-6,
@@ -101,8 +102,7 @@ def test_the_loops_refuse_what_would_take_too_long_and_the_others_run():
     rows = {row["name"]: row for row in ask(m="1024", k="1024", n="8")["rungs"]}
     refused = rows["loops"]["refused"]
     assert refused["estimate_seconds"] > refused["limit_seconds"]
-    assert refused["limit_seconds"] <= LIMIT_SECONDS == 2
-    assert rows["loops"]["estimate_seconds"] == refused["estimate_seconds"]
+    assert refused["limit_seconds"] == LIMIT_SECONDS == 2  # as it would be alone
     for key in ("seconds", "speedup", "max_difference", "equal"):
         assert rows["loops"][key] is None
     assert rows["@"]["equal"] is True
@@ -147,8 +147,9 @@ def test_rungs_of_one_request_share_its_limit_the_fast_ones_first(monkeypatch):
     ("estimates", "limits"),
     [
         ({"loops": 1.0, "@": 0.5}, {"loops": 1.5, "@": 2.0}),
-        ({"loops": 9.0, "elementwise": 1.5, "@": 0.0}, {"loops": 0.5, "elementwise": 2.0, "@": 2.0}),
+        ({"loops": 9.0, "elementwise": 1.5, "@": 0.0}, {"loops": 2.0, "elementwise": 2.0, "@": 2.0}),
         ({"loops": 2.0}, {"loops": 2.0}),
+        ({"loops": 1.75, "elementwise": 1.5}, {"loops": 0.5, "elementwise": 2.0}),
     ],
 )
 def test_the_limit_is_shared_from_the_fastest_on(estimates, limits):
@@ -159,7 +160,22 @@ def test_a_fast_rung_is_repeated_and_its_first_run_does_not_count(monkeypatch):
     slow_rung(monkeypatch, "@", seconds_per_multiplication=2**-10)
     a, b = draw(2, 2, 2, 0)
     timing, _ = matmul.measure(RUNGS["@"], a, b, 8 * 2**-7)
-    assert timing == (2**-7, 2**-7, 2**-7, 7)
+    assert timing == (2**-7, 7)
+
+
+# ---------------------------------------------------------------------------------------------------------- the sources
+
+
+@pytest.mark.parametrize("listing", PAGE.listings[1:], ids=lambda listing: listing.name)
+def test_a_listing_has_the_line_that_it_replaces_once_above_the_new_one(listing):
+    lines = read_listing(listing, PAGE.listings).lines
+    assert {line.change for line in lines} == {""}
+    comments = [index for index, line in enumerate(lines) if line.text.strip().startswith("#")]
+    assert len(comments) == 1
+    replaced = lines[comments[0]].text.strip().removeprefix("# ").removesuffix("# previous").strip()
+    before = PAGE.listings[PAGE.listings.index(listing) - 1]
+    code = [line.text.strip() for line in read_listing(before).lines]
+    assert replaced in " ".join(line for line in code if not line.startswith("#"))
 
 
 # ----------------------------------------------------------------------------------------------------------- the inputs

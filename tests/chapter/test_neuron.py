@@ -43,13 +43,33 @@ def test_infinite_inputs_are_words():
     [("1,2,3", "1,2", "inputs", [3.0], 5.75), ("1,2", "1,2,nan", "weights", ["NaN"], 5.75)],
 )
 def test_lengths_that_differ_are_refused_and_what_zip_would_do_is_told(inputs, weights, longer, dropped, output):
-    with pytest.raises(InputError, match=f"zip would drop the last 1 of the {longer} without a word") as raised:
+    with pytest.raises(InputError, match=f"zip would drop the last of the {longer} without a word") as raised:
         ask(inputs=inputs, weights=weights)
     assert raised.value.field == "weights"
     limit = raised.value.limit
     printed = sum([x * w for x, w in zip([1.0, 2.0, 3.0], [1.0, 2.0, math.nan], strict=True)][:2]) + 0.75
     assert limit["output_without_the_dropped"] == printed == output
     assert (limit["longer"], limit["dropped"], limit["pairs"], len(limit["terms"])) == (longer, dropped, 2, 2)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            {"inputs": "1", "weights": "1,2,3"},
+            "weights: 1 number is needed, one per input, not 3; zip would drop the last 2",
+        ),
+        (
+            {"inputs": "1,2", "weights": "1"},
+            "weights: 2 numbers are needed, one per input, not 1; zip would drop the last of",
+        ),
+        ({"x": "1;2"}, "w: needs 1 column, one per input"),
+        ({"w": "[[1,2,3]]"}, "b: needs 1 number, one per neuron"),
+    ],
+)
+def test_one_is_singular(given, message):
+    with pytest.raises(InputError, match=message):
+        ask(**given)
 
 
 def test_the_layer_is_torchs_both_ways():
@@ -87,8 +107,8 @@ def test_a_layer_of_nan_and_inf_agrees_with_itself():
     [
         ({"w": "1,2;3,4"}, "w", "w: needs 3 columns, one per input .*got x \\(2, 3\\), w \\(2, 2\\), b \\(4,\\)"),
         ({"b": "1,2"}, "b", "b: needs 4 numbers, one per neuron"),
-        ({"x": "1,2,3"}, "x", "it has 1 dimensions"),
-        ({"x": "1,2;3"}, "x", "row 1 has 1 numbers, row 0 has 2"),
+        ({"x": "1,2,3"}, "x", "it has 1 dimension"),
+        ({"x": "1,2;3"}, "x", "row 1 has 1 number"),
         ({"inputs": "1,,2"}, "inputs", "a number is missing"),
         ({"inputs": ",".join(["1"] * 17)}, "inputs", "at most 16 of them \\(they are 17\\)"),
         ({"bias": "one"}, "bias", "'one' is not a number"),

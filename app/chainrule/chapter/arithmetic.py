@@ -3,35 +3,35 @@
 from __future__ import annotations
 
 import math
-import operator
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from chainrule.chapter.inputs import choice, tensor
 from chainrule.chapter.json_values import json_number, json_tensor, json_value
-from chainrule.chapter.page import Page
+from chainrule.chapter.page import Link, Listing, Page
+from chainrule.foundations.arithmetic import (
+    arithmetic,
+    comparisons,
+    elementwise_product,
+    mean_as_number,
+    reduction,
+)
 
 MAX_NUMEL = 64
 """Elements of a tensor; two of them broadcast to at most the square of it."""
 
-OPERATORS: Mapping[str, tuple[str, Callable[[Any, Any], Any]]] = {
-    "add": ("+", operator.add),
-    "sub": ("−", operator.sub),
-    "mul": ("*", operator.mul),
-    "div": ("/", operator.truediv),
-    "gt": (">", operator.gt),
-    "lt": ("<", operator.lt),
-    "eq": ("==", operator.eq),
-}
-"""PyTorch's name of each operator → its sign, and what it is in Python."""
+SIGNS: Mapping[str, str] = {"add": "+", "sub": "−", "mul": "*", "div": "/", "gt": ">", "lt": "<", "eq": "=="}
+"""PyTorch's name of each operator → its sign."""
 
-REDUCTIONS: Mapping[str, Callable[[Tensor], Tensor]] = {"all": Tensor.all, "sum": Tensor.sum, "mean": Tensor.mean}
+REDUCTIONS = ("all", "sum", "mean")
+
+Result = TypeVar("Result")
 
 
 def answer(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -43,8 +43,9 @@ def answer(values: Mapping[str, Any]) -> dict[str, Any]:
         "product": m * n; and the four operands.
     """
     a, b, m, n, chosen = (values[name] for name in ("a", "b", "m", "n", "op"))
-    applied = {name: apply(function, a, b) for name, (_, function) in OPERATORS.items()}
-    result = applied[chosen][0]
+    applied, message = attempt(lambda a, b: arithmetic(a, b) | comparisons(a, b), a, b)
+    results: Mapping[str, Tensor | None] = applied or dict.fromkeys(SIGNS)
+    result = results[chosen]
     return {
         "a": json_tensor(a),
         "b": json_tensor(b),
@@ -52,21 +53,21 @@ def answer(values: Mapping[str, Any]) -> dict[str, Any]:
         "n": json_tensor(n),
         "chosen": chosen,
         "operators": [
-            {"name": name, "sign": OPERATORS[name][0], "reductions": reduce_all(applied[name][0])}
-            | outcome(*applied[name], a, b)
-            for name in OPERATORS
+            {"name": name, "sign": sign, "reductions": reduce_all(results[name])}
+            | outcome(results[name], message, a, b)
+            for name, sign in SIGNS.items()
         ],
         "elements": [] if result is None else explain_elements(chosen, a, b, result),
         "item": None if result is None else explain_item(result),
-        "square": outcome(*apply(operator.mul, m, m), m, m),
-        "product": outcome(*apply(operator.mul, m, n), m, n),
+        "square": outcome(*attempt(elementwise_product, m, m), m, m),
+        "product": outcome(*attempt(elementwise_product, m, n), m, n),
     }
 
 
 # -------------------------------------------------------------------------------------------------- element by element
 
 
-def apply(function: Callable[[Any, Any], Any], a: Tensor, b: Tensor) -> tuple[Tensor | None, str]:
+def attempt(function: Callable[[Tensor, Tensor], Result], a: Tensor, b: Tensor) -> tuple[Result | None, str]:
     """The result and "", or None and PyTorch's message where it refuses."""
     try:
         return function(a, b), ""
@@ -104,7 +105,7 @@ def explain_mismatch(a: Sequence[int], b: Sequence[int]) -> dict[str, Any]:
 
 def explain_elements(name: str, a: Tensor, b: Tensor, result: Tensor) -> list[dict[str, Any]]:
     """Every element of a ∘ b that is not finite, or that compares a NaN: where it stands and why it is so."""
-    sign, _ = OPERATORS[name]
+    sign = SIGNS[name]
     wide_a, wide_b = a.expand(result.shape), b.expand(result.shape)
     special = wide_a.isnan() | wide_b.isnan()
     if result.is_floating_point():
@@ -150,12 +151,12 @@ def _why(name: str, x: float, y: float) -> str:
 
 def reduce_all(result: Tensor | None) -> dict[str, dict[str, Any]]:
     """Every reduction to one element: {"value", "dtype", "error"}, the latter PyTorch's message where there is none."""
-    return {} if result is None else {name: _reduce(function, result) for name, function in REDUCTIONS.items()}
+    return {} if result is None else {name: _reduce(result, name) for name in REDUCTIONS}
 
 
-def _reduce(function: Callable[[Tensor], Tensor], result: Tensor) -> dict[str, Any]:
+def _reduce(result: Tensor, name: str) -> dict[str, Any]:
     try:
-        reduced = function(result)
+        reduced = reduction(result, name)
     except RuntimeError as error:
         return {"value": None, "dtype": None, "error": str(error)}
     return {"value": json_value(reduced.item()), "dtype": _dtype(reduced), "error": None}
@@ -164,39 +165,82 @@ def _reduce(function: Callable[[Tensor], Tensor], result: Tensor) -> dict[str, A
 def explain_item(result: Tensor) -> dict[str, Any] | None:
     """`result.mean().item()`, and why its digits are what they are; None where there is no finite mean of floats.
 
+    The mean is rounded twice: the sum of the elements is, and then its quotient by their number.
+
     Returns:
-        "value": the Python number; "exact": all of its decimal digits; "sum" and "count", what the mean is the ratio
-        of, as decimals; "ratio": their quotient rounded to float64; "error": value minus the quotient; "below" and
-        "above": the float32 numbers next to it; "binary": its 24 significant binary digits, the point among them.
+        "value": the Python number; "exact": all of its decimal digits; "binary": its 24 significant binary digits, the
+        point among them; "below" and "above": the float32 numbers next to it; "count": of the elements.
+        "sum": theirs, without rounding; "float32_sum": as it is before it is divided; "sum_error": that minus the sum.
+        "ratio": sum / count, without rounding; "ratio_digits": how many binary digits it has, None where it goes on
+        for ever; "rounded": the float32 nearest to it, of two as near the even one; "is_tie": whether two are;
+        "error": value minus the ratio. "sum" and "ratio" are given as float64, "sum_is_exact" and "ratio_is_exact" say
+        whether that is all of them.
     """
     if not result.is_floating_point() or not result.numel() or not bool(result.isfinite().all()):
         return None
-    mean = result.mean()
-    value = mean.item()
+    value, float32_sum = mean_as_number(result), reduction(result, "sum").item()
     if not math.isfinite(value):
         return None
     total = sum((Fraction(each) for each in result.flatten().tolist()), Fraction(0))
     ratio = total / result.numel()
-    towards = {
-        side: torch.nextafter(mean, torch.tensor(end)).item()
-        for side, end in (("below", -math.inf), ("above", math.inf))
-    }
+    rounded, is_tie = nearest_float32(ratio)
+    below, above = _neighbours(value)
     return {
         "value": value,
         "exact": f"{Decimal(value):f}",
-        "sum": json_number(float(total)),
-        "count": result.numel(),
-        "ratio": float(ratio),
-        "error": float(Fraction(value) - ratio),
-        "below": json_number(towards["below"]),
-        "above": json_number(towards["above"]),
         "binary": _binary(value),
+        "below": json_number(below),
+        "above": json_number(above),
+        "count": result.numel(),
+        "sum": float(total),
+        "sum_is_exact": Fraction(float(total)) == total,
+        "float32_sum": float32_sum,
+        "sum_error": float(Fraction(float32_sum) - total),
+        "ratio": float(ratio),
+        "ratio_is_exact": Fraction(float(ratio)) == ratio,
+        "ratio_digits": _binary_digits(ratio),
+        "rounded": rounded,
+        "is_tie": is_tie,
+        "error": float(Fraction(value) - ratio),
     }
+
+
+def nearest_float32(exact: Fraction) -> tuple[float, bool]:
+    """An exact number rounded once, as IEEE 754 has it: the nearest float32, and whether another one is as near.
+
+    Of two that are as near it is the one whose last binary digit is 0. The number must be within float32's range.
+    """
+    # float64 first, then float32, may be off by one where the former lands halfway: its neighbours are tried as well.
+    twice = torch.tensor(float(exact), dtype=torch.float32).item()
+    candidates = [each for each in (twice, *_neighbours(twice)) if math.isfinite(each)]
+    distances = [abs(Fraction(each) - exact) for each in candidates]
+    nearest = [each for each, distance in zip(candidates, distances, strict=True) if distance == min(distances)]
+    return min(nearest, key=lambda each: _bits(each) & 1), len(nearest) > 1
+
+
+def _neighbours(value: float) -> tuple[float, float]:
+    """The float32 numbers below and above one."""
+    number = torch.tensor(value, dtype=torch.float32)
+    below, above = (torch.nextafter(number, torch.tensor(end)).item() for end in (-math.inf, math.inf))
+    return below, above
+
+
+def _bits(value: float) -> int:
+    """The 32 bits of a float32."""
+    return int.from_bytes(struct.pack(">f", value))
+
+
+def _binary_digits(exact: Fraction) -> int | None:
+    """Binary digits from the first that is 1 to the last; None where they never end."""
+    numerator, denominator = abs(exact.numerator), exact.denominator
+    if denominator & (denominator - 1):
+        return None
+    return numerator.bit_length() - ((numerator & -numerator).bit_length() - 1) if numerator else 1
 
 
 def _binary(value: float) -> str | None:
     """A float32 in binary, `1001.10101010101010101011`; None for 0, for subnormals, and where it would be too long."""
-    (bits,) = struct.unpack(">I", struct.pack(">f", value))
+    bits = _bits(value)
     exponent = (bits >> 23 & 0xFF) - 127
     if not -8 <= exponent <= 23:
         return None
@@ -222,9 +266,23 @@ PAGE = Page(
         # −4 as in the chapter, which prints 12, 14, 3 for a + b; the extracted text has lost the minus sign.
         tensor("a", "10,6,-4", "a", "The left operand.", max_numel=MAX_NUMEL, dims=(0, 1, 2)),
         tensor("b", "2,8,7", "b", "The right operand.", max_numel=MAX_NUMEL, dims=(0, 1, 2)),
-        choice("op", "add", "operator", "What is reduced: a ∘ b.", choices=tuple(OPERATORS)),
+        choice("op", "add", "operator", "What is reduced: a ∘ b.", choices=tuple(SIGNS)),
         tensor("m", "1,2,3;4,5,6;7,8,9", "m", "A matrix, multiplied by itself.", max_numel=MAX_NUMEL, dims=(0, 1, 2)),
         tensor("n", "1,2,3;4,5,6", "n", "What m is multiplied by.", max_numel=MAX_NUMEL, dims=(0, 1, 2)),
     ),
     answer=answer,
+    listings=(
+        Listing("arithmetic", arithmetic),
+        Listing("comparisons", comparisons),
+        Listing("reduction", reduction),
+        Listing("mean_as_number", mean_as_number),
+        Listing("elementwise_product", elementwise_product),
+    ),
+    links=(
+        Link(
+            "an elementwise product and its sum, inside a matrix product",
+            "program=matmul&rung=elementwise&widths=3,2&batch=2",
+        ),
+        Link("a tensor times a number", "program=mul_constant&constant=2"),
+    ),
 )

@@ -39,6 +39,14 @@ class Section:
 SECTIONS: tuple[Section, ...] = (
     Section(
         "002",
+        "Notes on fastai Book Ch. 17",
+        ("print_source(obj): inspect.getsource(obj)",),
+        ("neuron",),
+        ("chapter/listings.py",),
+        ("tests/chapter/test_listings.py::test_every_line_stands_in_the_file_at_its_number",),
+    ),
+    Section(
+        "002",
         "Modeling a Neuron",
         (
             "sum([x*w for x,w in zip(inputs, weights)]) + bias",
@@ -66,7 +74,7 @@ SECTIONS: tuple[Section, ...] = (
         "Elementwise Arithmetic",
         ("a + b", "a - b", "a * b", "a / b", "a > b", "a < b", "a == b", "m*m", "m*n", "(a[i] * b[:,j]).sum()"),
         ("arithmetic", "matmul"),
-        ("chapter/arithmetic.py", "foundations/matmul.py"),
+        ("foundations/arithmetic.py", "chapter/arithmetic.py", "foundations/matmul.py"),
         (
             "tests/chapter/test_arithmetic.py::test_every_operator_is_torchs",
             "tests/chapter/test_arithmetic.py::test_the_dimension_at_fault_is_the_one_torch_names",
@@ -77,7 +85,7 @@ SECTIONS: tuple[Section, ...] = (
         "Reduction Operators",
         ("(a < b).all()", "(a==b).all()", ".sum()", ".mean()", "(a + b).mean().item()"),
         ("arithmetic",),
-        ("chapter/arithmetic.py",),
+        ("foundations/arithmetic.py", "chapter/arithmetic.py"),
         (
             "tests/chapter/test_arithmetic.py::test_the_chapters_values",
             "tests/chapter/test_arithmetic.py::test_why_the_chapters_mean_is_not_two_thirds",

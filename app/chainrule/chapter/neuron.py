@@ -44,9 +44,11 @@ def explain_neuron(inputs: Sequence[float], weights: Sequence[float], bias: floa
     if len(inputs) != len(weights):
         longer, dropped = ("inputs", inputs[pairs:]) if len(inputs) > pairs else ("weights", weights[pairs:])
         output = neuron(inputs[:pairs], weights[:pairs], bias)
+        needed = "1 number is needed" if len(inputs) == 1 else f"{len(inputs)} numbers are needed"
+        last = "the last" if len(dropped) == 1 else f"the last {len(dropped)}"
         raise InputError(
-            f"weights: {len(inputs)} numbers are needed, one per input, not {len(weights)}; zip would drop the "
-            f"last {len(dropped)} of the {longer} without a word, and the output would be {output:.6g}",
+            f"weights: {needed}, one per input, not {len(weights)}; zip would drop {last} of the {longer} without a "
+            f"word, and the output would be {output:.6g}",
             field="weights",
             limit={
                 "inputs": len(inputs),
@@ -97,7 +99,8 @@ def explain_layer(x: Tensor, w: Tensor, b: Tensor) -> dict[str, Any]:
         y = dense(x, w, b)
     except ValueError as error:
         misfit = "w" if w.dim() == 2 and x.shape[1] != w.shape[1] else "b"
-        wanted = f"{x.shape[1]} columns, one per input" if misfit == "w" else f"{w.shape[0]} numbers, one per neuron"
+        size, unit, each = (x.shape[1], "column", "input") if misfit == "w" else (w.shape[0], "number", "neuron")
+        wanted = f"{size} {unit}{'' if size == 1 else 's'}, one per {each}"
         limit = {"x": list(x.shape), "w": list(w.shape), "b": list(b.shape)}
         raise InputError(f"{misfit}: needs {wanted} ({error})", field=misfit, limit=limit) from None
     y_matmul = dense_matmul(x, w, b)
