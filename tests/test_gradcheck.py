@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from textwrap import dedent
@@ -15,6 +16,8 @@ from chainrule.errors import CheckError
 from chainrule.gradcheck import check_function, report_text
 
 FUNCTIONS = dedent('''
+    import sys
+
     import torch
     from torch.autograd import Function
 
@@ -147,6 +150,91 @@ FUNCTIONS = dedent('''
 
 
     VALUE = 3
+
+
+    class ExitsForward(Product):
+        @staticmethod
+        def forward(ctx, inp, weight):
+            sys.exit(0)  # EXITS FORWARD
+
+
+    class ExitsBackward(Product):
+        @staticmethod
+        def backward(ctx, grad_output):
+            sys.exit(0)  # EXITS BACKWARD
+
+
+    def exits():
+        sys.exit(0)  # EXITS
+
+
+    class WrongInFloat(Product):
+        @staticmethod
+        def backward(ctx, grad_output):
+            grad_inp, grad_weight = Product.backward(ctx, grad_output)
+            return grad_inp, grad_weight * (1 if grad_output.dtype == torch.float64 else -70)
+
+
+    class OnesInFloat(Product):
+        @staticmethod
+        def backward(ctx, grad_output):
+            grad_inp, grad_weight = Product.backward(ctx, grad_output)
+            return grad_inp, grad_weight + (not grad_output.any() and grad_output.dtype != torch.float64)
+
+
+    def softmax_total(x):
+        return torch.softmax(x, 0).sum()
+
+
+    def cubed_slope(x):
+        (slope,) = torch.autograd.grad((x**3).sum(), x, create_graph=True)
+        return slope.square().sum()
+
+
+    def in_half():
+        return torch.randn(4).half().requires_grad_()
+
+
+    def in_bfloat16():
+        return torch.randn(4).bfloat16().requires_grad_()
+
+
+    class WithoutNone(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.set_materialize_grads(False)
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output * 2
+
+
+    class InPlace(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.mark_dirty(x)
+            return x.mul_(2)
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output * 2
+
+
+    class ReturnsAList(WithoutNone):
+        @staticmethod
+        def forward(ctx, x):
+            return [x * 2]
+
+
+    def dropout(x):
+        return torch.nn.functional.dropout(x)
+
+
+    def imports_late(x):
+        import late
+
+        return late.SCALE * x
 ''')
 
 
@@ -254,6 +342,83 @@ def test_a_large_jacobian_is_reported_by_its_part_around_the_worst_element(monke
     assert weight["size"] == [6, 8]
 
 
+@pytest.mark.usefixtures("file")
+@pytest.mark.parametrize(
+    ("function", "says"),
+    [
+        ("WrongInFloat", r"^analytic in float32 differs from float64's, by up to \d+.*: look at backward\.$"),
+        ("OnesInFloat", r"^backward does not multiply by grad_output: .*\.$"),
+    ],
+)
+def test_a_backward_that_is_wrong_in_the_dtype_given_alone_is_not_put_down_to_rounding(function, says):
+    report = check(function)
+    assert report["checks"]["float64"]["passed"]
+    assert not report["passed"]
+    text = report_text(report)
+    assert re.search(says, text, re.MULTILINE)
+    assert (
+        "FAILED: in float64 it passes, but not in the dtype given\ntorch.autograd.gradcheck passes it in float64"
+        in text
+    )
+    assert "no mistake of backward" not in text
+
+
+@pytest.mark.usefixtures("file")
+@pytest.mark.parametrize("inputs", ["one", "in_half", "in_bfloat16"])
+@pytest.mark.parametrize("function", ["WithContext", "softmax_total", "cubed_slope"])
+def test_rounding_alone_is_no_mistake(function, inputs):
+    report = check(function, inputs)
+    (dtype,) = report["checks"].keys() - {"float64"}
+    assert report["checks"][dtype]["analytic"]["agrees"]
+    assert report["passed"]
+
+
+@pytest.mark.usefixtures("file")
+def test_a_nan_in_both_dtypes_is_no_difference_between_them():
+    report = check("infinite_gradient")
+    assert report["checks"]["float32"]["analytic"]["agrees"]
+    assert not report["passed"]
+
+
+@pytest.mark.usefixtures("file")
+def test_a_backward_that_does_not_take_none_fails():
+    report = check("WithoutNone", "one")
+    assert not report["passed"]
+    text = report_text(report)
+    assert "backward does not take an undefined grad_output for 0" in text
+    assert "FAILED\ntorch.autograd.gradcheck says the same" in text
+
+
+@pytest.mark.usefixtures("file")
+def test_what_is_modified_in_place_is_checked_on_copies_by_torch_too():
+    report = check("InPlace", "one")
+    assert report["passed"]
+    assert report["checks"]["float64"]["in_place"] == ["x"]
+    assert "gradcheck says the same (on copies: it modifies x in place)" in report_text(report)
+
+
+@pytest.mark.usefixtures("file")
+def test_where_torch_finds_fault_the_verdict_is_not_passed(monkeypatch):
+    said = {"passed": False, "finds_fault": True, "message": "a fault"}
+    monkeypatch.setattr("chainrule.chapter.own_check.torch_verdict", lambda *_, **__: said)
+    report = check("Product")
+    assert not report["passed"]
+    assert "FAILED\ntorch.autograd.gradcheck fails it: a fault" in report_text(report)
+    said |= {"finds_fault": False}
+    report = check("Product")
+    assert report["passed"]
+    assert "passed\ntorch.autograd.gradcheck cannot check it: a fault" in report_text(report)
+
+
+@pytest.mark.usefixtures("file")
+def test_a_random_forward_is_named_and_not_its_backward():
+    report = check("dropout", "one")
+    assert not report["passed"]
+    text = report_text(report)
+    assert "forward is not repeatable" in text
+    assert "backward" not in text
+
+
 # ----------------------------------------------------------------------------------------------------- what is refused
 
 
@@ -266,6 +431,11 @@ def test_a_large_jacobian_is_reported_by_its_part_around_the_worst_element(monke
         ("NotFinite", "make_inputs", r"^functions.py:\d+: on float64 inputs output 0 is nan at \[0, 0\]"),
         ("constant", "make_inputs", r"^functions.py:\d+: no output requires grad"),
         ("detached", "make_inputs", r"^functions.py:\d+: no output requires grad"),
+        (
+            "ReturnsAList",
+            "one",
+            r"^functions.py:\d+: .*type list; a Function must return a tensor or a tuple of tensors",
+        ),
         ("number", "make_inputs", r"^functions.py:\d+: forward returned a value of type float"),
         ("two_outputs", "one", r"^functions.py:\d+: forward raised on float64 inputs: TypeError: .*missing 1 required"),
         ("NoFunction", "make_inputs", "NoFunction is a class, but no torch.autograd.Function"),
@@ -290,6 +460,22 @@ def test_what_cannot_be_checked_is_told_in_one_line_with_its_place(function, inp
 def test_the_place_is_the_line_that_raised():
     assert refused("Raises").startswith(f"functions.py:{line_of('# RAISES')}: ")
     assert refused("Product", "breaks").startswith(f"functions.py:{line_of('# BREAKS')}: ")
+
+
+@pytest.mark.parametrize(
+    ("function", "inputs", "line"),
+    [
+        ("ExitsForward", "make_inputs", "# EXITS FORWARD"),
+        ("ExitsBackward", "make_inputs", "# EXITS BACKWARD"),
+        ("Product", "exits", "sys.exit(0)  # EXITS\n"),
+    ],
+)
+@pytest.mark.usefixtures("file")
+def test_a_function_that_exits_is_no_verdict(function, inputs, line):
+    number = FUNCTIONS[: FUNCTIONS.index(line)].count("\n") + 1
+    message = refused(function, inputs)
+    assert message.startswith(f"functions.py:{number}: ")
+    assert message.endswith("SystemExit: 0")
 
 
 @pytest.mark.parametrize(
@@ -345,6 +531,16 @@ def test_a_file_imports_what_lies_beside_it_and_is_run_once(file):
     assert str(file.parent) not in sys.path
 
 
+def test_a_function_may_import_when_it_is_called(file):
+    file.with_name("late.py").write_text("SCALE = 2.0\n")
+    before = list(sys.path)
+    try:
+        assert check("imports_late", "one")["passed"]
+    finally:
+        sys.modules.pop("late", None)
+    assert sys.path == before
+
+
 # ---------------------------------------------------------------------------------------------------- the command line
 
 
@@ -359,7 +555,7 @@ def run(file, *arguments):
     )
 
 
-@pytest.mark.parametrize(("function", "status"), [("Product", 0), ("Twice", 1), ("Raises", 2)])
+@pytest.mark.parametrize(("function", "status"), [("Product", 0), ("Twice", 1), ("WrongInFloat", 1), ("Raises", 2)])
 def test_the_exit_status_is_the_verdict(file, function, status):
     done = run(file, f"functions.py:{function}", "--inputs", "functions.py:make_inputs")
     assert done.returncode == status, done.stderr
@@ -373,7 +569,15 @@ def test_the_exit_status_is_the_verdict(file, function, status):
         assert done.stdout.startswith(f"{function} in float64: eps 1e-06")
 
 
-def test_open_serves_the_page_on_loopback(file):
+@pytest.mark.parametrize("seed", ["-1", str(2**64), "x"])
+def test_a_seed_that_torch_does_not_take_is_a_mistake_of_the_command_line(file, seed):
+    done = run(file, "functions.py:Product", "--inputs", "functions.py:make_inputs", f"--seed={seed}")
+    assert done.returncode == 2
+    assert "--seed" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_open_serves_the_page_on_loopback_and_keeps_the_exit_status(file):
     options = "--inputs functions.py:make_inputs --open --no-browser"
     process = subprocess.Popen(
         [sys.executable, "-m", "chainrule", "gradcheck", "functions.py:Twice", *options.split()],
@@ -391,10 +595,14 @@ def test_open_serves_the_page_on_loopback(file):
         page = httpx.get(address)
         assert page.status_code == 200
         assert "Gradient check of Twice" in page.text
+        assert "<strong>not right</strong>" in page.text
         assert str(file.parent) not in page.text
         report = httpx.get(f"{address}.json").json()
         assert not report["checks"]["float64"]["passed"]
         assert report["file"] == "functions.py"
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=20)
+        assert process.returncode == 1
     finally:
-        process.terminate()
+        process.kill()
         process.communicate(timeout=20)

@@ -8,8 +8,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,13 +34,26 @@ def check_function(
 
 
 def _check(function: str, inputs: str, *, eps: float, atol: float, rtol: float, seed: int) -> dict[str, Any]:
+    import_path = list(sys.path)
+    try:
+        return _check_beside(function, inputs, eps=eps, atol=atol, rtol=rtol, seed=seed)
+    finally:
+        sys.path[:] = import_path
+
+
+def _check_beside(function: str, inputs: str, *, eps: float, atol: float, rtol: float, seed: int) -> dict[str, Any]:
     file, name = split_reference(function)
     inputs_file, _ = split_reference(inputs)
     import torch
 
     from chainrule.chapter.own_check import check_arguments, check_own, in_words, raised_at
 
-    target, make_inputs = load(function), load(inputs)
+    # A file's own folder comes first on the import path while the file runs and while anything of it is called: a
+    # function may import when it is called.
+    _look_beside(file)
+    target = load(function)
+    _look_beside(inputs_file)
+    make_inputs = load(inputs)
     if not callable(make_inputs):
         raise CheckError(
             f"{inputs}: a value of type {type(make_inputs).__name__}, not a function that makes the inputs"
@@ -49,13 +61,14 @@ def _check(function: str, inputs: str, *, eps: float, atol: float, rtol: float, 
     torch.manual_seed(seed)
     try:
         made = make_inputs()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         place = raised_at(error, str(inputs_file)) or inputs
         raise CheckError(f"{place}: making the inputs raised {in_words(error)}") from error
     try:
         arguments = check_arguments(made)
     except CheckError as error:
         raise CheckError(f"{inputs}: {error.message}") from error
+    _look_beside(file)
     return {**check_own(target, arguments, file=str(file), name=name, eps=eps, atol=atol, rtol=rtol), "file": file.name}
 
 
@@ -102,22 +115,16 @@ def _run(path: Path) -> Any:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses and others look themselves up there
     try:
-        with _beside(path):
-            spec.loader.exec_module(module)
+        spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise CheckError(f"{raised_at(error, str(path)) or path}: it does not import: {in_words(error)}") from error
     return module
 
 
-@contextmanager
-def _beside(path: Path) -> Iterator[None]:
-    """The file's own folder in front of the import path, as where Python runs it."""
+def _look_beside(path: Path) -> None:
+    """Put the file's own folder in front of the import path, as where Python runs it."""
     sys.path.insert(0, str(path.parent))
-    try:
-        yield
-    finally:
-        sys.path.remove(str(path.parent))
 
 
 # ----------------------------------------------------------------------------------------------------------- as text
@@ -133,25 +140,47 @@ def report_text(report: Mapping[str, Any]) -> str:
         *_table(check),
         "",
     ]
-    if not check["zero_for_zero"]:
-        lines.append("backward does not multiply by grad_output: grad_output = 0 gives gradients that are not 0")
-    if not check["repeatable"]:
-        lines.append("backward is not repeatable: run twice on the same values it gives two results")
+    lines += _faults(check)
     failed = sum(not each["passed"] for each in check["comparisons"])
-    lines.append(
-        "passed"
-        if check["passed"]
-        else f"FAILED: {failed} of {len(check['comparisons'])} Jacobians differ" * bool(failed) or "FAILED"
-    )
-    said = check["torch"]
-    if said["passed"] != check["passed"]:
-        lines.append(
-            f"torch.autograd.gradcheck {'passes' if said['passed'] else 'fails'} it: {said['message']}".strip()
-        )
+    if report["passed"]:
+        lines.append("passed")
+    elif failed:
+        lines.append(f"FAILED: {failed} of {len(check['comparisons'])} Jacobians differ")
+    elif check["passed"] and not check["torch"]["finds_fault"]:
+        lines.append("FAILED: in float64 it passes, but not in the dtype given")
     else:
-        lines.append("torch.autograd.gradcheck says the same")
+        lines.append("FAILED")
+    lines.append(_said_by_torch(check, passed=report["passed"]))
     lines += _other_dtypes(report)
     return "\n".join(lines)
+
+
+def _faults(check: Mapping[str, Any]) -> list[str]:
+    """What is wrong with the function other than its Jacobians."""
+    lines = []
+    if not check["zero_for_zero"]:
+        lines.append("backward does not multiply by grad_output: grad_output = 0 gives gradients that are not 0")
+    if not check["takes_undefined"] and check["zero_for_zero"]:
+        lines.append(
+            "backward does not take an undefined grad_output for 0: it is None for an output that is not used, "
+            "after ctx.set_materialize_grads(False)"
+        )
+    if not check["forward_repeatable"]:
+        # Then nothing is known of backward: it is that of another forward each time.
+        lines.append("forward is not repeatable: run twice on the same values it gives two results")
+    elif not check["backward_repeatable"]:
+        lines.append("backward is not repeatable: run twice on the same values it gives two results")
+    return lines
+
+
+def _said_by_torch(check: Mapping[str, Any], *, passed: bool) -> str:
+    said = check["torch"]
+    copies = f" (on copies: it modifies {', '.join(check['in_place'])} in place)" if check["in_place"] else ""
+    if said["passed"] == check["passed"]:
+        same = "says the same" if said["passed"] == passed else "passes it in float64"
+        return f"torch.autograd.gradcheck {same}{copies}"
+    verdict = "passes it" if said["passed"] else "fails it" if said["finds_fault"] else "cannot check it"
+    return f"torch.autograd.gradcheck {verdict}{copies}: {said['message']}".strip().removesuffix(":")
 
 
 def _table(check: Mapping[str, Any]) -> list[str]:
@@ -193,10 +222,18 @@ def _other_dtypes(report: Mapping[str, Any]) -> list[str]:
             f"In {dtype}, as the inputs are given: max |a − n| {_figure(check['max_difference'])}, "
             f"which {'passes' if check['passed'] else 'fails'}."
         )
-        if not check["passed"] and report["checks"]["float64"]["passed"]:
+        lines += [f"{fault}." for fault in _faults(check)]
+        if not check["forward_repeatable"]:
+            continue
+        if not check["analytic"]["agrees"]:
             lines.append(
-                "That is the difference's rounding and no mistake of backward: of f's digits too few are left "
-                f"when {report['eps']:g} is what x moves by."
+                f"analytic in {dtype} differs from float64's, by up to "
+                f"{_figure(check['analytic']['max_difference'])}: look at backward."
+            )
+        elif check["analytic"]["holds"] and not check["passed"] and report["checks"]["float64"]["passed"]:
+            lines.append(
+                "That is the difference's rounding and no mistake of backward, which says in float64 the same: of f's "
+                f"digits too few are left when {report['eps']:g} is what x moves by."
             )
     return lines
 

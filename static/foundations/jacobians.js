@@ -30,7 +30,8 @@ import { onSchemeChange, readPalette } from "../core/palette.js";
  * @property {Matrix} tolerance
  * @property {Matrix} within
  */
-/** @typedef {{passed: boolean, max_difference: Cell, zero_for_zero: boolean, repeatable: boolean, comparisons: Comparison[], torch: {passed: boolean, message: string}}} Check */
+/** @typedef {{passed: boolean, finds_fault: boolean, message: string}} TorchVerdict */
+/** @typedef {{passed: boolean, max_difference: Cell, zero_for_zero: boolean, takes_undefined: boolean, forward_repeatable: boolean, backward_repeatable: boolean, comparisons: Comparison[], torch: TorchVerdict}} Check */
 /** @typedef {"analytic" | "numeric" | "difference"} Kind */
 
 const TITLES = { analytic: "analytic: backward", numeric: "numeric: differences of forward", difference: "|analytic − numeric|" };
@@ -255,8 +256,10 @@ export function verdictCard(dtype, check) {
     html("p", {}, `largest difference ${figure(check.max_difference)}`),
   ];
   if (!check.zero_for_zero) rows.push(html("p", {}, "grad_output = 0 gives gradients that are not 0: backward does not multiply by it."));
-  if (!check.repeatable) rows.push(html("p", {}, "Run twice on the same values, backward gives two results."));
-  rows.push(html("p", { class: "soft" }, torch.passed === passed ? "torch.autograd.gradcheck says the same." : `torch.autograd.gradcheck ${torch.passed ? "passes it" : "fails it"}.`));
+  if (!check.takes_undefined && check.zero_for_zero) rows.push(html("p", {}, "backward does not take an undefined grad_output for 0: it is None for an output that is not used, after ctx.set_materialize_grads(False)."));
+  if (!check.forward_repeatable) rows.push(html("p", {}, "Run twice on the same values, forward gives two results."));
+  else if (!check.backward_repeatable) rows.push(html("p", {}, "Run twice on the same values, backward gives two results."));
+  rows.push(html("p", { class: "soft" }, torch.passed === passed ? "torch.autograd.gradcheck says the same." : `torch.autograd.gradcheck ${torch.passed ? "passes it" : torch.finds_fault ? "fails it" : "cannot check it"}.`));
   if (torch.message !== "") rows.push(html("details", {}, html("summary", {}, "torch's message"), html("pre", { tabindex: "0" }, torch.message)));
   return html("div", { class: "check-card", "data-dtype": dtype, "data-passed": String(passed) }, ...rows);
 }

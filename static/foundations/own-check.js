@@ -17,7 +17,7 @@ function show(report) {
     }
     const card = verdictCard(dtype, check);
   if (check.in_place.length > 0) card.append(html("p", { class: "soft" }, `It modifies ${check.in_place.join(", ")} in place: checked on copies.`));
-  if (check.analytic !== undefined) {
+  if (check.analytic !== undefined && check.forward_repeatable) {
     const { agrees, max_difference: difference } = check.analytic;
     card.append(html("p", {}, agrees ? "Its analytic Jacobians are float64's, but for rounding." : `Its analytic Jacobians differ from float64's, by up to ${figure(difference)}: look at backward.`));
   }

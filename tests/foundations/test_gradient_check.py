@@ -162,8 +162,84 @@ def test_a_backward_that_is_another_each_time_fails():
 
     check = gradient_check(Drifting.apply, (torch.ones(2, dtype=torch.float64, requires_grad=True),))
     assert all(each.passed for each in check.comparisons)
-    assert not check.repeatable
+    assert check.forward_repeatable
+    assert not check.backward_repeatable
     assert not check.passed
+
+
+def test_a_forward_that_is_another_each_time_is_told_from_a_backward():
+    inp = torch.ones(8, dtype=torch.float64, requires_grad=True)
+    check = gradient_check(torch.nn.functional.dropout, (inp,))
+    assert not check.forward_repeatable
+    assert not check.passed
+
+
+def squared_slope(x):
+    (slope,) = torch.autograd.grad((x**3).sum(), x, create_graph=True)
+    return slope.square().sum()
+
+
+@pytest.mark.parametrize("f", [squared_slope, lambda x: x * (2 if torch.is_grad_enabled() else 3)])
+def test_the_forward_may_use_autograd_or_ask_whether_it_is_on(f):
+    inp = torch.tensor([0.5, -0.2], dtype=torch.float64, requires_grad=True)
+    assert verdict_of_torch(f, (inp,))
+    assert gradient_check(f, (inp,)).passed
+
+
+def doubling(without_gradient):
+    # A Function that doubles; its backward may be called without a gradient, and then says this.
+    class Doubling(Function):
+        @staticmethod
+        def forward(ctx, inp):
+            ctx.set_materialize_grads(False)
+            return inp * 2
+
+        @staticmethod
+        def backward(_, grad_output):
+            return without_gradient() if grad_output is None else 2 * grad_output
+
+    return Doubling.apply
+
+
+@pytest.mark.parametrize(
+    ("without_gradient", "takes"),
+    [
+        (lambda: None, True),
+        (lambda: torch.zeros(2, dtype=torch.float64), True),
+        (lambda: torch.ones(2, dtype=torch.float64), False),
+        (lambda: None * 2, False),
+    ],
+    ids=["None", "zeros", "ones", "raises"],
+)
+@pytest.mark.filterwarnings("ignore:Backwards compatibility:UserWarning")
+def test_a_gradient_that_is_not_there_is_to_be_taken_for_zero(without_gradient, takes):
+    f = doubling(without_gradient)
+    inp = torch.ones(2, dtype=torch.float64, requires_grad=True)
+    check = gradient_check(f, (inp,))
+    assert check.zero_for_zero
+    assert check.takes_undefined is check.passed is takes
+    try:
+        assert verdict_of_torch(f, (inp,)) is takes
+    except TypeError:  # it lets the error of None * 2 through
+        assert not takes
+
+
+def test_of_two_outputs_each_alone_may_be_without_gradient():
+    class SumAndDifference(Function):
+        @staticmethod
+        def forward(ctx, a, b):
+            ctx.set_materialize_grads(False)
+            return a + b, a - b
+
+        @staticmethod
+        def backward(_, of_sum, of_difference):
+            if of_sum is None:
+                return (None, None) if of_difference is None else (of_difference, -of_difference)
+            # The mistake: 1 too much where the difference is not used.
+            return (of_sum + 1, of_sum) if of_difference is None else (of_sum + of_difference, of_sum - of_difference)
+
+    a, b = (torch.ones(1, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    assert not gradient_check(SumAndDifference.apply, (a, b)).takes_undefined
 
 
 @pytest.mark.parametrize(

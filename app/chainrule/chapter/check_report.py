@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.gradcheck import GradcheckError
 
 from chainrule.chapter.json_values import json_number, json_tensor
 from chainrule.foundations.gradient_check import Checked, Comparison, GradientCheck
@@ -20,7 +21,7 @@ MAX_SHOWN = 64
 
 
 def check_report(check: GradientCheck, inputs: Sequence[str], outputs: Sequence[str], shapes: Shapes) -> dict[str, Any]:
-    """{"passed", "max_difference", "zero_for_zero", "repeatable", "comparisons": one per output and input}.
+    """{"passed", "max_difference", four other properties of `GradientCheck`, "comparisons": one per output and input}.
 
     Of a Jacobian that is large the report holds the part around the worst element; its verdict is on all of it.
 
@@ -34,7 +35,9 @@ def check_report(check: GradientCheck, inputs: Sequence[str], outputs: Sequence[
         "passed": check.passed,
         "max_difference": json_number(check.max_difference),
         "zero_for_zero": check.zero_for_zero,
-        "repeatable": check.repeatable,
+        "takes_undefined": check.takes_undefined,
+        "forward_repeatable": check.forward_repeatable,
+        "backward_repeatable": check.backward_repeatable,
         "comparisons": [
             {
                 "output": outputs[each.output],
@@ -90,15 +93,21 @@ def index_of(flat: int, shape: Sequence[int]) -> list[int]:
 
 
 def torch_verdict(f: Checked, inputs: Sequence[Any], eps: float, atol: float, rtol: float) -> dict[str, Any]:
-    """What `torch.autograd.gradcheck` says: {"passed", "message"}, its message where it fails."""
+    """What `torch.autograd.gradcheck` says: {"passed", "finds_fault", "message"}, its message where it does not pass.
+
+    It finds fault where it compared and found a difference; otherwise it did not come to an end, and the message is
+    that of the error, which may be the function's own.
+    """
     try:
         # It warns of every dtype but float64, once per input: the page shows it instead.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             torch.autograd.gradcheck(f, tuple(inputs), eps=eps, atol=atol, rtol=rtol)
-    except (RuntimeError, ValueError, TypeError) as error:
-        return {"passed": False, "message": str(error).strip()}
-    return {"passed": True, "message": ""}
+    except GradcheckError as error:
+        return {"passed": False, "finds_fault": True, "message": str(error).strip()}
+    except Exception as error:
+        return {"passed": False, "finds_fault": False, "message": f"{type(error).__name__}: {error}".strip()}
+    return {"passed": True, "finds_fault": False, "message": ""}
 
 
 def shape_of(value: Any) -> list[int]:

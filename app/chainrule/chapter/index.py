@@ -381,6 +381,7 @@ SECTIONS: tuple[Section, ...] = (
             "foundations/linear_extension/linear.cpp",
             "foundations/linear_extension/linear_cuda.cu",
             "foundations/linear_extension/build.py",
+            "foundations/linear_extension/compilation.py",
         ),
         (
             "tests/foundations/test_linear_extension.py::test_it_is_f_linear",

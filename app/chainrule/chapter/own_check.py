@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from chainrule.chapter.check_report import check_report, index_of, shape_of, torch_verdict
+from chainrule.chapter.json_values import json_number
 from chainrule.errors import CheckError
 from chainrule.foundations.gradient_check import Checked, GradientCheck, as_tuple, gradient_check, with_dtype
 
@@ -24,6 +25,9 @@ MAX_ELEMENTS = 2_000_000
 
 MAX_EVALUATIONS = 20_000
 """Elements of the inputs and of the outputs: the forward runs twice per one, the backward twice per the other."""
+
+ROUNDINGS = 32
+"""So many times a dtype's ε a gradient may be off where it is 0 in float64, as that of a sum that is always 1."""
 
 
 def check_own(
@@ -41,8 +45,13 @@ def check_own(
         rtol: see `gradient_check`.
 
     Returns:
-        {"name", "file", "eps", "atol", "rtol", "inputs", "checks": {"float64": report, …}}, the reports as
-        `check_report` makes them, with "torch"; "given": the dtypes of the inputs, in words.
+        {"name", "file", "eps", "atol", "rtol", "inputs", "passed", "checks": {"float64": report, …}}, the reports as
+        `check_report` makes them, with "torch" and "in_place", the names of the inputs that forward modifies; "given":
+        the dtypes of the inputs, in words. The report of a dtype that is not float64 has "analytic", what
+        `analytic_agreement` says of it.
+
+        "passed", the verdict, is float64's, where torch finds no fault; in the dtypes given differences are too coarse
+        for one, but what backward says there is to be what it says in float64, or it fails.
 
     Raises:
         CheckError: it cannot be checked.
@@ -51,23 +60,69 @@ def check_own(
     names = argument_names(target, len(inputs))
     place = _Place(target, file)
     tolerances = {"eps": eps, "atol": atol, "rtol": rtol}
-    wide = with_dtype(inputs, torch.float64)
+    # The same point to the last digit: float64 holds every value of a narrower dtype.
+    wide, wide_report = _check(f, with_dtype(inputs, torch.float64), names, place, tolerances, "float64")
     report: dict[str, Any] = {
         "name": name,
         "file": file,
         **tolerances,
         "inputs": [{"name": each, "shape": shape_of(value)} for each, value in zip(names, inputs, strict=True)],
-        "checks": {"float64": _check(f, wide, names, place, tolerances, "float64")},
+        "passed": wide.passed and not wide_report["torch"]["finds_fault"],
+        "checks": {"float64": wide_report},
     }
     given = sorted({str(each.dtype).removeprefix("torch.") for each in inputs if _is_floating(each)})
     report["given"] = ", ".join(given)
     if given != ["float64"]:
         try:
-            report["checks"][report["given"]] = _check(f, inputs, names, place, tolerances, report["given"])
+            narrow, narrow_report = _check(f, inputs, names, place, tolerances, report["given"])
         except CheckError as error:
             # The verdict is float64's; what happens in the dtype given is told beside it.
             report["checks"][report["given"]] = {"error": error.message}
+            return report
+        precision = max(torch.finfo(each.dtype).eps for each in inputs if _is_floating(each))
+        agreement = analytic_agreement(wide, narrow, precision, atol, rtol)
+        report["checks"][report["given"]] = {**narrow_report, "analytic": agreement}
+        report["passed"] = report["passed"] and agreement["agrees"] and agreement["holds"]
     return report
+
+
+def analytic_agreement(
+    wide: GradientCheck, narrow: GradientCheck, precision: float, atol: float, rtol: float
+) -> dict[str, Any]:
+    """{"agrees", "max_difference", "holds"}: whether backward says in a narrow dtype what it says in float64.
+
+    Rounding apart: it may leave half the dtype's digits of a Jacobian's elements, counted from the largest of them, for
+    where terms cancel the small ones keep fewer. That, or the tolerances where they are wider. "holds": what else is
+    asked of a function (`GradientCheck`) is no matter of digits: where float64 has it, the narrow dtype has it.
+
+    Args:
+        wide: the check in float64.
+        narrow: the check at the same point in the dtype given.
+        precision: that dtype's ε.
+        atol: see `gradient_check`.
+        rtol: see `gradient_check`.
+    """
+    found = {(each.output, each.input): each.analytic for each in narrow.comparisons}
+    wanted = {(each.output, each.input): each.analytic for each in wide.comparisons}
+    same = found.keys() == wanted.keys() and all(found[key].shape == wanted[key].shape for key in wanted)
+    held = all(
+        getattr(narrow, name) or not getattr(wide, name)
+        for name in ("zero_for_zero", "takes_undefined", "forward_repeatable", "backward_repeatable")
+    )
+    if not same:
+        return {"agrees": False, "max_difference": json_number(float("inf")), "holds": held}
+    largest, agrees = 0.0, True
+    for key, right in wanted.items():
+        if not right.numel():
+            continue
+        narrowed = found[key].to(right.dtype)
+        same_value = (narrowed == right) | (narrowed.isnan() & right.isnan())  # infinity and NaN, too
+        difference = torch.where(same_value, torch.zeros_like(right), (narrowed - right).abs())
+        scale = float(right.abs().nan_to_num(posinf=0.0).max())
+        tolerance = max(atol, ROUNDINGS * precision) + max(rtol, precision**0.5) * scale
+        agrees = agrees and bool((difference <= tolerance).all())
+        largest = max(largest, float(difference.nan_to_num(nan=torch.inf).max()))
+    return {"agrees": agrees, "max_difference": json_number(largest), "holds": held}
 
 
 def callable_of(target: Any, name: str) -> Checked:
@@ -130,17 +185,21 @@ def _check(
     place: _Place,
     tolerances: dict[str, float],
     dtype: str,
-) -> dict[str, Any]:
+) -> tuple[GradientCheck, dict[str, Any]]:
+    copied = copies(arguments)
+    versions = [each._version if isinstance(each, Tensor) else None for each in copied]
     with place.naming(f"forward raised on {dtype} inputs"):
-        returned = f(*copies(arguments))
+        returned = f(*copied)
+    in_place = _modified(copied, versions, names)
     outputs = _outputs(returned, place, dtype)
     _check_size(arguments, outputs)
     with place.naming(f"the check raised on {dtype} inputs", backward=True):
         check: GradientCheck = gradient_check(f, arguments, **tolerances)
-        verdict = torch_verdict(f, arguments, **tolerances)
+        # torch would hand it its leaves, which cannot be modified in place.
+        verdict = torch_verdict((lambda *given: f(*copies(given))) if in_place else f, arguments, **tolerances)
     shapes = ([shape_of(each) for each in outputs], [shape_of(each) for each in arguments])
     labels = ["out"] if len(outputs) == 1 else [f"out[{index}]" for index in range(len(outputs))]
-    return {**check_report(check, names, labels, shapes), "torch": verdict}
+    return check, {**check_report(check, names, labels, shapes), "in_place": in_place, "torch": verdict}
 
 
 def copies(arguments: Sequence[Any]) -> tuple[Any, ...]:
@@ -149,6 +208,12 @@ def copies(arguments: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def _outputs(returned: Any, place: _Place, dtype: str) -> tuple[Tensor, ...]:
+    if place.is_function and not isinstance(returned, Tensor | tuple):
+        # apply takes anything else, and passes it on without a graph.
+        raise CheckError(
+            f"{place.of_forward()}: forward returned a value of type {type(returned).__name__}; "
+            "a Function must return a tensor or a tuple of tensors"
+        )
     if not isinstance(returned, Tensor | tuple | list):
         raise CheckError(
             f"{place.of_forward()}: forward returned a value of type {type(returned).__name__}; wanted are tensors"
@@ -185,19 +250,25 @@ def _is_floating(value: Any) -> bool:
     return isinstance(value, Tensor) and value.is_floating_point()
 
 
+def _modified(arguments: Sequence[Any], versions: Sequence[int | None], names: Sequence[str]) -> list[str]:
+    after = [each._version if isinstance(each, Tensor) else None for each in arguments]
+    return [name for name, old, new in zip(names, versions, after, strict=True) if old != new]
+
+
 class _Place:
     """Where in the user's file something went wrong."""
 
     def __init__(self, target: Any, file: str) -> None:
         self.target = target
         self.file = file
+        self.is_function = isinstance(target, type) and issubclass(target, Function)
 
     @contextmanager
     def naming(self, what: str, *, backward: bool = False) -> Iterator[None]:
         """Makes one line of whatever the user's code raises: the place, what happened, and the error itself."""
         try:
             yield
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             place = raised_at(error, self.file) or (self._of("backward") if backward else self.of_forward())
             raise CheckError(f"{place}: {what}: {in_words(error)}") from error
 

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="no-untyped-call"
 """Is a backward right? Its gradients are held against differences of the forward, element by element.
 
     numeric   J[i,j] ≈ (f_i(x + eps e_j) − f_i(x − eps e_j)) / (2 eps)      column by column, forward only
@@ -8,7 +9,10 @@ input). The numeric one is wrong for two reasons, which pull in opposite directi
 cut off, and f is rounded, so that the difference is off by about ε |f| / eps, ε the dtype's precision. In float64 the
 best eps is about 1e-5, and 1e-10 is left of the error; in float32 1e-2 and 1e-5, and with eps = 1e-6 nothing is right.
 
-The same arithmetic as `torch.autograd.gradcheck` with fast_mode=False, so that the verdicts are the same.
+The same arithmetic and the same other checks of a backward as in `torch.autograd.gradcheck` with fast_mode=False, so
+that the verdicts are the same. f runs with gradients enabled on tensors that require grad, as in training: it may
+differentiate in its own forward. Not checked, here as there by default: second derivatives (`gradgradcheck`),
+forward-mode derivatives, and batched gradients (vmap).
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import Function
 
 Checked = Callable[..., Tensor | Sequence[Tensor]]
 """What is checked: tensors and other values in, a tensor or several out."""
@@ -85,17 +90,24 @@ class GradientCheck:
     Attributes:
         comparisons: by output, then by input.
         zero_for_zero: grad_output = 0 gives gradients that are 0: backward multiplies by it.
-        repeatable: backward run again gives the same, bit for bit.
+        takes_undefined: a grad_output that is not there, which is None in a backward whose forward said
+            `ctx.set_materialize_grads(False)`, is taken for 0.
+        forward_repeatable: forward run again gives the same, bit for bit.
+        backward_repeatable: backward run again gives the same, bit for bit.
     """
 
     comparisons: tuple[Comparison, ...]
     zero_for_zero: bool
-    repeatable: bool
+    takes_undefined: bool
+    forward_repeatable: bool
+    backward_repeatable: bool
 
     @property
     def passed(self) -> bool:
         """The verdict."""
-        return self.zero_for_zero and self.repeatable and all(each.passed for each in self.comparisons)
+        of_backward = self.zero_for_zero and self.takes_undefined
+        repeatable = self.forward_repeatable and self.backward_repeatable
+        return of_backward and repeatable and all(each.passed for each in self.comparisons)
 
     @property
     def max_difference(self) -> float:
@@ -120,6 +132,8 @@ def gradient_check(
         ValueError: no input requires grad, or no output does.
         Exception: whatever f raises, forward or backward.
     """
+    point = _leaves(inputs)
+    forward_repeatable = _all_identical(_values(f, point), _values(f, point))
     numeric = numeric_jacobians(f, inputs, eps)
     analytic = analytic_jacobians(f, inputs)
     again = analytic_jacobians(f, inputs)
@@ -128,8 +142,10 @@ def gradient_check(
         for (output, position), a in analytic.items()
         for n in (numeric[output, position],)
     )
-    repeatable = all(_identical(analytic[key], again[key]) for key in analytic)
-    return GradientCheck(comparisons, _zero_for_zero(f, inputs), repeatable)
+    backward_repeatable = _all_identical(list(analytic.values()), list(again.values()))
+    return GradientCheck(
+        comparisons, _zero_for_zero(f, inputs), _takes_undefined(f, inputs), forward_repeatable, backward_repeatable
+    )
 
 
 def numeric_jacobians(f: Checked, inputs: Sequence[Any], eps: float) -> dict[tuple[int, int], Tensor]:
@@ -137,13 +153,13 @@ def numeric_jacobians(f: Checked, inputs: Sequence[Any], eps: float) -> dict[tup
 
     Two evaluations of f per element of the inputs that require grad.
     """
-    point = [each.detach().clone() if isinstance(each, Tensor) else each for each in inputs]
+    point = _leaves(inputs)
     positions, outputs = differentiated(inputs), _values(f, point)
     columns: dict[tuple[int, int], list[Tensor]] = {
         (output, position): [] for output in range(len(outputs)) for position in positions
     }
     for position in positions:
-        perturbed = point[position]
+        perturbed = point[position].detach()  # the same elements: what is written here, f sees in the leaf
         for place_index in product(*(range(size) for size in perturbed.shape)):
             place = perturbed[place_index]
             original = place.clone()
@@ -225,8 +241,8 @@ def as_tuple(outputs: Tensor | Sequence[Tensor]) -> tuple[Tensor, ...]:
 
 
 def _values(f: Checked, point: Sequence[Any]) -> tuple[Tensor, ...]:
-    with torch.no_grad():
-        return as_tuple(f(*_clones(point)))
+    # Not under no_grad: f may use autograd itself, or ask whether it is on.
+    return tuple(each.detach() for each in as_tuple(f(*_clones(point))))
 
 
 def _leaves(inputs: Sequence[Any]) -> list[Any]:
@@ -245,10 +261,50 @@ def _zero_for_zero(f: Checked, inputs: Sequence[Any]) -> bool:
     leaves = _leaves(inputs)
     outputs = [each for each in as_tuple(f(*_clones(leaves))) if each.requires_grad]
     wanted = [leaves[position] for position in differentiated(inputs)]
+    return _gives_zeros(outputs, wanted)
+
+
+class Undefined(Function):
+    """The identity, with no gradient behind it: autograd finds such an output where a loss makes no use of it."""
+
+    @staticmethod
+    def forward(ctx: Any, inp: Tensor) -> Tensor:  # noqa: ARG004
+        """`out = inp`."""
+        return inp.clone()
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: Tensor) -> None:  # noqa: ARG004
+        """None, which is not 0: the backward before it is called without this gradient."""
+        return None  # noqa: RET501 (what it says)
+
+
+def _takes_undefined(f: Checked, inputs: Sequence[Any]) -> bool:
+    leaves = _leaves(inputs)
+    wanted = [leaves[position] for position in differentiated(inputs)]
+    count = sum(each.requires_grad for each in as_tuple(f(*_clones(leaves))))
+    # All of them undefined, and each one alone.
+    choices = [set(range(count))] + [{index} for index in range(count) if count > 1]
+    for undefined in choices:
+        outputs = [each for each in as_tuple(f(*_clones(leaves))) if each.requires_grad]
+        ends = [Undefined.apply(each) if index in undefined else each for index, each in enumerate(outputs)]
+        try:
+            if not _gives_zeros(ends, wanted):
+                return False
+        except Exception:
+            # Whatever it stumbles over, such as None · 2: on a gradient that is there the same backward ran.
+            return False
+    return True
+
+
+def _gives_zeros(outputs: Sequence[Tensor], wanted: Sequence[Tensor]) -> bool:
     zeros = [torch.zeros_like(each) for each in outputs]
     gradients = torch.autograd.grad(outputs, wanted, zeros, allow_unused=True)
     return all(each is None or bool((each == 0).all()) for each in gradients)
 
 
+def _all_identical(first: Sequence[Tensor], second: Sequence[Tensor]) -> bool:
+    return len(first) == len(second) and all(map(_identical, first, second))
+
+
 def _identical(a: Tensor, b: Tensor) -> bool:
-    return bool(((a == b) | (a.isnan() & b.isnan())).all())
+    return a.shape == b.shape and bool(((a == b) | (a.isnan() & b.isnan())).all())
