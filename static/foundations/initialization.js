@@ -3,7 +3,7 @@
 import { startPage } from "../core/chapter/page.js";
 import { tensorTable } from "../core/chapter/tensor-table.js";
 import { html } from "../core/dom.js";
-import { significant } from "../core/format.js";
+import { count, significant } from "../core/format.js";
 import { stackFigure } from "./stack-figure.js";
 import { figure, nonFinite, tensorHistogram } from "./tensor-histogram.js";
 
@@ -17,6 +17,13 @@ import { figure, nonFinite, tensorHistogram } from "./tensor-histogram.js";
 /** @typedef {{preset: string, code: string, depth: number, printed: {mean?: number, std?: number}, printed_window: Figure[][] | null, signs: boolean, measured: Moments, expected: Expected, range: {mean: Range, std: Range}, further_draws: number, window: import("../core/chapter/tensor-table.js").TensorValues, set: string}} Experiment */
 
 const KINDS = /** @type {const} */ (["mean", "std"]);
+
+let width = 0;
+new ResizeObserver(() => {
+  const now = byId("stack-figure").clientWidth;
+  if (now !== width) drawStack();
+  width = now;
+}).observe(byId("stack-figure"));
 
 startPage({
   show(answer, values) {
@@ -58,15 +65,33 @@ function showLayer({ weight_std: weightStd, layer }) {
   byId("weight-std").textContent = `Every weight has standard deviation ${significant(weightStd)}.`;
   byId("histograms").replaceChildren(tensorHistogram("l1 = lin(x, w1, b1)", l1, "forward"), tensorHistogram("l2 = relu(l1)", l2, "forward"));
   const rows = /** @type {[string, Layer][]} */ ([["l1", l1], ["l2", l2]]).flatMap(([name, each]) =>
-    KINDS.map((kind) => html("tr", {}, html("th", { scope: "row" }, `${name}.${kind}()`), number(figure(each[kind]), "measured"), number(figure(each.expected[kind])), number(rangeText(each.range[kind])))),
+    KINDS.map((kind) => html("tr", {}, html("th", { scope: "row" }, `${name}.${kind}()`), number(figure(each[kind]), "measured"), number(figure(each.expected[kind])), number(rangeText(each.range[kind]), "range"))),
   );
+  byId("sample-std").textContent = sampleStd(l1);
   const titles = html("tr", {}, head("figure"), head("measured", true), head("theory", true), head(drawsTitle(draws), true));
   byId("layer").replaceChildren(html("table", { class: "facts" }, html("thead", {}, titles), html("tbody", {}, ...rows)));
 }
 
+/** @param {Layer} l1 @returns {string} what `.std()` gives for it, beside what is shown */
+function sampleStd({ n, std }) {
+  if (n < 2) return "Of one element that is NaN.";
+  if (typeof std !== "number") return "";
+  const factor = Math.sqrt(n / (n - 1));
+  const [shown, given] = [significant(std), significant(std * factor)];
+  return shown === given ? `Of the ${count(n)} elements of l1 that changes none of the digits shown.` : `Of the ${count(n)} elements of l1 that is ${given} in place of ${shown}.`;
+}
+
+/** The stack whose figure is shown; drawn anew when there is another width for it. @type {Stack | null} */
+let drawn = null;
+
+function drawStack() {
+  if (drawn !== null) byId("stack-figure").replaceChildren(stackFigure(drawn, byId("stack-figure").clientWidth));
+}
+
 /** @param {Stack} stack @param {Record<string, string>} values */
 function showStack(stack, values) {
-  byId("stack-figure").replaceChildren(stackFigure(stack));
+  drawn = stack;
+  drawStack();
   byId("stack-says").textContent = verdict(stack);
   const ends = `x[0:5, 0:5] after ${stack.layers.length} ${stack.layers.length === 1 ? "layer" : "layers"}${values["relu"] === "true" ? " with relu" : ""}`;
   byId("window").replaceChildren(tensorTable(stack.window, { label: ends }));
@@ -96,6 +121,12 @@ function showExperiments(experiments, seed) {
   byId("experiments").replaceChildren(html("table", { class: "facts experiments" }, html("thead", {}, titles), html("tbody", {}, ...rows)));
 }
 
+/** @param {string} label what its column is called, for where there are no columns @param {HTMLElement} cell */
+function labelled(label, cell) {
+  cell.dataset["label"] = label;
+  return cell;
+}
+
 /** @param {Experiment} experiment @param {string} seed @returns {HTMLElement[]} */
 function experimentRows(experiment, seed) {
   const { measured } = experiment;
@@ -107,7 +138,7 @@ function experimentRows(experiment, seed) {
   return KINDS.map((kind, at) => {
     const printed = experiment.printed[kind];
     const text = measured[kind] === null ? odd : figure(measured[kind]);
-    return html("tr", { "data-experiment": experiment.preset, "data-figure": kind }, ...(at === 0 ? [what] : []), html("td", {}, kind), number(printed === undefined ? (measured[kind] === null ? "nan" : "–") : printed.toFixed(4)), number(text, "measured"), number(figure(experiment.expected[kind])), number(rangeText(experiment.range[kind])));
+    return html("tr", { "data-experiment": experiment.preset, "data-figure": kind }, ...(at === 0 ? [what] : []), html("td", { class: "kind" }, kind), labelled("the chapter", number(printed === undefined ? (measured[kind] === null ? "nan" : "–") : printed.toFixed(4))), labelled("measured", number(text, "measured")), labelled("theory", number(figure(experiment.expected[kind]))), labelled(drawsTitle(experiment.further_draws), number(rangeText(experiment.range[kind]), "range")));
   });
 }
 

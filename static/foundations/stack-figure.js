@@ -7,22 +7,30 @@ import { figure, nonFinite } from "./tensor-histogram.js";
 /** @typedef {import("./tensor-histogram.js").Moments & {index: number, expected: {mean: Figure, std: Figure}, range: [number, number] | null}} StackLayer */
 /** @typedef {{layers: StackLayer[], first_inf: number | null, first_nan: number | null, first_all_zero: number | null, window: import("../core/chapter/tensor-table.js").TensorValues, further_draws: number}} Stack */
 
-const WIDTH = 720;
+const WIDEST = 820;
+const NARROWEST = 280;
 const HEIGHT = 280;
 const AREA = { left: 52, right: 12, top: 40, bottom: 44 };
+/** px between two numbers of the axis of layers */
+const ROOM_OF_A_NUMBER = 26;
 /** What float32 holds: theory goes on, the figure does not. */
 const LOWEST = 1e-46;
 const HIGHEST = 1e39;
 const LANES = /** @type {const} */ ([["NaN", "nan", 10], ["Inf", "inf", 24]]);
 
-/** @param {Stack} stack @returns {HTMLElement} */
-export function stackFigure({ layers, further_draws: draws }) {
-  const x = (/** @type {number} */ index) => AREA.left + ((index - 0.5) / layers.length) * (WIDTH - AREA.left - AREA.right);
+/**
+ * @param {Stack} stack
+ * @param {number} room px across; the figure takes as much of it as it has use for, and its letters keep their size
+ * @returns {HTMLElement}
+ */
+export function stackFigure({ layers, further_draws: draws }, room) {
+  const width = Math.min(WIDEST, Math.max(NARROWEST, room));
+  const x = (/** @type {number} */ index) => AREA.left + ((index - 0.5) / layers.length) * (width - AREA.left - AREA.right);
   const [low, high] = decades(layers);
   const y = (/** @type {number} */ value) => AREA.top + ((high - Math.log10(value)) / (high - low)) * (HEIGHT - AREA.top - AREA.bottom);
-  const picture = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", class: "stack-figure" });
+  const picture = svg("svg", { viewBox: `0 0 ${width} ${HEIGHT}`, width, height: HEIGHT, role: "img", class: "stack-figure" });
   picture.setAttribute("aria-label", "Standard deviation of every layer, on a log axis; the table below holds the same figures");
-  drawAxes(picture, layers.length, low, high, x, y);
+  drawAxes(picture, width, layers.length, low, high, x, y);
 
   const inBand = layers.flatMap(({ index, range }) => (range !== null && range[0] > 0 ? [{ index, low: range[0], high: range[1] }] : []));
   if (inBand.length > 1) {
@@ -59,27 +67,28 @@ function decades(layers) {
 
 /**
  * @param {SVGElement} picture
+ * @param {number} width
  * @param {number} depth
  * @param {number} low
  * @param {number} high
  * @param {(index: number) => number} x
  * @param {(value: number) => number} y
  */
-function drawAxes(picture, depth, low, high, x, y) {
+function drawAxes(picture, width, depth, low, high, x, y) {
   const step = Math.max(1, Math.ceil((high - low) / 8));
   for (let decade = Math.ceil(low / step) * step; decade <= high; decade += step) {
     const at = y(10 ** decade);
-    picture.append(svg("line", { class: "grid", x1: AREA.left, x2: WIDTH - AREA.right, y1: at, y2: at }));
+    picture.append(svg("line", { class: "grid", x1: AREA.left, x2: width - AREA.right, y1: at, y2: at }));
     picture.append(svg("text", { class: "tick", x: AREA.left - 6, y: at + 4, "text-anchor": "end" }, decade === 0 ? "1" : `1e${decade}`.replace("-", "−")));
   }
   for (const [name, , at] of LANES) picture.append(svg("text", { class: "tick", x: AREA.left - 6, y: at + 4, "text-anchor": "end" }, name));
   picture.append(svg("text", { class: "tick", x: AREA.left - 6, y: HEIGHT - AREA.bottom + 14, "text-anchor": "end" }, "all 0"));
-  const every = depth <= 12 ? 1 : depth <= 60 ? 5 : 10;
+  const every = [1, 5, 10, 20].find((step) => (depth / step) * ROOM_OF_A_NUMBER <= width - AREA.left) ?? 20;
   for (let index = 1; index <= depth; index += 1) {
     if (index !== 1 && index % every !== 0) continue;
     picture.append(svg("text", { class: "tick", x: x(index), y: HEIGHT - AREA.bottom + 28, "text-anchor": "middle" }, String(index)));
   }
-  picture.append(svg("text", { class: "tick", x: WIDTH - AREA.right, y: HEIGHT - 2, "text-anchor": "end" }, "layer"));
+  picture.append(svg("text", { class: "tick", x: width - AREA.right, y: HEIGHT - 2, "text-anchor": "end" }, "layer"));
   picture.append(svg("text", { class: "tick", x: 4, y: HEIGHT - 2 }, "std of its output, log scale"));
 }
 

@@ -10,10 +10,11 @@ import { figure } from "./tensor-histogram.js";
 /** @typedef {{number: number, parts: [string, string][]}} Line */
 /** @typedef {{code: Line[], file: string | null, instead: string | null}} Cell */
 /** @typedef {{name: string, title: string, removes: string | null, lines: number, per_layer: number, once: number, per_model: number, backward: number, names: number}} Style */
-/** @typedef {{styles: Style[], rows: {part: string, role: string, cells: Cell[]}[]}} Code */
+/** @typedef {{left: number | null, right: number | null, same: boolean}} Beside lines by their places in the cells of two styles */
+/** @typedef {{styles: Style[], rows: {part: string, role: string, cells: Cell[]}[], pairs: Record<string, Beside[][]>}} Code */
 /** @typedef {{difference: Figure, relative: Figure, nan: number, inf: number}} Agreement */
 /** @typedef {{style: string, loss: Figure, gradients: Record<string, Agreement>}} Run */
-/** @typedef {{leaves: string[], shapes: Record<string, number[]>, reference_loss: Figure, runs: Run[], apart: Figure[][], identical: boolean[][]}} Runs */
+/** @typedef {{leaves: string[], shapes: Record<string, number[]>, reference_loss: Figure, runs: Run[], non_finite: {elements: number, nan: number[], inf: number[], same: boolean}, apart: Figure[][], identical: boolean[][]}} Runs */
 /** @typedef {{type: string, message: string} | null} Raised */
 /** @typedef {{error: Raised, gradients: string[], attributes: string[]}} Ran */
 /** @typedef {{linear_layer: number[][], forgotten: Raised, models: {name: string, loss: Figure, parameters: {name: string, shape: number[]}[]}[]}} Modules */
@@ -59,47 +60,89 @@ function number(text, classes = "") {
 // --- side by side
 
 /** @param {Code} code @param {string} compare */
-function showCode({ styles, rows }, compare) {
+function showCode({ styles, rows, pairs }, compare) {
   const [one, other] = compare.split(" to ");
   const shown = styles.map((style, at) => ({ ...style, at })).filter(({ name }) => other === undefined || name === one || name === other);
   const titles = shown.map(({ title }) => html("th", { scope: "col" }, title));
   const body = rows.map(({ part, role, cells }, at) => {
     const isFirst = rows[at - 1]?.part !== part;
     const label = html("th", { scope: "rowgroup", colspan: String(shown.length), class: isFirst ? "part first" : "part" }, html("span", { class: "what" }, isFirst ? part : ""), html("span", { class: "role" }, role));
-    return [html("tr", { class: "label" }, label), html("tr", {}, ...shown.map((style) => codeCell(cells[style.at])))];
+    const [left, right] = shown.map((style) => cells[style.at]);
+    const beside = pairs[compare]?.[at];
+    const lines = beside === undefined ? [html("tr", {}, ...shown.map((style) => codeCell(cells[style.at])))] : pairedRows(left, right, beside);
+    return html("tbody", {}, html("tr", { class: "label" }, label), ...lines);
   });
-  const table = html("table", { class: "styles", "data-columns": String(shown.length) }, html("thead", {}, html("tr", {}, ...titles)), html("tbody", {}, ...body.flat()));
+  const table = html("table", { class: other === undefined ? "styles" : "styles pair" }, html("thead", {}, html("tr", {}, ...titles)), ...body);
   byId("code").replaceChildren(table);
   byId("steps").replaceChildren(...shown.flatMap(({ title, removes, at }) => (removes === null || !shown.some((style) => style.at === at - 1) ? [] : [html("li", {}, html("strong", {}, `${styles[at - 1]?.title} → ${title}`), ` ${removes}`)])));
   const countRows = shown.map((style) => html("tr", { "data-style": style.name }, html("th", { scope: "row" }, style.title), ...COUNTS.map(([key]) => number(String(style[key]), key))));
   byId("counts").replaceChildren(html("table", { class: "facts" }, html("thead", {}, html("tr", {}, head("", false), ...COUNTS.map(([, title]) => head(title)))), html("tbody", {}, ...countRows)));
 }
 
+/**
+ * Two cells line for line.
+ *
+ * @param {Cell | undefined} left
+ * @param {Cell | undefined} right
+ * @param {Beside[]} beside
+ * @returns {HTMLElement[]}
+ */
+function pairedRows(left, right, beside) {
+  if (beside.length === 0) return [html("tr", {}, codeCell(left), codeCell(right))];
+  return beside.map(({ left: l, right: r, same }, at) => {
+    const cells = /** @type {[Cell | undefined, number | null, string][]} */ ([[left, l, "left"], [right, r, "right"]]).flatMap(([cell, place, side]) => {
+      if (cell === undefined || cell.code.length === 0) {
+        if (at > 0) return [];
+        const nothing = codeCell(cell);
+        nothing.setAttribute("rowspan", String(beside.length));
+        return [nothing];
+      }
+      const line = place === null ? undefined : cell.code[place];
+      return [html("td", { class: line === undefined ? "gap" : side }, ...(line === undefined ? [] : [html("code", { class: "code" }, codeLine(line, cell.file))]))];
+    });
+    return html("tr", { class: same ? "beside same" : "beside changed" }, ...cells);
+  });
+}
+
 /** @param {Cell | undefined} cell @returns {HTMLElement} */
 function codeCell(cell) {
   if (cell === undefined || cell.code.length === 0) return html("td", { class: "nothing" }, cell?.instead ?? "nothing");
-  const lines = cell.code.map(({ number: at, parts }) => {
-    const text = parts.map(([part]) => part).join("");
-    const indent = text.length - text.trimStart().length;
-    // A long line is wrapped, and goes on under its own beginning.
-    const line = html("span", { class: "line", title: `${cell.file}:${at}`, style: `--indent: ${indent + 2}ch` });
-    line.append(...parts.map(([part, kind]) => (kind === "" ? part : html("span", { class: kind }, part))));
-    return line;
-  });
-  return html("td", {}, html("code", { class: "code" }, ...lines));
+  return html("td", {}, html("code", { class: "code" }, ...cell.code.map((line) => codeLine(line, cell.file))));
+}
+
+/** @param {[string, string][]} parts @returns {[string, string][]} neighbours of one kind as one, so that no arrow is in two */
+function joined(parts) {
+  /** @type {[string, string][]} */
+  const found = [];
+  for (const [part, kind] of parts) {
+    const last = found[found.length - 1];
+    if (last !== undefined && last[1] === kind) last[0] += part;
+    else found.push([part, kind]);
+  }
+  return found;
+}
+
+/** @param {Line} line @param {string | null} file @returns {HTMLElement} */
+function codeLine({ number: at, parts }, file) {
+  const text = parts.map(([part]) => part).join("");
+  const indent = text.length - text.trimStart().length;
+  // A long line is wrapped, and goes on under its own beginning.
+  const line = html("span", { class: "line", title: `${file}:${at}`, style: `--indent: ${indent + 2}ch` });
+  line.append(...joined(parts).map(([part, kind]) => html("span", { class: kind === "" ? false : kind }, ...part.split(/(->)/).map((piece) => (piece === "->" ? html("span", { class: "whole" }, piece) : piece)))));
+  return line;
 }
 
 // --- agreement
 
 /** @param {Runs} runs @param {Style[]} styles */
-function showRuns({ leaves, shapes, reference_loss: referenceLoss, runs, apart, identical }, styles) {
+function showRuns({ leaves, shapes, reference_loss: referenceLoss, runs, non_finite: nonFinite, apart, identical }, styles) {
   const titles = leaves.map((leaf) => html("th", { scope: "col", class: "number" }, html("code", {}, leaf), ` ${shapeText(shapes[leaf] ?? [])}`));
   const rows = runs.map(({ style, loss, gradients }, at) => html("tr", { "data-style": style }, html("th", { scope: "row" }, styles[at]?.title ?? style), number(figure(loss)), ...leaves.map((leaf) => agreementCell(leaf, gradients[leaf]))));
   const reference = html("tr", { class: "soft" }, html("th", { scope: "row" }, "autograd in float64"), number(figure(referenceLoss)), ...leaves.map(() => number("0")));
   byId("agreement").replaceChildren(html("table", { class: "facts" }, html("thead", {}, html("tr", {}, head("style", false), head("loss"), ...titles)), html("tbody", {}, ...rows, reference)));
   const pairRows = apart.map((row, at) => html("tr", {}, html("th", { scope: "row" }, styles[at]?.title ?? ""), ...row.map((each, other) => pairCell(each, identical[at]?.[other] === true, at === other))));
   byId("apart").replaceChildren(html("table", { class: "facts" }, html("thead", {}, html("tr", {}, head("", false), ...styles.map(({ title }) => head(title)))), html("tbody", {}, ...pairRows)));
-  byId("agreement-says").textContent = agreementSays(runs, identical);
+  byId("agreement-says").textContent = agreementSays(runs, nonFinite, identical, styles.map(({ title }) => title));
 }
 
 /** @param {string} leaf @param {Agreement | undefined} agreement @returns {HTMLElement} */
@@ -109,7 +152,7 @@ function agreementCell(leaf, agreement) {
   const odd = [nan > 0 ? `${count(nan)} NaN` : "", inf > 0 ? `${count(inf)} Inf` : ""].filter((part) => part !== "").join(", ");
   const cell = number(odd === "" ? figure(difference) : odd, odd === "" ? "" : "odd");
   cell.dataset["leaf"] = leaf;
-  if (relative !== null && odd === "") cell.title = `${figure(relative)} of the largest element`;
+  if (relative !== null && odd === "") cell.append(html("div", { class: "relative" }, `rel. ${figure(relative)}`));
   return cell;
 }
 
@@ -120,14 +163,30 @@ function pairCell(difference, isIdentical, isSame) {
   return cell;
 }
 
-/** @param {Run[]} runs @param {boolean[][]} identical @returns {string} */
-function agreementSays(runs, identical) {
-  const nan = (/** @type {Run | undefined} */ run) => Object.values(run?.gradients ?? {}).reduce((sum, each) => sum + each.nan, 0);
-  const [byHand, torchs] = [nan(runs[0]), nan(runs[runs.length - 1])];
-  if (byHand !== torchs) return `By hand ${count(byHand)} gradients are NaN, under nn.Module ${count(torchs)}: where a unit is shut, (inp > 0) · out.g is 0 · Inf = NaN, and torch's own relu puts 0 there.`;
-  if (byHand > 0) return `${count(byHand)} gradients are NaN in every style.`;
-  const all = identical.every((row) => row.every(Boolean));
-  return all ? "All five give the same numbers, bit by bit." : "The same numbers but for rounding: the order of the additions differs.";
+/**
+ * @param {Run[]} runs
+ * @param {Runs["non_finite"]} nonFinite
+ * @param {boolean[][]} identical
+ * @param {string[]} titles of the styles
+ * @returns {string}
+ */
+function agreementSays(runs, { elements, nan, inf, same }, identical, titles) {
+  const kinds = (/** @type {number} */ at) => [[nan[at] ?? 0, "NaN"], [inf[at] ?? 0, "±Inf"]].flatMap(([many, kind]) => (many === 0 ? [] : [`${count(Number(many))} ${kind}`])).join(" and ") || "all finite";
+  const isOdd = runs.some((_, at) => (nan[at] ?? 0) + (inf[at] ?? 0) > 0);
+  if (!same) {
+    /** @type {Map<string, string[]>} */
+    const groups = new Map();
+    for (const at of runs.keys()) groups.set(kinds(at), [...(groups.get(kinds(at)) ?? []), titles[at] ?? ""]);
+    const counts = groups.size === 1 ? `${kinds(0)} in every style, but not in the same places` : [...groups].map(([found, names]) => `${found} in ${names.join(", ")}`).join("; ");
+    const byHand = nan[0] ?? 0;
+    const why = byHand > (nan[runs.length - 1] ?? 0) ? " Where a unit is shut, (inp > 0) · out.g is 0 · Inf = NaN, and torch's own relu puts 0 there." : "";
+    return `Of ${count(elements)} elements of the gradients: ${counts}.${why}`;
+  }
+  const odd = isOdd ? `Of ${count(elements)} elements of the gradients: ${kinds(0)}, the same ones in every style. ` : "";
+  if (identical.every((row) => row.every(Boolean))) return `${odd}All five give the same numbers, bit by bit.`;
+  const relative = Math.max(...runs.flatMap(({ gradients }) => Object.values(gradients).flatMap(({ relative: each }) => (typeof each === "number" ? [each] : []))));
+  const loss = !isOdd && runs.every((run) => run.loss === "Infinity") ? " The loss overflows; its gradients do not need it." : "";
+  return `${odd}${isOdd ? "The rest is the same" : "The same numbers"} but for rounding, since the order of the additions differs: float64's to within ${figure(relative)} of a gradient's largest element.${loss}`;
 }
 
 // --- what goes wrong

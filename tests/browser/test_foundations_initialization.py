@@ -53,9 +53,31 @@ def test_an_experiment_beside_what_the_chapter_printed_is_run_above(page):
 def test_past_a_limit_is_said_beside_the_control(explorer, page):
     explorer.expected = ["422"]
     before = layer_figures(page)
-    page.fill("#input-depth", "101")
-    expect(page.locator("#input-depth-note")).to_have_text("depth: '101' is not an integer from 1 to 100")
+    page.fill("#input-depth", "65")
+    expect(page.locator("#input-depth-note")).to_have_text("depth: '65' is not an integer from 1 to 64")
     assert layer_figures(page) == before
     page.fill("#input-depth", "3")
     expect(page.locator("#input-depth-note")).to_have_text("")
     expect(page.locator("#stack-says")).to_contain_text("After 3 layers")
+    page.fill("#input-batch", "1")
+    page.fill("#input-hidden", "2")
+    # Of two elements torch's std is √2 times as large.
+    expect(page.locator("#sample-std")).to_contain_text("Of the 2 elements of l1 that is")
+    population, sample = page.evaluate(
+        "() => [document.querySelectorAll('#layer td.measured')[1].textContent,"
+        " /is ([0-9.]+) in place/.exec(document.getElementById('sample-std').textContent)[1]]"
+    )
+    assert float(sample) / float(population) == pytest.approx(2**0.5, rel=0.01)
+
+
+def test_a_phone_sees_all_layers_and_all_figures(page):
+    size = page.viewport_size
+    page.set_viewport_size({"width": 390, "height": 844})
+    try:
+        page.wait_for_function("() => document.querySelector('#stack-figure svg').clientWidth <= 358")
+        for figure in ("#stack-figure", "#experiments", "#layer"):
+            assert page.locator(figure).evaluate("each => each.scrollWidth <= each.clientWidth"), figure
+        # The letters keep their size.
+        assert page.locator("#stack-figure text").first.bounding_box()["height"] > 10
+    finally:
+        page.set_viewport_size(size)

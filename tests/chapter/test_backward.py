@@ -6,8 +6,9 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
 
-from chainrule.chapter.backward import PAGE, STAGES, draw_model, try_products
+from chainrule.chapter.backward import PAGE, STAGES, try_products
 from chainrule.chapter.inputs import read_inputs
+from chainrule.chapter.reference_model import draw_model
 from chainrule.errors import InputError
 from chainrule.foundations import layers
 from chainrule.run import trace_spec

@@ -1,10 +1,13 @@
 """The page of the extension: what it says of a machine with it, without it, and without what a build takes."""
 
 import pytest
+import torch
 
-from chainrule.chapter.extension import MAX_BATCH, MAX_FEATURES, PAGE
+from chainrule.chapter import extension as page
+from chainrule.chapter.extension import MAX_BATCH, MAX_FEATURES, PAGE, built_state, check
 from chainrule.errors import InputError
 from chainrule.foundations.linear_extension import extension_path
+from chainrule.foundations.linear_extension.library import target_path
 
 STYLES = ["lin, lin_grad", "LinearFunction", "LinearCpp", "F.linear"]
 
@@ -41,6 +44,32 @@ def test_without_it_the_others_race_and_the_page_says_what_to_do():
         assert each["available"] == (each["name"] != "LinearCpp")
         assert (each["forward_seconds"] is None) == (each["name"] == "LinearCpp")
     assert extension_path() is None, "no request builds it"
+
+
+@pytest.mark.usefixtures("no_linear_extension")
+def test_a_file_that_does_not_load_is_said_without_its_place(tmp_path, caplog):
+    path = target_path(cuda=False)
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"no library")
+    answer = ask()
+    assert (answer["state"]["built"], answer["state"]["broken"]) == (False, True)
+    assert answer["state"]["reason"] == "the C++ extension does not load: run `chainrule build-extension`"
+    assert str(tmp_path) not in str(answer)
+    assert str(path) in caplog.text, "the log says where"
+
+
+@pytest.mark.usefixtures("linear_extension")
+def test_on_a_gpu_the_same_is_done_there(monkeypatch):
+    """The answer's part for a GPU, of a machine that has none: its tensors lie on the CPU, the way is the same."""
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
+    calls = []
+    for name in ("check", "race"):
+        real = getattr(page, name)
+        monkeypatch.setattr(page, name, lambda *a, real=real: (calls.append(a[-1]), real(*a[:-1], "cpu"))[1])
+    gpu = page.on_gpu((3, 4, 5), True, 1, built_state())
+    assert calls == ["cuda", "cuda"]
+    assert gpu["check"] == check(1, True, "cpu")
+    assert [each["name"] for each in gpu["race"]["styles"]] == STYLES
 
 
 @pytest.mark.usefixtures("no_linear_extension")

@@ -2,15 +2,18 @@
 
 import math
 from functools import cache
+from itertools import product
 
 import numpy as np
 import pytest
 import torch
 
-from chainrule.chapter.initialization import CHOICES, EXPERIMENTS, PAGE, Setting, expected, run
+from chainrule.chapter import layer_stack
+from chainrule.chapter.initialization import CHOICES, EXPERIMENTS, PAGE, _experiments, _outcomes
+from chainrule.chapter.layer_stack import Setting, cost, expected, other_seeds, run
 from chainrule.chapter.tensor_summary import BINS, moments, spread, summary
 from chainrule.errors import InputError
-from chainrule.foundations.initialization import SCHEMES
+from chainrule.foundations.initialization import SCHEMES, draw
 from chainrule.presets import PRESET_BY_NAME
 from chainrule.run import trace_spec
 from chainrule.spec import ModelSpec
@@ -155,9 +158,9 @@ def test_what_the_chapter_printed_is_one_more_draw():
     "given",
     [
         {"n_in": "1", "hidden": "1", "depth": "1", "batch": "1"},
-        {"n_in": "256", "hidden": "256", "depth": "100", "batch": "256", "scale": "1e4"},
+        {"n_in": "256", "hidden": "256", "depth": "64", "batch": "256", "scale": "1e4"},
         {"init": "zeros", "depth": "3"},
-        {"scale": "1e-4", "depth": "100", "n_in": "20"},
+        {"scale": "1e-4", "depth": "64", "n_in": "20"},
         {"seed": str(2**31 - 1)},
     ],
 )
@@ -168,12 +171,59 @@ def test_at_the_limits(given):
 
 
 @pytest.mark.parametrize(
-    ("name", "text"), [("depth", "101"), ("n_in", "0"), ("batch", "257"), ("scale", "nan"), ("init", "torch_default")]
+    ("name", "text"), [("depth", "65"), ("n_in", "0"), ("batch", "257"), ("scale", "nan"), ("init", "torch_default")]
 )
 def test_past_the_limits(name, text):
     with pytest.raises(InputError, match=f"{name}: '{text}' is not") as raised:
         PAGE.ask({name: text})
     assert raised.value.field == name
+
+
+SIZES = (1, 2, 10, 50, 100, 101, 140, 180, 256)
+
+
+@pytest.mark.parametrize("init", CHOICES)
+def test_no_setting_takes_longer_than_half_a_second(init):
+    for n_in, hidden, batch, depth in product(SIZES, SIZES, SIZES, (1, 50, 64)):
+        single = Setting(n_in, hidden, 1, batch, init, 1.0, False)
+        stack = Setting(n_in, n_in, depth, batch, init, 1.0, False)
+        of_both = sum(cost(each) * (1 + len(other_seeds(each, 0))) for each in (single, stack))
+        assert of_both < 0.85e9, (n_in, hidden, batch, depth)
+
+
+@pytest.mark.parametrize(
+    ("given", "most"),
+    [
+        ({"n_in": "256", "hidden": "256", "depth": "64", "batch": "1", "init": "orthogonal"}, 2 * 64 + 11),
+        ({"n_in": "140", "hidden": "1", "depth": "64", "batch": "101", "init": "orthogonal"}, 4 * 64 + 11),
+        ({"n_in": "256", "hidden": "256", "depth": "64", "batch": "1"}, 9 * 64 + 11),
+    ],
+)
+def test_a_batch_of_one_does_not_draw_more_weights_than_there_is_time_for(monkeypatch, given, most):
+    drawn = []
+
+    def counted(scheme, *of):
+        drawn.append(scheme)
+        return draw(scheme, *of)
+
+    monkeypatch.setattr(layer_stack, "draw", counted)
+    PAGE.ask(given)
+    assert 65 <= len(drawn) <= most
+
+
+def test_the_next_seed_s_experiments_are_mostly_known_already():
+    _outcomes.cache_clear()
+    _experiments.cache_clear()
+    _experiments(1000)
+    before = _outcomes.cache_info().misses
+    _experiments(1001)
+    assert _outcomes.cache_info().misses - before == 1
+
+
+def test_an_experiment_is_what_the_stack_draws():
+    for experiment, outcome in zip(EXPERIMENTS, _outcomes(11), strict=True):
+        *_, last = run(experiment.setting, 11)
+        assert outcome.figures == moments(last)
 
 
 # ------------------------------------------------------------------------------------------------------------ summary

@@ -7,8 +7,9 @@ import pytest
 import torch
 
 import chainrule
-from chainrule.chapter.style_code import ROWS, side_by_side
-from chainrule.chapter.styles import PAGE, compare
+from chainrule.chapter.line_alignment import aligned
+from chainrule.chapter.style_code import PAIRS, ROWS, side_by_side
+from chainrule.chapter.styles import PAGE, compare, non_finite
 from chainrule.errors import InputError
 from chainrule.foundations.styles import LEAVES, STYLES, Pass
 from chainrule.run import trace_spec
@@ -58,6 +59,43 @@ def test_what_is_left_to_write():
         assert style["lines"] == style["per_layer"] + style["once"] + style["per_model"]
 
 
+@pytest.mark.parametrize("name", PAIRS)
+def test_a_pair_is_all_of_both_line_for_line(name):
+    code = side_by_side()
+    at = PAIRS.index(name)
+    for row, beside in zip(code["rows"], code["pairs"][name], strict=True):
+        left, right = ([line_text(line) for line in cell["code"]] for cell in row["cells"][at : at + 2])
+        assert [each["left"] for each in beside if each["left"] is not None] == [*range(len(left))]
+        assert [each["right"] for each in beside if each["right"] is not None] == [*range(len(right))]
+        for each in beside:
+            if each["same"]:
+                assert left[each["left"]] == right[each["right"]]
+
+
+def line_text(line):
+    return "".join(part for part, _ in line["parts"]).strip()
+
+
+def test_equal_lines_stand_side_by_side_and_changed_ones_beside_what_they_were():
+    before = ["def f(x):", "    a = x", "    return g(x, a)"]
+    after = [
+        "class F:",
+        "    def __call__(self, x):",
+        "        self.saved = x",
+        "        a = x",
+        "        return g(x, self.a)",
+    ]
+    assert aligned(before, after) == [
+        (None, 0, False),
+        (0, 1, False),
+        (None, 2, False),
+        (1, 3, True),
+        (2, 4, False),
+    ]
+    assert aligned([], ["x"]) == [(None, 0, False)]
+    assert aligned(["x"], []) == [(0, None, False)]
+
+
 # ---------------------------------------------------------------------------------------------------------- agreement
 
 
@@ -102,6 +140,25 @@ def test_a_nan_in_one_of_two_is_a_difference():
     answer = compare({"one": nan, "same": nan, "other": zero}, zero)
     assert answer["apart"] == [[0.0, 0.0, "NaN"], [0.0, 0.0, "NaN"], ["NaN", "NaN", 0.0]]
     assert answer["identical"] == [[True, True, False], [True, True, False], [False, False, True]]
+
+
+def test_what_is_not_finite_is_counted_in_elements_in_every_style():
+    nan, inf = float("nan"), float("inf")
+
+    def a_pass(*values):
+        return Pass(torch.tensor(0.0), {leaf: torch.tensor(values) for leaf in LEAVES})
+
+    one, rounded, elsewhere = a_pass(1.0, nan, inf), a_pass(1.1, nan, inf), a_pass(nan, 1.0, inf)
+    assert non_finite([one, rounded]) == {"elements": 15, "nan": [5, 5], "inf": [5, 5], "same": True}
+    # The first and the last are alike; the one between them is not.
+    assert non_finite([one, elsewhere, one])["same"] is False
+    assert non_finite([one, a_pass(1.0, nan, -inf)])["same"] is False
+
+
+def test_a_loss_that_overflows_leaves_its_gradients_finite():
+    runs = PAGE.ask({"scale": "1e10"})["runs"]
+    assert [run["loss"] for run in runs] == ["Infinity"] * 5
+    assert all(found["nan"] == found["inf"] == 0 for run in runs for found in run["gradients"].values())
 
 
 # ------------------------------------------------------------------------------------------------------ what goes wrong

@@ -30,13 +30,22 @@ def test_the_chapter_s_call():
     assert str(d.derivations()["square"].result) == str(diff(sx**2, sx)) == "2*sx"
 
 
+@pytest.mark.parametrize("n_out", [1, 3])
 @pytest.mark.parametrize("batch", [1, 7])
-def test_mse_is_autograd_s(generator, batch):
-    out, y = normal(generator, batch).requires_grad_(), normal(generator, batch)
+def test_mse_is_autograd_s(generator, batch, n_out):
+    out, y = normal(generator, batch, n_out).requires_grad_(), normal(generator, batch, n_out)
     F.mse_loss(out, y).backward()
-    computed = lambdify((d.out, d.y, d.p, d.n), d.derivations()["mse"].result)
-    got = [computed(out.detach().numpy(), y.numpy(), row, batch) for row in range(batch)]
-    np.testing.assert_allclose(got, out.grad.numpy(), rtol=1e-12)
+    computed = lambdify((d.out, d.y, d.p, d.N), d.derivations()["mse"].result)
+    flat = out.detach().flatten().numpy(), y.flatten().numpy()
+    got = [computed(*flat, element, y.numel()) for element in range(y.numel())]
+    np.testing.assert_allclose(got, out.grad.flatten().numpy(), rtol=1e-12)
+
+
+def test_the_batch_and_the_number_of_squares_have_letters_of_their_own():
+    # n is the batch wherever it stands: mse divided by it would be the misprint that the page warns of.
+    for name, derivation in d.derivations().items():
+        sizes = {size for each in derivation.equations for size in each.right.free_symbols & {d.n, d.N}}
+        assert sizes == ({d.N} if name == "mse" else {d.n} if name.startswith("lin_") else set()), name
 
 
 @pytest.mark.parametrize("point", [-2.5, -1e-9, 0.0, 1e-9, 3.0])

@@ -12,7 +12,9 @@ function makes both. What a page needs besides stands beside it:
 
     agreement.py            how far results lie apart
     tensor_summary.py       figures and histogram of a tensor
-    style_code.py           the five styles' sources, laid side by side
+    layer_stack.py          fifty layers, and what is left of the spread
+    reference_model.py      the chapter's model as drawn, and its gradients by autograd
+    style_code.py           the five styles' sources, laid side by side; line_alignment.py puts equal lines opposite
     recorded_call.py        one call of a Function: what it saved, was given, returned
     custom_functions.py     the Functions that can be chosen
     finite_differences.py   which error a step is expected to make

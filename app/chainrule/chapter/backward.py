@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -16,8 +17,8 @@ from chainrule.chapter.agreement import max_difference
 from chainrule.chapter.inputs import choice, integer
 from chainrule.chapter.json_values import json_number
 from chainrule.chapter.page import Link, Listing, Page
+from chainrule.chapter.reference_model import autograd_pass, draw_model
 from chainrule.chapter.tensor_summary import summary
-from chainrule.foundations.initialization import draw, generator_for, normal
 from chainrule.foundations.layers import forward_and_backward, lin_grad, mse, mse_grad, relu_grad
 from chainrule.foundations.misprints import mse_grad_bare_squeeze, mse_grad_over_batch, mse_without_squeeze
 
@@ -94,7 +95,8 @@ def answer(values: Mapping[str, Any]) -> dict[str, Any]:
     x, targ, w1, b1, w2, b2 = drawn
     l1, l2, out, loss = forward_and_backward(*drawn)
     tensors = {"inp": x, "w1": w1, "b1": b1, "l1": l1, "l2": l2, "w2": w2, "b2": b2, "out": out}
-    reference = autograd_gradients(*drawn)
+    _loss, by_autograd = autograd_pass(*drawn)
+    reference = {**by_autograd, "inp": by_autograd["x"]}
     if values["layer"] == "1":
         inp, w, of_out, of_w = "inp", "w1", l1.g, w1.g
     else:
@@ -112,28 +114,7 @@ def answer(values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def draw_model(batch: int, n_in: int, hidden: int, n_out: int, seed: int) -> tuple[Tensor, ...]:
-    """x, targ, w1, b1, w2, b2 of the chapter's model with Kaiming weights: those the explorer draws from this seed."""
-    x = normal((batch, n_in), generator_for(seed, "x"))
-    targ = normal((batch,) if n_out == 1 else (batch, n_out), generator_for(seed, "y"))
-    w1 = draw("kaiming_normal", n_in, hidden, generator_for(seed, "w1"))
-    w2 = draw("kaiming_normal", hidden, n_out, generator_for(seed, "w2"))
-    return x, targ, w1, torch.zeros(hidden), w2, torch.zeros(n_out)
-
-
 # ------------------------------------------------------------------------------------------------------------- stages
-
-
-def autograd_gradients(x: Tensor, targ: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor) -> dict[str, Tensor]:
-    """The same gradients by autograd alone, from torch's own layers and loss, by the names the chapter gives."""
-    leaves = [tensor.detach().requires_grad_() for tensor in (x, w1, b1, w2, b2)]
-    inp, w1, b1, w2, b2 = leaves
-    l1 = F.linear(inp, w1.t(), b1)
-    l2 = F.relu(l1)
-    out = F.linear(l2, w2.t(), b2)
-    loss = F.mse_loss(out, targ.view_as(out))
-    wanted = {"inp": inp, "w1": w1, "b1": b1, "l1": l1, "l2": l2, "w2": w2, "b2": b2, "out": out}
-    return dict(zip(wanted, torch.autograd.grad(loss, list(wanted.values())), strict=True))
 
 
 def _stage_answer(stage: Stage, tensors: Mapping[str, Any], reference: Mapping[str, Tensor]) -> dict[str, Any]:
@@ -155,6 +136,7 @@ def _stage_answer(stage: Stage, tensors: Mapping[str, Any], reference: Mapping[s
     }
 
 
+@cache
 def _derivations() -> dict[str, Any]:
     # Imported here: SymPy takes longer to load than all of ours together, and only this page needs it.
     from chainrule.foundations.derivations import derivations

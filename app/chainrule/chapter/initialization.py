@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 from torch import Tensor
 
 from chainrule.chapter.inputs import choice, flag, integer, number
 from chainrule.chapter.json_values import json_number, json_tensor
+from chainrule.chapter.layer_stack import (
+    FURTHER_DRAWS,
+    Setting,
+    expected,
+    layers_of,
+    lowest_and_highest,
+    other_seeds,
+    run,
+    weight_variance,
+    with_relu,
+)
 from chainrule.chapter.page import Link, Listing, Page
 from chainrule.chapter.tensor_summary import moments, spread, summary
 from chainrule.foundations.initialization import (
@@ -19,38 +30,16 @@ from chainrule.foundations.initialization import (
     draw,
     generator_for,
     normal,
-    orthogonal,
-    uniform,
-    zeros,
 )
 from chainrule.foundations.layers import lin, relu
 
-FURTHER_DRAWS = 10
-"""Other seeds of the same experiment, whose lowest and highest figure are shown beside the one of `seed`."""
-
-MULTIPLICATIONS = 2e9
-"""Of all those further draws together; a larger experiment is repeated less often."""
+MAX_DEPTH = 64
+"""Layers of the stack: as many as the explorer opens unless it is told otherwise."""
 
 MAX_SEED = 2**31 - 1
 
 # torch_default draws biases as well, which the chapter's experiments do not have.
 CHOICES = tuple(name for name in SCHEMES if name != "torch_default")
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """What is drawn and computed: x: (batch, n_in), and `depth` weights.
-
-    `hidden` is the width of every layer's output: n_in for a stack, so that its weights are square.
-    """
-
-    n_in: int
-    hidden: int
-    depth: int
-    batch: int
-    init: str
-    scale: float
-    rectified: bool
 
 
 def answer(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -60,7 +49,7 @@ def answer(values: Mapping[str, Any]) -> dict[str, Any]:
     one = Setting(n_in, values["hidden"], 1, batch, *scheme, False)
     many = Setting(n_in, n_in, values["depth"], batch, *scheme, values["relu"])
     return {
-        "weight_std": math.sqrt(_weight_variance(one) / n_in),
+        "weight_std": math.sqrt(weight_variance(one) / n_in),
         "layer": explain_layer(one, seed),
         "stack": explain_stack(many, seed),
         "experiments": [*_experiments(seed)],
@@ -70,46 +59,24 @@ def answer(values: Mapping[str, Any]) -> dict[str, Any]:
 # -------------------------------------------------------------------------------------------------------- experiments
 
 
-def layers_of(x: Tensor, weights: Iterator[Tensor], rectified: bool) -> Iterator[Tensor]:
-    """The chapter's loop: `for i in range(50): x = relu(x @ w)`, or without the relu; every x on the way.
-
-    x: (batch, n_in), a weight: (fan_in, fan_out).
-    """
-    for w in weights:
-        x = lin(x, w)
-        if rectified:
-            x = relu(x)
-        yield x
-
-
-def run(setting: Setting, seed: int) -> Iterator[Tensor]:
-    """The layers of an experiment. Its tensors are those that the explorer draws from this seed under these names."""
-    x = normal((setting.batch, setting.n_in), generator_for(seed, "x"))
-    weights = (
-        draw(setting.init, setting.n_in, setting.hidden, generator_for(seed, f"w{index}"), setting.scale)
-        for index in range(1, setting.depth + 1)
-    )
-    return layers_of(x, weights, setting.rectified)
-
-
 def explain_layer(setting: Setting, seed: int) -> dict[str, Any]:
     """l1 = lin(x, w1) and l2 = relu(l1): what is found, what theory expects, and the range over further draws."""
     (l1,) = run(setting, seed)
     others = [
-        (moments(other), moments(relu(other))) for each in _other_seeds(setting, seed) for other in run(setting, each)
+        (moments(other), moments(relu(other))) for each in other_seeds(setting, seed) for other in run(setting, each)
     ]
     ((l1_mean, l1_std),) = expected(setting)
-    ((l2_mean, l2_std),) = expected(_with_relu(setting))
+    ((l2_mean, l2_std),) = expected(with_relu(setting))
     return {
         "l1": {
             **summary(l1),
             "expected": {"mean": json_number(l1_mean), "std": json_number(l1_std)},
-            "range": {name: _range(other[name] for other, _ in others) for name in ("mean", "std")},
+            "range": {name: lowest_and_highest(other[name] for other, _ in others) for name in ("mean", "std")},
         },
         "l2": {
             **summary(relu(l1)),
             "expected": {"mean": json_number(l2_mean), "std": json_number(l2_std)},
-            "range": {name: _range(other[name] for _, other in others) for name in ("mean", "std")},
+            "range": {name: lowest_and_highest(other[name] for _, other in others) for name in ("mean", "std")},
         },
         "further_draws": len(others),
     }
@@ -125,13 +92,13 @@ def explain_stack(setting: Setting, seed: int) -> dict[str, Any]:
     found = []
     for x in run(setting, seed):
         found.append(moments(x))
-    others = [[spread(other) for other in run(setting, each)] for each in _other_seeds(setting, seed)]
+    others = [[spread(other) for other in run(setting, each)] for each in other_seeds(setting, seed)]
     layers = [
         {
             "index": index,
             **each,
             "expected": {"mean": json_number(mean), "std": json_number(std)},
-            "range": _range(other[index - 1] for other in others),
+            "range": lowest_and_highest(other[index - 1] for other in others),
         }
         for index, (each, (mean, std)) in enumerate(zip(found, expected(setting), strict=True), start=1)
     ]
@@ -147,62 +114,6 @@ def explain_stack(setting: Setting, seed: int) -> dict[str, Any]:
         "window": json_tensor(x[:5, :5]),
         "further_draws": len(others),
     }
-
-
-def _other_seeds(setting: Setting, seed: int) -> range:
-    """Seeds of the further draws; the fewer, the more one of them has to multiply."""
-    cost = setting.batch * setting.n_in * setting.hidden * setting.depth
-    return range(seed + 1, seed + 1 + min(FURTHER_DRAWS, int(MULTIPLICATIONS / cost)))
-
-
-def _range(figures: Iterator[float | None]) -> list[float] | None:
-    """The lowest and the highest of the figures there are."""
-    there = [figure for figure in figures if isinstance(figure, float)]
-    return [min(there), max(there)] if there else None
-
-
-# ------------------------------------------------------------------------------------------------------------- theory
-
-BASE_VARIANCES: Mapping[Callable[..., Tensor], Callable[[int, int], float]] = {
-    normal: lambda _fan_in, _fan_out: 1.0,
-    uniform: lambda _fan_in, _fan_out: 1 / 3,
-    orthogonal: lambda fan_in, fan_out: 1 / max(fan_in, fan_out),
-    zeros: lambda _fan_in, _fan_out: 0.0,
-}
-"""The variance of one element of each base draw, from (fan_in, fan_out)."""
-
-
-def _weight_variance(setting: Setting) -> float:
-    """σ_w² = fan_in · Var(w): what one layer multiplies the second moment by."""
-    scheme = SCHEMES[setting.init]
-    factor = scheme.factor(setting.n_in, setting.hidden) * setting.scale
-    return setting.n_in * factor * factor * BASE_VARIANCES[scheme.base](setting.n_in, setting.hidden)
-
-
-def expected(setting: Setting) -> list[tuple[float, float]]:
-    """Mean and std of every layer in the limit of wide layers, where l ~ N(0, q) and x ~ N(0, 1).
-
-        lin:   q ← σ_w² q                  mean 0,          std √q
-        relu:  E relu(l)² = q / 2          mean √(q / 2π),  std √(q / 2 − q / 2π)
-
-    Source: K. He et al., *Delving Deep into Rectifiers* (2015), 2.2.
-    """
-    weight_variance, second_moment = _weight_variance(setting), 1.0
-    found = []
-    for _ in range(setting.depth):
-        q = weight_variance * second_moment
-        second_moment = q / 2 if setting.rectified else q
-        mean = math.sqrt(q / (2 * math.pi)) if setting.rectified else 0.0
-        # By √q last: q itself may be too large for its square to be taken away again.
-        std = math.sqrt(q) * (math.sqrt(0.5 - 0.5 / math.pi) if setting.rectified else 1.0)
-        found.append((mean, std))
-    return found
-
-
-def _with_relu(setting: Setting) -> Setting:
-    return Setting(
-        setting.n_in, setting.hidden, setting.depth, setting.batch, setting.init, setting.scale, rectified=True
-    )
 
 
 # ------------------------------------------------------------------------------------------- the chapter's experiments
@@ -316,11 +227,10 @@ EXPERIMENTS: Sequence[Experiment] = (
 def _experiments(seed: int) -> tuple[dict[str, Any], ...]:
     """Every experiment's printed figures beside those of this seed, what theory expects, and the range over draws."""
     rows = []
-    for experiment in EXPERIMENTS:
+    measured = _outcomes(seed)
+    further = [_outcomes(other) for other in range(seed + 1, seed + 1 + FURTHER_DRAWS)]
+    for place, experiment in enumerate(EXPERIMENTS):
         setting = experiment.setting
-        *_, last = run(setting, seed)
-        found = moments(last)
-        others = [moments([*run(setting, each)][-1]) for each in _other_seeds(setting, seed)]
         mean, std = expected(setting)[-1]
         window = experiment.window
         rows.append(
@@ -331,15 +241,48 @@ def _experiments(seed: int) -> tuple[dict[str, Any], ...]:
                 "printed": dict(experiment.printed),
                 "printed_window": None if window is None else [[json_number(value) for value in row] for row in window],
                 "signs": experiment.signs,
-                "measured": found,
+                "measured": measured[place].figures,
                 "expected": {"mean": json_number(mean), "std": json_number(std)},
-                "range": {name: _range(other[name] for other in others) for name in ("mean", "std")},
-                "further_draws": len(others),
-                "window": json_tensor(last[:5, :5]),
+                "range": {
+                    name: lowest_and_highest(each[place].figures[name] for each in further) for name in ("mean", "std")
+                },
+                "further_draws": FURTHER_DRAWS,
+                "window": measured[place].window,
                 "set": _as_inputs(setting),
             }
         )
     return tuple(rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What an experiment ends in: the `moments` of its last layer, and its x[0:5, 0:5]."""
+
+    figures: Mapping[str, Any]
+    window: Mapping[str, Any]
+
+
+@lru_cache(maxsize=256)
+def _outcomes(seed: int) -> tuple[Outcome, ...]:
+    """Every experiment once, from one seed; kept, since the further draws of a seed are those of the next ones too.
+
+    Each draws what `run` draws. But all of them draw from N(0, 1) and differ in the factor alone, so a weight of one
+    shape is drawn once for all.
+    """
+
+    @cache
+    def base(fan_in: int, fan_out: int, index: int) -> Tensor:
+        return normal((fan_in, fan_out), generator_for(seed, f"w{index}"))
+
+    outcomes = []
+    for setting in (experiment.setting for experiment in EXPERIMENTS):
+        n_in, hidden = setting.n_in, setting.hidden
+        factor = setting.scale * SCHEMES[setting.init].factor(n_in, hidden)
+        weights = (base(n_in, hidden, index) * factor for index in range(1, setting.depth + 1))
+        x = normal((setting.batch, n_in), generator_for(seed, "x"))
+        *_, last = layers_of(x, weights, setting.rectified)
+        outcomes.append(Outcome(moments(last), json_tensor(last[:5, :5])))
+    return tuple(outcomes)
 
 
 def _as_inputs(setting: Setting) -> str:
@@ -369,7 +312,7 @@ PAGE = Page(
         number("scale", "1", "scale", "Multiplies every weight: the same draw, rescaled.", minimum=1e-4, maximum=1e4),
         integer("n_in", 100, "n_in", "Inputs of the layer, and the width of the stack.", minimum=1, maximum=256),
         integer("hidden", 50, "hidden", "Outputs of the one layer.", minimum=1, maximum=256),
-        integer("depth", 50, "depth", "Layers of the stack.", minimum=1, maximum=100),
+        integer("depth", 50, "depth", "Layers of the stack.", minimum=1, maximum=MAX_DEPTH),
         integer("batch", 200, "batch", "Rows of x.", minimum=1, maximum=256),
         flag("relu", False, "relu after every layer", "Whether the stack rectifies."),
         integer("seed", 42, "seed", "Of all draws.", minimum=0, maximum=MAX_SEED),

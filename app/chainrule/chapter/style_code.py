@@ -7,9 +7,11 @@ import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from textwrap import dedent
 from typing import Any
 
+from chainrule.chapter.line_alignment import Pairing, aligned
 from chainrule.chapter.listings import read_listing
 from chainrule.chapter.page import Listing
 from chainrule.foundations import functions, layer_function, layers, modules, styles
@@ -35,6 +37,9 @@ STEPS: Mapping[str, str] = {
     "are found by being attributes.",
 }
 """What each style removes from the one before."""
+
+PAIRS = tuple(f"{one} to {other}" for one, other in pairwise(STYLES))
+"""Every step from one style to the next."""
 
 FORWARD, BACKWARD = "forward", "backward"
 ONCE, MODEL = "once for all layers", "the model"
@@ -189,8 +194,13 @@ TORCHS_OWN: Mapping[tuple[str, str], str] = {
 
 @cache
 def side_by_side() -> dict[str, Any]:
-    """The code of every style in rows, how much of it there is, and what each step removes."""
-    rows = [
+    """The code of every style in rows, how much of it there is, and what each step removes.
+
+    Returns:
+        {"styles", "rows": every part's cells, one of each style, "pairs": by the names in PAIRS, for every row which
+        line of the one style stands beside which of the other}
+    """
+    rows: list[dict[str, Any]] = [
         {
             "part": row.part,
             "role": row.role,
@@ -208,7 +218,17 @@ def side_by_side() -> dict[str, Any]:
             for at, name in enumerate(STYLES)
         ],
         "rows": rows,
+        "pairs": {
+            name: [[beside._asdict() for beside in _beside(row["cells"][at], row["cells"][at + 1])] for row in rows]
+            for at, name in enumerate(PAIRS)
+        },
     }
+
+
+def _beside(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[Pairing]:
+    return aligned(
+        *(["".join(text for text, _kind in line["parts"]) for line in cell["code"]] for cell in (one, other))
+    )
 
 
 def _instead(row: Row, style: str) -> str | None:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from itertools import pairwise
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F  # noqa: N812 (its usual name)
 from torch import Tensor
 
 from chainrule.chapter.agreement import max_difference
 from chainrule.chapter.inputs import choice, integer, number
 from chainrule.chapter.json_values import json_number
 from chainrule.chapter.page import Link, Listing, Page
-from chainrule.chapter.style_code import TITLES, side_by_side
+from chainrule.chapter.reference_model import autograd_pass, draw_model
+from chainrule.chapter.style_code import PAIRS, TITLES, side_by_side
 from chainrule.errors import InputError
 from chainrule.foundations import layer_function, layers, misprints, modules
-from chainrule.foundations.initialization import draw, generator_for, normal
+from chainrule.foundations.initialization import generator_for
 from chainrule.foundations.styles import LEAVES, STYLES, Pass, run_style
 
 MAX_SEED = 2**31 - 1
@@ -50,27 +49,10 @@ def answer(values: Mapping[str, Any]) -> dict[str, Any]:
     passes = {name: run_style(name, *given) for name in STYLES}
     return {
         "code": side_by_side(),
-        **compare(passes, autograd_in_float64(*(tensor.double() for tensor in given))),
+        **compare(passes, Pass(*autograd_pass(*(tensor.double() for tensor in given)))),
         "misprint": run_misprint(),
         "modules": run_modules(values["n_in"], values["hidden"], values["n_out"], values["seed"], x, targ),
     }
-
-
-def draw_model(batch: int, n_in: int, hidden: int, n_out: int, seed: int, scale: float) -> tuple[Tensor, ...]:
-    """x, targ, w1, b1, w2, b2 of the chapter's model: the explorer's draw from this seed, whatever its scale."""
-    x = normal((batch, n_in), generator_for(seed, "x"))
-    targ = normal((batch,) if n_out == 1 else (batch, n_out), generator_for(seed, "y"))
-    w1 = draw("kaiming_normal", n_in, hidden, generator_for(seed, "w1"), scale)
-    w2 = draw("kaiming_normal", hidden, n_out, generator_for(seed, "w2"), scale)
-    return x, targ, w1, torch.zeros(hidden), w2, torch.zeros(n_out)
-
-
-def autograd_in_float64(x: Tensor, targ: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor) -> Pass:
-    """The same pass of the same numbers, by torch's own layers and loss, in float64."""
-    x, w1, b1, w2, b2 = (tensor.detach().requires_grad_() for tensor in (x, w1, b1, w2, b2))
-    out = F.linear(F.relu(F.linear(x, w1.t(), b1)), w2.t(), b2)
-    loss = F.mse_loss(out, targ.view_as(out))
-    return Pass(loss.detach(), dict(zip(LEAVES, torch.autograd.grad(loss, (x, w1, b1, w2, b2)), strict=True)))
 
 
 def compare(passes: Mapping[str, Pass], reference: Pass) -> dict[str, Any]:
@@ -78,8 +60,8 @@ def compare(passes: Mapping[str, Pass], reference: Pass) -> dict[str, Any]:
 
     Returns:
         {"leaves", "shapes", "reference_loss", "runs": [{"style", "loss", "gradients": {leaf: {"difference", "relative",
-        "nan", "inf"}}}], "apart": a row per style of its largest difference from every style, "identical": the same of
-        whether every gradient is the same number, bit by bit, NaN included}
+        "nan", "inf"}}}], "non_finite": see `non_finite`, "apart": a row per style of its largest difference from every
+        style, "identical": the same of whether every gradient is the same number, bit by bit, NaN included}
     """
     runs = []
     for name, made in passes.items():
@@ -98,11 +80,30 @@ def compare(passes: Mapping[str, Pass], reference: Pass) -> dict[str, Any]:
     pairs = [[(one, other) for other in passes.values()] for one in passes.values()]
     return {
         "leaves": list(LEAVES),
-        "shapes": {leaf: list(gradient.shape) for leaf, gradient in reference.gradients.items()},
+        "shapes": {leaf: list(reference.gradients[leaf].shape) for leaf in LEAVES},
         "reference_loss": json_number(float(reference.loss)),
         "runs": runs,
+        "non_finite": non_finite([*passes.values()]),
         "apart": [[json_number(_apart(one, other, max_difference)) for one, other in row] for row in pairs],
         "identical": [[_apart(one, other, _differ) == 0 for one, other in row] for row in pairs],
+    }
+
+
+def non_finite(passes: Sequence[Pass]) -> dict[str, Any]:
+    """How many elements of all gradients are NaN or ±∞, pass by pass, and whether they are the same ones in all.
+
+    Returns:
+        {"elements": of all gradients of a pass, "nan": of each pass, "inf": of each pass, "same": whether what is not
+        finite stands in the same places, and is the same, in every pass}
+    """
+    flat = [torch.cat([made.gradients[leaf].double().flatten() for leaf in LEAVES]) for made in passes]
+    # What is finite is left out: it differs by rounding.
+    odd = [torch.where(each.isfinite(), torch.zeros_like(each), each) for each in flat]
+    return {
+        "elements": flat[0].numel(),
+        "nan": [int(each.isnan().sum()) for each in flat],
+        "inf": [int(each.isinf().sum()) for each in flat],
+        "same": all(_differ(odd[0], each) == 0 for each in odd),
     }
 
 
@@ -167,15 +168,13 @@ def _raised(call: Callable[[], object]) -> dict[str, str] | None:
 
 # ----------------------------------------------------------------------------------------------------------- the page
 
-PAIRS = tuple(f"{one} to {other}" for one, other in pairwise(STYLES))
-
 PAGE = Page(
     name="styles",
     title="Five styles",
     seed="002 Refactoring the Model, Going to PyTorch; 000",
     lead="One model, written five times: each time more of it is said once and for all, and the numbers stay the same.",
     inputs=(
-        choice("compare", ALL, "side by side", "Which styles are shown.", choices=(ALL, *PAIRS)),
+        choice("compare", PAIRS[0], "side by side", "Which styles are shown.", choices=(*PAIRS, ALL)),
         integer("batch", 200, "batch", "Rows of x.", minimum=1, maximum=256),
         integer("n_in", 100, "n_in", "Inputs of the model.", minimum=1, maximum=256),
         integer("hidden", 50, "hidden", "Units between the two layers.", minimum=1, maximum=256),

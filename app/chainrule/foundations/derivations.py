@@ -1,7 +1,7 @@
 """The derivatives that the backward functions use, found by SymPy: a fixed list, and nothing typed is evaluated.
 
     square    d x² / dx                                                    2 x
-    mse       loss of out: (batch,)                                        mse_grad
+    mse       loss of out, an element at a time                            mse_grad
     relu      out of inp                                                   relu_grad
     lin_inp   loss of inp, through every out that inp goes into            lin_grad, first line
     lin_w     loss of w                                                    lin_grad, second line
@@ -9,8 +9,9 @@
     chain     loss of b2, and of w1, in the chapter's model of one unit per layer
 
 Indices count from 0, as in code: k is the row of the batch, i the input of a layer, j its output; p and q are those of
-the one element that is differentiated by. n is the batch, m is fan_in, c is fan_out. g is out.g, the gradient of the
-loss with respect to out. A derivation says equations; the last one of each is what the code computes.
+the one element that is differentiated by. n is the batch, m is fan_in, c is fan_out. To mse rows and columns are alike:
+t counts all N = targ.numel() elements of out, which are n only where there is one output. g is out.g, the gradient of
+the loss with respect to out. A derivation says equations; the last one of each is what the code computes.
 """
 
 from __future__ import annotations
@@ -68,8 +69,8 @@ class Derivation:
 
 
 # Indices and sizes.
-k, i, j, p, q = symbols("k i j p q", integer=True)
-n, m, c = symbols("n m c", integer=True, positive=True)
+k, i, j, t, p, q = symbols("k i j t p q", integer=True)
+n, m, c, N = symbols("n m c N", integer=True, positive=True)
 
 # Tensors.
 inp, w, b, g, out, y = (IndexedBase(name) for name in ("inp", "w", "b", "g", "out", "y"))
@@ -87,17 +88,17 @@ def square() -> Derivation:
 
 
 def mse() -> Derivation:
-    """∂loss/∂out of the mean squared error of n numbers: 2 (out − y) / n."""
-    value = Sum((out[k] - y[k]) ** 2, (k, 0, n - 1)) / n
+    """∂loss/∂out of the mean squared error of N numbers: 2 (out − y) / N, N being batch · n_out."""
+    value = Sum((out[t] - y[t]) ** 2, (t, 0, N - 1)) / N
     derivative = diff(value, out[p])
     return Derivation(
         "mse",
         "The mean squared error",
-        "inp.g += 2 (inp − targ) / n",
+        "inp.g += 2 (inp − targ) / targ.numel()",
         (
-            Equation("The mean of n squares.", loss, value),
+            Equation("The mean of N squares, one for every element: N is targ.numel().", loss, value),
             Equation(
-                "The derivative of each square; out_k depends on out_p only where k = p.",
+                "The derivative of each square; out_t depends on out_p only where t = p.",
                 Derivative(loss, out[p]),
                 derivative,
             ),
