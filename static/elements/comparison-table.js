@@ -97,7 +97,9 @@ class ComparisonTable extends HTMLElement {
     };
     this.#lines = [];
     const sections = [...section("forward", forward), ...section("backward", "gradient")];
-    this.#table.replaceChildren(html("table", {}, html("caption", {}, title), html("thead", {}, head), loss, ...sections));
+    // Of what has no layers there is the loss alone.
+    const caption = layers.length === 0 ? "Loss" : title;
+    this.#table.replaceChildren(html("table", {}, html("caption", {}, caption), html("thead", {}, head), loss, ...sections));
   }
 
   /** @param {HTMLTableSectionElement} body @param {string | null} tensor @param {string} layer @param {string} name @returns {Line} */

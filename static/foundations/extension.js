@@ -8,13 +8,16 @@ import { count, duration, significant } from "../core/format.js";
 /** @typedef {import("../core/chapter/tensor-table.js").Cell} Cell */
 /** @typedef {{name: string, purpose: string, found: boolean, remedy: string}} Requirement */
 /** @typedef {{name: string, code: string, available: boolean, forward_seconds: number | null, backward_seconds: number | null, max_difference: Cell, equal: boolean | null}} Style */
+/** @typedef {{passed: boolean, max_difference: Cell, torch: {passed: boolean}, shapes: number[][]}} Check */
+/** @typedef {{batch: number, fan_in: number, fan_out: number, multiplications: number, threads: number, styles: Style[]}} Race */
 /**
  * @typedef {object} Answer
- * @property {{built: boolean, with_cuda: boolean, file: string | null, reason: string | null, torch: string}} state
+ * @property {{built: boolean, broken: boolean, with_cuda: boolean, file: string | null, reason: string | null, torch: string}} state
  * @property {Requirement[]} requirements
  * @property {Requirement[]} cuda_requirements
- * @property {{passed: boolean, max_difference: Cell, torch: {passed: boolean}, shapes: number[][]} | null} check
- * @property {{batch: number, fan_in: number, fan_out: number, multiplications: number, threads: number, styles: Style[]}} race
+ * @property {Check | null} check
+ * @property {Race} race
+ * @property {{name: string, check: Check, race: Race} | null} gpu where the CUDA kernels can run
  */
 
 startPage({ show });
@@ -22,10 +25,13 @@ startPage({ show });
 /** @param {Answer} answer */
 function show(answer) {
   byId("state").replaceChildren(...state(answer));
-  byId("race").replaceChildren(race(answer.race));
+  const { gpu } = answer;
+  const onGpu = gpu === null ? [] : [html("p", {}, `On the server's GPU, ${gpu.name}; a run lasts until its kernels have ended:`), race(gpu.race, "Time of each style on the GPU")];
+  byId("race").replaceChildren(race(answer.race, "Time of each style"), ...onGpu);
   const { multiplications, threads } = answer.race;
   byId("race-note").textContent = `Medians, on ${threads} ${threads === 1 ? "thread" : "threads"}; ${count(multiplications)} multiplications forward, twice as many backward. “Off by” is the largest distance of the output and the gradients from float64's.`;
-  byId("check").textContent = checked(answer);
+  const checks = answer.check === null ? "Once it is built, they are checked here against differences of forward." : checked(answer.check, "On the CPU");
+  byId("check").textContent = gpu === null ? checks : `${checks} ${checked(gpu.check, "On the GPU, by its own kernels")}`;
 }
 
 /** @param {Answer} answer @returns {HTMLElement[]} */
@@ -34,6 +40,8 @@ function state({ state: found, requirements, cuda_requirements: cuda }) {
   const line = html("p", { class: "state-line" });
   if (found.built) {
     line.append(html("strong", {}, "It is built"), ` for torch ${found.torch}, ${found.with_cuda ? "with" : "without"} CUDA kernels: `, html("code", {}, found.file ?? ""));
+  } else if (found.broken) {
+    line.append(html("strong", {}, "It does not load"), ": run ", html("code", {}, "chainrule build-extension"), ", which builds it anew, and reload.");
   } else if (missing.length === 0) {
     line.append(html("strong", {}, "It is not built"), ", and all that a build takes is here: run ", html("code", {}, "chainrule build-extension"), " and reload. Until then its row in the race stays empty.");
   } else {
@@ -51,11 +59,11 @@ function table(title, requirements) {
   return html("div", { class: "scroll" }, html("table", { class: "facts" }, html("thead", {}, head), html("tbody", {}, ...rows)));
 }
 
-/** @param {Answer["race"]} race @returns {HTMLElement} */
-function race({ styles }) {
+/** @param {Race} race @param {string} label @returns {HTMLElement} */
+function race({ styles }, label) {
   const most = Math.max(...styles.flatMap((each) => [each.forward_seconds ?? 0, each.backward_seconds ?? 0]));
   const titles = ["", "forward, backward", "together", "off by"].map((title) => html("span", { role: "columnheader" }, title));
-  return html("div", { class: "layer-race", role: "table", "aria-label": "Time of each style" }, html("div", { role: "row", class: "titles" }, ...titles), ...styles.map((each) => row(each, most)));
+  return html("div", { class: "layer-race", role: "table", "aria-label": label }, html("div", { role: "row", class: "titles" }, ...titles), ...styles.map((each) => row(each, most)));
 }
 
 /** @param {Style} style @param {number} most @returns {HTMLElement} */
@@ -82,12 +90,11 @@ function bar(pass, seconds, most) {
   return html("span", { class: `bar ${pass}` }, mark, duration(seconds * 1e6));
 }
 
-/** @param {Answer} answer @returns {string} */
-function checked({ check }) {
-  if (check === null) return "Once it is built, they are checked here against differences of forward.";
+/** @param {Check} check @param {string} where @returns {string} */
+function checked(check, where) {
   const largest = typeof check.max_difference === "number" ? significant(check.max_difference) : cellText(check.max_difference);
   const agree = check.passed === check.torch.passed ? "torch.autograd.gradcheck says the same" : "torch.autograd.gradcheck does not say the same";
-  return `In float64, for tensors of ${check.shapes.map((shape) => `(${shape.join(", ")})`).join(", ")}, the gradient check ${check.passed ? "passes" : "fails"}: largest difference between backward and differences of forward ${largest}; ${agree}.`;
+  return `${where}, in float64, for tensors of ${check.shapes.map((shape) => `(${shape.join(", ")})`).join(", ")}, the gradient check ${check.passed ? "passes" : "fails"}: largest difference between backward and differences of forward ${largest}; ${agree}.`;
 }
 
 /** @param {string} id @returns {HTMLElement} */

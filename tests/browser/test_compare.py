@@ -98,6 +98,11 @@ def test_specs_are_told_apart_by_what_differs(explorer):
     link = specs.nth(0).get_by_role("link", name="open A")
     assert link.get_attribute("href") == "/?activation=tanh&seed=7"
 
+    # Programs without layers have their losses to compare: the table names what it holds.
+    explorer.open("/?program=my_relu#a=?program=exp").at_rest()
+    expect(explorer.page.locator("comparison-table caption")).to_have_text("Loss")
+    assert list(table(explorer.page)) == [("loss", "")]
+
 
 def test_bars_point_to_where_the_runs_part(explorer):
     explorer.open("/?widths=100x11&scale=1.2#a=?widths=100x11").at_rest()

@@ -17,6 +17,7 @@ def test_the_state_is_said_and_other_sizes_race_again(chapter, server_url):
     if state["built"]:
         expect(page.locator("#state")).to_contain_text("It is built")
         expect(cpp.locator(".bar")).to_have_count(2)
+        expect(page.locator("#check")).to_contain_text("On the CPU, in float64")
         expect(page.locator("#check")).to_contain_text("the gradient check passes")
     else:
         expect(page.locator("#state")).to_contain_text("chainrule build-extension")

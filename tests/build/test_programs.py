@@ -10,7 +10,7 @@ import torch.nn.functional as F  # noqa: N812 (its usual name)
 
 from chainrule.build import build_model, generator_for
 from chainrule.errors import MissingExtraError
-from chainrule.foundations.linear_extension import build_extension, load_extension
+from chainrule.foundations.linear_extension import load_extension
 from chainrule.profile import profile
 from chainrule.programs import PROGRAMS, RUNGS
 from chainrule.run import Retracer, tensor_values, trace_spec
@@ -25,6 +25,7 @@ QUERIES = [
     *(f"program=matmul&rung={rung}&widths=4,3&batch=2" for rung in RUNGS),
     "program=matmul&rung=loops&widths=1,1&batch=1",
     "program=neuron&widths=1,1&bias_std=0.5",
+    "program=neuron&init=zeros",  # at the kink
     "program=neuron&widths=64,1&init=torch_default",
     *(f"program=neuron&seed={seed}" for seed in range(4)),  # open and closed
     "program=exp&widths=1&batch=1",
@@ -50,7 +51,7 @@ def by_torch(spec):
     match spec.program:
         case "neuron":
             named["l1"] = torch.dot(x, w) + b
-            named["out"] = F.relu(named["l1"])
+            named["out"] = named["l1"].clamp_min(0)  # slope 1 at 0, as in the chapter: torch's relu has 0 there
             loss = F.mse_loss(named["out"], y)
         case "matmul":
             named["c"] = torch.mm(named["a"], b)
@@ -68,8 +69,8 @@ def by_torch(spec):
             named["out"] = F.linear(x, w, b)
             loss = F.mse_loss(named["out"].view(y.shape), y)
         case "two_outputs":
-            named["SinCos.sin"], named["SinCos.cos"] = torch.sin(x), torch.cos(x)
-            loss = torch.dot(named["SinCos.sin"].flatten(), named["SinCos.cos"].flatten())
+            named["sines"], named["cosines"] = torch.sin(x), torch.cos(x)
+            loss = torch.dot(named["sines"].flatten(), named["cosines"].flatten())
     for name, tensor in named.items():
         if name != "y":
             tensor.retain_grad()
@@ -222,7 +223,7 @@ def test_a_constant_is_no_tensor_and_nothing_is_saved():
 
 def test_the_backward_of_two_outputs_gets_two_gradients():
     trace = trace_spec(ModelSpec(program="two_outputs"))
-    gradients = {trace.tensor_by_name[f"SinCos.{name}.g"].id for name in ("sin", "cos")}
+    gradients = {trace.tensor_by_name[f"{name}.g"].id for name in ("sines", "cosines")}
     module = next(module.id for module in trace.modules if module.path == "SinCos")
     inner = [op for op in trace.ops if op.phase == "backward" and op.module == module]
     assert {tensor for op in inner for tensor in op.inputs} >= gradients
@@ -266,18 +267,19 @@ def test_the_slider_goes_from_program_to_program():
 # -------------------------------------------------------------------------------------------------------- the extension
 
 
-@pytest.fixture(scope="module")
-def extension():
-    """The compiled C++ operator, from this user's cache or built now."""
-    return build_extension()
-
-
-@pytest.mark.usefixtures("extension")
+@pytest.mark.usefixtures("linear_extension")
 @pytest.mark.parametrize("query", ["", "bias=false", "widths=7,1&batch=5&bias_std=0.3", "widths=6,4&batch=1"])
 def test_the_layer_in_cpp_is_torchs(query):
     assert_is_torchs(ModelSpec.from_query(f"program=linear_cpp&dtype=float64&{query}"), 1e-12)
     trace = trace_spec(ModelSpec.from_query(f"program=linear_cpp&{query}"))
     assert next(op.name for op in trace.ops if op.phase == "forward") == "LinearCpp"
+
+
+@pytest.mark.usefixtures("linear_extension")
+def test_the_layer_in_cpp_costs_what_its_products_do():
+    trace = trace_spec(ModelSpec.from_query("program=linear_cpp&widths=7,3&batch=5"))
+    costs = {op.name: op.flops for op in trace.ops if op.name.startswith("LinearCpp")}
+    assert costs == {"LinearCpp": 2 * 5 * 7 * 3 + 5 * 3, "LinearCppBackward": 2 * (2 * 5 * 7 * 3 + 5 * 3)}
 
 
 @pytest.fixture

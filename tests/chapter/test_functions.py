@@ -119,7 +119,7 @@ def test_whatever_is_typed_has_an_answer(function, x):
         ({"x": "1,2"}, "x", r"got inp \(2,\)"),
         ({"x": "1,2;3,4"}, "weight", r"got inp \(2, 2\), weight \(2, 3\)"),
         ({"bias": "1,2,3"}, "bias", r"bias \(3,\)"),
-        ({"weight": "1,2,3"}, "weight", "it has 1 dimensions"),
+        ({"weight": "1,2,3"}, "weight", "it has 1 dimension"),
         ({"grad_output": "1,2,3"}, "grad_output", r"\(3,\) does not broadcast to that of the output, \(2, 2\)"),
         ({"function": "exp", "x": "1", "grad_output": "1,2"}, "grad_output", "does not broadcast"),
         ({"x": ",".join("1" * 37)}, "x", "more than 36 numbers"),

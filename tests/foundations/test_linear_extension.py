@@ -3,6 +3,8 @@
 import os
 import subprocess
 import sys
+import sysconfig
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -67,6 +69,50 @@ def test_half_precision_stays_half(dtype):
     assert out.dtype == dtype
     torch.testing.assert_close(out, F.linear(*tensors))
     assert all(each.dtype == dtype for each in torch.autograd.grad(out.sum(), tensors))
+
+
+@built
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("of", [torch.float32, torch.float64])
+def test_under_autocast_it_is_f_linear(dtype, of):
+    tensors = [normal(4, 8, dtype=of), normal(3, 8, dtype=of), normal(3, dtype=of)]
+    with torch.autocast("cpu", dtype):
+        out, expected = LinearCpp.apply(*tensors), F.linear(*tensors)
+        mixed = LinearCpp.apply(tensors[0].to(dtype), *tensors[1:]) if of == torch.float32 else out
+    assert out.dtype == mixed.dtype == expected.dtype
+    torch.testing.assert_close(out, expected)
+    got, want = (torch.autograd.grad(each.float().sum(), tensors) for each in (out, expected))
+    for ours, torch_s in zip(got, want, strict=True):
+        assert ours.dtype == of
+        torch.testing.assert_close(ours, torch_s)
+
+
+@built
+def test_autocast_around_backward_alone_changes_nothing():
+    tensors = [normal(4, 8, dtype=torch.float32), normal(3, 8, dtype=torch.float32)]
+    grad_output = normal(4, 3, dtype=torch.float32).detach()
+    expected = torch.autograd.grad(F.linear(*tensors), tensors, grad_output)
+    with torch.autocast("cpu", enabled=False):
+        out = LinearCpp.apply(*tensors)
+    with torch.autocast("cpu", torch.bfloat16):
+        got = torch.autograd.grad(out, tensors, grad_output)
+    for ours, torch_s in zip(got, expected, strict=True):
+        torch.testing.assert_close(ours, torch_s)
+
+
+@built
+def test_autograd_records_nothing_of_what_cpp_computes():
+    tensors = [normal(3, 4), normal(2, 4), normal(2)]
+    assert not load_extension().forward(*tensors).requires_grad
+    gradients = load_extension().backward(normal(3, 2), *tensors[:2], [True, True, True])
+    assert [each.requires_grad for each in gradients] == [False, False, False]
+
+
+@built
+def test_views_of_another_sign_are_read_as_what_they_show():
+    inp, weight, bias = (torch.complex(each, each).conj().imag for each in (normal(3, 4), normal(2, 4), normal(2)))
+    assert inp.is_neg()
+    torch.testing.assert_close(LinearCpp.apply(inp, weight, bias), F.linear(inp, weight, bias))
 
 
 @built
@@ -154,10 +200,13 @@ def test_shapes_that_do_not_fit(inp, weight, bias, kind, says):
     [
         (lambda x, w, b: (x, w.float(), b), TypeError, "inp is Double, but weight is Float"),
         (lambda x, w, b: (x, w, b.half()), TypeError, "inp is Double, but bias is Half"),
-        (lambda x, w, b: (x.long(), w.long(), b.long()), TypeError, "expected floating point, got Long"),
+        (lambda x, w, b: (x.long(), w.long(), b.long()), TypeError, "expected floating point .*, got Long"),
         (lambda x, w, b: (x.to("meta"), w.to("meta"), b.to("meta")), ValueError, "on cpu or cuda, got meta"),
         (lambda x, w, b: (x, w.to("meta"), b), ValueError, "inp is on cpu, but weight is on meta"),
-        (lambda x, w, b: (x.to_sparse(), w, b), ValueError, "expected dense tensors"),
+        (lambda x, w, b: (x.to_sparse(), w, b), ValueError, "expected dense tensors, but inp is Sparse"),
+        (lambda x, w, b: (x, w.to_sparse(), b), ValueError, "expected dense tensors, but weight is Sparse"),
+        (lambda x, w, b: (x, w, b.to_sparse()), ValueError, "expected dense tensors, but bias is Sparse"),
+        (lambda *t: [each.to(torch.float8_e5m2) for each in t], TypeError, "or bfloat16.*got Float8_e5m2"),
         (lambda x, _, b: (x, None, b), TypeError, "incompatible function arguments"),
     ],
 )
@@ -165,6 +214,12 @@ def test_dtypes_and_devices_that_do_not_fit(change, kind, says):
     arguments = change(*(normal(*shape).detach() for shape in ((3, 4), (2, 4), (2,))))
     with pytest.raises(kind, match=says):
         LinearCpp.apply(*arguments)
+
+
+@built
+def test_a_sparse_grad_output_is_refused():
+    with pytest.raises(ValueError, match="expected dense tensors, but grad_output is Sparse"):
+        load_extension().backward(torch.eye(2).to_sparse(), torch.ones(2, 4), torch.ones(2, 4), [True, True, True])
 
 
 @built
@@ -184,21 +239,123 @@ def test_without_it_the_error_names_the_command():
     assert extension_path() is None, "calling it built nothing"
 
 
+def put(path, content, digest=None):
+    """A compiled file as a build leaves it, with its digest or another."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    library.digest_path(path).write_text(library.file_digest(path) if digest is None else digest)
+
+
 @pytest.mark.usefixtures("no_linear_extension")
 def test_a_file_that_does_not_load_says_so():
     path = library.target_path(cuda=False)
-    path.parent.mkdir(parents=True)
-    path.write_bytes(b"not a library")
-    with pytest.raises(ExtensionNotBuiltError, match="does not load"):
+    put(path, b"not a library")
+    with pytest.raises(ExtensionNotBuiltError, match="does not load") as caught:
         load_extension()
+    assert str(path) in str(caught.value)
+    assert caught.value.public == "the C++ extension does not load: run `chainrule build-extension`"
+
+
+@pytest.mark.usefixtures("no_linear_extension")
+def test_a_file_that_was_cut_short_is_not_even_tried(extension_cache):
+    # The system would find that out by ending the process.
+    path = library.target_path(cuda=False)
+    (whole,) = extension_cache.rglob(path.name)
+    content = whole.read_bytes()
+    put(path, content[: len(content) // 2], library.file_digest(whole))
+    with pytest.raises(ExtensionNotBuiltError, match="the file is damaged"):
+        load_extension()
+    library.digest_path(path).unlink()
+    with pytest.raises(ExtensionNotBuiltError, match="its digest cannot be read"):
+        load_extension()
+
+
+@pytest.mark.usefixtures("no_linear_extension")
+def test_cuda_kernels_that_do_not_load_hide_no_good_file(extension_cache):
+    path = library.target_path(cuda=False)
+    (whole,) = extension_cache.rglob(path.name)
+    put(path, whole.read_bytes())
+    put(library.target_path(cuda=True), b"no library")
+    assert library.extension_path() == library.target_path(cuda=True)
+    assert not load_extension().with_cuda
 
 
 @built
 def test_a_build_that_is_there_is_kept(monkeypatch):
     monkeypatch.setattr(build, "_compile", lambda *_, **__: pytest.fail("compiled again"))
-    path = build_extension(cuda=False)
+    steps = []
+    path = build_extension(cuda=False, tell=lambda *step: steps.append(step))
     assert path == extension_path()
-    assert [each.name for each in path.parent.iterdir()] == [path.name], "nothing else is left of the build"
+    assert steps == [("there already", str(path))]
+    left = {each.name for each in path.parent.iterdir()}
+    assert left == {path.name, library.digest_path(path).name}, "nothing else is left of the build"
+
+
+@pytest.fixture
+def tiny_source(monkeypatch):
+    """The build, of a source that is no operator but compiles in a second: the way is the same."""
+
+    def compile_tiny(folder, **_):
+        compiled.append(folder)
+        source = folder / "tiny.c"
+        source.write_text(TINY)
+        include = sysconfig.get_path("include")
+        subprocess.run(
+            ["cc", "-shared", "-fPIC", f"-I{include}", str(source), "-o", str(folder / f"{library.NAME}.so")],
+            check=True,
+            timeout=60,
+        )
+
+    compiled = []
+    monkeypatch.setattr(build, "_compile", compile_tiny)
+    return compiled
+
+
+TINY = """
+#include <Python.h>
+static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "chainrule_linear"};
+PyMODINIT_FUNC PyInit_chainrule_linear(void) { return PyModule_Create(&definition); }
+"""
+
+
+@pytest.mark.usefixtures("no_linear_extension")
+def test_a_file_that_does_not_load_is_built_anew(tiny_source):
+    path = library.target_path(cuda=False)
+    put(path, b"not a library")
+    steps = []
+    assert build_extension(cuda=False, tell=lambda step, _: steps.append(step)) == path
+    assert steps == ["does not load", "compiling", "built"]
+    assert len(tiny_source) == 1
+    assert load_extension().__file__ == str(path)
+
+
+@pytest.mark.usefixtures("no_linear_extension")
+def test_of_two_builds_at_once_one_compiles(tiny_source):
+    steps = []
+    with ThreadPoolExecutor(2) as pool:
+        builds = [pool.submit(build_extension, cuda=False, tell=lambda step, _: steps.append(step)) for _ in range(2)]
+        assert {each.result(60) for each in builds} == {library.target_path(cuda=False)}
+    assert len(tiny_source) == 1
+    assert sorted(steps) == ["built", "compiling", "there already"]
+
+
+@built
+def test_it_is_compiled_as_often_as_one_likes_in_one_process(monkeypatch, tmp_path, extension_cache):
+    # The compiler's own cache of what it has compiled stands in for it here: twenty seconds each otherwise.
+    (whole,) = extension_cache.rglob(library.target_path(cuda=False).name)
+    compiler = tmp_path / "c++"
+    compiler.write_text(
+        "#!/bin/sh\n"
+        'case "$*" in *version*) exec c++ "$@" ;; esac\n'
+        'while [ "$1" != -o ]; do shift; done\n'
+        f'exec cp "{whole}" "$2"\n'
+    )
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for _ in range(2):
+        path = build_extension(cuda=False, force=True)
+        assert library.load_file(path).with_cuda is False
 
 
 @pytest.mark.usefixtures("no_linear_extension")
@@ -206,6 +363,8 @@ def test_a_build_that_is_there_is_kept(monkeypatch):
     ("environment", "missing"),
     [
         ({"CXX": "no-such-compiler"}, "C\\+\\+ compiler is missing: install"),
+        ({"CXX": " "}, "C\\+\\+ compiler is missing: CXX names no compiler"),
+        ({"CXX": "g++ '"}, "C\\+\\+ compiler is missing: CXX names no compiler"),
         ({"PATH": ""}, "ninja is missing: pip install"),
     ],
 )
@@ -254,7 +413,7 @@ def test_cuda_kernels_are_not_built_where_torch_has_no_cuda():
         return
     assert not build.can_build_cuda()
     with pytest.raises(ExtensionBuildError, match=r"torch with CUDA|GPU"):
-        build_extension(cuda=True)
+        build_extension(cuda=True, tell=lambda step, _: pytest.fail(f"{step}, before it is known whether that can be"))
 
 
 def test_the_digest_changes_with_sources_and_torch(monkeypatch):

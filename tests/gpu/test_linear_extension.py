@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch.autograd import gradcheck
 
+from chainrule.chapter.extension import PAGE
 from chainrule.foundations.linear_extension import LinearCpp, build_extension, load_extension
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]  # nvcc takes its time
@@ -61,6 +62,41 @@ def test_any_strides_will_do():
     bias = normal(8).detach()[::2].requires_grad_()
     torch.testing.assert_close(LinearCpp.apply(inp, weight, bias), F.linear(inp, weight, bias))
     assert gradcheck(LinearCpp.apply, (inp, weight, bias))
+
+
+def test_views_of_another_sign_are_read_as_what_they_show():
+    leaves = [normal(3, 18), normal(2, 18), normal(2)]
+    inp, weight, bias = (torch.complex(each, each).conj().imag for each in leaves)
+    assert inp.is_neg()
+    torch.testing.assert_close(LinearCpp.apply(inp, weight, bias), F.linear(inp, weight, bias))
+    grad_output = torch.complex(*2 * [normal(3, 2).detach()]).conj().imag
+    got, want = (torch.autograd.grad(f(inp, weight, bias), leaves, grad_output) for f in (LinearCpp.apply, F.linear))
+    for ours, torch_s in zip(got, want, strict=True):
+        torch.testing.assert_close(ours, torch_s)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_under_autocast_it_is_f_linear(dtype):
+    tensors = [normal(*shape, dtype=torch.float32) for shape in ((4, 8), (3, 8), (3,))]
+    with torch.autocast("cuda", dtype):
+        out, expected = LinearCpp.apply(*tensors), F.linear(*tensors)
+    assert out.dtype == expected.dtype == dtype
+    torch.testing.assert_close(out, expected)
+    assert all(each.dtype == torch.float32 for each in torch.autograd.grad(out.float().sum(), tensors))
+
+
+@pytest.mark.parametrize("bias", ["true", "false"])
+def test_the_page_checks_and_races_on_the_gpu_too(bias):
+    answer = PAGE.ask({"bias": bias})
+    gpu = answer["gpu"]
+    assert gpu["name"] == torch.cuda.get_device_name()
+    assert gpu["check"]["passed"]
+    assert gpu["check"]["torch"]["passed"]
+    assert [each["name"] for each in gpu["race"]["styles"]] == [each["name"] for each in answer["race"]["styles"]]
+    for each in gpu["race"]["styles"]:
+        assert each["equal"], each
+        assert each["forward_seconds"] > 0
+        assert each["backward_seconds"] > 0
 
 
 def test_an_empty_batch():

@@ -1,6 +1,7 @@
 """Programs over HTTP and the live socket: every format, every route, and what is refused."""
 
 import json
+from html import unescape
 
 import orjson
 import pytest
@@ -8,6 +9,7 @@ from websockets.sync.client import connect
 
 from chainrule.formats import FORMATS
 from chainrule.foundations.linear_extension import load_extension
+from chainrule.foundations.linear_extension.library import target_path
 from chainrule.main import create_app
 from chainrule.programs import PROGRAMS
 from chainrule.run import trace_spec
@@ -65,7 +67,13 @@ def test_a_profile_without_layers_has_the_shape_of_one_with(client, program):
 
 @pytest.mark.parametrize(
     ("query", "shape"),
-    [("program=matmul&name=c", [2, 2]), ("program=neuron&name=out.g", []), ("program=exp&name=x.g", [4, 5])],
+    [
+        ("program=matmul&name=c", [2, 2]),
+        ("program=neuron&name=out.g", []),
+        ("program=exp&name=x.g", [4, 5]),
+        ("program=two_outputs&name=sines", [4, 5]),
+        ("program=two_outputs&name=cosines.g", [4, 5]),
+    ],
 )
 def test_values_of_a_programs_tensor(client, query, shape):
     assert client.get(f"/api/v1/tensor.json?{query}").json()["shape"] == shape
@@ -139,6 +147,19 @@ def test_without_the_extension_its_program_is_a_501_and_the_page_shows_the_defau
     page = client.get("/?program=linear_cpp")
     assert page.status_code == 501
     assert "chainrule build-extension" in page.text
+
+
+@pytest.mark.usefixtures("nothing_built")
+def test_nobody_is_told_where_a_file_lies_that_does_not_load(client, tmp_path):
+    path = target_path(cuda=False)
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"no library")
+    api = "/api/v1"
+    addresses = [f"{api}/{name}?program=linear_cpp" for name in ("trace.json", "profile.json", "tensor.json?name=out")]
+    for address in (*addresses, "/foundations/extension.json", "/?program=linear_cpp"):
+        answer = client.get(address.replace("?name=out?", "?name=out&"))
+        assert "the C++ extension does not load: run" in unescape(answer.text)
+        assert str(tmp_path) not in answer.text
 
 
 def test_the_live_socket_goes_from_program_to_program(settings, serve):

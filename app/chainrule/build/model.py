@@ -38,7 +38,8 @@ class BuiltModel:
             and `loss` of a model are the owners of the modules `layers.0`, … and `loss`.
         leaves: the tensors that are drawn, by name: x, y, w1, b1, … A weight is (fan_in, fan_out) where gradients are
             by hand, and (fan_out, fan_in) under autograd.
-        outputs: module path → name of the tensor that module puts out.
+        outputs: module path → name of the tensor that module puts out; of one that puts out several, the op's name
+            stands behind the path (`SinCos.sin`).
         layers: the names of each layer's tensors, in order; none where the program is not a net.
         autograd: whether autograd runs the backward pass, and gradients are in `.grad`; else they are in `.g`.
         inputs: names of the leaves that the root is called with, in order.

@@ -15,6 +15,7 @@ its first layer, everything else from N(0, 1).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 
 from torch import Tensor
@@ -30,6 +31,8 @@ from chainrule.foundations.linear_extension import ExtensionNotBuiltError, Linea
 from chainrule.foundations.matmul import RUNGS
 from chainrule.spec import ModelSpec
 from chainrule.trace.scope import scope
+
+logger = logging.getLogger(__name__)
 
 
 def build_neuron(spec: ModelSpec) -> BuiltModel:
@@ -94,7 +97,8 @@ def build_two_outputs(spec: ModelSpec) -> BuiltModel:
             loss: Tensor = (sines * cosines).sum()
         return loss
 
-    return _built(sines_and_cosines, _input(spec), {"loss": "loss"})
+    outputs = {"SinCos.sin": "sines", "SinCos.cos": "cosines", "loss": "loss"}
+    return _built(sines_and_cosines, _input(spec), outputs)
 
 
 def build_linear_function(spec: ModelSpec) -> BuiltModel:
@@ -123,7 +127,9 @@ def check_program(spec: ModelSpec) -> None:
     try:
         extension = load_extension()
     except ExtensionNotBuiltError as error:
-        raise MissingExtraError(f"program: 'linear_cpp' cannot run here: {error}", field="program") from None
+        # The answer may go to anybody; where files lie on this machine is for its own log.
+        logger.warning("%s", error)
+        raise MissingExtraError(f"program: 'linear_cpp' cannot run here: {error.public}", field="program") from None
     if spec.device != "cpu" and not extension.with_cuda:
         raise MissingExtraError(
             f"device: {spec.device!r} is not what the C++ extension was built for: "

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -24,6 +26,8 @@ from chainrule.foundations.layers import lin, lin_grad
 from chainrule.foundations.linear_extension import LinearCpp, LinearCppLayer
 from chainrule.foundations.linear_extension import library as extension
 from chainrule.foundations.linear_extension.build import Requirement, cuda_requirements, requirements
+
+logger = logging.getLogger(__name__)
 
 MAX_BATCH, MAX_FEATURES = 256, 512
 """Of the race: at most 67 million multiplications forward, and twice as many backward."""
@@ -46,43 +50,72 @@ class Style:
 
 
 def answer(values: Mapping[str, Any]) -> dict[str, Any]:
-    """{"state", "requirements", "cuda_requirements", "check", "race"}; check is null where it is not built."""
+    """{"state", "requirements", "cuda_requirements", "check", "race", "gpu"}.
+
+    check is null where it is not built; gpu is {"name", "check", "race"} where its kernels can run, else null.
+    """
     state = built_state()
+    sizes = (values["batch"], values["fan_in"], values["fan_out"])
+    bias, seed = values["bias"], values["seed"]
+    has_gpu = state["with_cuda"] and torch.cuda.is_available()
     return {
         "state": state,
         "requirements": [_requirement(each) for each in requirements()],
         "cuda_requirements": [_requirement(each) for each in cuda_requirements()],
-        "check": check(values["seed"], values["bias"]) if state["built"] else None,
-        "race": race(values["batch"], values["fan_in"], values["fan_out"], values["bias"], values["seed"], state),
+        "check": check(seed, bias) if state["built"] else None,
+        "race": race(*sizes, bias, seed, state),
+        "gpu": on_gpu(sizes, bias, seed, state) if has_gpu else None,
+    }
+
+
+def on_gpu(sizes: tuple[int, int, int], has_bias: bool, seed: int, state: Mapping[str, Any]) -> dict[str, Any]:
+    """The same check and race on the current CUDA device, which the extension has kernels for."""
+    return {
+        "name": torch.cuda.get_device_name(),
+        "check": check(seed, has_bias, "cuda"),
+        "race": race(*sizes, has_bias, seed, state, "cuda"),
     }
 
 
 def built_state() -> dict[str, Any]:
-    """{"built", "with_cuda", "file", "reason"}: whether the extension loads, and why not."""
+    """{"built", "broken", "with_cuda", "file", "reason", "torch"}: whether the extension loads, and why not.
+
+    broken: it is there, but does not load.
+    """
     try:
         loaded = extension.load_extension()
     except extension.ExtensionNotBuiltError as error:
-        return {"built": False, "with_cuda": False, "file": None, "reason": str(error), "torch": torch.__version__}
-    path = extension.extension_path()
+        # Where it lies on this machine is not for everybody to see.
+        logger.warning("%s", error)
+        return {
+            "built": False,
+            "broken": extension.extension_path() is not None,
+            "with_cuda": False,
+            "file": None,
+            "reason": error.public,
+            "torch": torch.__version__,
+        }
     return {
         "built": True,
+        "broken": False,
         "with_cuda": loaded.with_cuda,
-        "file": None if path is None else path.name,
+        "file": Path(loaded.__file__).name,
         "reason": None,
         "torch": torch.__version__,
     }
 
 
 def _requirement(each: Requirement) -> dict[str, Any]:
-    # Where it lies on this machine is not for everybody to see.
+    # Not where it was found, either.
     return {"name": each.name, "purpose": each.purpose, "found": each.found is not None, "remedy": each.remedy}
 
 
-def check(seed: int, has_bias: bool) -> dict[str, Any]:
+def check(seed: int, has_bias: bool, device: str = "cpu") -> dict[str, Any]:
     """The gradient check of the C++ operator, ours and torch's, in float64 at a random point."""
     generator = torch.Generator().manual_seed(seed)
     shapes = [(3, 4), (2, 4), *([(2,)] if has_bias else [])]
-    point = [torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_() for shape in shapes]
+    drawn = [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes]
+    point = [each.to(device).requires_grad_() for each in drawn]
     result = gradient_check(LinearCpp.apply, point)
     return {
         "shapes": [list(shape) for shape in shapes],
@@ -138,13 +171,19 @@ STYLES = (
 )
 
 
-def race(batch: int, fan_in: int, fan_out: int, has_bias: bool, seed: int, state: Mapping[str, Any]) -> dict[str, Any]:
+def race(
+    batch: int, fan_in: int, fan_out: int, has_bias: bool, seed: int, state: Mapping[str, Any], device: str = "cpu"
+) -> dict[str, Any]:
     """Every style's forward and backward on the same float32 tensors, with how far they are from float64's."""
     generator = torch.Generator().manual_seed(seed)
-    inp = torch.randn(batch, fan_in, generator=generator).requires_grad_()
-    weight = (torch.randn(fan_out, fan_in, generator=generator) / fan_in**0.5).requires_grad_()
-    bias = torch.randn(fan_out, generator=generator).requires_grad_() if has_bias else None
-    grad_output = torch.randn(batch, fan_out, generator=generator)
+
+    def draw(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator).to(device)
+
+    inp = draw(batch, fan_in).requires_grad_()
+    weight = (draw(fan_out, fan_in) / fan_in**0.5).requires_grad_()
+    bias = draw(fan_out).requires_grad_() if has_bias else None
+    grad_output = draw(batch, fan_out)
     expected = _expected(inp, weight, bias, grad_output)
     return {
         "batch": batch,
@@ -164,7 +203,7 @@ def race(batch: int, fan_in: int, fan_out: int, has_bias: bool, seed: int, state
 def _expected(inp: Tensor, weight: Tensor, bias: Tensor | None, grad_output: Tensor) -> list[tuple[Tensor, Tensor]]:
     """Output and gradients in float64, each with how far rounding alone can take a float32 one from it."""
     x, w, g = inp.detach(), weight.detach(), grad_output
-    ones = torch.ones(1, x.shape[0])
+    ones = x.new_ones(1, x.shape[0])
     wide_x, wide_w, wide_g = x.double(), w.double(), g.double()
     out = wide_x @ wide_w.t() + (0.0 if bias is None else bias.detach().double())
     # The bias is one more addition: its rounding is at most that of the sum.
@@ -194,8 +233,8 @@ def _row(
     backward = prepare(grad_output)
     results = [out, *backward()]
     return row | {
-        "forward_seconds": _seconds(lambda: style.forward(*arguments)),
-        "backward_seconds": _seconds(backward),
+        "forward_seconds": _seconds(lambda: style.forward(*arguments), out.device),
+        "backward_seconds": _seconds(backward, out.device),
         "max_difference": json_number(
             max(
                 max_difference(each.detach(), right)
@@ -210,16 +249,26 @@ def _row(
     }
 
 
-def _seconds(run: Callable[[], object]) -> float:
-    """Seconds per run, the median of as many as fit; the first does not count where there are others."""
+def _seconds(run: Callable[[], object], device: torch.device) -> float:
+    """Seconds per run, the median of as many as fit; the first does not count where there are others.
+
+    On a GPU a call only puts its kernels in line: a run has ended when they have.
+    """
     times: list[float] = []
     spent = 0.0
     while not times or (spent < REPEAT_SECONDS and len(times) < MAX_REPEATS):
+        _wait_for(device)
         start = time.perf_counter()
         run()
+        _wait_for(device)
         times.append(time.perf_counter() - start)
         spent += times[-1]
     return median(times[1:] or times)
+
+
+def _wait_for(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
 
 
 PAGE = Page(

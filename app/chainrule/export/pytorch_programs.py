@@ -27,7 +27,8 @@ for i in range(batch):
 
 FORWARD: Mapping[str, tuple[str, tuple[str, ...], str]] = {
     "neuron": (
-        "l1 = sum(x_i * w_i for x_i, w_i in zip(x, w)) + b\nout = torch.relu(l1)",
+        "l1 = sum(x_i * w_i for x_i, w_i in zip(x, w)) + b\n"
+        "out = l1.clamp_min(0)  # at 0 its slope is 1, where torch.relu's is 0",
         ("l1", "out"),
         "(out - y) ** 2",
     ),

@@ -87,11 +87,12 @@ def assemble(
 
 
 def _name_outputs(journal: Journal, outputs: Mapping[str, str]) -> None:
-    """Give the last forward output of each module in `outputs` (or of a module inside it) its name."""
+    """Give the last forward output of each module in `outputs` (or of a module inside it, or an op) its name."""
     last: dict[str, int] = {}
     for op in journal.ops:
         if op.phase == "forward" and op.outputs:
             path = journal.modules[op.module].path
+            path = f"{path}.{op.name}" if path else ""
             while path and path not in outputs:
                 path = path.rpartition(".")[0]
             if path in outputs:

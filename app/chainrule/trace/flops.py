@@ -102,7 +102,7 @@ def backward_flops(node: str, twin_name: str, twin_flops: int, arrived: Shapes, 
         return 0
     if twin_name in COMPOSITES:
         return _part_flops(node, twin_flops, arrived, gradients)
-    if twin_name in LINEAR:
+    if twin_name in LINEAR or twin_name in _FUNCTIONS:
         return twin_flops * max(1, sum(len(shape) >= 2 for shape in gradients))
     if node.startswith(("Expand", "Repeat")):
         return sum(map(math.prod, arrived))
@@ -299,7 +299,11 @@ def _inner(inputs: Shapes, outputs: Shapes, _: Attributes) -> int:
     return 2 * math.prod(outputs[0]) * (inputs[0][-1] if inputs[0] and inputs[1] else 1)
 
 
+_FUNCTIONS: Mapping[str, Formula] = {"LinearCpp": _linear}
+"""Custom Functions whose inside no recording sees, being no torch ops: each is the product that its name says."""
+
 _FORMULAS: Mapping[str, Formula] = {
+    **_FUNCTIONS,
     "linear": _linear,
     **dict.fromkeys("matmul mm bmm linalg_matmul".split(), _matmul),
     **dict.fromkeys("addmm baddbmm addmv".split(), _added_product),

@@ -37,7 +37,7 @@ class record:  # noqa: N801 (used as a statement, like torch.no_grad)
         model: the nn.Module or object whose structure names the modules; None for plain functions.
         leaves: names of tensors that exist already, `{"x": x, "y": y}`.
         roles: what they are, `{"a": "input"}`; unsaid, x is the input, y the target, and any other a parameter.
-        outputs: names of what modules put out, `{"layers.0": "l1"}`.
+        outputs: names of what modules put out, `{"layers.0": "l1"}`, or one op in them, `{"SinCos.sin": "sines"}`.
         activations: which modules are activations, and which, `{"layers.1": "gelu"}`: for those written as several ops.
         on_tensor: called with the id and the live tensor whenever a value is recorded; it must not keep the tensor.
         plan: filled in with how to repeat the recording.

@@ -25,12 +25,13 @@ class LinearCpp(Function):
     Called as `LinearCpp.apply(inp, weight, bias)`; the bias may be None or left out. The tensors are of one floating
     dtype, on one device (cpu; cuda where the extension was built with it), of any strides.
 
-    Its gradient cannot be differentiated again: of what C++ computes, autograd sees nothing. Asked to, it raises.
+    Its gradient cannot be differentiated again: C++ computes below autograd, which records nothing of it. Asked to, it
+    raises. Under autocast it does as `F.linear`: the operands are cast to autocast's dtype, float64 excepted.
 
     Raises:
         ExtensionNotBuiltError: the extension is not there.
         ValueError: the shapes or the devices do not fit together.
-        TypeError: the dtypes differ or are not floating point.
+        TypeError: the dtypes differ or are not float64, float32, float16 or bfloat16.
 
     Source: the custom-operator series, sections 7 to 9; the official tutorial on C++ and CUDA extensions.
     """
@@ -38,6 +39,7 @@ class LinearCpp(Function):
     @staticmethod
     def forward(ctx: Any, inp: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         """`out = inp @ weightᵀ + bias`; saves inp and weight."""
+        inp, weight, bias = _autocast(inp, weight, bias)
         ctx.save_for_backward(inp, weight)
         out: Tensor = load_extension().forward(inp, weight, bias)
         return out
@@ -51,6 +53,20 @@ class LinearCpp(Function):
         needed = [*ctx.needs_input_grad, False][:3]
         gradients: tuple[Tensor | None, ...] = load_extension().backward(grad_output, inp, weight, needed)
         return gradients
+
+
+def _autocast(inp: Tensor, *others: Any) -> tuple[Any, ...]:
+    """The operands in autocast's dtype, where it is on; autograd casts their gradients back."""
+    device = inp.device.type
+    if not (torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)):
+        return inp, *others
+    dtype = torch.get_autocast_dtype(device)
+    return tuple(
+        each.to(dtype)
+        if isinstance(each, Tensor) and each.is_floating_point() and each.dtype != torch.float64
+        else each
+        for each in (inp, *others)
+    )
 
 
 class LinearCppLayer(nn.Module):

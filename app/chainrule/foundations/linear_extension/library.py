@@ -26,10 +26,15 @@ FLAGS = ("-O3",)
 
 
 class ExtensionNotBuiltError(RuntimeError):
-    """There is no compiled extension for these sources, this torch and this Python."""
+    """There is no compiled extension for these sources, this torch and this Python, or none that loads.
 
-    def __init__(self, reason: str = "the C++ extension is not built") -> None:
-        super().__init__(f"{reason}: run `chainrule build-extension`")
+    The text of the error is for whoever runs this process; `public` is the same without the paths of this machine.
+    """
+
+    def __init__(self, reason: str = "the C++ extension is not built", detail: str = "") -> None:
+        remedy = "run `chainrule build-extension`"
+        super().__init__(f"{reason} ({detail}): {remedy}" if detail else f"{reason}: {remedy}")
+        self.public = f"{reason}: {remedy}"
 
 
 class ExtensionBuildError(RuntimeError):
@@ -38,6 +43,8 @@ class ExtensionBuildError(RuntimeError):
 
 class Extension(Protocol):
     """What the compiled module offers."""
+
+    __file__: str
 
     with_cuda: bool
     """Whether it has the CUDA kernels."""
@@ -79,9 +86,24 @@ def target_path(*, cuda: bool) -> Path:
     return cache_folder() / f"{NAME}-{build_digest(cuda=cuda)}-{'cuda' if cuda else 'cpu'}" / f"{NAME}{suffix}"
 
 
+def digest_path(path: Path) -> Path:
+    """Where the digest of a compiled file lies: beside it."""
+    return path.with_name(f"{path.name}.sha256")
+
+
+def file_digest(path: Path) -> str:
+    """The digest of a file's bytes."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def extension_paths() -> tuple[Path, ...]:
+    """The compiled files that are there, in the order in which `load_extension` tries them: with CUDA kernels first."""
+    return tuple([path for cuda in (True, False) if (path := target_path(cuda=cuda)).is_file()])
+
+
 def extension_path() -> Path | None:
-    """The compiled file that `load_extension` would load, the one with CUDA kernels first; None: it is not built."""
-    return next((path for cuda in (True, False) if (path := target_path(cuda=cuda)).is_file()), None)
+    """The first of `extension_paths`; None: it is not built."""
+    return next(iter(extension_paths()), None)
 
 
 @lru_cache(maxsize=1)
@@ -89,17 +111,35 @@ def load_extension() -> Extension:
     """The compiled extension; once loaded it stays for the life of the process, and it is never built here.
 
     Raises:
-        ExtensionNotBuiltError: it is not built, or the file does not load.
+        ExtensionNotBuiltError: it is not built, or no file that is there loads.
     """
-    path = extension_path()
-    if path is None:
-        raise ExtensionNotBuiltError
+    problems = []
+    for path in extension_paths():
+        try:
+            return load_file(path)
+        except ImportError as error:
+            problems.append(f"{path}: {error}")
+    if problems:
+        raise ExtensionNotBuiltError("the C++ extension does not load", "; ".join(problems))
+    raise ExtensionNotBuiltError
+
+
+def load_file(path: Path) -> Extension:
+    """The extension in one compiled file.
+
+    Raises:
+        ImportError: it does not load, or is not what was built: of a library that was cut short, the system would find
+            that out by ending the process.
+    """
+    try:
+        is_whole = digest_path(path).read_text(encoding="ascii") == file_digest(path)
+    except (OSError, ValueError) as error:
+        raise ImportError(f"its digest cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    if not is_whole:
+        raise ImportError("the file is damaged")
     spec = importlib.util.spec_from_file_location(NAME, path)
     assert spec is not None, "its name ends as those of extension modules do"
     assert spec.loader is not None, "a file has one"
-    try:
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    except ImportError as error:
-        raise ExtensionNotBuiltError(f"the C++ extension does not load ({error})") from error
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
     return cast(Extension, module)

@@ -11,15 +11,24 @@
 
 #include "linear.h"
 
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/sum.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <pybind11/stl.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
 
 namespace chainrule {
 namespace {
+
+// What ATen does while one of these lives is neither recorded by autograd, whose Function this operator is the inside
+// of, nor cast by autocast: LinearCpp has cast the operands already.
+struct BelowAutograd {
+  at::AutoDispatchBelowADInplaceOrView no_autograd;
+  c10::impl::ExcludeDispatchKeyGuard no_autocast{c10::autocast_dispatch_keyset};
+};
 
 // One message for everything that does not fit together, with what was expected and what came.
 void check_shapes(const at::Tensor& inp, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
@@ -38,8 +47,14 @@ void check_shapes(const at::Tensor& inp, const at::Tensor& weight, const std::op
                     given.str());
 }
 
-// `other` has to be of inp's dtype and on inp's device: nothing is converted or moved silently.
+void check_dense(const at::Tensor& tensor, const char* name) {
+  TORCH_CHECK_VALUE(tensor.layout() == at::kStrided, "linear: expected dense tensors, but ", name, " is ",
+                    tensor.layout());
+}
+
+// `other` has to be dense, of inp's dtype and on inp's device: nothing is converted or moved silently.
 void check_same_kind(const at::Tensor& inp, const at::Tensor& other, const char* name) {
+  check_dense(other, name);
   TORCH_CHECK_TYPE(other.scalar_type() == inp.scalar_type(), "linear: inp is ", inp.scalar_type(), ", but ", name,
                    " is ", other.scalar_type());
   TORCH_CHECK_VALUE(other.device() == inp.device(), "linear: inp is on ", inp.device(), ", but ", name, " is on ",
@@ -47,10 +62,11 @@ void check_same_kind(const at::Tensor& inp, const at::Tensor& other, const char*
 }
 
 void check_arguments(const at::Tensor& inp, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
-  TORCH_CHECK_TYPE(at::isFloatingType(inp.scalar_type()), "linear: expected floating point, got ", inp.scalar_type());
+  const at::ScalarType dtype = inp.scalar_type();
+  TORCH_CHECK_TYPE(dtype == at::kDouble || dtype == at::kFloat || dtype == at::kHalf || dtype == at::kBFloat16,
+                   "linear: expected floating point (float64, float32, float16 or bfloat16), got ", dtype);
   TORCH_CHECK_VALUE(inp.is_cpu() || inp.is_cuda(), "linear: expected tensors on cpu or cuda, got ", inp.device());
-  TORCH_CHECK_VALUE(inp.layout() == at::kStrided && weight.layout() == at::kStrided,
-                    "linear: expected dense tensors, got a sparse one");
+  check_dense(inp, "inp");
   check_same_kind(inp, weight, "weight");
   if (bias) check_same_kind(inp, *bias, "bias");
   check_shapes(inp, weight, bias);
@@ -78,12 +94,14 @@ at::Tensor sum_rows(const at::Tensor& a) {
 }  // namespace
 
 at::Tensor linear_forward(const at::Tensor& inp, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
+  const BelowAutograd guard;
   check_arguments(inp, weight, bias);
   return matmul(inp, weight.t(), bias);
 }
 
 LinearGradients linear_backward(const at::Tensor& grad_output, const at::Tensor& inp, const at::Tensor& weight,
                                 const std::array<bool, 3>& needs_input_grad) {
+  const BelowAutograd guard;
   check_arguments(inp, weight, std::nullopt);
   check_same_kind(inp, grad_output, "grad_output");
   TORCH_CHECK_VALUE(

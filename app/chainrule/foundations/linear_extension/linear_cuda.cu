@@ -10,11 +10,13 @@
 #include <ATen/AccumulateType.h>
 #include <ATen/Dispatch.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/resolve_neg.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "linear.h"
 
@@ -81,8 +83,11 @@ __global__ void sum_rows_kernel(Matrix<scalar_t> a, scalar_t* out) {
 
 }  // namespace
 
-at::Tensor matmul_cuda(const at::Tensor& a, const at::Tensor& b, const std::optional<at::Tensor>& bias) {
-  const c10::cuda::CUDAGuard guard(a.device());
+at::Tensor matmul_cuda(const at::Tensor& lazy_a, const at::Tensor& lazy_b, const std::optional<at::Tensor>& lazy_bias) {
+  const c10::cuda::CUDAGuard guard(lazy_a.device());
+  // The imaginary part of a conjugate is a view with the negative bit set: its memory holds the numbers of other sign.
+  const at::Tensor a = lazy_a.resolve_neg(), b = lazy_b.resolve_neg();
+  const std::optional<at::Tensor> bias = lazy_bias ? std::make_optional(lazy_bias->resolve_neg()) : std::nullopt;
   at::Tensor out = at::empty({a.size(0), b.size(1)}, a.options());
   if (out.numel() == 0) return out;
   const int64_t row_tiles = (a.size(0) + TILE - 1) / TILE, column_tiles = (b.size(1) + TILE - 1) / TILE;
@@ -97,8 +102,9 @@ at::Tensor matmul_cuda(const at::Tensor& a, const at::Tensor& b, const std::opti
   return out;
 }
 
-at::Tensor sum_rows_cuda(const at::Tensor& a) {
-  const c10::cuda::CUDAGuard guard(a.device());
+at::Tensor sum_rows_cuda(const at::Tensor& lazy_a) {
+  const c10::cuda::CUDAGuard guard(lazy_a.device());
+  const at::Tensor a = lazy_a.resolve_neg();
   at::Tensor out = at::empty({a.size(1)}, a.options());
   if (out.numel() == 0) return out;
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, a.scalar_type(), "linear_sum_rows_cuda", [&] {
