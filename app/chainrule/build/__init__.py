@@ -14,13 +14,13 @@ from chainrule.build.draws import (
     CACHED_ELEMENTS,
     base_draw,
     draw_leaves,
-    generator_for,
     weight_variances,
 )
 from chainrule.build.mlp import build_mlp, name_layers
 from chainrule.build.model import BuiltModel, LayerNames
 from chainrule.build.programs import PROGRAM_BUILDERS, check_program
 from chainrule.build.styles import ACTIVATION_MODULES, STYLES
+from chainrule.foundations.initialization import generator_for
 from chainrule.spec import ModelSpec
 
 __all__ = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from itertools import pairwise
@@ -11,7 +10,7 @@ from math import prod
 import torch
 from torch import Generator, Tensor
 
-from chainrule.foundations.initialization import SCHEMES, normal, orthogonal, uniform, zeros
+from chainrule.foundations.initialization import SCHEMES, generator_for, normal, orthogonal, uniform, zeros
 from chainrule.spec import ModelSpec
 
 CACHED_ELEMENTS = 2**15
@@ -21,12 +20,6 @@ CACHED_DRAWS = 256
 """How many base draws are kept; with float32 this is 32 MB at most."""
 
 BaseDraw = Callable[[tuple[int, ...], Generator], Tensor]
-
-
-def generator_for(seed: int, name: str) -> Generator:
-    """The generator of one tensor: its stream depends on the seed and the tensor's name, and on nothing else."""
-    digest = hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=8).digest()
-    return Generator().manual_seed(int.from_bytes(digest, "little"))
 
 
 def base_draw(seed: int, name: str, base: BaseDraw, shape: tuple[int, ...]) -> Tensor:
