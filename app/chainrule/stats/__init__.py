@@ -1,6 +1,7 @@
 """Exact statistics of tensors: moments, counts of the special values, and a histogram of 64 bins.
 
 summary.py     what a summary is, and the table that holds one row per tensor
+slab.py        the rows while they are being taken
 kernel.py      `summarize`: the fast implementation, by the compiled kernel, or torch and numpy on the tensor's memory
 _kernel.c      the compiled kernel: moments and bins in two readings of the memory, for each instruction set
 native.py      whether this installation has it
@@ -10,7 +11,8 @@ reference.py   `summarize_reference`: the same definitions in plain float64 nump
 
 from chainrule.stats.kernel import summarize, unsupported
 from chainrule.stats.native import kernel_name
-from chainrule.stats.summary import BINS, COLUMNS, COUNT_COLUMNS, StatisticsSlab, StatisticsTable, Summary
+from chainrule.stats.slab import StatisticsSlab
+from chainrule.stats.summary import BINS, COLUMNS, COUNT_COLUMNS, StatisticsTable, Summary
 from chainrule.stats.units import dead_fraction, saturation
 
 __all__ = [

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from chainrule.stats import StatisticsSlab, summarize, unsupported
+from chainrule.stats import StatisticsSlab, unsupported
 from chainrule.trace import ops
 from chainrule.trace.graph import Phase
 from chainrule.trace.plan import Plan
@@ -190,13 +190,11 @@ class Journal:
         note = unsupported(tensor)
         if note is not None:
             return NO_ROW, note
-        statistics = self.slab.add()
         try:
             with out_of_sight():
-                summarize(tensor, self.slab.moments[statistics], self.slab.counts[statistics])
+                statistics = self.slab.take(tensor)
         except (RuntimeError, NotImplementedError, TypeError, ValueError) as error:
             # A kind of tensor that torch cannot read this way must not break the program that is watched.
-            self.slab.drop(statistics)
             return NO_ROW, f"no statistics: {str(error).splitlines()[0]}"
         if self.plan is not None:
             self.plan.summarized(tensor, statistics)
@@ -208,7 +206,7 @@ class Journal:
         if statistics == NO_ROW or not tensor.is_floating_point() or tensor.numel() == 0:
             return
         with out_of_sight():
-            summarize_units(op_name, tensor, self.slab.moments[statistics])
+            summarize_units(op_name, tensor, self.slab, statistics)
         if self.plan is not None:
             self.plan.units_summarized(op_name, tensor, statistics)
 

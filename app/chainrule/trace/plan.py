@@ -19,7 +19,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from chainrule.errors import TraceError
-from chainrule.stats import StatisticsSlab, StatisticsTable, summarize
+from chainrule.stats import StatisticsSlab, StatisticsTable
 from chainrule.trace.units import summarize_units
 
 Source = Literal["argument", "keyword", "output"]
@@ -137,11 +137,11 @@ class _Repetition(TorchFunctionMode):
         self.done += 1
         slab = self.slab
         for source, index, row in step.summaries:
-            summarize(_at(source, index, args, kwargs, output), slab.moments[row], slab.counts[row])
+            slab.write(row, _at(source, index, args, kwargs, output))
         for origin, row in step.copies:
             slab.write_copy(origin, row)
         for source, index, row, op_name in step.units:
-            summarize_units(op_name, _at(source, index, args, kwargs, output), slab.moments[row])
+            summarize_units(op_name, _at(source, index, args, kwargs, output), slab, row)
         return output
 
 

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import torch
 
-from chainrule.stats import dead_fraction, saturation
-from chainrule.stats.summary import DEAD_FRACTION, SATURATION, FloatArray
+from chainrule.stats import StatisticsSlab
 from chainrule.trace import ops
 
 
-def summarize_units(op_name: str, tensor: torch.Tensor, moments: FloatArray) -> None:
-    """Write the dead fraction or the saturation of an activation into its row of moments (len(COLUMNS),).
+def summarize_units(op_name: str, tensor: torch.Tensor, slab: StatisticsSlab, row: int) -> None:
+    """Write the dead fraction or the saturation of an activation into its row of the slab.
 
     Args:
         op_name: what made the activation; of another op than a rectifier or a saturating one nothing is written.
         tensor: the activation, floating point and not empty.
-        moments: its row, the rest of which is left as it is.
+        slab: where its statistics stand.
+        row: in which row, the rest of which is left as it is.
     """
     if op_name in ops.RECTIFIERS:
         if tensor.dim() >= 2:
-            moments[DEAD_FRACTION] = dead_fraction(tensor)
+            slab.write_dead_fraction(row, tensor)
     elif op_name in ops.SATURATING:
-        moments[SATURATION] = saturation(tensor, ops.SATURATING[op_name])
+        slab.write_saturation(row, tensor, ops.SATURATING[op_name])
