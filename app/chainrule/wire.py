@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -25,6 +25,7 @@ from chainrule.rules import RULES
 from chainrule.stats import BINS, COLUMNS, COUNT_COLUMNS, StatisticsTable, Summary
 from chainrule.theory.mean_field import FixedPoint, LayerTheory, Moments
 from chainrule.trace.graph import Failure, Layer, Module, Op, Role, Saved, Snippet, Source, Tensor, Trace
+from chainrule.trace.records import Records
 
 SCHEMA = "chainrule.trace/1"
 PROFILE_SCHEMA = "chainrule.profile/1"
@@ -249,12 +250,17 @@ def _structure(trace: Trace) -> dict[str, Any]:
     # orjson writes dataclasses field by field, in order: the dataclasses of trace/graph.py are the wire's.
     return {
         "modules": trace.modules,
-        "ops": trace.ops,
-        "tensors": trace.tensors,
-        "saved": trace.saved,
+        "ops": _fields(trace.ops),
+        "tensors": _fields(trace.tensors),
+        "saved": _fields(trace.saved),
         "layers": trace.layers,
         "sources": trace.sources,
     }
+
+
+def _fields(objects: Sequence[object]) -> Sequence[object]:
+    """What orjson writes fastest: the fields of objects that have not been made yet, or the objects."""
+    return objects.fields if isinstance(objects, Records) else objects
 
 
 def _statistics(table: StatisticsTable) -> dict[str, Any]:

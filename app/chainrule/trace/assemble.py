@@ -9,7 +9,8 @@ from types import CodeType
 from chainrule.trace import ops
 from chainrule.trace.flops import backward_flops, flops
 from chainrule.trace.graph import Failure, Module, Op, Saved, Source, Tensor, Trace
-from chainrule.trace.journal import NO_ROW, Journal, OpRow
+from chainrule.trace.journal import NO_ROW, Journal, OpRow, dtype_name
+from chainrule.trace.records import Records
 from chainrule.trace.sources import describe_source, snippets
 
 
@@ -30,52 +31,64 @@ def assemble(
     _name_tensors(journal)
     modules, module_ids = _modules(journal)
 
+    op_ids = [f"n{row}" for row in range(len(journal.ops))]
+    tensor_ids = [f"t{row}" for row in range(len(journal.tensors))]
     consumers: list[list[str]] = [[] for _ in journal.tensors]
-    for row, op in enumerate(journal.ops):
-        for tensor in dict.fromkeys(op.inputs):
-            consumers[tensor].append(f"n{row}")
+    for op_id, op in zip(op_ids, journal.ops, strict=True):
+        for row in op.inputs:
+            of_tensor = consumers[row]
+            if not of_tensor or of_tensor[-1] is not op_id:
+                of_tensor.append(op_id)
     costs = _costs(journal)
     sources: dict[tuple[CodeType, int], Source] = {}
     for op in journal.ops:
         if op.source is not None and op.source not in sources:
             sources[op.source] = describe_source(*op.source, model_folder)
-    with_statistics = journal.rows_with_statistics()
+    with_statistics = [row for row, tensor in enumerate(journal.tensors) if tensor.statistics != NO_ROW]
 
     return Trace(
         modules=modules,
-        ops=tuple(
-            Op(
-                id=f"n{row}",
-                name=op.name,
-                phase=op.phase,
-                module=module_ids[op.module],
-                attributes=op.attributes,
-                inputs=tuple([f"t{tensor}" for tensor in op.inputs]),
-                outputs=tuple([f"t{tensor}" for tensor in op.outputs]),
-                twin=None if op.twin == NO_ROW else f"n{op.twin}",
-                flops=costs[row][0],
-                bytes=costs[row][1],
-                source=None if op.source is None else sources[op.source],
-            )
-            for row, op in enumerate(journal.ops)
+        ops=Records(
+            Op,
+            [
+                {
+                    "id": op_id,
+                    "name": op.name,
+                    "phase": op.phase,
+                    "module": module_ids[op.module],
+                    "attributes": op.attributes,
+                    "inputs": [tensor_ids[row] for row in op.inputs],
+                    "outputs": [tensor_ids[row] for row in op.outputs],
+                    "twin": None if op.twin == NO_ROW else op_ids[op.twin],
+                    "flops": work,
+                    "bytes": moved_bytes,
+                    "source": None if op.source is None else sources[op.source],
+                }
+                for op_id, op, (work, moved_bytes) in zip(op_ids, journal.ops, costs, strict=True)
+            ],
         ),
-        tensors=tuple(
-            Tensor(
-                id=f"t{row}",
-                name=tensor.name,
-                role=tensor.role,
-                shape=tensor.shape,
-                dtype=tensor.dtype,
-                module=module_ids[tensor.module],
-                producer=None if tensor.producer == NO_ROW else f"n{tensor.producer}",
-                consumers=tuple(consumers[row]),
-                gradient_of=None if tensor.gradient_of == NO_ROW else f"t{tensor.gradient_of}",
-                note=tensor.note,
-            )
-            for row, tensor in enumerate(journal.tensors)
+        tensors=Records(
+            Tensor,
+            [
+                {
+                    "id": tensor_id,
+                    "name": tensor.name,
+                    "role": tensor.role,
+                    "shape": tensor.shape,
+                    "dtype": dtype_name(tensor.dtype),
+                    "module": module_ids[tensor.module],
+                    "producer": None if tensor.producer == NO_ROW else op_ids[tensor.producer],
+                    "consumers": of_tensor,
+                    "gradient_of": None if tensor.gradient_of == NO_ROW else tensor_ids[tensor.gradient_of],
+                    "note": tensor.note,
+                }
+                for tensor_id, tensor, of_tensor in zip(tensor_ids, journal.tensors, consumers, strict=True)
+            ],
         ),
-        saved=tuple(Saved(f"t{tensor}", f"n{op}") for tensor, op in journal.saved),
-        statistics=journal.slab.table(list(with_statistics), list(with_statistics.values())),
+        saved=Records(Saved, [{"tensor": tensor_ids[tensor], "op": op_ids[op]} for tensor, op in journal.saved]),
+        statistics=journal.slab.table(
+            [tensor_ids[row] for row in with_statistics], [journal.tensors[row].statistics for row in with_statistics]
+        ),
         loss=loss,
         error=failure,
         sources=snippets(sources, model_folder),
@@ -88,6 +101,8 @@ def assemble(
 
 def _name_outputs(journal: Journal, outputs: Mapping[str, str]) -> None:
     """Give the last forward output of each module in `outputs` (or of a module inside it, or an op) its name."""
+    if not outputs:
+        return
     last: dict[str, int] = {}
     for op in journal.ops:
         if op.phase == "forward" and op.outputs:
@@ -153,12 +168,29 @@ def _find_twins(journal: Journal) -> None:
     module's first op.
     """
     _pair_recomputed(journal)
-    readers: dict[tuple[int, int], int] = {}
     first: dict[int, int] = {}
     for row in range(len(journal.ops) - 1, -1, -1):
         op = journal.ops[row]
         if op.phase == "forward":
             first[op.module] = row
+    if any(op.twin == NO_ROW and op.phase == "backward" for op in journal.ops):
+        _pair_by_what_they_read(journal, first)
+    for op in journal.ops:
+        if op.phase == "forward" or op.twin == NO_ROW:
+            continue
+        repeats = journal.ops[op.twin].attributes.get("recomputed", False)
+        if repeats:
+            # The backward of a recomputed op is the backward of the op that it repeats.
+            op.twin = journal.ops[op.twin].twin
+        if op.twin != NO_ROW and (repeats or op.module not in first):
+            op.module = journal.ops[op.twin].module
+
+
+def _pair_by_what_they_read(journal: Journal, first: Mapping[int, int]) -> None:
+    readers: dict[tuple[int, int], int] = {}
+    for row in range(len(journal.ops) - 1, -1, -1):
+        op = journal.ops[row]
+        if op.phase == "forward":
             for tensor in op.inputs:
                 # Who reads a view reads the tensor: `x @ w.t()` is the reader of w.
                 through = readers.get((op.module, op.outputs[0]), row) if op.name in ops.VIEWS and op.outputs else row
@@ -172,15 +204,6 @@ def _find_twins(journal: Journal) -> None:
             op.twin = _twin(journal, op, readers, working_for, first)
         for tensor in op.inputs:
             working_for[tensor] = row
-    for op in journal.ops:
-        if op.phase == "forward" or op.twin == NO_ROW:
-            continue
-        repeats = journal.ops[op.twin].attributes.get("recomputed", False)
-        if repeats:
-            # The backward of a recomputed op is the backward of the op that it repeats.
-            op.twin = journal.ops[op.twin].twin
-        if op.twin != NO_ROW and (repeats or op.module not in first):
-            op.module = journal.ops[op.twin].module
 
 
 def _pair_recomputed(journal: Journal) -> None:
@@ -189,6 +212,8 @@ def _pair_recomputed(journal: Journal) -> None:
     It stands on the same line or, where the line is the call that started it all, in the same module. What it saves,
     it saves for that op.
     """
+    if not any("recomputed" in op.attributes for op in journal.ops):
+        return
     by_line: dict[tuple[object, ...], list[int]] = {}
     by_module: dict[tuple[object, ...], list[int]] = {}
     repeats: dict[int, int] = {}
@@ -272,16 +297,32 @@ def _modules(journal: Journal) -> tuple[tuple[Module, ...], dict[int, str]]:
 
 def _costs(journal: Journal) -> list[tuple[int, int]]:
     """Floating-point operations and bytes of every op."""
-    sizes = [math.prod(tensor.shape) * tensor.element_size for tensor in journal.tensors]
+    tensors = journal.tensors
+    sizes = [math.prod(tensor.shape) * tensor.dtype.itemsize for tensor in tensors]
     costs: list[tuple[int, int]] = []
+    # A model's layers are alike: what an op of these shapes costs is worked out once.
+    known: dict[tuple[object, ...], int] = {}
     for op in journal.ops:
-        shapes = [journal.tensors[row].shape for row in op.outputs if journal.tensors[row].role != "saved"]
-        node = op.phase == "backward" and op.source is None
-        read = [journal.tensors[row].shape for row in op.inputs]
-        if node and op.twin != NO_ROW and op.name != "accumulate":
-            work = backward_flops(op.name, journal.ops[op.twin].name, costs[op.twin][0], read, shapes)
-        else:
-            work = flops(op.name, read, shapes, op.attributes)
-        moved_bytes = 0 if op.name in ops.VIEWS else sum(sizes[row] for row in (*op.inputs, *op.outputs))
+        read = [tensors[row].shape for row in op.inputs]
+        shapes = [tensors[row].shape for row in op.outputs if tensors[row].role != "saved"]
+        node = op.phase == "backward" and op.source is None and op.twin != NO_ROW and op.name != "accumulate"
+        key = (op.name, journal.ops[op.twin].name, costs[op.twin][0]) if node else (op.name,)
+        work = None
+        if not op.attributes:
+            key = (*key, *read, None, *shapes)
+            work = known.get(key)
+        if work is None:
+            if node:
+                work = backward_flops(op.name, journal.ops[op.twin].name, costs[op.twin][0], read, shapes)
+            else:
+                work = flops(op.name, read, shapes, op.attributes)
+            if not op.attributes:
+                known[key] = work
+        moved_bytes = 0
+        if op.name not in ops.VIEWS:
+            for row in op.inputs:
+                moved_bytes += sizes[row]
+            for row in op.outputs:
+                moved_bytes += sizes[row]
         costs.append((work, moved_bytes))
     return costs

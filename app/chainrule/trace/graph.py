@@ -7,7 +7,7 @@ spec have the same ids. Nothing here holds a `torch.Tensor`: a trace is small, i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, get_args
@@ -136,10 +136,10 @@ class Trace:
     the lines that ops come from, with a few around them.
     """
 
-    modules: tuple[Module, ...]
-    ops: tuple[Op, ...]
-    tensors: tuple[Tensor, ...]
-    saved: tuple[Saved, ...]
+    modules: Sequence[Module]
+    ops: Sequence[Op]
+    tensors: Sequence[Tensor]
+    saved: Sequence[Saved]
     statistics: StatisticsTable
     loss: float | None = None
     error: Failure | None = None

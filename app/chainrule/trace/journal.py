@@ -14,6 +14,9 @@ from types import CodeType
 from typing import Any
 
 import torch
+from torch._C import _len_torch_dispatch_stack
+from torch._C._functorch import is_functorch_wrapped_tensor as _is_functorch_wrapped_tensor
+from torch._C._functorch import is_legacy_batchedtensor as _is_legacy_batchedtensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from chainrule.stats import StatisticsSlab, unsupported
@@ -23,6 +26,8 @@ from chainrule.trace.plan import Plan
 from chainrule.trace.units import summarize_units
 
 NO_ROW = -1
+
+_STRIDED = torch.strided
 
 _dtype_names: dict[torch.dtype, str] = {}
 
@@ -37,16 +42,24 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 def address(tensor: torch.Tensor) -> int | None:
     """Where a tensor's elements start in memory; None for one whose elements are not simply there."""
-    if tensor.layout != torch.strided or tensor.is_meta or tensor.is_nested:
+    if tensor.layout is not _STRIDED or tensor.is_meta or tensor.is_nested:
         return None
-    if torch._C._functorch.is_functorch_wrapped_tensor(tensor) or torch._C._functorch.is_legacy_batchedtensor(tensor):
+    if _is_functorch_wrapped_tensor(tensor) or _is_legacy_batchedtensor(tensor):
         return None
     return tensor.data_ptr()
 
 
+def version_of(tensor: torch.Tensor) -> int:
+    """How often a tensor's memory was written to; -1 for one made in inference mode, which does not count."""
+    try:
+        return tensor._version
+    except RuntimeError:
+        return -1
+
+
 def out_of_sight() -> AbstractContextManager[Any]:
     """While statistics are taken, the program's own dispatch modes (a FLOP counter, a logger) see none of it."""
-    return _disable_current_modes() if torch._C._len_torch_dispatch_stack() else _IN_SIGHT
+    return _disable_current_modes() if _len_torch_dispatch_stack() else _IN_SIGHT
 
 
 _IN_SIGHT: AbstractContextManager[Any] = nullcontext()
@@ -78,8 +91,7 @@ class TensorRow:
     name: str
     role: str
     shape: tuple[int, ...]
-    dtype: str
-    element_size: int
+    dtype: torch.dtype
     module: int
     producer: int
     statistics: int
@@ -97,15 +109,6 @@ class ModuleRow:
 
 
 @dataclass(slots=True)
-class _Known:
-    """A live tensor: what it is now (`tensor`), and the version of its memory that this holds for."""
-
-    reference: weakref.ref[torch.Tensor]
-    tensor: int
-    version: int
-
-
-@dataclass(slots=True)
 class Journal:
     """Everything recorded so far."""
 
@@ -116,7 +119,11 @@ class Journal:
     slab: StatisticsSlab = field(default_factory=StatisticsSlab)
     on_tensor: Callable[[str, torch.Tensor], None] | None = None
     plan: Plan | None = None
-    _known: dict[int, _Known] = field(default_factory=dict)
+    # By id(): a live tensor, what it is now (a row of `tensors`), the version of its memory that this holds for.
+    _references: dict[int, weakref.ref[torch.Tensor]] = field(default_factory=dict)
+    _rows: dict[int, int] = field(default_factory=dict)
+    _versions: dict[int, int] = field(default_factory=dict)
+    _shapes: dict[torch.Size, tuple[int, ...]] = field(default_factory=dict)
     _module_rows: dict[str, int] = field(default_factory=dict)
     _last_change: dict[int, int] = field(default_factory=dict)
 
@@ -134,22 +141,25 @@ class Journal:
 
     def find(self, tensor: torch.Tensor) -> int:
         """The row of a live tensor, or NO_ROW if it has not been seen."""
-        known = self._known.get(id(tensor))
-        if known is None or known.reference() is not tensor:
+        key = id(tensor)
+        reference = self._references.get(key)
+        if reference is None or reference() is not tensor:
             return NO_ROW
-        if known.version >= 0 and known.version != tensor._version:
-            return self._changed_elsewhere(tensor, known)
-        return known.tensor
+        version = self._versions[key]
+        if version >= 0 and version != tensor._version:
+            return self._changed_elsewhere(tensor, self._rows[key])
+        return self._rows[key]
 
     def remember(self, tensor: torch.Tensor, row: int) -> None:
         """From now on this live tensor is the value of `row`."""
-        version = -1 if tensor.is_inference() else tensor._version
-        self._known[id(tensor)] = _Known(weakref.ref(tensor), row, version)
+        key = id(tensor)
+        self._references[key] = weakref.ref(tensor)
+        self._rows[key] = row
+        self._versions[key] = version_of(tensor)
 
     def add_tensor(
         self,
         tensor: torch.Tensor,
-        *,
         role: str,
         module: int,
         producer: int = NO_ROW,
@@ -160,9 +170,9 @@ class Journal:
         note = None
         statistics = NO_ROW
         if same_values_as != NO_ROW:
-            statistics = self.tensors[same_values_as].statistics
-            if statistics != NO_ROW:
-                source, statistics = statistics, self.slab.copy(statistics)
+            source = self.tensors[same_values_as].statistics
+            if source != NO_ROW:
+                statistics = self.slab.copy(source)
                 if self.plan is not None:
                     self.plan.copied(source, statistics)
         if statistics == NO_ROW:
@@ -170,18 +180,14 @@ class Journal:
         row = len(self.tensors)
         if self.on_tensor is not None:
             self.on_tensor(f"t{row}", tensor)
+        shape: tuple[int, ...] = ()
+        if note is None or not tensor.is_nested:
+            size = tensor.shape
+            # Few shapes, many tensors: one tuple for all spares the garbage collector the others.
+            known = self._shapes.get(size)
+            shape = known if known is not None else self._shapes.setdefault(size, tuple(size))
         self.tensors.append(
-            TensorRow(
-                name,
-                role,
-                () if tensor.is_nested else tuple(tensor.shape),
-                dtype_name(tensor.dtype),
-                tensor.element_size(),
-                module,
-                producer,
-                statistics,
-                note=note,
-            )
+            TensorRow(name, role, shape, tensor.dtype, module, producer, statistics, NO_ROW, NO_ROW, note)
         )
         return row
 
@@ -191,7 +197,11 @@ class Journal:
         if note is not None:
             return NO_ROW, note
         try:
-            with out_of_sight():
+            if _len_torch_dispatch_stack():
+                # The program's own dispatch modes (a FLOP counter, a logger) see nothing of it.
+                with _disable_current_modes():
+                    statistics = self.slab.take(tensor)
+            else:
                 statistics = self.slab.take(tensor)
         except (RuntimeError, NotImplementedError, TypeError, ValueError) as error:
             # A kind of tensor that torch cannot read this way must not break the program that is watched.
@@ -226,10 +236,10 @@ class Journal:
     def live(self) -> list[tuple[torch.Tensor, int]]:
         """The tensors that are still alive, with their rows."""
         found = []
-        for known in self._known.values():
-            tensor = known.reference()
+        for key, reference in self._references.items():
+            tensor = reference()
             if tensor is not None:
-                found.append((tensor, known.tensor))
+                found.append((tensor, self._rows[key]))
         return found
 
     def changed_by(self, tensor: torch.Tensor, op: int) -> None:
@@ -237,13 +247,13 @@ class Journal:
         if address(tensor) is not None:
             self._last_change[tensor.untyped_storage().data_ptr()] = op
 
-    def _changed_elsewhere(self, tensor: torch.Tensor, known: _Known) -> int:
+    def _changed_elsewhere(self, tensor: torch.Tensor, row_before: int) -> int:
         """A new row for a tensor whose memory was changed through another tensor since it was last seen."""
-        before = self.tensors[known.tensor]
+        before = self.tensors[row_before]
         producer = NO_ROW
         if address(tensor) is not None:
             producer = self._last_change.get(tensor.untyped_storage().data_ptr(), NO_ROW)
-        row = self.add_tensor(tensor, role=before.role, module=before.module, producer=producer, name=before.name)
+        row = self.add_tensor(tensor, before.role, before.module, producer, before.name)
         if producer != NO_ROW:
             self.ops[producer].outputs.append(row)
         self.remember(tensor, row)

@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
+from time import perf_counter
 from types import FrameType
 from typing import Any
 
 import torch
 from torch import nn
+from torch._C import DisableTorchFunction
 from torch.autograd.graph import get_gradient_edge
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.overrides import TorchFunctionMode
@@ -32,13 +33,11 @@ from chainrule.trace.by_hand import GradientAttributes
 from chainrule.trace.entry_points import ENTRY_POINTS, BackwardCall
 from chainrule.trace.gradients import GradientFlow
 from chainrule.trace.graph import Phase
-from chainrule.trace.journal import NO_ROW, Journal, OpRow, address, out_of_sight
+from chainrule.trace.journal import NO_ROW, Journal, OpRow, address, out_of_sight, version_of
 from chainrule.trace.nested import nested_tensors
 from chainrule.trace.owners import Owners
 from chainrule.trace.scope import current_scopes
 
-_IGNORED = frozenset(("__set__", "__delete__", "requires_grad_", "retain_grad", "register_hook"))
-_NORMALIZATIONS = frozenset(("batch_norm", "instance_norm"))
 _NOT_YET_TENSORS = (nn.parameter.UninitializedParameter, nn.parameter.UninitializedBuffer)
 _MOST_CALLERS = 64
 
@@ -56,7 +55,7 @@ class Observer(TorchFunctionMode):
         self.loss: float | None = None
         self._failure: tuple[int, BaseException] | None = None
         self._activations_seen: set[int] = set()
-        self._gradients = GradientFlow(self.journal, lambda leaf: self._input_row(leaf, True))
+        self._gradients = GradientFlow(self.journal, self._input_row)
         self._attributes = GradientAttributes(self.journal)
         self._thread = threading.get_ident()
         self._running = False
@@ -167,63 +166,75 @@ class Observer(TorchFunctionMode):
     def _run_op(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         if func in ENTRY_POINTS:
             return self._run_backward(func, args, kwargs)
-        name = ops.op_name(func)
-        if name in _IGNORED:
+        kind = ops.kind_of(func)
+        if kind.silent:
             return func(*args, **kwargs)
-        if name == "grad":
+        if kind.name == "grad":
             return self._read_gradient(func, args, kwargs)
 
+        journal = self.journal
         inputs = nested_tensors(args)
+        may_change = kind.may_change
         if kwargs:
             inputs += nested_tensors(tuple(kwargs.values()))
-        if any(type(tensor) in _NOT_YET_TENSORS for tensor in inputs):
+            may_change = may_change or "out" in kwargs or "inplace" in kwargs
+        input_rows: list[int] = []
+        versions: list[int] = []
+        with DisableTorchFunction():
+            for tensor in inputs:
+                if type(tensor) in _NOT_YET_TENSORS:
+                    break
+                versions.append(version_of(tensor))
+            else:
+                for tensor in inputs:
+                    row = journal.find(tensor)
+                    # Before the call: an input that the call changes in place still has its old value here.
+                    input_rows.append(self._add_leaf(tensor) if row == NO_ROW and may_change else row)
+        if len(input_rows) < len(inputs):
             return func(*args, **kwargs)
-        versions = [-1 if tensor.is_inference() else tensor._version for tensor in inputs]
-        with torch._C.DisableTorchFunction():
-            # Before the call: an input that the call changes in place still has its old value here.
-            may_change = name.endswith("_") or name in _NORMALIZATIONS or "out" in kwargs or "inplace" in kwargs
-            input_rows = [self._input_row(tensor, may_change) for tensor in inputs]
-        began = time.perf_counter()
+        began = perf_counter()
         try:
             output = func(*args, **kwargs)
         except Exception as error:
-            with torch._C.DisableTorchFunction():
-                input_rows = [self._input_row(tensor, True) for tensor in inputs]
-                self._record_failure(error, name, func, args, kwargs, input_rows)
+            with DisableTorchFunction():
+                input_rows = [self._input_row(tensor) for tensor in inputs]
+                self._record_failure(error, kind, args, kwargs, input_rows)
             raise
-        microseconds = (time.perf_counter() - began) * 1e6
-        returned = nested_tensors((output,))
-        changed = [
-            tensor
-            for tensor, version in zip(inputs, versions, strict=True)
-            if (version >= 0 and tensor._version != version)
-            # Inference tensors count no versions: what an in-place op gives back it has changed.
-            or (version < 0 and may_change and any(tensor is known for known in returned))
-        ]
-        if name in _NORMALIZATIONS:
-            changed += _running_statistics(args, kwargs)
-        made = [tensor for tensor in returned if not any(tensor is known for known in inputs)]
-        if made or changed:
-            with torch._C.DisableTorchFunction():
-                results = [tensor for tensor in made if self.journal.find(tensor) == NO_ROW] + changed
-                if results:
-                    input_rows = [
-                        self._input_row(tensor, True) if row == NO_ROW else row
-                        for tensor, row in zip(inputs, input_rows, strict=True)
-                    ]
-                    self._record_op(name, func, args, kwargs, inputs, input_rows, results, microseconds)
+        microseconds = (perf_counter() - began) * 1e6
+        returned = [output] if type(output) is torch.Tensor else nested_tensors((output,))
+        with DisableTorchFunction():
+            results = []
+            for tensor in returned:
+                if not _is_among(tensor, inputs) and journal.find(tensor) == NO_ROW:
+                    results.append(tensor)
+            for tensor, version in zip(inputs, versions, strict=True):
+                if (version >= 0 and tensor._version != version) or (
+                    # Inference tensors count no versions: what an in-place op gives back it has changed.
+                    version < 0 and may_change and _is_among(tensor, returned)
+                ):
+                    results.append(tensor)
+            if kind.normalizes:
+                results += _running_statistics(args, kwargs)
+            if results:
+                if NO_ROW in input_rows:
+                    for position, row in enumerate(input_rows):
+                        if row == NO_ROW:
+                            input_rows[position] = self._input_row(inputs[position])
+                self._record_op(kind, args, kwargs, inputs, input_rows, results, microseconds)
         return output
 
-    def _input_row(self, tensor: torch.Tensor, add: bool) -> int:
+    def _input_row(self, tensor: torch.Tensor) -> int:
         row = self.journal.find(tensor)
-        return self._add_leaf(tensor) if row == NO_ROW and add else row
+        return self._add_leaf(tensor) if row == NO_ROW else row
 
     def _add_leaf(self, tensor: torch.Tensor) -> int:
         """A tensor made outside the recording: a parameter, a buffer, an input, a target, or a constant."""
-        same = self._gradients.row_of_output(tensor)
-        if same != NO_ROW:
-            self.journal.remember(tensor, same)
-            return same
+        node = tensor.grad_fn
+        if node is not None:
+            same = self._gradients.row_of_output(node, tensor.output_nr)
+            if same != NO_ROW:
+                self.journal.remember(tensor, same)
+                return same
         described = self.owners.describe(tensor)
         if described is not None:
             name, role = described
@@ -233,15 +244,15 @@ class Observer(TorchFunctionMode):
             name, role = "", "constant"
         else:
             name, role = "", "target"
-        row = self.journal.add_tensor(tensor, role=role, module=self.root, name=name)
+        row = self.journal.add_tensor(tensor, role, self.root, name=name)
         self.journal.remember(tensor, row)
-        self._gradients.mark_outside(tensor, row)
+        if node is not None:
+            self._gradients.mark_outside(node, tensor.output_nr, row)
         return row
 
     def _record_op(
         self,
-        name: str,
-        func: Callable[..., Any],
+        kind: ops.Kind,
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
         inputs: list[torch.Tensor],
@@ -251,48 +262,48 @@ class Observer(TorchFunctionMode):
     ) -> None:
         journal = self.journal
         frame = sources.user_frame(sys._getframe(3))
-        given = ops.attributes(name, func, args, kwargs)
+        given = ops.attributes(kind, args, kwargs)
         phase, module = self._place(frame)
         by_hand = False
+        in_graph = False
+        for tensor in results:
+            in_graph = in_graph or tensor.requires_grad
         if phase == "backward":
             if self._recomputes():
                 given["recomputed"] = True
-        elif not any(tensor.requires_grad for tensor in results) and self._runs_backward_by_hand(frame):
+        elif not in_graph and self._runs_backward_by_hand(frame):
             phase = "backward"
             by_hand = True
         if self.activations and phase == "forward":
             self._look_at_activations(module, inputs, input_rows)
         source = (frame.f_code, frame.f_lineno) if frame is not None else None
+        outputs: list[int] = []
         op = journal.add_op(
-            OpRow(name, phase, module, given, input_rows, [], source=source, microseconds=microseconds, by_hand=by_hand)
+            OpRow(kind.name, phase, module, given, input_rows, outputs, NO_ROW, source, microseconds, by_hand)
         )
 
-        outputs = journal.ops[op].outputs
-        role = "activation" if name in ops.ACTIVATIONS else "preactivation" if name in ops.LINEAR else "intermediate"
-        has_units = name in ops.UNIT_STATISTICS and journal.modules[module].path not in self.activations
+        has_units = kind.has_units and journal.modules[module].path not in self.activations
         for tensor in results:
             same = NO_ROW
-            its_role, its_name = role, ""
-            position = next((index for index, known in enumerate(inputs) if known is tensor), None)
-            if position is not None:
+            role, name = kind.role, ""
+            position = _position(tensor, inputs)
+            if position != NO_ROW:
                 journal.changed_by(tensor, op)
                 before = journal.tensors[input_rows[position]]
                 if before.role in ("buffer", "parameter"):
-                    its_role, its_name = before.role, before.name
+                    role, name = before.role, before.name
             elif inputs:
-                same = journal.same_values(name, tensor, inputs[0], input_rows[0])
-            row = journal.add_tensor(
-                tensor, role=its_role, module=module, producer=op, name=its_name, same_values_as=same
-            )
+                same = journal.same_values(kind.name, tensor, inputs[0], input_rows[0])
+            row = journal.add_tensor(tensor, role, module, op, name, same)
             if has_units:
-                journal.add_unit_statistics(name, tensor, row)
+                journal.add_unit_statistics(kind.name, tensor, row)
             outputs.append(row)
             journal.remember(tensor, row)
-            if not tensor.requires_grad and not self._backward_depth:
+            if not self._backward_depth and not tensor.requires_grad:
                 # Not in autograd's own backward: held there, a gradient could not become `.grad` without a copy.
                 self._attributes.watch(tensor)
-        if any(tensor.requires_grad for tensor in results):
-            self._gradients.own(op, module, list(zip(results, outputs, strict=True)), inputs, input_rows)
+        if in_graph:
+            self._gradients.own(op, module, results, outputs, inputs, input_rows)
 
     def _look_at_activations(self, module: int, inputs: list[torch.Tensor], input_rows: list[int]) -> None:
         """Take the unit statistics of an activation that several ops made, now that another module reads the result."""
@@ -328,7 +339,7 @@ class Observer(TorchFunctionMode):
         """Reading `.grad` computes nothing: what is read is the gradient of its tensor."""
         gradient = func(*args, **kwargs)
         if isinstance(gradient, torch.Tensor):
-            with torch._C.DisableTorchFunction():
+            with DisableTorchFunction():
                 row = self.journal.find(args[0])
                 name = self.journal.tensors[row].name if row != NO_ROW else ""
                 self.owners.name_tensor(gradient, f"{name}.grad" if name else "", "gradient")
@@ -348,20 +359,19 @@ class Observer(TorchFunctionMode):
     def _record_failure(
         self,
         error: Exception,
-        name: str,
-        func: Callable[..., Any],
+        kind: ops.Kind,
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
         input_rows: list[int],
     ) -> None:
         frame = sources.user_frame(sys._getframe(2))
         phase, module = self._place(frame)
-        given = ops.attributes(name, func, args, kwargs)
+        given = ops.attributes(kind, args, kwargs)
         source = (frame.f_code, frame.f_lineno) if frame is not None else None
         if type(error).__name__ == "_StopRecomputationError":
             # No failure: torch's checkpoint has recomputed all that it needs, and leaves the forward this way.
             given["recomputed"] = True
-        op = self.journal.add_op(OpRow(name, phase, module, given, input_rows, [], source=source))
+        op = self.journal.add_op(OpRow(kind.name, phase, module, given, input_rows, [], source=source))
         if "recomputed" not in given:
             self._failure = (op, error)
 
@@ -372,7 +382,7 @@ class Observer(TorchFunctionMode):
     ) -> Any:
         """Run `function.apply`: a module of its own, whose ops are those that its forward and its backward call."""
         journal = self.journal
-        with torch._C.DisableTorchFunction():
+        with DisableTorchFunction():
             frame = sources.user_frame(sys._getframe(2))
             parent = self._current_module(frame)
             module = parent
@@ -382,17 +392,17 @@ class Observer(TorchFunctionMode):
                 calls = self._function_calls[path] = self._function_calls.get(path, -1) + 1
                 module = journal.module(f"{path}_{calls}" if calls else path, function.__name__)
             inputs = nested_tensors(args)
-            input_rows = [self._input_row(tensor, True) for tensor in inputs]
+            input_rows = [self._input_row(tensor) for tensor in inputs]
         first_op = len(journal.ops)
         self._enter_module(module)
-        began = time.perf_counter()
+        began = perf_counter()
         try:
             output = run(*args, **kwargs)
         finally:
             self._stack.pop()
-        microseconds = (time.perf_counter() - began) * 1e6
+        microseconds = (perf_counter() - began) * 1e6
         results = nested_tensors((output,))
-        with torch._C.DisableTorchFunction():
+        with DisableTorchFunction():
             op = len(journal.ops) - 1 if len(journal.ops) > first_op else NO_ROW
             unseen = [tensor for tensor in results if (row := journal.find(tensor)) == NO_ROW or row in input_rows]
             if unseen:
@@ -411,11 +421,10 @@ class Observer(TorchFunctionMode):
                     )
                 )
                 for tensor in unseen:
-                    row = journal.add_tensor(tensor, role="intermediate", module=module, producer=op)
+                    row = journal.add_tensor(tensor, "intermediate", module, op)
                     journal.ops[op].outputs.append(row)
                     journal.remember(tensor, row)
-            pairs = [(tensor, journal.find(tensor)) for tensor in results]
-            self._gradients.own(op, module, pairs, inputs, input_rows)
+            self._gradients.own(op, module, results, [journal.find(tensor) for tensor in results], inputs, input_rows)
         return output
 
     # ---------------------------------------------------------------- the entry points of backward
@@ -425,14 +434,14 @@ class Observer(TorchFunctionMode):
         call = BackwardCall.parse(func, args, kwargs)
         outermost = self._backward_depth == 0
         if call is not None and outermost and len(call.roots) == 1 and self.loss_row == NO_ROW:
-            with torch._C.DisableTorchFunction():
+            with DisableTorchFunction():
                 self.set_loss(call.roots[0])
         created_graph = self._creates_graph
         self._creates_graph = call.create_graph if call is not None else False
         collects = outermost and func is not torch.autograd.grad
         first_row = len(self.journal.tensors)
         if collects:
-            with torch._C.DisableTorchFunction():
+            with DisableTorchFunction():
                 self._gradients.pass_begins()
         self._backward_depth += 1
         self._gradients.start_clock()
@@ -453,7 +462,7 @@ class Observer(TorchFunctionMode):
                     call.create_graph,
                     allow_unused=call.allow_unused,
                 )
-            with torch._C.DisableTorchFunction():
+            with DisableTorchFunction():
                 for edge, gradient in zip(targets or (), gradients, strict=True):
                     self._gradients.captured(edge, gradient)
             return gradients
@@ -461,7 +470,7 @@ class Observer(TorchFunctionMode):
             self._backward_depth -= 1
             self._creates_graph = created_graph
             if collects:
-                with torch._C.DisableTorchFunction():
+                with DisableTorchFunction():
                     self._gradients.pass_ended(first_row)
 
     def set_loss(self, loss: torch.Tensor) -> None:
@@ -472,6 +481,18 @@ class Observer(TorchFunctionMode):
         if address(loss) is not None and loss.numel() == 1 and not loss.is_complex():
             with out_of_sight():
                 self.loss = float(loss.detach())
+
+
+def _position(tensor: torch.Tensor, among: Sequence[torch.Tensor]) -> int:
+    """Where this very tensor object stands, or NO_ROW."""
+    for position, other in enumerate(among):
+        if other is tensor:
+            return position
+    return NO_ROW
+
+
+def _is_among(tensor: torch.Tensor, others: Sequence[torch.Tensor]) -> bool:
+    return _position(tensor, others) != NO_ROW
 
 
 def _running_statistics(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:

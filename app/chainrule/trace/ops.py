@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -110,24 +111,64 @@ _PARAMETER_NAMES: Mapping[str, tuple[str, ...]] = {
     "conv2d": ("input", "weight", "bias", "stride", "padding", "dilation", "groups"),
 }
 
-_names: dict[Any, str] = {}
+NORMALIZATIONS = frozenset(("batch_norm", "instance_norm"))
+"""Ops that update buffers which are not among what they give."""
+
+_SILENT = frozenset(("__set__", "__delete__", "requires_grad_", "retain_grad", "register_hook"))
 
 
-def op_name(func: Callable[..., Any]) -> str:
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What is to be known of a torch function whenever it is called.
+
+    `silent`: it computes nothing. `may_change`: it may write into what it is given. `role`: of what it puts out.
+    `has_units`: its output has a dead fraction or a saturation. `parameters`: names of its arguments, in order.
+    """
+
+    name: str
+    silent: bool
+    may_change: bool
+    normalizes: bool
+    role: str
+    has_units: bool
+    parameters: tuple[str, ...]
+
+
+_kinds: dict[Any, Kind] = {}
+
+
+def kind_of(func: Callable[..., Any]) -> Kind:
+    """What is to be known of a torch function, found out on its first call."""
+    kind = _kinds.get(func)
+    if kind is None:
+        name = _name(func)
+        code = getattr(func, "__code__", None)
+        kind = Kind(
+            name,
+            silent=name in _SILENT,
+            may_change=name.endswith("_") or name in NORMALIZATIONS,
+            normalizes=name in NORMALIZATIONS,
+            role="activation" if name in ACTIVATIONS else "preactivation" if name in LINEAR else "intermediate",
+            has_units=name in UNIT_STATISTICS,
+            parameters=_PARAMETER_NAMES.get(name, code.co_varnames[: code.co_argcount] if code is not None else ()),
+        )
+        if len(_kinds) < _MOST_KINDS:
+            _kinds[func] = kind
+    return kind
+
+
+_MOST_KINDS = 10_000
+
+
+def _name(func: Callable[..., Any]) -> str:
     """The name users know an op by: `matmul` for `a @ b`, the property's name for a property, the function's else."""
-    name = _names.get(func)
-    if name is None:
-        raw = getattr(func, "__name__", None) or type(func).__name__
-        if raw in ("__get__", "__set__"):
-            name = getattr(getattr(func, "__self__", None), "__name__", raw)
-        else:
-            name = _DUNDER.get(raw, raw)
-        if len(_names) < 10_000:
-            _names[func] = name
-    return name
+    raw = getattr(func, "__name__", None) or type(func).__name__
+    if raw in ("__get__", "__set__"):
+        return str(getattr(getattr(func, "__self__", None), "__name__", raw))
+    return _DUNDER.get(raw, raw)
 
 
-def attributes(name: str, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def attributes(kind: Kind, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of an op that are not tensors, by parameter name where it is known and by position else."""
     found: dict[str, Any] = {}
     for position, value in enumerate(args):
@@ -135,21 +176,13 @@ def attributes(name: str, func: Callable[..., Any], args: Sequence[Any], kwargs:
             continue
         plain = _plain(value)
         if plain is not _UNKNOWN:
-            found[_parameter(name, func, position)] = plain
+            found[kind.parameters[position] if position < len(kind.parameters) else str(position)] = plain
     for key, value in kwargs.items():
         if not isinstance(value, torch.Tensor):
             plain = _plain(value)
             if plain is not _UNKNOWN:
                 found[key] = plain
     return found
-
-
-def _parameter(name: str, func: Callable[..., Any], position: int) -> str:
-    names = _PARAMETER_NAMES.get(name)
-    if names is None:
-        code = getattr(func, "__code__", None)
-        names = code.co_varnames[: code.co_argcount] if code is not None else ()
-    return names[position] if position < len(names) else str(position)
 
 
 _UNKNOWN = object()

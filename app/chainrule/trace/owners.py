@@ -38,8 +38,9 @@ class Owners:
             self._held.append(part)
         self.type.setdefault(path, type(part).__name__)
         if isinstance(part, nn.Module):
-            for name, buffer in part.named_buffers(recurse=False):
-                self.name_tensor(buffer, _join(path, name), "buffer")
+            for name, buffer in part._buffers.items():
+                if buffer is not None:
+                    self.name_tensor(buffer, _join(path, name), "buffer")
 
     def path_of(self, module: nn.Module) -> str:
         """The path of a module; one that is not part of the model (a loss, say) is called after its class."""
@@ -53,8 +54,9 @@ class Owners:
 
     def name_tensor(self, tensor: torch.Tensor, name: str, role: str) -> None:
         """Say what a leaf tensor is called and what it is; the first word on a tensor stands."""
-        if self.describe(tensor) is None:
-            self._tensors[id(tensor)] = (weakref.ref(tensor), name, role)
+        key = id(tensor)
+        if key not in self._tensors or self.describe(tensor) is None:
+            self._tensors[key] = (weakref.ref(tensor), name, role)
 
     def rename_tensor(self, tensor: torch.Tensor, name: str, role: str) -> None:
         """Say what a leaf tensor is called and what it is, whatever was said of it before."""
@@ -82,6 +84,8 @@ def _parts(model: object) -> Iterator[tuple[str, Any]]:
         if len(queue) > _MOST_OBJECTS:
             return
         yield path, part
+        if isinstance(part, torch.Tensor):
+            continue
         for name, child in _children(part):
             if id(child) not in seen:
                 seen.add(id(child))
@@ -89,11 +93,11 @@ def _parts(model: object) -> Iterator[tuple[str, Any]]:
 
 
 def _children(part: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(part, torch.Tensor):
-        return
     if isinstance(part, nn.Module):
-        yield from part.named_parameters(recurse=False)
-        yield from part.named_children()
+        for registered in (part._parameters, part._modules):
+            for name, child in registered.items():
+                if child is not None:
+                    yield name, child
         return
     if isinstance(part, (list, tuple)):
         named: Any = ((str(index), child) for index, child in enumerate(part))
