@@ -1,6 +1,8 @@
 """`record` and `trace_model`: the graph of a pass, counted by hand and checked against autograd's own."""
 
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -758,3 +760,18 @@ def test_a_trace_is_immutable_and_holds_no_tensor():
         else:
             pending.extend(vars(value).values() if hasattr(value, "__dict__") else [])
             pending.extend(getattr(value, name) for name in getattr(type(value), "__slots__", ()))
+
+
+def test_a_recording_loads_no_more_of_torch_than_a_bare_pass():
+    code = """
+import sys, torch
+from chainrule.trace import trace_model
+x = torch.ones(4, 3)
+model = torch.nn.Linear(3, 1)
+model(x).sum().backward()
+before = set(sys.modules)
+assert trace_model(model, x, loss=lambda output: output.sum()).loss is not None
+print(sorted(name for name in set(sys.modules) - before if name.partition(".")[0] in ("torch", "sympy")))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == "[]"

@@ -7,16 +7,21 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.autograd.graph import GradientEdge, _engine_run_backward
 
 ENTRY_POINTS = (torch.Tensor.backward, torch.autograd.backward, torch.autograd.grad)
 
 
 @dataclass(frozen=True, slots=True)
 class BackwardCall:
-    """The arguments of the three entry points, brought to one form."""
+    """The arguments of the three entry points, brought to one form.
+
+    `from_ones`: no gradients were given, and those that the pass starts from are torch's own ones.
+    """
 
     roots: tuple[torch.Tensor, ...]
     gradients: tuple[torch.Tensor, ...]
+    from_ones: bool
     retain_graph: bool | None
     create_graph: bool
     inputs: tuple[torch.Tensor, ...] | None
@@ -59,10 +64,31 @@ class BackwardCall:
         return cls(
             roots,
             tuple(complete),
+            all(gradient is None for gradient in listed),
             given.get("retain_graph"),
             bool(given.get("create_graph")),
             inputs,
             given.get("allow_unused"),
+        )
+
+    def run(self, edges: Sequence[GradientEdge], targets: Sequence[GradientEdge] | None) -> None:
+        """Run the engine from the gradient edges of `roots` to those of `inputs`, adding to `.grad` as `backward` does.
+
+        Raises:
+            RuntimeError: what torch raises where the pass fails.
+        """
+        if not self.from_ones:
+            torch.autograd.backward(edges, self.gradients, self.retain_graph, self.create_graph, inputs=targets)
+            return
+        # Ones have the right shape, and torch's check of a given gradient's would load SymPy, for a third of a second.
+        _engine_run_backward(
+            tuple(edges),
+            self.gradients,
+            self.create_graph if self.retain_graph is None else self.retain_graph,
+            self.create_graph,
+            tuple(targets or ()),
+            allow_unreachable=True,
+            accumulate_grad=True,
         )
 
 

@@ -452,7 +452,7 @@ class Observer(TorchFunctionMode):
             targets = None if call.inputs is None else [get_gradient_edge(tensor) for tensor in call.inputs]
             with self:
                 if func is not torch.autograd.grad:
-                    torch.autograd.backward(edges, call.gradients, call.retain_graph, call.create_graph, inputs=targets)
+                    call.run(edges, targets)
                     return None
                 gradients = torch.autograd.grad(
                     edges,
