@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import gc
+import logging
 import os
 import secrets
 import signal
@@ -120,12 +121,14 @@ def _serve(
     from uvicorn.config import WS_PROTOCOLS
 
     from chainrule.main import create_app
+    from chainrule.stats import kernel_name
 
     torch.set_num_threads(settings.threads)
 
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
+            logging.getLogger("uvicorn.error").info("Statistics are taken by the %s kernel", kernel_name())
             # Last of all, so that in a log of many lines it is the one at the end.
             address = link(settings, listener, "" if check is None else "gradcheck")
             typer.echo(f"Chainrule {__version__} is at {address}")

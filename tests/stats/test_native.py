@@ -15,10 +15,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chainrule.stats import BINS, COLUMNS, kernel_name, native, summarize
+from chainrule.stats import BINS, COLUMNS, dead_fraction, kernel_name, native, saturation, summarize
 
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
-DTYPES = (*FLOATS, torch.int64, torch.int32, torch.uint8, torch.bool)
+INTEGERS = tuple(getattr(torch, f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64))
+DTYPES = (*FLOATS, *INTEGERS, torch.bool)
 EXACT = [COLUMNS.index(name) for name in ("n", "min", "max", "zero_fraction", "nan", "posinf", "neginf")]
 ROUNDED = [COLUMNS.index(name) for name in ("mean", "std", "norm")]
 
@@ -66,7 +67,8 @@ def test_counts_are_equal_to_the_last_one(compiled, data):
         tensor.round_()
     dtype = data.draw(st.sampled_from(DTYPES))
     if not dtype.is_floating_point:
-        tensor = tensor.clamp(-(2**31), 2**31 - 1) if dtype != torch.uint8 else tensor.abs().remainder(256)
+        ends = torch.iinfo(dtype) if dtype != torch.bool else torch.iinfo(torch.uint8)
+        tensor = tensor.clamp(max(ends.min, -(2**53) + 1), min(ends.max, 2**53 - 1))
     tensor = tensor.to(dtype)
     if dtype.is_floating_point:
         for value in data.draw(st.lists(st.sampled_from([math.nan, -math.nan, math.inf, -math.inf, -0.0]), max_size=4)):
@@ -128,8 +130,8 @@ def test_float64_that_cannot_be_squared_is_left_to_torch(compiled, value):
 
 def test_integers_that_float64_does_not_hold_are_left_to_torch(compiled):
     moments, counts = rows()
-    assert not compiled.summarize(torch.tensor([2**53 + 2, 0]), moments, counts)
-    assert compiled.summarize(torch.tensor([2**53, -(2**53)]), moments, counts)
+    assert not compiled.summarize(torch.tensor([2**53 + 1, 0]), moments, counts)
+    assert compiled.summarize(torch.tensor([2**53 - 1, 1 - 2**53]), moments, counts)
 
 
 # ------------------------------------------------------------------------------------------------------ what it takes
@@ -150,14 +152,25 @@ def dense():
 
 
 def not_dense():
-    base = torch.randn(4, 6, generator=torch.Generator().manual_seed(2))
+    base = torch.randn(4, 6, 3, generator=torch.Generator().manual_seed(2))
     yield "strided", base[:, ::2]
     yield "cut", base[:, 1:]
-    yield "expanded", base[0].expand(3, 6)
+    yield "cut in both", base[1:, :, :2]
+    yield "a column", base[:, 2, 1]
+    yield "one", base[:, 2, 1][1:2]
+    yield "expanded", base[0].expand(3, 6, 3)
+    yield "expanded inside", base[:, :, :1].expand(4, 6, 5)
+    yield "expanded scalar", torch.tensor(2.5).expand(7, 5)
+    yield "expanded and cut", base[:, None, 1:].expand(4, 7, 5, 3)
     yield "overlapping", base.as_strided((2, 2), (1, 1))
     yield "windows", base.flatten().unfold(0, 4, 2)
-    yield "diagonal", base.diagonal()
-    yield "not aligned", torch.frombuffer(bytearray(range(41)), dtype=torch.float32, offset=1)
+    yield "windows of windows", base.flatten().unfold(0, 12, 5).unfold(1, 4, 3)
+    yield "diagonal", base[..., 0].diagonal()
+    yield "permuted and cut", base.permute(2, 0, 1)[:, 1:3, ::3]
+    yield "many dimensions", torch.randn(2**10).view(*[2] * 10)[:, 1:, :, :, 1:].permute(9, 3, 5, 1, 7, 0, 2, 4, 8, 6)
+    yield "more than a block", torch.randn(500, 70)[:, 3:-3]
+    yield "more than a block, column by column", torch.randn(70, 500)[3:-3].t()
+    yield "long and strided", torch.randn(30_000)[::3]
 
 
 @pytest.mark.parametrize(("name", "tensor"), list(dense()), ids=[name for name, _ in dense()])
@@ -166,10 +179,112 @@ def test_dense_memory_is_read_in_place_whatever_the_order_of_dimensions(compiled
     assert compiled.summarize(tensor, *rows())
 
 
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize(("name", "tensor"), list(not_dense()), ids=[name for name, _ in not_dense()])
-def test_other_memory_is_not(compiled, name, tensor):  # noqa: ARG001
+def test_other_memory_is_read_in_place_as_well(compiled, name, tensor, dtype):  # noqa: ARG001
+    def strides_of(values):
+        """`values` where `tensor` has its own: the same memory seen with the same strides."""
+        return values.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+
+    memory = tensor.as_strided((tensor.untyped_storage().nbytes() // 4,), (1,), 0)
+    same = strides_of((memory * 20).abs().to(dtype))
+    assert_says_what_torch_says(compiled, same)
+    if dtype.is_floating_point:
+        with_specials = (memory * 20).to(dtype)
+        with_specials[::5] = torch.tensor([math.nan, math.inf, -math.inf, -0.0, 0.0]).repeat(len(memory))[
+            : len(memory[::5])
+        ]
+        assert_says_what_torch_says(compiled, strides_of(with_specials))
+
+
+def test_memory_that_is_not_aligned_is_left_to_torch(compiled):
+    tensor = torch.frombuffer(bytearray(range(41)), dtype=torch.float32, offset=1)
     assert not compiled.summarize(tensor, *rows())
     assert compiled.is_readable(tensor)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize(
+    "arrange",
+    [
+        lambda base: base[:, ::2],
+        lambda base: base[1:, :, 3:, ::3],
+        lambda base: base[::4].permute(0, 3, 2, 1),
+        lambda base: base.permute(2, 0, 1, 3)[:, 1:],
+        lambda base: base[:, :, :1].expand(-1, -1, 5, -1),
+        lambda base: base[:1].expand(4, -1, -1, -1),
+        lambda base: base[2, 1].unfold(0, 4, 3),
+    ],
+    ids=["strided", "cut", "reversed", "batch third", "expanded inside", "expanded batch", "windows"],
+)
+def test_units_of_any_strides_are_read_in_place(compiled, arrange, dtype):
+    base = torch.randn(9, 6, 200, 7, generator=torch.Generator().manual_seed(2)) - 1
+    activation = arrange(base.to(dtype))
+    dead, saturated = compiled.dead_fraction(activation), compiled.saturation(activation, 0.5, 0.485)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(native, "kernel", None)
+        assert (dead, saturated) == (dead_fraction(activation), saturation(activation, 0.5))
+
+
+@pytest.mark.parametrize("limit", [0.97, 0.485, 0.5, 0.75, 0.9, 1.5])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_limits_between_and_on_the_numbers_of_16_bits(compiled, dtype, limit):
+    """Whether the nearest number of the dtype is even or odd, the kernel rounds as PyTorch does."""
+    every = torch.arange(-(2**15), 2**15).to(torch.int16).view(dtype)
+    number = torch.tensor(limit, dtype=dtype)
+    for step in range(-3, 4):
+        moved = (number.view(torch.int16) + step).view(dtype).item()
+        for middle in (0.0, 0.25, 0.5):
+            expected = ((every - middle).abs() > moved).double().mean().item()
+            assert compiled.saturation(every, middle, moved) == expected
+    expected = (every.abs() > limit).double().mean().item()
+    assert compiled.saturation(every, 0.0, limit) == expected
+
+
+# ------------------------------------------------------------------------------------------------------- large tensors
+
+
+def test_more_elements_than_31_bits_count(compiled):
+    """Repeats cost no time, and are counted all the same."""
+    values = torch.tensor([1.0, 2.0, math.nan, 0.0, -math.inf])
+    times = 2**32 // 5
+    moments, counts = rows()
+    assert compiled.summarize(values.expand(times, 5), moments, counts)
+    row = dict(zip(COLUMNS, moments.tolist(), strict=True))
+    assert (row["n"], row["nan"], row["neginf"], row["posinf"]) == (5 * times, times, times, 0)
+    assert (row["mean"], row["zero_fraction"]) == (1.0, 0.2)
+    assert row["std"] == pytest.approx(math.sqrt(2 / 3), rel=1e-15)
+    assert row["norm"] == pytest.approx(math.sqrt(5 * times), rel=1e-15)
+    assert {place: int(count) for place, count in enumerate(counts) if count} == {0: times, 32: times, 63: times}
+    assert not compiled.summarize(values.expand(times + 1, 5), *rows())
+    assert not compiled.summarize(values.expand(2**40, 5), *rows())
+    wide = torch.tensor([0.99, 0.5]).expand(2**31, 2)
+    assert compiled.saturation(wide[1:], 0.0, 0.97) == 0.5
+
+
+def test_more_elements_than_31_bits_read_one_by_one():
+    """Windows of a small memory that overlap: 2^31 elements and some, each of which is read."""
+    if native.kernel is None:
+        assert kernel_name() == "torch"
+        return
+    width, windows = 65_600, 32_800
+    memory = (torch.arange(width + windows - 1) // 100 % 16).float()
+    moments, counts = rows()
+    assert native.kernel.summarize(memory.as_strided((windows, width), (1, 1)), moments, counts)
+    # Element i of the memory is in as many windows as begin at one of i - width + 1 to i.
+    i = np.arange(len(memory))
+    times = np.minimum(i, windows - 1) - np.maximum(i - width + 1, 0) + 1
+    assert moments[0] == times.sum() == width * windows > 2**31
+    values = memory.numpy().astype(np.float64)
+    bins = np.minimum(values * (BINS / 15), BINS - 1).astype(int)
+    assert counts.tolist() == np.bincount(bins, times, BINS).astype(int).tolist()
+    mean = np.average(values, weights=times)
+    assert moments[COLUMNS.index("mean")] == pytest.approx(mean, rel=1e-12)
+    assert moments[COLUMNS.index("std")] == pytest.approx(math.sqrt(np.average((values - mean) ** 2, weights=times)))
+    assert moments[COLUMNS.index("zero_fraction")] == times[values == 0].sum() / times.sum()
+
+
+# ------------------------------------------------------------------------------------------------- what is not read
 
 
 class Subclass(torch.Tensor):
@@ -202,11 +317,19 @@ def test_what_has_no_values_of_its_own_is_not_read(compiled):
         assert not compiled.summarize(other, *rows())
 
 
-def test_a_negated_view_is_read_with_its_sign(compiled):  # noqa: ARG001
+def test_a_negated_view_is_read_with_its_sign(compiled):
     tensor = torch._neg_view(torch.tensor([1.0, 2.0, 5.0]))
     moments, counts = rows()
     summarize(tensor, moments, counts)
     assert moments[COLUMNS.index("max")] == -1.0
+    assert not compiled.summarize(tensor, *rows())
+    for imaginary in (torch.ones(5, 1, dtype=torch.complex64), torch.tensor(1j), torch.ones(1, dtype=torch.complex64)):
+        negated = imaginary.conj().imag
+        assert negated.is_neg()
+        assert not compiled.summarize(negated, *rows())
+        assert compiled.saturation(negated, 0.0, 0.97) is None
+        assert compiled.summarize(negated.resolve_neg(), *rows())
+        assert compiled.summarize(imaginary.imag, *rows())
 
 
 @pytest.mark.parametrize(
@@ -223,6 +346,41 @@ def test_a_negated_view_is_read_with_its_sign(compiled):  # noqa: ARG001
 def test_rows_of_another_form_are_refused(compiled, arguments, error):
     with pytest.raises(error):
         compiled.summarize(*arguments)
+
+
+def test_a_row_of_arrays(compiled):
+    tensor = torch.randn(3000, generator=torch.Generator().manual_seed(4))
+    expected = rows()
+    compiled.summarize(tensor, *expected)
+    moments, counts = np.full((3, len(COLUMNS)), 123.456), np.full((3, BINS), 77, np.uint32)
+    for row in range(3):
+        before = moments.copy(), counts.copy()
+        assert compiled.summarize_row(tensor, moments, counts, row)
+        for array, old, one in zip((moments, counts), before, expected, strict=True):
+            assert array[row].tobytes() == one.tobytes()
+            assert np.delete(array, row, 0).tobytes() == np.delete(old, row, 0).tobytes()
+    assert not compiled.summarize_row(tensor.to(torch.complex64), moments, counts, 0)
+
+
+@pytest.mark.parametrize(
+    ("moments", "counts", "row", "error"),
+    [
+        ((3, 12), (3, 64), 3, IndexError),
+        ((3, 12), (3, 64), -1, IndexError),
+        ((3, 12), (2, 64), 2, IndexError),
+        ((3, 12), (4, 64), 0, IndexError),
+        ((0, 12), (0, 64), 0, IndexError),
+        ((3, 11), (3, 64), 0, ValueError),
+        ((3, 12), (3, 63), 0, ValueError),
+        ((3, 12), (3, 64), 2**70, OverflowError),
+        ((3, 12), (3, 64), 0.0, TypeError),
+    ],
+)
+def test_a_row_that_is_not_there_is_refused(compiled, moments, counts, row, error):
+    with pytest.raises(error):
+        compiled.summarize_row(torch.ones(3), np.empty(moments), np.empty(counts, np.uint32), row)
+    with pytest.raises(ValueError, match="items of 4"):
+        compiled.summarize_row(torch.ones(3), np.empty((3, 12)), np.empty((3, 64)), 0)
 
 
 def test_an_instruction_set_that_is_not_there_is_refused(compiled):
@@ -288,25 +446,41 @@ def run_python(code, **environment):
     return answer.stdout.strip()
 
 
-def test_loading_it_leaves_the_floating_point_environment_as_it_is():
+def test_loading_and_running_it_leave_the_floating_point_environment_as_it_is():
     """Denormals neither read nor written as zero, rounding to nearest: what a careless compiler flag would change."""
     code = """if True:
-        import torch, numpy, sys
+        import ctypes, ctypes.util, threading, sys
+        import numpy, torch
         def arithmetic():
             smallest, one, half_step = (float(text) for text in (sys.float_info.min, "1", 2**-53))
             return [
                 smallest / 2, smallest / 2 * 2, one + half_step, one + 3 * half_step, -one - half_step, one / 3,
                 float(numpy.float32(1e-45) * numpy.float32(3)), torch.tensor([1e-45]).mul(2).item(),
+                libm.fegetround(),
             ]
+        def in_a_thread():
+            found = []
+            thread = threading.Thread(target=lambda: found.extend(arithmetic()))
+            thread.start()
+            thread.join()
+            return found
+        libm = ctypes.CDLL(ctypes.util.find_library("m"))
         before = arithmetic()
-        assert before[0] > 0
+        assert before[0] > 0 and in_a_thread() == before
         import chainrule.stats
         from chainrule.stats import native
-        if native.kernel:
-            for name in native.kernel.instruction_sets():
-                native.kernel.use(name)
-                native.kernel.summarize(torch.randn(5000), numpy.empty(12), numpy.empty(64, numpy.uint32))
-        assert arithmetic() == before
+        assert arithmetic() == in_a_thread() == before, "after import"
+        tensor = torch.randn(5000)
+        special = torch.where(tensor > 1, torch.inf, tensor)
+        row = numpy.empty((1, 12)), numpy.empty((1, 64), numpy.uint32)
+        for name in native.kernel.instruction_sets() if native.kernel else ():
+            native.kernel.use(name)
+            for values in (tensor, special, tensor * 1e-42, tensor[::2]):
+                for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16):
+                    assert native.kernel.summarize_row(values.to(dtype), *row, 0)
+                    native.kernel.dead_fraction(values.to(dtype)[None])
+                    native.kernel.saturation(values.to(dtype), 0.5, 0.485)
+            assert arithmetic() == in_a_thread() == before, name
         print("as it was")
     """
     assert run_python(code) == "as it was"

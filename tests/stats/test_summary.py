@@ -8,7 +8,7 @@ import torch
 
 from chainrule.stats import BINS, COLUMNS, StatisticsSlab, summarize
 
-pytestmark = pytest.mark.usefixtures("kernel")
+pytestmark = pytest.mark.usefixtures("implementation")
 
 
 def table_of(*tensors):

@@ -110,3 +110,14 @@ def test_activations_are_only_read():
     saturation(activation, 0.5)
     assert activation._version == version
     assert torch.equal(activation, before)
+
+
+@pytest.mark.parametrize("middle", [0.0, 0.5])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_saturation_of_every_number_of_16_bits(dtype, middle):
+    """Each apart: the difference is rounded to the nearest number of the dtype, the even one of two, and compared."""
+    every = torch.arange(-(2**15), 2**15).to(torch.int16).view(dtype)
+    distance = (every - middle).abs() if middle else every.abs()
+    expected = (distance > 0.97 * (1 - middle)).tolist()
+    assert 0 < sum(expected) < len(expected)
+    assert [saturation(number, middle) for number in every] == expected

@@ -1,8 +1,8 @@
-/* Exact statistics of a dense tensor: once over its memory for extremes and counts, once for moments and bins.
+/* Exact statistics of a tensor: once over its memory for extremes, counts and moments, once for the bins.
  *
  * The definitions are those of summary.py, and bins are computed as kernel.py computes them, in float64, so that counts
- * are equal to the last one. What is rare (strided memory, other devices and dtypes, float64 beyond 2^±500) is left
- * to kernel.py: a function answers False or None, and nothing is lost but time.
+ * are equal to the last one. What is rare (other devices and dtypes, squares that float64 does not hold) is left to
+ * kernel.py: a function answers False or None, and nothing is lost but time.
  *
  * Loops are written for the compiler to vectorise and compiled once per instruction set; the best that the processor
  * has is chosen when the module is loaded. Values are ordered, tested for zero and classified as integers, so that
@@ -15,7 +15,6 @@
 #define Py_LIMITED_API 0x030b0000
 #include <Python.h>
 
-#include <float.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -31,16 +30,25 @@ enum { BINS = 64, COLUMNS = 12 };
 
 /* ----------------------------------------------------------------------------------------------------------- dtypes */
 
-enum kind { FLOAT32, FLOAT64, FLOAT16, BFLOAT16, INT64, INT32, UINT8, NO_KIND };
+enum kind { FLOAT32, FLOAT64, FLOAT16, BFLOAT16, INT8, INT16, INT32, INT64, UINT8, UINT16, UINT32, UINT64, NO_KIND };
 
-static const size_t SIZE[] = {4, 8, 2, 2, 8, 4, 1};
+static const size_t SIZE[] = {4, 8, 2, 2, 1, 2, 4, 8, 1, 2, 4, 8};
 
-/* The bits of +Inf, by which a float's bits tell whether it is finite. */
-static const int64_t INFINITY_BITS[] = {0x7f800000, 0x7ff0000000000000, 0x7c00, 0x7f80};
+INLINE int32_t bits_of_float(float value) {
+    int32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+INLINE int64_t bits_of_double(double value) {
+    int64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
 
 INLINE float float_of_bits(uint32_t bits) {
     float value;
-    memcpy(&value, &bits, 4);
+    memcpy(&value, &bits, sizeof value);
     return value;
 }
 
@@ -54,190 +62,318 @@ INLINE float widen_float16(uint16_t half) {
     uint32_t denormal = exponent == 0 ? smallest : 0, special = exponent == 31u << 23 ? 112u << 23 : 0;
     uint32_t bias = denormal ? denormal : 112u << 23;
     float magnitude = float_of_bits(bits + bias + special) - float_of_bits(denormal);
-    memcpy(&bits, &magnitude, 4);
-    return float_of_bits(bits | sign);
+    return float_of_bits((uint32_t)bits_of_float(magnitude) | sign);
 }
 
-/* Element i as float64; exact for all but INT64. `kind` is a constant wherever this is inlined. */
-INLINE double value_at(enum kind kind, const void *x, int64_t i) {
+/* The dtype that values are computed in: halves are widened to float32, integers to float64. */
+INLINE enum kind wide(enum kind kind) {
+    return kind == FLOAT32 || kind == FLOAT16 || kind == BFLOAT16 ? FLOAT32 : FLOAT64;
+}
+
+/* From this magnitude on float64 does not hold every integer. */
+#define INEXACT_INTEGER 0x1p53
+
+#define WIDEN(FROM, TO, value)                                                                                        \
+    for (int i = 0; i < n; i++) ((TO *)wide)[i] = value(((const FROM *)x)[i]);                                        \
+    break
+
+INLINE void widen(enum kind kind, const void *restrict x, int n, void *restrict wide) {
     switch (kind) {
-    case FLOAT32: return ((const float *)x)[i];
-    case FLOAT64: return ((const double *)x)[i];
-    case FLOAT16: return widen_float16(((const uint16_t *)x)[i]);
-    case BFLOAT16: return widen_bfloat16(((const uint16_t *)x)[i]);
-    case INT64: return (double)((const int64_t *)x)[i];
-    case INT32: return ((const int32_t *)x)[i];
-    default: return ((const uint8_t *)x)[i];
+    case FLOAT16: WIDEN(uint16_t, float, widen_float16);
+    case BFLOAT16: WIDEN(uint16_t, float, widen_bfloat16);
+    case INT8: WIDEN(int8_t, double, );
+    case INT16: WIDEN(int16_t, double, );
+    case INT32: WIDEN(int32_t, double, );
+    case INT64: WIDEN(int64_t, double, (double));
+    case UINT8: WIDEN(uint8_t, double, );
+    case UINT16: WIDEN(uint16_t, double, );
+    case UINT32: WIDEN(uint32_t, double, );
+    case UINT64: WIDEN(uint64_t, double, (double));
+    default: break;
     }
 }
 
-INLINE int64_t integer_at(enum kind kind, const void *x, int64_t i) {
-    switch (kind) {
-    case INT64: return ((const int64_t *)x)[i];
-    case INT32: return ((const int32_t *)x)[i];
-    default: return ((const uint8_t *)x)[i];
+/* --------------------------------------------------------------------------------------------- blocks of any tensor */
+
+enum {
+    MOST_DIMENSIONS = 64,
+    BLOCK = 8192, /* elements that are read at once where they lie */
+    COPIED_BLOCK = 1024 /* and where they are first copied, into memory that the cache next to the processor holds */
+};
+
+/* Room for a block: first as it is in memory, then widened. */
+struct room {
+    _Alignas(64) char narrow[COPIED_BLOCK * sizeof(double)], wide[COPIED_BLOCK * sizeof(double)];
+};
+
+/* A tensor's memory, from the outermost dimension to the innermost; those that can be seen as one are one. */
+struct view {
+    enum kind kind;
+    const char *x;
+    int64_t n, repeats; /* elements in memory, each of which stands for so many of the tensor's */
+    int dimensions;
+    bool dense;
+    const void *(*read)(const struct view *, int64_t, int, struct room *); /* a block that is not as it should be */
+    int64_t shape[MOST_DIMENSIONS], strides[MOST_DIMENSIONS]; /* strides in bytes */
+};
+
+#define GATHER(TYPE)                                                                                                  \
+    for (int i = 0; i < n; i++) memcpy(to + i * (int)sizeof(TYPE), x + i * stride, sizeof(TYPE));                     \
+    break
+
+INLINE void gather_run(const char *x, int64_t stride, int n, size_t size, char *restrict to) {
+    if (stride == (int64_t)size) {
+        memcpy(to, x, (size_t)n * size);
+        return;
+    }
+    switch (size) {
+    case 1: GATHER(uint8_t);
+    case 2: GATHER(uint16_t);
+    case 4: GATHER(uint32_t);
+    default: GATHER(uint64_t);
     }
 }
 
-/* ---------------------------------------------------------------------------------- first pass: extremes and counts */
+/* Copy `n` elements from the one with index `start` on, counted with the innermost dimension running fastest. */
+INLINE void gather(const struct view *view, int64_t start, int n, char *restrict to) {
+    const size_t size = SIZE[view->kind];
+    const int inner = view->dimensions - 1;
+    int64_t index[MOST_DIMENSIONS];
+    const char *x = view->x;
+    for (int d = inner; d >= 0; d--) {
+        index[d] = start % view->shape[d];
+        start /= view->shape[d];
+        x += index[d] * view->strides[d];
+    }
+    while (n > 0) {
+        int64_t left = view->shape[inner] - index[inner];
+        int run = left < n ? (int)left : n;
+        gather_run(x, view->strides[inner], run, size, to);
+        to += (size_t)run * size;
+        n -= run;
+        index[inner] += run;
+        x += run * view->strides[inner];
+        for (int d = inner; d > 0 && index[d] == view->shape[d]; d--) {
+            x += view->strides[d - 1] - index[d] * view->strides[d];
+            index[d] = 0;
+            index[d - 1]++;
+        }
+    }
+}
 
-/* Elements between reductions: lane counters of 16 bits cannot overflow. */
-enum { SCAN_BLOCK = 8192 };
+/* Element i of a block. `wide` is a constant wherever this is inlined. */
+INLINE double number(enum kind wide, const void *x, int i) {
+    return wide == FLOAT32 ? ((const float *)x)[i] : ((const double *)x)[i];
+}
+
+/* Elements start to start + n, copied into `room` as float32 or float64. */
+INLINE const void *copy_block(const struct view *view, int64_t start, int n, struct room *room) {
+    const char *x = view->x + start * (int64_t)SIZE[view->kind];
+    if (!view->dense) {
+        gather(view, start, n, room->narrow);
+        x = room->narrow;
+    }
+    if (view->kind == wide(view->kind)) return x;
+    widen(view->kind, x, n, room->wide);
+    return room->wide;
+}
+
+/* Whether blocks can be read where they are. */
+INLINE bool is_direct(const struct view *view) { return view->dense && view->kind == wide(view->kind); }
+
+/* The same, or where they are. */
+INLINE const void *read_block(const struct view *view, int64_t start, int n, struct room *room) {
+    return is_direct(view) ? view->x + start * (int64_t)SIZE[view->kind] : view->read(view, start, n, room);
+}
+
+INLINE int block_size(const struct view *view) { return is_direct(view) ? BLOCK : COPIED_BLOCK; }
+
+/* ------------------------------------------------------------------------- first pass: extremes, counts and moments */
 
 struct scan {
-    double low, high; /* of the finite values; of no meaning where there is none */
+    double low, high;              /* of the finite values, if there is one */
+    double centre, total, squares; /* sums of x - centre and of its square, x finite */
     int64_t zero, nan, posinf, neginf;
 };
+
+INLINE bool is_finite(double value) { return (bits_of_double(value) & INT64_MAX) < 0x7ff0000000000000; }
+
+/* A finite value near the mean, or at least between the extremes: the mean of some eight elements, or the first that is
+ * finite. Where it is near the mean next to nothing is lost to cancellation, and wherever it is, little: the variance
+ * is at least width²/2n. */
+INLINE double find_centre(enum kind wide, const struct view *view, struct room *room) {
+    double total = 0;
+    int samples = 0;
+    for (int64_t i = view->n / 16; i < view->n; i += (view->n + 7) / 8) {
+        double value = number(wide, read_block(view, i, 1, room), 0);
+        if (is_finite(value)) total += value, samples++;
+    }
+    if (samples > 0) return total / samples;
+    for (int64_t i = 0; i < view->n; i++) {
+        double value = number(wide, read_block(view, i, 1, room), 0);
+        if (is_finite(value)) return value;
+    }
+    return 0;
+}
 
 /* A float's bits as an integer that orders as the float does, -0 just below 0; its own inverse. */
 #define KEY(BITS, word) ((word) ^ (((word) >> (BITS - 1)) & INT##BITS##_MAX))
 
-#define DEFINE_SCAN(BITS)                                                                                             \
-    INLINE void scan_float##BITS(const int##BITS##_t *x, int64_t n, int##BITS##_t infinity, int##BITS##_t *extremes,  \
-                                 struct scan *found) {                                                                \
-        int##BITS##_t low = INT##BITS##_MAX, high = INT##BITS##_MIN;                                                  \
-        for (int64_t start = 0; start < n; start += SCAN_BLOCK) {                                                     \
-            const int##BITS##_t *block = x + start;                                                                   \
-            int size = n - start < SCAN_BLOCK ? (int)(n - start) : SCAN_BLOCK;                                        \
-            int##BITS##_t zero = 0;                                                                                   \
-            _Pragma("omp simd reduction(+ : zero) reduction(min : low) reduction(max : high)")                        \
-            for (int i = 0; i < size; i++) {                                                                          \
-                int##BITS##_t key = KEY(BITS, block[i]);                                                              \
-                low = key < low ? key : low;                                                                          \
-                high = key > high ? key : high;                                                                       \
-                zero += (block[i] & INT##BITS##_MAX) == 0;                                                            \
-            }                                                                                                         \
-            found->zero += zero;                                                                                      \
+#define DEFINE_SCAN(FLOAT, BITS, INFINITY_BITS)                                                                       \
+    struct keys_##FLOAT {                                                                                             \
+        int##BITS##_t low, high;                                                                                      \
+    };                                                                                                                \
+                                                                                                                      \
+    /* Whether the whole block is finite; if not, nothing is found. Of bits, those of positive numbers ascend and     \
+     * those of negative ones descend, which are larger if taken as unsigned and smaller if as signed. */             \
+    INLINE bool scan_finite_##FLOAT(const FLOAT *x, int n, struct scan *found, struct keys_##FLOAT *keys) {           \
+        int##BITS##_t least = INT##BITS##_MAX, most = INT##BITS##_MIN, zero = 0;                                      \
+        uint##BITS##_t unsigned_most = 0;                                                                             \
+        double centre = found->centre, total = 0, squares = 0;                                                        \
+        _Pragma("omp simd reduction(+:zero,total,squares) reduction(min:least) reduction(max:most,unsigned_most)")    \
+        for (int i = 0; i < n; i++) {                                                                                 \
+            int##BITS##_t bits = bits_of_##FLOAT(x[i]);                                                               \
+            uint##BITS##_t unsigned_bits = (uint##BITS##_t)bits;                                                      \
+            double distance = x[i] - centre;                                                                          \
+            least = bits < least ? bits : least;                                                                      \
+            most = bits > most ? bits : most;                                                                         \
+            unsigned_most = unsigned_bits > unsigned_most ? unsigned_bits : unsigned_most;                            \
+            zero += (bits & INT##BITS##_MAX) == 0;                                                                    \
+            total += distance;                                                                                        \
+            squares += distance * distance;                                                                           \
         }                                                                                                             \
-        if (low <= ~infinity || high >= infinity) {                                                                   \
-            low = INT##BITS##_MAX, high = INT##BITS##_MIN;                                                            \
-            for (int64_t start = 0; start < n; start += SCAN_BLOCK) {                                                 \
-                const int##BITS##_t *block = x + start;                                                               \
-                int size = n - start < SCAN_BLOCK ? (int)(n - start) : SCAN_BLOCK;                                    \
-                int##BITS##_t nan = 0, posinf = 0, neginf = 0;                                                        \
-                _Pragma("omp simd reduction(+ : nan, posinf, neginf) reduction(min : low) reduction(max : high)")     \
-                for (int i = 0; i < size; i++) {                                                                      \
-                    int##BITS##_t key = KEY(BITS, block[i]);                                                          \
-                    int##BITS##_t above = key > ~infinity ? key : INT##BITS##_MAX;                                    \
-                    int##BITS##_t below = key < infinity ? key : INT##BITS##_MIN;                                     \
-                    low = above < low ? above : low;                                                                  \
-                    high = below > high ? below : high;                                                               \
-                    nan += (key > infinity) | (key < ~infinity);                                                      \
-                    posinf += key == infinity;                                                                        \
-                    neginf += key == ~infinity;                                                                       \
-                }                                                                                                     \
-                found->nan += nan;                                                                                    \
-                found->posinf += posinf;                                                                              \
-                found->neginf += neginf;                                                                              \
-            }                                                                                                         \
+        int##BITS##_t lowest = unsigned_most > INT##BITS##_MAX ? (int##BITS##_t)unsigned_most : least;                \
+        int##BITS##_t highest = most >= 0 ? most : least;                                                             \
+        keys->low = KEY(BITS, lowest);                                                                                \
+        keys->high = KEY(BITS, highest);                                                                              \
+        if (keys->low <= ~INFINITY_BITS || keys->high >= INFINITY_BITS) return false;                                 \
+        found->zero += zero;                                                                                          \
+        found->total += total;                                                                                        \
+        found->squares += squares;                                                                                    \
+        return true;                                                                                                  \
+    }                                                                                                                 \
+                                                                                                                      \
+    /* What is not finite is counted, and takes no part in anything else. */                                          \
+    INLINE void scan_special_##FLOAT(const FLOAT *x, int n, struct scan *found, struct keys_##FLOAT *keys) {          \
+        int##BITS##_t low = INT##BITS##_MAX, high = INT##BITS##_MIN, zero = 0, nan = 0, posinf = 0, neginf = 0;       \
+        double centre = found->centre, total = 0, squares = 0;                                                        \
+        _Pragma("omp simd reduction(+:zero,nan,posinf,neginf,total,squares) reduction(min:low) reduction(max:high)")  \
+        for (int i = 0; i < n; i++) {                                                                                 \
+            int##BITS##_t bits = bits_of_##FLOAT(x[i]), key = KEY(BITS, bits);                                        \
+            int##BITS##_t above = key > ~INFINITY_BITS ? key : INT##BITS##_MAX;                                       \
+            int##BITS##_t below = key < INFINITY_BITS ? key : INT##BITS##_MIN;                                        \
+            double distance = (bits & INT##BITS##_MAX) < INFINITY_BITS ? x[i] - centre : 0;                           \
+            low = above < low ? above : low;                                                                          \
+            high = below > high ? below : high;                                                                       \
+            zero += (bits & INT##BITS##_MAX) == 0;                                                                    \
+            nan += (bits & INT##BITS##_MAX) > INFINITY_BITS;                                                          \
+            posinf += key == INFINITY_BITS;                                                                           \
+            neginf += key == ~INFINITY_BITS;                                                                          \
+            total += distance;                                                                                        \
+            squares += distance * distance;                                                                           \
         }                                                                                                             \
-        extremes[0] = KEY(BITS, low);                                                                                 \
-        extremes[1] = KEY(BITS, high);                                                                                \
+        found->zero += zero;                                                                                          \
+        found->nan += nan;                                                                                            \
+        found->posinf += posinf;                                                                                      \
+        found->neginf += neginf;                                                                                      \
+        found->total += total;                                                                                        \
+        found->squares += squares;                                                                                    \
+        *keys = (struct keys_##FLOAT){low, high};                                                                     \
+    }                                                                                                                 \
+                                                                                                                      \
+    INLINE void scan_##FLOAT(const struct view *view, struct room *room, struct scan *found) {                        \
+        const int block = block_size(view);                                                                           \
+        struct keys_##FLOAT all = {INT##BITS##_MAX, INT##BITS##_MIN}, keys;                                           \
+        for (int64_t start = 0; start < view->n; start += block) {                                                    \
+            int n = view->n - start < block ? (int)(view->n - start) : block;                                         \
+            const FLOAT *x = read_block(view, start, n, room);                                                        \
+            if (!scan_finite_##FLOAT(x, n, found, &keys)) scan_special_##FLOAT(x, n, found, &keys);                   \
+            all.low = keys.low < all.low ? keys.low : all.low;                                                        \
+            all.high = keys.high > all.high ? keys.high : all.high;                                                   \
+        }                                                                                                             \
+        int##BITS##_t low = KEY(BITS, all.low), high = KEY(BITS, all.high);                                           \
+        FLOAT extremes[2];                                                                                            \
+        memcpy(extremes, &low, sizeof low);                                                                           \
+        memcpy(extremes + 1, &high, sizeof high);                                                                     \
+        /* Adding 0 makes -0 the zero that it equals. */                                                              \
+        found->low = extremes[0] + 0.0;                                                                               \
+        found->high = extremes[1] + 0.0;                                                                              \
     }
 
-DEFINE_SCAN(16)
-DEFINE_SCAN(32)
-DEFINE_SCAN(64)
+DEFINE_SCAN(float, 32, 0x7f800000)
+DEFINE_SCAN(double, 64, 0x7ff0000000000000)
 
-INLINE void scan_integers(enum kind kind, const void *x, int64_t n, int64_t *extremes, struct scan *found) {
-    int64_t low = INT64_MAX, high = INT64_MIN, zero = 0;
-#pragma omp simd reduction(+ : zero) reduction(min : low) reduction(max : high)
-    for (int64_t i = 0; i < n; i++) {
-        int64_t value = integer_at(kind, x, i);
-        low = value < low ? value : low;
-        high = value > high ? value : high;
-        zero += value == 0;
-    }
-    extremes[0] = low;
-    extremes[1] = high;
-    found->zero = zero;
-}
+/* -------------------------------------------------------------------------------------------- second pass: the bins */
 
-INLINE void scan(enum kind kind, const void *x, int64_t n, struct scan *found) {
-    union {
-        int16_t of16[2];
-        int32_t of32[2];
-        int64_t of64[2];
-    } extremes;
-    *found = (struct scan){0};
-    switch (kind) {
-    case FLOAT32: scan_float32(x, n, (int32_t)INFINITY_BITS[kind], extremes.of32, found); break;
-    case FLOAT64: scan_float64(x, n, INFINITY_BITS[kind], extremes.of64, found); break;
-    case FLOAT16:
-    case BFLOAT16: scan_float16(x, n, (int16_t)INFINITY_BITS[kind], extremes.of16, found); break;
-    default:
-        scan_integers(kind, x, n, extremes.of64, found);
-        kind = INT64;
-    }
-    /* Adding 0 makes -0 the zero that it equals. */
-    found->low = value_at(kind, &extremes, 0) + 0.0;
-    found->high = value_at(kind, &extremes, 1) + 0.0;
-}
-
-/* ------------------------------------------------------------------------------------ second pass: moments and bins */
-
-/* Positions are p = (x - low) * per_unit in [0, 64]; x falls into bin floor(p), and p = 64 into the last. Moments are
- * those of p - centre. Where that is near the mean next to nothing is lost to cancellation, and wherever it is, little:
- * both ends of [0, 64] are attained, so that the variance is at least 64²/2n. */
-struct positions {
-    double low, per_unit, middle, centre, total, squares; /* centre is the position of middle, to the last bit */
+/* x lies at (x - low) * per_unit in [0, 64]: in bin floor of that, in the last at 64. */
+struct bins {
+    double low, per_unit;
+    double stand_in; /* for what is not finite; taken out of its bin in the end */
+    float slow, fast; /* per_unit in float32, a little less and a little more */
 };
 
 enum {
-    HALF = 1024, /* elements of half a block: one of the first half is counted together with one of the second */
+    HALF = 32, /* elements of half a group: one of the first half is counted together with one of the second */
+    GROUP = 2 * HALF,
     PAIRS = BINS * BINS,
+    AHEAD = 1024, /* elements between what is read and what is fetched */
     FEW = 2048, /* up to this many elements, clearing and adding up tables of pairs costs more than they save */
-    MOST_BLOCKS = 65535 / HALF /* that are counted before the tables' counters of 16 bits are added up */
+    MOST_GROUPS = 65535 / HALF /* that are counted before the tables' counters of 16 bits are added up */
 };
 
-INLINE double position(enum kind kind, const void *x, int64_t i, bool special, const struct positions *p) {
-    double value = value_at(kind, x, i);
-    /* What is not finite is put into the centre, where it moves no sum, and is taken out of that bin in the end. */
-    if (special) value = fabs(value) <= DBL_MAX ? value : p->middle;
-    return (value - p->low) * p->per_unit;
-}
-
 /* Unsigned: where a tensor changes between the passes a position can be anything, but the bin is one of the 64. */
-INLINE uint16_t bin_of(double position) {
-    uint16_t bin = (uint16_t)(int)position;
-    return bin < BINS - 1 ? bin : BINS - 1;
+INLINE uint16_t last_bin(uint16_t bin) { return bin < BINS - 1 ? bin : BINS - 1; }
+
+INLINE uint16_t bin_of(double value, bool special, const struct bins *bins) {
+    if (special) value = is_finite(value) ? value : bins->stand_in;
+    return last_bin((uint16_t)(int)((value - bins->low) * bins->per_unit));
 }
 
-/* Pairs of bins of the elements i and half + i, the second times 64; sums of their positions. */
-INLINE void place(enum kind kind, const void *x, int half, bool special, struct positions *p, uint16_t *pairs) {
-    double total = 0, squares = 0;
-#pragma omp simd reduction(+ : total, squares)
-    for (int i = 0; i < half; i++) {
-        double first = position(kind, x, i, special, p), second = position(kind, x, half + i, special, p);
-        pairs[i] = (uint16_t)(bin_of(first) | bin_of(second) << 6);
-        first -= p->centre;
-        second -= p->centre;
-        total += first;
-        total += second;
-        squares += first * first;
-        squares += second * second;
-    }
-    p->total += total;
-    p->squares += squares;
+/* Pairs of bins of the elements i and HALF + i, the second times 64. */
+INLINE void place(enum kind wide, const void *x, bool special, const struct bins *bins, uint16_t *pairs) {
+#pragma omp simd
+    for (int i = 0; i < HALF; i++)
+        pairs[i] = (uint16_t)(bin_of(number(wide, x, i), special, bins) |
+                              bin_of(number(wide, x, HALF + i), special, bins) << 6);
 }
 
-/* Count pairs, in turn into one of two tables: the next increment need not wait for the last to be written. This and
- * the next function gain nothing from an instruction set, and are compiled once. */
-static void count_pairs(const uint16_t *pairs, int half, uint16_t (*tables)[PAIRS], const char *next, size_t size) {
-    int i = 0;
-    for (; i + 8 <= half; i += 8) {
-        /* The next block's memory is fetched while this one's, read already, is counted. */
-        for (size_t line = 0; line < 16 * size; line += 64) __builtin_prefetch(next + 2 * size * i + line, 0, 2);
-        for (int k = 0; k < 8; k += 2) {
-            tables[0][pairs[i + k]]++;
-            tables[1][pairs[i + k + 1]]++;
-        }
+/* The same in float32, in less time, if this answers true. Its three roundings move a position by less than 2^-22 of
+ * it; `slow` and `fast` differ from per_unit by 2^-21, so that the exact bin lies between those that they give, and
+ * where these are one bin it is the exact one. */
+INLINE bool place_quickly(const float *x, const struct bins *bins, uint16_t *pairs) {
+    const float low = (float)bins->low, slow = bins->slow, fast = bins->fast;
+    int doubt = 0;
+#pragma omp simd reduction(| : doubt)
+    for (int i = 0; i < HALF; i++) {
+        float first = x[i] - low, second = x[HALF + i] - low;
+        int first_bin = (int)(first * slow), second_bin = (int)(second * slow);
+        int first_limit = (int)(first * fast), second_limit = (int)(second * fast);
+        first_limit = first_limit < BINS - 1 ? first_limit : BINS - 1;
+        second_limit = second_limit < BINS - 1 ? second_limit : BINS - 1;
+        doubt |= (first_bin ^ first_limit) | (second_bin ^ second_limit);
+        pairs[i] = (uint16_t)(last_bin((uint16_t)first_bin) | last_bin((uint16_t)second_bin) << 6);
     }
-    for (; i < half; i++) tables[i & 1][pairs[i]]++;
+    return doubt == 0;
+}
+
+/* Count pairs, in turn into one of two tables: the next increment need not wait for the last to be written. */
+INLINE void count_pairs(const uint16_t *pairs, uint16_t (*tables)[PAIRS]) {
+    for (int i = 0; i < HALF; i += 2) {
+        tables[0][pairs[i]]++;
+        tables[1][pairs[i + 1]]++;
+    }
+}
+
+/* The few elements of a small tensor. */
+INLINE void count_each(const uint16_t *pairs, uint32_t *counts) {
+    for (int i = 0; i < HALF; i++) {
+        counts[pairs[i] & (BINS - 1)]++;
+        counts[pairs[i] >> 6]++;
+    }
 }
 
 /* Add the tables of pairs to the counts of single bins. All their pairs together fit 16 bits, and so does any sum. */
-static void add_pairs(uint16_t (*tables)[PAIRS], uint32_t *counts) {
+INLINE void add_pairs(uint16_t (*tables)[PAIRS], uint32_t *counts) {
     uint16_t first[BINS] = {0}, second[BINS];
     for (int high = 0; high < BINS; high++) {
         const uint16_t *even = tables[0] + BINS * high, *odd = tables[1] + BINS * high;
@@ -253,160 +389,175 @@ static void add_pairs(uint16_t (*tables)[PAIRS], uint32_t *counts) {
     for (int bin = 0; bin < BINS; bin++) counts[bin] += (uint32_t)first[bin] + second[bin];
 }
 
-/* Put the centre near the mean: at that of some eight elements. */
-INLINE void find_centre(enum kind kind, const void *x, int64_t n, struct positions *p) {
-    double total = 0;
-    int samples = 0;
-    for (int64_t i = n / 16; i < n; i += (n + 7) / 8, samples++) {
-        double value = value_at(kind, x, i);
-        total += fabs(value) <= DBL_MAX ? value : p->low;
-    }
-    p->middle = total / samples;
-    p->centre = (p->middle - p->low) * p->per_unit;
-}
+enum way { EXACTLY, WITH_SPECIALS, QUICKLY };
 
-INLINE void count(enum kind kind, const void *x, int64_t n, bool special, struct positions *p, uint32_t *counts) {
-    uint16_t pairs[HALF], tables[2][PAIRS];
-    const size_t size = SIZE[kind];
-    const bool few = n <= FEW;
-    int blocks = 0;
-    /* Backwards: what the first pass read last may still be in the cache. */
-    for (int64_t start = (n - 1) / (2 * HALF) * (2 * HALF); start >= 0; start -= 2 * HALF) {
-        const char *block = (const char *)x + start * size;
-        int elements = n - start < 2 * HALF ? (int)(n - start) : 2 * HALF, half = elements / 2;
-        place(kind, block, half, special, p, pairs);
-        if (few) {
-            for (int i = 0; i < half; i++) {
-                counts[pairs[i] & (BINS - 1)]++;
-                counts[pairs[i] >> 6]++;
+INLINE void count(enum kind wide, enum way way, const struct view *view, const struct bins *bins, struct room *room,
+                  uint32_t *counts) {
+    uint16_t pairs[2][HALF], tables[2][PAIRS];
+    const size_t size = SIZE[wide];
+    const bool few = view->n <= FEW, direct = is_direct(view);
+    const int block = block_size(view);
+    int groups = 0;
+    if (!few) memset(tables, 0, sizeof tables);
+    /* Backwards, for what the first pass read last may still be in the cache; but what is copied first, forwards. */
+    const int64_t last = (view->n - 1) / block * block;
+    for (int64_t at = 0; at <= last; at += block) {
+        int64_t start = direct ? last - at : at;
+        int n = view->n - start < block ? (int)(view->n - start) : block, rest = n % GROUP;
+        const char *x = read_block(view, start, n, room);
+        for (int i = n - rest; i < n; i++) counts[bin_of(number(wide, x, i), way == WITH_SPECIALS, bins)]++;
+        for (int i = n - rest - GROUP; i >= 0; i -= GROUP) {
+            const char *group = x + (size_t)i * size;
+            /* What will be read soon is fetched, also across pages, where the processor does not on its own. */
+            for (size_t line = 0; direct && line < GROUP * size; line += 64)
+                __builtin_prefetch((const void *)((uintptr_t)group - AHEAD * size + line));
+            if (way != QUICKLY || !place_quickly((const float *)group, bins, pairs[groups & 1]))
+                place(wide, group, way == WITH_SPECIALS, bins, pairs[groups & 1]);
+            /* A group is counted while the next is placed, for the processor has units for both. */
+            if (groups++ == 0) continue;
+            if (few) {
+                count_each(pairs[groups & 1], counts);
+                continue;
             }
-        } else {
-            if (blocks == 0) memset(tables, 0, sizeof tables);
-            count_pairs(pairs, half, tables, start ? block - 2 * HALF * size : block, size);
-            if (++blocks == MOST_BLOCKS || start == 0) {
+            count_pairs(pairs[groups & 1], tables);
+            if (groups % MOST_GROUPS == 0) {
                 add_pairs(tables, counts);
-                blocks = 0;
+                memset(tables, 0, sizeof tables);
             }
-        }
-        if (elements & 1) {
-            double last = position(kind, block, elements - 1, special, p);
-            counts[bin_of(last)]++;
-            last -= p->centre;
-            p->total += last;
-            p->squares += last * last;
         }
     }
+    if (groups == 0) return;
+    count_each(pairs[(groups - 1) & 1], counts);
+    if (!few) add_pairs(tables, counts);
 }
 
 /* ------------------------------------------------------------------------------------------------- one tensor's row */
 
-INLINE bool summarize_kind(enum kind kind, const void *x, int64_t n, double *moments, uint32_t *counts) {
-    struct scan found;
-    scan(kind, x, n, &found);
-    int64_t special = found.nan + found.posinf + found.neginf, finite = n - special;
+INLINE bool summarize_wide(enum kind wide, const struct view *view, double *moments, uint32_t *counts) {
+    struct room room;
+    struct scan found = {.centre = find_centre(wide, view, &room)};
+    if (wide == FLOAT32)
+        scan_float(view, &room, &found);
+    else
+        scan_double(view, &room, &found);
+    const int64_t special = found.nan + found.posinf + found.neginf;
+    const double n = (double)view->n, repeats = (double)view->repeats, finite = n - (double)special;
     double low = NAN, high = NAN, mean = NAN, std = NAN, norm = NAN;
     memset(counts, 0, BINS * sizeof *counts);
     if (finite > 0) {
         low = found.low, high = found.high;
+        double width = high - low;
+        if (view->kind >= INT8 && (low <= -INEXACT_INTEGER || high >= INEXACT_INTEGER)) return false;
         if (low == high) {
-            mean = low, std = 0, norm = fabs(low) * sqrt((double)finite);
+            mean = low, std = 0, norm = fabs(low) * sqrt(finite * repeats);
             counts[0] = (uint32_t)finite;
         } else {
-            double largest = -low > high ? -low : high;
-            if (kind == FLOAT64 && !(0x1p-500 < largest && largest < 0x1p500)) return false;
-            if (kind == INT64 && largest > 0x1p53) return false;
-            struct positions p = {.low = low, .per_unit = BINS / (high - low)};
-            find_centre(kind, x, n, &p);
-            if (special)
-                count(kind, x, n, true, &p, counts);
+            if (wide == FLOAT64 && !(0x1p-480 < width && width < 0x1p480)) return false;
+            double per_unit = BINS / width;
+            struct bins bins = {.low = low, .per_unit = per_unit, .stand_in = found.centre};
+            bins.slow = (float)(per_unit * (1 - 0x1p-21)), bins.fast = (float)(per_unit * (1 + 0x1p-21));
+            if (special > 0)
+                count(wide, WITH_SPECIALS, view, &bins, &room, counts);
+            else if (wide == FLOAT32 && 0x1p-100 < width && width < 0x1p100)
+                count(wide, QUICKLY, view, &bins, &room, counts);
             else
-                count(kind, x, n, false, &p, counts);
-            counts[bin_of(p.centre)] -= (uint32_t)special;
-            double from_centre = p.total / finite, variance = p.squares / finite - from_centre * from_centre;
-            std = sqrt(variance > 0 ? variance : 0) / p.per_unit;
-            mean = low + (p.centre + from_centre) / p.per_unit;
-            norm = sqrt((double)finite) * hypot(mean, std);
+                count(wide, EXACTLY, view, &bins, &room, counts);
+            counts[bin_of(found.centre, false, &bins)] -= (uint32_t)special;
+            double from_centre = found.total / finite, variance = found.squares / finite - from_centre * from_centre;
+            std = sqrt(variance > 0 ? variance : 0);
+            mean = found.centre + from_centre;
+            norm = sqrt(finite * repeats) * hypot(mean, std);
         }
     }
-    const double row[COLUMNS] = {(double)n, mean, std, low, high, norm, (double)found.zero / n, (double)found.nan,
-                                 (double)found.posinf, (double)found.neginf, NAN, NAN};
+    for (int bin = 0; bin < BINS; bin++) counts[bin] *= (uint32_t)view->repeats;
+    const double row[COLUMNS] = {n * repeats, mean, std, low, high, norm, (double)found.zero / n,
+                                 (double)found.nan * repeats, (double)found.posinf * repeats,
+                                 (double)found.neginf * repeats, NAN, NAN};
     memcpy(moments, row, sizeof row);
     return true;
 }
 
-INLINE bool summarize_any(enum kind kind, const void *x, int64_t n, double *moments, uint32_t *counts) {
-    switch (kind) {
-    case FLOAT32: return summarize_kind(FLOAT32, x, n, moments, counts);
-    case FLOAT64: return summarize_kind(FLOAT64, x, n, moments, counts);
-    case FLOAT16: return summarize_kind(FLOAT16, x, n, moments, counts);
-    case BFLOAT16: return summarize_kind(BFLOAT16, x, n, moments, counts);
-    case INT64: return summarize_kind(INT64, x, n, moments, counts);
-    case INT32: return summarize_kind(INT32, x, n, moments, counts);
-    case UINT8: return summarize_kind(UINT8, x, n, moments, counts);
-    default: return false;
-    }
+INLINE bool summarize_any(const struct view *view, double *moments, uint32_t *counts) {
+    return wide(view->kind) == FLOAT32 ? summarize_wide(FLOAT32, view, moments, counts)
+                                       : summarize_wide(FLOAT64, view, moments, counts);
 }
 
 /* ----------------------------------------------------------------------------------------------- dead and saturated */
 
-enum { TILE = 1024 };
+/* An activation: rows of units. */
+struct batch {
+    struct view units; /* of row 0 */
+    int64_t rows, stride;
+};
 
-/* Units (columns) of which no row is above zero. One NaN makes the unit's maximum a NaN, and the unit not dead. */
-#define DEFINE_DEAD(BITS)                                                                                             \
-    INLINE int64_t dead_float##BITS(const int##BITS##_t *x, int64_t rows, int64_t units, int##BITS##_t infinity) {    \
-        int64_t dead = units;                                                                                         \
-        for (int64_t start = 0; start < units; start += TILE) {                                                       \
-            int##BITS##_t alive[TILE] = {0};                                                                          \
-            int size = units - start < TILE ? (int)(units - start) : TILE;                                            \
-            for (int64_t row = 0; row < rows; row++) {                                                                \
-                const int##BITS##_t *tile = x + row * units + start;                                                  \
-                _Pragma("omp simd") for (int i = 0; i < size; i++) {                                                  \
-                    int##BITS##_t key = KEY(BITS, tile[i]);                                                           \
-                    alive[i] |= (key > 0) | (key < ~infinity);                                                        \
+/* Units of which no row is above zero. One NaN makes the unit's maximum a NaN, and the unit not dead. */
+#define DEFINE_DEAD(FLOAT, BITS, INFINITY_BITS)                                                                       \
+    INLINE int64_t dead_##FLOAT(const struct batch *batch, struct room *room) {                       \
+        struct view row = batch->units;                                                                               \
+        int64_t dead = row.n;                                                                                         \
+        for (int64_t start = 0; start < row.n; start += COPIED_BLOCK) {                                               \
+            int##BITS##_t alive[COPIED_BLOCK] = {0};                                                                  \
+            int n = row.n - start < COPIED_BLOCK ? (int)(row.n - start) : COPIED_BLOCK;                               \
+            row.x = batch->units.x;                                                                                   \
+            for (int64_t i = 0; i < batch->rows; i++, row.x += batch->stride) {                                       \
+                const FLOAT *x = read_block(&row, start, n, room);                                              \
+                _Pragma("omp simd") for (int k = 0; k < n; k++) {                                                     \
+                    int##BITS##_t bits = bits_of_##FLOAT(x[k]), key = KEY(BITS, bits);                                \
+                    alive[k] |= (key > 0) | (key < ~INFINITY_BITS);                                                   \
                 }                                                                                                     \
             }                                                                                                         \
-            for (int i = 0; i < size; i++) dead -= alive[i];                                                          \
+            for (int k = 0; k < n; k++) dead -= alive[k];                                                             \
         }                                                                                                             \
         return dead;                                                                                                  \
     }
 
-DEFINE_DEAD(16)
-DEFINE_DEAD(32)
-DEFINE_DEAD(64)
+DEFINE_DEAD(float, 32, 0x7f800000)
+DEFINE_DEAD(double, 64, 0x7ff0000000000000)
 
-INLINE int64_t dead_any(enum kind kind, const void *x, int64_t rows, int64_t units) {
-    switch (kind) {
-    case FLOAT32: return dead_float32(x, rows, units, (int32_t)INFINITY_BITS[FLOAT32]);
-    case FLOAT64: return dead_float64(x, rows, units, INFINITY_BITS[FLOAT64]);
-    case FLOAT16: return dead_float16(x, rows, units, (int16_t)INFINITY_BITS[FLOAT16]);
-    case BFLOAT16: return dead_float16(x, rows, units, (int16_t)INFINITY_BITS[BFLOAT16]);
-    default: return -1;
-    }
+INLINE int64_t dead_any(const struct batch *batch) {
+    struct room room;
+    if (batch->units.kind >= INT8) return -1;
+    return wide(batch->units.kind) == FLOAT32 ? dead_float(batch, &room) : dead_double(batch, &room);
 }
 
-/* Values further than `limit` from `middle`, in the arithmetic of their own dtype. */
-#define DEFINE_SATURATED(FLOAT, INTEGER, ABSOLUTE)                                                                    \
-    INLINE int64_t saturated_##FLOAT(const FLOAT *x, int64_t n, FLOAT middle, FLOAT limit) {                          \
+/* Values further than `limit` from `middle`. */
+#define DEFINE_SATURATED(FLOAT, BITS, ABSOLUTE)                                                                       \
+    INLINE int64_t saturated_##FLOAT(const struct view *view, FLOAT middle, FLOAT limit) {            \
+        struct room room;                                                                                             \
+        const int block = block_size(view);                                                                     \
         int64_t saturated = 0;                                                                                        \
-        for (int64_t start = 0; start < n; start += SCAN_BLOCK) {                                                     \
-            const FLOAT *block = x + start;                                                                           \
-            int size = n - start < SCAN_BLOCK ? (int)(n - start) : SCAN_BLOCK;                                        \
-            INTEGER count = 0;                                                                                        \
+        for (int64_t start = 0; start < view->n; start += block) {                                                    \
+            int n = view->n - start < block ? (int)(view->n - start) : block;                                         \
+            const FLOAT *x = read_block(view, start, n, &room);                                                 \
+            int##BITS##_t count = 0;                                                                                  \
             _Pragma("omp simd reduction(+ : count)")                                                                  \
-            for (int i = 0; i < size; i++) count += ABSOLUTE(block[i] - middle) > limit;                              \
+            for (int i = 0; i < n; i++) count += ABSOLUTE(x[i] - middle) > limit;                                     \
             saturated += count;                                                                                       \
         }                                                                                                             \
         return saturated;                                                                                             \
     }
 
-DEFINE_SATURATED(float, int32_t, fabsf)
-DEFINE_SATURATED(double, int64_t, fabs)
+DEFINE_SATURATED(float, 32, fabsf)
+DEFINE_SATURATED(double, 64, fabs)
 
-INLINE int64_t saturated_any(enum kind kind, const void *x, int64_t n, double middle, double limit) {
-    switch (kind) {
-    case FLOAT32: return saturated_float(x, n, (float)middle, (float)limit);
-    case FLOAT64: return saturated_double(x, n, middle, limit);
-    default: return -1; /* halves are rounded after the subtraction, as only PyTorch knows how */
+/* The smallest float32 whose rounding to a half with `dropped` bits fewer is above the half nearest to `limit`, less
+ * one step of float32: comparing with it is comparing after rounding to nearest even. Between normal halves. */
+static float limit_of_halves(float limit, int dropped) {
+    const uint32_t step = 1u << dropped;
+    uint32_t bits = (uint32_t)bits_of_float(limit), odd = bits >> dropped & 1;
+    bits = (bits + step / 2 - 1 + odd) / step * step; /* the nearest half */
+    odd = bits >> dropped & 1;
+    return float_of_bits(bits + step / 2 - odd); /* the middle between it and the next: to the even of the two */
+}
+
+/* In the arithmetic of the values' own dtype. */
+INLINE int64_t saturated_any(const struct view *view, double middle, double limit) {
+    switch (view->kind) {
+    case FLOAT32: return saturated_float(view, (float)middle, (float)limit);
+    case FLOAT64: return saturated_double(view, middle, limit);
+    case FLOAT16: return saturated_float(view, (float)middle, limit_of_halves((float)limit, 13));
+    case BFLOAT16: return saturated_float(view, (float)middle, limit_of_halves((float)limit, 16));
+    default: return -1;
     }
 }
 
@@ -414,23 +565,25 @@ INLINE int64_t saturated_any(enum kind kind, const void *x, int64_t n, double mi
 
 struct variant {
     const char *name;
-    bool (*summarize)(enum kind, const void *, int64_t, double *, uint32_t *);
-    int64_t (*dead)(enum kind, const void *, int64_t, int64_t);
-    int64_t (*saturated)(enum kind, const void *, int64_t, double, double);
+    const void *(*read)(const struct view *, int64_t, int, struct room *);
+    bool (*summarize)(const struct view *, double *, uint32_t *);
+    int64_t (*dead)(const struct batch *);
+    int64_t (*saturated)(const struct view *, double, double);
 };
 
 #define DEFINE_VARIANT(NAME, TARGET)                                                                                  \
-    TARGET static bool summarize_##NAME(enum kind kind, const void *x, int64_t n, double *moments, uint32_t *counts) {\
-        return summarize_any(kind, x, n, moments, counts);                                                            \
+    TARGET static const void *read_##NAME(const struct view *view, int64_t start, int n, struct room *room) {         \
+        return copy_block(view, start, n, room);                                                                      \
     }                                                                                                                 \
-    TARGET static int64_t dead_##NAME(enum kind kind, const void *x, int64_t rows, int64_t units) {                   \
-        return dead_any(kind, x, rows, units);                                                                        \
+    TARGET static bool summarize_##NAME(const struct view *view, double *moments, uint32_t *counts) {                 \
+        return summarize_any(view, moments, counts);                                                                  \
     }                                                                                                                 \
-    TARGET static int64_t saturated_##NAME(enum kind kind, const void *x, int64_t n, double middle, double limit) {   \
-        return saturated_any(kind, x, n, middle, limit);                                                              \
+    TARGET static int64_t dead_##NAME(const struct batch *batch) { return dead_any(batch); }                          \
+    TARGET static int64_t saturated_##NAME(const struct view *view, double middle, double limit) {                    \
+        return saturated_any(view, middle, limit);                                                                    \
     }
 
-#define VARIANT(NAME) {#NAME, summarize_##NAME, dead_##NAME, saturated_##NAME}
+#define VARIANT(NAME) {#NAME, read_##NAME, summarize_##NAME, dead_##NAME, saturated_##NAME}
 
 DEFINE_VARIANT(baseline, )
 
@@ -494,13 +647,19 @@ static const struct dl_exchange *exchange;
 enum { MOST_TYPES = 4 };
 static PyTypeObject *tensor_types[MOST_TYPES];
 
-/* A tensor whose elements lie in memory without gaps, in whatever order of its dimensions. */
-struct dense {
-    enum kind kind;
-    const void *x;
-    int64_t n;
-    int64_t rows; /* length of dimension 0 where it is the outermost of at least two, else 0 */
-};
+/* What `Tensor.is_neg` calls: to call it without the interpreter's help takes half the time. */
+static PyCFunction is_neg;
+
+/* Whether a tensor's values are the opposite of those in memory, as the imaginary part's of a conjugate are. */
+static bool is_negated(PyObject *tensor) {
+    PyObject *answer = is_neg(tensor, NULL);
+    if (answer == NULL) {
+        PyErr_Clear();
+        return true;
+    }
+    Py_DECREF(answer); /* True or False, which stay */
+    return answer != Py_False;
+}
 
 static enum kind kind_of(uint8_t code, uint8_t bits) {
     switch (code << 8 | bits) {
@@ -508,8 +667,13 @@ static enum kind kind_of(uint8_t code, uint8_t bits) {
     case DL_FLOAT << 8 | 64: return FLOAT64;
     case DL_FLOAT << 8 | 16: return FLOAT16;
     case DL_BFLOAT << 8 | 16: return BFLOAT16;
-    case DL_INT << 8 | 64: return INT64;
+    case DL_INT << 8 | 8: return INT8;
+    case DL_INT << 8 | 16: return INT16;
     case DL_INT << 8 | 32: return INT32;
+    case DL_INT << 8 | 64: return INT64;
+    case DL_UINT << 8 | 16: return UINT16;
+    case DL_UINT << 8 | 32: return UINT32;
+    case DL_UINT << 8 | 64: return UINT64;
     case DL_UINT << 8 | 8:
     case DL_BOOL << 8 | 8: return UINT8;
     default: return NO_KIND;
@@ -528,27 +692,81 @@ static bool borrow(PyObject *object, struct dl_tensor *tensor) {
     return tensor->device.type == DL_CPU && tensor->dtype.lanes == 1;
 }
 
-static bool dense_view(PyObject *object, struct dense *view) {
-    struct dl_tensor tensor;
-    if (!borrow(object, &tensor)) return false;
-    view->kind = kind_of(tensor.dtype.code, tensor.dtype.bits);
-    if (view->kind == NO_KIND) return false;
-    const int64_t *shape = tensor.shape, *strides = tensor.strides;
-    int64_t n = 1, reached = 1;
-    for (int i = 0; i < tensor.dimensions; i++) n *= shape[i];
-    if (n == 0 || tensor.data == NULL) return false;
-    while (reached < n) {
-        /* The next dimension is the one that strides over those before; of most tensors the last is the first. */
-        int i = tensor.dimensions - 1;
-        while (i >= 0 && (shape[i] == 1 || strides[i] != reached)) i--;
-        if (i < 0) return false;
-        reached *= shape[i];
+/* Counts have 32 bits. */
+#define TOO_MANY (INT64_C(1) << 32)
+
+/* See memory as few dimensions as can be, the largest strides outermost. Statistics do not ask in which order. */
+static bool view_memory(enum kind kind, const char *x, const int64_t *shape, const int64_t *strides, int dimensions,
+                        struct view *view) {
+    const int64_t size = (int64_t)SIZE[kind];
+    view->kind = kind;
+    view->x = x;
+    view->n = view->repeats = 1;
+    view->dimensions = 0;
+    view->dense = true;
+    view->read = chosen->read;
+    int contiguous = dimensions;
+    while (contiguous > 0 && (shape[contiguous - 1] == 1 || strides[contiguous - 1] == view->n))
+        view->n *= shape[--contiguous];
+    if (contiguous == 0) return view->n < TOO_MANY;
+
+    if (dimensions > MOST_DIMENSIONS) return false;
+    view->n = 1;
+    int known = 0;
+    for (int i = 0; i < dimensions; i++) {
+        if (shape[i] == 1) continue;
+        if (strides[i] == 0) {
+            view->repeats *= shape[i];
+            continue;
+        }
+        int d = known++;
+        for (; d > 0 && view->strides[d - 1] < strides[i] * size; d--) {
+            view->shape[d] = view->shape[d - 1];
+            view->strides[d] = view->strides[d - 1];
+        }
+        view->shape[d] = shape[i];
+        view->strides[d] = strides[i] * size;
+        view->n *= shape[i];
     }
-    view->x = (const char *)tensor.data + tensor.byte_offset;
-    if ((uintptr_t)view->x % SIZE[view->kind] != 0) return false;
-    view->n = n;
-    view->rows = tensor.dimensions >= 2 && (shape[0] == 1 || shape[0] * strides[0] == n) ? shape[0] : 0;
-    return true;
+    for (int i = 0; i < known; i++) {
+        int d = view->dimensions;
+        if (d > 0 && view->strides[d - 1] == view->shape[i] * view->strides[i])
+            view->shape[d - 1] *= view->shape[i], view->strides[d - 1] = view->strides[i];
+        else
+            view->shape[d] = view->shape[i], view->strides[d] = view->strides[i], view->dimensions++;
+    }
+    view->dense = view->dimensions == 0 || (view->dimensions == 1 && view->strides[0] == size);
+    return view->n * view->repeats < TOO_MANY;
+}
+
+/* Whether `object` is a tensor that can be read here: pointer and kind, and `tensor` with the rest. */
+static bool readable(PyObject *object, struct dl_tensor *tensor, enum kind *kind, const char **x) {
+    if (!borrow(object, tensor)) return false;
+    *kind = kind_of(tensor->dtype.code, tensor->dtype.bits);
+    if (*kind == NO_KIND || tensor->data == NULL) return false;
+    *x = (const char *)tensor->data + tensor->byte_offset;
+    if ((uintptr_t)*x % SIZE[*kind] != 0) return false;
+    for (int i = 0; i < tensor->dimensions; i++)
+        if (tensor->shape[i] == 0) return false;
+    return !is_negated(object);
+}
+
+static bool view_of(PyObject *object, struct view *view) {
+    struct dl_tensor tensor;
+    enum kind kind;
+    const char *x;
+    return readable(object, &tensor, &kind, &x) &&
+           view_memory(kind, x, tensor.shape, tensor.strides, tensor.dimensions, view);
+}
+
+static bool batch_of(PyObject *object, struct batch *batch) {
+    struct dl_tensor tensor;
+    enum kind kind;
+    const char *x;
+    if (!readable(object, &tensor, &kind, &x) || tensor.dimensions < 2) return false;
+    batch->rows = tensor.strides[0] == 0 ? 1 : tensor.shape[0]; /* once more is not more often */
+    batch->stride = tensor.strides[0] * (int64_t)SIZE[kind];
+    return view_memory(kind, x, tensor.shape + 1, tensor.strides + 1, tensor.dimensions - 1, &batch->units);
 }
 
 /* --------------------------------------------------------------------------------------------- the Python functions */
@@ -562,31 +780,60 @@ static bool has_arguments(const char *name, Py_ssize_t given, Py_ssize_t wanted)
     return false;
 }
 
-static bool borrow_row(PyObject *object, Py_ssize_t bytes, Py_buffer *row) {
-    if (PyObject_GetBuffer(object, row, PyBUF_WRITABLE) != 0) return false;
-    if (row->len == bytes) return true;
-    PyErr_Format(PyExc_ValueError, "a row has %zd bytes, not %zd", bytes, row->len);
-    PyBuffer_Release(row);
+static bool lend_array(PyObject *object, Py_ssize_t item, Py_ssize_t row, Py_buffer *array) {
+    if (PyObject_GetBuffer(object, array, PyBUF_WRITABLE) != 0) return false;
+    if (array->itemsize == item && array->len % row == 0) return true;
+    PyErr_Format(PyExc_ValueError, "%zd bytes in items of %zd are not rows of %zd bytes in items of %zd", array->len,
+                 array->itemsize, row, item);
+    PyBuffer_Release(array);
     return false;
+}
+
+/* Write row `row` of the arrays, or their only row where it is negative. */
+static PyObject *write_row(PyObject *const *arguments, Py_ssize_t row) {
+    struct view view;
+    Py_buffer moments, counts;
+    const Py_ssize_t moments_size = COLUMNS * sizeof(double), counts_size = BINS * sizeof(uint32_t);
+    if (!view_of(arguments[0], &view)) Py_RETURN_FALSE;
+    if (!lend_array(arguments[1], sizeof(double), moments_size, &moments)) return NULL;
+    if (!lend_array(arguments[2], sizeof(uint32_t), counts_size, &counts)) {
+        PyBuffer_Release(&moments);
+        return NULL;
+    }
+    PyObject *answer = NULL;
+    Py_ssize_t rows = moments.len / moments_size;
+    if (rows != counts.len / counts_size || row >= rows || (row < 0 && rows != 1))
+        PyErr_Format(PyExc_IndexError, "row %zd of %zd rows of moments and %zd of counts", row, rows,
+                     counts.len / counts_size);
+    else {
+        if (row < 0) row = 0;
+        PyThreadState *thread = view.n > BRIEF ? PyEval_SaveThread() : NULL;
+        double *moments_row = (double *)moments.buf + COLUMNS * row;
+        bool done = chosen->summarize(&view, moments_row, (uint32_t *)counts.buf + BINS * row);
+        if (thread) PyEval_RestoreThread(thread);
+        answer = PyBool_FromLong(done);
+    }
+    PyBuffer_Release(&moments);
+    PyBuffer_Release(&counts);
+    return answer;
 }
 
 static PyObject *py_summarize(PyObject *self, PyObject *const *arguments, Py_ssize_t given) {
     (void)self;
-    struct dense view;
-    Py_buffer moments, counts;
     if (!has_arguments("summarize", given, 3)) return NULL;
-    if (!dense_view(arguments[0], &view)) Py_RETURN_FALSE;
-    if (!borrow_row(arguments[1], COLUMNS * sizeof(double), &moments)) return NULL;
-    if (!borrow_row(arguments[2], BINS * sizeof(uint32_t), &counts)) {
-        PyBuffer_Release(&moments);
+    return write_row(arguments, -1);
+}
+
+static PyObject *py_summarize_row(PyObject *self, PyObject *const *arguments, Py_ssize_t given) {
+    (void)self;
+    if (!has_arguments("summarize_row", given, 4)) return NULL;
+    Py_ssize_t row = PyLong_AsSsize_t(arguments[3]);
+    if (row == -1 && PyErr_Occurred()) return NULL;
+    if (row < 0) {
+        PyErr_Format(PyExc_IndexError, "row %zd", row);
         return NULL;
     }
-    PyThreadState *thread = view.n > BRIEF ? PyEval_SaveThread() : NULL;
-    bool done = chosen->summarize(view.kind, view.x, view.n, moments.buf, counts.buf);
-    if (thread) PyEval_RestoreThread(thread);
-    PyBuffer_Release(&moments);
-    PyBuffer_Release(&counts);
-    return PyBool_FromLong(done);
+    return write_row(arguments, row);
 }
 
 static PyObject *fraction(int64_t part, int64_t whole) {
@@ -596,24 +843,23 @@ static PyObject *fraction(int64_t part, int64_t whole) {
 
 static PyObject *py_dead_fraction(PyObject *self, PyObject *tensor) {
     (void)self;
-    struct dense view;
-    if (!dense_view(tensor, &view) || view.rows == 0) Py_RETURN_NONE;
-    int64_t units = view.n / view.rows;
-    PyThreadState *thread = view.n > BRIEF ? PyEval_SaveThread() : NULL;
-    int64_t dead = chosen->dead(view.kind, view.x, view.rows, units);
+    struct batch batch;
+    if (!batch_of(tensor, &batch)) Py_RETURN_NONE;
+    PyThreadState *thread = batch.units.n * batch.rows > BRIEF ? PyEval_SaveThread() : NULL;
+    int64_t dead = chosen->dead(&batch);
     if (thread) PyEval_RestoreThread(thread);
-    return fraction(dead, units);
+    return fraction(dead, batch.units.n);
 }
 
 static PyObject *py_saturation(PyObject *self, PyObject *const *arguments, Py_ssize_t given) {
     (void)self;
-    struct dense view;
+    struct view view;
     if (!has_arguments("saturation", given, 3)) return NULL;
     double middle = PyFloat_AsDouble(arguments[1]), limit = PyFloat_AsDouble(arguments[2]);
     if (PyErr_Occurred()) return NULL;
-    if (!dense_view(arguments[0], &view)) Py_RETURN_NONE;
+    if (!view_of(arguments[0], &view)) Py_RETURN_NONE;
     PyThreadState *thread = view.n > BRIEF ? PyEval_SaveThread() : NULL;
-    int64_t saturated = chosen->saturated(view.kind, view.x, view.n, middle, limit);
+    int64_t saturated = chosen->saturated(&view, middle, limit);
     if (thread) PyEval_RestoreThread(thread);
     return fraction(saturated, view.n);
 }
@@ -627,8 +873,8 @@ static PyObject *py_is_readable(PyObject *self, PyObject *tensor) {
 
 static PyObject *py_bind(PyObject *self, PyObject *const *arguments, Py_ssize_t given) {
     (void)self;
-    if (given < 2 || given > 1 + MOST_TYPES) {
-        PyErr_Format(PyExc_TypeError, "bind() takes an exchange API and 1 to %d types", MOST_TYPES);
+    if (given < 3 || given > 2 + MOST_TYPES) {
+        PyErr_Format(PyExc_TypeError, "bind() takes an exchange API, a tensor and 1 to %d types", MOST_TYPES);
         return NULL;
     }
     const struct dl_exchange *offered = PyCapsule_GetPointer(arguments[0], "dlpack_exchange_api");
@@ -638,10 +884,19 @@ static PyObject *py_bind(PyObject *self, PyObject *const *arguments, Py_ssize_t 
                      offered->version.minor, DL_MAJOR);
         return NULL;
     }
+    PyObject *method = PyObject_GetAttrString(arguments[1], "is_neg");
+    if (method == NULL) return NULL;
+    bool plain = PyCFunction_Check(method) && PyCFunction_GetFlags(method) == METH_NOARGS;
+    if (plain) is_neg = PyCFunction_GetFunction(method);
+    Py_DECREF(method);
+    if (!plain) {
+        PyErr_SetString(PyExc_ImportError, "a tensor's method is_neg is not a function without arguments");
+        return NULL;
+    }
     exchange = offered;
-    for (Py_ssize_t i = 1; i < given; i++) {
+    for (Py_ssize_t i = 2; i < given; i++) {
         Py_INCREF(arguments[i]); /* never given back: a type that is known by its address must not go away */
-        tensor_types[i - 1] = (PyTypeObject *)arguments[i];
+        tensor_types[i - 2] = (PyTypeObject *)arguments[i];
     }
     Py_RETURN_NONE;
 }
@@ -680,11 +935,13 @@ static PyObject *py_use(PyObject *self, PyObject *name) {
 
 static PyMethodDef functions[] = {
     {"bind", FAST(py_bind), METH_FASTCALL,
-     "bind(exchange_api, *types): read tensors of exactly these types through their DLPack exchange API."},
+     "bind(exchange_api, tensor, *types): read tensors of exactly these types through their DLPack exchange API."},
     {"is_readable", py_is_readable, METH_O,
      "is_readable(tensor): whether its values are in host memory, in a dtype that is known here."},
     {"summarize", FAST(py_summarize), METH_FASTCALL,
      "summarize(tensor, moments, counts): write one row of statistics; False if that is not for this module to do."},
+    {"summarize_row", FAST(py_summarize_row), METH_FASTCALL,
+     "summarize_row(tensor, moments, counts, row): write that row of arrays of rows; False as for summarize."},
     {"dead_fraction", py_dead_fraction, METH_O,
      "dead_fraction(tensor): share of the units above zero for no row; None if that is not for this module to say."},
     {"saturation", FAST(py_saturation), METH_FASTCALL,

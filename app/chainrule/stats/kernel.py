@@ -3,24 +3,34 @@
 The compiled kernel (`native.py`) takes what lies dense in host memory. The rest is done here, and everything where it
 was not compiled, by calls that are vectorised alone (measured per element, one thread: `aminmax` 0.19 ns, float64 copy
 0.19, `sum` 0.15, `dot` 0.10-0.19, `bincount` of uint8 0.5; against `histc` 5.8 and `var_mean` 5.6). Two finite extremes
-prove that every value is finite, so the common tensor needs no test per element. Work goes through a buffer of float64
-that stays in the cache: float32 squares can neither overflow nor vanish there, and the bins are the reference's.
+prove that every value of a piece is finite, so the common tensor needs no test per element. Work goes through a buffer
+of float64 that stays in the cache: float32 squares can neither overflow nor vanish there, and the bins are the
+reference's.
 """
 
 from __future__ import annotations
 
 import math
 import threading
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from chainrule.stats import native
-from chainrule.stats.summary import BINS, CountArray, FloatArray
+from chainrule.stats.pieces import pieces, without_repeats
+from chainrule.stats.summary import BINS, NEGINF, NORM, CountArray, FloatArray, N
+from chainrule.stats.summary import NAN as NAN_COLUMN
 
 CHUNK = 32768
 """Elements per pass through the buffers: two float64 buffers of this size fit into a 1 MiB second-level cache."""
+
+PIECE = 1 << 18
+"""Elements that are read at once, and that are copied where they do not lie dense: 2 MiB of float64."""
+
+MOST_ELEMENTS = 2**32 - 1
+"""A bin counts up to this."""
 
 FLOAT64_SAFE = 2.0**500
 """Magnitudes between 1/FLOAT64_SAFE and FLOAT64_SAFE can be squared and summed in float64 as they are."""
@@ -45,13 +55,27 @@ _HAVE_EXTREMES = frozenset(
 )
 """What `aminmax` takes; the other real dtypes are widened to float64 first."""
 
+_READABLE = _HAVE_EXTREMES | {
+    torch.bool,
+    torch.uint16,
+    torch.uint32,
+    torch.uint64,
+    torch.float8_e4m3fn,
+    torch.float8_e4m3fnuz,
+    torch.float8_e5m2,
+    torch.float8_e5m2fnuz,
+    torch.float8_e8m0fnu,
+}
+"""What PyTorch widens to float64; the other dtypes are bits without a number, or several to the byte."""
+
 
 class _Buffers(threading.local):
     """Work space, one set per thread: hooks of a CUDA backward run on a thread of their own."""
 
     def __init__(self) -> None:
-        self._position = torch.empty(CHUNK, dtype=torch.float64)
-        self._bin = torch.empty(CHUNK, dtype=torch.uint8)
+        # Made by numpy, so that they are ordinary tensors on the host whatever mode and default device reign.
+        self._position = np.empty(CHUNK)
+        self._bin = np.empty(CHUNK, np.uint8)
         self._is_zero = np.empty(CHUNK, np.bool_)
         self._slices: dict[int, _Slices] = {}
 
@@ -62,7 +86,9 @@ class _Buffers(threading.local):
             if len(self._slices) >= 256:
                 self._slices.clear()
             position, bins = self._position[:size], self._bin[:size]
-            slices = self._slices[size] = (position, position.numpy(), bins, bins.numpy(), self._is_zero[:size])
+            with torch.inference_mode(False):
+                tensors = torch.from_numpy(position), torch.from_numpy(bins)
+            slices = self._slices[size] = (tensors[0], position, tensors[1], bins, self._is_zero[:size])
         return slices
 
 
@@ -73,121 +99,237 @@ _buffers = _Buffers()
 
 def unsupported(tensor: torch.Tensor) -> str | None:
     """Why this tensor has no statistics, or None if it has."""
-    if native.kernel is not None and native.kernel.is_readable(tensor):
+    if native.kernel is not None and native.kernel.is_readable(tensor) and tensor.numel() <= MOST_ELEMENTS:
         return None
+    reason = _reason_against(tensor)
+    return None if reason is None else f"no statistics: {reason}"
+
+
+def _reason_against(tensor: torch.Tensor) -> str | None:
     if tensor.is_nested:
-        return "no statistics: a nested tensor has no shape of its own"
+        return "a nested tensor has no shape of its own"
     if torch._C._functorch.is_functorch_wrapped_tensor(tensor) or torch._C._functorch.is_legacy_batchedtensor(tensor):
-        return "no statistics: inside a function transform (vmap, grad) the values are not to be had"
+        return "inside a function transform (vmap, grad) the values are not to be had"
     if tensor.layout != torch.strided:
-        return f"no statistics: layout {str(tensor.layout).removeprefix('torch.')}"
+        return f"layout {str(tensor.layout).removeprefix('torch.')}"
     if tensor.is_meta:
-        return "no statistics: a meta tensor has no values"
+        return "a meta tensor has no values"
+    dtype = str(tensor.dtype).removeprefix("torch.")
     if tensor.is_quantized:
-        return f"no statistics: quantized dtype {str(tensor.dtype).removeprefix('torch.')}"
+        return f"quantized dtype {dtype}"
     if tensor.is_complex():
-        return f"no statistics: complex dtype {str(tensor.dtype).removeprefix('torch.')}"
+        return f"complex dtype {dtype}"
+    if tensor.dtype not in _READABLE:
+        return f"dtype {dtype} has no numbers to read"
+    if tensor.numel() > MOST_ELEMENTS:
+        return f"{tensor.numel():,} elements are more than the {MOST_ELEMENTS:,} that a bin counts to"
+    if _is_fake(tensor):
+        return "a fake tensor has no values"
+    if is_freed(tensor):
+        return "its memory was given back"
     return None
+
+
+def _is_fake(tensor: torch.Tensor) -> bool:
+    """Whether `tensor` says it is on a device and has memory on none, as while a program is traced."""
+    try:
+        return tensor.untyped_storage().device != tensor.device
+    except (RuntimeError, NotImplementedError):
+        return False
+
+
+def is_freed(tensor: torch.Tensor) -> bool:
+    """Whether the memory of `tensor` was taken from under it, as sharded training does between uses."""
+    if tensor.numel() == 0 or tensor._is_zerotensor():
+        return False
+    try:
+        held = tensor.untyped_storage().nbytes()
+    except (RuntimeError, NotImplementedError):
+        return False  # a subclass without storage answers for its values itself
+    if held == 0 or tensor.is_contiguous():
+        span = tensor.numel()
+    else:
+        span = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return held < (tensor.storage_offset() + span) * tensor.element_size()
 
 
 def summarize(tensor: torch.Tensor, moments: FloatArray, counts: CountArray) -> None:
     """Write the statistics of `tensor` into one row of moments (len(COLUMNS),) and of counts (BINS,).
 
-    Any shape, strides, device and real dtype, empty included; see `unsupported` for the rest. The dead fraction and
-    the saturation are left as "does not apply". The tensor is only read.
+    Any shape, strides and real dtype, empty included; see `unsupported` for the rest. What is on another device is
+    copied to the host whole; on the host nothing larger than PIECE is copied, whatever the strides. The dead fraction
+    and the saturation are left as "does not apply". The tensor is only read.
+
+    Raises:
+        ValueError: the tensor's memory was given back.
+        RuntimeError, NotImplementedError, TypeError: torch cannot read the tensor.
     """
     kernel = native.kernel
     if kernel is not None and not tensor.is_neg() and kernel.summarize(tensor, moments, counts):
         return
-    flat = _flatten(tensor.detach())
-    if kernel is not None and kernel.summarize(flat, moments, counts):
-        return
-    n = flat.numel()
-    if n == 0:
+    if is_freed(tensor):
+        raise ValueError("its memory was given back")
+    tensor = tensor.detach()
+    if tensor.numel() == 0:
         moments[:] = (0, NAN, NAN, NAN, NAN, NAN, 0.0, 0, 0, 0, NAN, NAN)
         counts[:] = 0
         return
-    if flat.dtype not in _HAVE_EXTREMES:
-        flat = flat.to(torch.float64)
-    extremes = torch.aminmax(flat)
-    low, high = extremes.min.item(), extremes.max.item()
-    if math.isfinite(low) and math.isfinite(high):
-        mean, std, norm, zeros = _summarize_finite(flat, low, high, counts)
-        # Adding 0 makes -0 the zero that it equals: which of them an extreme is would depend on the order of reading.
-        moments[:] = (n, mean, std, low + 0.0, high + 0.0, norm, zeros / n, 0, 0, 0, NAN, NAN)
-        return
+    if tensor.device.type != "cpu":
+        tensor = tensor.cpu()
+    times = 1
+    if not tensor.is_contiguous():
+        tensor, times = without_repeats(tensor)
+    if not (kernel is not None and _summarize_dense(tensor, moments, counts, kernel)):
+        _summarize_by_torch(tensor, moments, counts)
+    if times > 1:
+        repeat(moments, counts, times)
 
-    values = flat.to(torch.float64).numpy()
-    specials = [int(np.count_nonzero(test(values))) for test in (np.isnan, np.isposinf, np.isneginf)]
-    finite = torch.from_numpy(values[np.isfinite(values)])
+
+def repeat(moments: FloatArray, counts: CountArray, times: int) -> None:
+    """Let a row of statistics, of some elements, be that of a tensor with each of them `times` times."""
+    moments[N] *= times
+    moments[NAN_COLUMN : NEGINF + 1] *= times
+    moments[NORM] = float(moments[NORM]) * math.sqrt(times)
+    counts *= np.uint32(times)
+
+
+def _summarize_dense(tensor: torch.Tensor, moments: FloatArray, counts: CountArray, kernel: native.Kernel) -> bool:
+    """Let the compiled kernel have a small copy of what does not lie dense."""
+    if tensor.numel() > PIECE or (tensor.is_contiguous() and not tensor.is_neg()):
+        # Without its repeats or its gradient a contiguous tensor may be for the kernel all the same.
+        return not tensor.is_neg() and kernel.summarize(tensor, moments, counts)
+    return kernel.summarize(tensor.resolve_neg().contiguous(), moments, counts)
+
+
+@dataclass(slots=True)
+class _Scan:
+    """What the first reading finds. With no finite value the extremes are the wrong way round."""
+
+    low: float = math.inf
+    high: float = -math.inf
+    nan: int = 0
+    posinf: int = 0
+    neginf: int = 0
+
+
+@dataclass(slots=True)
+class _Moments:
+    """Number, mean and squared deviations of the positions so far."""
+
+    size: int = 0
+    mean: float = 0.0
+    squares: float = 0.0
+
+    def join(self, size: int, mean: float, squares: float) -> None:
+        """Add those of `size` more (Chan, Golub & LeVeque 1979, equation 2.1)."""
+        step, before, self.size = mean - self.mean, self.size, self.size + size
+        self.mean += step * (size / self.size)
+        self.squares += squares + step * step * (before * (size / self.size))
+
+
+def _summarize_by_torch(tensor: torch.Tensor, moments: FloatArray, counts: CountArray) -> None:
+    scan = _scan(tensor)
+    n = tensor.numel()
+    finite = n - scan.nan - scan.posinf - scan.neginf
     mean = std = low = high = norm = NAN
     zeros = 0
-    if finite.numel():
-        extremes = torch.aminmax(finite)
-        low, high = extremes.min.item(), extremes.max.item()
-        mean, std, norm, zeros = _summarize_finite(finite, low, high, counts)
-    else:
-        counts[:] = 0
-    moments[:] = (n, mean, std, low + 0.0, high + 0.0, norm, zeros / n, *specials, NAN, NAN)
+    counts[:] = 0
+    if finite:
+        # Adding 0 makes -0 the zero that it equals: which of them an extreme is would depend on the order of reading.
+        low, high = scan.low + 0.0, scan.high + 0.0
+        if low == high:
+            counts[0] = finite
+            mean, std, norm, zeros = low, 0.0, abs(low) * math.sqrt(finite), finite if low == 0 else 0
+        else:
+            mean, std, norm, zeros = _count(tensor, low, high, finite < n, counts)
+    moments[:] = (n, mean, std, low, high, norm, zeros / n, scan.nan, scan.posinf, scan.neginf, NAN, NAN)
 
 
-def _summarize_finite(
-    flat: torch.Tensor, low: float, high: float, counts: CountArray
+def _scan(tensor: torch.Tensor) -> _Scan:
+    scan = _Scan()
+    for piece in pieces(tensor, PIECE):
+        extremes = torch.aminmax(piece if piece.dtype in _HAVE_EXTREMES else piece.to(torch.float64))
+        low, high = float(extremes.min.item()), float(extremes.max.item())
+        if not (math.isfinite(low) and math.isfinite(high)):
+            low, high = _scan_specials(piece, scan)
+        scan.low, scan.high = min(scan.low, low), max(scan.high, high)
+    return scan
+
+
+def _scan_specials(tensor: torch.Tensor, scan: _Scan) -> tuple[float, float]:
+    """Count what is not finite into `scan`; give the extremes of the rest."""
+    low, high = math.inf, -math.inf
+    for piece in pieces(tensor, CHUNK):
+        values = _widened(piece)[1]
+        scan.nan += int(np.count_nonzero(np.isnan(values)))
+        scan.posinf += int(np.count_nonzero(values == math.inf))
+        scan.neginf += int(np.count_nonzero(values == -math.inf))
+        finite = values[np.isfinite(values)]
+        if finite.size:
+            low, high = min(low, float(finite.min())), max(high, float(finite.max()))
+    return low, high
+
+
+def _widened(piece: torch.Tensor) -> _Slices:
+    """The buffers, with the values of a piece of at most CHUNK elements in the first."""
+    slices = _buffers.of(piece.numel())
+    (slices[0] if piece.dim() == 1 else slices[0].view(piece.shape)).copy_(piece)
+    return slices
+
+
+def _count(
+    tensor: torch.Tensor, low: float, high: float, has_specials: bool, counts: CountArray
 ) -> tuple[float, float, float, int]:
-    """Count finite, non-empty `flat` with these extremes into bins; give its mean, std, norm and number of zeros."""
-    n = flat.numel()
-    if low == high:
-        counts[:] = 0
-        counts[0] = n
-        return low + 0.0, 0.0, abs(low) * math.sqrt(n), n if low == 0 else 0
-
+    """Count what is finite into bins; give its mean, std, norm and number of zeros. `low` and `high` are not equal."""
     exponent = 0
-    has_zero = low <= 0 <= high
     zeros = 0
+    has_zero = low <= 0 <= high
     magnitude = max(-low, high)
     if not 1 / FLOAT64_SAFE < magnitude < FLOAT64_SAFE:
         # Only float64 gets here. A power of two brings the largest near 1 and rounds none of its size.
-        if has_zero:
-            zeros = n - int(np.count_nonzero(flat.numpy()))
-            has_zero = False  # the zeros are counted; smaller values may become zero now
         exponent = math.frexp(magnitude)[1]
-        flat = torch.from_numpy(np.ldexp(flat.numpy(), -exponent))
         low, high = math.ldexp(low, -exponent), math.ldexp(high, -exponent)
     bins_per_unit = BINS / (high - low)
 
-    # Moments are taken of the positions p = (x - low) · bins_per_unit in [0, 64]. Both ends are attained, so their
-    # variance is at least 64²/2n, and E p² - (E p)² loses no more than 2n roundings of float64 to cancellation.
-    buffers = _buffers
-    total = squares = 0.0
-    histogram: CountArray | npt.NDArray[np.int64] | None = None
-    for start in range(0, n, CHUNK):
-        chunk = flat if n <= CHUNK else flat[start : start + CHUNK]
-        size = chunk.numel()
-        position_tensor, position, bin_tensor, bins, is_zero = buffers.of(size)
-        position_tensor.copy_(chunk)
+    # Moments are taken of the positions p = (x - low) · bins_per_unit in [0, 64], chunk by chunk about the chunk's own
+    # mean: E p² - (E p)² would lose up to 2n roundings where all but a few values lie close together, and the norm
+    # with it where that is near zero. Both ends are attained, so that the variance is at least 64²/2n.
+    moments = _Moments()
+    histogram = np.zeros(BINS + 1, np.int64)
+    for piece in pieces(tensor, CHUNK):
+        position_tensor, position, bin_tensor, bins, is_zero = _widened(piece)
+        if has_specials:
+            finite = position[np.isfinite(position)]
+            if not finite.size:
+                continue
+            position_tensor, position, bin_tensor, bins, is_zero = _buffers.of(finite.size)
+            position[:] = finite
+        size = position.size
         if has_zero:
             zeros += int(np.count_nonzero(np.equal(position, 0.0, out=is_zero)))
+        if exponent:
+            np.ldexp(position, -exponent, out=position)
         np.subtract(position, low, out=position)
         np.multiply(position, bins_per_unit, out=position)
         np.copyto(bins, position, casting="unsafe")
         if size > NUMPY_IS_FASTER:
-            counted = torch.bincount(bin_tensor, minlength=BINS + 1).numpy()
-            total += position_tensor.sum().item()
+            histogram += torch.bincount(bin_tensor, minlength=BINS + 1).numpy()
+            mean = position_tensor.sum().item() / size
+            np.subtract(position, mean, out=position)
             # numpy's dot would wake the threads of its BLAS, which then spin; torch's keeps to torch's threads.
-            squares += torch.dot(position_tensor, position_tensor).item()
+            squares = torch.dot(position_tensor, position_tensor).item()
         else:
-            counted = np.bincount(bins, minlength=BINS + 1)
-            total += float(position.sum())
-            squares += float(position @ position)
-        histogram = counted if histogram is None else histogram + counted
+            histogram += np.bincount(bins, minlength=BINS + 1)
+            mean = float(position.sum()) / size
+            np.subtract(position, mean, out=position)
+            squares = float(position @ position)
+        moments.join(size, mean, squares)
 
-    assert histogram is not None
     histogram[BINS - 1] += histogram[BINS]  # x = high falls on the outer edge of the last bin
     counts[:] = histogram[:BINS]
-    mean_position = total / n
-    std = math.sqrt(max(0.0, squares / n - mean_position * mean_position)) / bins_per_unit
-    mean = low + mean_position / bins_per_unit
-    norm = math.sqrt(n) * math.hypot(mean, std)
+    std = math.sqrt(moments.squares / moments.size) / bins_per_unit
+    mean = low + moments.mean / bins_per_unit
+    norm = math.sqrt(moments.size) * math.hypot(mean, std)
     if exponent:
         mean, std, norm = (_ldexp(value, exponent) for value in (mean, std, norm))
     return mean, std, norm, zeros
@@ -199,17 +341,3 @@ def _ldexp(value: float, exponent: int) -> float:
         return math.ldexp(value, exponent)
     except OverflowError:
         return math.inf
-
-
-def _flatten(tensor: torch.Tensor) -> torch.Tensor:
-    """All elements on the host in one dimension, in any order, without a copy where the tensor is dense."""
-    if tensor.device.type != "cpu":
-        tensor = tensor.cpu()
-    if not tensor.is_contiguous():
-        if tensor.dim() >= 2 and tensor.mT.is_contiguous():
-            tensor = tensor.mT
-        elif tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last):
-            tensor = tensor.permute(0, 2, 3, 1)
-    if tensor.is_neg():
-        tensor = tensor.resolve_neg()
-    return tensor.reshape(-1)

@@ -24,13 +24,13 @@ SWITCH = "CHAINRULE_KERNEL"
 
 
 class Kernel(Protocol):
-    """What the compiled module offers. It reads tensors of any dense memory layout in place, without a copy."""
+    """What the compiled module offers. It reads tensors of any strides in place, without a copy, with their sign."""
 
     SOURCE: str
     """SHA-256 of the C file that it was made from, in hexadecimal."""
 
-    def bind(self, exchange_api: object, /, *types: type) -> None:
-        """Read tensors of exactly these types through their DLPack exchange API, a capsule.
+    def bind(self, exchange_api: object, tensor: torch.Tensor, /, *types: type) -> None:
+        """Read tensors of exactly these types through their DLPack exchange API, a capsule; `tensor` is any.
 
         Raises:
             ImportError: it is of another major version, or lends no tensors.
@@ -41,6 +41,14 @@ class Kernel(Protocol):
 
     def summarize(self, tensor: torch.Tensor, moments: FloatArray, counts: CountArray, /) -> bool:
         """Write the statistics into their rows, or answer False: it is not for the kernel to do."""
+
+    def summarize_row(self, tensor: torch.Tensor, moments: FloatArray, counts: CountArray, row: int, /) -> bool:
+        """The same for one row of arrays (rows, 12) and (rows, 64).
+
+        Raises:
+            IndexError: there is no such row, or not as many rows of moments as of counts.
+            ValueError: an array is not made of such rows, or not contiguous.
+        """
 
     def dead_fraction(self, tensor: torch.Tensor, /) -> float | None:
         """Share of units that are above zero for no input of the batch; None: it is not for the kernel to say."""
@@ -68,7 +76,7 @@ def _load() -> Kernel | None:
         logger.warning("the statistics kernel was compiled from another source, PyTorch does its work: install again")
         return None
     try:
-        found.bind(torch.Tensor.__dlpack_c_exchange_api__, torch.Tensor, torch.nn.Parameter)
+        found.bind(torch.Tensor.__dlpack_c_exchange_api__, torch.empty(0), torch.Tensor, torch.nn.Parameter)
     except (AttributeError, ImportError, ValueError) as error:
         logger.warning("PyTorch lends no tensors to the statistics kernel and does its work: %s", error)
         return None

@@ -9,7 +9,7 @@ from types import CodeType
 from chainrule.trace import ops
 from chainrule.trace.flops import backward_flops, flops
 from chainrule.trace.graph import Failure, Module, Op, Saved, Source, Tensor, Trace
-from chainrule.trace.journal import NO_ROW, Journal, OpRow, dtype_name
+from chainrule.trace.journal import NO_ROW, Journal, OpRow, dtype_name, out_of_sight
 from chainrule.trace.records import Records
 from chainrule.trace.sources import describe_source, snippets
 
@@ -45,6 +45,10 @@ def assemble(
         if op.source is not None and op.source not in sources:
             sources[op.source] = describe_source(*op.source, model_folder)
     with_statistics = [row for row, tensor in enumerate(journal.tensors) if tensor.statistics != NO_ROW]
+    with out_of_sight():  # of a device, the statistics are fetched now
+        statistics = journal.slab.table(
+            [tensor_ids[row] for row in with_statistics], [journal.tensors[row].statistics for row in with_statistics]
+        )
 
     return Trace(
         modules=modules,
@@ -86,9 +90,7 @@ def assemble(
             ],
         ),
         saved=Records(Saved, [{"tensor": tensor_ids[tensor], "op": op_ids[op]} for tensor, op in journal.saved]),
-        statistics=journal.slab.table(
-            [tensor_ids[row] for row in with_statistics], [journal.tensors[row].statistics for row in with_statistics]
-        ),
+        statistics=statistics,
         loss=loss,
         error=failure,
         sources=snippets(sources, model_folder),

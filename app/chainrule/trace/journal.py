@@ -193,19 +193,17 @@ class Journal:
 
     def _summarize(self, tensor: torch.Tensor) -> tuple[int, str | None]:
         """The row of a tensor's statistics, or NO_ROW and why it has none."""
-        note = unsupported(tensor)
-        if note is not None:
-            return NO_ROW, note
-        try:
-            if _len_torch_dispatch_stack():
-                # The program's own dispatch modes (a FLOP counter, a logger) see nothing of it.
-                with _disable_current_modes():
+        statistics = self.slab.take_at_once(tensor)
+        if statistics == NO_ROW:
+            note = unsupported(tensor)
+            if note is not None:
+                return NO_ROW, note
+            try:
+                with out_of_sight():
                     statistics = self.slab.take(tensor)
-            else:
-                statistics = self.slab.take(tensor)
-        except (RuntimeError, NotImplementedError, TypeError, ValueError) as error:
-            # A kind of tensor that torch cannot read this way must not break the program that is watched.
-            return NO_ROW, f"no statistics: {str(error).splitlines()[0]}"
+            except (RuntimeError, NotImplementedError, TypeError, ValueError) as error:
+                # A kind of tensor that torch cannot read this way must not break the program that is watched.
+                return NO_ROW, f"no statistics: {str(error).splitlines()[0]}"
         if self.plan is not None:
             self.plan.summarized(tensor, statistics)
         return statistics, None

@@ -103,4 +103,9 @@ def model_folder(model: object) -> str | None:
     definition = model if hasattr(model, "__code__") else type(model)
     module = sys.modules.get(getattr(definition, "__module__", ""))
     file = getattr(module, "__file__", None)
-    return os.path.dirname(os.path.abspath(file)) if file else None
+    return _folder(file) if file else None
+
+
+@lru_cache(maxsize=256)
+def _folder(file: str) -> str:
+    return os.path.dirname(os.path.abspath(file))

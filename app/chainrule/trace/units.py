@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import torch
 
 from chainrule.stats import StatisticsSlab
@@ -15,10 +17,12 @@ def summarize_units(op_name: str, tensor: torch.Tensor, slab: StatisticsSlab, ro
         op_name: what made the activation; of another op than a rectifier or a saturating one nothing is written.
         tensor: the activation, floating point and not empty.
         slab: where its statistics stand.
-        row: in which row, the rest of which is left as it is.
+        row: in which row, the rest of which is left as it is. So is all of it where the activation's device has no
+            memory left to look at it with.
     """
-    if op_name in ops.RECTIFIERS:
-        if tensor.dim() >= 2:
-            slab.write_dead_fraction(row, tensor)
-    elif op_name in ops.SATURATING:
-        slab.write_saturation(row, tensor, ops.SATURATING[op_name])
+    with suppress(torch.OutOfMemoryError):  # the program that is watched may still have enough
+        if op_name in ops.RECTIFIERS:
+            if tensor.dim() >= 2:
+                slab.write_dead_fraction(row, tensor)
+        elif op_name in ops.SATURATING:
+            slab.write_saturation(row, tensor, ops.SATURATING[op_name])

@@ -1,0 +1,381 @@
+"""Statistics of tensors on a device, taken there: no synchronisation per tensor, one copy to the host per pass.
+
+A tensor of up to STAGED bytes is copied as it is, one launch, and summarized on the host when the pass is over; of a
+larger one the device makes a record: its extremes, its counts, and mean and deviations of each chunk. Both wait in
+words of device memory. `fetch` copies the words and finishes the rows. Nothing of the tensor itself is kept.
+
+Order: all launches go to the stream that is current when a tensor is seen, which is the one that made it (autograd runs
+the hooks of a backward pass on the forward pass's streams, whatever the thread). Words belong to one stream, so that no
+stream reuses memory under another, and `fetch` waits for the device before it reads them.
+
+Memory, stated with `StatisticsSlab`: while a tensor is read two float64 or int64 buffers of CHUNK elements and a mask;
+until `fetch`, which copies them once more, the words: MOST_STAGED, a record of some 600 bytes for each tensor, and what
+is left of a block, for each stream.
+
+PyTorch's operations are used as they are, so the same code runs, and is tested, on the CPU.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from chainrule.stats.kernel import is_freed, repeat, summarize
+from chainrule.stats.pieces import pieces, pieces_of_units, without_repeats
+from chainrule.stats.summary import BINS, DEAD_FRACTION, SATURATION, CountArray, FloatArray
+from chainrule.stats.units import SATURATED
+
+CHUNK = 1 << 22
+"""Elements that are widened to float64 at once: 32 MiB."""
+
+STAGED = 1 << 16
+"""Bytes up to which a tensor is copied for the host: less work for both sides than the launches of a record."""
+
+MOST_STAGED = 1 << 24
+"""Bytes copied for the host in one pass; when they are used up, every tensor gets a record."""
+
+FIRST_WORDS = 1 << 17
+"""Words of 8 bytes in the first block, 1 MiB. Each further block is as large as all before it, up to MOST_WORDS."""
+
+MOST_WORDS = 1 << 20
+
+NAN_CLASS, POSINF_CLASS, NEGINF_CLASS = range(BINS + 1, BINS + 4)
+CLASSES = BINS + 4
+"""What a value is counted as: one of 64 bins, the outer edge of the last, NaN, +Inf or -Inf."""
+
+FAR = 1e300
+"""What a position per unit is limited to where all values are equal, or none is finite."""
+
+LARGEST_SCALE = 1000
+"""Exponents beyond this are cut off: the scale of float64 must itself be a normal number."""
+
+_EXPONENT = 0x7FF0000000000000
+"""The bits of a float64 that say its power of two."""
+
+
+class _Words:
+    """Words of 8 bytes on one device and one stream, in blocks. Blocks are never moved: launches may be under way."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.one = torch.ones((1, 1), dtype=torch.int32, device=device)
+        self._blocks: list[torch.Tensor] = []
+        self._sizes: list[int] = []  # of the blocks, in full
+        self._used = 0  # of the last
+
+    def reserve(self, words: int) -> tuple[int, torch.Tensor]:
+        """Room for so many words: where they will be in what `to_host` gives, and the int64 tensor itself."""
+        if not self._blocks or self._used + words > self._sizes[-1]:
+            size = max(words, min(sum(self._sizes), MOST_WORDS), FIRST_WORDS)
+            # Not an inference tensor, which could not be written to once that mode is left.
+            with torch.inference_mode(False):
+                self._blocks.append(torch.empty(size, dtype=torch.int64, device=self.device))
+            self._sizes.append(size)
+            self._used = 0
+        start = self._used
+        self._used += words
+        return sum(self._sizes[:-1]) + start, self._blocks[-1][start : start + words]
+
+    def to_host(self) -> npt.NDArray[np.int64]:
+        """All words, in one copy once the device has written them; the blocks are given back."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        if not self._blocks:
+            return np.empty(0, np.int64)
+        blocks = [*self._blocks[:-1], self._blocks[-1][: self._used]]
+        try:
+            words = (torch.cat(blocks) if len(blocks) > 1 else blocks[0]).cpu().numpy()
+        except torch.OutOfMemoryError:
+            words = np.concatenate([block.cpu().numpy() for block in blocks])
+        self._blocks, self._sizes, self._used = [], [], 0
+        return words
+
+
+@dataclass(frozen=True, slots=True)
+class _Staged:
+    """A tensor copied as it is: where to, and what it is; each element stands for `times`."""
+
+    words: _Words
+    start: int
+    size: int
+    dtype: torch.dtype
+    times: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """What the device writes of a tensor, in words.
+
+    As float64 low, high, and of each chunk the number of finite values, their mean position, and the norm of their
+    positions' deviations from it; then as int64 the number of zeros, and that of each class, padding included with NaN.
+    """
+
+    words: _Words
+    start: int
+    chunks: int
+    size: int
+    padding: int
+    times: int
+    is_scaled: bool
+
+    @staticmethod
+    def words_of(chunks: int) -> int:
+        """Length of a record."""
+        return 2 + 3 * chunks + 1 + CLASSES
+
+
+@dataclass(slots=True)
+class DeviceRows:
+    """Rows of a slab whose statistics wait on a device."""
+
+    _words: dict[tuple[torch.device, int], _Words] = field(default_factory=dict)
+    _rows: dict[int, _Staged | _Record] = field(default_factory=dict)
+    _fractions: dict[tuple[int, int], tuple[_Words, int, int]] = field(default_factory=dict)
+    _staged: int = 0
+
+    def __contains__(self, row: int) -> bool:
+        """Whether anything waits for `row`."""
+        return row in self._rows or (row, DEAD_FRACTION) in self._fractions or (row, SATURATION) in self._fractions
+
+    def forget(self, row: int) -> None:
+        """Nothing that waits is for `row` any more."""
+        self._rows.pop(row, None)
+        self._fractions.pop((row, DEAD_FRACTION), None)
+        self._fractions.pop((row, SATURATION), None)
+
+    def write(self, row: int, tensor: torch.Tensor) -> None:
+        """Take the statistics of `tensor`, which has some and an element at least, for `row`.
+
+        Raises:
+            ValueError: the tensor's memory was given back.
+            RuntimeError: it cannot be read, there is no memory to read it with, or its stream is being captured.
+        """
+        self.forget(row)
+        if is_freed(tensor):
+            raise ValueError("its memory was given back")
+        tensor, times = without_repeats(tensor.detach())
+        words = self._words_for(tensor)
+        nbytes = tensor.numel() * tensor.element_size()
+        if nbytes <= STAGED and self._staged + nbytes <= MOST_STAGED:
+            start, room = words.reserve(-(-nbytes // 8))
+            self._staged += nbytes
+            room.view(torch.uint8)[:nbytes].view(tensor.dtype).view(tensor.shape).copy_(tensor)
+            self._rows[row] = _Staged(words, start, nbytes, tensor.dtype, times)
+        else:
+            self._rows[row] = _write_record(tensor, times, words)
+
+    def write_copy(self, row: int, new: int) -> bool:
+        """Let row `new` wait for what `row` waits for; False if it waits for nothing."""
+        self.forget(new)
+        if row not in self._rows:
+            return False
+        self._rows[new] = self._rows[row]
+        return True
+
+    def write_dead_fraction(self, row: int, activation: torch.Tensor) -> None:
+        """What `units.dead_fraction` says of `activation`, for `row`."""
+        activation = activation.detach()
+        counted = (torch.count_nonzero(piece.amax(0) <= 0) for piece in pieces_of_units(activation, CHUNK))
+        self._write_fraction(row, DEAD_FRACTION, activation, counted, activation[0].numel())
+
+    def write_saturation(self, row: int, activation: torch.Tensor, middle: float) -> None:
+        """What `units.saturation` says of `activation`, for `row`."""
+        values, _ = without_repeats(activation.detach())
+        limit = SATURATED * (1 - middle)
+        counted = (
+            torch.count_nonzero(((piece - middle).abs_() if middle else piece.abs()) > limit)
+            for piece in pieces(values, CHUNK)
+        )
+        self._write_fraction(row, SATURATION, activation, counted, values.numel())
+
+    def _write_fraction(
+        self, row: int, column: int, tensor: torch.Tensor, counted: Iterable[torch.Tensor], whole: int
+    ) -> None:
+        words = self._words_for(tensor)
+        start, total = words.reserve(1)
+        total.zero_()
+        for part in counted:
+            total.add_(part)
+        self._fractions[row, column] = (words, start, whole)
+
+    def _words_for(self, tensor: torch.Tensor) -> _Words:
+        device, stream = tensor.device, 0
+        if device.type == "cuda":
+            if torch.cuda.is_current_stream_capturing():
+                raise RuntimeError("a CUDA graph is being captured: nothing is computed yet")
+            stream = torch.cuda.current_stream(device).cuda_stream
+        words = self._words.get((device, stream))
+        if words is None:
+            with torch.inference_mode(False):
+                words = self._words[device, stream] = _Words(device)
+        return words
+
+    def fetch(self, moments: FloatArray, counts: CountArray) -> None:
+        """Write what waits into its rows of moments (rows, len(COLUMNS)) and of counts (rows, BINS)."""
+        if not (self._rows or self._fractions):
+            return
+        fetched = {id(words): words.to_host() for words in self._words.values()}
+        records = []
+        for row, waiting in self._rows.items():
+            values = fetched[id(waiting.words)][waiting.start :]
+            if isinstance(waiting, _Record):
+                records.append((row, waiting, values[: waiting.words_of(waiting.chunks)]))
+            else:
+                of_bytes = torch.from_numpy(values).view(torch.uint8)[: waiting.size]
+                summarize(of_bytes.view(waiting.dtype), moments[row], counts[row])
+                if waiting.times > 1:
+                    repeat(moments[row], counts[row], waiting.times)
+        for row, record, values in records:
+            _finish(record, values, moments[row], counts[row])
+            if record.times > 1:
+                repeat(moments[row], counts[row], record.times)
+        for (row, column), (of, start, whole) in self._fractions.items():
+            moments[row, column] = fetched[id(of)][start] / whole
+        self._rows.clear()
+        self._fractions.clear()
+        self._staged = 0
+
+
+def _write_record(tensor: torch.Tensor, times: int, words: _Words) -> _Record:
+    """Launch what computes a record of `tensor`, which has an element at least."""
+    is_scaled = tensor.dtype == torch.float64
+    parts = list(pieces(tensor, CHUNK))
+    start, room = words.reserve(_Record.words_of(len(parts)))
+    floats = room.view(torch.float64)
+    ends, zeros, classes = floats[:2], room[-CLASSES - 1], room[-CLASSES:]
+
+    # Padding makes rows of `lanes` elements of a chunk.
+    lanes = _lanes(min(tensor.numel(), CHUNK))
+    padding = 0
+    values = None
+    for index, part in enumerate(parts):
+        values, padded = _widen(part, lanes)
+        padding += padded
+        _scan(values, index == 0, ends, zeros)
+
+    low, per_unit, scale = _positions(ends, is_scaled)
+    # Every lane, an element's place in its row, counts for itself: neighbours that fall into the same bin, as most do
+    # where values are alike, add to neighbouring words and not all to one. A lane counts 2^32/1024 at most.
+    histogram = torch.zeros((CLASSES, lanes), dtype=torch.int32, device=tensor.device)
+    for index, part in enumerate(parts):
+        if len(parts) > 1:
+            values = _widen(part, lanes)[0]
+        assert values is not None
+        if scale is not None:
+            values.div_(scale)
+        values.sub_(low).mul_(per_unit)
+        values.nan_to_num_(nan=NAN_CLASS, posinf=POSINF_CLASS, neginf=NEGINF_CLASS)
+        # A tensor that another stream changes meanwhile may not make a class that there is none of.
+        values.clamp_(0, CLASSES - 1)
+        rows = values.view(-1, lanes).to(torch.int64)
+        histogram.scatter_add_(0, rows, words.one.expand_as(rows))
+        del rows
+        _write_moments(values, floats[2 + 3 * index : 5 + 3 * index])
+    torch.sum(histogram, dim=1, dtype=torch.int64, out=classes)
+    return _Record(words, start, len(parts), tensor.numel(), padding, times, is_scaled)
+
+
+def _lanes(size: int) -> int:
+    """Enough that in no lane more than 4096 elements of a chunk add to the same word, one after the other."""
+    return 32 if size <= 1 << 17 else 1024
+
+
+def _widen(piece: torch.Tensor, lanes: int) -> tuple[torch.Tensor, int]:
+    """The values as float64 (rows · lanes,), padded with NaN; and how many those are."""
+    size = piece.numel()
+    padded = -(-size // lanes) * lanes
+    values = torch.empty(padded, dtype=torch.float64, device=piece.device)
+    values[:size].view(piece.shape).copy_(piece)
+    if padded > size:
+        values[size:].fill_(math.nan)
+    return values, padded - size
+
+
+def _scan(values: torch.Tensor, is_first: bool, ends: torch.Tensor, zeros: torch.Tensor) -> None:
+    """Write the extremes of the finite values and the number of zeros, or join them to those of chunks before."""
+    inf = math.inf
+    low, high = (ends[0], ends[1]) if is_first else (None, None)
+    low = torch.amin(values.nan_to_num(nan=inf, posinf=inf, neginf=inf), 0, out=low)
+    high = torch.amax(values.nan_to_num(nan=-inf, posinf=-inf, neginf=-inf), 0, out=high)
+    if is_first:
+        torch.sum(values == 0, 0, dtype=torch.int64, out=zeros)
+    else:
+        torch.minimum(ends[0], low, out=ends[0])
+        torch.maximum(ends[1], high, out=ends[1])
+        zeros.add_(torch.sum(values == 0, 0, dtype=torch.int64))
+
+
+def _positions(ends: torch.Tensor, is_scaled: bool) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+    """What makes a position of a value: lowest value, bins per unit, and for float64 the power of two to divide by.
+
+    With no finite value, and with none but equal ones, infinite values still get infinite positions.
+    """
+    scale = None
+    if is_scaled:
+        power = torch.amax(ends.abs(), 0).view(torch.int64).bitwise_and(_EXPONENT).view(torch.float64)
+        scale = power.clamp_(2.0**-LARGEST_SCALE, 2.0**LARGEST_SCALE)
+        ends = ends / scale
+    low = ends[0].nan_to_num(posinf=0.0)
+    width = ends[1] - ends[0]
+    # A quotient, which `64 / width` is not: PyTorch takes the reciprocal, and rounds twice.
+    per_unit = torch.full_like(width, BINS).div_(width).clamp_(1 / FAR, FAR)
+    return low, per_unit, scale
+
+
+def _write_moments(positions: torch.Tensor, moments: torch.Tensor) -> None:
+    """Write number, mean and norm of the deviations of those positions that are finite. `positions` is used up."""
+    finite = positions <= BINS
+    torch.sum(finite, 0, dtype=torch.float64, out=moments[0])
+    positions.mul_(finite)
+    torch.div(torch.sum(positions, 0), moments[0], out=moments[1])
+    positions.sub_(moments[1]).mul_(finite)
+    torch.linalg.vector_norm(positions, out=moments[2])
+
+
+def _finish(record: _Record, words: npt.NDArray[np.int64], moments: FloatArray, counts: CountArray) -> None:
+    """Make a row of statistics of a record."""
+    floats = words.view(np.float64)
+    zeros, classes = int(words[-CLASSES - 1]), words[-CLASSES:]
+    nan, posinf, neginf = classes[NAN_CLASS:].tolist()
+    nan -= record.padding
+    counts[:] = classes[:BINS]
+    counts[BINS - 1] += classes[BINS]  # x = high falls on the outer edge of the last bin
+    size = record.size - nan - posinf - neginf
+    low = high = mean = std = norm = math.nan
+    if size:
+        low, high = floats[:2].tolist()
+        chunks = floats[2 : 2 + 3 * record.chunks].reshape(-1, 3)
+        chunks = chunks[chunks[:, 0] > 0]
+        share = chunks[:, 0] / size
+        position = float(share @ chunks[:, 1])
+        variance = float((chunks[:, 2] ** 2).sum()) / size + float(share @ (chunks[:, 1] - position) ** 2)
+        exponent = 0
+        if record.is_scaled:
+            exponent = math.frexp(max(-low, high))[1] - 1 if low or high else 0
+            exponent = min(max(exponent, -LARGEST_SCALE), LARGEST_SCALE)
+        near, far = math.ldexp(low, -exponent), math.ldexp(high, -exponent)
+        per_unit = BINS / (far - near) if far > near else FAR
+        mean = near + position / per_unit
+        std = math.sqrt(variance) / per_unit
+        norm = math.sqrt(size) * math.hypot(mean, std)
+        with np.errstate(over="ignore"):
+            mean, std, norm = np.ldexp([mean, std, norm], exponent).tolist()
+    moments[:] = (
+        record.size,
+        mean,
+        std,
+        low + 0.0,
+        high + 0.0,
+        norm,
+        zeros / record.size,
+        nan,
+        posinf,
+        neginf,
+        math.nan,
+        math.nan,
+    )

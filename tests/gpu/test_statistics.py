@@ -1,0 +1,225 @@
+"""Statistics taken on a CUDA device agree with float64 numpy, and wait there without a word."""
+
+import gc
+import math
+import weakref
+
+import numpy as np
+import pytest
+import torch
+from agreement import (
+    DTYPES,
+    any_tensors,
+    assert_agrees,
+    layouts,
+    long_tensors,
+    narrow_tensors,
+    special_tensors,
+    summary,
+)
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from chainrule.stats import StatisticsSlab, dead_fraction, device, saturation, unsupported
+from chainrule.trace.recorder import record
+
+pytestmark = pytest.mark.gpu
+
+FEWER = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _device():
+    assert torch.cuda.is_available(), "these tests need a CUDA device; `make test` leaves them out"
+
+
+@pytest.fixture(scope="module", params=["copied", "records", "records in chunks"], autouse=True)
+def _way(request):
+    """Copied for the host, or taken on the device, of one chunk or of several."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param != "copied":
+            patch.setattr(device, "STAGED", 0)
+        if request.param == "records in chunks":
+            patch.setattr(device, "CHUNK", 8192)
+        yield
+
+
+@pytest.fixture
+def no_waiting():
+    """An error where the host waits for the device."""
+    torch.cuda.set_sync_debug_mode("error")
+    yield
+    torch.cuda.set_sync_debug_mode("default")
+
+
+# ------------------------------------------------------------------------------------------------------- what is said
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@FEWER
+@given(data=st.data())
+def test_any_values_of_any_dtype(dtype, data):
+    assert_agrees(data.draw(any_tensors(dtype)).cuda())
+
+
+@FEWER
+@given(special_tensors())
+def test_the_special_values_in_any_mixture(tensor):
+    assert_agrees(tensor.cuda())
+
+
+@FEWER
+@given(narrow_tensors())
+def test_a_narrow_distribution_far_from_zero(tensor):
+    assert_agrees(tensor.cuda())
+
+
+@FEWER
+@given(long_tensors())
+def test_more_elements_than_are_read_at_once(tensor):
+    assert_agrees(tensor.cuda())
+
+
+@pytest.mark.parametrize("name", [name for name, _ in layouts()])
+def test_any_memory_layout(name):
+    assert_agrees(dict(layouts("cuda"))[name])
+
+
+@pytest.mark.parametrize("size", [1, 31, 32, 33, 1 << 17, (1 << 17) + 1])
+@pytest.mark.parametrize("value", [0.0, -7.0, 1e300, 5e-324, math.nan, math.inf, -math.inf])
+def test_all_equal(size, value):
+    assert_agrees(torch.full((size,), value, dtype=torch.float64, device="cuda"))
+
+
+@pytest.mark.parametrize("times", [2**29, 2**30 - 1])
+def test_an_expanded_tensor_is_its_elements_many_times(times):
+    few = torch.tensor([[0.5], [math.nan], [-2.0], [0.0]], device="cuda")
+    once, once_counts = summary(few)
+    got, counts = summary(few.expand(4, times))
+    assert got["n"] == 4 * times
+    assert (got["mean"], got["std"]) == (once["mean"], once["std"])
+    assert counts.tolist() == (once_counts.astype(int) * times).tolist()
+    assert "elements" in unsupported(few.expand(4, 2**30))
+
+
+@pytest.mark.parametrize("arrange", [lambda t: t, lambda t: t[:, ::2], lambda t: t[:1].expand(6, -1, -1)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16], ids=str)
+def test_dead_units_and_saturation(arrange, dtype):
+    activation = (torch.randn(7, 40, 50, generator=torch.Generator().manual_seed(0)) - 1).to("cuda", dtype)
+    activation[0, 0, 0] = math.nan
+    activation = arrange(activation)
+    slab = StatisticsSlab()
+    slab.take(activation)
+    slab.write_dead_fraction(0, activation)
+    slab.write_saturation(0, activation.clamp(-1, 1), 0.0)
+    assert slab.moments[0, -2] == dead_fraction(activation.cpu())
+    assert slab.moments[0, -1] == saturation(activation.clamp(-1, 1).cpu(), 0.0)
+
+
+def test_more_than_31_bits_of_elements():
+    tensor = torch.zeros(2**31 + 5, dtype=torch.bool, device="cuda")
+    tensor[-1] = True
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(device, "CHUNK", 1 << 22)
+        got, counts = summary(tensor)
+    assert (got["n"], got["max"]) == (2**31 + 5, 1)
+    assert (counts[0], counts[-1], counts.sum()) == (2**31 + 4, 1, 2**31 + 5)
+
+
+# --------------------------------------------------------------------------------------------------- how it is taken
+
+
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
+def test_the_host_waits_for_nothing_until_the_end(no_waiting):  # noqa: ARG001
+    slab = StatisticsSlab()
+    tensors = [torch.ones(size, device="cuda", dtype=dtype) for size in (5, 50_000) for dtype in DTYPES]
+    for tensor in tensors:
+        slab.take(tensor)
+        slab.copy(0)
+        if tensor.dtype == torch.float32:
+            slab.write_dead_fraction(0, tensor[None])
+            slab.write_saturation(0, tensor, 0.5)
+    torch.cuda.set_sync_debug_mode("default")
+    assert (slab.moments[: slab.rows, 1] == 1).all()
+
+
+def test_another_stream_and_no_tensor_kept():
+    slab = StatisticsSlab(capacity=1)
+    streams = [torch.cuda.Stream() for _ in range(3)]
+    kept = []
+    for value in range(30):
+        with torch.cuda.stream(streams[value % 3]):
+            tensor = torch.full((20_000,), float(value), device="cuda")
+            tensor[0] += 1
+            slab.take(tensor)
+            kept.append(weakref.ref(tensor))
+            del tensor
+    gc.collect()
+    assert not any(each() is not None for each in kept)
+    assert slab.moments[:30, 3].tolist() == list(range(30))
+    assert slab.moments[:30, 4].tolist() == list(range(1, 31))
+
+
+def test_memory_while_a_tensor_is_read():
+    if device.CHUNK < 1 << 22:
+        return
+    tensor = torch.randn(20_000_000, device="cuda")
+    slab = StatisticsSlab()
+    slab.take(torch.ones(3, device="cuda"))
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    for part in (tensor, tensor.view(1000, -1)[:, ::2], tensor.view(2, -1).t()[:, :1]):
+        slab.take(part)
+    assert torch.cuda.max_memory_allocated() - before <= 72 << 20
+
+
+def test_deterministic_algorithms_may_be_asked_for():
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert_agrees(torch.randn(50_000, generator=torch.Generator().manual_seed(1)).cuda())
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def test_while_a_graph_is_captured_there_is_nothing_to_read():
+    slab = StatisticsSlab()
+    tensor = torch.ones(100, device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        tensor.add(1)
+        with pytest.raises(RuntimeError, match="being captured"):
+            slab.take(tensor)
+    assert slab.rows == 0
+
+
+def test_a_full_device_leaves_a_note(monkeypatch):
+    def widen(*_):
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr(device, "_widen", widen)
+    monkeypatch.setattr(device, "STAGED", 0)
+    with record() as recording:
+        out = torch.ones(100, device="cuda").relu().sum()
+    assert out.item() == 100
+    notes = [tensor.note for tensor in recording.trace.tensors]
+    assert notes
+    assert set(notes) == {"no statistics: CUDA out of memory."}
+
+
+def test_gradients_of_a_backward_pass():
+    """Taken in the hooks, on the threads of autograd."""
+    model = torch.nn.Sequential(torch.nn.Linear(30, 200), torch.nn.Tanh(), torch.nn.Linear(200, 1)).cuda()
+    x = torch.randn(300, 30, generator=torch.Generator().manual_seed(0)).cuda()
+    with record(model) as recording:
+        loss = model(x).square().mean()
+        recording.set_loss(loss)
+        loss.backward()
+    for parameter in model.parameters():
+        grad = parameter.grad.double().cpu()
+        rows = [
+            recording.trace.statistics[tensor.id]
+            for tensor in recording.trace.tensors
+            if tensor.shape == tuple(grad.shape) and tensor.gradient_of is not None
+        ]
+        assert any(np.isclose(row.norm, grad.norm().item(), rtol=1e-9) for row in rows), tuple(grad.shape)

@@ -1,0 +1,350 @@
+"""Statistics taken on a device, which is the CPU here: how much it is asked to do, and what waits there for whom."""
+
+import gc
+import math
+import weakref
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from agreement import assert_agrees, summary
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from chainrule.run import trace_spec
+from chainrule.spec import ModelSpec
+from chainrule.stats import COUNT_COLUMNS, StatisticsSlab, dead_fraction, device, native, saturation
+from chainrule.trace.recorder import record
+from chainrule.trace.units import summarize_units
+
+LAUNCHES = 35
+"""At most so many for a tensor of one chunk, and for each further chunk."""
+
+ALLOCATIONS = {"aten.empty.memory_format", "aten.new_empty.default", "aten.empty_like.default"}
+
+WAITS = {
+    "_local_scalar_dense",
+    "item",
+    "is_nonzero",
+    "equal",
+    "allclose",
+    "nonzero",
+    "masked_select",
+    "index",
+    "bincount",
+    "histc",
+    "unique",
+    "_unique2",
+    "repeat_interleave",
+    "to_sparse",
+    "tolist",
+}
+"""Operations for which the host waits, or which read a number on the host."""
+
+
+@pytest.fixture(autouse=True)
+def _device(monkeypatch):
+    monkeypatch.setattr(native, "kernel", None)  # which would take what is on the CPU before a device is asked
+    monkeypatch.setattr(StatisticsSlab, "ON_DEVICE", frozenset({"cpu"}))
+    monkeypatch.setattr(device, "STAGED", 1000)
+
+
+@pytest.fixture
+def small_chunks(monkeypatch):
+    monkeypatch.setattr(device, "CHUNK", 4096)
+
+
+class Launches(TorchDispatchMode):
+    """What is called, views and allocations aside."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = Counter()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        is_view = any(each.alias_info is not None and not each.alias_info.is_write for each in func._schema.returns)
+        if not is_view and str(func) not in ALLOCATIONS:
+            self.names[func.overloadpacket.__name__] += 1
+        return func(*args, **(kwargs or {}))
+
+
+def launches(take):
+    """What `take()` launches, and no operation that the host waits for is in it."""
+    with Launches() as seen:
+        take()
+    assert not WAITS & set(seen.names), seen.names
+    return seen.names.total()
+
+
+def normal(*shape, dtype=torch.float32, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+
+
+# -------------------------------------------------------------------------------------------------------- how much
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.bool], ids=str)
+def test_a_handful_of_launches_and_none_to_wait_for(dtype, small_chunks):  # noqa: ARG001
+    slab = StatisticsSlab()
+    slab.take(torch.zeros(2000, dtype=dtype))  # makes the words
+    small, large = torch.zeros(10, 4, dtype=dtype), torch.zeros(5, 4096, dtype=dtype)
+    assert launches(lambda: slab.take(small)) == 1
+    assert launches(lambda: slab.take(small[:, ::2])) == 1
+    assert launches(lambda: slab.take(large[0, 1:])) <= LAUNCHES
+    assert launches(lambda: slab.take(large[:, 1:])) <= 5 * LAUNCHES
+    activation = normal(20, 200)
+    assert launches(lambda: slab.write_dead_fraction(0, activation)) <= 5
+    assert launches(lambda: slab.write_saturation(0, activation, 0.5)) <= 6
+
+
+def test_one_copy_for_all_there_is(monkeypatch):
+    copies = []
+    to_cpu = torch.Tensor.cpu
+    monkeypatch.setattr(torch.Tensor, "cpu", lambda tensor: copies.append(tensor) or to_cpu(tensor))
+    monkeypatch.setattr(device, "FIRST_WORDS", 200)
+    slab = StatisticsSlab(capacity=1)
+    rows = [slab.take(normal(size, seed=size)) for size in range(100, 400, 7)]
+    slab.write_dead_fraction(3, normal(4, 4))
+    rows.append(slab.copy(rows[5]))
+    assert copies == []
+    table = slab.table([str(row) for row in rows], rows)
+    assert len(copies) == 1
+    assert table.column("n").tolist() == [*range(100, 400, 7), 135]
+    slab.table([], [])
+    assert len(copies) == 1
+
+
+def test_a_device_too_full_for_one_copy_makes_several(monkeypatch):
+    def cat(tensors):
+        raise torch.OutOfMemoryError(f"no room for {len(tensors)} blocks")
+
+    monkeypatch.setattr(torch, "cat", cat)
+    monkeypatch.setattr(device, "FIRST_WORDS", 100)
+    slab = StatisticsSlab()
+    rows = [slab.take(torch.full((size,), float(size))) for size in range(2, 600, 9)]
+    assert slab.moments[rows, 1].tolist() == list(range(2, 600, 9))
+
+
+@pytest.mark.parametrize("size", [100, 1000])
+def test_no_tensor_is_kept(size):
+    slab = StatisticsSlab()
+    tensor = normal(size)
+    gone = weakref.ref(tensor), weakref.ref(tensor.untyped_storage())
+    slab.take(tensor)
+    slab.write_saturation(0, tensor, 0.0)
+    expected = tensor.double().mean().item()
+    del tensor
+    gc.collect()
+    assert [each() for each in gone] == [None, None]
+    assert slab.moments[0, 1] == pytest.approx(expected, rel=1e-12)
+
+
+def test_what_a_tensor_held_when_it_was_seen():
+    """Changed in place afterwards, it is another value."""
+    slab = StatisticsSlab()
+    for size in (10, 1000):
+        tensor = torch.ones(size)
+        row = slab.take(tensor)
+        tensor.mul_(7)
+        assert slab.moments[row, 1] == 1
+
+
+# ------------------------------------------------------------------------------------------------ what is said at last
+
+
+def test_a_tensor_of_more_than_a_chunk(monkeypatch):
+    tensor = normal(device.CHUNK + 1)
+    tensor[-1], tensor[5], tensor[6] = 40.0, math.nan, math.inf
+    (there, there_counts), _ = summary(tensor), monkeypatch.setattr(StatisticsSlab, "ON_DEVICE", frozenset())
+    here, here_counts = summary(tensor)
+    assert there_counts.tolist() == here_counts.tolist()
+    assert there == pytest.approx(here, rel=1e-12, abs=1e-15, nan_ok=True)
+
+
+@pytest.mark.parametrize("staged", [0, 1000])
+def test_of_every_size_as_of_a_record(monkeypatch, staged):
+    """Taken there, or up to 1000 bytes copied for the host: the same."""
+    monkeypatch.setattr(device, "STAGED", staged)
+    for size in (1, 31, 32, 33, 249, 250, 251):
+        tensor = normal(size)
+        tensor[size // 2] = math.nan
+        assert_agrees(tensor)
+        assert_agrees(tensor.half()[::2])
+
+
+def test_when_no_more_is_copied_for_the_host_records_are_made(monkeypatch):
+    monkeypatch.setattr(device, "MOST_STAGED", 2000)
+    slab = StatisticsSlab()
+    tensor = normal(100)
+    slab.take(normal(5000))
+    counts = [launches(lambda: slab.take(tensor)) for _ in range(8)]
+    assert counts[:5] == [1] * 5
+    assert all(count > 1 for count in counts[5:])
+    moments = slab.moments[1:9]
+    np.testing.assert_allclose(moments[:, :10], np.tile(moments[0, :10], (8, 1)), rtol=1e-13)
+    assert len({tuple(row) for row in slab.counts[1:9].tolist()}) == 1
+    assert launches(lambda: slab.take(tensor)) == 1  # the pass is over, and there is room again
+
+
+@pytest.mark.parametrize("size", [50, 5000])
+def test_rows_are_copied_overwritten_and_taken_again(size, small_chunks):  # noqa: ARG001
+    slab = StatisticsSlab(capacity=1)
+    first = slab.take(torch.full((size,), 2.0))
+    slab.write_dead_fraction(first, torch.ones(3, 4))
+    copied = slab.copy(first)
+    slab.write(first, torch.full((size,), 3.0))
+    third = slab.copy(copied)
+    assert slab.moments[[first, copied, third], 1].tolist() == [3, 2, 2]
+    assert np.isnan(slab.moments[[first, copied, third], -2:]).all()  # of another tensor, or of another order
+
+    slab.write_dead_fraction(copied, -torch.ones(3, 4))
+    slab.write(third, torch.full((size,), 4.0))
+    slab.write_copy(copied, first)  # what is on the host already
+    assert slab.moments[[first, copied, third], 1].tolist() == [2, 2, 4]
+    assert slab.moments[copied, -2] == 1
+    assert np.isnan(slab.moments[[first, third], -2]).all()
+
+
+def test_rows_of_the_host_and_of_a_device_side_by_side(monkeypatch):
+    slab = StatisticsSlab(capacity=1)
+    for value in range(6):
+        monkeypatch.setattr(StatisticsSlab, "ON_DEVICE", frozenset({"cpu"} if value % 2 else ()))
+        slab.take(torch.full((4,), float(value)))
+    monkeypatch.setattr(StatisticsSlab, "ON_DEVICE", frozenset())
+    slab.write(5, torch.full((4,), 50.0))
+    slab.write_saturation(3, torch.tensor([0.99, 0.0]), 0.0)
+    slab.write_copy(1, 0)
+    assert slab.moments[:6, 1].tolist() == [1, 1, 2, 3, 4, 50]
+    assert slab.moments[3, -1] == 0.5
+
+
+@pytest.mark.parametrize("shape", [(1, 5), (7, 5000), (3, 4, 50, 30), (2, 3, 6000), (50, 1)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16], ids=str)
+def test_dead_units_and_saturation(shape, dtype, small_chunks):  # noqa: ARG001
+    activation = (normal(*shape) - 1).to(dtype)
+    activation.view(-1)[0] = math.nan
+    for arrange in (
+        lambda tensor: tensor,
+        lambda tensor: tensor[:, ::2],
+        lambda tensor: tensor[:1].expand(6, *shape[1:]),
+    ):
+        tensor = arrange(activation)
+        slab = StatisticsSlab()
+        slab.take(tensor)
+        slab.write_dead_fraction(0, tensor)
+        slab.write_saturation(0, tensor.tanh(), 0.0)
+        slab.copy(0)
+        slab.write_saturation(1, tensor.sigmoid(), 0.5)
+        assert slab.moments[0, -2] == dead_fraction(tensor)
+        assert slab.moments[0, -1] == saturation(tensor.tanh(), 0.0)
+        assert slab.moments[1, -1] == saturation(tensor.sigmoid(), 0.5)
+
+
+def test_inference_mode_comes_and_goes():
+    slab = StatisticsSlab()
+    with torch.inference_mode():
+        for size in (10, 1000):
+            slab.take(torch.ones(size))
+    for size in (10, 1000):
+        slab.take(torch.ones(size))
+        slab.write_saturation(0, torch.ones(size), 0.0)
+    assert slab.moments[:4, 1].tolist() == [1.0] * 4
+
+
+def test_another_default_device_does_not_matter():
+    tensors = [torch.ones(10), torch.ones(1000)]
+    with torch.device("meta"):
+        slab = StatisticsSlab()
+        for tensor in tensors:
+            slab.take(tensor)
+        assert slab.moments[:2, 1].tolist() == [1.0, 1.0]
+
+
+# ---------------------------------------------------------------------------------------------------- of whole programs
+
+
+@pytest.mark.parametrize("staged", [0, 1 << 16])
+def test_a_recording_says_what_it_says_by_the_host(monkeypatch, staged):
+    monkeypatch.setattr(device, "STAGED", staged)
+    spec = ModelSpec(style="module", activation="relu", dtype="float64")
+    there = trace_spec(spec).statistics
+    monkeypatch.setattr(StatisticsSlab, "ON_DEVICE", frozenset())
+    here = trace_spec(spec).statistics
+    assert there.tensors == here.tensors
+    np.testing.assert_array_equal(there.counts, here.counts)
+    np.testing.assert_allclose(there.moments, here.moments, rtol=1e-9, atol=1e-15)
+    for column in ("min", "max", "zero_fraction", "dead_fraction", "saturation", *COUNT_COLUMNS):
+        np.testing.assert_array_equal(there.column(column), here.column(column))
+
+
+def test_without_room_on_the_device_a_row_is_missing_and_the_program_goes_on(monkeypatch):
+    empty = torch.empty
+
+    def full(size, *args, **keys):
+        if keys["dtype"] == torch.float64:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 32 MiB\nand so on")
+        return empty(size, *args, **keys)
+
+    def program():
+        x = torch.ones(8, 10)
+        large = (x.repeat(1, 50).relu() * 2).tanh()
+        assert large.shape == (8, 500)
+        results.append(large.sum().item())
+        return x.sum()
+
+    results = []
+    slab = StatisticsSlab()
+    with monkeypatch.context() as patch:
+        patch.setattr(device.torch, "empty", full)
+        with pytest.raises(RuntimeError, match="out of memory"):
+            slab.take(torch.ones(4000))
+        assert slab.rows == 0
+        slab.take(torch.ones(40))
+        with record() as recording:
+            program()
+    assert slab.moments[0, 0] == 40
+    assert results == [pytest.approx(4000 * math.tanh(2))]
+    trace = recording.trace
+    large = [tensor for tensor in trace.tensors if math.prod(tensor.shape) == 4000]
+    assert len(large) >= 3
+    for tensor in large:
+        assert tensor.note == "no statistics: CUDA out of memory. Tried to allocate 32 MiB"
+        assert tensor.id not in trace.statistics
+    assert any(tensor.id in trace.statistics for tensor in trace.tensors)
+
+
+def test_without_room_for_a_look_at_the_units_the_rest_of_the_row_stands(monkeypatch):
+    def full(*_):
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    slab = StatisticsSlab()
+    activation = normal(20, 30).relu()
+    slab.take(activation)
+    with monkeypatch.context() as patch:
+        patch.setattr(device, "pieces_of_units", full)
+        patch.setattr(device, "pieces", full)
+        for op_name in ("relu", "tanh"):
+            summarize_units(op_name, activation, slab, 0)
+    assert slab.moments[0, 0] == 600
+    assert np.isnan(slab.moments[0, -2:]).all()
+    summarize_units("relu", activation, slab, 0)
+    assert slab.moments[0, -2] == dead_fraction(activation)
+
+
+def test_memory_that_was_given_back_is_not_read():
+    tensor = torch.ones(1000)
+    tensor.untyped_storage().resize_(0)
+    slab = StatisticsSlab()
+    with pytest.raises(ValueError, match="given back"):
+        slab.take(tensor)
+    assert slab.rows == 0
+
+
+def test_summaries_of_rows_in_any_order():
+    """A slab that was made for a plan is written to without adding rows."""
+    slab = StatisticsSlab(3)
+    for row in (2, 0, 1):
+        slab.write(row, torch.full((1000 if row else 4,), float(row)))
+    assert slab.table(["a", "b"], [2, 0]).column("mean").tolist() == [2, 0]
+    assert summary(torch.ones(3))[0]["mean"] == 1
