@@ -51,7 +51,7 @@ format: $(VENV)/.installed-dev ## rewrite the Python files in the project's form
 	@$(BIN)/ruff check --quiet --fix-only .
 	@$(BIN)/ruff format .
 
-bench: $(VENV)/.installed-dev ## what recording costs; prints a table, writes bench/results/bench.json
+bench: $(VENV)/.installed-bench ## what recording costs, beside other tools; prints a table, writes bench/results/bench.json
 	@$(BIN)/python bench/recording.py
 
 bench-live: $(VENV)/.installed-dev ## how the picture follows the slider; prints a table, writes bench/results/bench-live.json
@@ -88,6 +88,11 @@ $(VENV)/.installed-dev: pyproject.toml constraints.txt hatch_build.py app/chainr
 	@echo "Installing into $(VENV), with the development tools (once; PyTorch is the large part) ..."
 	@$(PIP_INSTALL) -e '.[dev]'
 	@touch $@ $(VENV)/.installed
+
+# Tools to compare with. Without one of them its row says so, and the others are measured.
+$(VENV)/.installed-bench: pyproject.toml constraints.txt | $(VENV)/.installed-dev
+	@echo "Installing the tools that the bench compares with (once) ..."
+	@if $(PIP_INSTALL) -e '.[bench]'; then touch $@; else echo "They could not be installed; the table says which are missing." >&2; fi
 
 node_modules/.installed: package.json package-lock.json $(VENV)/.installed-dev
 	@$(NPM) ci --ignore-scripts --no-audit --no-fund --loglevel=error

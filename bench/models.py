@@ -3,6 +3,8 @@
 M1  50 × [Linear(100, 100), ReLU], batch 200      M2  the chapter's 100 → 50 → 1, batch 200
 M3  a ResNet-18 on 64 × 64 images, batch 8        M4  12 GPT-like blocks, width 256, 4 × 128 positions
 M5  1000 × [Linear(100, 100), ReLU], batch 200
+
+Also L10 … L1000 and any other number of such layers.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ class Case:
     def bare(self) -> None:
         """One forward and backward pass, nothing else."""
         self.model.zero_grad(set_to_none=True)
-        F.mse_loss(self.model(self.x), self.y).backward()
+        self.loss(self.model(self.x)).backward()  # type: ignore[no-untyped-call]
 
     def loss(self, output: Tensor) -> Tensor:
         """The loss of the model's output."""
@@ -90,7 +92,8 @@ class AttentionBlock(nn.Module):
         query, key, value = (part.view(batch, positions, self.heads, -1).transpose(1, 2) for part in parts)
         mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True)
         x = x + self.out(mixed.transpose(1, 2).reshape(batch, positions, width))
-        return x + self.down(F.gelu(self.up(self.norm2(x))))
+        fed: Tensor = self.down(F.gelu(self.up(self.norm2(x))))
+        return x + fed
 
 
 def gpt(blocks: int = 12, width: int = 256, heads: int = 4) -> nn.Sequential:
@@ -112,7 +115,13 @@ NAMES = tuple(_CASES)
 
 
 def case(name: str) -> Case:
-    """One of M1 … M5; the same numbers every time."""
-    make, x_shape, y_shape = _CASES[name]
+    """One of M1 … M5, or L and a number of layers; the same numbers every time.
+
+    Raises:
+        KeyError: there is no such model.
+    """
     torch.manual_seed(0)
+    if name.startswith("L") and name[1:].isdecimal():
+        return Case(mlp(int(name[1:])), torch.randn(200, 100), torch.randn(200, 100))
+    make, x_shape, y_shape = _CASES[name]
     return Case(make(), torch.randn(*x_shape), torch.randn(*y_shape))

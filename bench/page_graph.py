@@ -9,10 +9,7 @@ from __future__ import annotations
 
 import re
 import statistics
-import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +18,8 @@ from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 # chromium.py is shared with the browser tests.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "browser"))
 from chromium import launch
+
+from serving import server
 
 SIZE = {"width": 1440, "height": 900}
 LAYOUT_TIMEOUT_MS = 60_000
@@ -97,21 +96,6 @@ ON_SCREEN = """
 """
 
 
-@contextmanager
-def server(dump: Path) -> Iterator[str]:
-    """The address of a server on a free port, with a dump in it."""
-    command = [sys.executable, "-u", "-m", "chainrule", "open", str(dump), "--port", "0", "--no-browser"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            for line in process.stdout or ():
-                if match := re.search(r"http://\S+", line):
-                    yield match[0].rstrip("/")
-                    return
-            raise SystemExit("the server did not start")
-        finally:
-            process.terminate()
-
-
 def open_dump(context: BrowserContext, url: str, fragment: str) -> Page:
     """The page with the server's dump in it, laid out."""
     page = context.new_page()
@@ -154,7 +138,7 @@ def browser_figures(large: Path, medium: Path, group: str) -> dict[str, Any]:
     with sync_playwright() as playwright:
         browser = launch(playwright)
         context = browser.new_context(viewport=SIZE)
-        with server(medium) as url:
+        with server("open", str(medium), "--no-browser") as (url, _):
             # A little closer than all of it, so that there is somewhere to go.
             page = open_dump(context, url, "level=all&fold=off&zoom=1.2&at=0.5")
             on_screen = page.evaluate(ON_SCREEN)
@@ -165,7 +149,7 @@ def browser_figures(large: Path, medium: Path, group: str) -> dict[str, Any]:
         # A process of its own: what an earlier page has left behind does not count.
         browser = launch(playwright)
         context = browser.new_context(viewport=SIZE)
-        with server(large) as url:
+        with server("open", str(large), "--no-browser") as (url, _):
             page = open_dump(context, url, "level=all&fold=off")
             boxes = page.evaluate("bench.view.drawing.boxes")
             waits = page.evaluate(TOGGLE, [group, TOGGLES])

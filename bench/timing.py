@@ -8,6 +8,15 @@ import time
 from collections.abc import Callable, Mapping
 
 
+def cpu_seconds(run: Callable[[], object], calls: int = 1) -> float:
+    """CPU seconds per call; garbage that others have left is collected before the clock starts."""
+    gc.collect()
+    started = time.process_time()
+    for _ in range(calls):
+        run()
+    return (time.process_time() - started) / calls
+
+
 def interleave(
     candidates: Mapping[str, Callable[[], object]], repeat: Mapping[str, int], seconds: float, min_rounds: int = 7
 ) -> dict[str, list[float]]:
@@ -22,19 +31,20 @@ def interleave(
     began = time.perf_counter()
     rounds = 0
     while rounds < min_rounds or time.perf_counter() - began < seconds:
-        gc.collect()
-        for name in candidates if rounds % 2 else reversed(candidates):
-            calls = repeat.get(name, 1)
-            started = time.process_time()
-            for _ in range(calls):
-                candidates[name]()
-            times[name].append((time.process_time() - started) / calls)
+        for name in candidates if rounds % 2 else reversed(list(candidates)):
+            times[name].append(cpu_seconds(candidates[name], repeat.get(name, 1)))
         rounds += 1
     return times
 
 
 def ratio(times: Mapping[str, list[float]], name: str, reference: str) -> tuple[float, float, float]:
     """Median over rounds of time(name) / time(reference), with the quartiles."""
-    ratios = [a / b for a, b in zip(times[name], times[reference], strict=True)]
-    low, median, high = statistics.quantiles(ratios, n=4)
+    return quartiles([a / b for a, b in zip(times[name], times[reference], strict=True)])
+
+
+def quartiles(values: list[float]) -> tuple[float, float, float]:
+    """Median, lower and upper quartile."""
+    if len(values) == 1:
+        return values[0], values[0], values[0]
+    low, median, high = statistics.quantiles(values, n=4, method="inclusive")
     return median, low, high

@@ -1,0 +1,185 @@
+"""Candidates that take turns, each in a process of its own.
+
+Some tools wrap torch's functions for good or leave hooks on the model. In a process of its own none of that reaches the
+others, or the bare pass that all are compared with. A parent lets one process run at a time, so that they still share
+the rounds: what a busy neighbour does to one it does to all. A candidate that fails has a reason instead of times.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from timing import quartiles
+
+WORKER = Path(__file__).with_name("worker.py")
+LIMIT = 120
+"""Seconds of wall time that one call may take, and everything before the first."""
+
+MIN_ROUNDS = 3
+MAX_ROUNDS = 30
+SLOW = 2
+"""A call of this many CPU seconds needs no second one to warm up."""
+
+QUIET = {"WANDB_ERROR_REPORTING": "false"}
+"""torchexplorer imports wandb, which would report its errors over the network."""
+
+
+def environment_with(settings: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a process that is measured: the user's own settings of Chainrule do not count."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("CHAINRULE_")}
+    return inherited | QUIET | dict(settings)
+
+
+class MeasurementError(Exception):
+    """A candidate cannot be measured; the message says why."""
+
+
+@dataclass
+class Candidate:
+    """`run(calls)` gives the CPU seconds per call; `times` has them by round, `failure` says why there are no more."""
+
+    run: Callable[[int], float]
+    facts: dict[str, Any] = field(default_factory=dict)
+    times: dict[int, float] = field(default_factory=dict)
+    spent: float = 0.0
+    failure: str | None = None
+
+    def take_turn(self, number: int, calls: int) -> None:
+        """Measure in round `number`; a failure ends this candidate."""
+        try:
+            seconds = self.run(calls)
+        except MeasurementError as error:
+            self.failure = str(error)
+            return
+        self.times[number] = seconds
+        self.spent += seconds * calls
+
+    def warm_up(self) -> None:
+        """Run what only the first calls do."""
+        try:
+            if self.failure is None and self.run(1) < SLOW:
+                self.run(1)
+        except MeasurementError as error:
+            self.failure = str(error)
+
+    def wants_more(self, seconds: float) -> bool:
+        """Whether it has neither failed nor had its share of the time."""
+        return self.failure is None and (len(self.times) < MIN_ROUNDS or self.spent < seconds)
+
+
+def take_turns(candidates: Mapping[str, Candidate], reference: str, calls: int, seconds: float) -> None:
+    """Measure in rounds until each candidate has had `seconds` of CPU time, the slow ones at least three rounds.
+
+    The reference is part of every round; who has had enough sits out. The order alternates.
+    """
+    for candidate in candidates.values():
+        candidate.warm_up()
+    for number in range(MAX_ROUNDS):
+        playing = [name for name, each in candidates.items() if name == reference or each.wants_more(seconds)]
+        if candidates[reference].failure is not None or (
+            playing == [reference] and not candidates[reference].wants_more(seconds)
+        ):
+            return
+        for name in playing if number % 2 else reversed(playing):
+            candidates[name].take_turn(number, calls)
+
+
+def ratio_to(candidate: Candidate, reference: Candidate) -> tuple[float, float, float] | None:
+    """Median and quartiles over the rounds that both have measured; None for a candidate that has failed."""
+    shared = candidate.times.keys() & reference.times.keys()
+    if candidate.failure is not None or not shared:
+        return None
+    return quartiles([candidate.times[number] / reference.times[number] for number in sorted(shared)])
+
+
+class Worker:
+    """A process that runs some candidates on one model, see worker.py."""
+
+    def __init__(self, model: str, names: Sequence[str], settings: Mapping[str, str] | None = None) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, str(WORKER), model, *names],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env=environment_with(settings or {}),
+        )
+
+    def answer(self) -> dict[str, Any]:
+        """The next line that the process writes.
+
+        Raises:
+            MeasurementError: it says that it cannot, it ended, or it says nothing within the limit.
+        """
+        late = threading.Event()
+
+        def stop() -> None:
+            late.set()
+            self._process.kill()
+
+        timer = threading.Timer(LIMIT, stop)
+        timer.start()
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        timer.cancel()
+        if late.is_set():
+            raise MeasurementError(f"no answer within {LIMIT} s")
+        if not line:
+            raise MeasurementError(f"the process ended with exit code {self._process.wait()}")
+        answer: dict[str, Any] = json.loads(line)
+        if "failure" in answer:
+            raise MeasurementError(answer["failure"])
+        return answer
+
+    def run(self, name: str, calls: int) -> float:
+        """CPU seconds per call of one of its candidates."""
+        assert self._process.stdin is not None
+        try:
+            print(name, calls, file=self._process.stdin, flush=True)
+        except BrokenPipeError:
+            raise MeasurementError(f"the process ended with exit code {self._process.wait()}") from None
+        return float(self.answer()["seconds"])
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.communicate()
+
+
+@contextmanager
+def workers(
+    model: str, groups: Sequence[tuple[Mapping[str, str], Mapping[str, str]]]
+) -> Iterator[dict[str, Candidate]]:
+    """The candidates of some processes, one for each group: its candidates by the name they get, and its environment.
+
+    `({"fallback": "trace"}, {"CHAINRULE_KERNEL": "torch"})` is the candidate `trace` of worker.py under another name.
+    """
+    started = [(group, Worker(model, list(group.values()), settings)) for group, settings in groups]
+    try:
+        candidates = {}
+        for group, worker in started:
+            failure, facts = None, {}
+            try:
+                facts = worker.answer()
+            except MeasurementError as error:
+                failure = str(error)
+            for name, inner in group.items():
+                run = _runner(worker, inner)
+                candidates[name] = Candidate(run, facts.get(inner, {}), failure=failure)
+        yield candidates
+    finally:
+        for _, worker in started:
+            worker.close()
+
+
+def _runner(worker: Worker, name: str) -> Callable[[int], float]:
+    return lambda calls: worker.run(name, calls)

@@ -1,0 +1,86 @@
+"""One process of a bench: `python bench/worker.py MODEL CANDIDATE...`, started by turns.py.
+
+It prepares the candidates and writes a line of JSON with what is to be known of each. Then, for every line
+`CANDIDATE CALLS` that it reads, it runs that candidate so often and writes {"seconds": CPU seconds per call}. What
+fails is told as {"failure": reason}, and ends the process. A candidate has a model to itself: it may leave hooks on it.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from chainrule.stats import kernel_name
+from chainrule.trace import Trace, trace_model
+from chainrule.wire import dump_trace
+from models import Case, case
+from peers import PEERS
+from timing import cpu_seconds
+
+Prepared = tuple[Callable[[], object], Mapping[str, Any]]
+
+
+def record(which: Case) -> Trace:
+    """Forward, backward, both graphs, all statistics."""
+    which.model.zero_grad(set_to_none=True)
+    return trace_model(which.model, which.x, loss=which.loss)
+
+
+def full_trace(which: Case) -> bytes:
+    """Everything: forward, backward, both graphs, all statistics, JSON."""
+    return dump_trace(record(which))
+
+
+def prepare(name: str, which: Case) -> Prepared:
+    """What to run, and what is to be known of it."""
+    if name == "bare":
+        return which.bare, {}
+    if name == "trace":
+        facts = {
+            "tensors": len(record(which).statistics),
+            "json_kb": round(len(full_trace(which)) / 1e3, 1),
+            "kernel": kernel_name(),
+        }
+        return lambda: full_trace(which), facts
+    return PEERS[name].prepare(which), {"version": PEERS[name].version()}
+
+
+def reason(error: BaseException) -> str:
+    """Type and first line of an exception, of the one that caused it where it names one."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = " ".join(lines[:2] if lines and lines[0].endswith(":") else lines[:1])
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def main() -> None:
+    # The answers go where standard output was; what a tool prints goes nowhere.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    model, *names = sys.argv[1:]
+    try:
+        prepared = {name: prepare(name, case(model)) for name in names}
+        print(json.dumps({name: facts for name, (_, facts) in prepared.items()}), file=answers, flush=True)
+        # The garbage between two turns is collected; what the imports have left need not be looked at again for it.
+        gc.collect()
+        gc.freeze()
+        for line in sys.stdin:
+            name, calls = line.split()
+            seconds = cpu_seconds(prepared[name][0], int(calls))
+            print(json.dumps({"seconds": seconds}), file=answers, flush=True)
+    except Exception as error:
+        print(json.dumps({"failure": reason(error)}), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()
