@@ -49,6 +49,10 @@ import { connectTakeaway } from "./explorer/takeaway.js";
 /** @typedef {import("./core/url-state.js").View} View */
 
 const ANNOUNCE_AFTER_MS = 800;
+/** Of the screen; on a faster one pictures still come no faster. */
+const FRAME_MS = 1000 / 60;
+/** By then a picture that has come is on the screen. */
+const AFTER_PICTURE_MS = 60;
 
 /** The program that is a net: it alone has layers. */
 const NET = "mlp";
@@ -111,12 +115,30 @@ const pinError = signal(/** @type {ErrorBody | null} */ (null));
 /** Opened at a mistaken address: the default model is shown, and the mistake stays in sight until something is changed. */
 let isAddressAtFault = page.error !== null;
 
-// Pictures: whatever came since the last frame of the screen is skipped; numbers on the screen only go up.
+// Pictures: drawn as they come, but once per frame of the screen, where of several the last counts; numbers on the screen
+// only go up.
 
 /** @type {Picture | null} */
 let arrived = null;
+let isWaiting = false;
+let paintedAt = -Infinity;
+
+function paintSoon() {
+  if (isWaiting) return;
+  if (!document.hidden && performance.now() - paintedAt > FRAME_MS) {
+    // What is done before the screen asks for a frame need not be done in it.
+    paint();
+    return;
+  }
+  isWaiting = true;
+  requestAnimationFrame(() => {
+    isWaiting = false;
+    paint();
+  });
+}
 
 function paint() {
+  paintedAt = performance.now();
   if (opened.value !== null || arrived === null || arrived.seq <= (picture.value?.seq ?? 0)) return;
   // What theory said of another graph is no use for this one.
   if (arrived.key !== picture.value?.key) theory.value = null;
@@ -138,14 +160,14 @@ const expectations = {
 const live = new Live(
   {
     picture(next) {
-      if (arrived === null || arrived === picture.value) requestAnimationFrame(paint);
       arrived = next;
       if (next.spec === spec.value && !isAddressAtFault) {
         error.value = null;
         acceptedQuery = queryOf(next.spec);
-        writeAddress(specPushes);
+        writeAddress(specPushes, AFTER_PICTURE_MS);
         specPushes = false;
       }
+      paintSoon();
     },
     theory(next) {
       expectations.arrived = next;
@@ -168,9 +190,9 @@ let acceptedQuery = page.error === null ? page.query : location.search.slice(1);
 let specPushes = false;
 const addressBar = new AddressBar();
 
-/** @param {boolean} push */
-function writeAddress(push) {
-  addressBar.write(address(acceptedQuery, viewFragment(view.value)), push);
+/** @param {boolean} push @param {number} [delay] ms that it may wait */
+function writeAddress(push, delay) {
+  addressBar.write(address(acceptedQuery, viewFragment(view.value)), push, delay);
 }
 
 addEventListener("popstate", () => {
@@ -187,8 +209,9 @@ function setSpec(next) {
   if (isAddressAtFault) document.querySelector(".page-error[role=alert]")?.remove();
   isAddressAtFault = false;
   pinError.value = null;
-  spec.value = next;
+  // Asked before it is shown as set: the server computes meanwhile.
   live.request(next);
+  spec.value = next;
 }
 
 /** @param {Partial<View>} change */

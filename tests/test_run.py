@@ -6,11 +6,15 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812 (its usual name)
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from chainrule.build import build_model
+from chainrule.build import BuiltModel, build_model
 from chainrule.errors import NotFoundError, SpecError
+from chainrule.foundations.initialization import SCHEMES
 from chainrule.run import MOST_VALUES, Retracer, available_devices, environment, tensor_values, trace_spec
 from chainrule.spec import ModelSpec
+from chainrule.stats import StatisticsSlab
 
 STYLES = ("functions", "classes", "layer_function", "autograd_function", "module")
 PARAMETERS = ("w1", "b1", "w2", "b2")
@@ -572,14 +576,84 @@ def test_a_retracer_gives_the_trace_that_trace_spec_gives(style, activation):
     retracer = Retracer()
     base = {"widths": "12,16,16,16,3", "batch": 10, "style": style, "activation": activation}
     for change in ({}, *NUMBERS, {"widths": "12,16,1"}, {"loss": "cross_entropy"}, {"bias": False}, {}):
-        spec = ModelSpec.parse(base | change)
-        ours, fresh = retracer.trace(spec), trace_spec(spec)
-        for part in ("spec", "environment", "modules", "ops", "tensors", "saved", "layers", "error"):
-            assert getattr(ours, part) == getattr(fresh, part), (change, part)
-        assert ours.statistics.tensors == fresh.statistics.tensors
-        assert np.array_equal(ours.statistics.moments, fresh.statistics.moments, equal_nan=True), change
-        assert np.array_equal(ours.statistics.counts, fresh.statistics.counts), change
-        assert ours.loss == fresh.loss or math.isnan(ours.loss) == math.isnan(fresh.loss)
+        assert_same(retracer, ModelSpec.parse(base | change))
+
+
+def assert_same(retracer, spec):
+    """What the retracer gives is what `trace_spec` gives, to the last bit."""
+    ours, fresh = retracer.trace(spec), trace_spec(spec)
+    for part in ("spec", "environment", "modules", "ops", "tensors", "saved", "layers", "error"):
+        assert getattr(ours, part) == getattr(fresh, part), (spec, part)
+    assert ours.statistics.tensors == fresh.statistics.tensors
+    assert np.array_equal(ours.statistics.moments, fresh.statistics.moments, equal_nan=True), spec
+    assert np.array_equal(ours.statistics.counts, fresh.statistics.counts), spec
+    assert np.array_equal(ours.loss, fresh.loss, equal_nan=True)
+
+
+CHANGES = st.lists(
+    st.one_of(
+        st.builds(lambda scale: {"scale": scale}, st.floats(1e-4, 1e4)),
+        st.builds(lambda scale: {"scale": scale}, st.floats(0.5, 2.0)),
+        st.sampled_from([{"init": scheme} for scheme in SCHEMES]),
+        st.sampled_from([{"activation": name} for name in ("relu", "tanh", "gelu", "linear")]),
+        st.sampled_from([{"dtype": dtype} for dtype in ("float32", "float64", "float16", "bfloat16")]),
+        st.sampled_from([{"seed": 1}, {"seed": 2}, {"bias_std": 0.3}, {"bias_std": 0}, {"widths": "5,9,9,2"}]),
+        st.sampled_from([{"loss": "cross_entropy"}, {"loss": "mse"}, {"bias": False}, {"bias": True, "bias_std": 0.1}]),
+        st.sampled_from([{"style": style} for style in STYLES]),
+    ),
+    min_size=2,
+    max_size=7,
+)
+
+
+@given(CHANGES)
+@settings(max_examples=40, deadline=None)
+def test_a_retracer_gives_that_trace_whatever_came_before(changes):
+    retracer = Retracer()
+    spec = ModelSpec.parse({"widths": "6,8,8,3", "batch": 5})
+    for change in ({}, *changes):
+        try:
+            spec = spec.replace(**change)
+        except SpecError:  # what is refused never gets here
+            continue
+        assert_same(retracer, spec)
+
+
+def test_for_a_new_scale_only_what_it_changes_is_read(monkeypatch):
+    """x, y and the biases are what they were: of 6 rows that leaves have, only those of w1 and w2 are taken again."""
+    retracer = Retracer()
+    base = ModelSpec.parse({"bias_std": 0.1})
+    first = retracer.trace(base)
+    taken = []
+    write = StatisticsSlab.write
+    monkeypatch.setattr(
+        StatisticsSlab, "write", lambda self, row, tensor: (taken.append(row), write(self, row, tensor))
+    )
+    leaves = {first.statistics.tensors.index(first.tensor_by_name[name].id) for name in ("x", "y", "b1", "b2")}
+    for change, expected in (({"scale": 2.0}, set()), ({"scale": 3.0}, set()), ({"scale": 3.0, "seed": 7}, leaves)):
+        taken.clear()
+        retracer.trace(base.replace(**change))
+        assert leaves & set(taken) == expected, change
+        assert len(taken) == len(set(taken))
+        assert len(taken) > 10
+
+
+def test_a_broken_repetition_leaves_nothing_wrong_behind(monkeypatch):
+    """The rows that are not taken again are those of the last spec that has been traced, whatever broke since."""
+    retracer = Retracer()
+    spec = ModelSpec.parse({"bias_std": 0.1})
+    for each in (spec, spec.replace(scale=2.0)):
+        assert_same(retracer, each)
+
+    def breaks(*_arguments):
+        raise RuntimeError("on purpose")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(BuiltModel, "backward", breaks)
+        with pytest.raises(RuntimeError, match="on purpose"):
+            retracer.trace(spec.replace(seed=5, scale=4.0))
+    for each in (spec.replace(seed=5, scale=4.0), spec.replace(seed=5), spec):
+        assert_same(retracer, each)
 
 
 def test_a_backward_by_hand_is_recorded_once_per_graph():

@@ -16,11 +16,12 @@ import numpy as np
 import torch
 
 import chainrule
-from chainrule.build import BuiltModel, build_model
+from chainrule.build import BuiltModel, RescaledNet, build_model, rescales
 from chainrule.errors import NotFoundError, SpecError, TraceError
 from chainrule.limits import check_device
 from chainrule.spec import ModelSpec
-from chainrule.trace import Layer, Plan, Trace, record, repeat
+from chainrule.stats import StatisticsTable
+from chainrule.trace import Known, Layer, Plan, Trace, record, repeat
 
 logger = logging.getLogger(__name__)
 
@@ -28,19 +29,22 @@ MOST_VALUES = 64
 """Rows and columns of a tensor's values that are given at once."""
 
 
-def trace_spec(spec: ModelSpec, plan: Plan | None = None) -> Trace:
+def trace_spec(
+    spec: ModelSpec, plan: Plan | None = None, build: Callable[[ModelSpec], BuiltModel] | None = None
+) -> Trace:
     """Build the model of a spec, run and record its forward and backward pass.
 
     Args:
         spec: what to run.
         plan: filled in with how to repeat the recording; `Retracer` does.
+        build: what makes the model in place of `build_model`, of the same numbers.
 
     Raises:
         SpecError: the spec's device is not on this machine.
     """
     began = time.perf_counter()
     check_device(spec, available_devices())
-    built = build_model(spec)
+    built = (build or build_model)(spec)
     built_at = time.perf_counter()
     trace = _run(built, spec, plan=plan)
     return dataclasses.replace(
@@ -60,13 +64,18 @@ class Retracer:
     """Traces spec after spec, as `trace_spec` does, and sooner: of each graph only the first trace is recorded in full.
 
     What scale, seed, scheme and the biases' std change are numbers, so a further trace of the same graph is the same
-    program with other tensors, and only its statistics are taken.
+    program with other tensors, and only its statistics are taken. A new scale alone changes neither the draws, which
+    are kept and multiplied in place, nor x, y and the biases, whose statistics are those of the last trace. What is
+    kept is of one graph, see `RescaledNet`, and goes with this object or with the next graph.
     """
 
     def __init__(self) -> None:
         self._graph: ModelSpec | None = None
         self._plan = Plan()
+        self._net = RescaledNet()
         self._trace: Trace | None = None
+        self._last: tuple[ModelSpec, StatisticsTable] | None = None
+        self._unscaled: frozenset[str] = frozenset()
 
     def trace(self, spec: ModelSpec) -> Trace:
         """The trace of a spec: `trace_spec`'s, but for `timing`.
@@ -81,13 +90,17 @@ class Retracer:
             except TraceError as error:
                 logger.warning("%s is recorded anew: %s", spec.query(), error)
         plan = Plan()
-        trace = trace_spec(spec, plan)
+        trace = trace_spec(spec, plan, self._net.build)
         self._graph, self._plan, self._trace = graph, plan, trace
+        self._last = spec, trace.statistics
+        biases = (layer.bias for layer in trace.layers if layer.bias is not None)
+        named = trace.tensor_by_name
+        self._unscaled = frozenset((*biases, *(named[name].id for name in ("x", "y") if name in named)))
         return trace
 
     def _again(self, spec: ModelSpec, first: Trace) -> Trace:
         began = time.perf_counter()
-        built = build_model(spec)
+        built = self._net.build(spec)
         built_at = time.perf_counter()
         losses: list[torch.Tensor] = []
 
@@ -95,7 +108,12 @@ class Retracer:
             losses.append(built.forward())
             built.backward(losses[0])
 
-        statistics = repeat(self._plan, program)
+        known = None
+        if self._last is not None and rescales(self._last[0], spec):
+            known = Known(self._last[1], self._unscaled)
+        statistics = repeat(self._plan, program, known)
+        self._last = spec, statistics
+        built.clear_gradients()  # the memory of the leaves is kept, theirs is not
         loss = float(losses[0].detach())
         now = time.perf_counter()
         return dataclasses.replace(

@@ -10,10 +10,11 @@ export class AddressBar {
   /**
    * @param {string} next
    * @param {boolean} push whether it makes a history entry, which is done at once
+   * @param {number} [delay] ms that it may wait: it takes the browser a millisecond or two
    */
-  write(next, push) {
+  write(next, push, delay = 0) {
     clearTimeout(this.#later);
-    const wait = this.#written + EVERY_MS - performance.now();
+    const wait = Math.max(delay, this.#written + EVERY_MS - performance.now());
     if (wait > 0 && !push) {
       this.#later = setTimeout(() => this.write(next, false), wait);
       return;

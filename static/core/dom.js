@@ -51,7 +51,11 @@ export function write(node, name, text) {
  * @param {string} text
  */
 export function writeText(node, text) {
-  if (node.textContent !== text) node.textContent = text;
+  const { firstChild } = node;
+  // The text of the node that is there: another node would be styled and laid out as one that has just come.
+  if (firstChild instanceof Text && firstChild === node.lastChild && text !== "") {
+    if (firstChild.data !== text) firstChild.data = text;
+  } else if (node.textContent !== text) node.textContent = text;
 }
 
 /**

@@ -17,9 +17,12 @@ import { isHidden } from "./format.js";
  * @returns {number} the greatest count of a bin; 0 for a tensor without a finite value
  */
 export function peak(picture, row) {
-  const from = row * picture.bins;
+  const { bins, counts } = picture;
   let most = 0;
-  for (let bin = from; bin < from + picture.bins; bin += 1) most = Math.max(most, picture.counts[bin] ?? 0);
+  for (let bin = row * bins; bin < (row + 1) * bins; bin += 1) {
+    const found = counts[bin] ?? 0;
+    if (found > most) most = found;
+  }
   return most;
 }
 

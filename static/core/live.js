@@ -215,7 +215,8 @@ export class Live {
     const { spec } = this.inFlight;
     this.answered = { seq, spec };
     this.#settle();
-    this.listener.picture(decodeFrame(buffer, shape, spec));
+    // First what waits: the server computes it while the page paints this one.
     this.#send();
+    this.listener.picture(decodeFrame(buffer, shape, spec));
   }
 }

@@ -4,7 +4,7 @@
  * Set `picture`, `connection`, `error`. The sequence number of the picture shown stands in `data-seq`.
  */
 
-import { html } from "../core/dom.js";
+import { html, write, writeText } from "../core/dom.js";
 import { significant } from "../core/format.js";
 
 /** @typedef {import("../core/types.js").Picture} Picture */
@@ -33,9 +33,9 @@ class RunStatus extends HTMLElement {
   /** @param {Picture} picture */
   set picture(picture) {
     this.dataset["seq"] = String(picture.seq);
-    this.#loss.textContent = picture.hidden?.loss === true ? "?" : significant(picture.loss);
-    this.#time.textContent = Number.isFinite(picture.computeMs) ? `${significant(picture.computeMs)} ms` : "";
-    this.#time.title = "server time for the whole pass, recording and statistics included";
+    writeText(this.#loss, picture.hidden?.loss === true ? "?" : significant(picture.loss));
+    writeText(this.#time, Number.isFinite(picture.computeMs) ? `${significant(picture.computeMs)} ms` : "");
+    write(this.#time, "title", "server time for the whole pass, recording and statistics included");
   }
 
   /** @param {ConnectionState} state */

@@ -369,7 +369,7 @@ class SpecControls extends HTMLElement {
         if (control.value !== text) control.value = text;
       }
       control.disabled = unused !== null || DISABLED[name]?.(spec) != null;
-      if (!root.classList.contains("at-fault")) note.textContent = unused ?? noteOf(name, spec);
+      if (!root.classList.contains("at-fault")) writeText(note, unused ?? noteOf(name, spec));
       if (name === "seed") for (const dice of root.querySelectorAll("button")) dice.disabled = control.disabled;
     }
     this.#describeProgram();
@@ -467,7 +467,7 @@ class SpecControls extends HTMLElement {
     const unit = told ?? (valueAt(picture.floats.std, row) ?? NaN) / Number(picture.spec?.["scale"]);
     const weight = picture.topology.tensors.find(({ id }) => id === layer.weight)?.name ?? "";
     this.#unit = { unit, n, tensor: layer.weight, weight };
-    this.#where.textContent = `layer ${layer.index}, n = ${n}`;
+    writeText(this.#where, `layer ${layer.index}, n = ${n}`);
     this.#where.title = `n: inputs of the layer. ${this.#selection === "" ? "Select a tensor for the scale of its layer." : ""}`;
     this.#measured.title = `std of ${weight} as drawn, over all its elements`;
     this.#drawn.title = `std that ${weight}, the weights of layer ${layer.index}, are drawn with`;
@@ -482,7 +482,7 @@ class SpecControls extends HTMLElement {
     const spoken = this.#whyUnused("scale") ?? `times ${setting(scale)}${text && `, ${text}`}`;
     if (this.#slider.getAttribute("aria-valuetext") === spoken) return;
     this.#slider.setAttribute("aria-valuetext", spoken);
-    this.#drawn.textContent = text;
+    writeText(this.#drawn, text);
   }
 
   #drawTicks() {

@@ -5,7 +5,7 @@
  * bubbling: `preset-choose` {preset}.
  */
 
-import { emit, html } from "../core/dom.js";
+import { emit, html, writeText } from "../core/dom.js";
 
 /** @typedef {import("../core/types.js").Preset} Preset */
 
@@ -42,7 +42,7 @@ class SpecPresets extends HTMLElement {
 
   /** @param {string} query */
   set current(query) {
-    this.#current.textContent = "";
+    let title = "";
     for (const button of this.#list.querySelectorAll("button")) {
       if (button.dataset["query"] !== query) {
         button.removeAttribute("aria-current");
@@ -50,8 +50,9 @@ class SpecPresets extends HTMLElement {
       }
       button.setAttribute("aria-current", "true");
       // Two experiments may look at one run: the first names it.
-      this.#current.textContent ||= button.querySelector("span")?.textContent ?? "";
+      title ||= button.querySelector("span")?.textContent ?? "";
     }
+    writeText(this.#current, title);
   }
 
   /** @param {boolean} secretive */

@@ -296,3 +296,71 @@ def test_long_names_are_shortened_in_the_middle(module):
     names = ["layers.0.linear", "encoder." + "very_long_module_name_" * 6 + ".0.weight"]
     short = module("inspector/formula.js", "(m, names) => names.map(m.shortName)", names)
     assert short == ["layers.0.linear", "encoder.very…odule_name_.0.weight"]
+
+
+def test_a_text_is_written_into_the_node_that_is_there(module):
+    """Another text node would be styled and laid out as one that has just come: of 50 layers the cost of a frame."""
+    written = module(
+        "dom.js",
+        """(m) => {
+            const texts = (...children) => {
+                const node = m.html("p", {}, ...children);
+                const before = node.firstChild;
+                const steps = ["1.5", "1.5", "", "2"].map((text) => {
+                    m.writeText(node, text);
+                    return [node.textContent, node.childNodes.length, node.firstChild === before];
+                });
+                return steps;
+            };
+            return [texts("1"), texts(), texts(m.html("b", {}, "1")), texts("1", m.html("b", {}, "2"))];
+        }""",
+    )
+    assert written == [
+        [["1.5", 1, True], ["1.5", 1, True], ["", 0, False], ["2", 1, False]],
+        [["1.5", 1, False], ["1.5", 1, False], ["", 0, True], ["2", 1, False]],
+        [["1.5", 1, False], ["1.5", 1, False], ["", 0, False], ["2", 1, False]],
+        [["1.5", 1, False], ["1.5", 1, False], ["", 0, False], ["2", 1, False]],
+    ]
+
+
+def test_the_next_spec_is_sent_before_the_picture_is_drawn_and_the_last_one_wins(module):
+    """The server computes while the page draws: what waits goes out first, and what was overtaken is never sent."""
+    told = module(
+        "live.js",
+        """async (m) => {
+            const log = [];
+            const sockets = [];
+            class Socket extends EventTarget {
+                constructor() { super(); sockets.push(this); }
+                send(text) { log.push(`sent ${JSON.parse(text).seq} ×${JSON.parse(text).spec.scale}`); }
+                close() {}
+            }
+            const real = window.WebSocket;
+            window.WebSocket = Socket;
+            try {
+                const picture = ({ seq, spec }) => log.push(`picture ${seq} ×${spec.scale}`);
+                const live = new m.Live({ picture, theory() {}, error() {}, state() {} }, () => "");
+                live.start();
+                const [socket] = sockets;
+                const receive = (data) => socket.dispatchEvent(new MessageEvent("message", { data }));
+                socket.dispatchEvent(new Event("open"));
+                const parts = { modules: [], ops: [], tensors: [], saved: [], layers: [], sources: {} };
+                const trace = { ...parts, statistics: { tensor: [] } };
+                receive(JSON.stringify({ type: "topology", topology: 1, trace }));
+                const frame = (seq) => {
+                    const header = new DataView(new ArrayBuffer(48));
+                    "CRF1".split("").forEach((letter, at) => header.setUint8(at, letter.charCodeAt(0)));
+                    [seq, 1, 0, 64, 8].forEach((value, at) => header.setUint32(4 + 4 * at, value, true));
+                    header.setUint32(44, 4, true);
+                    return header.buffer;
+                };
+                for (const scale of [1, 2, 3]) live.request({ scale });
+                receive(frame(1));
+                receive(frame(2));
+                return log;
+            } finally {
+                window.WebSocket = real;
+            }
+        }""",
+    )
+    assert told == ["sent 1 ×1", "sent 2 ×3", "picture 1 ×1", "picture 2 ×3"]

@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from chainrule.errors import TraceError
-from chainrule.trace import Plan, record, repeat
+from chainrule.stats import StatisticsTable
+from chainrule.trace import Known, Plan, record, repeat
 
 pytestmark = pytest.mark.smoke
 
@@ -29,7 +30,36 @@ def recorded(run):
     return plan, recording.trace
 
 
-def test_a_repetition_takes_the_recordings_statistics():
+class Halves(torch.autograd.Function):
+    """Two outputs, ops of its own both ways, and no gradient for its constant."""
+
+    @staticmethod
+    def forward(ctx, inp, factor):
+        ctx.save_for_backward(inp)
+        ctx.factor = factor
+        return inp * factor, torch.tanh(inp)
+
+    @staticmethod
+    def backward(ctx, times, tanh):
+        (inp,) = ctx.saved_tensors
+        return times * ctx.factor + tanh * (1 - torch.tanh(inp) ** 2), None
+
+
+def by_autograd(scale, seed=0):
+    """A tensor of two readers, a view, a custom Function and what autograd has of its own."""
+    generator = np.random.default_rng(seed)
+    x, w, b = (torch.from_numpy(generator.normal(size=size)) for size in ((8, 6), (6, 6), 6))
+    w = torch.from_numpy(scale * w.numpy()).requires_grad_()
+    b.requires_grad_()
+    middle = x @ w.t() + b
+    times, tanh = Halves.apply(middle, 0.5)
+    loss = (torch.relu(times) * tanh + middle).pow(2).mean()
+    loss.backward()
+    return loss
+
+
+@pytest.mark.parametrize("program", [program, by_autograd])
+def test_a_repetition_takes_the_recordings_statistics(program):
     plan, trace = recorded(lambda: program(0.5))
     assert plan.complete
     for scale, seed in ((0.5, 0), (1.7, 3), (1e30, 1), (0.0, 2)):
@@ -39,9 +69,33 @@ def test_a_repetition_takes_the_recordings_statistics():
         assert table.tensors == fresh.statistics.tensors
         assert np.array_equal(table.moments, fresh.statistics.moments, equal_nan=True)
         assert np.array_equal(table.counts, fresh.statistics.counts)
+
+
+def test_a_unit_is_told_in_a_repetition_too():
+    plan, _ = recorded(lambda: program(0.5))
+    table = repeat(plan, lambda: program(1.7, 3))
     units = dict(zip(table.tensors, table.column("saturation"), strict=True))
     assert np.isfinite(list(units.values())).sum() == 1
     assert np.isfinite(table.column("dead_fraction")).sum() == 1
+
+
+def test_what_is_known_is_not_taken_again():
+    plan, trace = recorded(lambda: program(0.5))
+    last = trace.statistics
+    # Figures that no tensor has, to be found again.
+    told = StatisticsTable(last.tensors, np.full_like(last.moments, -7.0), np.full_like(last.counts, 7))
+    w = next(tensor.id for tensor in trace.tensors if tensor.producer is None and tensor.shape == (6, 6))
+    fresh = repeat(plan, lambda: program(1.7))
+    table = repeat(plan, lambda: program(1.7), Known(told, {w}))
+    # A view has the statistics of what it views.
+    views = {op.outputs[0] for op in trace.ops if op.name == "t" and op.inputs == (w,)}
+    assert views
+    for tensor in table.tensors:
+        row = table.tensors.index(tensor)
+        if tensor in {w, *views}:
+            assert set(table.counts[row]) == {7}
+        else:
+            assert np.array_equal(table.moments[row], fresh.moments[row], equal_nan=True)
 
 
 @pytest.mark.parametrize(
@@ -55,15 +109,42 @@ def test_a_repetition_takes_the_recordings_statistics():
 )
 def test_another_program_is_refused(other):
     plan, _ = recorded(lambda: program(0.5))
+    refuses(plan, other)
+
+
+def backward_of(loss):
+    def run():
+        w = torch.ones(3, requires_grad=True)
+        loss(w).backward()
+
+    return run
+
+
+def test_another_backward_pass_is_refused():
+    """The calls are the same ones; what autograd makes of them is not."""
+    plan, _ = recorded(backward_of(lambda w: w.mul(w.detach()).sum()))
+    assert plan.complete
+    refuses(plan, backward_of(lambda w: w.detach().mul(w).sum()))
+    refuses(plan, backward_of(lambda w: w.mul(w.detach()).mean()))
+
+
+def refuses(plan, other):
     with pytest.raises(TraceError):
         repeat(plan, other)
     # The mode is off again: what follows is not counted.
     assert torch.ones(2).add(1).tolist() == [2, 2]
 
 
-def autograd():
-    w = torch.randn(3, 3, requires_grad=True)
-    (w @ w).sum().backward()
+def autograd_twice():
+    """A gradient that meets the one of the pass before in `.grad`: their sum is made by no call."""
+    w = torch.ones(3, 3, requires_grad=True)
+    for _ in range(2):
+        (w * 2).sum().backward()
+
+
+def second_order():
+    w = torch.ones(3, 3, requires_grad=True)
+    torch.autograd.grad((w**3).sum(), w, create_graph=True)
 
 
 def in_place():
@@ -77,7 +158,7 @@ def fails():
 
 
 def test_what_no_call_shows_again_is_not_repeated():
-    for run in (autograd, in_place):
+    for run in (autograd_twice, second_order, in_place):
         plan, _ = recorded(run)
         assert not plan.complete, run
         with pytest.raises(TraceError):

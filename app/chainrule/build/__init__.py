@@ -5,6 +5,7 @@ model.py     what is built: `BuiltModel`, ready to run, and the names of its par
 mlp.py       the net, in one of the chapter's five ways
 styles.py    those five ways
 programs.py  every other program: one construct of the chapter each
+rescaled.py  a net that takes one scale after another, in the same memory
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from chainrule.build.draws import (
 from chainrule.build.mlp import build_mlp, name_layers
 from chainrule.build.model import BuiltModel, LayerNames
 from chainrule.build.programs import PROGRAM_BUILDERS, check_program
+from chainrule.build.rescaled import RescaledNet, rescales
 from chainrule.build.styles import ACTIVATION_MODULES, STYLES
 from chainrule.foundations.initialization import generator_for
 from chainrule.spec import ModelSpec
@@ -30,12 +32,14 @@ __all__ = [
     "STYLES",
     "BuiltModel",
     "LayerNames",
+    "RescaledNet",
     "base_draw",
     "build_model",
     "check_program",
     "draw_leaves",
     "generator_for",
     "name_layers",
+    "rescales",
     "weight_variances",
 ]
 
@@ -56,4 +60,4 @@ def build_model(spec: ModelSpec) -> BuiltModel:
             limits is for the caller to check before.
         MissingExtraError: the program needs what is not built here.
     """
-    return PROGRAM_BUILDERS.get(spec.program, build_mlp)(spec)
+    return PROGRAM_BUILDERS[spec.program](spec) if spec.program in PROGRAM_BUILDERS else build_mlp(spec)

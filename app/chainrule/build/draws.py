@@ -55,15 +55,29 @@ def draw_leaves(spec: ModelSpec) -> dict[str, Tensor]:
 
 def draw_leaf(spec: ModelSpec, name: str, base: BaseDraw, shape: tuple[int, ...], factor: float = 1.0) -> Tensor:
     """The tensor `name`, of this shape: its base draw times `factor`, in the spec's dtype and on its device."""
-    draw = _cached_base_draw if prod(shape) <= CACHED_ELEMENTS else base_draw
     # Multiplied even by 1: what is cached must not be handed out.
-    return (draw(spec.seed, name, base, shape) * factor).to(device=spec.device, dtype=getattr(torch, spec.dtype))
+    scaled = _shared_draw(spec.seed, name, base, shape) * factor
+    return scaled.to(device=spec.device, dtype=getattr(torch, spec.dtype))
+
+
+def _shared_draw(seed: int, name: str, base: BaseDraw, shape: tuple[int, ...]) -> Tensor:
+    """The base draw, from the cache if it is small; never to be written to."""
+    return (_cached_base_draw if prod(shape) <= CACHED_ELEMENTS else base_draw)(seed, name, base, shape)
 
 
 def draw_weight(spec: ModelSpec, name: str, fan_in: int, fan_out: int) -> Tensor:
     """A weight by the spec's scheme and scale: (fan_in, fan_out)."""
-    scheme = SCHEMES[spec.init]
-    return draw_leaf(spec, name, scheme.base, (fan_in, fan_out), scheme.factor(fan_in, fan_out) * spec.scale)
+    return draw_leaf(spec, name, SCHEMES[spec.init].base, (fan_in, fan_out), weight_factor(spec, fan_in, fan_out))
+
+
+def unscaled_weight(spec: ModelSpec, name: str, fan_in: int, fan_out: int) -> Tensor:
+    """What a weight is before it is multiplied by `weight_factor`: (fan_in, fan_out), float32; not to be written to."""
+    return _shared_draw(spec.seed, name, SCHEMES[spec.init].base, (fan_in, fan_out))
+
+
+def weight_factor(spec: ModelSpec, fan_in: int, fan_out: int) -> float:
+    """What the draw of a weight is multiplied by: the scheme's factor times the spec's scale."""
+    return SCHEMES[spec.init].factor(fan_in, fan_out) * spec.scale
 
 
 def draw_bias(spec: ModelSpec, name: str, fan_in: int, fan_out: int) -> Tensor:

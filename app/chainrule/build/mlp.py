@@ -13,6 +13,7 @@ their module, so those styles name it with `scope`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor
@@ -24,10 +25,10 @@ from chainrule.foundations import modules
 from chainrule.spec import ModelSpec
 
 
-def build_mlp(spec: ModelSpec) -> BuiltModel:
-    """Draw the tensors of a net and put its layers together; see `build_model`."""
+def build_mlp(spec: ModelSpec, leaves: Mapping[str, Tensor] | None = None) -> BuiltModel:
+    """Draw the tensors of a net, unless `draw_leaves` has, and put its layers together; see `build_model`."""
     style = STYLES[spec.style]
-    leaves = draw_leaves(spec)
+    leaves = dict(draw_leaves(spec) if leaves is None else leaves)
     if style.autograd:
         leaves = {name: as_autograd_leaf(name, tensor) for name, tensor in leaves.items()}
     names = name_layers(spec)

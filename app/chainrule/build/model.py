@@ -56,11 +56,7 @@ class BuiltModel:
 
     def forward(self) -> Tensor:
         """The loss: ()."""
-        for leaf in self.leaves.values():
-            if self.autograd:
-                leaf.grad = None
-            else:
-                layers.zero_grad(leaf)
+        self.clear_gradients()
         loss: Tensor = self.root(*(self.leaves[name] for name in self.inputs))
         return loss
 
@@ -70,3 +66,11 @@ class BuiltModel:
             loss.backward()  # type: ignore[no-untyped-call]
         else:
             self.root.backward()
+
+    def clear_gradients(self) -> None:
+        """Forget the gradients of the leaves."""
+        for leaf in self.leaves.values():
+            if self.autograd:
+                leaf.grad = None
+            else:
+                layers.zero_grad(leaf)

@@ -14,12 +14,13 @@ assemble.py    journal → trace: names, twins, ids
 """
 
 from chainrule.trace.graph import Failure, Layer, Module, Op, Saved, Source, Tensor, Trace
-from chainrule.trace.plan import Plan, repeat
+from chainrule.trace.plan import Known, Plan, repeat
 from chainrule.trace.recorder import record, trace_model
 from chainrule.trace.scope import scope
 
 __all__ = [
     "Failure",
+    "Known",
     "Layer",
     "Module",
     "Op",

@@ -19,6 +19,7 @@ from torch.utils.hooks import RemovableHandle
 
 from chainrule.trace.journal import NO_ROW, Journal, OpRow, address
 from chainrule.trace.nested import nested_tensors
+from chainrule.trace.plan import Plan
 
 Node = Any
 """An autograd node. torch.autograd.graph.Node says of itself that `metadata` is a method, which it is not."""
@@ -70,8 +71,13 @@ class NodeRow:
         """The node has turned the gradients of its op's outputs into those of its inputs."""
         flow = self.flow
         if flow.running:
+            plan = flow.plan
+            if plan is not None:
+                plan.begin(self.name)
             with DisableTorchFunction():
                 flow.node_ran(self, grad_inputs, grad_outputs)
+            if plan is not None:
+                plan.end(grad_outputs, {}, grad_inputs)
 
 
 @dataclass(eq=False, slots=True)
@@ -108,6 +114,11 @@ class GradientFlow:
         self._handles.clear()
         # They lead back to the recording, which nodes that live on must not keep alive.
         del self._leaf_row, self._journal
+
+    @property
+    def plan(self) -> Plan | None:
+        """Who is told when a node runs."""
+        return self._journal.plan
 
     # ---------------------------------------------------------------- nodes
 
@@ -287,6 +298,9 @@ class GradientFlow:
     def _before_node(self, row: NodeRow) -> Callable[[Sequence[Any]], None]:
         def hook(grad_outputs: Sequence[Any]) -> None:
             if self.running:
+                plan = self.plan
+                if plan is not None:
+                    plan.begin(row.name)
                 with DisableTorchFunction():
                     arrived: dict[int, int] = {}
                     for number, gradient in enumerate(grad_outputs):
@@ -294,6 +308,8 @@ class GradientFlow:
                             arrived[number] = self._arrive(row, number, gradient)
                     row.arrived = arrived
                     row.first_inner_op = NO_ROW
+                if plan is not None:
+                    plan.end(grad_outputs, {}, ())
 
         return hook
 

@@ -157,7 +157,7 @@ class Observer(TorchFunctionMode):
         if plan is None:
             return self._run_op(func, args, kwargs)
         if func in ENTRY_POINTS:
-            plan.complete = False  # the engine makes its tensors without a call
+            plan.enters(func, args, kwargs)
         plan.begin(func)
         output = self._run_op(func, args, kwargs)
         plan.end(args, kwargs, output)
@@ -392,7 +392,11 @@ class Observer(TorchFunctionMode):
                 calls = self._function_calls[path] = self._function_calls.get(path, -1) + 1
                 module = journal.module(f"{path}_{calls}" if calls else path, function.__name__)
             inputs = nested_tensors(args)
+            if journal.plan is not None:
+                journal.plan.begin(function)
             input_rows = [self._input_row(tensor) for tensor in inputs]
+            if journal.plan is not None:
+                journal.plan.end(args, kwargs, ())
         first_op = len(journal.ops)
         self._enter_module(module)
         began = perf_counter()

@@ -97,12 +97,26 @@ export class Twin {
   #table = document.createElement("table");
   #groups = html("ul");
   #rest = html("p");
+  /** What the table has rows for, and their cells of figures. @type {{drawing: import("../types.js").Drawing, cells: {tensor: import("../types.js").Tensor, cell: HTMLTableCellElement, statistic: "mean" | "std"}[]} | null} */
+  #shown = null;
   root = html("div", { class: "visually-hidden twin-table" }, this.#summary, this.#table, this.#rest, this.#groups);
 
   /** @param {Sight} sight */
   show(sight) {
-    const { drawing, graph, picture } = sight;
+    const { drawing, picture } = sight;
     writeText(this.#summary, summary(sight));
+    // Of one drawing only the figures change.
+    if (this.#shown?.drawing !== drawing) this.#build(sight);
+    for (const { tensor, cell, statistic } of this.#shown?.cells ?? []) {
+      writeText(cell, picture.rows.has(tensor.id) ? figure(picture, tensor, statistic).text : "–");
+    }
+  }
+
+  /** @param {Sight} sight */
+  #build(sight) {
+    const { drawing, graph } = sight;
+    /** @type {{tensor: import("../types.js").Tensor, cell: HTMLTableCellElement, statistic: "mean" | "std"}[]} */
+    const figures = [];
     const body = document.createElement("tbody");
     const groups = [];
     let [rows, left] = [0, 0];
@@ -121,16 +135,14 @@ export class Twin {
       }
       rows += 1;
       const line = body.insertRow();
-      const cells = [tensor.name, tensor.role, shape(tensor.shape)];
-      for (const statistic of /** @type {const} */ (["mean", "std"])) {
-        cells.push(picture.rows.has(tensor.id) ? figure(picture, tensor, statistic).text : "–");
-      }
-      for (const text of cells) line.insertCell().textContent = text;
+      for (const text of [tensor.name, tensor.role, shape(tensor.shape)]) line.insertCell().textContent = text;
+      for (const statistic of /** @type {const} */ (["mean", "std"])) figures.push({ tensor, cell: line.insertCell(), statistic });
     }
     const caption = html("caption", {}, "Every tensor that the graph shows, in order of execution");
     const titles = ["tensor", "role", "shape", "mean", "std"].map((title) => html("th", { scope: "col" }, title));
     this.#table.replaceChildren(caption, html("thead", {}, html("tr", {}, ...titles)), body);
     writeText(this.#rest, left === 0 ? "" : `and ${count(left)} more tensors`);
     this.#groups.replaceChildren(...groups);
+    this.#shown = { drawing, cells: figures };
   }
 }

@@ -115,7 +115,8 @@ export class GraphScreen {
   set theory(theory) {
     this.#theory = theory;
     const sight = this.#sight;
-    if (sight !== null && sight.facts.judge(theory)) this.stage.write(sight);
+    // The words of boxes; histograms hang on no theory.
+    if (sight !== null && sight.facts.judge(theory)) this.stage.boxes.write(sight);
   }
 
   /** @param {Expansion} expansion */

@@ -80,13 +80,14 @@ export class StripImage {
       this.#fill(at, 0.5 - thick / 2, 0.5 + thick / 2, colours[SHADES] ?? 0);
       return;
     }
-    const fold = Math.max(1, Math.ceil(picture.bins / Math.max(8, at.h)));
-    const cells = Math.ceil(picture.bins / fold);
+    const { bins, counts } = picture;
+    const fold = Math.max(1, Math.ceil(bins / Math.max(8, at.h)));
+    const cells = Math.ceil(bins / fold);
     for (let cell = 0; cell < cells; cell += 1) {
+      const from = row * bins + cell * fold;
+      const to = Math.min((row + 1) * bins, from + fold);
       let sum = 0;
-      for (let bin = cell * fold; bin < Math.min(picture.bins, (cell + 1) * fold); bin += 1) {
-        sum += picture.counts[row * picture.bins + bin] ?? 0;
-      }
+      for (let bin = from; bin < to; bin += 1) sum += counts[bin] ?? 0;
       const shade = sum === 0 ? 0 : Math.max(1, Math.min(SHADES, Math.round(Math.sqrt(sum / (most * fold)) * SHADES)));
       this.#fill(at, 1 - (cell + 1) / cells, 1 - cell / cells, colours[shade] ?? 0);
     }
