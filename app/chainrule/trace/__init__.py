@@ -11,6 +11,7 @@ owners.py      the paths of a model's modules, objects and tensors
 ops.py         names, attributes and costs of ops
 sources.py     the user's line behind an op
 assemble.py    journal → trace: names, twins, ids
+records.py     ops and tensors as fields, made into objects when they are looked at
 """
 
 from chainrule.trace.graph import Failure, Layer, Module, Op, Saved, Source, Tensor, Trace
