@@ -21,7 +21,6 @@ import http.client
 import json
 import os
 import random
-import re
 import statistics
 import subprocess
 import sys
@@ -42,9 +41,10 @@ from chainrule.spec import ModelSpec
 from chainrule.wire import FRAME_HEADER, FRAME_MAGIC
 from timing import ratio
 
-# chromium.py is shared with the browser tests.
+# Shared with the browser tests.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "browser"))
 from chromium import launch
+from serving import server
 
 RESULTS = Path(__file__).parent / "results"
 QUERY = "widths=100x51&last_activation=true&bias=false"
@@ -245,22 +245,6 @@ BETWEEN_FRAMES = PHASES | {
 
 
 @contextmanager
-def server() -> Iterator[tuple[str, int]]:
-    """The address of a server on a free port with its default settings, and its process id."""
-    command = [sys.executable, "-u", "-m", "chainrule", "serve", "--port", "0"]
-    settings = {name: value for name, value in os.environ.items() if not name.startswith("CHAINRULE_")}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=settings) as process:
-        try:
-            for line in process.stdout or ():
-                if match := re.search(r"http://\S+", line):
-                    yield match[0].rstrip("/"), process.pid
-                    return
-            raise SystemExit("the server did not start")
-        finally:
-            process.terminate()
-
-
-@contextmanager
 def explorer(browser: Browser, url: str, fragment: str) -> Iterator[tuple[Page, CDPSession]]:
     """The page, at rest, with the bench's watch on it."""
     context = browser.new_context(viewport={"width": 1440, "height": 900})
@@ -456,7 +440,7 @@ def main() -> None:
     # Four processes want the processors: with neighbours that do too, the figures are about them.
     figures: dict[str, Any] = {"load_average_before": round(os.getloadavg()[0], 2), "processors": os.cpu_count()}
     profile: list[str] = []
-    with server() as (url, pid), sync_playwright() as playwright:
+    with server("serve") as (url, pid), sync_playwright() as playwright:
         browser = launch(playwright)
         for suffix in ARRANGEMENTS:
             measured, lines = bench_arrangement(browser, url, suffix, arguments)

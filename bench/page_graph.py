@@ -15,7 +15,7 @@ from typing import Any
 
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
-# chromium.py is shared with the browser tests.
+# Shared with the browser tests.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "browser"))
 from chromium import launch
 

@@ -4,15 +4,12 @@ python tests/browser/screenshots.py            the README's pictures, into docs/
 python tests/browser/screenshots.py OUTDIR     every scene at every size in both colour schemes, to be looked at
 """
 
-import re
-import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from chromium import launch
 from playwright.sync_api import Browser, sync_playwright
+from serving import server
 
 SCENES = {
     "default": "/",
@@ -44,21 +41,6 @@ SCHEMES = ("light", "dark")
 AT_REST_MS = 2500
 
 
-@contextmanager
-def server() -> Iterator[str]:
-    """The address of a server on a free port."""
-    command = [sys.executable, "-u", "-m", "chainrule", "serve", "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            for line in process.stdout or ():
-                if match := re.search(r"http://\S+", line):
-                    yield match[0].rstrip("/")
-                    return
-            raise SystemExit("the server did not start")
-        finally:
-            process.terminate()
-
-
 def shoot(browser: Browser, address: str, size: tuple[int, int], scheme: str, target: Path) -> None:
     """One picture of one address."""
     width, height = size
@@ -76,7 +58,7 @@ def shoot(browser: Browser, address: str, size: tuple[int, int], scheme: str, ta
 
 def main() -> None:
     """Make the pictures that the command line asks for."""
-    with server() as url, sync_playwright() as playwright:
+    with server("serve") as (url, _), sync_playwright() as playwright:
         browser = launch(playwright)
         if len(sys.argv) < 2:
             folder = Path(__file__).resolve().parents[2] / "docs"
