@@ -128,7 +128,8 @@ def _serve(
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
-            logging.getLogger("uvicorn.error").info("Statistics are taken by the %s kernel", kernel_name())
+            level = logging.INFO if kernel_name() == "native" else logging.WARNING
+            logging.getLogger("uvicorn.error").log(level, "Statistics are taken by the %s kernel", kernel_name())
             # Last of all, so that in a log of many lines it is the one at the end.
             address = link(settings, listener, "" if check is None else "gradcheck")
             typer.echo(f"Chainrule {__version__} is at {address}")

@@ -13,7 +13,7 @@ import torch.nn.functional as F  # noqa: N812 (its usual name)
 from torch import nn
 from torch.autograd.function import Function, _SingleLevelFunction
 from torch.nn.modules import module as module_hooks
-from torch.overrides import _get_current_function_mode_stack
+from torch.overrides import _get_current_function_mode_stack, handle_torch_function, wrap_torch_function
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from chainrule.trace import record, trace_model
@@ -268,6 +268,55 @@ def test_a_graph_recorded_once_still_runs_when_the_recording_is_over():
     assert len(recording.trace.ops) == ops
 
 
+def test_no_hook_is_left_on_a_graph_that_lives_on():
+    weight = nn.Parameter(torch.randn(4, 4))
+    with record():
+        hidden = torch.tanh(torch.randn(5, 4) @ weight @ weight.t())
+        loss = hidden.square().mean()
+        loss.backward(retain_graph=True)
+    seen, pending = set(), [loss.grad_fn]
+    while pending:
+        node = pending.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        handle = node.register_hook(lambda *_: None)
+        assert len(handle.hooks_dict_ref()) == 1, node.name()  # this one
+        pending += [target for target, _ in node.next_functions if target is not None]
+    assert len(seen) > 6
+
+
+def test_functions_of_the_program_are_not_kept():
+    def run():
+        large = torch.randn(100)
+
+        @wrap_torch_function(lambda inp: (inp,))
+        def scaled(inp):
+            return inp * large[0]
+
+        with record() as recording:
+            scaled(torch.ones(3))
+        assert "scaled" in [op.name for op in recording.trace.ops]
+        return weakref.ref(large)
+
+    reference = run()
+    gc.collect()
+    assert reference() is None
+
+
+def test_a_callable_without_a_hash_is_an_op_too():
+    class Doubled:
+        __hash__ = None
+
+        def __call__(self, inp):
+            return inp * 2
+
+    with record() as recording:
+        out = handle_torch_function(Doubled(), (torch.ones(2),), torch.ones(2))
+    assert out.tolist() == [2, 2]
+    assert "Doubled" in [op.name for op in recording.trace.ops]
+
+
 def test_no_tensor_is_kept_alive():
     gc.collect()
     gc.disable()
@@ -371,6 +420,45 @@ def test_a_dispatch_mode_of_the_program_sees_only_the_programs_ops():
     with record():
         recorded = run()
     assert recorded == bare
+
+
+def test_a_saved_output_is_looked_at_out_of_sight_of_the_programs_modes():
+    def run():
+        with Log() as log:
+            torch.ones(4, 4, requires_grad=True).mul(2).relu().sum().backward()
+        return log.seen
+
+    bare = run()
+    with record():
+        recorded = run()
+    assert recorded == bare
+
+
+def test_inside_a_function_transform_torch_refuses_what_it_refuses():
+    def inner(inp):
+        weight = torch.ones(3, requires_grad=True)
+        (weight * 2).sum().backward()
+        return (inp * inp).sum()
+
+    with record(), pytest.raises(RuntimeError, match="functorch transform"):
+        torch.func.grad(inner)(torch.randn(3))
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_function_transforms_that_go_back_run_as_ever(order):
+    x = torch.randn(5)
+
+    def run():
+        derivative = torch.tanh
+        for _ in range(order):
+            derivative = torch.func.jacrev(derivative)
+        return derivative(x)
+
+    bare = run()
+    with record() as recording:
+        recorded = run()
+    assert torch.equal(recorded, bare)
+    assert recording.trace.error is None
 
 
 def test_a_saved_tensor_hook_of_the_program_sees_the_same_tensors():

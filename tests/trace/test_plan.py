@@ -170,3 +170,18 @@ def test_a_broken_recording_is_not_repeated():
     with pytest.raises(ValueError, match="on purpose"), record(plan=plan):
         fails()
     assert not plan.complete
+
+
+def test_a_tensor_of_another_class_is_read_as_the_recording_reads_it():
+    class Other(torch.Tensor):
+        pass
+
+    def run():
+        torch.manual_seed(0)
+        return (torch.randn(40, 30).as_subclass(Other) * 3 + 1).sum()
+
+    plan, trace = recorded(run)
+    assert plan.complete
+    table = repeat(plan, run)
+    assert np.array_equal(table.moments, trace.statistics.moments, equal_nan=True)
+    assert np.array_equal(table.counts, trace.statistics.counts)

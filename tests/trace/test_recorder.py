@@ -3,6 +3,7 @@
 import math
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -775,3 +776,37 @@ print(sorted(name for name in set(sys.modules) - before if name.partition(".")[0
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == "[]"
+
+
+def test_two_threads_record_one_model():
+    model = nn.Sequential(*[layer for _ in range(3) for layer in (nn.Linear(8, 8), nn.Tanh())])
+    x = torch.randn(4, 8)
+
+    def run():
+        with record(model) as recording:
+            # Each weight is used twice: its gradients meet.
+            torch.autograd.grad(model(model(x)).sum(), list(model.parameters()))
+        trace = recording.trace
+        return trace.modules, list(trace.ops), list(trace.tensors), list(trace.saved)
+
+    alone = run()
+    together = []
+    barrier = threading.Barrier(2)
+
+    def repeatedly():
+        for _ in range(20):
+            barrier.wait(timeout=60)
+            together.append(run())
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        threads = [threading.Thread(target=repeatedly) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert len(together) == 40
+    assert all(found == alone for found in together)

@@ -3,12 +3,16 @@
 graph.py       what a recording consists of: Module, Op, Tensor, Trace (frozen)
 scope.py       named scopes, by which plain functions group like layers do
 recorder.py    `record` and `trace_model`
-observer.py    sees every op and every gradient while it happens
+observer.py    sees every op while it happens
+gradients.py   sees every gradient: a hook on each node of autograd's graph
+by_hand.py     gradients that layers written by hand keep as `.g`
+entry_points.py, custom_functions.py    the ways into a backward pass; where an autograd.Function begins and ends
 journal.py     the recording while it is being made; takes the statistics
 plan.py        at which call which statistics are taken: the same program again, for the numbers only
 units.py       dead units, saturation
 owners.py      the paths of a model's modules, objects and tensors
-ops.py         names, attributes and costs of ops
+ops.py, flops.py    names, attributes and costs of ops
+nested.py      the tensors among the arguments of an op
 sources.py     the user's line behind an op
 assemble.py    journal → trace: names, twins, ids
 records.py     ops and tensors as fields, made into objects when they are looked at

@@ -29,7 +29,12 @@ class BackwardCall:
 
     @classmethod
     def parse(cls, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> BackwardCall | None:
-        """None for a call of another form (batched gradients, say) or one that torch refuses: it goes through as is."""
+        """None for a call of another form (batched gradients, say) or one that torch refuses: it goes through as is.
+
+        So does one inside a function transform, where tensors have no nodes of their own.
+        """
+        if torch._C._are_functorch_transforms_active():
+            return None
         names = _PARAMETERS[func]
         if len(args) > len(names) or not set(kwargs) <= set(names):
             return None

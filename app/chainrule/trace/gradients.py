@@ -17,19 +17,18 @@ from torch._C import DisableTorchFunction
 from torch.autograd.graph import GradientEdge
 from torch.utils.hooks import RemovableHandle
 
-from chainrule.trace.journal import NO_ROW, Journal, OpRow, address
+from chainrule.trace.journal import NO_ROW, Journal, OpRow, address, out_of_sight
 from chainrule.trace.nested import nested_tensors
 from chainrule.trace.plan import Plan
 
 Node = Any
 """An autograd node. torch.autograd.graph.Node says of itself that `metadata` is a method, which it is not."""
 
-_KEY = "chainrule"
 _CUSTOM = torch.autograd.function.BackwardCFunction
 
 
 class NodeRow:
-    """What is known of one autograd node, and the hook that it calls. Lives in the node's metadata, dies with it.
+    """What a recording knows of an autograd node, and the hook that it calls. Lives and dies with the node's metadata.
 
     `tensors` and `shares` go by output number: the forward tensor whose gradient arrives there, and the gradients that
     have arrived for it so far. The k-th gradient that this node makes goes to output `numbers[k]` of `targets[k]`.
@@ -127,7 +126,7 @@ class GradientFlow:
         if self.node_row(node) is None:
             outside = NodeRow(self, NO_ROW, 0, "", custom=False, leaf=True)
             outside.tensors[number] = row
-            node.metadata[_KEY] = outside
+            node.metadata[self] = outside
 
     def own(
         self,
@@ -143,21 +142,22 @@ class GradientFlow:
         for tensor, row in zip(results, result_rows, strict=True):
             node: Node = tensor.grad_fn
             if node is not None:
-                known: NodeRow | None = node.metadata.get(_KEY)
-                if known is None or known.flow is not self:
+                known: NodeRow | None = node.metadata.get(self)
+                if known is None:
                     known = self._adopt(node, op, module, nodes)
                 known.tensors[tensor.output_nr] = row
         # Saved tensors that go through hooks are never read: that can run the forward again.
         if nodes and torch._C._autograd._top_saved_tensors_default_hooks(False) is None:
             candidates = (*results, *inputs)
             rows = (*result_rows, *input_rows)
-            for node in nodes:
-                self._record_saved(node, op, candidates, rows)
+            with out_of_sight():  # an output that was saved is handed out through a call of its own
+                for node in nodes:
+                    self._record_saved(node, op, candidates, rows)
 
     def node_row(self, node: Node) -> NodeRow | None:
         """What is known of a node; None for one that this recording has not met."""
-        row: NodeRow | None = node.metadata.get(_KEY)
-        return row if row is not None and row.flow is self else None
+        row: NodeRow | None = node.metadata.get(self)
+        return row
 
     def row_of_output(self, node: Node, number: int) -> int:
         """The row of a node's output, NO_ROW if it is none that is known.
@@ -186,8 +186,8 @@ class GradientFlow:
                 if target is None:
                     targets.append(None)
                     continue
-                target_row: NodeRow | None = target.metadata.get(_KEY)
-                if target_row is None or target_row.flow is not self:
+                target_row: NodeRow | None = target.metadata.get(self)
+                if target_row is None:
                     if type(target).__name__ == "AccumulateGrad":
                         target_row = self._add_leaf_node(target)
                     else:
@@ -205,7 +205,7 @@ class GradientFlow:
     def _add_node(self, node: Node, op: int, module: int) -> NodeRow:
         kind = type(node)
         row = NodeRow(self, op, module, kind.__name__, issubclass(kind, _CUSTOM), leaf=False)
-        node.metadata[_KEY] = row
+        node.metadata[self] = row
         return row
 
     def _add_leaf_node(self, node: Node) -> NodeRow:
@@ -214,7 +214,7 @@ class GradientFlow:
         tensor = row.tensors[0] = self._leaf_row(leaf)
         if tensor not in self._leaves:
             self._leaves[tensor] = _Leaf(weakref.ref(leaf), tensor)
-        node.metadata[_KEY] = row
+        node.metadata[self] = row
         return row
 
     def _record_saved(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, MethodWrapperType, WrapperDescriptorType
 from typing import Any
 
 import torch
@@ -139,7 +140,10 @@ _kinds: dict[Any, Kind] = {}
 
 def kind_of(func: Callable[..., Any]) -> Kind:
     """What is to be known of a torch function, found out on its first call."""
-    kind = _kinds.get(func)
+    try:
+        kind = _kinds.get(func)
+    except TypeError:  # a callable of the program's own may have no hash
+        kind = None
     if kind is None:
         name = _name(func)
         code = getattr(func, "__code__", None)
@@ -152,12 +156,14 @@ def kind_of(func: Callable[..., Any]) -> Kind:
             has_units=name in UNIT_STATISTICS,
             parameters=_PARAMETER_NAMES.get(name, code.co_varnames[: code.co_argcount] if code is not None else ()),
         )
-        if len(_kinds) < _MOST_KINDS:
+        # A closure, or an object with a state, would be kept for good, and all that it holds.
+        if len(_kinds) < _MOST_KINDS and type(func) in _STATELESS and getattr(func, "__closure__", None) is None:
             _kinds[func] = kind
     return kind
 
 
 _MOST_KINDS = 10_000
+_STATELESS = (FunctionType, BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType, MethodWrapperType)
 
 
 def _name(func: Callable[..., Any]) -> str:

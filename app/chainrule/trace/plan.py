@@ -167,7 +167,8 @@ class _Repetition(TorchFunctionMode):
             self._run_backward(func, args, kwargs)
             return None
         output = func(*args, **kwargs)
-        self._take(step, args, kwargs, output)
+        with torch._C.DisableTorchFunction():
+            self._take(step, args, kwargs, output)
         return output
 
     def run_function(
