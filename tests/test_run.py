@@ -661,3 +661,14 @@ def test_a_backward_by_hand_is_recorded_once_per_graph():
     first, second = (retracer.trace(ModelSpec(scale=scale)) for scale in (1.0, 2.0))
     assert second.ops is first.ops
     assert retracer.trace(ModelSpec(batch=3)).ops is not first.ops
+
+
+@pytest.mark.parametrize("style", ["functions", "layer_function", "autograd_function", "module"])
+def test_between_two_frames_no_gradient_is_held(style):
+    retracer = Retracer()
+    for scale in (1.0, 1.5, 2.0):
+        retracer.trace(ModelSpec(style=style, scale=scale, widths="6,5,4"))
+    built = retracer._net.build(ModelSpec(style=style, scale=2.0, widths="6,5,4"))
+    for name, leaf in built.leaves.items():
+        assert leaf.grad is None, name
+        assert not hasattr(leaf, "g"), name
