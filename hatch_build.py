@@ -30,21 +30,50 @@ FLAGS = (
 LINK = ["-bundle", "-undefined", "dynamic_lookup"] if sys.platform == "darwin" else ["-shared"]
 
 
+def read_command(name: str, text: str) -> list[str]:
+    """The words of a compiler's command, as a shell reads them.
+
+    Raises:
+        ValueError: there are none, or a quotation does not end.
+    """
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise ValueError(f"{name}={text!r} cannot be read: {error}") from None
+    if not words or not words[0]:
+        raise ValueError(f"{name}={text!r} names no compiler")
+    return words
+
+
 def compilers() -> list[list[str]]:
-    """The commands to try, in order."""
+    """The commands to try, in order.
+
+    Raises:
+        ValueError: `CC` names none, or the interpreter's names none and the system has no other.
+    """
     if os.environ.get("CC"):
-        return [shlex.split(os.environ["CC"])]
-    own = shlex.split(sysconfig.get_config_var("CC") or "")
-    return [command for command in (own, ["cc"], ["gcc"], ["clang"]) if command and shutil.which(command[0])]
+        return [read_command("CC", os.environ["CC"])]
+    found = [[name] for name in ("cc", "gcc", "clang") if shutil.which(name)]
+    try:
+        own = read_command("sysconfig's CC", sysconfig.get_config_var("CC") or "")
+    except ValueError:
+        if found:
+            return found
+        raise
+    return [own, *found] if shutil.which(own[0]) else found
 
 
 def compile_kernel(source: Path, target: Path) -> str | None:
     """Compile `source` into `target`, which is replaced in one step; say why if that cannot be done."""
     if os.name != "posix":
         return "the kernel is written for GCC and Clang"
+    try:
+        commands = compilers()
+    except ValueError as error:
+        return f"there is no C compiler: {error}"
     failures = []
     digest = hashlib.sha256(source.read_bytes()).hexdigest()
-    for compiler in compilers():
+    for compiler in commands:
         made = target.with_name(f".{target.name}.{os.getpid()}")
         command = [*compiler, *FLAGS, f'-DSOURCE="{digest}"', f"-I{sysconfig.get_path('include')}"]
         command += [os.fspath(source), *LINK, "-o", os.fspath(made), "-lm"]

@@ -27,9 +27,12 @@ class Peer:
     covers: str
     prepare: Callable[[Case], Run]
 
-    def version(self) -> str:
-        """The version that is installed."""
-        return metadata.version(self.package)
+    def version(self) -> str | None:
+        """The version that is installed; None where there is none."""
+        try:
+            return metadata.version(self.package)
+        except metadata.PackageNotFoundError:
+            return None
 
 
 def torchlens(which: Case) -> Run:
@@ -51,7 +54,7 @@ def torchlens_statistics(which: Case) -> Run:
     record = torchlens(which)
     stats: Any = import_module("torchlens.stats")
     export: Any = import_module("torchlens.export")
-    target = Path(tempfile.mkdtemp()) / "trace.json"
+    target = Path(tempfile.mkdtemp()) / "trace.json"  # in the parent's folder, see turns.py
 
     def run() -> None:
         trace: Any = record()
@@ -111,13 +114,20 @@ PEERS = {
         torchlens_statistics,
     ),
     "torchview": Peer(
-        "torchview", "forward pass and its graph as Graphviz text; no backward pass, no values", torchview
+        "torchview",
+        "forward pass without autograd, its graph as Graphviz text; no backward pass, no values",
+        torchview,
     ),
     "torchviz": Peer(
-        "torchviz", "forward and backward pass; graph of the backward pass as Graphviz text; no values", torchviz
+        "torchviz",
+        "forward and backward pass; graph of the backward pass as Graphviz text, with show_attrs and show_saved (off by"
+        " default); no values",
+        torchviz,
     ),
     "torchvista": Peer(
-        "torchvista", "forward pass and its graph in an HTML page; no backward pass, no values", torchvista
+        "torchvista",
+        "forward pass without autograd, its graph in an HTML page; no backward pass, no values",
+        torchvista,
     ),
     "torchexplorer": Peer(
         "torchexplorer",

@@ -8,9 +8,14 @@ import time
 from collections.abc import Callable, Mapping
 
 
-def cpu_seconds(run: Callable[[], object], calls: int = 1) -> float:
-    """CPU seconds per call; garbage that others have left is collected before the clock starts."""
+def cpu_seconds(run: Callable[[], object], calls: int = 1, *, warm: bool = False) -> float:
+    """CPU seconds per call; garbage that others have left is collected before the clock starts.
+
+    With `warm`, one more call then fills the caches again that other processes and the collector have used meanwhile.
+    """
     gc.collect()
+    if warm:
+        run()
     started = time.process_time()
     for _ in range(calls):
         run()
@@ -32,7 +37,7 @@ def interleave(
     rounds = 0
     while rounds < min_rounds or time.perf_counter() - began < seconds:
         for name in candidates if rounds % 2 else reversed(list(candidates)):
-            times[name].append(cpu_seconds(candidates[name], repeat.get(name, 1)))
+            times[name].append(cpu_seconds(candidates[name], repeat.get(name, 1), warm=True))
         rounds += 1
     return times
 

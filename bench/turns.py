@@ -11,6 +11,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,12 +23,15 @@ from timing import quartiles
 
 WORKER = Path(__file__).with_name("worker.py")
 LIMIT = 120
-"""Seconds of wall time that one call may take, and everything before the first."""
+"""Seconds of wall time that the calls of one turn may take."""
+
+START_LIMIT = 600
+"""Seconds for everything before the first call: the processes of a model all import at once."""
 
 MIN_ROUNDS = 3
+"""What the slowest get: their quartiles are those of three values, halfway from the middle one to its neighbours."""
+
 MAX_ROUNDS = 30
-SLOW = 2
-"""A call of this many CPU seconds needs no second one to warm up."""
 
 QUIET = {"WANDB_ERROR_REPORTING": "false"}
 """torchexplorer imports wandb, which would report its errors over the network."""
@@ -64,9 +68,9 @@ class Candidate:
         self.spent += seconds * calls
 
     def warm_up(self) -> None:
-        """Run what only the first calls do."""
+        """Run what only the first call does."""
         try:
-            if self.failure is None and self.run(1) < SLOW:
+            if self.failure is None:
                 self.run(1)
         except MeasurementError as error:
             self.failure = str(error)
@@ -105,6 +109,7 @@ class Worker:
     """A process that runs some candidates on one model, see worker.py."""
 
     def __init__(self, model: str, names: Sequence[str], settings: Mapping[str, str] | None = None) -> None:
+        self._over: str | None = None
         self._process = subprocess.Popen(
             [sys.executable, str(WORKER), model, *names],
             stdin=subprocess.PIPE,
@@ -114,8 +119,12 @@ class Worker:
             env=environment_with(settings or {}),
         )
 
-    def answer(self) -> dict[str, Any]:
-        """The next line that the process writes.
+    def facts(self) -> dict[str, Any]:
+        """What is to be known of its candidates, when all are prepared; raises what `answer` raises."""
+        return self.answer(START_LIMIT)
+
+    def answer(self, limit: float) -> dict[str, Any]:
+        """The next line that the process writes, within so many seconds.
 
         Raises:
             MeasurementError: it says that it cannot, it ended, or it says nothing within the limit.
@@ -126,13 +135,13 @@ class Worker:
             late.set()
             self._process.kill()
 
-        timer = threading.Timer(LIMIT, stop)
+        timer = threading.Timer(limit, stop)
         timer.start()
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         timer.cancel()
         if late.is_set():
-            raise MeasurementError(f"no answer within {LIMIT} s")
+            raise MeasurementError(f"no answer within {limit} s")
         if not line:
             raise MeasurementError(f"the process ended with exit code {self._process.wait()}")
         answer: dict[str, Any] = json.loads(line)
@@ -141,13 +150,23 @@ class Worker:
         return answer
 
     def run(self, name: str, calls: int) -> float:
-        """CPU seconds per call of one of its candidates."""
+        """CPU seconds per call of one of its candidates.
+
+        Raises:
+            MeasurementError: as `answer` does, and when another candidate's failure has ended the process.
+        """
+        if self._over is not None:
+            raise MeasurementError(self._over)
         assert self._process.stdin is not None
         try:
             print(name, calls, file=self._process.stdin, flush=True)
+            return float(self.answer(LIMIT)["seconds"])
         except BrokenPipeError:
-            raise MeasurementError(f"the process ended with exit code {self._process.wait()}") from None
-        return float(self.answer()["seconds"])
+            reason = f"the process ended with exit code {self._process.wait()}"
+        except MeasurementError as error:
+            reason = str(error)
+        self._over = f"its process ended with {name}: {reason}"
+        raise MeasurementError(reason)
 
     def close(self) -> None:
         """End the process."""
@@ -162,23 +181,27 @@ def workers(
     """The candidates of some processes, one for each group: its candidates by the name they get, and its environment.
 
     `({"fallback": "trace"}, {"CHAINRULE_KERNEL": "torch"})` is the candidate `trace` of worker.py under another name.
+    What they leave among the temporary files is removed here: a process that is killed removes nothing.
     """
-    started = [(group, Worker(model, list(group.values()), settings)) for group, settings in groups]
-    try:
-        candidates = {}
-        for group, worker in started:
-            failure, facts = None, {}
-            try:
-                facts = worker.answer()
-            except MeasurementError as error:
-                failure = str(error)
-            for name, inner in group.items():
-                run = _runner(worker, inner)
-                candidates[name] = Candidate(run, facts.get(inner, {}), failure=failure)
-        yield candidates
-    finally:
-        for _, worker in started:
-            worker.close()
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        started = [
+            (group, Worker(model, list(group.values()), {**settings, "TMPDIR": folder})) for group, settings in groups
+        ]
+        try:
+            candidates = {}
+            for group, worker in started:
+                failure, facts = None, {}
+                try:
+                    facts = worker.facts()
+                except MeasurementError as error:
+                    failure = str(error)
+                for name, inner in group.items():
+                    run = _runner(worker, inner)
+                    candidates[name] = Candidate(run, facts.get(inner, {}), failure=failure)
+            yield candidates
+        finally:
+            for _, worker in started:
+                worker.close()
 
 
 def _runner(worker: Worker, name: str) -> Callable[[int], float]:

@@ -1,8 +1,10 @@
 """One process of a bench: `python bench/worker.py MODEL CANDIDATE...`, started by turns.py.
 
 It prepares the candidates and writes a line of JSON with what is to be known of each. Then, for every line
-`CANDIDATE CALLS` that it reads, it runs that candidate so often and writes {"seconds": CPU seconds per call}. What
-fails is told as {"failure": reason}, and ends the process. A candidate has a model to itself: it may leave hooks on it.
+`CANDIDATE CALLS` that it reads, it runs that candidate so often and writes {"seconds": CPU seconds per call}. A call
+that is not timed goes before those, whichever the candidate, unless it is the first of all or a call takes as long as
+SLOW. What fails is told as {"failure": reason}, and ends the process. A candidate has a model to itself: it may leave
+hooks on it.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -23,6 +25,9 @@ from chainrule.wire import dump_trace
 from models import Case, case
 from peers import PEERS
 from timing import cpu_seconds
+
+SLOW = 1
+"""A call of this many CPU seconds needs none before it: warming up is a small part of it."""
 
 Prepared = tuple[Callable[[], object], Mapping[str, Any]]
 
@@ -49,7 +54,7 @@ def prepare(name: str, which: Case) -> Prepared:
             "kernel": kernel_name(),
         }
         return lambda: full_trace(which), facts
-    return PEERS[name].prepare(which), {"version": PEERS[name].version()}
+    return PEERS[name].prepare(which), {}
 
 
 def reason(error: BaseException) -> str:
@@ -59,6 +64,16 @@ def reason(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = " ".join(lines[:2] if lines and lines[0].endswith(":") else lines[:1])
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def measure(prepared: Mapping[str, Prepared], lines: Iterable[str]) -> Iterator[dict[str, float]]:
+    """The answer to every line, `CANDIDATE CALLS`."""
+    latest: dict[str, float] = {}
+    for line in lines:
+        name, calls = line.split()
+        warm = latest.get(name, SLOW) < SLOW
+        latest[name] = cpu_seconds(prepared[name][0], int(calls), warm=warm)
+        yield {"seconds": latest[name]}
 
 
 def main() -> None:
@@ -74,10 +89,8 @@ def main() -> None:
         # The garbage between two turns is collected; what the imports have left need not be looked at again for it.
         gc.collect()
         gc.freeze()
-        for line in sys.stdin:
-            name, calls = line.split()
-            seconds = cpu_seconds(prepared[name][0], int(calls))
-            print(json.dumps({"seconds": seconds}), file=answers, flush=True)
+        for answer in measure(prepared, sys.stdin):
+            print(json.dumps(answer), file=answers, flush=True)
     except Exception as error:
         print(json.dumps({"failure": reason(error)}), file=answers, flush=True)
 

@@ -1,6 +1,7 @@
 """The wheel: everything the page needs is inside, and it serves from any folder, with a C compiler and without."""
 
 import hashlib
+import importlib.util
 import os
 import re
 import shutil
@@ -187,6 +188,52 @@ def test_without_a_compiler_the_wheel_is_pure_and_pytorch_takes_the_statistics(t
     assert pure[1:] == traced[1:]
 
 
+BLANK, UNREADABLE = " ", "gcc '"
+
+
+@pytest.mark.parametrize("compiler", [BLANK, UNREADABLE])
+def test_a_compiler_that_cannot_be_read_is_none_and_the_warning_names_it(checkout, tmp_path, compiler):
+    wheel, said = build("--wheel", checkout, tmp_path / "dist", CC=compiler)
+    assert wheel.name.endswith("-py3-none-any.whl")
+    assert f"there is no C compiler: CC={compiler!r}" in " ".join(said.split())
+
+
+@pytest.fixture
+def hook(monkeypatch):
+    """hatch_build.py as a module, where `CC` is not set."""
+    monkeypatch.delenv("CC", raising=False)
+    spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("own", [None, "", BLANK, UNREADABLE, "''", "absent-cc -pthread"])
+def test_an_interpreter_that_names_no_compiler_leaves_those_of_the_system(hook, tmp_path, monkeypatch, own):
+    monkeypatch.setattr(hook.sysconfig, "get_config_var", lambda _: own)
+    monkeypatch.setattr(hook.shutil, "which", {"gcc": "/bin/gcc", "clang": "/bin/clang"}.get)
+    assert hook.compilers() == [["gcc"], ["clang"]]
+    monkeypatch.setattr(hook.shutil, "which", lambda _: None)
+    source = tmp_path / "kernel.c"
+    source.write_text(SMALL_KERNEL)
+    assert "there is no C compiler" in hook.compile_kernel(source, tmp_path / "kernel.so")
+
+
+def test_the_interpreters_own_compiler_comes_first_with_its_options(hook, monkeypatch):
+    monkeypatch.setattr(hook.sysconfig, "get_config_var", lambda _: "own-cc -pthread")
+    monkeypatch.setattr(hook.shutil, "which", {"own-cc": "/bin/own-cc", "cc": "/bin/cc"}.get)
+    assert hook.compilers() == [["own-cc", "-pthread"], ["cc"]]
+    monkeypatch.setenv("CC", "'my cc' -m64")
+    assert hook.compilers() == [["my cc", "-m64"]]
+
+
+def test_no_flag_lets_the_compiler_doubt_nan_infinity_order_or_denormals(hook):
+    """-ffast-math and what it stands for in GCC's manual, but for what changes no number."""
+    fast = "-ffast-math -Ofast -funsafe-math-optimizations -ffinite-math-only -fassociative-math -freciprocal-math"
+    fast += " -fno-signed-zeros -fno-rounding-math -fcx-limited-range -fexcess-precision=fast"
+    assert not set(fast.split()) & set(hook.FLAGS)
+
+
 def test_an_editable_installation_puts_the_kernel_beside_its_source(checkout, compiles):
     kernel = build_editable(checkout)
     assert kernel.exists() == compiles
@@ -215,9 +262,11 @@ def test_what_a_wheel_is_built_of_holds_no_kernel_of_another_build(checkout, tmp
 
 
 def test_a_changed_kernel_is_compiled_again_by_make():
-    rules = re.findall(r"^\$\(VENV\)/\.installed\S*: (.*) \|", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    assert len(rules) == 2
-    assert all({"hatch_build.py", "app/chainrule/stats/_kernel.c"} <= set(rule.split()) for rule in rules)
+    rules = re.findall(r"^\$\(VENV\)/\.installed\S*: (.*) \| (.*)", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    # What is installed on top of another installation comes after it, kernel and all.
+    first = [needs.split() for needs, before in rules if "/.installed" not in before]
+    assert len(first) == 2
+    assert all({"hatch_build.py", "app/chainrule/stats/_kernel.c"} <= set(needs) for needs in first)
 
 
 def test_the_wheel_says_who_it_is(wheel):

@@ -3,6 +3,7 @@
 import json
 import sys
 from contextlib import contextmanager
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -21,18 +22,21 @@ import worker
 from models import NAMES, Case
 from peers import PEERS
 from table import WIDTH, Section, render, times
-from timing import interleave, quartiles, ratio
+from timing import cpu_seconds, interleave, quartiles, ratio
 from turns import Candidate, MeasurementError, Worker, ratio_to, take_turns
 
 pytestmark = pytest.mark.smoke
 
 STAND_IN = """
-import json, os, sys, time
+import json, os, sys, tempfile, time
 names = sys.argv[2:]
 if "absent" in names:
     print(json.dumps({"failure": "ModuleNotFoundError: No module named 'absent'"}), flush=True)
     sys.exit()
-print(json.dumps({name: {"version": os.environ.get("CHAINRULE_KERNEL", "none")} for name in names}), flush=True)
+if "late" in names:
+    time.sleep(0.5)
+facts = {"kernel": os.environ.get("CHAINRULE_KERNEL", "none"), "folder": tempfile.mkdtemp()}
+print(json.dumps(dict.fromkeys(names, facts)), flush=True)
 for line in sys.stdin:
     name, calls = line.split()
     if name == "dies":
@@ -77,8 +81,30 @@ def test_interleaved_candidates_run_equally_often_in_alternating_order(monkeypat
     monkeypatch.setattr("gc.collect", lambda: 0)  # slow among all that the tests have imported
     ran = []
     measured = interleave({"a": lambda: ran.append("a"), "b": lambda: ran.append("b")}, {}, 0, min_rounds=2)
-    assert "".join(ran) == "aabb" + "ba" + "ab"
+    assert "".join(ran) == "aabb" + "bbaa" + "aabb", "one call of each turn is not timed"
     assert [len(each) for each in measured.values()] == [2, 2]
+
+
+def test_an_untimed_call_after_the_collector_warms_the_caches(monkeypatch):
+    happened = []
+    monkeypatch.setattr("gc.collect", lambda: happened.append("collect"))
+    monkeypatch.setattr("time.process_time", lambda: happened.append("clock") or 3.0)
+    cpu_seconds(lambda: happened.append("run"), 2, warm=True)
+    assert happened == ["collect", "run", "clock", "run", "run", "clock"]
+
+
+def test_every_turn_of_a_worker_but_the_first_is_warm_unless_a_call_is_slow(monkeypatch):
+    asked = []
+
+    def stand_in(run, calls, *, warm):
+        asked.append((run, calls, warm))
+        return {"quick": 0.5, "slow": 1.5}[run]
+
+    monkeypatch.setattr(worker, "cpu_seconds", stand_in)
+    prepared = {name: (name, {}) for name in ("quick", "slow")}
+    lines = ["quick 1\n", "slow 1\n", "slow 1\n", "quick 20\n"]
+    assert [answer["seconds"] for answer in worker.measure(prepared, lines)] == [0.5, 1.5, 1.5, 0.5]
+    assert asked == [("quick", 1, False), ("slow", 1, False), ("slow", 1, False), ("quick", 20, True)]
 
 
 def test_only_rounds_that_both_have_measured_count():
@@ -111,22 +137,27 @@ def test_a_process_answers_for_its_candidates(monkeypatch):
     ]
     with turns.workers("M1", groups) as candidates:
         take_turns(candidates, "bare", calls=2, seconds=1)
+        folders = [Path(candidates[name].facts["folder"]) for name in ("bare", "fallback")]
+        assert all(map(Path.is_dir, folders))
     assert candidates["bare"].times == {0: 0.5, 1: 0.5, 2: 0.5}
-    assert candidates["bare"].facts == {"version": "none"}
-    assert candidates["fallback"].facts == {"version": "torch"}
+    assert candidates["bare"].facts["kernel"] == "none"
+    assert candidates["fallback"].facts["kernel"] == "torch"
     assert candidates["absent"].failure == "ModuleNotFoundError: No module named 'absent'"
+    assert not any(map(Path.exists, folders)), "what a process has left is removed, though it was killed"
 
 
 @pytest.mark.usefixtures("_stand_in")
 def test_a_process_that_dies_or_hangs_is_a_failure(monkeypatch):
     process = Worker("M1", ["dies", "hangs"])
-    process.answer()
-    with pytest.raises(MeasurementError, match="ended with exit code 3"):
+    process.facts()
+    with pytest.raises(MeasurementError, match=r"^the process ended with exit code 3"):
         process.run("dies", 1)
+    with pytest.raises(MeasurementError, match=r"^its process ended with dies: the process ended with exit code 3"):
+        process.run("hangs", 1)
     process.close()
-    process = Worker("M1", ["hangs"])
-    process.answer()
     monkeypatch.setattr(turns, "LIMIT", 0.05)
+    process = Worker("M1", ["hangs", "late"])
+    assert process.facts().keys() == {"hangs", "late"}, "the start has a limit of its own"
     with pytest.raises(MeasurementError, match=r"no answer within 0\.05 s"):
         process.run("hangs", 1)
     process.close()
@@ -159,17 +190,27 @@ def test_our_candidate_is_the_whole_trace(tiny):
     assert facts["json_kb"] == pytest.approx(len(dump) / 1e3, abs=0.2)
 
 
-def test_main_prints_one_table_and_writes_flat_figures(tmp_path, monkeypatch, capsys):
-    @contextmanager
-    def stand_ins(_, groups):
-        known = {
-            "bare": steady(0.5),
-            "trace": steady(1.0, tensors=20, json_kb=13.2, kernel="native"),
-            "no_compiler": steady(2.0, tensors=20, json_kb=13.2, kernel="torch"),
-            "torchlens": steady(25.0, version="1.2.3"),
-            "torchviz": Candidate(failing, {"version": "0.0.3"}),
-        }
-        yield {name: known[name] for group, _ in groups for name in group}
+KNOWN = {
+    "bare": lambda: steady(0.5),
+    "trace": lambda: steady(1.0, tensors=20, json_kb=13.2, kernel="native"),
+    "no_compiler": lambda: steady(2.0, tensors=20, json_kb=13.2, kernel="torch"),
+    "torchlens": lambda: steady(25.0),
+    "torchviz": lambda: Candidate(failing),
+}
+
+
+def late(model, name):
+    """A failure of one candidate on one model."""
+
+    def make(of_model):
+        return Candidate(failing) if of_model == model else KNOWN[name]()
+
+    return make
+
+
+@pytest.fixture
+def run_main(tmp_path, monkeypatch, capsys):
+    """Runs `main` on stand-ins; gives its exit status, what it prints, and the folder of its results."""
 
     def child(script, *_, **settings):
         if script == "memory.py":
@@ -177,14 +218,32 @@ def test_main_prints_one_table_and_writes_flat_figures(tmp_path, monkeypatch, ca
         dtypes = dict.fromkeys(("float32", "float64", "bfloat16", "float16"), 2.0 if settings else 0.5)
         return {"kernel": "native", "ns_per_element": dtypes, "floor_ratio": dtypes}
 
-    monkeypatch.setattr(recording, "workers", stand_ins)
-    monkeypatch.setattr(recording, "child", child)
-    monkeypatch.setattr(recording, "RESULTS", tmp_path)
-    monkeypatch.setattr(recording, "CALLS", {})
-    monkeypatch.setattr(sys, "argv", ["recording.py", "--seconds", "0", "--peers", "torchlens,torchviz"])
-    recording.main()
+    def run(*arguments, child=child, **instead):
+        @contextmanager
+        def stand_ins(model, groups):
+            names = [name for group, _ in groups for name in group]
+            yield {name: instead[name](model) if name in instead else KNOWN[name]() for name in names}
 
-    figures = json.loads((tmp_path / "bench.json").read_text())
+        monkeypatch.setattr(recording, "workers", stand_ins)
+        monkeypatch.setattr(recording, "child", child)
+        monkeypatch.setattr(recording, "RESULTS", tmp_path)
+        monkeypatch.setattr(recording, "CALLS", {})
+        monkeypatch.setattr(recording, "PEERS", {name: PEERS[name] for name in ("torchlens", "torchviz")})
+        monkeypatch.setattr(sys, "argv", ["recording.py", "--seconds", "1", *arguments])
+        try:
+            recording.main()
+            status = 0
+        except SystemExit as error:
+            status = error.code
+        return status, capsys.readouterr().out, tmp_path
+
+    return run
+
+
+def test_main_prints_one_table_and_writes_flat_figures(run_main):
+    status, printed, results = run_main()
+    figures = json.loads((results / "bench.json").read_text())
+    assert status == 0
     assert [figures[name] for name in NAMES] == [2] * 5
     assert (figures["M1_low"], figures["M1_high"], figures["M1_no_compiler"]) == (2, 2, 4)
     assert (figures["M1_bare_ms"], figures["M1_tensors"], figures["M1_json_kb"]) == (500, 20, 13.2)
@@ -193,31 +252,129 @@ def test_main_prints_one_table_and_writes_flat_figures(tmp_path, monkeypatch, ca
     assert figures["kernel_floor_ratio_dram"] == 0.5
     assert figures["kernel_ns_per_element_float16_no_compiler"] == 2
     assert figures["torchlens_M5"] == 50
-    assert figures["torchlens_version"] == "1.2.3"
     assert figures["torchviz_M1"] is None
     assert figures["torchviz_M1_failure"] == "RecursionError: maximum recursion depth exceeded"
     assert [figures[f"layer_us_{depth}"] for depth in (10, 30, 100, 300, 1000)] == [5e4, 16666.7, 5e3, 1666.7, 500]
     assert figures["environment"]["torch"] == torch.__version__
     assert all(not isinstance(value, (dict, list)) for name, value in figures.items() if name != "environment")
 
-    printed = capsys.readouterr().out
     assert "torchviz fails on M5: RecursionError: maximum recursion depth exceeded" in printed
     assert max(map(len, printed.splitlines())) <= WIDTH
     (row,) = [line for line in printed.splitlines() if line.startswith("torchviz  ")]
     assert row.split() == ["torchviz"] + ["fails"] * 5
 
 
-def test_a_failure_of_our_own_ends_the_bench():
-    candidates = {"bare": steady(1.0), "trace": Candidate(failing)}
-    take_turns(candidates, "bare", 1, 0)
-    with pytest.raises(SystemExit, match="M1: RecursionError"):
-        recording.model_figures("M1", candidates)
+def test_the_rounds_behind_a_figure_are_told(run_main):
+    _, printed, results = run_main("--seconds", "5")
+    figures = json.loads((results / "bench.json").read_text())
+    assert (figures["M1_rounds"], figures["M1_no_compiler_rounds"], figures["torchlens_M1_rounds"]) == (5, 3, 3)
+    assert figures["layer_us_10_rounds"] == 3
+    assert "torchviz_M1_rounds" not in figures
+    note = (
+        "medians over 5 rounds; slow rows have fewer, the slowest 3: Chainrule without a compiler on M1 (quartiles of"
+    )
+    assert f"{note} 3 values say little)" in " ".join(printed.split())
+
+
+def test_versions_are_those_of_the_packages_whatever_becomes_of_the_tool(run_main, monkeypatch):
+    def version(name):
+        if name == "torchlens":
+            raise metadata.PackageNotFoundError(name)
+        return "0.0.3"
+
+    monkeypatch.setattr("importlib.metadata.version", version)
+    _, printed, results = run_main("--models", "M2")
+    figures = json.loads((results / "bench-partial.json").read_text())
+    assert (figures["torchlens_version"], figures["torchviz_version"]) == (None, "0.0.3")
+    assert "torchlens (not installed): both graphs" in printed
+    assert "torchviz 0.0.3: forward and backward pass" in printed
+
+
+@pytest.mark.parametrize("arguments", [("--models", "M1,M2"), ("--peers", "torchviz"), ("--peers", "none")])
+def test_a_run_of_some_leaves_the_results_of_all_as_they_are(run_main, tmp_path, arguments):
+    (tmp_path / "bench.json").write_text("of all")
+    status, printed, results = run_main(*arguments)
+    assert status == 0
+    assert (results / "bench.json").read_text() == "of all"
+    assert "written to bench-partial.json" in printed
+    assert json.loads((results / "bench-partial.json").read_text())["M1"] == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "label"),
+    [
+        ("bare", "M2_bare", "the bare pass"),
+        ("trace", "M2", "Chainrule"),
+        ("no_compiler", "M2_no_compiler", "Chainrule without a compiler"),
+    ],
+)
+def test_a_failure_of_our_own_is_a_row_and_the_others_are_written(run_main, name, key, label):
+    status, printed, results = run_main(**{name: late("M2", name)})
+    figures = json.loads((results / "bench-partial.json").read_text())
+    assert status == 1
+    assert not (results / "bench.json").exists()
+    assert figures[f"{key}_failure"] == "RecursionError: maximum recursion depth exceeded"
+    assert figures.get(key) is None
+    assert [figures[each] for each in ("M1", "M3", "M4", "M5")] == [2] * 4
+    assert figures["M2"] == (2 if name == "no_compiler" else None)
+    assert figures["M2_memory_trace_mb"] == 1
+    assert f"{label} fails on M2: RecursionError" in printed
+
+
+def test_a_failure_in_the_other_measurements_is_a_row_too(run_main):
+    def child(script, *_, **__):
+        raise MeasurementError(f"{script} ended with exit code 9")
+
+    status, printed, results = run_main(child=child, trace=late("L30", "trace"))
+    figures = json.loads((results / "bench-partial.json").read_text())
+    assert status == 1
+    assert figures["M5"] == 2
+    assert (figures["layer_us_10"], figures["layer_us_30"]) == (5e4, None)
+    for line in (
+        "recording fails with 30 layers: trace: RecursionError",
+        "the measurement fails without a compiler: kernel.py ended with exit code 9",
+        "the measurement of memory fails on M5: memory.py ended with exit code 9",
+    ):
+        assert line in printed
+
+
+def test_a_script_that_fails_is_a_failure(monkeypatch, tmp_path):
+    (tmp_path / "fails.py").write_text("raise SystemExit(4)")
+    monkeypatch.setattr(recording, "HERE", tmp_path)
+    with pytest.raises(MeasurementError, match=r"fails\.py ended with exit code 4"):
+        recording.child("fails.py")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--models", "none"), "'none' is none of M1"),
+        (("--models", ","), "',' names none of M1"),
+        (("--profile", "none"), "'none' is none of M1"),
+        (("--profile", ""), "'' names none of M1"),
+        (("--peers", "none,torchviz"), "'none' is none of torchlens"),
+        (("--seconds", "-1"), "'-1' is no number of seconds greater than 0"),
+        (("--seconds", "0"), "'0' is no number of seconds"),
+        (("--seconds", "nan"), "'nan' is no number of seconds"),
+        (("--seconds", "soon"), "'soon' is no number of seconds"),
+    ],
+)
+def test_arguments_that_mean_nothing_are_refused(monkeypatch, capsys, arguments, message):
+    monkeypatch.setattr(sys, "argv", ["recording.py", *arguments])
+    for measuring in ("bench_model", "bench_layers", "print_breakdown"):
+        monkeypatch.delattr(recording, measuring)
+    with pytest.raises(SystemExit) as refusal:
+        recording.main()
+    assert refusal.value.code == 2
+    assert message in capsys.readouterr().err
 
 
 def test_names_are_checked():
     read = recording.names_of(NAMES)
     assert read("M1,M4") == ["M1", "M4"]
-    assert read("none") == []
+    assert read("M4,M1,M4") == ["M4", "M1"]
+    tools = recording.names_of(tuple(PEERS), or_none=True)
+    assert [tools("none"), tools(""), tools("torchviz")] == [[], [], ["torchviz"]]
     with pytest.raises(recording.argparse.ArgumentTypeError, match="'M9' is none of M1, M2"):
         read("M9")
 

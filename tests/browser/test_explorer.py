@@ -129,6 +129,84 @@ def test_dragging_the_scale_moves_everything_in_proportion(explorer, significant
     expect(page.locator('graph-view .box[data-id="l1"] .value')).to_have_text(significant(before))
 
 
+# What the page asks for last over its socket.
+WATCH_SOCKET = """() => {
+    const send = WebSocket.prototype.send;
+    WebSocket.prototype.send = function (text) {
+        window.asked = JSON.parse(text);
+        send.call(this, text);
+    };
+}"""
+
+# The slider is moved from value to value, a few ms apart.
+MOVE = """async ([values, pause]) => {
+    const controls = document.querySelector("spec-controls");
+    for (const scale of values) {
+        const detail = { change: { scale }, moving: true };
+        controls.dispatchEvent(new CustomEvent("spec-change", { detail, bubbles: true }));
+        await new Promise((resolve) => setTimeout(resolve, pause));
+    }
+}"""
+
+# As the browser does with a page that nobody sees: no frame begins, and what was asked for waits for the next.
+HIDE = """() => {
+    Object.defineProperty(document, "hidden", { configurable: true, get: () => true });
+    window.held = [];
+    window.heldBack = window.requestAnimationFrame;
+    window.requestAnimationFrame = (callback) => window.held.push(callback);
+    document.dispatchEvent(new Event("visibilitychange"));
+}"""
+SHOW = """() => {
+    delete document.hidden;
+    window.requestAnimationFrame = window.heldBack;
+    for (const callback of window.held) requestAnimationFrame(callback);
+    document.dispatchEvent(new Event("visibilitychange"));
+}"""
+
+
+def test_the_last_of_a_quick_run_of_values_is_shown(explorer, significant):
+    """Some of its pictures come within one frame of the screen; the last must be drawn, whether it does or not."""
+    page = explorer.open().at_rest().page
+    page.evaluate(WATCH_SOCKET)
+    for turn in range(20):
+        values = [round(0.5 + 0.1 * turn + 0.015 * step, 3) for step in range(6)]
+        page.evaluate(MOVE, [values, 3])
+        # While one is in flight the next waits: the last has been sent once the others are answered or dropped.
+        page.wait_for_function("(last) => window.asked?.spec.scale === last", arg=values[-1])
+        expect(page.locator("run-status")).to_have_attribute("data-seq", str(page.evaluate("window.asked.seq")))
+        dump = explorer.dump(f"scale={values[-1]}")
+        assert page.locator("run-status .loss").text_content() == significant(dump["loss"])
+        assert explorer.figure("l1") == significant(column(dump, "l1", "std"))
+
+
+def test_what_came_while_the_page_was_hidden_is_shown_with_it(explorer, significant):
+    page = explorer.open().at_rest().page
+    page.evaluate(WATCH_SOCKET)
+
+    def move(scale):
+        page.evaluate(MOVE, [[scale], 0])
+        # A picture has come once its spec is in the address.
+        page.wait_for_function("(scale) => location.search === `?scale=${scale}`", arg=scale)
+
+    def expect_picture(scale):
+        expect(page.locator("run-status")).to_have_attribute("data-seq", str(page.evaluate("window.asked.seq")))
+        dump = explorer.dump(f"scale={scale}")
+        assert page.locator("run-status .loss").text_content() == significant(dump["loss"])
+        assert explorer.figure("l1") == significant(column(dump, "l1", "std"))
+
+    before = page.get_attribute("run-status", "data-seq")
+    page.evaluate(HIDE)
+    for scale in (2, 3, 5):
+        move(scale)
+    # Not drawn where nobody sees it.
+    assert page.get_attribute("run-status", "data-seq") == before
+    page.evaluate(SHOW)
+    expect_picture(5)
+    # And what comes after it as ever.
+    move(7)
+    expect_picture(7)
+
+
 def test_the_address_holds_the_state(explorer):
     explorer.open("/?init=xavier_normal&seed=7#select=l2&statistic=mean").at_rest()
     page = explorer.page

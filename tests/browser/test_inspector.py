@@ -568,6 +568,47 @@ class Gpt(torch.nn.Module):
         return x + self.out(mixed.transpose(1, 2).reshape(2, 4, 8))
 
 
+# How far apart the texts of neighbouring cells stand, row by row.
+GAPS = """() => {
+    const extent = (cell) => {
+        const range = document.createRange();
+        range.selectNodeContents(cell);
+        return range.getBoundingClientRect();
+    };
+    return [...document.querySelectorAll("layer-table tr")].flatMap((row) => {
+        const cells = [...row.cells].filter((cell) => cell.textContent !== "");
+        return cells.slice(1).map((cell, order) => [
+            `${cells[order].textContent} | ${cell.textContent}`,
+            extent(cell).left - extent(cells[order]).right,
+        ]);
+    });
+}"""
+
+
+@pytest.mark.parametrize("viewport", [(1440, 900), (1024, 768), (390, 844)])
+@pytest.mark.parametrize("address", ["/", "/?widths=100x51&scale=3.24"])
+def test_no_figure_of_the_overview_is_printed_over_another(explorer, viewport, address):
+    page = explorer.page
+    page.set_viewport_size({"width": viewport[0], "height": viewport[1]})
+    explorer.open(address)
+    if viewport[0] < 900:
+        page.get_by_role("tab", name="Inspector", exact=True).click()
+    # Rows out of sight are filled once the picture rests.
+    explorer.at_rest()
+    page.wait_for_function(
+        "() => document.querySelector('layer-table tbody:last-child tr:last-child').cells[3].textContent"
+    )
+    gaps = page.evaluate(GAPS)
+    assert len(gaps) >= 3 * page.locator("layer-table tbody tr").count()
+    assert [(texts, gap) for texts, gap in gaps if gap < 2] == []
+
+    # The longest that a float32 is written: two signs and an exponent of two digits. A std has no sign of its own.
+    page.locator("layer-table tbody td:nth-child(n + 3)").evaluate_all(
+        "(cells) => cells.forEach((cell) => (cell.textContent = `${cell.cellIndex === 2 ? '−' : ''}2.46e-38`))"
+    )
+    assert [(texts, gap) for texts, gap in page.evaluate(GAPS) if gap < 2] == []
+
+
 def test_a_dump_of_any_model_is_inspected_without_a_spec(explorer, tmp_path):
     torch.manual_seed(0)
     dump = dump_trace(trace_model(Gpt(), torch.randn(2, 4, 8), loss=lambda out: out.pow(2).mean()))

@@ -20,8 +20,9 @@ from agreement import (
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from chainrule.stats import StatisticsSlab, dead_fraction, device, saturation, unsupported
+from chainrule.stats import StatisticsSlab, StreamCapturedError, dead_fraction, device, saturation, unsupported
 from chainrule.trace.recorder import record
+from chainrule.trace.units import summarize_units
 
 pytestmark = pytest.mark.gpu
 
@@ -188,9 +189,24 @@ def test_while_a_graph_is_captured_there_is_nothing_to_read():
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         tensor.add(1)
-        with pytest.raises(RuntimeError, match="being captured"):
+        with pytest.raises(StreamCapturedError, match="being captured"):
             slab.take(tensor)
     assert slab.rows == 0
+
+
+def test_what_was_read_before_may_meet_a_module_in_a_graph_that_is_captured():
+    slab = StatisticsSlab()
+    activation = torch.ones(10, 10, device="cuda")
+    slab.take(activation)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        after = activation.relu()
+        summarize_units("relu", activation, slab, 0)
+        summarize_units("tanh", activation, slab, 0)
+    graph.replay()
+    assert after.sum().item() == 100
+    assert slab.moments[0, :2].tolist() == [100, 1]
+    assert np.isnan(slab.moments[0, -2:]).all()
 
 
 def test_a_full_device_leaves_a_note(monkeypatch):

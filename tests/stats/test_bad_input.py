@@ -138,6 +138,14 @@ def test_what_has_none_says_why(word):
     assert word in note
 
 
+@pytest.mark.parametrize("make", [freed, cut_short, lambda: torch.nn.Parameter(cut_short())])
+def test_of_memory_that_was_given_back_in_part_too(make):
+    """The kernel does not read beyond what is held, nor says that it could."""
+    assert unsupported(make()) == "no statistics: its memory was given back"
+    with pytest.raises(ValueError, match="its memory was given back"):
+        summary(make())
+
+
 def test_inside_a_function_transform():
     notes = []
 

@@ -4,6 +4,8 @@ import gc
 import math
 import weakref
 from collections import Counter
+from contextlib import contextmanager
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,12 +15,22 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from chainrule.run import trace_spec
 from chainrule.spec import ModelSpec
-from chainrule.stats import COUNT_COLUMNS, StatisticsSlab, dead_fraction, device, native, saturation
+from chainrule.stats import (
+    COUNT_COLUMNS,
+    StatisticsSlab,
+    StreamCapturedError,
+    dead_fraction,
+    device,
+    native,
+    saturation,
+)
 from chainrule.trace.recorder import record
 from chainrule.trace.units import summarize_units
 
 LAUNCHES = 35
 """At most so many for a tensor of one chunk, and for each further chunk."""
+
+WORDS = device._Words
 
 ALLOCATIONS = {"aten.empty.memory_format", "aten.new_empty.default", "aten.empty_like.default"}
 
@@ -330,6 +342,96 @@ def test_without_room_for_a_look_at_the_units_the_rest_of_the_row_stands(monkeyp
     assert np.isnan(slab.moments[0, -2:]).all()
     summarize_units("relu", activation, slab, 0)
     assert slab.moments[0, -2] == dead_fraction(activation)
+
+
+class There(torch.Tensor):
+    """Says that it is on the second of two CUDA devices, and is on the CPU."""
+
+    device = torch.device("cuda", 1)
+
+
+def on_cuda(tensor):
+    return tensor.as_subclass(There)
+
+
+class Cuda:
+    """Two CUDA devices as the statistics see them: which is current, and on which of them a stream is captured."""
+
+    def __init__(self):
+        self.current = 0
+        self.captured = set()
+
+    @contextmanager
+    def device(self, entered):
+        before, self.current = self.current, entered.index
+        try:
+            yield
+        finally:
+            self.current = before
+
+    def is_current_stream_capturing(self):
+        return self.current in self.captured
+
+    def current_stream(self, of):
+        return SimpleNamespace(cuda_stream=of.index)
+
+
+@pytest.fixture
+def cuda(monkeypatch):
+    stand_in = Cuda()
+    for name in ("device", "is_current_stream_capturing", "current_stream"):
+        monkeypatch.setattr(torch.cuda, name, getattr(stand_in, name))
+    monkeypatch.setattr(device, "_Words", lambda _: WORDS(torch.device("cpu")))
+    monkeypatch.setattr(StatisticsSlab, "ON_DEVICE", frozenset({"cpu", "cuda"}))
+    return stand_in
+
+
+def test_whether_a_stream_is_captured_is_asked_of_the_tensors_device(cuda):
+    slab = StatisticsSlab()
+    cuda.captured = {0}  # which is current, and is not the tensor's
+    slab.take(on_cuda(torch.ones(4)))
+    cuda.captured = {1}
+    with pytest.raises(StreamCapturedError, match="being captured"):
+        slab.take(on_cuda(torch.ones(5)))
+    assert cuda.current == 0
+    assert slab.rows == 1
+    assert slab.moments[0, 0] == 4
+
+
+def test_what_was_read_before_may_meet_a_module_while_a_stream_is_captured(cuda):
+    slab = StatisticsSlab()
+    activation = on_cuda(normal(10, 20).relu())
+    slab.take(activation)
+    cuda.captured = {1}
+    for op_name in ("relu", "tanh"):
+        summarize_units(op_name, activation, slab, 0)
+    cuda.captured = set()
+    assert slab.moments[0, 0] == 200
+    assert np.isnan(slab.moments[0, -2:]).all()
+
+
+@pytest.mark.usefixtures("cuda")
+def test_what_one_device_does_not_give_leaves_all_waiting(monkeypatch):
+    slab = StatisticsSlab(capacity=1)
+    slab.take(torch.full((5000,), 1.0))
+    slab.write_saturation(0, torch.ones(3, 3), 0.0)
+    slab.take(on_cuda(torch.full((50,), 2.0)))
+    to_host, asked = WORDS.to_host, []
+
+    def fail_the_second_time(words):
+        asked.append(words)
+        if len(asked) == 2:
+            raise RuntimeError("the device is lost")
+        return to_host(words)
+
+    monkeypatch.setattr(WORDS, "to_host", fail_the_second_time)
+    with pytest.raises(RuntimeError, match="lost"):
+        slab.table(["a", "b"], [0, 1])
+    assert slab.moments[:2, 1].tolist() == [1, 2]
+    assert slab.moments[0, -1] == 1
+    asked.append(None)
+    slab.take(torch.full((5000,), 3.0))
+    assert slab.moments[:3, 1].tolist() == [1, 2, 3]
 
 
 def test_memory_that_was_given_back_is_not_read():

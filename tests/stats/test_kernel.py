@@ -15,7 +15,7 @@ from agreement import (
     special_tensors,
     summary,
 )
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from chainrule.stats import BINS, unsupported
@@ -34,6 +34,8 @@ def test_any_values_of_any_dtype(dtype, data):
 
 @settings(max_examples=200, deadline=None)
 @given(special_tensors())
+@example(torch.tensor([2.31988419e300, 1.7976931348623157e308, 0.0], dtype=torch.float64))
+@example(torch.tensor([1.7976931348623157e308, 1e300], dtype=torch.float64))
 def test_the_special_values_in_any_mixture(tensor):
     assert_agrees(tensor)
 

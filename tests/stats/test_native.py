@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chainrule.stats import BINS, COLUMNS, dead_fraction, kernel_name, native, saturation, summarize
+from chainrule.stats import BINS, COLUMNS, dead_fraction, kernel_name, native, saturation, summarize, unsupported
 
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 INTEGERS = tuple(getattr(torch, f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64))
@@ -119,6 +120,96 @@ def test_a_mean_far_larger_than_the_spread(compiled):
         assert moments[COLUMNS.index("std")] == pytest.approx((tensor - mean).std(correction=0).item(), rel=1e-9)
 
 
+@pytest.mark.parametrize(("dtype", "outlier"), [(torch.float64, 1e20), (torch.float32, 1e9)], ids=str)
+@pytest.mark.parametrize("step", [1, 3])
+def test_outliers_where_the_centre_is_sampled(compiled, dtype, outlier, step):
+    """Of ±1, half of each: the sums of so few different numbers are known exactly."""
+    n = 500_000
+    tensor = torch.ones(n * step, dtype=dtype)[::step]
+    tensor[::2] = -1
+    tensor[n // 16 :: (n + 7) // 8] = outlier
+    outliers, ones = (tensor == outlier).sum().item(), (tensor == 1).sum().item()
+    moments, _ = rows()
+    assert compiled.summarize(tensor, moments, rows()[1])
+    height = Fraction(tensor.max().item())
+    mean = (outliers * height + 2 * ones + outliers - n) / n
+    square = (outliers * height**2 + n - outliers) / n
+    expected = [float(mean), math.sqrt(square - mean**2), math.sqrt(n * square)]
+    assert moments[ROUNDED].tolist() == pytest.approx(expected, rel=1e-13)
+
+
+def test_outliers_among_what_is_not_finite(compiled):
+    tensor = torch.randn(100_000, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    tensor[100_000 // 16 :: 12_500] = 1e20
+    tensor[::7] = math.nan
+    assert_says_what_torch_says(compiled, tensor)
+    finite = tensor[tensor.isfinite()]
+    moments, _ = rows()
+    assert compiled.summarize(tensor, moments, rows()[1])
+    assert moments[COLUMNS.index("std")] == pytest.approx(finite.numpy().astype(np.longdouble).std(), rel=1e-13)
+
+
+@pytest.fixture
+def flushed():
+    """Call with flush_denormal on; off again before anything is compared, for comparing flushes as well."""
+
+    def call(function, *arguments):
+        torch.set_flush_denormal(True)
+        try:
+            return function(*arguments)
+        finally:
+            torch.set_flush_denormal(False)
+
+    yield call
+    torch.set_flush_denormal(False)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("step", [1, 2])
+@pytest.mark.parametrize(
+    "values",
+    [
+        [1e-45, 1e-40, 0.0, 3e-39],
+        [1e-40, -2e-40, -0.0, 0.0, 1e-37],
+        [1e-40, 2e-40, 4e-40],
+        [3e-40],
+        [-1e-40, 1.0, 0.0],
+        [-1e-40, 1e-12, math.nan],
+        [1e-40, math.inf, 2e-40],
+        [6e-8, 1.2e-7, 0.0],
+    ],
+    ids=str,
+)
+def test_denormals_are_numbers_where_the_processor_flushes_them(compiled, flushed, values, dtype, step):
+    tensor = torch.tensor(values * 300, dtype=dtype).repeat_interleave(step)[::step]
+    expected, found = rows(), rows()
+    assert compiled.summarize(tensor, *expected)
+    assert flushed(compiled.summarize, tensor, *found)
+    assert found[1].tolist() == expected[1].tolist()
+    assert found[0][EXACT].tobytes() == expected[0][EXACT].tobytes()
+    np.testing.assert_allclose(found[0][ROUNDED], expected[0][ROUNDED], rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("values", "low", "zero_fraction"),
+    [
+        ([5e-324, 1e-310, 0.0], 0.0, 1.0),
+        ([1e-310], 0.0, 1.0),
+        ([1e-310, 1e-310, 3e-300, 0.0], 0.0, 0.75),
+        ([-1e-310, 0.0, 1.0, -0.0], -1e-310, 0.5),
+    ],
+)
+def test_a_row_of_flushed_float64_does_not_contradict_itself(compiled, flushed, values, low, zero_fraction):  # noqa: ARG001
+    """Denormals of float64 are zeros throughout where there is nothing larger, else what they are."""
+    moments, counts = rows()
+    flushed(summarize, torch.tensor(values * 20, dtype=torch.float64), moments, counts)
+    row = dict(zip(COLUMNS, moments.tolist(), strict=True))
+    assert row["min"] == low <= row["mean"] <= row["max"]
+    assert row["zero_fraction"] == zero_fraction
+    assert (row["std"] == 0) == (row["min"] == row["max"]) == (row["norm"] == 0)
+    assert counts.sum() == row["n"]
+
+
 @pytest.mark.parametrize("value", [1e160, 1e-160, 5e-324, 1.7e308])
 def test_float64_that_cannot_be_squared_is_left_to_torch(compiled, value):
     moments, counts = rows()
@@ -195,6 +286,46 @@ def test_other_memory_is_read_in_place_as_well(compiled, name, tensor, dtype):  
             : len(memory[::5])
         ]
         assert_says_what_torch_says(compiled, strides_of(with_specials))
+
+
+@pytest.mark.parametrize(
+    "arrange",
+    [
+        lambda base: base,
+        lambda base: base.t(),
+        lambda base: base[::7, ::3],
+        lambda base: base[1:].expand(2, -1, -1),
+        lambda base: base.as_strided((1, 2), (5, 1), 16),
+        lambda base: base.as_strided((2, 2), (15, 1)),
+        lambda base: base[-1:, -1:],
+    ],
+)
+def test_memory_that_was_given_back_in_part_is_not_read(compiled, arrange):
+    base = torch.ones(100, 100)
+    tensor, still_there = arrange(base), base.as_strided((2, 2), (14, 1))
+    assert compiled.is_readable(tensor)
+    base.untyped_storage().resize_(64)
+    assert not compiled.is_readable(tensor)
+    assert not compiled.summarize(tensor, *rows())
+    assert compiled.dead_fraction(tensor) is None
+    assert compiled.saturation(tensor, 0.0, 0.97) is None
+    assert unsupported(tensor) == "no statistics: its memory was given back"
+    with pytest.raises(ValueError, match="given back"):
+        summarize(tensor, *rows())
+    assert compiled.is_readable(still_there)
+    assert compiled.summarize(still_there, *rows())
+    assert compiled.is_readable(base[:0])
+    base.untyped_storage().resize_(0)
+    assert not compiled.summarize(still_there, *rows())
+
+
+def test_any_byte_but_0_is_true(compiled):
+    tensor = torch.tensor([0, 1, 2, 255, 0], dtype=torch.uint8).repeat(900).view(torch.bool)
+    assert_says_what_torch_says(compiled, tensor)
+    assert_says_what_torch_says(compiled, tensor[1::3])
+    moments, _ = rows()
+    assert compiled.summarize(tensor, moments, rows()[1])
+    assert moments[[COLUMNS.index("mean"), COLUMNS.index("max")]].tolist() == [0.6, 1.0]
 
 
 def test_memory_that_is_not_aligned_is_left_to_torch(compiled):
@@ -338,6 +469,11 @@ def test_a_negated_view_is_read_with_its_sign(compiled):
         ((torch.ones(3), np.empty(11), np.empty(BINS, np.uint32)), ValueError),
         ((torch.ones(3), np.empty(12), np.empty(3, np.uint32)), ValueError),
         ((torch.ones(3), np.empty((12, 2))[:, 0], np.empty(BINS, np.uint32)), ValueError),
+        ((torch.ones(3), np.empty(12, ">f8"), np.empty(BINS, np.uint32)), ValueError),
+        ((torch.ones(3), np.empty(12, np.int64), np.empty(BINS, np.uint32)), ValueError),
+        ((torch.ones(3), np.empty(12), np.empty(BINS, ">u4")), ValueError),
+        ((torch.ones(3), np.empty(12), np.empty(BINS, np.float32)), ValueError),
+        ((torch.ones(3), np.empty(12), bytearray(4 * BINS)), ValueError),
         ((torch.ones(3), np.empty(12), b" " * 4 * BINS), BufferError),
         ((torch.ones(3), 5, 6), TypeError),
         ((torch.ones(3),), TypeError),
@@ -359,6 +495,7 @@ def test_a_row_of_arrays(compiled):
         for array, old, one in zip((moments, counts), before, expected, strict=True):
             assert array[row].tobytes() == one.tobytes()
             assert np.delete(array, row, 0).tobytes() == np.delete(old, row, 0).tobytes()
+    assert compiled.summarize_row(tensor, memoryview(moments), memoryview(counts), 1)
     assert not compiled.summarize_row(tensor.to(torch.complex64), moments, counts, 0)
 
 
@@ -379,7 +516,7 @@ def test_a_row_of_arrays(compiled):
 def test_a_row_that_is_not_there_is_refused(compiled, moments, counts, row, error):
     with pytest.raises(error):
         compiled.summarize_row(torch.ones(3), np.empty(moments), np.empty(counts, np.uint32), row)
-    with pytest.raises(ValueError, match="items of 4"):
+    with pytest.raises(ValueError, match="format 'I'"):
         compiled.summarize_row(torch.ones(3), np.empty((3, 12)), np.empty((3, 64)), 0)
 
 

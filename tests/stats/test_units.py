@@ -112,6 +112,17 @@ def test_activations_are_only_read():
     assert torch.equal(activation, before)
 
 
+@pytest.mark.parametrize("left", [0, 64])
+def test_activations_whose_memory_was_given_back_are_not_read(left):
+    activation = torch.ones(1000, 1000)
+    strided = activation[:, ::2]
+    activation.untyped_storage().resize_(left)
+    with pytest.raises(ValueError, match="given back"):
+        dead_fraction(activation)
+    with pytest.raises(ValueError, match="given back"):
+        saturation(strided, 0.5)
+
+
 @pytest.mark.parametrize("middle", [0.0, 0.5])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_saturation_of_every_number_of_16_bits(dtype, middle):

@@ -12,7 +12,9 @@ from torch import nn
 from torch.autograd.function import Function
 from torch.utils.checkpoint import checkpoint
 
+from chainrule.stats import StatisticsSlab
 from chainrule.trace import record, trace_model
+from chainrule.trace.units import summarize_units
 from chainrule.wire import dump_trace, load
 
 
@@ -1070,3 +1072,14 @@ def test_the_nodes_of_a_created_graph_belong_to_the_op_whose_backward_made_them(
     twins = {op.name: ops[op.twin].name for op in recording.trace.ops if op.phase == "backward"}
     assert twins["PowBackward0"] == "pow"
     assert twins["MulBackward0"] == "pow"
+
+
+def test_an_activation_whose_memory_was_given_back_keeps_its_row():
+    slab = StatisticsSlab()
+    activation = torch.relu(torch.randn(100, 100))
+    row = slab.take(activation)
+    before = slab.moments[row].copy()
+    activation.untyped_storage().resize_(64)
+    for op_name in ("relu", "tanh"):
+        summarize_units(op_name, activation, slab, row)
+    assert np.array_equal(slab.moments[row], before, equal_nan=True)

@@ -11,6 +11,7 @@ units.py       dead units and saturation of an activation
 reference.py   `summarize_reference`: the same definitions in plain float64 numpy, the oracle of the tests
 """
 
+from chainrule.stats.device import StreamCapturedError
 from chainrule.stats.kernel import summarize, unsupported
 from chainrule.stats.native import kernel_name
 from chainrule.stats.slab import StatisticsSlab
@@ -23,6 +24,7 @@ __all__ = [
     "COUNT_COLUMNS",
     "StatisticsSlab",
     "StatisticsTable",
+    "StreamCapturedError",
     "Summary",
     "dead_fraction",
     "kernel_name",

@@ -5,8 +5,12 @@
  * kernel.py: a function answers False or None, and nothing is lost but time.
  *
  * Loops are written for the compiler to vectorise and compiled once per instruction set; the best that the processor
- * has is chosen when the module is loaded. Values are ordered, tested for zero and classified as integers, so that
- * neither NaN nor a processor that flushes denormals gets in between. The floating point environment stays as it is.
+ * has is chosen when the module is loaded. The floating point environment stays as it is.
+ *
+ * Values are ordered, tested for zero and classified as integers, so that neither NaN nor a processor that flushes
+ * denormals gets in between; where float32 and bfloat16 are so small that flushing would show in moments and bins, they
+ * are widened by integers. In float64 it cannot show, but where the whole width is below 2^-480: such a tensor is left
+ * to PyTorch, to which denormals that are flushed are zeros throughout.
  *
  * A tensor is read through DLPack's exchange API (https://github.com/dmlc/dlpack, include/dlpack/dlpack.h), which
  * PyTorch offers as `torch.Tensor.__dlpack_c_exchange_api__`: pointer, dtype, shape and strides in one call. */
@@ -30,9 +34,13 @@ enum { BINS = 64, COLUMNS = 12 };
 
 /* ----------------------------------------------------------------------------------------------------------- dtypes */
 
-enum kind { FLOAT32, FLOAT64, FLOAT16, BFLOAT16, INT8, INT16, INT32, INT64, UINT8, UINT16, UINT32, UINT64, NO_KIND };
+enum kind {
+    FLOAT32, FLOAT64, FLOAT16, BFLOAT16,
+    SMALL_FLOAT32, SMALL_BFLOAT16, /* the same, but computed in float64 and with denormals in any case */
+    INT8, INT16, INT32, INT64, UINT8, UINT16, UINT32, UINT64, BOOL, NO_KIND
+};
 
-static const size_t SIZE[] = {4, 8, 2, 2, 1, 2, 4, 8, 1, 2, 4, 8};
+static const size_t SIZE[] = {4, 8, 2, 2, 4, 2, 1, 2, 4, 8, 1, 2, 4, 8, 1};
 
 INLINE int32_t bits_of_float(float value) {
     int32_t bits;
@@ -65,6 +73,27 @@ INLINE float widen_float16(uint16_t half) {
     return float_of_bits((uint32_t)bits_of_float(magnitude) | sign);
 }
 
+/* By integers as well. */
+INLINE double widen_float32(uint32_t bits) {
+    uint32_t magnitude = bits & INT32_MAX;
+    double value = magnitude < 1u << 23 ? (int32_t)magnitude * 0x1p-149 : float_of_bits(magnitude);
+    return bits >> 31 ? -value : value;
+}
+
+INLINE double widen_small_bfloat16(uint16_t half) { return widen_float32((uint32_t)half << 16); }
+
+INLINE double widen_float64(uint64_t bits) {
+    double value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* Whether the processor takes denormals for zeros, as `torch.set_flush_denormal(True)` makes it. */
+INLINE bool flushes_denormals(void) {
+    volatile float smallest = 0x1p-149f;
+    return (double)smallest == 0;
+}
+
 /* The dtype that values are computed in: halves are widened to float32, integers to float64. */
 INLINE enum kind wide(enum kind kind) {
     return kind == FLOAT32 || kind == FLOAT16 || kind == BFLOAT16 ? FLOAT32 : FLOAT64;
@@ -81,6 +110,8 @@ INLINE void widen(enum kind kind, const void *restrict x, int n, void *restrict 
     switch (kind) {
     case FLOAT16: WIDEN(uint16_t, float, widen_float16);
     case BFLOAT16: WIDEN(uint16_t, float, widen_bfloat16);
+    case SMALL_FLOAT32: WIDEN(uint32_t, double, widen_float32);
+    case SMALL_BFLOAT16: WIDEN(uint16_t, double, widen_small_bfloat16);
     case INT8: WIDEN(int8_t, double, );
     case INT16: WIDEN(int16_t, double, );
     case INT32: WIDEN(int32_t, double, );
@@ -89,6 +120,7 @@ INLINE void widen(enum kind kind, const void *restrict x, int n, void *restrict 
     case UINT16: WIDEN(uint16_t, double, );
     case UINT32: WIDEN(uint32_t, double, );
     case UINT64: WIDEN(uint64_t, double, (double));
+    case BOOL: WIDEN(uint8_t, double, 0 !=);
     default: break;
     }
 }
@@ -190,9 +222,23 @@ INLINE int block_size(const struct view *view) { return is_direct(view) ? BLOCK 
 
 /* ------------------------------------------------------------------------- first pass: extremes, counts and moments */
 
+/* Of many sums, one per block: what each step rounds off is kept (Neumaier 1974). */
+struct sum {
+    double rounded, rest;
+};
+
+INLINE void add(struct sum *sum, double term) {
+    double before = sum->rounded, after = before + term;
+    sum->rest += fabs(before) < fabs(term) ? (term - after) + before : (before - after) + term;
+    sum->rounded = after;
+}
+
+INLINE double total_of(const struct sum *sum) { return sum->rounded + sum->rest; }
+
 struct scan {
-    double low, high;              /* of the finite values, if there is one */
-    double centre, total, squares; /* sums of x - centre and of its square, x finite */
+    double low, high; /* of the finite values, if there is one */
+    double centre;
+    struct sum total, squares; /* of x - centre and of its square, x finite */
     int64_t zero, nan, posinf, neginf;
 };
 
@@ -248,8 +294,8 @@ INLINE double find_centre(enum kind wide, const struct view *view, struct room *
         keys->high = KEY(BITS, highest);                                                                              \
         if (keys->low <= ~INFINITY_BITS || keys->high >= INFINITY_BITS) return false;                                 \
         found->zero += zero;                                                                                          \
-        found->total += total;                                                                                        \
-        found->squares += squares;                                                                                    \
+        add(&found->total, total);                                                                                    \
+        add(&found->squares, squares);                                                                                \
         return true;                                                                                                  \
     }                                                                                                                 \
                                                                                                                       \
@@ -276,8 +322,8 @@ INLINE double find_centre(enum kind wide, const struct view *view, struct room *
         found->nan += nan;                                                                                            \
         found->posinf += posinf;                                                                                      \
         found->neginf += neginf;                                                                                      \
-        found->total += total;                                                                                        \
-        found->squares += squares;                                                                                    \
+        add(&found->total, total);                                                                                    \
+        add(&found->squares, squares);                                                                                \
         *keys = (struct keys_##FLOAT){low, high};                                                                     \
     }                                                                                                                 \
                                                                                                                       \
@@ -291,13 +337,10 @@ INLINE double find_centre(enum kind wide, const struct view *view, struct room *
             all.low = keys.low < all.low ? keys.low : all.low;                                                        \
             all.high = keys.high > all.high ? keys.high : all.high;                                                   \
         }                                                                                                             \
-        int##BITS##_t low = KEY(BITS, all.low), high = KEY(BITS, all.high);                                           \
-        FLOAT extremes[2];                                                                                            \
-        memcpy(extremes, &low, sizeof low);                                                                           \
-        memcpy(extremes + 1, &high, sizeof high);                                                                     \
-        /* Adding 0 makes -0 the zero that it equals. */                                                              \
-        found->low = extremes[0] + 0.0;                                                                               \
-        found->high = extremes[1] + 0.0;                                                                              \
+        /* The key of -0 is made that of the zero that it equals. */                                                  \
+        all.low += all.low == -1, all.high += all.high == -1;                                                         \
+        found->low = widen_float##BITS((uint##BITS##_t)KEY(BITS, all.low));                                           \
+        found->high = widen_float##BITS((uint##BITS##_t)KEY(BITS, all.high));                                         \
     }
 
 DEFINE_SCAN(float, 32, 0x7f800000)
@@ -433,25 +476,37 @@ INLINE void count(enum kind wide, enum way way, const struct view *view, const s
 
 /* ------------------------------------------------------------------------------------------------- one tensor's row */
 
+/* Of float32 and halves false only where they must be computed with as SMALL ones. */
 INLINE bool summarize_wide(enum kind wide, const struct view *view, double *moments, uint32_t *counts) {
     struct room room;
     struct scan found = {.centre = find_centre(wide, view, &room)};
-    if (wide == FLOAT32)
-        scan_float(view, &room, &found);
-    else
-        scan_double(view, &room, &found);
+    const double n = (double)view->n, repeats = (double)view->repeats;
+    double finite, from_centre, variance;
+    for (int reading = 1;; reading++) {
+        if (wide == FLOAT32)
+            scan_float(view, &room, &found);
+        else
+            scan_double(view, &room, &found);
+        finite = n - (double)(found.nan + found.posinf + found.neginf);
+        from_centre = total_of(&found.total) / finite;
+        variance = total_of(&found.squares) / finite - from_centre * from_centre;
+        /* Where the sampled elements were the outliers the difference has lost its digits: once more, from the mean. */
+        if (reading == 2 || !(from_centre * from_centre > 0x1p10 * variance)) break;
+        found = (struct scan){.centre = found.centre + from_centre};
+    }
     const int64_t special = found.nan + found.posinf + found.neginf;
-    const double n = (double)view->n, repeats = (double)view->repeats, finite = n - (double)special;
     double low = NAN, high = NAN, mean = NAN, std = NAN, norm = NAN;
     memset(counts, 0, BINS * sizeof *counts);
     if (finite > 0) {
         low = found.low, high = found.high;
         double width = high - low;
         if (view->kind >= INT8 && (low <= -INEXACT_INTEGER || high >= INEXACT_INTEGER)) return false;
-        if (low == high) {
+        if (bits_of_double(low) == bits_of_double(high)) {
             mean = low, std = 0, norm = fabs(low) * sqrt(finite * repeats);
+            if (norm == 0 && bits_of_double(low) != 0) return false; /* flushed */
             counts[0] = (uint32_t)finite;
         } else {
+            if (wide == FLOAT32 && width < 0x1p-60 && flushes_denormals()) return false;
             if (wide == FLOAT64 && !(0x1p-480 < width && width < 0x1p480)) return false;
             double per_unit = BINS / width;
             struct bins bins = {.low = low, .per_unit = per_unit, .stand_in = found.centre};
@@ -463,7 +518,6 @@ INLINE bool summarize_wide(enum kind wide, const struct view *view, double *mome
             else
                 count(wide, EXACTLY, view, &bins, &room, counts);
             counts[bin_of(found.centre, false, &bins)] -= (uint32_t)special;
-            double from_centre = found.total / finite, variance = found.squares / finite - from_centre * from_centre;
             std = sqrt(variance > 0 ? variance : 0);
             mean = found.centre + from_centre;
             norm = sqrt(finite * repeats) * hypot(mean, std);
@@ -478,8 +532,14 @@ INLINE bool summarize_wide(enum kind wide, const struct view *view, double *mome
 }
 
 INLINE bool summarize_any(const struct view *view, double *moments, uint32_t *counts) {
-    return wide(view->kind) == FLOAT32 ? summarize_wide(FLOAT32, view, moments, counts)
-                                       : summarize_wide(FLOAT64, view, moments, counts);
+    struct view small;
+    if (wide(view->kind) == FLOAT32) {
+        if (summarize_wide(FLOAT32, view, moments, counts)) return true;
+        small = *view;
+        small.kind = view->kind == BFLOAT16 ? SMALL_BFLOAT16 : SMALL_FLOAT32;
+        view = &small;
+    }
+    return summarize_wide(FLOAT64, view, moments, counts);
 }
 
 /* ----------------------------------------------------------------------------------------------- dead and saturated */
@@ -647,8 +707,9 @@ static const struct dl_exchange *exchange;
 enum { MOST_TYPES = 4 };
 static PyTypeObject *tensor_types[MOST_TYPES];
 
-/* What `Tensor.is_neg` calls: to call it without the interpreter's help takes half the time. */
-static PyCFunction is_neg;
+/* What methods of a tensor and of its storage call: to call it without the interpreter's help takes half the time. */
+static PyCFunction is_neg, storage_offset, untyped_storage, nbytes;
+static PyTypeObject *storage_type;
 
 /* Whether a tensor's values are the opposite of those in memory, as the imaginary part's of a conjugate are. */
 static bool is_negated(PyObject *tensor) {
@@ -659,6 +720,30 @@ static bool is_negated(PyObject *tensor) {
     }
     Py_DECREF(answer); /* True or False, which stay */
     return answer != Py_False;
+}
+
+/* What a method says that gives a size; -1 if it does not. */
+static int64_t ask_size(PyCFunction method, PyObject *object) {
+    PyObject *answer = method(object, NULL);
+    int64_t size = answer == NULL ? -1 : PyLong_AsLongLong(answer);
+    Py_XDECREF(answer);
+    if (PyErr_Occurred()) PyErr_Clear();
+    return size;
+}
+
+/* Whether all elements lie in the tensor's storage, which can have been made smaller or given back since. */
+static bool is_held(PyObject *object, const struct dl_tensor *tensor, int64_t size) {
+    int64_t before = 0, after = 0; /* the outermost elements, counted from the first */
+    for (int i = 0; i < tensor->dimensions; i++) {
+        if (tensor->shape[i] == 0) return true;
+        *(tensor->strides[i] < 0 ? &before : &after) += (tensor->shape[i] - 1) * tensor->strides[i];
+    }
+    PyObject *storage = untyped_storage(object, NULL);
+    if (storage == NULL) PyErr_Clear();
+    int64_t held = storage != NULL && Py_TYPE(storage) == storage_type ? ask_size(nbytes, storage) : -1;
+    Py_XDECREF(storage);
+    int64_t offset = held > 0 ? ask_size(storage_offset, object) : -1;
+    return offset >= -before && after < held / size - offset;
 }
 
 static enum kind kind_of(uint8_t code, uint8_t bits) {
@@ -674,22 +759,24 @@ static enum kind kind_of(uint8_t code, uint8_t bits) {
     case DL_UINT << 8 | 16: return UINT16;
     case DL_UINT << 8 | 32: return UINT32;
     case DL_UINT << 8 | 64: return UINT64;
-    case DL_UINT << 8 | 8:
-    case DL_BOOL << 8 | 8: return UINT8;
+    case DL_UINT << 8 | 8: return UINT8;
+    case DL_BOOL << 8 | 8: return BOOL;
     default: return NO_KIND;
     }
 }
 
-/* Whether `object` is a tensor with memory on the host. */
-static bool borrow(PyObject *object, struct dl_tensor *tensor) {
+/* The kind of a tensor with all its memory on the host; NO_KIND for anything else. */
+static enum kind borrow(PyObject *object, struct dl_tensor *tensor) {
     int i = 0;
     while (i < MOST_TYPES && Py_TYPE(object) != tensor_types[i]) i++;
-    if (i == MOST_TYPES) return false;
+    if (i == MOST_TYPES) return NO_KIND;
     if (exchange->borrow(object, tensor) != 0) {
         PyErr_Clear();
-        return false;
+        return NO_KIND;
     }
-    return tensor->device.type == DL_CPU && tensor->dtype.lanes == 1;
+    if (tensor->device.type != DL_CPU || tensor->dtype.lanes != 1) return NO_KIND;
+    enum kind kind = kind_of(tensor->dtype.code, tensor->dtype.bits);
+    return kind != NO_KIND && is_held(object, tensor, (int64_t)SIZE[kind]) ? kind : NO_KIND;
 }
 
 /* Counts have 32 bits. */
@@ -741,8 +828,7 @@ static bool view_memory(enum kind kind, const char *x, const int64_t *shape, con
 
 /* Whether `object` is a tensor that can be read here: pointer and kind, and `tensor` with the rest. */
 static bool readable(PyObject *object, struct dl_tensor *tensor, enum kind *kind, const char **x) {
-    if (!borrow(object, tensor)) return false;
-    *kind = kind_of(tensor->dtype.code, tensor->dtype.bits);
+    *kind = borrow(object, tensor);
     if (*kind == NO_KIND || tensor->data == NULL) return false;
     *x = (const char *)tensor->data + tensor->byte_offset;
     if ((uintptr_t)*x % SIZE[*kind] != 0) return false;
@@ -780,11 +866,11 @@ static bool has_arguments(const char *name, Py_ssize_t given, Py_ssize_t wanted)
     return false;
 }
 
-static bool lend_array(PyObject *object, Py_ssize_t item, Py_ssize_t row, Py_buffer *array) {
-    if (PyObject_GetBuffer(object, array, PyBUF_WRITABLE) != 0) return false;
-    if (array->itemsize == item && array->len % row == 0) return true;
-    PyErr_Format(PyExc_ValueError, "%zd bytes in items of %zd are not rows of %zd bytes in items of %zd", array->len,
-                 array->itemsize, row, item);
+static bool lend_array(PyObject *object, const char *format, Py_ssize_t row, Py_buffer *array) {
+    if (PyObject_GetBuffer(object, array, PyBUF_WRITABLE | PyBUF_ND | PyBUF_FORMAT) != 0) return false;
+    if (array->format != NULL && strcmp(array->format, format) == 0 && array->len % row == 0) return true;
+    PyErr_Format(PyExc_ValueError, "%zd bytes of format '%s' are not rows of %zd bytes of format '%s'", array->len,
+                 array->format != NULL ? array->format : "B", row, format);
     PyBuffer_Release(array);
     return false;
 }
@@ -795,8 +881,8 @@ static PyObject *write_row(PyObject *const *arguments, Py_ssize_t row) {
     Py_buffer moments, counts;
     const Py_ssize_t moments_size = COLUMNS * sizeof(double), counts_size = BINS * sizeof(uint32_t);
     if (!view_of(arguments[0], &view)) Py_RETURN_FALSE;
-    if (!lend_array(arguments[1], sizeof(double), moments_size, &moments)) return NULL;
-    if (!lend_array(arguments[2], sizeof(uint32_t), counts_size, &counts)) {
+    if (!lend_array(arguments[1], "d", moments_size, &moments)) return NULL;
+    if (!lend_array(arguments[2], "I", counts_size, &counts)) {
         PyBuffer_Release(&moments);
         return NULL;
     }
@@ -867,8 +953,20 @@ static PyObject *py_saturation(PyObject *self, PyObject *const *arguments, Py_ss
 static PyObject *py_is_readable(PyObject *self, PyObject *tensor) {
     (void)self;
     struct dl_tensor borrowed;
-    return PyBool_FromLong(borrow(tensor, &borrowed) &&
-                           kind_of(borrowed.dtype.code, borrowed.dtype.bits) != NO_KIND);
+    return PyBool_FromLong(borrow(tensor, &borrowed) != NO_KIND);
+}
+
+/* The function that a method without arguments calls; NULL with an error if it is another kind of method. */
+static PyCFunction function_of(PyObject *object, const char *name) {
+    PyObject *method = PyObject_GetAttrString(object, name);
+    if (method == NULL) return NULL;
+    PyCFunction function = NULL;
+    if (PyCFunction_Check(method) && PyCFunction_GetFlags(method) == METH_NOARGS)
+        function = PyCFunction_GetFunction(method);
+    else
+        PyErr_Format(PyExc_ImportError, "the method %s is not a function without arguments", name);
+    Py_DECREF(method);
+    return function;
 }
 
 static PyObject *py_bind(PyObject *self, PyObject *const *arguments, Py_ssize_t given) {
@@ -884,15 +982,16 @@ static PyObject *py_bind(PyObject *self, PyObject *const *arguments, Py_ssize_t 
                      offered->version.minor, DL_MAJOR);
         return NULL;
     }
-    PyObject *method = PyObject_GetAttrString(arguments[1], "is_neg");
-    if (method == NULL) return NULL;
-    bool plain = PyCFunction_Check(method) && PyCFunction_GetFlags(method) == METH_NOARGS;
-    if (plain) is_neg = PyCFunction_GetFunction(method);
-    Py_DECREF(method);
-    if (!plain) {
-        PyErr_SetString(PyExc_ImportError, "a tensor's method is_neg is not a function without arguments");
+    if (!(is_neg = function_of(arguments[1], "is_neg")) ||
+        !(storage_offset = function_of(arguments[1], "storage_offset")) ||
+        !(untyped_storage = function_of(arguments[1], "untyped_storage")))
         return NULL;
-    }
+    PyObject *storage = untyped_storage(arguments[1], NULL);
+    if (storage == NULL) return NULL;
+    storage_type = Py_TYPE(storage); /* torch's, which stays */
+    nbytes = function_of(storage, "nbytes");
+    Py_DECREF(storage);
+    if (nbytes == NULL) return NULL;
     exchange = offered;
     for (Py_ssize_t i = 2; i < given; i++) {
         Py_INCREF(arguments[i]); /* never given back: a type that is known by its address must not go away */
@@ -937,7 +1036,7 @@ static PyMethodDef functions[] = {
     {"bind", FAST(py_bind), METH_FASTCALL,
      "bind(exchange_api, tensor, *types): read tensors of exactly these types through their DLPack exchange API."},
     {"is_readable", py_is_readable, METH_O,
-     "is_readable(tensor): whether its values are in host memory, in a dtype that is known here."},
+     "is_readable(tensor): whether all its values are in host memory, in a dtype that is known here."},
     {"summarize", FAST(py_summarize), METH_FASTCALL,
      "summarize(tensor, moments, counts): write one row of statistics; False if that is not for this module to do."},
     {"summarize_row", FAST(py_summarize_row), METH_FASTCALL,

@@ -18,8 +18,9 @@ PyTorch's operations are used as they are, so the same code runs, and is tested,
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from threading import RLock
 
 import numpy as np
 import numpy.typing as npt
@@ -58,6 +59,10 @@ _EXPONENT = 0x7FF0000000000000
 """The bits of a float64 that say its power of two."""
 
 
+class StreamCapturedError(RuntimeError):
+    """Nothing can be taken on a stream that is being captured: what it is asked for is not computed yet."""
+
+
 class _Words:
     """Words of 8 bytes on one device and one stream, in blocks. Blocks are never moved: launches may be under way."""
 
@@ -82,18 +87,20 @@ class _Words:
         return sum(self._sizes[:-1]) + start, self._blocks[-1][start : start + words]
 
     def to_host(self) -> npt.NDArray[np.int64]:
-        """All words, in one copy once the device has written them; the blocks are given back."""
+        """All words, in one copy once the device has written them."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
         if not self._blocks:
             return np.empty(0, np.int64)
         blocks = [*self._blocks[:-1], self._blocks[-1][: self._used]]
         try:
-            words = (torch.cat(blocks) if len(blocks) > 1 else blocks[0]).cpu().numpy()
+            return (torch.cat(blocks) if len(blocks) > 1 else blocks[0]).cpu().numpy()
         except torch.OutOfMemoryError:
-            words = np.concatenate([block.cpu().numpy() for block in blocks])
+            return np.concatenate([block.cpu().numpy() for block in blocks])
+
+    def give_back(self) -> None:
+        """Let the memory go; what was reserved is no more."""
         self._blocks, self._sizes, self._used = [], [], 0
-        return words
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,12 +138,13 @@ class _Record:
 
 @dataclass(slots=True)
 class DeviceRows:
-    """Rows of a slab whose statistics wait on a device."""
+    """Rows of a slab whose statistics wait on a device. Threads, as of two devices, take turns."""
 
     _words: dict[tuple[torch.device, int], _Words] = field(default_factory=dict)
     _rows: dict[int, _Staged | _Record] = field(default_factory=dict)
     _fractions: dict[tuple[int, int], tuple[_Words, int, int]] = field(default_factory=dict)
     _staged: int = 0
+    _turn: RLock = field(default_factory=RLock)
 
     def __contains__(self, row: int) -> bool:
         """Whether anything waits for `row`."""
@@ -144,38 +152,42 @@ class DeviceRows:
 
     def forget(self, row: int) -> None:
         """Nothing that waits is for `row` any more."""
-        self._rows.pop(row, None)
-        self._fractions.pop((row, DEAD_FRACTION), None)
-        self._fractions.pop((row, SATURATION), None)
+        with self._turn:
+            self._rows.pop(row, None)
+            self._fractions.pop((row, DEAD_FRACTION), None)
+            self._fractions.pop((row, SATURATION), None)
 
     def write(self, row: int, tensor: torch.Tensor) -> None:
         """Take the statistics of `tensor`, which has some and an element at least, for `row`.
 
         Raises:
             ValueError: the tensor's memory was given back.
-            RuntimeError: it cannot be read, there is no memory to read it with, or its stream is being captured.
+            StreamCapturedError: the stream that it is on is being captured.
+            RuntimeError: it cannot be read, or there is no memory to read it with.
         """
         self.forget(row)
         if is_freed(tensor):
             raise ValueError("its memory was given back")
         tensor, times = without_repeats(tensor.detach())
-        words = self._words_for(tensor)
         nbytes = tensor.numel() * tensor.element_size()
-        if nbytes <= STAGED and self._staged + nbytes <= MOST_STAGED:
-            start, room = words.reserve(-(-nbytes // 8))
-            self._staged += nbytes
-            room.view(torch.uint8)[:nbytes].view(tensor.dtype).view(tensor.shape).copy_(tensor)
-            self._rows[row] = _Staged(words, start, nbytes, tensor.dtype, times)
-        else:
-            self._rows[row] = _write_record(tensor, times, words)
+        with self._turn:
+            words = self._words_for(tensor)
+            if nbytes <= STAGED and self._staged + nbytes <= MOST_STAGED:
+                start, room = words.reserve(-(-nbytes // 8))
+                self._staged += nbytes
+                room.view(torch.uint8)[:nbytes].view(tensor.dtype).view(tensor.shape).copy_(tensor)
+                self._rows[row] = _Staged(words, start, nbytes, tensor.dtype, times)
+            else:
+                self._rows[row] = _write_record(tensor, times, words)
 
     def write_copy(self, row: int, new: int) -> bool:
         """Let row `new` wait for what `row` waits for; False if it waits for nothing."""
-        self.forget(new)
-        if row not in self._rows:
-            return False
-        self._rows[new] = self._rows[row]
-        return True
+        with self._turn:
+            self.forget(new)
+            if row not in self._rows:
+                return False
+            self._rows[new] = self._rows[row]
+            return True
 
     def write_dead_fraction(self, row: int, activation: torch.Tensor) -> None:
         """What `units.dead_fraction` says of `activation`, for `row`."""
@@ -196,18 +208,20 @@ class DeviceRows:
     def _write_fraction(
         self, row: int, column: int, tensor: torch.Tensor, counted: Iterable[torch.Tensor], whole: int
     ) -> None:
-        words = self._words_for(tensor)
-        start, total = words.reserve(1)
-        total.zero_()
-        for part in counted:
-            total.add_(part)
-        self._fractions[row, column] = (words, start, whole)
+        with self._turn:
+            words = self._words_for(tensor)
+            start, total = words.reserve(1)
+            total.zero_()
+            for part in counted:
+                total.add_(part)
+            self._fractions[row, column] = (words, start, whole)
 
     def _words_for(self, tensor: torch.Tensor) -> _Words:
         device, stream = tensor.device, 0
         if device.type == "cuda":
-            if torch.cuda.is_current_stream_capturing():
-                raise RuntimeError("a CUDA graph is being captured: nothing is computed yet")
+            with torch.cuda.device(device):  # only of the current device is it said whether a stream is captured
+                if torch.cuda.is_current_stream_capturing():
+                    raise StreamCapturedError("a CUDA graph is being captured: nothing is computed yet")
             stream = torch.cuda.current_stream(device).cuda_stream
         words = self._words.get((device, stream))
         if words is None:
@@ -215,30 +229,38 @@ class DeviceRows:
                 words = self._words[device, stream] = _Words(device)
         return words
 
-    def fetch(self, moments: FloatArray, counts: CountArray) -> None:
-        """Write what waits into its rows of moments (rows, len(COLUMNS)) and of counts (rows, BINS)."""
-        if not (self._rows or self._fractions):
-            return
-        fetched = {id(words): words.to_host() for words in self._words.values()}
-        records = []
-        for row, waiting in self._rows.items():
-            values = fetched[id(waiting.words)][waiting.start :]
-            if isinstance(waiting, _Record):
-                records.append((row, waiting, values[: waiting.words_of(waiting.chunks)]))
-            else:
-                of_bytes = torch.from_numpy(values).view(torch.uint8)[: waiting.size]
-                summarize(of_bytes.view(waiting.dtype), moments[row], counts[row])
-                if waiting.times > 1:
-                    repeat(moments[row], counts[row], waiting.times)
-        for row, record, values in records:
-            _finish(record, values, moments[row], counts[row])
-            if record.times > 1:
-                repeat(moments[row], counts[row], record.times)
-        for (row, column), (of, start, whole) in self._fractions.items():
-            moments[row, column] = fetched[id(of)][start] / whole
-        self._rows.clear()
-        self._fractions.clear()
-        self._staged = 0
+    def fetch(self, at: Callable[[int], tuple[FloatArray, CountArray]]) -> None:
+        """Write what waits where `at(row)` says: moments (len(COLUMNS),) and counts (BINS,).
+
+        Raises:
+            RuntimeError: a device does not give its words. They wait on, and so do those of the others.
+        """
+        with self._turn:
+            if not (self._rows or self._fractions):
+                return
+            fetched = {id(words): words.to_host() for words in self._words.values()}
+            for row, waiting in self._rows.items():
+                _write_row(waiting, fetched[id(waiting.words)][waiting.start :], *at(row))
+            for (row, column), (of, start, whole) in self._fractions.items():
+                at(row)[0][column] = fetched[id(of)][start] / whole
+            self._rows.clear()
+            self._fractions.clear()
+            for words in self._words.values():
+                words.give_back()
+            self._staged = 0
+
+
+def _write_row(
+    waiting: _Staged | _Record, words: npt.NDArray[np.int64], moments: FloatArray, counts: CountArray
+) -> None:
+    """Make a row of statistics of what waited for it; the first of `words` is its own."""
+    if isinstance(waiting, _Record):
+        _finish(waiting, words[: waiting.words_of(waiting.chunks)], moments, counts)
+    else:
+        of_bytes = torch.from_numpy(words).view(torch.uint8)[: waiting.size]
+        summarize(of_bytes.view(waiting.dtype), moments, counts)
+    if waiting.times > 1:
+        repeat(moments, counts, waiting.times)
 
 
 def _write_record(tensor: torch.Tensor, times: int, words: _Words) -> _Record:

@@ -33,11 +33,12 @@ class Kernel(Protocol):
         """Read tensors of exactly these types through their DLPack exchange API, a capsule; `tensor` is any.
 
         Raises:
-            ImportError: it is of another major version, or lends no tensors.
+            ImportError: it is of another major version, or lends no tensors; or the tensor cannot be asked for its sign
+                and its memory.
         """
 
     def is_readable(self, tensor: torch.Tensor, /) -> bool:
-        """Whether the values are in host memory and of a dtype that the kernel knows."""
+        """Whether all values are in host memory that was not given back, and of a dtype that the kernel knows."""
 
     def summarize(self, tensor: torch.Tensor, moments: FloatArray, counts: CountArray, /) -> bool:
         """Write the statistics into their rows, or answer False: it is not for the kernel to do."""
@@ -47,7 +48,7 @@ class Kernel(Protocol):
 
         Raises:
             IndexError: there is no such row, or not as many rows of moments as of counts.
-            ValueError: an array is not made of such rows, or not contiguous.
+            ValueError: an array is not made of such rows of native float64 and uint32, or not contiguous.
         """
 
     def dead_fraction(self, tensor: torch.Tensor, /) -> float | None:

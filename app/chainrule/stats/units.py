@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from chainrule.stats import native
+from chainrule.stats.kernel import is_freed
 
 SATURATED = 0.97
 """An activation in (-1, 1) is saturated where its magnitude is above this: there tanh' is below 0.06."""
@@ -16,12 +17,17 @@ def dead_fraction(activation: torch.Tensor) -> float:
     Args:
         activation: floats, (batch, …) with at least two dimensions and one element; each place in … is a unit. A unit
             that is NaN for some input is not dead.
+
+    Raises:
+        ValueError: its memory was given back.
     """
     kernel = native.kernel
     if kernel is not None and not activation.is_neg():
         fraction = kernel.dead_fraction(activation)
         if fraction is not None:
             return fraction
+    if is_freed(activation):
+        raise ValueError("its memory was given back")
     dead = activation.detach().amax(0) <= 0
     return torch.count_nonzero(dead).item() / dead.numel()
 
@@ -32,6 +38,9 @@ def saturation(activation: torch.Tensor, middle: float) -> float:
     Args:
         activation: floats, any shape, at least one element.
         middle: of the activation's range: 0 for (-1, 1), 0.5 for (0, 1), which is first mapped to (-1, 1).
+
+    Raises:
+        ValueError: its memory was given back.
     """
     limit = SATURATED * (1 - middle)
     kernel = native.kernel
@@ -39,6 +48,8 @@ def saturation(activation: torch.Tensor, middle: float) -> float:
         fraction = kernel.saturation(activation, middle, limit)
         if fraction is not None:
             return fraction
+    if is_freed(activation):
+        raise ValueError("its memory was given back")
     values = activation.detach()
     distance = (values - middle).abs_() if middle else values.abs()
     return torch.count_nonzero(distance > limit).item() / values.numel()

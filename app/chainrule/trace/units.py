@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import torch
 
-from chainrule.stats import StatisticsSlab
+from chainrule.stats import StatisticsSlab, StreamCapturedError
 from chainrule.trace import ops
 
 
@@ -18,9 +18,10 @@ def summarize_units(op_name: str, tensor: torch.Tensor, slab: StatisticsSlab, ro
         tensor: the activation, floating point and not empty.
         slab: where its statistics stand.
         row: in which row, the rest of which is left as it is. So is all of it where the activation's device has no
-            memory left to look at it with.
+            memory left to look at it with, its stream is being captured, or its own memory was given back.
     """
-    with suppress(torch.OutOfMemoryError):  # the program that is watched may still have enough
+    # The program that is watched may still have memory enough, and may meet what it made before in a CUDA graph.
+    with suppress(torch.OutOfMemoryError, StreamCapturedError, ValueError):
         if op_name in ops.RECTIFIERS:
             if tensor.dim() >= 2:
                 slab.write_dead_fraction(row, tensor)

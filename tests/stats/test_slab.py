@@ -1,0 +1,165 @@
+"""Rows in blocks: which a tensor gets, whatever threads and failures there are, and what is in it."""
+
+import threading
+
+import numpy as np
+import pytest
+import torch
+
+from chainrule.stats import BINS, COLUMNS, StatisticsSlab, native, slab
+
+LARGE = 100_000
+"""Elements of which the compiled kernel takes statistics without holding the interpreter's lock."""
+
+
+def take(rows, tensor):
+    """As a recording does."""
+    row = rows.take_at_once(tensor)
+    return rows.take(tensor) if row < 0 else row
+
+
+@pytest.mark.usefixtures("implementation")
+def test_threads_that_add_rows_at_once():
+    """Each has its own row, and all of it, while the slab grows from one block to a dozen."""
+    threads, each = 4, 12
+    torch_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        for _ in range(5):
+            rows, taken = StatisticsSlab(capacity=4), {}
+            start = threading.Barrier(threads)
+
+            def work(thread, rows=rows, taken=taken, start=start):
+                tensors = [torch.full((LARGE if i % 3 else 5,), float(thread * each + i)) for i in range(each)]
+                start.wait(60)
+                for tensor in tensors:
+                    taken[tensor[0].item()] = take(rows, tensor), tensor.numel()
+
+            workers = [threading.Thread(target=work, args=(thread,)) for thread in range(threads)]
+            for worker in workers:
+                worker.start()
+            for worker in workers:
+                worker.join()
+            assert sorted(row for row, _ in taken.values()) == list(range(threads * each))
+            assert rows.rows == threads * each
+            moments, counts = rows.moments, rows.counts
+            for value, (row, size) in taken.items():
+                assert moments[row, :6].tolist() == pytest.approx([size, value, 0, value, value, value * size**0.5])
+                assert counts[row].tolist() == [size] + [0] * (BINS - 1)
+    finally:
+        torch.set_num_threads(torch_threads)
+
+
+class Meanwhile:
+    """A kernel that lets others do something before it writes a row, or refuses to."""
+
+    def __init__(self):
+        self.others = []
+
+    def summarize_row(self, tensor, moments, counts, row):
+        if self.others:
+            self.others.pop()()
+        if tensor.is_complex():
+            return False
+        np.asarray(moments)[row], np.asarray(counts)[row] = tensor[0].item(), tensor.numel()
+        return True
+
+
+@pytest.fixture
+def meanwhile(monkeypatch):
+    """What is done while the next row is written."""
+    kernel = Meanwhile()
+    monkeypatch.setattr(native, "kernel", kernel)
+    return kernel.others
+
+
+@pytest.mark.parametrize("method", ["take", "take_at_once"])
+def test_a_row_that_is_being_written_is_nobody_elses(meanwhile, method):
+    rows = StatisticsSlab(capacity=2)
+    taken = {}
+
+    def others():
+        for value in range(5):
+            taken[value] = getattr(rows, method)(torch.full((3,), float(value)))
+
+    meanwhile.append(others)
+    taken[7] = getattr(rows, method)(torch.full((3,), 7.0))
+    assert sorted(taken.values()) == list(range(6))
+    assert rows.moments[list(taken.values()), 0].tolist() == list(taken)
+
+
+@pytest.mark.parametrize("method", ["take", "take_at_once"])
+def test_a_row_that_came_to_nothing_takes_no_other_along(meanwhile, monkeypatch, method):
+    def summarize(*_):
+        raise RuntimeError("unreadable")
+
+    monkeypatch.setattr(slab, "summarize", summarize)
+    rows = StatisticsSlab(capacity=2)
+    taken = []
+    for value in (1.0, 2.0, 3.0):
+        meanwhile.append(lambda value=value: taken.append(rows.take_at_once(torch.tensor([value]))))
+        refused = torch.ones(1, dtype=torch.complex64)
+        if method == "take":
+            with pytest.raises(RuntimeError, match="unreadable"):
+                rows.take(refused)
+        else:
+            assert rows.take_at_once(refused) == -1
+    taken.append(rows.take(torch.tensor([4.0])))
+    assert len(set(taken)) == 4
+    assert rows.moments[taken, 0].tolist() == [1, 2, 3, 4]
+    assert rows.rows > max(taken)
+
+
+@pytest.mark.usefixtures("implementation_on_host")
+def test_rows_that_came_to_nothing_are_used_before_there_are_more():
+    rows = StatisticsSlab(capacity=8)
+    taken = []
+    for number in range(8):
+        for _ in range(3):
+            assert rows.take_at_once(torch.ones(2, dtype=torch.complex64)) == -1
+            assert rows.rows == max(taken, default=-1) + 1
+        taken.append(take(rows, torch.full((2,), float(number))))
+    assert sorted(taken) == list(range(8))
+    assert rows.moments[taken, 1].tolist() == list(range(8))
+    assert len(rows.moments) == rows.rows == 8
+
+
+def test_rows_of_several_blocks():
+    rows = StatisticsSlab(capacity=3)
+    for value in range(7):
+        assert rows.take(torch.full((4,), float(value))) == value
+    assert rows.copy(1) == 7
+    rows.write(2, torch.full((4,), 20.0))
+    rows.write_dead_fraction(4, torch.zeros(2, 3))
+    rows.write_saturation(5, torch.ones(2, 3), 0.0)
+    rows.write_copy(5, rows.add())
+    means = [0, 1, 20, 3, 4, 5, 6, 1, 5]
+    assert rows.rows == 9
+    assert rows.moments[:9, COLUMNS.index("mean")].tolist() == means
+    assert rows.counts[:9].sum(1).tolist() == [4] * 9
+    assert rows.moments[4, -2] == 1
+    assert rows.moments[5, -1] == 1
+    assert np.isnan(rows.moments[8, -1])
+    table = rows.table(["a", "b", "c"], [8, 0, 2])
+    assert [table[name].mean for name in "abc"] == [5, 0, 20]
+
+
+def test_one_block_can_be_written_to_and_what_is_put_together_cannot():
+    rows = StatisticsSlab(3)
+    rows.moments[[0, 2]], rows.counts[[0, 2]] = 5, 6
+    assert rows.table(["a"], [2])["a"].mean == 5
+    assert rows.rows == 0
+    for _ in range(4):
+        rows.add()
+    assert rows.moments[[0, 2], 1].tolist() == [5, 5]
+    with pytest.raises(ValueError, match="read-only"):
+        rows.moments[0] = 1
+    with pytest.raises(ValueError, match="read-only"):
+        rows.counts[0] = 1
+
+
+def test_no_row_beyond_those_that_there_are():
+    rows = StatisticsSlab(2)
+    with pytest.raises(IndexError):
+        rows.write(2, torch.ones(1))
+    assert StatisticsSlab(0).take(torch.ones(1)) == 0
