@@ -18,7 +18,6 @@ from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 # Shared with the browser tests.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "browser"))
 from chromium import launch
-
 from serving import server
 
 SIZE = {"width": 1440, "height": 900}
