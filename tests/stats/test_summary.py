@@ -6,18 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from chainrule.stats import BINS, COLUMNS, StatisticsSlab, summarize
+from chainrule.stats import BINS, COLUMNS, StatisticsSlab
 
 pytestmark = pytest.mark.usefixtures("implementation")
 
 
 def table_of(*tensors):
     slab = StatisticsSlab(capacity=2)
-    rows = []
-    for tensor in tensors:
-        row = slab.add()
-        summarize(tensor, slab.moments[row], slab.counts[row])
-        rows.append(row)
+    rows = [slab.take(tensor) for tensor in tensors]
     return slab.table([f"t{10 * row}" for row in rows], rows)
 
 
