@@ -165,7 +165,7 @@ def summarize(tensor: torch.Tensor, moments: FloatArray, counts: CountArray) -> 
         RuntimeError, NotImplementedError, TypeError: torch cannot read the tensor.
     """
     kernel = native.kernel
-    if kernel is not None and not tensor.is_neg() and kernel.summarize(tensor, moments, counts):
+    if kernel is not None and kernel.summarize(tensor, moments, counts):
         return
     if is_freed(tensor):
         raise ValueError("its memory was given back")

@@ -22,7 +22,7 @@ def dead_fraction(activation: torch.Tensor) -> float:
         ValueError: its memory was given back.
     """
     kernel = native.kernel
-    if kernel is not None and not activation.is_neg():
+    if kernel is not None:
         fraction = kernel.dead_fraction(activation)
         if fraction is not None:
             return fraction
@@ -44,7 +44,7 @@ def saturation(activation: torch.Tensor, middle: float) -> float:
     """
     limit = SATURATED * (1 - middle)
     kernel = native.kernel
-    if kernel is not None and not activation.is_neg():
+    if kernel is not None:
         fraction = kernel.saturation(activation, middle, limit)
         if fraction is not None:
             return fraction
