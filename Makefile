@@ -23,7 +23,7 @@ PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test smoke test-gpu check format bench bench-live bench-graph screenshots build clean
+.PHONY: help run test smoke test-gpu check format load bench bench-live bench-graph bench-explore screenshots build clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,20 +32,27 @@ run: $(VENV)/.installed ## serve the explorer on http://HOST:PORT
 	@$(BIN)/chainrule serve --host $(HOST) --port $(PORT)
 
 test: $(VENV)/.installed-dev ## all tests but those that need a GPU; sets up Chromium for the browser tests
+	@# Else every process that a test starts would compile the package, where PYTHONDONTWRITEBYTECODE is set.
+	@$(BIN)/python -m compileall -q app
 	@chromium=$$(sh tests/browser/install_chromium.sh $(BIN)/python) && \
-	CHAINRULE_CHROMIUM="$$chromium" $(PYTEST) tests -m "not gpu" --ignore=tests/gpu $(PARALLEL)
+	CHAINRULE_CHROMIUM="$$chromium" $(PYTEST) tests -m "not gpu and not load" --ignore=tests/gpu --ignore=tests/load $(PARALLEL)
 
 smoke: $(VENV)/.installed-dev ## the subset that takes under a minute and needs no browser
-	@$(PYTEST) tests -m "smoke and not browser and not gpu" --ignore=tests/gpu --ignore=tests/browser
+	@$(PYTEST) tests -m "smoke and not browser and not gpu" --ignore=tests/gpu --ignore=tests/load --ignore=tests/browser
 
 test-gpu: $(VENV)/.installed-dev ## the tests that need a CUDA device
 	@$(PYTEST) tests/gpu -m gpu
+
+load: $(VENV)/.installed-load ## the load battery: floods, faults, fuzzing and a soak, a quarter of an hour; ONLY=health for one row of it
+	@chromium=$$(sh tests/browser/install_chromium.sh $(BIN)/python) && \
+	CHAINRULE_CHROMIUM="$$chromium" $(PYTEST) tests/load -m load $(if $(ONLY),-k $(ONLY))
 
 check: $(VENV)/.installed-dev node_modules/.installed ## formatting, lint, types of Python and JavaScript
 	@$(BIN)/ruff format --check --quiet . || { echo "Run 'make format'." >&2; exit 1; }
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy
 	@$(NODE) node_modules/typescript/bin/tsc --project tsconfig.json
+	@$(BIN)/hadolint Dockerfile
 
 format: $(VENV)/.installed-dev ## rewrite the Python files in the project's format
 	@$(BIN)/ruff check --quiet --fix-only .
@@ -61,6 +68,10 @@ bench-live: $(VENV)/.installed-dev ## how the picture follows the slider; prints
 bench-graph: $(VENV)/.installed-dev node_modules/.installed ## how fast the graph is laid out, opened and panned; prints a table, writes bench/results/bench-graph.json
 	@chromium=$$(sh tests/browser/install_chromium.sh $(BIN)/python) && \
 	CHAINRULE_CHROMIUM="$$chromium" $(BIN)/python bench/graph.py
+
+bench-explore: $(VENV)/.installed-dev ## one's own model, from the command to the picture; prints a table, writes bench/results/bench-explore.json
+	@chromium=$$(sh tests/browser/install_chromium.sh $(BIN)/python) && \
+	CHAINRULE_CHROMIUM="$$chromium" $(BIN)/python bench/explore.py
 
 screenshots: $(VENV)/.installed-dev ## make the README's pictures anew
 	@chromium=$$(sh tests/browser/install_chromium.sh $(BIN)/python) && \
@@ -93,6 +104,11 @@ $(VENV)/.installed-dev: pyproject.toml constraints.txt hatch_build.py app/chainr
 $(VENV)/.installed-bench: pyproject.toml constraints.txt | $(VENV)/.installed-dev
 	@echo "Installing the tools that the bench compares with (once) ..."
 	@if $(PIP_INSTALL) -e '.[bench]'; then touch $@; else echo "They could not be installed; the table says which are missing." >&2; fi
+
+$(VENV)/.installed-load: pyproject.toml constraints.txt | $(VENV)/.installed-dev
+	@echo "Installing what the load battery needs (once) ..."
+	@$(PIP_INSTALL) -e '.[load]'
+	@touch $@
 
 node_modules/.installed: package.json package-lock.json $(VENV)/.installed-dev
 	@$(NPM) ci --ignore-scripts --no-audit --no-fund --loglevel=error

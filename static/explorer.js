@@ -6,12 +6,12 @@
  */
 
 import { AddressBar } from "./core/address-bar.js";
-import { nodeDataPath, tracePath } from "./core/api.js";
+import { checkPath, nodeDataPath, postJson, tracePath, useBase } from "./core/api.js";
 import { significant } from "./core/format.js";
 import { find as findItem } from "./core/graph/graph.js";
 import { describeTensor } from "./core/labels.js";
 import { Live } from "./core/live.js";
-import { pictureOfDump } from "./core/picture.js";
+import { matchedRun } from "./core/lab/dump-run.js";
 import { hide, hideInRun, parsePrediction } from "./core/lab/prediction.js";
 import { signal } from "./core/signal.js";
 import { address, parseSpec, parseView, specQuery, viewFragment, viewPushes, withProgram } from "./core/url-state.js";
@@ -20,6 +20,7 @@ import "./elements/comparison-table.js";
 import "./elements/diagnosis-list.js";
 import "./elements/dump-note.js";
 import "./elements/dump-opener.js";
+import "./elements/dump-scrubber.js";
 import "./elements/experiment-note.js";
 import "./elements/graph-toolbar.js";
 import "./elements/graph-view.js";
@@ -33,10 +34,14 @@ import "./elements/run-status.js";
 import "./elements/spec-controls.js";
 import "./elements/spec-presets.js";
 import "./elements/steps-view.js";
+import "./elements/tensor-over-steps.js";
 import "./elements/value-map.js";
-import { connectDump } from "./explorer/dump.js";
+import "./elements/what-if-controls.js";
+import { theoryOfDump } from "./explorer/dump-theory.js";
+import { connectDumps, pinnedOf } from "./explorer/dump.js";
 import { connectGraph } from "./explorer/graph.js";
 import { connectHeader, isTyping } from "./explorer/header.js";
+import { connectModel, specTable } from "./explorer/model.js";
 import { connectPin } from "./explorer/pin.js";
 import { connectTakeaway } from "./explorer/takeaway.js";
 
@@ -53,6 +58,8 @@ const ANNOUNCE_AFTER_MS = 800;
 const FRAME_MS = 1000 / 60;
 /** By then a picture that has come is on the screen. */
 const AFTER_PICTURE_MS = 60;
+/** So long a slider over dumps has rested. */
+const ASK_THEORY_AFTER_MS = 120;
 
 /** The program that is a net: it alone has layers. */
 const NET = "mlp";
@@ -73,7 +80,8 @@ function find(selector) {
 /** @type {PageData} */
 const page = JSON.parse(find("#page-data").textContent);
 const elements = {
-  controls: find("spec-controls"),
+  // Of a model of one's own a what-if may be set; the two are set and tell alike.
+  controls: find("spec-controls, what-if-controls"),
   presets: find("spec-presets"),
   graph: find("graph-view"),
   toolbar: find("graph-toolbar"),
@@ -88,13 +96,18 @@ const elements = {
   prediction: find("prediction-prompt"),
   opener: find("dump-opener"),
   note: find("dump-note"),
+  scrubber: find("dump-scrubber"),
+  series: find("tensor-over-steps"),
+  codeNote: find("#code-note"),
   announcer: find("#announcer"),
 };
+if (page.model != null) useBase(page.model.base);
 
+const table = specTable(page);
 /** @param {Spec} spec @returns {string} */
-const queryOf = (spec) => specQuery(page, spec);
+const queryOf = (spec) => specQuery(table, spec);
 /** @param {string} query @returns {Spec} */
-const specOf = (query) => parseSpec(page, query);
+const specOf = (query) => parseSpec(table, query);
 
 // The page's own query may hold a preset's name or a mistake: the server's reading of it is what counts.
 const spec = signal(specOf(page.query));
@@ -178,7 +191,9 @@ const live = new Live(
     },
     state(connection) {
       elements.status.connection = connection;
+      own?.reached(connection);
     },
+    model: (news) => own?.told(news),
   },
   queryOf,
 );
@@ -216,10 +231,20 @@ function setSpec(next) {
 
 /** @param {Partial<View>} change */
 function setView(change) {
+  if (takeView(change)) writeAddress(viewPushes(change));
+}
+
+/** What nobody has asked for makes no history entry. @param {Partial<View>} change */
+function replaceView(change) {
+  if (takeView(change)) writeAddress(false);
+}
+
+/** @param {Partial<View>} change @returns {boolean} whether it is one */
+function takeView(change) {
   const next = { ...view.value, ...change };
-  if (viewFragment(next) === viewFragment(view.value)) return;
+  if (viewFragment(next) === viewFragment(view.value)) return false;
   view.value = next;
-  writeAddress(viewPushes(change));
+  return true;
 }
 
 // Elements to state
@@ -275,10 +300,14 @@ on("prediction-end", () => {
   setView({ predict: "", guess: "" });
   elements.experiment.querySelector("button")?.focus();
 });
-on("unpin", () => setView({ a: "" }));
+on("unpin", () => setView(unpinned()));
 on("swap-runs", () => {
   const a = view.value.a;
   if (a === "") return;
+  if (pinnedOf(a) >= 0 && opened.value !== null) {
+    setView({ a: `dump:${opened.value.index}`, dump: pinnedOf(a) });
+    return;
+  }
   setView({ a: `?${queryOf(specShown())}` });
   specPushes = false;
   setSpec(specOf(a.slice(1)));
@@ -286,11 +315,13 @@ on("swap-runs", () => {
 on("camera-change", (/** @type {{zoom: number, at: number, across: number}} */ camera) => setView(camera));
 on("axis-change", (/** @type {import("./core/types.js").DepthAxis} */ { positions, width }) => {
   // Some layers in a closed box: there is no axis that all of them have in common with the graph.
-  const isShared = (shown?.topology.layers ?? []).every(({ preactivation, activation }) => positions.has(activation ?? preactivation ?? ""));
+  const places = (shown?.topology.layers ?? []).map(({ preactivation, activation }) => positions.get(activation ?? preactivation ?? ""));
+  // Nor where a graph of one's own goes on beyond the panel, or has layers beside each other: all are to be seen at once, each by itself.
+  const isShared = places.every((x, at) => x !== undefined && (!isOwn() || (x >= 0 && x <= width && x > (places[at - 1] ?? -1))));
   elements.profile.axis = { positions: isShared ? positions : new Map(), width };
 });
 
-const drawn = connectGraph({ elements, view, setView, on });
+const drawn = connectGraph({ elements, view, setView, replaceView, on, follow: (before, after) => (opened.value === null ? own?.follow(before, after) : undefined) ?? null });
 
 /** @returns {Spec} of the run on the screen: what was asked for last may have been refused */
 function specShown() {
@@ -300,9 +331,14 @@ function specShown() {
 // State to elements
 
 elements.controls.configure(page);
+/** A model of the user's own, if the page is of one. */
+const own =
+  page.model == null
+    ? null
+    : connectModel({ model: page.model, elements: { ...elements, light: drawn.light }, view, replaceView, again: () => live.request(spec.value) });
 elements.presets.presets = page.presets;
-elements.diagnosis.rules = page.rules;
-elements.inspector.rules = page.rules;
+// At what the picture on the screen was made with: its ops are those that the inspector shows.
+if (page.model != null) elements.inspector.check = (/** @type {string} */ op) => postJson(checkPath(queryOf(specShown())), { op });
 
 // Looked up once: a search through a graph of thousands of elements takes longer than all the rest of a slider's event.
 const modelButtons = document.querySelectorAll("[data-widths]");
@@ -342,6 +378,18 @@ picture.subscribe((value) => {
   announcement = setTimeout(announce, ANNOUNCE_AFTER_MS);
 });
 
+/** @returns {boolean} whether what is shown is of a model that no spec describes */
+function isOwn() {
+  return page.model != null || shown?.spec === null;
+}
+
+/** By which rules figures are expected and layers judged. */
+function ruleByKind() {
+  const rules = (isOwn() ? page.local_rules : null) ?? page.rules;
+  elements.diagnosis.rules = rules;
+  elements.inspector.rules = rules;
+}
+
 /** The picture on the screen: the server's, or what of it may be seen before a guess. @type {Picture | null} */
 let shown = null;
 
@@ -349,11 +397,13 @@ let shown = null;
 function show(value) {
   const prediction = parsePrediction(view.value.predict, view.value.guess);
   shown = hide(value, prediction);
+  ruleByKind();
   elements.status.picture = shown;
   elements.note.picture = shown;
   if (shown.spec !== null) elements.controls.picture = shown;
   document.body.dataset["layers"] = shown.topology.layers.length === 0 ? "none" : "some";
   drawn.show(shown);
+  if (opened.value === null) own?.show(drawn.graph.value);
   elements.layers.picture = shown;
   elements.profile.picture = shown;
   elements.diagnosis.picture = shown;
@@ -371,7 +421,10 @@ let shownRun = null;
 
 function compare() {
   const prediction = parsePrediction(view.value.predict, view.value.guess);
-  shownRun = pinned.value === null || picture.value === null ? null : hideInRun(pinned.value, picture.value, prediction);
+  const run = pinned.value;
+  const matched = run === null || picture.value === null ? null : opened.value === null ? run : matchedRun(run, opened.value, picture.value);
+  shownRun = matched === null || picture.value === null ? null : hideInRun(matched, picture.value, prediction);
+  drawn.compare(matched?.dump?.match == null ? null : { picture: matched.dump.picture, match: matched.dump.match });
   elements.profile.pinned = shownRun;
   inspect();
 }
@@ -381,6 +434,7 @@ function judge() {
   const told = shown === null || shown.hidden !== null ? null : theory.value;
   elements.profile.theory = told;
   elements.diagnosis.theory = told;
+  elements.diagnosis.toggleAttribute("data-judged", told !== null && isOwn());
   elements.inspector.theory = told;
   drawn.theory(told);
   // For the std that weights are drawn with, which no measurement gives as well.
@@ -390,11 +444,12 @@ function judge() {
 
 theory.subscribe(judge);
 
-const pin = connectPin(pinned, pinError, () => {
-  view.value = { ...view.value, a: "" };
+const dumps = connectDumps({ page, opened, elements, view, setView, on });
+const pin = connectPin(pinned, pinError, dumps.take, () => {
+  view.value = { ...view.value, ...unpinned() };
   // In place: going back must not lead to the mistake again.
   writeAddress(false);
-});
+}, specOf);
 let shownPrediction = "";
 view.subscribe((value) => {
   elements.profile.statistic = value.statistic;
@@ -413,9 +468,11 @@ pinned.subscribe(compare);
 function tellErrors() {
   const at = error.value;
   elements.controls.error = at;
+  own?.refused(at);
   // At a control if one is at fault, else at the picture.
   const isAtControl = page.keys.some(({ name }) => name === at?.field);
-  elements.status.error = (isAtControl || isAddressAtFault ? null : at) ?? pinError.value;
+  elements.status.error = (isAtControl || isAddressAtFault || own?.saysWhy === true ? null : at) ?? pinError.value;
+  dumps.tell(pinError.value?.message ?? "");
 }
 
 error.subscribe(tellErrors);
@@ -427,6 +484,7 @@ function select() {
   elements.profile.selection = tensor;
   elements.layers.selection = tensor;
   elements.controls.selection = tensor;
+  dumps.inspect(drawn.graph.value, tensor);
   inspect();
 }
 
@@ -471,7 +529,19 @@ for (const button of modelButtons) {
   });
 }
 
-find("#pin").addEventListener("click", () => setView({ a: view.value.a === "" ? `?${queryOf(specShown())}` : "" }));
+find("#pin").addEventListener("click", () => {
+  const { a, colour } = view.value;
+  const dump = opened.value;
+  if (a !== "") setView(unpinned());
+  else if (dump === null) setView({ a: `?${queryOf(specShown())}` });
+  // With nothing else in the boxes they show at once how far the dumps are apart.
+  else setView({ a: `dump:${dump.index}`, ...(colour === "" ? { colour: "difference", span: "" } : {}) });
+});
+
+/** @returns {Partial<View>} with nothing to compare to, and no colours that say how far it is away */
+function unpinned() {
+  return { a: "", ...(view.value.colour === "difference" ? { colour: "", span: "" } : {}) };
+}
 
 connectHeader({ view, setView, query: () => acceptedQuery, needsToken: page.needs_token });
 connectTakeaway(page, () => ({
@@ -482,9 +552,11 @@ connectTakeaway(page, () => ({
   selection: view.value.select,
   paintwork: drawn.drawnWith(),
   query: acceptedQuery,
-  fragment: viewFragment(view.value),
+  // Of several dumps one is taken along.
+  fragment: viewFragment(opened.value === null ? view.value : { ...view.value, ...unpinned(), dump: 0 }),
   opened: opened.value,
   theory: theory.value,
+  model: page.model?.name ?? "",
 }));
 
 find(".skip-link").addEventListener("click", (/** @type {Event} */ event) => {
@@ -504,18 +576,27 @@ addEventListener("keydown", (event) => {
 
 // The source of pictures: the server, or a dump.
 
+let askingTheory = 0;
 opened.subscribe((value) => {
   if (value === null) return;
   const seq = (picture.value?.seq ?? 0) + 1;
-  const isWithPage = value.name === page.dump?.name;
-  const told = isWithPage ? page.dump?.theory : null;
-  theory.value = null;
+  // Of the step before it may stand until there is news of this one.
+  if (value.picture.key !== picture.value?.key) theory.value = null;
   // What the address says is of the graph that was there before.
-  if (!isWithPage) setView({ select: "", toggled: "", step: 0, reach: "", span: "", predict: "", guess: "", a: "", zoom: 1, at: 0, across: 0.5 });
-  picture.value = pictureOfDump(value.dump, seq, `dump ${seq}`);
-  theory.value = told == null ? null : { ...told, seq };
+  if (value.isOther) setView({ select: "", toggled: "", step: 0, reach: "", span: "", predict: "", guess: "", ...unpinned(), zoom: 1, at: 0, across: 0.5 });
+  picture.value = { ...value.picture, seq };
+  clearTimeout(askingTheory);
+  // Of a spec's dump nothing is asked: its trace is one address away.
+  if (value.theory !== null || value.picture.spec !== null || document.body.dataset["opened"] !== "server") {
+    theory.value = value.theory === null ? null : { ...value.theory, seq };
+    return;
+  }
+  // Steps that a slider passes over are not asked about.
+  askingTheory = setTimeout(async () => {
+    const told = await theoryOfDump(value.index);
+    if (opened.value === value) theory.value = told === null ? null : { ...told, seq };
+  }, value.count > 1 ? ASK_THEORY_AFTER_MS : 0);
 });
-connectDump(page, opened, elements, on);
 
 if (page.dump === null) {
   elements.status.connection = "connecting";

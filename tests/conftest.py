@@ -1,6 +1,7 @@
 """What tests all over the suite share: the real server, in a process of its own."""
 
 import fcntl
+import gc
 import os
 import re
 import subprocess
@@ -12,6 +13,38 @@ import pytest
 import torch
 
 torch.set_num_threads(1)  # as the server does: threads that wait for one another only spin
+
+
+LONGEST = """
+    foundations/test_linear_extension
+    browser/test_faults browser/test_own_model browser/test_explorer browser/test_dumps browser/test_controls
+    browser/test_profile browser/test_predict browser/test_graph_view browser/test_compare browser/test_graph_page
+    browser/test_inspector browser/test_layers_view browser/test_diagnosis browser/test_presets browser
+    test_cli test_packaging stats/test_kernel web/test_foundations web/test_no_reach web/test_live_fairness
+    web/test_kept web/test_connections explore/test_cli explore/test_view test_cost test_read_only test_memory
+    test_gradcheck models/test_explored_models models/test_real_models models/test_recipes explore/test_notebook web
+    export/test_modules export/test_pytorch contract/test_success explore
+""".split()
+"""Files that take longest, and folders whose other files come together: one Chromium serves all files in a row.
+
+What is compiled goes first, since more than one file needs it.
+"""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest files first: the last one to begin should not keep all other processes waiting."""
+    here = Path(__file__).parent
+    places = {here / name if "test_" not in name else here / f"{name}.py": at for at, name in enumerate(LONGEST)}
+
+    def place(item: pytest.Item) -> int:
+        return places.get(item.path, places.get(item.path.parent, len(places)))
+
+    items.sort(key=place)
+
+
+def pytest_collection_finish() -> None:
+    """Ten thousand tests and what they import are there to stay: a full garbage collection need not walk them."""
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -8,11 +8,14 @@ import socket
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import httpx
 import pytest
 from typer.testing import CliRunner
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
 
 from chainrule import __version__
 from chainrule.__main__ import commands
@@ -82,7 +85,7 @@ def taken_port():
 def test_help_names_every_command_and_comes_before_torch():
     done = chainrule("--help")
     assert done.returncode == 0
-    for command in ("serve", "open", "trace", "presets", "gradcheck", "build-extension", "version"):
+    for command in ("serve", "open", "compare", "trace", "presets", "gradcheck", "build-extension", "version"):
         assert command in done.stdout
     code = "import sys, chainrule.__main__; print(sorted({'torch', 'fastapi', 'numpy'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)
@@ -292,6 +295,44 @@ def test_open_opens_a_browser_with_the_link_and_minds_not_having_one(dump, tmp_p
         assert process.communicate(timeout=10) == ("", "")
 
 
+def test_several_dumps_are_opened_in_their_order_less_what_is_none(dump, tmp_path):
+    for step in (1000, 200):
+        (tmp_path / f"step{step}.json").write_bytes(dump.read_bytes())
+    (tmp_path / "step300.json").write_text("nonsense")
+    paths = [str(path) for path in sorted(tmp_path.iterdir())]
+    with serving(*paths, "--no-browser", command="open") as (process, link):
+        data = json.loads(re.search(r'id="page-data">(.*?)</script>', httpx.get(link).text, re.DOTALL)[1])
+        assert [each["name"] for each in data["dumps"]] == ["step200.json", "step1000.json"]
+        process.terminate()
+        _, err = process.communicate(timeout=10)
+    assert err.startswith(f"chainrule: {tmp_path / 'step300.json'}: not a graph dump of schema chainrule.trace/1: ")
+    assert len(err.splitlines()) == 1
+
+
+def test_compare_opens_the_second_with_the_first_pinned(dump, tmp_path):
+    other = tmp_path / "aaa.json"
+    other.write_bytes(dump.read_bytes())
+    with serving(str(dump), str(other), "--no-browser", command="compare") as (process, link):
+        page, _, view = link.partition("#")
+        assert view == "a=dump:0&colour=difference&dump=1"
+        data = json.loads(re.search(r'id="page-data">(.*?)</script>', httpx.get(page).text, re.DOTALL)[1])
+        assert [each["name"] for each in data["dumps"]] == ["net.json", "aaa.json"]
+        process.terminate()
+        assert process.communicate(timeout=10) == ("", "")
+
+
+def test_with_nothing_to_compare_there_is_no_server(dump, tmp_path):
+    missing = tmp_path / "none.json"
+    done = called("compare", str(dump), str(missing), "--port", "0")
+    assert (done.returncode, done.stdout) == (2, "")
+    first, second = done.stderr.splitlines()
+    assert first == f"chainrule: {missing}: No such file or directory"
+    assert "nothing to compare" in second
+    done = called("open", str(missing), str(missing), "--port", "0")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines() == [first, first]
+
+
 @pytest.mark.parametrize(
     ("spoil", "says"),
     [
@@ -326,6 +367,127 @@ def test_a_file_too_large_or_not_there_is_one_line(tmp_path):
     done = called("open", str(tmp_path / "none.json"))
     assert done.returncode == 2
     assert done.stderr == f"chainrule: {tmp_path / 'none.json'}: No such file or directory\n"
+
+
+def test_whom_to_believe_is_told_by_address():
+    done = chainrule("serve", CHAINRULE_TRUSTED_PROXIES="10.0.0.0/8, proxy.example")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1
+    assert "CHAINRULE_TRUSTED_PROXIES" in done.stderr
+
+
+def test_the_token_is_in_the_printed_link_and_nowhere_else():
+    """Whatever the log says: told to say all it can, and asked in every way that carries the token."""
+    token = "correct-horse-battery"
+    with serving(CHAINRULE_TOKEN=token, CHAINRULE_LOG_LEVEL="debug") as (process, link):
+        base, query = link.split("?")
+        with httpx.Client() as browser:
+            arrival = browser.get(link)
+            assert (arrival.status_code, arrival.headers["cache-control"]) == (303, "no-store")
+            page = browser.get(base)
+            assert page.status_code == 200
+            assert page.headers["referrer-policy"] == "no-referrer"
+            cookie = "; ".join(f"{name}={value}" for name, value in browser.cookies.items())
+        answers = [page.text, arrival.headers["location"]]
+        for path in (f"nowhere?{query}", f"api/v1/trace.json?{query}&scale=x", f"?x=1&{query}x"):
+            for headers in ({}, {"authorization": f"Bearer {token}"}, {"cookie": cookie}, {"referer": link}):
+                answer = httpx.get(base + path, headers=headers)
+                answers += [answer.text, answer.headers.get("location", "")]
+        answers.append(httpx.post(f"{base}api/v1/trace?{query}", headers={"cookie": cookie}, json={}).text)
+        address = base.replace("http", "ws") + "api/v1/live"
+        for url, headers in ((f"{address}?{query}", {}), (f"{address}?{query}", {"Cookie": cookie + "x"})):
+            with pytest.raises(InvalidStatus) as caught:
+                connect(url, additional_headers=headers)
+            answers.append(caught.value.response.body.decode())
+        with connect(f"{address}?{query}", additional_headers={"Cookie": cookie}) as websocket:
+            websocket.send(f'{{"seq": 0, "spec": {{"{token}": 1}}}}'.replace(token, "x"))
+            answers.append(websocket.recv(timeout=20))
+        process.terminate()
+        out, err = process.communicate(timeout=10)
+    # A guess that begins like it is the client's own and may be told to it; the token itself is not.
+    assert [text for text in answers if token in text] == []
+    assert token not in out + err
+    assert "/api/v1/live" in err
+
+
+def stopped_after(process, number=signal.SIGTERM):
+    """Seconds until the process has ended."""
+    start = time.monotonic()
+    process.send_signal(number)
+    process.wait(timeout=20)
+    return time.monotonic() - start
+
+
+LONG_SPEC = {"widths": "1024x65", "batch": 1024, "last_activation": True}
+UNLIMITED = {
+    "CHAINRULE_MAX_FLOPS": str(10**15),
+    "CHAINRULE_MAX_MEMORY_BYTES": str(10**11),
+    "CHAINRULE_DEADLINE_SECONDS": "3600",
+    "CHAINRULE_LIVE_DEADLINE_SECONDS": "3600",
+    "CHAINRULE_SEND_SECONDS": "3600",
+}
+
+
+def computing(link):
+    """Whether the server says that the CPU has something to do."""
+    text = httpx.get(f"{link}metrics").text
+    return re.search(r'^chainrule_device_busy\{device="cpu"\} 1', text, re.MULTILINE) is not None
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_process_ends_in_ten_seconds_whatever_computes(number):
+    with (
+        serving(CHAINRULE_SHUTDOWN_SECONDS="2", **UNLIMITED) as (process, link),
+        ThreadPoolExecutor() as threads,
+    ):
+        answer = threads.submit(httpx.post, f"{link}api/v1/trace", json=LONG_SPEC, timeout=60)
+        wait_until(lambda: computing(link))
+        assert stopped_after(process, number) <= 10
+        try:
+            told = answer.result(timeout=20)
+        except httpx.TransportError:
+            pass  # the process had to end before the computation could be stopped
+        else:
+            assert (told.status_code, told.json()["error"]["code"]) == (503, "stopped")
+
+
+def test_what_cannot_be_stopped_ends_with_the_process():
+    """A thread in the middle of an op: Python would wait for it."""
+    code = (
+        "import threading, time; from chainrule.__main__ import _end_after; "
+        "threading.Thread(target=_end_after, args=(0.2,), daemon=True).start(); "
+        "threading.Thread(target=time.sleep, args=(600,)).start()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 128 + signal.SIGTERM
+
+
+def test_the_process_ends_in_ten_seconds_even_if_nobody_reads():
+    with serving(**UNLIMITED) as (process, link), socket.socket() as page, socket.socket() as live:
+        port = httpx.URL(link).port
+        for client in (page, live):
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.settimeout(20)
+            client.connect(("127.0.0.1", port))
+        page.sendall(b"GET /api/v1/trace.json?preset=deep-relu HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        live.sendall(
+            b"GET /api/v1/live HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+            b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+        )
+        assert live.recv(1 << 10).startswith(b"HTTP/1.1 101")
+        for seq in range(50):
+            message = json.dumps({"seq": seq, "spec": {"preset": "deep-relu", "seed": seq}}).encode()
+            live.sendall(bytes([0x81, 0x80 | 126]) + len(message).to_bytes(2, "big") + bytes(4) + message)
+        assert live.recv(100)
+        assert page.recv(100)
+        assert stopped_after(process) <= 10
 
 
 def test_a_request_in_progress_is_finished_at_shutdown():

@@ -7,11 +7,15 @@ from pathlib import Path
 
 import httpx
 import pytest
+import torch
 from fastapi.routing import APIRoute, APIWebSocketRoute
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from torch import nn
 
 import chainrule
+from chainrule.explore.own_model import OwnModel
+from chainrule.explore.subject import make_subject
 from chainrule.main import create_app
 from chainrule.settings import Settings
 from chainrule.spec import SPEC_KEYS, ModelSpec, number_text
@@ -43,6 +47,8 @@ def test_every_setting_is_listed_with_its_default():
     def text(value):
         if value is None or value == ():
             return "–"
+        if isinstance(value, tuple):
+            return ",".join(value)
         return str(value).lower() if isinstance(value, bool) else str(value)
 
     expected = {f"CHAINRULE_{name.upper()}": text(field.default) for name, field in Settings.model_fields.items()}
@@ -67,14 +73,37 @@ def test_every_key_of_the_spec_is_listed_with_its_default_and_choices():
         assert set(key.choices) <= words, key.name
 
 
+def routes_of(app):
+    """(method, path) of all that an app answers, but for files."""
+
+    def flat(routes):
+        for route in routes:
+            if isinstance(route, APIWebSocketRoute):
+                yield "WS", route.path
+            elif isinstance(route, APIRoute):
+                yield from ((method, route.path) for method in route.methods - {"HEAD"})
+            elif hasattr(route, "original_router"):
+                yield from flat(route.original_router.routes)
+
+    return {(method, path) for method, path in flat(app.routes) if not path.startswith("/static/")}
+
+
 def test_every_route_is_listed():
     listed = set(re.findall(r"`(GET|POST|WS) (/[^`]*)`", README))
-    for route in create_app(Settings()).routes:
-        if isinstance(route, APIWebSocketRoute):
-            assert ("WS", route.path) in listed
-        elif isinstance(route, APIRoute) and not route.path.startswith("/static/"):
-            for method in route.methods - {"HEAD"}:
-                assert (method, route.path) in listed
+    routes = routes_of(create_app(Settings()))
+    assert {("GET", "/api/v1/trace.json"), ("WS", "/api/v1/live"), ("POST", "/api/v1/trace")} <= routes
+    assert routes <= listed
+
+
+def test_so_is_every_route_of_a_model_of_ones_own():
+    own = OwnModel("net", lambda: make_subject((nn.Linear(3, 1), torch.ones(2, 3), torch.sum), "net"))
+    base = "/api/v1/model/"
+    routes = {(method, path) for method, path in routes_of(create_app(Settings(), own=own)) if path.startswith(base)}
+    rows = "".join(line for line in README.splitlines() if f" {base}" in line)
+    listed = set(re.findall(rf"`(GET|POST|WS) ({base}[^`]*)`", rows))
+    # Of one that ends in a format only the suffix is repeated.
+    listed |= {("GET", f"{base}trace{suffix}") for suffix in re.findall(r"`(\.[a-z.-]+)`", rows)}
+    assert listed == routes
 
 
 @pytest.mark.parametrize("command", curl_commands())

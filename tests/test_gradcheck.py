@@ -11,8 +11,8 @@ import httpx
 import pytest
 import torch
 
-from chainrule import gradcheck
 from chainrule.errors import CheckError
+from chainrule.explore import own_code
 from chainrule.gradcheck import check_function, report_text
 
 FUNCTIONS = dedent('''
@@ -241,7 +241,7 @@ FUNCTIONS = dedent('''
 @pytest.fixture
 def file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(gradcheck, "_LOADED", {})
+    monkeypatch.setattr(own_code, "_LOADED", {})
     path = tmp_path / "functions.py"
     path.write_text(FUNCTIONS)
     return path

@@ -16,7 +16,8 @@ MAY_IMPORT = {
     "stats": set(),
     "theory": set(),
     "errors": set(),
-    "trace": {"stats", "errors"},
+    "stopping": {"errors"},
+    "trace": {"stats", "errors", "stopping"},
 }
 
 # Who may import a unit, besides itself.

@@ -4,8 +4,9 @@ import tracemalloc
 
 import pytest
 
+from chainrule.cost import FLOPS_PER_VALUE, estimate_cost, estimate_memory
 from chainrule.errors import LimitError, SpecError
-from chainrule.limits import check_device, check_limits, estimate_cost, with_limits
+from chainrule.limits import check_device, check_limits, with_limits
 from chainrule.presets import PRESETS
 from chainrule.settings import Settings
 from chainrule.spec import ModelSpec
@@ -21,7 +22,9 @@ def refused(query: str, **settings: int) -> LimitError:
 
 @pytest.mark.parametrize("preset", PRESETS, ids=lambda preset: preset.name)
 def test_every_preset_is_within_the_default_limits(preset):
-    check_limits(ModelSpec.parse(preset.spec), Settings())
+    spec = ModelSpec.parse(preset.spec)
+    check_limits(spec, Settings())
+    check_limits(spec.replace(dtype="float16"), Settings())
 
 
 @pytest.mark.parametrize(
@@ -47,6 +50,26 @@ def test_memory_is_limited_too():
     assert "CHAINRULE_MAX_MEMORY_BYTES" in error.message
 
 
+def test_float16_on_a_cpu_is_refused_where_it_would_take_long():
+    query = "widths=1024,1024&batch=1024"
+    check_limits(ModelSpec.from_query(query), Settings())
+    check_limits(ModelSpec(dtype="float16"), Settings())
+    check_limits(ModelSpec.from_query(f"{query}&dtype=float16&device=cuda"), Settings())
+    error = refused(f"{query}&dtype=float16")
+    assert "floating point operations (float16 on a CPU counts 100-fold), at most" in error.message
+    assert (error.field, error.limit) == ("widths", Settings().max_flops)
+
+
+@pytest.mark.parametrize("form", ["svg", "html"])
+def test_an_answer_that_takes_memory_to_make_is_refused_for_it(form):
+    spec = ModelSpec.from_query("program=matmul&rung=loops&batch=4&widths=8,8")
+    asked = estimate_memory(spec, form)
+    check_limits(spec, Settings(max_memory_bytes=asked), form)
+    check_limits(spec, Settings(max_memory_bytes=asked - 1))
+    with pytest.raises(LimitError, match=f"widths: {asked} bytes of memory, at most {asked - 1} "):
+        check_limits(spec, Settings(max_memory_bytes=asked - 1), form)
+
+
 def test_the_edge_of_a_limit_is_allowed():
     check_limits(ModelSpec(widths="10x65", batch=1024), Settings())
     check_limits(ModelSpec(widths="1024,1"), Settings())
@@ -57,10 +80,11 @@ def test_the_edge_of_a_limit_is_allowed():
 
 
 def test_the_matrix_products_are_counted_exactly():
-    # Forward 2·b·n·m, backward twice that; what grows with the square of the width is the products alone.
+    # Forward 2·b·n·m, backward twice that. Else only the statistics of the weight, its transpose and its gradient grow
+    # with the square of the width.
     flops = [estimate_cost(ModelSpec(widths=[width, width], batch=1000)).flops for width in (100, 200, 300)]
     second_difference = flops[2] - 2 * flops[1] + flops[0]
-    assert second_difference == 2 * 100**2 * (6 * 1000 + 10 * 2)
+    assert second_difference == 2 * 100**2 * (6 * 1000 + 3 * FLOPS_PER_VALUE)
 
 
 def test_the_memory_estimate_covers_weights_and_activations():

@@ -1,11 +1,15 @@
 """The profile of real traces: figures, verdicts, where numbers run out, and its JSON form."""
 
+import copy
 import dataclasses
 import json
 import math
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
+from torch.nn import functional
 
 from chainrule.presets import PRESETS
 from chainrule.profile import (
@@ -23,6 +27,8 @@ from chainrule.run import trace_spec
 from chainrule.spec import KEY_BY_NAME, ModelSpec
 from chainrule.stats import BINS, Summary
 from chainrule.theory.layer_statistics import Expected
+from chainrule.theory.mean_field import moments
+from chainrule.trace import record, trace_model
 from chainrule.wire import dump_profile, dump_trace, load, theory_message
 
 QUANTITIES = {
@@ -121,12 +127,20 @@ def test_the_vanishing_net_vanishes():
     assert layers[-1].activation.zero_fraction == 1
 
 
-def test_a_trace_without_a_spec_is_profiled_without_theory():
-    found = profile(dataclasses.replace(trace_spec(spec_of()), spec=None))
+def test_without_its_spec_a_trace_is_expected_to_be_what_follows_from_what_came_in():
+    trace = trace_spec(spec_of(widths="100,80,60,10", loss="cross_entropy"))
+    found = profile(dataclasses.replace(trace, spec=None))
     assert found.spec is None
-    assert [layer.expected for layer in found.layers] == [{}, {}]
-    assert found.layers[0].activation.std > 0
     assert (found.advice, found.layers[0].weight_std) == (None, None)
+    by_spec = profile(trace).layers
+    for layer, said in zip(found.layers, by_spec, strict=True):
+        assert layer.reason is said.reason is None
+        for quantity, figure in said.expected.items():
+            # x and the weights as they were measured are x and the weights as they were drawn, to a few percent
+            if quantity in ("preactivation_std", "activation_std"):
+                assert layer.expected[quantity].value == pytest.approx(figure.value, rel=0.1)
+            assert layer.expected[quantity].band[0] <= measured(layer, quantity) <= layer.expected[quantity].band[1]
+    assert [layer.health for layer in found.layers] == [layer.health for layer in by_spec]
 
 
 def test_a_trace_without_layers_has_an_empty_profile():
@@ -138,6 +152,258 @@ def test_a_trace_without_layers_has_an_empty_profile():
 def test_a_loaded_dump_has_the_same_profile():
     trace = trace_spec(spec_of(activation="tanh", widths="20x4"))
     assert dump_profile(profile(load(dump_trace(trace)))) == dump_profile(profile(trace))
+
+
+# ------------------------------------------------------------------------------------------------- a model of one's own
+
+
+class Stack(nn.Module):
+    """Layers that theory has something to say of, and such that it has not."""
+
+    def __init__(self):
+        super().__init__()
+        self.tokens = nn.Embedding(50, 64)
+        self.norm = nn.LayerNorm(64)
+        self.up, self.down = nn.Linear(64, 128), nn.Linear(128, 64)
+        self.head = nn.Linear(64, 1)
+
+    def forward(self, ids):
+        x = self.tokens(ids)
+        x = x + self.down(functional.gelu(self.up(self.norm(x))))
+        return self.head(functional.mish(x))
+
+
+def own_trace(model=None, x=None):
+    torch.manual_seed(0)
+    model = Stack() if model is None else model()
+    x = torch.randint(50, (16, 10)) if x is None else x
+    return trace_model(model, x, loss=lambda out: out.square().mean())
+
+
+def test_where_theory_is_silent_it_says_why():
+    found = profile(own_trace())
+    assert [layer.name for layer in found.layers] == ["tokens", "norm", "up", "down", "head"]
+    assert [layer.reason for layer in found.layers] == [
+        "Embedding: no theory of it here",
+        "LayerNorm: no theory of it here",
+        None,
+        None,
+        "Linear: a single unit: how it spreads depends on what the inputs have in common",
+    ]
+    _, norm, up, down, head = found.layers
+    # What hands a gradient back to the norm is a Linear, whatever the norm is.
+    assert set(norm.expected) == {"gradient_std"}
+    assert set(up.expected) == {
+        *("preactivation_std", "activation_mean", "activation_std", "dead_fraction", "gradient_std"),
+    }
+    # Two read what the second one puts out: the sum, and by it the head.
+    assert set(down.expected) == {"preactivation_std", "activation_mean", "activation_std"}
+    assert head.expected == {}
+    for layer in (norm, up, down):
+        for quantity, figure in layer.expected.items():
+            assert figure.band[0] <= measured(layer, quantity) <= figure.band[1], (layer.name, quantity)
+
+
+@pytest.mark.parametrize(
+    ("make", "activation", "reason"),
+    [
+        (nn.ReLU, "relu", None),
+        (nn.Tanh, "tanh", None),
+        (nn.LeakyReLU, "leaky_relu", None),
+        (
+            lambda: nn.LeakyReLU(0.3),
+            None,
+            "leaky_relu of other parameters: no theory of it here, but of the preactivation",
+        ),
+        (nn.Mish, None, "mish: no theory of it here, but of the preactivation"),
+        (nn.GELU, "gelu", None),
+        (lambda: nn.GELU(approximate="tanh"), "gelu", None),
+        (lambda: nn.Softmax(-1), "linear", None),
+    ],
+)
+def test_the_activation_is_known_by_its_op(make, activation, reason):
+    def model():
+        return nn.Sequential(nn.Linear(40, 200), make(), nn.Linear(200, 10))
+
+    first, _ = profile(own_trace(model, torch.randn(30, 40))).layers
+    assert first.reason == reason
+    assert ("activation_std" in first.expected) == (activation is not None)
+    if activation not in (None, "linear"):
+        std = first.expected["preactivation_std"].value
+        assert first.expected["activation_std"].value == pytest.approx(moments(activation, std**2).std, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("module", "shape"),
+    [
+        (nn.Conv1d(6, 32, 5, padding=2, stride=2), (9, 6, 31)),
+        (nn.Conv2d(3, 32, 3, padding="same"), (9, 3, 8, 8)),
+        (nn.Conv2d(8, 32, 3, groups=4, dilation=2), (9, 8, 9, 9)),
+        (nn.Conv3d(2, 32, 3, padding=1, bias=False), (4, 2, 5, 5, 5)),
+        (nn.Linear(30, 32), (9, 7, 30)),
+    ],
+)
+def test_convolutions_are_read_out_of_a_trace(module, shape):
+    out = module(torch.randn(shape))
+    model = nn.Sequential(module, nn.ReLU(), nn.Flatten(), nn.Linear(out[0].numel(), 5))
+    first, last = profile(own_trace(lambda: model, torch.randn(shape))).layers
+    assert first.reason is last.reason is None
+    for layer in (first, last):
+        for quantity, figure in layer.expected.items():
+            assert figure.band[0] <= measured(layer, quantity) <= figure.band[1], (layer.name, quantity)
+    # As many elements as these are near the middle of their law.
+    assert first.preactivation.std == pytest.approx(first.expected["preactivation_std"].value, rel=0.1)
+    assert "gradient_std" in first.expected
+
+
+@pytest.mark.parametrize(
+    ("module", "shape"),
+    [
+        (nn.Conv1d(6, 32, 5, stride=3, padding=1), (9, 6, 31)),
+        (nn.Conv1d(6, 32, 5, dilation=3, bias=False), (9, 6, 31)),
+        (nn.Conv2d(6, 32, 5, padding="same", dilation=2), (9, 6, 9, 7)),
+        (nn.Conv2d(6, 32, (3, 5), stride=(1, 2), padding=(0, 3), groups=2), (9, 6, 8, 9)),
+        (nn.Conv3d(6, 30, 3, stride=2, padding=1, groups=3), (4, 6, 5, 4, 6)),
+    ],
+)
+def test_as_many_products_are_counted_as_a_convolution_of_ones_sums(module, shape):
+    before = {3: nn.Conv1d, 4: nn.Conv2d, 5: nn.Conv3d}[len(shape)](shape[1], shape[1], 1)
+    trace = own_trace(lambda: nn.Sequential(before, module), torch.randn(shape))
+    first, last = profile(trace).layers
+
+    x = torch.ones(1, *shape[1:], dtype=torch.float64, requires_grad=True)
+    ones = copy.deepcopy(module).double()
+    with torch.no_grad():
+        ones.weight.fill_(1)
+        if ones.bias is not None:
+            ones.bias.fill_(0)
+    sums = ones(x)
+    sums.sum().backward()
+
+    weight, bias = (
+        module.weight.detach().double(),
+        0.0 if module.bias is None else module.bias.detach().double().var(correction=0),
+    )
+    into = trace.statistics[trace.layers[0].activation]
+    variance = sums.mean() * weight.var(correction=0) * into.norm**2 / into.n + bias
+    assert last.expected["preactivation_std"].value == pytest.approx(variance.sqrt().item(), rel=1e-6)
+    back = trace.statistics[trace.layers[1].gradient]
+    variance = x.grad.mean() * weight.var(correction=0) * back.norm**2 / back.n
+    assert first.expected["gradient_std"].value == pytest.approx(variance.sqrt().item(), rel=1e-6)
+
+
+class Projected(nn.Module):
+    """A product in two dimensions, whatever comes in: transformers' Conv1D."""
+
+    def __init__(self, units_in, units):
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(0.1 * torch.randn(units_in, units)), nn.Parameter(torch.zeros(units))
+
+    def forward(self, x):
+        out = torch.addmm(self.bias, x.view(-1, x.size(-1)), self.weight)
+        return out.view(*x.shape[:-1], -1)
+
+
+def test_a_product_between_two_views_is_found():
+    def model():
+        return nn.Sequential(Projected(30, 60), nn.ReLU(), Projected(60, 20))
+
+    first, last = profile(own_trace(model, torch.randn(8, 5, 30))).layers
+    assert first.reason is last.reason is None
+    assert first.expected["preactivation_std"].value == pytest.approx(math.sqrt(30 * 0.01), rel=0.1)
+    for layer in (first, last):
+        for quantity, figure in layer.expected.items():
+            assert figure.band[0] <= measured(layer, quantity) <= figure.band[1], (layer.name, quantity)
+    assert "gradient_std" in first.expected
+
+
+def test_plain_functions_are_expected_too():
+    torch.manual_seed(0)
+    x, w, b = torch.randn(50, 30), torch.randn(30, 40, requires_grad=True), torch.randn(40, requires_grad=True)
+    with record(leaves={"x": x, "w": w, "b": b}) as recording:
+        (x @ w + b).relu().square().mean().backward()
+    (layer,) = profile(recording.trace).layers
+    assert layer.expected["preactivation_std"].value == pytest.approx(math.sqrt(30 + 1), rel=0.1)
+    with record(leaves={"x": x, "w": w}) as recording:
+        (w.t() @ x.t()).square().mean().backward()
+    (layer,) = profile(recording.trace).layers
+    assert (layer.expected, layer.reason) == ({}, "matmul: no theory of it here")
+
+
+def test_of_what_several_read_no_gradient_is_expected():
+    class Forked(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.left, self.right = nn.Linear(20, 30), nn.Linear(30, 10), nn.Linear(30, 10)
+
+        def forward(self, x):
+            hidden = self.first(x)
+            return self.left(hidden) * self.right(hidden)
+
+    first, *_ = profile(own_trace(Forked, torch.randn(16, 20))).layers
+    assert set(first.expected) == {"preactivation_std", "activation_mean", "activation_std"}
+
+
+def test_what_is_added_to_a_product_is_its_bias_only_if_it_is_a_parameter():
+    class Residual(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(20, 20))
+
+        def forward(self, x):
+            return x @ self.weight + x
+
+    (layer,) = profile(own_trace(lambda: nn.Sequential(Residual()), torch.randn(16, 20))).layers
+    assert (layer.expected, layer.reason) == ({}, "Residual: no theory of it here")
+
+
+@pytest.mark.parametrize("batch", [1, 2, 3])
+def test_a_unit_is_dead_if_it_is_for_every_input_of_the_batch(batch):
+    def model():
+        return nn.Sequential(nn.Linear(400, 50, bias=False), nn.ReLU(), nn.Linear(50, 10))
+
+    first, _ = profile(own_trace(model, torch.randn(batch, 400))).layers
+    # What independent inputs give is independent, and as often above 0 as below.
+    assert first.expected["dead_fraction"].value == pytest.approx(0.5**batch, rel=0.05)
+
+
+class NewGELUActivation(nn.Module):
+    """As transformers writes it out, and calls it."""
+
+    def forward(self, x):
+        return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * torch.pow(x, 3))))
+
+
+def test_an_activation_that_is_written_out_is_known_by_its_module():
+    def model():
+        return nn.Sequential(nn.Linear(40, 200), NewGELUActivation(), nn.Linear(200, 10))
+
+    first, _ = profile(own_trace(model, torch.randn(30, 40))).layers
+    assert first.reason is None
+    std = first.expected["preactivation_std"].value
+    assert first.expected["activation_std"].value == pytest.approx(moments("gelu", std**2).std, rel=0.05)
+    # No op of it is one of which units are counted.
+    assert first.dead_fraction is None
+    assert "dead_fraction" not in first.expected
+
+
+def test_a_layer_of_one_s_own_may_be_sick():
+    def model():
+        return nn.Sequential(*(module for _ in range(30) for module in (nn.Linear(64, 64), nn.Tanh())))
+
+    def scaled():
+        net = model()
+        with torch.no_grad():
+            for parameter in net.parameters():
+                parameter *= 0.1
+        return net
+
+    found = profile(own_trace(scaled, torch.randn(20, 64)))
+    assert found.input.std == pytest.approx(1, abs=0.1)
+    assert {layer.health for layer in found.layers[:20]} == {"vanishing"}
+    assert found.layers[-1].health is None
+    # The size of token ids is no size to compare to.
+    assert profile(own_trace()).input is None
 
 
 # ------------------------------------------------------------------------------------------------------ what is healthy
@@ -342,6 +608,19 @@ def test_dump_has_every_key():
         "source": found.advice.source,
     }
     assert set(dump["rules"]["expected"]) == QUANTITIES
+
+
+def test_a_reason_stands_only_where_there_is_one():
+    trace = own_trace()
+    dump = json.loads(dump_profile(profile(trace)))
+    assert [list(layer) == [*LAYER_KEYS, "reason"] for layer in dump["layers"]] == [True, True, False, False, True]
+    assert dump["layers"][0]["reason"] == "Embedding: no theory of it here"
+    assert dump["rules"]["expected"]["preactivation_std"]["rule"].startswith("std² = n Var(W) E[x²]")
+    message = json.loads(theory_message(theory(trace), 7))
+    for told, layer in zip(message["theory"]["layers"], dump["layers"], strict=True):
+        assert told == {key: layer[key] for key in told}
+        assert ("reason" in told) == ("reason" in layer)
+    assert dump_profile(profile(load(dump_trace(trace)))) == dump_profile(profile(trace))
 
 
 def test_what_the_live_path_carries_is_what_the_profile_says():

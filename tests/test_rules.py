@@ -6,10 +6,11 @@ from typing import get_args
 import pytest
 
 from chainrule import profile
-from chainrule.rules import RULES
+from chainrule.rules import LOCAL_RULES, RULES
 from chainrule.spec import KEY_BY_NAME, ModelSpec
 
 EVERY = {**RULES.expected, "band": RULES.band, **RULES.health}
+LOCAL = {f"{name}, locally": rule for name, rule in {**LOCAL_RULES.expected, "band": LOCAL_RULES.band}.items()}
 
 
 def test_every_figure_that_can_be_expected_has_its_rule():
@@ -24,9 +25,14 @@ def test_every_verdict_has_its_rule():
     assert set(RULES.health) == set(get_args(profile.Health))
 
 
-@pytest.mark.parametrize("name", EVERY)
+def test_the_rules_of_a_trace_without_a_spec_speak_of_the_same():
+    assert LOCAL_RULES.expected.keys() == RULES.expected.keys()
+    assert LOCAL_RULES.health == RULES.health
+
+
+@pytest.mark.parametrize("name", [*EVERY, *LOCAL])
 def test_a_rule_is_one_line_with_a_source(name):
-    rule = EVERY[name]
+    rule = {**EVERY, **LOCAL}[name]
     assert 10 < len(rule.rule) <= 240
     assert rule.source
     assert "\n" not in rule.rule + rule.source

@@ -76,6 +76,9 @@ def check_dump(dump: TraceDump) -> None:
     for row, layer in enumerate(dump.layers):
         for name in LAYER_TENSORS:
             _check("tensor", tensors, f"layers[{row}].{name}", getattr(layer, name))
+    for row, fault in enumerate(dump.faults):
+        _check("op", ops, f"faults[{row}].op", fault.op)
+        _check("tensor", tensors, f"faults[{row}].tensor", fault.tensor)
     if dump.error is not None:
         _check("op", ops, "error.op", dump.error.op)
     _check_statistics(dump.statistics, tensors)

@@ -6,9 +6,13 @@
     ├── InputError           what a page of the chapter was asked makes no sense       422 invalid_input
     ├── NotFoundError        a name (preset, tensor, page) that does not exist         404 not_found
     ├── RequestError         a request that cannot be read (body, media type, range)   4xx, code of its own
-    ├── BusyError            every compute slot and queue place is taken               503 busy
+    ├── BusyError            no place in line, or no socket or request is left         503 busy
+    ├── StoppedError         nobody waits any more for what was being computed         503 stopped
+    ├── DeadlineError        it would have taken longer than is allowed                504 deadline_exceeded
+    ├── MemoryLimitError     the host or the device ran out of memory                  507 out_of_memory
     ├── DumpError            a graph dump that does not follow the published schema    422 invalid_dump
     ├── CheckError           a function whose gradients cannot be checked              422 invalid_check
+    ├── ExploreError         a model of one's own that cannot be run                   422 invalid_model
     ├── TraceError           a recording that cannot be made                           500 trace_failed
     ├── MissingExtraError    needs an optional dependency that is not installed        501 missing_extra
     └── RenderError          a picture that cannot be drawn                            500 render_failed
@@ -96,6 +100,39 @@ class BusyError(ChainruleError):
         self.retry_after = retry_after
 
 
+class StoppedError(ChainruleError):
+    """Work was given up on because nobody waits for it any more; `reason` is one of STOP_REASONS."""
+
+    code = "stopped"
+    status = 503
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"given up: {STOP_REASONS[reason]}")
+        self.reason = reason
+
+
+STOP_REASONS = {
+    "disconnected": "the client has gone",
+    "superseded": "a newer request of the same socket took its place",
+    "shutdown": "the server is shutting down",
+}
+"""Why work is given up on, each with what a person is told."""
+
+
+class DeadlineError(ChainruleError):
+    """Computing was stopped because it took longer than is allowed; `limit` is in seconds."""
+
+    code = "deadline_exceeded"
+    status = 504
+
+
+class MemoryLimitError(ChainruleError):
+    """The host or the device ran out of memory; what was being computed has been let go of."""
+
+    code = "out_of_memory"
+    status = 507
+
+
 class DumpError(ChainruleError):
     """A graph dump that does not follow the published schema; the message says what is wrong and where."""
 
@@ -107,6 +144,13 @@ class CheckError(ChainruleError):
     """A function whose gradients cannot be checked; the message says why, and where in its file."""
 
     code = "invalid_check"
+    status = 422
+
+
+class ExploreError(ChainruleError):
+    """A model of one's own that cannot be run: its file, its factory or what that returned; the message says where."""
+
+    code = "invalid_model"
     status = 422
 
 
@@ -127,3 +171,17 @@ class RenderError(ChainruleError):
     """A picture that cannot be drawn: the page's code failed, or took too long."""
 
     code = "render_failed"
+
+
+def message_of(error: BaseException) -> str:
+    """What an error says; nothing of one that cannot."""
+    try:
+        return str(error.msg if isinstance(error, SyntaxError) else error)
+    except Exception:
+        return ""
+
+
+def in_words(error: BaseException) -> str:
+    """An error's type and its message, in one line."""
+    said = " ".join(message_of(error).split())
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import orjson
 
@@ -16,8 +16,10 @@ from chainrule.export.node_data import NODE_STATISTICS, to_node_data
 from chainrule.export.options import Option
 from chainrule.export.pytorch import pytorch_script
 from chainrule.export.svg import VIEW_OPTIONS, as_wishes, to_svg
+from chainrule.export.table import to_csv
 from chainrule.run import trace_spec
 from chainrule.spec import ModelSpec
+from chainrule.trace.graph import Trace
 from chainrule.wire import dump_trace
 
 Values = Mapping[str, str]
@@ -28,17 +30,25 @@ Values = Mapping[str, str]
 class Format:
     """How a trace is written: `name` as on the command line, `file` in its address, its media type, its writer.
 
-    `render` takes the spec, not the trace: a script that runs the net is written without running it here. A format with
-    an `attachment` is saved by a browser under that name, not shown.
+    What has `of_spec` instead of `write` is written from the spec alone: a script that runs the net, without running it
+    here. A format with an `attachment` is saved by a browser under that name, not shown.
     """
 
     name: str
     file: str
     media_type: str
     doc: str
-    render: Callable[[ModelSpec, Values], bytes]
+    write: Callable[[Trace, Values], bytes] | None = None
     options: tuple[Option, ...] = ()
     attachment: str | None = None
+    of_spec: Callable[[ModelSpec], bytes] | None = None
+
+    def render(self, spec: ModelSpec, values: Values) -> bytes:
+        """What is handed out for a spec."""
+        if self.write is not None:
+            return self.write(trace_spec(spec), values)
+        assert self.of_spec is not None, "a format has the one or the other"
+        return self.of_spec(spec)
 
     def read(self, given: Mapping[str, str]) -> Values:
         """The format's options from texts, the others at their defaults.
@@ -68,21 +78,21 @@ FORMATS: Mapping[str, Format] = {
             "trace.json",
             "application/json",
             "The graph dump, schema `chainrule.trace/1`.",
-            lambda spec, _: dump_trace(trace_spec(spec)),
+            lambda trace, _: dump_trace(trace),
         ),
         Format(
             "dot",
             "trace.dot",
             "text/vnd.graphviz; charset=utf-8",
             "The graph in Graphviz' language.",
-            lambda spec, _: to_dot(trace_spec(spec)).encode(),
+            lambda trace, _: to_dot(trace).encode(),
         ),
         Format(
             "svg",
             "trace.svg",
             "image/svg+xml",
             "The picture of the graph as the page draws it; needs the extra `render` on the server.",
-            lambda spec, values: to_svg(trace_spec(spec), **as_wishes(values)).encode(),
+            lambda trace, values: to_svg(trace, **as_wishes(values)).encode(),
             VIEW_OPTIONS,
         ),
         Format(
@@ -90,7 +100,7 @@ FORMATS: Mapping[str, Format] = {
             "trace.html",
             "text/html; charset=utf-8",
             "The explorer with the trace in it: one file that opens without a server.",
-            lambda spec, values: to_html(trace_spec(spec), **values).encode(),
+            lambda trace, values: to_html(trace, **values).encode(),
             (
                 Option(
                     "view",
@@ -107,14 +117,14 @@ FORMATS: Mapping[str, Format] = {
             "trace.model-explorer.json",
             "application/json",
             "The graph as Google's Model Explorer reads it.",
-            lambda spec, _: orjson.dumps(to_model_explorer(trace_spec(spec))),
+            lambda trace, _: orjson.dumps(to_model_explorer(trace)),
         ),
         Format(
             "node-data",
             "node-data.json",
             "application/json",
             "One statistic of every node of the Model Explorer graph, as its node data.",
-            lambda spec, values: orjson.dumps(to_node_data(trace_spec(spec), values["statistic"])),
+            lambda trace, values: orjson.dumps(to_node_data(trace, values["statistic"])),
             (
                 Option(
                     "statistic",
@@ -129,10 +139,42 @@ FORMATS: Mapping[str, Format] = {
             "trace.py",
             "text/x-python; charset=utf-8",
             "A script in plain PyTorch that draws the same net, runs it and prints every layer's figures.",
-            lambda spec, _: pytorch_script(spec).encode(),
+            of_spec=lambda spec: pytorch_script(spec).encode(),
         ),
     )
 }
+
+TRACE_FORMATS: Mapping[str, Format] = {
+    **{name: FORMATS[name] for name in ("json", "dot", "svg", "html")},
+    "csv": Format(
+        "csv",
+        "trace.csv",
+        "text/csv; charset=utf-8",
+        "The statistics, a row per tensor.",
+        lambda trace, _: to_csv(trace).encode(),
+    ),
+    "model-explorer": FORMATS["model-explorer"],
+}
+"""The formats in which any trace is saved, of a spec or not."""
+
+
+def format_of(path: PurePath) -> Format:
+    """The format in which a trace is saved, by the file's suffix.
+
+    Raises:
+        RequestError: it is none of theirs.
+    """
+    suffixes = {form.file.removeprefix("trace"): form for form in TRACE_FORMATS.values()}
+    fitting = [suffix for suffix in suffixes if path.name.endswith(suffix)]
+    if not fitting:
+        raise RequestError(
+            f"{path.name[-80:]}: the suffix says how a trace is written, and is one of {', '.join(suffixes)}",
+            status=422,
+            code="unknown_format",
+            field="path",
+            limit=list(suffixes),
+        )
+    return suffixes[max(fitting, key=len)]
 
 
 def write_model_explorer(spec: ModelSpec, folder: Path) -> list[Path]:

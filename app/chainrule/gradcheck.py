@@ -5,14 +5,13 @@ The files are run, as `python f.py` would run them: this is a command of the use
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from chainrule.errors import CheckError
+from chainrule.errors import CheckError, ExploreError, in_words
 
 
 def check_function(
@@ -28,31 +27,34 @@ def check_function(
             raise CheckError(f"--{name}: {value} is not a {'positive' if least else 'non-negative'} number", field=name)
     try:
         return _check(function, inputs, eps=eps, atol=atol, rtol=rtol, seed=seed)
-    except CheckError as error:
+    except (CheckError, ExploreError) as error:
         # Places are said as they are typed: from the folder that the command runs in.
         raise CheckError(error.message.replace(f"{Path.cwd()}{os.sep}", ""), limit=error.limit) from error
 
 
 def _check(function: str, inputs: str, *, eps: float, atol: float, rtol: float, seed: int) -> dict[str, Any]:
-    import_path = list(sys.path)
+    import_path, arguments = list(sys.path), sys.argv
     try:
         return _check_beside(function, inputs, eps=eps, atol=atol, rtol=rtol, seed=seed)
     finally:
         sys.path[:] = import_path
+        sys.argv = arguments
 
 
 def _check_beside(function: str, inputs: str, *, eps: float, atol: float, rtol: float, seed: int) -> dict[str, Any]:
-    file, name = split_reference(function)
-    inputs_file, _ = split_reference(inputs)
     import torch
 
-    from chainrule.chapter.own_check import check_arguments, check_own, in_words, raised_at
+    from chainrule.chapter.own_check import check_arguments, check_own, raised_at
+    from chainrule.explore.own_code import as_program, load, split_reference
+
+    file, name = split_reference(function)
+    inputs_file, _ = split_reference(inputs)
 
     # A file's own folder comes first on the import path while the file runs and while anything of it is called: a
     # function may import when it is called.
-    _look_beside(file)
+    as_program(file)
     target = load(function)
-    _look_beside(inputs_file)
+    as_program(inputs_file)
     make_inputs = load(inputs)
     if not callable(make_inputs):
         raise CheckError(
@@ -68,63 +70,8 @@ def _check_beside(function: str, inputs: str, *, eps: float, atol: float, rtol: 
         arguments = check_arguments(made)
     except CheckError as error:
         raise CheckError(f"{inputs}: {error.message}") from error
-    _look_beside(file)
+    as_program(file)
     return {**check_own(target, arguments, file=str(file), name=name, eps=eps, atol=atol, rtol=rtol), "file": file.name}
-
-
-def split_reference(reference: str) -> tuple[Path, str]:
-    """`f.py:MyFunction` → the file and the name. Raises CheckError for another form, or where there is no such file."""
-    file, colon, name = reference.rpartition(":")
-    if not colon or not file or not all(part.isidentifier() for part in name.split(".")):
-        raise CheckError(f"{reference}: wanted is FILE.py:NAME")
-    path = Path(file).absolute()
-    if not path.is_file():
-        raise CheckError(f"{file}: there is no such file")
-    return path, name
-
-
-_LOADED: dict[Path, Any] = {}
-
-
-def load(reference: str) -> Any:
-    """What a file calls by a name. A file that is named twice is run once.
-
-    Raises:
-        CheckError: the file does not run, or has nothing of that name.
-    """
-    path, name = split_reference(reference)
-    found = _LOADED[path] if path in _LOADED else _LOADED.setdefault(path, _run(path))
-    for part in name.split("."):
-        try:
-            found = getattr(found, part)
-        except AttributeError:
-            there = [each for each in vars(found) if not each.startswith("_")] if hasattr(found, "__dict__") else []
-            raise CheckError(
-                f"{path}: there is no {name}" + (f"; there is {', '.join(there[:12])}" if there else "")
-            ) from None
-    return found
-
-
-def _run(path: Path) -> Any:
-    from chainrule.chapter.own_check import in_words, raised_at
-
-    name = f"chainrule_checked_{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise CheckError(f"{path}: not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses and others look themselves up there
-    try:
-        spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
-        del sys.modules[name]
-        raise CheckError(f"{raised_at(error, str(path)) or path}: it does not import: {in_words(error)}") from error
-    return module
-
-
-def _look_beside(path: Path) -> None:
-    """Put the file's own folder in front of the import path, as where Python runs it."""
-    sys.path.insert(0, str(path.parent))
 
 
 # ----------------------------------------------------------------------------------------------------------- as text

@@ -13,8 +13,10 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from chainrule import stopping
 from chainrule.advice import Advice, advise
 from chainrule.build import weight_variances
+from chainrule.local_theory import Found, local_expectations
 from chainrule.spec import ModelSpec
 from chainrule.stats import Summary
 from chainrule.theory.forward import Net
@@ -66,6 +68,7 @@ class LayerProfile:
         expected: figure → what theory expects: preactivation_std, activation_mean, activation_std, gradient_std,
             dead_fraction, saturation. A figure that theory says nothing of, or that leaves the range of the spec's
             dtype, is missing.
+        reason: why theory says nothing of the layer, or not all; None with a spec, and where all is said.
     """
 
     index: int
@@ -82,14 +85,16 @@ class LayerProfile:
     health: Health | None
     weight_std: float | None
     expected: Mapping[str, Expected]
+    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
     """A trace's layers in order, and the first of them whose preactivations or activations hold ±Inf, or NaN.
 
-    `loss` is the number itself, non-finite included. `input` is the summary of x, None where there is none. `advice` is
-    None without a spec or a hidden layer. A program that is no net has no layers.
+    `loss` is the number itself, non-finite included. `input` is the summary of x, which without a spec is the first
+    input of floats; None where there is none. `advice` is None without a spec or a hidden layer. A program that is no
+    net has no layers.
     """
 
     spec: Mapping[str, Any] | None
@@ -109,6 +114,7 @@ class LayerTheory:
     health: Health | None
     weight_std: float | None
     expected: Mapping[str, Expected]
+    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +130,10 @@ class Theory:
 def profile(trace: Trace) -> Profile:
     """The profile of a trace; of one that knows no layers, a profile without any.
 
-    What theory expects follows from the spec alone: a trace without one has no `expected`, nor has that of a program
-    that is no net.
+    What theory expects follows from the spec alone. Of a trace without one it says, layer by layer, what follows from
+    what came in (`local_theory`).
     """
     found = theory(trace)
-    x = trace.tensor_by_name.get("x")
 
     def measure(layer: Layer, said: LayerTheory) -> LayerProfile:
         activation, weight = _summary(trace, layer.activation), _summary(trace, layer.weight)
@@ -148,6 +153,7 @@ def profile(trace: Trace) -> Profile:
             health=said.health,
             weight_std=said.weight_std,
             expected=said.expected,
+            reason=said.reason,
         )
 
     return Profile(
@@ -155,33 +161,37 @@ def profile(trace: Trace) -> Profile:
         loss=trace.loss,
         first_inf_layer=found.first_inf_layer,
         first_nan_layer=found.first_nan_layer,
-        input=None if x is None else _summary(trace, x.id),
+        input=_source(trace),
         advice=found.advice,
         layers=tuple(map(measure, trace.layers, found.layers)),
     )
 
 
 def theory(trace: Trace) -> Theory:
-    """The verdicts on a trace's layers, and what its spec says of them; the latter is missing where it has none."""
-    x = trace.tensor_by_name.get("x")
-    source = None if x is None else _summary(trace, x.id)
-    last_gradient = _summary(trace, trace.layers[-1].gradient) if trace.layers else None
+    """The verdicts on a trace's layers, and what theory says of them: by its spec, or of each by what came in."""
+    source = _source(trace)
+    last_gradient = _last_gradient(trace)
     advice: Advice | None = None
     expected: tuple[Mapping[str, Expected], ...] = tuple({} for _ in trace.layers)
     weight_stds: tuple[float | None, ...] = (None,) * len(trace.layers)
+    reasons: tuple[str | None, ...] = (None,) * len(trace.layers)
     if trace.spec is not None:
         spec = ModelSpec.parse(trace.spec)
         if spec.is_net:
             advice, expected, weight_stds = advise(spec), expectations(spec), drawn_stds(spec)
+    elif trace.layers:
+        stopping.check()
+        found: tuple[Found, ...] = local_expectations(trace)
+        expected, reasons = tuple(each.expected for each in found), tuple(each.reason for each in found)
 
     first_inf_layer: int | None = None
     first_nan_layer: int | None = None
     layers = []
-    for layer, layer_expected, weight_std in zip(trace.layers, expected, weight_stds, strict=False):
+    for layer, layer_expected, weight_std, reason in zip(trace.layers, expected, weight_stds, reasons, strict=False):
         preactivation, activation = _summary(trace, layer.preactivation), _summary(trace, layer.activation)
         gradient = _summary(trace, layer.gradient)
         verdict = health(preactivation, activation, gradient, source, last_gradient, layer_expected)
-        layers.append(LayerTheory(layer.index, verdict, weight_std, layer_expected))
+        layers.append(LayerTheory(layer.index, verdict, weight_std, layer_expected, reason))
         forward = [part for part in (preactivation, activation) if part is not None]
         if first_inf_layer is None and any(part.posinf + part.neginf for part in forward):
             first_inf_layer = layer.index
@@ -194,6 +204,20 @@ def drawn_stds(spec: ModelSpec) -> tuple[float, ...]:
     """The standard deviation that each layer's weights are drawn with, first to last: 0 for zeros."""
     variances = zip(spec.widths, weight_variances(spec), strict=False)
     return tuple(math.sqrt(weight_variance / fan_in) for fan_in, (weight_variance, _) in variances)
+
+
+def _source(trace: Trace) -> Summary | None:
+    """Where the signal comes from: x, or the first input of floats. The size of token ids is no size to compare to."""
+    x = trace.tensor_by_name.get("x")
+    if x is None and trace.spec is None:
+        x = next((each for each in trace.tensors if each.role == "input" and "float" in each.dtype), None)
+    return None if x is None else _summary(trace, x.id)
+
+
+def _last_gradient(trace: Trace) -> Summary | None:
+    """Where the gradient comes from: the last layer's; without a spec, of the last layer that has one."""
+    layers = trace.layers[-1:] if trace.spec is not None else reversed(trace.layers)
+    return next((found for layer in layers if (found := _summary(trace, layer.gradient)) is not None), None)
 
 
 def _summary(trace: Trace, tensor: str | None) -> Summary | None:
@@ -280,6 +304,7 @@ def expectations(spec: ModelSpec) -> tuple[Mapping[str, Expected], ...]:
         precise, or of a layer whose preactivations are, and no gradient at all once anything overflows. Bands have
         room for one rounding.
     """
+    stopping.check()  # of a profile, this takes longest
     hidden = (spec.activation,) * (spec.depth - 1)
     net = Net(
         widths=spec.widths,

@@ -74,3 +74,36 @@ RULES = Rules(
     },
 )
 """All of them, with q the variance of a preactivation, c its correlation for two inputs, B inputs and n units."""
+
+_KAIMING = "K. He et al. 2015, Delving Deep into Rectifiers"
+
+LOCAL_RULES = Rules(
+    expected={
+        "preactivation_std": Rule(
+            "std² = n Var(W) E[x²] + Var(b): n products per sum, weights drawn independently of x; x, W and b as "
+            "they were measured",
+            _KAIMING,
+        ),
+        "activation_mean": Rule(
+            "mean = E φ(m + s z), z ~ N(0, 1), with the preactivation's mean m and std s", MEAN_FIELD
+        ),
+        "activation_std": Rule("std² = E[φ(m + s z)²] − (E φ(m + s z))²", MEAN_FIELD),
+        "gradient_std": Rule(
+            "std² = n Var(W) E[g²] of the one layer that reads this: n products per input, g as it was measured at "
+            "that layer's preactivation",
+            _KAIMING,
+        ),
+        "dead_fraction": Rule(
+            "E[Φ(−(m/s + √c z)/√(1 − c))ᴮ]: none of B inputs above 0, with c = mean(x)²/E[x²]; up to c = 1 in the band",
+            MEAN_FIELD,
+        ),
+        "saturation": Rule("P(|tanh u| > 0.97), u ~ N(m, s²); for the sigmoid u/2 in place of u", _KARPATHY),
+    },
+    band=Rule(
+        "×/÷ e^√v: v = Var ln(std²) of n independent units, 2/n for a preactivation, as if all inputs were alike; they "
+        "stray less where inputs differ. 19 of 20 draws lie within, or more",
+        "B. Hanin and M. Nica 2018, Products of many large random matrices and gradients in deep neural networks",
+    ),
+    health=RULES.health,
+)
+"""Those of a trace without a spec: of each layer, from what came into it."""

@@ -20,13 +20,16 @@ from chainrule.build import BuiltModel, RescaledNet, build_model, rescales
 from chainrule.errors import NotFoundError, SpecError, TraceError
 from chainrule.limits import check_device
 from chainrule.spec import ModelSpec
-from chainrule.stats import StatisticsTable
+from chainrule.stats import BINS, COLUMNS, StatisticsTable
 from chainrule.trace import Known, Layer, Plan, Trace, record, repeat
 
 logger = logging.getLogger(__name__)
 
 MOST_VALUES = 64
 """Rows and columns of a tensor's values that are given at once."""
+
+MOST_IN_WINDOW = 16 * MOST_VALUES**2
+"""Values in all of them together: behind each there may be more dimensions."""
 
 
 def trace_spec(
@@ -66,16 +69,35 @@ class Retracer:
     What scale, seed, scheme and the biases' std change are numbers, so a further trace of the same graph is the same
     program with other tensors, and only its statistics are taken. A new scale alone changes neither the draws, which
     are kept and multiplied in place, nor x, y and the biases, whose statistics are those of the last trace. What is
-    kept is of one graph, see `RescaledNet`, and goes with this object or with the next graph.
+    kept is of one graph (its net, see `RescaledNet`, its plan, the first trace and the last statistics), and goes with
+    this object, with the next graph, or when it is to be forgotten.
+
+    Attributes:
+        recording: stands for the recording that the last trace repeats, or is; another object for each.
     """
 
     def __init__(self) -> None:
+        self._net = RescaledNet()
+        self.forget()
+
+    def forget(self) -> None:
+        """Let go of all that is kept: the next trace is recorded in full."""
+        self._net.forget()
+        self.recording: object = None
         self._graph: ModelSpec | None = None
         self._plan = Plan()
-        self._net = RescaledNet()
         self._trace: Trace | None = None
         self._last: tuple[ModelSpec, StatisticsTable] | None = None
         self._unscaled: frozenset[str] = frozenset()
+        self._recorded_bytes = 0
+
+    @property
+    def kept_bytes(self) -> int:
+        """How much memory it takes between two traces; of what are no tensors or statistics, an estimate from above."""
+        statistics = 0
+        if self._last is not None:
+            statistics = self._last[1].moments.nbytes + self._last[1].counts.nbytes
+        return self._net.kept_bytes + self._recorded_bytes + statistics
 
     def trace(self, spec: ModelSpec) -> Trace:
         """The trace of a spec: `trace_spec`'s, but for `timing`.
@@ -91,7 +113,10 @@ class Retracer:
                 logger.warning("%s is recorded anew: %s", spec.query(), error)
         plan = Plan()
         trace = trace_spec(spec, plan, self._net.build)
-        self._graph, self._plan, self._trace = graph, plan, trace
+        self.recording = object()
+        # Without its numbers: those of the last trace are enough.
+        self._graph, self._plan, self._trace = graph, plan, dataclasses.replace(trace, statistics=NO_STATISTICS)
+        self._recorded_bytes = recorded_bytes(trace, plan)
         self._last = spec, trace.statistics
         biases = (layer.bias for layer in trace.layers if layer.bias is not None)
         named = trace.tensor_by_name
@@ -111,9 +136,11 @@ class Retracer:
         known = None
         if self._last is not None and rescales(self._last[0], spec):
             known = Known(self._last[1], self._unscaled)
-        statistics = repeat(self._plan, program, known)
+        try:
+            statistics = repeat(self._plan, program, known)
+        finally:
+            built.clear_gradients()  # the memory of the leaves is kept, theirs is not
         self._last = spec, statistics
-        built.clear_gradients()  # the memory of the leaves is kept, theirs is not
         loss = float(losses[0].detach())
         now = time.perf_counter()
         return dataclasses.replace(
@@ -132,6 +159,23 @@ class Retracer:
 _NUMBERS_ONLY: Mapping[str, Any] = {"scale": 1.0, "seed": 0, "init": "standard_normal", "bias_std": 0.0}
 """The keys of a spec that leave the graph as it is, each with one value for all."""
 
+NO_STATISTICS = StatisticsTable((), np.empty((0, len(COLUMNS))), np.empty((0, BINS), np.uint32))
+
+
+def recorded_bytes(trace: Trace, plan: Plan) -> int:
+    """How much memory a trace without its statistics and its plan take, from above: measured, and some more.
+
+    `tests/web/test_kept.py` holds it to what Python says that it has allocated.
+    """
+    return (
+        40_000
+        + 3000 * len(trace.modules)
+        + 900 * len(trace.ops)
+        + 1000 * len(trace.tensors)
+        + 150 * len(trace.saved)
+        + 400 * len(plan.steps)
+    )
+
 
 def _run(
     built: BuiltModel,
@@ -148,11 +192,15 @@ def _run(
         activations={path: spec.activation for path, name in built.outputs.items() if name in activated},
         on_tensor=on_tensor,
         plan=plan,
+        find_layers=False,
     )
-    with recording:
-        loss = built.forward()
-        recording.set_loss(loss)
-        built.backward(loss)
+    try:
+        with recording:
+            loss = built.forward()
+            recording.set_loss(loss)
+            built.backward(loss)
+    finally:
+        built.clear_gradients()  # see `Retracer`: the next pass may be of the same leaves
     return recording.trace
 
 
@@ -209,15 +257,33 @@ def tensor_values(
         NotFoundError: no tensor has this name.
         SpecError: a window that is empty, negative or larger than MOST_VALUES; an absent device.
     """
-    for field, (start, stop) in (("rows", rows), ("cols", cols)):
-        if not 0 <= start < stop or stop - start > MOST_VALUES:
-            raise SpecError(
-                f"{field}: {start}:{stop} is not a window of 1 to {MOST_VALUES} from 0 on",
-                field=field,
-                limit=MOST_VALUES,
-            )
+    _check_window(rows, cols)
     check_device(spec, available_devices())
-    wanted = trace_spec(spec).tensor_by_name.get(name)
+    return window_of(trace_spec(spec), name, rows, cols, lambda copy_window: _run(build_model(spec), spec, copy_window))
+
+
+def window_of(
+    trace: Trace,
+    name: str,
+    rows: tuple[int, int],
+    cols: tuple[int, int],
+    run_again: Callable[[Callable[[str, torch.Tensor], None]], object],
+) -> TensorValues:
+    """A window of one tensor's values, for which what made the trace is run again.
+
+    Args:
+        trace: which tensors there are.
+        name: see `tensor_values`.
+        rows: see `tensor_values`.
+        cols: see `tensor_values`.
+        run_again: runs it, and calls what it is given with each tensor's id and the live tensor, as `record` does.
+
+    Raises:
+        NotFoundError: no tensor has this name, or it has no values that could be shown.
+        SpecError: a window that is empty, negative or larger than MOST_VALUES.
+    """
+    _check_window(rows, cols)
+    wanted = trace.tensor_by_name.get(name)
     if wanted is None:
         raise NotFoundError(f"name: no tensor is called {name!r}", field="name")
     found: list[torch.Tensor] = []
@@ -229,10 +295,29 @@ def tensor_values(
                 window = window[slice(*rows)]
             if window.dim() >= 2:
                 window = window[:, slice(*cols)]
+            if window.numel() > MOST_IN_WINDOW:
+                raise SpecError(
+                    f"rows: {window.numel()} values lie in this window of {name}, at most {MOST_IN_WINDOW} are given; "
+                    "take fewer rows or columns",
+                    field="rows",
+                    limit=MOST_IN_WINDOW,
+                )
             found.append(window.to("cpu", torch.float64, copy=True))
 
-    _run(build_model(spec), spec, copy_window)
+    run_again(copy_window)
+    if not found:
+        raise NotFoundError(f"name: {name!r} has no values that could be shown", field="name")
     return TensorValues(name, wanted.id, wanted.shape, wanted.dtype, rows, cols, _json_values(found[0].numpy()))
+
+
+def _check_window(rows: tuple[int, int], cols: tuple[int, int]) -> None:
+    for field, (start, stop) in (("rows", rows), ("cols", cols)):
+        if not 0 <= start < stop or stop - start > MOST_VALUES:
+            raise SpecError(
+                f"{field}: {start}:{stop} is not a window of 1 to {MOST_VALUES} from 0 on",
+                field=field,
+                limit=MOST_VALUES,
+            )
 
 
 def _json_values(values: np.ndarray[Any, np.dtype[np.float64]]) -> Any:

@@ -97,7 +97,7 @@ class ModelSpec(BaseModel):
         if "preset" in given:
             name = given.pop("preset")
             preset = _preset_spec(name)
-            if given.get("program", DEFAULT) in PROGRAMS.keys() - {DEFAULT}:
+            if read_value(KEY_BY_NAME["program"], given.get("program", DEFAULT)) != DEFAULT:
                 raise SpecError(
                     f"program: {shown(given['program'])} with preset={name}, which is a run of {DEFAULT}; "
                     "give one of the two",

@@ -21,10 +21,23 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from chainrule.dump_checks import check_dump, check_free_form, fault_in_words, read_json
 from chainrule.errors import DumpError
 from chainrule.profile import LayerProfile, Profile, Theory
-from chainrule.rules import RULES
+from chainrule.rules import LOCAL_RULES, RULES
 from chainrule.stats import BINS, COLUMNS, COUNT_COLUMNS, StatisticsTable, Summary
 from chainrule.theory.mean_field import FixedPoint, LayerTheory, Moments
-from chainrule.trace.graph import Failure, Layer, Module, Op, Role, Saved, Snippet, Source, Tensor, Trace
+from chainrule.trace.graph import (
+    Failure,
+    Fault,
+    FaultKind,
+    Layer,
+    Module,
+    Op,
+    Role,
+    Saved,
+    Snippet,
+    Source,
+    Tensor,
+    Trace,
+)
 from chainrule.trace.records import Records
 
 SCHEMA = "chainrule.trace/1"
@@ -188,6 +201,21 @@ class FailureDump(_Part):
     message: str
 
 
+class FaultDump(_Part):
+    """One thing that is wrong with the pass: what, why, where, and what would mend it; null where that is not known.
+
+    `module` is a path; the module need not have run.
+    """
+
+    kind: FaultKind
+    message: str
+    module: str | None
+    op: str | None
+    tensor: str | None
+    source: SourceDump | None
+    remedy: str | None
+
+
 class TraceDump(_Part):
     """One forward and backward pass, recorded: modules, ops of both phases, tensors and their statistics."""
 
@@ -200,6 +228,9 @@ class TraceDump(_Part):
     tensors: list[TensorDump]
     saved: list[SavedDump]
     layers: list[LayerDump]
+    faults: list[FaultDump] = Field(
+        default=[], description="What is wrong with the pass, the most urgent first; none where nobody has looked."
+    )
     sources: dict[str, list[SnippetDump]] = Field(
         default={}, description="Of each file that an op's source names, the lines that ops come from and those around."
     )
@@ -225,6 +256,7 @@ def dump_trace(trace: Trace) -> bytes:
         "environment": trace.environment,
         "loss": json_number(trace.loss),
         **_structure(trace),
+        "faults": trace.faults,
         "statistics": _statistics(trace.statistics),
         "error": trace.error,
         "timing": trace.timing,
@@ -236,13 +268,14 @@ def dump_topology(trace: Trace) -> dict[str, Any]:
     """What two traces of one graph shape have in common: the dump without its numbers.
 
     But for `op_us`, the durations of this trace's ops in µs, null where they were not taken: for a reader of frames
-    they are a property of the graph, as FLOPs are.
+    they are a property of the graph, as FLOPs are. Of a recording that broke off, `error` says where.
     """
     return {
         "schema": SCHEMA,
         **_structure(trace),
         "statistics": {"tensor": trace.statistics.tensors},
         "op_us": trace.timing.get("op_us"),
+        **({} if trace.error is None else {"error": trace.error}),
     }
 
 
@@ -324,7 +357,7 @@ def dump_profile(profile: Profile) -> bytes:
         "input": summary_dump(profile.input),
         "advice": profile.advice,
         "layers": [_layer_profile(layer) for layer in profile.layers],
-        "rules": RULES,
+        "rules": LOCAL_RULES if profile.spec is None else RULES,
     }
     return dump_json(body)
 
@@ -332,16 +365,35 @@ def dump_profile(profile: Profile) -> bytes:
 def _layer_profile(layer: LayerProfile) -> dict[str, Any]:
     # orjson writes dataclasses field by field, in order: LayerProfile is the wire's, but for its summaries.
     body = {field.name: getattr(layer, field.name) for field in dataclasses.fields(layer)}
-    return {
-        name: summary_dump(value) if value is None or isinstance(value, Summary) else value
-        for name, value in body.items()
-    }
+    return _with_reason(
+        {
+            name: summary_dump(value) if value is None or isinstance(value, Summary) else value
+            for name, value in body.items()
+        }
+    )
 
 
-def theory_message(theory: Theory, seq: int) -> str:
-    """What a profile says besides the figures of frame `seq`, as the live path carries it."""
-    # orjson writes dataclasses field by field, in order: those of profile.py are the wire's.
-    return orjson.dumps({"type": "theory", "seq": seq, "theory": theory}).decode()
+def theory_dump(theory: Theory) -> dict[str, Any]:
+    """What a profile says besides the figures, as JSON shows it."""
+    # orjson writes dataclasses field by field, in order: those of profile.py are the wire's, and so is this.
+    body = {field.name: getattr(theory, field.name) for field in dataclasses.fields(theory)}
+    layers = [
+        {field.name: getattr(layer, field.name) for field in dataclasses.fields(layer)} for layer in theory.layers
+    ]
+    return {**body, "layers": [_with_reason(layer) for layer in layers]}
+
+
+def _with_reason(layer: dict[str, Any]) -> dict[str, Any]:
+    """What is said of a layer; `reason` stands there only where there is one."""
+    if layer["reason"] is None:
+        del layer["reason"]
+    return layer
+
+
+def theory_message(theory: Theory, seq: int, faults: Sequence[Fault] = ()) -> str:
+    """What a profile says besides the figures of frame `seq`, as the live path carries it, and what is wrong there."""
+    # orjson writes dataclasses field by field, in order: those of graph.py are the wire's.
+    return orjson.dumps({"type": "theory", "seq": seq, "theory": theory_dump(theory), "faults": faults}).decode()
 
 
 def dump_layer_theory(theory: LayerTheory) -> bytes:
@@ -468,6 +520,15 @@ def _trace(dump: TraceDump) -> Trace:
         loss=number(dump.loss),
         error=None if dump.error is None else Failure(dump.error.op, dump.error.message),
         layers=tuple(Layer(**part.model_dump()) for part in dump.layers),
+        faults=tuple(
+            Fault(
+                **{
+                    **part.model_dump(exclude={"source"}),
+                    "source": None if part.source is None else Source(**part.source.model_dump()),
+                }
+            )
+            for part in dump.faults
+        ),
         sources={file: tuple(Snippet(part.line, part.text) for part in parts) for file, parts in dump.sources.items()},
         spec=dump.spec,
         environment=dump.environment,

@@ -22,8 +22,13 @@ export class AddressBar {
     if (next === this.#shown) return;
     this.#shown = next;
     this.#written = performance.now();
-    if (push) history.pushState(null, "", next);
-    else history.replaceState(null, "", next);
+    try {
+      if (push) history.pushState(null, "", next);
+      else history.replaceState(null, "", next);
+    } catch (problem) {
+      // In a frame that holds the page itself, as a notebook shows it, there is no address to write.
+      if (!(problem instanceof DOMException && problem.name === "SecurityError")) throw problem;
+    }
   }
 
   /** The browser went to another entry of its history: that is what is shown now. */

@@ -4,16 +4,36 @@
 
 export const API = "/api/v1";
 
+/** Where traces, profiles, values and the live path are: the specs', or those of a model of one's own. */
+let base = API;
+
+/** @param {string} path that these addresses begin with, from here on */
+export function useBase(path) {
+  base = path;
+}
+
+/** ms that a server which can be reached needs at most for saying so */
+const REACHED_WITHIN = 2000;
+
+const UNREADABLE = "unreadable";
+
 /** What the server, or the way to it, says is wrong. */
 export class ApiError extends Error {
   /**
    * @param {ErrorBody} body
    * @param {number} status 0 when no answer came
+   * @param {number | null} [retryAfter] seconds after which to ask again, where the answer says
    */
-  constructor(body, status) {
+  constructor(body, status, retryAfter = null) {
     super(body.message);
     this.body = body;
     this.status = status;
+    this.retryAfter = retryAfter;
+  }
+
+  /** @returns {boolean} whether no server of ours has answered to the end: the way to it broke, or a proxy finds none behind it */
+  get isOfNobody() {
+    return this.status === 0 || (this.body.code === UNREADABLE && [200, 502, 503, 504].includes(this.status));
   }
 }
 
@@ -26,6 +46,8 @@ export class ApiError extends Error {
 export async function getJson(path, signal) {
   const response = await get(path, "application/json", signal);
   const body = await response.json().catch(() => null);
+  // Given up on while the body was on its way.
+  signal?.throwIfAborted();
   if (body === null) throw unreadable(response);
   return body;
 }
@@ -41,26 +63,60 @@ export async function getText(path) {
 
 /**
  * @param {string} path
+ * @param {unknown} body as JSON
+ * @param {AbortSignal} [signal]
+ * @returns {Promise<any>} the JSON body of the answer
+ * @throws {ApiError}
+ */
+export async function postJson(path, body, signal) {
+  const headers = { "content-type": "application/json" };
+  const response = await get(path, "application/json", signal, { method: "POST", headers, body: JSON.stringify(body) });
+  const answer = await response.json().catch(() => null);
+  signal?.throwIfAborted();
+  if (answer === null) throw unreadable(response);
+  return answer;
+}
+
+/**
+ * @param {string} path
  * @param {string} accept
  * @param {AbortSignal} [signal]
+ * @param {RequestInit} [more] of a request that is more than a path
  * @returns {Promise<Response>} one that went well
  */
-async function get(path, accept, signal) {
+async function get(path, accept, signal, more = {}) {
   let response;
   try {
-    response = await fetch(path, { signal: signal ?? null, headers: { accept } });
+    response = await fetch(path, { ...more, signal: signal ?? null, headers: { accept, ...more.headers } });
   } catch (error) {
     if (signal?.aborted) throw error;
     throw new ApiError({ code: "unreachable", message: "The server cannot be reached." }, 0);
   }
   if (response.ok) return response;
   const body = await response.json().catch(() => null);
-  throw body?.error === undefined ? unreadable(response) : new ApiError(body.error, response.status);
+  signal?.throwIfAborted();
+  throw body?.error === undefined ? unreadable(response) : new ApiError(body.error, response.status, retryAfter(response));
 }
 
 /** @param {Response} response @returns {ApiError} */
-function unreadable({ status }) {
-  return new ApiError({ code: "unreadable", message: `The server answered ${status} without saying why.` }, status);
+function unreadable(response) {
+  const { status } = response;
+  return new ApiError({ code: UNREADABLE, message: `The server answered ${status} without saying why.` }, status, retryAfter(response));
+}
+
+/** @param {Response} response @returns {number | null} in seconds; a proxy may write a date, which is as good as nothing */
+function retryAfter({ headers }) {
+  const text = headers.get("retry-after") ?? "";
+  return /^\d+$/.test(text) ? Number(text) : null;
+}
+
+/** @returns {Promise<boolean>} whether there is a server, however busy its devices are */
+export async function isReachable() {
+  try {
+    return (await fetch("/healthz", { cache: "no-store", signal: AbortSignal.timeout(REACHED_WITHIN) })).ok;
+  } catch {
+    return false;
+  }
 }
 
 /**
@@ -69,7 +125,7 @@ function unreadable({ status }) {
  * @returns {string}
  */
 export function tracePath(kind, query) {
-  return `${API}/trace.${kind}${query && `?${query}`}`;
+  return `${base}/trace.${kind}${query && `?${query}`}`;
 }
 
 /**
@@ -78,7 +134,7 @@ export function tracePath(kind, query) {
  * @returns {string}
  */
 export function nodeDataPath(statistic, query) {
-  return `${API}/node-data.json?statistic=${statistic}${query && `&${query}`}`;
+  return `${base}/node-data.json?statistic=${statistic}${query && `&${query}`}`;
 }
 
 /**
@@ -86,10 +142,20 @@ export function nodeDataPath(statistic, query) {
  * @returns {string}
  */
 export function profilePath(query) {
-  return `${API}/profile.json${query && `?${query}`}`;
+  return `${base}/profile.json${query && `?${query}`}`;
 }
 
 /** @returns {string} */
 export function liveUrl() {
-  return `${location.protocol === "https:" ? "wss" : "ws"}://${location.host}${API}/live`;
+  return `${location.protocol === "https:" ? "wss" : "ws"}://${location.host}${base}/live`;
+}
+
+/** @param {string} query @returns {string} where the gradients of an own model's Function are checked */
+export function checkPath(query) {
+  return `${base}/gradcheck${query && `?${query}`}`;
+}
+
+/** @param {string} query with the tensor's name in it @returns {string} */
+export function tensorPath(query) {
+  return `${base}/tensor.json?${query}`;
 }

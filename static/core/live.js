@@ -1,18 +1,21 @@
 /**
- * The live path: specs out, pictures in. One request is in flight; of those that wait, the latest wins. The socket
- * comes back by itself and resends the last spec; while there is none, the same spec is fetched as a dump.
+ * The live path: specs out, pictures in. Of the specs that wait the latest wins. One request is in flight; if its answer
+ * takes long and a newer spec waits, that is sent after it, and the server gives the older one up.
+ *
+ * The socket comes back by itself and asks for the last spec again. Where there is a server but no socket, the same spec
+ * is fetched as a dump. Nothing that was asked for is forgotten before it is answered.
  */
 
-import { ApiError, getJson, liveUrl, profilePath, tracePath } from "./api.js";
+import { ApiError, getJson, isReachable, liveUrl, profilePath, tracePath } from "./api.js";
 import { decodeFrame, frameHeader, pictureOfDump, rowIndex } from "./picture.js";
 
 /** @typedef {import("./types.js").Spec} Spec */
 /** @typedef {import("./types.js").Picture} Picture */
 /** @typedef {import("./types.js").ErrorBody} ErrorBody */
+/** @typedef {import("./types.js").ModelNews} ModelNews */
 /** @typedef {import("./types.js").Topology} Topology */
 /** @typedef {import("./types.js").Theory} Theory */
-
-/** @typedef {"connecting" | "live" | "reconnecting" | "fetch"} ConnectionState */
+/** @typedef {import("./types.js").ConnectionState} ConnectionState */
 
 /**
  * @typedef {object} Listener
@@ -20,12 +23,53 @@ import { decodeFrame, frameHeader, pictureOfDump, rowIndex } from "./picture.js"
  * @property {(theory: Theory, spec: Spec) => void} theory comes after its picture, or after a later one, or not at all
  * @property {(error: ErrorBody, spec: Spec) => void} error
  * @property {(state: ConnectionState) => void} state
+ * @property {(news: ModelNews) => void} [model] the model's code was read again
  */
 
-const OPEN_WITHIN_MS = 2000;
-const ANSWER_WITHIN_MS = 30_000;
-const RETRY_FIRST_MS = 250;
-const RETRY_LAST_MS = 8000;
+/** @typedef {{seq: number, spec: Spec, at: number}} Asked */
+
+/**
+ * An answer that is overdue is overtaken by a newer spec. The server goes by the same figure: what it has computed for
+ * less it does not give up.
+ */
+const OVERTAKE_MS = 250;
+/** A fetch that is overtaken is given up with its connection, so it gets longer. */
+const OVERTAKE_FETCH_MS = 1000;
+
+// A server that has thirty sockets in line may take a minute for a picture and is well all the while; one that has gone
+// without a word would take for ever. What tells them apart is a ping, which is answered ahead of every picture: it is
+// sent when nothing has come for a while, and if nothing comes of it either the socket is taken for dead.
+const QUIET_MS = 2000;
+const PING = JSON.stringify({ type: "ping" });
+/** Waited for the answer; doubled by each socket given up on, for on a slow line the answer may stand behind a large picture. */
+const PATIENCE_MS = 2000;
+const PATIENCE_LAST_MS = 30_000;
+/** A timer so late says that the page itself was held up, or asleep; what has come meanwhile is still to be read. */
+const LATE_MS = 500;
+/** A page that comes into sight after so long without a word makes sure of its socket. */
+const STALE_MS = 15_000;
+
+/** By then a dump is fetched while the socket still opens. */
+const SLOW_MS = 2000;
+/** Browsers hold back sockets to a host that has refused many, by up to 5 s. */
+const OPEN_WITHIN_MS = 8000;
+/** [least, most] ms until a lost socket is opened again: soon, but of thirty pages not all at once. */
+const FIRST_MS = /** @type {const} */ ([50, 300]);
+/** Until a server that has gone is looked for again. */
+const AGAIN_MS = /** @type {const} */ ([500, 1200]);
+/** Until a socket is tried again where there is a server but no socket: at first, and at most. */
+const SOCKET_MS = 1000;
+const SOCKET_LAST_MS = 15_000;
+
+/** How often a fetch without an answer looks whether there is a server at all, and how often before it is given up. */
+const FETCH_QUIET_MS = 3000;
+const FETCH_LOOKS = 20;
+/** Seconds that a busy server is left alone if it does not say, and at most. */
+const RETRY_AFTER = 1;
+const RETRY_AFTER_MOST = 30;
+
+const NEW_TOKEN = "The server was started anew with another token: open the link that it printed. What is set here stays.";
+
 const TOPOLOGIES_KEPT = 8;
 
 export class Live {
@@ -38,27 +82,59 @@ export class Live {
     this.query = query;
     /** @type {ConnectionState} */
     this.state = "connecting";
-    /** @type {WebSocket | null} */
-    this.socket = null;
     this.seq = 0;
     this.shapes = 0;
-    /** @type {{seq: number, spec: Spec, timer: number} | null} */
-    this.inFlight = null;
     /** @type {Spec | null} */
     this.waiting = null;
     /** @type {Spec | null} */
     this.last = null;
-    this.retryMs = RETRY_FIRST_MS;
+
+    // The socket: null unless it is open.
+    /** @type {WebSocket | null} */
+    this.socket = null;
+    /** Ends the socket that there is, or that is to be. @type {() => void} */
+    this.end = () => {};
+    /** In flight on the socket, oldest first. @type {Asked[]} */
+    this.asked = [];
     /** @type {Map<number, {key: string, topology: Topology, rows: Map<string, number>}>} */
     this.topologies = new Map();
-    this.dumpShape = { text: "", key: "" };
     /** @type {{seq: number, spec: Spec} | null} */
     this.answered = null;
+    this.heardAt = 0;
+    /** @type {number | null} */
+    this.pingedAt = null;
+    this.pings = 0;
+    this.patience = PATIENCE_MS;
+    /** @type {ReturnType<typeof setTimeout> | null} */
+    this.watch = null;
+    this.watchDue = 0;
+    /** @type {ReturnType<typeof setTimeout> | null} */
+    this.overtaking = null;
+
+    // Without one.
+    /** Whether there is a server to fetch from. */
+    this.canFetch = false;
+    /** @type {{spec: Spec, at: number, isPatient: boolean, hasPicture: boolean, controller: AbortController} | null} */
+    this.fetching = null;
+    /** Whether the server has had no place for what was asked last. */
+    this.isBusy = false;
+    /** Until when it is left alone. @type {ReturnType<typeof setTimeout> | null} */
+    this.rest = null;
+    /** Whether the server wants a token that this page does not have. */
+    this.isLocked = false;
+    this.dumpShape = { text: "", key: "" };
+    /** Cuts the wait for the next try short. @type {(ms: number) => void} */
+    this.hurry = () => {};
   }
 
   /** Opens the socket; call once. */
   start() {
-    this.#connect();
+    // A machine without a network still reaches a server of its own: this is a reason to look, and nothing more.
+    for (const type of ["online", "offline"]) addEventListener(type, () => this.#look(0));
+    document.addEventListener("visibilitychange", () => {
+      if (!document.hidden) this.#look(STALE_MS);
+    });
+    void this.#keep();
   }
 
   /**
@@ -72,102 +148,442 @@ export class Live {
     this.#send();
   }
 
-  #connect() {
-    let socket;
-    try {
-      socket = new WebSocket(liveUrl());
-    } catch {
-      this.#lost(null);
-      return;
+  /** Keeps a socket, for as long as the page is there. */
+  async #keep() {
+    /** Sockets in a row that a server did not open. */
+    let refused = 0;
+    /** Sockets in a row that opened and ended without a word. */
+    let mute = 0;
+    for (;;) {
+      const before = this.heardAt;
+      if (await this.#open()) {
+        refused = 0;
+        mute = this.heardAt === before ? mute + 1 : 0;
+        await this.#pause(between(mute === 0 ? FIRST_MS : AGAIN_MS));
+      } else if (await isReachable()) {
+        // A proxy without WebSockets, or every socket of the server is taken. A dump may still be had.
+        this.#fetchFromNow();
+        await this.#pause(Math.min(SOCKET_MS * 2 ** refused++, SOCKET_LAST_MS) * (0.5 + Math.random() / 2));
+      } else {
+        refused = 0;
+        await this.#until(() => false);
+      }
     }
-    socket.binaryType = "arraybuffer";
-    const deadline = setTimeout(() => socket.close(), OPEN_WITHIN_MS);
-    socket.addEventListener("open", () => {
-      clearTimeout(deadline);
-      this.socket = socket;
-      this.topologies.clear();
-      this.retryMs = RETRY_FIRST_MS;
-      this.#enter("live");
-      this.waiting ??= this.last;
-      this.#send();
-    });
-    socket.addEventListener("message", (event) => this.#receive(event.data));
-    let isOver = false;
-    const over = () => {
-      if (isOver) return;
-      isOver = true;
-      clearTimeout(deadline);
-      this.#lost(socket);
-    };
-    socket.addEventListener("close", over);
-    // One that a policy of the browser forbids reports an error and never closes.
-    socket.addEventListener("error", () => {
-      if (socket.readyState === WebSocket.CLOSED) over();
+  }
+
+  /**
+   * Waits for a server. Sockets that fail are no way to find out: browsers hold back the next ones.
+   *
+   * @param {() => boolean} isOver whether nobody waits any more
+   */
+  async #until(isOver) {
+    do {
+      this.canFetch = false;
+      this.#tell();
+      await this.#pause(between(AGAIN_MS));
+    } while (!isOver() && !(await isReachable()));
+  }
+
+  /**
+   * @param {number} ms
+   * @returns {Promise<void>} or earlier, if there is reason to hurry
+   */
+  #pause(ms) {
+    return new Promise((resolve) => {
+      const timer = setTimeout(resolve, ms);
+      this.hurry = (soon) => {
+        this.hurry = () => {};
+        clearTimeout(timer);
+        setTimeout(resolve, soon);
+      };
     });
   }
 
-  /** @param {WebSocket | null} socket */
-  #lost(socket) {
-    if (this.socket === socket && socket !== null) {
-      // Whatever was in flight on it gets no answer any more: it is asked for again, whichever way there will be.
-      this.waiting ??= this.inFlight?.spec ?? null;
-      this.#settle();
-      this.socket = null;
-      this.#enter("reconnecting");
-    } else {
-      // It never opened: a proxy without WebSockets, or no server. The dump may still be had.
-      this.#enter("fetch");
-      this.#send();
-    }
-    setTimeout(() => this.#connect(), this.retryMs);
-    this.retryMs = Math.min(this.retryMs * 2, RETRY_LAST_MS);
+  /** @returns {Promise<boolean>} once the socket is over: whether it had been open */
+  #open() {
+    return new Promise((resolve) => {
+      /** @type {WebSocket} */
+      let socket;
+      try {
+        socket = new WebSocket(liveUrl());
+      } catch {
+        resolve(false);
+        return;
+      }
+      socket.binaryType = "arraybuffer";
+      const listening = new AbortController();
+      const { signal } = listening;
+      // Called by us too: the browser waits seconds for the other side before it says that a socket is closed.
+      const over = () => {
+        if (signal.aborted) return;
+        listening.abort();
+        clearTimeout(slow);
+        clearTimeout(deadline);
+        this.end = () => {};
+        socket.close();
+        const wasOpen = this.socket === socket;
+        if (wasOpen) this.#lose();
+        resolve(wasOpen);
+      };
+      this.end = over;
+      const slow = setTimeout(() => void this.#meanwhile(signal), SLOW_MS);
+      const deadline = setTimeout(over, OPEN_WITHIN_MS);
+      const opened = () => {
+        clearTimeout(slow);
+        clearTimeout(deadline);
+        this.socket = socket;
+        this.#enter();
+      };
+      socket.addEventListener("open", opened, { signal });
+      socket.addEventListener("message", (event) => this.#receive(event.data), { signal });
+      socket.addEventListener("close", over, { signal });
+      // One that a policy of the browser forbids reports an error and never closes.
+      socket.addEventListener("error", () => socket.readyState === WebSocket.CLOSED && over(), { signal });
+    });
   }
 
-  /** @param {ConnectionState} state */
-  #enter(state) {
+  /** While a socket takes long to open. @param {AbortSignal} opening aborted when it is over */
+  async #meanwhile(opening) {
+    const isOver = () => opening.aborted || this.socket !== null;
+    if (!(await isReachable())) await this.#until(isOver);
+    if (!isOver()) this.#fetchFromNow();
+  }
+
+  /** The socket is open. */
+  #enter() {
+    this.topologies.clear();
+    this.asked = [];
+    this.pingedAt = null;
+    this.pings = 0;
+    if (this.overtaking !== null) clearTimeout(this.overtaking);
+    this.overtaking = null;
+    this.#leaveFetch();
+    this.isLocked = false;
+    this.#tell();
+    this.waiting = this.last;
+    this.#send();
+  }
+
+  /** The socket is over. */
+  #lose() {
+    this.socket = null;
+    this.asked = [];
+    if (this.watch !== null) clearTimeout(this.watch);
+    this.watch = null;
+    // Whatever was in flight gets no answer any more; and what was answered may be answered otherwise by another server.
+    this.waiting = this.last;
+    this.#tell();
+  }
+
+  /** Tells how the server is reached, if that has changed. */
+  #tell() {
+    const state = this.#stateNow();
     if (this.state === state) return;
     this.state = state;
     this.listener.state(state);
   }
 
-  #settle() {
-    if (this.inFlight !== null) clearTimeout(this.inFlight.timer);
-    this.inFlight = null;
+  /** @returns {ConnectionState} */
+  #stateNow() {
+    if (this.socket !== null) return "live";
+    if (this.canFetch) {
+      if (this.isLocked) return "locked";
+      return this.isBusy ? "busy" : "fetch";
+    }
+    return navigator.onLine ? "reconnecting" : "offline";
+  }
+
+  /** There is reason to doubt how things were. @param {number} quiet ms that the socket may have been quiet */
+  #look(quiet) {
+    if (this.socket === null) {
+      if (this.state !== "connecting") this.#tell();
+      // One that has waited since before may wait for what does not come.
+      this.end();
+      this.hurry(between(FIRST_MS));
+    } else if (performance.now() - this.heardAt >= quiet && this.pingedAt === null) this.#ping(this.socket);
   }
 
   #send() {
-    if (this.inFlight !== null || this.waiting === null) return;
-    const { socket, waiting: spec } = this;
-    if (socket === null && this.state !== "fetch") return;
-    this.waiting = null;
-    this.seq += 1;
-    const seq = this.seq;
-    if (socket === null) {
-      this.inFlight = { seq, spec, timer: 0 };
-      void this.#fetch(seq, spec);
+    if (this.waiting === null) return;
+    if (this.socket !== null) this.#sendOn(this.socket, this.waiting);
+    else if (this.canFetch && this.rest === null) this.#sendFetch(this.waiting);
+  }
+
+  // On the socket
+
+  /**
+   * @param {WebSocket} socket
+   * @param {Spec} spec
+   */
+  #sendOn(socket, spec) {
+    const at = performance.now();
+    const youngest = this.asked[this.asked.length - 1];
+    if (youngest !== undefined && at - youngest.at < OVERTAKE_MS) {
+      this.#overtakeIn(OVERTAKE_MS - (at - youngest.at));
       return;
     }
-    const timer = setTimeout(() => socket.close(), ANSWER_WITHIN_MS);
-    this.inFlight = { seq, spec, timer };
-    socket.send(JSON.stringify({ seq, spec }));
+    this.waiting = null;
+    this.seq += 1;
+    this.asked.push({ seq: this.seq, spec, at });
+    socket.send(JSON.stringify({ seq: this.seq, spec }));
+    if (this.watch === null) this.#watchIn(QUIET_MS);
+  }
+
+  /** @param {number} ms after which what waits then may be sent; an answer sends it sooner */
+  #overtakeIn(ms) {
+    this.overtaking ??= setTimeout(() => {
+      this.overtaking = null;
+      this.#send();
+    }, ms);
+  }
+
+  /** @param {number} ms */
+  #watchIn(ms) {
+    this.watchDue = performance.now() + ms;
+    this.watch = setTimeout(() => this.#checkSocket(), ms);
+  }
+
+  /** Whether the socket is still one, while something is expected of it. */
+  #checkSocket() {
+    this.watch = null;
+    const { socket, pingedAt } = this;
+    const oldest = this.asked[0];
+    if (socket === null || (oldest === undefined && pingedAt === null)) return;
+    const now = performance.now();
+    const left =
+      pingedAt === null ? QUIET_MS - (now - Math.max(this.heardAt, oldest?.at ?? 0)) : this.patience - (now - pingedAt);
+    if (left > 0) this.#watchIn(left);
+    else if (pingedAt === null || now - this.watchDue > LATE_MS) this.#ping(socket);
+    else {
+      this.patience = Math.min(2 * this.patience, PATIENCE_LAST_MS);
+      this.end();
+    }
+  }
+
+  /** @param {WebSocket} socket */
+  #ping(socket) {
+    this.pingedAt = performance.now();
+    this.pings += 1;
+    socket.send(PING);
+    if (this.watch !== null) clearTimeout(this.watch);
+    this.#watchIn(this.patience);
+  }
+
+  /** @param {string | ArrayBuffer} data */
+  #receive(data) {
+    this.heardAt = performance.now();
+    this.pingedAt = null;
+    if (typeof data !== "string") {
+      this.#frame(data);
+      return;
+    }
+    const message = JSON.parse(data);
+    if (message.type === "topology") {
+      this.shapes += 1;
+      const topology = /** @type {Topology} */ (message.trace);
+      this.topologies.set(message.topology, { key: `shape ${this.shapes}`, topology, rows: rowIndex(topology) });
+      for (const key of this.topologies.keys()) if (this.topologies.size > TOPOLOGIES_KEPT) this.topologies.delete(key);
+    } else if (message.type === "theory") {
+      // Of a picture before the last it is dropped: its own is on the way.
+      const { answered } = this;
+      if (answered !== null && message.seq === answered.seq) this.listener.theory({ ...message.theory, faults: message.faults ?? [], seq: message.seq }, answered.spec);
+    } else if (message.type === "error") this.#refused(message.seq, message.error);
+    else if (message.type === "model") this.listener.model?.(message);
+    else if (message.type === "pong") this.pings -= 1;
   }
 
   /**
+   * @param {number | null} seq null: of a message that could not be read
+   * @param {ErrorBody} error
+   */
+  #refused(seq, error) {
+    if (seq === null && this.pings > 0) {
+      // An older server, which knows no ping. It is there.
+      this.pings -= 1;
+      return;
+    }
+    const spec = seq === null ? this.last : (this.#answer(seq)?.spec ?? null);
+    if (seq === null) this.asked = [];
+    if (error.code === "stopped") {
+      // It is about to go, and whoever comes next gets to compute this.
+      this.end();
+      return;
+    }
+    if (spec !== null) this.listener.error(error, spec);
+    this.#send();
+  }
+
+  /** @param {ArrayBuffer} buffer */
+  #frame(buffer) {
+    const { seq, topology } = frameHeader(buffer);
+    const shape = this.topologies.get(topology);
+    const asked = this.#answer(seq);
+    if (shape === undefined || asked === null) return;
+    const { spec } = asked;
+    this.answered = { seq, spec };
+    // First what waits: the server computes it while the page paints this one.
+    this.#send();
+    this.listener.picture(decodeFrame(buffer, shape, spec));
+  }
+
+  /**
+   * Numbers are answered in their order: what was asked before is overtaken, and no answer to it will come.
+   *
+   * @param {number} seq
+   * @returns {Asked | null} what was asked with this number, unless that has been answered
+   */
+  #answer(seq) {
+    const at = this.asked.findIndex((each) => each.seq === seq);
+    if (at < 0) return null;
+    const asked = this.asked[at] ?? null;
+    this.asked.splice(0, at + 1);
+    // Without a ping: the line is a quick one.
+    if (asked !== null && this.heardAt - asked.at < QUIET_MS) this.patience = PATIENCE_MS;
+    return asked;
+  }
+
+  // Without a socket
+
+  /** There is a server, but no socket to it. */
+  #fetchFromNow() {
+    this.canFetch = true;
+    this.#tell();
+    this.#send();
+  }
+
+  /** @param {Spec} spec */
+  #sendFetch(spec) {
+    const { fetching } = this;
+    const at = performance.now();
+    if (fetching !== null && !fetching.hasPicture) {
+      // The one after a fetch that was given up is let finish: else nothing would ever come of a quick run of values.
+      if (fetching.isPatient) return;
+      if (at - fetching.at < OVERTAKE_FETCH_MS) {
+        this.#overtakeIn(OVERTAKE_FETCH_MS - (at - fetching.at));
+        return;
+      }
+    }
+    fetching?.controller.abort();
+    this.waiting = null;
+    this.seq += 1;
+    const isPatient = fetching !== null && !fetching.hasPicture;
+    this.fetching = { spec, at, isPatient, hasPicture: false, controller: new AbortController() };
+    void this.#fetch(this.fetching, this.seq);
+  }
+
+  /**
+   * @param {NonNullable<Live["fetching"]>} fetching
+   * @param {number} seq
+   */
+  async #fetch(fetching, seq) {
+    const { spec, controller } = fetching;
+    const { signal } = controller;
+    const query = this.query(spec);
+    let looks = 0;
+    const watch = setInterval(async () => {
+      looks += 1;
+      const isThere = looks < FETCH_LOOKS && (await isReachable());
+      if (!isThere && this.fetching === fetching && !fetching.hasPicture) this.#leaveServer();
+    }, FETCH_QUIET_MS);
+    signal.addEventListener("abort", () => clearInterval(watch));
+    try {
+      const dump = await getJson(tracePath("json", query), signal);
+      clearInterval(watch);
+      fetching.hasPicture = true;
+      this.isBusy = false;
+      this.isLocked = false;
+      this.#tell();
+      this.listener.picture({ ...pictureOfDump(dump, seq, this.#dumpKey(dump)), spec });
+      if (this.waiting === null) await this.#fetchTheory(query, seq, spec, signal);
+    } catch (error) {
+      if (signal.aborted) return;
+      if (!(error instanceof ApiError)) throw error;
+      this.#failed(error, fetching);
+    } finally {
+      clearInterval(watch);
+      if (this.fetching === fetching) {
+        this.fetching = null;
+        this.#send();
+      }
+    }
+  }
+
+  /**
+   * @param {string} query
    * @param {number} seq
    * @param {Spec} spec
+   * @param {AbortSignal} signal
    */
-  async #fetch(seq, spec) {
-    try {
-      const dump = await getJson(tracePath("json", this.query(spec)));
-      this.listener.picture({ ...pictureOfDump(dump, seq, this.#dumpKey(dump)), spec });
-      this.listener.theory({ ...(await getJson(profilePath(this.query(spec)))), seq }, spec);
-    } catch (error) {
-      if (!(error instanceof ApiError)) throw error;
-      this.listener.error(error.body, spec);
-    } finally {
-      if (this.inFlight?.seq === seq) this.#settle();
-      this.#send();
+  async #fetchTheory(query, seq, spec, signal) {
+    for (;;) {
+      try {
+        const theory = await getJson(profilePath(query), signal);
+        this.listener.theory({ ...theory, seq }, spec);
+        return;
+      } catch (error) {
+        if (!(error instanceof ApiError) || !isBusy(error)) throw error;
+        await new Promise((resolve) => setTimeout(resolve, restAfter(error)));
+        signal.throwIfAborted();
+      }
     }
+  }
+
+  /**
+   * @param {ApiError} error
+   * @param {NonNullable<Live["fetching"]>} fetching
+   */
+  #failed(error, fetching) {
+    const { spec, hasPicture } = fetching;
+    if (error.isOfNobody) this.#leaveServer();
+    // A picture stands without what theory says of it.
+    else if (hasPicture) return;
+    else if (isBusy(error) || error.status === 401) {
+      // Not forgotten; by the next try there may be a newer one.
+      this.waiting ??= spec;
+      this.fetching = null;
+      if (isBusy(error)) this.#restFor(restAfter(error));
+      else this.#lock(error);
+    } else {
+      this.isBusy = false;
+      this.#tell();
+      this.listener.error(error.body, spec);
+    }
+  }
+
+  /** @param {number} ms that a busy server is left alone */
+  #restFor(ms) {
+    this.isBusy = true;
+    this.rest ??= setTimeout(() => {
+      this.rest = null;
+      this.#send();
+    }, ms);
+    this.#tell();
+  }
+
+  /** @param {ApiError} error The server has another token. A link opened in another tab gives this one its cookie too. */
+  #lock({ body: { code } }) {
+    if (this.isLocked) return;
+    this.isLocked = true;
+    this.#tell();
+    if (this.last !== null) this.listener.error({ code, message: NEW_TOKEN }, this.last);
+  }
+
+  /** What was fetched from does not answer any more. */
+  #leaveServer() {
+    this.#leaveFetch();
+    this.waiting = this.last;
+    this.#tell();
+    this.end();
+    this.hurry(between(AGAIN_MS));
+  }
+
+  #leaveFetch() {
+    this.canFetch = false;
+    this.isBusy = false;
+    this.fetching?.controller.abort();
+    this.fetching = null;
+    if (this.rest !== null) clearTimeout(this.rest);
+    this.rest = null;
   }
 
   /**
@@ -182,41 +598,19 @@ export class Live {
     }
     return this.dumpShape.key;
   }
+}
 
-  /** @param {string | ArrayBuffer} data */
-  #receive(data) {
-    if (typeof data !== "string") {
-      this.#frame(data);
-      return;
-    }
-    const message = JSON.parse(data);
-    if (message.type === "topology") {
-      this.shapes += 1;
-      const topology = /** @type {Topology} */ (message.trace);
-      this.topologies.set(message.topology, { key: `shape ${this.shapes}`, topology, rows: rowIndex(topology) });
-      for (const key of this.topologies.keys()) if (this.topologies.size > TOPOLOGIES_KEPT) this.topologies.delete(key);
-    } else if (message.type === "theory") {
-      // Of a picture before the last it is dropped: its own is on the way.
-      const { answered } = this;
-      if (answered !== null && message.seq === answered.seq) this.listener.theory({ ...message.theory, seq: message.seq }, answered.spec);
-    } else if (message.type === "error") {
-      const spec = this.inFlight?.spec ?? this.last ?? {};
-      if (message.seq === null || message.seq === this.inFlight?.seq) this.#settle();
-      this.listener.error(message.error, spec);
-      this.#send();
-    }
-  }
+/** @param {ApiError} error @returns {boolean} whether the same may be asked again later */
+function isBusy({ status }) {
+  return status === 503 || status === 429;
+}
 
-  /** @param {ArrayBuffer} buffer */
-  #frame(buffer) {
-    const { seq, topology } = frameHeader(buffer);
-    const shape = this.topologies.get(topology);
-    if (shape === undefined || this.inFlight === null || seq !== this.inFlight.seq) return;
-    const { spec } = this.inFlight;
-    this.answered = { seq, spec };
-    this.#settle();
-    // First what waits: the server computes it while the page paints this one.
-    this.#send();
-    this.listener.picture(decodeFrame(buffer, shape, spec));
-  }
+/** @param {ApiError} error @returns {number} ms: never before the time that the server has named, and of thirty pages not all at that time */
+function restAfter({ retryAfter }) {
+  return (Math.min(retryAfter ?? RETRY_AFTER, RETRY_AFTER_MOST) + Math.random() / 2) * 1000;
+}
+
+/** @param {readonly [number, number]} range @returns {number} somewhere in it */
+function between([least, most]) {
+  return least + Math.random() * (most - least);
 }

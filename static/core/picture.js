@@ -81,6 +81,7 @@ export function decodeFrame(buffer, shape, spec) {
     loss: flags & LOSS_IS_NULL ? null : loss,
     computeMs: view.getFloat64(32, true),
     failed: (flags & HAS_ERROR) !== 0,
+    faults: null,
     spec,
     hidden: null,
   };
@@ -118,12 +119,12 @@ export function pictureOfDump(dump, seq, key) {
   const column = (column) => Float64Array.from({ length: rows }, (_, row) => column?.[row] ?? NaN);
   const counts = new Uint32Array(rows * bins);
   statistics.histogram.counts.forEach((histogram, row) => counts.set(histogram, row * bins));
-  const { schema, modules, ops, tensors, saved, layers, sources, timing } = dump;
+  const { schema, modules, ops, tensors, saved, layers, sources, timing, error } = dump;
   const durations = timing["op_us"];
   const total = timing["total_ms"] ?? timing["record_ms"];
   /** @type {Topology} */
   const topology = {
-    ...{ schema, modules, ops, tensors, saved, layers, sources },
+    ...{ schema, modules, ops, tensors, saved, layers, sources, error },
     statistics: { tensor: statistics.tensor },
     op_us: Array.isArray(durations) && durations.length === ops.length ? durations : null,
   };
@@ -143,6 +144,7 @@ export function pictureOfDump(dump, seq, key) {
     loss: fromJsonNumber(dump.loss),
     computeMs: typeof total === "number" ? total : NaN,
     failed: dump.error !== null,
+    faults: dump.faults ?? [],
     spec: dump.spec,
     hidden: null,
   };

@@ -63,6 +63,7 @@
  * @property {Layer[]} layers
  * @property {{tensor: string[]}} statistics
  * @property {Record<string, Snippet[]>} sources file → the lines around those that ops come from
+ * @property {Failure | null} [error] where the recording broke off
  * @property {number[] | null} op_us how long each op took when this topology was recorded, µs; null where that is not known
  */
 
@@ -90,17 +91,31 @@
 
 /** @typedef {{op: string | null, message: string}} Failure */
 
+/** @typedef {"failed" | "in_place" | "first_nonfinite" | "detach" | "no_gradient" | "gradient_drop" | "dead" | "saturated"} FaultKind */
+
+/**
+ * @typedef {object} Fault one thing that is wrong with a pass
+ * @property {FaultKind} kind
+ * @property {string} message what was found, and why
+ * @property {string | null} module path of the module that it concerns; it need not have run
+ * @property {string | null} op
+ * @property {string | null} tensor
+ * @property {Source | null} source
+ * @property {string | null} remedy
+ */
+
 /**
  * @typedef {object} DumpOnly
  * @property {Spec | null} spec null: of no model of ours
  * @property {Record<string, unknown>} environment
  * @property {JsonNumber} loss
  * @property {StatisticsColumns} statistics
+ * @property {Fault[]} faults
  * @property {Failure | null} error
  * @property {Record<string, number | number[]>} timing
  */
 
-/** @typedef {Omit<Topology, "statistics" | "op_us"> & DumpOnly} Dump schema chainrule.trace/1 */
+/** @typedef {Omit<Topology, "statistics" | "op_us" | "error"> & DumpOnly} Dump schema chainrule.trace/1 */
 
 /** @typedef {Record<string, string | number | boolean>} Spec */
 
@@ -121,6 +136,7 @@
  * @property {number | null} loss
  * @property {number} computeMs
  * @property {boolean} failed the recording broke off; what there is of it is shown
+ * @property {Fault[] | null} faults of a dump what is wrong with it, the most urgent first; null: told with the theory
  * @property {Spec | null} spec the spec this is the picture of; null: of no model of ours
  * @property {Hidden | null} hidden a tensor whose figures wait for a guess: in its rows floats are NaN and counts 0
  */
@@ -144,8 +160,9 @@
  * @typedef {object} LayerTheory
  * @property {number} index from 1
  * @property {Health | null} health null: nothing is wrong
- * @property {number} weight_std of the distribution that the weights are drawn from
+ * @property {number} weight_std of the distribution that the weights are drawn from; null where no spec says it, which nobody asks for there
  * @property {Partial<Record<Quantity, Expected>>} expected
+ * @property {string | null} [reason] why theory says nothing of the layer, or not all
  */
 
 /**
@@ -164,6 +181,7 @@
  * @property {number | null} first_inf_layer
  * @property {number | null} first_nan_layer
  * @property {LayerTheory[]} layers
+ * @property {Fault[]} [faults] what is wrong with that picture, the most urgent first
  */
 
 /** @typedef {{rule: string, source: string}} Rule */
@@ -204,11 +222,43 @@
  * @property {LayerProfile[]} layers
  */
 
-/** @typedef {{query: string, profile: ProfileDump}} PinnedRun the run that is compared to, A */
+/** @typedef {{query: string, profile: ProfileDump, dump?: PinnedDump}} PinnedRun the run that is compared to, A; where it is a dump its layers stand beside those of B that they are matched with */
+
+/**
+ * @typedef {object} PinnedDump
+ * @property {number} index
+ * @property {string} name
+ * @property {Dump} dump
+ * @property {Picture} picture
+ * @property {{index: number, name: string, dump: Dump} | null} shown what it was matched with
+ * @property {import("./lab/match.js").Match | null} match
+ */
 
 /** @typedef {{figure: string, tensor: string, statistic: FloatColumn | null, guess: number | null}} Prediction statistic: null where the figure names none */
 
+/**
+ * @typedef {"connecting" | "live" | "fetch" | "busy" | "locked" | "reconnecting" | "offline"} ConnectionState
+ *
+ * fetch: there is a server, but no socket; busy: it has no place for a request just now; locked: it wants another token;
+ * reconnecting: there is no server; offline: nor, as the browser has it, a network.
+ */
+
 /** @typedef {{code: string, message: string, field?: string | null, limit?: unknown}} ErrorBody */
+
+/** @typedef {{version: number, groups: string[], tied: Tied, error: ErrorBody | null}} ModelNews a model's code was read again; error: and it cannot be run, so the version before stands */
+
+/** @typedef {Record<string, string[]>} Tied a weight of several names → all but the first */
+
+/**
+ * @typedef {object} OwnModel a model of the user's own, in the place of specs
+ * @property {string} name
+ * @property {string} base what the addresses of its API begin with
+ * @property {string[]} groups paths of the modules that a what-if may change
+ * @property {Tied} tied
+ * @property {number} version
+ * @property {ErrorBody | null} error what is wrong with the code as it was read last
+ * @property {number} seed
+ */
 
 /**
  * @typedef {object} SpecKey
@@ -256,9 +306,12 @@
  * @property {Record<string, number>} limits
  * @property {string[]} devices
  * @property {Rules} rules
+ * @property {Rules} [local_rules] of what no spec describes: of each layer, from what came into it
  * @property {boolean} needs_token whether a request without the page's cookie has to bring the token
  * @property {ErrorBody | null} error
  * @property {OpenDump | null} dump shown in place of the server's answers
+ * @property {OpenDump[]} [dumps] all of them, where the server was opened with several
+ * @property {OwnModel | null} [model] whose what-if the page's spec is; the programs and presets are none then
  * @property {string} [view] fragment to start with, of a page that was saved
  */
 

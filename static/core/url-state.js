@@ -20,7 +20,7 @@ import { MOST_ZOOM } from "./view/viewport.js";
  * @property {"linear" | "log"} axis of the values
  * @property {string} predict figure to be guessed before it is shown, such as l2.std; "" for none
  * @property {string} guess what was guessed, "" for nothing yet
- * @property {string} a "?" and the canonical query of the run to compare to, "" for none
+ * @property {string} a "?" and the canonical query of the run to compare to, or "dump:" and a dump's place; "" for none
  * @property {string} level of the groups that are open: "layer", "all", or how deep
  * @property {string} toggled groups that are otherwise than the level says, see expansion.js
  * @property {"auto" | "on" | "off"} fold whether repeated blocks are folded into one
@@ -30,6 +30,7 @@ import { MOST_ZOOM } from "./view/viewport.js";
  * @property {string} q what is searched for
  * @property {string} reach how far up and down from the selection is lit: "up2", "down", "both1"; "" for not at all
  * @property {number} step of the execution
+ * @property {number} dump place of the dump that is shown, where several are open
  * @property {number} zoom 1: fit
  * @property {number} at depth at the centre of the panel, 0 to 1
  * @property {number} across the depth, 0 to 1
@@ -48,7 +49,7 @@ import { MOST_ZOOM } from "./view/viewport.js";
 export const LEVELS = ["layer", "all", ...Array.from({ length: 20 }, (_, depth) => String(depth))];
 /** What edges can be as wide as. */
 export const THICKNESSES = ["", "size", "gradient"];
-const OVERLAY_NAMES = ["", "std", "gradient_norm", "dead_fraction", "time", "memory", "flops", "health"];
+const OVERLAY_NAMES = ["", "std", "gradient_norm", "dead_fraction", "time", "memory", "flops", "health", "difference"];
 
 /** @type {readonly ViewKey[]} */
 const VIEW_KEYS = [
@@ -72,6 +73,7 @@ const VIEW_KEYS = [
   { name: "q", initial: "", choices: null, push: false },
   { name: "reach", initial: "", choices: null, push: true },
   { name: "step", initial: 0, choices: null, push: false },
+  { name: "dump", initial: 0, choices: null, push: false },
   { name: "zoom", initial: 1, choices: null, most: MOST_ZOOM, push: false },
   { name: "at", initial: 0, choices: null, most: 1, push: false },
   { name: "across", initial: 0.5, choices: null, most: 1, push: false },

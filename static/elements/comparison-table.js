@@ -1,15 +1,21 @@
 /**
  * <comparison-table>: the run on the screen beside the one that is pinned: in what their specs differ, their losses, and
- * a statistic layer by layer, with a bar that shows where they part.
+ * a statistic layer by layer, with a bar that shows where they part; of two dumps the tensors that differ most, too, and what
+ * only one of them has.
  *
  * Call `show(picture, pinned, statistic)`. Events, bubbling: `tensor-select` {tensor}, `swap-runs`, `unpin`.
  */
 
 import { compareLayers, compareLoss, differences, isRatio, reach } from "../core/lab/comparison.js";
+import { dumpDifferences, greatestDifferences } from "../core/lab/dump-run.js";
 import { emit, html } from "../core/dom.js";
+import { count, significant } from "../core/format.js";
 
 /** @typedef {import("../core/types.js").Picture} Picture */
+/** @typedef {import("../core/types.js").Dump} Dump */
+/** @typedef {import("../core/types.js").PinnedDump} PinnedDump */
 /** @typedef {import("../core/types.js").PinnedRun} PinnedRun */
+/** @typedef {import("../core/lab/match.js").Alone} Alone */
 /** @typedef {import("../core/types.js").ProfileStatistic} ProfileStatistic */
 /** @typedef {import("../core/lab/comparison.js").Figure} Figure */
 /** @typedef {import("../core/lab/comparison.js").Pair} Pair */
@@ -25,6 +31,9 @@ const TITLES = {
   ratio: { title: "Gradient to weight, std, per layer", forward: "gradient of the weight" },
 };
 
+/** Of two dumps so many tensors that differ, and so many things that only one of them has. */
+const [MOST_TENSORS, MOST_ALONE] = [12, 20];
+
 class ComparisonTable extends HTMLElement {
   #built = "";
   /** In the order of the rows. @type {Line[]} */
@@ -32,6 +41,8 @@ class ComparisonTable extends HTMLElement {
   /** @type {Line | null} */
   #loss = null;
   #specs = html("dl", { class: "specs" });
+  /** Of two dumps: where they differ most, and what only one of them has. */
+  #tensors = html("div", { class: "tensors" });
   #table = html("div");
 
   connectedCallback() {
@@ -40,7 +51,7 @@ class ComparisonTable extends HTMLElement {
     const unpin = html("button", { type: "button", class: "link" }, "Unpin");
     swap.addEventListener("click", () => emit(this, "swap-runs", {}));
     unpin.addEventListener("click", () => emit(this, "unpin", {}));
-    this.append(html("header", {}, html("h2", {}, "A and B"), swap, unpin), this.#specs, this.#table);
+    this.append(html("header", {}, html("h2", {}, "A and B"), swap, unpin), this.#specs, this.#tensors, this.#table);
   }
 
   /**
@@ -50,16 +61,45 @@ class ComparisonTable extends HTMLElement {
    */
   show(picture, pinned, statistic) {
     this.#describe(picture, pinned);
-    const what = `${picture.key} ${pinned.profile.layers.length} ${pinned.query} ${statistic}`;
+    const what = `${picture.key} ${pinned.profile.layers.length} ${pinned.query} ${pinned.dump?.index} ${statistic}`;
     if (what !== this.#built) {
       this.#built = what;
       this.#build(picture, pinned, statistic);
     }
     this.#update(picture, pinned, statistic);
+    this.#tensors.hidden = pinned.dump === undefined;
+    if (pinned.dump !== undefined) this.#compareDumps(picture, pinned, pinned.dump);
+  }
+
+  /** @param {Picture} picture @param {PinnedRun} pinned @param {PinnedDump} dump */
+  #compareDumps(picture, pinned, { match, picture: a, shown }) {
+    const { pairs, alike, compared } = greatestDifferences(picture, pinned, MOST_TENSORS);
+    const full = pairs.reduce((most, { difference }) => (difference < Infinity ? Math.max(most, difference) : most), Number.MIN_VALUE);
+    const rows = pairs.map(({ tensor, name, a, b, difference }) => {
+      const link = html("button", { type: "button", class: "link" }, name);
+      link.addEventListener("click", () => emit(this, "tensor-select", { tensor }));
+      const bar = html("i");
+      bar.style.setProperty("--share", Math.min(1, difference / full).toFixed(3));
+      const text = difference < Infinity ? significant(difference) : "NaN, Inf";
+      return html("tr", { "data-tensor": name }, html("td", { class: "name", title: name }, link), html("td", {}, a), html("td", {}, b), html("td", { class: difference < Infinity ? "apart" : "apart warning" }, bar, html("span", {}, text)));
+    });
+    const head = html("tr", {}, ...["", "A", "B", "difference"].map((name) => html("th", { scope: "col" }, name)));
+    const caption = compared === 0 ? "No tensor of one has a partner in the other." : pairs.length === 0 ? `All ${compared} tensors are alike.` : "Tensors that differ most: std, and the largest relative difference of std, least and greatest value";
+    const rest = pairs.length === 0 ? [] : [html("p", { class: "hint" }, `${count(compared)} compared, ${alike === 0 ? "none" : count(alike)} of them alike${match?.isSame === true ? "" : "; matched by module path, op and name"}`)];
+    const isSelf = shown !== null && shown.dump === pinned.dump?.dump;
+    this.#tensors.replaceChildren(
+      html("table", {}, html("caption", {}, isSelf ? "B is A itself: go to another dump." : caption), ...(rows.length === 0 ? [] : [html("thead", {}, head), html("tbody", {}, ...rows)])),
+      ...rest,
+      ...(match === null || match.isSame ? [] : [alone("Only in A", match.onlyA, a), alone("Only in B", match.onlyB, picture)].flat()),
+    );
   }
 
   /** In what the two differ. @param {Picture} picture @param {PinnedRun} pinned */
-  #describe(picture, { query, profile }) {
+  #describe(picture, { query, profile, dump }) {
+    if (dump?.shown != null) {
+      this.#describeDumps(dump, dump.shown);
+      return;
+    }
     const changed = differences(profile.spec, picture.spec ?? {});
     const text = JSON.stringify([query, changed]);
     if (this.#specs.dataset["shown"] === text) return;
@@ -73,6 +113,17 @@ class ComparisonTable extends HTMLElement {
       html("div", {}, html("dt", { class: "run a" }, "A"), html("dd", {}, values("a"), " ", open)),
       html("div", {}, html("dt", { class: "run b" }, "B"), html("dd", {}, values("b") || same)),
     );
+  }
+
+  /** @param {PinnedDump} a @param {{name: string, dump: Dump}} b */
+  #describeDumps(a, b) {
+    const changed = dumpDifferences(a.dump, b.dump);
+    const text = JSON.stringify([a.name, b.name, changed]);
+    if (this.#specs.dataset["shown"] === text) return;
+    this.#specs.dataset["shown"] = text;
+    const line = (/** @type {"a" | "b"} */ run, /** @type {string} */ name) =>
+      html("div", {}, html("dt", { class: `run ${run}` }, run.toUpperCase()), html("dd", {}, html("strong", {}, name), ...changed.flatMap((difference) => [html("br"), `${difference.key} ${difference[run]}`])));
+    this.#specs.replaceChildren(line("a", a.name), line("b", b.name));
   }
 
   /** @param {Picture} picture @param {PinnedRun} pinned @param {ProfileStatistic} statistic */
@@ -120,6 +171,7 @@ class ComparisonTable extends HTMLElement {
     contrast.className = "contrast";
     contrast.append(html("i"), text);
     if (name !== "") line.dataset["tensor"] = name;
+    label.title = name;
     return { a, b, contrast, text };
   }
 
@@ -139,6 +191,18 @@ class ComparisonTable extends HTMLElement {
     // One figure has nothing to be longer or shorter than.
     if (this.#loss !== null) write(this.#loss, compareLoss(picture, profile), Infinity);
   }
+}
+
+/** @param {string} title @param {Alone} things @param {Picture} picture @returns {HTMLElement[]} nothing where there is none */
+function alone(title, { modules, tensors }, { topology }) {
+  const names = tensors.map((tensor) => topology.tensors[tensor]?.name ?? "");
+  const all = [...modules, ...names];
+  if (all.length === 0) return [];
+  const more = all.length - MOST_ALONE;
+  return [
+    html("h3", {}, `${title}: ${count(all.length)}`),
+    html("ul", { class: "alone" }, ...all.slice(0, MOST_ALONE).map((text) => html("li", {}, text)), ...(more > 0 ? [html("li", { class: "hint" }, `and ${count(more)} more`)] : [])),
+  ];
 }
 
 /** @param {Line} line @param {Pick<Pair, "a" | "b" | "contrast">} pair @param {number} full size of a whole bar */

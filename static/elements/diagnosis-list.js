@@ -1,16 +1,17 @@
 /**
- * <diagnosis-list>: whether the layers are healthy, what is wrong with those that are not and by which rule, and the
- * change of the spec that keeps the variance.
+ * <diagnosis-list>: whether the layers are healthy, what is wrong with those that are not and by which rule, the change
+ * of the spec that keeps the variance, and what else is at fault with the pass.
  *
  * Set `rules`, `picture`, `theory`. Figures and verdicts are those of the last picture that theory has spoken of, so
  * that what was measured and what was expected belong together; they pale where theory falls behind. Events, bubbling:
- * `spec-change` {change, moving}, `tensor-select` {tensor}.
+ * `spec-change` {change, moving}, `tensor-select` {tensor}, `box-open` {id}.
  */
 
 import { bandText, diagnose, expectedText, figureText, hasChange, layersText, MEASURES, WORST_FIRST } from "../core/lab/diagnosis.js";
 import { emit, html, write, writeText } from "../core/dom.js";
 import { significant } from "../core/format.js";
 import { healthIcon } from "../core/health.js";
+import { faultIcon, faultsOf, faultsText, faultWord, isNote, placeOf } from "../core/lab/faults.js";
 import { verdict } from "../core/lab/verdict.js";
 import { whyNoLayers } from "../core/lab/profile-text.js";
 import { parseWidths } from "../core/lab/widths.js";
@@ -18,6 +19,7 @@ import { parseWidths } from "../core/lab/widths.js";
 /** @typedef {import("../core/lab/diagnosis.js").Diagnosis} Diagnosis */
 /** @typedef {import("../core/lab/diagnosis.js").Trouble} Trouble */
 /** @typedef {import("../core/types.js").Advice} Advice */
+/** @typedef {import("../core/types.js").Fault} Fault */
 /** @typedef {import("../core/types.js").Health} Health */
 /** @typedef {import("../core/types.js").Picture} Picture */
 /** @typedef {import("../core/types.js").Rules} Rules */
@@ -34,9 +36,16 @@ class DiagnosisList extends HTMLElement {
   #picture = null;
   /** @type {Theory | null} */
   #theory = null;
+  /** What is said of the figures. */
+  #judged = { isHealthy: false, isUnhealthy: false, text: "" };
+  /** What is wrong with the pass, as far as it has been told. @type {readonly Fault[]} */
+  #told = [];
   #pale = 0;
   #state = html("p", { class: "state" });
   #verdict = html("p", { class: "verdict" });
+  #faults = html("ul", { class: "faults", hidden: true });
+  /** What is drawn of them: the same faults stay as they are, with what is open of them. */
+  #faultsDrawn = "[]";
   #troubles = html("div", { class: "troubles" });
   #remedy = html("button", { type: "button", class: "remedy" });
   #remedyNote = html("p", { class: "remedy-note" });
@@ -55,7 +64,7 @@ class DiagnosisList extends HTMLElement {
 
   connectedCallback() {
     // What has one place at all times stands above what comes and goes: nothing jumps while the slider moves.
-    this.replaceChildren(this.#state, this.#preserve, this.#verdict, this.#troubles);
+    this.replaceChildren(this.#state, this.#preserve, this.#verdict, this.#faults, this.#troubles);
     this.#draw();
   }
 
@@ -81,6 +90,51 @@ class DiagnosisList extends HTMLElement {
   }
 
   #draw() {
+    this.#judge();
+    this.#find();
+    this.#summarize();
+  }
+
+  /** What is wrong with the pass: as long as that is not told of the picture, what was told last stays. */
+  #find() {
+    const picture = this.#picture;
+    const faults = faultsOf(picture, this.#theory);
+    if (picture === null || faults === null) return;
+    const drawn = JSON.stringify(faults);
+    if (drawn !== this.#faultsDrawn) {
+      this.#faultsDrawn = drawn;
+      this.#faults.replaceChildren(...faults.map((fault) => this.#fault(fault, placeOf(fault, picture.topology))));
+    }
+    this.#told = faults;
+    this.#faults.hidden = faults.length === 0;
+    this.classList.toggle("has-faults", faults.length > 0);
+  }
+
+  /** Both in one line. */
+  #summarize() {
+    const { isHealthy, isUnhealthy, text } = this.#judged;
+    const faults = faultsText(this.#told);
+    const isAtFault = this.#told.some((fault) => !isNote(fault));
+    this.classList.toggle("healthy", isHealthy && !isAtFault);
+    this.classList.toggle("unhealthy", isUnhealthy || isAtFault);
+    const figures = isHealthy && isAtFault ? "" : text;
+    const parts = isHealthy ? [figures, faults] : [faults, figures];
+    this.#writeState(isHealthy && !isAtFault ? "healthy" : "", parts.filter((part) => part !== "").join(", "));
+  }
+
+  /** @param {Fault} fault @param {string} place @returns {HTMLElement} */
+  #fault(fault, place) {
+    const { kind, message, source, remedy } = fault;
+    const head = html("span", { class: "kind" }, faultIcon(kind), html("b", {}, faultWord(kind)));
+    const said = place === "" ? html("span", { class: "said" }, message) : html("button", { type: "button", class: "link said", title: "Show where" }, message);
+    if (place !== "") said.addEventListener("click", () => emit(this, "box-open", { id: place }));
+    // Of what broke off the message begins with its place.
+    const line = source === null || message.startsWith(`${source.file}:${source.line}: `) ? [] : [html("code", { class: "place", title: source.text }, `${source.file}:${source.line}`)];
+    const mend = remedy === null ? [] : [html("p", { class: "mend" }, remedy)];
+    return html("li", { class: isNote(fault) ? "fault note" : "fault", "data-kind": kind }, head, said, ...line, ...mend);
+  }
+
+  #judge() {
     clearTimeout(this.#pale);
     const [picture, theory] = [this.#picture, this.#theory];
     if (picture !== null && picture.topology.layers.length === 0) {
@@ -106,19 +160,18 @@ class DiagnosisList extends HTMLElement {
   #show(diagnosis, otherwise) {
     const troubles = diagnosis?.troubles ?? [];
     const isHealthy = diagnosis !== null && troubles.length === 0;
-    this.classList.toggle("healthy", isHealthy);
-    this.classList.toggle("unhealthy", troubles.length > 0);
+    const say = (/** @type {string} */ text) => (this.#judged = { isHealthy, isUnhealthy: troubles.length > 0, text });
     if (diagnosis === null) {
-      this.#writeState("", otherwise);
+      say(otherwise);
       this.#advise(null, {});
     } else if (isHealthy) {
-      this.#writeState("healthy", `${diagnosis.within} of ${diagnosis.figures} in band`);
+      say(diagnosis.figures === 0 ? "no theory of it" : `${diagnosis.within} of ${diagnosis.figures} in band`);
       const { rule, source } = this.#rules?.band ?? { rule: "", source: "" };
       const figures = `${diagnosis.within} of the ${diagnosis.figures} figures that theory speaks of lie in their bands`;
       write(this.#state, "title", `${diagnosis.layers} layers, all healthy by the rules; ${figures}: ${rule} (${source}).`);
     } else {
       const unhealthy = troubles.reduce((sum, { layers }) => sum + layers.length, 0);
-      this.#writeState("", `${unhealthy} of ${diagnosis.layers} ${diagnosis.layers === 1 ? "layer" : "layers"} unhealthy`);
+      say(`${unhealthy} of ${diagnosis.layers} ${diagnosis.layers === 1 ? "layer" : "layers"} unhealthy`);
       write(this.#state, "title", "");
     }
     const shown = new Set(troubles.map(({ health }) => health));

@@ -1,7 +1,7 @@
 /**
  * <dump-note>: what the dump on the screen says of itself, in the place of the controls.
  *
- * Call `show(name, dump, canClose)`; set `picture`. Events, bubbling: `dump-close`.
+ * Call `show(name, dump, canClose, place)`; set `picture`. Events, bubbling: `dump-close`.
  */
 
 import { emit, html, writeText } from "../core/dom.js";
@@ -18,18 +18,19 @@ class DumpNote extends HTMLElement {
     writeText(this.#loss, hidden?.loss === true ? "?" : significant(loss));
   }
 
-  /** @param {string} name @param {Dump} dump @param {boolean} canClose whether there is anything to go back to */
-  show(name, { spec, environment, error, ops, tensors }, canClose) {
+  /** @param {string} name @param {Dump} dump @param {boolean} canClose whether there is anything to go back to @param {string} place among several, "" for one alone */
+  show(name, { spec, environment, error, ops, tensors }, canClose, place) {
     const close = html("button", { type: "button", class: "button" }, "Back to the live explorer");
     close.addEventListener("click", () => emit(this, "dump-close", {}));
+    const failed = ops.find(({ id }) => id === error?.op);
     const figures = [
       ["ops", count(ops.length)],
       ["tensors", count(tensors.length)],
     ];
     this.replaceChildren(
       html("h2", {}, "Graph dump"),
-      html("p", { class: "file" }, name),
-      ...(error === null ? [] : [html("p", { class: "error", role: "alert" }, `The recording broke off${error.op === null ? "" : ` at ${error.op}`}: ${error.message}`)]),
+      html("p", { class: "file" }, name, ...(place === "" ? [] : [" ", html("small", {}, place)])),
+      ...(error === null ? [] : [html("p", { class: "error", role: "alert" }, `The recording broke off${failed === undefined ? "" : ` at ${failed.name}`}: ${error.message}`)]),
       list(figures, html("dt", {}, "loss"), this.#loss),
       ...(spec === null ? [] : [html("h3", {}, "Spec"), list(written(spec))]),
       ...(Object.keys(environment).length === 0 ? [] : [html("h3", {}, "Recorded with"), list(written(environment))]),
@@ -38,9 +39,9 @@ class DumpNote extends HTMLElement {
   }
 }
 
-/** @param {Record<string, unknown>} values @returns {string[][]} */
+/** @param {Record<string, unknown>} values @returns {string[][]} all but what is empty: a model as it is, of which no what-if was asked */
 function written(values) {
-  return Object.entries(values).map(([name, value]) => [name, typeof value === "string" ? value : JSON.stringify(value)]);
+  return Object.entries(values).flatMap(([name, value]) => (value === "" ? [] : [[name, typeof value === "string" ? value : JSON.stringify(value)]]));
 }
 
 /** @param {readonly string[][]} rows @param {readonly Node[]} first @returns {HTMLElement} */

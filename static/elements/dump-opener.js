@@ -1,36 +1,39 @@
 /**
- * <dump-opener>: a graph dump from a file, chosen or dropped anywhere on the page. A file that is none is said to be
- * none, and why; what was shown stays.
+ * <dump-opener>: graph dumps from files, chosen or dropped anywhere on the page. A file that is none is said to be none, and
+ * why; the others are opened. Where there is no other, what was shown stays.
  *
- * Call `choose()`, `read(text, name)`. Events, bubbling: `dump-open` {dump, name}.
+ * Call `choose()`, `refuse(problems)`. Events, bubbling: `dumps-open` {sources}.
  */
 
 import { emit, html } from "../core/dom.js";
 import { DumpProblem, checkSize, readDump } from "../core/dump/dump.js";
+import { beginsLikeDump, inOrder } from "../core/dump/source.js";
+
+/** @typedef {import("../core/dump/source.js").Source} Source */
+/** @typedef {{name: string, message: string, where?: string}} Refusal where: path inside the dump */
+
+/** Of more files the first ones are told of. */
+const MOST_TOLD = 6;
 
 class DumpOpener extends HTMLElement {
-  #input = html("input", { type: "file", accept: ".json,application/json", hidden: true, "aria-label": "Graph dump" });
-  #veil = html("p", { class: "veil", hidden: true }, "Drop a graph dump to open it");
+  #input = html("input", { type: "file", accept: ".json,application/json", multiple: true, hidden: true, "aria-label": "Graph dumps" });
+  #veil = html("p", { class: "veil", hidden: true }, "Drop a graph dump to open it, or several to go through them");
   #title = html("h2", {}, "This is no graph dump");
-  #file = html("p", { class: "file" });
-  #message = html("p", { class: "message" });
-  #where = html("p", { class: "where mono" });
+  #told = html("div");
   #dialog = html(
     "dialog",
     { class: "dump-problem", role: "alertdialog", "aria-label": "The file cannot be opened" },
     this.#title,
-    this.#file,
-    this.#message,
-    this.#where,
+    this.#told,
     html("form", { method: "dialog" }, html("button", { class: "button" }, "Close")),
   );
 
   connectedCallback() {
     this.append(this.#input, this.#veil, this.#dialog);
     this.#input.addEventListener("change", () => {
-      const file = this.#input.files?.[0];
+      const files = [...(this.#input.files ?? [])];
       // The same file again is another choice.
-      if (file !== undefined) void this.#open(file).then(() => (this.#input.value = ""));
+      if (files.length > 0) void this.#open(files).then(() => (this.#input.value = ""));
     });
     addEventListener("dragover", (event) => {
       if (!holdsFile(event)) return;
@@ -44,52 +47,63 @@ class DumpOpener extends HTMLElement {
       if (!holdsFile(event)) return;
       event.preventDefault();
       this.#veil.hidden = true;
-      const file = event.dataTransfer?.files[0];
-      if (file !== undefined) void this.#open(file);
+      const files = [...(event.dataTransfer?.files ?? [])];
+      if (files.length > 0) void this.#open(files);
     });
   }
 
-  /** Asks for a file. */
+  /** Asks for files. */
   choose() {
     this.#input.click();
   }
 
-  /** @param {string} text @param {string} name of the file it comes from */
-  read(text, name) {
-    try {
-      emit(this, "dump-open", { dump: readDump(text), name });
-    } catch (problem) {
-      if (!(problem instanceof DumpProblem)) throw problem;
-      this.refuse(problem, name);
-    }
-  }
-
-  /** Says what is wrong with a file. @param {{message: string, where?: string}} problem @param {string} name */
-  refuse({ message, where = "" }, name) {
-    this.#file.textContent = name;
-    this.#message.textContent = message;
-    this.#where.textContent = where;
-    this.#where.hidden = where === "";
+  /** Says what is wrong with files. @param {readonly Refusal[]} problems */
+  refuse(problems) {
+    this.#title.textContent = problems.length > 1 ? `${problems.length} files are no graph dumps` : "This is no graph dump";
+    const more = problems.length - MOST_TOLD;
+    this.#told.replaceChildren(
+      ...problems
+        .slice(0, MOST_TOLD)
+        .map(({ name, message, where = "" }) =>
+          html("section", {}, html("p", { class: "file" }, name), html("p", { class: "message" }, message), html("p", { class: "where mono", hidden: where === "" }, where)),
+        ),
+      ...(more > 0 ? [html("p", { class: "file" }, `and ${more} more`)] : []),
+    );
     if (!this.#dialog.open) this.#dialog.showModal();
   }
 
-  /** @param {File} file */
-  async #open(file) {
-    try {
-      checkSize(file.size);
-    } catch (problem) {
-      if (!(problem instanceof DumpProblem)) throw problem;
-      this.refuse(problem, file.name);
-      return;
+  /** @param {readonly File[]} files */
+  async #open(files) {
+    /** @type {Source[]} */
+    const sources = [];
+    /** @type {Refusal[]} */
+    const problems = [];
+    for (const file of inOrder(files)) {
+      const problem = await refusalOf(file, files.length === 1);
+      if (problem === null) sources.push({ name: file.name, file });
+      else problems.push(problem);
     }
-    let text;
-    try {
-      text = await file.text();
-    } catch {
-      this.refuse({ message: "The file cannot be read." }, file.name);
-      return;
-    }
-    this.read(text, file.name);
+    if (sources.length > 0) emit(this, "dumps-open", { sources });
+    if (problems.length > 0) this.refuse(problems);
+  }
+}
+
+/**
+ * A glance at how a file begins; one that is opened alone is read when it is shown.
+ *
+ * @param {File} file
+ * @param {boolean} isAlone
+ * @returns {Promise<Refusal | null>} why it is not opened
+ */
+async function refusalOf(file, isAlone) {
+  const { name } = file;
+  try {
+    checkSize(file.size);
+    if (!isAlone && !(await beginsLikeDump(file))) readDump(await file.text());
+    return null;
+  } catch (problem) {
+    if (problem instanceof DumpProblem) return { name, message: problem.message, where: problem.where };
+    return { name, message: "The file cannot be read." };
   }
 }
 

@@ -3,7 +3,7 @@
  * cannot; one canvas above them holds every histogram. Boxes are walked with the arrow keys, and a table says the same
  * to a screen reader.
  *
- * Call `show(picture, graph)`; set `theory`, `expansion`, `statistic`, `selection`, `camera`, `paintwork`, `lit`; call `reveal(id)`,
+ * Call `show(picture, graph)`, before it `follow(find)` where another graph is of much the same model; set `theory`, `expansion`, `statistic`, `selection`, `camera`, `paintwork`, `lit`; call `reveal(id)`,
  * `zoomTo(id)`, `fit()`; read `drawing`, `viewBox()`. Events, bubbling: `box-select` {id}, `group-toggle` {id},
  * `camera-change` {zoom, at, across}, `drawing-change` {}, `axis-change` {positions, width}.
  */
@@ -17,6 +17,7 @@ import { onSchemeChange } from "../core/palette.js";
 /** @typedef {import("../core/types.js").Drawing} Drawing */
 /** @typedef {import("../core/types.js").Expansion} Expansion */
 /** @typedef {import("../core/types.js").Graph} Graph */
+/** @typedef {import("../core/types.js").Item} Item */
 /** @typedef {import("../core/types.js").Paintwork} Paintwork */
 /** @typedef {import("../core/types.js").Picture} Picture */
 /** @typedef {import("../core/types.js").Statistic} Statistic */
@@ -59,6 +60,11 @@ class GraphView extends HTMLElement {
   /** @param {Picture} picture @param {Graph} graph of its topology; the same one as long as that is the same */
   show(picture, graph) {
     this.#screen.show(picture, graph);
+  }
+
+  /** Lets the next graph be seen where this one is. @param {(item: Item) => Item | null} find from a thing of this graph to its counterpart */
+  follow(find) {
+    this.#screen.follow(find);
   }
 
   /** @param {Theory | null} theory of the picture, or of one shortly before */

@@ -5,16 +5,16 @@
  * Of a tensor that theory speaks of, measured stands beside expected, with the rule and its source. A tensor that waits
  * for a guess shows "?" for every figure.
  *
- * Set `rules`, `theory`, `reach` ("up2", "down", ""); call `show(picture, graph, id)`. Events, bubbling: `box-select`
- * {id}, `box-open` {id}, `tensor-select` {tensor}, `prediction-start` {figure}, `reach-change` {direction, hops},
- * `path-light` {ids}.
+ * Set `rules`, `theory`, `reach` ("up2", "down", "") and, of a model whose Functions can be checked, `check`; call
+ * `show(picture, graph, id)`. Events, bubbling: `box-select` {id}, `box-open` {id}, `tensor-select` {tensor},
+ * `prediction-start` {figure}, `reach-change` {direction, hops}, `path-light` {ids}.
  */
 
 import { gradientsOf } from "../core/graph/chain-path.js";
 import { emit, html, writeText } from "../core/dom.js";
 import { count, quantity, shape } from "../core/format.js";
 import { find } from "../core/graph/graph.js";
-import { firstBad } from "../core/health.js";
+import { gradientCheck, isOfFunction } from "../core/inspector/inspector-check.js";
 import { comparison, figures, guessFirst, histogram } from "../core/inspector/inspector-figures.js";
 import { heading, Inspection, list, unique } from "../core/inspector/inspector-kit.js";
 import { formulas, gradientRules } from "../core/inspector/inspector-math.js";
@@ -22,6 +22,7 @@ import { pathToLoss } from "../core/inspector/inspector-path.js";
 import { reachControls } from "../core/inspector/inspector-reach.js";
 import { sources } from "../core/inspector/inspector-source.js";
 import { flopsText, sizeText } from "../core/inspector/op-facts.js";
+import { firstBad } from "../core/lab/faults.js";
 import { hue } from "../core/palette.js";
 import { opsOf } from "../core/graph/reach.js";
 import { itemSize } from "../core/graph/steps.js";
@@ -36,7 +37,7 @@ import { entriesOf, wiringOf } from "../core/graph/wiring.js";
 /** @typedef {import("../core/types.js").Tensor} Tensor */
 /** @typedef {import("../core/types.js").Theory} Theory */
 
-/** @typedef {HTMLElement & {picture: Picture}} LayerTable */
+/** @typedef {HTMLElement & {picture: Picture, theory: Theory | null}} LayerTable */
 /** @typedef {HTMLElement & {isOpen: boolean, show: (picture: Picture, graph: Graph, tensor: number) => void}} ValueMap */
 
 /** Of a larger box the first ops are listed. */
@@ -45,6 +46,8 @@ const MOST_LISTED = 100;
 class InspectorPanel extends HTMLElement {
   /** @type {Rules | null} */
   rules = null;
+  /** Checks the gradients of the custom Function that an op belongs to. @type {import("../core/inspector/inspector-check.js").Checker | null} */
+  check = null;
   /** @type {Theory | null} */
   #theory = null;
   /** @type {Picture | null} */
@@ -104,6 +107,7 @@ class InspectorPanel extends HTMLElement {
     const { topology } = inspection.graph;
     const table = /** @type {LayerTable} */ (document.createElement("layer-table"));
     inspection.updates.push((picture) => (table.picture = picture));
+    inspection.expectations.push((_, theory) => (table.theory = theory));
     const ops = (/** @type {Phase} */ half) => topology.ops.filter(({ phase }) => phase === half);
     const parameters = topology.tensors.filter(({ role }) => role === "parameter");
     const flops = (/** @type {Op[]} */ some) => quantity(some.reduce((sum, op) => sum + op.flops, 0), "FLOP");
@@ -192,6 +196,11 @@ class InspectorPanel extends HTMLElement {
     return fold;
   }
 
+  /** @param {Inspection} inspection @param {number} op @returns {Node[]} nothing for one that is none of a custom Function */
+  #check(inspection, op) {
+    return this.check === null || op < 0 || !isOfFunction(inspection.graph, op) ? [] : [gradientCheck(inspection, op, this.check)];
+  }
+
   /** @param {Inspection} inspection @param {Item} item @returns {Node[]} */
   #group(inspection, item) {
     const { graph } = inspection;
@@ -210,6 +219,8 @@ class InspectorPanel extends HTMLElement {
       heading(inspection, `${graph.groupLabel[item.index] ?? ""}${repeats > 0 ? ` × ${repeats}` : ""}`, item.half, item.half),
       ...formulas(inspection, ops),
       ...gradientRules(inspection, places),
+      // Of an open module the Functions inside have boxes of their own.
+      ...(arrays.groupIsLeaf[item.index] === 1 ? this.#check(inspection, places[0] ?? -1) : []),
       ...sources(topology, ops),
       list([
         ["module", module === undefined || module.path === "" ? "the model itself" : module.path],
@@ -239,10 +250,13 @@ class InspectorPanel extends HTMLElement {
     const group = arrays.opGroup[index] ?? -1;
     const attributes = Object.entries(op.attributes).map(([name, value]) => `${name}=${JSON.stringify(value)}`);
     const took = topology.op_us?.[index];
+    // One that raised has been given what it reads, and nothing more is known of it.
+    const hasFailed = topology.error?.op === op.id;
     return [
       heading(inspection, op.name, `${op.phase} op`, op.phase),
       ...formulas(inspection, [op]),
       ...gradientRules(inspection, [index]),
+      ...this.#check(inspection, index),
       ...sources(topology, [op]),
       list([
         ["module", this.#module(inspection, op.module, half)],
@@ -253,9 +267,9 @@ class InspectorPanel extends HTMLElement {
         ["writes", inspection.tensorLinks([...entriesOf({ start: arrays.outputStart, entries: arrays.outputs }, index)])],
         ["saves", inspection.tensorLinks(unique(entriesOf(keeps, index)))],
         [half === "forward" ? "backward" : "forward", inspection.opLinks(twins)],
-        ["FLOPs", flopsText(op, (id) => topology.tensors[graph.tensorIndex.get(id) ?? -1], topology.ops[forward] ?? null)],
-        ["read + written", quantity(op.bytes, "B")],
-        ["time", took === undefined ? null : microseconds(took)],
+        ["FLOPs", hasFailed ? null : flopsText(op, (id) => topology.tensors[graph.tensorIndex.get(id) ?? -1], topology.ops[forward] ?? null)],
+        ["read + written", hasFailed ? null : quantity(op.bytes, "B")],
+        ["time", took === undefined || hasFailed ? null : microseconds(took)],
         ["step", `${index + 1} of ${arrays.ops}`],
       ]),
       this.#controls.element,

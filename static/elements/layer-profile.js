@@ -1,6 +1,7 @@
 /**
  * <layer-profile>: one statistic per layer, each dot under its tensor in the graph. Std and mean stand on a logarithmic
- * axis with the gradient's mirrored beneath; beside what was measured, what theory expects and what another run had.
+ * axis with the gradient's mirrored beneath; beside what was measured, what theory expects and what another run had. Of a
+ * layer that theory says nothing of, the read-out says why.
  * Zero, ±Inf and NaN have lanes of their own, so that nothing disappears; where they begin is told with its arithmetic.
  *
  * Set `picture`, `theory`, `pinned`, `axis`, `statistic`, `selection`. Events, bubbling: `tensor-select` {tensor},
@@ -15,7 +16,7 @@ import { LEFT, places, spansOf } from "../core/lab/profile-depth.js";
 import { ground, scale } from "../core/lab/profile-grid.js";
 import { ProfileHalf } from "../core/lab/profile-half.js";
 import { FORMS, USUAL_RATIO, decadesOf, figuresOf, isOutside, pointsOf } from "../core/lab/profile-series.js";
-import { causeText, readout, runLabel, summary, whyEmpty, whyNoLayers } from "../core/lab/profile-text.js";
+import { causeText, readout, runLabel, silence, summary, whyEmpty, whyNoLayers } from "../core/lab/profile-text.js";
 
 /** @typedef {import("../core/types.js").Picture} Picture */
 /** @typedef {import("../core/types.js").ProfileStatistic} ProfileStatistic */
@@ -35,7 +36,7 @@ const EDGE = 4;
 const NEAR = 40;
 const REST_MS = 400;
 /** @type {Figures} */
-const NOTHING = { measured: [], expected: [], run: [] };
+const NOTHING = { measured: [], expected: [], run: [], reason: [] };
 
 class LayerProfile extends HTMLElement {
   /** @type {Picture | null} */
@@ -147,16 +148,18 @@ class LayerProfile extends HTMLElement {
 
   /** @param {DepthAxis} axis */
   set axis(axis) {
+    // Panned, a graph that shares no axis tells nothing new.
+    const isNews = axis.positions.size > 0 || this.#axis.positions.size > 0;
     this.#axis = axis;
-    this.#arrange();
+    if (isNews) this.#arrange();
   }
 
   /** @param {ProfileStatistic} statistic */
   set statistic(statistic) {
-    if (statistic !== this.#statistic) {
-      this.#decades = null;
-      this.#hovered = -1;
-    }
+    // Said with every change of the view: with each step of a pan, too.
+    if (statistic === this.#statistic && this.#title.textContent !== "") return;
+    this.#decades = null;
+    this.#hovered = -1;
     this.#statistic = statistic;
     this.#title.textContent = FORMS[statistic].title;
     for (const button of this.#buttons.children) write(button, "aria-pressed", String(button.getAttribute("data-statistic") === statistic));
@@ -314,6 +317,10 @@ class LayerProfile extends HTMLElement {
     key.theory.hidden = !hasTheory;
     key.range.hidden = !hasTheory;
     key.outside.hidden = !SIDES.some((side) => this.#figures[side].expected.some((theory, order) => isOutside(theory, this.#figures[side].measured[order])));
+    const { text, why } = silence(this.#points, this.#figures.forward);
+    key.silent.hidden = text === "";
+    name(key.silent, text);
+    write(key.silent, "title", why);
     key.run.hidden = this.#pinned === null;
     name(key.run, runLabel(this.#pinned, this.#points.at(-1)?.layer ?? 0));
     if (this.#readout.firstChild !== key.root) this.#readout.replaceChildren(key.root);
@@ -388,6 +395,7 @@ function keyParts() {
     theory: part("rule", "theory"),
     range: part("area", "19 of 20 draws"),
     outside: part("dot ring", "outside"),
+    silent: part("none", "no theory"),
     run: part("box", "A"),
   };
   return { root: html("span", { class: "key" }, ...Object.values(parts)), ...parts };

@@ -1,36 +1,58 @@
 /**
- * <layer-table>: the profile in figures, one row per preactivation and activation.
+ * <layer-table>: the profile in figures, one row per preactivation and activation. Of a model that no spec describes each layer has
+ * a heading: its module's path and type or, where theory says nothing of it, why. Of thousands of rows those near what is seen are there.
  *
- * Set `picture`. Event, bubbling: `tensor-select` {tensor}.
+ * Set `picture`, `theory`. Event, bubbling: `tensor-select` {tensor}.
  */
 
 import { emit, html, writeText } from "../core/dom.js";
 import { figureAt, percent } from "../core/format.js";
+import { inputOf, isNumbered, labelOf, pathOf } from "../core/lab/profile-series.js";
 import { nonFinite } from "../core/picture.js";
 
 /** @typedef {import("../core/types.js").Picture} Picture */
+/** @typedef {import("../core/types.js").Theory} Theory */
 
+/** @typedef {{index: number, name: string, type: string}} Heading of a layer that has no number for a name */
+/** @typedef {{label: string, name: string, short: string, tensor: string, gradient: string | null}} Line */
 /** @typedef {{tensor: string, gradient: string | null, cells: HTMLTableCellElement[]}} Row */
-/** @typedef {{body: HTMLTableSectionElement, rows: Row[], isInSight: boolean}} Run */
+
+/**
+ * @typedef {object} Run of rows, of which only those in sight follow every picture
+ * @property {HTMLTableSectionElement} body
+ * @property {(Heading | Line)[]} entries
+ * @property {number} lines how many of them have figures
+ * @property {number} first place of its first row in the table
+ * @property {Row[]} rows
+ * @property {{layer: number, type: string, note: HTMLElement}[]} notes
+ * @property {boolean} isFilled whether its rows are there
+ * @property {boolean} isInSight
+ */
 
 const RUN_ROWS = 10;
 const REST_MS = 250;
+/** Of more rows than these only those in sight, and near it, are elements. */
+const MOST_ROWS = 600;
+const NEAR = "600px 0px";
+/** Until a row has been measured, px. */
+const USUAL_ROW = 26;
 
 class LayerTable extends HTMLElement {
   #key = "";
-  /** Runs of rows, of which only those in sight follow every picture. @type {Run[]} */
+  /** @type {Run[]} */
   #runs = [];
+  /** @type {Map<Element, Run>} */
+  #runOf = new Map();
+  /** Whether rows come and go as they come into sight. */
+  #isLong = false;
+  #rowHeight = USUAL_ROW;
   /** @type {Picture | null} */
   #picture = null;
+  /** @type {Theory | null} */
+  #theory = null;
   #rest = 0;
-  #sight = new IntersectionObserver((entries) => {
-    for (const { target, isIntersecting } of entries) {
-      const run = this.#runs.find(({ body }) => body === target);
-      if (run === undefined) continue;
-      run.isInSight = isIntersecting;
-      if (isIntersecting) this.#update(run);
-    }
-  });
+  // What scrolls is the panel around it: in browsers that know no margin of that, rows come with the next frame.
+  #sight = new IntersectionObserver((entries) => entries.forEach((entry) => this.#seen(entry)), /** @type {any} */ ({ rootMargin: NEAR, scrollMargin: NEAR }));
 
   disconnectedCallback() {
     clearTimeout(this.#rest);
@@ -47,6 +69,24 @@ class LayerTable extends HTMLElement {
     this.#rest = setTimeout(() => this.#runs.forEach((run) => this.#update(run)), REST_MS);
   }
 
+  /** @param {Theory | null} theory what is expected, of this picture or of one shortly before */
+  set theory(theory) {
+    if (theory === this.#theory) return;
+    this.#theory = theory;
+    this.#runs.forEach((run) => this.#note(run));
+  }
+
+  /** @param {IntersectionObserverEntry} entry */
+  #seen({ target, isIntersecting, boundingClientRect: { height } }) {
+    const run = this.#runOf.get(target);
+    if (run === undefined) return;
+    run.isInSight = isIntersecting;
+    if (isIntersecting) {
+      this.#fill(run);
+      this.#update(run);
+    } else if (this.#isLong && run.isFilled && !run.body.contains(document.activeElement)) this.#empty(run, height);
+  }
+
   /** @param {Picture} picture */
   #build({ key, topology }) {
     this.#key = key;
@@ -54,34 +94,95 @@ class LayerTable extends HTMLElement {
     this.#sight.disconnect();
     const names = new Map(topology.tensors.map(({ id, name }) => [id, name]));
     const gradientOf = new Map(topology.tensors.flatMap(({ id, gradient_of }) => (gradient_of === null ? [] : [[gradient_of, id]])));
-    /** @param {string} layer @param {string | null} tensor @param {string | null} [gradient] */
-    const add = (layer, tensor, gradient) => {
-      if (tensor === null) return;
+    let rows = 0;
+    /** @param {Heading | Line} entry */
+    const add = (entry) => {
       let run = this.#runs.at(-1);
-      if (run === undefined || run.rows.length === RUN_ROWS) {
-        run = { body: html("tbody"), rows: [], isInSight: false };
+      if (run === undefined || run.lines >= RUN_ROWS) {
+        run = { body: html("tbody"), entries: [], lines: 0, first: rows, rows: [], notes: [], isFilled: false, isInSight: false };
         this.#runs.push(run);
       }
-      const line = run.body.insertRow();
-      line.append(html("th", { scope: "row" }, layer));
-      const name = names.get(tensor) ?? tensor;
-      const link = html("button", { type: "button", class: "link", title: name }, name);
-      link.addEventListener("click", () => emit(this, "tensor-select", { tensor }));
-      line.insertCell().append(link);
-      const cells = [line.insertCell(), line.insertCell(), line.insertCell()];
-      line.dataset["tensor"] = names.get(tensor) ?? tensor;
-      run.rows.push({ tensor, gradient: gradient ?? gradientOf.get(tensor) ?? null, cells });
+      run.entries.push(entry);
+      if ("tensor" in entry) run.lines += 1;
+      rows += 1;
     };
-    add("", topology.tensors.find(({ role }) => role === "input")?.id ?? null);
-    for (const { index, preactivation, activation, gradient } of topology.layers) {
-      if (preactivation !== activation) add(String(index), preactivation);
-      add(preactivation === activation || preactivation === null ? String(index) : "", activation, gradient);
+    let path = "";
+    /** @param {string} label @param {string | null} tensor @param {string | null} [gradient] */
+    const addLine = (label, tensor, gradient) => {
+      if (tensor === null) return;
+      const name = names.get(tensor) ?? tensor;
+      add({ label, name, short: labelOf(name, path), tensor, gradient: gradient ?? gradientOf.get(tensor) ?? null });
+    };
+    addLine("", inputOf(topology.tensors)?.id ?? null);
+    const types = new Map(topology.modules.map(({ id, type }) => [id, type]));
+    const places = new Map(topology.tensors.map(({ id, module }) => [id, module]));
+    for (const { index, name, preactivation, activation, gradient } of topology.layers) {
+      let number = String(index);
+      if (!isNumbered(index, name)) {
+        path = pathOf(name);
+        add({ index, name, type: types.get(places.get(preactivation ?? activation ?? "") ?? "") ?? "" });
+        number = "";
+      }
+      if (preactivation !== activation) addLine(number, preactivation);
+      addLine(preactivation === activation || preactivation === null ? number : "", activation, gradient);
+    }
+    this.#isLong = rows > MOST_ROWS;
+    this.#runOf = new Map(this.#runs.map((run) => [run.body, run]));
+    for (const run of this.#runs) {
+      if (this.#isLong) this.#empty(run, run.entries.length * this.#rowHeight);
+      else this.#fill(run);
     }
     const titles = ["", "tensor", "mean", "std", "std of gradient"].map((title) => html("th", { scope: "col" }, title));
     const caption = html("caption", {}, "Per layer, over all elements of the batch");
     const bodies = this.#runs.map(({ body }) => body);
-    this.replaceChildren(html("table", {}, caption, html("thead", {}, html("tr", {}, ...titles)), ...bodies));
+    // Of rows that are not there a reader is told all the same.
+    const attributes = { class: path === "" ? "" : "named", ...(this.#isLong ? { "aria-rowcount": String(rows + 1) } : {}) };
+    this.replaceChildren(html("table", attributes, caption, html("thead", {}, html("tr", {}, ...titles)), ...bodies));
     for (const body of bodies) this.#sight.observe(body);
+  }
+
+  /** Makes the rows of a run. @param {Run} run */
+  #fill(run) {
+    if (run.isFilled) return;
+    run.isFilled = true;
+    const lines = run.entries.map((entry, order) => {
+      const line = html("tr", this.#isLong ? { "aria-rowindex": String(run.first + order + 2) } : {});
+      if ("tensor" in entry) this.#write(run, line, entry);
+      else {
+        const { index, name, type } = entry;
+        const note = html("small", { class: "note" });
+        run.notes.push({ layer: index, type, note });
+        line.append(html("th", { scope: "rowgroup", colspan: "5", title: name }, `${index} `, html("b", {}, name), " ", note));
+      }
+      return line;
+    });
+    run.body.replaceChildren(...lines);
+    this.#note(run);
+  }
+
+  /** @param {Run} run @param {HTMLTableRowElement} line @param {Line} entry */
+  #write(run, line, { label, name, short, tensor, gradient }) {
+    line.append(html("th", { scope: "row" }, label));
+    const link = html("button", { type: "button", class: "link", title: name }, short);
+    link.addEventListener("click", () => emit(this, "tensor-select", { tensor }));
+    line.insertCell().append(link);
+    const cells = [line.insertCell(), line.insertCell(), line.insertCell()];
+    line.dataset["tensor"] = name;
+    run.rows.push({ tensor, gradient, cells });
+  }
+
+  /** Keeps the room of a run's rows. @param {Run} run @param {number} height px */
+  #empty(run, height) {
+    if (run.isFilled && height > 0) this.#rowHeight = height / run.entries.length;
+    Object.assign(run, { rows: [], notes: [], isFilled: false });
+    const room = html("td", { colspan: "5" });
+    room.style.height = `${height}px`;
+    run.body.replaceChildren(html("tr", { class: "room", "aria-hidden": "true" }, room));
+  }
+
+  /** What is said of a layer besides its figures. @param {Run} run */
+  #note({ notes }) {
+    for (const { layer, type, note } of notes) writeText(note, this.#theory?.layers[layer - 1]?.reason ?? type);
   }
 
   /** @param {Run} run */

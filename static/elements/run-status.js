@@ -9,25 +9,40 @@ import { significant } from "../core/format.js";
 
 /** @typedef {import("../core/types.js").Picture} Picture */
 /** @typedef {import("../core/types.js").ErrorBody} ErrorBody */
-/** @typedef {import("../core/live.js").ConnectionState} ConnectionState */
+/** @typedef {import("../core/types.js").ConnectionState} ConnectionState */
 
-/** @type {Record<ConnectionState, string>} */
+/** A few words that fit beside the time, and what they mean. @type {Record<ConnectionState, [string, string]>} */
 const CONNECTION = {
-  connecting: "connecting…",
-  live: "live",
-  reconnecting: "connection lost, trying again…",
-  fetch: "no live connection, answers come one by one",
+  connecting: ["connecting…", ""],
+  live: ["live", ""],
+  fetch: ["one answer at a time", "The server answers, but has no live connection for this page just now."],
+  busy: ["server is busy, trying again", "The server has no place for a request just now. The last picture stands until it has."],
+  locked: ["token needed", "The server takes requests only with its token, which is in the link that it printed."],
+  reconnecting: ["reconnecting…", "The server cannot be reached just now. The last picture stands until it can."],
+  offline: ["offline, reconnecting…", "There is no network. The last picture stands until the server can be reached."],
 };
+
+/** ms that a state lasts before it is written: a connection that is back by then has told nobody of its going. */
+const WRITE_AFTER = 400;
+/** ms that it lasts before it is read out. */
+const READ_AFTER = 1500;
 
 class RunStatus extends HTMLElement {
   #loss = html("output", { class: "loss", "aria-label": "loss" });
   #error = html("p", { class: "error", role: "alert" });
   #connection = html("span", { class: "connection" });
   #time = html("span", { class: "time" });
+  #news = html("span", { class: "visually-hidden", role: "status" });
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  #writing = undefined;
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  #reading = undefined;
+  /** The state that was read out last: that all is well is news only after something was not. @type {ConnectionState} */
+  #read = "live";
 
   connectedCallback() {
     const loss = html("p", { class: "loss-line" }, html("span", { class: "label" }, "loss"), this.#loss);
-    this.append(loss, this.#error, html("p", { class: "foot" }, this.#connection, this.#time));
+    this.append(loss, this.#error, html("p", { class: "foot" }, this.#connection, this.#time), this.#news);
   }
 
   /** @param {Picture} picture */
@@ -40,8 +55,29 @@ class RunStatus extends HTMLElement {
 
   /** @param {ConnectionState} state */
   set connection(state) {
-    this.#connection.textContent = CONNECTION[state];
+    const isFirst = this.dataset["connection"] === undefined;
     this.dataset["connection"] = state;
+    clearTimeout(this.#writing);
+    clearTimeout(this.#reading);
+    if (state === "live" || isFirst) this.#write(state);
+    else this.#writing = setTimeout(() => this.#write(state), WRITE_AFTER);
+    if (state !== "connecting" && state !== this.#read) this.#reading = setTimeout(() => this.#readOut(state), READ_AFTER);
+  }
+
+  /** @param {ConnectionState} state */
+  #write(state) {
+    const [word, meaning] = CONNECTION[state];
+    writeText(this.#connection, word);
+    write(this.#connection, "title", meaning);
+    // For the dot: it turns with the word.
+    this.dataset["shown"] = state;
+  }
+
+  /** @param {ConnectionState} state */
+  #readOut(state) {
+    this.#read = state;
+    const [word, meaning] = CONNECTION[state];
+    writeText(this.#news, state === "live" ? "Live again" : meaning || word);
   }
 
   /** @param {ErrorBody | null} error */

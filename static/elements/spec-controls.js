@@ -9,10 +9,11 @@
  * {change, moving}, where `moving` says that the slider is still on its way.
  */
 
-import { emit, html, svg, writeText } from "../core/dom.js";
+import { emit, html, writeText } from "../core/dom.js";
 import { figureAt, isHidden, setting, significant, valueAt } from "../core/format.js";
-import { decadeLabel, sliderScale } from "../core/scales.js";
-import { fitLabels, nextTick, snap, snapTicks } from "../core/lab/snap.js";
+import { ScaleSlider, TICK_HELP } from "../core/lab/scale-slider.js";
+import { snapTicks } from "../core/lab/snap.js";
+import { dice, markFault, readControl, textInput } from "../core/lab/spec-fields.js";
 import { hiddenWidth, nextWidth, parseWidths, widthsText, withDepth, withWidth } from "../core/lab/widths.js";
 
 /** @typedef {import("../core/types.js").Spec} Spec */
@@ -23,9 +24,8 @@ import { hiddenWidth, nextWidth, parseWidths, widthsText, withDepth, withWidth }
 /** @typedef {import("../core/types.js").Theory} Theory */
 /** @typedef {import("../core/types.js").Layer} Layer */
 /** @typedef {import("../core/types.js").ErrorBody} ErrorBody */
-/** @typedef {import("../core/lab/snap.js").Tick} Tick */
+/** @typedef {import("../core/lab/spec-fields.js").Control} Control */
 
-/** @typedef {HTMLInputElement | HTMLSelectElement} Control */
 /** @typedef {{key: SpecKey, root: HTMLElement, control: Control, note: HTMLElement}} Field */
 /** @typedef {{root: HTMLElement, show: (widths: number[] | null) => void}} Stepper */
 /** @typedef {{unit: number, n: number, tensor: string | null, weight: string}} Unit std of a layer's weights at scale 1, their tensor and its name */
@@ -71,20 +71,6 @@ const HINTS = {
     dtype === "float16" ? "Overflows above 65504." : dtype === "bfloat16" ? "The range of float32, 8 bits of precision." : null,
 };
 
-const FINE_STEP = 1;
-const COARSE_STEP = 10;
-
-/** px between thumb and tick within which the pointer snaps */
-const SNAP_REACH = 6;
-/** px that the thumb takes of the slider's width */
-const THUMB = 18;
-/** px between labels */
-const LABEL_GAP = 2;
-/** Rank of a decade's label: it gives way to any tick's. */
-const DECADE_RANK = 10;
-
-const TICK_HELP = "[ and ] go from tick to tick; with Alt the thumb does not snap.";
-
 class SpecControls extends HTMLElement {
   /** @type {Map<string, Field>} */
   #fields = new Map();
@@ -93,25 +79,17 @@ class SpecControls extends HTMLElement {
   /** @type {Spec} */
   #spec = {};
   #range = { minimum: 1e-4, maximum: 1e4 };
-  #scale = sliderScale(1e-4, 1e4);
-  #slider = html("input", { type: "range", class: "slider", min: "-1", max: "1", step: "any", "aria-label": "Init scale" });
+  #slider = new ScaleSlider("Init scale", (scale, moving) => this.#change("scale", scale, moving));
   #drawn = html("span", { class: "drawn" });
   #where = html("span", { class: "where" });
   #sigma = html("span", { class: "sigma" });
   #measured = html("span", { class: "measured" }, "measured ", this.#sigma);
-  #ticks = html("div", { class: "ticks" });
   #more = html("details", { class: "more" }, html("summary", {}, "More"));
   /** @type {Map<string, Program>} */
   #programs = new Map();
   #program = html("p", { class: "program-doc", hidden: true });
-  #keyboardMoving = false;
-  /** The scale that the pointer is dragging, until it lets go. @type {number | null} */
-  #dragged = null;
   /** Whether the std of the weights waits for a guess. */
   #isSecret = false;
-  /** From the middle of the slider to the last place of its thumb, px: asked for during a drag it would lay out the page. */
-  #travel = 0;
-  #isAltDown = false;
 
   /** @type {Picture | null} */
   #picture = null;
@@ -120,8 +98,6 @@ class SpecControls extends HTMLElement {
   #units = { net: "", stds: /** @type {number[]} */ ([]) };
   /** @type {Unit | null} */
   #unit = null;
-  /** @type {{ticks: Tick[], places: number[]}} */
-  #snaps = { ticks: [], places: [] };
 
   /** @param {PageData} page */
   configure({ keys, programs, devices }) {
@@ -140,7 +116,6 @@ class SpecControls extends HTMLElement {
     // On a narrow screen the model has a tab of its own, and nothing to give way to.
     this.#more.open = matchMedia("(max-width: 899px)").matches;
     this.replaceChildren(program, first, second, this.#more);
-    new ResizeObserver(() => this.#placeTicks()).observe(this.#ticks);
   }
 
   /**
@@ -158,11 +133,11 @@ class SpecControls extends HTMLElement {
     control.setAttribute("aria-describedby", note.id);
     const label = html("label", { for: control.id, title: key.doc }, LABELS[name] ?? name);
     const root = html("div", { class: `field ${key.kind}`, "data-key": name }, label, control);
-    if (name === "seed") root.append(this.#dice());
+    if (name === "seed") root.append(dice((seed) => this.#change("seed", seed)));
     if (name === "scale" && control instanceof HTMLInputElement) this.#wireScale(key, root, control);
     root.append(note);
     this.#fields.set(name, { key, root, control, note });
-    control.addEventListener("change", () => this.#change(name, this.#read(key, control)));
+    control.addEventListener("change", () => this.#change(name, readControl(key, control)));
     return root;
   }
 
@@ -176,22 +151,7 @@ class SpecControls extends HTMLElement {
       });
       return html("select", {}, ...options);
     }
-    // Text rather than number fields: what does not read as a number goes to the server too, which says what is allowed.
-    const inputmode = key.kind === "int" ? "numeric" : key.kind === "float" ? "decimal" : "text";
-    return html("input", { type: "text", inputmode, autocomplete: "off", spellcheck: "false" });
-  }
-
-  /** @returns {HTMLButtonElement} */
-  #dice() {
-    const pips = [[5, 5], [11, 5], [8, 8], [5, 11], [11, 11]].map(([cx = 0, cy = 0]) => svg("circle", { cx, cy, r: 1.2 }));
-    const frame = svg("rect", { x: 1.5, y: 1.5, width: 13, height: 13, rx: 2.5 });
-    const icon = svg("svg", { viewBox: "0 0 16 16", width: 16, height: 16, "aria-hidden": "true" }, frame, ...pips);
-    const button = html("button", { type: "button", class: "icon-button dice", title: "Another seed", "aria-label": "Another seed" }, icon);
-    button.addEventListener("click", () => {
-      const [number = 0] = crypto.getRandomValues(new Uint32Array(1));
-      this.#change("seed", number % 10_000);
-    });
-    return button;
+    return textInput(key.kind);
   }
 
   /** @returns {HTMLElement} depth and width, which edit the widths */
@@ -266,81 +226,10 @@ class SpecControls extends HTMLElement {
   #wireScale(key, root, typed) {
     const [minimum, maximum] = [key.minimum ?? 1e-4, key.maximum ?? 1e4];
     this.#range = { minimum, maximum };
-    this.#scale = sliderScale(minimum, maximum);
-    const slider = this.#slider;
-    slider.title = `${key.doc} ${TICK_HELP}`;
-    new ResizeObserver(([entry]) => (this.#travel = ((entry?.contentRect.width ?? 0) - THUMB) / 2)).observe(slider);
-    slider.addEventListener("input", () => this.#drag(Number(slider.value)));
-    for (const type of ["change", "pointerup", "pointercancel"]) slider.addEventListener(type, () => this.#letGo());
-    // An input event does not say which keys are held.
-    for (const type of ["pointerdown", "pointermove"]) {
-      slider.addEventListener(type, (event) => (this.#isAltDown = event instanceof PointerEvent && event.altKey));
-    }
-    slider.addEventListener("keydown", (event) => this.#sliderKey(event, minimum, maximum));
-    for (const type of ["keyup", "blur"]) slider.addEventListener(type, () => this.#keyboardStops());
+    this.#slider.reach(minimum, maximum);
+    this.#slider.input.title = `${key.doc} ${TICK_HELP}`;
     typed.before(html("span", { class: "times", "aria-hidden": "true" }, "×"));
-    root.append(this.#drawn, slider, this.#ticks, html("p", { class: "unit" }, this.#where, this.#measured));
-  }
-
-  /** @param {number} position where the pointer has the thumb */
-  #drag(position) {
-    const caught = this.#isAltDown ? null : snap(position, this.#snaps.places, SNAP_REACH / Math.max(1, this.#travel));
-    const tick = caught === null ? undefined : this.#snaps.ticks[caught];
-    this.#dragged = tick?.scale ?? this.#scale.value(position);
-    this.#change("scale", this.#dragged, true);
-  }
-
-  #letGo() {
-    if (this.#dragged === null) return;
-    const scale = this.#dragged;
-    this.#dragged = null;
-    this.#change("scale", scale);
-  }
-
-  /** @param {KeyboardEvent} event @param {number} minimum @param {number} maximum */
-  #sliderKey(event, minimum, maximum) {
-    const isJump = event.ctrlKey && event.key.startsWith("Arrow");
-    const back = event.key === "[" || (isJump && (event.key === "ArrowLeft" || event.key === "ArrowDown"));
-    if (back || event.key === "]" || isJump) {
-      event.preventDefault();
-      const next = nextTick(this.#snaps.ticks, this.#shownScale, back ? -1 : 1);
-      if (next === null) return;
-      this.#keyboardMoving = true;
-      this.#change("scale", next, true);
-      return;
-    }
-    const step = event.shiftKey ? COARSE_STEP : FINE_STEP;
-    /** @type {Record<string, number>} */
-    const steps = { ArrowRight: step, ArrowUp: step, ArrowLeft: -step, ArrowDown: -step, PageUp: COARSE_STEP, PageDown: -COARSE_STEP };
-    const by = steps[event.key];
-    const ends = event.key === "Home" ? minimum : event.key === "End" ? maximum : undefined;
-    if (by === undefined && ends === undefined) return;
-    event.preventDefault();
-    this.#keyboardMoving = true;
-    this.#change("scale", ends ?? this.#scale.step(this.#shownScale, by ?? 0), true);
-  }
-
-  /** The scale that keys go on from: the spec's, or the thumb's where that is none. */
-  get #shownScale() {
-    const scale = Number(this.#spec["scale"]);
-    const { minimum, maximum } = this.#range;
-    return scale >= minimum && scale <= maximum ? scale : this.#scale.value(Number(this.#slider.value));
-  }
-
-  #keyboardStops() {
-    if (!this.#keyboardMoving) return;
-    this.#keyboardMoving = false;
-    this.#change("scale", Number(this.#spec["scale"]));
-  }
-
-  /** @param {SpecKey} key @param {Control} control @returns {string | number | boolean} */
-  #read(key, control) {
-    if (control instanceof HTMLInputElement && control.type === "checkbox") return control.checked;
-    const text = control.value.trim();
-    const number = Number(text);
-    const isNumber = (key.kind === "int" || key.kind === "float") && text !== "" && Number.isFinite(number);
-    // A seed beyond 2^53 is not a number to a browser: it stays text.
-    return isNumber && (key.kind === "float" || Number.isSafeInteger(number)) ? number : text;
+    root.append(this.#drawn, this.#slider.input, this.#slider.marks, html("p", { class: "unit" }, this.#where, this.#measured));
   }
 
   /** @param {string} name @param {string | number | boolean} value @param {boolean} [moving] */
@@ -380,11 +269,8 @@ class SpecControls extends HTMLElement {
     }
     // Where no scale is used the thumb stands in the middle.
     const scale = Number(spec["scale"] ?? 1);
-    this.#slider.disabled = this.#whyUnused("scale") !== null || DISABLED["scale"]?.(spec) != null;
-    if (Number.isFinite(scale) && scale > 0 && this.#scale.value(Number(this.#slider.value)) !== scale) {
-      this.#slider.value = String(this.#scale.position(scale));
-    }
-    this.#slider.style.setProperty("--fill", String((Number(this.#slider.value) + 1) / 2));
+    this.#slider.input.disabled = this.#whyUnused("scale") !== null || DISABLED["scale"]?.(spec) != null;
+    this.#slider.value = scale;
     this.#writeDrawn();
   }
 
@@ -480,8 +366,8 @@ class SpecControls extends HTMLElement {
     const std = this.#unit === null ? NaN : this.#unit.unit * scale;
     const text = this.#unit === null || Number.isNaN(std) ? "" : `σ(${this.#unit.weight}) ${this.#isSecret ? "?" : significant(std)}`;
     const spoken = this.#whyUnused("scale") ?? `times ${setting(scale)}${text && `, ${text}`}`;
-    if (this.#slider.getAttribute("aria-valuetext") === spoken) return;
-    this.#slider.setAttribute("aria-valuetext", spoken);
+    if (this.#slider.input.getAttribute("aria-valuetext") === spoken) return;
+    this.#slider.input.setAttribute("aria-valuetext", spoken);
     writeText(this.#drawn, text);
   }
 
@@ -490,43 +376,10 @@ class SpecControls extends HTMLElement {
     const { minimum, maximum } = this.#range;
     // Where the ticks stand says which std the weights have.
     const ticks = this.#unit === null || this.#isSecret ? [] : snapTicks(unit, n, minimum, maximum);
-    this.#snaps = { ticks, places: ticks.map(({ scale }) => this.#scale.position(scale)) };
-    const buttons = ticks.map(({ label, formula, std, scale, anchor, rank }) => {
+    this.#slider.ticks = ticks.map(({ formula, std, scale, ...tick }) => {
       const says = `σ(${weight}) = ${formula}${formula.includes("n") ? ` = ${significant(std)} for n = ${n}` : ""}: ×${setting(scale)}`;
-      const tick = html("button", { type: "button", class: `tick ${anchor}`, tabindex: "-1", title: `${says}. ${TICK_HELP}`, "aria-label": says }, html("span", {}, label));
-      tick.dataset["rank"] = String(rank);
-      tick.dataset["scale"] = String(scale);
-      tick.addEventListener("click", () => this.#change("scale", scale));
-      return this.#at(tick, scale);
+      return { ...tick, scale, says };
     });
-    const decades = [-4, -2, 0, 2, 4]
-      .filter((exponent) => 10 ** exponent >= minimum && 10 ** exponent <= maximum)
-      .map((exponent, order, { length }) => {
-        const decade = html("span", { class: order === length - 1 ? "decade last" : "decade", "aria-hidden": "true" }, html("span", {}, `×${decadeLabel(exponent)}`));
-        decade.dataset["rank"] = String(DECADE_RANK + order);
-        return this.#at(decade, 10 ** exponent);
-      });
-    this.#ticks.replaceChildren(...decades, ...buttons);
-    this.#placeTicks();
-  }
-
-  /** @param {HTMLElement} tick @param {number} scale */
-  #at(tick, scale) {
-    tick.style.setProperty("--at", String((this.#scale.position(scale) + 1) / 2));
-    return tick;
-  }
-
-  /** Labels that find no room give way; the tick stays. */
-  #placeTicks() {
-    const row = this.#ticks.getBoundingClientRect();
-    if (row.width === 0) return;
-    const ticks = /** @type {HTMLElement[]} */ ([...this.#ticks.children]);
-    const labels = ticks.map((tick) => {
-      const { left, width } = (tick.firstElementChild ?? tick).getBoundingClientRect();
-      return { left: left - row.left, width, rank: Number(tick.dataset["rank"]) };
-    });
-    const fits = fitLabels(labels, row.width, LABEL_GAP);
-    ticks.forEach((tick, index) => tick.classList.toggle("mute", !fits[index]));
   }
 
   /** @param {ErrorBody | null} error shown at the control at fault */
@@ -534,8 +387,7 @@ class SpecControls extends HTMLElement {
     for (const [name, { root, control, note }] of this.#fields) {
       const isAtFault = error?.field === name;
       root.classList.toggle("at-fault", isAtFault);
-      if (isAtFault) control.setAttribute("aria-invalid", "true");
-      else control.removeAttribute("aria-invalid");
+      markFault(control, isAtFault);
       note.textContent = isAtFault ? (error?.message ?? "") : (this.#whyUnused(name) ?? noteOf(name, this.#spec));
       if (isAtFault && this.#more.contains(root)) this.#more.open = true;
     }

@@ -281,7 +281,7 @@ class StepsView extends HTMLElement {
 
   /** @param {Tensor} tensor @returns {HTMLElement} */
   #link({ id, name }) {
-    const button = html("button", { type: "button", class: "link mono" }, name);
+    const button = html("button", { type: "button", class: "link mono", title: name }, name);
     button.addEventListener("click", () => emit(this, "tensor-select", { tensor: id }));
     return button;
   }

@@ -1,44 +1,262 @@
-/** A dump in the place of the server's answers: opened with the page, from a file, or dropped on it. */
+/**
+ * Dumps in the place of the server's answers: opened with the page, from files, or dropped on it. One of them is shown; with
+ * several there is a scrubber over them, and the selected tensor is seen at every step.
+ */
 
-import { ApiError, getText } from "../core/api.js";
+import { ApiError } from "../core/api.js";
+import { DumpProblem } from "../core/dump/dump.js";
+import { Series } from "../core/dump/series.js";
+import { DumpShelf } from "../core/dump/shelf.js";
+import { stepLabels } from "../core/dump/source.js";
+import { carried } from "../core/lab/match.js";
+import { tensorSteps } from "../core/lab/tensor-series.js";
+import { hue } from "../core/palette.js";
 
 /** @typedef {import("../core/types.js").Dump} Dump */
+/** @typedef {import("../core/types.js").Graph} Graph */
 /** @typedef {import("../core/types.js").PageData} PageData */
+/** @typedef {import("../core/types.js").Theory} Theory */
+/** @typedef {import("../core/dump/shelf.js").Taken} Taken */
+/** @typedef {import("../core/dump/source.js").Source} Source */
+/** @typedef {import("../core/url-state.js").View} View */
 /** @template T @typedef {import("../core/signal.js").Signal<T>} Signal */
 
-/** @typedef {{name: string, dump: Dump}} Opened */
+/** @typedef {Taken & {count: number, isOther: boolean, theory: Omit<Theory, "seq"> | null}} Opened count: how many are open · isOther: what the address says is of a graph that was there before · theory: what it expects, where that came with the dump */
+
+/** While steps are read the histograms over all of them are drawn anew at most so often, ms. */
+const DRAW_EVERY = 250;
 
 /**
- * @param {PageData} page
- * @param {Signal<Opened | null>} opened becomes the dump
- * @param {Record<string, any>} elements opener, note
- * @param {(type: string, listener: (detail: any) => void) => void} on
+ * @typedef {object} Page what dumps need of the page
+ * @property {PageData} page
+ * @property {Signal<Opened | null>} opened becomes the dump
+ * @property {Record<string, any>} elements opener, note, scrubber, series
+ * @property {Signal<View>} view
+ * @property {(change: Partial<View>) => void} setView
+ * @property {(type: string, listener: (detail: any) => void) => void} on
  */
-export function connectDump(page, opened, elements, on) {
+
+/**
+ * @param {Page} page
+ * @returns {{take: (index: number) => Promise<Taken>, inspect: (graph: Graph | null, tensor: string) => void, tell: (problem: string) => void}}
+ *   take: a dump that is open, to compare to · inspect: the tensor of the graph on the screen that is selected, by its id ·
+ *   tell: what else is wrong
+ */
+export function connectDumps({ page, opened, elements, view, setView, on }) {
+  /** @type {DumpShelf | null} */
+  let shelf = null;
+  /** @type {Series | null} */
+  let series = null;
+  /** The one to be shown, and the one that is. */
+  let [wanted, shown] = [-1, -1];
+  let isLoading = false;
+  /** @type {string[]} */
+  let labels = [];
+  /** Whether the server has what is open, so that an address leads back to it. */
+  let isServed = page.dump?.url !== undefined;
+  /** @type {{graph: Graph | null, tensor: string}} */
+  let inspected = { graph: null, tensor: "" };
+  let [drawing, drawnAt] = [0, -Infinity];
+
   document.querySelector("#open-dump")?.addEventListener("click", () => elements["opener"].choose());
-  on("dump-open", (/** @type {{dump: Dump, name: string}} */ { dump, name }) => (opened.value = { name, dump }));
+  on("dumps-open", (/** @type {{sources: Source[]}} */ { sources }) => void open(sources, 0, true));
   on("dump-close", () => location.assign("/"));
+  on("dump-step", (/** @type {{index: number}} */ { index }) => setView({ dump: index }));
+  view.subscribe(({ dump, a, axis }) => {
+    elements["scrubber"].pinned = pinnedOf(a);
+    elements["series"].axis = axis;
+    if (shelf !== null && placeOf(dump) !== wanted) goTo(placeOf(dump));
+    drawSeries();
+  });
   opened.subscribe((value) => {
     const isDump = value !== null || page.dump !== null;
     document.body.dataset["source"] = isDump ? "dump" : "live";
+    document.body.dataset["dumps"] = value !== null && value.count > 1 ? "several" : "one";
     // What a server was opened with has an address; what a person has dropped on the page has none.
-    const isServed = page.dump?.url !== undefined && (value === null || value.name === page.dump.name);
     document.body.dataset["opened"] = isServed ? "server" : "here";
     elements["note"].hidden = !isDump;
     if (value === null) return;
+    drawSeries();
     document.title = `${value.name} · Chainrule`;
     // A page that was opened with a dump has no other run to go back to.
-    elements["note"].show(value.name, value.dump, page.dump === null);
+    elements["note"].show(value.name, value.dump, page.dump === null, value.count > 1 ? `${value.index + 1} of ${value.count}` : "");
   });
-  if (page.dump !== null) void open(page.dump);
-
-  /** @param {import("../core/types.js").OpenDump} dump that the page was opened with */
-  async function open({ name, url, content }) {
-    try {
-      elements["opener"].read(content != null ? JSON.stringify(content) : await getText(url ?? ""), name);
-    } catch (problem) {
-      if (!(problem instanceof ApiError)) throw problem;
-      elements["opener"].refuse(problem, name);
-    }
+  if (page.dump !== null) {
+    const { name, url, content } = page.dump;
+    const one = content != null ? { name, text: JSON.stringify(content) } : { name, url: url ?? "" };
+    void open(page.dumps !== undefined && page.dumps.length > 1 ? page.dumps.map(({ name, url = "" }) => ({ name, url })) : [one], view.value.dump, false);
   }
+
+  /** @param {number} dump as in the address @returns {number} */
+  function placeOf(dump) {
+    return Math.max(0, Math.min((shelf?.sources.length ?? 1) - 1, Math.floor(dump)));
+  }
+
+  /**
+   * Opens dumps in the place of what is there: the first that can be read is shown.
+   *
+   * @param {readonly Source[]} sources
+   * @param {number} first to be tried
+   * @param {boolean} isOther whether the page was not opened with them
+   */
+  async function open(sources, first, isOther) {
+    const next = new DumpShelf(sources);
+    const order = sources.map((_, at) => (Math.min(first, sources.length - 1) + at) % sources.length);
+    const problems = [];
+    for (const index of order) {
+      try {
+        const taken = await next.get(index);
+        use(next, taken, isOther);
+        for (const { index, message } of problems) elements["scrubber"].tell(index, message);
+        return;
+      } catch (problem) {
+        problems.push({ index, name: sources[index]?.name ?? "", ...saidOf(problem) });
+      }
+    }
+    elements["opener"].refuse(problems);
+  }
+
+  /** @param {DumpShelf} next @param {Taken} taken @param {boolean} isOther */
+  function use(next, taken, isOther) {
+    const { sources } = next;
+    series?.stop();
+    series = null;
+    shelf = next;
+    labels = stepLabels(sources);
+    [wanted, shown] = [taken.index, taken.index];
+    if (isOther) isServed = false;
+    elements["scrubber"].open(sources);
+    elements["scrubber"].index = taken.index;
+    const theory = !isOther && sources.length === 1 ? (page.dump?.theory ?? null) : null;
+    opened.value = { ...taken, count: sources.length, isOther, theory };
+    // What the address named may be no dump.
+    setView({ dump: taken.index });
+    if (sources.length > 1) read(sources);
+  }
+
+  /** All steps, one after the other. @param {readonly Source[]} sources */
+  function read(sources) {
+    const own = new Series(sources, (index) => {
+      const figures = own.steps[index];
+      elements["scrubber"].tell(index, figures ?? own.problems.get(index) ?? "");
+      drawSeries(DRAW_EVERY);
+    });
+    series = own;
+    own.start();
+  }
+
+  // From one to another
+
+  /** @param {number} index */
+  function goTo(index) {
+    wanted = index;
+    elements["scrubber"].index = index;
+    elements["scrubber"].problem = "";
+    if (!isLoading) void load();
+  }
+
+  /** What is wanted last is shown last; what was passed over meanwhile is not read. */
+  async function load() {
+    isLoading = true;
+    while (shelf !== null && shown !== wanted) {
+      const [from, index] = [shelf, wanted];
+      try {
+        const taken = await from.get(index);
+        if (shelf === from) showStep(taken);
+      } catch (problem) {
+        if (shelf !== from) continue;
+        elements["scrubber"].tell(index, saidOf(problem).message);
+        shown = index;
+      }
+    }
+    isLoading = false;
+    ahead();
+  }
+
+  /** @param {Taken} taken */
+  function showStep(taken) {
+    const before = opened.value;
+    shown = taken.index;
+    if (before !== null && before.picture.key !== taken.picture.key) {
+      const select = carried(view.value.select, before.picture.topology, taken.picture.topology);
+      if (select !== view.value.select) setView({ select });
+    }
+    opened.value = { ...taken, count: shelf?.sources.length ?? 1, isOther: false, theory: null };
+  }
+
+  /** The neighbours, while nothing else is to be done. */
+  function ahead() {
+    for (const index of [shown + 1, shown - 1]) if (shelf?.sources[index] !== undefined) shelf.get(index).catch(() => null);
+  }
+
+  // The selected tensor at every step
+
+  /** @param {number} [every] ms that lie at least between two drawings */
+  function drawSeries(every = 0) {
+    if (drawing !== 0) return;
+    drawing = setTimeout(
+      () => {
+        drawing = 0;
+        drawnAt = performance.now();
+        showSeries();
+      },
+      Math.max(0, drawnAt + every - performance.now()),
+    );
+  }
+
+  function showSeries() {
+    const { graph, tensor } = inspected;
+    const at = graph?.tensorIndex.get(tensor);
+    const now = opened.value;
+    const isShown = series !== null && graph !== null && at !== undefined && now !== null && now.picture.rows.has(tensor);
+    elements["series"].hidden = !isShown;
+    if (!isShown) return;
+    const { axis, a } = view.value;
+    const steps = tensorSteps(series?.steps ?? [], series?.graphs ?? new Map(), graph.topology, now.structure, at, axis);
+    const colour = hue(graph.arrays.tensorHalf[at] === 1 ? "backward" : "forward", graph.topology.tensors[at]?.role ?? "");
+    elements["series"].show(steps, labels, now.index, pinnedOf(a), colour);
+  }
+
+  return {
+    async take(index) {
+      if (shelf === null && page.dump !== null) await untilOpen(opened);
+      if (shelf === null || shelf.sources[index] === undefined) throw new ApiError({ code: "not_found", message: `there is no dump ${index}` }, 404);
+      try {
+        return await shelf.get(index);
+      } catch (problem) {
+        if (!(problem instanceof DumpProblem)) throw problem;
+        throw new ApiError({ code: "invalid_dump", message: `${shelf.sources[index]?.name}: ${problem.message}` }, 422);
+      }
+    },
+    inspect(graph, tensor) {
+      inspected = { graph, tensor };
+      drawSeries();
+    },
+    tell(problem) {
+      elements["scrubber"].problem = problem;
+    },
+  };
+}
+
+/** @param {string} a as in the address @returns {number} place of the dump that it names, -1 for none */
+export function pinnedOf(a) {
+  const [, index] = /^dump:(\d{1,6})$/.exec(a) ?? [];
+  return index === undefined ? -1 : Number(index);
+}
+
+/** @param {Signal<Opened | null>} opened @returns {Promise<void>} */
+function untilOpen(opened) {
+  return new Promise((resolve) => {
+    opened.subscribe((value) => {
+      if (value !== null) resolve();
+    });
+  });
+}
+
+/** @param {unknown} problem with reading a dump @returns {{message: string, where?: string}} */
+function saidOf(problem) {
+  if (problem instanceof DumpProblem) return { message: problem.message, where: problem.where };
+  if (problem instanceof ApiError) return { message: problem.message };
+  if (problem instanceof DOMException) return { message: "The file cannot be read." };
+  throw problem;
 }

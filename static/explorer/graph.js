@@ -27,24 +27,30 @@ const SEARCH_AGAIN_MS = 300;
  * @property {Signal<View>} view
  * @property {(change: Partial<View>) => void} setView
  * @property {(type: string, listener: (detail: any) => void) => void} on
+ * @property {(before: Graph, after: Graph) => Partial<View> | null} follow what changes for the same to be looked at in the next graph,
+ *   where that is of much the same model; null: it is not
+ * @property {(change: Partial<View>) => void} replaceView as setView, without an entry in the history
  */
 
 /** @typedef {{ids: string[], total: number, at: number, problem: string | null, note: string | null}} Finds at: of the one gone to, from 1; note: why there may be more */
 
 /**
  * @param {Page} page
- * @returns {{graph: Signal<Graph | null>, show: (picture: Picture) => void, theory: (theory: Theory | null) => void, boxOf: (tensor: string) => string, drawnWith: () => Paintwork | null}}
- *   graph: of the picture on the screen · boxOf: from the id of a tensor to its id in addresses
+ * @returns {{graph: Signal<Graph | null>, show: (picture: Picture) => void, theory: (theory: Theory | null) => void, compare: (reference: import("../core/lab/difference.js").Reference | null) => void, boxOf: (tensor: string) => string, drawnWith: () => Paintwork | null, light: (ids: Iterable<string>) => void}}
+ *   graph: of the picture on the screen · boxOf: from the id of a tensor to its id in addresses · light: points out, until something
+ *   else is selected
  */
-export function connectGraph({ elements, view, setView, on }) {
+export function connectGraph({ elements, view, setView, on, follow, replaceView }) {
   const graph = signal(/** @type {Graph | null} */ (null));
   /** @type {Picture | null} */
   let picture = null;
   /** @type {Theory | null} */
   let theory = null;
+  /** A dump that the picture is compared to. @type {import("../core/lab/difference.js").Reference | null} */
+  let reference = null;
   /** @type {Finds | null} */
   let found = null;
-  /** A path that the inspector has asked to see; gone with the selection it starts from. @type {{select: string, ids: ReadonlySet<string>} | null} */
+  /** What the inspector has asked to see, a path say; gone with the selection it starts from. @type {{select: string, ids: ReadonlySet<string>} | null} */
   let path = null;
   /** @type {Paintwork | null} */
   let paints = null;
@@ -56,15 +62,21 @@ export function connectGraph({ elements, view, setView, on }) {
   /** @param {Picture} next */
   function show(next) {
     picture = next;
+    /** @type {Partial<View> | null} */
+    let change = null;
     if (next.key !== key) {
       key = next.key;
-      graph.value = buildGraph(next.topology);
+      const before = graph.value;
+      const after = buildGraph(next.topology);
+      if (before !== null) change = follow(before, after);
+      graph.value = after;
       searchedAs = "";
-      offer(graph.value);
+      offer(after);
     }
     const drawn = graph.value;
     if (drawn === null) return;
     elements["graph"].show(next, drawn);
+    if (change !== null) replaceView(change);
     paint();
     if (view.value.show === "steps") elements["steps"].show(next, drawn);
     if (view.value.q === "") return;
@@ -80,7 +92,9 @@ export function connectGraph({ elements, view, setView, on }) {
     let deepest = 0;
     for (const depth of of.arrays.groupDepth) deepest = Math.max(deepest, depth);
     elements["toolbar"].depth = deepest;
-    elements["toolbar"].overlays = OVERLAYS.map(({ name, title }) => ({ name, title, reason: whyNot(name, of) }));
+    // Without anything to compare to there is no such choice.
+    const overlays = OVERLAYS.filter(({ name }) => name !== "difference" || reference !== null);
+    elements["toolbar"].overlays = overlays.map(({ name, title }) => ({ name, title, reason: whyNot(name, of, reference) }));
     spread();
   }
 
@@ -101,7 +115,7 @@ export function connectGraph({ elements, view, setView, on }) {
     paints =
       !isWanted || picture === null || graph.value === null
         ? null
-        : paintwork({ kind: colour, edges: thickness, graph: graph.value, picture, theory, range: spanOf(span), scheme });
+        : paintwork({ kind: colour, edges: thickness, graph: graph.value, picture, theory, reference, range: spanOf(span), scheme });
     elements["graph"].paintwork = paints;
   }
 
@@ -151,6 +165,13 @@ export function connectGraph({ elements, view, setView, on }) {
 
   function light() {
     elements["graph"].lit = litNow();
+  }
+
+  /** @param {Iterable<string>} ids of what is lit until something else is selected */
+  function pointOut(ids) {
+    const set = new Set(ids);
+    path = set.size === 0 ? null : { select: view.value.select, ids: set };
+    light();
   }
 
   /** @returns {ReadonlySet<string> | null} null: nothing stands out */
@@ -204,10 +225,7 @@ export function connectGraph({ elements, view, setView, on }) {
   on("search-step", ({ by }) => goToFound(by));
   on("box-open", ({ id }) => goTo(id));
   on("reach-change", ({ direction, hops }) => setView({ reach: direction === "" ? "" : `${direction}${Number.isFinite(hops) ? hops : ""}` }));
-  on("path-light", ({ ids }) => {
-    path = ids.length === 0 ? null : { select: view.value.select, ids: new Set(ids) };
-    light();
-  });
+  on("path-light", ({ ids }) => pointOut(ids));
   on("step-change", ({ step }) => {
     setView({ step });
     const op = graph.value?.topology.ops[step]?.id;
@@ -222,12 +240,20 @@ export function connectGraph({ elements, view, setView, on }) {
       elements["graph"].theory = next;
       if (view.value.colour === "health") paint();
     },
+    compare(next) {
+      if (next?.picture === reference?.picture && next?.match === reference?.match) return;
+      const isChoice = (next === null) !== (reference === null);
+      reference = next;
+      if (isChoice && graph.value !== null) offer(graph.value);
+      if (view.value.colour === "difference") paint();
+    },
     boxOf(tensor) {
       const of = graph.value;
       const index = of?.tensorIndex.get(tensor);
       return of === null || index === undefined ? tensor : idOf(of, { kind: "tensor", index, half: "forward" });
     },
     drawnWith: () => paints,
+    light: pointOut,
   };
 }
 

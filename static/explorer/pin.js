@@ -1,6 +1,8 @@
-/** Run A, the one that is compared to: asked for by its address, and again while the server is busy. */
+/** Run A, the one that is compared to: a dump that is open, or asked for by its address, and again while the server is busy. */
 
 import { ApiError, getJson, profilePath } from "../core/api.js";
+import { runOfDump } from "../core/lab/dump-run.js";
+import { pinnedOf } from "./dump.js";
 
 /** @typedef {import("../core/types.js").ErrorBody} ErrorBody */
 /** @typedef {import("../core/types.js").PinnedRun} PinnedRun */
@@ -12,9 +14,11 @@ const AGAIN_MS = 2000;
  * @param {Signal<PinnedRun | null>} pinned becomes the run
  * @param {Signal<ErrorBody | null>} problem becomes what is wrong with it
  * @param {() => void} release is called where the address is at fault, and no run can be had
+ * @param {(index: number) => Promise<import("../core/dump/shelf.js").Taken>} take a dump that is open
+ * @param {(query: string) => import("../core/types.js").Spec} specOf a query
  * @returns {(a: string) => Promise<void>} takes the run as it stands in the address, "" for none
  */
-export function connectPin(pinned, problem, release) {
+export function connectPin(pinned, problem, take, release, specOf) {
   /** What is asked for, and may not be there yet. */
   let pinning = "";
 
@@ -30,10 +34,11 @@ export function connectPin(pinned, problem, release) {
     if (!isAgain) problem.value = null;
     const query = a.replace(/^\?/, "");
     try {
-      const profile = await getJson(profilePath(query));
+      const dump = pinnedOf(a);
+      const run = dump >= 0 ? runOfDump(await take(dump)) : await runOf(query);
       if (pinning !== a) return;
       problem.value = null;
-      pinned.value = { query, profile };
+      pinned.value = run;
     } catch (failure) {
       if (!(failure instanceof ApiError)) throw failure;
       if (pinning !== a) return;
@@ -49,6 +54,14 @@ export function connectPin(pinned, problem, release) {
         if (pinning === "") void pin(a, true);
       }, AGAIN_MS);
     }
+  }
+
+  /** @param {string} query @returns {Promise<PinnedRun>} */
+  async function runOf(query) {
+    /** @type {import("../core/types.js").ProfileDump} */
+    const profile = await getJson(profilePath(query));
+    // That of a model of one's own has none: it is the what-if that was asked for.
+    return { query, profile: { ...profile, spec: profile.spec ?? specOf(query) } };
   }
 
   return (a) => pin(a);

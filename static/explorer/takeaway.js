@@ -24,6 +24,7 @@ const FAILED_MS = 4000;
  * @property {string} query of the picture's spec
  * @property {string} fragment of the view
  * @property {import("../core/types.js").Theory | null} theory
+ * @property {string} model name of the user's own model, "" where there is none
  * @property {{name: string, dump: Dump} | null} opened the dump that is shown in place of the server's answers
  */
 
@@ -38,7 +39,7 @@ export function connectTakeaway(page, now) {
     const { fragment, query, opened, theory } = now();
     /** @type {[string, Dump]} */
     const [shell, dump] = await Promise.all([getText("/standalone.html"), opened?.dump ?? getJson(tracePath("json", query))]);
-    const text = standaloneHtml(shell, { ...page, view: fragment, dump: { name: `${nameOf(now())}.json`, content: dump, theory } });
+    const text = standaloneHtml(shell, { ...withoutModel(page), view: fragment, dumps: [], dump: { name: `${nameOf(now())}.json`, content: dump, theory } });
     save(new Blob([text], { type: "text/html" }), `${nameOf(now())}.html`);
   });
   offer("#save-dump", async () => {
@@ -55,9 +56,15 @@ function svgOf({ picture, graph, view, statistic, selection, paintwork }) {
   return graphSvg({ graph, drawing, picture, statistic, paintwork, selection, scheme, viewBox: view.viewBox() });
 }
 
+/** @param {PageData} page @returns {PageData} of a file that shows what was of the model, and can ask it nothing */
+function withoutModel(page) {
+  return page.model == null ? page : { ...page, model: null, spec: {}, query: "", keys: [] };
+}
+
 /** @param {OnScreen} on @returns {string} of a file, without its ending */
-function nameOf({ opened, picture }) {
+function nameOf({ opened, picture, model }) {
   if (opened !== null) return opened.name.replace(/\.[a-z]+$/i, "");
+  if (model !== "") return `chainrule-${model.replaceAll(/[^\w.-]+/g, "-")}`;
   const { program = "mlp", widths = "graph" } = picture?.spec ?? {};
   return `chainrule-${program === "mlp" ? "" : `${program}-`}${String(widths).replaceAll(",", "-")}`;
 }

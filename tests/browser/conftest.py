@@ -17,6 +17,13 @@ from chromium import launch
 
 expect.set_options(timeout=10_000)
 
+WIDE = {"width": 1440, "height": 900}
+USUAL = {"width": 1280, "height": 720}
+"""Playwright's own viewport, of tests whose options name none."""
+
+OF_A_TAB = ("viewport", "color_scheme", "permissions")
+"""Options that one context can have and give back: in another nothing of the page is cached, which takes seconds."""
+
 
 class Kept:
     """Chromium, contexts by their options and one tab in each, kept from test to test and from file to file.
@@ -41,7 +48,7 @@ class Kept:
     def context(self, options: dict[str, Any]) -> BrowserContext:
         key = json.dumps(options, sort_keys=True)
         if key not in self._contexts:
-            self._contexts[key] = self.browser().new_context(**options)
+            self._contexts[key] = self.browser().new_context(**({"viewport": WIDE} | options))
             self._contexts[key].set_default_timeout(10_000)
         return self._contexts[key]
 
@@ -183,13 +190,18 @@ class Explorer:
 @pytest.fixture
 def context_options() -> dict[str, Any]:
     """Viewport and media; tests override it by parametrization."""
-    return {"viewport": {"width": 1440, "height": 900}}
+    return {"viewport": WIDE}
 
 
 @pytest.fixture
 def context(kept: Kept, context_options: dict[str, Any]) -> Iterator[BrowserContext]:
-    """A context without pages, cookies, permissions or routes of other tests."""
-    context = kept.context(context_options)
+    """A context without pages, cookies, permissions or routes of other tests.
+
+    Its new pages are wide and light: viewport and colours of the test's options are those of `explorer`'s tab.
+    """
+    context = kept.context({name: value for name, value in context_options.items() if name not in OF_A_TAB})
+    if "permissions" in context_options:
+        context.grant_permissions(context_options["permissions"])
     yield context
     for page in context.pages:
         if not kept.is_tab(page):
@@ -197,23 +209,34 @@ def context(kept: Kept, context_options: dict[str, Any]) -> Iterator[BrowserCont
     context.unroute_all()
     context.clear_cookies()
     context.clear_permissions()
-    context.grant_permissions(context_options.get("permissions", []))
+    context.grant_permissions([])
     context.set_offline(False)
 
 
 @pytest.fixture
 def explorer(
-    kept: Kept, context: BrowserContext, server_url: str, dump_of: Callable[[str], dict[str, Any]]
+    kept: Kept,
+    context: BrowserContext,
+    context_options: dict[str, Any],
+    server_url: str,
+    dump_of: Callable[[str], dict[str, Any]],
 ) -> Iterator[Explorer]:
     page = kept.tab(context, f"{server_url}/foundations")
-    size = page.viewport_size
+    size = context_options.get("viewport", USUAL)
+    if page.viewport_size != size:
+        page.set_viewport_size(size)
+    if "color_scheme" in context_options:
+        page.emulate_media(color_scheme=context_options["color_scheme"])
     explorer = Explorer(page, server_url, dump_of)
     yield explorer
     explorer.leave()
     if explorer.is_spent:
         page.close()
-    elif page.viewport_size != size:
-        page.set_viewport_size(size)
+    else:
+        if page.viewport_size != WIDE:
+            page.set_viewport_size(WIDE)
+        if "color_scheme" in context_options:
+            page.emulate_media(color_scheme="null")
     assert explorer.problems == []
 
 
@@ -245,7 +268,8 @@ def dump_of(server_url: str) -> Callable[[str], dict[str, Any]]:
 @pytest.fixture(scope="module")
 def module(kept: Kept, server_url: str) -> Iterator[Callable[..., Any]]:
     """Runs `(module, argument) => …` with one of the page's modules, in the browser, on an otherwise empty page."""
-    page = kept.context({}).new_page()
+    # Not the tests' own context, whose pages go with every test.
+    page = kept.context({"viewport": USUAL}).new_page()
     page.goto(server_url + "/static/icon.svg")
 
     def run(path: str, script: str, argument: Any = None) -> Any:

@@ -34,6 +34,9 @@ SCENES = {
     },
 }
 README = {"explorer": "inspector", "graph": "opened", "layers": "layers", "foundations": "foundations-matmul"}
+OWN = Path(__file__).resolve().parents[1] / "shared" / "own_models" / "deep_mlp.py"
+"""The model of `own`, a picture of `chainrule explore`."""
+
 SIZES = {"1440x900": (1440, 900), "1024x768": (1024, 768), "390x844": (390, 844)}
 SCHEMES = ("light", "dark")
 
@@ -58,7 +61,8 @@ def shoot(browser: Browser, address: str, size: tuple[int, int], scheme: str, ta
 
 def main() -> None:
     """Make the pictures that the command line asks for."""
-    with server("serve") as (url, _), sync_playwright() as playwright:
+    explored = server("explore", f"{OWN}:make", "--no-browser")
+    with server("serve") as (url, _), explored as (own, _), sync_playwright() as playwright:
         browser = launch(playwright)
         if len(sys.argv) < 2:
             folder = Path(__file__).resolve().parents[2] / "docs"
@@ -66,13 +70,15 @@ def main() -> None:
             for scheme in SCHEMES:
                 for name, scene in README.items():
                     shoot(browser, url + SCENES[scene], (1440, 900), scheme, folder / f"{name}-{scheme}.png")
+                shoot(browser, own, (1440, 900), scheme, folder / f"own-{scheme}.png")
             return
         folder = Path(sys.argv[1])
         folder.mkdir(parents=True, exist_ok=True)
-        for scene, address in SCENES.items():
+        scenes = {**{scene: url + address for scene, address in SCENES.items()}, "own": own}
+        for scene, address in scenes.items():
             for name, size in SIZES.items():
                 for scheme in SCHEMES:
-                    shoot(browser, url + address, size, scheme, folder / f"{scene}-{name}-{scheme}.png")
+                    shoot(browser, address, size, scheme, folder / f"{scene}-{name}-{scheme}.png")
 
 
 if __name__ == "__main__":

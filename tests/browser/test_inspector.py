@@ -553,6 +553,47 @@ def test_the_first_bad_tensor_is_a_click_away(explorer):
     expect(button).to_be_hidden()
 
 
+class Causal(torch.nn.Module):
+    """Attention of one head, masked by -Inf; of what comes out the function given is taken."""
+
+    def __init__(self, after):
+        super().__init__()
+        self.qkv = torch.nn.Linear(8, 24)
+        self.register_buffer("mask", torch.full((6, 6), -torch.inf).triu(1))
+        self.after = after
+
+    def forward(self, x):
+        q, k, v = self.qkv(x).chunk(3, -1)
+        return self.after((q @ k.transpose(-2, -1) + self.mask).softmax(-1) @ v)
+
+
+@pytest.mark.parametrize("says", [True, False])
+@pytest.mark.parametrize(
+    ("after", "bad"), [(torch.tanh, None), (torch.log, "log"), (lambda out: out + torch.inf, "add_1")]
+)
+def test_a_mask_that_softmax_absorbs_is_not_the_first_bad_tensor(explorer, tmp_path, after, bad, says):
+    torch.manual_seed(0)
+    dump = json.loads(dump_trace(trace_model(Causal(after), torch.randn(3, 6, 8), loss=torch.sum)))
+    # In the mask, and in the scores that it is added to.
+    assert sum(count > 0 for count in dump["statistics"]["neginf"]) >= 2
+    if not says:
+        # One that is older says nothing of faults: the page looks for itself.
+        dump.pop("faults", None)
+    path = tmp_path / "causal.json"
+    path.write_text(json.dumps(dump))
+    page = explorer.open().at_rest().page
+    page.set_input_files("dump-opener input[type=file]", path)
+    expect(page.locator("dump-note .file")).to_have_text("causal.json")
+    button = page.locator("inspector-panel .first-bad")
+    expect(page.locator("inspector-panel .facts")).to_contain_text("216 in 2 tensors")
+    if bad is None:
+        expect(button).to_be_hidden()
+    else:
+        expect(button).to_contain_text(f"First bad tensor: {bad}, ")
+        button.click()
+        expect(page.locator("inspector-panel h2")).to_have_text(bad)
+
+
 class Gpt(torch.nn.Module):
     """One block, its parts as they are in the field."""
 

@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 import sys
+import threading
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -14,12 +15,14 @@ from make_graphs import GRAPHS, draw
 from py_mini_racer import MiniRacer
 from reference_models import MODELS, VIEWS
 
-from chainrule.errors import MissingExtraError, RenderError, RequestError
+from chainrule.errors import MemoryLimitError, MissingExtraError, RenderError, RequestError, StoppedError
 from chainrule.export import svg
 from chainrule.export.modules import bundle
 from chainrule.export.svg import to_svg
 from chainrule.run import trace_spec
+from chainrule.settings import Settings
 from chainrule.spec import ModelSpec
+from chainrule.stopping import Stop, stoppable
 from chainrule.trace import record, scope
 from chainrule.wire import dump_trace, load
 
@@ -177,12 +180,15 @@ def broken_page(tmp_path, monkeypatch):
     (tmp_path / "core" / "takeaway").mkdir(parents=True)
     (tmp_path / svg.ENTRY).write_text(
         "export function forever() { for (;;); }\n"
+        "export function grow() { for (const all = []; ; ) all.push(new Array(1e5).fill(0.5)); }\n"
         'export function fail() { throw new RangeError("no such thing"); }\n'
         "export function well() { return 7; }\n"
     )
     monkeypatch.setattr(svg.assets, "static", lambda: tmp_path)
     monkeypatch.setattr(svg, "SECONDS", 0.5)
-    return svg.Engine()
+    engine = svg.Engine()
+    yield engine
+    engine.close()
 
 
 def test_an_engine_that_fails_says_why_and_the_next_call_finds_a_new_one(broken_page, tmp_path):
@@ -194,6 +200,59 @@ def test_an_engine_that_fails_says_why_and_the_next_call_finds_a_new_one(broken_
         broken_page.call("fail")
     (tmp_path / svg.ENTRY).write_text("export function well() { return 8; }\n")
     assert broken_page.call("well") == 8
+
+
+def test_a_drawing_that_takes_too_much_memory_says_so_and_the_next_call_finds_a_new_engine(broken_page, monkeypatch):
+    monkeypatch.setattr(svg, "MOST_MEMORY", 64 << 20)
+    monkeypatch.setattr(svg, "SECONDS", 60.0)
+    with pytest.raises(MemoryLimitError, match="drawing the graph took more than 64 MiB of memory"):
+        broken_page.call("grow")
+    assert broken_page.call("well") == 7
+
+
+def test_the_engine_takes_far_less_memory_than_a_pass_may():
+    assert Settings().max_memory_bytes >= 2 * svg.MOST_MEMORY
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("threading.Thread.start", RuntimeError("can't start new thread")),
+        ("py_mini_racer.MiniRacer", OSError("/lib/libmini_racer.so: failed to map segment from shared object")),
+    ],
+)
+def test_an_engine_that_finds_no_memory_to_begin_with_says_so(broken_page, monkeypatch, name, error):
+    def fail(*_):
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(name, fail)
+        # Not the whole path of the library.
+        said = str(error).removeprefix("/lib/")
+        with pytest.raises(MemoryLimitError, match=re.escape(f"the host ran out of memory: {said}")):
+            broken_page.call("well")
+    assert broken_page.call("well") == 7
+
+
+def test_a_drawing_can_be_stopped_and_the_next_is_drawn(broken_page, monkeypatch):
+    monkeypatch.setattr(svg, "SECONDS", 20.0)
+    assert broken_page.call("well") == 7
+    stop = Stop()
+    asking = threading.Timer(0.2, stop.ask, (StoppedError("disconnected"),))
+    asking.start()
+    # Had it gone on to its end, it would be an error of another kind.
+    with stoppable(stop), pytest.raises(StoppedError):
+        broken_page.call("forever")
+    asking.join()
+    assert broken_page.call("well") == 7
+
+
+def test_a_drawing_in_line_for_the_engine_can_be_stopped(broken_page):
+    stop = Stop()
+    stop.ask(StoppedError("disconnected"))
+    with broken_page._turn, stoppable(stop), pytest.raises(StoppedError):
+        broken_page.call("well")
+    assert broken_page.call("well") == 7
 
 
 def test_it_draws_where_an_event_loop_runs(broken_page):

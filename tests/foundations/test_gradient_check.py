@@ -132,6 +132,13 @@ def test_values_that_are_no_tensors_and_outputs_without_gradient_are_passed_over
     assert [(each.output, each.input) for each in check.comparisons] == [(1, 0)]
 
 
+def test_an_output_of_truth_values_has_no_differences():
+    inp = torch.tensor([-1.0, 2.0], dtype=torch.float64, requires_grad=True)
+    check = gradient_check(lambda x: (x > 0, x**2), (inp,))
+    assert check.passed
+    assert [(each.output, each.input) for each in check.comparisons] == [(1, 0)]
+
+
 def test_nothing_to_differentiate_is_an_error():
     with pytest.raises(ValueError, match="no input requires grad"):
         gradient_check(torch.exp, (torch.ones(2, dtype=torch.float64),))

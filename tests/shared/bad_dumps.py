@@ -66,6 +66,20 @@ def self_reader(body: Body) -> None:
     op["inputs"].append(made["id"])
 
 
+def fault(**fields: Any) -> Callable[[Body], None]:
+    """Adds a fault, of which some fields are as given and the others as they should be."""
+    good = {
+        "kind": "dead",
+        "message": "all dead",
+        "source": None,
+        "remedy": None,
+        "module": "",
+        "op": None,
+        "tensor": None,
+    }
+    return lambda body: body["faults"].append(good | fields)
+
+
 def row_twice(body: Body) -> None:
     """Gives a tensor two rows."""
     body["statistics"]["tensor"][1] = body["statistics"]["tensor"][0]
@@ -142,6 +156,12 @@ BAD: dict[str, tuple[Callable[[Body], None], str]] = {
     "a dangling layer": (put("layers", 0, "weight", to="t999"), "layers[0].weight"),
     "a dangling row": (put("statistics", "tensor", 0, to="t999"), "statistics.tensor[0]"),
     "a dangling failure": (put("error", to={"op": "n999", "message": "?"}), "error.op"),
+    "a dangling op at fault": (fault(op="n999"), "faults[0].op"),
+    "a dangling tensor at fault": (fault(tensor="t999"), "faults[0].tensor"),
+    "an unknown fault": (fault(kind="sin"), "faults[0].kind"),
+    "a fault without words": (fault(message=None), "faults[0].message"),
+    "a fault with a surplus field": (fault(colour="red"), "faults[0].colour"),
+    "faults that are none": (put("faults", to={}), "faults"),
     "a cycle of ops": (circle, "ops[0]"),
     "an op that reads its own output": (self_reader, "ops[1]"),
     "a module inside itself": (put("modules", 0, "parent", to="m1"), "modules[0]"),
@@ -245,6 +265,10 @@ def with_evil_names(body: Body) -> Body:
         op["inputs"], op["outputs"] = rename(op["inputs"]), rename(op["outputs"])
     for saved in body["saved"]:
         (saved["tensor"],) = rename([saved["tensor"]])
+    body["faults"] = [
+        {"kind": "dead", "message": name, "module": name, "op": None, "tensor": name, "source": None, "remedy": name}
+        for name in renamed.values()
+    ]
     for layer in body["layers"]:
         layer |= {key: renamed.get(value, value) for key, value in layer.items() if key not in ("index", "name")}
     body["statistics"]["tensor"] = rename(body["statistics"]["tensor"])

@@ -1,10 +1,9 @@
-"""What the recorder's tests share: the rules every trace obeys, and a table of programs to record."""
+"""What the recorder's tests share: fixtures, and a table of programs to record."""
 
 from __future__ import annotations
 
 import linecache
 import random
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,72 +16,11 @@ import torch.nn.functional as F  # noqa: N812 (its usual name)
 from torch import nn
 from torch.autograd.function import Function, once_differentiable
 from torch.utils.checkpoint import checkpoint
+from trace_rules import assert_statistics, assert_twins, assert_well_formed
 
-from chainrule.trace.graph import ROLES, Trace
-from chainrule.wire import dump_trace, load
+from chainrule.trace.graph import Trace
 
-# ------------------------------------------------------------------------------------------------- rules of every trace
-
-
-def assert_well_formed(trace: Trace) -> None:
-    """Every id leads somewhere, both ways; ids count in order of execution; a value has statistics or says why not."""
-    for letter, parts in (("m", trace.modules), ("n", trace.ops), ("t", trace.tensors)):
-        assert [part.id for part in parts] == [f"{letter}{row}" for row in range(len(parts))]
-    modules, tensors = trace.module_by_id, trace.tensor_by_id
-    ops = {op.id: op for op in trace.ops}
-    order = {op.id: row for row, op in enumerate(trace.ops)}
-
-    root, *others = trace.modules
-    assert (root.path, root.parent) == ("", None)
-    assert len({module.path for module in trace.modules}) == len(trace.modules)
-    for module in others:
-        assert modules[module.parent].path == module.path.rpartition(".")[0]
-
-    for op in trace.ops:
-        assert op.module in modules
-        assert op.phase in ("forward", "backward")
-        assert op.flops >= 0
-        assert op.bytes >= 0
-        for tensor in op.inputs:
-            assert op.id in tensors[tensor].consumers
-            producer = tensors[tensor].producer
-            assert producer is None or order[producer] < order[op.id]
-        assert len(set(op.outputs)) == len(op.outputs)
-        for tensor in op.outputs:
-            assert tensors[tensor].producer == op.id
-        if op.phase == "forward":
-            assert op.twin is None
-        if op.twin is not None:
-            assert ops[op.twin].phase == "forward"
-            assert order[op.twin] < order[op.id]
-        if op.source is not None:
-            assert not Path(op.source.file).is_absolute()
-            assert ".." not in Path(op.source.file).parts
-
-    for tensor in trace.tensors:
-        assert tensor.role in ROLES
-        assert tensor.name
-        assert tensor.module in modules
-        assert tensor.producer is None or tensor.id in ops[tensor.producer].outputs
-        assert len(set(tensor.consumers)) == len(tensor.consumers)
-        for consumer in tensor.consumers:
-            assert tensor.id in ops[consumer].inputs
-        if tensor.gradient_of is not None:
-            origin = tensors[tensor.gradient_of]
-            assert tensor.shape == origin.shape
-            assert tensor.role == "gradient"
-            assert re.fullmatch(re.escape(f"{origin.name}.g") + "( [0-9]+)?", tensor.name)
-        assert (tensor.note is None) == (tensor.id in trace.statistics)
-        if tensor.id in trace.statistics:
-            assert trace.statistics[tensor.id].n == int(np.prod(tensor.shape))
-
-    assert len(set(trace.statistics.tensors)) == len(trace.statistics)
-    assert len(set(trace.saved)) == len(trace.saved)
-    for saved in trace.saved:
-        assert saved.tensor in tensors
-        assert ops[saved.op].phase == "forward"
-    # Whatever is recorded can be opened again.
-    load(dump_trace(trace))
+# ------------------------------------------------------------------------------------------------------------- fixtures
 
 
 @pytest.fixture(scope="session")
@@ -90,41 +28,9 @@ def well_formed() -> Callable[[Trace], None]:
     return assert_well_formed
 
 
-def assert_twins(trace: Trace) -> None:
-    """Every backward op belongs to a forward op of its own module."""
-    ops = {op.id: op for op in trace.ops}
-    for op in trace.ops:
-        if op.phase == "backward":
-            assert op.twin is not None, op
-            assert ops[op.twin].module == op.module, (op, ops[op.twin])
-
-
 @pytest.fixture(scope="session")
 def twinned() -> Callable[[Trace], None]:
     return assert_twins
-
-
-def assert_statistics(trace: Trace, tensor: str, values: torch.Tensor) -> None:
-    """The row of `tensor` says what numpy computes from `values` in float64."""
-    row = trace.statistics[tensor]
-    x = values.detach().double().numpy().ravel()
-    finite = x[np.isfinite(x)]
-    assert row.n == x.size
-    assert (row.nan, row.posinf, row.neginf) == (
-        np.isnan(x).sum(),
-        np.isposinf(x).sum(),
-        np.isneginf(x).sum(),
-    )
-    assert sum(row.counts) == finite.size
-    assert row.zero_fraction == pytest.approx(np.mean(x == 0), rel=1e-12)
-    if not finite.size:
-        assert row.mean is row.std is row.min is row.max is row.norm is None
-        return
-    largest = np.abs(finite).max()
-    assert (row.min, row.max) == (finite.min(), finite.max())
-    assert row.mean == pytest.approx(finite.mean(), rel=1e-9, abs=1e-12 * largest)
-    assert row.std == pytest.approx(finite.std(), rel=1e-9, abs=1e-12 * largest)
-    assert row.norm == pytest.approx(np.linalg.norm(finite), rel=1e-9)
 
 
 @pytest.fixture(scope="session")

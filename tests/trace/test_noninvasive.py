@@ -3,25 +3,18 @@
 import copy
 import gc
 import pickle
-import random
 import weakref
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812 (its usual name)
+from process_state import HOOK_TABLES, left_behind, random_state
 from torch import nn
-from torch.autograd.function import Function, _SingleLevelFunction
-from torch.nn.modules import module as module_hooks
-from torch.overrides import _get_current_function_mode_stack, handle_torch_function, wrap_torch_function
+from torch.autograd.function import Function
+from torch.overrides import handle_torch_function, wrap_torch_function
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from chainrule.trace import record, trace_model
-
-
-def random_state():
-    kind, keys, *rest = np.random.get_state()
-    return torch.get_rng_state().tolist(), random.getstate(), (kind, keys.tolist(), *rest)
 
 
 def results(program):
@@ -186,24 +179,6 @@ def test_rarer_parts_of_torch_run_as_ever(run, well_formed):
         recorded = run()
     assert as_bits(recorded.detach()) == as_bits(bare.detach())
     well_formed(recording.trace)
-
-
-HOOK_TABLES = [name for name, value in vars(module_hooks).items() if name.startswith("_global_") and "hooks" in name]
-
-
-def left_behind():
-    """What a recording could forget to take away, process-wide."""
-    return {
-        **{name: len(getattr(module_hooks, name)) for name in HOOK_TABLES},
-        "modes": len(_get_current_function_mode_stack()),
-        "apply": _SingleLevelFunction.__dict__.get("apply"),
-        "Function.apply": Function.__dict__.get("apply"),
-        "backward": torch.Tensor.backward,
-        "autograd": (torch.autograd.backward, torch.autograd.grad),
-        "saved": torch._C._autograd._top_saved_tensors_default_hooks(False),
-        "grad": torch.is_grad_enabled(),
-        "dtype": torch.get_default_dtype(),
-    }
 
 
 def test_the_tables_that_are_watched_are_torchs():

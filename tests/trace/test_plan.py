@@ -1,8 +1,13 @@
 """A repeated recording takes, to the last bit, the statistics that a recording would take, or says that it cannot."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
+from torch import nn
+from torch.nn import functional as F  # noqa: N812 (its usual name)
+from torch.utils.checkpoint import checkpoint
 
 from chainrule.errors import TraceError
 from chainrule.stats import StatisticsTable
@@ -69,6 +74,168 @@ def test_a_repetition_takes_the_recordings_statistics(program):
         assert table.tensors == fresh.statistics.tensors
         assert np.array_equal(table.moments, fresh.statistics.moments, equal_nan=True)
         assert np.array_equal(table.counts, fresh.statistics.counts)
+
+
+class Recurrent(nn.Module):
+    """One cell, many times: its parameters' gradients are sums that the engine makes."""
+
+    def __init__(self):
+        super().__init__()
+        self.reads, self.keeps = nn.Linear(5, 4), nn.Linear(4, 4)
+
+    def forward(self, x):
+        h = x.new_zeros(x.shape[1], 4)
+        for position in x.unbind():
+            h = torch.tanh(self.reads(position) + self.keeps(h))
+        return h
+
+
+class Tied(nn.Module):
+    """An embedding that is the output's weight as well."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.norm = nn.Embedding(9, 6), nn.LayerNorm(6)
+
+    def forward(self, tokens):
+        h = F.dropout(self.norm(self.embed(tokens)), 0.25)
+        return F.cross_entropy(h @ self.embed.weight.t(), tokens)
+
+
+class InPlace(nn.Module):
+    """Writes into views, into what it has been given, and into a buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(5, 6), nn.Linear(6, 6)
+        self.register_buffer("average", torch.zeros(6))
+
+    def forward(self, x):
+        x.mul_(2)
+        h = self.first(x)
+        h[:, :2] = 0.5
+        h += self.second(F.leaky_relu_(h.clone()))
+        with torch.no_grad():
+            self.average.mul_(0.9).add_(self.first.weight.mean(1), alpha=0.1)
+            part = self.average[:3]
+            part.fill_(0.25)
+        return h.masked_fill_(h > 1, 0.0) * self.average
+
+
+class InPieces(nn.Module):
+    """Parameters that stand in a list when they are first read; a part that is computed again on the way back."""
+
+    def __init__(self):
+        super().__init__()
+        self.parts = nn.ParameterList(torch.randn(2, 5) for _ in range(3))
+        self.inner = nn.Sequential(nn.Linear(6, 6), nn.GELU(), nn.LayerNorm(6))
+
+    def forward(self, x):
+        return checkpoint(self.inner, F.linear(x, torch.cat(list(self.parts))), use_reentrant=False)
+
+
+class Attention(nn.Module):
+    """Masked attention, dropout and normalizations, in training."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+
+    def forward(self, x):
+        h = F.scaled_dot_product_attention(x, x, x, is_causal=True)
+        mask = nn.Transformer.generate_square_subsequent_mask(x.shape[1])
+        return self.layer(h, src_mask=mask)
+
+
+class Pooled(nn.Module):
+    """A small convolutional net, in training."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Sequential(
+            nn.Conv2d(2, 4, 3),
+            nn.BatchNorm2d(4),
+            nn.ReLU(inplace=True),
+            nn.MaxPool2d(2),
+            nn.GroupNorm(2, 4),
+            nn.Flatten(),
+        )
+
+    def forward(self, x):
+        return self.net(x)
+
+
+class Gates(nn.Module):
+    """torch's own recurrent layers, each one call; in float64, for which no library keeps memory not written to."""
+
+    def __init__(self):
+        super().__init__()
+        self.lstm, self.gru = nn.LSTM(5, 4, num_layers=2).double(), nn.GRU(4, 3).double()
+
+    def forward(self, x):
+        return self.gru(self.lstm(x.double())[0])[0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape"),
+    [
+        (Recurrent, (7, 3, 5)),
+        (Tied, None),
+        (InPlace, (4, 5)),
+        (InPieces, (4, 5)),
+        (Attention, (2, 5, 8)),
+        (Pooled, (3, 2, 8, 8)),
+        (Gates, (6, 2, 5)),
+    ],
+)
+def test_shared_weights_normalizations_masks_and_writes_in_place_are_repeated_to_the_last_bit(kind, shape):
+    torch.manual_seed(0)
+    model = kind()
+    x = torch.arange(9).repeat(2) % 9 if shape is None else torch.randn(shape)
+
+    def run(scale):
+        mine = copy.deepcopy(model)
+        with torch.no_grad():
+            for parameter in mine.parameters():
+                parameter.mul_(scale)
+        given = x.clone()
+        torch.manual_seed(3)
+
+        def program():
+            mine(given).float().square().mean().backward()
+
+        return mine, program
+
+    # Once before: torch looks at its default device when a checkpoint is first come to, and then never again.
+    run(1.0)[1]()
+    plan = Plan()
+    mine, first = run(1.0)
+    with record(mine, plan=plan) as recording:
+        first()
+    assert plan.complete
+    assert len(recording.trace.statistics) > 10
+    for scale in (1.0, 1.6, 0.0, 1e25):
+        mine, program = run(scale)
+        with record(mine) as fresh:
+            program()
+        mine, program = run(scale)
+        table = repeat(plan, program)
+        assert table.tensors == fresh.trace.statistics.tensors
+        assert np.array_equal(table.moments, fresh.trace.statistics.moments, equal_nan=True)
+        assert np.array_equal(table.counts, fresh.trace.statistics.counts)
+        assert not any(parameter.grad is None for parameter in mine.parameters())
+
+
+def test_a_repetition_leaves_no_hook_behind():
+    w = torch.ones(3, 3, requires_grad=True)
+    accumulates = (w * 2).grad_fn.next_functions[0][0]
+    plan, _ = recorded(lambda: (w * w.exp()).sum().backward())
+    assert plan.complete
+    repeat(plan, lambda: (w * w.exp()).sum().backward())
+    assert type(accumulates).__name__ == "AccumulateGrad"
+    w.grad = None
+    (w * w.exp()).sum().backward()
+    assert torch.equal(w.grad, (1 + w.detach()) * w.detach().exp())
 
 
 def test_a_unit_is_told_in_a_repetition_too():
@@ -147,8 +314,19 @@ def second_order():
     torch.autograd.grad((w**3).sum(), w, create_graph=True)
 
 
-def in_place():
-    torch.ones(3).mul_(2)
+def by_numpy():
+    """What is no torch function has no call of its own."""
+
+    class ThroughNumpy(torch.autograd.Function):
+        @staticmethod
+        def forward(_, x):
+            return torch.from_numpy(np.sin(x.detach().numpy()))
+
+        @staticmethod
+        def backward(_, grad):
+            return grad
+
+    ThroughNumpy.apply(torch.ones(3, requires_grad=True)).sum().backward()
 
 
 def fails():
@@ -158,7 +336,7 @@ def fails():
 
 
 def test_what_no_call_shows_again_is_not_repeated():
-    for run in (autograd_twice, second_order, in_place):
+    for run in (autograd_twice, second_order, by_numpy):
         plan, _ = recorded(run)
         assert not plan.complete, run
         with pytest.raises(TraceError):

@@ -579,6 +579,26 @@ def test_nested_modules_have_paths_and_parents(well_formed):
     assert (types["1"], types["1.0"], types["1.0.norm"]) == ("Sequential", "Block", "LayerNorm")
 
 
+def test_a_tied_parameter_and_a_shared_module_have_the_first_of_their_names():
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.ModuleDict({"table": nn.Linear(3, 3), "act": nn.Tanh()})
+            self.head = nn.Linear(3, 3, bias=False)
+            self.head.weight = self.inner["table"].weight
+            self.act = self.inner["act"]
+
+        def forward(self, x):
+            return self.act(self.head(self.inner["table"](x)))
+
+    model = Tied()
+    trace = trace_model(model, torch.ones(2, 3), loss=torch.sum)
+    parameters = [tensor.name for tensor in trace.tensors if tensor.role == "parameter"]
+    assert parameters == [name for name, _ in model.named_parameters()] == ["inner.table.weight", "inner.table.bias"]
+    (tanh,) = [op for op in ops_of(trace, "forward") if op.name == "tanh"]
+    assert trace.module_by_id[tanh.module].path == "inner.act"
+
+
 def test_names_are_unique_but_for_the_gradients_of_several_passes():
     model = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 3), nn.Tanh())
     trace = trace_model(model, torch.randn(2, 3), loss=torch.sum)
@@ -810,3 +830,132 @@ def test_two_threads_record_one_model():
         sys.setswitchinterval(interval)
     assert len(together) == 40
     assert all(found == alone for found in together)
+
+
+# ------------------------------------------------------------------------------ a custom Function's broken backward
+
+
+class Broken(torch.autograd.Function):
+    """Doubles, and goes back as `how` says."""
+
+    @staticmethod
+    def forward(ctx, x, how):
+        ctx.how = how
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        if ctx.how == "raises":
+            raise ValueError("no gradient today")
+        if ctx.how == "raises after an op":
+            doubled = gradient * 2
+            raise ValueError(f"no gradient today: {tuple(doubled.shape)}")
+        if ctx.how == "too many":
+            return gradient * 2, None, gradient
+        if ctx.how == "another shape":
+            return gradient.repeat(5, 5), None
+        return gradient * 2, None
+
+
+NO_MORE = 'raise ValueError("no gradient today")'
+NO_MORE_AFTER = 'raise ValueError(f"no gradient today: {tuple(doubled.shape)}")'
+
+
+@pytest.mark.parametrize(
+    ("how", "line", "shape"),
+    [
+        ("raises", NO_MORE, (2, 3)),
+        ("raises", NO_MORE, (1, 1)),
+        ("raises after an op", NO_MORE_AFTER, (2, 3)),
+        ("raises after an op", NO_MORE_AFTER, (1, 1)),
+        ("too many", None, (2, 3)),
+        ("too many", None, (1, 1)),
+        ("another shape", None, (2, 3)),
+    ],
+)
+def test_a_functions_backward_that_breaks_off_is_the_op_at_fault(how, line, shape):
+    x = torch.randn(shape, requires_grad=True)
+
+    def step():
+        y = Broken.apply(torch.tanh(x), how)
+        # Of one element it is the loss itself: nothing has gone back before.
+        (y if y.numel() == 1 else y.mean()).backward()
+
+    with pytest.raises((ValueError, RuntimeError)), record() as recording:
+        step()
+    trace = recording.trace
+    op = next(each for each in trace.ops if each.id == trace.error.op)
+    (forward,) = (each for each in trace.ops if each.name == "mul" and each.phase == "forward")
+    assert (op.name, op.phase, op.twin, op.outputs) == ("BrokenBackward", "backward", forward.id, ())
+    assert op.module == forward.module
+    assert [trace.tensor_by_id[each].gradient_of for each in op.inputs] == [forward.outputs[0]]
+    assert (None if op.source is None else op.source.text) == line
+    assert op is trace.ops[-1]
+
+
+def test_a_broken_backward_that_is_caught_inside_another_is_at_no_fault():
+    class Careful(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):  # noqa: ARG004
+            return x + 1
+
+        @staticmethod
+        def backward(ctx, gradient):  # noqa: ARG004
+            with torch.enable_grad():
+                inner = Broken.apply(torch.ones(2, 3, requires_grad=True), "raises").sum()
+            with pytest.raises(ValueError, match="no gradient today"):
+                inner.backward()
+            return gradient
+
+    x = torch.randn(2, 3, requires_grad=True)
+    with record() as recording:
+        Careful.apply(x).sum().backward()
+    assert recording.trace.error is None
+    assert x.grad is not None
+
+    def step():
+        with pytest.raises(ValueError, match="no gradient today"):
+            Broken.apply(x, "raises").sum().backward()
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError), record() as recording:
+        step()
+    assert recording.trace.error.op is None
+
+
+def test_a_function_that_has_gone_back_is_not_what_breaks_off_after_it():
+    x = torch.randn(2, 3, requires_grad=True)
+
+    def step():
+        y = torch.exp(x)
+        z = Broken.apply(y, "goes")
+        y.add_(1)
+        z.sum().backward()
+
+    with pytest.raises(RuntimeError, match="inplace operation"), record() as recording:
+        step()
+    trace = recording.trace
+    assert trace.error.op is None
+    assert any(op.phase == "backward" for op in trace.ops)
+
+
+def test_a_function_that_raises_after_it_has_caught_another_is_the_op_at_fault():
+    class Careless(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):  # noqa: ARG004
+            return x + 1
+
+        @staticmethod
+        def backward(ctx, gradient):  # noqa: ARG004
+            with torch.enable_grad():
+                inner = Broken.apply(torch.ones(2, 3, requires_grad=True), "raises").sum()
+            with pytest.raises(ValueError, match="no gradient today"):
+                inner.backward()
+            raise LookupError
+
+    x = torch.randn(2, 3, requires_grad=True)
+    with pytest.raises(LookupError), record() as recording:
+        Careless.apply(x).sum().backward()
+    trace = recording.trace
+    op = next(each for each in trace.ops if each.id == trace.error.op)
+    assert (op.name, op.source.text) == ("CarelessBackward", "raise LookupError")

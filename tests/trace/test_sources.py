@@ -79,3 +79,28 @@ def test_of_two_files_with_one_name_the_first_counts(tmp_path):
 
 def test_code_without_a_file_has_no_lines():
     assert snippets([(compile("x = 1", "<nowhere>", "exec"), 1)], None) == {}
+
+
+def test_a_file_of_an_installed_package_is_named_from_the_package_on(tmp_path):
+    path = tmp_path / "site-packages" / "library" / "layers" / "scale.py"
+    path.parent.mkdir(parents=True)
+    path.write_text("def scale(x):\n    return x * 2\n")
+    names = {}
+    exec(compile(path.read_text(), str(path), "exec"), names)
+    with record() as recording:
+        names["scale"](torch.ones(3))
+    assert recording.trace.ops[-1].source.file == "library/layers/scale.py"
+    assert "library/layers/scale.py" in recording.trace.sources
+
+
+def test_what_clears_gradients_is_no_backward_pass(functions):
+    def zero_grad():
+        return functions["near"](torch.ones(3))
+
+    def near_grad():
+        return functions["near"](torch.ones(3))
+
+    with record() as recording:
+        zero_grad()
+        near_grad()
+    assert [op.phase for op in recording.trace.ops] == ["forward"] * 3 + ["backward"] * 3

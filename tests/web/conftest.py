@@ -8,9 +8,9 @@ import time
 
 import httpx
 import pytest
-import uvicorn
 
 from chainrule.settings import Settings
+from chainrule.web.connections import Server, server_config
 
 
 class Client:
@@ -60,23 +60,18 @@ def settings():
 
 
 @pytest.fixture
-def serve():
-    """A function that serves an app on a free port and returns `host:port`; all servers end in the end."""
+def serve(settings):
+    """A function that serves an app on a free port and returns `host:port`; all servers end in the end.
+
+    They run as `chainrule serve` runs its own.
+    """
     with contextlib.ExitStack() as stack:
 
-        def start(app):
+        def start(app, **changes):
             listener = socket.socket()
             listener.bind(("127.0.0.1", 0))
-            config = uvicorn.Config(
-                app,
-                log_level="critical",
-                ws="websockets-sansio",
-                ws_per_message_deflate=False,
-                ws_max_size=65_536,
-                lifespan="on",
-                timeout_graceful_shutdown=2,
-            )
-            server = uvicorn.Server(config)
+            changed = settings.model_copy(update={"shutdown_seconds": 1, **changes})
+            server = Server(server_config(app, changed))
             thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
             thread.start()
 

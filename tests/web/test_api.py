@@ -1,20 +1,27 @@
 """The HTTP API's own behaviour: what it computes, when it does not, and what it refuses before it starts."""
 
+import asyncio
 import json
+import queue
+import socket
 import sys
 import threading
+import time
 
 import numpy as np
 import orjson
 import pytest
+import torch
+from accounts import accounts, closed
 
 from chainrule import formats
 from chainrule.build import build_model
+from chainrule.chapter import page
 from chainrule.main import create_app
 from chainrule.run import trace_spec
 from chainrule.spec import ModelSpec
-from chainrule.stats import kernel_name, native
-from chainrule.web import api
+from chainrule.stopping import check
+from chainrule.web import api, slot
 from chainrule.wire import load
 
 
@@ -351,6 +358,22 @@ def test_a_charset_is_no_other_media_type_and_an_address_is_no_body(client):
     assert "body" in answer.json()["error"]["message"]
 
 
+def test_a_body_that_does_not_arrive_is_told_so(open_client, settings):
+    client = open_client(create_app(settings.model_copy(update={"receive_seconds": 0.05})))
+
+    async def stalls():
+        yield b'{"widths": '
+        await asyncio.Event().wait()
+
+    answer = client.request("POST", "/api/v1/trace", content=stalls(), headers={"content-type": "application/json"})
+    assert answer.status_code == 408
+    error = answer.json()["error"]
+    assert (error["code"], error["limit"]) == ("request_timeout", 0.05)
+    assert "CHAINRULE_RECEIVE_SECONDS" in error["message"]
+    # The rest of it would be taken for the next request.
+    assert answer.headers["connection"] == "close"
+
+
 # Load ----------------------------------------------------------------------------------------------------------------
 
 
@@ -360,37 +383,136 @@ def test_a_full_line_is_told_when_to_come_back_and_the_loop_stays_free(open_clie
     client = open_client(create_app(settings.model_copy(update={"queue": 2})))
 
     async def scenario():
-        import asyncio
-
         tasks = [asyncio.create_task(client.client.get("/api/v1/profile.json")) for _ in range(5)]
         done, _ = await asyncio.wait(tasks, timeout=5, return_when=asyncio.FIRST_COMPLETED)
         while len(done) < 2:
             done, _ = await asyncio.wait(tasks, timeout=0.05)
         # Answered while the device's only job waits for the gate.
-        health, ready = await client.client.get("/healthz"), await client.client.get("/readyz")
+        health = await client.client.get("/healthz")
         gate.set()
-        return await asyncio.gather(*tasks), health, ready
+        return await asyncio.gather(*tasks), health
 
-    answers, health, ready = client.runner.run(scenario())
+    answers, health = client.runner.run(scenario())
     assert sorted(answer.status_code for answer in answers) == [200, 200, 200, 503, 503]
     for answer in answers:
         if answer.status_code == 503:
             assert answer.json()["error"]["code"] == "busy"
             assert int(answer.headers["retry-after"]) >= 1
     assert health.json()["status"] == "ok"
-    assert ready.status_code == 503
-    assert ready.json() == {
-        "status": "busy",
-        "devices": {"cpu": {"busy": True, "waiting": 2, "limit": 2}},
-        "kernel": kernel_name(),
+
+
+class Endless:
+    """Computes until it is asked to stop."""
+
+    def __init__(self):
+        self.began = threading.Semaphore(0)
+        self.stopped = queue.SimpleQueue()
+
+    def __call__(self, *_):
+        self.began.release()
+        try:
+            while True:
+                check()
+        except Exception as error:
+            self.stopped.put(error)
+            raise
+
+
+ENDLESS = [
+    ("GET", "/api/v1/profile.json", api, "_profile_bytes"),
+    ("GET", "/api/v1/trace.json", formats, "trace_spec"),
+    ("POST", "/api/v1/trace", formats, "trace_spec"),
+    ("GET", "/api/v1/theory.json", api, "layer_theory"),
+    ("GET", "/api/v1/tensor.json?name=x", api, "tensor_values"),
+    ("GET", "/foundations/neuron.json", page.Page, "answer"),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "module", "name"), ENDLESS, ids=[path for _, path, *_ in ENDLESS])
+def test_what_takes_too_long_is_a_504_everywhere(open_client, settings, monkeypatch, method, path, module, name):
+    app = create_app(settings.model_copy(update={"deadline_seconds": 0.05}))
+    client = open_client(app)
+    with monkeypatch.context() as patch:
+        patch.setattr(module, name, Endless())
+        answer = client.request(method, path, json={} if method == "POST" else None)
+    assert answer.status_code == 504
+    assert answer.headers["cache-control"] == "no-store"
+    assert answer.json()["error"] == {
+        "code": "deadline_exceeded",
+        "message": "this takes longer than 0.05 seconds (CHAINRULE_DEADLINE_SECONDS)",
+        "limit": 0.05,
     }
-    assert client.get("/readyz").json()["status"] == "ready"
+    assert closed(app.state.service.metrics) == {("request", "accepted"): 1, ("request", "timed_out"): 1}
 
 
-def test_readiness_says_which_kernel_takes_statistics(client, monkeypatch):
-    for kernel, name in ((object(), "native"), (None, "torch")):
-        monkeypatch.setattr(native, "kernel", kernel)
-        assert client.get("/readyz").json()["kernel"] == name
+@pytest.mark.parametrize(("method", "path", "module", "name"), ENDLESS, ids=[path for _, path, *_ in ENDLESS])
+def test_who_closes_the_connection_is_computed_nothing_for(serve, settings, monkeypatch, method, path, module, name):
+    endless = Endless()
+    monkeypatch.setattr(module, name, endless)
+    # Nothing else ends it.
+    app = create_app(settings.model_copy(update={"deadline_seconds": 3600}))
+    host, port = serve(app).split(":")
+    body = b"{}" if method == "POST" else b""
+    head = f"{method} {path} HTTP/1.1\r\nHost: {host}\r\n"
+    head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    with socket.create_connection((host, int(port)), timeout=10) as connection:
+        connection.sendall(head.encode() + body)
+        assert endless.began.acquire(timeout=10)
+        with socket.create_connection((host, int(port)), timeout=10) as other:
+            other.sendall(head.encode() + body)
+            until(lambda: app.state.service.compute.slots["cpu"].waiting == 1)
+        # The second stood in line, and left it without a trace.
+        until(lambda: app.state.service.compute.slots["cpu"].waiting == 0)
+        assert endless.stopped.empty()
+    assert endless.stopped.get(timeout=10).reason == "disconnected"
+    until(lambda: not app.state.service.compute.slots["cpu"].busy)
+    assert not endless.began.acquire(blocking=False)
+    assert closed(app.state.service.metrics) == {
+        ("request", "accepted"): 2,
+        ("request", "cancelled disconnected"): 2,
+    }
+
+
+def until(condition):
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+@pytest.mark.parametrize("error", [MemoryError(), torch.OutOfMemoryError("CUDA out of memory")], ids=["host", "device"])
+def test_out_of_memory_is_a_507_and_the_next_request_works(app, client, monkeypatch, error):
+    def fail(_):
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(api, "_profile_bytes", fail)
+        answer = client.get("/api/v1/profile.json")
+    assert answer.status_code == 507
+    assert answer.json()["error"]["code"] == "out_of_memory"
+    assert client.get("/api/v1/profile.json?widths=9,5,1").status_code == 200
+    assert closed(app.state.service.metrics) == {
+        ("request", "accepted"): 2,
+        ("request", "done"): 1,
+        ("request", "failed out_of_memory"): 1,
+    }
+
+
+def test_what_may_take_too_long_or_too_much_says_so_in_the_description(client):
+    paths = client.get("/openapi.json").json()["paths"]
+    for path in ("/api/v1/trace.json", "/api/v1/profile.json", "/api/v1/theory.json", "/foundations/matmul.json"):
+        assert {"503", "504", "507"} <= paths[path]["get"]["responses"].keys()
+    assert {"408", "413", "504", "507"} <= paths["/api/v1/trace"]["post"]["responses"].keys()
+    assert not {"504", "507"} & paths["/api/v1/presets.json"]["get"]["responses"].keys()
+
+
+def test_a_page_is_there_whatever_is_computed(open_client, settings, monkeypatch):
+    app = create_app(settings)
+    client = open_client(app)
+    monkeypatch.setattr(slot.ComputeSlot, "run", lambda *_: pytest.fail("a page computes nothing"))
+    for path in ("/?widths=1024x65&batch=1024&activation=gelu", "/?preset=deep-exploding", "/foundations/matmul?m=300"):
+        client.get(path)
+    assert accounts(app.state.service.metrics) == {}
 
 
 def test_torch_never_runs_in_the_event_loop(client, monkeypatch):

@@ -1,6 +1,7 @@
 """The chapter's pages over HTTP: a page and a twin each, inputs at and past their limits, and errors in place."""
 
 import html
+import re
 from urllib.parse import urlencode
 
 import httpx
@@ -127,6 +128,55 @@ def test_inputs_at_and_past_their_limits(client, page, name, text, allowed):
     # What only the answer can tell opens like any page, and is explained in place.
     assert opened.status_code == (200 if readable(page, name, text) else 422)
     assert "<script>alert(1)</script>" not in opened.text
+
+
+TEXTS = (
+    *("", " ", "5", " -5 ", "−5", "1e-3", ".5", "5.", "nan", "-inf", "1,2", "1,2,", "1,", "1 , 2", "1,2;3,4", "1,2;"),
+    *("[1]", "[1,2]", "[[1,2],[3,4]]", "[[1],[2]", "[[[1]]]", "[]", "[[]]", "()", "(3,)", "3,1,5", "(200,1)", ","),
+    *(
+        "1,2;3",
+        "3,2;2,3",
+        "();3",
+        "loops",
+        "einsum, @",
+        "loops,",
+        "x",
+        "1e",
+        "0x5",
+        "1,2)",
+        "٣",
+        "True",
+        "e",
+        ";",
+        ";;",
+    ),
+)
+
+
+@EVERY
+def test_the_description_allows_all_that_is_read(client, page):
+    operation = client.get("/openapi.json").json()["paths"][f"{page.path}.json"]["get"]
+    schemas = {each["name"]: each["schema"] for each in operation["parameters"]}
+    assert list(schemas) == [each.name for each in page.inputs]
+    for each in page.inputs:
+        schema = schemas[each.name]
+        if each.minimum is not None:
+            whole = each.allowed.startswith("an integer")
+            assert schema["type"] == ("integer" if whole else "number")
+            assert type(schema["default"]) is int or not whole
+            assert (schema["minimum"], schema["maximum"]) == (each.minimum, each.maximum)
+        elif each.kind == "text":
+            assert schema["maxLength"] == 2000
+            assert ("pattern" in schema) == ((page.name, each.name) not in FREE)
+            for text in (each.default, *TEXTS):
+                if readable(page, each.name, text):
+                    assert re.search(schema.get("pattern", ""), text), (each.name, text)
+            for text in ("x", "1 2", "0x5", "<", "1e", "٣"):
+                assert "pattern" not in schema or not re.search(schema["pattern"], text), (each.name, text)
+
+
+FREE = {("einsum", "equation"), ("einsum", "sublists")}
+"""What only the reader of the equation can tell."""
 
 
 @EVERY

@@ -1,6 +1,9 @@
 """The guard: who gets in, and what every answer carries. Tested around an app of a few lines."""
 
+import asyncio
 import logging
+import time
+from socket import create_connection
 
 import pytest
 from starlette.applications import Starlette
@@ -11,9 +14,11 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from chainrule.settings import Settings
-from chainrule.web.guard import COOKIE, SECURITY_HEADERS, Guard, host_allowed, same_origin, split_token
+from chainrule.web.guard import SECURITY_HEADERS, Guard, cookie_name, host_allowed, same_origin, split_token
+from chainrule.web.metrics import Metrics
 
 TOKEN = "correct-horse-battery"
+COOKIE = cookie_name(TOKEN)
 
 
 async def echo(request):
@@ -38,8 +43,51 @@ async def socket(websocket):
     await websocket.close()
 
 
+class Busy:
+    """Routes that answer when they are let go."""
+
+    def __init__(self):
+        self.open = 0
+        self.go = asyncio.Event()
+
+    async def request(self, request):
+        with self:
+            await self.go.wait()
+            return await echo(request)
+
+    async def stream(self, _):
+        async def parts():
+            with self:
+                yield b"begun"
+                await self.go.wait()
+                yield b"done"
+
+        return StreamingResponse(parts())
+
+    async def socket(self, websocket):
+        with self:
+            await websocket.accept()
+            await websocket.receive()
+
+    def __enter__(self):
+        self.open += 1
+
+    def __exit__(self, *_):
+        self.open -= 1
+
+
 @pytest.fixture
-def guarded(settings):
+def busy():
+    return Busy()
+
+
+@pytest.fixture
+def metrics():
+    return Metrics()
+
+
+@pytest.fixture
+def guarded(settings, busy, metrics):
     def make(**changes):
         return Starlette(
             routes=[
@@ -49,9 +97,13 @@ def guarded(settings):
                 Route("/readyz", echo),
                 Route("/broken", broken),
                 Route("/half", half),
+                Route("/static/{name}", echo),
+                Route("/busy", busy.request, methods=["GET", "POST"]),
+                Route("/stream", busy.stream),
                 WebSocketRoute("/socket", socket),
+                WebSocketRoute("/held", busy.socket),
             ],
-            middleware=[Middleware(Guard, settings=settings.model_copy(update=changes))],
+            middleware=[Middleware(Guard, settings=settings.model_copy(update=changes), metrics=metrics)],
         )
 
     return make
@@ -149,6 +201,25 @@ def test_head_has_the_headers_of_get_and_no_body(guarded, open_client):
         ("elsewhere.example/localhost", False),
         ("localhost#", False),
         ("[::1", False),
+        ("127.0.0.1:65535", True),
+        ("127.0.0.1:65536", False),
+        ("127.0.0.1:", False),
+        ("127.0.0.1:evil.example", False),
+        ("127.0.0.1:80evil.example", False),
+        ("127.0.0.1:80:80", False),
+        ("127.0.0.1:-1", False),
+        ("127.0.0.1:\N{SUPERSCRIPT TWO}", False),
+        ("127.0.0.1 ", False),
+        ("127.0.0.1\n", False),
+        ("[::1]evil.example", False),
+        ("[::1]:evil.example", False),
+        ("[::1].evil.example", False),
+        ("[::1%evil]", False),
+        ("[::1%25evil]", False),
+        ("[127.0.0.1]", False),
+        ("[:::1]", False),
+        ("::1", False),
+        ("[[::1]]", False),
     ],
 )
 def test_which_hosts_a_loopback_server_answers_to(settings, host, expected):
@@ -161,6 +232,8 @@ def test_beyond_loopback_any_address_is_the_servers_but_names_must_be_known(sett
     assert host_allowed("[fe80::1]:8000", public)
     assert not host_allowed("rebound.example:8000", public)
     assert host_allowed("rebound.example", public.model_copy(update={"allowed_hosts": ("*",)}))
+    for junk in ("192.168.1.4:evil.example", "[fe80::1]evil.example", "[fe80::1%25eth0]", "rebound.example:x", "::"):
+        assert not host_allowed(junk, public.model_copy(update={"allowed_hosts": ("*",)})), junk
     assert host_allowed("box.local:1", settings.model_copy(update={"host": "box.local"}))
 
 
@@ -192,6 +265,86 @@ def test_which_origins_are_the_same(origin, host, expected):
     assert same_origin(origin, host) is expected
 
 
+ORIGINS = {
+    None: True,
+    "http://{host}": True,
+    "https://{host}": True,
+    "http://{host}/": False,
+    "http://{host}:1": False,
+    "http://user@{host}": False,
+    "http://{host}.elsewhere.example": False,
+    "http://elsewhere.example": False,
+    "http://elsewhere.example/{host}": False,
+    "ws://{host}": False,
+    "file://": False,
+    "chrome-extension://{host}": False,
+    "{host}": False,
+    "null": False,
+    "": False,
+    " ": False,
+}
+
+HOSTS = {
+    "127.0.0.1:8000": True,
+    "localhost": True,
+    "[::1]:8000": True,
+    "class.example": True,
+    "CLASS.example:8000": True,
+    "class.example.": False,
+    "elsewhere.example": False,
+    "127.0.0.1.elsewhere.example": False,
+    "10.1.2.3": False,
+    "0.0.0.0": False,
+    "class.example@elsewhere.example": False,
+}
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_who_gets_in_from_where(guarded, open_client, host):
+    """Host is looked at always, Origin where something is written; both must agree."""
+    client = open_client(guarded(allowed_hosts=("class.example",)))
+    for origin, same in ORIGINS.items():
+        headers = {"host": host} if origin is None else {"host": host, "origin": origin.format(host=host)}
+        for method in ("POST", "PUT", "PATCH", "DELETE", "OPTIONS"):
+            answer = client.request(method, "/echo", headers=headers)
+            if HOSTS[host] and same:
+                assert answer.status_code == (200 if method == "POST" else 405)
+            else:
+                code = "origin_not_allowed" if HOSTS[host] else "host_not_allowed"
+                assert answer.json()["error"]["code"] == code, (method, origin)
+        for method in ("GET", "HEAD"):
+            assert client.request(method, "/echo", headers=headers).status_code == (200 if HOSTS[host] else 400)
+
+
+def test_which_handshakes_get_in_from_where(guarded, serve):
+    name, port = serve(guarded(allowed_hosts=("class.example",))).split(":")
+    for host in HOSTS:
+        for origin, same in ORIGINS.items():
+            given = "" if origin is None else f"Origin: {origin.format(host=host)}\r\n"
+            with create_connection((name, int(port)), 10) as client:
+                client.sendall(
+                    f"GET /held HTTP/1.1\r\nHost: {host}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n{given}"
+                    "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n".encode()
+                )
+                status = int(client.recv(1 << 16).split()[1])
+            assert status == (400 if not HOSTS[host] else 101 if same else 403), (host, origin)
+
+
+def test_two_origins_are_as_good_as_the_worse(guarded, open_client):
+    client = open_client(guarded())
+    mine = ("origin", "http://127.0.0.1:8000")
+    assert client.request("POST", "/echo", headers=[mine]).status_code == 200
+    for headers in ([mine, ("origin", "null")], [("origin", "null"), mine]):
+        assert client.request("POST", "/echo", headers=headers).status_code == 403
+
+
+def test_what_came_by_tls_must_name_it(guarded, open_client):
+    client = open_client(guarded(), base_url="https://127.0.0.1:8000")
+    for scheme, status in (("https", 200), ("http", 403)):
+        headers = {"origin": f"{scheme}://127.0.0.1:8000"}
+        assert client.request("POST", "/echo", headers=headers).status_code == status
+
+
 @pytest.mark.parametrize("origin", ["null", "http://elsewhere.example", "https://127.0.0.1"])
 def test_writing_from_elsewhere_is_refused_and_reading_is_the_browsers_business(guarded, open_client, origin):
     client = open_client(guarded())
@@ -200,6 +353,54 @@ def test_writing_from_elsewhere_is_refused_and_reading_is_the_browsers_business(
     assert answer.json()["error"]["code"] == "origin_not_allowed"
     assert client.get("/echo", headers={"origin": origin}).status_code == 200
     assert "access-control-allow-origin" not in client.get("/echo", headers={"origin": origin}).headers
+
+
+# Mode and destination as Chromium sends them.
+LOADS = {
+    "link": ("navigate", "document", True),
+    "frame": ("navigate", "iframe", False),
+    "object": ("navigate", "object", False),
+    "picture": ("no-cors", "image", False),
+    "script": ("no-cors", "script", False),
+    "prefetch": ("no-cors", "empty", False),
+    "fetch": ("cors", "empty", False),
+    "module": ("cors", "script", False),
+}
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+@pytest.mark.parametrize("path", ["/", "/echo", "/echo?token=anything", "/static/icon.svg", "/healthz"])
+@pytest.mark.parametrize("load", LOADS)
+def test_what_a_page_may_have_computed(guarded, open_client, load, path, method):
+    """A page elsewhere may lead here, and not make this server work for pictures that it never sees."""
+    client = open_client(guarded())
+    mode, destination, visits = LOADS[load]
+    for site in ("none", "same-origin", "same-site", "cross-site"):
+        headers = {"sec-fetch-site": site, "sec-fetch-mode": mode, "sec-fetch-dest": destination}
+        answer = client.request(method, path, headers=headers)
+        if visits or site in ("none", "same-origin") or path in ("/static/icon.svg", "/healthz"):
+            assert answer.status_code == (303 if "token" in path else 200), site
+        else:
+            assert answer.status_code == 403, site
+            assert secured(answer)
+            if method == "GET" and path == "/echo":
+                assert answer.json()["error"]["code"] == "origin_not_allowed"
+
+
+def test_a_browser_that_names_no_destination_may_visit_all_the_same(guarded, open_client):
+    client = open_client(guarded())
+    for mode, status in (("navigate", 200), ("no-cors", 403)):
+        headers = {"sec-fetch-site": "cross-site", "sec-fetch-mode": mode}
+        assert client.get("/echo", headers=headers).status_code == status
+
+
+def test_writing_is_held_to_its_origin_however_it_comes(guarded, open_client):
+    client = open_client(guarded())
+    for mode in ("navigate", "cors"):
+        headers = {"sec-fetch-site": "cross-site", "sec-fetch-mode": mode, "sec-fetch-dest": "document"}
+        for origin in ({"origin": "http://elsewhere.example"}, {"origin": "null"}):
+            answer = client.request("POST", "/echo", headers=headers | origin)
+            assert (answer.status_code, answer.json()["error"]["code"]) == (403, "origin_not_allowed")
 
 
 @pytest.mark.parametrize(
@@ -254,12 +455,37 @@ def test_a_link_becomes_a_cookie_and_leaves_the_address(guarded, open_client):
     assert answer.headers["location"] == "/echo?widths=100x51&seed=1%20"
     cookie = answer.headers["set-cookie"]
     assert cookie.startswith(f"{COOKIE}={TOKEN};")
-    for attribute in ("HttpOnly", "SameSite=strict", "Path=/"):
+    for attribute in ("HttpOnly", "SameSite=lax", "Path=/"):
         assert attribute in cookie
     assert "Secure" not in cookie
     assert answer.headers["cache-control"] == "no-store"
     # The client kept the cookie: it is in.
     assert client.get("/echo").status_code == 200
+
+
+def test_servers_on_one_host_keep_out_of_each_others_way(guarded, open_client):
+    """Cookies know a host and not a port: the second link must not throw the first one's cookie away."""
+    one, other = "correct-horse-battery", "another-long-token"
+    first, second = (open_client(guarded(token=with_token(each))) for each in (one, other))
+    jar = {}
+    for client, token in ((first, one), (second, other)):
+        name, _, value = client.get(f"/?token={token}").headers["set-cookie"].partition(";")[0].partition("=")
+        jar[name] = value
+    assert len(jar) == 2
+    cookies = "; ".join(f"{name}={value}" for name, value in jar.items())
+    for client in (first, second):
+        assert client.get("/echo", headers={"cookie": cookies}).status_code == 200
+
+
+def test_replicas_with_one_token_share_the_cookie(guarded, open_client):
+    one, other = (open_client(guarded(token=with_token())) for _ in range(2))
+    cookie = one.get(f"/?token={TOKEN}").headers["set-cookie"].partition(";")[0]
+    assert other.get("/echo", headers={"cookie": cookie}).status_code == 200
+
+
+def test_the_cookies_name_does_not_give_the_token_away():
+    assert cookie_name(TOKEN) == "chainrule_61105c51"
+    assert cookie_name("another-long-token") != cookie_name(TOKEN)
 
 
 def test_the_cookie_of_a_secure_server_is_secure(guarded, open_client):
@@ -339,7 +565,135 @@ def test_an_old_link_to_a_server_that_needs_no_token_still_works(guarded, open_c
     assert "set-cookie" not in answer.headers
 
 
+@pytest.mark.parametrize("old", ["old-token-of-yesterday", "", "%ff"])
+def test_who_is_in_already_loses_an_old_token_from_the_address(guarded, open_client, old):
+    client = open_client(guarded(token=with_token()))
+    for headers in ({"cookie": f"{COOKIE}={TOKEN}"}, {"authorization": f"Bearer {TOKEN}"}):
+        answer = client.get(f"/?token={old}&widths=10,5,1", headers=headers)
+        assert answer.status_code == 303
+        assert answer.headers["location"] == "/?widths=10,5,1"
+        assert "set-cookie" not in answer.headers
+
+
 def test_splitting_a_token_off_leaves_the_rest_as_it_was():
     assert split_token(b"a=%2F&token=x&b=+&a=2") == ("x", "a=%2F&b=+&a=2")
     assert split_token(b"") == (None, "")
     assert split_token(b"tokens=1") == (None, "tokens=1")
+
+
+# Places --------------------------------------------------------------------------------------------------------------
+
+
+def count(metrics, name, **labels):
+    return metrics.registry.get_sample_value(f"chainrule_{name}", labels) or 0
+
+
+@pytest.mark.parametrize("path", ["/busy", "/stream"])
+def test_one_request_too_many_is_told_to_come_again(guarded, open_client, busy, metrics, path):
+    client = open_client(guarded(max_requests=3))
+
+    async def crowd():
+        waiting = [asyncio.create_task(client.client.get(path)) for _ in range(3)]
+        while busy.open < 3:
+            await asyncio.sleep(0)
+        refused, alive, ready = [await client.client.get(each) for each in ("/echo", "/healthz", "/readyz")]
+        busy.go.set()
+        answers = await asyncio.gather(*waiting)
+        return refused, alive, ready, answers, await client.client.get("/echo")
+
+    refused, alive, ready, answers, after = client.runner.run(crowd())
+    assert refused.status_code == 503
+    assert refused.json()["error"] == {
+        "code": "busy",
+        "message": "3 requests are open, at most 3 may be (CHAINRULE_MAX_REQUESTS)",
+        "limit": 3,
+    }
+    assert int(refused.headers["retry-after"]) >= 1
+    assert secured(refused)
+    # Probes have a place always, and what was open is finished.
+    assert [each.status_code for each in (alive, ready, *answers, after)] == [200] * 6
+    assert count(metrics, "rejected_total", code="busy") == 1
+
+
+def test_a_request_that_was_refused_breaks_or_is_cancelled_gives_its_place_back(guarded, open_client, busy):
+    client = open_client(guarded(max_requests=1, token=with_token()))
+    authorized = {"authorization": f"Bearer {TOKEN}"}
+
+    async def crowd():
+        for _ in range(3):
+            assert (await client.client.get("/echo")).status_code == 401
+            assert (await client.client.get("/broken", headers=authorized)).status_code == 500
+            assert (await client.client.get("/nowhere", headers=authorized)).status_code == 404
+            task = asyncio.create_task(client.client.get("/busy", headers=authorized))
+            while not busy.open:
+                await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.wait([task])
+        return await client.client.get("/echo", headers=authorized)
+
+    assert client.runner.run(crowd()).status_code == 200
+
+
+def test_one_socket_too_many_is_told_to_come_again(guarded, serve, metrics):
+    address = serve(guarded(max_sockets=2))
+    with connect(f"ws://{address}/held") as one, connect(f"ws://{address}/held"):
+        assert count(metrics, "live_sockets") == 2
+        with pytest.raises(InvalidStatus) as caught:
+            connect(f"ws://{address}/held")
+        answer = caught.value.response
+        assert answer.status_code == 503
+        assert b"CHAINRULE_MAX_SOCKETS" in answer.body
+        assert int(answer.headers["retry-after"]) >= 1
+        assert answer.headers["content-security-policy"] == SECURITY_HEADERS["content-security-policy"]
+        one.close()
+        deadline = time.monotonic() + 10
+        while count(metrics, "live_sockets") != 1:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        with connect(f"ws://{address}/held"):
+            assert count(metrics, "live_sockets") == 2
+    assert count(metrics, "rejected_total", code="busy") == 1
+
+
+def test_sockets_take_no_place_of_requests_nor_requests_of_sockets(guarded, serve):
+    import httpx
+
+    address = serve(guarded(max_sockets=1, max_requests=1))
+    with connect(f"ws://{address}/held"):
+        assert httpx.get(f"http://{address}/echo").status_code == 200
+
+
+def test_every_refusal_is_counted_by_its_code(guarded, open_client, serve, metrics):
+    client = open_client(guarded(token=with_token()))
+    client.get("/echo")
+    client.get("/echo")
+    client.get("/echo", headers={"host": "elsewhere.example"})
+    client.request("POST", "/echo", headers={"origin": "null"})
+    client.get("/healthz")
+    client.get(f"/echo?token={TOKEN}")
+    with pytest.raises(InvalidStatus):
+        connect(f"ws://{serve(guarded())}/nowhere")
+    counted = {"unauthorized": 2, "host_not_allowed": 1, "origin_not_allowed": 1, "not_found": 1}
+    assert {code: count(metrics, "rejected_total", code=code) for code in counted} == counted
+    assert sum(each.value for each in next(iter(metrics.rejected.collect())).samples if "total" in each.name) == 5
+
+
+def test_a_client_that_leaves_before_its_body_has_come_breaks_nothing(settings, caplog):
+    """Nobody to answer, and nothing for the log."""
+
+    async def reads(request):
+        await request.body()
+
+    app = Guard(Starlette(routes=[Route("/", reads, methods=["POST"])]), settings, Metrics())
+    scope = {"type": "http", "method": "POST", "path": "/", "raw_path": b"/", "query_string": b"", "scheme": "http"}
+    scope |= {"headers": [(b"host", b"127.0.0.1")], "http_version": "1.1", "server": None, "client": None}
+    sent = []
+
+    async def leave():
+        return {"type": "http.disconnect"}
+
+    async def send(message):
+        sent.append(message["type"])
+
+    asyncio.run(app(scope, leave, send))
+    assert caplog.text == ""

@@ -84,7 +84,8 @@ class Socket:
 
 @pytest.fixture
 def address(serve, settings):
-    return serve(create_app(settings))
+    # Nothing here gives way or runs out of time, however long a test holds it up; see test_live_fairness.
+    return serve(create_app(settings.model_copy(update={"live_grace_seconds": 60, "live_deadline_seconds": 60})))
 
 
 @pytest.fixture

@@ -2,8 +2,11 @@
 
 import json
 import re
+import socket
 from html.parser import HTMLParser
+from urllib.parse import quote
 
+import httpx
 import pytest
 from pydantic import SecretStr
 
@@ -16,6 +19,7 @@ from chainrule.rules import RULES
 from chainrule.run import trace_spec
 from chainrule.spec import SPEC_KEYS, ModelSpec
 from chainrule.web import pages
+from chainrule.web.guard import SECURITY_HEADERS
 from chainrule.wire import dump_trace
 
 
@@ -144,6 +148,29 @@ def test_what_stands_in_the_address_never_becomes_markup(client):
     assert "error" in page.data["page-data"]
 
 
+@pytest.mark.parametrize(
+    "prefix", ["/foundations/", "/foundations/neuron?", "/foundations/neuron?x=", "/?", "/?device="]
+)
+def test_names_in_the_address_are_text_wherever_a_page_repeats_them(client, prefix):
+    evil = "<img src=x onerror=alert(1)><script>alert(1)</script>"
+    answer = client.get(prefix + quote(evil, safe=""))
+    assert answer.status_code in (404, 422)
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    assert "alert(1)" in answer.text
+    page = Page(answer.text)
+    assert "<img src=x" not in answer.text
+    assert (page.handlers, page.inline) == ([], [])
+
+
+def test_an_errors_text_is_never_taken_for_a_page(client):
+    evil = "<img src=x onerror=alert(1)>"
+    for path in (f"/{quote(evil)}", f"/api/v1/{quote(evil)}", f"/api/v1/trace.json?widths={quote(evil)}"):
+        answer = client.get(path)
+        assert answer.headers["content-type"] == "application/json"
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert "<img" in answer.json()["error"]["message"]
+
+
 @pytest.mark.parametrize("path", ["/", "/?scale=x", "/docs"])
 def test_a_page_loads_local_files_only_and_they_are_there(client, path):
     page = Page(client.get(path).text)
@@ -155,6 +182,53 @@ def test_a_page_loads_local_files_only_and_they_are_there(client, path):
             continue
         assert re.match(r"/[^/]", address), address
         assert client.get(address).status_code == 200, address
+
+
+SITES = ("cross-site", "same-site")
+"""What browsers say of a page of another origin; of the same host too, where the port is another."""
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/",
+        "/foundations/neuron",
+        "/foundations/neuron.json",
+        "/foundations.json",
+        "/standalone.html",
+        "/metrics",
+        "/openapi.json",
+        "/api/v1/trace.json?widths=2,1",
+        "/api/v1/presets.json",
+    ],
+)
+def test_a_page_elsewhere_may_lead_to_anything_and_load_nothing(client, path):
+    image = {"sec-fetch-mode": "no-cors", "sec-fetch-dest": "image"}
+    visit = {"sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
+    for site in SITES:
+        assert client.get(path, headers={"sec-fetch-site": site, **image}).status_code == 403
+        assert client.get(path, headers={"sec-fetch-site": site, **visit}).status_code == 200
+    for site in ("same-origin", "none"):
+        assert client.get(path, headers={"sec-fetch-site": site, **image}).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/static/icon.svg", "/static/vendor/plotly.min.js", "/healthz", "/readyz"])
+def test_what_computes_nothing_is_not_held_to_an_origin(client, path):
+    for site in SITES:
+        answer = client.get(path, headers={"sec-fetch-site": site, "sec-fetch-mode": "no-cors"})
+        # Not ready: this server's devices were never warmed up.
+        assert answer.status_code in ((200, 503) if path == "/readyz" else (200,))
+        # The browser keeps it from the page.
+        assert answer.headers["cross-origin-resource-policy"] == "same-origin"
+
+
+@pytest.mark.parametrize("token", [None, "a-secret-token"])
+def test_an_old_token_in_the_address_is_no_key_of_a_spec(open_client, settings, token):
+    guarded = settings.model_copy(update={"token": token and SecretStr(token)})
+    client = open_client(create_app(guarded), headers={"authorization": f"Bearer {token}"})
+    answer = client.get("/?token=old-token-of-yesterday&widths=10,5,1")
+    assert (answer.status_code, answer.headers["location"]) == (303, "/?widths=10,5,1")
+    assert page_data(client.get(answer.headers["location"]))["query"] == "widths=10,5,1"
 
 
 def test_the_documentation_is_of_this_server(client):
@@ -182,6 +256,55 @@ def test_third_party_files_are_served_by_name_only(client):
         answer = client.get(path)
         assert answer.status_code == 404, path
         assert answer.json()["error"]["code"] == "not_found"
+
+
+STATIC = (
+    "/static",
+    "/static/vendor",
+    "/static/vendor/swagger-ui",
+    "/static/elements",
+    "/static/~{digest}",
+    "/static/~0",
+)
+
+UPWARDS = (
+    b"..", b"%2e%2e", b"%2E%2e", b".%2e", b"%252e%252e", b"..%00", b"...", b"....", b"%c0%ae%c0%ae", b"%e0%80%ae%2e",
+    b"%uff0e%uff0e", b"%ef%bc%8e%ef%bc%8e", b"..;", b". .",
+)  # fmt: skip
+SLASHES = (b"/", b"//", b"%2f", b"%2F", b"%252f", b"\\", b"%5c", b"%255c", b"/./", b"%c0%af", b"%ef%bc%8f")
+WANTED = (b"pyproject.toml", b"etc/passwd")
+ELSEWHERE = (
+    b"/etc/passwd", b"%2fetc%2fpasswd", b"//etc/passwd", b"%2f%2fetc%2fpasswd", b"C:/windows/win.ini", b"C:%5cwindows",
+    b"file:///etc/passwd", b"file:%2f%2f%2fetc/passwd", b"http://127.0.0.1/", b"%5c%5c127.0.0.1%5cshare", b"~root",
+    b"%00", b"docs.js%00", b"docs.js%00.png", b"docs.js%2f..%2f..%2fpyproject.toml",
+    b"%0d%0a", b"docs.js%0d%0aSet-Cookie:%20a=b", b"%ff%fe", b"%", b"%zz", b"%2", b"con", b"nul.js", b".", b"",
+    b"a" * 5000, b"%2e" * 5000, b"../" * 5000, b"*", b"docs.j?", b"[d]ocs.js", b"{docs}.js", b"docs.js::$DATA",
+)  # fmt: skip
+
+
+def test_no_path_leads_out_of_the_pages_files(serve, settings):
+    """As bytes on a socket: a client of any kind would tidy them up."""
+    address, port = serve(create_app(settings)).split(":")
+    digest = re.search(r"/static/~(\w+)/", httpx.get(f"http://{address}:{port}/").text)[1]
+    tails = [up + slash for up in UPWARDS for slash in SLASHES]
+    paths = [tail * depth + wanted for tail in tails for depth in (1, 9) for wanted in WANTED] + list(ELSEWHERE)
+    bases = [base.format(digest=digest).encode() for base in STATIC]
+    targets = [base + b"/" + path for base in bases for path in paths]
+    while targets:
+        with socket.create_connection((address, int(port)), 10) as connection, connection.makefile("rb") as stream:
+            while targets:
+                target = targets.pop()
+                connection.sendall(b"GET " + target + b" HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+                status = int(stream.readline().split()[1])
+                headers = dict(line.decode().rstrip().split(": ", 1) for line in iter(stream.readline, b"\r\n"))
+                body = stream.read(int(headers["content-length"]))
+                assert 400 <= status < 500, (status, target)
+                assert json.loads(body)["error"].keys() <= {"code", "message", "limit"}, target
+                assert headers["content-type"] == "application/json"
+                assert headers | SECURITY_HEADERS == headers
+                assert "x-request-id" in headers
+                if headers.get("connection") == "close":
+                    break
 
 
 def test_static_files_are_kept_but_asked_about(client):

@@ -10,6 +10,7 @@ from math import prod
 import torch
 from torch import Generator, Tensor
 
+from chainrule import stopping
 from chainrule.foundations.initialization import SCHEMES, generator_for, normal, orthogonal, uniform, zeros
 from chainrule.spec import ModelSpec
 
@@ -24,6 +25,7 @@ BaseDraw = Callable[[tuple[int, ...], Generator], Tensor]
 
 def base_draw(seed: int, name: str, base: BaseDraw, shape: tuple[int, ...]) -> Tensor:
     """The draw of unit size behind the tensor `name`: float32, on the CPU. Shared, so never to be written to."""
+    stopping.check()  # a large draw takes as long as a layer of the pass, an orthogonal one longer
     return base(shape, generator_for(seed, name))
 
 

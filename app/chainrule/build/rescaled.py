@@ -65,6 +65,11 @@ class RescaledNet:
             self._model, self._leaves = model, dict(model.leaves)
         return model
 
+    @property
+    def kept_bytes(self) -> int:
+        """How much it holds."""
+        return sum(each.numel() * each.element_size() for each in (*self._leaves.values(), *self._draws))
+
     def forget(self) -> None:
         """Let go of what is held."""
         self._spec = None

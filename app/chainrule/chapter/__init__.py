@@ -20,5 +20,6 @@ function makes both. What a page needs besides stands beside it:
     finite_differences.py   which error a step is expected to make
     check_report.py         a gradient check as JSON
     own_check.py            the gradient check of a file of the user's, for the command line
+    sampled_check.py        the same of a Function at arguments of any size: of large ones a sample
     build_extension.py      the build, for the command line
 """

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from chainrule import stopping
 from chainrule.chapter.inputs import choice, tensor
 from chainrule.chapter.json_values import json_number, json_tensor, json_value
 from chainrule.chapter.page import Link, Listing, Page
@@ -43,6 +44,7 @@ def answer(values: Mapping[str, Any]) -> dict[str, Any]:
         "product": m * n; and the four operands.
     """
     a, b, m, n, chosen = (values[name] for name in ("a", "b", "m", "n", "op"))
+    stopping.check()
     applied, message = attempt(lambda a, b: arithmetic(a, b) | comparisons(a, b), a, b)
     results: Mapping[str, Tensor | None] = applied or dict.fromkeys(SIGNS)
     result = results[chosen]

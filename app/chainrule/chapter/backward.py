@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 (its usual name)
 from torch import Tensor
 
+from chainrule import stopping
 from chainrule.chapter.agreement import max_difference
 from chainrule.chapter.inputs import choice, integer
 from chainrule.chapter.json_values import json_number
@@ -93,8 +94,10 @@ def answer(values: Mapping[str, Any]) -> dict[str, Any]:
     """{"loss", "stages": the four calls with their gradients, "derivations", "trials": products tried, "traps"}."""
     drawn = draw_model(values["batch"], values["n_in"], values["hidden"], values["n_out"], values["seed"])
     x, targ, w1, b1, w2, b2 = drawn
+    stopping.check()
     l1, l2, out, loss = forward_and_backward(*drawn)
     tensors = {"inp": x, "w1": w1, "b1": b1, "l1": l1, "l2": l2, "w2": w2, "b2": b2, "out": out}
+    stopping.check()
     _loss, by_autograd = autograd_pass(*drawn)
     reference = {**by_autograd, "inp": by_autograd["x"]}
     if values["layer"] == "1":
@@ -118,6 +121,7 @@ def answer(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _stage_answer(stage: Stage, tensors: Mapping[str, Any], reference: Mapping[str, Tensor]) -> dict[str, Any]:
+    stopping.check()
     return {
         "name": stage.name,
         "call": stage.call,
@@ -188,6 +192,7 @@ def try_products(name: str, expected: Tensor, operands: Mapping[str, Tensor]) ->
 
 
 def _trial(code: str, left: Tensor, right: Tensor, expected: Tensor) -> dict[str, Any]:
+    stopping.check()
     tried: dict[str, Any] = {"code": code, "left": list(left.shape), "right": list(right.shape)}
     try:
         product = left @ right

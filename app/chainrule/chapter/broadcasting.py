@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from chainrule import stopping
 from chainrule.chapter.inputs import choice, integer, number, read_shape, read_tensor, tensor, text
 from chainrule.chapter.json_values import json_number, json_tensor
 from chainrule.chapter.page import Link, Listing, Page
@@ -94,6 +95,7 @@ def read_operand(given: str) -> Operand:
 
 def answer(values: Mapping[str, Any]) -> dict[str, Any]:
     """{"shape", "steps", … of a and b; "added_dimensions", "normalized" of c and m; "trap"}."""
+    stopping.check()
     return {
         **explain_pair(values["a"], values["b"], values["operator"]),
         "added_dimensions": explain_added_dimensions(values["c"], values["m"]),

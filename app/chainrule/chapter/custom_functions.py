@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
+from chainrule import stopping
 from chainrule.foundations import exercises, functions
 
 Outputs = Tensor | tuple[Tensor, ...]
@@ -46,11 +47,11 @@ class CustomFunction:
     shapes: tuple[tuple[str, ...] | float, ...]
     third_derivative: Callable[[Tensor], Tensor] | None = None
 
-    @property
-    def apply(self) -> Callable[..., Outputs]:
-        """How it is called."""
-        applied: Callable[..., Outputs] = self.function.apply
-        return applied
+    def apply(self, *arguments: Any, **keywords: Any) -> Outputs:
+        """Call it. A Jacobian takes a call per column: between two of them the work can be stopped."""
+        stopping.check()
+        outputs: Outputs = self.function.apply(*arguments, **keywords)  # type: ignore[no-untyped-call]
+        return outputs
 
     def draw(self, sizes: Mapping[str, int], generator: torch.Generator) -> tuple[Any, ...]:
         """Arguments at random: tensors from N(0, 1), float64 of values that float32 holds too; all require grad."""

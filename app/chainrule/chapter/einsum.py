@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from chainrule import stopping
 from chainrule.chapter.agreement import max_difference
 from chainrule.chapter.inputs import integer, read_shapes, text
 from chainrule.chapter.json_values import json_number, json_tensor
@@ -57,6 +58,7 @@ def answer(values: Mapping[str, Any]) -> dict[str, Any]:
     except EinsumError as error:
         raise explained(error, equation.text, "shapes", shapes, equation) from None
     check_sizes(contraction)
+    stopping.check()
     operands = draw_operands(shapes, values["seed"])
     return {"written_as": written, **explain(contraction, operands)}
 

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 (its usual name)
 from torch import Tensor
 
+from chainrule import stopping
 from chainrule.chapter.agreement import max_difference
 from chainrule.chapter.check_report import torch_verdict
 from chainrule.chapter.inputs import flag, integer
@@ -257,6 +258,7 @@ def _seconds(run: Callable[[], object], device: torch.device) -> float:
     times: list[float] = []
     spent = 0.0
     while not times or (spent < REPEAT_SECONDS and len(times) < MAX_REPEATS):
+        stopping.check()
         _wait_for(device)
         start = time.perf_counter()
         run()

@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
+from chainrule import stopping
 from chainrule.chapter.inputs import choice, flag, integer, number
 from chainrule.chapter.json_values import json_number, json_tensor
 from chainrule.chapter.layer_stack import (
@@ -276,6 +277,7 @@ def _outcomes(seed: int) -> tuple[Outcome, ...]:
 
     outcomes = []
     for setting in (experiment.setting for experiment in EXPERIMENTS):
+        stopping.check()
         n_in, hidden = setting.n_in, setting.hidden
         factor = setting.scale * SCHEMES[setting.init].factor(n_in, hidden)
         weights = (base(n_in, hidden, index) * factor for index in range(1, setting.depth + 1))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from chainrule import stopping
 from chainrule.foundations.initialization import SCHEMES, draw, generator_for, normal, orthogonal, uniform, zeros
 from chainrule.foundations.layers import lin, relu
 
@@ -49,11 +50,13 @@ def layers_of(x: Tensor, weights: Iterator[Tensor], rectified: bool) -> Iterator
 def run(setting: Setting, seed: int) -> Iterator[Tensor]:
     """The layers of an experiment. Its tensors are those that the explorer draws from this seed under these names."""
     x = normal((setting.batch, setting.n_in), generator_for(seed, "x"))
-    weights = (
-        draw(setting.init, setting.n_in, setting.hidden, generator_for(seed, f"w{index}"), setting.scale)
-        for index in range(1, setting.depth + 1)
-    )
-    return layers_of(x, weights, setting.rectified)
+    return layers_of(x, _weights(setting, seed), setting.rectified)
+
+
+def _weights(setting: Setting, seed: int) -> Iterator[Tensor]:
+    for index in range(1, setting.depth + 1):
+        stopping.check()
+        yield draw(setting.init, setting.n_in, setting.hidden, generator_for(seed, f"w{index}"), setting.scale)
 
 
 def cost(setting: Setting) -> float:

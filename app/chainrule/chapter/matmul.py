@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from chainrule import stopping
 from chainrule.chapter.agreement import max_difference
 from chainrule.chapter.inputs import integer, text
 from chainrule.chapter.json_values import json_number, json_tensor
@@ -170,6 +171,7 @@ def measure(rung: Callable[[Tensor, Tensor], Tensor], a: Tensor, b: Tensor, budg
     times: list[float] = []
     total = 0.0
     while not times or (total < budget and len(times) <= MAX_REPEATS):
+        stopping.check()
         start = time.perf_counter()
         c = rung(a, b)
         times.append(time.perf_counter() - start)
@@ -198,6 +200,7 @@ def estimate(name: str, a: Tensor, b: Tensor) -> float:
     times: list[float] = []
     scale = math.prod((m, k, n)) / math.prod((rows, inner, columns))
     while len(times) < 3 or (min(times) * scale > SURE_SECONDS and sum(times) < SAMPLE_SECONDS):
+        stopping.check()
         start = time.perf_counter()
         rung(piece_a, piece_b)
         times.append(time.perf_counter() - start)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from chainrule import stopping
 from chainrule.chapter.agreement import max_difference
 from chainrule.chapter.inputs import read_number, tensor, text
 from chainrule.chapter.json_values import json_number, json_tensor, json_value
@@ -25,6 +26,7 @@ MAX_NUMEL = 64
 
 def answer(values: Mapping[str, Any]) -> dict[str, Any]:
     """{"neuron": the sum's terms and what comes of them, "layer": both ways to a layer's output}."""
+    stopping.check()
     return {
         "neuron": explain_neuron(values["inputs"], values["weights"], values["bias"]),
         "layer": explain_layer(values["x"], values["w"], values["b"]),

@@ -17,7 +17,7 @@ from torch.autograd import Function
 
 from chainrule.chapter.check_report import check_report, index_of, shape_of, torch_verdict
 from chainrule.chapter.json_values import json_number
-from chainrule.errors import CheckError
+from chainrule.errors import CheckError, in_words
 from chainrule.foundations.gradient_check import Checked, GradientCheck, as_tuple, gradient_check, with_dtype
 
 MAX_ELEMENTS = 2_000_000
@@ -290,9 +290,3 @@ def raised_at(error: BaseException, file: str) -> str | None:
         return f"{file}:{error.lineno}"
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
     return f"{file}:{lines[-1]}" if lines else None
-
-
-def in_words(error: BaseException) -> str:
-    """An error's type and its message, in one line."""
-    said = " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__

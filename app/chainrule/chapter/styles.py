@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from chainrule import stopping
 from chainrule.chapter.agreement import max_difference
 from chainrule.chapter.inputs import choice, integer, number
 from chainrule.chapter.json_values import json_number
@@ -46,13 +47,19 @@ def answer(values: Mapping[str, Any]) -> dict[str, Any]:
         )
     dtype = getattr(torch, values["dtype"])
     given = [tensor.to(dtype) for tensor in (x, targ, *parameters)]
-    passes = {name: run_style(name, *given) for name in STYLES}
+    passes = {name: _run(name, given) for name in STYLES}
+    stopping.check()
     return {
         "code": side_by_side(),
         **compare(passes, Pass(*autograd_pass(*(tensor.double() for tensor in given)))),
         "misprint": run_misprint(),
         "modules": run_modules(values["n_in"], values["hidden"], values["n_out"], values["seed"], x, targ),
     }
+
+
+def _run(name: str, given: Sequence[Tensor]) -> Pass:
+    stopping.check()
+    return run_style(name, *given)
 
 
 def compare(passes: Mapping[str, Pass], reference: Pass) -> dict[str, Any]:
@@ -65,6 +72,7 @@ def compare(passes: Mapping[str, Pass], reference: Pass) -> dict[str, Any]:
     """
     runs = []
     for name, made in passes.items():
+        stopping.check()
         found = {}
         for leaf, gradient in made.gradients.items():
             expected = reference.gradients[leaf]

@@ -21,7 +21,7 @@ from chainrule.run import available_devices
 from chainrule.settings import Settings
 from chainrule.spec import ModelSpec
 from chainrule.trace.graph import Trace
-from chainrule.wire import dump_trace
+from chainrule.wire import dump_trace, theory_dump
 
 DATA = re.compile(r'(<script type="application/json" id="page-data">)[^<]*(</script>)')
 SCRIPT = re.compile(r'<script type="module" src="/static/(?:~[^/"]*/)?([^"]+)"></script>')
@@ -46,7 +46,7 @@ def to_html(trace: Trace, *, name: str = "trace.json", view: str = "") -> str:
     """
     spec = ModelSpec() if trace.spec is None else ModelSpec.parse(trace.spec)
     # What theory says the server would send with a profile; without one it has to be in the file.
-    told = theory(trace) if trace.spec is not None else None
+    told = theory_dump(theory(trace)) if trace.spec is not None or trace.layers else None
     dump = {"name": name, "content": orjson.Fragment(dump_trace(trace)), "theory": told}
     data = {**_data(spec, dump), "view": view}
     return fill(shell(), orjson.dumps(data))

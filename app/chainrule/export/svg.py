@@ -6,16 +6,22 @@ anything but the text that it is given.
 
 from __future__ import annotations
 
+import asyncio
 import atexit
+import json
 import re
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import threading
+import time
+from collections.abc import Coroutine, Mapping, Sequence
+from concurrent.futures import wait
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from chainrule.errors import MissingExtraError, RenderError, RequestError
+from chainrule import stopping
+from chainrule.errors import MemoryLimitError, MissingExtraError, RenderError, RequestError
 from chainrule.export.modules import bundle, newest_change
 from chainrule.export.options import Option
+from chainrule.memory import memory_errors
 from chainrule.page import assets
 from chainrule.trace.graph import Trace
 from chainrule.wire import dump_trace
@@ -26,8 +32,12 @@ if TYPE_CHECKING:
 SECONDS = 30.0
 """Longer than this no picture is drawn for."""
 
-MOST_MEMORY = 1 << 30
-"""Bytes the engine may take."""
+STEP = 0.05
+"""So many seconds after it was asked to stop, a drawing is cancelled at the latest."""
+
+MOST_MEMORY = 1 << 29
+"""Bytes of the engine's heap: half of what a pass may take by default, and twice what the largest picture of one takes.
+"""
 
 ENTRY = "core/takeaway/headless.js"
 
@@ -84,11 +94,14 @@ def to_svg(
             what is allowed.
         MissingExtraError: the extra `render` is not installed.
         RenderError: the page's code failed or took too long.
+        MemoryLimitError: it took too much memory.
+        ChainruleError: the work was asked to stop.
     """
     given = {"level": level, "fold": fold, "statistic": statistic, "scheme": scheme}
     options = {option.name: option for option in VIEW_OPTIONS}
     wishes = {name: options[name].read(value) for name, value in given.items()}
     dump = dump_trace(trace).decode()
+    stopping.check()
     unknown = _engine.call("unknownGroups", dump, list(toggled)) if toggled else ()
     if unknown:
         more = ", …" if len(unknown) > MOST_NAMED else ""
@@ -105,11 +118,17 @@ def to_svg(
 class Engine:
     """The embedded engine with the page's modules in it, made when it is first needed.
 
-    It lives in a thread of its own: in one with a running event loop, a notebook's say, it would wait for that loop.
+    It has an event loop of its own, in a thread of its own: in one with a running event loop, a notebook's say, it
+    would wait for that loop. Whoever calls waits in short steps, so that what it draws for can be stopped.
+
+    Its heap has a limit of its own, at which an error is raised. Where the whole process may take no more (RLIMIT_AS, a
+    container), V8 can be refused what it needs beside its heap, and then ends the process: nothing here can catch that.
     """
 
     def __init__(self) -> None:
-        self._thread = ThreadPoolExecutor(1, "render")
+        self._turn = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
         self._context: MiniRacer | None = None
         self._stamp: object = None
 
@@ -117,19 +136,25 @@ class Engine:
         """What a function that `core/takeaway/headless.js` exports makes of arguments that JSON can hold.
 
         Raises:
-            MissingExtraError, RenderError: see `to_svg`.
+            MissingExtraError, RenderError, MemoryLimitError, ChainruleError: see `to_svg`.
         """
-        return self._thread.submit(self._call, _import_engine(), function, arguments).result()
+        racer = _import_engine()
+        while not self._turn.acquire(timeout=STEP):
+            stopping.check()
+        try:
+            with memory_errors():
+                return self._call(racer, function, arguments)
+        finally:
+            self._turn.release()
 
     def _call(self, racer: Any, function: str, arguments: tuple[Any, ...]) -> Any:
         try:
             context = self._ready(racer)
-            return context.call(f"chainrule.{function}", *arguments, timeout_sec=SECONDS, max_memory=MOST_MEMORY)
-        except racer.JSTimeoutException:
-            raise RenderError(f"drawing the graph took more than {SECONDS:g} seconds") from None
+            called = f"chainrule.{function}(...{json.dumps(arguments, separators=(',', ':'))})"
+            return json.loads(self._wait(context.eval_cancelable(f"JSON.stringify({called})")))
         except racer.JSOOMException:
             self.close()
-            raise RenderError(f"drawing the graph took more than {MOST_MEMORY >> 20} MiB of memory") from None
+            raise MemoryLimitError(f"drawing the graph took more than {MOST_MEMORY >> 20} MiB of memory") from None
         except racer.JSEvalException as error:
             raise RenderError(f"the graph cannot be drawn: {str(error).strip().splitlines()[0]}") from error
 
@@ -139,16 +164,58 @@ class Engine:
         if self._context is None or stamp != self._stamp:
             self.close()
             script = bundle(assets.static() / ENTRY)
-            context: MiniRacer = racer.MiniRacer()
-            context.eval(f"var chainrule = {script}; 0", timeout_sec=SECONDS)
-            self._context, self._stamp = context, stamp
+            self._start()
+            self._context = context = self._wait(_make_context(racer))
+            context.set_hard_memory_limit(MOST_MEMORY)
+            self._wait(context.eval_cancelable(f"var chainrule = {script}; 0"))
+            self._stamp = stamp
         return self._context
 
+    def _start(self) -> None:
+        """Have a thread run an event loop."""
+        loop = asyncio.new_event_loop()
+        thread = threading.Thread(target=loop.run_forever, name="render", daemon=True)
+        try:
+            thread.start()
+        except BaseException:
+            loop.close()
+            raise
+        self._loop, self._thread = loop, thread
+
+    def _wait(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """What comes of something that the event loop does; it is cancelled when this thread's work is to stop."""
+        assert self._loop is not None
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        ends = time.monotonic() + SECONDS
+        try:
+            while not wait([future], timeout=STEP).done:
+                stopping.check()
+                if time.monotonic() >= ends:
+                    raise RenderError(f"drawing the graph took more than {SECONDS:g} seconds")
+            return future.result()
+        finally:
+            future.cancel()
+
     def close(self) -> None:
-        """Let go of the engine; the next call makes another."""
-        if self._context is not None:
-            self._context.close()
-        self._context = None
+        """Let go of the engine and its thread; the next call makes others."""
+        loop, thread, context = self._loop, self._thread, self._context
+        self._loop = self._thread = self._context = self._stamp = None
+        if loop is None or thread is None:
+            return
+        if context is not None:
+            asyncio.run_coroutine_threadsafe(_close_context(context), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+async def _make_context(racer: Any) -> MiniRacer:
+    context: MiniRacer = racer.MiniRacer()
+    return context
+
+
+async def _close_context(context: MiniRacer) -> None:
+    context.close()
 
 
 _engine = Engine()

@@ -151,12 +151,16 @@ def gradient_check(
 def numeric_jacobians(f: Checked, inputs: Sequence[Any], eps: float) -> dict[tuple[int, int], Tensor]:
     """Central differences, by (output, input): (output elements, input elements), in the output's dtype.
 
-    Two evaluations of f per element of the inputs that require grad.
+    Two evaluations of f per element of the inputs that require grad. Of an output of integers or truth values there are
+    none.
     """
     point = _leaves(inputs)
     positions, outputs = differentiated(inputs), _values(f, point)
     columns: dict[tuple[int, int], list[Tensor]] = {
-        (output, position): [] for output in range(len(outputs)) for position in positions
+        (output, position): []
+        for output, value in enumerate(outputs)
+        for position in positions
+        if value.is_floating_point() or value.is_complex()
     }
     for position in positions:
         perturbed = point[position].detach()  # the same elements: what is written here, f sees in the leaf
@@ -169,7 +173,8 @@ def numeric_jacobians(f: Checked, inputs: Sequence[Any], eps: float) -> dict[tup
             above = _values(f, point)
             place.copy_(original)
             for output, (low, high) in enumerate(zip(below, above, strict=True)):
-                columns[output, position].append(((high - low) / (2 * eps)).reshape(-1))
+                if (output, position) in columns:
+                    columns[output, position].append(((high - low) / (2 * eps)).reshape(-1))
     return {
         key: torch.stack(each, dim=1) if each else outputs[key[0]].new_zeros(outputs[key[0]].numel(), 0)
         for key, each in columns.items()

@@ -7,20 +7,23 @@ from dataclasses import asdict
 from typing import Any
 
 from chainrule import __version__
+from chainrule.explore.what_if import WHAT_IF_KEYS, WhatIf
 from chainrule.presets import PRESETS
 from chainrule.programs import PROGRAMS
-from chainrule.rules import RULES
+from chainrule.rules import LOCAL_RULES, RULES
 from chainrule.settings import Settings
-from chainrule.spec import SPEC_KEYS, ModelSpec
+from chainrule.spec import SPEC_KEYS, ModelSpec, SpecKey
 
 
 def page_data(
-    spec: ModelSpec,
+    spec: ModelSpec | WhatIf,
     *,
     settings: Settings,
     devices: Sequence[str],
     error: Mapping[str, Any] | None = None,
     dump: Mapping[str, Any] | None = None,
+    dumps: Sequence[Mapping[str, Any]] = (),
+    model: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The data of a page on one spec.
 
@@ -30,25 +33,32 @@ def page_data(
         devices: what a spec may name.
         error: what was wrong with the address, if that was.
         dump: the dump to show in place of the spec's: its `name`, and its `url` or its `content`.
+        dumps: all that there are, that one the first, in order: of each its `name` and its `url`.
+        model: the model of the user's own whose what-if `spec` is: its `name`, the `base` of its API, the `groups` of
+            its parameters, the `seed` of its pass, its `version`, and the `error` of a newer one. Then there are
+            neither programs nor presets.
     """
     return {
         "version": __version__,
         "spec": spec.as_dict(),
         "query": spec.query(),
-        "keys": keys_list(),
-        "programs": programs_list(),
-        "presets": presets_list(),
+        "keys": keys_list(SPEC_KEYS if model is None else WHAT_IF_KEYS),
+        "programs": programs_list() if model is None else [],
+        "presets": presets_list() if model is None else [],
         "limits": limits_dict(settings),
         "devices": list(devices),
         "rules": rules_dict(),
+        "local_rules": asdict(LOCAL_RULES),
         "needs_token": settings.token is not None,
         "error": error,
         "dump": dump,
+        "dumps": list(dumps),
+        "model": model,
     }
 
 
-def keys_list() -> list[dict[str, Any]]:
-    """The table of the spec's keys, as JSON shows it."""
+def keys_list(keys: Sequence[SpecKey] = SPEC_KEYS) -> list[dict[str, Any]]:
+    """A table of keys, the spec's unless it is another, as JSON shows it."""
     return [
         {
             "name": key.name,
@@ -59,7 +69,7 @@ def keys_list() -> list[dict[str, Any]]:
             "maximum": key.maximum,
             "doc": key.doc,
         }
-        for key in SPEC_KEYS
+        for key in keys
     ]
 
 

@@ -7,14 +7,16 @@ floor((x - min) · 64 / (max - min)), in float64. A tensor whose finite values a
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 BINS = 64
 
@@ -89,13 +91,26 @@ class StatisticsTable:
     def __getitem__(self, tensor: str) -> Summary:
         """The summary of the tensor with this id; KeyError where it has none."""
         row = self._row_of[tensor]
-        values: dict[str, Any] = {}
-        for name, value in zip(COLUMNS, self.moments[row].tolist(), strict=True):
-            if name in COUNT_COLUMNS:
-                values[name] = int(value)
-            else:
-                values[name] = None if math.isnan(value) else value
-        return Summary(**values, counts=tuple(self.counts[row].tolist()))
+        # NaN alone is not equal to itself.
+        values: list[Any] = [value if value == value else None for value in self.moments[row].tolist()]
+        for column in (N, NAN, POSINF, NEGINF):
+            values[column] = int(values[column])
+        return Summary(**dict(zip(COLUMNS, values, strict=True)), counts=tuple(self.counts[row].tolist()))
+
+    def dataframe(self, *, histograms: bool = False) -> DataFrame:
+        """The table as a pandas DataFrame, by the tensors' ids; with `histograms` columns bin_0 … bin_63 follow.
+
+        Raises:
+            ModuleNotFoundError: pandas is not installed.
+        """
+        from pandas import DataFrame, Index
+
+        columns: dict[str, Any] = {
+            name: self.column(name).astype(np.int64) if name in COUNT_COLUMNS else self.column(name) for name in COLUMNS
+        }
+        if histograms:
+            columns |= {f"bin_{place}": self.counts[:, place] for place in range(BINS)}
+        return DataFrame(columns, Index(self.tensors, name="tensor"))
 
     def column(self, name: str) -> FloatArray:
         """One column of the table as float64, NaN where there is no value."""

@@ -1,11 +1,17 @@
-"""Where a custom autograd.Function begins and ends: `apply`, caught for the threads that are being recorded."""
+"""Where a custom autograd.Function begins and ends: `apply`, caught for the threads that are being recorded.
+
+While one is, what is compiled runs as it was written: torch's compiler would compile the recorder too, and fails at it.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any, Protocol
 
+import torch
 from torch.autograd.function import _SingleLevelFunction
 
 from chainrule.errors import TraceError
@@ -37,6 +43,8 @@ class _Active:
                 raise TraceError("this thread is being recorded already: recordings do not nest")
             if not self._watchers:
                 _SingleLevelFunction.apply = classmethod(_observed_apply)  # type: ignore[attr-defined]
+                self._uncompiled = _uncompiled()
+                self._uncompiled.__enter__()
             self._watchers[thread] = watcher
 
     def remove(self, thread: int) -> None:
@@ -44,9 +52,18 @@ class _Active:
             del self._watchers[thread]
             if not self._watchers:
                 del _SingleLevelFunction.apply  # type: ignore[attr-defined]
+                self._uncompiled.__exit__(None, None, None)
 
     def get(self, thread: int) -> FunctionWatcher | None:
         return self._watchers.get(thread)
+
+
+def _uncompiled() -> contextlib.AbstractContextManager[Any]:
+    # It takes seconds to import; where nobody has imported it nothing is compiled.
+    if "torch._dynamo" not in sys.modules:
+        return contextlib.nullcontext()
+    stance: contextlib.AbstractContextManager[Any] = torch.compiler.set_stance("force_eager")
+    return stance
 
 
 def _observed_apply(cls: type, *args: Any, **kwargs: Any) -> Any:

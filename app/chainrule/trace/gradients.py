@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
+from types import CodeType
 from typing import Any
 
 import torch
@@ -17,9 +18,10 @@ from torch._C import DisableTorchFunction
 from torch.autograd.graph import GradientEdge
 from torch.utils.hooks import RemovableHandle
 
+from chainrule.stopping import Stop
 from chainrule.trace.journal import NO_ROW, Journal, OpRow, address, out_of_sight
-from chainrule.trace.nested import nested_tensors
 from chainrule.trace.plan import Plan
+from chainrule.trace.saved import saved_tensors
 
 Node = Any
 """An autograd node. torch.autograd.graph.Node says of itself that `metadata` is a method, which it is not."""
@@ -70,6 +72,8 @@ class NodeRow:
         """The node has turned the gradients of its op's outputs into those of its inputs."""
         flow = self.flow
         if flow.running:
+            if flow.stop.error is not None:
+                flow.stop.check()
             plan = flow.plan
             if plan is not None:
                 plan.begin(self.name)
@@ -92,14 +96,18 @@ class _Leaf:
 class GradientFlow:
     """Follows the backward pass through the autograd graph and writes its ops and gradients into the journal."""
 
-    def __init__(self, journal: Journal, leaf_row: Callable[[torch.Tensor], int]) -> None:
-        """Take the journal, and who finds or makes the row of a leaf tensor."""
+    def __init__(self, journal: Journal, leaf_row: Callable[[torch.Tensor], int], stop: Stop) -> None:
+        """Take the journal, who finds or makes the row of a leaf tensor, and what the recording is stopped by."""
         self._journal = journal
         self._leaf_row = leaf_row
         self.running = True
+        # Taken along: the engine may call the hooks in a thread of its own.
+        self.stop = stop
         self._handles: list[RemovableHandle] = []
         self._mark = 0.0
         self._leaves: dict[int, _Leaf] = {}
+        # Custom Functions whose backward has begun and not ended, the innermost last.
+        self._inside: list[NodeRow] = []
 
     def start_clock(self) -> None:
         """The engine starts now: the first node's duration counts from here."""
@@ -171,6 +179,8 @@ class GradientFlow:
     def _adopt(self, top: Node, op: int, module: int, adopted: list[Node]) -> NodeRow:
         """Make the nodes of an op its own: from an output's grad_fn, nobody's yet, down to owned ones."""
         handles = self._handles
+        # A repetition cannot know in time which leaves are read again: of its plan each is a step.
+        watched_from = 2 if self.plan is None else 1
         top_row = self._add_node(top, op, module)
         pending = [(top, top_row)]
         while pending:
@@ -194,9 +204,9 @@ class GradientFlow:
                         target_row = self._add_node(target, op, module)
                         pending.append((target, target_row))
                 target_row.uses += 1
-                if target_row.leaf and target_row.uses == 2:
-                    # Several gradients meet here; their sum is known once the engine has added them.
-                    handles.append(target.register_hook(self._after_leaf(target_row)))
+                if target_row.leaf and target_row.uses == watched_from:
+                    # Several gradients may meet here; their sum is known once the engine has added them.
+                    handles.append(target.register_hook(self._after_leaf(target_row, type(target).__name__)))
                 targets.append(target_row)
             row.targets = targets
             row.numbers = numbers
@@ -229,7 +239,7 @@ class GradientFlow:
             candidate_rows: their rows.
         """
         journal = self._journal
-        for tensor in _saved_tensors(node):
+        for place, tensor in enumerate(saved_tensors(node)):
             row = journal.find(tensor)
             if row == NO_ROW:
                 # An output is saved as another tensor object on the same memory, and so is a view of an input.
@@ -247,6 +257,8 @@ class GradientFlow:
                 row = journal.add_tensor(tensor, "saved", module, op)
                 journal.ops[op].outputs.append(row)
                 journal.remember(tensor, row)
+                if journal.plan is not None:
+                    journal.plan.kept(tensor, node, place)
             journal.save(row, op)
 
     # ---------------------------------------------------------------- gradients
@@ -298,6 +310,7 @@ class GradientFlow:
     def _before_node(self, row: NodeRow) -> Callable[[Sequence[Any]], None]:
         def hook(grad_outputs: Sequence[Any]) -> None:
             if self.running:
+                self.stop.check()
                 plan = self.plan
                 if plan is not None:
                     plan.begin(row.name)
@@ -308,18 +321,25 @@ class GradientFlow:
                             arrived[number] = self._arrive(row, number, gradient)
                     row.arrived = arrived
                     row.first_inner_op = NO_ROW
+                self._inside.append(row)
                 if plan is not None:
                     plan.end(grad_outputs, {}, ())
 
         return hook
 
-    def _after_leaf(self, row: NodeRow) -> Callable[[Sequence[Any], Sequence[Any]], None]:
+    def _after_leaf(self, row: NodeRow, name: str) -> Callable[[Sequence[Any], Sequence[Any]], None]:
         def hook(grad_inputs: Sequence[Any], grad_outputs: Sequence[Any]) -> None:  # noqa: ARG001 (torch's signature)
             if self.running:
-                with DisableTorchFunction():
-                    for number, gradient in enumerate(grad_outputs):
-                        if gradient is not None:
-                            self._arrive(row, number, gradient)
+                plan = self.plan
+                if plan is not None:
+                    plan.begin(name)
+                if row.uses > 1:
+                    with DisableTorchFunction():
+                        for number, gradient in enumerate(grad_outputs):
+                            if gradient is not None:
+                                self._arrive(row, number, gradient)
+                if plan is not None:
+                    plan.end(grad_outputs, {}, ())
 
         return hook
 
@@ -328,6 +348,8 @@ class GradientFlow:
         journal = self._journal
         microseconds = (perf_counter() - self._mark) * 1e6
         arrived, row.arrived = row.arrived, None
+        if row.custom:
+            self._leave(row)
         input_rows: list[int] = []
         first = None
         for number, gradient in enumerate(grad_outputs):
@@ -387,6 +409,32 @@ class GradientFlow:
         row.first_inner_op = NO_ROW
         self._mark = perf_counter()
 
+    @property
+    def depth(self) -> int:
+        """How many custom Functions' backwards have begun and not ended."""
+        return len(self._inside)
+
+    def broke_off(self, depth: int, source: tuple[CodeType, int] | None) -> int:
+        """Record the backward of the custom Function that has raised, which has made nothing; NO_ROW if none has.
+
+        Args:
+            depth: what `depth` was when the engine started.
+            source: the line that it came to.
+        """
+        if len(self._inside) <= depth:
+            return NO_ROW
+        row = self._inside[-1]
+        del self._inside[depth:]
+        arrived, row.arrived = row.arrived or {}, None
+        return self._journal.add_op(
+            OpRow(row.name, "backward", row.module, {}, list(arrived.values()), [], row.op, source)
+        )
+
+    def _leave(self, row: NodeRow) -> None:
+        """The backward of a custom Function has ended, and whatever has raised inside it and was caught."""
+        if row in self._inside:
+            del self._inside[self._inside.index(row) :]
+
     def _arrive(self, row: NodeRow, number: int, gradient: torch.Tensor) -> int:
         """The gradient of a node's `number`-th output is complete: the row of it, made from the shares sent so far."""
         journal = self._journal
@@ -431,22 +479,3 @@ def _state(gradient: torch.Tensor | None) -> tuple[int, int] | None:
         return None
     start = address(gradient)
     return None if start is None else (start, gradient._version)
-
-
-_saved_names: dict[type, tuple[str, ...]] = {}
-
-
-def _saved_tensors(node: Node) -> list[torch.Tensor]:
-    if isinstance(node, _CUSTOM):
-        return nested_tensors(node.saved_tensors)
-    names = _saved_names.get(type(node))
-    if names is None:
-        names = tuple(name for name in dir(type(node)) if name.startswith("_saved_"))
-        kept = []
-        for name in names:
-            value = getattr(node, name)
-            plain = isinstance(value, (bool, int, float, str, torch.dtype, torch.device, torch.layout))
-            if not plain and not (isinstance(value, tuple) and value and isinstance(value[0], (int, bool))):
-                kept.append(name)
-        names = _saved_names[type(node)] = tuple(kept)
-    return nested_tensors([getattr(node, name) for name in names])

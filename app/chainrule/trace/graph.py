@@ -115,7 +115,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One layer of a model that is a chain of layers: the ids of its tensors (None where there is none)."""
+    """One layer of a model: the ids of its tensors (None where there is none). `layers.py` says what a layer is."""
 
     index: int
     name: str
@@ -126,6 +126,46 @@ class Layer:
     weight_gradient: str | None
     bias: str | None
     bias_gradient: str | None
+
+
+FaultKind = Literal[
+    "failed",
+    "in_place",
+    "first_nonfinite",
+    "detach",
+    "no_gradient",
+    "gradient_drop",
+    "dead",
+    "saturated",
+]
+"""What can be at fault. `failed`: forward or backward raised; `first_nonfinite`: where the first NaN or Inf was made;
+`detach`: where the graph is cut; `no_gradient`: parameters that got none; `gradient_drop`: where it falls tenfold."""
+
+FAULT_KINDS: tuple[FaultKind, ...] = get_args(FaultKind)
+"""All kinds of fault."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that is wrong with a pass, and its place, as far as it has one.
+
+    Attributes:
+        kind: what it is.
+        message: what was found, and why.
+        module: path of the module it concerns, "" for the model itself; it need not have run.
+        op: id of the op.
+        tensor: id of the tensor.
+        source: the line of user code.
+        remedy: what would mend it; None where that is not known.
+    """
+
+    kind: FaultKind
+    message: str
+    module: str | None = None
+    op: str | None = None
+    tensor: str | None = None
+    source: Source | None = None
+    remedy: str | None = None
 
 
 @dataclass(frozen=True)
@@ -144,6 +184,7 @@ class Trace:
     loss: float | None = None
     error: Failure | None = None
     layers: tuple[Layer, ...] = ()
+    faults: tuple[Fault, ...] = ()
     sources: Mapping[str, tuple[Snippet, ...]] = field(default_factory=dict)
     spec: Mapping[str, Any] | None = None
     environment: Mapping[str, Any] = field(default_factory=dict)

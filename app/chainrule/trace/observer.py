@@ -22,12 +22,18 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch._C import DisableTorchFunction
+from torch._C import (
+    DisableTorchFunction,
+    _len_torch_function_stack,
+    _pop_torch_function_stack,
+    _push_on_torch_function_stack,
+)
 from torch.autograd.graph import get_gradient_edge
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 
+from chainrule.stopping import current_stop
 from chainrule.trace import custom_functions, ops, sources
 from chainrule.trace.by_hand import GradientAttributes
 from chainrule.trace.entry_points import ENTRY_POINTS, BackwardCall
@@ -55,7 +61,8 @@ class Observer(TorchFunctionMode):
         self.loss: float | None = None
         self._failure: tuple[int, BaseException] | None = None
         self._activations_seen: set[int] = set()
-        self._gradients = GradientFlow(self.journal, self._input_row)
+        self._stop = current_stop()
+        self._gradients = GradientFlow(self.journal, self._input_row, self._stop)
         self._attributes = GradientAttributes(self.journal)
         self._thread = threading.get_ident()
         self._running = False
@@ -65,18 +72,22 @@ class Observer(TorchFunctionMode):
         self._function_calls: dict[str, int] = {}
         self._backward_depth = 0
         self._creates_graph = False
-        self._base_frame = 0
+        self._outer_frames: frozenset[int] = frozenset()
+        self._held_frames: Sequence[FrameType] = ()
 
     # ---------------------------------------------------------------- start and stop
 
-    def start(self, frame: FrameType | None) -> None:
-        """Begin to watch the calling thread; `frame` is the outermost one that belongs to the recording.
+    def start(self, frames: Sequence[FrameType]) -> None:
+        """Begin to watch the calling thread; walks over its frames end at the first of `frames`.
 
         Raises:
             TraceError: this thread is being recorded already.
         """
+        self._thread = threading.get_ident()
         custom_functions.active.add(self._thread, self)
-        self._base_frame = id(frame)
+        # Held, so that no other frame takes the place of one that has returned.
+        self._held_frames = frames
+        self._outer_frames = frozenset(map(id, frames))
         self._handles.append(register_module_forward_pre_hook(self._module_begins))
         self._handles.append(register_module_forward_hook(self._module_ends, always_call=True))
         self._running = True
@@ -84,8 +95,9 @@ class Observer(TorchFunctionMode):
 
     def stop(self) -> None:
         """Stop watching: every hook is removed, whatever happened."""
-        self.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+        _leave(self)
         self._running = False
+        self._held_frames = ()
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
@@ -106,10 +118,12 @@ class Observer(TorchFunctionMode):
         row = self._module_rows.get(id(module))
         if row is None:
             path = self.owners.path_of(module)
+            is_first = not self._module_rows
             row = self._module_rows[id(module)] = self.journal.module(path, type(module).__name__)
-            if row == self.root:
-                for position, tensor in enumerate(nested_tensors(args)):
-                    self.owners.name_tensor(tensor, f"input_{position}" if position else "input", "input")
+            if row == self.root or is_first:
+                # A hook on all modules is not told of keywords; they are a variable of torch's function that calls it.
+                keywords = sys._getframe(1).f_locals.get("kwargs", {})
+                self.owners.name_inputs(args, keywords)
         self._enter_module(row)
 
     def _module_ends(self, module: nn.Module, args: Any, output: Any) -> None:  # noqa: ARG002 (torch's signature)
@@ -125,7 +139,7 @@ class Observer(TorchFunctionMode):
         if row != NO_ROW:
             return row
         for _ in range(_MOST_CALLERS):
-            if frame is None or id(frame) == self._base_frame:
+            if frame is None or id(frame) in self._outer_frames:
                 break
             code = frame.f_code
             if code.co_argcount and code.co_varnames[0] == "self":
@@ -137,7 +151,7 @@ class Observer(TorchFunctionMode):
 
     def _runs_backward_by_hand(self, frame: FrameType | None) -> bool:
         for _ in range(_MOST_CALLERS):
-            if frame is None or id(frame) == self._base_frame:
+            if frame is None or id(frame) in self._outer_frames:
                 return False
             if sources.is_backward_code(frame.f_code):
                 return True
@@ -153,6 +167,8 @@ class Observer(TorchFunctionMode):
         kwargs = kwargs or {}
         if not self._running:
             return func(*args, **kwargs)
+        if self._stop.error is not None:
+            self._stop.check()
         plan = self.journal.plan
         if plan is None:
             return self._run_op(func, args, kwargs)
@@ -192,6 +208,8 @@ class Observer(TorchFunctionMode):
                     input_rows.append(self._add_leaf(tensor) if row == NO_ROW and may_change else row)
         if len(input_rows) < len(inputs):
             return func(*args, **kwargs)
+        if journal.plan is not None:
+            journal.plan.call()
         began = perf_counter()
         try:
             output = func(*args, **kwargs)
@@ -375,12 +393,38 @@ class Observer(TorchFunctionMode):
         if "recomputed" not in given:
             self._failure = (op, error)
 
+    def _record_broken_backward(self, error: Exception, depth: int) -> None:
+        """The backward of a custom Function may raise outside of any op, or give what the engine refuses."""
+        if self.failed_op(error) != NO_ROW or self._stop.error is not None:
+            return
+        source = None
+        traceback = error.__traceback__
+        while traceback is not None:
+            frame = traceback.tb_frame
+            if sources.user_frame(frame) is frame:
+                source = frame.f_code, traceback.tb_lineno
+            traceback = traceback.tb_next
+        with DisableTorchFunction():
+            op = self._gradients.broke_off(depth, source)
+        if op != NO_ROW:
+            self._failure = (op, error)
+
     # ---------------------------------------------------------------- custom Functions
+
+    @property
+    def function_paths(self) -> set[str]:
+        """The paths of the modules that are calls of custom Functions."""
+        return {
+            f"{path}_{call}" if call else path
+            for path, last in self._function_calls.items()
+            for call in range(last + 1)
+        }
 
     def run_function(
         self, function: type, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Run `function.apply`: a module of its own, whose ops are those that its forward and its backward call."""
+        self._stop.check()
         journal = self.journal
         with DisableTorchFunction():
             frame = sources.user_frame(sys._getframe(2))
@@ -448,6 +492,7 @@ class Observer(TorchFunctionMode):
             with DisableTorchFunction():
                 self._gradients.pass_begins()
         self._backward_depth += 1
+        depth = self._gradients.depth
         self._gradients.start_clock()
         try:
             if call is None:
@@ -470,6 +515,9 @@ class Observer(TorchFunctionMode):
                 for edge, gradient in zip(targets or (), gradients, strict=True):
                     self._gradients.captured(edge, gradient)
             return gradients
+        except Exception as error:
+            self._record_broken_backward(error, depth)
+            raise
         finally:
             self._backward_depth -= 1
             self._creates_graph = created_graph
@@ -485,6 +533,18 @@ class Observer(TorchFunctionMode):
         if address(loss) is not None and loss.numel() == 1 and not loss.is_complex():
             with out_of_sight():
                 self.loss = float(loss.detach())
+
+
+def _leave(mode: TorchFunctionMode) -> None:
+    """Take a mode off torch's stack, wherever it stands: between a start and a stop others may have come and stayed."""
+    above: list[Any] = []
+    while _len_torch_function_stack():
+        top = _pop_torch_function_stack()
+        if top is mode:
+            break
+        above.append(top)
+    for each in reversed(above):
+        _push_on_torch_function_stack(each)
 
 
 def _position(tensor: torch.Tensor, among: Sequence[torch.Tensor]) -> int:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import nn
+
+from chainrule.trace.nested import named_tensors
+
+TARGETS = frozenset(("label", "labels", "target", "targets", "y"))
+"""What a model is called with under one of these names is a target; what it is called with else is an input."""
 
 _PLAIN = (str, bytes, int, float, complex, bool, type(None), type, torch.dtype, torch.device)
 _MOST_OBJECTS = 100_000
@@ -58,6 +63,11 @@ class Owners:
         if key not in self._tensors or self.describe(tensor) is None:
             self._tensors[key] = (weakref.ref(tensor), name, role)
 
+    def name_inputs(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """Say what a model is called with, as far as it is not known."""
+        for name, tensor in named_tensors(args, kwargs):
+            self.name_tensor(tensor, name, "target" if name in TARGETS else "input")
+
     def rename_tensor(self, tensor: torch.Tensor, name: str, role: str) -> None:
         """Say what a leaf tensor is called and what it is, whatever was said of it before."""
         self._tensors[id(tensor)] = (weakref.ref(tensor), name, role)
@@ -75,8 +85,15 @@ def _join(path: str, name: str) -> str:
 
 
 def _parts(model: object) -> Iterator[tuple[str, Any]]:
-    """Every owner and tensor reachable from `model` as (path, object), breadth first, each object once."""
+    """Every owner and tensor reachable from `model` as (path, object), each object once.
+
+    An nn.Module's are in the order of `named_parameters`, so that what has several paths has the one that it has there;
+    those of any other object are breadth first.
+    """
     if model is None or hasattr(model, "__code__"):
+        return
+    if isinstance(model, nn.Module):
+        yield from _parts_of_module(model)
         return
     seen = {id(model)}
     queue: list[tuple[str, Any]] = [("", model)]
@@ -90,6 +107,18 @@ def _parts(model: object) -> Iterator[tuple[str, Any]]:
             if id(child) not in seen:
                 seen.add(id(child))
                 queue.append((_join(path, name), child))
+
+
+def _parts_of_module(model: nn.Module) -> Iterator[tuple[str, Any]]:
+    seen: set[int] = set()
+    pending: list[tuple[str, Any]] = [("", model)]
+    while pending:
+        path, part = pending.pop()
+        if id(part) not in seen:
+            seen.add(id(part))
+            yield path, part
+            if isinstance(part, nn.Module):
+                pending += reversed([(_join(path, name), child) for name, child in _children(part)])
 
 
 def _children(part: Any) -> Iterator[tuple[str, Any]]:

@@ -8,27 +8,41 @@ numbers are new, so nothing but the statistics is taken, each at the call where 
 
 A step is a torch function, a custom Function's `apply`, or a node that autograd's engine runs: a hook on every node
 tells what gradients it was given (its arguments) and which it made (its output), and before a custom Function's node
-another what it is given. The engine runs the nodes of equal graphs in one order.
+another what it is given. The engine runs the nodes of equal graphs in one order, those of leaves included: there the
+gradients of several readers have been added. What a call changes in place is taken before it and after it; what it
+keeps for its backward alone, a mask or the mean of a normalization, is read from its nodes.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 from torch.autograd.graph import Node, get_gradient_edge
 from torch.overrides import TorchFunctionMode
+from torch.utils.hooks import RemovableHandle
 
 from chainrule.errors import TraceError
 from chainrule.stats import StatisticsSlab, StatisticsTable
+from chainrule.stats.summary import DEAD_FRACTION
+from chainrule.stopping import current_stop
 from chainrule.trace import custom_functions
 from chainrule.trace.entry_points import ENTRY_POINTS, BackwardCall
+from chainrule.trace.nested import nested_tensors
+from chainrule.trace.saved import saved_tensors
 from chainrule.trace.units import summarize_units
 
 Source = Literal["argument", "keyword", "output"]
+
+Place = tuple[Source, Any]
+"""Where a call has a tensor: its index or keyword, of what is nested a tuple of them; None: it is the output."""
+
+Way = tuple[Place | int, int]
+"""How a node is come to: from a tensor by its `grad_fn`, or from the n-th node before it by one of its edges."""
 
 
 @dataclass(slots=True)
@@ -39,24 +53,44 @@ class Step:
         function: the torch function or the custom Function that is called; of a node of autograd its name.
         summaries: where a tensor is, and its row.
         units: the same, and which activation it is.
-        copies: from row, to row.
+        before: as `summaries`, of what the call is about to change.
+        nodes: the nodes that `saved` is read from, each after that by which it is come to.
+        saved: of which of them, which of its tensors, and its row.
     """
 
     function: Callable[..., Any] | str
-    summaries: list[tuple[Source, Any, int]] = field(default_factory=list)
-    units: list[tuple[Source, Any, int, str]] = field(default_factory=list)
-    copies: list[tuple[int, int]] = field(default_factory=list)
+    # Tuples: of tens of thousands of steps the garbage collector need not look into each.
+    summaries: tuple[tuple[Source, Any, int], ...] = ()
+    units: tuple[tuple[Source, Any, int, str], ...] = ()
+    before: tuple[tuple[Source, Any, int], ...] = ()
+    nodes: tuple[Way, ...] = ()
+    saved: tuple[tuple[int, int, int], ...] = ()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is taken there once the call is over."""
+        return not (self.summaries or self.units or self.saved)
 
 
 class Plan:
-    """Where a recording took its statistics. `complete` says whether all of it can be done again that way."""
+    """Where a recording took its statistics. `complete` says whether all of it can be done again that way.
+
+    Attributes:
+        steps: the calls, in order.
+        copies: row → the row that it was copied from, which is no copy itself.
+        rows: the row of each tensor that has one, by its id.
+        size: how many rows there are.
+    """
 
     def __init__(self) -> None:
         self.steps: list[Step] = []
+        self.copies: dict[int, int] = {}
         self.complete = True
         self.rows: dict[str, int] = {}
         self.size = 0
         self._taken: list[tuple[torch.Tensor, int, str | None]] = []
+        self._before = 0  # so many of them before the call
+        self._kept: list[tuple[torch.Tensor, Node, int]] = []
 
     # ---------------------------------------------------------------- what the journal tells
 
@@ -70,10 +104,11 @@ class Plan:
 
     def copied(self, source: int, row: int) -> None:
         """`row` was copied from `source`."""
-        if self.steps:
-            self.steps[-1].copies.append((source, row))
-        else:
-            self.complete = False
+        self.copies[row] = self.copies.get(source, source)
+
+    def kept(self, tensor: torch.Tensor, node: Node, place: int) -> None:
+        """`tensor`, whose statistics were taken, is what `node` keeps at a place of its `saved_tensors`."""
+        self._kept.append((tensor, node, place))
 
     # ---------------------------------------------------------------- what the observer tells
 
@@ -87,18 +122,44 @@ class Plan:
         self._between_calls()
         self.steps.append(Step(function))
 
+    def call(self) -> None:
+        """The call is about to be made: what was taken since it began holds what it held before."""
+        self._before = len(self._taken)
+
     def end(self, args: Sequence[Any], kwargs: Mapping[str, Any], output: Any) -> None:
-        """The call is over: what was taken since it began is one of its arguments or what it gave."""
-        step = self.steps[-1]
-        for tensor, row, op_name in self._taken:
-            place = _place(tensor, args, kwargs, output)
-            if place is None or _changes_in_place(args, output):
-                self.complete = False
-            elif op_name is None:
-                step.summaries.append((*place, row))
+        """The call is over: what was taken since it began is one of its arguments, what it gave, or what it keeps."""
+        if self._taken:
+            self._note(self.steps[-1], args, kwargs, output)
+            self._taken.clear()
+            self._kept.clear()
+        self._before = 0
+
+    def _note(self, step: Step, args: Sequence[Any], kwargs: Mapping[str, Any], output: Any) -> None:
+        kept = []
+        # Of a node of a thousand gradients, each would be looked for among all.
+        places = _places(args, kwargs, output) if len(self._taken) > FEW and not self._before else None
+        for order, (tensor, row, op_name) in enumerate(self._taken):
+            is_before = order < self._before
+            place = places.get(id(tensor)) if places is not None else None
+            if place is None:
+                place = _place(tensor, args, kwargs, () if is_before else output)
+            if place is None:
+                kept += [(node, number, row) for saved, node, number in self._kept if saved is tensor]
+                if op_name is not None or not kept or kept[-1][2] != row:
+                    self.complete = False
+            elif op_name is not None:
+                step.units = (*step.units, (*place, row, op_name))
+            elif is_before:
+                step.before = (*step.before, (*place, row))
             else:
-                step.units.append((*place, row, op_name))
-        self._taken.clear()
+                step.summaries = (*step.summaries, (*place, row))
+        if kept:
+            ways = _ways([node for node, _, _ in kept], output)
+            if ways is None:
+                self.complete = False
+            else:
+                step.nodes, order_of = ways
+                step.saved = tuple((order_of[node], number, row) for node, number, row in kept)
 
     def finish(self, rows: Mapping[str, int], size: int, failed: bool) -> None:
         """The recording is over: of the slab's `size` rows, `rows[id]` belongs to the tensor with this id."""
@@ -111,28 +172,97 @@ class Plan:
         if self._taken:
             self.complete = False
             self._taken.clear()
+            self._kept.clear()
 
 
-def _place(
-    tensor: torch.Tensor, args: Sequence[Any], kwargs: Mapping[str, Any], output: Any
-) -> tuple[Source, Any] | None:
+def _place(tensor: torch.Tensor, args: Sequence[Any], kwargs: Mapping[str, Any], output: Any) -> Place | None:
     if tensor is output:
         return "output", None
-    if isinstance(output, (tuple, list)):
-        for index, part in enumerate(output):
-            if part is tensor:
-                return "output", index
-    for index, value in enumerate(args):
-        if value is tensor:
-            return "argument", index
+    if isinstance(output, (tuple, list, dict)):
+        index = _index(tensor, output)
+        if index is not None:
+            return "output", index
+    index = _index(tensor, args)
+    if index is not None:
+        return "argument", index
+    index = _index(tensor, kwargs)
+    return None if index is None else ("keyword", index)
+
+
+FEW = 16
+"""So many tensors of a call are looked for one by one."""
+
+
+def _places(args: Sequence[Any], kwargs: Mapping[str, Any], output: Any) -> Mapping[int, Place]:
+    """Of all tensors that stand at the top of what a call was given and gave, by `id()`: what `_place` says of each."""
+    found: dict[int, Place] = {}
     for name, value in kwargs.items():
+        found[id(value)] = "keyword", name
+    for index in reversed(range(len(args))):
+        found[id(args[index])] = "argument", index
+    if isinstance(output, (tuple, list)):
+        for index in reversed(range(len(output))):
+            found[id(output[index])] = "output", index
+    found[id(output)] = "output", None
+    return found
+
+
+def _index(tensor: torch.Tensor, container: Sequence[Any] | Mapping[Any, Any]) -> Any:
+    """Where a tensor is in a list, a tuple or a dict: an index or a key; further in, a tuple of them; None: nowhere."""
+    items = container.items() if isinstance(container, Mapping) else enumerate(container)
+    nested = []
+    for index, value in items:
         if value is tensor:
-            return "keyword", name
+            return index
+        if isinstance(value, (list, tuple, dict)):
+            nested.append((index, value))
+    for index, value in nested:
+        inside = _index(tensor, value)
+        if inside is not None:
+            return (index, *inside) if isinstance(inside, tuple) else (index, inside)
     return None
 
 
-def _changes_in_place(args: Sequence[Any], output: Any) -> bool:
-    return any(value is output for value in args)
+MOST_NODES = 10_000
+"""So many nodes of one call are looked through for what it keeps."""
+
+
+def _ways(wanted: Sequence[Node], output: Any) -> tuple[tuple[Way, ...], Mapping[Node, int]] | None:
+    """How to come to the wanted nodes from what a call has given, and which of those on the way is which; None: no way.
+
+    What the call itself has made is nearest to what it has given, and comes first.
+    """
+    nodes: list[Node] = []
+    ways: list[Way] = []
+    order: dict[Node, int] = {}
+
+    def meet(node: Node | None, way: Way) -> None:
+        if node is not None and node not in order:
+            order[node] = len(nodes)
+            nodes.append(node)
+            ways.append(way)
+
+    for tensor in nested_tensors((output,)):
+        meet(tensor.grad_fn, (_place(tensor, (), {}, output) or ("output", None), 0))
+    walked = 0
+    while not all(node in order for node in wanted):
+        if walked == min(len(nodes), MOST_NODES):
+            return None
+        for edge, (target, _) in enumerate(nodes[walked].next_functions):
+            meet(target, (walked, edge))
+        walked += 1
+    needed: set[int] = set()
+    for node in wanted:
+        number: int | Place = order[node]
+        while isinstance(number, int) and number not in needed:
+            needed.add(number)
+            number = ways[number][0]
+    renumbered = {number: count for count, number in enumerate(sorted(needed))}
+    kept = []
+    for number in renumbered:
+        origin, edge = ways[number]
+        kept.append((renumbered[origin] if isinstance(origin, int) else origin, edge))
+    return tuple(kept), {node: renumbered[order[node]] for node in wanted}
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +281,10 @@ class _Repetition(TorchFunctionMode):
         self.plan = plan
         self.slab = slab
         self.done = 0
+        self.stop = current_stop()
+        self._after: dict[str, Callable[[Sequence[Any], Sequence[Any]], None]] = {}
         self.known = frozenset[int]()
+        slab.moments[list(plan.copies), DEAD_FRACTION:] = math.nan
         if known is not None:
             places = [place for place, tensor in enumerate(known.last.tensors) if tensor in known.tensors]
             rows = [plan.rows[known.last.tensors[place]] for place in places]
@@ -166,9 +299,13 @@ class _Repetition(TorchFunctionMode):
         if func in ENTRY_POINTS:
             self._run_backward(func, args, kwargs)
             return None
+        if step.before:
+            with torch._C.DisableTorchFunction():
+                self._summarize(step.before, args, kwargs, ())
         output = func(*args, **kwargs)
-        with torch._C.DisableTorchFunction():
-            self._take(step, args, kwargs, output)
+        if not step.is_idle:
+            with torch._C.DisableTorchFunction():
+                self._take(step, args, kwargs, output)
         return output
 
     def run_function(
@@ -186,28 +323,41 @@ class _Repetition(TorchFunctionMode):
         if call is None:
             raise TraceError(f"call {self.done} goes back another way than the plan's")
         hooked = set[Node]()
+        of_leaves: list[RemovableHandle] = []
         pending = [root.grad_fn for root in call.roots if root.grad_fn is not None]
         while pending:
             node = pending.pop()
-            name = type(node).__name__
-            if node in hooked or name == "AccumulateGrad":
+            if node in hooked:
                 continue
             hooked.add(node)
-            # The hooks are gone with the nodes.
-            node.register_hook(self._after_node(name))
+            name = type(node).__name__
+            # The hooks are gone with the nodes, but for those of leaves, which may be another pass's too.
+            handle = node.register_hook(self._after_node(name))
+            if name == "AccumulateGrad":
+                of_leaves.append(handle)
+                continue
             if isinstance(node, torch.autograd.function.BackwardCFunction):
                 node.register_prehook(self._before_node(name))
             pending += [target for target, _ in node.next_functions if target is not None]
         edges = [get_gradient_edge(root) for root in call.roots]
-        with self:
-            call.run(edges, None)
+        try:
+            with self:
+                call.run(edges, None)
+        finally:
+            for handle in of_leaves:
+                handle.remove()
 
     def _after_node(self, name: str) -> Callable[[Sequence[Any], Sequence[Any]], None]:
+        if name in self._after:
+            return self._after[name]
+
         def hook(grad_inputs: Sequence[Any], grad_outputs: Sequence[Any]) -> None:
             step = self._next(name)
-            with torch._C.DisableTorchFunction():
-                self._take(step, grad_outputs, {}, grad_inputs)
+            if not step.is_idle:
+                with torch._C.DisableTorchFunction():
+                    self._take(step, grad_outputs, {}, grad_inputs)
 
+        self._after[name] = hook
         return hook
 
     def _before_node(self, name: str) -> Callable[[Sequence[Any]], None]:
@@ -220,6 +370,8 @@ class _Repetition(TorchFunctionMode):
 
     def _next(self, function: Callable[..., Any] | str) -> Step:
         """The step that this is, by the plan."""
+        if self.stop.error is not None:
+            self.stop.check()
         steps, done = self.plan.steps, self.done
         # A property's getter is another object at every call, equal to the last.
         if done == len(steps) or (steps[done].function is not function and steps[done].function != function):
@@ -229,13 +381,36 @@ class _Repetition(TorchFunctionMode):
 
     def _take(self, step: Step, args: Sequence[Any], kwargs: Mapping[str, Any], output: Any) -> None:
         slab = self.slab
-        for source, index, row in step.summaries:
-            if row not in self.known:
-                slab.write(row, _at(source, index, args, kwargs, output))
-        for origin, row in step.copies:
-            slab.write_copy(origin, row)
+        self._summarize(step.summaries, args, kwargs, output)
+        if step.saved:
+            self._take_saved(step, args, kwargs, output)
         for source, index, row, op_name in step.units:
             summarize_units(op_name, _at(source, index, args, kwargs, output), slab, row)
+
+    def _summarize(
+        self, wanted: Sequence[tuple[Source, Any, int]], args: Sequence[Any], kwargs: Mapping[str, Any], output: Any
+    ) -> None:
+        for source, index, row in wanted:
+            if row not in self.known:
+                self.slab.write(row, _at(source, index, args, kwargs, output))
+
+    def _take_saved(self, step: Step, args: Sequence[Any], kwargs: Mapping[str, Any], output: Any) -> None:
+        """Of what the call keeps for its backward alone."""
+        nodes: list[Node] = []
+        for origin, edge in step.nodes:
+            node = (
+                nodes[origin].next_functions[edge][0]
+                if isinstance(origin, int)
+                else _at(*origin, args, kwargs, output).grad_fn
+            )
+            if node is None:
+                raise TraceError("there is no node where the plan reads what was saved")
+            nodes.append(node)
+        kept: dict[int, list[torch.Tensor]] = {}
+        for number, place, row in step.saved:
+            if number not in kept:
+                kept[number] = saved_tensors(nodes[number])
+            self.slab.write(row, kept[number][place])
 
 
 def _plain_backward(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> BackwardCall | None:
@@ -245,12 +420,14 @@ def _plain_backward(func: Callable[..., Any], args: Sequence[Any], kwargs: Mappi
 
 
 def _at(source: Source, index: Any, args: Sequence[Any], kwargs: Mapping[str, Any], output: Any) -> torch.Tensor:
+    found: Any = output if source == "output" else args if source == "argument" else kwargs
     try:
-        if source == "output":
-            found = output if index is None else output[index]
-        else:
-            found = args[index] if source == "argument" else kwargs[index]
-    except LookupError:
+        if type(index) is tuple:
+            for each in index:
+                found = found[each]
+        elif index is not None:
+            found = found[index]
+    except (LookupError, TypeError):
         found = None
     if not isinstance(found, torch.Tensor):
         raise TraceError(f"there is no tensor at {source} {index}, of which the plan takes statistics")
@@ -268,6 +445,7 @@ def repeat(plan: Plan, program: Callable[[], None], known: Known | None = None) 
     Raises:
         TraceError: it called other functions than the plan's, so that its numbers would be put in the wrong places; or
             the plan is not complete.
+        ChainruleError: the work of this thread was asked to stop.
     """
     if not plan.complete:
         raise TraceError("this recording took statistics that no call shows again")
@@ -282,4 +460,15 @@ def repeat(plan: Plan, program: Callable[[], None], known: Known | None = None) 
         custom_functions.active.remove(thread)
     if repetition.done != len(plan.steps):
         raise TraceError(f"{repetition.done} calls, where the plan has {len(plan.steps)}")
-    return slab.table(list(plan.rows), list(plan.rows.values()))
+    return _table(plan, slab)
+
+
+def _table(plan: Plan, slab: StatisticsSlab) -> StatisticsTable:
+    """The rows of the plan's tensors: of a copy those of its source, but for what depends on the order of elements."""
+    rows = list(plan.rows.values())
+    sources = [plan.copies.get(row, row) for row in rows]
+    moments, counts = slab.moments, slab.counts
+    taken = moments[sources]
+    copies = [place for place, row in enumerate(rows) if row in plan.copies]
+    taken[copies, DEAD_FRACTION:] = moments[[rows[place] for place in copies], DEAD_FRACTION:]
+    return StatisticsTable(tuple(plan.rows), taken, counts[sources])

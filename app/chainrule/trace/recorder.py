@@ -8,22 +8,27 @@ recording.trace
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import FrameType, TracebackType
 from typing import Any, Self
 
 import torch
 from torch import nn
 
-from chainrule.errors import TraceError
+from chainrule.errors import TraceError, message_of
+from chainrule.stopping import current_stop
 from chainrule.trace import sources
 from chainrule.trace.assemble import assemble
 from chainrule.trace.graph import Failure, Trace
+from chainrule.trace.layers import find_layers
+from chainrule.trace.nested import named_tensors
 from chainrule.trace.observer import Observer
+from chainrule.trace.owners import TARGETS
 from chainrule.trace.plan import Plan
-from chainrule.trace.scope import scope
+from chainrule.trace.scope import loss_scope
 
 
 class record:  # noqa: N801 (used as a statement, like torch.no_grad)
@@ -31,7 +36,7 @@ class record:  # noqa: N801 (used as a statement, like torch.no_grad)
 
     Works for any nn.Module or callable, with autograd or with a backward written by hand. What is computed is the same
     as without recording, bit for bit. An exception goes through; `trace` then holds what was seen, and the op at fault.
-    One thread is recorded: the one that enters.
+    One thread is recorded: the one that enters. Where its work can be stopped (`stopping`), it stops between two ops.
 
     Args:
         model: the nn.Module or object whose structure names the modules; None for plain functions.
@@ -41,9 +46,11 @@ class record:  # noqa: N801 (used as a statement, like torch.no_grad)
         activations: which modules are activations, and which, `{"layers.1": "gelu"}`: for those written as several ops.
         on_tensor: called with the id and the live tensor whenever a value is recorded; it must not keep the tensor.
         plan: filled in with how to repeat the recording.
+        find_layers: look for the model's layers in the end; not where they are known.
 
     Raises:
-        TraceError: this thread is being recorded already, or `trace` is read before the block has ended.
+        TraceError: this thread is being recorded already, this recording has been made, or `trace` is read before the
+            block has ended.
     """
 
     def __init__(
@@ -56,8 +63,10 @@ class record:  # noqa: N801 (used as a statement, like torch.no_grad)
         activations: Mapping[str, str] | None = None,
         on_tensor: Callable[[str, torch.Tensor], None] | None = None,
         plan: Plan | None = None,
+        find_layers: bool = True,
     ) -> None:
         self._model = model
+        self._finds_layers = find_layers
         self._outputs = dict(outputs or {})
         self._observer = Observer(model, activations)
         self._observer.journal.on_tensor = on_tensor
@@ -69,11 +78,38 @@ class record:  # noqa: N801 (used as a statement, like torch.no_grad)
             self._observer.owners.rename_tensor(tensor, name, role)
 
     def __enter__(self) -> Self:
-        return self._enter(sys._getframe(1))
+        return self._begin([sys._getframe(1)])
 
-    def _enter(self, frame: FrameType) -> Self:
+    def start(self) -> Self:
+        """Begin where no block can stand: in a callback that returns before the pass. `stop` ends it, in this thread.
+
+        Raises:
+            TraceError: as the block does.
+        """
+        frames: list[FrameType] = []
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None:
+            frames.append(frame)
+            frame = frame.f_back
+        return self._begin(frames)
+
+    def stop(self, error: BaseException | None = None) -> Self:
+        """End what `start` began, with the error that has ended the pass, if one has; of what has ended, nothing.
+
+        Raises:
+            TraceError: it has not begun.
+        """
+        if not self._began:
+            raise TraceError("a recording ends after it has begun: with `start()`, or with its block")
+        if self._trace is None:
+            self.__exit__(None if error is None else type(error), error, None)
+        return self
+
+    def _begin(self, frames: Sequence[FrameType]) -> Self:
+        if self._began:
+            raise TraceError("a recording is made once; `record(...)` makes another")
+        self._observer.start(frames)
         self._began = time.perf_counter()
-        self._observer.start(frame)
         return self
 
     def __exit__(
@@ -84,7 +120,7 @@ class record:  # noqa: N801 (used as a statement, like torch.no_grad)
         failure = None
         if error is not None:
             op = observer.failed_op(error)
-            failure = Failure(None if op < 0 else f"n{op}", f"{type(error).__name__}: {error}")
+            failure = Failure(None if op < 0 else f"n{op}", f"{type(error).__name__}: {message_of(error)}")
         journal = observer.journal
         if journal.plan is not None:
             journal.plan.finish(journal.rows_with_statistics(), journal.slab.rows, failed=error is not None)
@@ -96,6 +132,9 @@ class record:  # noqa: N801 (used as a statement, like torch.no_grad)
             failure=failure,
             milliseconds=(time.perf_counter() - self._began) * 1e3,
         )
+        if self._finds_layers:
+            layers = find_layers(self._trace, observer.function_paths)
+            self._trace = dataclasses.replace(self._trace, layers=layers)
 
     def set_loss(self, loss: torch.Tensor) -> None:
         """Say which tensor is the loss, where no autograd backward starts from it."""
@@ -113,45 +152,53 @@ class record:  # noqa: N801 (used as a statement, like torch.no_grad)
 def trace_model(
     model: Callable[..., Any],
     *inputs: Any,
+    kwargs: Mapping[str, Any] | None = None,
     loss: Callable[[Any], torch.Tensor] | None = None,
     backward: Callable[[], None] | None = None,
+    on_tensor: Callable[[str, torch.Tensor], None] | None = None,
 ) -> Trace:
-    """Record `model(*inputs)`, then `loss` of what it gives, then the backward pass.
+    """Record `model(*inputs, **kwargs)`, then `loss` of what it gives, then the backward pass.
 
     As any backward pass does, it adds to the `.grad` of the model's parameters.
 
     Args:
         model: an nn.Module, or any callable that computes with torch.
-        *inputs: what to call it with.
-        loss: gives a scalar from the model's output; without it a scalar output is the loss.
+        *inputs: what to call it with, by position.
+        kwargs: what to call it with, by keyword.
+        loss: gives a scalar from the model's output; without it a scalar output is the loss, or what the output calls
+            its `loss`, as those of transformers do.
         backward: a backward pass written by hand, called instead of autograd's. A model with a `backward` method that
             is no nn.Module is taken at its word.
+        on_tensor: see `record`.
 
     Returns:
         The trace; if the forward or the backward pass raised, as far as it went, with `error` set. Without a scalar
         to start from (or with nothing that requires a gradient) there is no backward phase.
+
+    Raises:
+        ChainruleError: the work of this thread was asked to stop, which is no failure of the model.
     """
-    names = {}
-    for position, tensor in enumerate(value for value in inputs if isinstance(value, torch.Tensor)):
-        names[f"input_{position}" if position else "input"] = tensor
-    recording = record(model)
-    for name, tensor in names.items():
-        recording._observer.owners.rename_tensor(tensor, name, "input")
+    kwargs = kwargs or {}
+    recording = record(model, on_tensor=on_tensor)
+    for name, tensor in named_tensors(inputs, kwargs):
+        recording._observer.owners.rename_tensor(tensor, name, "target" if name in TARGETS else "input")
     if backward is None and not isinstance(model, nn.Module):
         backward = getattr(model, "backward", None)
     try:
         with recording:
-            result = model(*inputs)
+            result = model(*inputs, **kwargs)
             if loss is not None:
-                with scope("loss", getattr(loss, "__name__", type(loss).__name__)):
+                with loss_scope(loss):
                     result = loss(result)
+            elif not isinstance(result, torch.Tensor):
+                result = result.get("loss") if isinstance(result, Mapping) else getattr(result, "loss", None)
             if isinstance(result, torch.Tensor) and result.numel() == 1:
                 recording.set_loss(result)
                 if result.requires_grad:
                     result.backward()  # type: ignore[no-untyped-call]
                 elif backward is not None:
                     backward()
-    except Exception:
-        if recording._trace is None or recording._trace.error is None:
+    except Exception as error:
+        if recording._trace is None or recording._trace.error is None or error is current_stop().error:
             raise
     return recording.trace

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
+from typing import Any
 
 current_scopes: ContextVar[tuple[tuple[str, str], ...]] = ContextVar("current_scopes", default=())
 """The (path, type) pairs entered so far, outermost first."""
@@ -21,3 +22,9 @@ def scope(path: str, type: str) -> Iterator[None]:  # noqa: A002 (the field's wo
         yield
     finally:
         current_scopes.reset(token)
+
+
+def loss_scope(loss: Callable[..., Any]) -> AbstractContextManager[None]:
+    """The scope of a loss function: `loss`, of the kind that the function is called; a nameless one is "loss" too."""
+    name = getattr(loss, "__name__", type(loss).__name__)
+    return scope("loss", "loss" if name == "<lambda>" else name)

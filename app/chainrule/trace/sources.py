@@ -16,20 +16,31 @@ from chainrule.trace.graph import Snippet, Source
 TORCH_FOLDER = os.path.dirname(torch.__file__) + os.sep
 RECORDER_FOLDER = os.path.dirname(__file__) + os.sep
 PACKAGE_FOLDER = os.path.dirname(os.path.dirname(__file__)) + os.sep
+RECORDING_FILE = os.path.join(PACKAGE_FOLDER, "recording.py")
+EXPLORE_FOLDER = os.path.join(PACKAGE_FOLDER, "explore") + os.sep
 
-_is_user_code: dict[CodeType, bool] = {}
+_INSTALLED = f"{os.sep}site-packages{os.sep}"
+
+_is_user_code: dict[CodeType, bool | None] = {}
+"""Of what runs a model of one's own: None. Outside of that there is nothing of the user's."""
+
 _is_backward_code: dict[CodeType, bool] = {}
 
 
 def user_frame(frame: FrameType | None) -> FrameType | None:
-    """The nearest frame, from `frame` outwards, that is neither torch's nor the recorder's."""
+    """The nearest frame, from `frame` outwards, that is neither torch's nor the recorder's.
+
+    None of a model's own that is made of torch's modules alone: then only what runs it is left.
+    """
     while frame is not None:
         code = frame.f_code
-        known = _is_user_code.get(code)
-        if known is None:
+        if code not in _is_user_code:
             file = code.co_filename
-            known = not file.startswith((TORCH_FOLDER, RECORDER_FOLDER, "<frozen"))
-            _is_user_code[code] = known
+            ours = file.startswith((TORCH_FOLDER, RECORDER_FOLDER, RECORDING_FILE, "<frozen"))
+            _is_user_code[code] = None if file.startswith(EXPLORE_FOLDER) else not ours
+        known = _is_user_code[code]
+        if known is None:
+            return None
         if known:
             return frame
         frame = frame.f_back
@@ -37,17 +48,24 @@ def user_frame(frame: FrameType | None) -> FrameType | None:
 
 
 def is_backward_code(code: CodeType) -> bool:
-    """Whether a function is, by its name, the backward half of a layer written by hand: backward, bwd, …_grad."""
+    """Whether a function is, by its name, the backward half of a layer written by hand: backward, bwd, …_grad.
+
+    None of torch's is, nor is one that is named after what torch has: `zero_grad`, `no_grad`.
+    """
     known = _is_backward_code.get(code)
     if known is None:
         name = code.co_name
-        known = name in ("backward", "bwd") or name.endswith("_grad")
+        known = (
+            (name in ("backward", "bwd") or name.endswith("_grad"))
+            and name not in ("zero_grad", "no_grad")
+            and not code.co_filename.startswith(TORCH_FOLDER)
+        )
         _is_backward_code[code] = known
     return known
 
 
 def describe_source(code: CodeType, line: int, model_folder: str | None) -> Source:
-    """The source of a line: its file relative to this package or to the model's folder, and its text, stripped."""
+    """The source of a line, its text stripped; its file without the folders that `_relative` takes away."""
     file = code.co_filename
     text = linecache.getline(file, line).strip()
     return Source(file=_relative(file, model_folder), line=line, text=text, function=code.co_qualname)
@@ -95,7 +113,8 @@ def _relative(file: str, model_folder: str | None) -> str:
         return "chainrule/" + file[len(PACKAGE_FOLDER) :].replace(os.sep, "/")
     if model_folder is not None and file.startswith(model_folder + os.sep):
         return file[len(model_folder) + 1 :].replace(os.sep, "/")
-    return os.path.basename(file)
+    _, installed, rest = file.rpartition(_INSTALLED)
+    return rest.replace(os.sep, "/") if installed else os.path.basename(file)
 
 
 def model_folder(model: object) -> str | None:

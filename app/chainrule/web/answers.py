@@ -15,11 +15,16 @@ from starlette.responses import HTMLResponse, Response
 from chainrule import __version__
 from chainrule.errors import BusyError, ChainruleError, NotFoundError, RequestError
 from chainrule.page.templating import render
+from chainrule.web.request_log import note_error
 
 JSON = "application/json"
 
 REVALIDATE = "private, no-cache"
 """Cache-Control of what may be kept but must be asked about: an entity tag makes the question cheap."""
+
+
+UNREAD = (408, 413)
+"""Statuses after which the rest of a body may still be on its way: nobody will read it."""
 
 
 def json_answer(value: Any, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
@@ -29,9 +34,12 @@ def json_answer(value: Any, *, status: int = 200, headers: Mapping[str, str] | N
 
 def error_answer(path: str, error: ChainruleError) -> Response:
     """The answer for an error: JSON in the one shape; a page where a person asked for the page."""
+    note_error(error)
     headers = {"cache-control": "no-store"}
     if isinstance(error, BusyError):
         headers["retry-after"] = str(error.retry_after)
+    if error.status in UNREAD:
+        headers["connection"] = "close"
     if error.status == 401:
         headers["www-authenticate"] = 'Bearer realm="chainrule"'
     if is_page(path):

@@ -6,6 +6,7 @@ wrong and one shape to be told so.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable
 from functools import cached_property, partial
@@ -13,32 +14,44 @@ from typing import Any
 
 import orjson
 from fastapi import APIRouter
-from starlette.requests import Request
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from chainrule import __version__
-from chainrule.errors import NotFoundError, RequestError
+from chainrule.errors import NotFoundError, RequestError, StoppedError
 from chainrule.formats import FORMATS, Format
 from chainrule.page.data import presets_list
-from chainrule.profile import profile
+from chainrule.profile import profile, theory
 from chainrule.run import MOST_VALUES, environment, tensor_values, trace_spec
 from chainrule.spec import ModelSpec, read_query
-from chainrule.stats import kernel_name
 from chainrule.theory.mean_field import layer_theory
-from chainrule.web.answers import JSON, REVALIDATE, entity_tag, is_fresh, json_answer, not_modified
-from chainrule.web.openapi import SPEC_ERRORS, described, option_parameter, parameter, spec_parameters, spec_schema
+from chainrule.web.answers import JSON, REVALIDATE, entity_tag, is_fresh, not_modified
+from chainrule.web.openapi import (
+    COMPUTE_ERRORS,
+    SPEC_ERRORS,
+    described,
+    option_parameter,
+    parameter,
+    spec_parameters,
+    spec_schema,
+)
 from chainrule.web.service import Service
 from chainrule.web.theory import LayerKind, read_layer_kind, theory_parameters
-from chainrule.wire import dump_layer_theory, dump_profile, trace_schema
+from chainrule.wire import dump_json, dump_layer_theory, dump_profile, load, theory_dump, trace_schema
 
 DEFAULT_RANGE = "0:5"
 """Rows and columns of `tensor.json` when none are asked for, the chapter's `x[0:5, 0:5]`."""
+
+WHOLE_DUMP, ITS_THEORY = "dump", "theory"
+"""What may be asked for of a dump that is open."""
+
+DUMP_INDEX = re.compile(r"[0-9]{1,6}")
 
 Handler = Callable[[Request], Awaitable[Response]]
 
 
 def api_router(service: Service) -> APIRouter:
-    """`/api/v1` and the health probes."""
+    """`/api/v1`."""
     router = APIRouter()
     api = Api(service)
     spec = spec_parameters()
@@ -64,7 +77,7 @@ def api_router(service: Service) -> APIRouter:
             "Trace from a JSON body",
             "The same graph dump as `trace.json`.",
             tag="trace",
-            errors=(400, 413, 415, *SPEC_ERRORS),
+            errors=(400, 408, 413, 415, *SPEC_ERRORS),
             body=spec_schema(),
         ),
     )
@@ -88,7 +101,7 @@ def api_router(service: Service) -> APIRouter:
             'correlation c, null where the signal finds no rest; depth scales in layers, "Infinity" without limit. '
             "Schema `chainrule.theory/1`.",
             tag="trace",
-            errors=(401, 422, 503),
+            errors=(401, 422, *COMPUTE_ERRORS),
             parameters=theory_parameters(),
         ),
     )
@@ -112,10 +125,18 @@ def api_router(service: Service) -> APIRouter:
         "/api/v1/dump.json",
         api.dump,
         **described(
-            "The dump that the server was opened with",
-            "What `chainrule open` was given; 404 where it was given nothing.",
+            "A dump that the server was opened with",
+            "What `chainrule open` was given; 404 where it was given nothing, or not so many.",
             tag="trace",
-            errors=(401, 404),
+            errors=(401, 404, 422),
+            parameters=[
+                parameter("index", "Which one of several, from 0.", default="0"),
+                parameter(
+                    "what",
+                    "The `dump` itself, or what `theory` says of its layers, as the `theory` message of the live path.",
+                    default=WHOLE_DUMP,
+                ),
+            ],
         ),
     )
     for path, handler, summary, doc in (
@@ -124,11 +145,6 @@ def api_router(service: Service) -> APIRouter:
         ("/api/v1/schema/trace.json", api.schema, "Schema", "The JSON Schema that every graph dump follows."),
     ):
         router.add_api_route(path, handler, **described(summary, doc, tag="catalogue", errors=(401,)))
-    for path, handler, summary, doc in (
-        ("/healthz", api.healthz, "Alive", "The event loop answers."),
-        ("/readyz", api.readyz, "Ready", "Every device takes requests."),
-    ):
-        router.add_api_route(path, handler, **described(summary, doc, tag="health", errors=(503,)))
     return router
 
 
@@ -145,7 +161,9 @@ class Api:
         )
 
         async def handler(request: Request) -> Response:
-            spec, own = self.service.read_request(request, also=[option.name for option in form.options])
+            spec, own = self.service.read_request(
+                request, also=[option.name for option in form.options], form=form.name
+            )
             values = form.read(own)
 
             def work(spec: ModelSpec) -> bytes:
@@ -161,8 +179,9 @@ class Api:
         """POST /api/v1/trace."""
         if request.scope["query_string"]:
             raise RequestError("a posted spec stands in the body, not in the address")
-        spec = self.service.read(await read_json_object(request, self.service.settings.max_body_bytes))
-        body = await self._run(spec, lambda spec: FORMATS["json"].render(spec, {}))
+        settings = self.service.settings
+        spec = self.service.read(await read_json_object(request, settings.max_body_bytes, settings.receive_seconds))
+        body = await self.service.run(request, spec.device, lambda: FORMATS["json"].render(spec, {}))
         return Response(body, 200, {"cache-control": "no-store"}, JSON)
 
     async def profile(self, request: Request) -> Response:
@@ -176,7 +195,7 @@ class Api:
         tag = entity_tag(request.scope["path"], kind.canonical, repr(environment()))
         if is_fresh(request.headers, tag):
             return not_modified(tag)
-        body = await self.service.compute.slots["cpu"].run(_theory_bytes, kind)
+        body = await self.service.run(request, "cpu", partial(_theory_bytes, kind))
         return Response(body, 200, {"etag": tag, "cache-control": REVALIDATE}, JSON)
 
     async def tensor(self, request: Request) -> Response:
@@ -193,13 +212,26 @@ class Api:
 
     async def dump(self, request: Request) -> Response:
         """GET /api/v1/dump.json."""
-        dump = self.service.dump
-        if dump is None:
+        dumps = self.service.dumps
+        if not dumps:
             raise NotFoundError("no dump is open here; `chainrule open dump.json` opens one")
-        tag = entity_tag(dump.digest)
+        text = request.query_params.get("index", "0")
+        if DUMP_INDEX.fullmatch(text) is None:
+            raise RequestError(f"index: {text[:40]!r} is not an integer from 0 on", status=422, field="index")
+        if int(text) >= len(dumps):
+            raise NotFoundError(f"index: {text}: there is no such dump", field="index", limit=len(dumps) - 1)
+        what = request.query_params.get("what", WHOLE_DUMP)
+        if what not in (WHOLE_DUMP, ITS_THEORY):
+            raise RequestError(
+                f"what: {what[:40]!r} is neither {WHOLE_DUMP} nor {ITS_THEORY}", status=422, field="what"
+            )
+        content, digest = await run_in_threadpool(dumps[int(text)].load)
+        tag = entity_tag(f"{digest} {what}" if what == ITS_THEORY else digest)
         if is_fresh(request.headers, tag):
             return not_modified(tag)
-        return Response(dump.content, 200, {"etag": tag, "cache-control": REVALIDATE}, JSON)
+        if what == ITS_THEORY:
+            content = await self.service.run(request, "cpu", partial(_dump_theory_bytes, content))
+        return Response(content, 200, {"etag": tag, "cache-control": REVALIDATE}, JSON)
 
     async def presets(self, request: Request) -> Response:
         """GET /api/v1/presets.json."""
@@ -212,18 +244,6 @@ class Api:
     async def schema(self, request: Request) -> Response:
         """GET /api/v1/schema/trace.json."""
         return _constant(request, self._schema)
-
-    async def healthz(self, request: Request) -> Response:  # noqa: ARG002 (the signature of a handler)
-        """GET /healthz."""
-        return json_answer({"status": "ok", "version": __version__}, headers={"cache-control": "no-store"})
-
-    async def readyz(self, request: Request) -> Response:  # noqa: ARG002 (the signature of a handler)
-        """GET /readyz: 503 while any device would turn a request away; `kernel` is what takes statistics."""
-        slots = self.service.compute.slots.values()
-        full = any(slot.full for slot in slots)
-        queues = {slot.device: {"busy": slot.busy, "waiting": slot.waiting, "limit": slot.queue} for slot in slots}
-        answer = {"status": "busy" if full else "ready", "devices": queues, "kernel": kernel_name()}
-        return json_answer(answer, status=503 if full else 200, headers={"cache-control": "no-store"})
 
     @cached_property
     def _presets(self) -> bytes:
@@ -238,9 +258,6 @@ class Api:
     def _schema(self) -> bytes:
         return orjson.dumps(trace_schema())
 
-    async def _run(self, spec: ModelSpec, work: Callable[[ModelSpec], bytes]) -> bytes:
-        return await self.service.compute.slots[spec.device].run(work, spec)
-
     async def _computed(
         self,
         request: Request,
@@ -253,14 +270,22 @@ class Api:
         tag = entity_tag(request.scope["path"], spec.query(), own, repr(environment(spec.device)))
         if is_fresh(request.headers, tag):
             return not_modified(tag)
-        return Response(await self._run(spec, work), 200, {"etag": tag, "cache-control": REVALIDATE}, media_type)
+        body = await self.service.run(request, spec.device, partial(work, spec))
+        return Response(body, 200, {"etag": tag, "cache-control": REVALIDATE}, media_type)
 
 
-async def read_json_object(request: Request, max_bytes: int) -> dict[str, Any]:
-    """A request's body, read no further than it may be long.
+def dump_address(index: int) -> str:
+    """Where the dump is that stands at a place among those that the server was opened with."""
+    return "/api/v1/dump.json" if index == 0 else f"/api/v1/dump.json?index={index}"
+
+
+async def read_json_object(request: Request, max_bytes: int, seconds: float) -> dict[str, Any]:
+    """A request's body, read no further than it may be long, and no longer than it may take to arrive.
 
     Raises:
-        RequestError: it does not say it is JSON (415), is too large (413), is not JSON (400) or no object (422).
+        RequestError: it does not say it is JSON (415), is too large (413), does not arrive (408), is not JSON (400) or
+            no object (422).
+        StoppedError: the client has gone.
     """
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type != JSON:
@@ -277,10 +302,21 @@ async def read_json_object(request: Request, max_bytes: int) -> dict[str, Any]:
     length = request.headers.get("content-length", "0")
     if length.isascii() and length.isdigit() and int(length[:20]) > max_bytes:
         raise too_large
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > max_bytes:
-            raise too_large
+    try:
+        async with asyncio.timeout(seconds):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > max_bytes:
+                    raise too_large
+    except TimeoutError:
+        raise RequestError(
+            f"the body has not arrived within {seconds:g} seconds (CHAINRULE_RECEIVE_SECONDS)",
+            status=408,
+            code="request_timeout",
+            limit=seconds,
+        ) from None
+    except ClientDisconnect:
+        raise StoppedError("disconnected") from None
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -325,6 +361,10 @@ def _constant(request: Request, body: bytes) -> Response:
 
 def _profile_bytes(spec: ModelSpec) -> bytes:
     return dump_profile(profile(trace_spec(spec)))
+
+
+def _dump_theory_bytes(content: bytes) -> bytes:
+    return dump_json(theory_dump(theory(load(content))))
 
 
 def _theory_bytes(kind: LayerKind) -> bytes:

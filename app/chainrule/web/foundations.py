@@ -6,6 +6,7 @@ that is typed is evaluated: every input is read by a rule of its own.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,9 +14,11 @@ import orjson
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
+from torch import Tensor
 
+from chainrule.chapter.broadcasting import Operand
 from chainrule.chapter.index import DOCUMENTS, SECTIONS, sections_of
-from chainrule.chapter.inputs import Input
+from chainrule.chapter.inputs import MAX_TEXT, Input
 from chainrule.chapter.listings import read_listing
 from chainrule.chapter.page import Page
 from chainrule.chapter.pages import PAGES
@@ -24,7 +27,14 @@ from chainrule.page.templating import render
 from chainrule.run import environment
 from chainrule.spec import read_query
 from chainrule.web.answers import JSON, REVALIDATE, entity_tag, is_fresh, not_modified
-from chainrule.web.openapi import choice_parameter, described, number_parameter, parameter
+from chainrule.web.openapi import (
+    COMPUTE_ERRORS,
+    choice_parameter,
+    described,
+    integer_parameter,
+    number_parameter,
+    text_parameter,
+)
 from chainrule.web.service import Service
 
 NO_STORE = {"cache-control": "no-store"}
@@ -69,7 +79,7 @@ def foundations_router(service: Service) -> APIRouter:
                 page.title,
                 page.lead,
                 tag="foundations",
-                errors=(401, 422, 503),
+                errors=(401, 422, *COMPUTE_ERRORS),
                 parameters=[_parameter(each) for each in page.inputs],
             ),
         )
@@ -136,7 +146,7 @@ def _answer_handler(service: Service, page: Page) -> Any:
         tag = entity_tag(request.scope["path"], *canonical, repr(environment()))
         if not page.timed and is_fresh(request.headers, tag):
             return not_modified(tag)
-        body = await service.compute.slots["cpu"].run(lambda: orjson.dumps(page.answer(values)))
+        body = await service.run(request, "cpu", lambda: orjson.dumps(page.answer(values)))
         headers = NO_STORE if page.timed else {"etag": tag, "cache-control": REVALIDATE}
         return Response(body, 200, headers, JSON)
 
@@ -152,6 +162,21 @@ def page_data(page: Page) -> dict[str, Any]:
     }
 
 
+_NUMBER = (
+    r"\s*([+\-−]?([0-9]{1,40}(\.[0-9]{0,40})?|\.[0-9]{1,40})([eE][+\-−]?[0-9]{1,4})?"
+    r"|[nN][aA][nN]|[+\-−]?[iI][nN][fF])\s*"
+)
+_SHAPE = r"\s*\(?\s*([0-9]{1,10}\s*(,\s*[0-9]{1,10}\s*){0,7})?,?\s*\)?\s*"
+_TENSORS = {
+    "1": _NUMBER,
+    "1,2": rf"{_NUMBER}((,{_NUMBER})+,?|,)\s*",
+    "1;2": rf"{_NUMBER}(,{_NUMBER})*((;{_NUMBER}(,{_NUMBER})*)+;?|;)\s*",
+    "[1]": r"\s*\[[\s0-9.,+\-−eEaAnNiIfF\[\]]*\]\s*",
+    "[[1]]": r"\s*\[\s*\[[\s0-9.,+\-−eEaAnNiIfF\[\]]*\]\s*",
+}
+"""How a tensor can be typed: one of each form, and what all of it look like."""
+
+
 def _parameter(each: Input) -> dict[str, Any]:
     """An input as a query parameter."""
     description = f"{each.doc} {each.allowed[0].upper()}{each.allowed[1:]}."
@@ -159,8 +184,47 @@ def _parameter(each: Input) -> dict[str, Any]:
         return choice_parameter(each.name, description, each.choices, each.default)
     if each.kind == "flag":
         return choice_parameter(each.name, description, ("true", "false"), each.default)
-    if each.kind == "number" and each.minimum is not None and each.maximum is not None:
+    value = each.read(each.default)
+    if each.minimum is not None and each.maximum is not None:
+        if isinstance(value, int):
+            return integer_parameter(each.name, description, minimum=each.minimum, maximum=each.maximum, default=value)
         return number_parameter(
             each.name, description, minimum=each.minimum, maximum=each.maximum, default=float(each.default)
         )
-    return parameter(each.name, description, default=each.default)
+    return text_parameter(
+        each.name, description, pattern=_pattern(each, value), max_length=MAX_TEXT, default=each.default
+    )
+
+
+def _pattern(each: Input, value: Any) -> str | None:
+    """What all texts that an input reads look like, by what its default is read as; None for free text.
+
+    More is refused than a pattern can say: rows of different lengths, shapes that do not fit each other.
+    """
+    match value:
+        case Tensor():
+            return _whole(*(form for example, form in _TENSORS.items() if _reads(each, example)))
+        case Operand():
+            return _whole(*_TENSORS.values(), _SHAPE)
+        case float():
+            return _whole(_NUMBER)
+        case list():
+            return _whole(rf"\s*\[?{_NUMBER}(,{_NUMBER})*,?\]?\s*")
+        case (tuple(), *_):
+            return _whole(rf"{_SHAPE}(;{_SHAPE})*")
+        case (str(), *_):
+            name = rf"\s*({'|'.join(map(re.escape, each.default.split(',')))})\s*"
+            return _whole(rf"{name}(,{name})*")
+    return None
+
+
+def _reads(each: Input, example: str) -> bool:
+    try:
+        each.read(example)
+    except ValueError:
+        return False
+    return True
+
+
+def _whole(*forms: str) -> str:
+    return f"^({'|'.join(forms)})$"

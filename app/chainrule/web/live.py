@@ -4,37 +4,48 @@ A reader takes messages as they come and keeps the newest; an answerer computes 
 device comes. So a dragged slider never builds a backlog, and the last value set is the last one shown.
 
     client ──{"seq", "spec"}──▶ _read ──latest──▶ _answer ──turn──▶ trace ──topology, frame──▶ client
-                                                     └─time left──▶ theory ──message──▶ client
+                                  └──give way──▶ what runs   └─time left──▶ theory ──message──▶ client
 
-A frame goes first. What theory says of it follows, at once as long as theory has taken little of the time since the
-client last rested, else when it rests again: a newer frame is owed its own.
+A frame goes first. What theory says of it follows, at once as long as nobody else waits and theory has taken little of
+the time since the client last rested, else when it rests again: a newer frame is owed its own.
+
+What runs gives way to a newer wish, but not before it is `live_grace_seconds` old, and not twice in a row: else a
+client that never stops asking would never see a frame. While a client is being sent to, nothing is computed for it:
+there is no queue of frames. One that takes nothing at all is cut off by its connection.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from typing import Generic, Protocol, TypeVar
 
-import orjson
 from fastapi import APIRouter
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from chainrule.errors import ChainruleError, RequestError, SpecError
+from chainrule.errors import ChainruleError, MemoryLimitError, RequestError, SpecError, StoppedError
 from chainrule.profile import theory
 from chainrule.run import Retracer
 from chainrule.spec import ModelSpec
 from chainrule.trace.graph import Trace
-from chainrule.web.compute import ComputeSlot
 from chainrule.web.guard import InternalError
+from chainrule.web.kept import Keeper
+from chainrule.web.live_messages import PING, PONG, Shown, SpecT, Wish, error_message, for_theory, read_wish, show
+from chainrule.web.metrics import Kind
+from chainrule.web.request_log import log_error, note_coalesced, note_spec
 from chainrule.web.service import Service
-from chainrule.wire import dump_topology, frame, theory_message
+from chainrule.web.slot import ComputeSlot
+from chainrule.web.work import Work
+from chainrule.wire import frame, theory_message
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
-
-MAX_SEQ = 2**32 - 1
-"""A frame carries its number in 32 bits."""
 
 THEORY_SHARE = 0.2
 """Of the time that a client's answers are computed in while it does not rest, theory takes no more."""
@@ -42,13 +53,63 @@ THEORY_SHARE = 0.2
 REST_SECONDS = 0.05
 """A client rests that has asked for nothing for so long: a dragged slider asks again as soon as it has a frame."""
 
+RESTARTING = 1012
+"""Close code of a socket whose server goes (RFC 6455's registry: service restart)."""
+
+CLOSE_SECONDS = 1.0
+"""How long a client may take to be told that its socket is closed."""
+
+SpecIn = TypeVar("SpecIn", contravariant=True)
+
+
+class Tracer(Keeper, Protocol[SpecIn]):
+    """What makes one trace after the other, and keeps what makes the next one sooner: `run.Retracer`, say."""
+
+    @property
+    def recording(self) -> object:
+        """What the last trace repeats, or is: another object for each; None where that cannot be said."""
+
+    def trace(self, spec: SpecIn, /) -> Trace:
+        """The trace of what a client named."""
+
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """One message of a client: what it wants to see, or what is wrong with that."""
+class Source(Generic[SpecT]):
+    """What live sockets show.
 
-    seq: int
-    spec: ModelSpec | SpecError
+    Attributes:
+        read: what a client names, from its message's values; raises SpecError.
+        slot: of the device that it is computed on.
+        tracer: makes the tracer of one socket.
+        note: lets what is logged from now on say what is shown.
+        deadline_seconds: how long a picture may compute.
+        outline: of a trace what theory reads.
+        listen: has a function called, in whatever thread, whenever there is news; gives a function that ends it. None
+            where there never is any.
+        news: what a client is told then.
+        has_news: whether there has been some: a client that has just come may not have heard of it.
+    """
+
+    read: Callable[[Mapping[str, object]], SpecT]
+    slot: Callable[[SpecT], ComputeSlot]
+    tracer: Callable[[], Tracer[SpecT]]
+    note: Callable[[SpecT], None]
+    deadline_seconds: float
+    outline: Callable[[Trace], Trace] = for_theory
+    listen: Callable[[Callable[[], None]], Callable[[], None]] | None = None
+    news: Callable[[], str] = str
+    has_news: Callable[[], bool] = bool
+
+
+def specs(service: Service) -> Source[ModelSpec]:
+    """The specs of the web, as far as the server admits them."""
+    return Source(
+        read=service.read,
+        slot=lambda spec: service.compute.slots[spec.device],
+        tracer=Retracer,
+        note=note_spec,
+        deadline_seconds=service.settings.live_deadline_seconds,
+    )
 
 
 @dataclass(slots=True)
@@ -65,11 +126,20 @@ class Spent:
 
 
 @dataclass(frozen=True, slots=True)
+class Picture:
+    """A computed trace as its client is shown it, which graph the client has then, and what theory needs of it."""
+
+    shown: Shown
+    outline: Trace
+    messages: tuple[str | bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Owed:
     """A frame that was sent without what theory says of it."""
 
     seq: int
-    trace: Trace
+    outline: Trace
     slot: ComputeSlot
 
 
@@ -80,38 +150,59 @@ def live_router(service: Service) -> APIRouter:
     @router.websocket("/api/v1/live")
     async def live(websocket: WebSocket) -> None:
         await websocket.accept()
-        await LiveSession(websocket, service).serve()
+        await LiveSession(websocket, service, specs(service)).serve()
 
     return router
 
 
-class LiveSession:
+class LiveSession(Generic[SpecT]):
     """One open socket: the newest wish not yet granted, and the graph the client already has."""
 
-    def __init__(self, websocket: WebSocket, service: Service) -> None:
+    def __init__(self, websocket: WebSocket, service: Service, source: Source[SpecT]) -> None:
         self.websocket = websocket
         self.service = service
+        self.source = source
+        self.settings = service.settings
+        self.metrics = service.metrics
         self.last_seq = -1
-        self.newest: Wish | None = None
+        self.newest: Wish[SpecT] | None = None
         self.arrived = asyncio.Event()
-        self.topology = 0
-        self.shown: Trace | None = None
-        self.retracer = Retracer()
+        self.shown = Shown()
+        self.retracer = source.tracer()
         self.owed: Owed | None = None
         self.spent = Spent()
+        self.running: Work | None = None
+        self.let_finish = False
+        self.grace: asyncio.TimerHandle | None = None
 
     async def serve(self) -> None:
-        """Read and answer until the client goes."""
-        tasks = {asyncio.create_task(self._read()), asyncio.create_task(self._answer())}
+        """Read and answer until the client or the server goes."""
+        parts = self._read(), self._answer(), self._tell(), self.service.compute.shutdown.wait()
+        tasks = [asyncio.create_task(each) for each in parts]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for task in tasks:
                 task.cancel()
             ends = await asyncio.gather(*tasks, return_exceptions=True)
+            self._leave()
+        if self.service.compute.shutdown.is_set():
+            await self._close(RESTARTING)
         for end in ends:
-            if isinstance(end, Exception) and not isinstance(end, WebSocketDisconnect):
+            # Gone, either of the two.
+            if isinstance(end, Exception) and not isinstance(end, WebSocketDisconnect | StoppedError):
                 raise end
+
+    def _leave(self) -> None:
+        """Account for a wish that nobody waits for any more, and keep nothing."""
+        spec, self.newest = self.newest.spec if self.newest is not None else None, None
+        if isinstance(spec, SpecError):
+            self.metrics.rejected.labels(spec.code).inc()
+        elif spec is not None:
+            Work("picture", self.metrics).end(self.source.slot(spec).left())
+        self.service.compute.kept.leave(self.retracer)
+
+    # ---------------------------------------------------------------- what the client wishes
 
     async def _read(self) -> None:
         """Keep the newest message; answer at once what is no message at all."""
@@ -119,46 +210,49 @@ class LiveSession:
             message = await self.websocket.receive()
             if message["type"] == "websocket.disconnect":
                 return
+            text = message.get("text")
+            if text == PING:
+                await self._send(PONG)
+                continue
             try:
-                self.newest = self._wish(message.get("text"))
+                wish = read_wish(text, self.last_seq, self.source.read)
             except RequestError as error:
                 await self._send_error(None, error)
-            else:
-                self.arrived.set()
+                continue
+            self.last_seq = wish.seq
+            self.metrics.messages.inc()
+            if self.newest is not None:
+                self.metrics.coalesced.inc()
+                note_coalesced()
+            self.newest = wish
+            self.arrived.set()
+            self._give_way()
 
-    def _wish(self, text: str | None) -> Wish:
-        """A message, read. A bad spec is a wish too: it is answered in its turn, with its number.
+    def _give_way(self) -> None:
+        """Have what runs for this client give way to what it wishes now, as soon as that is fair.
 
-        Raises:
-            RequestError: this is not `{"seq": n, "spec": {…}}` with a number larger than the last.
+        A mistake is no picture that anything could give way to.
         """
-        if text is None:
-            raise _bad_message("a message is JSON text")
-        try:
-            message = orjson.loads(text)
-        except orjson.JSONDecodeError as error:
-            raise _bad_message(f"this is not JSON: {error}") from None
-        if not isinstance(message, dict) or message.keys() != {"seq", "spec"}:
-            raise _bad_message('a message is {"seq": number, "spec": {…}} and nothing else')
-        seq, spec = message["seq"], message["spec"]
-        if isinstance(seq, bool) or not isinstance(seq, int) or not 0 <= seq <= MAX_SEQ:
-            raise _bad_message(f"seq is an integer from 0 to {MAX_SEQ}", field="seq")
-        if seq <= self.last_seq:
-            raise _bad_message(
-                f"seq {seq} does not follow {self.last_seq}: every number is larger than the last", "seq"
-            )
-        if not isinstance(spec, dict):
-            raise _bad_message("spec is an object", field="spec")
-        self.last_seq = seq
-        try:
-            return Wish(seq, self.service.read(spec))
-        except SpecError as error:
-            return Wish(seq, error)
+        work, wish = self.running, self.newest
+        if work is None or wish is None or self.let_finish or work.stop.error is not None:
+            return
+        left = self.settings.live_grace_seconds - work.seconds
+        if left <= 0:
+            if not isinstance(wish.spec, SpecError):
+                work.stop.ask(StoppedError("superseded"))
+        elif self.grace is None:
+            self.grace = asyncio.get_running_loop().call_later(left, self._grace_is_over)
+
+    def _grace_is_over(self) -> None:
+        self.grace = None
+        self._give_way()
+
+    # ---------------------------------------------------------------- what it gets
 
     async def _answer(self) -> None:
         """Grant the newest wish, then the one that is newest by then; in between, pay what theory is owed."""
         while True:
-            if self.owed is not None and self.spent.leaves_theory_time:
+            if self.owed is not None and self.spent.leaves_theory_time and not self.owed.slot.in_line:
                 await self._pay(self.owed)
                 continue
             if self.newest is None and await self._rests():
@@ -171,96 +265,165 @@ class LiveSession:
             if isinstance(wish.spec, SpecError):
                 self._take()
                 await self._send_error(wish.seq, wish.spec)
-                continue
-            slot = self.service.compute.slots[wish.spec.device]
-            async with slot.turn():
-                wish = self.newest
-                if wish is None or isinstance(wish.spec, SpecError) or wish.spec.device != slot.device:
-                    # While this stood in line the client changed its mind in a way that needs no turn here.
-                    continue
-                self._take()
-                began = time.perf_counter()
-                try:
-                    messages = await slot.compute(self._picture, wish.seq, wish.spec)
-                    assert self.shown is not None, "a picture was made of it"
-                    self.owed = Owed(wish.seq, self.shown, slot)
-                except ChainruleError as error:
-                    messages = [error_message(wish.seq, error)]
-                except Exception:
-                    logger.exception("a live trace of %s failed", wish.spec.query())
-                    messages = [error_message(wish.seq, InternalError())]
-                self.spent.frames += time.perf_counter() - began
-            # The turn is over: a client that reads slowly holds up nobody else.
-            for message in messages:
-                if isinstance(message, bytes):
-                    await self.websocket.send_bytes(message)
-                else:
-                    await self.websocket.send_text(message)
+            else:
+                await self._grant(self.source.slot(wish.spec))
 
     async def _rests(self) -> bool:
         """Whether the client asks for nothing for a while."""
         try:
-            await asyncio.wait_for(self.arrived.wait(), REST_SECONDS)
+            # Not `wait_for`: before Python 3.12 that drops a cancellation which comes together with a wish.
+            async with asyncio.timeout(REST_SECONDS):
+                await self.arrived.wait()
         except TimeoutError:
             return True
         return False
 
+    async def _grant(self, slot: ComputeSlot) -> None:
+        """Send the picture of the wish that is the newest when the turn comes."""
+        messages: tuple[str | bytes, ...]
+        async with slot.turn("picture") as waited:
+            wish = self.newest
+            if wish is None or isinstance(wish.spec, SpecError) or self.source.slot(wish.spec) is not slot:
+                # While this stood in line the client changed its mind in a way that needs no turn here.
+                return
+            self._take()
+            self.source.note(wish.spec)
+            began = time.perf_counter()
+            superseded = False
+            try:
+                picture = await self._compute(slot, "picture", waited, partial(self._picture, wish.seq, wish.spec))
+                self.shown, messages = picture.shown, picture.messages
+                self.owed = Owed(wish.seq, picture.outline, slot)
+            except StoppedError:
+                superseded, messages = True, ()
+            except ChainruleError as error:
+                log_error(error)
+                messages = (error_message(wish.seq, error),)
+            except Exception:
+                logger.exception("a live trace failed")
+                messages = (error_message(wish.seq, InternalError()),)
+            self.let_finish = superseded
+            self.spent.frames += time.perf_counter() - began
+        # The turn is over: a client that reads slowly holds up nobody else.
+        for message in messages:
+            await self._send(message)
+
     async def _pay(self, owed: Owed) -> None:
         """Send what theory says of a frame, unless the client wishes for a newer one that it would hold up."""
-        async with owed.slot.turn():
+        async with owed.slot.turn("theory") as waited:
             if self.newest is not None and not self.spent.leaves_theory_time:
                 return
             self.owed = None
             began = time.perf_counter()
             try:
-                message = await owed.slot.compute(lambda: theory_message(theory(owed.trace), owed.seq))
-            except Exception:
+                message = await self._compute(
+                    owed.slot,
+                    "theory",
+                    waited,
+                    # Faults hang on the numbers, as theory's verdicts do, and go with them.
+                    lambda: theory_message(theory(owed.outline), owed.seq, owed.outline.faults),
+                )
+            except ChainruleError as error:
                 # The frame stands without it.
+                logger.info("no theory of a live trace: %s", error.message)
+                return
+            except Exception:
                 logger.exception("theory of a live trace failed")
                 return
             finally:
                 self.spent.theory += time.perf_counter() - began
-        await self.websocket.send_text(message)
+        await self._send(message)
+
+    async def _compute(self, slot: ComputeSlot, kind: Kind, waited: float, compute: Callable[[], T]) -> T:
+        """Compute something in this client's turn, and have it give way to what the client wishes meanwhile.
+
+        Raises:
+            ChainruleError: see `ComputeSlot.compute`.
+        """
+        work = self.running = Work(kind, self.metrics, waited=waited)
+        self._give_way()
+        try:
+            return await slot.compute(work, compute, self.source.deadline_seconds, "CHAINRULE_LIVE_DEADLINE_SECONDS")
+        except MemoryLimitError:
+            self._forget()
+            raise
+        finally:
+            self.running = None
+            if self.grace is not None:
+                self.grace.cancel()
+                self.grace = None
+            if not work.over:
+                # Its thread has not stopped yet, and would go on using what it uses.
+                self._forget()
+
+    def _forget(self) -> None:
+        """Let go of what makes the next picture sooner."""
+        self.service.compute.kept.leave(self.retracer)
+        self.retracer = self.source.tracer()
+        self.owed = None
 
     def _take(self) -> None:
         self.newest = None
         self.arrived.clear()
 
-    def _picture(self, seq: int, spec: ModelSpec) -> list[str | bytes]:
+    def _picture(self, seq: int, spec: SpecT) -> Picture:
         """Compute one trace, in the device's thread: its frame, after the topology if the client has another."""
         began = time.perf_counter()
-        trace = self.retracer.trace(spec)
-        compute_ms = (time.perf_counter() - began) * 1e3
-        number, messages = self.topology, list[str | bytes]()
-        if self.shown is None or not same_graph(self.shown, trace):
-            number += 1
-            topology = {"type": "topology", "topology": number, "trace": dump_topology(trace)}
-            messages.append(orjson.dumps(topology).decode())
-        messages.append(frame(trace, seq, number, compute_ms))
-        # Only now: had one of the two failed, the client would not have this graph.
-        self.topology, self.shown = number, trace
-        return messages
+        retracer = self.retracer
+        with self.service.compute.kept.using(retracer):
+            trace, recording = retracer.trace(spec), retracer.recording
+        # One that was kept is told with what its pass took.
+        compute_ms = max((time.perf_counter() - began) * 1e3, trace.timing.get("total_ms", 0.0))
+        shown, topology = show(trace, recording, self.shown)
+        numbers = frame(trace, seq, shown.number, compute_ms)
+        return Picture(shown, self.source.outline(trace), (numbers,) if topology is None else (topology, numbers))
+
+    # ---------------------------------------------------------------- sending
+
+    async def _tell(self) -> None:
+        """Pass on what news there are; where there never are any, wait for nothing."""
+        loop, told = asyncio.get_running_loop(), asyncio.Event()
+
+        def tell() -> None:
+            # The loop may end while another thread is about to say something.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(told.set)
+
+        leave = self.source.listen(tell) if self.source.listen is not None else None
+        if self.source.has_news():
+            told.set()
+        try:
+            while True:
+                await told.wait()
+                told.clear()
+                await self._send(self.source.news())
+        finally:
+            if leave is not None:
+                leave()
 
     async def _send_error(self, seq: int | None, error: ChainruleError) -> None:
-        await self.websocket.send_text(error_message(seq, error))
+        self.metrics.rejected.labels(error.code).inc()
+        await self._send(error_message(seq, error))
 
+    async def _send(self, message: str | bytes) -> None:
+        """Send one message. How long a client may take nothing of it is the connection's to say.
 
-def same_graph(one: Trace, other: Trace) -> bool:
-    """Whether a frame of one trace can be shown on the topology of the other."""
-    return (
-        one.ops == other.ops
-        and one.tensors == other.tensors
-        and one.modules == other.modules
-        and one.saved == other.saved
-        and one.layers == other.layers
-        and one.statistics.tensors == other.statistics.tensors
-    )
+        Raises:
+            WebSocketDisconnect: the client has gone, or was cut off.
+        """
+        try:
+            if isinstance(message, bytes):
+                await self.websocket.send_bytes(message)
+            else:
+                await self.websocket.send_text(message)
+        except RuntimeError:
+            # The server had closed the socket, over a message that is too long, say.
+            raise WebSocketDisconnect(1006) from None
 
-
-def error_message(seq: int | None, error: ChainruleError) -> str:
-    """An error as the socket carries it; `seq` is null where no message could be read."""
-    return orjson.dumps({"type": "error", "seq": seq, **error.body()}).decode()
-
-
-def _bad_message(message: str, field: str | None = None) -> RequestError:
-    return RequestError(message, code="bad_message", field=field)
+    async def _close(self, code: int) -> None:
+        """Close the socket, if it is still there and takes anything."""
+        try:
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await self.websocket.close(code)
+        except (TimeoutError, RuntimeError, WebSocketDisconnect):
+            logger.debug("a live socket was gone before it was closed")

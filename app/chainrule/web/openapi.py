@@ -73,14 +73,20 @@ ERRORS = {
     400: "The request cannot be read.",
     401: "A token is needed.",
     404: "There is no such name.",
+    408: "The body has not arrived in time.",
     413: "The body is too large.",
     415: "The body is not JSON.",
     422: "A key is unknown, a value is malformed, or more is asked than is allowed.",
     501: "An optional dependency, or the C++ extension, is not installed on the server.",
-    503: "The device is busy; Retry-After says for how long.",
+    503: "The device is busy, and Retry-After says for how long; or the server is shutting down.",
+    504: "To compute it would take longer than is allowed.",
+    507: "The host or the device ran out of memory.",
 }
 
-SPEC_ERRORS = (401, 422, 501, 503)
+COMPUTE_ERRORS = (503, 504, 507)
+"""What any route that computes may answer."""
+
+SPEC_ERRORS = (401, 422, 501, *COMPUTE_ERRORS)
 """What any route that computes a spec may answer."""
 
 
@@ -106,7 +112,19 @@ def parameter(name: str, description: str, *, default: str | None = None, requir
     schema: dict[str, Any] = {"type": "string"}
     if default is not None:
         schema["default"] = default
+    if required:
+        schema["minLength"] = 1
     return {**_parameter(name, schema, description), "required": required}
+
+
+def text_parameter(
+    name: str, description: str, *, pattern: str | None, max_length: int, default: str
+) -> dict[str, Any]:
+    """A text of at most so many characters, which all look like a pattern where there is one."""
+    schema: dict[str, Any] = {"type": "string", "maxLength": max_length, "default": default}
+    if pattern is not None:
+        schema["pattern"] = pattern
+    return _parameter(name, schema, description)
 
 
 def option_parameter(option: Option) -> dict[str, Any]:
@@ -129,6 +147,12 @@ def number_parameter(
     schema: dict[str, Any] = {"type": "number", "minimum": minimum, "maximum": maximum}
     if default is not None:
         schema["default"] = default
+    return _parameter(name, schema, description)
+
+
+def integer_parameter(name: str, description: str, *, minimum: float, maximum: float, default: int) -> dict[str, Any]:
+    """A parameter that is an integer."""
+    schema = {"type": "integer", "minimum": minimum, "maximum": maximum, "default": default}
     return _parameter(name, schema, description)
 
 

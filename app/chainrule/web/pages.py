@@ -12,32 +12,47 @@ from starlette.responses import FileResponse, HTMLResponse, Response
 from chainrule import __version__
 from chainrule.build import check_program
 from chainrule.errors import MissingExtraError, NotFoundError, SpecError
+from chainrule.explore.what_if import WhatIf
 from chainrule.export.html import shell
 from chainrule.page import assets
 from chainrule.page.data import page_data
 from chainrule.page.templating import render
-from chainrule.spec import ModelSpec
+from chainrule.spec import ModelSpec, read_query
 from chainrule.web.answers import REVALIDATE, entity_tag, is_fresh, not_modified
+from chainrule.web.api import dump_address
+from chainrule.web.model import Model
 from chainrule.web.service import Service
 
 
-def pages_router(service: Service) -> APIRouter:
+def pages_router(service: Service, model: Model | None = None) -> APIRouter:
     """`/`, `/docs` and the third-party files they load, `/standalone.html` that the page makes files of itself from."""
     router = APIRouter(include_in_schema=False)
+    opened = [{"name": dump.name, "url": dump_address(index)} for index, dump in enumerate(service.dumps)]
+    first = opened[0] if opened else None
 
     @router.get("/")
     async def explorer(request: Request) -> Response:
         error: dict[str, Any] | None = None
         status = 200
+        spec: ModelSpec | WhatIf
         try:
-            spec, _ = service.read_request(request)
-            check_program(spec)
+            if model is not None:
+                spec = model.read(read_query(request.scope["query_string"].decode("latin-1")))
+            else:
+                spec, _ = service.read_request(request)
+                check_program(spec)
         except (SpecError, MissingExtraError) as problem:
             # The page opens all the same, on the default spec, and says what is wrong with the address.
-            spec, error, status = ModelSpec(), problem.body()["error"], problem.status
-        opened = None if service.dump is None else {"name": service.dump.name, "url": "/api/v1/dump.json"}
+            spec = ModelSpec() if model is None else model.read({})
+            error, status = problem.body()["error"], problem.status
         data = page_data(
-            spec, settings=service.settings, devices=service.compute.device_names, error=error, dump=opened
+            spec,
+            settings=service.settings,
+            devices=service.compute.device_names,
+            error=error,
+            dump=first,
+            dumps=opened,
+            model=None if model is None else model.page_data(),
         )
         page = render("explorer.html", version=__version__, page_data=data, error=error, standalone=False)
         return HTMLResponse(page, status, {"cache-control": "private, no-store"})

@@ -2,40 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from starlette.requests import Request
 
-from chainrule.errors import SpecError
+from chainrule.errors import SpecError, StoppedError
 from chainrule.limits import check_device, check_limits, with_limits
-from chainrule.page.opened import OpenDump
+from chainrule.page.opened import DumpFile, OpenDump
 from chainrule.programs import DEFAULT
 from chainrule.settings import Settings
 from chainrule.spec import ModelSpec, read_query
 from chainrule.web.compute import Compute
+from chainrule.web.metrics import Metrics
+from chainrule.web.request_log import note_spec
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """The settings the server runs under, the devices it computes on, and the dump that it was opened with, if any."""
+    """What the server runs under, computes on and counts, and the dumps that it was opened with."""
 
     settings: Settings
     compute: Compute
-    dump: OpenDump | None = None
+    metrics: Metrics
+    dumps: Sequence[OpenDump | DumpFile] = ()
 
-    def admit(self, spec: ModelSpec) -> ModelSpec:
-        """The spec itself, once it is known to be affordable and its device to exist.
+    def admit(self, spec: ModelSpec, form: str = "json") -> ModelSpec:
+        """The spec itself, once it is known to be affordable in the format of its answer, and its device to exist.
 
         Raises:
             LimitError: it asks for more than the settings allow.
             SpecError: the device is not there.
         """
-        check_limits(spec, self.settings)
+        check_limits(spec, self.settings, form)
         check_device(spec, self.compute.device_names)
         return spec
 
-    def read(self, values: Mapping[str, object]) -> ModelSpec:
+    def read(self, values: Mapping[str, object], form: str = "json") -> ModelSpec:
         """A spec from strings or JSON values, admitted.
 
         Raises:
@@ -46,9 +53,12 @@ class Service:
         except SpecError as error:
             layers = values.get("program", DEFAULT) == DEFAULT
             raise with_limits(error, self.settings, layers=layers) from None
-        return self.admit(spec)
+        note_spec(spec)
+        return self.admit(spec, form)
 
-    def read_request(self, request: Request, also: Iterable[str] = ()) -> tuple[ModelSpec, dict[str, str]]:
+    def read_request(
+        self, request: Request, also: Iterable[str] = (), form: str = "json"
+    ) -> tuple[ModelSpec, dict[str, str]]:
         """The spec in a query string, and the values of keys that are not the spec's but the route's own.
 
         Raises:
@@ -56,4 +66,36 @@ class Service:
         """
         values = read_query(request.scope["query_string"].decode("latin-1"))
         own = {name: values.pop(name) for name in also if name in values}
-        return self.read(values), own
+        return self.read(values, form), own
+
+    async def run(self, request: Request, device: str, compute: Callable[[], T], seconds: float | None = None) -> T:
+        """Compute what a request is answered with, unless and until its client goes.
+
+        Args:
+            request: it.
+            device: where it is computed.
+            compute: what is computed.
+            seconds: how long it may wait and compute; as the settings say unless given.
+
+        Raises:
+            StoppedError: the client has gone, or the server is going.
+            ChainruleError: see `ComputeSlot.run`.
+        """
+        gone = asyncio.create_task(_gone(request))
+        seconds = self.settings.deadline_seconds if seconds is None else seconds
+        ran = asyncio.create_task(self.compute.slots[device].run(compute, seconds))
+        try:
+            await asyncio.wait((gone, ran), return_when=asyncio.FIRST_COMPLETED)
+            if ran.done():
+                return ran.result()
+            raise StoppedError("disconnected")
+        finally:
+            gone.cancel()
+            ran.cancel()
+            await asyncio.gather(gone, ran, return_exceptions=True)
+
+
+async def _gone(request: Request) -> None:
+    """Return once the client has closed its connection; what is left of its body is dropped."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

@@ -174,6 +174,11 @@ const ROLES = [
   "saved",
 ];
 
+const FAULT_KINDS = ["failed", "in_place", "first_nonfinite", "detach", "no_gradient", "gradient_drop", "dead", "saturated"];
+
+/** Where an op comes from. */
+const sourceOrNull = orNull(record({ file: text, line: integer, text, function: text }));
+
 /** Checks a whole dump but for what its ids say of one another. */
 export const checkForm = record(
   {
@@ -194,7 +199,7 @@ export const checkForm = record(
         twin: textOrNull,
         flops: natural,
         bytes: natural,
-        source: orNull(record({ file: text, line: integer, text, function: text })),
+        source: sourceOrNull,
       }),
     ),
     tensors: list(
@@ -213,6 +218,9 @@ export const checkForm = record(
     ),
     saved: list(record({ tensor: text, op: text })),
     layers: list(record({ index: integer, name: text, ...Object.fromEntries(LAYER_TENSORS.map((name) => [name, textOrNull])) })),
+    faults: list(
+      record({ kind: oneOf(FAULT_KINDS), message: text, module: textOrNull, op: textOrNull, tensor: textOrNull, source: sourceOrNull, remedy: textOrNull }),
+    ),
     sources: byKey(list(record({ line: lineNumber, text }))),
     statistics: record({
       tensor: list(text),
@@ -233,5 +241,5 @@ export const checkForm = record(
     error: orNull(record({ op: textOrNull, message: text })),
     timing: anyRecord,
   },
-  ["sources"],
+  ["faults", "sources"],
 );

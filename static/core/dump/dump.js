@@ -69,7 +69,7 @@ export function readDump(text) {
  * Checks what a text of JSON held.
  *
  * @param {unknown} value
- * @returns {Dump} the same, with `sources` in any case
+ * @returns {Dump} the same, with `sources` and `faults` in any case
  * @throws {DumpProblem}
  */
 export function checkDump(value) {
@@ -85,7 +85,7 @@ export function checkDump(value) {
   checkIds(dump);
   checkStatistics(dump.statistics);
   // Files may have any name, those of the methods of objects included.
-  return { ...dump, sources: Object.assign(Object.create(null), dump.sources ?? {}) };
+  return { ...dump, faults: dump.faults ?? [], sources: Object.assign(Object.create(null), dump.sources ?? {}) };
 }
 
 /**
@@ -134,6 +134,10 @@ function checkIds(dump) {
   dump.layers.forEach((layer, index) => {
     const ids = /** @type {Record<string, string | null>} */ (/** @type {unknown} */ (layer));
     for (const field of LAYER_TENSORS) check("tensor", tensors, ids[field] ?? null, "layers", index, field);
+  });
+  dump.faults?.forEach((fault, index) => {
+    check("op", ops, fault.op, "faults", index, "op");
+    check("tensor", tensors, fault.tensor, "faults", index, "tensor");
   });
   const failed = dump.error?.op ?? null;
   if (failed !== null && !ops.has(failed)) throw new DumpProblem(`the op ${shown(failed)} does not exist`, "error.op");

@@ -29,7 +29,7 @@ function unescape(text) {
  * @param {Iterable<string>} ids
  * @returns {string} for the address; module paths may hold any character
  */
-function written(ids) {
+export function written(ids) {
   return [...ids].map((id) => id.replace(/[%,]/g, encodeURIComponent)).join(",");
 }
 

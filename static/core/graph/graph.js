@@ -253,9 +253,18 @@ function labelOfGroup({ kind, module, items, repeats }, { modules, ops }) {
   if (kind === "rest") return `${repeats} more`;
   const names = items.flatMap((item) => {
     if (typeof item === "number") return [ops[item]?.name ?? ""];
-    return item.kind === "rest" ? [] : [item.kind === "module" ? (modules[item.module]?.type ?? "") : "…"];
+    return item.kind === "rest" ? [] : [item.kind === "module" ? (modules[unwrapped(item).module]?.type ?? "") : "…"];
   });
   return names.length <= NAMED_ITEMS ? names.join(" → ") : `${names.slice(0, NAMED_ITEMS - 1).join(" → ")} → …`;
+}
+
+/** @param {GroupNode} group @returns {GroupNode} what is in it, where that is one group and nothing else: of a list of layers, say */
+function unwrapped(group) {
+  for (;;) {
+    const [only, more] = group.items;
+    if (typeof only !== "object" || only.kind !== "module" || more !== undefined) return group;
+    group = only;
+  }
 }
 
 // Names

@@ -4,6 +4,7 @@
  */
 
 import { WORST_FIRST } from "../lab/diagnosis.js";
+import { differences } from "../lab/difference.js";
 import { gradientsOf } from "./chain-path.js";
 import { itemSize } from "./steps.js";
 
@@ -100,9 +101,10 @@ function resultsOfGroups({ arrays, topology }, results) {
  * @param {Graph} graph
  * @param {Picture} picture
  * @param {Theory | null} theory
+ * @param {import("../lab/difference.js").Reference | null} [reference] a dump that it is compared to
  * @returns {OverlayValues}
  */
-export function overlayValues(kind, graph, picture, theory) {
+export function overlayValues(kind, graph, picture, theory, reference = null) {
   const plan = planOf(graph);
   const known = plan.constant.get(kind);
   if (known !== undefined) return known;
@@ -117,6 +119,12 @@ export function overlayValues(kind, graph, picture, theory) {
     const values = assembled(graph, plan, tensors, ops, (sum, value) => sum + value, null);
     plan.constant.set(kind, values);
     return values;
+  }
+
+  if (kind === "difference") {
+    if (reference !== null) tensors.set(differences(picture, reference));
+    spread(graph, tensors, ops, Math.max);
+    return assembled(graph, plan, tensors, ops, Math.max, null);
   }
 
   if (kind === "health") {

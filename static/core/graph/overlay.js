@@ -11,8 +11,9 @@ import { hex, oklch } from "../oklch.js";
 /** @typedef {import("../types.js").Paintwork} Paintwork */
 /** @typedef {import("../types.js").Picture} Picture */
 /** @typedef {import("../types.js").Theory} Theory */
+/** @typedef {import("../lab/difference.js").Reference} Reference */
 
-/** @typedef {"std" | "gradient_norm" | "dead_fraction" | "time" | "memory" | "flops" | "health"} OverlayKind */
+/** @typedef {"std" | "gradient_norm" | "dead_fraction" | "time" | "memory" | "flops" | "health" | "difference"} OverlayKind */
 
 /**
  * @typedef {object} Overlay
@@ -31,6 +32,7 @@ export const OVERLAYS = [
   { name: "time", title: "Time", unit: "µs", scale: "auto", says: "time an op took when the graph was recorded; of a closed box the sum" },
   { name: "memory", title: "Memory", unit: "B", scale: "auto", says: "bytes of a tensor, and read and written by an op; of a closed box the sum" },
   { name: "flops", title: "FLOPs", unit: "FLOP", scale: "auto", says: "floating-point operations of an op; of a closed box the sum" },
+  { name: "difference", title: "Difference to A", unit: "", scale: "auto", says: "how far a tensor is from its partner in A: the largest relative difference of std, least and greatest value; of an op or a closed box the largest in it" },
   { name: "health", title: "Health", unit: "", scale: "words", says: "what is wrong; of a closed box the worst in it" },
 ];
 
@@ -42,9 +44,11 @@ const overlayOf = (kind) => OVERLAYS.find(({ name }) => name === kind);
  *
  * @param {OverlayKind} kind
  * @param {Graph} graph
+ * @param {Reference | null} [reference] a dump that it is compared to
  * @returns {string | null} null where it can
  */
-export function whyNot(kind, { topology }) {
+export function whyNot(kind, { topology }, reference = null) {
+  if (kind === "difference" && reference === null) return "No dump is pinned to compare to.";
   if (kind === "time" && topology.op_us == null) return "This recording does not say how long its ops took.";
   if (kind === "dead_fraction" && !topology.ops.some(({ name }) => RECTIFIERS.has(name))) return "No op of this graph can have dead units.";
   return null;
@@ -108,16 +112,17 @@ const [THINNEST, THICKEST, PLAIN] = [0.75, 7, 1.25];
  * @param {Graph} options.graph
  * @param {Picture} options.picture of that graph
  * @param {Theory | null} options.theory
+ * @param {Reference | null} [options.reference] a dump that it is compared to
  * @param {readonly [number, number] | null} options.range of the figure, to be the same in all runs; null: that of this one
  * @param {"light" | "dark"} options.scheme
  * @returns {Paintwork}
  */
-export function paintwork({ kind, edges, graph, picture, theory, range, scheme }) {
+export function paintwork({ kind, edges, graph, picture, theory, reference = null, range, scheme }) {
   const width = edgeWidth(edges, graph, picture);
   const overlay = kind === "" ? undefined : overlayOf(kind);
-  if (kind === "" || overlay === undefined || whyNot(kind, graph) !== null) return { fill: () => null, width, legend: null };
+  if (kind === "" || overlay === undefined || whyNot(kind, graph, reference) !== null) return { fill: () => null, width, legend: null };
   const { title, unit, scale } = overlay;
-  const values = overlayValues(kind, graph, picture, theory);
+  const values = overlayValues(kind, graph, picture, theory, reference);
   if (scale === "words") {
     const colours = HEALTH_COLOURS[scheme];
     /** @type {Legend} */

@@ -4,6 +4,7 @@ import { bandText, expectedText, figuresOf, figureText, isWithin, MEASURES } fro
 import { emit, html, writeText } from "../dom.js";
 import { count, figureAt, percent, significant, valueAt } from "../format.js";
 import { healthIcon } from "../health.js";
+import { isNumbered } from "../lab/profile-series.js";
 
 /** @typedef {import("./inspector-kit.js").Inspection} Inspection */
 /** @typedef {import("../types.js").Layer} Layer */
@@ -125,8 +126,8 @@ export function comparison({ expectations, rules }, layer, tensor) {
   const fold = html("details", { class: "band-rule" }, html("summary", {}, "What the band is"), band);
   const columns = ["", "measured", "expected"].map((text) => html("th", { scope: "col" }, text));
   const head = html("tr", {}, ...columns, html("th", { scope: "col" }, html("span", { class: "visually-hidden" }, "in its band")));
-  const none = html("p", { class: "hint" }, "Theory expects no figure of this tensor: its numbers leave the range of the dtype.");
-  const title = html("h3", {}, `Layer ${layer.index}`, health);
+  const none = html("p", { class: "hint" });
+  const title = html("h3", {}, isNumbered(layer.index, layer.name) ? `Layer ${layer.index}` : `Layer ${layer.index}: ${layer.name}`, health);
   const section = html("section", { class: "comparison" }, title, html("table", {}, html("thead", {}, head), body), fold, none);
   let built = "none yet";
   let word = "";
@@ -151,13 +152,21 @@ export function comparison({ expectations, rules }, layer, tensor) {
       rows = lines.map(comparisonRow);
       body.replaceChildren(...rows.flatMap(({ elements }) => elements));
       head.hidden = lines.length === 0;
-      none.hidden = lines.length > 0;
+      none.hidden = lines.length > 0 || tensor === layer.weight;
+      none.textContent = silenceText(layer, tensor, verdict.reason);
       fold.hidden = lines.length === 0 || tensor === layer.weight;
       band.textContent = ruleText(rules?.band);
     }
     lines.forEach((line, order) => rows[order]?.fill(line, isPaired));
   });
   return section;
+}
+
+/** @param {Layer} layer @param {string} tensor @param {string | null} [reason] @returns {string} why theory says nothing of a tensor */
+function silenceText(layer, tensor, reason) {
+  if (isNumbered(layer.index, layer.name)) return "Theory expects no figure of this tensor: its numbers leave the range of the dtype.";
+  if (tensor === layer.gradient) return "Theory expects no figure of this gradient: it comes from more than one layer, or from one that there is no theory of.";
+  return `${reason ?? "There is no theory of this tensor"}.`;
 }
 
 /**
@@ -170,6 +179,7 @@ export function comparison({ expectations, rules }, layer, tensor) {
  */
 function comparisons(picture, theory, layer, tensor, rules) {
   if (tensor === layer.weight) {
+    if (theory.layers[layer.index - 1]?.weight_std == null) return [];
     const std = figureAt(picture, picture.floats.std, picture.rows.get(tensor));
     const drawn = significant(theory.layers[layer.index - 1]?.weight_std);
     return [{ key: "weight_std", label: "std", measured: std, expected: drawn, band: "", isIn: null, says: "the std that the init draws with, its scale included", source: "" }];

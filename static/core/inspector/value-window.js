@@ -1,6 +1,6 @@
 /** Which part of a tensor's values is asked for, and how it lies on the screen: rows by columns. No DOM. */
 
-import { API } from "../api.js";
+import { tensorPath } from "../api.js";
 
 /** @typedef {import("../types.js").JsonNumber} JsonNumber */
 /** @typedef {import("../types.js").Spec} Spec */
@@ -41,7 +41,7 @@ export function valuesPath(spec, name, { rows, cols }) {
   query.set("name", name);
   query.set("rows", rows.join(":"));
   query.set("cols", cols.join(":"));
-  return `${API}/tensor.json?${query}`;
+  return tensorPath(query.toString());
 }
 
 /**

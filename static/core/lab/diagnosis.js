@@ -1,6 +1,7 @@
 /** What was measured beside what theory expects, layer by layer, and which layers are unhealthy. No DOM. */
 
 import { percent, significant, valueAt } from "../format.js";
+import { inputOf } from "./profile-series.js";
 
 /** @typedef {import("../types.js").Expected} Expected */
 /** @typedef {import("../types.js").FloatColumn} FloatColumn */
@@ -110,12 +111,21 @@ export function isWithin({ measured, expected }) {
   return low <= measured && measured <= high;
 }
 
+/** Of the last picture that was diagnosed: several elements ask. @type {{picture: Picture | null, theory: Theory | null, diagnosis: Diagnosis}} */
+const last = { picture: null, theory: null, diagnosis: { layers: 0, within: 0, figures: 0, troubles: [] } };
+
 /**
  * @param {Picture} picture
  * @param {Theory} theory of this picture
  * @returns {Diagnosis}
  */
 export function diagnose(picture, theory) {
+  if (last.picture !== picture || last.theory !== theory) Object.assign(last, { picture, theory, diagnosis: diagnosisOf(picture, theory) });
+  return last.diagnosis;
+}
+
+/** @param {Picture} picture @param {Theory} theory @returns {Diagnosis} */
+function diagnosisOf(picture, theory) {
   const { layers } = picture.topology;
   let [within, figures] = [0, 0];
   for (const layer of layers) {
@@ -150,8 +160,8 @@ function trouble(picture, theory, health, affected) {
     return { ...whole, figure: worst };
   }
   // The rules speak of root mean squares: activations against the input's, gradients against the last layer's.
-  const source = rms(picture, picture.topology.tensors.find(({ name }) => name === "x")?.id ?? null);
-  const end = rms(picture, picture.topology.layers.at(-1)?.gradient ?? null);
+  const source = rms(picture, (picture.topology.tensors.find(({ name }) => name === "x") ?? inputOf(picture.topology.tensors))?.id ?? null);
+  const end = picture.topology.layers.reduceRight((/** @type {number | null} */ found, { gradient }) => found ?? rms(picture, gradient), null);
   const direction = health === "vanishing" ? -1 : 1;
   /** @type {{layer: Layer, quantity: Quantity, ratio: number} | null} */
   let worst = null;

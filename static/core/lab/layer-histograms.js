@@ -4,6 +4,7 @@
  */
 
 import { valueAt } from "../format.js";
+import { inputOf } from "./profile-series.js";
 import { BINS, ValueAxis } from "./value-axis.js";
 
 /** @typedef {import("../types.js").Picture} Picture */
@@ -38,7 +39,7 @@ export function layerColumns({ topology, rows }, of) {
   const column = (index, tensor) => ({ index, name: names.get(tensor ?? "") ?? "", tensor, row: rows.get(tensor ?? "") ?? -1 });
   const columns = topology.layers.map((layer) => column(layer.index, layer[of]));
   if (columns.every(({ tensor }) => tensor === null)) return [];
-  const input = topology.tensors.find(({ role }) => role === "input")?.id;
+  const input = inputOf(topology.tensors)?.id;
   const first = of === "activation" ? input : of === "gradient" ? topology.tensors.find(({ gradient_of }) => gradient_of === input)?.id : undefined;
   return first === undefined || input === undefined ? columns : [column(0, first), ...columns];
 }
@@ -94,7 +95,7 @@ export function fixedRange({ topology, floats }, columns, of) {
 /** @param {Topology} topology @returns {number} the fan_in of the layer that has the least, whose weights are the largest */
 function fewestInputs({ tensors, layers }) {
   const widths = new Map(tensors.map(({ id, shape }) => [id, shape.at(-1) ?? 1]));
-  const inputs = [tensors.find(({ role }) => role === "input")?.id, ...layers.slice(0, -1).map(({ activation }) => activation)];
+  const inputs = [inputOf(tensors)?.id, ...layers.slice(0, -1).map(({ activation }) => activation)];
   const known = inputs.flatMap((tensor) => widths.get(tensor ?? "") ?? []);
   return known.length === 0 ? 1 : Math.min(...known);
 }

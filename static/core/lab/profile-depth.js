@@ -5,7 +5,11 @@ import { layerTicks } from "../scales.js";
 /** @typedef {import("../types.js").DepthAxis} DepthAxis */
 /** @typedef {import("./profile-series.js").Point} Point */
 
-/** @typedef {{layer: number, from: number, to: number, middle: number}} Span */
+/** @typedef {{layer: number, title: string, from: number, to: number, middle: number}} Span */
+
+/** A letter of a layer's label, px. */
+const LETTER = 6.5;
+const SHORTEST = 4;
 
 /** Left of it stands the value axis. */
 export const LEFT = 46;
@@ -28,18 +32,18 @@ export function places(points, { positions }, width) {
  * @returns {Span[]} one per layer, meeting half-way
  */
 export function spansOf(points, xs, width) {
-  /** @type {{layer: number, first: number, last: number}[]} */
+  /** @type {{layer: number, title: string, first: number, last: number}[]} */
   const ends = [];
-  points.forEach(({ layer }, order) => {
+  points.forEach(({ layer, title }, order) => {
     const x = xs[order] ?? 0;
     const end = ends.at(-1);
     if (end?.layer === layer) [end.first, end.last] = [Math.min(end.first, x), Math.max(end.last, x)];
-    else ends.push({ layer, first: x, last: x });
+    else ends.push({ layer, title, first: x, last: x });
   });
-  return ends.map(({ layer, first, last }, order) => {
+  return ends.map(({ layer, title, first, last }, order) => {
     const before = ends[order - 1]?.last ?? 2 * first - (ends[order + 1]?.first ?? width);
     const after = ends[order + 1]?.first ?? 2 * last - before;
-    return { layer, from: Math.max(0, (before + first) / 2), to: Math.min(width, (last + after) / 2), middle: (first + last) / 2 };
+    return { layer, title, from: Math.max(0, (before + first) / 2), to: Math.min(width, (last + after) / 2), middle: (first + last) / 2 };
   });
 }
 
@@ -54,8 +58,22 @@ export function layerLabels(spans, width) {
   if (first === undefined || last === undefined) return [];
   const ticks = new Set(layerTicks(last.layer, Math.max(Math.abs(last.middle - first.middle), 1), 26));
   const isRoomy = last.layer <= 8;
-  return spans.flatMap(({ layer, middle: x }) => {
+  return spans.flatMap(({ layer, title, from, to, middle: x }) => {
     if (x < -20 || x > width + 20 || (layer === 0 ? !isRoomy : !ticks.has(layer))) return [];
-    return [{ x, text: layer === 0 ? "input" : isRoomy ? `layer ${layer}` : String(layer) }];
+    return [{ x, text: layer === 0 ? "input" : isRoomy ? shortened(title, 2 * Math.min(x - from, to - x)) : String(layer) }];
   });
+}
+
+/**
+ * A title as far as there is room for it: what tells paths apart is at their ends, types come after them.
+ *
+ * @param {string} title "layer 3" or "block.mlp.0 (Linear)"
+ * @param {number} room px
+ * @returns {string}
+ */
+function shortened(title, room) {
+  if (/^layer \d+$/.test(title)) return title;
+  const path = title.replace(/ \([^()]*\)$/, "");
+  const letters = Math.max(SHORTEST, Math.floor(room / LETTER));
+  return path.length <= letters ? path : `…${path.slice(1 - letters)}`;
 }

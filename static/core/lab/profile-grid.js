@@ -6,6 +6,10 @@ import { LEFT, layerLabels } from "./profile-depth.js";
 /** @typedef {import("./profile-axis.js").ProfileAxis} ProfileAxis */
 /** @typedef {import("./profile-depth.js").Span} Span */
 
+/** Of more layers than these, stripes as wide as one would flicker: they are ten layers wide. */
+const CROWD = 80;
+const TEN = 10;
+
 /**
  * @param {readonly Span[]} spans
  * @param {readonly ProfileAxis[]} axes
@@ -14,12 +18,17 @@ import { LEFT, layerLabels } from "./profile-depth.js";
  * @returns {SVGElement[]} what goes beneath the marks: every other layer is shaded, as wide as in the graph
  */
 export function ground(spans, axes, { width, height }, stripAt) {
-  const shaded = spans.filter(({ layer }) => layer % 2 === 1);
   return [
-    ...shaded.map(({ from, to }) => svg("rect", { class: "band", x: from, y: 0, width: Math.max(0, to - from), height })),
+    ...stripes(spans).map(({ from, to }) => svg("rect", { class: "band", x: from, y: 0, width: Math.max(0, to - from), height })),
     ...axes.flatMap(({ ticks }) => ticks.map(({ y, isLane }) => svg("line", { class: `grid${isLane ? " lane" : ""}`, x1: LEFT - 4, x2: width, y1: y, y2: y }))),
     ...layerLabels(spans, width).map(({ x, text }) => svg("text", { class: "layer-label", x, y: stripAt + 4, "text-anchor": "middle" }, text)),
   ];
+}
+
+/** @param {readonly Span[]} spans @returns {{from: number, to: number}[]} every other layer, or ten of them */
+function stripes(spans) {
+  if (spans.length <= CROWD) return spans.filter(({ layer }) => layer % 2 === 1);
+  return spans.flatMap(({ layer, from }, order) => (layer % (2 * TEN) === 1 ? [{ from, to: spans[Math.min(spans.length, order + TEN) - 1]?.to ?? from }] : []));
 }
 
 /**

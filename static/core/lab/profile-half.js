@@ -16,7 +16,14 @@ const SERIES = ["preactivation", "activation"];
 const MARKS = /** @type {const} */ (["range", "theory", "run", "run-dots", "line", "dots", "outside", "crosses"]);
 const CROSS = 3;
 const CROWD = 40;
-/** Half the width of what theory says of a layer that stands alone. */
+const THRONG = 200;
+/** Half a dot's width in a throng: no eye sees that it is no disc, which takes many times as long to fill. */
+const SPECK = 1.2;
+/** Of a pixel: marks no further apart are one. */
+const APART = 0.5;
+/** No chart is so many of them high. */
+const MOST_HIGH = 2 ** 15;
+/** Half the width of what theory says of a layer that stands alone, at most. */
 const STUB = 6;
 
 export class ProfileHalf {
@@ -41,10 +48,15 @@ export class ProfileHalf {
    */
   draw(axis, points, xs, { measured, expected, run }) {
     let hidden = "";
+    const pitch = Math.abs((xs.at(-1) ?? 0) - (xs[0] ?? 0)) / Math.max(1, points.length - 1);
+    const stub = points.length > CROWD ? Math.max(1, Math.min(STUB, pitch / 2)) : STUB;
+    const isThrong = points.length > THRONG;
     for (const series of SERIES) {
-      const radius = points.length > CROWD ? 2 : 3.5;
+      const radius = isThrong ? 1.4 : points.length > CROWD ? 2 : 3.5;
       const drawn = { ...EMPTY };
       const [line, runLine] = [new Stroke(), new Stroke()];
+      // Of thousands of points several fall on each pixel: what would be drawn over itself is drawn once.
+      const [isNewDot, isNewBand, isNewRing] = [new Places(isThrong), new Places(isThrong), new Places(isThrong)];
       /** @type {{x: number, value: number, low: number, high: number}[]} */
       let stretch = [];
       for (let order = 0; axis !== null && order < points.length; order += 1) {
@@ -54,11 +66,13 @@ export class ProfileHalf {
         const [reading, theory, other] = [measured[order] ?? null, expected[order] ?? null, run[order] ?? null];
 
         if (theory === null) {
-          drawTheory(drawn, stretch);
+          drawTheory(drawn, stretch, stub);
           stretch = [];
         } else {
-          const [low, high] = magnitudes(theory).map((end) => axis.y(end));
-          stretch.push({ x, value: axis.y(theory.value), low: low ?? 0, high: high ?? 0 });
+          const [low = 0, high = 0] = magnitudes(theory).map((end) => axis.y(end));
+          const value = axis.y(theory.value);
+          // One that stands alone is drawn however near the last one is.
+          if (isNewBand.at(x, value, low, high) || stretch.length < 2) stretch.push({ x, value, low, high });
         }
         if (other !== null) {
           const y = other.value === null ? null : axis.y(other.value);
@@ -70,16 +84,18 @@ export class ProfileHalf {
         if (reading === null) continue;
         const { value } = reading;
         const y = value === null ? null : axis.y(value);
-        line.to(x, value === 0 && axis.decades !== null ? null : y);
+        const isBreak = y === null || (value === 0 && axis.decades !== null);
+        const isNew = value === null || y === null || isNewDot.at(x, y, value < 0 ? 1 : 0);
+        if (isBreak || isNew) line.to(x, isBreak ? null : y);
         if (value !== null && y !== null) {
-          drawn.dots += value < 0 ? triangle(x, y, radius + 0.5) : disc(x, y, radius);
-          if (isOutside(theory, reading)) drawn.outside += disc(x, y, radius + 2);
+          if (isNew) drawn.dots += value < 0 ? triangle(x, y, radius + 0.5) : isThrong ? square(x, y, SPECK) : disc(x, y, radius);
+          if (isOutside(theory, reading) && isNewRing.at(x, y)) drawn.outside += disc(x, y, radius + 2);
         }
         if (reading.hasNan) drawn.crosses += cross(x, axis.nan, CROSS);
         if (reading.hasInf) drawn.crosses += cross(x, axis.inf, CROSS);
         if (reading.isHidden) hidden = `translate(${tenth(x)} ${tenth((axis.low + axis.high) / 2 + 5)})`;
       }
-      drawTheory(drawn, stretch);
+      drawTheory(drawn, stretch, stub);
       drawn.line = line.d;
       drawn.run = runLine.d;
       for (const mark of MARKS) write(this.#paths[series][mark], "d", drawn[mark]);
@@ -90,6 +106,32 @@ export class ProfileHalf {
 }
 
 const EMPTY = /** @type {Record<typeof MARKS[number], string>} */ (Object.fromEntries(MARKS.map((mark) => [mark, ""])));
+
+/** Where something has been drawn already, to half a pixel; x only grows. */
+class Places {
+  #column = NaN;
+  /** @type {Set<number>} */
+  #seen = new Set();
+
+  /** @param {boolean} counts whether places are told apart; if not, each is new */
+  constructor(counts) {
+    this.counts = counts;
+  }
+
+  /** @param {number} x @param {number} y @param {number} [also] px; what else is drawn with it @param {number} [and] @returns {boolean} whether nothing has been drawn there */
+  at(x, y, also = 0, and = 0) {
+    if (!this.counts) return true;
+    const column = Math.round(x / APART);
+    if (column !== this.#column) {
+      this.#column = column;
+      this.#seen.clear();
+    }
+    const place = (Math.round(y / APART) * MOST_HIGH + Math.round(also / APART)) * MOST_HIGH + Math.round(and / APART);
+    if (this.#seen.has(place)) return false;
+    this.#seen.add(place);
+    return true;
+  }
+}
 
 /** A line that breaks where there is nothing. */
 class Stroke {
@@ -108,11 +150,12 @@ class Stroke {
  *
  * @param {Record<typeof MARKS[number], string>} drawn
  * @param {readonly {x: number, value: number, low: number, high: number}[]} stretch
+ * @param {number} stub half the width of a stretch of one
  */
-function drawTheory(drawn, stretch) {
+function drawTheory(drawn, stretch, stub) {
   const [only] = stretch;
   if (only === undefined) return;
-  const ends = stretch.length > 1 ? stretch : [{ ...only, x: only.x - STUB }, { ...only, x: only.x + STUB }];
+  const ends = stretch.length > 1 ? stretch : [{ ...only, x: only.x - stub }, { ...only, x: only.x + stub }];
   const at = (/** @type {number} */ x, /** @type {number} */ y) => `${tenth(x)} ${tenth(y)}`;
   drawn.theory += `M${ends.map(({ x, value }) => at(x, value)).join("L")}`;
   drawn.range += `M${[...ends.map(({ x, high }) => at(x, high)), ...ends.toReversed().map(({ x, low }) => at(x, low))].join("L")}z`;

@@ -20,9 +20,11 @@ import { decadeRange } from "../scales.js";
 /**
  * @typedef {object} Point
  * @property {number} layer 0: the input
+ * @property {string} title of the layer: "layer 3", or a module's path and type
  * @property {Series} series
  * @property {string} at the tensor that it stands under in the graph
  * @property {string} name of what is measured
+ * @property {string} label the same, less the layer's path
  * @property {string} tensor what is measured
  * @property {string | null} gradient with respect to it
  */
@@ -34,6 +36,7 @@ import { decadeRange } from "../scales.js";
  * @property {readonly (Reading | null)[]} measured
  * @property {readonly (Expected | null)[]} expected
  * @property {readonly (Reading | null)[]} run of the run that is compared to
+ * @property {readonly (string | null)[]} reason why theory says nothing; none where it speaks
  */
 
 /**
@@ -62,29 +65,68 @@ export const USUAL_RATIO = 1e-3;
 /**
  * @param {Topology} topology
  * @param {ProfileStatistic} statistic
- * @returns {Point[]} in order of depth; none where the graph is not a chain of layers
+ * @returns {Point[]} in order of depth; none where there are no layers
  */
-export function pointsOf({ tensors, layers }, statistic) {
+export function pointsOf({ tensors, layers, modules }, statistic) {
   if (layers.length === 0) return [];
   const gradientOf = new Map(tensors.flatMap(({ id, gradient_of }) => (gradient_of === null ? [] : [[gradient_of, id]])));
-  const names = new Map(tensors.map(({ id, name }) => [id, name]));
+  const byId = new Map(tensors.map((tensor) => [tensor.id, tensor]));
+  const types = new Map((modules ?? []).map(({ id, type }) => [id, type]));
   /** @type {Point[]} */
   const points = [];
-  /** @param {number} layer @param {Series} series @param {string | null} tensor @param {string | null} gradient @param {string | null} [at] */
-  const add = (layer, series, tensor, gradient, at) => {
+  let [layer, title, path] = [0, "input", ""];
+  /** @param {Series} series @param {string | null} tensor @param {string | null} gradient @param {string | null} [at] */
+  const add = (series, tensor, gradient, at) => {
     if (tensor === null) return;
-    points.push({ layer, series, at: at ?? tensor, name: names.get(tensor) ?? tensor, tensor, gradient: gradient ?? gradientOf.get(tensor) ?? null });
+    const name = byId.get(tensor)?.name ?? tensor;
+    points.push({ layer, title, series, at: at ?? tensor, name, label: labelOf(name, path), tensor, gradient: gradient ?? gradientOf.get(tensor) ?? null });
   };
-  if (FORMS[statistic].isMirrored) add(0, "activation", tensors.find(({ role }) => role === "input")?.id ?? null, null);
-  for (const { index, preactivation, activation, gradient, weight, weight_gradient } of layers) {
+  if (FORMS[statistic].isMirrored) add("activation", inputOf(tensors)?.id ?? null, null);
+  for (const { index, name, preactivation, activation, gradient, weight, weight_gradient } of layers) {
+    layer = index;
+    [title, path] = [titleOf(index, name, types.get(byId.get(preactivation ?? "")?.module ?? "")), isNumbered(index, name) ? "" : pathOf(name)];
     if (statistic === "ratio") {
-      add(index, "activation", weight, weight_gradient, preactivation ?? activation);
+      add("activation", weight, weight_gradient, preactivation ?? activation);
       continue;
     }
-    if (FORMS[statistic].isMirrored && preactivation !== activation) add(index, "preactivation", preactivation, null);
-    add(index, "activation", activation, gradient);
+    if (FORMS[statistic].isMirrored && preactivation !== activation) add("preactivation", preactivation, null);
+    add("activation", activation, gradient);
   }
   return points;
+}
+
+/**
+ * @param {readonly import("../types.js").Tensor[]} tensors
+ * @returns {import("../types.js").Tensor | undefined} what the signal starts from: the first input of floats, not token ids
+ */
+export function inputOf(tensors) {
+  return tensors.find(({ role, dtype }) => role === "input" && !/^(u?int|bool)/.test(dtype ?? ""));
+}
+
+/** @param {number} index @param {string} name @returns {boolean} whether a layer is called by its number alone */
+export function isNumbered(index, name) {
+  return name === `layer ${index}`;
+}
+
+/** @param {string} name of a layer @returns {string} its module's path, whichever call it is of */
+export function pathOf(name) {
+  return name.replace(/ \(\d+\)$/, "");
+}
+
+/**
+ * @param {string} name of a tensor
+ * @param {string} path of its layer, "" for none
+ * @returns {string} the name as it reads beside the path: less that, or less what the two stand in
+ */
+export function labelOf(name, path) {
+  const around = path.slice(0, Math.max(0, path.lastIndexOf(".")));
+  const known = [path, around].find((each) => each !== "" && name.startsWith(`${each}.`));
+  return known === undefined ? name : name.slice(known.length + 1);
+}
+
+/** @param {number} index @param {string} name @param {string} [type] of its module @returns {string} */
+export function titleOf(index, name, type = "") {
+  return isNumbered(index, name) || type === "" || type === pathOf(name) ? name : `${name} (${type})`;
 }
 
 /**
@@ -164,6 +206,20 @@ export function expectedOf(layer, statistic, { series }, side) {
   return isZero ? { value: 0, band } : expected;
 }
 
+/**
+ * Why theory says nothing of a point.
+ *
+ * @param {LayerTheory | undefined} layer
+ * @param {ProfileStatistic} statistic
+ * @param {Point} point
+ * @param {Side} side
+ * @returns {string | null} null where it speaks, or never does
+ */
+function reasonOf(layer, statistic, point, side) {
+  if (side === "backward" || quantityOf(statistic, point.series, side) === null) return null;
+  return expectedOf(layer, statistic, point, side) === null ? (layer?.reason ?? null) : null;
+}
+
 /** @param {ProfileStatistic} statistic @param {Series} series @param {Side} side @returns {Quantity | null} */
 function quantityOf(statistic, series, side) {
   if (statistic === "ratio") return null;
@@ -202,6 +258,7 @@ export function figuresOf(points, statistic, side, { picture, theory, pinned }) 
     measured: points.map((point) => measured(picture, statistic, point, side)),
     expected: theory === null ? [] : points.map((point) => expectedOf(theory.layers[point.layer - 1], statistic, point, side)),
     run: pinned === null ? [] : points.map((point) => ofRun(pinned.profile, statistic, point, side)),
+    reason: theory === null ? [] : points.map((point) => reasonOf(theory.layers[point.layer - 1], statistic, point, side)),
   };
 }
 

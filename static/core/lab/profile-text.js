@@ -32,6 +32,8 @@ const UNBOUNDED = {
  */
 export function whyNoLayers(spec) {
   const { program = "mlp" } = spec ?? {};
+  // Of a model of one's own, which a what-if is set of, layers are its modules with parameters.
+  if (spec !== null && !("program" in spec)) return "No module with parameters has run.";
   return program === "mlp" ? "This graph is not a chain of layers." : `The program ${program} has no layers.`;
 }
 
@@ -46,6 +48,8 @@ export function whyNoLayers(spec) {
 export function whyEmpty(statistic, readings, activation) {
   if (readings.length === 0) return whyNoLayers(null);
   if (readings.some((reading) => reading !== null && (reading.value !== null || reading.hasInf || reading.hasNan || reading.isHidden))) return "";
+  if (activation === "" && statistic === "dead_fraction") return "No layer has units that could be dead.";
+  if (activation === "" && statistic === "saturation") return "No layer has an activation that could saturate.";
   const noActivation = "No layer has an activation.";
   if (statistic === "dead_fraction") return activation in DEATHLESS ? `${activation} has no dead units: ${DEATHLESS[activation]}.` : noActivation;
   if (statistic === "saturation") return activation in UNBOUNDED ? `${activation} does not saturate: ${UNBOUNDED[activation]}.` : noActivation;
@@ -87,7 +91,8 @@ export function readout(statistic, point, order, { forward, backward }) {
     const other = run[order] == null ? "" : `, A ${figureOf(statistic, run[order])}`;
     return `${symbol} ${figureOf(statistic, measured[order])}${expectedText(statistic, expected[order])}${other}`;
   };
-  const tensor = `${point.layer === 0 ? "input" : `layer ${point.layer}`}: ${point.name} ${said(forward)}`;
+  const reason = forward.reason[order];
+  const tensor = `${point.title}: ${point.label} ${said(forward)}${reason == null ? "" : ` · ${reason}`}`;
   return isMirrored && point.gradient !== null ? [tensor, `gradient ${said(backward)}`] : [tensor];
 }
 
@@ -97,6 +102,7 @@ export function readout(statistic, point, order, { forward, backward }) {
  * @returns {string} A, and which of its layers are not to be seen
  */
 export function runLabel(pinned, layers) {
+  if (pinned?.dump !== undefined) return `A, ${pinned.dump.name}`;
   const theirs = pinned?.profile.layers.length ?? 0;
   if (theirs > layers) return `A, its first ${layers} of ${theirs} layers`;
   return theirs < layers ? `A, ${theirs} layer${theirs === 1 ? "" : "s"}` : "A";
@@ -111,13 +117,37 @@ export function runLabel(pinned, layers) {
  * @param {readonly Cause[]} causes
  * @returns {string}
  */
-export function summary(statistic, points, { measured, expected, run }, causes) {
+export function summary(statistic, points, figures, causes) {
+  const { measured, expected, run } = figures;
   const { title, symbol } = FORMS[statistic];
   const end = points.length - 1;
   const of = (/** @type {number} */ order) => `${points[order]?.name} ${symbol} ${figureOf(statistic, measured[order])}`;
   const other = run[end] == null ? "" : ` Run A ends at ${figureOf(statistic, run[end])}.`;
   const said = causes.map((cause) => ` ${causeText(cause)}`).join("");
-  return `${title}: from ${of(0)} to ${of(end)}${expectedText(statistic, expected[end])}.${other}${said} Arrow keys walk the layers, Enter selects.`;
+  const { text: silent } = silence(points, figures);
+  const unsaid = silent === "" ? "" : ` There is ${silent}.`;
+  return `${title}: from ${of(0)} to ${of(end)}${expectedText(statistic, expected[end])}.${other}${unsaid}${said} Arrow keys walk the layers, Enter selects.`;
+}
+
+/**
+ * Of how many layers theory says nothing, and why.
+ *
+ * @param {readonly Point[]} points
+ * @param {Figures} figures
+ * @returns {{text: string, why: string}} text: "" where it speaks of all
+ */
+export function silence(points, { reason }) {
+  const layers = new Set(points.filter(({ layer }) => layer > 0).map(({ layer }) => layer));
+  /** @type {Map<string, Set<number>>} */
+  const silent = new Map();
+  reason.forEach((why, order) => {
+    const layer = points[order]?.layer ?? 0;
+    if (why !== null) silent.set(why, (silent.get(why) ?? new Set()).add(layer));
+  });
+  const all = new Set([...silent.values()].flatMap((some) => [...some]));
+  if (all.size === 0) return { text: "", why: "" };
+  const why = [...silent].sort(([, one], [, other]) => other.size - one.size).map(([why, some]) => (some.size === 1 ? why : `${why} (${some.size} layers)`));
+  return { text: `no theory of ${all.size === layers.size ? "these layers" : `${all.size} of ${layers.size} layers`}`, why: why.join("\n") };
 }
 
 /** @param {Cause} cause @returns {string} */

@@ -59,7 +59,7 @@ export function snap(at, places, reach) {
 }
 
 /**
- * @param {readonly Tick[]} ticks
+ * @param {readonly Pick<Tick, "scale">[]} ticks by rising scale
  * @param {number} scale
  * @param {1 | -1} direction
  * @returns {number | null} the scale of the next tick that way

@@ -37,18 +37,21 @@ export function firstNaN(picture) {
  */
 export function verdict(picture) {
   const { layers } = picture.topology;
+  // In a chain what is lost stays lost; any other net may go around a layer.
+  const isChain = picture.spec !== null && "program" in picture.spec;
+  const where = (/** @type {number} */ layer) => (isChain ? `from layer ${layer} on` : `first in layer ${layer}`);
   if (picture.failed) return { text: "The recording broke off: what there is of it is shown.", isWarning: true };
   // Where numbers end may be what is to be guessed.
   if (layers.length === 0 || picture.hidden !== null) return { text: "", isWarning: false };
 
   const [inf, notNumber] = [firstInf(picture), firstNaN(picture)];
   const found = [];
-  if (inf !== null) found.push(`Inf from layer ${inf} on`);
-  if (notNumber !== null) found.push(`NaN from layer ${notNumber} on`);
+  if (inf !== null) found.push(`Inf ${where(inf)}`);
+  if (notNumber !== null) found.push(`NaN ${where(notNumber)}`);
   if (found.length > 0) return { text: `${found.join(", ")}.`, isWarning: true };
 
   const zero = firstLayer(picture, (row) => picture.floats.min[row] === 0 && picture.floats.max[row] === 0);
-  if (zero !== null) return { text: `All zero from layer ${zero} on.`, isWarning: true };
+  if (zero !== null) return { text: `All zero ${where(zero)}.`, isWarning: true };
 
   for (const { gradient, index } of layers) {
     const row = picture.rows.get(gradient ?? "");

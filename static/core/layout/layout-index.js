@@ -171,7 +171,9 @@ function placesOf(arrays, parent, opGroup, readerStart, reader) {
         // What a layer puts out is seen beside it while it is closed; what the model does, always.
         let layer = opGroup[maker] ?? 0;
         while (layer > 0 && groupKind[layer] !== 0) layer = parent[layer] ?? 0;
-        const around = maker === lastOp && from === to ? 0 : groupIsLeaf[layer] === 1 ? Math.max(0, parent[layer] ?? 0) : layer;
+        // Of an op between layers it is hidden with the op, in a fold that is closed, say.
+        const outside = groupIsLeaf[layer] === 1 ? Math.max(0, parent[layer] ?? 0) : (opGroup[maker] ?? 0);
+        const around = maker === lastOp && from === to ? 0 : outside;
         group = Math.min(group, around);
       }
       reach[tensor] = group;

@@ -8,6 +8,7 @@ import { TIGHT_SIZE, cut, frameText, opText, tensorText, tightText } from "./box
 import { svg, write } from "../dom.js";
 import { duration, quantity } from "../format.js";
 import { attributeOf, fullLabel } from "./graph-facts.js";
+import { failedBox } from "./graph-selection.js";
 import { GROUP_KINDS } from "../graph/graph.js";
 import { FRAME, GROUP, OP, TENSOR } from "../layout/layout-sizes.js";
 import { hue } from "../palette.js";
@@ -234,13 +235,16 @@ export class BoxLayer {
   }
 
   /** Which are selected, linked to that, dimmed. @param {Sight} sight @param {Selection} selection */
-  mark({ lit, drawing }, { selected, twin, holder, focused }) {
+  mark(sight, { selected, twin, holder, focused }) {
+    const { lit, drawing } = sight;
+    const failed = failedBox(sight);
     for (const parts of this.#parts.values()) {
       const { root, box } = parts;
       const marks = [];
       if (box === selected) marks.push("selected");
       if (box === twin) marks.push("twin");
       if (box === holder) marks.push("holds-selection");
+      if (box === failed) marks.push("failed");
       // A frame is what others stand in: it is neither.
       if (lit !== null && drawing.kind[box] !== FRAME) marks.push(lit[box] === 1 || box === selected ? "lit" : "dimmed");
       if (parts.isWarning) marks.push("warning");

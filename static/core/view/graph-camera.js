@@ -64,6 +64,18 @@ export class GraphCamera {
     return held !== null;
   }
 
+  /**
+   * Keeps what is in the middle of the view where it is, in the drawing of another graph as well. Where all of a drawing is
+   * in view, so is all of the next.
+   *
+   * @param {Sight} sight
+   * @param {(item: Item) => Item | null} find its counterpart in the other graph; null: it has none
+   */
+  follow(sight, find) {
+    const { width, height } = this.viewport.room;
+    this.held = this.viewport.camera.zoom === 1 ? null : this.#nearest(sight, width / 2, height / 2, find);
+  }
+
   /** @returns {boolean} whether the drawing at hand is not as wide as it should be */
   isTooNarrow() {
     return this.viewport.extent?.isElastic === true && this.viewport.spread !== this.askedSpread;
@@ -159,13 +171,14 @@ export class GraphCamera {
     this.does.turned();
   }
 
-  /** @param {Sight} sight @param {number} x on the stage @param {number} y @returns {Held} */
-  #nearest({ index, drawing }, x, y) {
+  /** @param {Sight} sight @param {number} x on the stage @param {number} y @param {(item: Item) => Item | null} [find] what is held of a thing; null: nothing can be @returns {Held} */
+  #nearest({ index, drawing }, x, y, find = (item) => item) {
     const { viewport } = this;
     const [dx, dy] = [(x - viewport.x) / viewport.scale, (y - viewport.y) / viewport.scale];
-    const box = Math.max(0, index.nearest(dx, dy, (candidate) => drawing.kind[candidate] !== FRAME));
+    const box = Math.max(0, index.nearest(dx, dy, (candidate) => drawing.kind[candidate] !== FRAME && find(index.itemOf(candidate)) !== null));
     const rect = index.rectOf(box);
-    return { item: index.itemOf(box), shareX: (dx - rect.x) / rect.width, shareY: (dy - rect.y) / rect.height, x, y };
+    const own = index.itemOf(box);
+    return { item: find(own) ?? own, shareX: (dx - rect.x) / rect.width, shareY: (dy - rect.y) / rect.height, x, y };
   }
 }
 

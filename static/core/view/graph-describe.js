@@ -30,7 +30,8 @@ export function describeBox({ drawing, graph, picture, facts }, box) {
     const op = topology.ops[index];
     if (op === undefined) return "";
     const shapes = (/** @type {readonly string[]} */ ids) => ids.map((id) => shape(topology.tensors[graph.tensorIndex.get(id) ?? -1]?.shape ?? [])).join(" and ");
-    return `${graph.opLabel[index] ?? op.name}, ${half} op, from ${shapes(op.inputs) || "nothing"} to ${shapes(op.outputs) || "nothing"}`;
+    const failed = topology.error?.op === op.id ? ", where it broke off" : "";
+    return `${graph.opLabel[index] ?? op.name}, ${half} op, from ${shapes(op.inputs) || "nothing"} to ${shapes(op.outputs) || "nothing"}${failed}`;
   }
   const module = topology.modules[graph.groupModule[index] ?? -1];
   const repeats = arrays.groupRepeats[index] ?? 0;

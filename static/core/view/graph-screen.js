@@ -40,6 +40,8 @@ export class GraphScreen {
   #sight = null;
   /** A picture of another shape, until its drawing is there. @type {{picture: Picture, graph: Graph} | null} */
   #next = null;
+  /** From what is on the screen to what of the next graph it is; null: it is shown as if for the first time. @type {((item: Item) => Item | null) | null} */
+  #find = null;
   /** @type {Expansion} */
   #expansion = { level: "layer", toggled: [], fold: "auto" };
   /** @type {Statistic} */
@@ -109,6 +111,19 @@ export class GraphScreen {
     const isAsked = this.#next?.graph === graph;
     this.#next = { picture, graph };
     if (!isAsked) this.#requests.ask();
+  }
+
+  /**
+   * Lets the next graph be seen where this one is.
+   *
+   * @param {(item: Item) => Item | null} find from a thing of the graph shown last to its counterpart in the next; null: it has gone
+   */
+  follow(find) {
+    const before = this.#next === null ? null : this.#find;
+    this.#find = (item) => {
+      const there = before === null ? item : before(item);
+      return there === null ? null : find(there);
+    };
   }
 
   /** @param {import("../types.js").Theory | null} theory what it says of the layers */
@@ -287,7 +302,10 @@ export class GraphScreen {
     sight.lit = litBoxes(sight, this.#lit);
     this.#sight = sight;
     this.stage.viewport.room = this.#room;
-    const isHeld = this.#camera.show(sight, !this.#requests.isWaiting, isNew);
+    const counterpart = isNew && before !== null ? this.#find : null;
+    if (isNew) this.#find = null;
+    if (before !== null && counterpart !== null) this.#camera.follow(before, counterpart);
+    const isHeld = this.#camera.show(sight, !this.#requests.isWaiting, isNew && counterpart === null);
     this.#hovered = -1;
     // What had the focus in another graph is nothing in this one.
     if (isNew) this.#focused = this.#selectedId === "" ? null : find(graph, this.#selectedId);

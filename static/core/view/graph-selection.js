@@ -52,6 +52,11 @@ export function litBoxes(sight, ids) {
   return lit;
 }
 
+/** @param {Sight} sight @returns {number} the box of the op that raised, or of what holds it; -1: none did */
+export function failedBox(sight) {
+  return boxShowing(sight, sight.graph.topology.error?.op ?? "");
+}
+
 /** @param {Sight} sight @returns {number} where walking begins */
 export function firstInput({ drawing, graph }) {
   const { boxes, kind, half, ref, isSatellite } = drawing;

@@ -94,9 +94,17 @@ export class PixelImage {
     if (u0 > u1) [u0, v0, u1, v1] = [u1, v1, u0, v0];
     const [alongMost, acrossMost] = isSteep ? [height, width] : [width, height];
     const slope = u1 === u0 ? 0 : (v1 - v0) / (u1 - u0);
-    const from = Math.max(0, Math.round(u0));
-    const to = Math.min(alongMost - 1, Math.round(u1));
+    let from = Math.max(0, Math.round(u0));
+    let to = Math.min(alongMost - 1, Math.round(u1));
     const pixels = this.#pixels;
+    if (slope === 0) {
+      this.#straight(isSteep, from, to, v0, colour, alpha);
+      return;
+    }
+    // Beside the picture there is nothing to draw, and a line may run along it for long.
+    const ends = [u0 + (-1 - v0) / slope, u0 + (acrossMost - v0) / slope];
+    from = Math.max(from, Math.floor(Math.min(...ends)));
+    to = Math.min(to, Math.ceil(Math.max(...ends)));
     for (let u = from; u <= to; u += 1) {
       const v = v0 + (u - u0) * slope;
       const near = Math.floor(v);
@@ -111,10 +119,33 @@ export class PixelImage {
     if (to >= from) this.#isUsed = true;
   }
 
+  /** A line along the picture's edges. @param {boolean} isSteep whether it runs downward @param {number} from along it @param {number} to @param {number} v where it is across @param {number} colour @param {number} alpha */
+  #straight(isSteep, from, to, v, colour, alpha) {
+    if (to < from) return;
+    this.#isUsed = true;
+    const { width, height } = this.#image;
+    const pixels = this.#pixels;
+    const near = Math.floor(v);
+    const step = isSteep ? width : 1;
+    for (let side = 0; side < 2; side += 1) {
+      const at = near + side;
+      const strength = Math.round((side === 0 ? 1 - (v - near) : v - near) * alpha * 255);
+      if (at < 0 || at >= (isSteep ? width : height) || strength === 0) continue;
+      const pixel = (colour | (strength << 24)) >>> 0;
+      const start = isSteep ? at : at * width;
+      for (let place = start + from * step, last = start + to * step; place <= last; place += step) {
+        if (strength > (pixels[place] ?? 0) >>> 24) pixels[place] = pixel;
+      }
+    }
+  }
+
   /** A cubic Bézier curve. @param {ArrayLike<number>} points eight numbers from `at` on @param {number} at @param {number} scale @param {number} dx @param {number} dy @param {number} colour @param {number} alpha */
   curve(points, at, scale, dx, dy, colour, alpha) {
     const p = (/** @type {number} */ offset) => (points[at + offset] ?? 0) * scale + (offset % 2 === 0 ? dx : dy);
     const [ax, ay, bx, by, cx, cy, ex, ey] = [p(0), p(1), p(2), p(3), p(4), p(5), p(6), p(7)];
+    const { width, height } = this.#image;
+    // A curve lies among its four points.
+    if (Math.max(ax, bx, cx, ex) < -1 || Math.min(ax, bx, cx, ex) > width || Math.max(ay, by, cy, ey) < -1 || Math.min(ay, by, cy, ey) > height) return;
     const size = Math.abs(ex - ax) + Math.abs(ey - ay);
     const isStraight = Math.abs(ay - by) + Math.abs(cy - ey) + Math.abs(ay - ey) < 1 || Math.abs(ax - bx) + Math.abs(cx - ex) + Math.abs(ax - ex) < 1;
     const steps = isStraight ? 1 : Math.min(24, Math.max(2, Math.ceil(size / 10)));

@@ -1,0 +1,389 @@
+"""What a spec would cost, known from the spec alone: nothing is drawn, run or written to find out.
+
+The figures are sums from above. A table says which ops and tensors are recorded of each part of a graph (a linear
+layer, an activation, a loss, a step of Python); how many bytes each of them takes in an answer is measured. Tests hold
+all of it to recordings.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+
+import orjson
+
+from chainrule.spec import ModelSpec
+
+Shapes = Mapping[str, int]
+"""How many tensors there are of each shape of a part: `input` (batch, fan_in), `output` (batch, fan_out), `weight`
+(fan_in, fan_out), `row` (fan_in,), `bias` (fan_out,) and `one` ()."""
+
+ITEM_SIZE = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
+"""Bytes per value."""
+
+FLOAT16_ON_CPU = 100
+"""Operations of float32 that take as long as one of a product in float16 on a CPU.
+
+Measured with PyTorch 2.13 on one core of an x86 with AVX-512: products of sides 1 to 1024, in all four layouts, run at
+0.1 to 20 · 10⁹ operations a second, half of them at less than 3; in float32 at 15 to 100. So an operation takes 1 to
+250 times as long, about 30 times in the middle, and 70 to 220 times where large matrices lie badly. Elementwise ops and
+statistics take no longer than in float32, and a draw is float32 first.
+"""
+
+FLOPS_PER_VALUE = 11
+"""Operations per value of a tensor: the one that made it, and ten for its statistics."""
+
+BYTES_IN_PASSING = 4 + 2 * 8
+"""Bytes per value of the largest tensor: a draw is float32 first and then cast, statistics may take it in float64."""
+
+BYTES_OF_QR = 2 * 4
+"""Bytes per value of the largest weight: what a QR decomposition works in."""
+
+OBJECT_FACTOR = 6
+"""Bytes that the Python objects of a recording take, and the dump that is made of them, per byte of the dump."""
+
+MEMORY_FLOOR = 4 << 20
+"""Bytes that a pass takes however small it is: buffers of the matrix product, what an allocator rounds up to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What one pass takes: floating point operations, bytes of memory at its height, and bytes of its graph dump.
+
+    Operations are those of float32: a slower one counts as often as it takes longer.
+    """
+
+    flops: int
+    memory_bytes: int
+    response_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What is recorded of one part of a graph.
+
+    Attributes:
+        ops: of both phases.
+        tensors: of which shapes.
+        held: those that are alive together when the pass is at its height; None where that is all of them. Measured,
+            and more than were counted where an allocator cannot use again what it was given back.
+    """
+
+    ops: int
+    tensors: Shapes
+    held: Shapes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """What the net is made of in one style.
+
+    Attributes:
+        linear: a layer with a bias, and without.
+        ends: what there is once in every net: x, and the loss with the target.
+        activation: None where autograd does not know of it as one op: its formula is recorded op by op.
+        held: tensors of an activation that is recorded op by op that are alive at the height of the pass.
+    """
+
+    linear: Part
+    linear_without_bias: Part
+    ends: Part
+    activation: Part | None = None
+    held: int = 5
+
+
+_BY_HAND = Style(
+    linear=Part(7, {"input": 2, "output": 2, "weight": 3, "bias": 2}, {"output": 4, "weight": 3}),
+    linear_without_bias=Part(5, {"input": 2, "output": 1, "weight": 3}, {"output": 4, "weight": 3}),
+    ends=Part(9, {"input": 1, "output": 9, "one": 1}, {"input": 4, "output": 10}),
+)
+
+STYLES: Mapping[str, Style] = {
+    "functions": _BY_HAND,
+    "classes": _BY_HAND,
+    "layer_function": _BY_HAND,
+    "autograd_function": Style(
+        linear=Part(7, {"input": 1, "output": 3, "weight": 3, "bias": 2}, {"output": 3, "weight": 3}),
+        linear_without_bias=Part(5, {"input": 1, "output": 2, "weight": 3}, {"output": 3, "weight": 3}),
+        ends=Part(10, {"input": 1, "output": 10, "one": 3}, {"input": 4, "output": 12}),
+        held=2,
+    ),
+    "module": Style(
+        linear=Part(6, {"output": 4, "weight": 4, "bias": 2}, {"output": 3, "weight": 3}),
+        linear_without_bias=Part(4, {"output": 2, "weight": 4}, {"output": 3, "weight": 3}),
+        ends=Part(9, {"input": 2, "output": 7, "one": 4}, {"input": 4, "output": 10}),
+        activation=Part(2, {"output": 2}, {"output": 1}),
+    ),
+}
+"""The five styles of the net."""
+
+OPS_OF_ACTIVATION = {
+    "linear": 0,
+    "relu": 4,
+    "leaky_relu": 5,
+    "tanh": 4,
+    "sigmoid": 4,
+    "gelu": 12,
+    "silu": 7,
+    "elu": 5,
+    "selu": 6,
+}
+"""Ops that the formulas of an activation and of its gradient are written in; each makes one tensor."""
+
+ELEMENTWISE: Mapping[str, Part] = {
+    "exp": Part(4, {"input": 4, "one": 2}),
+    "mul_constant": Part(4, {"input": 4, "one": 2}),
+    "my_relu": Part(6, {"input": 6, "one": 2}),
+    "two_outputs": Part(9, {"input": 10, "one": 2}),
+}
+"""The programs that are one Function of x (batch, n) and a sum."""
+
+_MATMUL_ENDS = Part(5, {"input": 2, "weight": 2, "output": 1, "one": 3})
+
+STEPS: Mapping[str, Part] = {
+    "loops": Part(15, {"output": 6, "input": 1, "weight": 1, "bias": 1, "row": 1, "one": 10}, {"one": 10}),
+    "elementwise": Part(10, {"output": 2, "input": 1, "weight": 1, "row": 6, "one": 2}, {"row": 6}),
+    "broadcasting": Part(10, {"output": 2, "input": 1, "weight": 3, "row": 4, "bias": 2}, {"weight": 1, "row": 4}),
+}
+"""A step of Python in a matrix product of a (m, k) and b (k, n): batch m, fan_in k, fan_out n."""
+
+PRODUCTS: Mapping[str, Part] = {
+    "einsum": Part(15, {"input": 6, "weight": 6, "output": 5, "one": 2}, {"input": 3, "weight": 3, "output": 3}),
+    "@": Part(4, {"input": 2, "weight": 2, "output": 2, "one": 2}),
+}
+"""The matrix products that one op computes; einsum takes axes apart and puts them together again, most of it views."""
+
+
+def estimate_cost(spec: ModelSpec) -> Cost:
+    """Cost of drawing the tensors, of one forward and backward pass, of the statistics of every tensor and of the dump.
+
+    A product of (batch, fan_in) and (fan_in, fan_out) takes 2·batch·fan_in·fan_out operations; the backward pass has
+    two such products per layer, for the gradients of its input and of its weight. Any other op takes about one per
+    value that it makes. An orthogonal draw is a QR decomposition. In float16 on a CPU an operation of a product counts
+    FLOAT16_ON_CPU times.
+    """
+    tally = count_graph(spec)
+    flops = slowness(spec) * tally.product_flops + FLOPS_PER_VALUE * tally.values
+    memory = ITEM_SIZE[spec.dtype] * tally.held + BYTES_IN_PASSING * tally.largest
+    if "init" in spec.keys and spec.init == "orthogonal":
+        flops += sum(4 * max(pair) * min(pair) ** 2 for pair in pairwise(spec.widths))
+        memory += BYTES_OF_QR * max(fan_in * fan_out for fan_in, fan_out in pairwise(spec.widths))
+    answer = _dump_bytes(tally, spec)
+    return Cost(flops, memory + OBJECT_FACTOR * answer + MEMORY_FLOOR, answer)
+
+
+def slowness(spec: ModelSpec) -> int:
+    """How many times as long as in float32 an operation of a matrix product takes; 1 where it is about as fast."""
+    return FLOAT16_ON_CPU if spec.dtype == "float16" and spec.device == "cpu" else 1
+
+
+def count_steps(spec: ModelSpec) -> int:
+    """Steps of Python that a program takes, whose ops are all recorded one by one: 0 where that depends on no size.
+
+    The matrix product of (m, k) and (k, n) takes m·k·n of them with three loops, m·n with two, m with one.
+    """
+    if spec.program != "matmul":
+        return 0
+    m, k, n = spec.batch, spec.n_in, spec.n_out
+    return {"loops": m * k * n, "elementwise": m * n, "broadcasting": m}.get(spec.rung, 0)
+
+
+# -------------------------------------------------------------------------------------------------------- the graph
+
+
+class Tally:
+    """The figures of a graph while its parts are added to it."""
+
+    def __init__(self) -> None:
+        self.ops = 0
+        self.tensors = 0
+        self.modules = 3  # the root, the loss, and the list of layers or the program
+        self.layers = 0
+        self.activations = 0  # tensors of which dead units or saturation are told
+        self.product_flops = 0
+        self.values = 0  # of all tensors
+        self.held = 0  # of those that are alive together
+        self.largest = 0
+        self.row_bytes = 0.0  # of the statistics of all tensors
+
+    def add(self, part: Part, batch: int, fan_in: int, fan_out: int, times: int = 1) -> None:
+        """A part, with the sizes that it has here; or so many of them."""
+        sizes = {
+            "input": batch * fan_in,
+            "output": batch * fan_out,
+            "weight": fan_in * fan_out,
+            "row": fan_in,
+            "bias": fan_out,
+            "one": 1,
+        }
+        self.ops += times * part.ops
+        for shape, count in part.tensors.items():
+            size = sizes[shape]
+            self.tensors += times * count
+            self.values += times * count * size
+            self.largest = max(self.largest, size)
+            self.row_bytes += times * count * _row_bytes(size)
+        held = part.tensors if part.held is None else part.held
+        self.held += times * sum(count * sizes[shape] for shape, count in held.items())
+
+    def add_products(self, batch: int, fan_in: int, fan_out: int, times: int = 1) -> None:
+        """The operations of a matrix product and of its two gradients; or of so many."""
+        self.product_flops += times * 6 * batch * fan_in * fan_out
+
+
+def count_graph(spec: ModelSpec) -> Tally:
+    """What will be recorded of a spec."""
+    tally = Tally()
+    if spec.is_net:
+        _add_net(tally, spec)
+        return tally
+    if spec.program == "neuron":
+        # Each input is taken out of x and of w, multiplied and added, and all of that has a gradient.
+        tally.modules += 1
+        tally.add(Part(12, {"row": 4, "one": 11}), 1, spec.n_in, 1)
+        tally.add(Part(4, {"one": 8}), 1, spec.n_in, 1, times=spec.n_in)
+        tally.activations += 1
+        return tally
+    sizes = spec.batch, spec.n_in, spec.n_out
+    if spec.program in ELEMENTWISE:
+        tally.add(ELEMENTWISE[spec.program], *sizes)
+        tally.activations += 1
+        return tally
+    tally.add_products(*sizes)
+    if spec.program != "matmul":
+        tally.add(STYLES["autograd_function"].linear, *sizes)
+        tally.add(STYLES["autograd_function"].ends, *sizes)
+    elif spec.rung in STEPS:
+        tally.add(_MATMUL_ENDS, *sizes)
+        tally.add(STEPS[spec.rung], *sizes, times=count_steps(spec))
+    else:
+        tally.add(PRODUCTS[spec.rung], *sizes)
+    return tally
+
+
+def _add_net(tally: Tally, spec: ModelSpec) -> None:
+    style = STYLES[spec.style]
+    linear = style.linear if spec.bias else style.linear_without_bias
+    count = OPS_OF_ACTIVATION[spec.activation]
+    activation = style.activation or Part(count, {"output": count}, {"output": min(count, style.held)})
+    # Layers of one size are added together: most nets have few sizes, and a slider asks many times a second.
+    for (fan_in, fan_out), times in Counter(pairwise(spec.widths)).items():
+        tally.add(linear, spec.batch, fan_in, fan_out, times)
+        tally.add_products(spec.batch, fan_in, fan_out, times)
+    tally.modules += spec.depth
+    if spec.activation != "linear":
+        activated = spec.widths[1:] if spec.last_activation else spec.widths[1:-1]
+        for width, times in Counter(activated).items():
+            tally.add(activation, spec.batch, width, width, times)
+        tally.modules += len(activated)
+        tally.activations += 3 * len(activated)
+    tally.add(style.ends, spec.batch, spec.n_in, spec.n_out)
+    tally.layers = spec.depth
+
+
+# -------------------------------------------------------------------------------------------------------- the answer
+
+
+@lru_cache(maxsize=1024)
+def _row_bytes(size: int) -> float:
+    """A row of statistics: what the counts of 64 bins and the moments of so many values take at most, but for the id.
+
+    The mean number of digits of 64 counts is largest when they are equal. A float64 has up to 24 characters.
+    """
+    counts = 64 * (2 + math.log10(1 + size / 64)) + 2
+    moments = 7 * 25 + 2 * len("null,") + 23
+    return counts + moments + 4 * (len(str(size)) + 1)
+
+
+OP_BYTES = 330
+"""An op in the dump but for its numbers: names, line of source, what it keeps for its backward, duration."""
+
+TENSOR_BYTES = 168
+"""A tensor in the dump but for its numbers."""
+
+MODULE_BYTES = 75
+"""A module in the dump."""
+
+LAYER_BYTES = 155
+"""A layer in the dump but for the numbers of its tensors."""
+
+FRACTION_BYTES = 2 * 20
+"""The fractions of dead and of saturated units, where there are any."""
+
+FIXED_BYTES = 3072
+"""What is in every dump: the lines of source that ops come from, the environment, the keys."""
+
+
+def _dump_bytes(tally: Tally, spec: ModelSpec) -> int:
+    digits = len(str(tally.tensors))  # of the number in an id
+    size_digits = len(str(2 * tally.largest))
+    return (
+        FIXED_BYTES
+        + len(orjson.dumps(spec.as_dict()))
+        + tally.ops * (OP_BYTES + 6 * digits + 2 * size_digits)
+        + tally.tensors * (TENSOR_BYTES + 5 * digits + 4)
+        + tally.modules * MODULE_BYTES
+        + tally.layers * (LAYER_BYTES + 7 * digits)
+        + tally.activations * FRACTION_BYTES
+        + math.ceil(tally.row_bytes)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerSize:
+    """How large an answer in a format is beside the dump: `percent` of it, and `fixed` bytes."""
+
+    percent: int
+    fixed: int = 0
+
+    def of(self, dump_bytes: int) -> int:
+        """Bytes of the answer, from above."""
+        return self.fixed + dump_bytes * self.percent // 100
+
+
+ANSWERS: Mapping[str, AnswerSize] = {
+    "json": AnswerSize(100),
+    "dot": AnswerSize(100),
+    # With every group opened, each op is a box of several elements.
+    "svg": AnswerSize(250, 4096),
+    # The explorer itself is in it.
+    "html": AnswerSize(115, 2 << 20),
+    "model-explorer": AnswerSize(125),
+    "node-data": AnswerSize(100),
+    "pytorch": AnswerSize(100),
+}
+"""Every format of `formats.py`."""
+
+
+WORKING_MEMORY: Mapping[str, AnswerSize] = {
+    # The engine with the page's modules in it; its layout, and the picture as elements and as text. Measured: 55 MiB,
+    # and 25 to 57 times the dump.
+    "svg": AnswerSize(6000, 64 << 20),
+    # The page's files, bundled once, and copies of the text on its way to one. Measured: 17 MiB, and 3 times the dump.
+    "html": AnswerSize(400, 24 << 20),
+}
+"""What an answer takes in memory while it is made, beside the dump, where that is more than the pass has left free."""
+
+
+def estimate_answer(spec: ModelSpec, form: str) -> int:
+    """Bytes of the answer to a spec in a format, from above.
+
+    Raises:
+        KeyError: there is no such format.
+    """
+    return ANSWERS[form].of(estimate_cost(spec).response_bytes)
+
+
+def estimate_memory(spec: ModelSpec, form: str) -> int:
+    """Bytes of memory at the height of a pass and of writing its answer in a format, from above."""
+    return with_answer(estimate_cost(spec), form)
+
+
+def with_answer(cost: Cost, form: str) -> int:
+    """The same of a pass of which the cost is known."""
+    working = WORKING_MEMORY.get(form)
+    return cost.memory_bytes + (0 if working is None else working.of(cost.response_bytes))

@@ -1,0 +1,77 @@
+"""The statistics of a trace as a table, a row per tensor that has them: as text (CSV), and for pandas."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from typing import TYPE_CHECKING, Any
+
+from chainrule.errors import MissingExtraError
+from chainrule.stats import COLUMNS, COUNT_COLUMNS
+from chainrule.trace.graph import Trace
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+
+def to_csv(trace: Trace) -> str:
+    """The table as text, the names of its columns first; a figure that does not exist is empty, a shape `200x100`."""
+    about = _about(trace)
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("tensor", *about, *COLUMNS))
+    for row, tensor in enumerate(trace.statistics.tensors):
+        said = [values[row] for values in about.values()]
+        figures = zip(COLUMNS, trace.statistics.moments[row].tolist(), strict=True)
+        writer.writerow(
+            (
+                tensor,
+                *("x".join(map(str, each)) if isinstance(each, tuple) else each for each in said),
+                *(
+                    int(value) if name in COUNT_COLUMNS else "" if math.isnan(value) else value
+                    for name, value in figures
+                ),
+            )
+        )
+    return text.getvalue()
+
+
+def dataframe(trace: Trace, *, histograms: bool = False) -> DataFrame:
+    """The table as a pandas DataFrame, by the tensors' ids: what a tensor is, then its figures, NaN where one has none.
+
+    Args:
+        trace: whose table.
+        histograms: add columns bin_0 … bin_63: how many values fall into each of 64 equal parts of [min, max].
+
+    Raises:
+        MissingExtraError: the extra `pandas` is not installed.
+    """
+    try:
+        frame = trace.statistics.dataframe(histograms=histograms)
+    except ImportError:
+        raise MissingExtraError(
+            "a DataFrame needs an optional dependency: pip install 'chainrule[pandas]'", limit="pandas"
+        ) from None
+    for place, (name, values) in enumerate(_about(trace).items()):
+        frame.insert(place, name, values)
+    return frame
+
+
+def _about(trace: Trace) -> dict[str, list[Any]]:
+    """What the tensors of the table are, by column: the module by its path, the op that made one and its phase."""
+    tensors = [trace.tensor_by_id[tensor] for tensor in trace.statistics.tensors]
+    ops = {op.id: op for op in trace.ops}
+    producers = [None if tensor.producer is None else ops[tensor.producer] for tensor in tensors]
+    return {
+        "name": [tensor.name for tensor in tensors],
+        "role": [tensor.role for tensor in tensors],
+        "module": [trace.module_by_id[tensor.module].path for tensor in tensors],
+        "op": [None if op is None else op.name for op in producers],
+        "phase": [None if op is None else op.phase for op in producers],
+        "gradient_of": [
+            None if tensor.gradient_of is None else trace.tensor_by_id[tensor.gradient_of].name for tensor in tensors
+        ],
+        "shape": [tensor.shape for tensor in tensors],
+        "dtype": [tensor.dtype for tensor in tensors],
+    }

@@ -1,0 +1,234 @@
+"""Theory of one layer, from what comes into it: no more is known of a model that nobody has described.
+
+    preactivation   zₒ = Σᵢ Wₒᵢ xᵢ + bₒ:   var z = n_in · Var(W) · E[x²] + Var(b)
+    activation      φ(u), u ~ N(mean z, var z), by quadrature
+    gradient        of the loss with respect to x:   E[g_x²] = n_out · Var(W) · E[g_z²]
+
+with n_in and n_out the numbers of products per sum, which for a convolution is the number of taps on the input. Second
+moments of x and of the gradient, mean and variance of weights and biases are measured; weights are taken to be drawn
+independently of what they weigh. So each of n units is a draw of its own, and figures stray by about √(2/n) if all
+inputs of the batch are alike. The less they have in common the less they stray, but that no statistic of x tells: bands
+are as wide as they have to be for inputs that are alike, and 19 of 20 draws, or more, lie within.
+
+Sources: Poole et al. 2016, *Exponential expressivity in deep neural networks through transient chaos*; for convolutions
+He et al. 2015, *Delving deep into rectifiers*.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from chainrule.theory.activations import activation_named, normal_cdf
+from chainrule.theory.finite_width import STEP
+from chainrule.theory.gaussian import halvings_for, rule
+from chainrule.theory.laws import DEVIATIONS, chi_square_law
+from chainrule.theory.layer_statistics import Expected
+from chainrule.theory.mean_field import saturation_threshold
+
+
+@dataclass(frozen=True, slots=True)
+class Elements:
+    """The elements of a tensor: how they lie about 0."""
+
+    mean: float
+    second_moment: float
+
+    @property
+    def variance(self) -> float:
+        """E[(x − mean)²]."""
+        return max(0.0, self.second_moment - self.mean**2)
+
+
+BY_CHANCE = 16.0
+"""The square of four standard deviations: what is drawn around 0 does not stray further."""
+
+ZERO = Elements(0.0, 0.0)
+"""Of a bias that is not there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weighing:
+    """What a Linear or a convolution is made of.
+
+    Attributes:
+        fan_in: products that are summed per output element, on average: beyond a border there are none.
+        fan_out: products that an input element is part of, on average.
+        units_in: input features or channels.
+        units: output features or channels: those with weights of their own.
+        weight: the elements of the weight.
+        bias: those of the bias; ZERO without one.
+    """
+
+    fan_in: float
+    fan_out: float
+    units_in: int
+    units: int
+    weight: Elements
+    bias: Elements = ZERO
+
+    @property
+    def fault(self) -> str | None:
+        """Why theory has nothing to say of it, whatever comes in."""
+        if self.units < 2:
+            return "a single unit: how it spreads depends on what the inputs have in common"
+        if not self.weight.variance > 0:
+            return "its weights are all alike"
+        # The mean of so many draws around 0 strays too: by its square, a unit's share of this.
+        if self.weight.mean**2 * self.fan_in > self.weight.variance * max(1.0, BY_CHANCE / self.units):
+            return "its weights are not drawn around 0"
+        return None
+
+
+def linear(units_in: int, units: int, weight: Elements, bias: Elements = ZERO) -> Weighing:
+    """Of `units` outputs, each the sum of all inputs."""
+    return Weighing(units_in, units, units_in, units, weight, bias)
+
+
+def convolution(
+    channels: tuple[int, int],
+    groups: int,
+    taps: Sequence[tuple[int, int, int]],
+    weight: Elements,
+    bias: Elements = ZERO,
+) -> Weighing:
+    """Of channels that lie in space.
+
+    Args:
+        channels: in and out.
+        groups: parts that channels are divided into, each with weights of its own.
+        taps: per dimension of space the size of the input, that of the output, and how many pairs of an output and a
+            tap there are that lie on the input (`taps_on_input`).
+        weight: its elements.
+        bias: those of the bias.
+    """
+    size_in, size_out, pairs = (math.prod(column) for column in zip(*taps, strict=True))
+    return Weighing(
+        fan_in=channels[0] / groups * pairs / size_out,
+        fan_out=channels[1] / groups * pairs / size_in,
+        units_in=channels[0],
+        units=channels[1],
+        weight=weight,
+        bias=bias,
+    )
+
+
+def taps_on_input(size: int, outputs: int, kernel: int, stride: int, padding: int, dilation: int) -> int:
+    """How many pairs of an output and a tap lie on the input, along one dimension: those at o·s − p + t·d."""
+    places = np.add.outer(np.arange(outputs) * stride - padding, np.arange(kernel) * dilation)
+    return int(np.count_nonzero((places >= 0) & (places < size)))
+
+
+# ------------------------------------------------------------------------------------------------------------- forward
+
+
+def expected_forward(layer: Weighing, x: Elements, activation: str | None, inputs: int) -> Mapping[str, Expected]:
+    """What a layer's preactivations and activations should be.
+
+    Args:
+        layer: a layer without `fault`.
+        x: the elements of what comes in.
+        activation: φ; None if it is one that theory does not know.
+        inputs: of the batch.
+
+    Returns:
+        preactivation_std; and unless φ is unknown activation_mean and activation_std, dead_fraction if φ has units that
+        can be dead, saturation if it is bounded. Nothing where all that comes in is 0 and there is no bias.
+
+    Raises:
+        ValueError: an unknown activation.
+    """
+    n = layer.units
+    weighed = layer.fan_in * layer.weight.variance * x.second_moment
+    variance = weighed + layer.bias.variance
+    if not 0 < variance < math.inf:
+        return {}
+    # What the mean of the weights adds varies with the sum of an input, by no more than this.
+    more = layer.fan_in**2 * layer.weight.mean**2 * x.variance
+    straying = (2 * weighed**2 + 4 * weighed * layer.bias.variance) / ((n - 1) * variance**2)
+    found = {"preactivation_std": _root(variance, weighed / n, more, straying)}
+    if activation is None:
+        return found
+
+    mean = layer.fan_in * layer.weight.mean * x.mean + layer.bias.mean
+    std = math.sqrt(variance)
+    nodes, weights = rule(halvings_for(std))
+    with np.errstate(all="ignore"):
+        values = activation_named(activation).value(mean + std * nodes)
+        first = float(values @ weights)
+        centered = (values - first) ** 2
+        second, fourth = float(centered @ weights), float(centered**2 @ weights)
+    if not (math.isfinite(fourth) and second > 0):
+        return found
+    stray_mean = DEVIATIONS * math.sqrt(second / n)
+    found["activation_mean"] = Expected(first, (first - stray_mean, first + stray_mean))
+    if activation == "linear":
+        found["activation_std"] = found["preactivation_std"]
+        return found
+    # The variance of n independent values (E. Cho and M. J. Cho 2008, Variance of sample variance).
+    straying = max(0.0, fourth / second**2 - (n - 3) / (n - 1)) / n
+    found["activation_std"] = _root(second, second / n, second * min(1.0, more / variance), straying)
+
+    threshold = saturation_threshold(activation)
+    if threshold is not None:
+        above, below = normal_cdf(np.array([(mean - threshold) / std, (-threshold - mean) / std]))
+        found["saturation"] = _share(float(above + below), float(above + below), n)
+    else:
+        common = weighed * (x.mean**2 / x.second_moment if x.second_moment else 0.0) + layer.bias.variance
+        apart, alike = (_dead(mean / std, c, inputs) for c in (min(1.0, common / variance), 1.0))
+        found["dead_fraction"] = _share(apart, max(apart, alike), n)
+    return found
+
+
+def _root(variance: float, less: float, more: float, straying: float) -> Expected:
+    """A standard deviation whose square may be so much less or more, and strays by that relative variance besides."""
+    law_mean, law_variance = chi_square_law(straying)
+    factor = math.exp(DEVIATIONS * math.sqrt(law_variance) / 2)
+    low = math.sqrt(max(0.0, variance - less)) * math.exp(law_mean / 2) / factor
+    return Expected(math.sqrt(variance), (low, math.sqrt(variance + more) * factor))
+
+
+def _share(low: float, high: float, units: int) -> Expected:
+    """A share of so many units, between `low` for inputs that have little in common and `high` for those alike."""
+
+    def reach(share: float) -> float:
+        one_more = (DEVIATIONS**2 / 2) / units if 0 < share < 1 else 0.0
+        return DEVIATIONS * math.sqrt(share * (1 - share) / units) + one_more
+
+    return Expected(low, (max(0.0, low - reach(low)), min(1.0, high + reach(high))))
+
+
+def _dead(shift: float, c: float, inputs: int) -> float:
+    """The share of units ≤ 0 for all inputs, if preactivations are N(shift, 1), any two of them with correlation c."""
+    if c >= 1:
+        return float(normal_cdf(np.array([-shift]))[0])
+    z = np.arange(-12.0, 12.0, STEP)
+    weights = np.exp(-(z**2) / 2) * (STEP / math.sqrt(2 * math.pi))
+    with np.errstate(under="ignore"):
+        return float(normal_cdf(-(shift + math.sqrt(c) * z) / math.sqrt(1 - c)) ** inputs @ weights)
+
+
+# ------------------------------------------------------------------------------------------------------------ backward
+
+
+def expected_gradient(layer: Weighing, gradient: Elements) -> Expected | None:
+    """The standard deviation of the gradient that a layer hands back to what it has read.
+
+    Args:
+        layer: a layer without `fault`.
+        gradient: the elements of the gradient with respect to its preactivation.
+
+    Returns:
+        The figure, with a band that has room for what of the gradient is due to these very weights: (x W) Wᵀ points
+        along x. None where too little is known: of a single input unit, or a gradient of nothing but 0.
+    """
+    n = layer.units_in
+    second = layer.fan_out * layer.weight.variance * gradient.second_moment
+    if n < 2 or not 0 < second < math.inf:
+        return None
+    more = layer.fan_out**2 * layer.weight.mean**2 * gradient.second_moment
+    coherent = second * min(1.0, layer.fan_out / layer.fan_in)
+    return _root(second, second / n, more + coherent, 2 / (n - 1))

@@ -1,0 +1,348 @@
+"""The layers of any recording: what its parameters and its custom Functions put out, in order of execution.
+
+A row is a call of one of these:
+
+- a module that reads parameters while none inside of it does: nn.Linear, but an LSTM or a MultiheadAttention as well;
+- a custom autograd.Function;
+- an op that weighs with a parameter where no such module is: in plain functions, or a product with tied weights.
+
+What a checkpoint computes again is no call, and a module that is called twice has two rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from operator import attrgetter
+from typing import Any
+
+from torch import nn
+
+from chainrule.trace import ops as kinds
+from chainrule.trace.graph import Layer, Trace
+from chainrule.trace.records import Records
+
+ELEMENTWISE_ACTIVATIONS = kinds.ACTIVATIONS - {"softmax", "log_softmax"}
+"""Activations of one value at a time. A softmax weighs values against one another: logits are the output."""
+
+_BENT = ELEMENTWISE_ACTIVATIONS | frozenset(
+    "erf exp expm1 abs pow square reciprocal where clamp maximum minimum sin cos atan logsigmoid softsign".split()
+)
+_ELEMENTWISE = _BENT | frozenset(
+    "add sub rsub mul div rdiv neg add_ sub_ mul_ div_ sqrt rsqrt log log1p to float type_as clone".split()
+)
+_PARAMETRIZATIONS = "parametrizations"
+_TRANSPARENT = frozenset(("CheckpointFunction",))
+_NOT_PUT_OUT = frozenset(("buffer", "parameter", "saved"))
+
+
+def find_layers(trace: Trace, functions: Collection[str] = ()) -> tuple[Layer, ...]:
+    """The layers of a trace, first to last.
+
+    Of each: `preactivation`, what the call puts out, or what an activation inside of it reads that puts this out;
+    `activation`, what comes of that by the activation that alone reads it (an op, or a module that is nothing but one),
+    else the same; its `gradient`; `weight`, the largest parameter of two or more dimensions that the call reads, its
+    `bias`, and their gradients. The name is the module's path, with a count from its second call on.
+
+    Args:
+        trace: any recording.
+        functions: paths of those of its modules that are custom Functions.
+    """
+    return _Search(trace, functions).layers()
+
+
+@dataclass(slots=True)
+class _Call:
+    """One call: where it was, its ops by row, and the parameters it has read, in order."""
+
+    path: str
+    name: str
+    is_function: bool = False
+    ops: list[int] = field(default_factory=list)
+    parameters: dict[str, None] = field(default_factory=dict)
+    first_read: int = -1
+
+
+class _Search:
+    """Everything that is looked up more than once."""
+
+    def __init__(self, trace: Trace, functions: Collection[str]) -> None:
+        self.ops = _fields(trace.ops, ("id", "name", "phase", "module", "attributes", "inputs", "outputs", "twin"))
+        self.tensors = _fields(trace.tensors, ("id", "name", "role", "shape", "dtype", "consumers", "gradient_of"))
+        self.op_row = {op["id"]: row for row, op in enumerate(self.ops)}
+        self.tensor = {tensor["id"]: tensor for tensor in self.tensors}
+        self.forward = [row for row, op in enumerate(self.ops) if op["phase"] == "forward"]
+        self.is_forward = [op["phase"] == "forward" for op in self.ops]
+        self.maker = {output: row for row in self.forward for output in self.ops[row]["outputs"]}
+        self.path = {module.id: module.path for module in trace.modules}
+        self.type = {module.path: module.type for module in trace.modules}
+        self.functions = {path for path in functions if self.type.get(path) not in _TRANSPARENT}
+        self.reads = {row: self._parameters(row) for row in self.forward}
+        self.leaves = _innermost(
+            {self._place(row) for row in self.forward if self.reads[row]} - self.functions, self.functions
+        )
+        if "" in self.leaves and not hasattr(nn, self.type.get("", "")) and any(map(self._weighs, self.forward)):
+            # Not a layer, but code that has several in one place: op by op.
+            self.leaves.remove("")
+        self._units: dict[str, tuple[str, bool] | None] = {}
+        self.unit = {row: self._unit(self._place(row)) for row in self.forward}
+
+    # ---------------------------------------------------------------- where an op belongs
+
+    def _parameters(self, row: int) -> list[str]:
+        return [name for name in self.ops[row]["inputs"] if self.tensor[name]["role"] == "parameter"]
+
+    def _place(self, row: int) -> str:
+        """The path of an op's module. What computes a parametrized weight is part of the module that has it."""
+        path = self.path[self.ops[row]["module"]]
+        if _PARAMETRIZATIONS in path:
+            parts = path.split(".")
+            if _PARAMETRIZATIONS in parts:
+                return ".".join(parts[: parts.index(_PARAMETRIZATIONS)])
+        return path
+
+    def _unit(self, path: str) -> tuple[str, bool] | None:
+        """The leaf or the custom Function at a path or around it, and whether it is a Function; None outside of all."""
+        if path not in self._units:
+            self._units[path] = next(
+                (
+                    (around, around in self.functions)
+                    for around in _around(path)
+                    if around in self.functions or around in self.leaves
+                ),
+                None,
+            )
+        return self._units[path]
+
+    # ---------------------------------------------------------------- calls
+
+    def layers(self) -> tuple[Layer, ...]:
+        """All rows."""
+        gradients = self._gradients()
+        rows: list[tuple[int, _Call, str]] = []
+        for call in self._calls():
+            output = self._output(call)
+            if output is not None:
+                rows.append((self.maker[output], call, output))
+        rows.sort(key=lambda found: found[0])
+        found: list[Layer] = []
+        named: dict[str, int] = {}
+        for _, call, output in _without_wrappers(rows):
+            preactivation, activation = self._around_activation(call, output)
+            weight, bias = self._weight_and_bias(call)
+            count = named[call.name] = named.get(call.name, 0) + 1
+            found.append(
+                Layer(
+                    index=len(found) + 1,
+                    name=call.name if count == 1 else f"{call.name} ({count})",
+                    preactivation=preactivation,
+                    activation=activation,
+                    gradient=gradients.get(activation),
+                    weight=weight,
+                    weight_gradient=None if weight is None else gradients.get(weight),
+                    bias=bias,
+                    bias_gradient=None if bias is None else gradients.get(bias),
+                )
+            )
+        return tuple(found)
+
+    def _calls(self) -> list[_Call]:
+        """Every call, its ops in order: a run of ops of one unit, unless the same module is called twice in a row."""
+        calls: list[_Call] = []
+        open_call: _Call | None = None
+        of_functions: dict[str, _Call] = {}
+        before = -2
+        for row in self.forward:
+            unit = self.unit[row]
+            if row != before + 1:
+                open_call = None
+            before = row
+            if unit is None:
+                open_call = None
+                weight = self._weighs(row)
+                if weight is not None:
+                    calls.append(self._product(row, weight))
+                continue
+            path, is_function = unit
+            if is_function:
+                call = of_functions.get(path)
+                if call is None:
+                    call = of_functions[path] = _Call(path, path, is_function=True)
+                    calls.append(call)
+            else:
+                if open_call is None or open_call.path != path or self._begins_again(open_call, row):
+                    open_call = _Call(path, path or self.type.get("", "model"))
+                    calls.append(open_call)
+                call = open_call
+            call.ops.append(row)
+            if self.reads[row]:
+                call.parameters.update(dict.fromkeys(self.reads[row]))
+                if call.first_read < 0:
+                    call.first_read = row
+        return calls
+
+    def _begins_again(self, call: _Call, row: int) -> bool:
+        """Whether an op is the beginning of another call of the module whose last op went before it.
+
+        torch's own modules have no loops: one that does the same to the same parameter again has been called again.
+        """
+        first = call.first_read
+        return (
+            first >= 0
+            and hasattr(nn, self.type.get(call.path, ""))
+            and self.ops[row]["name"] == self.ops[first]["name"]
+            and self.reads[row][:1] == self.reads[first][:1]
+        )
+
+    def _weighs(self, row: int) -> str | None:
+        """The parameter of two or more dimensions that an op weighs its input with, also through a view of it."""
+        op = self.ops[row]
+        if op["name"] not in kinds.LINEAR:
+            return None
+        for name in op["inputs"]:
+            maker = self.maker.get(name)
+            while maker is not None and self.ops[maker]["name"] in kinds.VIEWS and self.ops[maker]["inputs"]:
+                name = self.ops[maker]["inputs"][0]
+                maker = self.maker.get(name)
+            if self.tensor[name]["role"] == "parameter" and len(self.tensor[name]["shape"]) >= 2:
+                return str(name)
+        return None
+
+    def _product(self, row: int, weight: str) -> _Call:
+        """An op that weighs, and the addition of a bias that alone reads it, named after the weight."""
+        call = _Call(self._place(row), self.tensor[weight]["name"], ops=[row])
+        call.parameters.update(dict.fromkeys([weight, *self.reads[row]]))
+        reader = self._only_reader(self.ops[row]["outputs"][0]) if self.ops[row]["outputs"] else None
+        if reader is not None and self.ops[reader]["name"] in ("add", "add_") and self.reads[reader]:
+            call.ops.append(reader)
+            call.parameters.update(dict.fromkeys(self.reads[reader]))
+        return call
+
+    # ---------------------------------------------------------------- the tensors of a call
+
+    def _readers(self, tensor: str) -> list[int]:
+        """The forward ops that read a tensor."""
+        rows = (self.op_row[consumer] for consumer in self.tensor[tensor]["consumers"])
+        return [row for row in rows if self.is_forward[row]]
+
+    def _only_reader(self, tensor: str) -> int | None:
+        readers = self._readers(tensor)
+        return readers[0] if len(readers) == 1 else None
+
+    def _output(self, call: _Call) -> str | None:
+        """What a call puts out: of its last op that others read, the first such output; without one, its last."""
+        own = set(call.ops)
+        last: str | None = None
+        for row in reversed(call.ops):
+            for output in self.ops[row]["outputs"]:
+                tensor = self.tensor[output]
+                if tensor["role"] in _NOT_PUT_OUT or "float" not in tensor["dtype"]:
+                    continue
+                if any(reader not in own for reader in self._readers(output)):
+                    return str(output)
+                if last is None:
+                    last = str(output)
+        return last
+
+    def _around_activation(self, call: _Call, output: str) -> tuple[str, str]:
+        """The preactivation and the activation of a call that puts out this tensor."""
+        maker = self.ops[self.maker[output]]
+        own = set(call.ops)
+        if maker["name"] in ELEMENTWISE_ACTIVATIONS and len(own) > 1 and maker["inputs"]:
+            inside = maker["inputs"][0]
+            if self.maker.get(inside) in own and self.tensor[inside]["role"] not in _NOT_PUT_OUT:
+                return inside, output
+        readers = self._readers(output)
+        if len(readers) == 1 and self.ops[readers[0]]["name"] in ELEMENTWISE_ACTIVATIONS:
+            reader = self.ops[readers[0]]
+            if self.unit[readers[0]] is None and reader["outputs"]:
+                return output, reader["outputs"][0]
+        return output, self._composed_activation(output, readers) or output
+
+    def _composed_activation(self, output: str, readers: Sequence[int]) -> str | None:
+        """What a module puts out that alone reads a tensor and bends it, value by value, by ops of its own."""
+        modules = {self.ops[row]["module"] for row in readers}
+        if len(modules) != 1:
+            return None
+        (module,) = modules
+        inside = {output}
+        bends = False
+        last: str | None = None
+        row = readers[0]
+        if self.unit[row] is not None:
+            return None
+        while row < len(self.ops) and self.ops[row]["module"] == module and self.is_forward[row]:
+            op = self.ops[row]
+            if op["name"] not in _ELEMENTWISE or not op["outputs"]:
+                return None
+            if any(name not in inside and prod(self.tensor[name]["shape"]) > 1 for name in op["inputs"]):
+                return None
+            bends = bends or op["name"] in _BENT
+            inside.update(op["outputs"])
+            last = op["outputs"][0]
+            row += 1
+        if last is None or not bends or readers[-1] >= row:
+            return None
+        return last if self.tensor[last]["shape"] == self.tensor[output]["shape"] else None
+
+    def _weight_and_bias(self, call: _Call) -> tuple[str | None, str | None]:
+        parameters = [self.tensor[name] for name in call.parameters]
+        weights = [each for each in parameters if len(each["shape"]) >= 2]
+        weight = max(weights, key=lambda each: prod(each["shape"]), default=None)
+        others = [each for each in parameters if each is not weight and len(each["shape"]) <= 1]
+        bias = next((each for each in others if "bias" in each["name"].rpartition(".")[2]), None)
+        if bias is None and weight is not None and others:
+            bias = others[0]
+        return (None if weight is None else weight["id"]), (None if bias is None else bias["id"])
+
+    def _gradients(self) -> Mapping[str, str]:
+        """Tensor → its first gradient; without one, that of the same tensor as a checkpoint computed it again."""
+        gradients: dict[str, str] = {}
+        for tensor in self.tensors:
+            of = tensor["gradient_of"]
+            if of is not None:
+                gradients.setdefault(of, tensor["id"])
+        for op in self.ops:
+            if op["twin"] is not None and op["attributes"].get("recomputed"):
+                original = self.ops[self.op_row[op["twin"]]]
+                for first, again in zip(original["outputs"], op["outputs"], strict=False):
+                    if again in gradients:
+                        gradients.setdefault(first, gradients[again])
+        return gradients
+
+
+def _fields(objects: Sequence[Any], names: tuple[str, ...]) -> Sequence[Mapping[str, Any]]:
+    """Ops or tensors as fields, which takes no objects where there are none yet."""
+    if isinstance(objects, Records):
+        return objects.fields
+    values = attrgetter(*names)
+    return [dict(zip(names, values(each), strict=True)) for each in objects]
+
+
+def _around(path: str) -> Iterator[str]:
+    """A path and those that it stands in, the root last."""
+    while path:
+        yield path
+        path = path.rpartition(".")[0]
+    yield ""
+
+
+def _innermost(paths: Iterable[str], functions: Collection[str]) -> set[str]:
+    """Of these paths, those in which no other lies, and which do not lie in a custom Function."""
+    found = {path for path in paths if not any(around in functions for around in _around(path))}
+    return found - {around for path in found for around in _around(path) if around != path}
+
+
+def _without_wrappers(rows: Sequence[tuple[int, _Call, str]]) -> list[tuple[int, _Call, str]]:
+    """Of several calls that put out one tensor, the custom Function; it weighs with what the module around it reads."""
+    by_output: dict[str, tuple[int, _Call, str]] = {}
+    for row in rows:
+        known = by_output.get(row[2])
+        if known is None:
+            by_output[row[2]] = row
+            continue
+        kept, other = (row, known) if row[1].is_function else (known, row)
+        kept[1].parameters.update(other[1].parameters)
+        by_output[row[2]] = kept
+    return list(by_output.values())

@@ -1,0 +1,136 @@
+"""What goes through the live socket: a client's wishes read, its graph and errors written."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Generic, TypeVar
+
+import orjson
+
+from chainrule.errors import ChainruleError, RequestError, SpecError
+from chainrule.stats import StatisticsTable
+from chainrule.trace.graph import Trace
+from chainrule.wire import dump_topology
+
+MAX_SEQ = 2**32 - 1
+"""A frame carries its number in 32 bits."""
+
+PING = '{"type":"ping"}'
+"""What a client sends that has waited long, as `static/core/live.js` writes it: a line of thirty is no dead socket."""
+
+PONG = '{"type":"pong"}'
+"""The answer, ahead of whatever is computed."""
+
+SpecT = TypeVar("SpecT")
+"""What a client names: a spec, or what plays its part (`chainrule.explore.what_if`)."""
+
+
+class Wish(Generic[SpecT]):
+    """One message of a client. Its spec is read when it is looked at: of most that pile up nobody ever looks."""
+
+    def __init__(
+        self, seq: int, values: Mapping[str, object], read_spec: Callable[[Mapping[str, object]], SpecT]
+    ) -> None:
+        self.seq = seq
+        self._values = values
+        self._read_spec = read_spec
+
+    @cached_property
+    def spec(self) -> SpecT | SpecError:
+        """What the client wants to see, or what is wrong with that."""
+        try:
+            return self._read_spec(self._values)
+        except SpecError as error:
+            return error
+
+
+def read_wish(text: str | None, last_seq: int, read_spec: Callable[[Mapping[str, object]], SpecT]) -> Wish[SpecT]:
+    """A message, read. A bad spec is a wish too: it is answered in its turn, with its number.
+
+    Args:
+        text: the message; None if it is binary.
+        last_seq: the number of the message before.
+        read_spec: what makes a spec of its values, or raises SpecError.
+
+    Raises:
+        RequestError: this is not `{"seq": n, "spec": {…}}` with a number larger than the last.
+    """
+    if text is None:
+        raise _bad_message("a message is JSON text")
+    try:
+        message = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise _bad_message(f"this is not JSON: {error}") from None
+    if not isinstance(message, dict) or message.keys() != {"seq", "spec"}:
+        raise _bad_message('a message is {"seq": number, "spec": {…}} and nothing else')
+    seq, spec = message["seq"], message["spec"]
+    if isinstance(seq, bool) or not isinstance(seq, int) or not 0 <= seq <= MAX_SEQ:
+        raise _bad_message(f"seq is an integer from 0 to {MAX_SEQ}", field="seq")
+    if seq <= last_seq:
+        raise _bad_message(f"seq {seq} does not follow {last_seq}: every number is larger than the last", "seq")
+    if not isinstance(spec, dict):
+        raise _bad_message("spec is an object", field="spec")
+    return Wish(seq, spec, read_spec)
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """Which graph a client has: its number, what it was recorded as (see `Retracer.recording`), and its digest.
+
+    Nothing of the graph itself: of that the tracer keeps all that is kept.
+    """
+
+    number: int = 0
+    recording: object = None
+    digest: bytes = b""
+
+
+def show(trace: Trace, recording: object, shown: Shown) -> tuple[Shown, str | None]:
+    """Which graph a client has that is to be sent a frame of `trace`, and the topology to send before it if one is due.
+
+    Args:
+        trace: what is to be shown.
+        recording: of the tracer that made it; None if that cannot be said.
+        shown: which graph the client has had so far.
+    """
+    if recording is not None and recording is shown.recording:
+        return shown, None
+    topology = dump_topology(trace)
+    digest = hashlib.blake2b(orjson.dumps({**topology, "op_us": None})).digest()
+    if digest == shown.digest:
+        return replace(shown, recording=recording), None
+    message = {"type": "topology", "topology": shown.number + 1, "trace": topology}
+    return Shown(shown.number + 1, recording, digest), orjson.dumps(message).decode()
+
+
+def for_theory(trace: Trace) -> Trace:
+    """What `theory` reads of a trace, and no more: a few rows per layer. It can wait long and costs little."""
+    x = next((tensor for tensor in trace.tensors if tensor.name == "x"), None) if trace.layers else None
+    wanted = {each for layer in trace.layers for each in (layer.preactivation, layer.activation, layer.gradient)}
+    if x is not None:
+        wanted.add(x.id)
+    table = trace.statistics
+    rows = [row for row, tensor in enumerate(table.tensors) if tensor in wanted]
+    return Trace(
+        modules=(),
+        ops=(),
+        tensors=() if x is None else (x,),
+        saved=(),
+        statistics=StatisticsTable(
+            tuple([table.tensors[row] for row in rows]), table.moments[rows], table.counts[rows]
+        ),
+        layers=trace.layers,
+        spec=trace.spec,
+    )
+
+
+def error_message(seq: int | None, error: ChainruleError) -> str:
+    """An error as the socket carries it; `seq` is null where no message could be read."""
+    return orjson.dumps({"type": "error", "seq": seq, **error.body()}).decode()
+
+
+def _bad_message(message: str, field: str | None = None) -> RequestError:
+    return RequestError(message, code="bad_message", field=field)

@@ -1,0 +1,116 @@
+"""What the server counts, in Prometheus' terms. One object per application: nothing is global.
+
+Work is what runs in a device's thread. Its accounts close at all times:
+
+    accepted = done + cancelled + timed out + failed + in hand
+
+A refusal is no work, nor is a live message that a newer one replaced before its turn came.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Literal, get_args
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from chainrule.errors import STOP_REASONS
+
+Kind = Literal["request", "picture", "theory"]
+"""What work is for: a request over HTTP, a picture of a live socket, what theory says of one."""
+
+MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+"""Upper ends of the histograms' bins."""
+
+
+class Metrics:
+    """Counters, gauges and histograms of one server."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+
+        def counter(name: str, doc: str, *labels: str) -> Counter:
+            return Counter(f"chainrule_{name}", doc, labels, registry=self.registry)
+
+        self.accepted = counter("work_accepted", "Work that was given a place in line.", "kind")
+        self.done = counter("work_done", "Work that was computed.", "kind")
+        self.cancelled = counter("work_cancelled", "Work that was given up on, by reason.", "kind", "reason")
+        self.timed_out = counter("work_timed_out", "Work that ran into its deadline.", "kind")
+        self.failed = counter("work_failed", "Work that raised, by the code of its error.", "kind", "code")
+        self.in_hand = Gauge(
+            "chainrule_work_in_hand",
+            "Work that stands in line or is computed.",
+            ("kind",),
+            registry=self.registry,
+        )
+        self.rejected = counter("rejected", "Requests, sockets and messages that were refused, by code.", "code")
+        self.coalesced = counter("live_coalesced", "Live messages that a newer one replaced before their turn.")
+        self.messages = counter("live_messages", "Live messages that could be read.")
+        self.seconds = Histogram(
+            "chainrule_compute_seconds",
+            "Time in a device's thread.",
+            ("kind",),
+            buckets=SECONDS,
+            registry=self.registry,
+        )
+        self.waited = Histogram(
+            "chainrule_queue_wait_seconds", "Time in line.", ("kind",), buckets=SECONDS, registry=self.registry
+        )
+        self.sockets = Gauge("chainrule_live_sockets", "Live sockets that are open.", registry=self.registry)
+        self.requests = counter(
+            "http_requests",
+            "Answers, by route and status; an opened socket is 101, a client that left before its answer 499.",
+            "method",
+            "route",
+            "status",
+        )
+        self.open_requests = Gauge(
+            "chainrule_http_open_requests", "Requests that are being answered.", registry=self.registry
+        )
+        for kind in get_args(Kind):
+            # A rate can be taken from the first event on only if its series begins at zero.
+            for each in (self.accepted, self.done, self.timed_out, self.seconds, self.waited):
+                each.labels(kind)
+            for reason in STOP_REASONS:
+                self.cancelled.labels(kind, reason)
+        self._watched = dict[str, Gauge]()
+        started = time.time()
+        self.watch("start_time_seconds", "When the server started, in seconds since 1970.", lambda: started)
+        # Memory, descriptors and CPU time of the process; on Linux alone, elsewhere it shows nothing.
+        ProcessCollector(registry=self.registry)
+
+    def watch(self, name: str, doc: str, read: Callable[[], float], **labels: str) -> None:
+        """Show what `read` gives whenever the metrics are asked for, as the gauge `chainrule_NAME`.
+
+        A name may be watched several times, each time with other values of the same labels.
+        """
+        gauge = self._watched.get(name)
+        if gauge is None:
+            gauge = self._watched[name] = Gauge(f"chainrule_{name}", doc, tuple(labels), registry=self.registry)
+        (gauge.labels(**labels) if labels else gauge).set_function(read)
+
+    def open_sockets(self) -> int:
+        """How many live sockets are open."""
+        return sum(int(sample.value) for metric in self.sockets.collect() for sample in metric.samples)
+
+    def text(self) -> bytes:
+        """All of it, in Prometheus' text format."""
+        return generate_latest(_Plain(self.registry))
+
+
+class _Plain(Collector):
+    """A registry without the time at which each series was made, which doubles the text and which nobody asks for."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.registry = registry
+
+    def collect(self) -> Iterator[Metric]:
+        """Its metrics."""
+        for metric in self.registry.collect():
+            metric.samples = [sample for sample in metric.samples if sample.name != f"{metric.name}_created"]
+            yield metric

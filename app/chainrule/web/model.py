@@ -1,0 +1,407 @@
+"""`/api/v1/model`: the explorer's API and live socket of one's own model, there only where a server was given one.
+
+    what-if ──▶ ModelTracer ──▶ Trace ──▶ graph dump, DOT, SVG, HTML, Model Explorer, profile
+                (one, in the device's thread)    └──▶ frames of the live socket, and of each reload a word
+
+A what-if plays the part that a spec plays elsewhere: it is read from query string and message alike, and an answer is a
+function of it and of the model's version. Nothing here has a deadline: whoever runs their own model says how long.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import orjson
+import torch
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.websockets import WebSocket
+
+from chainrule.errors import ChainruleError, RequestError, StoppedError
+from chainrule.explore.parameters import tied_names
+from chainrule.explore.what_if import WHAT_IF_KEYS, WhatIf
+from chainrule.formats import FORMATS, TRACE_FORMATS, Format, Values
+from chainrule.profile import profile
+from chainrule.spec import SpecKey, read_query
+from chainrule.trace import Trace
+from chainrule.web.answers import JSON, REVALIDATE, entity_tag, is_fresh, not_modified
+from chainrule.web.api import DEFAULT_RANGE, Handler, read_json_object, read_range
+from chainrule.web.live import LiveSession, Source
+from chainrule.web.openapi import (
+    choice_parameter,
+    described,
+    integer_parameter,
+    number_parameter,
+    option_parameter,
+    parameter,
+)
+from chainrule.web.service import Service
+from chainrule.wire import dump_profile
+
+if TYPE_CHECKING:
+    from chainrule.explore.own_model import OwnModel
+    from chainrule.explore.tracer import OwnTracer
+
+logger = logging.getLogger(__name__)
+
+BASE = "/api/v1/model"
+"""Where the routes are."""
+
+ERRORS = (401, 422, 501, 503, 507)
+"""What any route that traces the model may answer."""
+
+
+def model_router(service: Service, model: Model) -> APIRouter:
+    """`/api/v1/model`."""
+    router = APIRouter()
+    api = ModelApi(service, model)
+    what_if = what_if_parameters()
+    for form in {**FORMATS, **TRACE_FORMATS}.values():
+        if form.write is None:
+            continue
+        router.add_api_route(
+            f"{BASE}/{form.file}",
+            api.trace(form, form.write),
+            name=f"model_trace_{form.name}",
+            **described(
+                f"Own model as {form.name}",
+                form.doc,
+                tag="model",
+                errors=ERRORS,
+                media_type=form.media_type,
+                parameters=[*map(option_parameter, form.options), *what_if],
+            ),
+        )
+    router.add_api_route(
+        f"{BASE}/profile.json",
+        api.profile,
+        **described(
+            "Profile of one's own model",
+            "Statistics per layer, with what theory expects of each, where it knows; schema `chainrule.profile/1`.",
+            tag="model",
+            errors=ERRORS,
+            parameters=what_if,
+        ),
+    )
+    router.add_api_route(
+        f"{BASE}/tensor.json",
+        api.tensor,
+        **described(
+            "Values of one tensor of one's own model",
+            "A rectangle of a tensor's values.",
+            tag="model",
+            errors=(400, 404, *ERRORS),
+            parameters=[
+                parameter("name", "A tensor's name, such as `head.weight`.", required=True),
+                parameter("rows", "First and last row, the last excluded.", default=DEFAULT_RANGE),
+                parameter("cols", "First and last column, the last excluded.", default=DEFAULT_RANGE),
+                *what_if,
+            ],
+        ),
+    )
+    router.add_api_route(
+        f"{BASE}/gradcheck",
+        api.gradcheck,
+        methods=["POST"],
+        **described(
+            "Gradient check of a custom Function",
+            "Holds the gradients of the Function at a node against differences, on a float64 copy of what came in.",
+            tag="model",
+            errors=(400, 404, 408, 413, 415, *ERRORS),
+            parameters=what_if,
+            body={
+                "type": "object",
+                "required": ["op"],
+                "additionalProperties": False,
+                "properties": {"op": {"type": "string", "description": "The op's id in the graph dump, such as n12."}},
+            },
+        ),
+    )
+
+    @router.websocket(f"{BASE}/live")
+    async def live(websocket: WebSocket) -> None:
+        await websocket.accept()
+        await LiveSession(websocket, service, model.source()).serve()
+
+    return router
+
+
+def what_if_parameters() -> list[dict[str, Any]]:
+    """A what-if as query parameters. Which groups there are changes with the model: any text may be one."""
+
+    def described_key(key: SpecKey) -> dict[str, Any]:
+        said = key.doc
+        if key.kind == "choice" and key.choices:
+            return choice_parameter(key.name, said, key.choices, str(key.default))
+        if key.kind == "choice":
+            return parameter(key.name, said, default=str(key.default))
+        bounds = {"minimum": key.minimum or 0, "maximum": key.maximum or 0}
+        if key.kind == "int":
+            return integer_parameter(key.name, said, **bounds, default=int(key.default))
+        return number_parameter(key.name, said, **bounds, default=float(key.default))
+
+    return [described_key(key) for key in WHAT_IF_KEYS]
+
+
+class ModelTracer:
+    """What all requests and sockets trace with: of a large model one copy is enough. For the device's thread alone.
+
+    The last trace is kept: a page asks for the same picture over its socket, as a dump and as a profile.
+    """
+
+    def __init__(self, own: OwnModel) -> None:
+        self._own = own
+        self.forget()
+
+    def forget(self) -> None:
+        """Let go of the copy and of the last trace."""
+        self._version = -1
+        self._tracer: OwnTracer | None = None
+        self._last: tuple[WhatIf, Trace] | None = None
+
+    @property
+    def kept_bytes(self) -> int:
+        """None that would count: whoever runs a model of their own has memory for a copy of it.
+
+        It is let go of all the same when memory runs out.
+        """
+        return 0
+
+    def trace(self, what_if: WhatIf) -> tuple[Trace, object]:
+        """The trace of a what-if on the model as it is today, and what that repeats or is (see `Retracer.recording`).
+
+        Raises:
+            ExploreError: the model cannot be run.
+            SpecError: it has no such group.
+        """
+        tracer = self._today()
+        if self._last is None or self._last[0] != what_if:
+            self._last = None
+            self._last = what_if, tracer.trace(what_if)
+        return self._last[1], tracer.recording
+
+    def values(self, what_if: WhatIf, name: str, rows: tuple[int, int], cols: tuple[int, int]) -> bytes:
+        """A window of one tensor's values as JSON; see `OwnTracer.values`."""
+        return orjson.dumps(self._today().values(what_if, name, rows, cols))
+
+    def _today(self) -> OwnTracer:
+        """The tracer of the model's present version."""
+        version = self._own.version
+        if self._tracer is None or version != self._version:
+            # The copy of yesterday goes first: there may be no room for two.
+            self.forget()
+            self._tracer, self._version = self._own.tracer(), version
+        return self._tracer
+
+
+class SocketTracer:
+    """The model's tracer as one socket sees it: which recording *its* last picture repeats."""
+
+    def __init__(self, trace: Callable[[WhatIf], tuple[Trace, object]]) -> None:
+        self._trace = trace
+        self.recording: object = None
+
+    def trace(self, what_if: WhatIf, /) -> Trace:
+        """See `ModelTracer.trace`."""
+        trace, self.recording = self._trace(what_if)
+        return trace
+
+    @property
+    def kept_bytes(self) -> int:
+        """Nothing of its own."""
+        return 0
+
+    def forget(self) -> None:
+        """Nothing to let go of."""
+
+
+class Model:
+    """One's own model on this server."""
+
+    def __init__(self, service: Service, own: OwnModel) -> None:
+        self.own = own
+        self.service = service
+        self.tracer = ModelTracer(own)
+        # Part of every entity tag: another process may have another model under the same address.
+        self.process = secrets.token_hex(8)
+        # Each thread has its own: what the user's code has said in theirs holds where it is run.
+        self._default_device = torch.get_default_device()
+
+    @contextmanager
+    def tracing(self) -> Iterator[ModelTracer]:
+        """Inside, the tracer is the caller's, who is in the device's thread."""
+        default = self._default_device
+        with (
+            self.service.compute.kept.using(self.tracer),
+            contextlib.nullcontext() if default == torch.get_default_device() else default,
+        ):
+            yield self.tracer
+
+    def trace_now(self, what_if: WhatIf) -> tuple[Trace, object]:
+        """See `ModelTracer.trace`; in the device's thread."""
+        with self.tracing() as tracer:
+            return tracer.trace(what_if)
+
+    async def trace(self, what_if: WhatIf) -> Trace:
+        """The trace of a what-if, in its turn.
+
+        Raises:
+            ChainruleError: see `ModelTracer.trace` and `ComputeSlot.run`.
+        """
+        trace, _ = await self.service.compute.slots[what_if.device].run(partial(self.trace_now, what_if))
+        return trace
+
+    async def warm_up(self) -> None:
+        """Compute the first picture before a page asks for it; what is wrong with it, the page will be told."""
+        try:
+            await self.trace(self.own.read({}))
+        except StoppedError:
+            logger.debug("the server ended before its first picture")
+        except ChainruleError as error:
+            logger.info("no first picture: %s", error.message)
+        except Exception:
+            logger.exception("the first picture failed")
+
+    def read(self, values: Mapping[str, object]) -> WhatIf:
+        """A what-if from strings or JSON values.
+
+        Raises:
+            SpecError: see `OwnModel.read`.
+        """
+        return self.own.read(values)
+
+    def source(self) -> Source[WhatIf]:
+        """What its live sockets show."""
+        return Source(
+            read=self.read,
+            slot=lambda what_if: self.service.compute.slots[what_if.device],
+            tracer=lambda: SocketTracer(self.trace_now),
+            note=lambda _: None,
+            deadline_seconds=math.inf,
+            outline=lambda trace: trace,
+            listen=self.own.listen,
+            news=self.news,
+            has_news=lambda: self.own.version > 1 or self.own.problem is not None,
+        )
+
+    def news(self) -> str:
+        """What a socket is told after a reload: `{"type": "model", "version", "groups", "tied", "error"}`."""
+        return orjson.dumps({"type": "model", **self.state()}).decode()
+
+    def state(self) -> dict[str, Any]:
+        """Which version the model has, what of it may be changed, and what was wrong with a newer one."""
+        problem = self.own.problem
+        return {
+            "version": self.own.version,
+            "groups": list(self.own.groups),
+            "tied": tied_names(self.own.subject.model),
+            "error": None if problem is None else problem.body()["error"],
+        }
+
+    def page_data(self) -> dict[str, Any]:
+        """What the page knows of the model before it asks."""
+        return {
+            "name": self.own.name,
+            "base": BASE,
+            "seed": self.own.seed,
+            **self.state(),
+        }
+
+
+class ModelApi:
+    """The handlers, and what they share."""
+
+    def __init__(self, service: Service, model: Model) -> None:
+        self.service = service
+        self.model = model
+
+    def trace(self, form: Format, write: Callable[[Trace, Values], bytes]) -> Handler:
+        """GET of a trace in a format."""
+        headers = (
+            {} if form.attachment is None else {"content-disposition": f'attachment; filename="{form.attachment}"'}
+        )
+
+        async def handler(request: Request) -> Response:
+            what_if, own = self._read(request, also=[option.name for option in form.options])
+            values = form.read(own)
+
+            def work() -> bytes:
+                trace, _ = self.model.trace_now(what_if)
+                return write(trace, values)
+
+            answer = await self._computed(request, what_if, work, form.media_type, own=repr(values) if values else "")
+            answer.headers.update(headers)
+            return answer
+
+        return handler
+
+    async def profile(self, request: Request) -> Response:
+        """GET /api/v1/model/profile.json."""
+        what_if, _ = self._read(request)
+        return await self._computed(request, what_if, lambda: dump_profile(profile(self.model.trace_now(what_if)[0])))
+
+    async def tensor(self, request: Request) -> Response:
+        """GET /api/v1/model/tensor.json."""
+        what_if, own = self._read(request, also=("name", "rows", "cols"))
+        name = own.get("name", "")
+        if not name:
+            raise RequestError("name: missing; it is a tensor's name, such as head.weight", status=422, field="name")
+        rows = read_range("rows", own.get("rows", DEFAULT_RANGE))
+        cols = read_range("cols", own.get("cols", DEFAULT_RANGE))
+
+        def window() -> bytes:
+            with self.model.tracing() as tracer:
+                return tracer.values(what_if, name, rows, cols)
+
+        return await self._computed(request, what_if, window, own=f"{name} {rows} {cols}")
+
+    async def gradcheck(self, request: Request) -> Response:
+        """POST /api/v1/model/gradcheck."""
+        what_if, _ = self._read(request)
+        settings = self.service.settings
+        body = await read_json_object(request, settings.max_body_bytes, settings.receive_seconds)
+        op = body.get("op")
+        if body.keys() != {"op"} or not isinstance(op, str):
+            raise RequestError('what is wanted is {"op": "n12"}, the id of an op', status=422, field="op")
+        report = await self._run(request, what_if, partial(_check_bytes, self.model, what_if, op))
+        return Response(report, 200, {"cache-control": "no-store"}, JSON)
+
+    def _read(self, request: Request, also: tuple[str, ...] | list[str] = ()) -> tuple[WhatIf, dict[str, str]]:
+        """The what-if in a query string, and the values of the route's own keys. Raises SpecError."""
+        values = read_query(request.scope["query_string"].decode("latin-1"))
+        own = {name: values.pop(name) for name in also if name in values}
+        return self.model.read(values), own
+
+    async def _computed(
+        self,
+        request: Request,
+        what_if: WhatIf,
+        work: Callable[[], bytes],
+        media_type: str = JSON,
+        own: str = "",
+    ) -> Response:
+        """What `work` makes of a what-if and the route's `own` values, unless the client has it already."""
+        model = self.model
+        tag = entity_tag(request.scope["path"], what_if.query(), own, model.process, str(model.own.version))
+        if is_fresh(request.headers, tag):
+            return not_modified(tag)
+        body = await self._run(request, what_if, work)
+        return Response(body, 200, {"etag": tag, "cache-control": REVALIDATE}, media_type)
+
+    async def _run(self, request: Request, what_if: WhatIf, work: Callable[[], bytes]) -> bytes:
+        return await self.service.run(request, what_if.device, work, math.inf)
+
+
+def _check_bytes(model: Model, what_if: WhatIf, op: str) -> bytes:
+    from chainrule.explore.node_check import check_node
+
+    with model.tracing():
+        return orjson.dumps(check_node(model.own, what_if, op))

@@ -1,0 +1,19 @@
+/** Reads steps off the main thread: a source comes, its figures go, or what is wrong with it. */
+
+import { StepReader, buffersOf } from "./step-figures.js";
+
+/** @typedef {import("./source.js").Source} Source */
+
+const reader = new StepReader();
+
+addEventListener("message", (/** @type {MessageEvent<{index: number, source: Source}>} */ { data }) => void answer(data));
+
+/** @param {{index: number, source: Source}} asked */
+async function answer({ index, source }) {
+  try {
+    const figures = await reader.read(source);
+    postMessage({ index, figures }, { transfer: buffersOf(figures) });
+  } catch (problem) {
+    postMessage({ index, problem: problem instanceof Error ? problem.message : String(problem) });
+  }
+}

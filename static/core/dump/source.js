@@ -1,0 +1,73 @@
+/** Where a dump is, and how its text is got: at an address of the server, in a file, or here. */
+
+import { getText } from "../api.js";
+import { checkSize } from "./dump.js";
+
+/** @typedef {{name: string, url?: string, file?: File, text?: string}} Source one of url, file and text */
+
+/** How a dump begins that we wrote. One that somebody has written anew may have its keys in another order. */
+const BEGINS = /^\ufeff?\s*\{\s*"schema"\s*:\s*"chainrule\.trace\/1"\s*,/;
+/** So many bytes of a file show how it begins. */
+const GLANCE = 256;
+
+/**
+ * @param {Source} source
+ * @returns {Promise<string>}
+ * @throws {import("../api.js").ApiError} the server does not hand it out
+ * @throws {import("./dump.js").DumpProblem} the file is too large
+ * @throws {DOMException} the file cannot be read
+ */
+export async function textOf({ url, file, text }) {
+  if (text !== undefined) return text;
+  if (file === undefined) return getText(url ?? "");
+  checkSize(file.size);
+  return file.text();
+}
+
+/**
+ * @param {File} file
+ * @returns {Promise<boolean>} whether it begins as our dumps do; of another that says nothing yet
+ */
+export async function beginsLikeDump(file) {
+  return BEGINS.test(await file.slice(0, GLANCE).text());
+}
+
+/**
+ * Files in the order of the numbers in their names, where they differ in nothing else: step 900 before step 1000. Others
+ * stay as they are.
+ *
+ * @template {{name: string}} T
+ * @param {readonly T[]} sources
+ * @returns {T[]}
+ */
+export function inOrder(sources) {
+  if (!differInNumbers(sources)) return [...sources];
+  return [...sources].sort((a, b) => {
+    const [ours, theirs] = [numbersIn(a.name), numbersIn(b.name)];
+    const at = ours.findIndex((number, place) => number !== theirs[place]);
+    return at < 0 ? 0 : (ours[at] ?? 0) - (theirs[at] ?? 0);
+  });
+}
+
+/**
+ * What steps are called in a line of them: the number that tells them apart, else how many they are.
+ *
+ * @param {readonly {name: string}[]} sources
+ * @returns {string[]}
+ */
+export function stepLabels(sources) {
+  const numbers = sources.map(({ name }) => numbersIn(name));
+  const first = numbers[0] ?? [];
+  const apart = differInNumbers(sources) ? first.findIndex((number, place) => numbers.some((other) => other[place] !== number)) : -1;
+  return sources.map((_, order) => String(apart < 0 ? order + 1 : (numbers[order]?.[apart] ?? order + 1)));
+}
+
+/** @param {readonly {name: string}[]} sources @returns {boolean} */
+function differInNumbers(sources) {
+  return new Set(sources.map(({ name }) => name.replace(/\d+/g, "#"))).size === 1;
+}
+
+/** @param {string} name @returns {number[]} */
+function numbersIn(name) {
+  return (name.match(/\d+/g) ?? []).map(Number);
+}

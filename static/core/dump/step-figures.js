@@ -1,0 +1,68 @@
+/** What stays of a dump that is put away: the figures of its tensors, packed, for its place among all steps. No DOM. */
+
+import { readDump } from "./dump.js";
+import { textOf } from "./source.js";
+import { structureOf } from "./structure.js";
+import { pictureOfDump } from "../picture.js";
+
+/** @typedef {import("../types.js").Picture} Picture */
+/** @typedef {import("../types.js").Topology} Topology */
+
+/** @typedef {Pick<Topology, "modules" | "ops" | "tensors" | "layers" | "statistics">} Structure what is needed to match a graph with another */
+
+/**
+ * @typedef {object} StepFigures
+ * @property {string} structure of the graph, see structureOf
+ * @property {Structure | null} graph sent once for every structure
+ * @property {number | null} loss
+ * @property {Record<"mean" | "std" | "min" | "max" | "zero_fraction", Float64Array>} floats by row of the statistics
+ * @property {Record<"n" | "nan" | "posinf" | "neginf", Uint32Array>} integers
+ * @property {number} bins
+ * @property {Uint16Array} counts rows × bins, in units
+ * @property {Float64Array} units by row: what a count stands for; 1 where all of them fit in 16 bits
+ */
+
+const MOST = 65535;
+
+/** Reads dumps one after the other; the graph of each structure goes along with the first that has it. */
+export class StepReader {
+  /** @type {Set<string>} */
+  #known = new Set();
+
+  /**
+   * @param {import("./source.js").Source} source
+   * @returns {Promise<StepFigures>}
+   * @throws {Error} it cannot be read, or is no dump
+   */
+  async read(source) {
+    const dump = readDump(await textOf(source));
+    const structure = structureOf(dump);
+    const isNew = !this.#known.has(structure);
+    this.#known.add(structure);
+    const { modules, ops, tensors, layers, statistics } = dump;
+    const graph = isNew ? { modules, ops, tensors, layers, statistics: { tensor: statistics.tensor } } : null;
+    return { structure, graph, ...packed(pictureOfDump(dump, 0, "")) };
+  }
+}
+
+/** @param {Picture} picture @returns {Omit<StepFigures, "structure" | "graph">} */
+export function packed({ floats, integers, bins, counts, loss }) {
+  const { mean, std, min, max, zero_fraction } = floats;
+  const { n, nan, posinf, neginf } = integers;
+  const units = new Float64Array(n.length).fill(1);
+  const small = new Uint16Array(counts.length);
+  for (let row = 0; row < n.length; row += 1) {
+    let most = 0;
+    for (let at = row * bins; at < (row + 1) * bins; at += 1) most = Math.max(most, counts[at] ?? 0);
+    const unit = most > MOST ? most / MOST : 1;
+    units[row] = unit;
+    for (let at = row * bins; at < (row + 1) * bins; at += 1) small[at] = Math.round((counts[at] ?? 0) / unit);
+  }
+  return { loss, floats: { mean, std, min, max, zero_fraction }, integers: { n, nan, posinf, neginf }, bins, counts: small, units };
+}
+
+/** @param {StepFigures} figures @returns {ArrayBuffer[]} that need not be copied from one thread to the other */
+export function buffersOf({ floats, integers, counts, units }) {
+  const columns = [...Object.values(floats), ...Object.values(integers), counts, units];
+  return [...new Set(columns.map(({ buffer }) => /** @type {ArrayBuffer} */ (buffer)))];
+}

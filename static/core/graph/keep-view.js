@@ -1,0 +1,223 @@
+/**
+ * What a person is looking at, found again in another graph of much the same model: after an edit of its code, or where
+ * control flow hangs on values. Ids count in order of execution, so one more op shifts all those after it; modules are
+ * therefore known by their path, parameters and inputs by their name, and ops by their place among the ops of their
+ * module. No DOM.
+ */
+
+import { gradientsOf } from "./chain-path.js";
+import { expansionOf, written } from "./expansion.js";
+import { GROUP_KINDS, find, idOf, openGroups } from "./graph.js";
+
+/** @typedef {import("../types.js").Graph} Graph */
+/** @typedef {import("../types.js").Item} Item */
+/** @typedef {import("../url-state.js").View} View */
+
+/** Things of one graph in another. */
+export class Counterparts {
+  /** op → op; -1: it has gone */
+  #ops;
+  /** @type {Map<string, number[]>} */
+  #named;
+  /** tensor of the graph after → its gradient */
+  #gradients;
+
+  /** @param {Graph} before @param {Graph} after */
+  constructor(before, after) {
+    this.before = before;
+    this.after = after;
+    this.#ops = counterpartsOfOps(before, after);
+    this.#named = byKey(after.topology.tensors, ({ name }) => name);
+    this.#gradients = gradientsOf(after);
+  }
+
+  /** @param {Item} item @returns {Item | null} null: it has gone */
+  of(item) {
+    if (item.kind === "group") {
+      const group = this.#group(item.index);
+      return group < 0 ? null : { ...item, index: group };
+    }
+    const index = item.kind === "op" ? this.op(item.index) : this.#tensor(item.index);
+    return index < 0 ? null : { ...item, index };
+  }
+
+  /** @param {string} id as in addresses @returns {string} likewise; "" for what has gone */
+  id(id) {
+    const item = find(this.before, id);
+    const there = item === null ? null : this.of(item);
+    return there === null ? "" : idOf(this.after, there);
+  }
+
+  /** @param {number} op @returns {number} -1: it has gone */
+  op(op) {
+    return this.#ops[op] ?? -1;
+  }
+
+  /** @param {number} tensor @returns {number} -1: it has gone */
+  #tensor(tensor) {
+    const { before, after } = this;
+    const of = before.arrays.gradientOf[tensor] ?? -1;
+    // A gradient has no gradient here, or a dump that says otherwise would be followed in circles.
+    const original = of < 0 || (before.arrays.gradientOf[of] ?? -1) >= 0 ? -1 : this.#tensor(of);
+    if (original >= 0) return this.#gradients[original] ?? -1;
+    const maker = before.arrays.producer[tensor] ?? -1;
+    const op = maker < 0 ? -1 : this.op(maker);
+    if (op >= 0) {
+      const place = outputsOf(before, maker).indexOf(tensor);
+      const made = outputsOf(after, op)[place];
+      if (made !== undefined) return made;
+    }
+    const name = before.topology.tensors[tensor]?.name ?? "";
+    const theirs = this.#named.get(name) ?? [];
+    if (theirs.length < 2) return theirs[0] ?? -1;
+    // Of several with one name, the one that comes as late.
+    let earlier = 0;
+    for (let at = 0; at < tensor; at += 1) if (before.topology.tensors[at]?.name === name) earlier += 1;
+    return theirs[earlier] ?? -1;
+  }
+
+  /** @param {number} group @returns {number} -1: it has gone */
+  #group(group) {
+    const { before, after } = this;
+    const id = before.groupId[group] ?? "";
+    const same = find(after, id);
+    if (same?.kind === "group") return same.index;
+    if (GROUP_KINDS[before.arrays.groupKind[group] ?? 0] === "module") return -1;
+    // A fold is named after how often it repeats, too.
+    const stem = unrepeated(id);
+    return after.groupId.findIndex((each, at) => after.arrays.groupKind[at] === before.arrays.groupKind[group] && unrepeated(each) === stem);
+  }
+}
+
+/**
+ * What of a view changes so that it shows in one graph what it has shown in another. Selected, expanded or stepped to:
+ * the same things. What has gone is let go, but for groups, which may come back.
+ *
+ * @param {View} view
+ * @param {Counterparts} counterparts
+ * @returns {Partial<View>}
+ */
+export function keepView(view, counterparts) {
+  const { before, after } = counterparts;
+  const select = view.select === "" ? "" : counterparts.id(view.select);
+  const [figure = ""] = /^.*(?=\.)/.exec(view.predict) ?? [];
+  const isAsked = view.predict === "" || figure === "loss" || after.topology.tensors.some(({ name }) => name === figure);
+  return {
+    select,
+    toggled: keepToggled(view, counterparts),
+    step: keepStep(view.step, counterparts, before, after),
+    ...(select === "" ? { reach: "" } : {}),
+    ...(isAsked ? {} : { predict: "", guess: "" }),
+  };
+}
+
+/**
+ * @param {View} view
+ * @param {Counterparts} counterparts
+ * @returns {string} `toggled`: what was opened or closed by hand is so again, whatever the level says of it now
+ */
+function keepToggled(view, counterparts) {
+  const { before, after } = counterparts;
+  const expansion = expansionOf(view);
+  if (expansion.toggled.length === 0) return "";
+  const { open } = openGroups(before, expansion);
+  const byLevel = openGroups(after, { ...expansion, toggled: [] }).open;
+  const ids = new Set();
+  for (const id of expansion.toggled) {
+    const item = find(before, id);
+    const there = item?.kind === "group" ? counterparts.of(item) : null;
+    if (item === null || there === null) ids.add(id);
+    else if (byLevel[there.index] !== open[item.index]) ids.add(after.groupId[there.index] ?? "");
+  }
+  return written(ids);
+}
+
+/**
+ * @param {number} step
+ * @param {Counterparts} counterparts
+ * @param {Graph} before
+ * @param {Graph} after
+ * @returns {number} the same op's; of one that has gone, that of the last before it which is still there
+ */
+function keepStep(step, counterparts, before, after) {
+  for (let op = Math.min(step, before.arrays.ops - 1); op >= 0; op -= 1) {
+    const there = counterparts.op(op);
+    if (there >= 0) return Math.min(there, Math.max(0, after.arrays.ops - 1));
+  }
+  return 0;
+}
+
+/** @param {Graph} before @param {Graph} after @returns {Int32Array} */
+function counterpartsOfOps(before, after) {
+  const found = new Int32Array(before.arrays.ops).fill(-1);
+  const theirs = opsByPlace(after);
+  for (const [place, ops] of opsByPlace(before)) {
+    const others = theirs.get(place) ?? [];
+    align(ops.map((op) => before.opLabel[op] ?? ""), others.map((op) => after.opLabel[op] ?? "")).forEach((at, order) => {
+      found[ops[order] ?? 0] = others[at] ?? -1;
+    });
+  }
+  return found;
+}
+
+/** @param {Graph} graph @returns {Map<string, number[]>} pass and module → its ops, in order of execution */
+function opsByPlace({ topology: { modules, ops } }) {
+  const paths = new Map(modules.map(({ id, path }) => [id, path]));
+  return byKey(ops, ({ phase, module }) => `${phase} ${paths.get(module) ?? ""}`);
+}
+
+/**
+ * Which of one run of names is which of another. What is equal at the beginning and at the end belongs together; of what
+ * is left in between, what stands in place of each other where there is as much of it, else the first of a name to the
+ * first of that name.
+ *
+ * @param {readonly string[]} names
+ * @param {readonly string[]} others
+ * @returns {number[]} for each of `names` its place in `others`; -1: it has none
+ */
+export function align(names, others) {
+  const most = Math.min(names.length, others.length);
+  let head = 0;
+  while (head < most && names[head] === others[head]) head += 1;
+  let tail = 0;
+  while (tail < most - head && names[names.length - 1 - tail] === others[others.length - 1 - tail]) tail += 1;
+  const shift = others.length - names.length;
+  const [end, otherEnd] = [names.length - tail, others.length - tail];
+  /** @type {Map<string, number[]>} */
+  const between = byKey(others.slice(head, otherEnd), (name) => name);
+  return names.map((name, at) => {
+    if (at < head) return at;
+    if (at >= end) return at + shift;
+    if (shift === 0) return at;
+    const place = between.get(name)?.shift();
+    return place === undefined ? -1 : head + place;
+  });
+}
+
+/** @param {Graph} graph @param {number} op @returns {number[]} tensors */
+function outputsOf({ arrays: { outputStart, outputs } }, op) {
+  return [...outputs.slice(outputStart[op] ?? 0, outputStart[op + 1] ?? 0)];
+}
+
+/** @param {string} id of a fold or a rest @returns {string} whatever the number of repetitions */
+function unrepeated(id) {
+  return id.replace(/\*\d+(?=(\.rest)?\/forward)/, "*");
+}
+
+/**
+ * @template T
+ * @param {readonly T[]} items
+ * @param {(item: T) => string} keyOf
+ * @returns {Map<string, number[]>} places by key
+ */
+function byKey(items, keyOf) {
+  /** @type {Map<string, number[]>} */
+  const places = new Map();
+  items.forEach((item, place) => {
+    const key = keyOf(item);
+    const known = places.get(key);
+    if (known === undefined) places.set(key, [place]);
+    else known.push(place);
+  });
+  return places;
+}

@@ -1,0 +1,129 @@
+/**
+ * The inspector's gradient check of a custom Function, at the arguments that this op's call of it was given: on demand,
+ * for it takes two runs of the Function per element of them.
+ */
+
+import { html, writeText } from "../dom.js";
+import { count, significant } from "../format.js";
+
+/** @typedef {import("../types.js").Graph} Graph */
+/** @typedef {import("./inspector-kit.js").Inspection} Inspection */
+/** @typedef {number | string | null} Cell a number as JSON carries it */
+/** @typedef {{output_index: number[], input_index: number[], analytic: Cell, numeric: Cell}} Worst */
+/** @typedef {{output: string, input: string, size: [number, number], passed: boolean, max_difference: Cell, outside: number, worst: Worst | null}} Comparison */
+/**
+ * @typedef {object} Check
+ * @property {boolean} passed
+ * @property {Cell} max_difference
+ * @property {boolean} zero_for_zero
+ * @property {boolean} takes_undefined
+ * @property {boolean} forward_repeatable
+ * @property {boolean} backward_repeatable
+ * @property {Comparison[]} comparisons
+ * @property {{passed: boolean, finds_fault: boolean, message: string}} torch
+ * @property {{agrees: boolean, max_difference: Cell, holds: boolean}} [analytic] of another dtype: whether backward says what it says in float64
+ */
+/**
+ * @typedef {object} Report what the server says of a Function
+ * @property {string} name
+ * @property {string} file
+ * @property {boolean} passed
+ * @property {Record<string, Check | {error: string}>} checks by dtype
+ * @property {{columns: [number, number], rows: [number, number]} | null} sampled checked, of how many
+ */
+/** @typedef {(op: string) => Promise<Report>} Checker */
+
+/** What else is asked of a backward, and what is wrong where it is not so. @type {readonly ["zero_for_zero" | "takes_undefined" | "forward_repeatable" | "backward_repeatable", string][]} */
+const ELSE = [
+  ["zero_for_zero", "A gradient of 0 coming in does not give 0."],
+  ["takes_undefined", "It does not take an output that the loss makes no use of."],
+  ["forward_repeatable", "Its forward gives other values when it is run again."],
+  ["backward_repeatable", "Its backward gives other values when it is run again."],
+];
+
+/**
+ * @param {Graph} graph
+ * @param {number} op
+ * @returns {boolean} whether it is an op of a custom Function, as far as a recording tells: its backward is one too, by its
+ *   name or by its line
+ */
+export function isOfFunction({ topology }, op) {
+  const { module: id, source } = topology.ops[op] ?? {};
+  const module = topology.modules.find((each) => each.id === id);
+  if (module === undefined) return false;
+  const { type, path } = module;
+  let hasBackward = false;
+  for (const each of topology.ops) {
+    if (each.module !== id || each.phase !== "backward") continue;
+    hasBackward = true;
+    if (each.name === `${type}Backward` || each.source?.function.endsWith(`${type}.backward`)) return true;
+  }
+  // Of a pass that broke off before it went back, the path tells: it ends in the Function's own name.
+  const last = path.slice(path.lastIndexOf(".") + 1).replace(/_\d+$/, "");
+  return !hasBackward && last === type && source?.function.endsWith(`${type}.forward`) === true;
+}
+
+/**
+ * @param {Inspection} inspection
+ * @param {number} op
+ * @param {Checker} check
+ * @returns {HTMLElement}
+ */
+export function gradientCheck({ graph }, op, check) {
+  const id = graph.topology.ops[op]?.id ?? "";
+  const button = html("button", { type: "button", class: "toggle" }, "Check gradients");
+  const answer = html("div", { class: "check-answer", role: "status" });
+  button.addEventListener("click", async () => {
+    button.disabled = true;
+    writeText(button, "Checking …");
+    try {
+      answer.replaceChildren(...told(await check(id)));
+    } catch (error) {
+      answer.replaceChildren(html("p", { class: "bad" }, error instanceof Error ? error.message : String(error)));
+    } finally {
+      button.disabled = false;
+      writeText(button, "Check again");
+    }
+  });
+  const hint = html("p", { class: "hint" }, "Holds this Function's backward against differences of its forward, at the inputs of this call, in float64.");
+  return html("section", { class: "gradcheck" }, html("h3", {}, "Gradient check ", button), hint, answer);
+}
+
+/** @param {Report} report @returns {Node[]} */
+function told({ name, passed, checks, sampled }) {
+  const verdict = html("p", { class: passed ? "verdict good" : "verdict bad" }, html("b", {}, passed ? "✓ right" : "✗ not right"), ` The gradients of ${name} are ${passed ? "" : "not "}those of its forward.`);
+  const part = sampled === null ? [] : [html("p", { class: "hint" }, `A sample: ${count(sampled.columns[0])} of ${count(sampled.columns[1])} elements of the inputs, ${count(sampled.rows[0])} of ${count(sampled.rows[1])} of the outputs.`)];
+  return [verdict, ...part, ...Object.entries(checks).flatMap(([dtype, check]) => ofDtype(dtype, check))];
+}
+
+/** @param {string} dtype @param {Check | {error: string}} check @returns {Node[]} */
+function ofDtype(dtype, check) {
+  if ("error" in check) return [html("p", {}, `${dtype}: ${check.error}`)];
+  const { analytic } = check;
+  if (analytic !== undefined) {
+    // Differences are too coarse in a narrow dtype: what counts there is that backward says the same.
+    const text = analytic.agrees && analytic.holds ? "backward says what it says in float64" : `backward differs from float64's by up to ${figure(analytic.max_difference)}`;
+    return [html("p", { class: analytic.agrees && analytic.holds ? "" : "bad" }, `${dtype}: ${text}.`)];
+  }
+  const rows = check.comparisons.map((comparison) => {
+    const { output, input, passed, size, max_difference: largest } = comparison;
+    return html("tr", { class: passed ? "" : "bad" }, html("th", { scope: "row" }, `∂${output}/∂${input}`), html("td", {}, `${size[0]} × ${size[1]}`), html("td", {}, figure(largest)), html("td", {}, passed ? "✓" : `✗ ${count(comparison.outside)}`));
+  });
+  const head = html("tr", {}, ...["Jacobian", "size", "max |a−n|", "differ"].map((text) => html("th", { scope: "col" }, text)));
+  const table = html("table", {}, html("caption", {}, dtype), html("thead", {}, head), html("tbody", {}, ...rows));
+  const worst = check.comparisons.flatMap((comparison) => (comparison.passed || comparison.worst === null ? [] : [worstText(comparison, comparison.worst)]));
+  const others = ELSE.flatMap(([property, text]) => (check[property] ? [] : [text]));
+  const torch = check.torch.finds_fault && check.comparisons.every(({ passed }) => passed) ? [check.torch.message] : [];
+  return [table, ...[...worst, ...others, ...torch].map((text) => html("p", { class: "bad" }, text))];
+}
+
+/** @param {Comparison} comparison @param {Worst} worst @returns {string} */
+function worstText({ output, input }, { output_index: row, input_index: column, analytic, numeric }) {
+  const at = (/** @type {string} */ name, /** @type {number[]} */ index) => (index.length === 0 ? name : `${name}[${index.join(", ")}]`);
+  return `Worst: ∂${at(output, row)}/∂${at(input, column)} is ${figure(analytic)} by backward, ${figure(numeric)} by differences.`;
+}
+
+/** @param {Cell} value @returns {string} */
+function figure(value) {
+  return typeof value === "number" ? significant(value) : String(value ?? "–").replace("Infinity", "∞");
+}

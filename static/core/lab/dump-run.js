@@ -1,0 +1,152 @@
+/** A dump as run A, what B is compared to: its layers in the places of B's, and its tensors beside B's. No DOM. */
+
+import { significant, valueAt } from "../format.js";
+import { nonFinite } from "../picture.js";
+import { differences } from "./difference.js";
+import { matchGraphs } from "./match.js";
+
+/** @typedef {import("../types.js").FloatColumn} FloatColumn */
+/** @typedef {import("../types.js").Layer} Layer */
+/** @typedef {import("../types.js").LayerProfile} LayerProfile */
+/** @typedef {import("../types.js").Picture} Picture */
+/** @typedef {import("../types.js").PinnedRun} PinnedRun */
+/** @typedef {import("../types.js").SummaryDump} SummaryDump */
+/** @typedef {import("../dump/shelf.js").Taken} Taken */
+
+/** @type {readonly FloatColumn[]} */
+const FLOATS = ["mean", "std", "min", "max", "norm", "zero_fraction", "dead_fraction", "saturation"];
+
+/** @param {Taken} taken @returns {PinnedRun} not matched with anything yet */
+export function runOfDump({ index, name, dump, picture }) {
+  const layers = picture.topology.layers.map((layer, order) => profileOf(picture, layer, order + 1));
+  return { query: "", profile: { ...profileHead(picture), layers }, dump: { index, name, dump, picture, shown: null, match: null } };
+}
+
+/**
+ * Puts A's layers into the places of those of B that they are matched with; where one has no partner there are no figures.
+ *
+ * @param {PinnedRun} run
+ * @param {Pick<Taken, "index" | "name" | "dump">} shown B
+ * @param {Picture} picture of B
+ * @returns {PinnedRun} the same one where it is no dump
+ */
+export function matchedRun(run, shown, picture) {
+  if (run.dump === undefined) return run;
+  const a = run.dump.picture;
+  const match = matchGraphs(a.topology, picture.topology);
+  const places = new Map(picture.topology.tensors.map(({ id }, place) => [id, place]));
+  const partner = (/** @type {string | null} */ id) => a.topology.tensors[match.tensors[places.get(id ?? "") ?? -1] ?? -1]?.id ?? null;
+  const layers = picture.topology.layers.map((layer, order) => {
+    const { preactivation, activation, weight } = layer;
+    const there = a.topology.layers.find((other) => isPartner(other, { preactivation: partner(preactivation), activation: partner(activation), weight: partner(weight) }));
+    return there === undefined ? blank(layer, order + 1) : profileOf(a, there, order + 1);
+  });
+  return { ...run, profile: { ...run.profile, layers }, dump: { ...run.dump, match, shown: { index: shown.index, name: shown.name, dump: shown.dump } } };
+}
+
+/** @param {Layer} layer @param {Pick<Layer, "preactivation" | "activation" | "weight">} sought @returns {boolean} */
+function isPartner(layer, sought) {
+  for (const key of /** @type {const} */ (["weight", "activation", "preactivation"])) if (sought[key] !== null) return layer[key] === sought[key];
+  return false;
+}
+
+/** @param {Picture} picture */
+function profileHead(picture) {
+  const input = picture.topology.tensors.find(({ role }) => role === "input")?.id ?? null;
+  const loss = picture.loss === null || Number.isFinite(picture.loss) ? picture.loss : Number.isNaN(picture.loss) ? /** @type {const} */ ("NaN") : picture.loss > 0 ? /** @type {const} */ ("Infinity") : /** @type {const} */ ("-Infinity");
+  return { spec: picture.spec ?? {}, loss, first_inf_layer: null, first_nan_layer: null, advice: null, input: summaryOf(picture, input) };
+}
+
+/** @param {Picture} picture @param {Layer} layer @param {number} index @returns {LayerProfile} */
+function profileOf(picture, layer, index) {
+  const [activation, weight, gradient] = [summaryOf(picture, layer.activation), summaryOf(picture, layer.weight), summaryOf(picture, layer.weight_gradient)];
+  const isFinite = [weight, gradient].every((summary) => summary !== null && summary.nan + summary.posinf + summary.neginf === 0);
+  const ratio = isFinite && weight?.std && gradient?.std != null ? gradient.std / weight.std : null;
+  return {
+    ...blank(layer, index),
+    preactivation: summaryOf(picture, layer.preactivation),
+    activation,
+    gradient: summaryOf(picture, layer.gradient),
+    weight,
+    weight_gradient: gradient,
+    bias_gradient: summaryOf(picture, layer.bias_gradient),
+    gradient_to_weight_ratio: ratio,
+    dead_fraction: activation?.dead_fraction ?? null,
+    saturation: activation?.saturation ?? null,
+  };
+}
+
+/** @param {Layer} layer @param {number} index @returns {LayerProfile} one that says nothing: a dump comes without theory */
+function blank({ name }, index) {
+  const nothing = { preactivation: null, activation: null, gradient: null, weight: null, weight_gradient: null, bias_gradient: null };
+  return { index, name, health: null, weight_std: 0, expected: {}, ...nothing, gradient_to_weight_ratio: null, dead_fraction: null, saturation: null };
+}
+
+/** @param {Picture} picture @param {string | null} tensor @returns {SummaryDump | null} */
+function summaryOf(picture, tensor) {
+  const row = picture.rows.get(tensor ?? "");
+  if (row === undefined) return null;
+  const floats = Object.fromEntries(FLOATS.map((name) => [name, valueAt(picture.floats[name], row)]));
+  const { n, nan, posinf, neginf } = picture.integers;
+  const counts = { n: n[row] ?? 0, nan: nan[row] ?? 0, posinf: posinf[row] ?? 0, neginf: neginf[row] ?? 0 };
+  return /** @type {SummaryDump} */ ({ ...floats, ...counts });
+}
+
+// Tensor by tensor
+
+/** @typedef {{tensor: string, name: string, a: string, b: string, difference: number}} TensorPair tensor: its id in B; a, b: its std, of one value that value itself; difference: Infinity where NaN or Inf came or went */
+
+/**
+ * Where two dumps differ most.
+ *
+ * @param {Picture} picture B
+ * @param {PinnedRun} run A, matched
+ * @param {number} most
+ * @returns {{pairs: TensorPair[], alike: number, compared: number}} pairs: the greatest differences first; alike: how many tensors differ in nothing
+ */
+export function greatestDifferences(picture, { dump }, most) {
+  const match = dump?.match;
+  if (dump === undefined || match == null) return { pairs: [], alike: 0, compared: 0 };
+  const all = differences(picture, { picture: dump.picture, match });
+  const order = [...all.keys()].filter((tensor) => !Number.isNaN(all[tensor]));
+  const apart = order.filter((tensor) => all[tensor] !== 0).sort((one, other) => (all[other] ?? 0) - (all[one] ?? 0) || one - other);
+  const pairs = apart.slice(0, most).map((tensor) => {
+    const { id = "", name = "" } = picture.topology.tensors[tensor] ?? {};
+    const there = dump.picture.topology.tensors[match.tensors[tensor] ?? -1]?.id ?? "";
+    return { tensor: id, name, a: figureOf(dump.picture, there), b: figureOf(picture, id), difference: all[tensor] ?? NaN };
+  });
+  return { pairs, alike: order.length - apart.length, compared: order.length };
+}
+
+/** @param {Picture} picture @param {string} tensor @returns {string} */
+function figureOf(picture, tensor) {
+  const row = picture.rows.get(tensor);
+  if (row === undefined) return "–";
+  const bad = nonFinite(picture, row);
+  if (bad !== null) return bad.word;
+  const isSingle = picture.integers.n[row] === 1;
+  return significant(valueAt(isSingle ? picture.floats.mean : picture.floats.std, row));
+}
+
+/**
+ * In what two dumps differ besides their numbers: keys of their specs, of what they were recorded with, types of numbers.
+ *
+ * @param {import("../types.js").Dump} a
+ * @param {import("../types.js").Dump} b
+ * @returns {{key: string, a: string, b: string}[]}
+ */
+export function dumpDifferences(a, b) {
+  const [one, other] = [factsOf(a), factsOf(b)];
+  return [...new Set([...Object.keys(one), ...Object.keys(other)])].flatMap((key) => {
+    const [left = "–", right = "–"] = [one[key], other[key]];
+    return left === right ? [] : [{ key, a: left, b: right }];
+  });
+}
+
+/** @param {import("../types.js").Dump} dump @returns {Record<string, string>} */
+function factsOf({ spec, environment, tensors, ops }) {
+  const parameters = tensors.filter(({ role }) => role === "parameter");
+  const types = [...new Set((parameters.length > 0 ? parameters : tensors).map(({ dtype }) => dtype))].sort();
+  const values = Object.entries({ ...spec, ...environment }).map(([key, value]) => [key, typeof value === "string" ? value : JSON.stringify(value)]);
+  return { ...Object.fromEntries(values), dtype: types.join(", "), ops: String(ops.length), parameters: String(parameters.length) };
+}

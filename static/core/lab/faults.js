@@ -1,0 +1,148 @@
+/** What is wrong with a pass, in words and as an icon, and where in the graph that is. No DOM but the icon. */
+
+import { svg } from "../dom.js";
+import { percent } from "../format.js";
+import { HEALTH_SHAPES } from "../health.js";
+import { nonFinite } from "../picture.js";
+import { diagnose, layersText } from "./diagnosis.js";
+
+/** @typedef {import("../types.js").Fault} Fault */
+/** @typedef {import("../types.js").FaultKind} FaultKind */
+/** @typedef {import("../types.js").Graph} Graph */
+/** @typedef {import("../types.js").GraphArrays} GraphArrays */
+/** @typedef {import("../types.js").Picture} Picture */
+/** @typedef {import("../types.js").Theory} Theory */
+/** @typedef {import("../types.js").Topology} Topology */
+
+/** What a kind is called, and its shape in a square of 16. @type {Record<FaultKind, {word: string, shape: string}>} */
+const KINDS = {
+  failed: { word: "broke off", shape: "M8 1.8a6.2 6.2 0 1 0 0 12.4a6.2 6.2 0 1 0 0-12.4M5.6 5.6l4.8 4.8M10.4 5.6l-4.8 4.8" },
+  // What is written over what is there.
+  in_place: { word: "in place", shape: "M2.5 13.5h11M4 10.5l6.5-6.5 2 2-6.5 6.5H4z" },
+  first_nonfinite: { word: "not finite", shape: HEALTH_SHAPES["non-finite"] },
+  detach: { word: "cut", shape: "M1.5 8h4M10.5 8h4M7 3.5l-1 9M10 3.5l-1 9" },
+  no_gradient: { word: "no gradient", shape: "M14 8H3.5M7 4.5L3.5 8 7 11.5M5 14l6-12" },
+  gradient_drop: { word: "gradient falls", shape: HEALTH_SHAPES.vanishing },
+  dead: { word: "dead", shape: HEALTH_SHAPES.dead },
+  saturated: { word: "saturated", shape: HEALTH_SHAPES.saturated },
+};
+
+/** Of these the tensor is what there is to look at, of the others the op. @type {ReadonlySet<FaultKind>} */
+const OF_TENSORS = new Set(/** @type {FaultKind[]} */ (["first_nonfinite", "gradient_drop", "dead", "saturated"]));
+
+/** @param {FaultKind} kind @returns {string} */
+export function faultWord(kind) {
+  return KINDS[kind].word;
+}
+
+/** @param {FaultKind} kind @returns {SVGSVGElement} */
+export function faultIcon(kind) {
+  return svg("svg", { class: `health-icon ${kind}`, viewBox: "0 0 16 16", width: 14, height: 14, "aria-hidden": "true" }, svg("path", { d: KINDS[kind].shape }));
+}
+
+/**
+ * What is wrong with a picture: a dump says so itself, of a live one it is told with its theory.
+ *
+ * @param {Picture | null} picture
+ * @param {Theory | null} theory
+ * @returns {readonly Fault[] | null} null: not told yet
+ */
+export function faultsOf(picture, theory) {
+  // A fault would give away what is to be guessed.
+  if (picture === null || picture.hidden !== null) return [];
+  if (picture.faults !== null) return picture.faults;
+  return theory === null || theory.seq !== picture.seq ? null : (theory.faults ?? []);
+}
+
+/** Whether somebody has most likely meant it so: parameters that were frozen. @param {Fault} fault @returns {boolean} */
+export function isNote({ kind, op, message }) {
+  return kind === "no_gradient" && op === null && message.endsWith("requires_grad=False");
+}
+
+/**
+ * @param {Fault} fault
+ * @param {Topology} topology
+ * @returns {string} its place, as in addresses; "" for one that is not in the graph
+ */
+export function placeOf({ kind, op, tensor, module }, { modules, ops }) {
+  const [first, second] = OF_TENSORS.has(kind) ? [tensor, op] : [op, tensor];
+  const id = first ?? second;
+  if (id !== null) return id;
+  const found = modules.find(({ path }) => path === module);
+  if (found === undefined || !ops.some((each) => each.module === found.id)) return "";
+  return `${found.path || "model"}/forward`;
+}
+
+/** @param {readonly Fault[]} faults @returns {string} 2 faults, 1 note; empty without any */
+export function faultsText(faults) {
+  const notes = faults.filter(isNote).length;
+  const parts = /** @type {const} */ ([["fault", faults.length - notes], ["note", notes]]);
+  return parts.flatMap(([word, count]) => (count === 0 ? [] : [`${count} ${word}${count === 1 ? "" : "s"}`])).join(", ");
+}
+
+/**
+ * Where things go wrong first: the first tensor in order of execution that is not finite, else that of the worst layer.
+ *
+ * @param {Graph} graph
+ * @param {Picture} picture
+ * @param {Theory | null} theory of that picture, or of one shortly before
+ * @returns {{tensor: number, why: string} | null} null where all is well, or a figure waits for a guess
+ */
+export function firstBad(graph, picture, theory) {
+  if (picture.hidden !== null) return null;
+  const { tensorIndex } = graph;
+  const told = faultsOf(picture, theory)?.find(({ kind }) => kind === "first_nonfinite")?.tensor ?? null;
+  const first = (told === null ? undefined : tensorIndex.get(told)) ?? firstNonFinite(graph, picture);
+  const bad = first === -1 ? null : nonFinite(picture, rowOf(graph, picture, first));
+  if (bad !== null) return { tensor: first, why: bad.share === 1 ? `all ${bad.word}` : `${percent(bad.share)} ${bad.word}` };
+  if (theory === null) return null;
+  const [worst] = diagnose(picture, theory).troubles.filter(({ health }) => health !== "non-finite");
+  const tensor = tensorIndex.get(worst?.tensor ?? "");
+  return worst === undefined || tensor === undefined ? null : { tensor, why: `${worst.health} in ${layersText(worst.layers)}` };
+}
+
+/**
+ * The first tensor that is not finite, but for masks: what holds -Inf and nothing worse, of which only what is finite, or
+ * is a mask itself, is made.
+ *
+ * @param {Graph} graph
+ * @param {Picture} picture
+ * @returns {number} -1: none
+ */
+function firstNonFinite(graph, picture) {
+  const { nan, posinf, neginf } = picture.integers;
+  if (![nan, posinf, neginf].some((counts) => counts.some((n) => n > 0))) return -1;
+  const { arrays, topology } = graph;
+  const isBad = (/** @type {number} */ tensor) => nonFinite(picture, rowOf(graph, picture, tensor)) !== null;
+  /** @type {Set<number>} */
+  const masks = new Set();
+  for (let op = arrays.ops - 1; op >= 0; op -= 1) {
+    if (arrays.opHalf[op] !== 0) continue;
+    for (const tensor of [...outputsOf(arrays, op), ...inputsOf(arrays, op)]) {
+      const row = rowOf(graph, picture, tensor);
+      if (masks.has(tensor) || (neginf[row] ?? 0) === 0 || (nan[row] ?? 0) + (posinf[row] ?? 0) > 0 || topology.tensors[tensor]?.role === "loss") continue;
+      const readers = arrays.consumers.subarray(arrays.consumerStart[tensor], arrays.consumerStart[tensor + 1]);
+      const made = [...readers].filter((reader) => arrays.opHalf[reader] === 0).flatMap((reader) => [...outputsOf(arrays, reader)]);
+      if (made.length > 0 && made.every((each) => masks.has(each) || !isBad(each))) masks.add(tensor);
+    }
+  }
+  for (let op = 0; op < arrays.ops; op += 1) {
+    for (const tensor of [...inputsOf(arrays, op), ...outputsOf(arrays, op)]) if (isBad(tensor) && !masks.has(tensor)) return tensor;
+  }
+  return -1;
+}
+
+/** @param {Graph} graph @param {Picture} picture @param {number} tensor @returns {number} -1: it has no statistics */
+function rowOf({ topology }, picture, tensor) {
+  return picture.rows.get(topology.tensors[tensor]?.id ?? "") ?? -1;
+}
+
+/** @param {GraphArrays} arrays @param {number} op @returns {Int32Array} */
+function inputsOf({ inputs, inputStart }, op) {
+  return inputs.subarray(inputStart[op], inputStart[op + 1]);
+}
+
+/** @param {GraphArrays} arrays @param {number} op @returns {Int32Array} */
+function outputsOf({ outputs, outputStart }, op) {
+  return outputs.subarray(outputStart[op], outputStart[op + 1]);
+}

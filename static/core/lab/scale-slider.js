@@ -1,0 +1,177 @@
+/**
+ * A slider over decades, with ticks that the pointer snaps to and [ and ] go to. The arrow keys go by hundredths of a
+ * decade, with Shift, PageUp and PageDown by tenths.
+ */
+
+import { html } from "../dom.js";
+import { decadeLabel, sliderScale } from "../scales.js";
+import { fitLabels, nextTick, snap } from "./snap.js";
+
+/**
+ * @typedef {object} SliderTick
+ * @property {string} label
+ * @property {number} scale
+ * @property {string} says of it, in full
+ * @property {"start" | "middle" | "end"} anchor which end of the label stands at the tick
+ * @property {number} rank which labels to keep where not all fit: small ones first
+ */
+
+const FINE_STEP = 1;
+const COARSE_STEP = 10;
+
+/** px between thumb and tick within which the pointer snaps */
+const SNAP_REACH = 6;
+/** px that the thumb takes of the slider's width */
+const THUMB = 18;
+/** px between labels */
+const LABEL_GAP = 2;
+/** Rank of a decade's label: it gives way to any tick's. */
+const DECADE_RANK = 10;
+
+export const TICK_HELP = "[ and ] go from tick to tick; with Alt the thumb does not snap.";
+
+export class ScaleSlider {
+  input = html("input", { type: "range", class: "slider", min: "-1", max: "1", step: "any" });
+  marks = html("div", { class: "ticks" });
+  #change;
+  #range = { minimum: 1e-4, maximum: 1e4 };
+  #scale = sliderScale(1e-4, 1e4);
+  /** What is set; it may be what no slider shows. */
+  #value = 1;
+  /** @type {{ticks: readonly SliderTick[], places: number[]}} */
+  #snaps = { ticks: [], places: [] };
+  #keyboardMoving = false;
+  /** The scale that the pointer is dragging, until it lets go. @type {number | null} */
+  #dragged = null;
+  /** From the middle of the slider to the last place of its thumb, px: asked for during a drag it would lay out the page. */
+  #travel = 0;
+  #isAltDown = false;
+
+  /**
+   * @param {string} label
+   * @param {(scale: number, moving: boolean) => void} change moving: the slider is still on its way
+   */
+  constructor(label, change) {
+    const { input } = this;
+    this.#change = change;
+    input.setAttribute("aria-label", label);
+    new ResizeObserver(([entry]) => (this.#travel = ((entry?.contentRect.width ?? 0) - THUMB) / 2)).observe(input);
+    new ResizeObserver(() => this.#placeLabels()).observe(this.marks);
+    input.addEventListener("input", () => this.#drag(Number(input.value)));
+    for (const type of ["change", "pointerup", "pointercancel"]) input.addEventListener(type, () => this.#letGo());
+    // An input event does not say which keys are held.
+    for (const type of ["pointerdown", "pointermove"]) {
+      input.addEventListener(type, (event) => (this.#isAltDown = event instanceof PointerEvent && event.altKey));
+    }
+    input.addEventListener("keydown", (event) => this.#onKey(event));
+    for (const type of ["keyup", "blur"]) input.addEventListener(type, () => this.#keyboardStops());
+  }
+
+  /** @param {number} minimum @param {number} maximum */
+  reach(minimum, maximum) {
+    this.#range = { minimum, maximum };
+    this.#scale = sliderScale(minimum, maximum);
+  }
+
+  /** @param {number} scale that is set; the thumb stays where it is if it is none */
+  set value(scale) {
+    const { input } = this;
+    this.#value = scale;
+    if (Number.isFinite(scale) && scale > 0 && this.#scale.value(Number(input.value)) !== scale) {
+      input.value = String(this.#scale.position(scale));
+    }
+    input.style.setProperty("--fill", String((Number(input.value) + 1) / 2));
+  }
+
+  /** @param {readonly SliderTick[]} ticks by rising scale */
+  set ticks(ticks) {
+    const { minimum, maximum } = this.#range;
+    this.#snaps = { ticks, places: ticks.map(({ scale }) => this.#scale.position(scale)) };
+    const buttons = ticks.map(({ label, says, scale, anchor, rank }) => {
+      const tick = html("button", { type: "button", class: `tick ${anchor}`, tabindex: "-1", title: `${says}. ${TICK_HELP}`, "aria-label": says }, html("span", {}, label));
+      tick.dataset["rank"] = String(rank);
+      tick.dataset["scale"] = String(scale);
+      tick.addEventListener("click", () => this.#change(scale, false));
+      return this.#at(tick, scale);
+    });
+    const decades = [-4, -2, 0, 2, 4]
+      .filter((exponent) => 10 ** exponent >= minimum && 10 ** exponent <= maximum)
+      .map((exponent, order, { length }) => {
+        const decade = html("span", { class: order === length - 1 ? "decade last" : "decade", "aria-hidden": "true" }, html("span", {}, `×${decadeLabel(exponent)}`));
+        decade.dataset["rank"] = String(DECADE_RANK + order);
+        return this.#at(decade, 10 ** exponent);
+      });
+    this.marks.replaceChildren(...decades, ...buttons);
+    this.#placeLabels();
+  }
+
+  /** @param {number} position where the pointer has the thumb */
+  #drag(position) {
+    const caught = this.#isAltDown ? null : snap(position, this.#snaps.places, SNAP_REACH / Math.max(1, this.#travel));
+    const tick = caught === null ? undefined : this.#snaps.ticks[caught];
+    this.#dragged = tick?.scale ?? this.#scale.value(position);
+    this.#change(this.#dragged, true);
+  }
+
+  #letGo() {
+    if (this.#dragged === null) return;
+    const scale = this.#dragged;
+    this.#dragged = null;
+    this.#change(scale, false);
+  }
+
+  /** @param {KeyboardEvent} event */
+  #onKey(event) {
+    const { minimum, maximum } = this.#range;
+    const isJump = event.ctrlKey && event.key.startsWith("Arrow");
+    const back = event.key === "[" || (isJump && (event.key === "ArrowLeft" || event.key === "ArrowDown"));
+    if (back || event.key === "]" || isJump) {
+      event.preventDefault();
+      const next = nextTick(this.#snaps.ticks, this.#shown, back ? -1 : 1);
+      if (next === null) return;
+      this.#keyboardMoving = true;
+      this.#change(next, true);
+      return;
+    }
+    const step = event.shiftKey ? COARSE_STEP : FINE_STEP;
+    /** @type {Record<string, number>} */
+    const steps = { ArrowRight: step, ArrowUp: step, ArrowLeft: -step, ArrowDown: -step, PageUp: COARSE_STEP, PageDown: -COARSE_STEP };
+    const by = steps[event.key];
+    const ends = event.key === "Home" ? minimum : event.key === "End" ? maximum : undefined;
+    if (by === undefined && ends === undefined) return;
+    event.preventDefault();
+    this.#keyboardMoving = true;
+    this.#change(ends ?? this.#scale.step(this.#shown, by ?? 0), true);
+  }
+
+  /** The scale that keys go on from: the one that is set, or the thumb's where that is none. */
+  get #shown() {
+    const { minimum, maximum } = this.#range;
+    return this.#value >= minimum && this.#value <= maximum ? this.#value : this.#scale.value(Number(this.input.value));
+  }
+
+  #keyboardStops() {
+    if (!this.#keyboardMoving) return;
+    this.#keyboardMoving = false;
+    this.#change(this.#value, false);
+  }
+
+  /** @param {HTMLElement} tick @param {number} scale */
+  #at(tick, scale) {
+    tick.style.setProperty("--at", String((this.#scale.position(scale) + 1) / 2));
+    return tick;
+  }
+
+  /** Labels that find no room give way; the tick stays. */
+  #placeLabels() {
+    const row = this.marks.getBoundingClientRect();
+    if (row.width === 0) return;
+    const ticks = /** @type {HTMLElement[]} */ ([...this.marks.children]);
+    const labels = ticks.map((tick) => {
+      const { left, width } = (tick.firstElementChild ?? tick).getBoundingClientRect();
+      return { left: left - row.left, width, rank: Number(tick.dataset["rank"]) };
+    });
+    const fits = fitLabels(labels, row.width, LABEL_GAP);
+    ticks.forEach((tick, index) => tick.classList.toggle("mute", !fits[index]));
+  }
+}

@@ -1,0 +1,236 @@
+/**
+ * <dump-scrubber>: several dumps in a row, such as the steps of a training. A slider over them with the curve of their
+ * losses behind it, which fills as they are read; play, one back, one on.
+ *
+ * Call `open(sources)`; set `index`, `pinned`, `problem`; call `tell(index, figures)`. Events, bubbling: `dump-step` {index}.
+ */
+
+import { emit, html, svg, write, writeText } from "../core/dom.js";
+import { stepLabels } from "../core/dump/source.js";
+import { significant } from "../core/format.js";
+import { lossCurve } from "../core/lab/loss-curve.js";
+
+/** @typedef {{loss: number | null, structure: string}} StepFigures structure: names the graph */
+
+const PER_SECOND = 5;
+const HEIGHT = 34;
+/** Of the slider's thumb: its middle does not reach the ends of the track. */
+const THUMB = 8;
+/** Of the text that says how far the losses reach. */
+const SCALE_WIDTH = 150;
+
+/** In a square of 16: not every font has the signs. @type {Record<string, string>} */
+const ICONS = { back: "M11 3v10L4 8z", play: "M4 2.5v11L13 8z", pause: "M4 3h3v10H4zM9 3h3v10H9z", on: "M5 3v10l7-5z" };
+
+class DumpScrubber extends HTMLElement {
+  /** @type {readonly {name: string}[]} */
+  #sources = [];
+  /** @type {string[]} */
+  #labels = [];
+  /** @type {(StepFigures | null)[]} */
+  #figures = [];
+  /** @type {Map<number, string>} */
+  #problems = new Map();
+  /** What is wrong besides with a dump. */
+  #otherProblem = "";
+  #index = 0;
+  #pinned = -1;
+  #timer = 0;
+  #width = 0;
+  #frame = 0;
+
+  #back = html("button", { type: "button", class: "icon-button", title: "Dump before (←)", "aria-label": "Dump before" }, icon("back"));
+  #play = html("button", { type: "button", class: "icon-button play" });
+  #on = html("button", { type: "button", class: "icon-button", title: "Next dump (→)", "aria-label": "Next dump" }, icon("on"));
+  #slider = html("input", { type: "range", min: "0", step: "1", "aria-label": "Dump" });
+  #svg = svg("svg", { height: HEIGHT, "aria-hidden": "true" });
+  #name = html("strong");
+  #place = html("span", { class: "place" });
+  #problem = html("p", { class: "problem", role: "alert", hidden: true });
+
+  connectedCallback() {
+    if (this.childElementCount > 0) return;
+    this.append(
+      html("div", { class: "controls" }, this.#back, this.#play, this.#on),
+      html("div", { class: "track" }, this.#svg, this.#slider),
+      html("p", { class: "now" }, this.#name, this.#place),
+      this.#problem,
+    );
+    this.#back.addEventListener("click", () => this.#step(-1));
+    this.#on.addEventListener("click", () => this.#step(1));
+    this.#play.addEventListener("click", () => this.#toggle());
+    this.#slider.addEventListener("input", () => {
+      this.#pause();
+      this.#go(Number(this.#slider.value));
+    });
+    this.#slider.addEventListener("keydown", (event) => {
+      if (event.key !== " ") return;
+      event.preventDefault();
+      this.#toggle();
+    });
+    this.#drawPlay();
+    new ResizeObserver(([entry]) => {
+      this.#width = Math.floor(entry?.contentRect.width ?? 0);
+      this.#drawSoon();
+    }).observe(this.#svg.parentElement ?? this);
+  }
+
+  disconnectedCallback() {
+    this.#pause();
+  }
+
+  /** @param {readonly {name: string}[]} sources in order */
+  open(sources) {
+    this.#pause();
+    this.#sources = sources;
+    this.#labels = stepLabels(sources);
+    this.#figures = sources.map(() => null);
+    this.#problems.clear();
+    this.#slider.max = String(sources.length - 1);
+    this.hidden = sources.length < 2;
+    this.#write();
+  }
+
+  /** @param {number} index of the dump that is shown, or about to be */
+  set index(index) {
+    this.#index = index;
+    this.#write();
+  }
+
+  /** @param {number} index of the dump that the others are compared to, -1 for none */
+  set pinned(index) {
+    if (index === this.#pinned) return;
+    this.#pinned = index;
+    this.#drawSoon();
+  }
+
+  /** @param {string} text what is wrong, besides with a dump; "" for nothing */
+  set problem(text) {
+    this.#otherProblem = text;
+    this.#tellProblem();
+  }
+
+  #tellProblem() {
+    const own = this.#problems.get(this.#index);
+    const said = own === undefined ? this.#otherProblem : `${this.#sources[this.#index]?.name}: ${own}`;
+    this.#problem.hidden = said === "";
+    writeText(this.#problem, said);
+  }
+
+  /** @param {number} index @param {StepFigures | string} figures or what is wrong with the dump */
+  tell(index, figures) {
+    if (typeof figures === "string") this.#problems.set(index, figures);
+    else {
+      this.#problems.delete(index);
+      this.#figures[index] = figures;
+    }
+    this.#drawSoon();
+    if (index === this.#index) this.#write();
+  }
+
+  /** @param {number} by */
+  #step(by) {
+    this.#pause();
+    this.#go(this.#index + by);
+  }
+
+  /** @param {number} index */
+  #go(index) {
+    const next = Math.max(0, Math.min(this.#sources.length - 1, index));
+    if (next === this.#index) return;
+    this.index = next;
+    emit(this, "dump-step", { index: next });
+  }
+
+  // Playing
+
+  get #isPlaying() {
+    return this.#timer !== 0;
+  }
+
+  #toggle() {
+    if (this.#isPlaying) {
+      this.#pause();
+      return;
+    }
+    if (this.#index >= this.#sources.length - 1) this.#go(0);
+    this.#timer = setInterval(() => {
+      if (this.hidden || this.#index >= this.#sources.length - 1) this.#pause();
+      else this.#go(this.#index + 1);
+    }, 1000 / PER_SECOND);
+    this.#drawPlay();
+  }
+
+  #pause() {
+    clearInterval(this.#timer);
+    this.#timer = 0;
+    this.#drawPlay();
+  }
+
+  #drawPlay() {
+    const label = this.#isPlaying ? "Pause (space)" : "Play (space)";
+    this.#play.replaceChildren(icon(this.#isPlaying ? "pause" : "play"));
+    write(this.#play, "aria-label", label);
+    write(this.#play, "title", label);
+  }
+
+  // Drawing
+
+  #write() {
+    const { name = "" } = this.#sources[this.#index] ?? {};
+    const figures = this.#figures[this.#index] ?? null;
+    const count = this.#sources.length;
+    const loss = figures === null ? "" : `, loss ${significant(figures.loss)}`;
+    this.#slider.value = String(this.#index);
+    write(this.#slider, "aria-valuetext", `${name}, ${this.#index + 1} of ${count}${loss}`);
+    this.#back.disabled = this.#index <= 0;
+    this.#on.disabled = this.#index >= count - 1;
+    writeText(this.#name, name);
+    writeText(this.#place, `${this.#index + 1} of ${count}${loss}`);
+    this.#tellProblem();
+    this.#drawSoon();
+  }
+
+  #drawSoon() {
+    if (this.#frame !== 0) return;
+    this.#frame = requestAnimationFrame(() => {
+      this.#frame = 0;
+      this.#draw();
+    });
+  }
+
+  #draw() {
+    const [width, count] = [this.#width, this.#sources.length];
+    if (width === 0 || count < 2) return;
+    const x = (/** @type {number} */ index) => THUMB + (index / (count - 1)) * (width - 2 * THUMB);
+    const { paths, dots, breaks, isLog, low, high, endsHigh } = lossCurve(this.#figures, x, HEIGHT);
+    const mark = (/** @type {number} */ index, /** @type {string} */ kind, /** @type {string} */ text) =>
+      svg("g", { class: kind, transform: `translate(${x(index).toFixed(1)} 0)` }, svg("line", { y1: 0, y2: HEIGHT }), svg("text", { x: 0, y: 8, "text-anchor": "middle" }, text));
+    // Nor where the slider's grip is.
+    const grip = x(this.#index);
+    const scaleEnd = grip > width - SCALE_WIDTH ? grip - THUMB - 4 : width - 2;
+    write(this.#svg, "viewBox", `0 0 ${width} ${HEIGHT}`);
+    this.#svg.replaceChildren(
+      ...breaks.map((index) => svg("line", { class: "break", x1: (x(index) + x(index - 1)) / 2, x2: (x(index) + x(index - 1)) / 2, y1: 0, y2: HEIGHT }, svg("title", {}, "another graph from here"))),
+      ...paths.map((d) => svg("path", { class: "loss", d })),
+      ...dots.map(({ x, y, isBad }) => svg("circle", { class: isBad ? "bad" : "loss", cx: x, cy: y, r: isBad ? 3 : 1.75 })),
+      ...[...this.#problems.keys()].map((index) => mark(index, "refused", "✕")),
+      ...(this.#pinned >= 0 && this.#pinned < count ? [mark(this.#pinned, "pinned", "A")] : []),
+      // Where the curve is not.
+      ...(low === null ? [] : [svg("text", { class: "scale", x: scaleEnd, y: endsHigh ? HEIGHT - 2 : 9, "text-anchor": "end" }, low === high ? `loss ${significant(low)}` : `loss ${significant(low)} to ${significant(high)}${isLog ? ", log" : ""}`)]),
+    );
+    this.dataset["read"] = String(this.#figures.filter((figures) => figures !== null).length);
+  }
+
+  /** @returns {readonly string[]} short names of all */
+  get labels() {
+    return this.#labels;
+  }
+}
+
+/** @param {string} name @returns {SVGSVGElement} */
+function icon(name) {
+  return svg("svg", { viewBox: "0 0 16 16", width: 14, height: 14, "aria-hidden": "true" }, svg("path", { d: ICONS[name] ?? "", fill: "currentcolor" }));
+}
+
+customElements.define("dump-scrubber", DumpScrubber);

@@ -1,0 +1,155 @@
+/**
+ * <tensor-over-steps>: the selected tensor at every step, a histogram under the other on one axis of values, and its figures
+ * in a table. A click on one shows that step.
+ *
+ * Call `show(steps, labels, index, pinned, hue)`; set `axis`. Events, bubbling: `dump-step` {index},
+ * `layers-options-change` {axis}.
+ */
+
+import { emit, html, write, writeText } from "../core/dom.js";
+import { count, significant } from "../core/format.js";
+import { drawTensorSteps, planTensorSteps } from "../core/lab/tensor-steps-canvas.js";
+import { onSchemeChange, readPalette } from "../core/palette.js";
+
+/** @typedef {import("../core/lab/tensor-series.js").TensorSteps} TensorSteps */
+/** @typedef {import("../core/lab/tensor-steps-canvas.js").StepsPlan} StepsPlan */
+
+/** @typedef {{steps: TensorSteps, labels: readonly string[], index: number, pinned: number, hue: "forward" | "backward" | "parameter" | "neutral"}} Shown */
+
+class TensorOverSteps extends HTMLElement {
+  /** @type {Shown | null} */
+  #shown = null;
+  /** @type {StepsPlan | null} */
+  #plan = null;
+  #palette = readPalette();
+  #frame = 0;
+  #width = 0;
+  #told = "";
+
+  #title = html("h2");
+  #log = html("button", { type: "button", class: "toggle small", title: "A logarithmic axis to both sides of zero" }, "log");
+  #canvas = html("canvas", { role: "img" });
+  #note = html("p", { class: "note" });
+  #rows = html("tbody");
+  #figures = html(
+    "details",
+    { class: "figures" },
+    html("summary", {}, "Figures"),
+    html("table", {}, html("thead", {}, html("tr", {}, ...["step", "mean", "std", "min", "max", "NaN, Inf"].map((name) => html("th", { scope: "col" }, name)))), this.#rows),
+  );
+
+  connectedCallback() {
+    if (this.childElementCount > 0) return;
+    this.append(html("header", {}, this.#title, this.#log), this.#canvas, this.#note, this.#figures);
+    this.#log.addEventListener("click", () => emit(this, "layers-options-change", { axis: this.#log.ariaPressed === "true" ? "linear" : "log" }));
+    this.#canvas.addEventListener("click", ({ offsetY }) => {
+      const index = this.#plan === null ? -1 : this.#plan.stepAt(offsetY);
+      if (index >= 0) emit(this, "dump-step", { index });
+    });
+    this.#figures.addEventListener("toggle", () => this.#fill());
+    new ResizeObserver(([entry]) => {
+      const width = Math.floor(entry?.contentRect.width ?? 0);
+      if (width === this.#width) return;
+      this.#width = width;
+      this.#drawSoon();
+    }).observe(this);
+    onSchemeChange(() => {
+      this.#palette = readPalette();
+      this.#drawSoon();
+    });
+  }
+
+  /** @param {"linear" | "log"} axis */
+  set axis(axis) {
+    write(this.#log, "aria-pressed", String(axis === "log"));
+  }
+
+  /**
+   * @param {TensorSteps} steps
+   * @param {readonly string[]} labels of the steps
+   * @param {number} index of the step on the screen
+   * @param {number} pinned -1: none
+   * @param {Shown["hue"]} hue
+   */
+  show(steps, labels, index, pinned, hue) {
+    this.#shown = { steps, labels, index, pinned, hue };
+    writeText(this.#title, `${steps.name} at ${labels.length} steps`);
+    this.#drawSoon();
+  }
+
+  #drawSoon() {
+    if (this.#frame !== 0) return;
+    this.#frame = requestAnimationFrame(() => {
+      this.#frame = 0;
+      this.#draw();
+    });
+  }
+
+  #draw() {
+    const shown = this.#shown;
+    const context = this.#canvas.getContext("2d");
+    const width = this.#canvas.clientWidth;
+    if (shown === null || context === null || width === 0) return;
+    const { steps, labels, index, pinned, hue } = shown;
+    const plan = planTensorSteps(steps, labels, width);
+    this.#plan = plan;
+    const height = `${plan.height}px`;
+    if (this.#canvas.style.height !== height) this.#canvas.style.height = height;
+    this.#canvas.width = Math.round(width * devicePixelRatio);
+    this.#canvas.height = Math.round(plan.height * devicePixelRatio);
+    context.setTransform(devicePixelRatio, 0, 0, devicePixelRatio, 0, 0);
+    const { ink, muted, line, warning, paper } = this.#palette;
+    drawTensorSteps(context, plan, steps, { labels, index, pinned }, { hue: this.#palette[hue], ink, muted, line, warning, paper }, getComputedStyle(this).fontFamily);
+    this.#say(shown);
+    this.#fill();
+  }
+
+  /** @param {Shown} shown */
+  #say({ steps: { name, rows, missing, waiting, histograms }, labels }) {
+    const first = rows.findIndex((row) => row?.std != null);
+    const last = rows.findLastIndex((row) => row?.std != null);
+    const ends = first < 0 ? "no finite value" : `std ${significant(rows[first]?.std)} at ${labels[first]}, ${significant(rows[last]?.std)} at ${labels[last]}`;
+    write(this.#canvas, "aria-label", `Histograms of ${name} at ${labels.length} steps: ${ends}. The figures are in the table beneath.`);
+    const notes = [
+      ...(waiting > 0 ? [`${count(waiting)} of ${count(labels.length)} steps are still to be read`] : []),
+      ...(missing > 0 ? [`${count(missing)} ${missing === 1 ? "step has" : "steps have"} no such tensor`] : []),
+      ...(histograms === null && waiting === 0 ? ["no finite value"] : []),
+    ];
+    this.#note.hidden = notes.length === 0;
+    writeText(this.#note, notes.join(" · "));
+  }
+
+  /** The table, where it is open: its rows stay as long as there are as many. */
+  #fill() {
+    const shown = this.#shown;
+    if (shown === null || !this.#figures.open) return;
+    const { steps, labels, index } = shown;
+    const key = labels.join("\n");
+    if (key !== this.#told) {
+      this.#told = key;
+      this.#rows.replaceChildren(...labels.map((label, order) => this.#row(label, order)));
+    }
+    steps.rows.forEach((row, order) => {
+      const line = this.#rows.rows[order];
+      if (line === undefined) return;
+      const bad = row === null ? "" : [...(row.nan > 0 ? [`${count(row.nan)} NaN`] : []), ...(row.inf > 0 ? [`${count(row.inf)} Inf`] : [])].join(", ");
+      const texts = row === null ? ["–", "–", "–", "–", ""] : [significant(row.mean), significant(row.std), significant(row.min), significant(row.max), bad || "0"];
+      texts.forEach((text, at) => {
+        const cell = line.cells[at + 1];
+        if (cell !== undefined) writeText(cell, text);
+      });
+      line.classList.toggle("bad", bad !== "");
+      if (order === index) line.setAttribute("aria-current", "step");
+      else line.removeAttribute("aria-current");
+    });
+  }
+
+  /** @param {string} label @param {number} order @returns {HTMLTableRowElement} */
+  #row(label, order) {
+    const go = html("button", { type: "button", class: "link" }, label);
+    go.addEventListener("click", () => emit(this, "dump-step", { index: order }));
+    return html("tr", {}, html("th", { scope: "row" }, go), ...Array.from({ length: 5 }, () => html("td")));
+  }
+}
+
+customElements.define("tensor-over-steps", TensorOverSteps);

@@ -1,0 +1,228 @@
+/**
+ * <what-if-controls>: what is changed on a copy of one's own model before it runs. A group of its modules, the scale that
+ * the weights of the group are multiplied with, a scheme that they are drawn anew by, and its seed.
+ *
+ * Call `configure(pageData)` and `offer(groups, tied)`; set `spec` (the what-if), `picture`, `error`, and `here`: the group
+ * of what is selected in the graph, null for none. Event, bubbling: `spec-change` {change, moving}, where `moving` says that the
+ * slider is still on its way.
+ */
+
+import { emit, html, write, writeText } from "../core/dom.js";
+import { count, setting, significant, valueAt } from "../core/format.js";
+import { PathBox } from "../core/lab/path-box.js";
+import { ScaleSlider, TICK_HELP } from "../core/lab/scale-slider.js";
+import { dice, markFault, readControl, textInput } from "../core/lab/spec-fields.js";
+import { weightsIn } from "../core/lab/weights.js";
+import { decadeLabel } from "../core/scales.js";
+
+/** @typedef {import("../core/types.js").ErrorBody} ErrorBody */
+/** @typedef {import("../core/types.js").PageData} PageData */
+/** @typedef {import("../core/types.js").Picture} Picture */
+/** @typedef {import("../core/types.js").Spec} Spec */
+/** @typedef {import("../core/types.js").SpecKey} SpecKey */
+/** @typedef {import("../core/types.js").Tied} Tied */
+
+/** @typedef {{key: SpecKey, root: HTMLElement, control: import("../core/lab/spec-fields.js").Control, note: HTMLElement}} Field */
+
+const ALL = "all of the model";
+const AS_IT_IS = "as it is";
+const NO_DRAW = "Nothing is drawn: the weights are the model's own.";
+const NO_SCALE = "Zeros stay zero at every scale.";
+
+/** Decades that the pointer snaps to; ×1 is the model as it is. Labelled where the decades of the slider are not. */
+const SNAPS = [-3, -2, -1, 0, 1, 2, 3];
+
+class WhatIfControls extends HTMLElement {
+  /** @type {Map<string, Field>} */
+  #fields = new Map();
+  /** @type {Spec} */
+  #defaults = {};
+  /** @type {Spec} */
+  #spec = {};
+  /** @type {string | null} */
+  #here = null;
+  /** @type {Tied} */
+  #tied = {};
+  /** @type {Picture | null} */
+  #picture = null;
+  /** The weights that are changed, their rows, and how many there are in all; of which graph and group. */
+  #weights = { of: "", rows: /** @type {number[]} */ ([]), total: 0 };
+
+  #groupBox = new PathBox({ id: "what-if-group", label: "Group", all: ALL }, (group) => this.#change({ group }));
+  #slider = new ScaleSlider("Scale of the weights", (scale, moving) => this.#change({ scale }, moving));
+  #reset = html("button", { type: "button", class: "button reset", title: "The model as it is: every weight ×1, nothing drawn anew" }, "Reset");
+  #take = html("button", { type: "button", class: "link take" });
+  #count = html("span", { class: "count" });
+  #sigma = html("span", { class: "sigma", title: "std of their values as they run, smallest and largest" });
+
+  /** @param {PageData} page */
+  configure({ keys, model }) {
+    this.#defaults = Object.fromEntries(keys.map(({ name, default: value }) => [name, value]));
+    const key = (/** @type {string} */ name) => keys.find((each) => each.name === name);
+    const head = html("div", { class: "head" }, html("h2", {}, "What if"), this.#reset);
+    const scale = this.#scaleField(key("scale"));
+    const first = html("div", { class: "group first" }, head, html("p", { class: "about" }, "On a copy: the model itself stays as it is."), ...scale);
+    const second = html("div", { class: "group second" }, ...this.#groupField(key("group")), ...this.#initField(key("init")), ...this.#seedField(key("seed")));
+    this.replaceChildren(first, second);
+    this.#reset.addEventListener("click", () => this.#change(this.#defaults));
+    this.#take.addEventListener("click", () => this.#here !== null && this.#change({ group: this.#here }));
+    this.offer(model?.groups ?? [], model?.tied ?? {});
+    this.here = null;
+  }
+
+  /** @param {SpecKey | undefined} key @returns {HTMLElement[]} */
+  #groupField(key) {
+    if (key === undefined) return [];
+    return [this.#field(key, "Group", this.#groupBox.input, this.#groupBox.root, this.#take)];
+  }
+
+  /** @param {SpecKey | undefined} key @returns {HTMLElement[]} */
+  #scaleField(key) {
+    if (key === undefined) return [];
+    const [minimum, maximum] = [key.minimum ?? 1e-4, key.maximum ?? 1e4];
+    this.#slider.reach(minimum, maximum);
+    this.#slider.input.title = `${key.doc} ${TICK_HELP}`;
+    this.#slider.ticks = SNAPS.map((exponent) => ({ label: exponent === 0 ? "×1" : decadeLabel(exponent).replace("0.", "."), scale: Number(`1e${exponent}`), says: `×${decadeLabel(exponent)}`, anchor: /** @type {const} */ ("middle"), rank: Math.abs(exponent) }));
+    const typed = textInput(key.kind);
+    const field = this.#field(key, "Scale", typed, typed, this.#slider.input, this.#slider.marks, html("p", { class: "unit" }, this.#count, this.#sigma));
+    typed.before(html("span", { class: "times", "aria-hidden": "true" }, "×"));
+    return [field];
+  }
+
+  /** @param {SpecKey | undefined} key @returns {HTMLElement[]} */
+  #initField(key) {
+    if (key === undefined) return [];
+    const select = html("select", {}, ...(key.choices ?? []).map((choice) => html("option", { value: choice }, choice || AS_IT_IS)));
+    return [this.#field(key, "Draw", select, select)];
+  }
+
+  /** @param {SpecKey | undefined} key @returns {HTMLElement[]} */
+  #seedField(key) {
+    if (key === undefined) return [];
+    const typed = textInput(key.kind);
+    return [this.#field(key, "Seed", typed, typed, dice((seed) => this.#change({ seed })))];
+  }
+
+  /**
+   * @param {SpecKey} key
+   * @param {string} label
+   * @param {import("../core/lab/spec-fields.js").Control} control
+   * @param {HTMLElement[]} parts control among them, in order
+   * @returns {HTMLElement}
+   */
+  #field(key, label, control, ...parts) {
+    const { name, doc } = key;
+    control.id ||= `what-if-${name}`;
+    control.title = doc;
+    const note = html("p", { class: "note", id: `${control.id}-note` });
+    control.setAttribute("aria-describedby", note.id);
+    const root = html("div", { class: `field ${key.kind}`, "data-key": name }, html("label", { for: control.id, title: doc }, label), ...parts, note);
+    this.#fields.set(name, { key, root, control, note });
+    // The box of paths tells by itself.
+    if (name !== "group") control.addEventListener("change", () => this.#change({ [name]: readControl(key, control) }));
+    return root;
+  }
+
+  /** @param {Spec} change @param {boolean} [moving] */
+  #change(change, moving = false) {
+    emit(this, "spec-change", { change, moving });
+  }
+
+  /** @param {Spec} spec the what-if */
+  set spec(spec) {
+    this.#spec = spec;
+    const why = whyOff(spec);
+    for (const [name, { key, root, control, note }] of this.#fields) {
+      const value = spec[name] ?? key.default;
+      if (name === "group") this.#groupBox.value = String(value);
+      else if (document.activeElement !== control || control instanceof HTMLSelectElement || typeof value === "number") {
+        const text = key.kind === "float" && typeof value === "number" ? setting(value) : String(value);
+        if (control.value !== text) control.value = text;
+      }
+      const off = why[name] ?? null;
+      control.disabled = off !== null;
+      control.title = off ?? key.doc;
+      for (const button of root.querySelectorAll("button.dice")) if (button instanceof HTMLButtonElement) button.disabled = off !== null;
+      if (!root.classList.contains("at-fault")) writeText(note, name === "scale" ? (off ?? "") : "");
+    }
+    const scale = Number(spec["scale"] ?? 1);
+    this.#slider.input.disabled = why["scale"] !== undefined;
+    this.#slider.value = scale;
+    write(this.#slider.input, "aria-valuetext", `times ${setting(scale)}`);
+    const isAsItIs = Object.entries(this.#defaults).every(([name, value]) => (spec[name] ?? value) === value);
+    this.classList.toggle("changed", !isAsItIs);
+    // It stays in the order of tabs when there is nothing to do.
+    write(this.#reset, "aria-disabled", String(isAsItIs));
+    this.#writeTake();
+    this.#writeWeights();
+  }
+
+  /** @param {readonly string[]} groups paths of the modules that may be chosen @param {Tied} tied names of what they share */
+  offer(groups, tied) {
+    this.#groupBox.paths = groups;
+    this.#tied = tied;
+    this.#weights.of = "";
+  }
+
+  /** @param {string | null} here the group of what is selected in the graph; null: nothing that has one */
+  set here(here) {
+    this.#here = here;
+    this.#writeTake();
+  }
+
+  #writeTake() {
+    const here = this.#here;
+    const isTaken = here !== null && here === (this.#spec["group"] ?? "");
+    this.#take.disabled = here === null || isTaken;
+    writeText(this.#take, here === null ? "group of the selection" : `this group: ${here || ALL}`);
+    const title = isTaken ? "It is the one that is changed" : "The group of what is selected in the graph";
+    write(this.#take, "title", here === null ? "Select something of a group in the graph" : title);
+  }
+
+  /** @param {Picture} picture */
+  set picture(picture) {
+    this.#picture = picture;
+    this.#writeWeights();
+  }
+
+  /** How many weights are changed, and how large they are now. */
+  #writeWeights() {
+    const picture = this.#picture;
+    if (picture === null) return;
+    // Those of the picture, which may be behind what is set.
+    const group = String(picture.spec?.["group"] ?? "");
+    const of = `${picture.key} ${group}`;
+    if (of !== this.#weights.of) {
+      const rows = weightsIn(picture.topology, group, this.#tied).flatMap((tensor) => picture.rows.get(tensor) ?? []);
+      this.#weights = { of, rows, total: weightsIn(picture.topology, "").length };
+    }
+    const { rows, total } = this.#weights;
+    const stds = rows.flatMap((row) => valueAt(picture.floats.std, row) ?? []);
+    const share = rows.length === total ? count(total) : `${count(rows.length)} of ${count(total)}`;
+    writeText(this.#count, total === 0 ? "no weights" : `${share} ${total === 1 ? "weight" : "weights"}`);
+    write(this.#count, "title", "parameters with 2 or more dimensions that are multiplied");
+    const [low, high] = [significant(Math.min(...stds)), significant(Math.max(...stds))];
+    writeText(this.#sigma, stds.length === 0 ? "" : `σ ${low === high ? low : `${low}–${high}`}`);
+  }
+
+  /** @param {ErrorBody | null} error shown at the control at fault */
+  set error(error) {
+    const why = whyOff(this.#spec);
+    for (const [name, { root, control, note }] of this.#fields) {
+      const isAtFault = error?.field === name;
+      root.classList.toggle("at-fault", isAtFault);
+      markFault(control, isAtFault);
+      note.textContent = isAtFault ? (error?.message ?? "") : name === "scale" ? (why["scale"] ?? "") : "";
+    }
+  }
+}
+
+/** @param {Spec} spec @returns {Record<string, string>} key → why its control means nothing at the moment */
+function whyOff(spec) {
+  return {
+    ...(spec["init"] === "zeros" ? { scale: NO_SCALE } : {}),
+    ...((spec["init"] ?? "") === "" ? { seed: NO_DRAW } : {}),
+  };
+}
+
+customElements.define("what-if-controls", WhatIfControls);

@@ -1,0 +1,218 @@
+"""What is wrong with a pass of one's own model or with a dump, in the diagnosis; the gradient check of a Function."""
+
+import dataclasses
+import json
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from playwright.sync_api import Page, expect
+from serving import server
+from torch import nn
+
+from chainrule.explore.view import View, explore
+from chainrule.faults import evidence_of, find_faults
+from chainrule.trace import trace_model
+from chainrule.wire import dump_trace
+
+pytestmark = pytest.mark.browser
+
+
+class Wrong(torch.autograd.Function):
+    """exp x, of which the backward knows the first two terms."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.exp()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (x,) = ctx.saved_tensors
+        return (1 + x) * gradient
+
+
+class Faulty(nn.Module):
+    """An encoder that is detached, a layer that nobody calls, and a Function whose gradient is wrong."""
+
+    def __init__(self):
+        super().__init__()
+        self.encoder = nn.Sequential(nn.Linear(4, 6), nn.Tanh())
+        self.head = nn.Linear(6, 3)
+        self.spare = nn.Linear(2, 2)
+
+    def forward(self, x):
+        hidden = self.encoder(x).detach()
+        return Wrong.apply(self.head(hidden))
+
+
+def faulty():
+    torch.manual_seed(0)
+    return Faulty(), torch.randn(5, 4)
+
+
+@pytest.fixture
+def viewed(explorer: Any) -> Iterator[Callable[..., Page]]:
+    views: list[View] = []
+
+    def open_view(model: nn.Module, *inputs: Any, **options: Any) -> Page:
+        view = explore(model, *inputs, browser=False, **options)
+        views.append(view)
+        explorer.url = view.url.partition("/?")[0].rstrip("/")
+        explorer.page.goto(view.url)
+        explorer.page.wait_for_selector("run-status[data-seq]")
+        return explorer.page
+
+    yield open_view
+    for view in views:
+        view.close()
+
+
+def test_the_faults_of_ones_own_model_are_listed_and_lead_to_their_places(viewed):
+    model, x = faulty()
+    page = viewed(model, x, loss=torch.sum)
+    faults = page.locator("diagnosis-list .fault")
+    expect(faults).to_have_count(3)
+    expect(page.locator("diagnosis-list .state")).to_contain_text("3 faults")
+    kinds = [fault.get_attribute("data-kind") for fault in faults.all()]
+    assert kinds == ["detach", "no_gradient", "no_gradient"]
+    cut = faults.nth(0)
+    expect(cut.locator("b")).to_have_text("cut")
+    expect(cut.locator(".place")).to_have_text(re.compile(r"test_diagnosis_faults\.py:\d+"))
+    expect(cut.locator(".mend")).to_contain_text("Leave it out")
+    cut.locator("button.said").click()
+    expect(page.locator("inspector-panel h2")).to_have_text("detach")
+    # What did not run has no place in the graph.
+    spare = faults.filter(has_text="spare (2 parameters)")
+    expect(spare.locator("span.said")).to_have_text(
+        "spare (2 parameters): no gradient, unused: no op of this pass has read it"
+    )
+    expect(spare.locator("button")).to_have_count(0)
+
+
+def test_they_follow_the_slider(viewed):
+    torch.manual_seed(0)
+    model = nn.Sequential(*[layer for _ in range(4) for layer in (nn.Linear(16, 16), nn.Tanh())])
+    page = viewed(model, torch.randn(8, 16), loss=torch.sum)
+    faults = page.locator("diagnosis-list .fault")
+    expect(page.locator("diagnosis-list .state")).not_to_be_empty()
+    expect(faults).to_have_count(0)
+    page.goto(page.url.partition("?")[0] + "?scale=100")
+    expect(page.locator('diagnosis-list .fault[data-kind="saturated"]').first).to_be_visible()
+    page.locator('diagnosis-list .fault[data-kind="saturated"] button.said').first.click()
+    expect(page.locator("inspector-panel h2")).to_contain_text("tanh")
+    # A tensor that a closed box hides is in sight afterwards.
+    expect(page.locator("graph-view .box.selected, graph-view .box[aria-selected=true]").first).to_be_visible()
+
+
+class Residual(nn.Module):
+    """A branch whose last weights are zero, as residual blocks are begun, and a layer after it."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.branch, self.head = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 4)
+        nn.init.zeros_(self.branch.weight)
+        nn.init.zeros_(self.branch.bias)
+
+    def forward(self, x):
+        x = self.embed(x)
+        return self.head(x + self.branch(x))
+
+
+def test_what_one_layer_loses_the_next_may_have(viewed):
+    torch.manual_seed(0)
+    model, x = Residual(), torch.randn(16, 8)
+    page = viewed(model, x, loss=lambda out: out.square().mean())
+    assert float(model(x).detach().std()) > 0
+    expect(page.locator("diagnosis-list .verdict")).to_have_text("All zero first in layer 2.")
+
+
+class Waves(nn.Module):
+    """Ops, and no layer."""
+
+    def forward(self, x):
+        return x.sin().sum()
+
+
+def test_a_model_without_parameters_has_no_layers_and_nothing_to_scale(viewed):
+    page = viewed(Waves(), torch.randn(5, 4, requires_grad=True))
+    expect(page.locator("diagnosis-list .state")).to_have_text("No module with parameters has run.")
+    expect(page.locator("what-if-controls .count")).to_have_text("no weights")
+
+
+def test_a_pass_that_breaks_off_is_told_first(viewed):
+    model = nn.Sequential(nn.Linear(4, 6), nn.Linear(5, 2))
+    page = viewed(model, torch.randn(3, 4), loss=torch.sum)
+    first = page.locator("diagnosis-list .fault").first
+    expect(first).to_have_attribute("data-kind", "failed")
+    expect(first.locator("button.said")).to_contain_text("shapes cannot be multiplied")
+    first.locator("button.said").click()
+    expect(page.locator("inspector-panel h2")).to_have_text("linear")
+
+
+def test_a_wrong_function_is_found_from_its_op_and_a_right_op_has_no_button(viewed):
+    model, x = faulty()
+    page = viewed(model, x, loss=torch.sum)
+    page.evaluate("() => document.dispatchEvent(new CustomEvent('box-open', { detail: { id: 'head/forward' } }))")
+    expect(page.locator("inspector-panel h2")).to_be_visible()
+    expect(page.locator("inspector-panel .gradcheck")).to_have_count(0)
+    page.evaluate("() => document.dispatchEvent(new CustomEvent('box-open', { detail: { id: 'Wrong/forward' } }))")
+    check = page.locator("inspector-panel .gradcheck")
+    check.locator("button").click()
+    expect(check.locator(".verdict")).to_contain_text("not right")
+    hidden = torch.tanh(model.encoder[0](x)).detach()
+    z = model.head(hidden).detach()
+    worst = float((1 + z - z.exp()).abs().max())
+    shown = check.locator("tbody tr td").nth(1).text_content()
+    assert float(shown.replace("−", "-")) == pytest.approx(worst, rel=5e-3)
+    expect(check.locator("p.bad:not(.verdict)").first).to_contain_text("Worst: ∂out[")
+    expect(check.locator("button")).to_have_text("Check again")
+
+
+def test_from_step_to_step_faults_are_counted_once(explorer, tmp_path):
+    model, x = faulty()
+    files = [tmp_path / f"step{step}.json" for step in range(3)]
+    for file in files:
+        trace = trace_model(model, x, loss=torch.sum)
+        file.write_bytes(dump_trace(dataclasses.replace(trace, faults=find_faults(trace, evidence_of(model)))))
+    page = explorer.page
+    # What theory says of a step may be long in coming: of these it never comes.
+    page.route("**/dump.json*what=theory*", lambda route: route.continue_() if "index=0" in route.request.url else None)
+    with server("open", *map(str, files), "--no-browser") as (url, _):
+        page.goto(url)
+        expect(page.locator("diagnosis-list")).to_have_attribute("data-judged", "")
+        state = page.locator("diagnosis-list .state")
+        expect(state).to_contain_text("3 faults")
+        said = state.text_content()
+        page.locator("dump-scrubber input").focus()
+        for key, step in (("Right", 1), ("Right", 2), ("Left", 1)):
+            page.keyboard.press(f"Arrow{key}")
+            expect(page.locator("dump-note .file")).to_contain_text(f"step{step}.json")
+            assert state.text_content() == said
+        page.goto("about:blank")
+
+
+def test_a_dump_shows_the_faults_that_were_found_when_it_was_made(explorer):
+    model, x = faulty()
+    trace = trace_model(model, x, loss=torch.sum)
+    trace = dataclasses.replace(trace, faults=find_faults(trace, evidence_of(model)))
+    dump = json.loads(dump_trace(trace))
+    page = explorer.open("/").page
+
+    def choose() -> None:
+        file = {"name": "f.json", "mimeType": "application/json", "buffer": json.dumps(dump).encode()}
+        page.set_input_files("dump-opener input[type=file]", file)
+
+    choose()
+    expect(page.locator("diagnosis-list .fault")).to_have_count(3)
+    expect(page.locator("diagnosis-list")).to_be_visible()
+    page.locator("diagnosis-list .fault button.said").first.click()
+    expect(page.locator("inspector-panel h2")).to_have_text("detach")
+    # No server has this model: nothing of it can be checked.
+    page.evaluate("() => document.dispatchEvent(new CustomEvent('box-open', { detail: { id: 'Wrong/forward' } }))")
+    expect(page.locator("inspector-panel .gradcheck")).to_have_count(0)
+    del dump["faults"]
+    choose()
+    expect(page.locator("diagnosis-list .fault")).to_have_count(0)

@@ -1,0 +1,516 @@
+"""The page on a bad day: servers that die or have no place for it, lines that break, delay or fall silent."""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from fault_proxy import FaultProxy
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Error, Page, Route, WebSocketRoute, expect
+from served import Served
+from websockets.sync.client import connect
+
+pytestmark = pytest.mark.browser
+
+BACK_WITHIN_MS = 5000
+"""From when a server is there again until the page shows the right picture."""
+
+NOTICED_WITHIN_MS = 10_000
+"""From when a line falls silent, with an answer due, until the page says so."""
+
+TRACE = "/api/v1/trace.json"
+PLACES = rf"(/healthz|/api/v1/live|{re.escape(TRACE)}\S*|/api/v1/profile\.json\S*)"
+BROKEN = re.compile(
+    rf"(WebSocket connection to 'ws://\S+/api/v1/live' failed: .*"
+    rf"|Failed to load resource: net::ERR_(CONNECTION_(REFUSED|RESET|CLOSED)|EMPTY_RESPONSE|INTERNET_DISCONNECTED"
+    rf"|NETWORK_CHANGED|NETWORK_IO_SUSPENDED) http://[^/]+{PLACES})"
+)
+"""What Chromium writes into the console about a connection that fails, and cannot be asked to keep to itself."""
+
+HEAVY = {"widths": "1024x14", "batch": 1024}
+"""Within the limits of the suite's server, and a second's work or more."""
+
+NO_SOCKET = "window.WebSocket = class extends WebSocket { constructor() { super('ws://127.0.0.1:9/'); } }"
+
+MOVES = """() => {
+    const controls = document.querySelector("spec-controls");
+    const status = document.querySelector("run-status");
+    window.seen = [];
+    const see = () => seen.push(Number(status.dataset.seq));
+    new MutationObserver(see).observe(status, { attributeFilter: ["data-seq"] });
+    window.set = (change, moving = false) =>
+        controls.dispatchEvent(new CustomEvent("spec-change", { detail: { change, moving }, bubbles: true }));
+    window.drag = () => {
+        let step = 0;
+        window.dragging = setInterval(() => set({ scale: 2 + 0.01 * (step++ % 200) }, true), 10);
+    };
+    window.release = (scale) => {
+        clearInterval(window.dragging);
+        set({ scale });
+    };
+}"""
+
+
+def refusals(status: int) -> re.Pattern[str]:
+    """What Chromium writes of requests that the server refuses."""
+    return re.compile(rf"Failed to load resource: the server responded with a status of {status} .*{PLACES}")
+
+
+class Fleet:
+    """The servers of this file: two replicas, and one that has little to give and wants a token."""
+
+    def __init__(self, replicas: list[Served], small: Served) -> None:
+        self.replicas = replicas
+        self.small = small
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    folder = tmp_path_factory.mktemp("servers")
+    small = {"max_sockets": 1, "live_deadline_seconds": 0.4, "token": "the-first-token"}
+    fleet = Fleet([Served(folder / "0.log"), Served(folder / "1.log")], Served(folder / "small.log", **small))
+    with ExitStack() as stack:
+        with ThreadPoolExecutor() as pool:
+            for server in pool.map(Served.start, [*fleet.replicas, fleet.small]):
+                stack.push(server.__exit__)
+        yield fleet
+
+
+@pytest.fixture
+def proxy(server_url: str) -> Iterator[FaultProxy]:
+    """A line to the suite's own server, for faults of the line."""
+    with FaultProxy([("127.0.0.1", urlsplit(server_url).port)]) as proxy:
+        yield proxy
+
+
+class Tab:
+    """A tab with the explorer in it, by whatever way it gets there; whatever but broken connections fails its test."""
+
+    def __init__(self, page: Page, dump_of: Callable[[str], dict[str, Any]], significant: Callable[..., str]) -> None:
+        self.page = page
+        self.dump_of = dump_of
+        self.significant = significant
+        self.admitted = [BROKEN]
+        self.problems: list[str] = []
+        page.on("console", self._on_message)
+        page.on("pageerror", self._on_error)
+
+    def _on_message(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            text = f"{message.text} {message.location['url']}"
+            if not any(pattern.match(text) for pattern in self.admitted):
+                self.problems.append(text)
+
+    def _on_error(self, error: Error) -> None:
+        self.problems.append(str(error))
+
+    def open(self, url: str) -> "Tab":
+        self.page.goto(url)
+        self.page.wait_for_selector("run-status[data-seq]")
+        self.page.evaluate(MOVES)
+        return self
+
+    def expect_state(self, state: str, within_ms: float = 10_000) -> None:
+        expect(self.page.locator("run-status")).to_have_attribute("data-connection", state, timeout=within_ms)
+
+    def error(self) -> str:
+        """What stands in the place for errors."""
+        return self.page.locator("run-status .error").text_content() or ""
+
+    def expect_picture(self, within_ms: float = BACK_WITHIN_MS, **spec: float | str) -> None:
+        """The figures on the screen are those that the API gives for a spec."""
+        query = "&".join(f"{key}={value}" for key, value in spec.items())
+        dump = self.dump_of(query)
+        l1 = next(tensor["id"] for tensor in dump["tensors"] if tensor["name"] == "l1")
+        std = dump["statistics"]["std"][dump["statistics"]["tensor"].index(l1)]
+        # A spec gets into the address once the server has taken it.
+        self.page.wait_for_function("(query) => location.search === query", arg=f"?{query}", timeout=within_ms)
+        expect(self.page.locator("run-status .loss")).to_have_text(self.significant(dump["loss"]))
+        expect(self.page.locator('graph-view .box[data-id="l1"] .value')).to_have_text(self.significant(std))
+
+    def seen(self) -> list[int]:
+        """The numbers of the pictures that were shown."""
+        return self.page.evaluate("seen")
+
+    def wait_for_pictures(self, count: int) -> None:
+        """Wait until so many more have been shown."""
+        shown = len(self.seen()) + count
+        self.page.wait_for_function("(shown) => seen.length >= shown", arg=shown, timeout=BACK_WITHIN_MS)
+
+    def drag(self) -> None:
+        self.page.evaluate("drag()")
+
+    def release(self, scale: float) -> None:
+        self.page.evaluate("(scale) => release(scale)", scale)
+
+    def set(self, **change: float | str) -> None:
+        self.page.evaluate("(change) => set(change)", change)
+
+
+@pytest.fixture
+def tab(
+    context: BrowserContext, dump_of: Callable[[str], dict[str, Any]], significant: Callable[..., str]
+) -> Iterator[Callable[[], Tab]]:
+    """A function that makes a tab of its own; its context is the test's."""
+    tabs: list[Tab] = []
+
+    def make() -> Tab:
+        tabs.append(Tab(context.new_page(), dump_of, significant))
+        return tabs[-1]
+
+    yield make
+    for each in tabs:
+        each.page.close()
+        assert each.problems == []
+
+
+# ----------------------------------------------------------------------------------------------------------- the server
+
+
+def test_a_server_that_was_killed_is_found_again_with_the_value_set_meanwhile(fleet, tab):
+    server = fleet.replicas[0]
+    page = tab().open(f"{server.url}/")
+    page.drag()
+    page.wait_for_pictures(3)
+    server.kill()
+    page.expect_state("reconnecting")
+    page.release(2)
+    # The last picture stands.
+    assert page.page.locator("run-status .loss").text_content() != ""
+    page.set(scale=3)
+    server.start()
+    page.expect_picture(scale=3)
+    page.expect_state("live")
+    assert page.seen() == sorted(set(page.seen()))
+
+
+def test_replicas_restart_one_after_the_other_behind_a_proxy(fleet, tab):
+    first, second = fleet.replicas
+    with FaultProxy([("127.0.0.1", each.port) for each in fleet.replicas]) as proxy:
+        page = tab().open(f"http://{proxy.address}/")
+        page.drag()
+        page.wait_for_pictures(3)
+        for server, other in ((first, second), (second, None)):
+            server.terminate()
+            server.wait(10)
+            if other is not None:
+                server.start()
+            page.wait_for_pictures(3)
+        page.release(5)
+        page.expect_picture(scale=5)
+        page.expect_state("live")
+        assert page.seen() == sorted(set(page.seen()))
+        # With nobody left the page says so, in a line that is as high as before, and once it is sure aloud.
+        line = page.page.locator("run-status .foot")
+        height = line.bounding_box()["height"]
+        first.terminate()
+        page.expect_state("reconnecting")
+        expect(page.page.locator("run-status .connection")).to_have_text("reconnecting…")
+        assert line.bounding_box()["height"] == height
+        expect(page.page.locator("run-status [role=status]")).to_contain_text("cannot be reached")
+        page.expect_picture(scale=5)
+        # Else the page goes on looking for it, in the next test too.
+        page.page.goto("about:blank")
+
+
+def test_a_second_tab_without_a_socket_gets_its_pictures_all_the_same(fleet, tab):
+    server = fleet.small
+    first = tab().open(f"{server.url}/?token={server.settings['token']}")
+    first.expect_state("live")
+    second = tab().open(f"{server.url}/?scale=2")
+    second.expect_state("fetch")
+    second.expect_picture(scale=2)
+    second.set(scale=3)
+    second.expect_picture(scale=3)
+    expect(second.page.locator("run-status .connection")).to_have_text("one answer at a time")
+    first.page.goto("about:blank")
+    second.expect_state("live")
+    second.expect_picture(scale=3)
+
+
+def test_what_takes_too_long_is_said_and_the_next_change_works(fleet, tab):
+    server = fleet.small
+    page = tab().open(f"{server.url}/?token={server.settings['token']}&scale=2")
+    page.expect_state("live")
+    loss = page.page.locator("run-status .loss").text_content()
+    page.set(**HEAVY)
+    expect(page.page.locator("run-status .error")).to_contain_text("CHAINRULE_LIVE_DEADLINE_SECONDS")
+    # The picture stands, and so does what was set.
+    assert page.page.locator("run-status .loss").text_content() == loss
+    assert page.page.evaluate("location.search") == "?scale=2"
+    expect(page.page.locator("#spec-widths")).to_have_value(HEAVY["widths"])
+    page.set(widths="100,50,1", batch=20)
+    page.expect_picture(scale=2, batch=20)
+    expect(page.page.locator("run-status .error")).to_be_hidden()
+    page.expect_state("live")
+
+
+def test_another_token_is_asked_for_and_what_was_set_is_not_lost(fleet, tab, context):
+    server = fleet.small
+    page = tab().open(f"{server.url}/?token={server.settings['token']}")
+    page.admitted.append(refusals(401))
+    page.expect_state("live")
+    server.kill()
+    page.expect_state("reconnecting")
+    page.set(scale=3)
+    server.settings["token"] = "the-second-token"
+    server.start()
+    page.expect_state("locked")
+    expect(page.page.locator("run-status .error")).to_contain_text("open the link")
+    opener = context.new_page()
+    opener.goto(f"{server.url}/foundations?token=the-second-token")
+    # As when one comes back to the tab.
+    page.page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    page.expect_picture(scale=3)
+    page.expect_state("live")
+    expect(page.page.locator("run-status .error")).to_be_hidden()
+
+
+def test_a_busy_server_is_left_alone_as_long_as_it_says_and_then_asked_for_the_newest(proxy, tab):
+    page = tab()
+    page.admitted += [refusals(503), re.compile(".*Content Security Policy")]
+    page.page.add_init_script(NO_SOCKET)
+    page.open(f"http://{proxy.address}/?scale=2")
+    page.expect_state("fetch")
+    asked: list[str] = []
+
+    def answer(route: Route) -> None:
+        asked.append(parse_qs(urlsplit(route.request.url).query)["scale"][0])
+        if len(asked) > 2:
+            route.continue_()
+            return
+        body = {"error": {"code": "busy", "message": "cpu is busy and 8 requests wait"}}
+        route.fulfill(status=503, headers={"retry-after": "1"}, json=body)
+
+    page.page.route(f"**{TRACE}*", answer)
+    page.set(scale=3)
+    page.expect_state("busy")
+    expect(page.page.locator("run-status .connection")).to_have_text("server is busy, trying again")
+    began = page.page.evaluate("performance.now()")
+    for scale in (4, 5, 6):
+        page.set(scale=scale)
+    page.expect_picture(scale=6)
+    # The last of them was asked a second after each refusal, and none of the others at all.
+    assert asked == ["3", "6", "6"]
+    assert page.page.evaluate("performance.now()") - began > 1000
+    assert page.error() == ""
+    page.expect_state("fetch")
+
+
+def test_a_server_out_of_memory_is_said_and_the_next_change_works(proxy, tab):
+    page = tab()
+
+    def relay(client: WebSocketRoute) -> None:
+        server = client.connect_to_server()
+
+        def pass_on(message: str | bytes) -> None:
+            asked = json.loads(message)
+            if asked["spec"]["scale"] == 7:
+                error = {"code": "out_of_memory", "message": "cpu has no memory left for this"}
+                client.send(json.dumps({"type": "error", "seq": asked["seq"], "error": error}))
+            else:
+                server.send(message)
+
+        client.on_message(pass_on)
+
+    page.page.route_web_socket(re.compile("/api/v1/live"), relay)
+    page.open(f"http://{proxy.address}/?scale=2")
+    page.set(scale=7)
+    expect(page.page.locator("run-status .error")).to_have_text("cpu has no memory left for this")
+    page.expect_picture(scale=2)
+    page.set(scale=3)
+    page.expect_picture(scale=3)
+    expect(page.page.locator("run-status .error")).to_be_hidden()
+
+
+# ------------------------------------------------------------------------------------------------------------- the line
+
+
+def test_connections_that_break_in_a_drag_come_back(proxy, tab):
+    page = tab().open(f"http://{proxy.address}/")
+    page.drag()
+    for _ in range(3):
+        page.wait_for_pictures(3)
+        assert proxy.drop_all() > 0
+    page.wait_for_pictures(3)
+    proxy.drop_all()
+    page.release(3)
+    page.expect_picture(scale=3)
+    page.expect_state("live")
+    assert page.seen() == sorted(set(page.seen()))
+
+
+def test_a_long_way_to_the_server(proxy, tab):
+    page = tab().open(f"http://{proxy.address}/")
+    proxy.latency = 0.2
+    page.drag()
+    page.wait_for_pictures(5)
+    page.release(3)
+    page.expect_picture(scale=3)
+    # Nor has the delay been taken for a dead line.
+    assert proxy.dropped == 0
+    page.expect_state("live")
+    assert page.seen() == sorted(set(page.seen()))
+
+
+def test_a_line_that_falls_silent_is_noticed(proxy, tab):
+    page = tab().open(f"http://{proxy.address}/")
+    proxy.blackhole = True
+    page.set(scale=3)
+    page.expect_state("reconnecting", within_ms=NOTICED_WITHIN_MS)
+    page.set(scale=4)
+    proxy.blackhole = False
+    page.expect_picture(scale=4)
+    page.expect_state("live")
+
+
+def test_a_network_that_goes_and_comes(proxy, tab, context):
+    page = tab().open(f"http://{proxy.address}/")
+    context.set_offline(True)
+    proxy.drop_all()
+    page.expect_state("offline")
+    page.set(scale=3)
+    context.set_offline(False)
+    page.expect_picture(scale=3)
+    page.expect_state("live")
+
+
+# -------------------------------------------------------------------------------------------------- of specs that wait
+
+LIVE = """async () => {
+    const { Live } = await import("/static/core/live.js");
+    window.log = [];
+    window.sockets = [];
+    window.WebSocket = class extends EventTarget {
+        constructor() { super(); sockets.push(this); }
+        send(text) {
+            const { seq, spec, type } = JSON.parse(text);
+            log.push(type ?? `sent ${seq} ×${spec.scale}`);
+        }
+        close() {}
+    };
+    const listener = {
+        picture: ({ seq, spec }) => log.push(`picture ${seq} ×${spec.scale}`),
+        error: ({ code }, { scale }) => log.push(`${code} ×${scale}`),
+        theory() {},
+        state: (state) => log.push(state),
+    };
+    window.live = new Live(listener, () => "");
+    window.receive = (data) => sockets.at(-1).dispatchEvent(new MessageEvent("message", { data }));
+    window.tell = (message) => receive(JSON.stringify(message));
+    window.answer = (seq) => {
+        const header = new DataView(new ArrayBuffer(48));
+        "CRF1".split("").forEach((letter, at) => header.setUint8(at, letter.charCodeAt(0)));
+        [seq, 1, 0, 64, 8].forEach((value, at) => header.setUint32(4 + 4 * at, value, true));
+        header.setUint32(44, 4, true);
+        receive(header.buffer);
+    };
+    window.opened = () => {
+        sockets.at(-1).dispatchEvent(new Event("open"));
+        const parts = { modules: [], ops: [], tensors: [], saved: [], layers: [], sources: {} };
+        tell({ type: "topology", topology: 1, trace: { ...parts, statistics: { tensor: [] } } });
+    };
+    live.start();
+    live.request({ scale: 1 });
+    opened();
+}"""
+
+
+class Wire:
+    """The live path by itself, on a clock and with a socket that the test holds in its hands."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+
+    def run(self, script: str) -> list[str]:
+        """What it has done of its own, or in answer to a script, since it was asked last."""
+        return self.page.evaluate(f"() => {{ {script}; return log.splice(0); }}")
+
+    def after(self, ms: int) -> list[str]:
+        """What it does in that time."""
+        self.page.clock.run_for(ms)
+        return self.run("")
+
+
+@pytest.fixture
+def wire(browser: Browser, server_url: str) -> Iterator[Wire]:
+    # Of its own: a clock that stands still does so in all pages of a context, those of later tests too.
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(f"{server_url}/static/icon.svg")
+    page.clock.install(time=0)
+    page.clock.pause_at(1)
+    page.evaluate(LIVE)
+    wire = Wire(page)
+    assert wire.run("") == ["live", "sent 1 ×1"]
+    yield wire
+    context.close()
+
+
+def test_an_overdue_answer_is_overtaken_by_the_newest_spec(wire):
+    assert wire.run("live.request({ scale: 2 }); live.request({ scale: 3 })") == []
+    assert wire.after(240) == []
+    assert wire.after(20) == ["sent 2 ×3"]
+    # An answer that comes all the same is shown, and one to what was overtaken is not.
+    assert wire.run("answer(1)") == ["picture 1 ×1"]
+    assert wire.run("live.request({ scale: 4 })") == []
+    assert wire.after(250) == ["sent 3 ×4"]
+    assert wire.run("answer(3)") == ["picture 3 ×4"]
+    assert wire.run("answer(2)") == []
+    # Nothing waits, nothing is in flight: the next is sent at once.
+    assert wire.run("live.request({ scale: 5 })") == ["sent 4 ×5"]
+
+
+def test_a_server_that_takes_its_time_is_waited_for(wire):
+    for _ in range(15):
+        told = wire.after(2000)
+        assert told == ["ping"]
+        assert wire.run("tell({ type: 'pong' })") == []
+    assert wire.run("answer(1)") == ["picture 1 ×1"]
+    # With nothing in flight nothing is asked.
+    assert wire.after(60_000) == []
+    assert wire.run("log.push(sockets.length)") == [1]
+
+
+def test_the_server_answers_a_ping_while_it_computes(server_url):
+    with connect(f"{server_url.replace('http', 'ws', 1)}/api/v1/live", max_size=None) as live:
+        live.send(json.dumps({"seq": 1, "spec": HEAVY}))
+        live.send(json.dumps({"type": "ping"}, separators=(",", ":")))
+        assert live.recv(10) == '{"type":"pong"}'
+        assert json.loads(live.recv(10))["type"] in ("topology", "error")
+
+
+def test_a_server_that_knows_no_ping_is_there_all_the_same(wire):
+    assert wire.after(2000) == ["ping"]
+    assert wire.run("tell({ type: 'error', seq: null, error: { code: 'bad_message', message: 'what?' } })") == []
+    assert wire.after(1500) == []
+    assert wire.run("answer(1)") == ["picture 1 ×1"]
+
+
+def test_a_socket_that_says_nothing_is_given_up(wire):
+    assert wire.after(2000) == ["ping"]
+    assert wire.after(2000) == ["reconnecting"]
+    wire.after(300)
+    assert wire.run("log.push(sockets.length); opened()") == [2, "live", "sent 2 ×1"]
+    # What still comes over the first is nobody's.
+    assert wire.run("sockets[0].dispatchEvent(new MessageEvent('message', { data: 'x' }))") == []
+    assert wire.run("answer(2)") == ["picture 2 ×1"]
+
+
+def test_work_that_a_server_on_its_way_out_gives_back_is_given_to_the_next(wire):
+    stopped = "{ code: 'stopped', message: 'given up: the server is shutting down' }"
+    assert wire.run(f"tell({{ type: 'error', seq: 1, error: {stopped} }})") == ["reconnecting"]
+    wire.after(300)
+    assert wire.run("opened()") == ["live", "sent 2 ×1"]
+
+
+def test_the_network_makes_the_page_look_and_nothing_else(wire):
+    """A machine without a network still reaches a server of its own."""
+    assert wire.run("answer(1)") == ["picture 1 ×1"]
+    assert wire.run("dispatchEvent(new Event('offline'))") == ["ping"]
+    assert wire.run("tell({ type: 'pong' })") == []
+    assert wire.after(60_000) == []

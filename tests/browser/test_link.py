@@ -1,0 +1,130 @@
+"""Links to the server on a page of another site, as mail, courses and chats have them."""
+
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import httpx
+import pytest
+from playwright.sync_api import BrowserContext, Page
+from served import Metrics, Served
+
+pytestmark = pytest.mark.browser
+
+TOKEN = "a-token-of-some-length"
+VIEW = "widths=10,5,1"
+PAGE = """<!doctype html><link rel="icon" href="data:,"><title>A course</title>
+<a id="token" href="{url}/?token={token}&{view}">the link that the server printed</a>
+<a id="view" href="{url}/?{view}">a view</a>
+<a id="trace" href="{url}/api/v1/trace.json?{view}">data</a>
+"""
+
+LOAD = """async (address) => {
+    let seed = 0;
+    for (const tag of ["img", "script", "iframe"]) {
+        await new Promise((done) => {
+            const element = document.createElement(tag);
+            element.onload = element.onerror = done;
+            element.src = address + ++seed;
+            document.body.append(element);
+        });
+    }
+    await fetch(address + ++seed, { mode: "no-cors" }).catch(() => null);
+}"""
+"""Has a page load four answers as parts of itself, and waits until it has or has not got them."""
+
+
+class Elsewhere(BaseHTTPRequestHandler):
+    """A page with links."""
+
+    def __init__(self, page: str, *arguments: Any) -> None:
+        self.page = page.encode()
+        super().__init__(*arguments)
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html; charset=utf-8")
+        self.send_header("Content-Length", str(len(self.page)))
+        self.end_headers()
+        self.wfile.write(self.page)
+
+    def log_message(self, *_: object) -> None:
+        """Nobody reads it."""
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server that wants a token."""
+    with Served(tmp_path_factory.mktemp("server") / "log.txt", token=TOKEN) as server:
+        yield server
+
+
+@pytest.fixture
+def page_of() -> Iterator[Callable[[str], str]]:
+    """Serves the page with links to a server, and gives its address: to a browser `localhost` is another site."""
+    servers = []
+
+    def start(url: str) -> str:
+        text = PAGE.format(url=url, token=TOKEN, view=VIEW)
+        server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Elsewhere, text))
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        servers.append(server)
+        return f"http://localhost:{server.server_port}/"
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def follow(page: Page, link: str) -> int:
+    """Click a link; the status of what it led to."""
+    with page.expect_navigation() as navigation:
+        page.click(link)
+    return navigation.value.status
+
+
+def counted(url: str) -> Metrics:
+    """What a server has counted."""
+    return Metrics(httpx.get(f"{url}/metrics").raise_for_status().text)
+
+
+def test_a_link_admits_from_wherever_it_is_clicked(
+    context: BrowserContext, guarded: Served, page_of: Callable[[str], str]
+) -> None:
+    elsewhere = page_of(guarded.url)
+    page = context.new_page()
+    page.goto(elsewhere)
+    assert follow(page, "#view") == 401
+    page.goto(elsewhere)
+    assert follow(page, "#token") == 200
+    assert page.url == f"{guarded.url}/?{VIEW}"
+    # The picture, over a WebSocket that needs the cookie too.
+    page.wait_for_selector("run-status[data-seq]")
+    (cookie,) = context.cookies()
+    assert (cookie["sameSite"], cookie["httpOnly"]) == ("Lax", True)
+    for link in ("#view", "#trace"):
+        page.goto(elsewhere)
+        assert follow(page, link) == 200, link
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
+def test_a_page_elsewhere_leads_to_data_and_has_none_computed(
+    context: BrowserContext, server_url: str, page_of: Callable[[str], str], host: str
+) -> None:
+    """Without a token; another port of the same address is another origin too."""
+    page = context.new_page()
+    page.goto(page_of(server_url).replace("localhost", host))
+    before = counted(server_url)
+    # The browser keeps every answer from the page: what was answered, the server knows.
+    page.evaluate(LOAD, f"{server_url}/api/v1/trace.json?{VIEW}&seed=")
+    after = counted(server_url)
+    assert (
+        after.total("rejected_total", code="origin_not_allowed")
+        == before.total("rejected_total", code="origin_not_allowed") + 4
+    )
+    assert after.total("work_accepted_total") == before.total("work_accepted_total")
+    assert follow(page, "#trace") == 200
+    assert counted(server_url).total("work_accepted_total") == before.total("work_accepted_total") + 1

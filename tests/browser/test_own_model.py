@@ -1,0 +1,806 @@
+"""A model of the user's own in the page: explored, changed by a what-if, and watched while its file changes.
+
+The server is the real command in a process of its own; what the page shows is held to PyTorch's own figures.
+"""
+
+import contextlib
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+import torch
+from playwright.sync_api import Locator, Page, expect
+
+from chainrule.trace import trace_model
+from chainrule.wire import dump_topology
+
+pytestmark = pytest.mark.browser
+
+FILE = Path(__file__).resolve().parents[1] / "shared" / "own_models" / "blocks.py"
+
+RELU = "torch.relu(hidden)"
+SUM = "return x + self.down"
+"""Lines of the file's Block, to be edited."""
+
+
+class Explored:
+    """A tab with the page of `chainrule explore FILE:make`."""
+
+    def __init__(self, explorer: Any, link: str, file: Path) -> None:
+        self.page: Page = explorer.page
+        self.file = file
+        self._explorer = explorer
+        self._link: str | None = link
+        explorer.url = link.partition("/?")[0]
+
+    def open(self, address: str = "/") -> "Explored":
+        """Load an address of the page; the link that was printed first, which brings the token."""
+        if self._link is not None:
+            self.page.goto(self._link)
+            self._link = None
+            if address == "/":
+                self.page.wait_for_selector("run-status[data-seq]")
+                return self
+            # An address that differs in its fragment alone would not be loaded.
+            self.page.goto("about:blank")
+        self._explorer.open(address)
+        return self
+
+    def edit(self, before: str, after: str) -> None:
+        """Save the file with something replaced."""
+        code = self.file.read_text()
+        assert code.count(before) == 1, before
+        self.file.write_text(code.replace(before, after))
+
+    def box(self, name: str) -> Locator:
+        """The box of a thing in the graph."""
+        return self.page.locator(f'graph-view .box[data-id="{name}"]')
+
+    def place(self, name: str) -> list[float]:
+        """Where a box stands on the screen, and how wide it is."""
+        rect = self.box(name).locator(".frame").bounding_box()
+        assert rect is not None
+        return [rect["x"], rect["y"], rect["width"]]
+
+    def figure(self, name: str) -> str:
+        """The figure in a tensor's box."""
+        return self._explorer.figure(name)
+
+    def rest(self) -> "Explored":
+        """Wait until neither the picture nor the address has changed for a while."""
+        self._explorer.at_rest()
+        return self
+
+    @property
+    def seq(self) -> int:
+        """The number of the picture on the screen."""
+        return int(self.page.locator("run-status").get_attribute("data-seq") or 0)
+
+    @property
+    def note(self) -> Locator:
+        """What the page says of the model's code."""
+        return self.page.locator("#code-note")
+
+
+@contextlib.contextmanager
+def command(*arguments: str, **settings: str) -> Iterator[str]:
+    """The link that `chainrule ARGUMENTS` prints, while it runs; `settings` are environment variables."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("CHAINRULE_")} | settings
+    with subprocess.Popen(
+        [sys.executable, "-u", "-m", "chainrule", *arguments],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        output = process.stdout
+        assert output is not None
+        said: list[str] = []
+        try:
+            for line in output:
+                said.append(line)
+                if match := re.search(r"http://\S+", line):
+                    # What else it says must not fill the pipe.
+                    threading.Thread(target=output.read, daemon=True).start()
+                    yield match[0]
+                    return
+            pytest.fail(f"the command ended without a link:\n{''.join(said)}")
+        finally:
+            process.terminate()
+            process.wait(timeout=20)
+
+
+@pytest.fixture(scope="module")
+def link() -> Iterator[str]:
+    """Of a server that explores the example file as it is."""
+    with command("explore", f"{FILE}:make", "--no-browser", "--port", "0") as link:
+        yield link
+
+
+@pytest.fixture
+def explored(explorer: Any, link: str) -> Explored:
+    """The example file, explored."""
+    return Explored(explorer, link, FILE)
+
+
+@pytest.fixture
+def watched(explorer: Any, tmp_path: Path) -> Iterator[Explored]:
+    """A copy of the example file, explored and watched."""
+    file = Path(shutil.copy(FILE, tmp_path))
+    with command("explore", f"{file}:make", "--no-browser", "--watch", "--port", "0") as link:
+        yield Explored(explorer, link, file)
+
+
+@pytest.fixture
+def bare() -> Callable[..., dict[str, float]]:
+    """The stds of the example's tensors as PyTorch computes them, without a recorder, its weights times a scale."""
+    spec = importlib.util.spec_from_file_location("own_model_blocks", FILE)
+    assert spec is not None
+    assert spec.loader is not None
+    blocks = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(blocks)
+
+    def run(scale: float = 1.0, group: str = "") -> dict[str, float]:
+        model, x, loss = blocks.make()
+        figures = {}
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                if parameter.ndim >= 2 and name.startswith(group):
+                    parameter.mul_(scale)
+        for name, module in model.named_modules():
+            if isinstance(module, torch.nn.Linear):
+                module.register_forward_hook(
+                    lambda _, __, out, name=name: figures.update({f"{name}.linear": std(out)}),
+                )
+        value = loss(model(x))
+        value.backward()
+        for name, parameter in model.named_parameters():
+            figures[name] = std(parameter)
+            figures[f"{name}.g"] = std(parameter.grad)
+        return figures | {"loss": float(value.detach())}
+
+    return run
+
+
+def std(tensor: torch.Tensor) -> float:
+    """Of the population, in float64."""
+    return float(tensor.detach().double().std(correction=0))
+
+
+# -------------------------------------------------------------------- explore
+
+
+def test_the_page_shows_the_users_model_with_pytorchs_own_figures(explored, bare, significant):
+    page = explored.open().page
+    expect(page).to_have_title("blocks.py:make · Chainrule")
+    expect(page.locator(".model-name")).to_have_text("blocks.py:make")
+    # Nothing of the chapter's: no presets, no spec, no experiments.
+    for absent in (
+        "spec-controls",
+        ".models",
+        "a[href='/foundations']:visible",
+        "spec-presets:visible",
+        "#copy-pytorch:visible",
+    ):
+        expect(page.locator(absent)).to_have_count(0)
+    figures = bare()
+    for name in ("embed.linear", "blocks.0.up.linear", "blocks.2.down.linear", "head.weight", "blocks.1.up.weight.g"):
+        assert explored.figure(name) == significant(figures[name]), name
+    expect(page.locator("run-status .loss")).to_have_text(significant(figures["loss"]))
+    for block in range(3):
+        expect(explored.box(f"blocks.{block}/forward")).to_be_visible()
+        expect(explored.box(f"blocks.{block}/backward")).to_have_count(1)
+    # What can be taken away is the model's.
+    assert page.locator("a[data-trace=json]").get_attribute("href") == "/api/v1/model/trace.json"
+    dump = json.loads(page.evaluate("fetch('/api/v1/model/trace.json').then((answer) => answer.text())"))
+    assert {op["name"] for op in dump["ops"]} >= {"layer_norm", "linear", "relu", "mse_loss"}
+
+
+# -------------------------------------------------------------------- what if
+
+
+def test_the_slider_moves_the_picture_while_it_is_dragged(explored, bare, significant):
+    page = explored.open().page
+    rect = page.locator("what-if-controls .slider").bounding_box()
+    middle, y = rect["x"] + rect["width"] / 2, rect["y"] + rect["height"] / 2
+    page.mouse.move(middle, y)
+    page.mouse.down()
+    seen = [explored.figure("head.linear")]
+    for share in (0.1, 0.2, 0.3):
+        page.mouse.move(middle + share * rect["width"] / 2, y)
+        expect(explored.box("head.linear").locator(".value")).not_to_have_text(seen[-1])
+        seen.append(explored.rest().figure("head.linear"))
+    # Still dragged, and each place of the thumb has shown another picture.
+    assert len(set(seen)) == 4
+    page.mouse.up()
+    explored.rest()
+    scale = float(page.locator("#what-if-scale").input_value())
+    assert scale > 1
+    assert f"scale={page.locator('#what-if-scale').input_value()}" in page.url
+    figures = bare(scale)
+    for name in ("head.weight", "head.linear", "embed.weight.g"):
+        assert explored.figure(name) == significant(figures[name]), name
+    # One-dimensional parameters are as they were.
+    assert explored.figure("head.bias") == significant(bare()["head.bias"])
+
+
+def test_the_profile_follows_the_slider(explored, bare, significant):
+    page = explored.open().page
+    chart, readout = page.locator("layer-profile .profile-svg"), page.locator("layer-profile .readout")
+    for scale in ("1", "2"):
+        page.locator("#what-if-scale").fill(scale)
+        page.keyboard.press("Enter")
+        explored.rest()
+        chart.focus()
+        chart.press("Home")  # the input
+        chart.press("ArrowRight")
+        expect(readout).to_contain_text(f"embed (Linear): linear σ {significant(bare(float(scale))['embed.linear'])}")
+
+
+def test_a_group_of_the_model_is_changed_alone_and_the_address_holds_it(explored, bare, significant):
+    page = explored.open().page
+    take = page.locator("what-if-controls .take")
+    expect(take).to_be_disabled()
+    explored.box("embed.linear").click()
+    expect(take).to_have_text("this group: embed")
+    # Of a box that holds others it is the module itself.
+    page.goto(page.url.partition("#")[0] + "#select=blocks.1/forward")
+    expect(take).to_have_text("this group: blocks.1")
+    take.click()
+    page.locator("#what-if-scale").fill("5")
+    page.keyboard.press("Enter")
+    figures = bare(5, "blocks.1.")
+    expect(explored.box("blocks.1.up.weight").locator(".value")).to_have_text(
+        significant(figures["blocks.1.up.weight"])
+    )
+    assert explored.rest().figure("head.linear") == significant(figures["head.linear"])
+    assert explored.figure("blocks.0.up.weight") == significant(bare()["blocks.0.up.weight"])
+    expect(page.locator("what-if-controls .count")).to_have_text("2 of 8 weights")
+    assert "?scale=5&group=blocks.1" in page.url
+    # A reload of the page shows the same.
+    page.reload()
+    page.wait_for_selector("run-status[data-seq]")
+    expect(page.locator("#what-if-group")).to_have_value("blocks.1")
+    expect(explored.box("head.linear").locator(".value")).to_have_text(significant(figures["head.linear"]))
+    # And a reset brings everything back.
+    page.get_by_role("button", name="Reset").click()
+    expect(explored.box("head.linear").locator(".value")).to_have_text(significant(bare()["head.linear"]))
+    expect(page.locator("#what-if-scale")).to_have_value("1")
+    explored.rest()
+    assert "?" not in page.url
+
+
+def test_groups_are_found_by_typing_and_chosen_by_keys(explored):
+    page = explored.open().page
+    field = page.get_by_role("combobox", name="Group")
+    field.click()
+    options = page.locator("what-if-controls [role=option]")
+    expect(options).to_have_count(13)
+    expect(options.first).to_have_text("all of the model")
+    field.press_sequentially("2 do")
+    expect(options).to_have_text(["blocks.2.down"])
+    page.keyboard.press("Enter")
+    expect(options.first).to_be_hidden()
+    expect(page.locator("what-if-controls .count")).to_have_text("1 of 8 weights")
+    field.click()
+    page.keyboard.press("ArrowDown")
+    expect(page.locator("what-if-controls .active")).to_have_text("head")
+    page.keyboard.press("Escape")
+    expect(field).to_have_value("blocks.2.down")
+    # What was typed and not taken is let go of.
+    field.press_sequentially("0")
+    page.locator("#what-if-scale").focus()
+    expect(field).to_have_value("blocks.2.down")
+    # What is no module is refused at its field, and the picture stays.
+    field.fill("blocks.7")
+    page.keyboard.press("Enter")
+    note = page.locator("what-if-controls [data-key=group] .note")
+    expect(note).to_contain_text("group: 'blocks.7' is no module")
+    expect(field).to_have_attribute("aria-invalid", "true")
+    expect(page.locator("what-if-controls .count")).to_have_text("1 of 8 weights")
+    field.fill("")
+    page.keyboard.press("Enter")
+    expect(note).to_be_empty()
+    expect(page.locator("what-if-controls .count")).to_have_text("8 weights")
+
+
+TIED = """
+import torch
+from torch import nn
+
+class Autoencoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(12, 6)
+        self.mix = nn.Linear(6, 6)
+        self.logits = nn.Linear(6, 12, bias=False)
+        self.logits.weight = self.table.weight
+
+    def forward(self, tokens):
+        return self.logits(torch.tanh(self.mix(self.table(tokens))))
+
+def make():
+    return Autoencoder(), torch.arange(12).view(3, 4), lambda out: out.square().mean()
+"""
+
+
+def test_a_tied_weight_is_of_each_module_that_has_it(explorer, tmp_path):
+    file = tmp_path / "tied.py"
+    file.write_text(TIED)
+    with command("explore", f"{file}:make", "--no-browser", "--port", "0") as link:
+        explored = Explored(explorer, link, file)
+        page = explored.open("/?group=logits&scale=100").page
+        expect(page.locator("what-if-controls .count")).to_have_text("1 of 2 weights")
+        sigma = page.locator("what-if-controls .sigma").text_content() or ""
+        assert sigma == f"σ {explored.figure('table.weight')}"
+        page.goto(page.url.replace("logits", "mix"))
+        expect(page.locator("what-if-controls .sigma")).to_have_text(f"σ {explored.figure('mix.weight')}")
+
+
+def test_weights_are_drawn_anew_and_their_seed_counts_only_then(explored, bare, significant):
+    page = explored.open().page
+    seed, dice = page.locator("#what-if-seed"), page.get_by_role("button", name="Another seed")
+    expect(seed).to_be_disabled()
+    expect(dice).to_be_disabled()
+    page.locator("#what-if-init").select_option("kaiming_normal")
+    expect(seed).to_be_enabled()
+    explored.rest()
+    drawn = explored.figure("blocks.0.up.weight")
+    # Kaiming's std is √(2/fan_in), here of 16 inputs: 512 draws are within a tenth of it.
+    assert float(drawn) == pytest.approx((2 / 16) ** 0.5, rel=0.1)
+    dice.click()
+    expect(explored.box("blocks.0.up.weight").locator(".value")).not_to_have_text(drawn)
+    page.locator("#what-if-init").select_option("")
+    original = significant(bare()["blocks.0.up.weight"])
+    expect(explored.box("blocks.0.up.weight").locator(".value")).to_have_text(original)
+
+
+def test_keys_move_the_slider_and_a_mistaken_address_shows_the_model_as_it_is(explored, explorer):
+    page = explored.open().page
+    page.locator("what-if-controls .slider").focus()
+    page.keyboard.press("PageUp")
+    expect(page.locator("#what-if-scale")).to_have_value("1.26")
+    page.keyboard.press("[")
+    expect(page.locator("#what-if-scale")).to_have_value("1")
+    explorer.expected.append("status of 422")
+    page.goto(explorer.url + "/?group=tail&scale=2")
+    expect(page.locator(".page-error")).to_contain_text("group: 'tail' is no module")
+    expect(page.locator(".page-error")).to_contain_text("The model is shown as it is.")
+    expect(page.locator("#what-if-scale")).to_have_value("1")
+    expect(explored.box("head.linear")).to_be_visible()
+
+
+def test_run_a_is_another_what_if(explored, bare, significant):
+    page = explored.open().page
+    page.locator("#pin").click()
+    page.locator("#what-if-scale").fill("2")
+    page.keyboard.press("Enter")
+    table = page.locator("comparison-table")
+    expect(table).to_be_visible()
+    expect(table.locator("dd").nth(1)).to_contain_text("scale 2")
+    row = table.locator("tr", has_text="head.linear").first
+    expect(row).to_contain_text(significant(bare()["head.linear"]))
+    expect(row).to_contain_text(significant(bare(2)["head.linear"]))
+
+
+def test_the_page_as_one_file_shows_the_what_if_without_a_server(explored, context, tmp_path):
+    page = explored.open("/?scale=2#select=head.linear").page
+    explored.rest()
+    figure = explored.figure("head.linear")
+    page.locator("#share summary").click()
+    with page.expect_download() as download:
+        page.locator("#save-html").click()
+    assert download.value.suggested_filename == "chainrule-blocks.py-make.html"
+    file = tmp_path / "page.html"
+    download.value.save_as(file)
+    other = context.new_page()
+    problems = []
+    other.on("pageerror", lambda error: problems.append(str(error)))
+    other.goto(file.as_uri())
+    expect(other.locator('graph-view .box[data-id="head.linear"] .value')).to_have_text(figure)
+    expect(other.locator("dump-note")).to_contain_text("scale=2")
+    expect(other.locator("what-if-controls")).to_have_count(0)
+    assert problems == []
+
+
+@pytest.mark.parametrize("context_options", [{"viewport": {"width": 390, "height": 844}}])
+def test_on_a_small_screen_the_slider_is_at_hand_and_the_rest_has_a_tab(explored):
+    page = explored.open().page
+    expect(page.locator("what-if-controls .slider")).to_be_visible()
+    expect(page.get_by_role("button", name="Reset")).to_be_visible()
+    expect(page.locator("#what-if-group")).to_be_hidden()
+    page.get_by_role("tab", name="Model").click()
+    for control in ("group", "init", "seed"):
+        expect(page.locator(f"#what-if-{control}")).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+
+
+@pytest.mark.parametrize("context_options", [{"viewport": {"width": 390, "height": 844}, "has_touch": True}])
+def test_a_finger_scrolls_the_groups_and_only_a_tap_takes_one(explored):
+    page = explored.open().page
+    page.get_by_role("tab", name="Model").tap()
+    page.locator("#what-if-group").tap()
+    options = page.locator("what-if-controls [role=option]")
+    place = options.nth(8).bounding_box()
+    assert place is not None
+    session = page.context.new_cdp_session(page)
+    x, y = place["x"] + 20, place["y"] + place["height"] / 2
+    for kind, by in (("touchStart", 0), *(("touchMove", by) for by in range(10, 90, 10)), ("touchEnd", 0)):
+        points = [] if kind == "touchEnd" else [{"x": x, "y": y - by}]
+        session.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+    session.detach()
+    expect(options.first).to_be_attached()
+    page.wait_for_function("() => document.querySelector('what-if-controls [role=listbox]').scrollTop > 0")
+    expect(page.locator("#what-if-group")).to_have_value("")
+    options.filter(has_text="blocks.2.down").tap()
+    expect(page.locator("#what-if-group")).to_have_value("blocks.2.down")
+    expect(page.locator("what-if-controls .count")).to_have_text("1 of 8 weights")
+
+
+# -------------------------------------------------------------------- watch
+
+
+def test_an_edit_of_the_file_is_shown_and_what_was_looked_at_is_looked_at_still(watched):
+    page = watched.open("/#toggled=blocks.2.up/forward").page
+    relu = page.evaluate(
+        """() => fetch("/api/v1/model/trace.json").then((answer) => answer.json())
+            .then(({ ops }) => ops.filter(({ name }) => name === "relu")[2].id)"""
+    )
+    page.evaluate("(id) => { location.hash = `toggled=blocks.2.up/forward&select=${id}`; }", relu)
+    page.evaluate("(id) => document.querySelector('graph-view').zoomTo(id)", relu)
+    watched.rest()
+    expect(watched.box(relu)).to_have_class(re.compile("selected"))
+    place = watched.place(relu)
+    # One more op in every block, before the one that is looked at: six places later it is another id.
+    watched.edit(RELU, "torch.relu(torch.tanh(hidden))")
+    expect(watched.box("blocks.2.tanh")).to_be_visible()
+    selected = page.locator("graph-view .box.selected")
+    expect(selected).to_contain_text("relu")
+    watched.rest()
+    assert selected.get_attribute("data-id") != relu
+    assert f"select={selected.get_attribute('data-id')}" in page.url
+    assert watched.place(selected.get_attribute("data-id") or "") == pytest.approx(place, abs=2)
+    # The group that was opened by hand is open.
+    expect(page.locator('graph-view .box[data-id="blocks.2.up/forward"]')).to_have_class(re.compile("open"))
+    expect(page.locator('graph-view .box[data-id="blocks.1.up/forward"]')).to_have_class(re.compile("leaf"))
+    expect(page.locator("inspector-panel h2")).to_have_text("relu")
+
+
+def test_a_what_if_stays_over_an_edit(watched):
+    page = watched.open("/?scale=3&group=head").page
+    before = watched.seq
+    watched.edit("return self.head(x)", "return self.head(torch.tanh(x))")
+    expect(watched.box("tanh")).to_be_visible()
+    assert watched.seq > before
+    expect(page.locator("#what-if-scale")).to_have_value("3")
+    assert "?scale=3&group=head" in page.url
+    # A module that is new may be chosen.
+    watched.edit(
+        "self.head = nn.Linear(width, 4)",
+        "self.tail = nn.Linear(width, width)\n        self.head = nn.Linear(width, 4)",
+    )
+    watched.edit("self.head(torch.tanh(x))", "self.head(self.tail(x))")
+    expect(watched.box("tail/forward")).to_be_visible()
+    page.get_by_role("combobox", name="Group").click()
+    expect(page.locator("what-if-controls [role=option]", has_text="tail")).to_be_visible()
+
+
+def test_a_new_modules_group_may_be_chosen_though_it_does_not_run(watched):
+    page = watched.open().page
+    field = page.get_by_role("combobox", name="Group")
+    field.click()
+    options = page.locator("what-if-controls [role=option]")
+    expect(options).to_have_count(13)
+    # The list is open while the file is saved.
+    watched.edit(
+        "self.head = nn.Linear(width, 4)",
+        "self.spare = nn.Linear(width, width)\n        self.head = nn.Linear(width, 4)",
+    )
+    expect(options.filter(has_text="spare")).to_be_visible()
+    field.press_sequentially("spare")
+    page.keyboard.press("Enter")
+    expect(page.locator("what-if-controls .count")).to_have_text("0 of 8 weights")
+    expect(page.locator("what-if-controls .field.at-fault")).to_have_count(0)
+
+
+def test_a_group_that_an_edit_has_taken_away_is_told_and_the_picture_stays(watched):
+    page = watched.open("/?scale=3&group=blocks.2").page
+    figure = watched.figure("head.linear")
+    watched.edit("blocks: int = 3", "blocks: int = 2")
+    expect(watched.note).to_contain_text("The new code has no such group; the picture is of the code before.")
+    expect(watched.note).to_contain_text("group: 'blocks.2' is no module")
+    expect(page.locator("what-if-controls [data-key=group]")).to_have_class(re.compile("at-fault"))
+    expect(watched.box("blocks.2/forward")).to_be_visible()
+    assert watched.figure("head.linear") == figure
+    # With a group that there is, it is the new code that is shown.
+    page.get_by_role("button", name="Reset").click()
+    expect(watched.box("blocks.2/forward")).to_have_count(0)
+    expect(watched.note).to_be_hidden()
+    # What is mistyped then is told at its field alone.
+    page.get_by_role("combobox", name="Group").fill("blocks.2")
+    page.keyboard.press("Enter")
+    expect(page.locator("what-if-controls [data-key=group] .note")).to_contain_text("'blocks.2' is no module")
+    expect(watched.note).to_be_hidden()
+
+
+def test_code_that_runs_but_cannot_be_traced_leaves_the_picture_and_says_so(watched):
+    page = watched.open().page
+    figure = watched.figure("head.linear")
+    watched.edit("lambda out: functional.mse_loss(out, y)", "lambda out: out")
+    expect(watched.note).to_contain_text("The new code cannot be run; the picture is of the code before.")
+    expect(watched.note).to_contain_text("scalar")
+    # Once is enough.
+    expect(page.locator("run-status .error")).to_be_empty()
+    assert watched.figure("head.linear") == figure
+    watched.edit("lambda out: out", "lambda out: functional.mse_loss(out, y)")
+    expect(watched.note).to_be_hidden()
+
+
+def test_code_that_cannot_be_run_leaves_the_picture_and_says_where(watched):
+    page = watched.open("/#select=head.weight").page
+    expect(watched.note).to_be_hidden()
+    figure = watched.figure("head.linear")
+    line = 1 + FILE.read_text().split(SUM)[0].count("\n")
+    watched.edit(SUM, "return x + (self.down")
+    expect(watched.note).to_contain_text(f"blocks.py:{line}")
+    expect(watched.note).to_contain_text("SyntaxError")
+    expect(watched.note).to_contain_text("the picture is of the code before")
+    assert watched.figure("head.linear") == figure
+    # It may be looked at, and changed, meanwhile.
+    page.locator("#what-if-scale").fill("2")
+    page.keyboard.press("Enter")
+    expect(watched.box("head.linear").locator(".value")).not_to_have_text(figure)
+    page.get_by_role("button", name="Reset").click()
+    watched.edit("return x + (self.down", SUM)
+    expect(watched.note).to_be_hidden()
+    expect(watched.box("head.linear").locator(".value")).to_have_text(figure)
+    expect(watched.box("head.weight")).to_have_class(re.compile("selected"))
+
+
+def test_a_server_that_was_started_anew_with_better_code_leaves_no_note_behind(explorer, tmp_path):
+    file = Path(shutil.copy(FILE, tmp_path))
+    explorer.expected += ["ERR_CONNECTION_REFUSED", "WebSocket connection"]
+    options = ["explore", f"{file}:make", "--no-browser"]
+    with command(*options, "--watch", "--port", "0", CHAINRULE_TOKEN="own-model") as link:
+        explored = Explored(explorer, link, file)
+        page = explored.open().page
+        explored.edit(SUM, "return x + (self.down")
+        expect(explored.note).to_contain_text("SyntaxError")
+    expect(page.locator("run-status")).to_have_attribute("data-connection", "reconnecting")
+    expect(explored.note).to_contain_text("SyntaxError")
+    explored.edit("return x + (self.down", SUM)
+    explored.edit("blocks: int = 3", "blocks: int = 2")
+    port = link.partition("/?")[0].rpartition(":")[2]
+    with command(*options, "--port", port, CHAINRULE_TOKEN="own-model"):
+        expect(page.locator("run-status")).to_have_attribute("data-connection", "live", timeout=30_000)
+        expect(explored.box("blocks.2/forward")).to_have_count(0)
+        expect(explored.note).to_be_hidden()
+        page.goto("about:blank")
+
+
+def test_a_pass_that_breaks_off_is_shown_as_far_as_it_went_and_mended_it_is_as_before(watched):
+    page = watched.open("/#select=blocks.2.add").page
+    watched.edit(RELU, f"{RELU}[:, 1:]")
+    expect(watched.note).to_contain_text("The forward pass broke off.")
+    line = 1 + FILE.read_text().split(RELU)[0].count("\n")
+    expect(watched.note).to_contain_text("linear in blocks.0.down: ")
+    expect(watched.note).to_contain_text(
+        f"blocks.py:{line}: RuntimeError: mat1 and mat2 shapes cannot be multiplied (32x31 and 32x16)"
+    )
+    failed = page.locator("graph-view .box.failed")
+    expect(failed).to_have_count(1)
+    expect(failed).to_contain_text("linear")
+    expect(failed).to_have_class(re.compile("selected"))
+    expect(failed).to_be_visible()
+    # It and what it reads are lit, all else is not.
+    expect(watched.box("blocks.0.getitem")).to_have_class(re.compile("lit"))
+    expect(watched.box("blocks.0.up.linear")).to_have_class(re.compile("dimmed"))
+    expect(watched.box("blocks.1/forward")).to_have_count(0)
+    # Gone elsewhere, the note leads back.
+    watched.box("blocks.0.getitem").click()
+    expect(failed).not_to_have_class(re.compile("selected"))
+    watched.note.get_by_role("button", name="Show where").click()
+    expect(failed).to_have_class(re.compile("selected"))
+    # It has computed nothing that could be told.
+    expect(page.locator("inspector-panel .facts")).to_contain_text("reads")
+    expect(page.locator("inspector-panel .facts")).not_to_contain_text("FLOPs")
+    watched.edit(f"{RELU}[:, 1:]", RELU)
+    expect(watched.note).to_be_hidden()
+    expect(watched.box("blocks.2.add")).to_have_class(re.compile("selected"))
+    expect(failed).to_have_count(0)
+    # Where no op has raised there is the line alone.
+    watched.edit("x = self.embed(x)", "x = self.embed(x); raise KeyError('mine')")
+    expect(watched.note).to_contain_text("The forward pass broke off.")
+    expect(watched.note).to_contain_text("KeyError: 'mine'")
+    expect(watched.note.get_by_role("button", name="Show where")).to_be_hidden()
+
+
+def test_a_backward_pass_that_breaks_off_is_shown_too(watched):
+    code = """class Broken(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output @ torch.ones(3, 3)
+
+
+class Block(nn.Module):"""
+    page = watched.open().page
+    watched.file.write_text(
+        FILE.read_text().replace("class Block(nn.Module):", code).replace(RELU, "Broken.apply(hidden)")
+    )
+    expect(watched.note).to_contain_text("The backward pass broke off.")
+    expect(watched.note).to_contain_text("cannot be multiplied (32x32 and 3x3)")
+    expect(page.locator("graph-view .box.failed.selected")).to_contain_text("matmul")
+    # All of the forward pass is there.
+    expect(page.locator("run-status .loss")).not_to_have_text("–")
+    # And where it has raised outside of any op.
+    watched.edit("return grad_output @ torch.ones(3, 3)", "raise ValueError('out of luck')")
+    expect(watched.note).to_contain_text("The backward pass broke off.")
+    expect(watched.note).to_contain_text("BrokenBackward in blocks.2.Broken: ")
+    expect(watched.note).to_contain_text("ValueError: out of luck")
+    expect(page.locator("graph-view .box.failed.selected")).to_contain_text("Backward")
+
+
+# -------------------------------------------------------------------- found again in another graph
+
+COUNTERPARTS = """async (m, { before, after, ids }) => {
+    const { buildGraph } = await import("/static/core/graph/graph.js");
+    const [one, other] = [buildGraph(before), buildGraph(after)];
+    const counterparts = new m.Counterparts(one, other);
+    return ids.map((id) => counterparts.id(id));
+}"""
+
+KEEP = """async (m, { before, after, view }) => {
+    const { buildGraph } = await import("/static/core/graph/graph.js");
+    const { parseView } = await import("/static/core/url-state.js");
+    return m.keepView(parseView(view), new m.Counterparts(buildGraph(before), buildGraph(after)));
+}"""
+
+
+class Layers(torch.nn.Module):
+    """A module whose forward is what a test says: other ops, or other modules."""
+
+    def __init__(self, forward: Callable[["Layers", torch.Tensor], torch.Tensor], **modules: torch.nn.Module) -> None:
+        super().__init__()
+        self._forward = forward
+        for name, module in modules.items():
+            self.add_module(name, module)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """As the test says."""
+        return self._forward(self, x)
+
+
+def topology(forward: Callable[[Layers, torch.Tensor], torch.Tensor], **modules: torch.nn.Module) -> dict[str, Any]:
+    """The graph of a model, as the page gets it."""
+    torch.manual_seed(0)
+    model = Layers(forward, **modules)
+    return orjson.loads(orjson.dumps(dump_topology(trace_model(model, torch.randn(5, 4)))))
+
+
+def linears() -> dict[str, torch.nn.Module]:
+    return {"first": torch.nn.Linear(4, 4), "second": torch.nn.Linear(4, 4)}
+
+
+def op_named(graph: dict[str, Any], name: str, phase: str = "forward", order: int = 0) -> str:
+    """The id of the `order`-th op of a name."""
+    return [op["id"] for op in graph["ops"] if op["name"] == name and op["phase"] == phase][order]
+
+
+def plain(model: Layers, x: torch.Tensor) -> torch.Tensor:
+    hidden = torch.tanh(model.first(x))
+    return torch.relu(model.second(hidden)).sum()
+
+
+def with_one_more(model: Layers, x: torch.Tensor) -> torch.Tensor:
+    hidden = torch.tanh(model.first(torch.sin(x)))
+    return torch.relu(model.second(hidden)).sum()
+
+
+def with_another(model: Layers, x: torch.Tensor) -> torch.Tensor:
+    hidden = torch.sigmoid(model.first(x))
+    return torch.relu(model.second(hidden)).sum()
+
+
+def test_things_are_found_again_though_every_id_has_shifted(module):
+    before, after = topology(plain, **linears()), topology(with_one_more, **linears())
+    relu, tanh = op_named(before, "relu"), op_named(before, "tanh")
+    assert relu != op_named(after, "relu"), "with one more op before it"
+    ids = [relu, tanh, "second.weight", "second.weight.g", "first/forward", "second/backward", "tanh", "relu.g"]
+    found = module("graph/keep-view.js", COUNTERPARTS, {"before": before, "after": after, "ids": ids})
+    expected = [op_named(after, "relu"), op_named(after, "tanh"), *ids[2:]]
+    assert found == expected
+
+
+def test_an_op_in_the_place_of_another_is_its_counterpart_and_what_has_gone_has_none(module):
+    before, after = topology(plain, **linears()), topology(with_another, **linears())
+    ids = [op_named(before, "tanh"), "tanh", "no such thing"]
+    found = module("graph/keep-view.js", COUNTERPARTS, {"before": before, "after": after, "ids": ids})
+    assert found == [op_named(after, "sigmoid"), "sigmoid", ""]
+    fewer = topology(lambda model, x: model.first(x).sum(), first=torch.nn.Linear(4, 4))
+    gone = ["second.weight", "second/forward", op_named(before, "relu")]
+    assert module("graph/keep-view.js", COUNTERPARTS, {"before": before, "after": fewer, "ids": gone}) == ["", "", ""]
+
+
+def test_an_activation_that_no_module_makes_is_of_the_layer_before_it(module):
+    graph = topology(plain, **linears())
+    script = """async (m, { graph, ids, groups }) => {
+        const { buildGraph } = await import("/static/core/graph/graph.js");
+        return ids.map((id) => m.groupAt(buildGraph(graph), id, groups));
+    }"""
+    ids = ["first.linear", "tanh", "tanh.g", "relu", "second.weight.g", "second/backward", "input", "sum", ""]
+    found = module("lab/weights.js", script, {"graph": graph, "ids": ids, "groups": ["first", "second"]})
+    assert found == ["first", "first", "first", "second", "second", "second", None, None, None]
+
+
+def test_a_fold_is_found_again_however_often_it_repeats(module):
+    def repeated(times: int) -> dict[str, Any]:
+        blocks = [torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh()) for _ in range(times)]
+        return topology(lambda model, x: model.body(x).sum(), body=torch.nn.Sequential(*blocks))
+
+    ids = ["body.0*3/forward", "body.0*3.rest/forward", "body.2/forward"]
+    found = module("graph/keep-view.js", COUNTERPARTS, {"before": repeated(3), "after": repeated(5), "ids": ids})
+    assert found == ["body.0*5/forward", "body.0*5.rest/forward", "body.2/forward"]
+
+
+def test_names_are_aligned_from_both_ends(module):
+    runs = [
+        ["abc", "abc"],
+        ["abc", "xabc"],
+        ["abc", "abxc"],
+        ["abcd", "ad"],
+        ["abc", "axc"],
+        ["abab", "ababab"],
+        ["abc", ""],
+        ["abcd", "axbyd"],
+    ]
+    found = module("graph/keep-view.js", "(m, runs) => runs.map(([a, b]) => m.align([...a], [...b]))", runs)
+    assert found == [
+        [0, 1, 2],
+        [1, 2, 3],
+        [0, 1, 3],
+        [0, -1, -1, 1],
+        [0, 1, 2],
+        [0, 1, 2, 3],
+        [-1, -1, -1],
+        [0, 2, -1, 4],
+    ]
+
+
+def test_a_view_is_kept_and_what_comes_back_is_as_it_was(module):
+    before, after = topology(plain, **linears()), topology(with_one_more, **linears())
+    step = [op["id"] for op in before["ops"]].index(op_named(before, "relu"))
+    view = f"select={op_named(before, 'relu')}&toggled=second/forward&step={step}&reach=up2&predict=relu.std&guess=1"
+    kept = module("graph/keep-view.js", KEEP, {"before": before, "after": after, "view": view})
+    ids = [op["id"] for op in after["ops"]]
+    relu = op_named(after, "relu")
+    assert kept == {"select": relu, "toggled": "second/forward", "step": ids.index(relu)}
+    fewer = topology(lambda model, x: model.first(x).sum(), first=torch.nn.Linear(4, 4))
+    lost = module("graph/keep-view.js", KEEP, {"before": before, "after": fewer, "view": view})
+    # The group stays in the address: the next version may have it again.
+    assert lost["toggled"] == "second/forward"
+    assert (lost["select"], lost["reach"], lost["predict"], lost["guess"]) == ("", "", "", "")
+    assert lost["step"] < len(fewer["ops"])
+
+
+def test_a_group_that_was_opened_by_hand_stays_open_whatever_the_level_says_of_it(module):
+    inner = Layers(lambda model, x: torch.tanh(model.linear(x)), linear=torch.nn.Linear(4, 4))
+    single = topology(lambda model, x: model.block(x).sum(), block=torch.nn.Linear(4, 4))
+    nested = topology(lambda model, x: model.block(model.other(x)).sum(), block=inner, other=torch.nn.Linear(4, 4))
+    # A leaf is closed at the level of layers, and one that holds others is open.
+    for after, toggled in ((nested, ""), (single, "block/forward")):
+        asked = {"before": single, "after": after, "view": "toggled=block/forward"}
+        assert module("graph/keep-view.js", KEEP, asked)["toggled"] == toggled

@@ -1,0 +1,169 @@
+"""`chainrule explore`, as a user calls it: refused in one line, or served to this machine alone behind a token."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+from source_lines import line_of
+from typer.testing import CliRunner
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
+
+from chainrule.__main__ import commands
+
+OWN_MODELS = Path(__file__).parents[1] / "shared" / "own_models"
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("CHAINRULE_")}
+
+
+def refused(*arguments, status=2):
+    """What it says where it does not serve: one line, nothing on standard output."""
+    ours = {name: None for name in os.environ if name.startswith("CHAINRULE_")}
+    answer = CliRunner().invoke(commands, ["explore", "--no-browser", *arguments], env=ours, catch_exceptions=False)
+    assert answer.exit_code == status, answer.output
+    assert answer.stdout == ""
+    assert answer.stderr.count("\n") == 1
+    assert answer.stderr.startswith("chainrule: ")
+    return answer.stderr.strip().removeprefix("chainrule: ")
+
+
+@contextmanager
+def exploring(*arguments, folder=OWN_MODELS, **environment):
+    """A server; gives a client with its token, and its process."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "chainrule", "explore", "--no-browser", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=ENVIRONMENT | environment | {"PYTHONUNBUFFERED": "1"},
+        cwd=folder,
+    )
+    try:
+        line = process.stdout.readline()
+        link = re.search(r"http://\S+", line)
+        assert link, line + (process.stderr.read() if process.poll() is not None else "")
+        address, _, token = link[0].partition("?token=")
+        with httpx.Client(base_url=address, headers={"authorization": f"Bearer {token}"}, timeout=60) as client:
+            yield client, process
+    finally:
+        if process.poll() is None:
+            process.terminate()
+        process.communicate(timeout=30)
+
+
+def dump_of(client, query=""):
+    return client.get(f"api/v1/model/trace.json{query}").raise_for_status().json()
+
+
+def test_what_is_wrong_is_one_line_with_the_place_and_no_server(tmp_path, monkeypatch):
+    monkeypatch.chdir(OWN_MODELS)
+    assert refused("nothing_here.py:make") == "nothing_here.py: there is no such file"
+    line = line_of(OWN_MODELS / "nonsense.py", "def no_scalar")
+    said = refused("nonsense.py:no_scalar")
+    assert said.startswith(f"nonsense.py:{line}: no scalar loss: the model puts out a tensor of shape (4, 2); give (")
+    assert refused("nonsense.py:frozen").startswith("nonsense.py:")
+    assert refused("nonsense.py:inputs_on_meta").endswith("or both with --device cpu")
+    assert "ran out of memory" in refused("nonsense.py:out_of_memory", status=1)
+    assert refused("deep_mlp.py:make", "--device", "gpu").startswith("device gpu: torch has no such device here")
+    broken = tmp_path / "broken.py"
+    broken.write_text("import torch\nimport (\n")
+    assert refused(f"{broken}:make") == f"{broken}:2: it does not import: SyntaxError: invalid syntax"
+
+
+def threads_of_torch():
+    """What torch takes in a process of its own; in this one the tests have set it."""
+    code = "import torch; print(torch.get_num_threads())"
+    return int(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, env=ENVIRONMENT).stdout)
+
+
+def test_a_model_is_served_on_loopback_behind_a_token_and_traced_as_asked():
+    with exploring("blocks.py:make", "--seed", "7") as (client, process):
+        address = urlsplit(str(client.base_url))
+        assert address.hostname == "127.0.0.1"
+        assert httpx.get(f"http://{address.netloc}/").status_code == 401
+        assert httpx.get(f"http://{address.netloc}/api/v1/model/trace.json").status_code == 401
+        with pytest.raises(InvalidStatus), connect(f"ws://{address.netloc}/api/v1/model/live"):
+            pass
+        assert "blocks.py:make" in client.get("/").raise_for_status().text
+        first, scaled = dump_of(client), dump_of(client, "?scale=1.5&group=head")
+        assert first["environment"]["seed"] == 7
+        assert scaled["environment"]["what_if"] == "scale=1.5&group=head"
+        assert first["loss"] != scaled["loss"]
+        # As many as torch takes of itself, for it is the user's own machine; a server of specs takes one.
+        assert first["environment"]["threads"] == threads_of_torch()
+        assert client.get("api/v1/model/trace.json?group=tail").status_code == 422
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 128 + signal.SIGINT
+
+
+def test_a_file_runs_as_a_program_without_arguments_beside_files_called_as_libraries_are(tmp_path):
+    for library in ("torch", "html", "queue", "uvicorn", "watchfiles"):
+        (tmp_path / f"{library}.py").write_text("raise ImportError('not the library')\n")
+    parsing = "import argparse\nparser = argparse.ArgumentParser()\nparser.parse_args()\n"
+    (tmp_path / "net.py").write_text(parsing + MODEL.format(width=5))
+    with exploring(f"{tmp_path}/net.py:make", "--watch") as (client, _):
+        assert "0.weight" in {tensor["name"] for tensor in dump_of(client)["tensors"]}
+
+
+def test_a_port_in_use_is_told_before_the_file_runs(tmp_path):
+    file = tmp_path / "net.py"
+    file.write_text("raise SystemExit('it has run')\n")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert refused(f"{file}:make", "--port", str(port), status=1).startswith(f"port {port} on 127.0.0.1 is in use")
+    assert refused(f"{file}:make") == f"{file}:1: it does not import: SystemExit: it has run"
+
+
+def test_threads_and_token_are_those_of_the_environment_where_it_names_them():
+    with exploring("blocks.py:make", CHAINRULE_THREADS="1", CHAINRULE_TOKEN="a-token-of-mine") as (client, _):
+        assert client.headers["authorization"] == "Bearer a-token-of-mine"
+        assert dump_of(client)["environment"]["threads"] == 1
+
+
+def test_a_pass_that_breaks_is_said_and_served_as_far_as_it_went():
+    with exploring("breaks.py:make_wrong_shape") as (client, process):
+        dump = dump_of(client)
+        assert dump["error"]["op"] is not None
+        assert dump["error"]["message"].startswith("breaks.py:")
+        process.terminate()
+        assert "chainrule: breaks.py:" in process.communicate(timeout=30)[1]
+
+
+MODEL = """
+import torch
+from torch import nn
+
+def make():
+    return nn.Sequential(nn.Linear(3, {width}), nn.Tanh(), nn.Linear({width}, 1)), torch.randn(4, 3), torch.mean
+"""
+
+
+def test_a_watched_file_is_traced_anew_and_the_page_is_told(tmp_path):
+    file = tmp_path / "net.py"
+    file.write_text(MODEL.format(width=5))
+    with exploring("net.py:make", "--watch", folder=tmp_path) as (client, _):
+
+        def shapes():
+            return {tensor["name"]: tensor["shape"] for tensor in dump_of(client)["tensors"]}
+
+        assert shapes()["0.weight"] == [5, 3]
+        address = f"ws://{urlsplit(str(client.base_url)).netloc}/api/v1/model/live"
+        headers = {"authorization": client.headers["authorization"]}
+        with connect(address, additional_headers=headers) as live:
+            file.write_text(MODEL.format(width=6))
+            news = json.loads(live.recv(timeout=60))
+            assert news == {"type": "model", "version": 2, "groups": ["0", "2"], "tied": {}, "error": None}
+            assert shapes()["0.weight"] == [6, 3]
+            file.write_text("def make(:")
+            news = json.loads(live.recv(timeout=60))
+            assert (news["type"], news["version"]) == ("model", 2)
+            assert news["error"]["message"].startswith("net.py:1: it does not import: SyntaxError")
+            assert shapes()["0.weight"] == [6, 3]

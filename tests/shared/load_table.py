@@ -1,0 +1,202 @@
+"""The load battery's figures as the README's table: of every row its worst, and what missed its goal says so.
+
+    python tests/shared/load_table.py        make bench/results/load.md from bench/results/load.json, and show it
+
+`make load` does so itself at its end. What stands between the README's marks is that file.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+
+FIGURES = ROOT / "bench" / "results" / "load.json"
+
+TABLE = FIGURES.with_suffix(".md")
+
+HEAD = "| what | command | settings | worst figure |\n|---|---|---|---|\n"
+
+NONE = "not measured"
+
+MISSED = " (**missed**)"
+
+NUMBER = r"[0-9][0-9,]*(?:\.[0-9]+)?"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row.
+
+    Attributes:
+        what: what is done to the server.
+        says: parts of the last column; `{decimals:pattern}` is the worst of the figures whose whole name the pattern
+            matches.
+        settings: what differs from the defaults, as in the environment.
+    """
+
+    what: str
+    says: tuple[str, ...]
+    settings: str = "defaults"
+
+
+ROWS: dict[str, Row] = {
+    "fuzz": Row(
+        "what the API's description allows and what it does not, by schemathesis, all checks",
+        ("{0:cases} requests to {0:operations} operations, {0:failures} failures",),
+    ),
+    "health": Row(
+        "`/healthz`, due every 50 ms, while the device computes without pause",
+        ("median {0:p50} ms", "99th percentile {0:p99} ms", "slowest {0:slowest} ms, each since it was due"),
+    ),
+    "sliders": Row(
+        "1, 4 and 30 sliders at 60 values a second on two layers; on fifty of 100, so or with one in flight",
+        (
+            "two layers: {0:1 × default, .*: slowest client}, {0:4 × default, .*: slowest client} and "
+            "{1:30 × default, .*: slowest client} pictures/s for the slowest client",
+            "fifty layers: {0:1 × fifty, .*: slowest client}, {1:4 × fifty, .*: slowest client} and "
+            "{1:30 × fifty, .*: slowest client}, at least {2:.*: slowest client, of an even share} of an even share of "
+            "what one alone gets",
+            "each ends on its own last value, after {1:.*: last value shown after} s",
+        ),
+    ),
+    "aborts": Row(
+        "200 requests closed at any moment",
+        (
+            "the slot is free after {1:slot is free after the last abort} s",
+            "{0:descriptors more than before} descriptors and {0:threads more than before} threads are left",
+        ),
+        "`CHAINRULE_MAX_FLOPS=10000000000000`",
+    ),
+    "slow_clients": Row(
+        "50 slow senders; 20 readers that take nothing, 20 that take a little; 4 live sockets that take nothing; "
+        "1,500 connections that say nothing",
+        (
+            "closed after {1:50 slow .*: last closed after}, {1:20 readers that take nothing: last closed after}, "
+            "{1:20 readers that take a little: last closed after} and {1:4 live .*: last closed after} s",
+            "while they hold on {0:20 readers .*: memory at most} MiB more, and "
+            "{0:20 readers .*: kernel memory at most} MiB of the kernel's",
+            "afterwards {0:.*: memory kept} MiB are kept",
+            "others wait {1:.*: slowest picture of others} s for a picture, {1:.*: slowest request of others} s for an "
+            "answer",
+            "`/healthz` among 1,500: {0:1500 silent connections: slowest health} ms, "
+            "{0:1500 silent connections: open at most} of them open at most, "
+            "{0:1500 silent connections: open once all have come} then",
+        ),
+    ),
+    "crash": Row(
+        "`kill -9` and start; SIGTERM with requests and sockets open; two replicas restarted in turn, untold",
+        (
+            "right picture {1:kill -9: right picture after the server is back} s after it is back",
+            "ends after {1:SIGTERM .*: ends after} s",
+            "right picture after {1:rolling restart: right picture after} s, "
+            "{0:rolling restart: plain requests to repeat} requests to repeat",
+        ),
+        "SIGTERM: `CHAINRULE_MAX_FLOPS=10000000000000`",
+    ),
+    "network": Row(
+        "200 ms each way, random breaks, silence, half-closed and narrow lines, one of two replicas gone",
+        ("right picture within {1:.*: last value shown after} s", "{0:work failed} pieces of work failed"),
+    ),
+    "budgets": Row(
+        "specs about every limit, by hypothesis; one that would take half a minute, under the default deadline",
+        (
+            "answered, refused or stopped within {1:(?:nets|products): slowest answer} s",
+            "under the default deadline of 10 s within {1:default deadline: answered after} s",
+            "{2:.*: memory ÷ estimate, at most} of the estimated memory",
+        ),
+        "`CHAINRULE_DEADLINE_SECONDS=3`; default deadline: `CHAINRULE_MAX_FLOPS=10000000000000`",
+    ),
+    "origins": Row(
+        "Host × Origin of pages, requests, posts and sockets, and paths that try to leave the folder",
+        (
+            "{0:Host × Origin, .*: wrongly answered} of 4 × {0:Host × Origin, .*: cases} wrongly answered",
+            "{0:of them, any that did} of {0:paths that try to leave the folder} left",
+        ),
+        "`CHAINRULE_ALLOWED_HOSTS=class.example`",
+    ),
+    "overload": Row(
+        "100 heavy requests at once",
+        (
+            "{0:answered} answered, {0:refused with Retry-After} told when to come again, the last after "
+            "{1:slowest answer of any kind} s",
+            "who obeys has its answer after {1:who obeys .*} s",
+        ),
+    ),
+    "soak": Row(
+        "ten minutes of all of it",
+        (
+            "second minute → last minute: {0:memory in the second minute} → {0:memory in the last minute} MiB",
+            "{0:descriptors gained} descriptors and {0:threads gained} threads gained",
+            "{0:answers} answers, {0:unplanned answers} unplanned, the slowest after "
+            "{1:slowest operation of any client} s",
+            "{2:pictures stopped at the deadline} % of pictures stopped at the deadline",
+            "accepted = done + cancelled + timed out + failed",
+        ),
+    ),
+}
+
+PLACE = re.compile(r"\{([0-9]):((?:[^{}]|\{[^}]*\})*)\}")
+
+
+def worst(figures: Sequence[Mapping[str, Any]], row: str, name: str) -> Mapping[str, Any] | None:
+    """The figure of a row that is farthest from its goal, of those with this name; None where none was measured.
+
+    Where more is better, that is the least. One that missed its goal goes before all that met it.
+    """
+    found = [each for each in figures if each["row"] == row and re.fullmatch(name, each["name"])]
+    return min(
+        found,
+        key=lambda each: (each["met"], each["value"] if each["goal"].startswith(">") else -each["value"]),
+        default=None,
+    )
+
+
+def table(figures: Sequence[Mapping[str, Any]]) -> str:
+    """All rows as Markdown."""
+
+    def cell(name: str) -> str:
+        says = "; ".join(ROWS[name].says)
+
+        def place(match: re.Match[str]) -> str:
+            figure = worst(figures, name, match[2])
+            return NONE if figure is None else f"{figure['value']:,.{match[1]}f}" + ("" if figure["met"] else MISSED)
+
+        missed = {each["name"] for each in figures if each["row"] == name and not each["met"]}
+        said = {
+            figure["name"] for match in PLACE.finditer(says) if (figure := worst(figures, name, match[2])) is not None
+        }
+        return "; ".join([PLACE.sub(place, says), *(f"{each}{MISSED}" for each in sorted(missed - said))])
+
+    return HEAD + "".join(line(name, cell(name)) for name in ROWS)
+
+
+def line(name: str, cell: str) -> str:
+    """One row as Markdown."""
+    return f"| {ROWS[name].what} | `make load ONLY={name}` | {ROWS[name].settings} | {cell} |\n"
+
+
+def pattern(name: str) -> re.Pattern[str]:
+    """What one row looks like, whatever was measured and however well: every figure is there, and nothing else."""
+    number = rf"{NUMBER}(?: \(\*\*missed\*\*\))?"
+    parts = PLACE.split("; ".join(ROWS[name].says))
+    says = number.join(re.escape(text) for text in parts[::3])
+    extra = rf"(?:; [^;|]*{re.escape(MISSED)})*"
+    before, after = line(name, "\0").rstrip("\n").split("\0")
+    return re.compile(re.escape(before) + says + extra + re.escape(after))
+
+
+def write() -> str:
+    """Make the table from the figures that are kept."""
+    made = table(json.loads(FIGURES.read_text(encoding="utf-8"))["figures"])
+    TABLE.write_text(made, encoding="utf-8")
+    return made
+
+
+if __name__ == "__main__":
+    print(write(), end="")

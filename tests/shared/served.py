@@ -1,0 +1,200 @@
+"""`chainrule serve` in a process of its own, and what can be seen of it: address, metrics, memory, end."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Self
+
+import httpx
+from prometheus_client.parser import text_string_to_metric_families
+
+START_SECONDS = 60
+"""Longest that a server may take to start: most of it is importing torch, on a machine that is busy."""
+
+ENDS = ("done", "cancelled", "timed_out", "failed")
+"""The ways in which accepted work ends; see `chainrule.web.metrics`."""
+
+
+class Served:
+    """A server on a loopback port, from `with` to the end of the block; it may be killed and started again in it."""
+
+    def __init__(self, log: Path, *, port: int = 0, **settings: object) -> None:
+        self.log = log
+        self.port = port
+        self.settings = settings
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> str:
+        """`127.0.0.1:PORT`."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def url(self) -> str:
+        """The address as a link, without a slash at the end."""
+        return f"http://{self.address}"
+
+    @property
+    def pid(self) -> int:
+        """The id of its process."""
+        assert self.process is not None, "it was not started"
+        return self.process.pid
+
+    @property
+    def running(self) -> bool:
+        """Whether its process is there."""
+        return self.process is not None and self.process.poll() is None
+
+    def start(self) -> Self:
+        """Start it and wait until it says where it is; a second start takes the port of the first."""
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("CHAINRULE_")}
+        environment |= {f"CHAINRULE_{name.upper()}": str(value) for name, value in self.settings.items()}
+        before = self.log.stat().st_size if self.log.exists() else 0
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "chainrule", "serve", "--port", str(self.port)],
+                env=environment | {"PYTHONUNBUFFERED": "1"},
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        said = re.compile(r"is at http://[^:]+:(\d+)")
+        wait_for(lambda: not self.running or said.search(self._said(before)), START_SECONDS, "the server to start")
+        match = said.search(self._said(before))
+        assert match, f"the server did not start:\n{self._said(before)}"
+        self.port = int(match[1])
+        wait_for(
+            lambda: httpx.get(f"{self.url}/readyz", timeout=30).status_code == 200, START_SECONDS, "it to be ready"
+        )
+        return self
+
+    def kill(self) -> None:
+        """End it without a word, as a crash does."""
+        assert self.process is not None, "it was not started"
+        self.process.kill()
+        self.process.wait(10)
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+        os.kill(self.pid, signal.SIGTERM)
+
+    def wait(self, seconds: float) -> int:
+        """Its exit status, once it has ended."""
+        assert self.process is not None, "it was not started"
+        return self.process.wait(seconds)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        if self.running:
+            self.terminate()
+            try:
+                self.wait(20)
+            except subprocess.TimeoutExpired:
+                self.kill()
+                raise
+
+    # What it says of itself.
+
+    def metrics(self) -> Metrics:
+        """All that `/metrics` shows now."""
+        return Metrics(httpx.get(f"{self.url}/metrics", timeout=10).raise_for_status().text)
+
+    def wait_idle(self, seconds: float) -> Metrics:
+        """Wait until no work is in hand; gives the metrics that said so."""
+        seen = [self.metrics()]
+
+        def is_idle() -> bool:
+            seen.append(self.metrics())
+            return seen[-1].in_hand == 0
+
+        wait_for(is_idle, seconds, lambda: f"no work in hand, of {seen[-1].work()}")
+        return seen[-1]
+
+    # What the system says of it.
+
+    @property
+    def rss_bytes(self) -> int:
+        """Memory that it has resident."""
+        return self._status("VmRSS")
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most memory that it had resident since it started, or since `forget_peak`."""
+        return self._status("VmHWM")
+
+    def forget_peak(self) -> None:
+        """Have `peak_bytes` begin anew."""
+        Path(f"/proc/{self.pid}/clear_refs").write_text("5")
+
+    @property
+    def kernel_bytes(self) -> int:
+        """What the kernel keeps of all TCP connections of this machine: sent and not taken, arrived and not read."""
+        match = re.search(r"^TCP:.* mem (\d+)$", Path("/proc/net/sockstat").read_text(), re.MULTILINE)
+        assert match, "the kernel does not say"
+        return int(match[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    @property
+    def descriptors(self) -> int:
+        """File descriptors that it has open, connections among them."""
+        return len(os.listdir(f"/proc/{self.pid}/fd"))
+
+    @property
+    def threads(self) -> int:
+        """Threads that it has."""
+        return len(os.listdir(f"/proc/{self.pid}/task"))
+
+    def _status(self, name: str) -> int:
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        match = re.search(rf"^{name}:\s+(\d+) kB$", status, re.MULTILINE)
+        assert match, status
+        return int(match[1]) << 10
+
+    def _said(self, start: int) -> str:
+        return self.log.read_bytes()[start:].decode(errors="replace")
+
+
+class Metrics:
+    """Prometheus' text, read."""
+
+    def __init__(self, text: str) -> None:
+        self.samples: dict[str, list[tuple[dict[str, str], float]]] = {}
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                self.samples.setdefault(sample.name, []).append((sample.labels, sample.value))
+
+    def total(self, name: str, **labels: str) -> float:
+        """The sum of `chainrule_NAME` over all samples with these labels; 0 where there is none."""
+        samples = self.samples.get(f"chainrule_{name}", [])
+        return sum(value for given, value in samples if labels.items() <= given.items())
+
+    @property
+    def in_hand(self) -> float:
+        """Work that was accepted and has not ended: what is left when the accounts close is 0."""
+        ended = sum(self.total(f"work_{end}_total") for end in ENDS)
+        return self.total("work_accepted_total") - ended
+
+    def work(self) -> dict[str, float]:
+        """How much work was accepted, and how it ended."""
+        return {name: self.total(f"work_{name}_total") for name in ("accepted", *ENDS)}
+
+
+def wait_for(condition: Callable[[], Any], seconds: float, what: str | Callable[[], str]) -> float:
+    """Wait until something is so; gives the seconds that it took.
+
+    Raises:
+        TimeoutError: it is not so by then.
+    """
+    start = time.monotonic()
+    while not condition():
+        if time.monotonic() - start > seconds:
+            raise TimeoutError(f"waited {seconds} s for {what if isinstance(what, str) else what()}")
+        time.sleep(0.02)
+    return time.monotonic() - start

@@ -1,0 +1,77 @@
+"""`chainrule export`: a graph dump in another form."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+import chainrule
+from chainrule.__main__ import ExportName, commands
+from chainrule.formats import TRACE_FORMATS
+from chainrule.spec import ModelSpec
+from chainrule.wire import dump_trace
+
+
+@pytest.fixture(scope="module")
+def dump(tmp_path_factory):
+    path = tmp_path_factory.mktemp("dumps") / "net.json"
+    return chainrule.save(chainrule.trace_spec(ModelSpec.from_query("widths=5,4,1")), path)
+
+
+def export(*arguments):
+    return CliRunner().invoke(commands, ["export", *map(str, arguments)], catch_exceptions=False)
+
+
+def test_every_format_of_a_trace_is_one_of_the_commands():
+    assert {form.value for form in ExportName} == set(TRACE_FORMATS)
+
+
+@pytest.mark.parametrize("form", TRACE_FORMATS)
+def test_every_format_is_written_as_the_library_writes_it(form, dump, tmp_path):
+    named = f"net{TRACE_FORMATS[form].file.removeprefix('trace')}"
+    wanted = chainrule.save(chainrule.load(dump), tmp_path / "library" / named).read_bytes()
+    by_suffix = export(dump, "-o", tmp_path / named)
+    assert (by_suffix.exit_code, by_suffix.output) == (0, "")
+    assert (tmp_path / named).read_bytes() == wanted
+    assert export(dump, "--format", form).stdout_bytes == wanted
+
+
+def test_options_of_the_format(dump, tmp_path):
+    layers, everything = tmp_path / "layers.svg", tmp_path / "all.svg"
+    assert export(dump, "-o", layers).exit_code == 0
+    assert export(dump, "-o", everything, "--with", "level=all", "--with", "fold=off").exit_code == 0
+    assert everything.stat().st_size > layers.stat().st_size
+    wrong = export(dump, "--format", "svg", "--with", "level=attic")
+    assert (wrong.exit_code, wrong.stdout) == (2, "")
+    assert wrong.stderr == "chainrule: level: 'attic' is not layer, all or a number\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["DUMP"], "--format says what to write, or the suffix of the file that -o names"),
+        (["DUMP", "-o", "net.png"], "net.png: the suffix says how a trace is written, and is one of .json, .dot"),
+        (["DUMP", "--format", "csv", "--with", "level"], "--with level: what is wanted is KEY=VALUE"),
+        (["DUMP", "--format", "csv", "--with", "level=all"], "level: not an option of csv, which are: none"),
+        (["nowhere.json", "--format", "csv"], "nowhere.json: No such file or directory"),
+        (["FOLDER", "--format", "csv"], "Is a directory"),
+        (["OTHER", "--format", "csv"], "not a graph dump of schema chainrule.trace/1"),
+        (["DUMP", "-o", "FOLDER/no/net.dot"], "No such file or directory"),
+    ],
+)
+def test_what_makes_no_sense_is_one_line(arguments, message, dump, tmp_path):
+    other = tmp_path / "other.json"
+    other.write_text(json.dumps({"schema": "chainrule.trace/2"}))
+    places = {"DUMP": str(dump), "OTHER": str(other), "FOLDER": str(tmp_path)}
+    for word, place in places.items():
+        arguments = [argument.replace(word, place) for argument in arguments]
+    answer = export(*arguments)
+    assert answer.exit_code in (1, 2)
+    assert answer.stderr.startswith("chainrule: ")
+    assert answer.stderr.count("\n") == 1
+    assert message in answer.stderr
+
+
+def test_an_export_of_a_dump_is_the_dump(dump):
+    trace = chainrule.load(dump)
+    assert export(dump, "--format", "json").stdout_bytes == dump_trace(trace)

@@ -1,0 +1,234 @@
+"""Running out of memory has one error, whoever raised it and wherever, and the next pass is right."""
+
+import errno
+import gc
+import json
+import os
+import subprocess
+import sys
+import weakref
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import chainrule
+from chainrule.errors import MemoryLimitError
+from chainrule.memory import memory_errors, out_of_memory, release_memory
+from chainrule.trace import record
+
+PIB = 1 << 50
+"""More bytes than any machine has addresses for: whoever is asked for them refuses."""
+
+
+class HugeGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(_ctx, inp):
+        return inp * 2
+
+    @staticmethod
+    def backward(_ctx, _grad_output):
+        return torch.empty(PIB)
+
+
+def in_forward():
+    torch.ones(3).repeat(PIB)
+
+
+def in_a_backward_of_ours():
+    HugeGradient.apply(torch.ones(3, requires_grad=True)).sum().backward()
+
+
+def in_a_hook_of_the_backward():
+    inp = torch.ones(3, requires_grad=True)
+    out = inp * 2
+    out.register_hook(lambda _: torch.empty(PIB))
+    out.sum().backward()
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize(
+    ("work", "says"),
+    [
+        (lambda: torch.empty(PIB), "the host ran out of memory: .*allocate memory: you tried to allocate"),
+        (lambda: np.empty(PIB), r"the host ran out of memory: Unable to allocate 8\.00 PiB"),
+        (lambda: b"." * PIB, "the host ran out of memory: MemoryError"),
+    ],
+    ids=["torch", "numpy", "python"],
+)
+def test_whoever_runs_out_of_memory_it_is_one_error(work, says):
+    with pytest.raises(MemoryLimitError, match=says) as caught, memory_errors():
+        work()
+    assert caught.value.status == 507
+    assert out_of_memory(caught.value.__cause__) == "host"
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize(
+    ("error", "place"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB."), "device"),
+        (RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be reported later"), "device"),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), "device"),
+        (RuntimeError("[enforce fail at alloc_cpu.cpp:80] data. DefaultCPUAllocator: not enough memory"), "host"),
+        (RuntimeError("std::bad_alloc"), "host"),
+        (RuntimeError("can't start new thread"), "host"),
+        (OSError("libmini_racer.so: failed to map segment from shared object"), "host"),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), "host"),
+        (OSError(errno.ENOENT, "cannot allocate memory"), None),
+        (OSError("libmini_racer.so: cannot open shared object file: No such file or directory"), None),
+        (RuntimeError("mat1 and mat2 shapes cannot be multiplied (2x3 and 4x5)"), None),
+        (ValueError("not enough memory"), None),
+        (KeyboardInterrupt(), None),
+    ],
+)
+def test_what_says_that_memory_ran_out(error, place):
+    assert out_of_memory(error) == place
+
+
+@pytest.mark.smoke
+def test_every_other_error_goes_through_as_it_is():
+    error = ValueError("odd")
+    with pytest.raises(ValueError, match="odd") as caught, memory_errors():
+        raise error
+    assert caught.value is error
+    assert error.__traceback__ is not None
+
+
+def test_the_error_keeps_no_tensor():
+    seen = []
+
+    def work():
+        tensor = torch.ones(5)
+        seen.append(weakref.ref(tensor))
+        in_forward()
+
+    with pytest.raises(MemoryLimitError) as caught, memory_errors():
+        work()
+    gc.collect()
+    assert seen[0]() is None, caught.value
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("work", [in_forward, in_a_backward_of_ours, in_a_hook_of_the_backward])
+def test_a_recording_that_runs_out_of_memory_says_so(work):
+    with pytest.raises(MemoryLimitError), memory_errors(), record() as recording:
+        work()
+    assert "allocate memory" in recording.trace.error.message
+    release_memory()
+    with record() as again:
+        loss = (torch.full((3,), 2.0) ** 2).sum()
+    assert [op.name for op in again.trace.ops] == ["full", "pow", "sum"]
+    assert loss == 12
+
+
+PASSES = """
+import json, resource, sys
+import numpy as np
+import torch
+from chainrule.errors import MemoryLimitError
+from chainrule.memory import memory_errors, release_memory
+from chainrule.run import Retracer
+from chainrule.spec import ModelSpec
+
+torch.set_num_threads(1)
+spare, query, style = int(sys.argv[1]) << 20, json.loads(sys.argv[2]), sys.argv[3]
+small = ModelSpec.parse({"widths": "20x6", "batch": "8", "style": style})
+large = ModelSpec.parse({**query, "style": style})
+retracer = Retracer()
+right = [retracer.trace(small.replace(scale=scale)) for scale in (0.5, 1.0)]
+
+pages = int(open("/proc/self/statm").read().split()[0])
+most = pages * resource.getpagesize() + spare
+resource.setrlimit(resource.RLIMIT_AS, (most, most))
+said = []
+for _ in range(3):
+    try:
+        with memory_errors():
+            retracer.trace(large)
+    except MemoryLimitError as error:
+        said.append(error.message)
+    retracer.forget()
+    release_memory()
+    again = [retracer.trace(small.replace(scale=scale)) for scale in (0.5, 1.0)]
+    for one, other in zip(right, again):
+        assert one.loss == other.loss
+        assert np.array_equal(one.statistics.moments, other.statistics.moments, equal_nan=True)
+        assert (one.statistics.counts == other.statistics.counts).all()
+print(json.dumps(said))
+"""
+
+
+# Imports the modules, then forks for every line of its input: code, its arguments and a folder for what it says.
+FORKS = """
+import importlib, json, os, sys, traceback
+for name in sys.argv[1:]:
+    importlib.import_module(name)
+for line in sys.stdin:
+    code, arguments, folder = json.loads(line)
+    process = os.fork()
+    if process == 0:
+        status = 1
+        try:
+            for number, name in enumerate(("in", "out", "err")):
+                file = os.open(os.path.join(folder, name), os.O_RDWR | os.O_CREAT)
+                os.dup2(file, number)
+                os.close(file)
+            sys.argv[1:] = arguments
+            exec(compile(code, "<code>", "exec"), {"__name__": "__main__"})
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(status)
+    print(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def run_python(tmp_path_factory):
+    """Runs code with arguments in a process of its own, fails if the process does, and returns what it printed.
+
+    Every process is the fork of one that has imported torch and ours and done no more: that takes as long as a pass.
+    """
+    command = [sys.executable, "-c", FORKS, "numpy", "torch", "chainrule.run"]
+    environment = os.environ | {"PYTHONPATH": str(Path(chainrule.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(
+        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+
+        def run(code, *arguments):
+            folder = tmp_path_factory.mktemp("forked")
+            print(json.dumps([code, arguments, str(folder)]), file=process.stdin, flush=True)
+            status = process.stdout.readline().strip()
+            assert status == "0", f"{status}: {(folder / 'err').read_text()}"
+            return (folder / "out").read_text()
+
+        try:
+            yield run
+        finally:
+            process.kill()
+
+
+WEIGHTS = {"widths": "1024x41", "batch": "16"}  # 160 MiB
+ACTIVATIONS = {"widths": "16x81", "batch": "65536"}  # 4 MiB for every one of 160 tensors, in either direction
+
+
+@pytest.mark.parametrize(
+    ("style", "query", "spare"),
+    [
+        ("functions", WEIGHTS, 96),
+        ("module", WEIGHTS, 96),
+        ("classes", ACTIVATIONS, 96),
+        ("module", ACTIVATIONS, 96),
+        ("autograd_function", ACTIVATIONS, 96),
+        ("functions", ACTIVATIONS, 700),  # it gets as far as the backward pass
+    ],
+)
+def test_after_a_pass_that_is_too_large_a_small_one_is_right(run_python, style, query, spare):
+    said = json.loads(run_python(PASSES, str(spare), json.dumps(query), style))
+    assert len(said) == 3
+    assert all("the host ran out of memory" in each for each in said)

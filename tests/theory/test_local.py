@@ -1,0 +1,237 @@
+"""Theory of one layer, from what came into it, against layers drawn and run by plain torch."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+
+from chainrule.theory.local import (
+    Elements,
+    convolution,
+    expected_forward,
+    expected_gradient,
+    linear,
+    taps_on_input,
+)
+from chainrule.theory.mean_field import moments, saturation
+
+FUNCTIONS = {
+    "linear": lambda u: u,
+    "relu": torch.relu,
+    "leaky_relu": functional.leaky_relu,
+    "tanh": torch.tanh,
+    "sigmoid": torch.sigmoid,
+    "gelu": functional.gelu,
+    "silu": functional.silu,
+    "elu": functional.elu,
+    "selu": functional.selu,
+}
+CONVOLVE = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
+SEEDS = 20
+DRAWS = 50
+
+
+def elements_of(values) -> Elements:
+    values = values.double()
+    return Elements(values.mean().item(), values.square().mean().item())
+
+
+def inputs_of(generator, shape, alike, shift=0.0):
+    """Normal inputs, any two of which have the correlation `alike`."""
+    common, own = (torch.randn(1, *shape[1:], generator=generator), torch.randn(shape, generator=generator))
+    return math.sqrt(alike) * common + math.sqrt(1 - alike) * own + shift
+
+
+class Convolved:
+    """A convolution of so many dimensions, and what it is run on."""
+
+    def __init__(self, channels, kernel, size, groups=1, batch=8, bias=True, **options):
+        self.channels, self.kernel, self.size, self.groups, self.batch, self.bias = (
+            channels,
+            kernel,
+            size,
+            groups,
+            batch,
+            bias,
+        )
+        self.options = {"stride": 1, "padding": 0, "dilation": 1, **options}
+
+    def draw(self, generator, alike=0.0):
+        space = len(self.size)
+        x = inputs_of(generator, (self.batch, self.channels[0], *self.size), alike)
+        fan_in = self.channels[0] // self.groups * math.prod(self.kernel)
+        shape = (self.channels[1], self.channels[0] // self.groups, *self.kernel)
+        weight = torch.randn(shape, generator=generator) * math.sqrt(2 / fan_in)
+        bias = 0.3 * torch.randn(self.channels[1], generator=generator) if self.bias else None
+        z = CONVOLVE[space](x.requires_grad_(), weight, bias, groups=self.groups, **self.options)
+        taps = [
+            (
+                size,
+                out,
+                taps_on_input(size, out, kernel, *(self.options[key] for key in ("stride", "padding", "dilation"))),
+            )
+            for size, out, kernel in zip(self.size, z.shape[2:], self.kernel, strict=True)
+        ]
+        given = Elements(0, 0) if bias is None else elements_of(bias)
+        return x, z, convolution(self.channels, self.groups, taps, elements_of(weight), given)
+
+
+class Weighed:
+    """A linear layer, and what it is run on."""
+
+    def __init__(self, units_in, units, batch=64, shift=0.0, bias=True):
+        self.units_in, self.units, self.batch, self.shift, self.bias = units_in, units, batch, shift, bias
+
+    def draw(self, generator, alike=0.0):
+        x = inputs_of(generator, (self.batch, self.units_in), alike, self.shift)
+        weight = torch.randn(self.units, self.units_in, generator=generator) * math.sqrt(2 / self.units_in)
+        bias = 0.3 * torch.randn(self.units, generator=generator) if self.bias else None
+        z = functional.linear(x.requires_grad_(), weight, bias)
+        given = Elements(0, 0) if bias is None else elements_of(bias)
+        return x, z, linear(self.units_in, self.units, elements_of(weight), given)
+
+
+LAYERS = {
+    "linear": Weighed(100, 50),
+    "linear, wide": Weighed(64, 256),
+    "linear, few units": Weighed(100, 5),
+    "linear, shifted": Weighed(100, 50, shift=0.7, bias=False),
+    "conv1d": Convolved((8, 16), (5,), (20,), padding=2),
+    "conv2d": Convolved((3, 32), (3, 3), (12, 12), padding=1),
+    "conv2d, strided": Convolved((16, 32), (3, 3), (9, 9), stride=2, padding=1),
+    "conv2d, dilated": Convolved((8, 24), (3, 3), (10, 8), dilation=2, padding=2, bias=False),
+    "conv2d, padded widely": Convolved((4, 16), (5, 5), (4, 4), padding=2),
+    "conv2d, grouped": Convolved((16, 32), (3, 3), (8, 8), groups=4),
+    "conv2d, depthwise": Convolved((32, 32), (3, 3), (8, 8), groups=32, padding=1),
+    "conv3d": Convolved((4, 16), (3, 3, 3), (5, 6, 4), padding=1),
+}
+
+
+def measured(z, name):
+    a = FUNCTIONS[name](z)
+    found = {
+        "preactivation_std": z.std(correction=0),
+        "activation_mean": a.mean(),
+        "activation_std": a.std(correction=0),
+    }
+    if name in ("tanh", "sigmoid"):
+        middle = {"tanh": 0.0, "sigmoid": 0.5}[name]
+        found["saturation"] = ((a - middle).abs() > 0.97 * (1 - middle)).double().mean()
+    elif name != "linear":
+        found["dead_fraction"] = (a.amax(0) <= 0).double().mean()
+    return {key: value.item() for key, value in found.items()}
+
+
+@pytest.mark.parametrize("alike", [0.0, 1.0])
+@pytest.mark.parametrize("activation", ["relu", "tanh", "gelu"])
+@pytest.mark.parametrize("name", LAYERS)
+def test_nineteen_of_twenty_draws_lie_within(name, activation, alike):
+    inside = {}
+    for seed in range(DRAWS):
+        x, z, layer = LAYERS[name].draw(torch.Generator().manual_seed(seed), alike)
+        expected = expected_forward(layer, elements_of(x), activation, x.shape[0])
+        assert layer.fault is None
+        found = measured(z, activation)
+        assert set(expected) == set(found)
+        for key, figure in expected.items():
+            low, high = figure.band
+            inside.setdefault(key, []).append(low <= found[key] <= high)
+    shares = {key: np.mean(held) for key, held in inside.items()}
+    # Of 95 %, fifty draws may well hold 88.
+    assert min(shares.values()) >= 0.88, shares
+    assert np.mean(list(shares.values())) >= 0.92, shares
+
+
+@pytest.mark.parametrize("activation", FUNCTIONS)
+def test_the_middle_of_the_draws_is_what_is_expected(activation):
+    ratios = {}
+    for seed in range(SEEDS):
+        x, z, layer = Weighed(200, 400, batch=100).draw(torch.Generator().manual_seed(seed))
+        expected = expected_forward(layer, elements_of(x), activation, 100)
+        for key in ("preactivation_std", "activation_std"):
+            ratios.setdefault(key, []).append(measured(z, activation)[key] / expected[key].value)
+    for key, values in ratios.items():
+        assert np.median(values) == pytest.approx(1, rel=0.02), key
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_the_gradient_that_is_handed_back(name):
+    """Of a gradient that knows nothing of the weights, as the textbook assumes."""
+    inside = []
+    ratios = []
+    for seed in range(SEEDS):
+        generator = torch.Generator().manual_seed(seed)
+        x, z, layer = LAYERS[name].draw(generator, 0.3)
+        gradient = torch.randn(z.shape, generator=generator) * 0.01
+        z.backward(gradient)
+        expected = expected_gradient(layer, elements_of(gradient))
+        std = x.grad.std(correction=0).item()
+        inside.append(expected.band[0] <= std <= expected.band[1])
+        ratios.append(std / expected.value)
+    assert np.mean(inside) >= 0.9
+    assert np.median(ratios) == pytest.approx(1, rel=0.1)
+
+
+@pytest.mark.parametrize("units", [10, 100])
+def test_a_gradient_due_to_these_very_weights_lies_within(units):
+    """(x W − y) Wᵀ: half of it, or more, points along x where there are as many outputs as inputs."""
+    inside = []
+    for seed in range(SEEDS):
+        generator = torch.Generator().manual_seed(seed)
+        x, z, layer = Weighed(100, units, bias=False).draw(generator)
+        z.retain_grad()
+        (z - torch.randn(z.shape, generator=generator)).pow(2).mean().backward()
+        expected = expected_gradient(layer, elements_of(z.grad))
+        inside.append(expected.band[0] <= x.grad.std(correction=0).item() <= expected.band[1])
+    assert np.mean(inside) >= 0.9
+
+
+def test_without_a_shift_the_moments_are_those_of_mean_field_theory():
+    layer = linear(100, 50, Elements(0.0, 0.02), Elements(0.0, 0.1))
+    for activation in ("relu", "tanh", "gelu", "sigmoid"):
+        found = expected_forward(layer, Elements(0.0, 0.7), activation, 10)
+        q = 100 * 0.02 * 0.7 + 0.1
+        assert found["preactivation_std"].value == pytest.approx(math.sqrt(q))
+        assert found["activation_mean"].value == pytest.approx(moments(activation, q).mean, abs=1e-9)
+        assert found["activation_std"].value == pytest.approx(moments(activation, q).std, rel=1e-6)
+        if activation in ("tanh", "sigmoid"):
+            assert found["saturation"].value == pytest.approx(saturation(activation, q), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("size", "kernel", "stride", "padding", "dilation"),
+    [(7, 3, 1, 1, 1), (7, 3, 2, 1, 1), (4, 5, 1, 2, 1), (9, 3, 1, 2, 2), (6, 1, 3, 0, 1), (5, 2, 2, 1, 3)],
+)
+def test_taps_are_counted_as_a_convolution_of_ones_counts_them(size, kernel, stride, padding, dilation):
+    options = {"stride": stride, "padding": padding, "dilation": dilation}
+    sums = functional.conv1d(torch.ones(1, 1, size), torch.ones(1, 1, kernel), **options)
+    assert taps_on_input(size, sums.shape[-1], kernel, **options) == sums.sum().item()
+
+
+def test_bands_are_narrow_where_there_are_many_units():
+    expected = expected_forward(linear(100, 10_000, Elements(0, 0.01)), Elements(0, 1), "relu", 10)
+    low, high = expected["activation_std"].band
+    assert high / low < 1.05
+
+
+@pytest.mark.parametrize(
+    ("layer", "fault"),
+    [
+        (linear(100, 1, Elements(0.0, 0.01)), "a single unit"),
+        (linear(100, 10, Elements(0.0, 0.0)), "all alike"),
+        (linear(100, 10, Elements(0.5, 0.25)), "all alike"),
+        (linear(100, 10, Elements(0.5, 1 / 3)), "not drawn around 0"),
+        (linear(100, 10, Elements(0.0, 0.01)), None),
+    ],
+)
+def test_of_some_layers_theory_does_not_speak(layer, fault):
+    assert layer.fault is None if fault is None else fault in layer.fault
+
+
+def test_of_nothing_comes_nothing():
+    layer = linear(100, 10, Elements(0.0, 0.01))
+    assert expected_forward(layer, Elements(0.0, 0.0), "relu", 10) == {}
+    assert expected_gradient(layer, Elements(0.0, 0.0)) is None
+    assert set(expected_forward(layer, Elements(0.0, 1.0), None, 10)) == {"preactivation_std"}

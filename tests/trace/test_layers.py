@@ -1,0 +1,485 @@
+"""The layers of any recording: which calls are rows, in which order, and which tensors are theirs."""
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812 (its usual name)
+from torch import nn
+from torch.nn.utils import parametrizations
+from torch.utils.checkpoint import checkpoint
+
+from chainrule.run import trace_spec
+from chainrule.spec import ModelSpec
+from chainrule.trace import find_layers, record, scope, trace_model
+from chainrule.wire import dump_trace, load
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    torch.manual_seed(0)
+
+
+def square_mean(out):
+    return out.square().mean()
+
+
+def names_of(trace, part="name"):
+    """What the rows are called, or the names of their tensors."""
+    if part == "name":
+        return [layer.name for layer in trace.layers]
+    ids = [getattr(layer, part) for layer in trace.layers]
+    return [None if each is None else trace.tensor_by_id[each].name for each in ids]
+
+
+# ------------------------------------------------------------------------------------------------------------ nn.Module
+
+
+@pytest.mark.smoke
+def test_the_rows_of_a_net():
+    model = nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.ReLU(), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4 * 16, 5), nn.Tanh(), nn.Linear(5, 2)
+    )
+    trace = trace_model(model, torch.randn(8, 3, 6, 6), loss=square_mean)
+    assert [layer.index for layer in trace.layers] == [1, 2, 3, 4]
+    assert names_of(trace) == ["0", "2", "4", "6"]
+    assert names_of(trace, "preactivation") == ["0.conv2d", "2.batch_norm", "4.linear", "6.linear"]
+    assert names_of(trace, "activation") == ["1.relu", "2.batch_norm", "5.tanh", "6.linear"]
+    assert names_of(trace, "gradient") == ["1.relu.g", "2.batch_norm.g", "5.tanh.g", "6.linear.g"]
+    assert names_of(trace, "weight") == ["0.weight", None, "4.weight", "6.weight"]
+    assert names_of(trace, "weight_gradient") == ["0.weight.g", None, "4.weight.g", "6.weight.g"]
+    assert names_of(trace, "bias") == ["0.bias", "2.bias", "4.bias", "6.bias"]
+    assert names_of(trace, "bias_gradient") == ["0.bias.g", "2.bias.g", "4.bias.g", "6.bias.g"]
+
+
+def test_gradients_are_autograds():
+    model = nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3))
+    trace = trace_model(model, torch.randn(7, 6), loss=square_mean)
+    for layer, module in zip(trace.layers, (model[0], model[2]), strict=True):
+        for tensor, parameter in ((layer.weight_gradient, module.weight), (layer.bias_gradient, module.bias)):
+            assert trace.statistics[tensor].norm == pytest.approx(parameter.grad.norm().item(), rel=1e-6)
+
+
+def test_only_what_alone_reads_it_is_a_layers_activation():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.gate, self.both, self.logits = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 3)
+
+        def forward(self, x):
+            gate, both = self.gate(x), self.both(x)
+            return self.logits(F.silu(gate) * (F.relu(both) + both)).softmax(-1)
+
+    trace = trace_model(Model(), torch.randn(5, 4), loss=square_mean)
+    assert names_of(trace) == ["gate", "both", "logits"]
+    # A softmax weighs values against one another: what the layer puts out are the logits.
+    assert names_of(trace, "activation") == ["silu", "both.linear", "logits.linear"]
+
+
+class NewGelu(nn.Module):
+    def forward(self, x):
+        return 0.5 * x * (1 + torch.tanh(0.7978845608 * (x + 0.044715 * torch.pow(x, 3))))
+
+
+class Doubled(nn.Module):
+    def forward(self, x):
+        return 2 * x
+
+
+class Normed(nn.Module):
+    def forward(self, x):
+        return torch.tanh(x - x.mean())
+
+
+@pytest.mark.parametrize(
+    ("inside", "activation"), [(NewGelu(), "1.mul_3"), (Doubled(), "0.linear"), (Normed(), "0.linear")]
+)
+def test_an_activation_may_be_a_module_of_several_ops(inside, activation):
+    trace = trace_model(nn.Sequential(nn.Linear(4, 4), inside, nn.Linear(4, 2)), torch.randn(5, 4), loss=square_mean)
+    assert names_of(trace) == ["0", "2"]
+    assert names_of(trace, "activation")[0] == activation
+
+
+def test_what_a_module_of_several_ops_reads_twice_is_not_its_alone():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.gelu, self.last = nn.Linear(4, 4), NewGelu(), nn.Linear(4, 4)
+
+        def forward(self, x):
+            hidden = self.first(x)
+            return self.last(self.gelu(hidden)) + self.gelu(hidden)
+
+    trace = trace_model(Model(), torch.randn(5, 4), loss=square_mean)
+    assert names_of(trace, "activation") == ["first.linear", "last.linear"]
+
+
+def test_an_activation_in_place():
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(64, 2))
+    trace = trace_model(model, torch.randn(2, 3, 6, 6), loss=square_mean)
+    (first, _) = trace.layers
+    assert first.preactivation != first.activation
+    assert trace.statistics[first.preactivation].min < 0 <= trace.statistics[first.activation].min
+
+
+def test_a_layer_that_has_its_activation_inside():
+    class Dense(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w, self.b = nn.Parameter(torch.randn(4, 3)), nn.Parameter(torch.zeros(3))
+
+        def forward(self, x):
+            return torch.tanh(x @ self.w + self.b)
+
+    trace = trace_model(nn.Sequential(Dense(), nn.Linear(3, 1)), torch.randn(5, 4), loss=square_mean)
+    assert names_of(trace) == ["0", "1"]
+    assert names_of(trace, "preactivation") == ["0.add", "1.linear"]
+    assert names_of(trace, "activation") == ["0.tanh", "1.linear"]
+    assert names_of(trace, "weight") == ["0.w", "1.weight"]
+    assert names_of(trace, "bias") == ["0.b", "1.bias"]
+
+
+@pytest.mark.parametrize(
+    "module",
+    [nn.LSTM(4, 6, num_layers=2, batch_first=True), nn.GRU(4, 6, batch_first=True)],
+    ids=["lstm", "gru"],
+)
+def test_a_recurrent_module_is_one_row(module):
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body, self.head = module, nn.Linear(6, 2)
+
+        def forward(self, x):
+            return self.head(self.body(x)[0][:, -1])
+
+    trace = trace_model(Model(), torch.randn(3, 5, 4), loss=square_mean)
+    assert names_of(trace) == ["body", "head"]
+    body = trace.layers[0]
+    assert trace.tensor_by_id[body.preactivation].shape == (3, 5, 6)
+    weights = dict(module.named_parameters())
+    largest = max(parameter.numel() for parameter in weights.values())
+    assert trace.tensor_by_id[body.weight].shape in {tuple(w.shape) for w in weights.values() if w.numel() == largest}
+    assert trace.tensor_by_id[body.bias].name == "body.bias_ih_l0"
+
+
+def test_what_only_the_last_state_is_read_of_puts_out_that():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body, self.head = nn.LSTM(4, 6, batch_first=True), nn.Linear(6, 2)
+
+        def forward(self, x):
+            _, (h, _) = self.body(x)
+            return self.head(h[0])
+
+    trace = trace_model(Model(), torch.randn(3, 5, 4), loss=square_mean)
+    assert trace.tensor_by_id[trace.layers[0].activation].shape == (1, 3, 6)
+    assert trace.layers[0].gradient is not None
+
+
+def test_attention_owns_the_weights_of_its_projections():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.attention, self.norm = nn.MultiheadAttention(8, 2, batch_first=True), nn.LayerNorm(8)
+
+        def forward(self, x):
+            return self.norm(x + self.attention(x, x, x, need_weights=False)[0])
+
+    trace = trace_model(Model(), torch.randn(2, 5, 8), loss=square_mean)
+    assert names_of(trace) == ["attention", "norm"]
+    assert names_of(trace, "weight") == ["attention.in_proj_weight", None]
+
+
+def test_an_embedding_and_a_product_with_its_weights():
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.tokens, self.body = nn.Embedding(11, 6), nn.Linear(6, 6)
+
+        def forward(self, ids):
+            return self.body(self.tokens(ids)) @ self.tokens.weight.T
+
+    trace = trace_model(Tied(), torch.arange(10).view(2, 5), loss=square_mean)
+    assert names_of(trace) == ["tokens", "body", "tokens.weight"]
+    assert names_of(trace, "weight") == ["tokens.weight", "body.weight", "tokens.weight"]
+    assert trace.layers[0].weight_gradient == trace.layers[2].weight_gradient is not None
+    assert trace.tensor_by_id[trace.layers[2].activation].shape == (2, 5, 11)
+
+
+def test_parameters_beside_modules_are_no_layer():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.positions, self.body = nn.Parameter(torch.zeros(5, 4)), nn.Linear(4, 2)
+
+        def forward(self, x):
+            return self.body(x + self.positions)
+
+    assert names_of(trace_model(Model(), torch.randn(3, 5, 4), loss=square_mean)) == ["body"]
+
+
+def test_a_parametrized_weight_is_its_modules():
+    model = nn.Sequential(parametrizations.weight_norm(nn.Linear(4, 3)), nn.ReLU(), nn.Linear(3, 1))
+    trace = trace_model(model, torch.randn(5, 4), loss=square_mean)
+    assert names_of(trace) == ["0", "2"]
+    assert names_of(trace, "weight")[0] == "0.parametrizations.weight.original1"
+    assert names_of(trace, "activation")[0] == "1.relu"
+
+
+# ---------------------------------------------------------------------------------------------------------------- calls
+
+
+class Steps(nn.Module):
+    """One module, called so many times, one after the other."""
+
+    def __init__(self, calls, between=None):
+        super().__init__()
+        self.step, self.calls, self.between = nn.Linear(4, 4), calls, between
+
+    def forward(self, x):
+        for _ in range(self.calls):
+            x = self.step(x)
+            if self.between is not None:
+                x = self.between(x)
+        return x
+
+
+@pytest.mark.parametrize("between", [None, torch.tanh, torch.square])
+def test_every_call_is_a_row(between):
+    trace = trace_model(Steps(3, between), torch.randn(5, 4), loss=square_mean)
+    assert names_of(trace) == ["step", "step (2)", "step (3)"]
+    assert len({layer.preactivation for layer in trace.layers}) == 3
+    assert {trace.tensor_by_id[layer.weight].name for layer in trace.layers} == {"step.weight"}
+    assert all(trace.tensor_by_id[layer.gradient].gradient_of == layer.activation for layer in trace.layers)
+
+
+def test_a_loop_inside_a_module_is_one_call():
+    class Cell(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = nn.Parameter(torch.randn(4, 4) / 2)
+
+        def forward(self, x):
+            for _ in range(3):
+                x = torch.tanh(x @ self.w)
+            return x
+
+    trace = trace_model(nn.Sequential(Cell(), nn.Linear(4, 1)), torch.randn(5, 4), loss=square_mean)
+    assert names_of(trace) == ["0", "1"]
+    assert names_of(trace, "activation") == ["0.tanh_2", "1.linear"]
+
+
+@pytest.mark.parametrize("use_reentrant", [True, False])
+def test_what_a_checkpoint_computes_again_is_no_row(use_reentrant):
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.block, self.last = (
+                nn.Linear(4, 4),
+                nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4)),
+                nn.Linear(4, 1),
+            )
+
+        def forward(self, x):
+            return self.last(checkpoint(self.block, self.first(x), use_reentrant=use_reentrant))
+
+    trace = trace_model(Model(), torch.randn(5, 4), loss=square_mean)
+    assert names_of(trace) == ["first", "block.0", "block.2", "last"]
+    assert all(layer.gradient is not None and layer.weight_gradient is not None for layer in trace.layers)
+
+
+def test_two_passes_in_one_recording():
+    model = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 1))
+    with record(model) as recording:
+        for _ in range(2):
+            model(torch.randn(5, 4)).square().mean().backward()
+    assert names_of(recording.trace) == ["0", "1", "0 (2)", "1 (2)"]
+
+
+def test_of_two_backward_passes_the_gradients_are_those_of_the_first():
+    model = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 1))
+    with record(model) as recording:
+        loss = model(torch.randn(5, 4)).square().mean()
+        loss.backward(retain_graph=True)
+        loss.backward()
+    assert {"1.tanh.g", "1.tanh.g 2"} <= recording.trace.tensor_by_name.keys()
+    assert names_of(recording.trace, "gradient") == ["1.tanh.g", "2.linear.g"]
+
+
+def test_a_module_that_adds_the_bias_is_part_of_the_product_before_it():
+    class Shift(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.bias = nn.Parameter(torch.zeros(3))
+
+        def forward(self, x):
+            return x + self.bias
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(4, 3))
+            self.shift, self.head = Shift(), nn.Linear(3, 1)
+
+        def forward(self, x):
+            return self.head(self.shift(x @ self.weight))
+
+    trace = trace_model(Model(), torch.randn(5, 4), loss=square_mean)
+    assert names_of(trace) == ["weight", "head"]
+    assert names_of(trace, "preactivation") == ["shift.add", "head.linear"]
+    assert names_of(trace, "bias") == ["shift.bias", "head.bias"]
+
+
+def test_what_a_layer_puts_out_are_floats():
+    class Router(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(4, 3))
+
+        def forward(self, x):
+            logits = x @ self.weight
+            return logits, logits.argmax(1)
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.router, self.table = Router(), nn.Embedding(3, 3)
+
+        def forward(self, x):
+            logits, chosen = self.router(x)
+            return self.table(chosen) * logits
+
+    trace = trace_model(Model(), torch.randn(5, 4), loss=square_mean)
+    assert names_of(trace, "preactivation") == ["router.matmul", "table.embedding"]
+
+
+# ----------------------------------------------------------------------------------------------------- without a module
+
+
+def test_plain_functions():
+    x, y = torch.randn(6, 4), torch.randn(6, 1)
+    w1, b1, w2 = (torch.randn(shape, requires_grad=True) for shape in ((4, 5), (5,), (5, 1)))
+    with record(leaves={"x": x, "y": y, "w1": w1, "b1": b1, "w2": w2}) as recording:
+        (((x @ w1 + b1).relu() @ w2 - y) ** 2).mean().backward()
+    trace = recording.trace
+    assert names_of(trace) == ["w1", "w2"]
+    assert names_of(trace, "preactivation") == ["add", "matmul_1"]
+    assert names_of(trace, "activation") == ["relu", "matmul_1"]
+    assert names_of(trace, "bias") == ["b1", None]
+    assert names_of(trace, "gradient") == ["relu.g", "matmul_1.g"]
+
+
+def test_scopes_are_places():
+    x = torch.randn(6, 4)
+    w1, w2 = torch.randn(4, 5, requires_grad=True), torch.randn(5, 2, requires_grad=True)
+    with record(leaves={"x": x, "w1": w1, "w2": w2}) as recording:
+        with scope("encoder", "lin"):
+            z = x @ w1
+        with scope("decoder", "lin"):
+            z = z.relu() @ w2
+        z.square().mean().backward()
+    assert names_of(recording.trace) == ["encoder", "decoder"]
+    assert names_of(recording.trace, "activation") == ["encoder.matmul", "decoder.matmul"]
+
+
+def test_one_module_that_is_the_whole_model():
+    trace = trace_model(nn.Linear(4, 2), torch.randn(5, 4), loss=square_mean)
+    assert names_of(trace) == ["Linear"]
+    assert names_of(trace, "weight") == ["weight"]
+
+
+def test_custom_functions_are_rows_of_their_own(functions):
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 2)
+
+        def forward(self, x):
+            return self.second(functions.numpy_sine.apply(functions.cube.apply(self.first(x))))
+
+    trace = trace_model(Model(), torch.randn(5, 4), loss=square_mean)
+    assert names_of(trace) == ["first", "Cube", "NumpySine", "second"]
+    assert names_of(trace, "weight") == ["first.weight", None, None, "second.weight"]
+    first, cube, sine, _ = trace.layers
+    assert first.activation == first.preactivation
+    assert trace.statistics[sine.activation].max <= 1
+    assert all(trace.tensor_by_id[each.gradient].gradient_of == each.activation for each in (cube, sine))
+
+
+def test_a_function_with_a_loss_module_beside_it(functions):
+    x, w = torch.randn(5, 4), torch.randn(4, 4, requires_grad=True)
+    with record(leaves={"x": x, "w": w}) as recording:
+        total, difference = functions.sum_and_difference.apply(x @ w, x, 0.5)
+        nn.MSELoss()(total * difference, x).backward()
+    assert names_of(recording.trace) == ["w", "SumAndDifference"]
+
+
+def test_a_module_around_a_function_that_weighs():
+    class Weigh(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, w):
+            ctx.save_for_backward(x, w)
+            return x @ w
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            x, w = ctx.saved_tensors
+            return grad_output @ w.t(), x.t() @ grad_output
+
+    class Layer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = nn.Parameter(torch.randn(4, 3))
+
+        def forward(self, x):
+            return Weigh.apply(x, self.w)
+
+    trace = trace_model(nn.Sequential(Layer(), nn.ReLU(), nn.Linear(3, 1)), torch.randn(5, 4), loss=square_mean)
+    assert names_of(trace) == ["0.Weigh", "2"]
+    assert names_of(trace, "weight") == ["0.w", "2.weight"]
+    assert names_of(trace, "activation") == ["1.relu", "2.linear"]
+    assert names_of(trace, "weight_gradient") == ["0.w.g", "2.weight.g"]
+
+
+# -------------------------------------------------------------------------------------------------------- any recording
+
+
+def test_a_pass_that_breaks_has_the_rows_so_far():
+    trace = trace_model(nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(5, 1)), torch.randn(5, 4), loss=square_mean)
+    assert trace.error is not None
+    assert names_of(trace) == ["0"]
+    assert trace.layers[0].gradient is None
+
+
+def test_nothing_that_weighs_has_no_layers():
+    assert trace_model(torch.tanh, torch.randn(5, 4), loss=square_mean).layers == ()
+
+
+def test_a_spec_keeps_its_own_layers():
+    trace = trace_spec(ModelSpec())
+    assert [layer.name for layer in trace.layers] == ["layer 1", "layer 2"]
+
+
+@pytest.mark.parametrize("style", ["functions", "classes", "layer_function", "autograd_function", "module"])
+def test_the_chapters_nets_have_the_rows_that_their_spec_says(style):
+    trace = trace_spec(ModelSpec.parse({"widths": "6,5,4,2", "style": style, "batch": 7}))
+    functions = {module.path for module in trace.modules if style == "autograd_function" and module.parent}
+    found = find_layers(trace, () if style != "autograd_function" else functions - {"layers"})
+    weighing = [layer for layer in found if layer.weight is not None]
+    for own, said in zip(weighing, trace.layers, strict=True):
+        assert (own.weight, own.weight_gradient) == (said.weight, said.weight_gradient)
+        assert (own.bias, own.bias_gradient) == (said.bias, said.bias_gradient)
+        assert own.preactivation == said.preactivation
+
+
+def test_a_dump_has_the_same_rows_again():
+    model = nn.Sequential(nn.Conv1d(3, 4, 3), nn.GELU(), nn.Flatten(), nn.Linear(16, 2))
+    trace = trace_model(model, torch.randn(2, 3, 6), loss=square_mean)
+    again = load(dump_trace(trace))
+    assert again.layers == trace.layers == find_layers(again)
+
+
+def test_a_recording_that_is_told_not_to_look_has_none():
+    with record(nn.Linear(2, 2), find_layers=False) as recording:
+        nn.functional.linear(torch.randn(1, 2), torch.randn(2, 2, requires_grad=True)).sum().backward()
+    assert recording.trace.layers == ()

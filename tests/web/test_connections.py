@@ -1,0 +1,876 @@
+"""What a connection may do to the server, told over real sockets and with little patience on the server's side."""
+
+import asyncio
+import contextlib
+import errno
+import json
+import os
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from types import SimpleNamespace
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route, WebSocketRoute
+from websockets.exceptions import ConnectionClosedError
+from websockets.sync.client import connect
+
+from chainrule.settings import Settings
+from chainrule.web.connections import (
+    KERNEL_BYTES,
+    LINGERING,
+    Sending,
+    Server,
+    SocketConnection,
+    server_config,
+    unsent,
+)
+from chainrule.web.guard import SECURITY_HEADERS, Guard, cookie_name
+from chainrule.web.metrics import Metrics
+from chainrule.web.request_log import RequestLog, Templates
+
+PATIENCE = {"receive_seconds": 0.5, "send_seconds": 0.5}
+LONG = 12.0
+"""What may take a while on a busy machine takes less than this."""
+
+GET = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+LARGE = bytes(range(256)) * (1 << 16)  # 16 MiB: more than a kernel keeps
+
+
+class Application:
+    """A server's application, and what happened to it."""
+
+    def __init__(self):
+        self.gone = threading.Event()
+        self.began = threading.Event()
+        self.release = threading.Event()
+        self.body = b""
+        self.metrics = Metrics()
+        self.told = threading.Event()
+        compute = SimpleNamespace(begin_shutdown=self.told.set)
+        self.service = SimpleNamespace(metrics=self.metrics, compute=compute)
+
+    async def plain(self, _):
+        return JSONResponse({"answer": 42})
+
+    async def large(self, _):
+        return Response(LARGE)
+
+    async def waits(self, request):
+        """Reads no body; computes until its client has gone."""
+        self.began.set()
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+        self.gone.set()
+        return Response()
+
+    async def reads(self, request):
+        self.began.set()
+        self.body = await request.body()
+        return JSONResponse({"bytes": len(self.body)})
+
+    async def late(self, _):
+        """Answers when it is told to, without a look at the body."""
+        self.began.set()
+        await asyncio.to_thread(self.release.wait, LONG)
+        return JSONResponse({"answer": 42})
+
+    async def floods(self, websocket):
+        await websocket.accept()
+        self.began.set()
+        try:
+            while True:
+                await websocket.send_bytes(LARGE)
+        finally:
+            self.gone.set()
+
+    async def sends_one(self, websocket):
+        await websocket.accept()
+        await websocket.send_bytes(LARGE)
+        await websocket.receive_text()
+
+    async def listens(self, websocket):
+        await websocket.accept()
+        self.began.set()
+        await websocket.receive()
+        self.gone.set()
+
+    async def counts(self, websocket):
+        """Hears everything, and answers whoever asks how much that was."""
+        await websocket.accept()
+        heard = 0
+        while True:
+            message = await websocket.receive()
+            if message["type"] == "websocket.disconnect":
+                break
+            heard += 1
+            if message["text"] == "how many?":
+                await websocket.send_text(str(heard))
+        self.gone.set()
+
+    async def breaks(self, _):
+        raise RuntimeError("a secret of the inside")
+
+    def app(self, settings):
+        routes = [
+            Route("/", self.plain, methods=["GET"]),
+            Route("/large", self.large, methods=["GET"]),
+            Route("/waits", self.waits, methods=["GET", "POST"]),
+            Route("/reads", self.reads, methods=["POST"]),
+            Route("/late", self.late, methods=["POST", "GET"]),
+            WebSocketRoute("/floods", self.floods),
+            WebSocketRoute("/one", self.sends_one),
+            WebSocketRoute("/listens", self.listens),
+            WebSocketRoute("/counts", self.counts),
+            WebSocketRoute("/breaks", self.breaks),
+        ]
+        app = Starlette(
+            routes=routes,
+            middleware=[
+                Middleware(RequestLog, metrics=self.metrics, templates=Templates(routes)),
+                Middleware(Guard, settings=settings, metrics=self.metrics),
+            ],
+        )
+        app.state.service = self.service
+        return app
+
+    def rejected(self, code):
+        return self.metrics.registry.get_sample_value("chainrule_rejected_total", {"code": code}) or 0
+
+
+@pytest.fixture
+def there(serve, settings):
+    """An application that is served with little patience, and its port."""
+    application = Application()
+
+    def start(**changes):
+        changed = PATIENCE | changes
+        address = serve(application.app(settings.model_copy(update=changed)), **changed)
+        application.port = int(address.rpartition(":")[2])
+        return application
+
+    return start
+
+
+@contextlib.contextmanager
+def opened(port, *, receive_buffer=None):
+    """A connection to the server, with room for little if need be."""
+    client = socket.socket()
+    if receive_buffer is not None:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+    client.settimeout(LONG)
+    with client:
+        client.connect(("127.0.0.1", port))
+        yield client
+
+
+def rest(client):
+    """Everything that still comes, until the server closes."""
+    client.settimeout(LONG)
+    parts = []
+    with contextlib.suppress(ConnectionResetError):
+        while part := client.recv(1 << 16):
+            parts.append(part)
+    return b"".join(parts)
+
+
+def answer_of(client):
+    """One whole answer on a connection that stays open."""
+    client.settimeout(LONG)
+    answer = b""
+    while b"\r\n\r\n" not in answer:
+        answer += client.recv(1 << 16) or pytest.fail(f"closed after {answer!r}")
+    head, _, body = answer.partition(b"\r\n\r\n")
+    length = int(head.lower().partition(b"content-length: ")[2].split()[0]) if b"content-length" in head.lower() else 0
+    while len(body) < length:
+        body += client.recv(length - len(body)) or pytest.fail(f"closed within {answer!r}")
+    return head + b"\r\n\r\n" + body
+
+
+def drip(client, data, seconds=0.05):
+    """Send byte after byte until all is sent or the server does not want any more; whether all was sent."""
+    for byte in data:
+        try:
+            client.sendall(bytes([byte]))
+        except (BrokenPipeError, ConnectionResetError):
+            return False
+        client.settimeout(seconds)
+        with contextlib.suppress(TimeoutError):
+            client.recv(1, socket.MSG_PEEK)  # something to read: an answer, or the end
+            return False
+    return True
+
+
+def read(answer):
+    """Status, headers and JSON of an answer as bytes."""
+    head, _, body = answer.partition(b"\r\n\r\n")
+    status, *lines = head.decode("latin-1").split("\r\n")
+    headers = dict(line.lower().split(": ", 1) for line in lines)
+    return int(status.split()[1]), headers, json.loads(body) if body else None
+
+
+def is_ours(answer, status, code):
+    """Whether a whole answer is an error in the one shape, with every header that an answer has."""
+    got, headers, body = read(answer)
+    assert (got, body["error"]["code"]) == (status, code)
+    assert headers["content-type"] == "application/json"
+    assert headers["connection"] == "close"
+    assert headers["x-request-id"]
+    assert headers["cache-control"] == "no-store"
+    for name, value in SECURITY_HEADERS.items():
+        assert headers[name] == value.lower()
+    return body["error"]
+
+
+# Requests that do not arrive ------------------------------------------------------------------------------------------
+
+
+def test_a_silent_connection_is_closed_without_a_word(there):
+    with opened(there().port) as client:
+        assert rest(client) == b""
+
+
+def test_the_head_of_a_request_must_come_in_time(there):
+    application = there()
+    start = time.monotonic()
+    with opened(application.port) as client:
+        assert not drip(client, b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: " + b"a" * 2000)
+        error = is_ours(rest(client), 408, "request_timeout")
+    assert "CHAINRULE_RECEIVE_SECONDS" in error["message"]
+    assert error["limit"] == 0.5
+    assert 0.5 <= time.monotonic() - start < LONG
+    assert application.rejected("request_timeout") == 1
+
+
+def test_so_must_a_later_head_on_a_connection_that_was_kept(there):
+    with opened(there().port) as client:
+        for _ in range(2):
+            client.sendall(GET)
+            assert answer_of(client).startswith(b"HTTP/1.1 200")
+        assert not drip(client, GET[:-2] + b"X-Slow: " + b"a" * 2000)
+        is_ours(rest(client), 408, "request_timeout")
+
+
+def test_a_request_in_pieces_is_answered_and_its_connection_kept_for_the_next(there):
+    with opened(there(receive_seconds=5).port) as client:
+        for _ in range(2):
+            drip(client, GET, 0.001)
+            assert read(answer_of(client))[2] == {"answer": 42}
+
+
+def test_patience_begins_anew_with_every_request_of_a_connection(there):
+    with opened(there(receive_seconds=1).port) as client:
+        start = time.monotonic()
+        while time.monotonic() - start < 2:
+            client.sendall(GET[:20])
+            time.sleep(0.2)
+            client.sendall(GET[20:])
+            assert answer_of(client).startswith(b"HTTP/1.1 200")
+
+
+def test_a_body_that_somebody_waits_for_must_come_in_time(there):
+    application = there()
+    with opened(application.port) as client:
+        client.sendall(b"POST /reads HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000\r\n\r\n")
+        assert not drip(client, b"a" * 1000)
+        error = is_ours(rest(client), 408, "request_timeout")
+    assert error["message"].startswith("the body")
+    assert application.body == b""
+
+
+@pytest.mark.parametrize("target", ["/nowhere", "/"])
+def test_a_body_that_nobody_reads_does_not_hold_the_connection(there, target):
+    with opened(there().port) as client:
+        client.sendall(f"POST {target} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100000\r\n\r\n".encode())
+        assert answer_of(client).startswith((b"HTTP/1.1 404", b"HTTP/1.1 405"))
+        assert not drip(client, b"a" * 1000)
+        assert rest(client) == b""
+
+
+def test_who_computes_for_a_request_whose_body_does_not_come_is_told(there):
+    application = there()
+    with opened(application.port) as client:
+        client.sendall(b"POST /waits HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n")
+        is_ours(rest(client), 408, "request_timeout")
+    assert application.gone.wait(LONG)
+
+
+def test_an_answer_that_was_late_is_not_cut_short_for_the_bodys_sake(there):
+    """The request is there: however long its answer takes, patience with the client is not its limit."""
+    application = there()
+    with opened(application.port) as client:
+        client.sendall(b"POST /late HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 2\r\n\r\n{}")
+        assert application.began.wait(LONG)
+        client.settimeout(1.5)
+        with pytest.raises(TimeoutError):
+            client.recv(1)
+        client.settimeout(LONG)
+        application.release.set()
+        assert read(answer_of(client))[2] == {"answer": 42}
+
+
+def test_a_body_that_ends_after_its_answer_leaves_the_connection_to_the_next_request(there):
+    with opened(there().port) as client:
+        client.sendall(b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 4\r\n\r\nab")
+        assert answer_of(client).startswith(b"HTTP/1.1 405")
+        client.sendall(b"cd" + GET)
+        assert answer_of(client).startswith(b"HTTP/1.1 200")
+        client.sendall(b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 4\r\n\r\nab")
+        assert answer_of(client).startswith(b"HTTP/1.1 405")
+        # The end of the body, and then nothing: nothing is waited for in vain.
+        client.sendall(b"cd")
+        assert rest(client) == b""
+
+
+# What is no HTTP ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"nonsense\r\n\r\n",
+        b"\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 a TLS hello\r\n\r\n",
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1\r\nTransfer-Encoding: nonsense\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX: " + b"a" * 200_000 + b"\r\n\r\n",
+        b"POST /reads HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+        + GET,
+    ],
+    ids=["words", "empty", "tls", "no host", "two hosts", "encoding", "large head", "two lengths"],
+)
+def test_what_is_no_http_is_told_so_in_our_shape(there, data):
+    application = there()
+    with opened(application.port) as client:
+        client.sendall(data)
+        is_ours(rest(client), 400, "bad_request")
+    assert application.rejected("bad_request") == 1
+
+
+def test_a_body_that_breaks_off_in_nonsense_ends_the_request(there):
+    application = there(receive_seconds=60)
+    with opened(application.port) as client:
+        client.sendall(b"POST /waits HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n")
+        assert application.began.wait(LONG)
+        client.sendall(b"nonsense\r\n")
+        is_ours(rest(client), 400, "bad_request")
+    assert application.gone.wait(LONG)
+
+
+def test_what_follows_a_refusal_is_not_heard(there):
+    with opened(there(receive_seconds=60).port) as client:
+        client.sendall(b"nonsense\r\n\r\n" + GET)
+        client.sendall(GET)
+        assert rest(client).count(b"HTTP/1.1") == 1
+
+
+UPGRADE = (
+    b"GET /listens HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    b"Sec-WebSocket-Version: 13\r\n"
+)
+KEY = b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (UPGRADE + b"\r\n", 400),
+        (UPGRADE.replace(b"13", b"12") + KEY + b"\r\n", 400),
+        (UPGRADE + KEY + b"Cookie: " + b"a" * 9000 + b"\r\n\r\n", 431),
+        (UPGRADE + KEY + b"".join(b"X-%d: 1\r\n" % n for n in range(200)) + b"\r\n", 431),
+        (UPGRADE.replace(b"/listens", b"/" + b"a" * 9000) + KEY + b"\r\n", 414),
+    ],
+    ids=["no key", "version", "long line", "many lines", "long address"],
+)
+def test_a_handshake_that_is_none_is_refused_in_our_shape(there, head, status):
+    application = there()
+    with opened(application.port) as client:
+        client.sendall(head)
+        is_ours(rest(client), status, "bad_handshake")
+    assert application.rejected("bad_handshake") == 1
+
+
+def test_a_route_that_breaks_in_the_handshake_says_nothing_of_it(there):
+    with opened(there().port) as client:
+        client.sendall(UPGRADE.replace(b"/listens", b"/breaks") + KEY + b"\r\n")
+        answer = rest(client)
+    assert read(answer)[0] == 500
+    assert read(answer)[2]["error"]["code"] == "internal"
+    assert b"secret" not in answer
+
+
+def test_half_a_handshake_is_closed(there):
+    with opened(there().port) as client:
+        client.sendall(UPGRADE)
+        is_ours(rest(client), 408, "request_timeout")
+
+
+# Slow readers ---------------------------------------------------------------------------------------------------------
+
+
+def test_who_takes_nothing_is_cut_off_and_holds_no_memory(there):
+    application = there()
+    with opened(application.port, receive_buffer=4096) as client:
+        client.sendall(GET.replace(b"/ ", b"/large "))
+        wait_until(lambda: application.rejected("slow_reader") == 1)
+        # The guard counts it no more, and what the kernel kept is gone as well: less comes than was sent.
+        wait_until(lambda: sample(application, "chainrule_http_open_requests") == 0)
+        assert len(rest(client)) < len(LARGE) // 2
+
+
+def test_who_takes_a_little_now_and_then_is_served_to_the_end(there):
+    """Several times longer than the server has patience, in steps shorter than it."""
+    application = there(send_seconds=1)
+    with opened(application.port, receive_buffer=1 << 16) as client:
+        client.sendall(GET.replace(b"/ ", b"/large ").replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+        start, taken = time.monotonic(), bytearray()
+        while time.monotonic() - start < 4:
+            taken += client.recv(1 << 15)
+            time.sleep(0.05)
+        assert len(taken) < len(LARGE) // 3, "the client was to be slow"
+        taken += rest(client)
+    assert bytes(taken).endswith(LARGE)
+    assert application.rejected("slow_reader") == 0
+
+
+@pytest.mark.parametrize("target", ["/large", "/floods"])
+def test_who_takes_too_little_is_cut_off_however_often(there, monkeypatch, target):
+    """As slowly as above, where more is asked for."""
+    monkeypatch.setattr("chainrule.web.connections.SLOWEST", 1 << 22)
+    application = there(send_seconds=1)
+    with opened(application.port, receive_buffer=1 << 16) as client:
+        client.sendall(
+            UPGRADE.replace(b"/listens", target.encode()) + KEY + b"\r\n"
+            if target == "/floods"
+            else GET.replace(b"/ ", target.encode() + b" ")
+        )
+        deadline = time.monotonic() + LONG
+        with contextlib.suppress(ConnectionResetError):
+            while client.recv(1 << 14):
+                assert time.monotonic() < deadline, "it was not cut off"
+                time.sleep(0.05)
+    assert application.rejected("slow_reader") == 1
+
+
+def test_the_kernel_keeps_little_for_who_takes_nothing(settings):
+    application = Application()
+    with (
+        running(application, settings) as server,
+        opened(application.port, receive_buffer=4096) as client,
+    ):
+        client.sendall(GET.replace(b"/ ", b"/large "))
+        wait_until(lambda: [each for each in server.config.places if each.transport.get_write_buffer_size()])
+        (connection,) = server.config.places
+        # Linux counts what it needs to keep a byte as well.
+        assert unsent(connection.transport) - connection.transport.get_write_buffer_size() <= 2 * KERNEL_BYTES
+
+
+@pytest.mark.parametrize("kind", ["pings", "requests"])
+def test_who_takes_no_answer_is_not_read(there, kind):
+    """What comes is answered in at least a tenth of its size; nothing is kept beyond what both kernels take in."""
+    application = there(send_seconds=600.0, receive_seconds=600.0)
+    with opened(application.port, receive_buffer=4096) as client:
+        if kind == "pings":
+            client.sendall(UPGRADE + KEY + b"\r\n")
+            assert application.began.wait(LONG)
+            data = (b"\x89\xfd\0\0\0\0" + b"x" * 125) * 1000
+        else:
+            data = GET * 1000
+        client.settimeout(3)
+        sent = 0
+        with contextlib.suppress(TimeoutError):
+            while sent < 48 << 20:
+                sent += client.send(data[sent % len(data) :])
+        assert sent < 48 << 20
+
+
+def test_the_end_of_a_small_answer_is_not_kept_for_ever(there):
+    """Less than uvicorn's own limits would notice, asked for until the kernel takes no more."""
+    application = there()
+    with opened(application.port, receive_buffer=4096) as client:
+        client.settimeout(0.2)
+        with contextlib.suppress(TimeoutError, ConnectionResetError, BrokenPipeError):
+            while True:
+                client.sendall(GET * 100)
+        wait_until(lambda: application.rejected("slow_reader") == 1)
+
+
+def test_a_socket_that_takes_nothing_is_cut_off(there):
+    application = there()
+    with opened(application.port, receive_buffer=4096) as client:
+        client.sendall(UPGRADE.replace(b"/listens", b"/floods") + KEY + b"\r\n")
+        assert application.began.wait(LONG)
+        assert application.gone.wait(LONG)
+    assert application.rejected("slow_reader") == 1
+
+
+def test_a_socket_that_takes_a_little_now_and_then_is_served_to_the_end(there):
+    """Its ping waits behind what it was sent, for longer than a ping is waited for."""
+    application = there(send_seconds=1)
+    with opened(application.port, receive_buffer=1 << 16) as client:
+        client.sendall(UPGRADE.replace(b"/listens", b"/one") + KEY + b"\r\n")
+        start, taken = time.monotonic(), bytearray()
+        while time.monotonic() - start < 4:
+            taken += client.recv(1 << 15)
+            time.sleep(0.05)
+        assert len(taken) < len(LARGE) // 3, "the client was to be slow"
+        client.settimeout(LONG)
+        while LARGE[-1000:] not in taken[-3000:]:
+            taken += client.recv(1 << 16) or pytest.fail("it was cut off")
+    assert application.rejected("slow_reader") == 0
+
+
+def test_who_asks_much_more_than_is_answered_is_read_in_gulps(there, monkeypatch):
+    """Each of 200 messages comes by itself; all are heard, in fewer readings, and an answer ends that."""
+    readings = []
+    received = SocketConnection.data_received
+    monkeypatch.setattr(
+        SocketConnection, "data_received", lambda self, data: received(self, readings.append(1) or data)
+    )
+    application = there()
+    with connect(f"ws://127.0.0.1:{application.port}/counts", ping_interval=None) as websocket:
+        for more in (1, 2):
+            for _ in range(99):
+                websocket.send("a wish")
+                time.sleep(0.002)
+            websocket.send("how many?")
+            assert websocket.recv(timeout=LONG) == str(100 * more)
+        assert len(readings) < 100
+        readings.clear()
+        for more in range(1, 21):
+            websocket.send("how many?")
+            assert websocket.recv(timeout=LONG) == str(200 + more)
+        assert len(readings) == 20, "who waits for each answer is read at once"
+        for _ in range(10):
+            websocket.send("a wish")
+    # It goes in the middle of a gulp.
+    assert application.gone.wait(LONG)
+
+
+def test_a_peer_that_is_gone_without_a_word_is_found(there):
+    application = there()
+    with opened(application.port) as client:
+        client.sendall(UPGRADE + KEY + b"\r\n")
+        assert application.began.wait(LONG)
+        # It reads, and says nothing: no pong either.
+        answer = rest(client)
+    assert application.gone.wait(LONG)
+    assert answer.endswith(
+        struct.pack("!BBH", 0x88, 2 + len(b"keepalive ping timeout"), 1011) + b"keepalive ping timeout"
+    )
+
+
+def test_a_peer_that_answers_is_kept(there):
+    application = there()
+    with connect(f"ws://127.0.0.1:{application.port}/listens", ping_interval=None) as websocket:
+        with pytest.raises(TimeoutError):
+            websocket.recv(timeout=3)
+        assert not application.gone.is_set()
+
+
+# More than there is room for -----------------------------------------------------------------------------------------
+
+
+def test_one_more_takes_the_place_of_the_oldest_without_a_request(settings):
+    """Idle ones that were answered before come last, though they are older."""
+    application = Application()
+    changes = {"max_connections": 4, "receive_seconds": 600.0, "shutdown_seconds": 1}
+    with running(application, settings.model_copy(update=changes)) as server, contextlib.ExitStack() as stack:
+        server.config.timeout_keep_alive = 600
+        kept, busy, silent, dripping = (stack.enter_context(opened(application.port)) for _ in range(4))
+        kept.sendall(GET)
+        assert read(answer_of(kept))[0] == 200
+        busy.sendall(GET.replace(b"/ ", b"/waits "))
+        dripping.sendall(GET[:20])
+        assert application.began.wait(LONG)
+        for closed in (silent, dripping):
+            newer = stack.enter_context(opened(application.port))
+            newer.sendall(GET.replace(b"/ ", b"/waits "))
+            assert rest(closed) == b""
+        # The client of `kept` may ask again, or be closed for the next one.
+        wait_until(lambda: sample(application, "chainrule_http_open_requests") == 3)
+        newest = stack.enter_context(opened(application.port))
+        newest.sendall(GET)
+        assert read(answer_of(newest))[0] == 200
+        assert rest(kept) == b""
+        assert not application.gone.is_set()
+    assert application.rejected("crowded_out") == 3
+    assert application.rejected("busy") == 0
+
+
+def test_one_more_is_answered_that_there_is_no_room(there):
+    application = there(max_connections=2, receive_seconds=60)
+    with (
+        opened(application.port) as page,
+        connect(f"ws://127.0.0.1:{application.port}/listens", ping_interval=None) as live,
+    ):
+        assert application.began.wait(LONG)
+        page.sendall(GET.replace(b"/ ", b"/waits "))
+        wait_until(lambda: sample(application, "chainrule_http_open_requests") == 1)
+        with contextlib.ExitStack() as stack:
+            more = [stack.enter_context(opened(application.port)) for _ in range(LINGERING + 10)]
+            answers = [answer for each in more if (answer := rest(each))]
+        for answer in answers:
+            error = is_ours(answer, 503, "busy")
+            assert read(answer)[1]["retry-after"] == "1"
+        assert "CHAINRULE_MAX_CONNECTIONS" in error["message"]
+        assert error["limit"] == 2
+        assert application.rejected("busy") == len(more)
+        live.close()
+        wait_until(application.gone.is_set)
+    # Places are given back.
+    with opened(application.port) as client:
+        client.sendall(GET)
+        assert read(answer_of(client))[0] == 200
+
+
+def test_idle_connections_beyond_the_files_of_a_process_stop_nothing():
+    environment = {**os.environ, "CHAINRULE_RECEIVE_SECONDS": "600", "PYTHONUNBUFFERED": "1"}
+    server = subprocess.Popen(
+        ["sh", "-c", 'ulimit -n 256; exec "$0" -m chainrule serve --port 0', sys.executable],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+    try:
+        address = server.stdout.readline().split()[-1]
+        port = int(address.rstrip("/").rpartition(":")[2])
+        with contextlib.ExitStack() as stack:
+            for number in range(1, 401):
+                stack.enter_context(opened(port))
+                if number % 100 == 0:
+                    assert httpx.get(f"{address}healthz", timeout=30).status_code == 200
+    finally:
+        server.terminate()
+        _, said = server.communicate(timeout=30)
+    assert len(said.splitlines()) < 20, said
+
+
+@pytest.mark.parametrize(("hard", "allowed"), [(400, 300), (200, 200)])
+def test_a_server_asks_for_as_many_files_as_it_may_need(hard, allowed):
+    code = (
+        "import resource; from chainrule.__main__ import _raise_descriptor_limit as more\n"
+        f"resource.setrlimit(resource.RLIMIT_NOFILE, (100, {hard})); more(300); more(50)\n"
+        "print(*resource.getrlimit(resource.RLIMIT_NOFILE))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == [str(allowed), str(hard)]
+
+
+def test_that_no_connection_can_be_taken_is_said_once_and_not_at_every_try(settings, caplog):
+    class Loop:
+        now = 1000.0
+
+        def time(self):
+            return self.now
+
+        def default_exception_handler(self, context):
+            others.append(context)
+
+    others, loop = [], Loop()
+    server = Server(server_config(Application().app(settings), settings))
+    full = {"message": "accept", "exception": OSError(errno.EMFILE, "too many open files"), "socket": None}
+    for _ in range(100):
+        server._on_trouble(loop, full)
+    assert [record.getMessage() for record in caplog.records] == ["no connection can be taken: too many open files"]
+    loop.now += 60
+    server._on_trouble(loop, full)
+    assert len(caplog.records) == 2
+    server._on_trouble(loop, {"message": "something else"})
+    assert others == [{"message": "something else"}]
+
+
+# The end --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_socket_is_told_of_the_servers_end(settings):
+    application = Application()
+    with (
+        running(application, settings) as server,
+        connect(f"ws://127.0.0.1:{application.port}/listens", ping_interval=None) as websocket,
+    ):
+        assert application.began.wait(LONG)
+        server.should_exit = True
+        with pytest.raises(ConnectionClosedError) as caught:
+            websocket.recv(timeout=LONG)
+    assert caught.value.rcvd.code == 1012
+
+
+def test_nobody_delays_the_end_by_not_reading(settings):
+    """Slow readers of both kinds and a request without an end; the server's patience is the least of them."""
+    application = Application()
+    patient = {"send_seconds": 600.0, "receive_seconds": 600.0, "shutdown_seconds": 1}
+    with (
+        running(application, settings.model_copy(update=patient)) as server,
+        opened(application.port, receive_buffer=4096) as page,
+        opened(application.port, receive_buffer=4096) as live,
+        opened(application.port) as half,
+    ):
+        page.sendall(GET.replace(b"/ ", b"/large "))
+        half.sendall(GET[:20])
+        live.sendall(UPGRADE.replace(b"/listens", b"/floods") + KEY + b"\r\n")
+        assert application.began.wait(LONG)
+        wait_until(lambda: sample(application, "chainrule_http_open_requests") == 1)
+        start = time.monotonic()
+        server.should_exit = True
+        server.thread.join(LONG)
+        assert not server.thread.is_alive()
+        assert time.monotonic() - start < 10
+
+
+def test_work_in_progress_is_told_of_the_end(settings):
+    application = Application()
+    with running(application, settings):
+        assert not application.told.is_set()
+    assert application.told.is_set()
+
+
+# Behind a proxy -------------------------------------------------------------------------------------------------------
+
+TOKEN = "correct-horse-battery"
+
+
+@pytest.mark.parametrize(
+    ("trusted", "secure"),
+    [
+        (("127.0.0.1",), True),
+        (("127.0.0.0/8",), True),
+        (("*",), True),
+        (("10.0.0.1", "*"), True),
+        ((), False),
+        (("10.0.0.1",), False),
+        (("10.0.0.0/8", "::1"), False),
+    ],
+)
+@pytest.mark.parametrize("forwarded", ["https", "http", "nonsense", None])
+def test_the_scheme_is_believed_from_trusted_addresses_alone(there, trusted, secure, forwarded, monkeypatch):
+    # Uvicorn would read this; ours is the setting.
+    monkeypatch.setenv("FORWARDED_ALLOW_IPS", "*")
+    application = there(trusted_proxies=trusted, token=Settings(token=TOKEN).token)
+    given = b"" if forwarded is None else f"X-Forwarded-Proto: {forwarded}\r\n".encode()
+    with opened(application.port) as client:
+        client.sendall(b"GET /?token=" + TOKEN.encode() + b" HTTP/1.1\r\nHost: 127.0.0.1\r\n" + given + b"\r\n")
+        status, headers, _ = read(answer_of(client))
+    assert status == 303
+    assert headers["set-cookie"].startswith(cookie_name(TOKEN))
+    assert ("; secure" in headers["set-cookie"]) is (secure and forwarded == "https")
+
+
+def test_a_socket_that_came_by_tls_must_name_it_in_its_origin(there):
+    application = there()
+    for scheme, status in (("https", b"101"), ("http", b"403")):
+        with opened(application.port) as client:
+            origin = f"Origin: {scheme}://127.0.0.1\r\nX-Forwarded-Proto: https\r\n\r\n".encode()
+            client.sendall(UPGRADE + KEY + origin)
+            assert answer_of(client).split()[1] == status
+
+
+# The parts ------------------------------------------------------------------------------------------------------------
+
+
+def test_what_the_kernel_keeps_counts_as_not_taken():
+    """Seen from Python everything was sent."""
+
+    class Transport:
+        def get_write_buffer_size(self):
+            return 0
+
+        def get_extra_info(self, name):
+            return {"socket": sender}[name]
+
+    with socket.socket() as listener, socket.socket() as sender:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        sender.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+        sender.connect(listener.getsockname())
+        receiver, _ = listener.accept()
+        with receiver:
+            sender.sendall(bytes(200_000))
+            assert unsent(Transport()) > 100_000
+            taken = 0
+            while taken < 200_000:
+                taken += len(receiver.recv(1 << 16))
+            wait_until(lambda: unsent(Transport()) == 0)
+
+
+@pytest.mark.parametrize(
+    ("left", "end"),
+    [
+        # At least 4 KiB are taken in any four seconds but the last: a byte less. What is added counts for nothing.
+        ([20000, 19000, 18000, 16000, 15904, 14900, 13900, 11904, 8000, 90000, 89900, 89809], 11.0),
+        ([9000, 9000, 9000, 9000, 9000], 4.0),
+        # A byte now and then.
+        ([9000, 8999, 8998, 8997, 8996], 4.0),
+    ],
+)
+def test_progress_and_nothing_else_renews_patience(monkeypatch, left, end):
+    left = iter(left)
+
+    class Transport:
+        def set_write_buffer_limits(self, high):
+            assert high == 0
+
+        def get_write_buffer_size(self):
+            return 1
+
+    class Loop:
+        def __init__(self):
+            self.now, self.timers = 0.0, []
+
+        def time(self):
+            return self.now
+
+        def call_later(self, seconds, look):
+            self.timers.append((self.now + seconds, look))
+            return self
+
+        def cancel(self):
+            self.timers.clear()
+
+    monkeypatch.setattr("chainrule.web.connections.unsent", lambda _: next(left))
+    cut, loop = [], Loop()
+    sending = Sending(Transport(), loop, 4.0, lambda: cut.append(loop.now))
+    monkeypatch.setattr("chainrule.web.connections.LOOKS", 4)
+    sending.start()
+    while loop.timers:
+        loop.now, look = loop.timers.pop()
+        look()
+    assert cut == [end]
+
+
+def sample(application, name):
+    return application.metrics.registry.get_sample_value(name)
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + LONG
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@contextlib.contextmanager
+def running(application, settings):
+    """A server in a thread of its own, as an object."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    application.port = listener.getsockname()[1]
+    server = Server(server_config(application.app(settings), settings))
+    server.thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    server.thread.start()
+    try:
+        wait_until(lambda: server.started)
+        yield server
+    finally:
+        server.should_exit = True
+        server.thread.join(LONG)
+        assert not server.thread.is_alive()

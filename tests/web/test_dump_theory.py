@@ -1,0 +1,57 @@
+"""What theory says of a dump that is open: the verdicts, the expected figures, and why there are none."""
+
+import json
+
+import pytest
+import torch
+from torch import nn
+
+from chainrule.main import create_app
+from chainrule.page.opened import OpenDump
+from chainrule.profile import theory
+from chainrule.trace import trace_model
+from chainrule.wire import dump_json, dump_trace, theory_dump
+
+ADDRESS = "/api/v1/dump.json?what=theory"
+
+
+@pytest.fixture(scope="module")
+def trace():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), nn.LayerNorm(16), nn.ReLU(), nn.Linear(16, 4))
+    return trace_model(model, torch.randn(9, 8), loss=lambda out: out.square().mean())
+
+
+@pytest.fixture
+def client(open_client, settings, trace):
+    return open_client(create_app(settings, OpenDump.check("own.json", dump_trace(trace))))
+
+
+def test_it_is_what_the_live_path_would_say(client, trace):
+    answer = client.get(ADDRESS)
+    assert answer.status_code == 200
+    told = answer.json()
+    assert told == json.loads(dump_json(theory_dump(theory(trace))))
+    assert [layer.get("reason") for layer in told["layers"]] == [None, "LayerNorm: no theory of it here", None]
+    assert set(told["layers"][0]["expected"]) >= {"preactivation_std", "activation_std"}
+
+
+def test_it_has_a_tag_of_its_own(client):
+    dump, told = client.get("/api/v1/dump.json"), client.get(ADDRESS)
+    assert dump.headers["etag"] != told.headers["etag"]
+    again = client.get(ADDRESS, headers={"if-none-match": told.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+
+
+def test_anything_else_is_refused(client):
+    answer = client.get("/api/v1/dump.json?what=profile")
+    error = answer.json()["error"]
+    assert (answer.status_code, error["field"]) == (422, "what")
+    assert "neither dump nor theory" in error["message"]
+
+
+def test_the_page_has_the_rules_of_both(client):
+    page = client.get("/").text
+    data = json.loads(page.split('id="page-data">')[1].split("</script>")[0])
+    assert data["rules"]["expected"].keys() == data["local_rules"]["expected"].keys()
+    assert data["rules"]["expected"] != data["local_rules"]["expected"]

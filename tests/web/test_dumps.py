@@ -1,0 +1,87 @@
+"""The dumps that a server was opened with: where they are, and that they are read when they are asked for."""
+
+import json
+import re
+
+import pytest
+
+from chainrule.main import create_app
+from chainrule.page.opened import DumpFile, OpenDump
+from chainrule.run import trace_spec
+from chainrule.spec import ModelSpec
+from chainrule.wire import dump_trace
+
+
+def content(seed):
+    return dump_trace(trace_spec(ModelSpec.from_query(f"widths=3,2,1&batch=2&seed={seed}")))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("dumps")
+    for seed in (1, 2):
+        (folder / f"step{seed}.json").write_bytes(content(seed))
+    return folder
+
+
+@pytest.fixture
+def client(open_client, settings, folder):
+    dumps = [DumpFile.glance(folder / f"step{seed}.json") for seed in (1, 2)]
+    return open_client(create_app(settings, dumps))
+
+
+def data_of(answer):
+    return json.loads(re.search(r'id="page-data">(.*?)</script>', answer.text, re.DOTALL)[1])
+
+
+def test_the_page_knows_where_each_of_them_is(client, folder):
+    data = data_of(client.get("/"))
+    assert data["dumps"] == [
+        {"name": "step1.json", "url": "/api/v1/dump.json"},
+        {"name": "step2.json", "url": "/api/v1/dump.json?index=1"},
+    ]
+    assert data["dump"] == data["dumps"][0]
+    for each in data["dumps"]:
+        assert client.get(each["url"]).content == (folder / each["name"]).read_bytes()
+    assert client.get("/api/v1/dump.json?index=0").content == (folder / "step1.json").read_bytes()
+
+
+def test_one_dump_is_a_list_of_one_and_none_is_empty(open_client, settings):
+    one = open_client(create_app(settings, OpenDump.check("net.json", content(1))))
+    assert data_of(one.get("/"))["dumps"] == [{"name": "net.json", "url": "/api/v1/dump.json"}]
+    none = data_of(open_client(create_app(settings)).get("/"))
+    assert (none["dump"], none["dumps"]) == (None, [])
+
+
+def test_each_has_a_tag_of_its_own(client):
+    first, second = (client.get(f"/api/v1/dump.json?index={index}") for index in (0, 1))
+    assert first.headers["etag"] != second.headers["etag"]
+    again = client.get("/api/v1/dump.json?index=1", headers={"if-none-match": second.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    other = client.get("/api/v1/dump.json?index=0", headers={"if-none-match": second.headers["etag"]})
+    assert other.status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("index", "status"), [("2", 404), ("999999", 404), ("-1", 422), ("x", 422), ("1e2", 422), ("", 422)]
+)
+def test_what_is_not_there_is_told(client, index, status):
+    answer = client.get(f"/api/v1/dump.json?index={index}")
+    assert answer.status_code == status
+    error = answer.json()["error"]
+    assert error["field"] == "index"
+    assert error["message"].startswith("index: ")
+    if status == 404:
+        assert error["limit"] == 1
+
+
+def test_a_file_is_read_when_it_is_asked_for(open_client, settings, tmp_path):
+    path = tmp_path / "step1.json"
+    path.write_bytes(content(1))
+    client = open_client(create_app(settings, [DumpFile.glance(path), DumpFile.glance(path)]))
+    path.write_bytes(content(2))
+    assert client.get("/api/v1/dump.json?index=1").content == path.read_bytes()
+    path.unlink()
+    answer = client.get("/api/v1/dump.json?index=1")
+    assert answer.status_code == 422
+    assert answer.json()["error"] == {"code": "invalid_dump", "message": "step1.json: No such file or directory"}

@@ -1,0 +1,201 @@
+"""What live sockets keep: never more than the server may keep in all, and the longest unused goes first."""
+
+import gc
+import random
+import threading
+import tracemalloc
+
+import pytest
+
+from chainrule.profile import theory
+from chainrule.run import Retracer, trace_spec
+from chainrule.spec import ModelSpec
+from chainrule.web.kept import KeptMemory
+from chainrule.web.live_messages import Shown, for_theory, show
+
+
+class Keeper:
+    def __init__(self, size=0):
+        self.kept_bytes = size
+
+    def forget(self):
+        self.kept_bytes = 0
+
+
+def use(kept, keeper, size):
+    with kept.using(keeper):
+        keeper.kept_bytes = size
+
+
+def test_the_longest_unused_forgets_first():
+    kept, (a, b, c) = KeptMemory(10), (Keeper() for _ in range(3))
+    use(kept, a, 4)
+    use(kept, b, 4)
+    use(kept, a, 4)
+    use(kept, c, 4)
+    assert [each.kept_bytes for each in (a, b, c)] == [4, 0, 4]
+    assert kept.bytes == 8
+
+
+def test_one_that_keeps_too_much_by_itself_keeps_nothing():
+    kept, small, large = KeptMemory(10), Keeper(), Keeper()
+    use(kept, small, 1)
+    use(kept, large, 11)
+    assert (small.kept_bytes, large.kept_bytes, kept.bytes) == (0, 0, 0)
+
+
+def test_nobody_is_made_to_forget_while_at_work():
+    kept, busy, other = KeptMemory(10), Keeper(), Keeper()
+    use(kept, busy, 8)
+    with kept.using(busy):
+        use(kept, other, 8)
+        kept.forget_all()
+        assert (busy.kept_bytes, other.kept_bytes) == (8, 0)
+    assert kept.bytes == 8
+
+
+def test_who_leaves_is_forgotten_even_if_it_is_still_at_work():
+    kept, keeper = KeptMemory(10), Keeper()
+    use(kept, keeper, 5)
+    kept.leave(keeper)
+    assert kept.bytes == 0
+    with kept.using(keeper):
+        keeper.kept_bytes = 5
+        kept.leave(keeper)
+    assert kept.bytes == 0
+
+
+def test_who_has_left_before_its_thread_begins_is_not_kept():
+    kept, keeper = KeptMemory(10), Keeper()
+    kept.leave(keeper)
+    use(kept, keeper, 5)
+    assert kept.bytes == 0
+    use(kept, Keeper(), 10)
+    assert kept.bytes == 10
+
+
+def test_the_limit_holds_whatever_threads_do():
+    kept, keepers = KeptMemory(1000), [Keeper() for _ in range(40)]
+    locks = [threading.Lock() for _ in keepers]
+
+    def work(seed):
+        dice = random.Random(seed)
+        for _ in range(500):
+            index = dice.randrange(len(keepers))
+            with locks[index]:
+                use(kept, keepers[index], dice.randrange(300))
+            if dice.random() < 0.05:
+                index = dice.randrange(len(keepers))
+                kept.leave(keepers[index])
+                keepers[index] = Keeper()
+            assert kept.bytes <= 1000
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert kept.bytes <= 1000
+
+
+@pytest.mark.parametrize("style", ["functions", "module"])
+def test_tracers_share_the_limit_and_trace_the_same(style):
+    # 100x11: ten weights of 100 × 100 floats are 400 kB; x and y are 160 kB with a batch of 200.
+    spec = ModelSpec(widths="100x11", style=style)
+    kept, tracers = KeptMemory(3_000_000), [Retracer() for _ in range(8)]
+    expected = {scale: trace_spec(spec.replace(scale=scale)) for scale in (0.5, 1.0, 2.0)}
+    for scale, trace in expected.items():
+        for tracer in tracers:
+            with kept.using(tracer):
+                again = tracer.trace(spec.replace(scale=scale))
+            assert (again.statistics.counts == trace.statistics.counts).all()
+            assert again.loss == trace.loss
+            assert sum(each.kept_bytes for each in tracers) == kept.bytes <= 3_000_000
+    assert tracers[-1].kept_bytes >= 560_000
+    assert tracers[0].kept_bytes == 0
+    kept.forget_all()
+    assert sum(each.kept_bytes for each in tracers) == 0
+
+
+LARGE = [
+    {"program": "matmul", "rung": "loops", "batch": 4, "widths": "8,8"},
+    *(
+        {"widths": "16x65", "activation": "gelu", "style": style}
+        for style in ("functions", "classes", "layer_function", "autograd_function", "module")
+    ),
+    {"widths": "100x51", "style": "functions"},
+]
+
+
+@pytest.mark.parametrize("values", LARGE, ids=lambda values: values.get("style") or values["program"])
+def test_what_a_tracer_keeps_is_told_from_above_and_forgotten_whole(values):
+    """The tensors' memory is torch's and known to the byte. All else is Python's, and measured."""
+    spec = ModelSpec.parse(values)
+
+    def traced():
+        tracer = Retracer()
+        for each in (spec, spec.replace(scale=2.0) if spec.is_net else spec):
+            tracer.trace(each)
+        return tracer
+
+    traced()  # what is made once, for all tracers
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        tracers = [traced() for _ in range(2)]
+        gc.collect()
+        kept = (tracemalloc.get_traced_memory()[0] - before) / 2
+        told = tracers[0].kept_bytes - tracers[0]._net.kept_bytes
+        assert 500_000 < kept <= told <= 1.5 * kept
+        for tracer in tracers:
+            tracer.forget()
+            assert tracer.kept_bytes == 0
+        gc.collect()
+        assert tracemalloc.get_traced_memory()[0] - before < 0.05 * 2 * kept
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_tracer_that_has_forgotten_traces_the_same():
+    spec, tracer = ModelSpec(widths="6,5,4"), Retracer()
+    for scale in (1.0, 2.0, 0.5):
+        again, expected = tracer.trace(spec.replace(scale=scale)), trace_spec(spec.replace(scale=scale))
+        assert (again.ops, again.tensors, again.loss) == (expected.ops, expected.tensors, expected.loss)
+        assert (again.statistics.counts == expected.statistics.counts).all()
+        tracer.forget()
+
+
+# What a socket knows of the picture that it has sent ------------------------------------------------------------------
+
+
+def test_the_graph_that_was_sent_is_known_again_without_being_kept():
+    tracer, shown, sent = Retracer(), Shown(), []
+    for values in ({}, {"scale": 2}, {"batch": 50}, {"batch": 50, "seed": 1}, "forget", {"batch": 50}, {}):
+        if values == "forget":
+            tracer.forget()
+            continue
+        trace = tracer.trace(ModelSpec.parse(values))
+        shown, message = show(trace, tracer.recording, shown)
+        # A tracer that cannot say what it repeats is as good, only slower.
+        assert show(trace, None, shown) == (Shown(shown.number, None, shown.digest), None)
+        sent.append((shown.number, message is not None))
+    assert sent == [(1, True), (1, False), (2, True), (2, False), (2, False), (3, True)]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"widths": "100x51", "init": "standard_normal", "scale": 1},  # NaN from some layer on
+        {"widths": "20x31", "activation": "tanh", "scale": 3, "style": "module"},
+        {"widths": "9,8,7", "bias": False, "loss": "cross_entropy"},
+        {"program": "exp"},
+    ],
+)
+def test_of_what_is_kept_for_theory_it_says_the_same(values):
+    trace = trace_spec(ModelSpec.parse(values))
+    outline = for_theory(trace)
+    assert theory(outline) == theory(trace)
+    assert len(outline.statistics) <= 1 + 3 * len(trace.layers)
+    assert len(outline.tensors) <= 1
+    assert outline.ops == outline.modules == outline.saved == ()

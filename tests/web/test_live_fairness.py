@@ -1,0 +1,673 @@
+"""Many live sockets on one device: who gives way to whom, what a slow or dead one costs the others, what is counted.
+
+The sockets are made here, without a network, so that a test decides when a client asks, reads and leaves.
+"""
+
+import asyncio
+import contextlib
+import gc
+import json
+import random
+import struct
+import threading
+import time
+import weakref
+
+import numpy as np
+import pytest
+from accounts import closed
+from starlette.websockets import WebSocket
+
+from chainrule import main
+from chainrule.main import create_app
+from chainrule.profile import theory
+from chainrule.run import Retracer, trace_spec
+from chainrule.spec import ModelSpec
+from chainrule.stopping import check
+from chainrule.web import live
+from chainrule.web import slot as slot_module
+from chainrule.web.compute import Device
+from chainrule.web.live import LiveSession, specs
+
+TINY = {"widths": "2,1", "batch": 2}
+
+
+class Peer:
+    """A client of its own in a server without a network."""
+
+    def __init__(self, service):
+        self.service = service
+        self.inbox = asyncio.Queue()
+        self.inbox.put_nowait({"type": "websocket.connect"})
+        self.got = []
+        self.frames = []
+        self.takes = asyncio.Event()
+        self.takes.set()
+        self.changed = asyncio.Condition()
+        self.close_code = None
+        self.session = None
+        self.task = asyncio.create_task(self._serve())
+
+    async def _serve(self):
+        websocket = WebSocket({"type": "websocket", "path": "/", "headers": []}, self.inbox.get, self._send)
+        await websocket.accept()
+        self.session = LiveSession(websocket, self.service, specs(self.service))
+        await self.session.serve()
+
+    async def _send(self, message):
+        await self.takes.wait()
+        if message["type"] == "websocket.close":
+            self.close_code = message["code"]
+        elif message.get("bytes") is not None:
+            seq, loss = (
+                struct.unpack_from("<I", message["bytes"], 4)[0],
+                struct.unpack_from("<d", message["bytes"], 24)[0],
+            )
+            self.got.append(("frame", seq))
+            self.frames.append((seq, loss))
+        elif message.get("text") is not None:
+            body = json.loads(message["text"])
+            if body["type"] != "topology":
+                code = [body["error"]["code"]] if body["type"] == "error" else []
+                self.got.append((body["type"], body["seq"], *code))
+        async with self.changed:
+            self.changed.notify_all()
+
+    def ask(self, seq, **spec):
+        self.inbox.put_nowait({"type": "websocket.receive", "text": json.dumps({"seq": seq, "spec": {**TINY, **spec}})})
+
+    async def until(self, *wanted):
+        async with asyncio.timeout(20), self.changed:
+            await self.changed.wait_for(lambda: wanted in self.got)
+
+    async def leave(self):
+        self.inbox.put_nowait({"type": "websocket.disconnect", "code": 1001})
+        await asyncio.wait_for(self.task, 20)
+
+
+class Gate:
+    """What stands for computing: it waits until it may go on, and stops when it is asked to."""
+
+    def __init__(self):
+        self.open = threading.Event()
+        self.began = []
+        self.stopped = []
+        self.stubborn = False
+
+    def pass_through(self, name):
+        began = time.perf_counter()
+        self.began.append(name)
+        try:
+            while not self.open.wait(0.001):
+                if not self.stubborn:
+                    check()
+        except Exception as error:
+            self.stopped.append((name, getattr(error, "reason", error.code), time.perf_counter() - began))
+            raise
+
+    def trace(self, spec):
+        self.pass_through(spec.seed)
+        return trace_spec(spec)
+
+
+@pytest.fixture
+def gate(monkeypatch):
+    gate = Gate()
+    monkeypatch.setattr(live.Retracer, "trace", lambda _, spec: gate.trace(spec))
+    yield gate
+    gate.open.set()
+
+
+@pytest.fixture
+def run(settings):
+    """A function that runs a scenario in a server with some settings changed; what is in hand has ended by its end."""
+
+    def run(scenario, **changes):
+        # Nothing gives way or runs out of time unless a test says so.
+        changes = {"live_grace_seconds": 3600, "live_deadline_seconds": 3600} | changes
+        service = create_app(settings.model_copy(update=changes)).state.service
+
+        async def whole():
+            peers = []
+
+            def peer():
+                peers.append(Peer(service))
+                return peers[-1]
+
+            service.compute.open()
+            try:
+                async with asyncio.timeout(60):
+                    return await scenario(service, peer)
+            finally:
+                for each in peers:
+                    each.inbox.put_nowait({"type": "websocket.disconnect", "code": 1001})
+                await asyncio.gather(*(each.task for each in peers))
+                await service.compute.close()
+                books = closed(service.metrics)
+                assert not any(count for (_, end), count in books.items() if end == "in_hand")
+                assert service.compute.kept.bytes == 0
+
+        return asyncio.run(whole())
+
+    return run
+
+
+async def until(condition):
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+def count(service, name):
+    return int(service.metrics.registry.get_sample_value(f"chainrule_{name}_total"))
+
+
+# Giving way ----------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_young_is_computed_to_its_end(run, gate):
+    async def scenario(service, peer):
+        client = peer()
+        client.ask(1, seed=1)
+        await until(lambda: gate.began == [1])
+        client.ask(2, seed=2)
+        client.ask(3, seed=3)
+        await until(lambda: count(service, "live_messages") == 3)
+        gate.open.set()
+        await client.until("frame", 3)
+        assert [seq for seq, _ in client.frames] == [1, 3]
+        assert count(service, "live_coalesced") == 1
+
+    run(scenario)
+    assert gate.stopped == []
+
+
+def test_what_is_old_gives_way_but_the_one_after_it_is_let_finish(run, gate):
+    async def scenario(service, peer):
+        client = peer()
+        for seq in (1, 2):
+            client.ask(seq, seed=seq)
+            await until(lambda: gate.began[-1:] == [seq])  # noqa: B023 (awaited at once)
+        assert [(name, reason) for name, reason, _ in gate.stopped] == [(1, "superseded")]
+        client.ask(3, seed=3)
+        await until(lambda: count(service, "live_messages") == 3)
+        await asyncio.sleep(0.05)
+        assert gate.began == [1, 2]
+        gate.open.set()
+        await client.until("frame", 3)
+        # Nothing is said of the first.
+        assert [each for each in client.got if each[0] != "theory"] == [("frame", 2), ("frame", 3)]
+        assert closed(service.metrics)["picture", "cancelled superseded"] == 1
+        # The second finished, so the next may be asked again.
+        gate.open.clear()
+        client.ask(4, seed=4)
+        await until(lambda: gate.began[-1] == 4)
+        client.ask(5, seed=5)
+        await until(lambda: gate.began[-1] == 5)
+
+    run(scenario, live_grace_seconds=0)
+    assert [name for name, *_ in gate.stopped] == [1, 4, 5]  # the last because its client left
+
+
+def test_a_wish_that_came_early_is_given_way_to_when_the_grace_is_over(run, gate):
+    async def scenario(_, peer):
+        client = peer()
+        client.ask(1, seed=1)
+        await until(lambda: gate.began == [1])
+        client.ask(2, seed=2)
+        await until(lambda: gate.began == [1, 2])
+
+    run(scenario, live_grace_seconds=0.2)
+    name, reason, seconds = gate.stopped[0]
+    assert (name, reason) == (1, "superseded")
+    assert seconds >= 0.199
+
+
+def test_a_mistake_is_nothing_to_give_way_to(run, gate):
+    async def scenario(service, peer):
+        client = peer()
+        client.ask(1, seed=1)
+        await until(lambda: gate.began == [1])
+        client.ask(2, scale="much")
+        await until(lambda: count(service, "live_messages") == 2)
+        gate.open.set()
+        await client.until("error", 2, "invalid_spec")
+        assert client.frames[0][0] == 1
+
+    run(scenario, live_grace_seconds=0)
+    assert gate.stopped == []
+
+
+def test_a_wish_that_changes_its_device_in_line_is_computed_there(run, monkeypatch):
+    monkeypatch.setattr(main, "list_devices", lambda: [Device("cpu", "one"), Device("cuda", "another")])
+    gate, threads = Gate(), []
+
+    def trace(_, spec):
+        threads.append((spec.device, threading.current_thread().name))
+        return trace_spec(spec.replace(device="cpu"))
+
+    monkeypatch.setattr(live.Retracer, "trace", trace)
+
+    async def scenario(service, peer):
+        client, slot = peer(), service.compute.slots["cpu"]
+        busy = asyncio.create_task(slot.run(lambda: gate.pass_through("request")))
+        await until(lambda: gate.began)
+        client.ask(1, device="cpu")
+        await until(lambda: slot.in_line == 1)
+        client.ask(2, device="cuda")
+        await until(lambda: client.session.newest.seq == 2)
+        gate.open.set()
+        await client.until("theory", 2)
+        await busy
+
+    run(scenario)
+    assert threads == [("cuda", "compute-cuda_0")]
+
+
+def test_a_grace_that_is_not_over_yet_keeps_no_socket(run, gate):
+    async def scenario(_, peer):
+        client = peer()
+        client.ask(1, seed=1)
+        await until(lambda: gate.began == [1])
+        client.ask(2, seed=2)
+        await until(lambda: client.session.grace is not None)
+        gate.open.set()
+        await client.until("theory", 2)
+        await client.leave()
+        session, client.session = weakref.ref(client.session), None
+        gc.collect()
+        assert session() is None
+
+    run(scenario)
+
+
+def test_what_takes_too_long_is_told_with_its_number_and_the_next_is_computed(run, gate):
+    async def scenario(service, peer):
+        client = peer()
+        client.ask(1, seed=1)
+        await client.until("error", 1, "deadline_exceeded")
+        gate.open.set()
+        client.ask(2, seed=2)
+        await client.until("theory", 2)
+        assert client.got == [("error", 1, "deadline_exceeded"), ("frame", 2), ("theory", 2)]
+        assert closed(service.metrics)["picture", "timed_out"] == 1
+
+    run(scenario, live_deadline_seconds=0.3)
+
+
+def test_what_does_not_stop_is_told_all_the_same_and_its_tracer_is_not_used_beside_it(run, gate, monkeypatch):
+    monkeypatch.setattr(slot_module, "PATIENCE_SECONDS", 0.05)
+    gate.stubborn = True
+
+    async def scenario(_, peer):
+        client = peer()
+        client.ask(1, seed=1)
+        await until(lambda: gate.began == [1])
+        retracer = client.session.retracer
+        await client.until("error", 1, "deadline_exceeded")
+        assert client.session.retracer is not retracer
+        client.ask(2, seed=2)
+        await until(lambda: client.session.newest is not None)
+        assert gate.began == [1]
+        gate.open.set()
+        await client.until("frame", 2)
+        # What the first computed after all is not shown: the client has been told otherwise.
+        assert [seq for seq, _ in client.frames] == [2]
+
+    run(scenario, live_deadline_seconds=0.2)
+
+
+def test_theory_gives_way_and_ends_with_its_socket(run, monkeypatch):
+    gate = Gate()
+
+    def held(trace):
+        gate.pass_through(trace.spec["seed"])
+        return theory(trace)
+
+    monkeypatch.setattr(live, "theory", held)
+
+    async def scenario(service, peer):
+        client = peer()
+        client.ask(1, seed=1)
+        await until(lambda: gate.began == [1])
+        client.ask(2, seed=2)
+        await until(lambda: gate.began == [1, 2])
+        await client.leave()
+        await until(lambda: len(gate.stopped) == 2)
+        assert client.got == [("frame", 1), ("frame", 2)]
+        await until(lambda: not service.compute.slots["cpu"].busy)
+        books = closed(service.metrics)
+        assert (books["theory", "cancelled superseded"], books["theory", "cancelled disconnected"]) == (1, 1)
+
+    run(scenario, live_grace_seconds=0)
+
+
+def test_theory_begun_after_a_wish_came_gives_way_to_it(run, gate, monkeypatch):
+    """It stood in line behind a request, and meanwhile the client wished for something newer."""
+    said, request = Gate(), Gate()
+    monkeypatch.setattr(live, "theory", lambda trace: said.pass_through(trace.spec["seed"]) or theory(trace))
+
+    async def scenario(service, peer):
+        client, slot = peer(), service.compute.slots["cpu"]
+        client.ask(1, seed=1)
+        await until(lambda: gate.began == [1])
+        between = asyncio.create_task(slot.run(lambda: request.pass_through("request")))
+        await until(lambda: slot.waiting == 1)
+        gate.open.set()
+        await until(lambda: request.began and slot.in_line == 1)
+        client.ask(2, seed=2)
+        await until(lambda: client.session.newest is not None)
+        request.open.set()
+        await client.until("frame", 2)
+        assert closed(service.metrics)["theory", "cancelled superseded"] == 1
+        said.open.set()
+        await client.until("theory", 2)
+        await between
+        assert client.got == [("frame", 1), ("frame", 2), ("theory", 2)]
+
+    run(scenario, live_grace_seconds=0)
+
+
+def test_theory_that_takes_too_long_is_left_out(run, monkeypatch):
+    gate = Gate()
+    monkeypatch.setattr(live, "theory", lambda trace: gate.pass_through(trace.spec["seed"]) or theory(trace))
+
+    async def scenario(service, peer):
+        client = peer()
+        client.ask(1, seed=1)
+        await until(lambda: gate.stopped)
+        gate.open.set()
+        client.ask(2, seed=2)
+        await client.until("theory", 2)
+        assert client.got == [("frame", 1), ("frame", 2), ("theory", 2)]
+        assert closed(service.metrics)["theory", "timed_out"] == 1
+
+    run(scenario, live_deadline_seconds=0.3)
+
+
+@pytest.mark.parametrize("style", ["functions", "autograd_function", "module"])
+def test_after_giving_way_the_numbers_are_right(run, style, monkeypatch):
+    """Stopped anywhere in a pass, the next one of the same tensors is as if it had never been."""
+    spec = {"widths": "100x9", "batch": 100, "style": style}
+    monkeypatch.setattr(slot_module, "PATIENCE_SECONDS", 60)
+
+    async def scenario(service, peer):
+        client = peer()
+        dice, seq = random.Random(1), 0
+        while closed(service.metrics)["picture", "cancelled superseded"] < 10 or len(client.frames) < 10:
+            seq += 1
+            client.ask(seq, **spec, scale=1 + seq % 100 / 100)
+            await asyncio.sleep(dice.random() * 0.01)
+        client.ask(seq + 1, **spec, scale=1 + (seq + 1) % 100 / 100)
+        await client.until("frame", seq + 1)
+        return client.frames
+
+    for seq, loss in run(scenario, live_grace_seconds=0):
+        expected = trace_spec(ModelSpec.parse({**spec, "scale": 1 + seq % 100 / 100})).loss
+        np.testing.assert_equal(loss, expected)
+
+
+# Many clients --------------------------------------------------------------------------------------------------------
+
+
+def test_thirty_clients_that_never_stop_asking_take_turns_and_each_ends_on_its_own_last_value(run, monkeypatch):
+    clients, rounds = 30, 5
+    order, trace, slots = [], Retracer.trace, []
+
+    def noted(self, spec):
+        order.append(spec.seed)
+        if len(order) <= clients * rounds:
+            # All others want a picture too, and stand in line for it.
+            deadline = time.monotonic() + 20
+            while slots[0].in_line < clients - 1:
+                assert time.monotonic() < deadline
+                time.sleep(0.0005)
+        return trace(self, spec)
+
+    monkeypatch.setattr(live.Retracer, "trace", noted)
+    # Theory of a frame is a turn of its own.
+    monkeypatch.setattr(live, "THEORY_SHARE", -1.0)
+
+    async def scenario(service, peer):
+        slots.append(service.compute.slots["cpu"])
+        peers = [peer() for _ in range(clients)]
+        seqs = [0] * clients
+        while len(order) < clients * rounds:
+            for index, client in enumerate(peers):
+                seqs[index] += 1
+                client.ask(seqs[index], seed=index, scale=seqs[index])
+            await asyncio.sleep(0.002)
+        for client, seq in zip(peers, seqs, strict=True):
+            await client.until("frame", seq)
+            assert client.frames == sorted(client.frames)
+        await until(lambda: not service.compute.slots["cpu"].busy)
+        accepted = closed(service.metrics)["picture", "accepted"]
+        assert count(service, "live_messages") == sum(seqs) == count(service, "live_coalesced") + accepted
+        return [client.frames[-1] for client in peers]
+
+    for index, (seq, loss) in enumerate(run(scenario)):
+        assert loss == trace_spec(ModelSpec(**TINY, seed=index, scale=seq)).loss
+    for turn in range(clients * (rounds - 1)):
+        assert sorted(order[turn : turn + clients]) == list(range(clients))
+
+
+def test_who_takes_nothing_costs_the_others_nothing_and_is_let_go(run):
+    async def scenario(service, peer):
+        slow, quick = peer(), peer()
+        slow.ask(1)
+        await slow.until("theory", 1)
+        slow.takes.clear()
+        slow.ask(2)
+        await until(lambda: closed(service.metrics)["picture", "done"] == 2)
+        for seq in range(3, 50):
+            slow.ask(seq)
+        for seq in range(5):
+            quick.ask(seq)
+            await quick.until("theory", seq)
+        # Of 47 wishes none was computed, and the newest alone is kept.
+        assert closed(service.metrics)["picture", "done"] == 2 + 5
+        await until(lambda: slow.inbox.empty())
+        assert slow.session.newest.seq == 49
+        # So long until the connection cuts it off.
+        await slow.leave()
+        assert service.compute.kept.bytes == quick.session.retracer.kept_bytes
+        slow.takes.set()
+        assert slow.got == [("frame", 1), ("theory", 1)]
+        # The wish that was not granted any more is accounted for.
+        assert closed(service.metrics)["picture", "cancelled disconnected"] == 1
+
+    run(scenario)
+
+
+def test_who_leaves_while_it_is_computed_for_frees_the_device(run, gate):
+    async def scenario(service, peer):
+        first, second, third = peer(), peer(), peer()
+        first.ask(1, seed=1)
+        await until(lambda: gate.began == [1])
+        second.ask(1, seed=2)
+        third.ask(1, seed=3)
+        slot = service.compute.slots["cpu"]
+        await until(lambda: slot.in_line == 2)
+        await second.leave()
+        assert slot.in_line == 1
+        await first.leave()
+        await until(lambda: gate.began == [1, 3])
+        gate.open.set()
+        await third.until("frame", 1)
+        assert closed(service.metrics)["picture", "cancelled disconnected"] == 2
+
+    run(scenario)
+    assert [(name, reason) for name, reason, _ in gate.stopped] == [(1, "disconnected")]
+
+
+def test_who_asks_and_leaves_in_one_breath_is_gone(run):
+    async def scenario(service, peer):
+        for breaths in range(40):
+            client = peer()
+            client.ask(1)
+            await client.until("theory", 1)
+            client.ask(2)
+            for _ in range(breaths % 10):
+                await asyncio.sleep(0)
+            await client.leave()
+        assert service.compute.kept.bytes == 0
+
+    run(scenario)
+
+
+def test_what_sockets_keep_together_is_limited(run):
+    limit = 3_000_000
+    spec = {"widths": "100x9", "batch": 100}
+
+    async def scenario(service, peer):
+        peers = [peer() for _ in range(6)]
+        for seq in range(3):
+            for client in peers:
+                client.ask(seq, **spec, scale=1 + seq)
+                await client.until("frame", seq)
+                kept = [each.session.retracer.kept_bytes for each in peers if each.session]
+                assert sum(kept) == service.compute.kept.bytes <= limit
+        assert service.compute.kept.bytes > 0
+        losses = {each.frames[-1][1] for each in peers}
+        assert losses == {trace_spec(ModelSpec.parse({**spec, "scale": 3})).loss}
+
+    run(scenario, max_kept_bytes=limit)
+
+
+def test_a_socket_keeps_nothing_besides_that_the_limit_does_not_see(run, monkeypatch):
+    trace, seen, said = Retracer.trace, [], Gate()
+    monkeypatch.setattr(live, "theory", lambda trace: said.pass_through(len(seen)) or theory(trace))
+
+    def noted(self, spec):
+        found = trace(self, spec)
+        seen.append(weakref.ref(found))
+        return found
+
+    monkeypatch.setattr(live.Retracer, "trace", noted)
+
+    async def scenario(service, peer):
+        client = peer()
+        for seq, scale in enumerate((1, 2, 2)):
+            client.ask(seq, scale=scale)
+            # Of the frame that still waits for its theory neither.
+            await until(lambda: said.began[-1:] == [seq + 1])  # noqa: B023 (awaited at once)
+            gc.collect()
+            assert [each() for each in seen] == [None] * (seq + 1)
+            said.open.set()
+            await client.until("theory", seq)
+            said.open.clear()
+            assert client.session.retracer.kept_bytes == service.compute.kept.bytes == 0
+        # Nothing is kept of the graph, and yet it is sent once.
+        assert client.session.shown.number == 1
+
+    run(scenario, max_kept_bytes=0)
+
+
+# The end of things ---------------------------------------------------------------------------------------------------
+
+
+def test_out_of_memory_is_told_and_what_was_kept_is_let_go_of(run, monkeypatch):
+    trace, greedy = Retracer.trace, []
+
+    def fail_once(self, spec):
+        if spec.seed == 2:
+            greedy.append(self)
+            raise MemoryError
+        return trace(self, spec)
+
+    monkeypatch.setattr(live.Retracer, "trace", fail_once)
+
+    async def scenario(service, peer):
+        client, idle = peer(), peer()
+        for each in (client, idle):
+            each.ask(1, widths="50,50,1")
+            await each.until("theory", 1)
+        assert service.compute.kept.bytes > 0
+        client.ask(2, seed=2)
+        await client.until("error", 2, "out_of_memory")
+        assert service.compute.kept.bytes == 0
+        assert idle.session.retracer.kept_bytes == 0
+        assert client.session.retracer is not greedy[0]
+        for each in (client, idle):
+            each.ask(3, seed=3)
+            await each.until("theory", 3)
+        assert closed(service.metrics)["picture", "failed out_of_memory"] == 1
+
+    run(scenario)
+
+
+def test_when_the_server_goes_sockets_are_told_at_once_and_computing_stops(run, gate):
+    async def scenario(service, peer):
+        busy, waiting, idle, dead = (peer() for _ in range(4))
+        busy.ask(1, seed=1)
+        await until(lambda: gate.began == [1])
+        waiting.ask(1, seed=2)
+        await until(lambda: service.compute.slots["cpu"].in_line == 1 and dead.session and idle.session)
+        dead.takes.clear()
+        service.compute.begin_shutdown()
+        await asyncio.wait_for(asyncio.gather(*(each.task for each in (busy, waiting, idle, dead))), 20)
+        assert [each.close_code for each in (busy, waiting, idle, dead)] == [1012, 1012, 1012, None]
+        await until(lambda: not service.compute.slots["cpu"].busy)
+        assert closed(service.metrics)["picture", "cancelled shutdown"] == 2
+
+    run(scenario, shutdown_seconds=3600)
+    assert [(name, reason) for name, reason, _ in gate.stopped] == [(1, "shutdown")]
+
+
+# Accounts ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_whatever_clients_do_the_accounts_close(run, monkeypatch, seed):
+    dice = random.Random(seed)
+
+    def trace(_, spec):
+        for _ in range(spec.seed % 7):
+            time.sleep(0.001)
+            check()
+        if spec.seed % 10 == 9:
+            raise ZeroDivisionError
+        if spec.seed % 10 == 8:
+            raise MemoryError
+        return trace_spec(spec)
+
+    monkeypatch.setattr(live.Retracer, "trace", trace)
+
+    async def scenario(service, peer):
+        async def client():
+            for _ in range(3):
+                one, last = peer(), -1
+                for seq in range(dice.randrange(1, 20)):
+                    if dice.random() < 0.15:
+                        one.ask(seq, scale="much")
+                    else:
+                        one.ask(seq, seed=dice.randrange(1000))
+                    last = seq
+                    if dice.random() < 0.5:
+                        await asyncio.sleep(dice.random() * 0.01)
+                    closed(service.metrics)
+                if dice.random() < 0.5:
+                    # Each ends on its last, whatever that is answered with.
+                    await until(lambda: any(each[1] == last for each in one.got))  # noqa: B023 (awaited at once)
+                seqs = [each[1] for each in one.got if each[0] != "theory"]
+                assert seqs == sorted(set(seqs))
+                await one.leave()
+
+        async def request():
+            for _ in range(20):
+                with contextlib.suppress(Exception):
+                    await service.compute.slots["cpu"].run(
+                        lambda: trace(None, ModelSpec(**TINY, seed=dice.randrange(1000))), 0.05
+                    )
+                closed(service.metrics)
+
+        await asyncio.gather(*(client() for _ in range(5)), request())
+        await until(lambda: not service.compute.slots["cpu"].busy)
+        books = closed(service.metrics)
+        mistakes = int(service.metrics.registry.get_sample_value("chainrule_rejected_total", {"code": "invalid_spec"}))
+        assert count(service, "live_messages") == (
+            count(service, "live_coalesced") + mistakes + books["picture", "accepted"]
+        )
+        assert books["picture", "accepted"] > 0
+
+    run(scenario, live_grace_seconds=0.002, live_deadline_seconds=5)

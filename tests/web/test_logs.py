@@ -1,0 +1,592 @@
+"""What the server writes down of a request: enough to find it again, nothing private, and no line of its own."""
+
+import asyncio
+import io
+import json
+import logging
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+
+import httpx
+import pytest
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
+
+from chainrule.errors import DeadlineError, MemoryLimitError, TraceError
+from chainrule.main import create_app
+from chainrule.settings import Settings
+from chainrule.spec import ModelSpec
+from chainrule.web import api
+from chainrule.web.logs import STRUCK_OUT, configure_logging, keep
+from chainrule.web.metrics import Metrics
+from chainrule.web.request_log import REQUEST_ID, RequestLog, Templates, noted_spec, request_id, spec_hash
+
+TOKEN = "correct-horse-battery"
+FORMATS = ["text", "json"]
+LEVELS = ("critical", "error", "warning", "info", "debug")
+SPEC = ModelSpec(widths="9,5,1", seed=3)
+QUERY = "widths=9,5,1&seed=3"
+
+
+class Written:
+    """What was logged so far."""
+
+    def __init__(self, log_format):
+        self.stream = io.StringIO()
+        self.log_format = log_format
+
+    @property
+    def text(self):
+        return self.stream.getvalue()
+
+    @property
+    def lines(self):
+        return self.text.splitlines()
+
+    @property
+    def records(self):
+        """JSON lines as objects; of a text line what a test wants to know."""
+        if self.log_format == "json":
+            return [json.loads(line) for line in self.lines]
+        return [read_line(line) for line in self.lines if not line.startswith("    ")]
+
+    def of(self, event):
+        return [record for record in self.records if record["event"] == event]
+
+
+def read_line(line):
+    level, _, rest = line.partition(" ")
+    fields = list(re.finditer(r' (\w+)=("(?:[^"\\]|\\.)*"|\S*)', rest))
+    event = rest[: fields[0].start()] if fields else rest
+    return {"level": level, "event": event} | {field[1]: field[2] for field in fields}
+
+
+@pytest.fixture
+def log(settings):
+    """A function that sets logging up as the server does; all is as before in the end."""
+    names = [None, "chainrule", "uvicorn", "uvicorn.error", "uvicorn.access", "uvicorn.asgi"]
+    loggers = [logging.getLogger(name) for name in names]
+    before = [(each.level, each.handlers[:], each.propagate) for each in loggers]
+
+    def start(log_format="json", log_level="debug", token=None):
+        written = Written(log_format)
+        changes = {"log_format": log_format, "log_level": log_level, "token": token and Settings(token=token).token}
+        configure_logging(settings.model_copy(update=changes), written.stream)
+        return written
+
+    yield start
+    logging.captureWarnings(False)
+    for logger, (level, handlers, propagate) in zip(loggers, before, strict=True):
+        logger.setLevel(level)
+        logger.handlers[:] = handlers
+        logger.propagate = propagate
+
+
+@pytest.fixture
+def client(open_client, settings):
+    return open_client(create_app(settings))
+
+
+# One record a request ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("log_format", FORMATS)
+def test_a_request_is_one_record_that_says_all_that_may_be_said(log, client, log_format):
+    written = log(log_format, "info")
+    answer = client.get(f"/api/v1/trace.json?{QUERY}", headers={"x-request-id": "mine-1.2_3"})
+    (record,) = written.records
+    assert answer.headers["x-request-id"] == record["request_id"] == "mine-1.2_3"
+    assert (record["level"], record["event"]) == ("info", "request")
+    assert (record["method"], record["route"], record["path"]) == ("GET", "/api/v1/trace.json", "/api/v1/trace.json")
+    assert int(record["status"]) == 200
+    assert int(record["bytes"]) == len(answer.content)
+    assert record["client"] == "127.0.0.1"
+    assert record["spec"] == spec_hash(SPEC)
+    assert float(record["ms"]) > 0
+    assert "error" not in record
+
+
+def test_the_hash_is_of_the_spec_not_of_its_spelling(log, client):
+    written = log()
+    for query in (QUERY, "seed=3&widths=9%2C5%2C1&scale=1.0", "seed=4&widths=9,5,1"):
+        client.get(f"/api/v1/trace.json?{query}")
+    client.request("POST", "/api/v1/trace", json={"widths": [9, 5, 1], "seed": 3})
+    hashes = [record["spec"] for record in written.of("request")]
+    assert hashes[0] == hashes[1] == hashes[3] == spec_hash(SPEC) != hashes[2]
+    assert all(re.fullmatch(r"[0-9a-f]{12}", each) for each in hashes)
+
+
+def test_a_record_in_json_has_its_time(log, client):
+    from datetime import UTC, datetime
+
+    written = log("json")
+    before = datetime.now(UTC)
+    client.get("/healthz")
+    (record,) = written.records
+    assert record["time"].endswith("+00:00")
+    assert abs((datetime.fromisoformat(record["time"]) - before).total_seconds()) < 60
+    assert record["logger"] == "chainrule.web.request_log"
+
+
+def test_a_refusal_has_its_code_and_no_spec(log, open_client, settings):
+    written = log()
+    client = open_client(create_app(settings))
+    client.get("/api/v1/trace.json?widths=0")
+    client.get("/nowhere")
+    client.get("/api/v1/presets.json", headers={"host": "elsewhere.example"})
+    records = written.of("request")
+    assert [record["error"] for record in records] == ["invalid_spec", "not_found", "host_not_allowed"]
+    assert [record["status"] for record in records] == [422, 404, 400]
+    assert not any("spec" in record for record in records)
+
+
+@pytest.mark.parametrize("level", ["warning", "error", "critical"])
+def test_by_default_nothing_is_said_of_what_goes_well_or_is_refused(log, client, level):
+    written = log("text", level)
+    for path in (f"/api/v1/trace.json?{QUERY}", "/api/v1/trace.json?widths=0", "/nowhere", "/readyz"):
+        client.get(path)
+    assert written.text == ""
+
+
+# Request ids ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["", " ", "a" * 65, "a b", "ä", 'a"b', "a,b", "a/b", "a\tb", "../../etc", "${jndi:x}", "a;b"],
+    ids=repr,
+)
+def test_an_id_that_is_none_is_replaced(client, given):
+    name = client.get("/healthz", headers={"x-request-id": given.encode()}).headers["x-request-id"]
+    assert name != given
+    assert REQUEST_ID.fullmatch(name)
+
+
+@pytest.mark.parametrize("given", ["a", "A.b_c-9", "a" * 64])
+def test_an_id_that_is_one_is_kept(client, given):
+    assert client.get("/healthz", headers={"x-request-id": given}).headers["x-request-id"] == given
+
+
+def test_every_answer_has_one_id_and_another_each_time(open_client, settings):
+    client = open_client(create_app(settings.model_copy(update={"token": Settings(token=TOKEN).token})))
+    authorized = {"authorization": f"Bearer {TOKEN}"}
+    answers = [
+        client.get("/healthz"),
+        client.get("/"),
+        client.get(f"/?token={TOKEN}"),
+        client.get("/", headers=authorized),
+        client.get("/nowhere", headers=authorized),
+        client.get("/static/explorer.js", headers=authorized),
+        client.get("/api/v1/trace.json?scale=x", headers=authorized),
+        client.get("/healthz", headers={"host": "elsewhere.example"}),
+        client.request("DELETE", "/healthz"),
+        client.request("HEAD", "/", headers=authorized),
+    ]
+    names = [answer.headers.get_list("x-request-id") for answer in answers]
+    assert all(len(each) == 1 for each in names)
+    assert len({each[0] for each in names}) == len(answers)
+
+
+NO_REQUESTS = {
+    "words": (b"nonsense\r\n\r\n", 400, "bad_request", "other"),
+    "half a head": (b"GET /healthz HTTP/1.1\r\n", 408, "request_timeout", "other"),
+    "no version": (
+        b"GET /api/v1/live HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+        b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n",
+        400,
+        "bad_handshake",
+        "other",
+    ),
+    "a body that is none": (
+        b"POST /api/v1/trace HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+        b"Transfer-Encoding: chunked\r\n\r\nnonsense\r\n",
+        400,
+        "bad_request",
+        "/api/v1/trace",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", NO_REQUESTS)
+def test_what_no_application_answered_is_found_by_its_id_and_counted_once(log, serve, settings, kind):
+    data, status, code, route = NO_REQUESTS[kind]
+    written = log("json", "info")
+    address = serve(create_app(settings), receive_seconds=0.2)
+    with socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2])), timeout=30) as client:
+        client.sendall(data)
+        answer = b"".join(iter(lambda: client.recv(1 << 16), b""))
+    given = re.search(rb"x-request-id: (\S+)", answer.lower())[1].decode()
+    # A request that an application has in hand ends after its answer.
+    scraped = httpx.get(f"http://{address}/metrics").text
+    while f'status="{status}"' not in scraped:
+        scraped = httpx.get(f"http://{address}/metrics").text
+    (record,) = [each for each in written.of("request") if each.get("route") != "/metrics"]
+    assert record["request_id"] == given
+    assert (record["status"], record["error"], record["client"]) == (status, code, "127.0.0.1")
+    method = "POST" if route != "other" else "other"
+    assert f'chainrule_http_requests_total{{method="{method}",route="{route}",status="{status}"}} 1.0' in scraped
+    assert scraped.count("chainrule_http_requests_total{") - scraped.count('route="/metrics"') == 1
+    assert f'chainrule_rejected_total{{code="{code}"}} 1.0' in scraped
+
+
+def test_a_socket_has_an_id_and_its_refusal_too(serve, settings):
+    address = serve(create_app(settings))
+    with connect(f"ws://{address}/api/v1/live", additional_headers={"x-request-id": "socket-1"}) as socket:
+        assert socket.response.headers.get_all("x-request-id") == ["socket-1"]
+    for path in ("/api/v1/live", "/nowhere"):
+        headers = {"x-request-id": "socket-2", "origin": "http://elsewhere.example"}
+        with pytest.raises(InvalidStatus) as refused, connect(f"ws://{address}{path}", additional_headers=headers):
+            pass
+        assert refused.value.response.headers.get_all("x-request-id") == ["socket-2"]
+
+
+# Threads and tasks ---------------------------------------------------------------------------------------------------
+
+
+def test_what_is_logged_in_a_devices_thread_says_whose_it_is(log, client, monkeypatch):
+    written = log()
+
+    def work(spec):
+        logging.getLogger("chainrule.test").warning("computing in %s", threading.current_thread().name)
+        return spec.query().encode()
+
+    monkeypatch.setattr(api, "_profile_bytes", work)
+
+    async def scenario():
+        ask = client.client.get
+        return await asyncio.gather(
+            *(ask(f"/api/v1/profile.json?seed={n}", headers={"x-request-id": f"request-{n}"}) for n in range(6))
+        )
+
+    answers = client.runner.run(scenario())
+    assert [answer.status_code for answer in answers] == [200] * 6
+    records = [record for record in written.records if record["event"].startswith("computing")]
+    assert {record["event"].rpartition("_")[0] for record in records} == {"computing in compute-cpu"}
+    expected = {f"request-{n}": spec_hash(ModelSpec(seed=n)) for n in range(6)}
+    assert {record["request_id"]: record["spec"] for record in records} == expected
+    assert {record["request_id"]: record["spec"] for record in written.of("request")} == expected
+
+
+def test_an_id_ends_with_its_request(client):
+    async def scenario():
+        await client.client.get(f"/api/v1/trace.json?{QUERY}")
+        return request_id(), noted_spec()
+
+    assert client.runner.run(scenario()) == ("", None)
+
+
+# Errors --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("log_format", FORMATS)
+def test_a_crash_is_logged_once_under_the_id_that_the_client_is_told(log, client, monkeypatch, log_format):
+    written = log(log_format, "warning")
+
+    def work(_):
+        raise RuntimeError("a secret of the inside")
+
+    monkeypatch.setattr(api, "_profile_bytes", work)
+    answer = client.get(f"/api/v1/profile.json?{QUERY}")
+    name = answer.headers["x-request-id"]
+    assert answer.status_code == 500
+    message = answer.json()["error"]["message"]
+    assert message == f"something broke while answering; the server's log says what under request id {name}"
+    (record,) = written.records
+    assert (record["level"], record["request_id"], record["spec"]) == ("error", name, spec_hash(SPEC))
+    assert written.text.count("RuntimeError: a secret of the inside") == 1
+    assert "in work" in (record["exception"] if log_format == "json" else written.text)
+
+
+@pytest.mark.parametrize(
+    ("error", "level", "stacks"),
+    [
+        (TraceError("nothing was recorded"), "error", 1),
+        (MemoryLimitError("the host ran out of memory"), "error", 1),
+        (DeadlineError("that takes longer than 10 s"), "warning", 0),
+    ],
+    ids=lambda value: getattr(value, "code", None),
+)
+def test_what_was_foreseen_and_answered_5xx_is_logged_once(log, client, monkeypatch, error, level, stacks):
+    written = log("json", "warning")
+
+    def work(_):
+        raise error
+
+    monkeypatch.setattr(api, "_profile_bytes", work)
+    answer = client.get(f"/api/v1/profile.json?{QUERY}")
+    assert answer.status_code == error.status
+    (record,) = written.records
+    assert record["event"] == f"{error.code}: {error.message}"
+    assert (record["level"], record["request_id"]) == (level, answer.headers["x-request-id"])
+    assert record["spec"] == spec_hash(SPEC)
+    assert ("exception" in record) == bool(stacks)
+
+
+def test_half_an_answer_is_logged_once(log, serve, settings):
+    """Over a socket: uvicorn would log the exception a second time."""
+    from starlette.responses import StreamingResponse
+
+    async def half():
+        yield b"half"
+        raise RuntimeError("a secret of the inside")
+
+    app = create_app(settings)
+    app.add_api_route("/half", lambda: StreamingResponse(half()), include_in_schema=False)
+    address = serve(app)
+    written = log("json")
+    with pytest.raises(httpx.RemoteProtocolError, match="incomplete"):
+        httpx.get(f"http://{address}/half", timeout=20, headers={"x-request-id": "half-1"})
+    failed = [record for record in written.records if "exception" in record]
+    assert [record["request_id"] for record in failed] == ["half-1"]
+
+
+# What may not be written ---------------------------------------------------------------------------------------------
+
+SECRETS = (
+    TOKEN,
+    "wrong-token-in-a-link",
+    "wrong-bearer-token",
+    "wrong-cookie",
+    "evil-agent",
+    "evil-referer",
+    "evil-query",
+    "evil-value",
+    "evil-body",
+    "evil-message",
+    "evil-host",
+    "evil-origin",
+    "evil-id",
+)
+
+
+@pytest.mark.parametrize("log_format", FORMATS)
+def test_nothing_private_is_ever_written(log_format, tmp_path):
+    """By a server as a user starts it, so that uvicorn and the WebSocket library have their say as well."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("CHAINRULE_")}
+    environment |= {
+        "CHAINRULE_TOKEN": TOKEN,
+        "CHAINRULE_LOG_LEVEL": "debug",
+        "CHAINRULE_LOG_FORMAT": log_format,
+        "PYTHONUNBUFFERED": "1",
+    }
+    errors = tmp_path / "stderr.txt"
+    with (
+        errors.open("w") as stderr,
+        subprocess.Popen(
+            [sys.executable, "-m", "chainrule", "serve", "--port", "0"],
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+            env=environment,
+        ) as process,
+    ):
+        try:
+            link = re.search(r"http://[^/]+", process.stdout.readline())
+            assert link, errors.read_text()
+            speak_of_secrets(link[0])
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.wait(30)
+    text = errors.read_text()
+    written = Written(log_format)
+    written.stream.write(text)
+    for secret in SECRETS:
+        assert secret not in text
+    assert STRUCK_OUT not in text
+    assert {record["level"] for record in written.records} <= set(LEVELS)
+    paths = {record["path"] for record in written.of("request")}
+    assert {"/", "/api/v1/trace.json", "/api/v1/trace", "/api/v1/live"} <= paths
+    (opened,), (closed,) = written.of("socket open"), written.of("socket closed")
+    assert opened["request_id"] == closed["request_id"] == "socket-1"
+    assert (int(closed["messages"]), int(closed["pictures"]), int(closed["code"])) == (2, 1, 1000)
+
+
+def speak_of_secrets(address):
+    """Everything that a client can put where it does not belong."""
+    authorized = {"authorization": f"Bearer {TOKEN}"}
+    with httpx.Client(base_url=address, timeout=30) as http:
+        visited = http.get(f"/?token={TOKEN}&evil-query=evil-value")
+        assert visited.status_code == 303
+        assert http.get("/", headers={"referer": "http://evil-referer.example/"}).status_code == 200
+        http.cookies.clear()
+        assert http.get("/?token=wrong-token-in-a-link").status_code == 401
+        assert http.get("/", headers={"authorization": "Bearer wrong-bearer-token"}).status_code == 401
+        assert http.get("/", headers={"cookie": "chainrule_token=wrong-cookie"}).status_code == 401
+        assert (
+            http.get("/healthz", headers={"user-agent": "evil-agent", "x-request-id": "evil-id x"}).status_code == 200
+        )
+        for query in ("scale=evil-value", "evil-query=1", "widths=9,5,1&seed=3", "program=evil-value"):
+            http.get(f"/api/v1/trace.json?{query}", headers=authorized)
+        http.get("/", headers={"host": "evil-host.example"})
+        http.post("/api/v1/trace", content=b"evil-body", headers=authorized)
+        http.post("/api/v1/trace", json={"scale": "evil-body"}, headers=authorized)
+        http.post("/api/v1/trace", json={}, headers=authorized | {"origin": "http://evil-origin.example"})
+        http.get("/nowhere%0Aerror%20forged%20request_id=x%0D%0A%7B%22level%22:%22error%22%7D", headers=authorized)
+    live = address.replace("http", "ws") + "/api/v1/live"
+    with connect(live, additional_headers=authorized | {"x-request-id": "socket-1"}) as socket:
+        socket.send(json.dumps({"seq": 0, "spec": {"widths": "9,5,1"}}))
+        assert json.loads(socket.recv())["type"] == "topology"
+        assert isinstance(socket.recv(), bytes)
+        assert json.loads(socket.recv())["type"] == "theory"
+        socket.send("evil-message")
+        assert json.loads(socket.recv())["type"] == "error"
+    for query in ("?token=wrong-token-in-a-link", f"?token={TOKEN}", "?evil-query=evil-value"):
+        with pytest.raises(InvalidStatus), connect(live + query):
+            pass
+
+
+@pytest.mark.parametrize("log_format", FORMATS)
+def test_a_token_that_slips_in_is_struck_out(log, log_format):
+    written = log(log_format, token=TOKEN)
+    logger = logging.getLogger("chainrule.test")
+    logger.error("it is %s", TOKEN, extra={"fields": {"more": f"a {TOKEN} b"}})
+    try:
+        raise ValueError(TOKEN)
+    except ValueError:
+        logger.exception("and raised")
+    assert TOKEN not in written.text
+    assert written.text.count(STRUCK_OUT) >= 3
+    assert len(written.records) == 2
+
+
+ENDS = ["\n", "\r", "\r\n", "\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029"]
+"""Whatever `str.splitlines` holds to be the end of a line."""
+
+
+@pytest.mark.parametrize("log_format", FORMATS)
+@pytest.mark.parametrize("end", ENDS, ids=ascii)
+def test_no_text_begins_a_line_or_adds_a_key(log, log_format, end):
+    written = log(log_format)
+    logger = logging.getLogger("chainrule.test")
+    evil = f'x{end}error forged request_id=forged "level":"forged"{end}'
+    logger.warning("said %s", evil, extra={"fields": {"path": evil}})
+    try:
+        raise ValueError(evil)
+    except ValueError:
+        logger.exception("raised")
+    assert [record["level"] for record in written.records] == ["warning", "error"]
+    assert not any(line.startswith(("error forged", "forged")) for line in written.lines)
+    if log_format == "json":
+        assert not any("request_id" in record for record in written.records)
+        assert written.records[0]["path"] == evil
+        assert f"ValueError: {evil}".rstrip("\r\n") in written.records[1]["exception"]
+    else:
+        assert len([line for line in written.lines if line.startswith(LEVELS)]) == 2
+        assert "\\" in written.lines[0]
+
+
+def test_a_path_cannot_forge_a_record(log, client):
+    for log_format in FORMATS:
+        written = log(log_format)
+        client.get('/a%0Ainfo%20request%20request_id=forged%20path=%22/b%22%E2%80%A8"%1b[31m')
+        assert len(written.lines) == 1
+        assert written.records[0]["request_id"] != "forged"
+        assert "\x1b" not in written.text
+
+
+@pytest.mark.parametrize("log_format", FORMATS)
+def test_what_no_encoding_takes_is_written_all_the_same(log, log_format):
+    written = log(log_format)
+    fields = {"half": "\udcff\ud800", "long": 2**70, "thing": object, "none": None, "yes": True, "share": 0.5}
+    logging.getLogger("chainrule.test").warning("half a character: \udc80", extra={"fields": fields})
+    (record,) = written.records
+    assert set(fields) < set(record)
+    assert str(2**70) == record["long"]
+    written.text.encode()
+
+
+def test_records_of_uvicorn_about_connections_are_left_to_the_request_log(log):
+    written = log("text", "debug")
+    address = "/api/v1/live?token=x"
+    logger = logging.getLogger("uvicorn.error")
+    assert not logger.isEnabledFor(logging.DEBUG)
+    said = logging.LogRecord(
+        logger.name,
+        logging.INFO,
+        "/lib/uvicorn/protocols/websockets/x.py",
+        1,
+        '%s - "WebSocket %s"',
+        ("", address),
+        None,
+    )
+    assert not keep(said)
+    logger.info("Shutting down")
+    assert written.text == "info Shutting down\n"
+
+
+# Sockets -------------------------------------------------------------------------------------------------------------
+
+
+def exchange(app, incoming):
+    """One socket's life in process: what it receives is given, what it sends comes back."""
+    sent, coming = [], iter([{"type": "websocket.connect"}, *incoming])
+
+    async def receive():
+        return next(coming)
+
+    async def send(message):
+        sent.append(message)
+
+    scope = {
+        "type": "websocket",
+        "path": "/live",
+        "query_string": b"token=x",
+        "headers": [(b"x-request-id", b"socket-3")],
+        "client": ("192.0.2.7", 1),
+    }
+    asyncio.run(RequestLog(app, Metrics(), Templates([]))(scope, receive, send))
+    return sent
+
+
+async def talkative(_, receive, send):
+    from chainrule.web.request_log import note_coalesced
+
+    await receive()
+    await send({"type": "websocket.accept", "headers": []})
+    while (message := await receive())["type"] == "websocket.receive":
+        if message["text"] == "again":
+            note_coalesced()
+        else:
+            await send({"type": "websocket.send", "text": "topology"})
+            await send({"type": "websocket.send", "bytes": b"frame"})
+
+
+def test_a_socket_is_two_records(log):
+    written = log()
+    texts = ["picture", "again", "again", "picture"]
+    incoming = [{"type": "websocket.receive", "text": text} for text in texts]
+    exchange(talkative, [*incoming, {"type": "websocket.disconnect", "code": 1001}])
+    opened, closed = written.records
+    assert (opened["event"], closed["event"]) == ("socket open", "socket closed")
+    for record in (opened, closed):
+        assert (record["request_id"], record["client"], record["path"]) == ("socket-3", "192.0.2.7", "/live")
+    counted = {name: closed[name] for name in ("messages", "pictures", "coalesced", "code")}
+    assert counted == {"messages": 4, "pictures": 2, "coalesced": 2, "code": 1001}
+
+
+def test_a_socket_that_the_server_closes_has_the_servers_code(log):
+    async def closing(_, receive, send):
+        await receive()
+        await send({"type": "websocket.accept"})
+        await send({"type": "websocket.close", "code": 1012})
+        await receive()
+
+    written = log()
+    exchange(closing, [{"type": "websocket.disconnect", "code": 1006}])
+    assert [record.get("code") for record in written.records] == [None, 1012]
+
+
+def test_a_socket_that_is_refused_is_one_record(log):
+    async def refusing(_, receive, send):
+        await receive()
+        await send({"type": "websocket.close", "code": 1000})
+
+    written = log()
+    exchange(refusing, [])
+    (record,) = written.records
+    assert (record["event"], record["status"]) == ("request", 403)

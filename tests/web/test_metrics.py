@@ -1,0 +1,405 @@
+"""What the server counts: whether Prometheus can read it, whether it is true, and that no client can make it grow."""
+
+import asyncio
+import json
+import random
+import socket
+import string
+import threading
+import time
+from typing import get_args
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from starlette.routing import Mount, Route, WebSocketRoute
+from websockets.sync.client import connect
+
+from chainrule import __version__, stopping
+from chainrule.errors import TraceError
+from chainrule.main import create_app
+from chainrule.stats import kernel_name
+from chainrule.web import api
+from chainrule.web.metrics import Kind, Metrics
+from chainrule.web.request_log import CLIENT_GONE, METHODS, OTHER, RequestLog, Templates
+
+
+def families(text):
+    return {family.name: family for family in text_string_to_metric_families(text)}
+
+
+def scrape(client):
+    answer = client.get("/metrics")
+    assert answer.status_code == 200
+    return families(answer.text)
+
+
+def values(family):
+    """Samples of a family: labels' values in the order of their names → value."""
+    return {tuple(sample.labels[name] for name in sorted(sample.labels)): sample.value for sample in family.samples}
+
+
+def requests(scraped):
+    """(method, route, status) → how many."""
+    return values(scraped["chainrule_http_requests"])
+
+
+@pytest.fixture
+def client(open_client, settings):
+    return open_client(create_app(settings))
+
+
+# The text ------------------------------------------------------------------------------------------------------------
+
+
+def test_prometheus_reads_it_and_everything_says_what_it_is(client):
+    client.get("/api/v1/trace.json?widths=9,5,1")
+    client.get("/api/v1/trace.json?widths=0")
+    text = client.get("/metrics").text
+    for name, family in families(text).items():
+        assert name.startswith(("chainrule_", "process_"))
+        assert family.documentation.endswith("."), name
+        assert family.type in ("counter", "gauge", "histogram"), name
+    assert "_created" not in text
+
+
+def test_it_says_what_runs_here(client):
+    scraped = scrape(client)
+    (build,) = scraped["chainrule_build_info"].samples
+    assert build.value == 1
+    assert build.labels["version"] == __version__
+    assert build.labels["kernel"] == kernel_name()
+    assert build.labels["torch"]
+    assert scraped["chainrule_start_time_seconds"].samples[0].value > 1e9
+
+
+def test_a_series_begins_at_zero(client):
+    scraped = scrape(client)
+    kinds = {"request", "picture", "theory"}
+    for name in ("accepted", "done", "timed_out"):
+        assert values(scraped[f"chainrule_work_{name}"]) == {(kind,): 0 for kind in kinds}
+    cancelled = values(scraped["chainrule_work_cancelled"])
+    assert {reason for _, reason in cancelled} == {"disconnected", "superseded", "shutdown"}
+    assert set(cancelled.values()) == {0}
+
+
+def test_each_application_counts_for_itself(open_client, settings):
+    one, other = (open_client(create_app(settings)) for _ in range(2))
+    one.get("/nowhere")
+    assert requests(scrape(one)) == {("GET", OTHER, "404"): 1}
+    assert requests(scrape(other)) == {}
+
+
+def test_one_gauge_may_have_a_series_for_each_device():
+    metrics = Metrics()
+    lines = {"cpu": 3, "cuda": 0}
+    for device in lines:
+        metrics.watch("line", "Who waits.", lambda device=device: lines[device], device=device)
+    lines["cuda"] = 5
+    assert values(families(metrics.text().decode())["chainrule_line"]) == {("cpu",): 3, ("cuda",): 5}
+
+
+# Requests ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_counts_are_of_what_was_asked(client):
+    for path in (
+        *["/api/v1/trace.json?widths=9,5,1&seed=1"] * 2,
+        *["/api/v1/trace.json?widths=0"] * 3,
+        *["/nowhere"] * 4,
+        *["/static/nowhere.js"] * 2,
+        "/static/explorer.js",
+        "/healthz",
+    ):
+        client.get(path)
+    client.request("HEAD", "/api/v1/presets.json")
+    client.request("DELETE", "/healthz")
+    client.request("POST", "/api/v1/trace", json={"widths": "9,5,1"})
+    scraped = scrape(client)
+    assert requests(scraped) == {
+        ("GET", "/api/v1/trace.json", "200"): 2,
+        ("GET", "/api/v1/trace.json", "422"): 3,
+        ("GET", OTHER, "404"): 4,
+        ("GET", "/static/{path}", "404"): 2,
+        ("GET", "/static/{path}", "200"): 1,
+        ("GET", "/healthz", "200"): 1,
+        ("HEAD", "/api/v1/presets.json", "200"): 1,
+        ("DELETE", "/healthz", "405"): 1,
+        ("POST", "/api/v1/trace", "200"): 1,
+    }
+    assert values(scraped["chainrule_rejected"]) == {
+        ("not_found",): 6,
+        ("invalid_spec",): 3,
+        ("method_not_allowed",): 1,
+    }
+    # The scrape itself.
+    assert values(scraped["chainrule_http_open_requests"]) == {(): 1}
+
+
+def test_a_refusal_by_the_guard_is_counted_once(open_client, settings):
+    client = open_client(create_app(settings))
+    client.get("/api/v1/presets.json", headers={"host": "elsewhere.example"})
+    scraped = scrape(client)
+    assert requests(scraped) == {("GET", "/api/v1/presets.json", "400"): 1}
+    assert values(scraped["chainrule_rejected"]) == {("host_not_allowed",): 1}
+
+
+def test_what_clients_make_up_makes_no_series(client, settings):
+    known = templates_of(create_app(settings))
+    letters = random.Random(7)
+
+    def ask(times):
+        for number in range(times):
+            word = "".join(letters.choices(string.ascii_letters + string.digits + "/%{}\"'\\~", k=12))
+            client.get(f"/{number}{word}")
+            client.get(f"/api/v1/{word}")
+            client.get(f"/static/{word}")
+            client.get(f"/healthz?{word}", headers={"x-request-id": word, "user-agent": word})
+            client.request(word[:4].encode().hex(), "/healthz")
+            client.get(f"/api/v1/trace.json?{word}={word}")
+            client.get("/api/v1/presets.json", headers={"host": f"{word[:3].encode().hex()}.example"})
+        return scrape(client)
+
+    first, second = ask(10), ask(40)
+    # The scrapes themselves are one series more.
+    assert set(requests(second)) - set(requests(first)) <= {("GET", "/metrics", "200")}
+    for method, route, status in requests(second):
+        assert method in METHODS | {OTHER}
+        assert route in known | {OTHER}
+        assert 100 <= int(status) < 600
+    assert ("other", "/healthz", "405") in requests(second)
+    assert set(values(first["chainrule_rejected"])) == set(values(second["chainrule_rejected"]))
+    assert sum(len(family.samples) for family in second.values()) < 400
+
+
+def templates_of(app):
+    """The templates of all routes, and of the folder of files."""
+    found = {"/static/{path}"}
+    waiting = list(app.routes)
+    while waiting:
+        route = waiting.pop()
+        if hasattr(route, "path"):
+            found.add(route.path)
+        else:
+            waiting += route.original_router.routes
+    return found
+
+
+def test_every_route_has_its_own_label():
+    async def endpoint(_):
+        raise AssertionError("nobody asks")
+
+    templates = Templates(
+        [
+            Route("/a", endpoint),
+            Route("/a/{name}", endpoint),
+            Route("/files/{rest:path}", endpoint),
+            WebSocketRoute("/live", endpoint),
+            Mount("/static", endpoint),
+        ]
+    )
+    expected = {
+        "/a": "/a",
+        "/a/x": "/a/{name}",
+        "/files/x/y": "/files/{rest:path}",
+        "/live": "/live",
+        "/static/x/y": "/static/{path}",
+        "/a/x/y": OTHER,
+        "/b": OTHER,
+        "": OTHER,
+    }
+    assert {path: templates.of(path) for path in expected} == expected
+
+
+def test_a_client_that_leaves_before_its_answer_is_told_apart():
+    metrics = Metrics()
+
+    async def leaves(_scope, receive, _send):
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    async def late(scope, receive, send):
+        await leaves(scope, receive, send)
+        await send({"type": "http.response.start", "status": 503, "headers": []})
+        await send({"type": "http.response.body", "body": b"{}"})
+
+    async def quick(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"{}"})
+        await leaves(scope, receive, send)
+
+    async def breaks(_scope, _receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        raise RuntimeError("half an answer")
+
+    async def receive():
+        return {"type": "http.disconnect"}
+
+    async def send(_):
+        pass
+
+    async def ask(app):
+        scope = {"type": "http", "method": "GET", "path": "/", "headers": [], "query_string": b""}
+        await RequestLog(app, metrics, Templates([]))(scope, receive, send)
+
+    for app in (leaves, late, quick):
+        asyncio.run(ask(app))
+    with pytest.raises(RuntimeError, match="half an answer"):
+        asyncio.run(ask(breaks))
+    scraped = families(metrics.text().decode())
+    assert requests(scraped) == {("GET", OTHER, str(CLIENT_GONE)): 2, ("GET", OTHER, "200"): 2}
+    assert values(scraped["chainrule_http_open_requests"]) == {(): 0}
+
+
+# Work ----------------------------------------------------------------------------------------------------------------
+
+
+def account(scraped, kind):
+    """accepted, done, cancelled, timed out, failed, in hand."""
+    names = ("work_accepted", "work_done", "work_cancelled", "work_timed_out", "work_failed", "work_in_hand")
+    return [
+        sum(sample.value for sample in scraped[f"chainrule_{name}"].samples if sample.labels["kind"] == kind)
+        for name in names
+    ]
+
+
+def closes(scraped):
+    """Whether the accounts of every kind of work close."""
+    return all(accepted == sum(rest) for accepted, *rest in (account(scraped, kind) for kind in get_args(Kind)))
+
+
+def test_work_is_accounted_for_as_it_was_asked(client, monkeypatch):
+    def breaks(_):
+        raise RuntimeError("a secret of the inside")
+
+    def misses(_):
+        raise TraceError("nothing was recorded")
+
+    tag = client.get("/api/v1/trace.json?widths=9,5,1").headers["etag"]
+    client.get("/api/v1/trace.json?widths=9,5,1", headers={"if-none-match": tag})
+    client.get("/api/v1/trace.json?widths=0")
+    client.get("/api/v1/theory.json?activation=tanh")
+    client.request("POST", "/api/v1/trace", json={"widths": "9,5,1"})
+    for work in (breaks, misses):
+        monkeypatch.setattr(api, "_profile_bytes", work)
+        client.get("/api/v1/profile.json")
+    scraped = scrape(client)
+    assert account(scraped, "request") == [5, 3, 0, 0, 2, 0]
+    assert values(scraped["chainrule_work_failed"]) == {("internal", "request"): 1, ("trace_failed", "request"): 1}
+    assert scraped_value(scraped, "chainrule_compute_seconds_count", kind="request") == 5
+    assert scraped_value(scraped, "chainrule_queue_wait_seconds_count", kind="request") == 5
+    assert 0 < scraped_value(scraped, "chainrule_compute_seconds_sum", kind="request") < 60
+    assert closes(scraped)
+
+
+def scraped_value(scraped, name, **labels):
+    (value,) = (
+        sample.value
+        for family in scraped.values()
+        for sample in family.samples
+        if sample.name == name and sample.labels == labels
+    )
+    return value
+
+
+def test_what_is_in_hand_shows_while_it_is(open_client, settings, monkeypatch):
+    gate = threading.Event()
+    monkeypatch.setattr(api, "_profile_bytes", lambda _: b"%d" % gate.wait(60))
+    client = open_client(create_app(settings.model_copy(update={"queue": 2})))
+
+    async def scraped():
+        return families((await client.client.get("/metrics")).text)
+
+    async def scenario():
+        try:
+            tasks = [asyncio.create_task(client.client.get("/api/v1/profile.json")) for _ in range(4)]
+            # One more than there are places is turned away; the device's thread waits at the gate.
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            while scraped_value(await scraped(), "chainrule_device_running_seconds", device="cpu") == 0:
+                await asyncio.sleep(0.01)
+            during = await scraped()
+        finally:
+            gate.set()
+        return during, await asyncio.gather(*tasks), await scraped()
+
+    during, answers, after = client.runner.run(scenario())
+    assert sorted(answer.status_code for answer in answers) == [200, 200, 200, 503]
+    assert account(during, "request") == [3, 0, 0, 0, 0, 3]
+    assert account(after, "request") == [3, 3, 0, 0, 0, 0]
+    assert closes(during)
+    assert closes(after)
+    for scraped_now, expected in ((during, [2, 2, 1]), (after, [0, 2, 0])):
+        gauges = ("queue_length", "queue_limit", "device_busy")
+        assert [scraped_value(scraped_now, f"chainrule_{name}", device="cpu") for name in gauges] == expected
+    assert values(after["chainrule_rejected"]) == {("busy",): 1}
+
+
+def test_what_runs_into_its_deadline_is_accounted_for(open_client, settings, monkeypatch):
+    def endless(_):
+        while True:
+            stopping.check()
+
+    monkeypatch.setattr(api, "_profile_bytes", endless)
+    client = open_client(create_app(settings.model_copy(update={"deadline_seconds": 0.05})))
+
+    assert client.get("/api/v1/profile.json").status_code == 504
+    scraped = scrape(client)
+    assert account(scraped, "request") == [1, 0, 0, 1, 0, 0]
+    assert requests(scraped) == {("GET", "/api/v1/profile.json", "504"): 1}
+
+
+def test_a_client_that_leaves_is_cancelled_and_not_rejected(serve, settings, monkeypatch):
+    began = threading.Event()
+
+    def endless(_):
+        began.set()
+        while True:
+            stopping.check()
+
+    monkeypatch.setattr(api, "_profile_bytes", endless)
+    address = serve(create_app(settings))
+    host, _, port = address.partition(":")
+    with socket.create_connection((host, int(port))) as client:
+        client.sendall(f"GET /api/v1/profile.json HTTP/1.1\r\nHost: {address}\r\n\r\n".encode())
+        assert began.wait(20)
+    gone = ("GET", "/api/v1/profile.json", str(CLIENT_GONE))
+    end = time.monotonic() + 20
+    while True:
+        scraped = families(httpx.get(f"http://{address}/metrics").text)
+        if account(scraped, "request") == [1, 0, 1, 0, 0, 0] and gone in requests(scraped):
+            break
+        assert time.monotonic() < end
+    assert scraped_value(scraped, "chainrule_work_cancelled_total", kind="request", reason="disconnected") == 1
+    assert values(scraped["chainrule_rejected"]) == {}
+
+
+# Sockets -------------------------------------------------------------------------------------------------------------
+
+
+def test_open_sockets_and_their_work_are_counted(serve, settings):
+    address = serve(create_app(settings))
+
+    def scraped():
+        return families(httpx.get(f"http://{address}/metrics").text)
+
+    with connect(f"ws://{address}/api/v1/live") as first, connect(f"ws://{address}/api/v1/live"):
+        for seq in range(3):
+            first.send(json.dumps({"seq": seq, "spec": {"widths": "9,5,1", "seed": seq}}))
+            while not isinstance(first.recv(), bytes):
+                pass
+        first.send("no message")
+        while json.loads(first.recv())["type"] != "error":
+            pass
+        during = scraped()
+        assert values(during["chainrule_live_sockets"]) == {(): 2}
+        assert httpx.get(f"http://{address}/readyz").json()["sockets"] == 2
+        assert requests(during)[("GET", "/api/v1/live", "101")] == 2
+        assert values(during["chainrule_http_open_requests"]) == {(): 1}
+        assert values(during["chainrule_live_messages"]) == {(): 3}
+        assert values(during["chainrule_rejected"]) == {("bad_message",): 1}
+        assert account(during, "picture") == [3, 3, 0, 0, 0, 0]
+        assert closes(during)
+    end = time.monotonic() + 20
+    while values(scraped()["chainrule_live_sockets"]) != {(): 0}:
+        assert time.monotonic() < end
+    assert closes(scraped())

@@ -1,0 +1,758 @@
+"""One's own model over HTTP and the live socket: a what-if plays the part of a spec, and a reload is told."""
+
+import json
+import struct
+import threading
+import time
+
+import httpx
+import numpy as np
+import orjson
+import pytest
+import torch
+from torch import nn
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
+
+from chainrule.errors import ExploreError
+from chainrule.explore.own_model import OwnModel
+from chainrule.explore.subject import make_subject
+from chainrule.explore.tracer import OwnTracer
+from chainrule.explore.what_if import WHAT_IF_KEYS, WhatIf
+from chainrule.main import create_app
+from chainrule.run import trace_spec
+from chainrule.settings import Settings
+from chainrule.spec import ModelSpec
+from chainrule.web import model as web_model
+from chainrule.wire import dump_topology, load
+
+BASE = "/api/v1/model"
+
+HEADER = struct.Struct("<4sIIIIIddII")
+FLOATS = ("mean", "std", "min", "max", "norm", "zero_fraction", "dead_fraction", "saturation")
+
+FILES = {
+    "trace.json": "application/json",
+    "trace.dot": "text/vnd.graphviz; charset=utf-8",
+    "trace.svg": "image/svg+xml",
+    "trace.html": "text/html; charset=utf-8",
+    "trace.csv": "text/csv; charset=utf-8",
+    "trace.model-explorer.json": "application/json",
+    "node-data.json": "application/json",
+}
+
+
+class Double(torch.autograd.Function):
+    """2 x, and its gradient."""
+
+    @staticmethod
+    def forward(_, x):
+        return 2 * x
+
+    @staticmethod
+    def backward(_, grad_output):
+        return 2 * grad_output
+
+
+class Net(nn.Module):
+    def __init__(self, depth=2):
+        super().__init__()
+        self.layers = nn.Sequential(*(layer for _ in range(depth) for layer in (nn.Linear(6, 6), nn.Tanh())))
+        self.head = nn.Linear(6, 1)
+
+    def forward(self, x):
+        return self.head(Double.apply(self.layers(x)))
+
+
+def made(depth=2):
+    """A subject: the same one for the same depth."""
+    torch.manual_seed(3)
+    return make_subject((Net(depth), torch.randn(8, 6), lambda out: (out**2).mean()), "net")
+
+
+class Making:
+    """Makes a subject; what it makes can be changed, as a file can."""
+
+    def __init__(self):
+        self.depth = 2
+        self.problem = None
+
+    def __call__(self):
+        if self.problem is not None:
+            raise ExploreError(self.problem)
+        return made(self.depth)
+
+
+@pytest.fixture
+def making():
+    return Making()
+
+
+@pytest.fixture
+def own(making):
+    return OwnModel("net.py:make", making, seed=5)
+
+
+@pytest.fixture
+def app(own, settings):
+    return create_app(settings, own=own)
+
+
+@pytest.fixture
+def client(app, open_client):
+    return open_client(app)
+
+
+def traced(**values):
+    """The trace of the same subject at a what-if, made beside the server."""
+    return OwnTracer(made(), seed=5).trace(WhatIf(**values))
+
+
+def std(dump, name):
+    """A tensor's standard deviation in a dump."""
+    ids = {tensor["name"]: tensor["id"] for tensor in reversed(dump["tensors"])}
+    return dump["statistics"]["std"][dump["statistics"]["tensor"].index(ids[name])]
+
+
+# ------------------------------------------------------------------------------------------------------------- routes
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_a_trace_is_handed_out_in_every_form(client, file):
+    answer = client.get(f"{BASE}/{file}")
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["content-type"] == FILES[file]
+    # Node data has ids for names, and a picture is of the groups that are open.
+    assert "layers.0" in answer.text or file in ("trace.svg", "node-data.json")
+
+
+@pytest.mark.smoke
+def test_the_dump_is_that_of_the_model(client):
+    sent, expected = load(client.get(f"{BASE}/trace.json").content), traced()
+    assert sent.loss == expected.loss
+    assert [op.name for op in sent.ops] == [op.name for op in expected.ops]
+    np.testing.assert_array_equal(sent.statistics.moments, expected.statistics.moments)
+    np.testing.assert_array_equal(sent.statistics.counts, expected.statistics.counts)
+    assert sent.spec is None
+    assert [layer.name for layer in sent.layers] == [layer.name for layer in expected.layers] != []
+
+
+def test_a_what_if_changes_what_it_names_and_nothing_else(client):
+    plain, scaled = (client.get(f"{BASE}/trace.json{query}").json() for query in ("", "?scale=2&group=layers"))
+    assert scaled["ops"] == plain["ops"]
+    for name, factor in (("layers.0.weight", 2), ("layers.2.weight", 2), ("head.weight", 1), ("layers.0.bias", 1)):
+        # A power of two rounds nothing.
+        assert std(scaled, name) == factor * std(plain, name)
+    assert scaled["loss"] == traced(scale=2.0, group="layers").loss != plain["loss"]
+    drawn = client.get(f"{BASE}/trace.json?init=zeros&group=head").json()
+    assert std(drawn, "head.weight") == 0
+    assert std(drawn, "layers.0.weight") == std(plain, "layers.0.weight")
+
+
+def test_the_profile_has_the_models_layers(client):
+    profile = client.get(f"{BASE}/profile.json?scale=2").json()
+    assert profile["schema"] == "chainrule.profile/1"
+    trace = traced(scale=2.0)
+    assert [layer["name"] for layer in profile["layers"]] == [layer.name for layer in trace.layers]
+    weights = {tensor.id: tensor for tensor in trace.tensors if tensor.role == "parameter"}
+    stds = dict(zip(trace.statistics.tensors, trace.statistics.column("std"), strict=True))
+    assert any(layer.weight in weights for layer in trace.layers)
+    for layer, row in zip(trace.layers, profile["layers"], strict=True):
+        assert (row["weight"] and row["weight"]["std"]) == (None if layer.weight is None else stds[layer.weight])
+
+
+def test_a_tensors_values(client):
+    answer = client.get(f"{BASE}/tensor.json?name=head.weight&rows=0:1&cols=1:4&scale=2").json()
+    assert answer["shape"] == [1, 6]
+    expected = 2 * made().model.head.weight[0:1, 1:4].double()
+    assert answer["values"] == expected.tolist()
+
+
+@pytest.mark.parametrize(
+    ("address", "status", "code", "field"),
+    [
+        ("trace.json?scale=x", 422, "invalid_spec", "scale"),
+        ("trace.json?scale=1e5", 422, "invalid_spec", "scale"),
+        ("trace.json?group=layers.9", 422, "invalid_spec", "group"),
+        ("trace.json?widths=10,1", 422, "invalid_spec", "widths"),
+        ("profile.json?init=perfect", 422, "invalid_spec", "init"),
+        ("trace.svg?level=most", 422, "invalid_parameter", "level"),
+        ("tensor.json", 422, "bad_request", "name"),
+        ("tensor.json?name=head.wait", 404, "not_found", "name"),
+        ("tensor.json?name=head.weight&rows=5:5", 422, "invalid_range", "rows"),
+        ("trace.py", 404, "not_found", None),
+    ],
+)
+def test_an_error_has_the_one_shape(client, address, status, code, field):
+    answer = client.get(f"{BASE}/{address}")
+    assert answer.status_code == status, answer.text
+    error = answer.json()["error"]
+    assert error["code"] == code
+    assert error.get("field") == field
+    assert error["message"]
+
+
+def test_a_group_that_is_not_there_is_told_with_those_that_are(client):
+    error = client.get(f"{BASE}/trace.json?group=layer").json()["error"]
+    assert "layers" in error["limit"]
+
+
+def test_a_model_that_cannot_be_traced_says_why(open_client, settings):
+    def no_loss():
+        return make_subject((nn.Linear(3, 2), torch.randn(4, 3)), "linear")
+
+    client = open_client(create_app(settings, own=OwnModel("linear", no_loss)))
+    answer = client.get(f"{BASE}/trace.json")
+    assert answer.status_code == 422
+    error = answer.json()["error"]
+    assert error["code"] == "invalid_model"
+    assert "no scalar loss" in error["message"]
+    assert "(4, 2)" in error["message"]
+
+
+def test_where_a_pass_breaks_the_trace_goes_as_far_as_it_went(open_client, settings):
+    class Broken(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lin = nn.Linear(3, 2)
+
+        def forward(self, x):
+            return self.lin(x) @ torch.ones(5)
+
+    own = OwnModel("broken", lambda: make_subject((Broken(), torch.randn(4, 3)), "broken"))
+    dump = open_client(create_app(settings, own=own)).get(f"{BASE}/trace.json").json()
+    assert dump["ops"][0]["name"] == "linear"
+    assert "RuntimeError" in dump["error"]["message"]
+
+
+def test_what_is_known_is_not_sent_again_until_the_model_is_another(client, own, making):
+    first = client.get(f"{BASE}/trace.json?scale=2")
+    known = {"if-none-match": first.headers["etag"]}
+    assert client.get(f"{BASE}/trace.json?scale=2", headers=known).status_code == 304
+    assert client.get(f"{BASE}/trace.json?scale=2&group=", headers=known).status_code == 304
+    for other in ("trace.json", "trace.dot?scale=2", "profile.json?scale=2"):
+        assert client.get(f"{BASE}/{other}", headers=known).status_code == 200
+    making.depth = 3
+    own.reload()
+    assert "layers.4" in own.groups
+    again = client.get(f"{BASE}/trace.json?scale=2", headers=known)
+    assert again.status_code == 200
+    assert len(again.json()["layers"]) == len(first.json()["layers"]) + 1
+
+
+def test_two_servers_with_two_models_share_no_entity_tag(open_client, settings):
+    tags = set()
+    for depth in (1, 2):
+        client = open_client(create_app(settings, own=OwnModel("net", lambda depth=depth: made(depth))))
+        tags.add(client.get(f"{BASE}/trace.json").headers["etag"])
+    assert len(tags) == 2
+
+
+def test_what_takes_long_may(open_client, settings):
+    class Slow(nn.Linear):
+        def forward(self, x):
+            time.sleep(0.3)
+            return super().forward(x).mean()
+
+    own = OwnModel("slow", lambda: make_subject((Slow(3, 2), torch.randn(4, 3)), "slow"))
+    hasty = settings.model_copy(update={"deadline_seconds": 0.05, "live_deadline_seconds": 0.05})
+    client = open_client(create_app(hasty, own=own))
+    assert client.get(f"{BASE}/trace.json").status_code == 200
+    assert client.get("/api/v1/trace.json?widths=10x20").status_code in (200, 504), "a spec's deadline stays"
+
+
+def test_a_default_device_holds_where_the_pass_runs(open_client, settings):
+    class Asking(nn.Linear):
+        def forward(self, x):
+            return super().forward(x).mean() * (2.0 if torch.empty(0).is_meta else 1.0)
+
+    torch.manual_seed(0)
+    subject = make_subject((Asking(3, 2), torch.randn(4, 3)), "asking")
+    losses = []
+    for device in (None, "meta"):
+        torch.set_default_device(device)
+        try:
+            app = create_app(settings, own=OwnModel("asking", lambda: subject))
+        finally:
+            torch.set_default_device(None)
+        losses.append(open_client(app).get(f"{BASE}/trace.json").json()["loss"])
+    assert losses[1] == 2 * losses[0] != 0
+
+
+def test_a_window_that_holds_too_much_is_refused(open_client, settings):
+    subject = make_subject((nn.Flatten(0), torch.zeros(8, 8, 64, 64, requires_grad=True), torch.sum), "flat")
+    client = open_client(create_app(settings, own=OwnModel("flat", lambda: subject)))
+    fits = client.get(f"{BASE}/tensor.json?name=input&rows=0:2&cols=0:8").json()["values"]
+    assert np.shape(fits) == (2, 8, 64, 64)
+    error = client.get(f"{BASE}/tensor.json?name=input&rows=0:8&cols=0:8").json()["error"]
+    assert (error["code"], error["field"], error["limit"]) == ("invalid_spec", "rows", 65536)
+    assert client.get(f"{BASE}/trace.json").status_code == 200
+
+
+def test_the_passes_of_one_picture_are_one(client, monkeypatch):
+    passes = []
+    trace = OwnTracer.trace
+    monkeypatch.setattr(OwnTracer, "trace", lambda tracer, what_if: passes.append(what_if) or trace(tracer, what_if))
+    for address in ("trace.json?scale=3", "profile.json?scale=3", "trace.dot?scale=3", "trace.json?scale=4"):
+        assert client.get(f"{BASE}/{address}").status_code == 200
+    assert [what_if.scale for what_if in passes] == [3, 4]
+
+
+def test_the_model_of_the_user_is_not_touched(client, own):
+    model = own.subject.model
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    state = torch.get_rng_state()
+    client.get(f"{BASE}/trace.json?init=xavier_normal&scale=0.5")
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+# ---------------------------------------------------------------------------------------------------- gradient check
+
+
+def custom_op(client):
+    """Id of the op inside the model's Function."""
+    dump = client.get(f"{BASE}/trace.json").json()
+    functions = {module["id"] for module in dump["modules"] if module["type"] == "Double"}
+    (found,) = [op["id"] for op in dump["ops"] if op["module"] in functions and op["phase"] == "forward"]
+    return found
+
+
+def test_the_gradients_of_a_custom_function_are_checked_where_it_is_used(client):
+    answer = client.request("POST", f"{BASE}/gradcheck?scale=2", json={"op": custom_op(client)})
+    assert answer.status_code == 200, answer.text
+    report = answer.json()
+    assert report["passed"] is True
+    assert report["inputs"][0]["shape"] == "(8, 6)" or list(report["inputs"][0]["shape"]) == [8, 6]
+    assert "float64" in report["checks"]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "field"),
+    [({}, 422, "op"), ({"op": 3}, 422, "op"), ({"op": "n1", "eps": 1}, 422, "op"), ([], 422, None)],
+)
+def test_a_check_of_nothing_is_refused(client, body, status, field):
+    answer = client.request("POST", f"{BASE}/gradcheck", json=body)
+    assert answer.status_code == status
+    assert answer.json()["error"].get("field") == field
+
+
+@pytest.mark.parametrize("op", ["n9999", "linear", ""])
+def test_an_op_that_is_not_there_cannot_be_checked(client, op):
+    answer = client.request("POST", f"{BASE}/gradcheck", json={"op": op})
+    assert 400 <= answer.status_code < 500
+    assert answer.json()["error"]["message"]
+
+
+# --------------------------------------------------------------------------------------------------- with and without
+
+
+def flat(routes):
+    for route in routes:
+        if hasattr(route, "path"):
+            yield route.path
+        else:
+            yield from flat(route.original_router.routes)
+
+
+def test_the_routes_are_there_only_with_a_model(app, open_client, settings):
+    plain = create_app(settings)
+    own_routes = {path for path in flat(app.routes) if path.startswith(BASE)}
+    assert {f"{BASE}/{file}" for file in FILES} <= own_routes
+    assert {f"{BASE}/profile.json", f"{BASE}/tensor.json", f"{BASE}/gradcheck", f"{BASE}/live"} <= own_routes
+    assert set(flat(app.routes)) - own_routes == set(flat(plain.routes))
+    assert open_client(plain).get(f"{BASE}/trace.json").status_code == 404
+
+
+def test_the_description_says_what_there_is(app, client, open_client, settings):
+    paths = client.get("/openapi.json").json()["paths"]
+    described = {path for path in paths if path.startswith(BASE)}
+    assert described == {path for path in flat(app.routes) if path.startswith(BASE)} - {f"{BASE}/live"}
+    for path in described:
+        (operation,) = paths[path].values()
+        assert operation["summary"]
+        names = [each["name"] for each in operation["parameters"]]
+        assert names[-len(WHAT_IF_KEYS) :] == [key.name for key in WHAT_IF_KEYS]
+        assert not {"504"} & operation["responses"].keys(), "there is no deadline"
+    keys = {each["name"]: each["schema"] for each in paths[f"{BASE}/profile.json"]["get"]["parameters"]}
+    assert {name: schema["default"] for name, schema in keys.items()} == WhatIf().as_dict()
+    assert keys["scale"]["minimum"] == 1e-4
+    assert "kaiming_normal" in keys["init"]["enum"]
+    assert "enum" not in keys["group"], "which there are changes with the model"
+    without = open_client(create_app(settings)).get("/openapi.json").json()["paths"]
+    assert not any(path.startswith(BASE) for path in without)
+
+
+def test_specs_are_answered_beside_it(client):
+    dump = client.get("/api/v1/trace.json?widths=5,4,1&seed=2").json()
+    assert dump["loss"] == trace_spec(ModelSpec(widths="5,4,1", seed=2)).loss
+
+
+# ----------------------------------------------------------------------------------------------------------- the page
+
+
+def page_data(answer):
+    text = answer.text.split('id="page-data">')[1].split("</script>")[0]
+    return json.loads(text)
+
+
+def test_the_page_is_of_the_model(client):
+    answer = client.get("/?scale=2&group=layers.2")
+    assert answer.status_code == 200
+    data = page_data(answer)
+    assert data["model"] == {
+        "name": "net.py:make",
+        "base": BASE,
+        "groups": ["layers", "layers.0", "layers.2", "head"],
+        "tied": {},
+        "seed": 5,
+        "version": 1,
+        "error": None,
+    }
+    assert data["query"] == "scale=2&group=layers.2"
+    assert data["spec"] == WhatIf(scale=2.0, group="layers.2").as_dict()
+    assert [key["name"] for key in data["keys"]] == [key.name for key in WHAT_IF_KEYS]
+    assert data["programs"] == data["presets"] == []
+    assert data["error"] is None
+
+
+def test_at_a_mistaken_address_the_page_shows_the_model_as_it_is(client):
+    answer = client.get("/?scale=2&group=tail")
+    assert answer.status_code == 422
+    data = page_data(answer)
+    assert data["error"]["field"] == "group"
+    assert data["spec"] == WhatIf().as_dict()
+    assert data["query"] == ""
+
+
+def test_the_page_says_what_is_wrong_with_a_newer_version(client, own, making):
+    making.problem = "net.py:7: it does not import: NameError: name 'x' is not defined"
+    own.reload()
+    model = page_data(client.get("/"))["model"]
+    assert model["error"] == {"code": "invalid_model", "message": making.problem}
+    assert model["version"] == 1
+
+
+def test_a_page_without_a_model_says_so(open_client, settings):
+    data = page_data(open_client(create_app(settings)).get("/"))
+    assert data["model"] is None
+    assert len(data["keys"]) > len(WHAT_IF_KEYS)
+
+
+# -------------------------------------------------------------------------------------------------------------- token
+
+
+@pytest.fixture
+def locked(own, settings):
+    return create_app(Settings(**settings.model_dump() | {"token": "a-secret-token"}), own=own)
+
+
+@pytest.mark.parametrize(("method", "address"), [("GET", "trace.json"), ("GET", "tensor.json"), ("POST", "gradcheck")])
+def test_without_the_token_nothing_is_said(locked, open_client, method, address):
+    client = open_client(locked)
+    answer = client.request(method, f"{BASE}/{address}")
+    assert answer.status_code == 401
+    assert answer.json()["error"]["code"] == "unauthorized"
+    with_token = client.get(f"{BASE}/trace.json", headers={"authorization": "Bearer a-secret-token"})
+    assert with_token.status_code == 200
+
+
+def test_without_the_token_no_socket_opens(locked, serve):
+    address = serve(locked)
+    with pytest.raises(InvalidStatus) as refused, connect(f"ws://{address}{BASE}/live"):
+        pass
+    assert refused.value.response.status_code == 401
+    headers = {"authorization": "Bearer a-secret-token"}
+    with connect(f"ws://{address}{BASE}/live", compression=None, additional_headers=headers, max_size=None) as socket:
+        socket.send(json.dumps({"seq": 1, "spec": {}}))
+        assert json.loads(socket.recv(timeout=20))["type"] == "topology"
+
+
+# -------------------------------------------------------------------------------------------------------- live socket
+
+
+class Frame:
+    """A frame, read as the page reads it."""
+
+    def __init__(self, message):
+        fields = HEADER.unpack_from(message)
+        _, self.seq, self.topology, rows, bins, floats, self.loss, self.compute_ms, self.flags, counts = fields
+        at = HEADER.size
+        values = np.frombuffer(message, "<f8", rows * floats, at).reshape(floats, rows)
+        self.columns = dict(zip(FLOATS, values, strict=True))
+        at += 8 * rows * floats + 4 * rows * counts
+        self.histogram = np.frombuffer(message, "<u4", rows * bins, at).reshape(rows, bins)
+
+
+class Socket:
+    """A client that keeps what it is told beside frames."""
+
+    def __init__(self, websocket):
+        self.websocket = websocket
+        self.topologies = []
+        self.news = []
+
+    def ask(self, seq, **what_if):
+        self.websocket.send(json.dumps({"seq": seq, "spec": what_if}))
+
+    def next(self, *kinds):
+        """The next message of these kinds: frame, error, theory, model."""
+        while True:
+            message = self.websocket.recv(timeout=20)
+            if isinstance(message, bytes):
+                kind, message = "frame", Frame(message)
+            else:
+                message = json.loads(message)
+                kind = message["type"]
+            if kind == "topology":
+                self.topologies.append(message)
+            elif kind == "model":
+                self.news.append(message)
+            if kind in (kinds or ("frame", "error")):
+                return message
+
+
+@pytest.fixture
+def address(app, serve):
+    return serve(app)
+
+
+@pytest.fixture
+def socket(address):
+    with connect(f"ws://{address}{BASE}/live", compression=None, max_size=None) as websocket:
+        yield Socket(websocket)
+
+
+def test_a_picture_that_takes_long_may(serve, settings):
+    class Slow(nn.Linear):
+        def forward(self, x):
+            time.sleep(0.3)
+            return super().forward(x).mean()
+
+    own = OwnModel("slow", lambda: make_subject((Slow(3, 2), torch.randn(4, 3)), "slow"))
+    hasty = settings.model_copy(update={"deadline_seconds": 0.05, "live_deadline_seconds": 0.05})
+    address = serve(create_app(hasty, own=own))
+    with connect(f"ws://{address}{BASE}/live", compression=None, max_size=None) as websocket:
+        slow = Socket(websocket)
+        slow.ask(1)
+        assert slow.next().seq == 1
+
+
+def test_a_graph_is_told_once_as_long_as_it_is_the_same(socket, own, making):
+    for seq, scale in enumerate((1, 2, 3), start=1):
+        socket.ask(seq, scale=scale)
+        assert (socket.next().seq, len(socket.topologies)) == (seq, 1)
+    making.depth = 3
+    own.reload()
+    socket.next("model")
+    socket.ask(4, scale=3)
+    assert (socket.next().seq, len(socket.topologies)) == (4, 2)
+
+
+@pytest.mark.smoke
+def test_a_what_if_goes_in_and_topology_and_frames_come_out(socket):
+    socket.ask(1)
+    frame = socket.next()
+    trace = traced()
+    assert (frame.seq, frame.topology, frame.loss) == (1, 1, trace.loss)
+    for name in FLOATS:
+        np.testing.assert_array_equal(frame.columns[name], trace.statistics.column(name), err_msg=name)
+    sent = socket.topologies[0]["trace"]
+    expected = json.loads(orjson.dumps(dump_topology(trace) | {"op_us": sent["op_us"]}))
+    assert sent == expected
+    socket.ask(2, scale=2, group="layers.0")
+    frame = socket.next()
+    trace = traced(scale=2.0, group="layers.0")
+    assert (frame.seq, frame.topology, frame.loss) == (2, 1, trace.loss)
+    np.testing.assert_array_equal(frame.histogram, trace.statistics.counts)
+    assert len(socket.topologies) == 1, "the graph is the same"
+
+
+def test_theory_follows_a_frame(socket):
+    socket.ask(1)
+    said = socket.next("theory")
+    assert said["seq"] == 1
+    assert len(said["theory"]["layers"]) == len(traced().layers)
+
+
+def test_a_mistake_is_answered_and_ends_nothing(socket):
+    socket.ask(1, group="tail")
+    error = socket.next()
+    assert (error["seq"], error["error"]["field"]) == (1, "group")
+    socket.ask(2)
+    assert socket.next().seq == 2
+
+
+def test_two_sockets_see_their_own_what_ifs(address, socket):
+    # Before they ask: torch's generator is the process's, and a pass that runs beside the server's would share it.
+    socket.ask(0)
+    socket.next()
+    loss = {scale: traced(scale=scale).loss for scale in (1.0, 2.0, 3.0, 10.0, 20.0, 30.0)}
+    with connect(f"ws://{address}{BASE}/live", compression=None, max_size=None) as websocket:
+        other = Socket(websocket)
+        for seq in (1, 2, 3):
+            socket.ask(seq, scale=seq)
+            other.ask(seq, scale=10 * seq)
+            assert socket.next().loss == loss[float(seq)]
+            assert other.next().loss == loss[10.0 * seq]
+    assert len(socket.topologies) == len(other.topologies) == 1
+
+
+def test_the_last_wins(socket, monkeypatch):
+    entered, gate = threading.Event(), threading.Event()
+    trace = OwnTracer.trace
+
+    def held(tracer, what_if):
+        entered.set()
+        assert gate.wait(20)
+        return trace(tracer, what_if)
+
+    monkeypatch.setattr(OwnTracer, "trace", held)
+    socket.ask(1, scale=1.5)
+    assert entered.wait(20)
+    for seq in range(2, 9):
+        socket.ask(seq, scale=seq)
+    # Until all of them have been read: an answer to a ping comes after.
+    socket.websocket.send('{"type":"ping"}')
+    assert socket.next("pong")
+    gate.set()
+    frames = [socket.next()]
+    while frames[-1].seq != 8:
+        frames.append(socket.next())
+    assert {frame.seq for frame in frames} <= {1, 8}
+    assert frames[-1].loss == traced(scale=8.0).loss
+
+
+def test_what_was_given_up_for_a_newer_what_if_leaves_nothing_behind(settings, serve):
+    own = OwnModel("deep", lambda: made(60), seed=5)
+    address = serve(create_app(settings.model_copy(update={"live_grace_seconds": 0.0}), own=own))
+    with connect(f"ws://{address}{BASE}/live", compression=None, max_size=None) as websocket:
+        socket = Socket(websocket)
+        for seq in range(1, 60):
+            socket.ask(
+                seq, scale=1 + seq / 8, group="layers" if seq % 3 else "", init="xavier_normal" if seq % 2 else ""
+            )
+            time.sleep(0.01)
+        frame = socket.next()
+        while frame.seq != 59:
+            frame = socket.next()
+        expected = OwnTracer(made(60), seed=5).trace(WhatIf(scale=1 + 59 / 8, group="layers", init="xavier_normal"))
+        assert frame.loss == expected.loss
+        socket.ask(60)
+        assert socket.next().loss == OwnTracer(made(60), seed=5).trace().loss
+
+
+def test_a_reload_is_told_and_the_next_picture_is_of_the_new_model(socket, own, making):
+    socket.ask(1, scale=2)
+    socket.next()
+    making.depth = 3
+    own.reload()
+    assert "layers.4" in own.groups
+    news = {"type": "model", "version": 2, "groups": list(own.groups), "tied": {}, "error": None}
+    assert socket.next("model") == news
+    socket.ask(2, scale=2)
+    frame = socket.next()
+    assert (frame.seq, frame.topology) == (2, 2)
+    paths = {module["path"] for module in socket.topologies[1]["trace"]["modules"]}
+    assert "layers.4" in paths
+    assert "layers.4" not in {module["path"] for module in socket.topologies[0]["trace"]["modules"]}
+
+
+def test_a_picture_that_was_kept_is_told_with_the_time_that_its_pass_took(socket, app):
+    socket.ask(1)
+    socket.next()
+    (_, trace) = app.state.model.tracer._last
+    socket.ask(2)
+    assert socket.next().compute_ms >= trace.timing["total_ms"] > 0
+
+
+def test_after_a_reload_of_the_same_graph_it_is_not_sent_again(socket, own):
+    socket.ask(1)
+    first = socket.next()
+    own.reload()
+    assert socket.next("model")["version"] == 2
+    socket.ask(2)
+    second = socket.next()
+    assert (second.seq, second.topology, second.loss) == (2, 1, first.loss)
+    assert len(socket.topologies) == 1
+
+
+def test_a_failed_reload_says_why_and_leaves_the_model_as_it_was(socket, own, making):
+    socket.ask(1)
+    first = socket.next()
+    making.problem = "net.py:3: it does not import: SyntaxError: invalid syntax"
+    own.reload()
+    told = socket.next("model")
+    assert told["error"] == {"code": "invalid_model", "message": making.problem}
+    assert told["version"] == 1
+    socket.ask(2)
+    assert socket.next().loss == first.loss
+    making.problem = None
+    own.reload()
+    news = {"type": "model", "version": 2, "groups": list(own.groups), "tied": {}, "error": None}
+    assert socket.next("model") == news
+
+
+def test_every_socket_is_told_and_who_has_gone_is_not(address, own):
+    with connect(f"ws://{address}{BASE}/live", compression=None) as first:
+        with connect(f"ws://{address}{BASE}/live", compression=None) as second:
+            for websocket in (first, second):
+                websocket.send('{"type":"ping"}')
+                assert json.loads(websocket.recv(timeout=20)) == {"type": "pong"}
+            own.reload()
+            assert [json.loads(each.recv(timeout=20))["version"] for each in (first, second)] == [2, 2]
+        deadline = time.monotonic() + 10
+        while len(own._listeners) > 1:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        own.reload()
+        assert json.loads(first.recv(timeout=20))["version"] == 3
+
+
+def test_who_comes_after_a_reload_is_told_of_it(address, own, making):
+    making.problem = "net.py:3: it does not import: SyntaxError: invalid syntax"
+    own.reload()
+    with connect(f"ws://{address}{BASE}/live", compression=None) as websocket:
+        # Its page may have been made before.
+        assert json.loads(websocket.recv(timeout=20))["error"]["message"] == making.problem
+
+
+def test_the_first_picture_is_computed_before_anybody_asks(own, settings, serve, monkeypatch):
+    expected, passed = traced().loss, threading.Event()
+    trace = OwnTracer.trace
+
+    def noted(tracer, what_if):
+        found = trace(tracer, what_if)
+        passed.set()
+        return found
+
+    monkeypatch.setattr(OwnTracer, "trace", noted)
+    address = serve(create_app(settings, own=own))
+    assert passed.wait(20)
+    monkeypatch.setattr(OwnTracer, "trace", lambda *_: pytest.fail("it is there already"))
+    assert httpx.get(f"http://{address}{BASE}/trace.json").json()["loss"] == expected
+
+
+def test_a_model_that_cannot_be_traced_is_told_over_the_socket_too(settings, serve):
+    own = OwnModel("linear", lambda: make_subject((nn.Linear(3, 2), torch.randn(4, 3)), "linear"))
+    address = serve(create_app(settings, own=own))
+    with connect(f"ws://{address}{BASE}/live", compression=None) as websocket:
+        websocket.send(json.dumps({"seq": 1, "spec": {}}))
+        error = json.loads(websocket.recv(timeout=20))
+    assert (error["type"], error["seq"], error["error"]["code"]) == ("error", 1, "invalid_model")
+
+
+def test_when_memory_runs_out_the_copy_is_let_go_of(client, app, monkeypatch):
+    assert client.get(f"{BASE}/trace.json").status_code == 200
+    tracer = app.state.model.tracer
+    assert isinstance(tracer, web_model.ModelTracer)
+    assert tracer._tracer is not None
+
+    def greedy(*_):
+        raise MemoryError
+
+    monkeypatch.setattr(OwnTracer, "trace", greedy)
+    answer = client.get(f"{BASE}/trace.json?scale=2")
+    assert answer.status_code == 507
+    assert tracer._tracer is None

@@ -1,0 +1,161 @@
+"""What the machinery around the server asks it: alive, ready, and neither of the two waits for a device."""
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from chainrule import __version__
+from chainrule.main import create_app
+from chainrule.settings import Settings
+from chainrule.stats import kernel_name, native
+from chainrule.web import api
+from chainrule.web.metrics import MEDIA_TYPE
+
+TOKEN = "correct-horse-battery"
+
+
+@pytest.fixture
+def gate(monkeypatch):
+    """Profiles take until the gate opens; it is open in the end, so that no thread is left behind."""
+    opened = threading.Event()
+
+    def wait(_):
+        assert opened.wait(60)
+        return b"{}"
+
+    monkeypatch.setattr(api, "_profile_bytes", wait)
+    yield opened
+    opened.set()
+
+
+async def until(client, path, holds):
+    """The first answer that is as it should be; within 20 seconds."""
+    end = time.monotonic() + 20
+    while True:
+        answer = await client.get(path)
+        if holds(answer.json()):
+            return answer
+        assert time.monotonic() < end, answer.text
+        await asyncio.sleep(0.01)
+
+
+def test_an_idle_server_is_alive_and_ready(open_client, settings):
+    client = open_client(create_app(settings))
+    health, ready = client.get("/healthz"), client.get("/readyz")
+    assert (health.status_code, health.json()) == (200, {"status": "ok", "version": __version__})
+    assert ready.status_code == 200
+    said = ready.json()
+    devices = said.pop("devices")
+    assert said == {"ready": True, "status": "ready", "kernel": kernel_name(), "sockets": 0, "shutting_down": False}
+    assert devices[0]["name"] == "cpu"
+    for device in devices:
+        assert device["description"]
+        assert (device["busy"], device["waiting"], device["queue"], device["running_seconds"]) == (False, 0, 8, 0)
+    assert health.headers["cache-control"] == ready.headers["cache-control"] == "no-store"
+
+
+def test_while_a_device_computes_the_loop_is_alive_and_the_device_says_for_how_long(open_client, settings, gate):
+    client = open_client(create_app(settings))
+
+    async def scenario():
+        task = asyncio.create_task(client.client.get("/api/v1/profile.json"))
+        first = await until(client.client, "/readyz", lambda said: said["devices"][0]["running_seconds"] > 0)
+        later = await until(
+            client.client,
+            "/readyz",
+            lambda said: said["devices"][0]["running_seconds"] > first.json()["devices"][0]["running_seconds"],
+        )
+        health = await client.client.get("/healthz")
+        assert not task.done()
+        gate.set()
+        return later, health, await task
+
+    later, health, answer = client.runner.run(scenario())
+    assert health.json()["status"] == "ok"
+    # One more would find a place in line.
+    assert later.status_code == 200
+    assert later.json()["ready"] is True
+    assert later.json()["devices"][0]["busy"] is True
+    assert answer.status_code == 200
+
+
+def test_ready_until_the_line_is_full_and_again_after(open_client, settings, gate):
+    client = open_client(create_app(settings.model_copy(update={"queue": 2})))
+
+    async def scenario():
+        tasks = [asyncio.create_task(client.client.get("/api/v1/profile.json")) for _ in range(2)]
+        half = await until(client.client, "/readyz", lambda said: said["devices"][0]["waiting"] == 1)
+        tasks.append(asyncio.create_task(client.client.get("/api/v1/profile.json")))
+        full = await until(client.client, "/readyz", lambda said: said["devices"][0]["waiting"] == 2)
+        gate.set()
+        answers = await asyncio.gather(*tasks)
+        return half, full, answers, await until(client.client, "/readyz", lambda said: said["status"] == "ready")
+
+    half, full, answers, after = client.runner.run(scenario())
+    assert (half.status_code, half.json()["status"]) == (200, "ready")
+    assert (full.status_code, full.json()["status"], full.json()["ready"]) == (503, "busy", False)
+    assert [answer.status_code for answer in answers] == [200, 200, 200]
+    assert after.status_code == 200
+
+
+def test_a_device_that_never_comes_back_is_seen_to_hang(open_client, settings, gate):
+    limits = {"deadline_seconds": 0.05, "live_deadline_seconds": 0.05}
+    client = open_client(create_app(settings.model_copy(update=limits)))
+
+    async def scenario():
+        task = asyncio.create_task(client.client.get("/api/v1/profile.json"))
+        hanging = await until(client.client, "/readyz", lambda said: said["status"] == "hanging")
+        health = await client.client.get("/healthz")
+        gate.set()
+        await task
+        return hanging, health, await until(client.client, "/readyz", lambda said: said["status"] == "ready")
+
+    hanging, health, after = client.runner.run(scenario())
+    assert (hanging.status_code, hanging.json()["ready"]) == (503, False)
+    assert hanging.json()["devices"][0]["running_seconds"] >= 0.15
+    assert health.status_code == 200
+    assert after.status_code == 200
+
+
+def test_a_server_that_shuts_down_is_not_ready_but_alive(open_client, settings):
+    app = create_app(settings)
+    client = open_client(app)
+
+    async def scenario():
+        async with app.router.lifespan_context(app):
+            before = await client.client.get("/readyz")
+            app.state.service.compute.begin_shutdown()
+            told = await client.client.get("/readyz"), await client.client.get("/healthz")
+        return before, [*told, await client.client.get("/readyz")]
+
+    before, (told, health, ended) = client.runner.run(scenario())
+    assert (before.status_code, before.json()["shutting_down"]) == (200, False)
+    for after in (told, ended):
+        assert (after.status_code, after.json()["status"]) == (503, "shutting down")
+        assert (after.json()["ready"], after.json()["shutting_down"]) == (False, True)
+    assert health.status_code == 200
+
+
+def test_readiness_says_which_kernel_takes_statistics(open_client, settings, monkeypatch):
+    client = open_client(create_app(settings))
+    for kernel, name in ((object(), "native"), (None, "torch")):
+        monkeypatch.setattr(native, "kernel", kernel)
+        assert client.get("/readyz").json()["kernel"] == name
+
+
+def test_probes_need_no_token_and_metrics_do(open_client, settings):
+    client = open_client(create_app(settings.model_copy(update={"token": Settings(token=TOKEN).token})))
+    assert client.get("/healthz").status_code == client.get("/readyz").status_code == 200
+    refused = client.get("/metrics")
+    assert (refused.status_code, refused.json()["error"]["code"]) == (401, "unauthorized")
+    scraped = client.get("/metrics", headers={"authorization": f"Bearer {TOKEN}"})
+    assert (scraped.status_code, scraped.headers["content-type"]) == (200, MEDIA_TYPE)
+
+
+def test_the_description_of_the_api_has_all_three(open_client, settings):
+    paths = open_client(create_app(settings)).get("/openapi.json").json()["paths"]
+    assert {"/healthz", "/readyz", "/metrics"} <= set(paths)
+    assert list(paths["/metrics"]["get"]["responses"]["200"]["content"]) == [MEDIA_TYPE]
+    assert set(paths["/readyz"]["get"]["responses"]) == {"200", "503"}

@@ -1,0 +1,606 @@
+"""The compute slot: one thread, one line, turns that end when the thread has stopped, accounts that close."""
+
+import asyncio
+import contextvars
+import gc
+import math
+import random
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from functools import partial
+
+import pytest
+import torch
+from accounts import accounts, closed
+
+from chainrule.errors import BusyError, DeadlineError, MemoryLimitError, StoppedError, TraceError
+from chainrule.stopping import check
+from chainrule.web import slot as slot_module
+from chainrule.web.slot import ComputeSlot
+from chainrule.web.work import Work
+
+LONG_CHAIN = """
+import asyncio, torch
+from chainrule.web.slot import ComputeSlot
+
+def chain():
+    x, nodes = torch.ones(1, requires_grad=True), []
+    for _ in range(100_000):
+        x = x + 0
+        nodes.append(x.grad_fn)
+    made = len(nodes)
+    del nodes, x
+    return made
+
+async def main():
+    slot = ComputeSlot("cpu", queue=2)
+    print(await slot.run(chain))
+    slot.close()
+
+asyncio.run(main())
+"""
+
+
+def test_a_long_chain_of_nodes_is_let_go_of_in_the_devices_thread():
+    # In the usual stack the process would end with a segmentation fault, and take this one along.
+    run = subprocess.run([sys.executable, "-c", LONG_CHAIN], capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stdout) == (0, "100000\n"), run.stderr
+
+
+@pytest.fixture
+def slot():
+    slot = ComputeSlot("cpu", queue=2)
+    yield slot
+    slot.close()
+
+
+class Gate:
+    """Work that waits until it is let go, and knows how many run at once."""
+
+    def __init__(self):
+        self.open = threading.Event()
+        self.running = 0
+        self.most = 0
+        self.order = []
+        self.stopped = []
+
+    def work(self, name):
+        """Cannot be stopped."""
+        self.running += 1
+        self.most = max(self.most, self.running)
+        assert self.open.wait(10)
+        self.order.append(name)
+        self.running -= 1
+        return name, threading.current_thread()
+
+    def obedient(self, name):
+        """Stops when it is asked to."""
+        self.running += 1
+        self.most = max(self.most, self.running)
+        try:
+            while not self.open.wait(0.001):
+                check()
+            self.order.append(name)
+            return name
+        except Exception as error:
+            self.stopped.append((name, error))
+            raise
+        finally:
+            self.running -= 1
+
+    def job(self, name):
+        return partial(self.work, name)
+
+
+async def until(condition):
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.002)
+
+
+def test_work_runs_in_one_thread_off_the_event_loop(slot):
+    async def scenario():
+        return [await slot.run(threading.current_thread) for _ in range(3)]
+
+    threads = asyncio.run(scenario())
+    assert len(set(threads)) == 1
+    assert threads[0] is not threading.main_thread()
+    assert threads[0].name.startswith("compute-cpu")
+
+
+# The line ------------------------------------------------------------------------------------------------------------
+
+
+def test_one_at_a_time_and_first_come_first_served(slot):
+    gate = Gate()
+
+    async def scenario():
+        tasks = []
+        for name in "abc":
+            tasks.append(asyncio.create_task(slot.run(gate.job(name))))
+            await asyncio.sleep(0)
+        await until(lambda: gate.running == 1 and slot.waiting == 2)
+        # The loop is free while the device is not.
+        assert slot.busy
+        assert slot.running_seconds > 0
+        gate.open.set()
+        return [name for name, _ in await asyncio.gather(*tasks)]
+
+    assert asyncio.run(scenario()) == ["a", "b", "c"]
+    assert gate.order == ["a", "b", "c"]
+    assert gate.most == 1
+    assert slot.running_seconds == 0
+
+
+def test_a_full_line_turns_away_at_once_and_says_for_how_long(slot):
+    gate = Gate()
+
+    async def scenario():
+        tasks = [asyncio.create_task(slot.run(gate.job(name))) for name in "abc"]
+        await until(lambda: slot.full)
+        with pytest.raises(BusyError) as caught:
+            await slot.run(gate.job("d"))
+        # Turned away while the jobs before it still stand: they do not end until the gate opens.
+        assert gate.order == []
+        gate.open.set()
+        await asyncio.gather(*tasks)
+        assert not slot.full
+        await slot.run(gate.job("e"))
+        return caught.value
+
+    error = asyncio.run(scenario())
+    assert (error.status, error.code, error.limit) == (503, "busy", 2)
+    assert "CHAINRULE_QUEUE" in error.message
+    assert error.retry_after >= 1
+    assert gate.order == ["a", "b", "c", "e"]
+    # A refusal is no work.
+    assert accounts(slot.metrics) == {("request", "accepted"): 4, ("request", "done"): 4}
+
+
+def test_the_proposed_wait_is_that_of_everyone_in_line(slot):
+    slot._usual.update(request=3.0, picture=0.5)
+    gate = Gate()
+
+    async def stands():
+        async with slot.turn("picture"):
+            pass
+
+    async def scenario():
+        assert slot.free_in == 0
+        tasks = [asyncio.create_task(slot.run(gate.job(name))) for name in "abc"]
+        tasks += [asyncio.create_task(stands()) for _ in range(10)]
+        await until(lambda: slot.in_line == 12 and gate.running)
+        with pytest.raises(BusyError) as caught:
+            await slot.run(gate.job("d"))
+        gate.open.set()
+        await asyncio.gather(*tasks)
+        return caught.value.retry_after
+
+    # Three requests of 3 s, and ten sockets that wait with them for 0.5 s each.
+    assert asyncio.run(scenario()) == 14
+
+
+def test_what_takes_longer_than_usual_makes_for_a_longer_wait(slot):
+    gate = Gate()
+
+    async def scenario():
+        tasks = [asyncio.create_task(slot.run(gate.job(name), 100)) for name in "abc"]
+        await until(lambda: gate.running)
+        assert slot.running_seconds > 0
+        # As if it had been running for 20 s: as long again, and the two behind it look no better.
+        slot._work.started -= 20
+        assert slot.free_in == pytest.approx(60, abs=5)
+        # But no longer than its deadline lets it.
+        slot._work.deadline -= 95
+        assert slot.free_in == pytest.approx(5 + 40, abs=5)
+        gate.open.set()
+        await asyncio.gather(*tasks)
+
+    asyncio.run(scenario())
+
+
+def test_work_sees_the_context_of_its_caller(slot):
+    """What it logs says for whom it is."""
+    whom = contextvars.ContextVar("whom", default=None)
+
+    async def caller(name):
+        whom.set(name)
+        return await slot.run(lambda: (whom.get(), threading.current_thread().name))
+
+    async def scenario():
+        return await asyncio.gather(caller("a"), caller("b"), slot.run(whom.get))
+
+    thread = "compute-cpu_0"
+    assert asyncio.run(scenario()) == [("a", thread), ("b", thread), None]
+
+
+def test_how_long_work_takes_is_learned_by_kind(slot):
+    async def scenario():
+        for _ in range(20):
+            await slot.run(partial(time.sleep, 0.02))
+
+    asyncio.run(scenario())
+    assert slot._usual["request"] == pytest.approx(0.02, abs=0.015)
+    assert slot._usual["picture"] == slot_module.FIRST_GUESS["picture"]
+
+
+def test_a_patient_caller_gets_a_place_in_a_full_line_and_keeps_the_order(slot):
+    gate = Gate()
+
+    async def patient():
+        async with slot.turn("picture") as waited:
+            assert waited >= 0
+            return await slot.compute(Work("picture", slot.metrics), gate.job("patient"), 100, "")
+
+    async def scenario():
+        tasks = [asyncio.create_task(slot.run(gate.job(name))) for name in "abc"]
+        await until(lambda: slot.full)
+        tasks.append(asyncio.create_task(patient()))
+        await until(lambda: slot.in_line == 3)
+        gate.open.set()
+        await asyncio.gather(*tasks)
+
+    asyncio.run(scenario())
+    assert gate.order == ["a", "b", "c", "patient"]
+    assert gate.most == 1
+    assert closed(slot.metrics)["picture", "done"] == 1
+
+
+def test_failing_work_passes_its_error_on_and_frees_the_slot(slot):
+    def fail():
+        raise ZeroDivisionError("as planned")
+
+    def refuse():
+        raise TraceError("cannot be recorded")
+
+    async def scenario():
+        with pytest.raises(ZeroDivisionError, match="as planned"):
+            await slot.run(fail)
+        with pytest.raises(TraceError):
+            await slot.run(refuse)
+        assert not slot.busy
+        return await slot.run(lambda: "next")
+
+    assert asyncio.run(scenario()) == "next"
+    assert closed(slot.metrics) == {
+        ("request", "accepted"): 3,
+        ("request", "done"): 1,
+        ("request", "failed internal"): 1,
+        ("request", "failed trace_failed"): 1,
+    }
+
+
+def test_an_error_of_the_works_own_that_looks_like_the_lines_is_not_taken_for_it(slot):
+    def late():
+        raise TimeoutError("of something inside")
+
+    async def scenario():
+        with pytest.raises(TimeoutError, match="of something inside"):
+            await slot.run(late, 10)
+        with pytest.raises(TimeoutError, match="of something inside"):
+            await slot.run(late)
+
+    asyncio.run(scenario())
+    assert closed(slot.metrics)["request", "failed internal"] == 2
+
+
+def test_no_queue_means_no_waiting():
+    slot = ComputeSlot("cpu", queue=0)
+    gate = Gate()
+
+    async def scenario():
+        assert not slot.full
+        task = asyncio.create_task(slot.run(gate.job("a")))
+        await until(lambda: gate.running == 1)
+        assert slot.full
+        with pytest.raises(BusyError):
+            await slot.run(gate.job("b"))
+        gate.open.set()
+        await task
+
+    asyncio.run(scenario())
+    slot.close()
+
+
+# Being given up ------------------------------------------------------------------------------------------------------
+
+
+def test_a_caller_that_goes_away_leaves_the_line(slot):
+    gate = Gate()
+
+    async def scenario():
+        first = asyncio.create_task(slot.run(gate.job("a")))
+        second = asyncio.create_task(slot.run(gate.job("b")))
+        await until(lambda: slot.waiting == 1)
+        second.cancel()
+        await asyncio.gather(second, return_exceptions=True)
+        assert slot.waiting == 0
+        # What runs does not stop at once, and nothing ever runs beside it.
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
+        third = asyncio.create_task(slot.run(gate.job("c")))
+        await until(lambda: slot.waiting == 1)
+        assert slot.busy
+        books = closed(slot.metrics)
+        assert books["request", "in_hand"] == 2
+        assert books["request", "cancelled disconnected"] == 1
+        gate.open.set()
+        await third
+
+    asyncio.run(scenario())
+    assert gate.order == ["a", "c"]
+    assert gate.most == 1
+    # Nobody got what the first computed after all.
+    assert closed(slot.metrics) == {
+        ("request", "accepted"): 3,
+        ("request", "cancelled disconnected"): 2,
+        ("request", "done"): 1,
+    }
+
+
+def test_what_runs_is_asked_to_stop_when_its_caller_goes(slot):
+    gate = Gate()
+
+    async def scenario():
+        task = asyncio.create_task(slot.run(partial(gate.obedient, "a")))
+        await until(lambda: gate.running)
+        task.cancel()
+        await until(lambda: not slot.busy)
+
+    asyncio.run(scenario())
+    [(_, error)] = gate.stopped
+    assert isinstance(error, StoppedError)
+    assert error.reason == "disconnected"
+    assert closed(slot.metrics)["request", "cancelled disconnected"] == 1
+
+
+def test_a_deadline_stops_what_runs(slot):
+    gate = Gate()
+
+    async def scenario():
+        with pytest.raises(DeadlineError) as caught:
+            await slot.run(partial(gate.obedient, "a"), 0.05)
+        assert not gate.running
+        return caught.value, await slot.run(lambda: "next", 10)
+
+    error, after = asyncio.run(scenario())
+    assert (error.status, error.code, error.limit) == (504, "deadline_exceeded", 0.05)
+    assert "0.05 seconds (CHAINRULE_DEADLINE_SECONDS)" in error.message
+    assert after == "next"
+    assert closed(slot.metrics)["request", "timed_out"] == 1
+
+
+def test_what_does_not_stop_is_not_waited_for_but_not_computed_beside_either(slot, monkeypatch):
+    monkeypatch.setattr(slot_module, "PATIENCE_SECONDS", 0.05)
+    gate = Gate()
+
+    async def scenario():
+        with pytest.raises(DeadlineError):
+            await slot.run(gate.job("stubborn"), 0.05)
+        assert gate.running == 1
+        assert slot.busy
+        assert closed(slot.metrics)["request", "in_hand"] == 1
+        after = asyncio.create_task(slot.run(gate.job("after")))
+        await until(lambda: slot.waiting == 1)
+        gate.open.set()
+        await after
+
+    asyncio.run(scenario())
+    assert gate.most == 1
+    assert gate.order == ["stubborn", "after"]
+    assert closed(slot.metrics)["request", "timed_out"] == 1
+
+
+def test_a_deadline_in_line_is_a_refusal_that_says_when_to_come_again(slot):
+    slot._usual["request"] = 7.0
+    gate = Gate()
+
+    async def scenario():
+        first = asyncio.create_task(slot.run(gate.job("a")))
+        await until(lambda: gate.running)
+        with pytest.raises(BusyError) as caught:
+            await slot.run(gate.job("b"), 0.05)
+        assert slot.waiting == 0
+        gate.open.set()
+        await first
+        return caught.value
+
+    error = asyncio.run(scenario())
+    assert (error.status, error.code, error.limit, error.retry_after) == (503, "busy", 0.05, 7)
+    assert "CHAINRULE_DEADLINE_SECONDS" in error.message
+    assert gate.order == ["a"]
+    assert closed(slot.metrics) == {
+        ("request", "accepted"): 2,
+        ("request", "done"): 1,
+        ("request", "timed_out"): 1,
+    }
+
+
+def test_time_in_line_counts_towards_the_deadline(slot):
+    gate, second = Gate(), Gate()
+
+    async def scenario():
+        first = asyncio.create_task(slot.run(gate.job("a")))
+        await until(lambda: gate.running)
+        task = asyncio.create_task(slot.run(partial(second.obedient, "b"), 0.3))
+        await asyncio.sleep(0.2)
+        gate.open.set()
+        await first
+        began = time.monotonic()
+        with pytest.raises(DeadlineError):
+            await task
+        return time.monotonic() - began
+
+    assert asyncio.run(scenario()) < 0.25
+
+
+def test_who_is_called_in_the_moment_it_leaves_passes_the_turn_on(slot):
+    async def scenario():
+        async with slot.turn("request"):
+            leaving = asyncio.create_task(slot.run(lambda: "left"))
+            staying = asyncio.create_task(slot.run(lambda: "stayed"))
+            await until(lambda: slot.waiting == 2)
+        # The turn has just been given away, and its task has not woken up yet.
+        assert slot.waiting == 1
+        leaving.cancel()
+        return await asyncio.gather(leaving, staying, return_exceptions=True)
+
+    left, stayed = asyncio.run(scenario())
+    assert isinstance(left, asyncio.CancelledError)
+    assert stayed == "stayed"
+    assert not slot.busy
+    closed(slot.metrics)
+
+
+def test_at_the_end_everyone_is_sent_away(slot):
+    gate = Gate()
+
+    async def scenario():
+        tasks = [asyncio.create_task(slot.run(partial(gate.obedient, name))) for name in "abc"]
+        await until(lambda: gate.running and slot.waiting == 2)
+        slot.close()
+        ends = await asyncio.gather(*tasks, return_exceptions=True)
+        with pytest.raises(StoppedError):
+            await slot.run(lambda: "too late")
+        await slot.wait_closed(5)
+        return ends
+
+    ends = asyncio.run(scenario())
+    assert [(end.status, end.code, end.reason) for end in ends] == [(503, "stopped", "shutdown")] * 3
+    assert [name for name, _ in gate.stopped] == ["a"]
+    assert closed(slot.metrics) == {("request", "accepted"): 4, ("request", "cancelled shutdown"): 4}
+
+
+# Memory --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB"),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:118] err == 0. DefaultCPUAllocator: can't allocate memory"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_when_memory_runs_out_all_that_was_at_work_is_let_go_and_the_next_one_computes(error):
+    forgot = []
+    slot = ComputeSlot("cpu", 2, let_go=lambda: forgot.append(threading.current_thread().name))
+    held = []
+
+    def greedy():
+        tensor = torch.zeros(10)
+        held.append(weakref.ref(tensor))
+        cycle = [tensor]
+        cycle.append(cycle)
+        raise error
+
+    async def scenario():
+        with pytest.raises(MemoryLimitError) as caught:
+            await slot.run(greedy)
+        # Without the help of a collection here: whoever is next needs the memory at once.
+        assert held[0]() is None
+        return caught.value, await slot.run(lambda: "next")
+
+    gc.disable()
+    try:
+        caught, after = asyncio.run(scenario())
+    finally:
+        gc.enable()
+    assert (caught.status, caught.code) == (507, "out_of_memory")
+    assert forgot == ["compute-cpu_0"]
+    assert after == "next"
+    assert closed(slot.metrics)["request", "failed out_of_memory"] == 1
+    slot.close()
+
+
+@pytest.mark.parametrize("error", [StoppedError("disconnected"), TraceError("cannot be recorded"), ValueError("bug")])
+def test_an_error_holds_no_tensors(slot, error):
+    held = []
+
+    def work():
+        tensor = torch.zeros(10)
+        held.append(weakref.ref(tensor))
+        raise error
+
+    async def scenario():
+        with pytest.raises(type(error)) as caught:
+            await slot.run(work)
+        return caught
+
+    gc.disable()
+    try:
+        caught = asyncio.run(scenario())
+        assert held[0]() is None
+    finally:
+        gc.enable()
+    assert caught.value is error
+    # Where it came from is still told.
+    assert "work" in [entry.name for entry in caught.traceback]
+
+
+# All of it at random -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_whatever_clients_do_the_accounts_close_and_never_do_two_compute_at_once(seed):
+    dice = random.Random(seed)
+    slot = ComputeSlot("cpu", queue=3)
+    running = 0
+
+    def work(steps, end):
+        nonlocal running
+        running += 1
+        assert running == 1
+        try:
+            for _ in range(steps):
+                time.sleep(0.0005)
+                if end != "stubborn":
+                    check()
+            if end == "fails":
+                raise ZeroDivisionError
+            if end == "memory":
+                raise MemoryError
+        finally:
+            running -= 1
+
+    def job():
+        return partial(work, dice.randrange(8), dice.choice(["", "", "", "stubborn", "fails", "memory"]))
+
+    async def request():
+        await slot.run(job(), dice.choice([math.inf, math.inf, 0.02, 0.002]))
+
+    async def socket():
+        kind = dice.choice(["picture", "theory"])
+        async with slot.turn(kind) as waited:
+            if dice.random() < 0.2:
+                return
+            piece = Work(kind, slot.metrics, waited=waited)
+            if dice.random() < 0.3:
+                asyncio.get_running_loop().call_later(0.001, piece.stop.ask, StoppedError("superseded"))
+            await slot.compute(piece, job(), dice.choice([5, 0.002]), "")
+
+    async def client():
+        for _ in range(12):
+            task = asyncio.create_task(dice.choice([request, socket])())
+            if dice.random() < 0.3:
+                await asyncio.sleep(dice.random() * 0.004)
+                task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            closed(slot.metrics)
+
+    async def scenario():
+        await asyncio.gather(*(client() for _ in range(6)))
+        await until(lambda: not slot.busy)
+        assert slot.in_line == 0
+        assert await slot.run(lambda: "still there") == "still there"
+        slot.close()
+
+    asyncio.run(scenario())
+    books = closed(slot.metrics)
+    assert books["request", "in_hand"] == books["picture", "in_hand"] == books["theory", "in_hand"] == 0
+    assert books["request", "done"] > 0
