@@ -47,6 +47,25 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+OWN_MODELS = Path(__file__).parent / "shared" / "own_models"
+
+
+@pytest.fixture(autouse=True)
+def _clean_imports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A test's files are imported from their folder; the next test, of whatever file, has others of the same names."""
+    path, modules, arguments = list(sys.path), set(sys.modules), sys.argv
+    folders = str(OWN_MODELS), str(tmp_path_factory.getbasetemp())
+    yield
+    sys.path[:] = path
+    sys.argv = arguments
+    for name in set(sys.modules) - modules:
+        module = sys.modules[name]
+        # Of a folder without __init__.py the module has no file.
+        places = [getattr(module, "__file__", None), *vars(module).get("__path__", ())]
+        if any(str(place).startswith(folders) for place in places):
+            del sys.modules[name]
+
+
 @pytest.fixture(scope="session")
 def server_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of `chainrule serve` on a free loopback port, without a slash at the end."""

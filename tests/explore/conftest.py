@@ -1,6 +1,5 @@
-"""Files as users write them, and what running them leaves in this process."""
+"""Files as users write them."""
 
-import sys
 from pathlib import Path
 from textwrap import dedent
 
@@ -9,21 +8,6 @@ import pytest
 from chainrule.explore.own_model import open_reference
 
 OWN_MODELS = Path(__file__).parents[1] / "shared" / "own_models"
-
-
-@pytest.fixture(autouse=True)
-def _clean_imports(tmp_path_factory):
-    """A test's files are imported from their folder; the next test has others of the same names."""
-    path, modules, arguments = list(sys.path), dict(sys.modules), sys.argv
-    folders = str(OWN_MODELS), str(tmp_path_factory.getbasetemp())
-    yield
-    sys.path[:] = path
-    sys.argv = arguments
-    for name, module in list(sys.modules.items()):
-        # Of a folder without __init__.py the module has no file.
-        places = [getattr(module, "__file__", None), *vars(module).get("__path__", ())]
-        if name not in modules and any(str(place).startswith(folders) for place in places):
-            del sys.modules[name]
 
 
 @pytest.fixture
