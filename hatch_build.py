@@ -1,8 +1,9 @@
-"""Compile the statistics kernel while the package is built, if there is a C compiler; without one only time is lost.
+"""Compile the statistics kernel and bundle the page's scripts while the package is built; without either, time is lost.
 
-A wheel gets it inside and is tagged for the platform; an editable installation gets it beside the C file. The compiler
-is the one that `CC` names, else the one that made the interpreter or the system's. It needs the interpreter's headers;
-the kernel keeps to the stable ABI of CPython 3.11, so one serves all later versions.
+A wheel gets them inside and is tagged for the platform; an editable installation gets the kernel beside the C file, and
+the bundles where the wheel has them. The kernel needs a C compiler: the one that `CC` names, else the one that made the
+interpreter or the system's. It needs the interpreter's headers, and keeps to the stable ABI of CPython 3.11, so that
+one serves all later versions.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from packaging.tags import sys_tags
 
 SOURCE = Path("app/chainrule/stats/_kernel.c")
 NAME = "_kernel.abi3.so"
+BUNDLES = Path("app/chainrule/page/bundled")
 # Nothing that lets the compiler assume numbers to be finite, nor (-Ofast) make the processor flush denormals at load.
 FLAGS = (
     "-std=c11 -O3 -fPIC -fvisibility=hidden -fopenmp-simd -ffp-contract=fast -fno-trapping-math -fno-math-errno".split()
@@ -96,11 +98,20 @@ def platform_tag() -> str:
     return next(tag.platform for tag in sys_tags() if not tag.platform.startswith(("manylinux", "musllinux")))
 
 
-class KernelBuildHook(BuildHookInterface[Any]):
-    """Adds the kernel to a wheel, or puts it beside its source where the installation is editable."""
+def bundle_scripts(root: Path, folder: Path) -> str | None:
+    """Bundle the page's scripts into a folder; say why if that cannot be done."""
+    # In a process of its own, of the package that is being built, and not of one that is installed.
+    command = [sys.executable, "-m", "chainrule.page.bundles", os.fspath(folder)]
+    environment = {**os.environ, "PYTHONPATH": os.fspath(root / "app")}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=root)
+    return None if done.returncode == 0 else done.stderr.strip() or f"exit status {done.returncode}"
+
+
+class BuildHook(BuildHookInterface[Any]):
+    """Adds the kernel and the bundles to a wheel, or puts them into `app/` where the installation is editable."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Compile; `version` is `standard` or `editable`."""
+        """Compile and bundle; `version` is `standard` or `editable`."""
         source = Path(self.root, SOURCE)
         self._folder = tempfile.TemporaryDirectory()
         editable = version == "editable"
@@ -113,6 +124,13 @@ class KernelBuildHook(BuildHookInterface[Any]):
             build_data["pure_python"] = False
             build_data["tag"] = f"cp311-abi3-{platform_tag()}"
             build_data["force_include"][os.fspath(target)] = (SOURCE.relative_to("app").parent / NAME).as_posix()
+
+        bundles = Path(self.root, BUNDLES) if editable else Path(self._folder.name, BUNDLES.name)
+        failure = bundle_scripts(Path(self.root), bundles)
+        if failure is not None:
+            self.app.display_warning(f"The page's scripts were not bundled, each will be a request: {failure}")
+        elif not editable:
+            build_data["force_include"][os.fspath(bundles)] = BUNDLES.relative_to("app").as_posix()
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002
         """Remove what was compiled: the wheel has it."""

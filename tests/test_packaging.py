@@ -69,7 +69,7 @@ def checkout(tmp_path):
     folder = tmp_path / "checkout"
     folder.mkdir()
     for name in ("app", "static", "templates"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "*.so", "bundled"))
     for name in ("pyproject.toml", "hatch_build.py", "README.md", "CHANGELOG.md", "LICENSE", ".gitignore"):
         shutil.copy(ROOT / name, folder)
     (folder / "app" / "chainrule" / "stats" / "_kernel.c").write_text(SMALL_KERNEL)
@@ -250,15 +250,32 @@ def test_an_editable_installation_puts_the_kernel_beside_its_source(checkout, co
     assert not list(kernel.parent.glob(".*"))
 
 
-def test_what_a_wheel_is_built_of_holds_no_kernel_of_another_build(checkout, tmp_path):
+def test_an_editable_installation_bundles_the_pages_files(checkout):
+    build_editable(checkout, CC="/bin/false")
+    bundled = checkout / "app" / "chainrule" / "page" / "bundled"
+    assert "class LayoutClient" in (bundled / "explorer.js").read_text()
+    # With a module in it that cannot be bundled the installation has none, and goes on.
+    (checkout / "static" / "explorer.js").write_text('import * as all from "./core/dom.js";\n')
+    shutil.rmtree(bundled)
+    wheel, said = build("--wheel", checkout, checkout.parent / "dist", CC="/bin/false")
+    assert "scripts were not bundled, each will be a request: explorer.js: 'import * as all" in " ".join(said.split())
+    assert not [name for name in zipfile.ZipFile(wheel).namelist() if "/bundled/" in name]
+
+
+def test_what_a_wheel_is_built_of_holds_no_kernel_and_no_bundle_of_another_build(checkout, tmp_path):
     (checkout / "app" / "chainrule" / "stats" / "_kernel.abi3.so").write_bytes(b"of another machine")
+    bundled = checkout / "app" / "chainrule" / "page" / "bundled"
+    bundled.mkdir()
+    (bundled / "stale.js").write_text("")
     wheel, _ = build("--wheel", checkout, tmp_path / "wheel", CC="/bin/false")
-    assert not [name for name in zipfile.ZipFile(wheel).namelist() if name.endswith(".so")]
+    names = zipfile.ZipFile(wheel).namelist()
+    assert not [name for name in names if name.endswith((".so", "stale.js"))]
+    assert "chainrule/page/bundled/explorer.js" in names
     sdist, _ = build("--sdist", checkout, tmp_path / "sdist")
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert {"hatch_build.py", "app/chainrule/stats/_kernel.c"} <= names
-    assert not [name for name in names if name.endswith(".so")]
+    assert not [name for name in names if name.endswith(".so") or "/bundled/" in name]
 
 
 def test_a_changed_kernel_is_compiled_again_by_make():
@@ -313,6 +330,8 @@ def test_the_installed_server_serves_its_page_from_another_folder(installed, tmp
                     answer = client.get(address)
                     assert answer.status_code == 200, address
                     assert ("immutable" in answer.headers["cache-control"]) == (address in addresses), address
+                    if address.endswith("/explorer.js"):
+                        assert answer.text == (installed / "chainrule/page/bundled/explorer.js").read_text()
         finally:
             process.terminate()
     assert not list(tmp_path.iterdir()), "the server writes nothing where it is started"

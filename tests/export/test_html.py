@@ -77,8 +77,9 @@ def test_the_file_loads_nothing(page):
     assert not {"iframe", "img", "object"} & set(page.tags)
     for _, style in page.styles:
         assert "@import" not in style
-    names = {path.name for path in (STATIC / "css").glob("*.css")}
-    assert 5 < len(page.styles) <= len(names)
+    texts = "".join(style for _, style in page.styles)
+    for name in re.findall('"(.+)"', (STATIC / "css" / "explorer-page.css").read_text()):
+        assert (STATIC / "css" / name).read_text().rstrip("\n") in texts, name
 
 
 def test_its_script_is_one_and_whole(page, engine):
@@ -131,7 +132,9 @@ def test_the_page_fills_the_shell_as_the_server_does(engine, page):
     [
         ("core/types.js", 'const text = "</script>";\n', "'</script' in a module"),
         ("css/tokens.css", "a { background: url(/x.png); }", "tokens.css has 'url\\('"),
-        ("css/base.css", '@import "x.css";', "base.css has '@import'"),
+        ("css/base.css", "@import url(x.css);", "base.css has '@import'"),
+        ("css/base.css", '@import "./x.css";', "^x.css: No such file or directory"),
+        ("css/base.css", '@import "./tokens.css";\n@import "./base.css";', "each other: base.css → base.css$"),
     ],
 )
 def test_what_cannot_be_inlined_is_an_error(tmp_path, monkeypatch, name, text, says):

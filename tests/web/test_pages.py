@@ -12,6 +12,7 @@ from pydantic import SecretStr
 
 from chainrule import __version__
 from chainrule.main import create_app
+from chainrule.page.bundles import bundle_of
 from chainrule.page.opened import OpenDump
 from chainrule.presets import PRESETS
 from chainrule.programs import PROGRAMS
@@ -324,10 +325,12 @@ def test_a_pages_own_files_are_kept_for_good_under_one_digest(client, path):
         answer = client.get(address)
         assert answer.headers["cache-control"] == "public, max-age=31536000, immutable", address
         assert answer.headers["x-content-type-options"] == "nosniff"
-        # The file that has no digest in its address.
+        # The file that has no digest in its address, alone or with what it imports.
         plain = client.get(address.replace(f"{digest}/", ""))
-        assert (answer.content, answer.headers["content-type"]) == (plain.content, plain.headers["content-type"])
-        assert answer.headers["etag"] == plain.headers["etag"]
+        bundle = bundle_of(address.partition(f"{digest}/")[2], digest[1:])
+        assert answer.content == (plain.content if bundle is None else bundle.read_bytes())
+        assert answer.headers["content-type"] == plain.headers["content-type"]
+        assert (answer.headers["etag"] == plain.headers["etag"]) == (bundle is None)
 
 
 def test_under_one_digest_are_all_files_and_no_others(client):

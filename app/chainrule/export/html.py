@@ -13,6 +13,7 @@ import orjson
 from chainrule import __version__
 from chainrule.errors import RenderError
 from chainrule.export.modules import bundle, newest_change
+from chainrule.export.style_sheets import inline
 from chainrule.page import assets
 from chainrule.page.data import page_data
 from chainrule.page.templating import render
@@ -95,7 +96,7 @@ def _script(path: Path) -> str:
 
 
 def _style(path: Path) -> str:
-    text = path.read_text(encoding="utf-8")
+    text = inline(path)
     if found := ENDS_STYLE.search(text):
         raise RenderError(f"{path.name} has {found[0]!r}, which cannot be inlined")
     return text

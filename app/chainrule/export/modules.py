@@ -3,7 +3,7 @@
 Every module becomes a function that is called once and gives what the module exports, in an order in which each comes
 after those that it imports. Known are the forms that `static/` is written in:
 
-    import { a, b as c } from "./x.js";    import "./x.js";    import.meta.url, which becomes "": there is no address
+    import { a, b as c } from "./x.js";    import "./x.js";    import.meta.url
     export function, export function*, export async function, export class, export const NAME =
     export { a, b as c };    export { a } from "./x.js";
 
@@ -12,8 +12,10 @@ Anything else is an error, never a script that is wrong.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 
 from chainrule.errors import RenderError
@@ -42,15 +44,24 @@ META_URL = re.compile(r"(?<![\w$.])import\.meta\.url\b")
 NAME = re.compile(r"([\w$]+)(?:\s+as\s+([\w$]+))?")
 
 
-def bundle(entry: Path) -> str:
+def bundle(entry: Path, *, served: bool = False) -> str:
     """A module and all that it imports, as one JavaScript expression whose value is an object of its exports.
+
+    Args:
+        entry: the module.
+        served: whether it is a module that lies where the entry does, beside the others: `import.meta.url` is then for
+            each the address that it would have by itself. Else it is `""`: there is no address.
 
     Raises:
         RenderError: a module cannot be read, is written in a form that is not known, or imports itself by a detour.
     """
     order = sorted_modules(entry)
     names = {path: f"$module{position}" for position, path in enumerate(order)}
-    parts = [f"const {names[path]} = (() => {{\n{_as_function(path, names)}\n}})();" for path in order]
+    parts = []
+    for path in order:
+        relative = Path(os.path.relpath(path, entry.resolve().parent)).as_posix()
+        address = f'new URL("{relative}", import.meta.url).href' if served else '""'
+        parts.append(f"const {names[path]} = (() => {{\n{_as_function(path, names, address)}\n}})();")
     return '(() => {\n"use strict";\n' + "\n".join(parts) + f"\nreturn {names[order[-1]]};\n}})()"
 
 
@@ -154,11 +165,18 @@ def _imports(path: Path) -> list[Path]:
 
 def _read(path: Path) -> tuple[str, str]:
     try:
-        return mask(path.read_text(encoding="utf-8"))
+        state = path.stat()
+        return _masked(path, state.st_mtime_ns, state.st_size)
     except OSError as error:
         raise RenderError(f"{path.name}: {error.strerror}") from None
     except RenderError as error:
         raise RenderError(f"{path.name}: {error.message}") from None
+
+
+@lru_cache(maxsize=512)
+def _masked(path: Path, *_: int) -> tuple[str, str]:
+    """Kept: a module is read more than once, and by every entry that needs it."""
+    return mask(path.read_text(encoding="utf-8"))
 
 
 def _target(path: Path, code: str, start: int) -> Path:
@@ -169,17 +187,16 @@ def _target(path: Path, code: str, start: int) -> Path:
     return (path.parent / address).resolve()
 
 
-def _as_function(path: Path, names: dict[Path, str]) -> str:
-    """The body of the function that a module becomes."""
+def _as_function(path: Path, names: dict[Path, str], address: str) -> str:
+    """The body of the function that a module becomes; `address` is what it has for `import.meta.url`."""
     code, masked = _read(path)
     out: list[str] = []
     exports: list[str] = []
     done = 0
-    for meta in META_URL.finditer(masked):
-        # Of one length, so that places stay what they are.
-        blank = '""' + " " * (len(meta[0]) - 2)
-        code = code[: meta.start()] + blank + code[meta.end() :]
-        masked = masked[: meta.start()] + blank + masked[meta.end() :]
+    for meta in reversed(list(META_URL.finditer(masked))):
+        code = code[: meta.start()] + address + code[meta.end() :]
+        # Both stay of one length, and what is put in is neither import nor export.
+        masked = masked[: meta.start()] + " " * len(address) + masked[meta.end() :]
     for match in STATEMENT.finditer(masked):
         start = match.start()
         if start < done:

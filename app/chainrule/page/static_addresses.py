@@ -14,7 +14,7 @@ from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 
-from chainrule.page import assets
+from chainrule.page import assets, bundles
 
 VERSIONED = re.compile(r"~([0-9a-f]+)(?:/|$)")
 """What a versioned path begins with, beneath `/static/`."""
@@ -33,7 +33,9 @@ def current_digest() -> str:
     under which no browser can have kept anything.
     """
     global _seen
-    digest = _contents_digest(assets.static()) if assets.are_installed() else _times_digest(assets.static())
+    digest = (
+        _contents_digest(assets.static(), bundles.stamp()) if assets.are_installed() else _times_digest(assets.static())
+    )
     _seen = (time.monotonic(), digest)
     return digest
 
@@ -46,8 +48,8 @@ def is_current(digest: str) -> bool:
 
 
 @cache
-def _contents_digest(folder: Path) -> str:
-    digest = blake2b(digest_size=8)
+def _contents_digest(folder: Path, bundled: str) -> str:
+    digest = blake2b(bundled.encode(), digest_size=8)
     for name, path in _files(folder):
         content = Path(path).read_bytes()
         digest.update(f"{name}\0{len(content)}\0".encode())

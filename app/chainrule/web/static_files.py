@@ -1,14 +1,20 @@
-"""The page's own scripts and styles: `/static/~DIGEST/NAME` to be kept for good, `/static/NAME` to be asked about."""
+"""The page's own scripts and styles: `/static/~DIGEST/NAME` to be kept for good, `/static/NAME` to be asked about.
+
+Under the digest a script that begins a page or a worker, or a style sheet, comes with all that it imports in it
+(`page/bundles.py`).
+"""
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from chainrule.page import assets
+from chainrule.page.bundles import bundle_of
 from chainrule.page.static_addresses import VERSIONED, is_current
 from chainrule.web.answers import REVALIDATE
 
@@ -31,6 +37,12 @@ class OwnFiles(StaticFiles):
         """A file, or 304; raises HTTPException where there is none."""
         # The path has the separators of this system, and no `..` in it.
         match = VERSIONED.match(path.replace(os.sep, "/"))
-        answer = await super().get_response(path[match.end() :] if match else path, scope)
-        answer.headers["cache-control"] = IMMUTABLE if match and is_current(match[1]) else REVALIDATE
+        name = path[match.end() :] if match else path
+        is_kept = match is not None and is_current(match[1])
+        bundle = bundle_of(Path(name).as_posix(), match[1]) if match is not None and is_kept else None
+        if bundle is not None and scope["method"] in ("GET", "HEAD"):
+            answer = self.file_response(bundle, bundle.stat(), scope)
+        else:
+            answer = await super().get_response(name, scope)
+        answer.headers["cache-control"] = IMMUTABLE if is_kept else REVALIDATE
         return answer

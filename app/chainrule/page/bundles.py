@@ -1,0 +1,106 @@
+"""What a page loads, as one file: a module or a style sheet and all that it imports, so that none costs a request.
+
+    python -m chainrule.page.bundles [FOLDER]
+
+writes them; an installation, and `make`, do so. A page's script is some two hundred modules, each of which the browser
+has to ask for before it knows of the next; as one file the explorer is there in half the time. A module that no other
+imports begins a page or a worker, and becomes a file of its name; so does a style sheet that imports others. In a
+checkout that has been edited since, all are served as they are.
+
+Imports nothing but Python's own library and what inlines: it runs while the package is built.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from functools import lru_cache
+from hashlib import blake2b
+from pathlib import Path
+
+from chainrule.errors import RenderError
+from chainrule.export import modules, style_sheets
+from chainrule.page import assets
+
+FOLDER = Path(__file__).parent / "bundled"
+"""Where they lie, beneath the names of the files that they begin with."""
+
+STAMP = "DIGEST"
+"""The file that says what they were made of."""
+
+
+def write_bundles(static: Path, folder: Path) -> None:
+    """Bundle every module of `static` that no other imports, and every style sheet that imports others.
+
+    Args:
+        static: the page's files.
+        folder: where the bundles go; what is there is replaced, in one step.
+
+    Raises:
+        RenderError: a module is written in a form that is not known, or something imports itself or what is not there.
+    """
+    static = static.resolve()
+    digest = sources_digest(static)
+    order: dict[Path, None] = {}
+    imported: set[Path] = set()
+    for path in sorted(static.rglob("*.js")):
+        needed = modules.sorted_modules(path)
+        order.update(dict.fromkeys(needed))
+        imported.update(needed[:-1])
+    made_of = {path: f"{modules.bundle(path, served=True)};\n" for path in order if path not in imported}
+    made_of |= {path: style_sheets.inline(path) for path in static.rglob("*.css") if style_sheets.has_imports(path)}
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as made:
+        for path, text in made_of.items():
+            target = Path(made, "new", path.relative_to(static))
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(text, encoding="utf-8")
+        Path(made, "new", STAMP).write_text(digest)
+        if folder.exists():
+            folder.rename(Path(made, "old"))
+        Path(made, "new").rename(folder)
+
+
+def sources_digest(static: Path) -> str:
+    """The digest of all modules and style sheets, and of what makes one of many."""
+    digest = blake2b(digest_size=8)
+    for maker in (modules, style_sheets):
+        digest.update(Path(str(maker.__file__)).read_bytes())
+    for path in sorted([*static.rglob("*.js"), *static.rglob("*.css")]):
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(static).as_posix()}\0{len(content)}\0".encode())
+        digest.update(content)
+    return digest.hexdigest()
+
+
+def stamp() -> str:
+    """The digest of what the bundles were made of; empty where there are none."""
+    try:
+        return (FOLDER / STAMP).read_text()
+    except OSError:
+        return ""
+
+
+def bundle_of(name: str, state: str) -> Path | None:
+    """The file that a module or a style sheet is served as; None if as itself.
+
+    Args:
+        name: of the file, from `static/` on.
+        state: the digest of the page's files as they are now.
+    """
+    return _bundles(state).get(name)
+
+
+@lru_cache(maxsize=2)
+def _bundles(_: str) -> dict[str, Path]:
+    made_of = stamp()
+    if not made_of or not (assets.are_installed() or made_of == sources_digest(assets.static())):
+        return {}
+    return {path.relative_to(FOLDER).as_posix(): path for path in FOLDER.rglob("*.*")}
+
+
+if __name__ == "__main__":
+    try:
+        write_bundles(assets.static(), Path(sys.argv[1]) if sys.argv[1:] else FOLDER)
+    except RenderError as error:
+        sys.exit(error.message)

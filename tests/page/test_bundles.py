@@ -1,0 +1,179 @@
+"""What a page loads as one file: all that it needs, nothing that has been edited since, and nothing half made."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from starlette.applications import Starlette
+from starlette.testclient import TestClient
+
+from chainrule.errors import RenderError
+from chainrule.export import modules
+from chainrule.page import assets, bundles, static_addresses
+from chainrule.page.bundles import bundle_of, write_bundles
+from chainrule.page.static_addresses import current_digest
+from chainrule.web.static_files import OwnFiles
+
+ROOT = Path(__file__).parents[2]
+
+SOURCES = {
+    "page.js": 'import { deep } from "./core/deep.js";\nglobalThis.page = deep;\n',
+    "chapter/other.js": 'import { deep } from "../core/deep.js";\nglobalThis.other = deep;\n',
+    "core/deep.js": 'export const deep = new URL("./deep-worker.js", import.meta.url);\n',
+    "core/deep-worker.js": "globalThis.works = true;\n",
+    "css/page.css": '/* Both. */\n@import "./base.css";\n@import "./parts/box.css";\n',
+    "css/base.css": "p { margin: 0 }\n",
+    "css/parts/box.css": '@import "../base.css";\n.box { margin: 1px }\n',
+}
+
+
+@pytest.fixture
+def static(tmp_path, monkeypatch):
+    """The `static/` of a checkout of its own, with two pages and a worker, all of them bundled."""
+    checkout = tmp_path / "checkout"
+    for name, source in SOURCES.items():
+        path = checkout / "static" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(source)
+    use(checkout / "app" / "chainrule", monkeypatch)
+    write_bundles(assets.static(), bundles.FOLDER)
+    yield assets.static()
+    forget()
+
+
+def use(package, monkeypatch):
+    """Let a folder be the package."""
+    monkeypatch.setattr(assets, "PACKAGE", package)
+    monkeypatch.setattr(bundles, "FOLDER", package / "page" / "bundled")
+    monkeypatch.setattr(static_addresses, "_seen", None)
+    forget()
+
+
+def forget():
+    for cached in (assets.static, static_addresses._contents_digest, bundles._bundles):
+        cached.cache_clear()
+
+
+def served(name):
+    """What the page gets for a file of its own, under the present digest."""
+    app = Starlette()
+    app.mount("/static", OwnFiles())
+    with TestClient(app) as client:
+        answer = client.get(f"/static/~{current_digest()}/{name}")
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith("text/javascript" if name.endswith(".js") else "text/css")
+    assert "immutable" in answer.headers["cache-control"]
+    return answer.text
+
+
+def test_a_module_that_no_other_imports_is_served_with_what_it_imports(static):
+    for name in ("page.js", "chapter/other.js"):
+        script = served(name)
+        assert script != (static / name).read_text()
+        assert not modules.STATEMENT.search(modules.mask(script)[1].replace("import.meta.url", ""))
+        assert "deep-worker.js" in script
+    assert served("core/deep.js") == SOURCES["core/deep.js"]
+    assert "globalThis.works = true;" in served("core/deep-worker.js")
+
+
+@pytest.mark.usefixtures("static")
+def test_what_a_module_loads_later_it_looks_for_beside_itself():
+    # The worker lies beside deep.js, wherever the page's script lies.
+    assert 'new URL("./deep-worker.js", new URL("core/deep.js", import.meta.url).href)' in served("page.js")
+    assert 'new URL("./deep-worker.js", new URL("../core/deep.js", import.meta.url).href)' in served("chapter/other.js")
+
+
+@pytest.mark.parametrize("name", ["core/deep.js", "page.js"])
+def test_what_has_been_edited_since_is_served_as_it_is(static, name):
+    (static / name).write_text(SOURCES[name] + "// edited\n")
+    assert served("page.js") == (static / "page.js").read_text()
+    assert served("chapter/other.js") == SOURCES["chapter/other.js"]
+    write_bundles(static, bundles.FOLDER)
+    forget()
+    assert served("page.js") != (static / "page.js").read_text()
+
+
+def test_a_file_that_came_or_went_or_another_bundler_makes_them_out_of_date(static, monkeypatch, tmp_path):
+    assert bundle_of("page.js", "1") is not None
+    (static / "new.js").write_text("")
+    assert bundle_of("page.js", "2") is None
+    (static / "new.js").unlink()
+    assert bundle_of("page.js", "3") is not None
+    (static / "core" / "deep-worker.js").rename(static / "deep-worker.js")
+    assert bundle_of("page.js", "4") is None
+    (static / "deep-worker.js").rename(static / "core" / "deep-worker.js")
+    other = tmp_path / "modules.py"
+    other.write_text(Path(modules.__file__).read_text() + "\n# changed\n")
+    monkeypatch.setattr(modules, "__file__", str(other))
+    assert bundle_of("page.js", "5") is None
+
+
+def test_a_style_sheet_that_imports_others_has_them_in_their_place(static):
+    base, box = "p { margin: 0 }\n", ".box { margin: 1px }\n"
+    assert served("css/page.css") == f"/* Both. */\n{base}{base}{box}"
+    assert served("css/base.css") == base
+    (static / "css" / "base.css").write_text("")
+    assert served("css/page.css") == SOURCES["css/page.css"]
+
+
+def test_what_cannot_be_bundled_leaves_what_was_there(static):
+    before = {path: path.read_bytes() for path in bundles.FOLDER.rglob("*") if path.is_file()}
+    (static / "page.js").write_text('import * as all from "./core/deep.js";\n')
+    with pytest.raises(RenderError, match=r"^page\.js: 'import \* as all"):
+        write_bundles(static, bundles.FOLDER)
+    assert {path: path.read_bytes() for path in bundles.FOLDER.rglob("*") if path.is_file()} == before
+    assert [path.name for path in bundles.FOLDER.parent.iterdir()] == ["bundled"]
+    assert served("chapter/other.js") == SOURCES["chapter/other.js"]
+
+
+def test_bundles_of_what_is_gone_go_too(static):
+    (static / "chapter" / "other.js").unlink()
+    write_bundles(static, bundles.FOLDER)
+    assert {path.relative_to(bundles.FOLDER).as_posix() for path in bundles.FOLDER.rglob("*") if path.is_file()} == {
+        "page.js",
+        "core/deep-worker.js",
+        "css/page.css",
+        "css/parts/box.css",
+        "DIGEST",
+    }
+
+
+@pytest.mark.usefixtures("static")
+def test_without_bundles_every_module_is_served_as_it_is():
+    shutil.rmtree(bundles.FOLDER)
+    assert served("page.js") == SOURCES["page.js"]
+
+
+def test_an_installed_package_has_them_for_good_and_others_under_another_address(static, tmp_path, monkeypatch):
+    made = bundles.FOLDER
+    package = tmp_path / "site" / "chainrule"
+    shutil.copytree(static, package / "static")
+    use(package, monkeypatch)
+    without = current_digest()
+    assert served("page.js") == SOURCES["page.js"]
+    shutil.copytree(made, bundles.FOLDER)
+    (bundles.FOLDER / bundles.STAMP).write_text("of another time")
+    forget()
+    assert current_digest() != without
+    assert served("page.js") == (made / "page.js").read_text()
+
+
+def test_the_projects_own_pages_and_workers_are_all_bundled(tmp_path):
+    static = ROOT / "static"
+    write_bundles(static, tmp_path / "bundled")
+    made = {path.relative_to(tmp_path / "bundled").as_posix() for path in (tmp_path / "bundled").rglob("*.js")}
+    chapter = {
+        path.stem
+        for path in (ROOT / "templates" / "foundations").glob("*.html")
+        if (static / "foundations" / f"{path.stem.replace('_', '-')}.js").exists()
+    }
+    begun = {"explorer.js", *(f"foundations/{name.replace('_', '-')}.js" for name in chapter)}
+    for path in static.rglob("*.js"):
+        for worker in re.findall(r'new Worker\(new URL\("\./([^"]+)", import\.meta\.url\)', path.read_text()):
+            begun.add((path.parent / worker).relative_to(static).as_posix())
+    assert len(begun) > 12
+    assert begun <= made
+    for template in (ROOT / "templates").rglob("*.html"):
+        begun.update(re.findall(r'src="\{\{ static\("([^"~]+\.js)"\) \}\}"', template.read_text()))
+    assert begun <= made
