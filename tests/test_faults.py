@@ -878,6 +878,29 @@ def test_faults_are_part_of_a_dump_and_of_the_message_that_follows_a_frame():
     assert json.loads(theory_message(theory(trace), 3, faults))["faults"] == json.loads(dump_trace(trace))["faults"]
 
 
+def test_what_the_model_does_not_know_of_stands_before_what_got_no_gradient():
+    class Listed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = [nn.Linear(4, 4), nn.Linear(4, 4)]
+            self.spare = nn.Linear(4, 4)
+
+        def forward(self, x):
+            return self.layers[1](self.layers[0](x)) + self.spare.weight.detach().sum()
+
+    model = Listed()
+    trace, _ = run(model, torch.randn(3, 4))
+    evidence = evidence_of(model)
+    evidence.unregistered = tuple(
+        tensor.id for tensor in trace.tensors if tensor.role == "parameter" and "spare" not in tensor.name
+    )
+    assert len(evidence.unregistered) == 4
+    faults = find_faults(trace, evidence)
+    assert [fault.kind for fault in faults][:2] == ["unregistered", "detach"]
+    op = next(op for op in trace.ops if op.id == faults[0].op)
+    assert (op.name, op.inputs[1]) == ("linear", faults[0].tensor)
+
+
 def test_every_kind_is_found_somewhere_here():
     source = Path(__file__).read_text(encoding="utf-8")
     assert all(f'"{kind}"' in source for kind in FAULT_KINDS)

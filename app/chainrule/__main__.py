@@ -154,8 +154,9 @@ def explore(
 def _own_model(factory: str, file: Path, seed: int, device: str | None, settings: Settings) -> OwnModel:
     """What a factory in a file makes, traced once; what of that has failed is one line, and what can be shown is."""
     # Before the file's folder comes first on the import path: a file in it may be called as a library is.
-    for each in ("chainrule.main", "chainrule.explore.watch"):
-        importlib.import_module(each)
+    with _importing():
+        for each in ("chainrule.main", "chainrule.explore.watch"):
+            importlib.import_module(each)
     import torch
 
     from chainrule.errors import ChainruleError
@@ -174,6 +175,17 @@ def _own_model(factory: str, file: Path, seed: int, device: str | None, settings
         # It is shown as far as it went.
         typer.echo(f"chainrule: {broken.message}", err=True)
     return own
+
+
+@contextlib.contextmanager
+def _importing() -> Iterator[None]:
+    """What is imported inside is there to stay: the garbage collector walks it neither meanwhile nor ever after."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def _in_thread(compute: Callable[[], T]) -> T:
@@ -292,11 +304,13 @@ def _serve(
     # The first process of a container has no default for SIGTERM, and uvicorn's handler comes with uvicorn.
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
-    import torch
+    # With a model of one's own it is imported already, and what that has left behind is first to be collected.
+    with _importing() if own is None else contextlib.nullcontext():
+        import torch
 
-    from chainrule.main import Server, configure_logging, create_app, server_config
-    from chainrule.settings import SPARE_DESCRIPTORS
-    from chainrule.stats import kernel_name
+        from chainrule.main import Server, configure_logging, create_app, server_config
+        from chainrule.settings import SPARE_DESCRIPTORS
+        from chainrule.stats import kernel_name
 
     if own is None or "threads" in settings.model_fields_set:
         torch.set_num_threads(settings.threads)

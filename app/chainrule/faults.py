@@ -3,6 +3,7 @@
     failed           what raised, and what it said
     in_place         an op that overwrites what another keeps for its backward
     first_nonfinite  the first tensor that holds NaN or ±Inf, and only that: the later ones follow from it
+    unregistered     parameters that the model runs with and that `parameters()` does not give: layers in a plain list
     detach           an op at which the graph is cut, so that parameters before it get no gradient
     no_gradient      parameters that got none: unused, detached, frozen, or without a path (`no_gradient`)
     gradient_drop    two neighbouring layers between which the gradient falls tenfold
@@ -22,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from chainrule.no_gradient import Evidence, KnownParameter, Passes, evidence_of
+from chainrule.no_gradient import Evidence, KnownParameter, Passes, evidence_of, parameters
 from chainrule.profile import SATURATED
 from chainrule.stats import COLUMNS, StatisticsTable
 from chainrule.trace import ops
@@ -61,6 +62,7 @@ def find_faults(trace: Trace, evidence: Evidence | None = None, *, goes_back: bo
         *_failed(passes),
         *_written_behind_autograd(passes),
         *_first_nonfinite(passes),
+        *(_unregistered(passes, evidence.unregistered) if evidence is not None else ()),
         *(evidence.faults(trace, goes_back) if evidence is not None else ()),
         *_gradient_drops(passes),
         *_dead(passes),
@@ -241,6 +243,28 @@ def _written_behind_autograd(passes: Passes) -> list[Fault]:
 
 def _at(op: Op) -> str:
     return "" if op.source is None else f" ({op.source.file}:{op.source.line})"
+
+
+# ---------------------------------------------------------------------------------------------------- not registered
+
+
+def _unregistered(passes: Passes, found: Sequence[str]) -> list[Fault]:
+    """Parameters that an optimizer of the model's does not know of."""
+    used = [passes.tensors[each] for each in found if each in passes.tensors]
+    if not used:
+        return []
+    reader = next((each for tensor in used for each in tensor.consumers), None)
+    op = None if reader is None else passes.ops[passes.place[reader]]
+    are, them = ("are", "them") if len(used) > 1 else ("is", "it")
+    message = (
+        f"{parameters(len(used))} that this pass uses {are} not among model.parameters(): an optimizer of those never "
+        f"changes {them}"
+    )
+    remedy = (
+        "What lies in a plain list or dict, or is made in forward, is not found: keep layers in nn.ModuleList or "
+        "nn.ModuleDict, tensors in nn.ParameterList, and make them in __init__."
+    )
+    return [_fault(passes, "unregistered", message, op, used[0].id, remedy)]
 
 
 # ------------------------------------------------------------------------------------------------------- not finite

@@ -63,6 +63,7 @@ class Evidence:
         parameters: those of the model, each once.
         carrying: ids of the tensors that required grad when they were recorded; None where nobody watched.
         without_grad: ids of the tensors that were recorded while gradients were switched off.
+        unregistered: ids of parameters that the model runs with and does not have among its own.
         received: paths of parameters that hold a gradient of this pass, however it came there: by another thread, say.
     """
 
@@ -70,6 +71,7 @@ class Evidence:
         self.parameters = tuple(parameters)
         self.carrying: set[str] | None = None
         self.without_grad: set[str] = set()
+        self.unregistered: tuple[str, ...] = ()
         self.received: frozenset[str] = frozenset()
         self._undecided: list[tuple[str, weakref.ref[torch.Tensor]]] = []
         self._told: tuple[object, tuple[Fault, ...]] | None = None

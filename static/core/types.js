@@ -91,7 +91,7 @@
 
 /** @typedef {{op: string | null, message: string}} Failure */
 
-/** @typedef {"failed" | "in_place" | "first_nonfinite" | "detach" | "no_gradient" | "gradient_drop" | "dead" | "saturated"} FaultKind */
+/** @typedef {"failed" | "in_place" | "first_nonfinite" | "unregistered" | "detach" | "no_gradient" | "gradient_drop" | "dead" | "saturated"} FaultKind */
 
 /**
  * @typedef {object} Fault one thing that is wrong with a pass

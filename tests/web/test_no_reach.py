@@ -39,7 +39,7 @@ MODULES = {
     "multiprocessing": set(),
     "socket": {"__main__", "explore.view", "web.connections"},  # listen; sets an option of a connection that is there
     "subprocess": {"foundations.linear_extension.build", "foundations.linear_extension.compilation"},
-    "tempfile": {"foundations.linear_extension.build"},
+    "tempfile": {"foundations.linear_extension.build", "page.bundles"},  # bundles: made while the package is built
     "shutil": {"foundations.linear_extension.build"},
     "webbrowser": {"__main__", "explore.view"},
 }
@@ -62,10 +62,10 @@ CALLS = {
         *("gradcheck", "__main__"),  # a file of the user's, named on the command line
         "web.api",  # OpenDump.load(): a dump that `chainrule open` was given, by its number
     },
-    "write_text": {"foundations.linear_extension.build"},
+    "write_text": {"foundations.linear_extension.build", "page.bundles"},
     "write_bytes": {"__main__", "formats", "recording"},  # formats: `chainrule trace --node-data`; recording: `save`
     "unlink": {"foundations.linear_extension.build"},
-    "mkdir": {"foundations.linear_extension.build", "formats", "recording"},
+    "mkdir": {"foundations.linear_extension.build", "formats", "page.bundles", "recording"},
     "rmtree": {"foundations.linear_extension.build"},
 }
 """By the last part of a call's name."""

@@ -37,6 +37,7 @@ from chainrule.stopping import current_stop
 from chainrule.trace import Failure, Fault, Known, Plan, Trace, loss_scope, record, repeat
 from chainrule.trace.nested import named_tensors
 from chainrule.trace.owners import TARGETS
+from chainrule.trace.scope import current_scopes
 
 logger = logging.getLogger(__name__)
 
@@ -160,9 +161,15 @@ class OwnTracer:
         self, what_if: WhatIf, plan: Plan | None = None, on_tensor: Callable[[str, Tensor], None] | None = None
     ) -> Trace:
         evidence = evidence_of(self.subject.model)
+        known: set[int] = set()
+        unregistered: dict[int, str] = {}
 
         def see(identifier: str, tensor: Tensor) -> None:
             evidence.watch(identifier, tensor)
+            # What a loss learns is none of the model's. One that is made in forward is seen again, with its values.
+            learns = isinstance(tensor, nn.Parameter) and tensor.requires_grad and not current_scopes.get()
+            if learns and id(tensor) not in known:
+                unregistered[id(tensor)] = identifier
             if on_tensor is not None:
                 on_tensor(identifier, tensor)
 
@@ -173,6 +180,7 @@ class OwnTracer:
                 prepared_at = time.perf_counter()
                 # Named here, as a pass by itself would name them: the model's forward may be given others by a hook.
                 inputs = dict(named_tensors(run.args, run.kwargs))
+                known.update(map(id, (*run.subject.model.parameters(), *inputs.values())))
                 roles = {name: "target" if name in TARGETS else "input" for name in inputs}
                 recording = record(run.subject.model, leaves=inputs, roles=roles, on_tensor=see, plan=plan)
                 way = _Way()
@@ -188,6 +196,7 @@ class OwnTracer:
                         raise
                     failure = self._failure(error)
                 way.ends(run.subject.model)
+                evidence.unregistered = tuple(unregistered.values())
                 evidence.received = self._copy[1].received if self._copy is not None else frozenset()
         except MemoryLimitError:
             self.forget()

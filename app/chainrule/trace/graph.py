@@ -132,6 +132,7 @@ FaultKind = Literal[
     "failed",
     "in_place",
     "first_nonfinite",
+    "unregistered",
     "detach",
     "no_gradient",
     "gradient_drop",
@@ -139,6 +140,7 @@ FaultKind = Literal[
     "saturated",
 ]
 """What can be at fault. `failed`: forward or backward raised; `first_nonfinite`: where the first NaN or Inf was made;
+`unregistered`: parameters that the model runs with and does not know of;
 `detach`: where the graph is cut; `no_gradient`: parameters that got none; `gradient_drop`: where it falls tenfold."""
 
 FAULT_KINDS: tuple[FaultKind, ...] = get_args(FaultKind)

@@ -174,7 +174,7 @@ const ROLES = [
   "saved",
 ];
 
-const FAULT_KINDS = ["failed", "in_place", "first_nonfinite", "detach", "no_gradient", "gradient_drop", "dead", "saturated"];
+const FAULT_KINDS = ["failed", "in_place", "first_nonfinite", "unregistered", "detach", "no_gradient", "gradient_drop", "dead", "saturated"];
 
 /** Where an op comes from. */
 const sourceOrNull = orNull(record({ file: text, line: integer, text, function: text }));

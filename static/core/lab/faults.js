@@ -20,6 +20,8 @@ const KINDS = {
   // What is written over what is there.
   in_place: { word: "in place", shape: "M2.5 13.5h11M4 10.5l6.5-6.5 2 2-6.5 6.5H4z" },
   first_nonfinite: { word: "not finite", shape: HEALTH_SHAPES["non-finite"] },
+  // A box that is not closed.
+  unregistered: { word: "not registered", shape: "M6 2.5H2.5V6M10 2.5h3.5V6M13.5 10v3.5H10M6 13.5H2.5V10M8 6v4" },
   detach: { word: "cut", shape: "M1.5 8h4M10.5 8h4M7 3.5l-1 9M10 3.5l-1 9" },
   no_gradient: { word: "no gradient", shape: "M14 8H3.5M7 4.5L3.5 8 7 11.5M5 14l6-12" },
   gradient_drop: { word: "gradient falls", shape: HEALTH_SHAPES.vanishing },
