@@ -150,11 +150,23 @@ def test_names_are_text_whatever_they_are():
     body = with_evil_names(json.loads(dump_trace(trace_spec(ModelSpec.from_query("widths=5,4,3&batch=6")))))
     text = to_svg(load(json.dumps(body)), level="all")
     root = ElementTree.fromstring(text)
-    allowed = {"svg", "title", "desc", "defs", "marker", "pattern", "path", "rect", "g", "text"}
+    allowed = {"svg", "title", "desc", "style", "defs", "marker", "pattern", "path", "rect", "g", "text"}
     assert {element.tag.partition("}")[2] for element in root.iter()} <= allowed
     assert not [name for element in root.iter() for name in element.attrib if name.startswith("on")]
+    (style,) = root.iterfind(".//svg:style", NAMESPACE)
+    assert style.text == ElementTree.fromstring(to_svg(trace_spec(ModelSpec()))).find("svg:style", NAMESPACE).text
     titles = "".join(element.text for element in root.iterfind(".//svg:title", NAMESPACE))
     assert all(name in titles for name in EVIL_NAMES[:3])
+
+
+def test_the_fonts_are_those_of_the_style_sheet():
+    css = (STATIC / "css" / "tokens.css").read_text()
+    root = ElementTree.fromstring(to_svg(trace_spec(ModelSpec())))
+    assert root.attrib["font-family"] == re.search(r"--font: (.+);", css)[1]
+    faces = "".join(re.findall(r"@font-face \{.+?\n\}", css, re.DOTALL))
+    plain = re.sub(r"\s*([{}:;])\s*", r"\1", faces).replace(";}", "}")
+    assert plain.count("@font-face") == 2
+    assert plain.replace(" {", "{") == root.find("svg:style", NAMESPACE).text.replace(" {", "{")
 
 
 def test_the_colours_are_those_of_the_style_sheet():

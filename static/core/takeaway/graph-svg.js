@@ -40,7 +40,12 @@ import { STRIP_WIDTH, textWidth } from "../view/text-fit.js";
 
 /** @typedef {Required<Shown> & {colours: Scheme, facts: GraphFacts, index: DrawingIndex, selected: number, isVertical: boolean}} Scene */
 
-const FONT = '-apple-system, "Segoe UI", Roboto, "Helvetica Neue", "Liberation Sans", Arial, sans-serif';
+const FONT = '-apple-system, "Segoe UI", Roboto, "Helvetica Neue", "Liberation Sans", Arial, "Fitted Sans", sans-serif';
+/** As in tokens.css: where there are only wide fonts, they are set so much smaller that labels keep within their boxes. */
+const FITTED = [
+  '@font-face{font-family:"Fitted Sans";src:local("DejaVu Sans");size-adjust:88%}',
+  '@font-face{font-family:"Fitted Sans";font-weight:700;src:local("DejaVu Sans Bold");size-adjust:84%}',
+].join("");
 const HUES = /** @type {const} */ (["forward", "backward", "parameter", "neutral"]);
 const RADIUS = { op: 8, tensor: 4, frame: 6 };
 const MARGIN = 6;
@@ -97,6 +102,7 @@ export function graphSvg(shown) {
   const parts = [
     tag("title", { id: "title" }, escaped(titleOf(graph))),
     tag("desc", { id: "description" }, escaped(describe(scene))),
+    tag("style", {}, FITTED),
     definitions(colours),
     tag("rect", { x: view.x, y: view.y, width: view.width, height, fill: colours.paper }),
     tag("g", { id: "frames" }, lines(frames)),
