@@ -33,9 +33,8 @@ def current_digest() -> str:
     under which no browser can have kept anything.
     """
     global _seen
-    digest = (
-        _contents_digest(assets.static(), bundles.stamp()) if assets.are_installed() else _times_digest(assets.static())
-    )
+    own = assets.static()
+    digest = _contents_digest(own, bundles.FOLDER) if assets.are_installed() else _times_digest(own)
     _seen = (time.monotonic(), digest)
     return digest
 
@@ -48,12 +47,13 @@ def is_current(digest: str) -> bool:
 
 
 @cache
-def _contents_digest(folder: Path, bundled: str) -> str:
-    digest = blake2b(bundled.encode(), digest_size=8)
-    for name, path in _files(folder):
-        content = Path(path).read_bytes()
-        digest.update(f"{name}\0{len(content)}\0".encode())
-        digest.update(content)
+def _contents_digest(*folders: Path) -> str:
+    digest = blake2b(digest_size=8)
+    for folder in filter(Path.is_dir, folders):
+        for name, path in _files(folder):
+            content = Path(path).read_bytes()
+            digest.update(f"{name}\0{len(content)}\0".encode())
+            digest.update(content)
     return digest.hexdigest()
 
 
