@@ -104,7 +104,7 @@ $(VENV)/.installed-dev: pyproject.toml constraints.txt hatch_build.py app/chainr
 	@touch $@ $(VENV)/.installed
 
 # An installation makes them too; this is for what has been edited since.
-$(BUNDLES): $(shell find static -name '*.js' -o -name '*.css') \
+$(BUNDLES): $(shell find static -type d -o -name '*.js' -o -name '*.css') \
 		app/chainrule/export/modules.py app/chainrule/export/style_sheets.py app/chainrule/page/bundles.py | $(BIN)/python
 	-@PYTHONPATH=app $(BIN)/python -m chainrule.page.bundles
 

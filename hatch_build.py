@@ -130,6 +130,7 @@ class BuildHook(BuildHookInterface[Any]):
         if failure is not None:
             self.app.display_warning(f"The page's scripts were not bundled, each will be a request: {failure}")
         elif not editable:
+            (bundles / "DIGEST").unlink()  # of the times of a checkout; nobody edits what is installed
             build_data["force_include"][os.fspath(bundles)] = BUNDLES.relative_to("app").as_posix()
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002

@@ -271,6 +271,7 @@ def test_what_a_wheel_is_built_of_holds_no_kernel_and_no_bundle_of_another_build
     names = zipfile.ZipFile(wheel).namelist()
     assert not [name for name in names if name.endswith((".so", "stale.js"))]
     assert "chainrule/page/bundled/explorer.js" in names
+    assert "chainrule/page/bundled/DIGEST" not in names, "two wheels of the same files are the same"
     sdist, _ = build("--sdist", checkout, tmp_path / "sdist")
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}

@@ -249,8 +249,10 @@ def _at(op: Op) -> str:
 
 
 def _unregistered(passes: Passes, found: Sequence[str]) -> list[Fault]:
-    """Parameters that an optimizer of the model's does not know of."""
-    used = [passes.tensors[each] for each in found if each in passes.tensors]
+    """Parameters that would learn, and that an optimizer of the model's does not know of."""
+    # A teacher is kept in a list so that it is not found: no gradient reaches it.
+    would = (each for each in found if each in passes.reached or not passes.has_backward)
+    used = [passes.tensors[each] for each in would if each in passes.tensors]
     if not used:
         return []
     reader = next((each for tensor in used for each in tensor.consumers), None)

@@ -7,6 +7,7 @@ from torch import nn
 from chainrule.explore.subject import Subject
 from chainrule.explore.tracer import OwnTracer
 from chainrule.explore.what_if import WhatIf
+from chainrule.trace.scope import scope
 
 
 class Listed(nn.Module):
@@ -44,6 +45,63 @@ class Held(nn.Module):
         return self.out(x * self.held["gain"])
 
 
+class Scoped(Listed):
+    def forward(self, x):
+        with scope("stem", "block"):
+            return super().forward(x)
+
+
+class Taught(nn.Module):
+    """A teacher that is to stay as it is, hidden from the optimizer."""
+
+    def __init__(self, way):
+        super().__init__()
+        self.way = way
+        self.teacher = [nn.Linear(8, 1)]
+        self.out = nn.Linear(8, 1)
+
+    def forward(self, x):
+        if self.way == "detach":
+            taught = self.teacher[0](x).detach()
+        else:
+            with torch.no_grad():
+                taught = self.teacher[0](x)
+        return self.out(x) - taught
+
+
+GLOBAL = nn.Linear(8, 8)
+
+
+class ByName(nn.Module):
+    """Runs what is registered by the name that it has in this file."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = GLOBAL
+        self.out = nn.Linear(8, 1)
+
+    def forward(self, x):
+        return self.out(GLOBAL(x))
+
+
+class Grows(nn.Module):
+    """Registers a layer when it first knows how large that is to be."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = None
+        self.out = nn.Linear(8, 1)
+
+    def forward(self, x):
+        if self.body is None:
+            self.body = nn.Linear(x.shape[1], 8)
+        return self.out(self.body(x))
+
+
+class Special(nn.Parameter):
+    """A kind of parameter of the user's own."""
+
+
 class Learned(nn.Module):
     """A loss with a parameter."""
 
@@ -75,6 +133,7 @@ def faults(model, *args, loss=None, what_ifs=(AS_IT_IS,), **kwargs):
 @pytest.mark.parametrize("what_ifs", [[AS_IT_IS], [AS_IT_IS, DOUBLED]], ids=["recorded", "repeated"])
 def test_layers_in_a_plain_list_are_told_with_the_line_that_runs_them(what_ifs):
     (fault,) = faults(Listed(list), what_ifs=what_ifs)
+    assert faults(Scoped(list))[0].message == fault.message
     assert fault.message == (
         "6 parameters that this pass uses are not among model.parameters(): an optimizer of those never changes them"
     )
@@ -84,7 +143,9 @@ def test_layers_in_a_plain_list_are_told_with_the_line_that_runs_them(what_ifs):
 
 
 @pytest.mark.parametrize(
-    "model", [MadeInForward(), Held(nn.Parameter(torch.ones(8)))], ids=["made in forward", "a tensor in a dict"]
+    "model",
+    [MadeInForward(), Held(nn.Parameter(torch.ones(8))), Held(Special(torch.ones(8)))],
+    ids=["made in forward", "a tensor in a dict", "one of a kind"],
 )
 def test_one_that_lies_elsewhere_is_told_too(model):
     (fault,) = faults(model)
@@ -98,12 +159,28 @@ def test_one_that_lies_elsewhere_is_told_too(model):
         (Listed(nn.ModuleList), {}),
         (Held(nn.Parameter(torch.ones(8), requires_grad=False)), {}),
         (Held(torch.ones(8, requires_grad=True)), {}),
+        (Taught("detach"), {}),
+        (Taught("no_grad"), {}),
+        (ByName(), {}),
+        (Grows(), {}),
         (nn.Linear(8, 1), {"loss": Learned()}),
         (nn.Linear(8, 1), {"loss": lambda output: LEARNED(output)}),
         (nn.utils.parametrizations.weight_norm(nn.Linear(8, 1)), {}),
         (nn.utils.parametrizations.orthogonal(nn.Linear(8, 8)), {}),
     ],
-    ids=["ModuleList", "frozen", "no parameter", "the loss's", "the loss's own", "weight norm", "orthogonal"],
+    ids=[
+        "ModuleList",
+        "frozen",
+        "no parameter",
+        "detached",
+        "no_grad",
+        "by name",
+        "grows",
+        "the loss's",
+        "the loss's own",
+        "weight norm",
+        "orthogonal",
+    ],
 )
 def test_what_the_model_knows_or_what_is_none_of_its_own_is_no_fault(model, options):
     assert faults(model, **options) == []

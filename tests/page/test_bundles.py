@@ -139,6 +139,27 @@ def test_bundles_of_what_is_gone_go_too(static):
     }
 
 
+def test_what_is_cleaned_away_under_a_running_server_is_served_as_it_is(static):
+    app = Starlette()
+    app.mount("/static", OwnFiles())
+    with TestClient(app) as client:
+        address = f"/static/~{current_digest()}/page.js"
+        assert client.get(address).text != SOURCES["page.js"]
+        shutil.rmtree(bundles.FOLDER)
+        answer = client.get(address)
+    assert (answer.status_code, answer.text) == (200, (static / "page.js").read_text())
+
+
+def test_bundles_that_are_made_anew_have_another_address(static):
+    before = current_digest()
+    (bundles.FOLDER / "page.js").write_text("of another bundler")
+    assert current_digest() != before
+    shutil.rmtree(bundles.FOLDER)
+    assert current_digest() != before
+    write_bundles(static, bundles.FOLDER)
+    assert served("page.js") != SOURCES["page.js"]
+
+
 @pytest.mark.usefixtures("static")
 def test_without_bundles_every_module_is_served_as_it_is():
     shutil.rmtree(bundles.FOLDER)

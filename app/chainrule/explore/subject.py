@@ -341,7 +341,7 @@ def _copied_tensor(tensor: Tensor, device: torch.device | str | None) -> Tensor:
     if device is not None:
         made = made.to(device)
     # A forward may ask which it is.
-    made = nn.Parameter(made, requires_grad=False) if type(tensor) is nn.Parameter else made
+    made = nn.Parameter(made, requires_grad=False) if isinstance(tensor, nn.Parameter) else made
     return made.requires_grad_(tensor.requires_grad)
 
 

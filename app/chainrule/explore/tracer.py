@@ -37,7 +37,7 @@ from chainrule.stopping import current_stop
 from chainrule.trace import Failure, Fault, Known, Plan, Trace, loss_scope, record, repeat
 from chainrule.trace.nested import named_tensors
 from chainrule.trace.owners import TARGETS
-from chainrule.trace.scope import current_scopes
+from chainrule.trace.scope import in_loss
 
 logger = logging.getLogger(__name__)
 
@@ -162,14 +162,14 @@ class OwnTracer:
     ) -> Trace:
         evidence = evidence_of(self.subject.model)
         known: set[int] = set()
-        unregistered: dict[int, str] = {}
+        unregistered: dict[int, tuple[str, Tensor]] = {}
 
         def see(identifier: str, tensor: Tensor) -> None:
             evidence.watch(identifier, tensor)
             # What a loss learns is none of the model's. One that is made in forward is seen again, with its values.
-            learns = isinstance(tensor, nn.Parameter) and tensor.requires_grad and not current_scopes.get()
+            learns = isinstance(tensor, nn.Parameter) and tensor.requires_grad and not in_loss()
             if learns and id(tensor) not in known:
-                unregistered[id(tensor)] = identifier
+                unregistered[id(tensor)] = identifier, tensor
             if on_tensor is not None:
                 on_tensor(identifier, tensor)
 
@@ -180,7 +180,10 @@ class OwnTracer:
                 prepared_at = time.perf_counter()
                 # Named here, as a pass by itself would name them: the model's forward may be given others by a hook.
                 inputs = dict(named_tensors(run.args, run.kwargs))
-                known.update(map(id, (*run.subject.model.parameters(), *inputs.values())))
+                # Those of the original too: a forward may reach it by a name that leads there.
+                models = run.subject.model, self.subject.model
+                known.update(id(each) for model in models for each in model.parameters())
+                known.update(map(id, inputs.values()))
                 roles = {name: "target" if name in TARGETS else "input" for name in inputs}
                 recording = record(run.subject.model, leaves=inputs, roles=roles, on_tensor=see, plan=plan)
                 way = _Way()
@@ -196,7 +199,11 @@ class OwnTracer:
                         raise
                     failure = self._failure(error)
                 way.ends(run.subject.model)
-                evidence.unregistered = tuple(unregistered.values())
+                # What a layer makes when it is first run, it may have registered since.
+                for parameter in run.subject.model.parameters():
+                    unregistered.pop(id(parameter), None)
+                evidence.unregistered = tuple(identifier for identifier, _ in unregistered.values())
+                unregistered.clear()
                 evidence.received = self._copy[1].received if self._copy is not None else frozenset()
         except MemoryLimitError:
             self.forget()

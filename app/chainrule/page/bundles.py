@@ -34,7 +34,7 @@ def write_bundles(static: Path, folder: Path) -> None:
 
     Args:
         static: the page's files.
-        folder: where the bundles go; what is there is replaced, in one step.
+        folder: where the bundles go; what is there is replaced as a whole.
 
     Raises:
         RenderError: a module is written in a form that is not known, or something imports itself or what is not there.
@@ -98,3 +98,5 @@ if __name__ == "__main__":
         write_bundles(assets.static(), Path(sys.argv[1]) if sys.argv[1:] else FOLDER)
     except RenderError as error:
         sys.exit(error.message)
+    except OSError as error:  # a folder that is not to be written to, or two that write at once
+        sys.exit(str(error))

@@ -34,7 +34,7 @@ def current_digest() -> str:
     """
     global _seen
     own = assets.static()
-    digest = _contents_digest(own, bundles.FOLDER) if assets.are_installed() else _times_digest(own)
+    digest = _contents_digest(own, bundles.FOLDER) if assets.are_installed() else _times_digest(own, bundles.FOLDER)
     _seen = (time.monotonic(), digest)
     return digest
 
@@ -57,11 +57,12 @@ def _contents_digest(*folders: Path) -> str:
     return digest.hexdigest()
 
 
-def _times_digest(folder: Path) -> str:
+def _times_digest(*folders: Path) -> str:
     digest = blake2b(digest_size=8)
-    for name, path in _files(folder):
-        state = path.stat()
-        digest.update(f"{name}\0{state.st_size}\0{state.st_mtime_ns}\0".encode())
+    for folder in filter(Path.is_dir, folders):
+        for name, path in _files(folder):
+            state = path.stat()
+            digest.update(f"{name}\0{state.st_size}\0{state.st_mtime_ns}\0".encode())
     return digest.hexdigest()
 
 

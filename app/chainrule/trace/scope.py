@@ -10,6 +10,9 @@ from typing import Any
 current_scopes: ContextVar[tuple[tuple[str, str], ...]] = ContextVar("current_scopes", default=())
 """The (path, type) pairs entered so far, outermost first."""
 
+LOSS = "loss"
+"""The path of a loss function's scope."""
+
 
 @contextmanager
 def scope(path: str, type: str) -> Iterator[None]:  # noqa: A002 (the field's word)
@@ -24,7 +27,12 @@ def scope(path: str, type: str) -> Iterator[None]:  # noqa: A002 (the field's wo
         current_scopes.reset(token)
 
 
+def in_loss() -> bool:
+    """Whether what is computed now is computed by a loss, as `loss_scope` says."""
+    return any(path == LOSS for path, _ in current_scopes.get())
+
+
 def loss_scope(loss: Callable[..., Any]) -> AbstractContextManager[None]:
     """The scope of a loss function: `loss`, of the kind that the function is called; a nameless one is "loss" too."""
     name = getattr(loss, "__name__", type(loss).__name__)
-    return scope("loss", "loss" if name == "<lambda>" else name)
+    return scope(LOSS, LOSS if name == "<lambda>" else name)
