@@ -40,6 +40,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return places.get(item.path, places.get(item.path.parent, len(places)))
 
     items.sort(key=place)
+    for item in items:
+        if "extension_cache" in getattr(item, "fixturenames", ()):
+            # Whichever comes first compiles it: 15 s, and minutes on a machine that has much else to do.
+            item.add_marker(pytest.mark.timeout(600))
 
 
 def pytest_collection_finish() -> None:

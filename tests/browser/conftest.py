@@ -25,6 +25,17 @@ OF_A_TAB = ("viewport", "color_scheme", "permissions")
 """Options that one context can have and give back: in another nothing of the page is cached, which takes seconds."""
 
 
+NOTE_WHAT_IS_ASKED = """
+const send = WebSocket.prototype.send;
+WebSocket.prototype.send = function (message) {
+  const { seq } = JSON.parse(message);
+  if (seq !== undefined) window.askedFor = seq;
+  send.call(this, message);
+};
+"""
+"""Lets a test know that a picture is still to come, however long a busy machine takes for it."""
+
+
 class Kept:
     """Chromium, contexts by their options and one tab in each, kept from test to test and from file to file.
 
@@ -50,6 +61,7 @@ class Kept:
         if key not in self._contexts:
             self._contexts[key] = self.browser().new_context(**({"viewport": WIDE} | options))
             self._contexts[key].set_default_timeout(10_000)
+            self._contexts[key].add_init_script(NOTE_WHAT_IS_ASKED)
         return self._contexts[key]
 
     def tab(self, context: BrowserContext, empty: str) -> Page:
@@ -172,11 +184,13 @@ class Explorer:
         )
 
     def at_rest(self) -> "Explorer":
-        """Wait until neither the picture nor the address has changed for a while."""
+        """Wait until what was asked for is answered, and neither picture nor address has changed for a while."""
         self.page.evaluate("() => { window.restedAs = null; }")
         self.page.wait_for_function(
             """() => {
                 const status = document.querySelector("run-status");
+                const isRefused = status.querySelector(".error")?.hidden === false;
+                if (!isRefused && (window.askedFor ?? 0) > Number(status.dataset.seq ?? 0)) return false;
                 const now = `${status.dataset.seq} ${location.href}`;
                 const held = window.restedAs === now;
                 window.restedAs = now;
