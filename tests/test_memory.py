@@ -4,6 +4,7 @@ import errno
 import gc
 import json
 import os
+import platform
 import subprocess
 import sys
 import weakref
@@ -15,7 +16,7 @@ import torch
 
 import chainrule
 from chainrule.errors import MemoryLimitError
-from chainrule.memory import memory_errors, out_of_memory, release_memory
+from chainrule.memory import memory_errors, out_of_memory, release_memory, return_free_pages
 from chainrule.trace import record
 
 PIB = 1 << 50
@@ -158,6 +159,38 @@ for _ in range(3):
         assert (one.statistics.counts == other.statistics.counts).all()
 print(json.dumps(said))
 """
+
+
+# A heap with something that stays every 64 KiB: what is free between is no end that the allocator gives back by itself.
+HEAP = """
+import resource
+import torch
+from chainrule.memory import return_free_pages
+
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize() >> 20
+
+return_free_pages()
+before = resident()
+blocks = [torch.ones(16_000, dtype=torch.float32) for _ in range(4096)]
+full = resident()
+del blocks[::2], blocks[3::16]
+between = resident()
+values = sum(block.sum().item() for block in blocks) / len(blocks)
+return_free_pages()
+print(full - before, between - before, resident() - before, values)
+"""
+
+
+def test_what_is_free_between_what_is_kept_is_given_back_to_the_system(run_python):
+    if platform.libc_ver()[0] != "glibc":
+        return_free_pages()  # there is nothing to be asked, and that is no error
+        return
+    full, between, after, values = map(float, run_python(HEAP).split())
+    assert full >= 240
+    assert between >= 0.95 * full  # else nothing was left to give back
+    assert after <= 0.6 * full
+    assert values == 16_000
 
 
 # Imports the modules, then forks for every line of its input: code, its arguments and a folder for what it says.

@@ -273,7 +273,7 @@ def test_a_group_of_the_model_is_changed_alone_and_the_address_holds_it(explored
     expect(page.locator("#what-if-group")).to_have_value("blocks.1")
     expect(explored.box("head.linear").locator(".value")).to_have_text(significant(figures["head.linear"]))
     # And a reset brings everything back.
-    page.get_by_role("button", name="Reset").click()
+    page.get_by_role("button", name="Reset", exact=True).click()
     expect(explored.box("head.linear").locator(".value")).to_have_text(significant(bare()["head.linear"]))
     expect(page.locator("#what-if-scale")).to_have_value("1")
     explored.rest()
@@ -417,7 +417,7 @@ def test_the_page_as_one_file_shows_the_what_if_without_a_server(explored, conte
 def test_on_a_small_screen_the_slider_is_at_hand_and_the_rest_has_a_tab(explored):
     page = explored.open().page
     expect(page.locator("what-if-controls .slider")).to_be_visible()
-    expect(page.get_by_role("button", name="Reset")).to_be_visible()
+    expect(page.get_by_role("button", name="Reset", exact=True)).to_be_visible()
     expect(page.locator("#what-if-group")).to_be_hidden()
     page.get_by_role("tab", name="Model").click()
     for control in ("group", "init", "seed"):
@@ -523,7 +523,7 @@ def test_a_group_that_an_edit_has_taken_away_is_told_and_the_picture_stays(watch
     expect(watched.box("blocks.2/forward")).to_be_visible()
     assert watched.figure("head.linear") == figure
     # With a group that there is, it is the new code that is shown.
-    page.get_by_role("button", name="Reset").click()
+    page.get_by_role("button", name="Reset", exact=True).click()
     expect(watched.box("blocks.2/forward")).to_have_count(0)
     expect(watched.note).to_be_hidden()
     # What is mistyped then is told at its field alone.
@@ -560,7 +560,7 @@ def test_code_that_cannot_be_run_leaves_the_picture_and_says_where(watched):
     page.locator("#what-if-scale").fill("2")
     page.keyboard.press("Enter")
     expect(watched.box("head.linear").locator(".value")).not_to_have_text(figure)
-    page.get_by_role("button", name="Reset").click()
+    page.get_by_role("button", name="Reset", exact=True).click()
     watched.edit("return x + (self.down", SUM)
     expect(watched.note).to_be_hidden()
     expect(watched.box("head.linear").locator(".value")).to_have_text(figure)

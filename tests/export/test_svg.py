@@ -194,6 +194,7 @@ def broken_page(tmp_path, monkeypatch):
         "export function forever() { for (;;); }\n"
         "export function grow() { for (const all = []; ; ) all.push(new Array(1e5).fill(0.5)); }\n"
         'export function fail() { throw new RangeError("no such thing"); }\n'
+        "export function litter() { return Array.from({ length: 60 }, () => Array(1e5).fill(0.5)).length; }\n"
         "export function well() { return 7; }\n"
     )
     monkeypatch.setattr(svg.assets, "static", lambda: tmp_path)
@@ -219,6 +220,23 @@ def test_a_drawing_that_takes_too_much_memory_says_so_and_the_next_call_finds_a_
     monkeypatch.setattr(svg, "SECONDS", 60.0)
     with pytest.raises(MemoryLimitError, match="drawing the graph took more than 64 MiB of memory"):
         broken_page.call("grow")
+    assert broken_page.call("well") == 7
+
+
+def test_an_engine_at_rest_gives_back_what_its_drawings_have_left(broken_page, monkeypatch):
+    monkeypatch.setattr(svg, "SECONDS", 60.0)
+    broken_page.rest()  # there is none yet
+    assert broken_page.call("litter") == 60
+
+    def heap():
+        return broken_page._context.heap_stats()["total_physical_size"] / 2**20
+
+    assert heap() > 40
+    with broken_page._turn:
+        broken_page.rest()  # it draws: not now
+    assert heap() > 40
+    broken_page.rest()
+    assert heap() < 10
     assert broken_page.call("well") == 7
 
 

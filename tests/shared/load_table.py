@@ -131,7 +131,8 @@ ROWS: dict[str, Row] = {
     "soak": Row(
         "ten minutes of all of it",
         (
-            "second minute → last minute: {0:memory in the second minute} → {0:memory in the last minute} MiB",
+            "memory between heavy passes {0:memory in minutes 3 and 4} → {0:memory in the last two minutes} MiB, "
+            "at rest {0:memory at rest after two minutes} → {0:memory at rest at the end}, at most {0:most memory}",
             "{0:descriptors gained} descriptors and {0:threads gained} threads gained",
             "{0:answers} answers, {0:unplanned answers} unplanned, the slowest after "
             "{1:slowest operation of any client} s",

@@ -56,6 +56,24 @@ def test_shutting_down_requests_may_finish_for_a_while_and_are_stopped_then(seco
     assert waited >= seconds - 0.05
 
 
+def test_what_passes_and_drawings_leave_free_is_given_back(monkeypatch):
+    monkeypatch.setattr("chainrule.web.slot.GIVE_BACK_SECONDS", 0.01)
+    given = []
+    monkeypatch.setattr("chainrule.web.compute.rest_engine", lambda: given.append("drawings"))
+    monkeypatch.setattr("chainrule.web.compute.return_free_pages", lambda: given.append("passes"))
+
+    async def scenario():
+        compute = Compute([Device("cpu", "")], 1, Metrics())
+        await compute.slots["cpu"].run(int)
+        async with asyncio.timeout(10):
+            while len(given) < 2:
+                await asyncio.sleep(0.01)
+        await compute.close()
+
+    asyncio.run(scenario())
+    assert given == ["drawings", "passes"]
+
+
 def test_at_the_end_whatever_computes_is_stopped_and_waited_for():
     compute = Compute([Device("cpu", "")], 1, Metrics())
     began = threading.Event()

@@ -395,6 +395,45 @@ def test_what_does_not_stop_is_not_waited_for_but_not_computed_beside_either(slo
     assert closed(slot.metrics)["request", "timed_out"] == 1
 
 
+def test_memory_is_given_back_in_the_devices_thread_while_there_is_work_and_once_after_it(monkeypatch):
+    monkeypatch.setattr(slot_module, "GIVE_BACK_SECONDS", 0.05)
+    returned = []
+    slot = ComputeSlot("cpu", queue=2, give_back=lambda: returned.append(threading.current_thread()))
+
+    async def scenario():
+        thread = await slot.run(threading.current_thread)
+        await until(lambda: returned)
+        await asyncio.sleep(0.3)
+        once = len(returned)
+        while len(returned) < once + 2:
+            await slot.run(partial(time.sleep, 0.001))
+        await asyncio.sleep(0.3)
+        last = len(returned)
+        await asyncio.sleep(0.3)
+        return thread, once, last
+
+    thread, once, last = asyncio.run(scenario())
+    slot.close()
+    assert once == 1
+    assert last in (once + 2, once + 3)
+    assert len(returned) == last
+    assert set(returned) == {thread}
+
+
+def test_no_memory_is_given_back_by_a_slot_that_is_closed(monkeypatch):
+    monkeypatch.setattr(slot_module, "GIVE_BACK_SECONDS", 0.05)
+    returned = []
+    slot = ComputeSlot("cpu", queue=2, give_back=lambda: returned.append(True))
+
+    async def scenario():
+        await slot.run(int)
+        slot.close()
+        await asyncio.sleep(0.3)
+
+    asyncio.run(scenario())
+    assert not returned
+
+
 def test_a_deadline_in_line_is_a_refusal_that_says_when_to_come_again(slot):
     slot._usual["request"] = 7.0
     gate = Gate()

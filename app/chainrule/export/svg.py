@@ -131,6 +131,7 @@ class Engine:
         self._thread: threading.Thread | None = None
         self._context: MiniRacer | None = None
         self._stamp: object = None
+        self._has_run = False
 
     def call(self, function: str, *arguments: Any) -> Any:
         """What a function that `core/takeaway/headless.js` exports makes of arguments that JSON can hold.
@@ -150,6 +151,7 @@ class Engine:
     def _call(self, racer: Any, function: str, arguments: tuple[Any, ...]) -> Any:
         try:
             context = self._ready(racer)
+            self._has_run = True
             called = f"chainrule.{function}(...{json.dumps(arguments, separators=(',', ':'))})"
             return json.loads(self._wait(context.eval_cancelable(f"JSON.stringify({called})")))
         except racer.JSOOMException:
@@ -196,6 +198,19 @@ class Engine:
         finally:
             future.cancel()
 
+    def rest(self) -> None:
+        """Have it give back what its heap has and does not use, unless it draws: 75 of 77 MiB after sixty pictures.
+
+        It takes 20 ms, and the next picture 30 ms more.
+        """
+        if self._turn.acquire(blocking=False):
+            try:
+                if self._context is not None and self._has_run:
+                    self._has_run = False
+                    self._context.low_memory_notification()
+            finally:
+                self._turn.release()
+
     def close(self) -> None:
         """Let go of the engine and its thread; the next call makes others."""
         loop, thread, context = self._loop, self._thread, self._context
@@ -219,6 +234,7 @@ async def _close_context(context: MiniRacer) -> None:
 
 
 _engine = Engine()
+rest_engine = _engine.rest
 # Left to the garbage collector of an interpreter that is going down, an engine at times waits for ever for its thread.
 atexit.register(_engine.close)
 

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from chainrule.export.svg import rest_engine
+from chainrule.memory import return_free_pages
 from chainrule.run import available_devices, environment
 from chainrule.web.kept import KeptMemory
 from chainrule.web.metrics import Metrics
@@ -28,6 +30,12 @@ class Device:
 def list_devices() -> tuple[Device, ...]:
     """The devices of this machine, the CPU first."""
     return tuple(Device(name, str(environment(name)["device_name"])) for name in available_devices())
+
+
+def give_back() -> None:
+    """Return to the system what passes and drawings have left free."""
+    rest_engine()
+    return_free_pages()
 
 
 class Compute:
@@ -54,7 +62,7 @@ class Compute:
         self.devices = tuple(devices)
         self.kept = KeptMemory(max_kept_bytes)
         self.slots: Mapping[str, ComputeSlot] = {
-            each.name: ComputeSlot(each.name, queue, metrics, self.kept.forget_all) for each in devices
+            each.name: ComputeSlot(each.name, queue, metrics, self.kept.forget_all, give_back) for each in devices
         }
         self.closing = False
         self.shutdown = asyncio.Event()

@@ -26,7 +26,7 @@ from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 from chainrule.errors import BusyError, ChainruleError, DeadlineError, StoppedError
-from chainrule.memory import STACK_BYTES
+from chainrule.memory import STACK_BYTES, return_free_pages
 from chainrule.web.metrics import Kind, Metrics
 from chainrule.web.work import Outcome, Work
 
@@ -40,6 +40,9 @@ MAX_RETRY_AFTER = 60
 
 PATIENCE_SECONDS = 1.0
 """How long after its deadline work may take to stop before its client is answered without it."""
+
+GIVE_BACK_SECONDS = 10.0
+"""How often, while there is work and once after it, the thread gives back the memory that its work has left free."""
 
 FIRST_GUESS: Mapping[Kind, float] = {"request": 0.1, "picture": 0.05, "theory": 0.02}
 """Seconds that work of a kind takes, before any was seen."""
@@ -71,7 +74,12 @@ class ComputeSlot:
     """One device's thread and the line in front of it. All of it is for the event loop."""
 
     def __init__(
-        self, device: str, queue: int, metrics: Metrics | None = None, let_go: Callable[[], None] = lambda: None
+        self,
+        device: str,
+        queue: int,
+        metrics: Metrics | None = None,
+        let_go: Callable[[], None] = lambda: None,
+        give_back: Callable[[], None] = return_free_pages,
     ) -> None:
         """A slot with nobody in line.
 
@@ -80,15 +88,19 @@ class ComputeSlot:
             queue: how many plain requests may wait.
             metrics: where work is accounted for.
             let_go: forgets what is kept for later; called in the device's thread when memory runs out.
+            give_back: returns what work has left free; called there every `GIVE_BACK_SECONDS` while there is work, and
+                once after it.
         """
         self.device = device
         self.queue = queue
         self.metrics = metrics or Metrics()
         self._let_go = let_go
+        self._give_back = give_back
         self._line: deque[Place] = deque()
         self._taken = False
         self._work: Work | None = None
         self._thread: asyncio.Future[Outcome[Any]] | None = None
+        self._gives_back: asyncio.TimerHandle | None = None
         self.closing = False
         self._closed: ChainruleError | None = None
         self._executor = DeepExecutor(max_workers=1, thread_name_prefix=f"compute-{device}")
@@ -279,6 +291,8 @@ class ComputeSlot:
                 place = self._line.popleft()
                 if not place.called.done():
                     place.called.set_exception(StoppedError("shutdown"))
+        if self._gives_back is not None:
+            self._gives_back.cancel()
         self._executor.shutdown(wait=False)
 
     async def wait_closed(self, seconds: float) -> None:
@@ -301,12 +315,19 @@ class ComputeSlot:
     def _computed(self, work: Work, thread: asyncio.Future[Outcome[Any]]) -> None:
         """The thread is free: close the work's account, and learn how long its kind takes."""
         self._work = self._thread = None
+        if self._gives_back is None and not self.closing:
+            self._gives_back = asyncio.get_running_loop().call_later(GIVE_BACK_SECONDS, self._give_back_now)
         self._usual[work.kind] += 0.2 * (work.seconds - self._usual[work.kind])
         if thread.cancelled():
             work.end(StoppedError("shutdown"))
         else:
             raised = thread.exception()
             work.end(thread.result().error if raised is None else raised)
+
+    def _give_back_now(self) -> None:
+        """Between two pieces of work, in the thread whose memory it is."""
+        self._gives_back = None
+        self._executor.submit(self._give_back)
 
     def _busy(self, message: str, limit: float) -> BusyError:
         wait = min(MAX_RETRY_AFTER, max(1, math.ceil(self.free_in)))
