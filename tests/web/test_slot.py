@@ -415,20 +415,40 @@ def test_memory_is_given_back_in_the_devices_thread_while_there_is_work_and_once
     thread, once, last = asyncio.run(scenario())
     slot.close()
     assert once == 1
-    assert last in (once + 2, once + 3)
+    # A machine that is busy may have let the time for another one or two go by.
+    assert once + 2 <= last <= once + 4
     assert len(returned) == last
     assert set(returned) == {thread}
 
 
+def test_what_is_not_given_back_for_an_error_stands_in_the_log_and_work_goes_on(monkeypatch, caplog):
+    monkeypatch.setattr(slot_module, "GIVE_BACK_SECONDS", 0.01)
+
+    def fail():
+        raise OSError("no such thing")
+
+    slot = ComputeSlot("cpu", queue=2, give_back=fail)
+
+    async def scenario():
+        await slot.run(int)
+        await until(lambda: caplog.records)
+        return await slot.run(lambda: "next")
+
+    assert asyncio.run(scenario()) == "next"
+    slot.close()
+    assert "the memory on cpu could not be given back" in caplog.text
+    assert "no such thing" in caplog.text
+
+
 def test_no_memory_is_given_back_by_a_slot_that_is_closed(monkeypatch):
-    monkeypatch.setattr(slot_module, "GIVE_BACK_SECONDS", 0.05)
+    monkeypatch.setattr(slot_module, "GIVE_BACK_SECONDS", 0.5)
     returned = []
     slot = ComputeSlot("cpu", queue=2, give_back=lambda: returned.append(True))
 
     async def scenario():
         await slot.run(int)
         slot.close()
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(1)
 
     asyncio.run(scenario())
     assert not returned

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import contextlib
 import json
 import re
 import threading
@@ -132,6 +133,7 @@ class Engine:
         self._context: MiniRacer | None = None
         self._stamp: object = None
         self._has_run = False
+        self._was_cancelled = False
 
     def call(self, function: str, *arguments: Any) -> Any:
         """What a function that `core/takeaway/headless.js` exports makes of arguments that JSON can hold.
@@ -152,6 +154,10 @@ class Engine:
         try:
             context = self._ready(racer)
             self._has_run = True
+            if self._was_cancelled:
+                # V8 may not have noticed yet: then it would end what it runs next.
+                with contextlib.suppress(racer.JSEvalException):
+                    self._wait(context.eval_cancelable("0"))
             called = f"chainrule.{function}(...{json.dumps(arguments, separators=(',', ':'))})"
             return json.loads(self._wait(context.eval_cancelable(f"JSON.stringify({called})")))
         except racer.JSOOMException:
@@ -196,7 +202,7 @@ class Engine:
                     raise RenderError(f"drawing the graph took more than {SECONDS:g} seconds")
             return future.result()
         finally:
-            future.cancel()
+            self._was_cancelled = future.cancel()
 
     def rest(self) -> None:
         """Have it give back what its heap has and does not use, unless it draws: 75 of 77 MiB after sixty pictures.
@@ -205,7 +211,8 @@ class Engine:
         """
         if self._turn.acquire(blocking=False):
             try:
-                if self._context is not None and self._has_run:
+                # What was cancelled may still be in the middle of something, which would have to be waited for.
+                if self._context is not None and self._has_run and not self._was_cancelled:
                     self._has_run = False
                     self._context.low_memory_notification()
             finally:
@@ -215,6 +222,7 @@ class Engine:
         """Let go of the engine and its thread; the next call makes others."""
         loop, thread, context = self._loop, self._thread, self._context
         self._loop = self._thread = self._context = self._stamp = None
+        self._has_run = self._was_cancelled = False
         if loop is None or thread is None:
             return
         if context is not None:

@@ -327,7 +327,13 @@ class ComputeSlot:
     def _give_back_now(self) -> None:
         """Between two pieces of work, in the thread whose memory it is."""
         self._gives_back = None
-        self._executor.submit(self._give_back)
+        self._executor.submit(self._give_back_logged)
+
+    def _give_back_logged(self) -> None:
+        try:
+            self._give_back()
+        except Exception:
+            logger.exception("what is free of the memory on %s could not be given back", self.device)
 
     def _busy(self, message: str, limit: float) -> BusyError:
         wait = min(MAX_RETRY_AFTER, max(1, math.ceil(self.free_in)))
