@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Error, 
 sys.path.insert(0, str(Path(__file__).parent))
 from chromium import launch
 
-expect.set_options(timeout=10_000)
+expect.set_options(timeout=20_000)
 
 WIDE = {"width": 1440, "height": 900}
 USUAL = {"width": 1280, "height": 720}
@@ -25,15 +25,54 @@ OF_A_TAB = ("viewport", "color_scheme", "permissions")
 """Options that one context can have and give back: in another nothing of the page is cached, which takes seconds."""
 
 
-NOTE_WHAT_IS_ASKED = """
-const send = WebSocket.prototype.send;
-WebSocket.prototype.send = function (message) {
-  const { seq } = JSON.parse(message);
-  if (seq !== undefined) window.askedFor = seq;
-  send.call(this, message);
-};
-"""
-"""Lets a test know that a picture is still to come, however long a busy machine takes for it."""
+NOTE_WHAT_IS_ASKED = """(() => {
+  const heard = new WeakSet();
+  const isNew = (source) => !heard.has(source) && Boolean(heard.add(source));
+
+  const { send } = WebSocket.prototype;
+  WebSocket.prototype.send = function (message) {
+    const { seq } = JSON.parse(message);
+    if (seq !== undefined) window.askedFor = seq;
+    if (isNew(this)) {
+      this.addEventListener("message", ({ data }) => {
+        if (typeof data === "string" && data.startsWith('{"type":"theory"')) window.judgedFor = JSON.parse(data).seq;
+      });
+    }
+    send.call(this, message);
+  };
+
+  const layouts = new Map();
+  const { postMessage } = Worker.prototype;
+  Worker.prototype.postMessage = function (message, ...others) {
+    if (message?.request !== undefined) {
+      if (isNew(this)) {
+        const layout = { asked: 0, drawn: 0 };
+        layouts.set(this, layout);
+        this.addEventListener("message", ({ data }) => { layout.drawn = data.request; });
+        this.addEventListener("error", () => { layout.drawn = Infinity; });
+      }
+      layouts.get(this).asked = message.request;
+    }
+    postMessage.call(this, message, ...others);
+  };
+  // Null while one is still to come.
+  window.layoutsDrawn = () => {
+    const all = [...layouts.values()];
+    return all.some(({ asked, drawn }) => drawn < asked) ? null : all.map(({ drawn }) => drawn).join();
+  };
+
+  const get = window.fetch;
+  window.fetching = 0;
+  window.fetch = async (...asked) => {
+    window.fetching += 1;
+    try {
+      return await get(...asked);
+    } finally {
+      window.fetching -= 1;
+    }
+  };
+})();"""
+"""Lets a test know what is still to come, however long a busy machine takes for it."""
 
 
 class Kept:
@@ -60,7 +99,7 @@ class Kept:
         key = json.dumps(options, sort_keys=True)
         if key not in self._contexts:
             self._contexts[key] = self.browser().new_context(**({"viewport": WIDE} | options))
-            self._contexts[key].set_default_timeout(10_000)
+            self._contexts[key].set_default_timeout(20_000)
             self._contexts[key].add_init_script(NOTE_WHAT_IS_ASKED)
         return self._contexts[key]
 
@@ -184,15 +223,22 @@ class Explorer:
         )
 
     def at_rest(self) -> "Explorer":
-        """Wait until what was asked for is answered, and neither picture nor address has changed for a while."""
-        self.page.evaluate("() => { window.restedAs = null; }")
+        """Wait until what was asked for is answered, judged and drawn, and picture and address stay for a while."""
+        self.page.evaluate("() => { window.restedAs = null; window.patience = 8; }")
         self.page.wait_for_function(
             """() => {
                 const status = document.querySelector("run-status");
                 const isRefused = status.querySelector(".error")?.hidden === false;
-                if (!isRefused && (window.askedFor ?? 0) > Number(status.dataset.seq ?? 0)) return false;
-                const now = `${status.dataset.seq} ${location.href}`;
-                const held = window.restedAs === now;
+                const seq = Number(status.dataset.seq ?? 0);
+                const isAsking = !isRefused && (window.askedFor ?? 0) > seq;
+                // Theory that could not be computed is never told.
+                const isUnjudged = seq === window.askedFor && (window.judgedFor ?? 0) < seq;
+                const isJudging = isUnjudged && (window.patience -= 1) > 0;
+                const drawn = window.layoutsDrawn?.() ?? null;
+                const isDrawing = window.layoutsDrawn !== undefined && drawn === null;
+                const isBusy = isAsking || isJudging || isDrawing || window.fetching > 0;
+                const now = isBusy ? null : `${status.dataset.seq} ${drawn} ${location.href}`;
+                const held = now !== null && window.restedAs === now;
                 window.restedAs = now;
                 return held;
             }""",

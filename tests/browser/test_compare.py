@@ -23,6 +23,7 @@ def profile_of(server_url):
 
 def table(page):
     """Cells of the table's rows by phase and layer: name, A, B, contrast."""
+    expect(page.locator("comparison-table tbody tr").first).to_be_visible()
     lines = page.evaluate(
         """() => [...document.querySelectorAll("comparison-table tbody tr:not(.section)")].map((line) =>
             [line.parentElement.className, ...[...line.cells].map((cell) => cell.textContent)])"""
@@ -43,8 +44,10 @@ def moved_to(explorer, change, query):
 
 def check(explorer, significant, a, b):
     """Every figure of the table for std is that of the two profiles."""
+    losses = explorer.page.locator("comparison-table tbody.loss td")
+    for place, run in ((1, a), (2, b)):
+        expect(losses.nth(place)).to_have_text(significant(run["loss"]))
     rows = table(explorer.page)
-    assert rows["loss", ""][1:3] == [significant(a["loss"]), significant(b["loss"])]
     for one, other in zip(a["layers"], b["layers"], strict=True):
         for phase, kind in (("forward", "activation"), ("backward", "gradient")):
             _, left, right, contrast = rows[phase, str(one["index"])]
@@ -106,6 +109,7 @@ def test_specs_are_told_apart_by_what_differs(explorer):
 
 def test_bars_point_to_where_the_runs_part(explorer):
     explorer.open("/?widths=100x11&scale=1.2#a=?widths=100x11").at_rest()
+    expect(explorer.page.locator("comparison-table .forward .contrast")).to_have_count(10)
     shares = explorer.page.evaluate(
         """() => [...document.querySelectorAll("comparison-table .forward .contrast")].map(({ style, classList }) =>
             Number(style.getPropertyValue("--share")) * (classList.contains("less") ? -1 : 1))"""
@@ -113,7 +117,7 @@ def test_bars_point_to_where_the_runs_part(explorer):
     # Each layer multiplies by 1.2 once more: the bars grow in equal steps up to a whole one.
     assert shares == pytest.approx([layer / 10 for layer in range(1, 11)], abs=0.002)
     explorer.open("/?widths=100x11#a=?widths=100x11%26scale=1.2").at_rest()
-    assert explorer.page.locator("comparison-table .forward .contrast.less").count() == 10
+    expect(explorer.page.locator("comparison-table .forward .contrast.less")).to_have_count(10)
 
 
 def test_runs_are_swapped_and_let_go_of(explorer, significant, profile_of):

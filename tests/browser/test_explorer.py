@@ -103,7 +103,10 @@ def test_dragging_the_scale_moves_everything_in_proportion(explorer, significant
     page.mouse.down()
     for step in range(1, 21):
         page.mouse.move(start + (end - start) * step / 20, middle)
-        page.wait_for_timeout(30)
+        if step % 5 == 0:
+            page.wait_for_function("(count) => window.seen.length >= count", arg=step // 5)
+        else:
+            page.wait_for_timeout(30)
     page.mouse.up()
     explorer.at_rest()
 
@@ -133,7 +136,8 @@ def test_dragging_the_scale_moves_everything_in_proportion(explorer, significant
 WATCH_SOCKET = """() => {
     const send = WebSocket.prototype.send;
     WebSocket.prototype.send = function (text) {
-        window.asked = JSON.parse(text);
+        const asked = JSON.parse(text);
+        if (asked.spec) window.asked = asked;
         send.call(this, text);
     };
 }"""
@@ -538,6 +542,7 @@ def test_on_a_narrow_screen_all_of_it_turns_vertical(explorer):
         expect(page.locator("spec-controls .slider")).to_be_in_viewport()
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
     page.get_by_role("tab", name="Graph", exact=True).click()
+    explorer.at_rest()  # laid out anew for the room there is now
     page.locator('graph-view .box[data-id="l2"]').tap()
     page.get_by_role("tab", name="Inspector", exact=True).click()
     expect(page.locator("inspector-panel h2")).to_have_text("l2")

@@ -32,8 +32,8 @@ def test_of_two_answers_out_of_order_the_newer_stays(page):
 
     expect(shape(page)).to_have_text("(3, 2)")
     page.route("**/foundations/einsum.json*", hold)
-    page.fill("#input-shapes", "4,5")
-    page.wait_for_timeout(400)
+    with page.expect_request("**/foundations/einsum.json*"):
+        page.fill("#input-shapes", "4,5")
     page.fill("#input-shapes", "6,7")
     expect(shape(page)).to_have_text("(7, 6)")
     if go:

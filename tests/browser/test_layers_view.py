@@ -52,8 +52,8 @@ PAINTED = f"""(columns) => {{
 }}"""
 
 
-def show(page, query, *changes):
-    """Give the view the dump of a query as a picture, once per change, one after the other without a pause."""
+def show(page, query, *changes, then="null"):
+    """Give the view the dump of a query as a picture, once per change, then evaluate something, all without a pause."""
     steps = "".join(
         f"""{{
             const picture = pictureOfDump(structuredClone(dump), 1000, "synthetic");
@@ -62,11 +62,12 @@ def show(page, query, *changes):
         }}"""
         for change in changes
     )
-    page.evaluate(
+    return page.evaluate(
         f"""async (query) => {{
             const {{ pictureOfDump }} = await import("/static/core/picture.js");
             const dump = await (await fetch(`/api/v1/trace.json?${{query}}`)).json();
             {steps}
+            return {then};
         }}""",
         query,
     )
@@ -634,8 +635,7 @@ def test_the_range_only_grows_while_it_moves_and_then_settles(layers):
         const { floats } = picture;
         for (const name of ["min", "max", "std"]) floats[name] = floats[name].map((value) => value / 100);
     """
-    show(page, query, "", smaller)
-    moving = page.evaluate(PAINTED, 11)
+    moving = show(page, query, "", smaller, then=f"({PAINTED})(11)")
     assert max(moving) <= max(before) / 20
     page.wait_for_function(f"(least) => Math.max(...({PAINTED})(11)) > least", arg=0.9 * max(before))
 

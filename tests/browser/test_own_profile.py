@@ -100,6 +100,7 @@ def shown(explorer, addresses):
         page = explorer.page
         page.goto(addresses[name])
         expect(page.locator("diagnosis-list")).to_have_attribute("data-judged", "")
+        expect(page.locator("layer-profile path.dots.forward.activation")).to_have_attribute("d", re.compile("M"))
         return page
 
     return open_dump

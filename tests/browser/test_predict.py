@@ -39,8 +39,8 @@ def column(dump, name, statistic):
 
 
 def number(text):
-    """Matches a figure where it stands as a number of its own."""
-    return re.compile(rf"(?<![\d.,]){re.escape(text)}(?![\d.]|e-?\d)")
+    """Matches a figure where it stands as a number of its own, and is no time."""
+    return re.compile(rf"(?<![\d.,]){re.escape(text)}(?![\d.]|e-?\d| [mµ]?s\b)")
 
 
 def places_of(page, text):

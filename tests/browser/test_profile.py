@@ -550,6 +550,7 @@ def test_a_pinned_run_stands_beside(explorer, profile_of, significant):
     explorer.open(f"/?{DEEP}#a=?{DEEP.replace('&', '%26')}%26seed=7").at_rest()
     page = explorer.page
     there = profile_of(f"{DEEP}&seed=7")["layers"]
+    expect(page.locator("layer-profile .key span", has=page.locator("i.box"))).to_be_visible()
     for side in ("forward", "backward"):
         (squares,) = page.evaluate(PATHS, f".run-dots.{side}.activation")
         assert squares.count("z") == (51 if side == "forward" else 50)

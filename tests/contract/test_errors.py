@@ -113,12 +113,13 @@ def memory_bytes(port):
 def test_bad_input_leaves_memory_alone(http, server_url):
     port = httpx.URL(server_url).port
     faults = [fault[0] for fault in FAULTS if fault[1] != 413 and "name=none" not in fault[0]["url"]]
-    for fault in faults:
-        ask(http, **fault)
-    before = memory_bytes(port)
-    for fault in faults * 5:
-        ask(http, **fault)
-    assert memory_bytes(port) - before < 4 * 2**20
+    memory = []
+    for _ in range(8):
+        for fault in faults:
+            ask(http, **fault)
+        memory.append(memory_bytes(port))
+    # In the first rounds it asks for some of what it has given back to the system.
+    assert memory[-1] - max(memory[:3]) < 4 * 2**20
 
 
 def test_a_request_that_is_no_http_ends_only_its_own_connection(http, server_url):

@@ -535,7 +535,7 @@ def test_who_asks_much_more_than_is_answered_is_read_in_gulps(there, monkeypatch
     monkeypatch.setattr(
         SocketConnection, "data_received", lambda self, data: received(self, readings.append(1) or data)
     )
-    application = there()
+    application = there(send_seconds=60)  # no ping, whose answer would be a reading too
     with connect(f"ws://127.0.0.1:{application.port}/counts", ping_interval=None) as websocket:
         for more in (1, 2):
             for _ in range(99):
@@ -569,10 +569,10 @@ def test_a_peer_that_is_gone_without_a_word_is_found(there):
 
 
 def test_a_peer_that_answers_is_kept(there):
-    application = there()
+    application = there(send_seconds=1)
     with connect(f"ws://127.0.0.1:{application.port}/listens", ping_interval=None) as websocket:
         with pytest.raises(TimeoutError):
-            websocket.recv(timeout=3)
+            websocket.recv(timeout=5)
         assert not application.gone.is_set()
 
 
@@ -607,7 +607,7 @@ def test_one_more_takes_the_place_of_the_oldest_without_a_request(settings):
 
 
 def test_one_more_is_answered_that_there_is_no_room(there):
-    application = there(max_connections=2, receive_seconds=60)
+    application = there(max_connections=2, receive_seconds=60, send_seconds=60)
     with (
         opened(application.port) as page,
         connect(f"ws://127.0.0.1:{application.port}/listens", ping_interval=None) as live,

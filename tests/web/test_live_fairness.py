@@ -220,7 +220,7 @@ def test_a_wish_that_came_early_is_given_way_to_when_the_grace_is_over(run, gate
     run(scenario, live_grace_seconds=0.2)
     name, reason, seconds = gate.stopped[0]
     assert (name, reason) == (1, "superseded")
-    assert seconds >= 0.199
+    assert seconds >= 0.15  # the grace is counted from a moment before the gate's clock starts
 
 
 def test_a_mistake_is_nothing_to_give_way_to(run, gate):
@@ -292,7 +292,7 @@ def test_what_takes_too_long_is_told_with_its_number_and_the_next_is_computed(ru
         assert client.got == [("error", 1, "deadline_exceeded"), ("frame", 2), ("theory", 2)]
         assert closed(service.metrics)["picture", "timed_out"] == 1
 
-    run(scenario, live_deadline_seconds=0.3)
+    run(scenario, live_deadline_seconds=1.0)
 
 
 def test_what_does_not_stop_is_told_all_the_same_and_its_tracer_is_not_used_beside_it(run, gate, monkeypatch):
@@ -314,7 +314,7 @@ def test_what_does_not_stop_is_told_all_the_same_and_its_tracer_is_not_used_besi
         # What the first computed after all is not shown: the client has been told otherwise.
         assert [seq for seq, _ in client.frames] == [2]
 
-    run(scenario, live_deadline_seconds=0.2)
+    run(scenario, live_deadline_seconds=1.0)
 
 
 def test_theory_gives_way_and_ends_with_its_socket(run, monkeypatch):
@@ -382,7 +382,7 @@ def test_theory_that_takes_too_long_is_left_out(run, monkeypatch):
         assert client.got == [("frame", 1), ("frame", 2), ("theory", 2)]
         assert closed(service.metrics)["theory", "timed_out"] == 1
 
-    run(scenario, live_deadline_seconds=0.3)
+    run(scenario, live_deadline_seconds=1.0)
 
 
 @pytest.mark.parametrize("style", ["functions", "autograd_function", "module"])

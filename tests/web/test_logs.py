@@ -216,7 +216,7 @@ NO_REQUESTS = {
 def test_what_no_application_answered_is_found_by_its_id_and_counted_once(log, serve, settings, kind):
     data, status, code, route = NO_REQUESTS[kind]
     written = log("json", "info")
-    address = serve(create_app(settings), receive_seconds=0.2)
+    address = serve(create_app(settings), receive_seconds=1)
     with socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2])), timeout=30) as client:
         client.sendall(data)
         answer = b"".join(iter(lambda: client.recv(1 << 16), b""))

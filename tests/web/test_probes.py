@@ -101,7 +101,7 @@ def test_ready_until_the_line_is_full_and_again_after(open_client, settings, gat
 
 
 def test_a_device_that_never_comes_back_is_seen_to_hang(open_client, settings, gate):
-    limits = {"deadline_seconds": 0.05, "live_deadline_seconds": 0.05}
+    limits = {"deadline_seconds": 0.3, "live_deadline_seconds": 0.3}
     client = open_client(create_app(settings.model_copy(update=limits)))
 
     async def scenario():
@@ -114,7 +114,7 @@ def test_a_device_that_never_comes_back_is_seen_to_hang(open_client, settings, g
 
     hanging, health, after = client.runner.run(scenario())
     assert (hanging.status_code, hanging.json()["ready"]) == (503, False)
-    assert hanging.json()["devices"][0]["running_seconds"] >= 0.15
+    assert hanging.json()["devices"][0]["running_seconds"] >= 0.9
     assert health.status_code == 200
     assert after.status_code == 200
 

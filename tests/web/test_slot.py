@@ -223,8 +223,10 @@ def test_how_long_work_takes_is_learned_by_kind(slot):
         for _ in range(20):
             await slot.run(partial(time.sleep, 0.02))
 
+    slot._usual["request"] = 100.0
     asyncio.run(scenario())
-    assert slot._usual["request"] == pytest.approx(0.02, abs=0.015)
+    # Twenty steps of a fifth leave 1.15 of the hundred; what a busy machine adds to a sleep is less than half a second.
+    assert slot._usual["request"] == pytest.approx(100 * 0.8**20 + 0.02, abs=0.5)
     assert slot._usual["picture"] == slot_module.FIRST_GUESS["picture"]
 
 
@@ -380,7 +382,7 @@ def test_what_does_not_stop_is_not_waited_for_but_not_computed_beside_either(slo
 
     async def scenario():
         with pytest.raises(DeadlineError):
-            await slot.run(gate.job("stubborn"), 0.05)
+            await slot.run(gate.job("stubborn"), 0.5)
         assert gate.running == 1
         assert slot.busy
         assert closed(slot.metrics)["request", "in_hand"] == 1
@@ -485,8 +487,8 @@ def test_time_in_line_counts_towards_the_deadline(slot):
     async def scenario():
         first = asyncio.create_task(slot.run(gate.job("a")))
         await until(lambda: gate.running)
-        task = asyncio.create_task(slot.run(partial(second.obedient, "b"), 0.3))
-        await asyncio.sleep(0.2)
+        task = asyncio.create_task(slot.run(partial(second.obedient, "b"), 2.0))
+        await asyncio.sleep(1.0)
         gate.open.set()
         await first
         began = time.monotonic()
@@ -494,7 +496,7 @@ def test_time_in_line_counts_towards_the_deadline(slot):
             await task
         return time.monotonic() - began
 
-    assert asyncio.run(scenario()) < 0.25
+    assert asyncio.run(scenario()) < 1.75
 
 
 def test_who_is_called_in_the_moment_it_leaves_passes_the_turn_on(slot):

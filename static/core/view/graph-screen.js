@@ -130,8 +130,10 @@ export class GraphScreen {
   set theory(theory) {
     this.#theory = theory;
     const sight = this.#sight;
-    // The words of boxes; histograms hang on no theory.
-    if (sight !== null && sight.facts.judge(theory)) this.stage.boxes.write(sight);
+    if (sight === null || !sight.facts.judge(theory)) return;
+    // The words of boxes and, once all is still, their names; histograms hang on no theory.
+    this.stage.boxes.write(sight);
+    this.aside.settle(sight, this.stage);
   }
 
   /** @param {Expansion} expansion */
