@@ -180,6 +180,9 @@ def test_a_closed_box_says_the_worst_that_theory_finds_in_it(explorer: Any) -> N
     expect(fold.locator(".badge")).to_have_text("vanishing")
     explorer.at_rest()
     expect(fold).to_have_attribute("aria-label", re.compile("vanishing in 50 of its tensors"))
+    # However long after the drawing theory comes, or goes.
+    page.evaluate("() => { document.querySelector('graph-view').theory = null; }")
+    expect(fold).not_to_have_attribute("aria-label", re.compile("vanishing"))
 
 
 @pytest.mark.parametrize("context_options", [{"viewport": {"width": 390, "height": 844}}])

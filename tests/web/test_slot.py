@@ -407,8 +407,9 @@ def test_memory_is_given_back_in_the_devices_thread_while_there_is_work_and_once
         await until(lambda: returned)
         await asyncio.sleep(0.3)
         once = len(returned)
-        while len(returned) < once + 2:
-            await slot.run(partial(time.sleep, 0.001))
+        async with asyncio.timeout(10):
+            while len(returned) < once + 2:
+                await slot.run(partial(time.sleep, 0.001))
         await asyncio.sleep(0.3)
         last = len(returned)
         await asyncio.sleep(0.3)

@@ -26,7 +26,7 @@ from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 from chainrule.errors import BusyError, ChainruleError, DeadlineError, StoppedError
-from chainrule.memory import STACK_BYTES, return_free_pages
+from chainrule.memory import STACK_BYTES
 from chainrule.web.metrics import Kind, Metrics
 from chainrule.web.work import Outcome, Work
 
@@ -79,7 +79,7 @@ class ComputeSlot:
         queue: int,
         metrics: Metrics | None = None,
         let_go: Callable[[], None] = lambda: None,
-        give_back: Callable[[], None] = return_free_pages,
+        give_back: Callable[[], None] = lambda: None,
     ) -> None:
         """A slot with nobody in line.
 
@@ -100,7 +100,7 @@ class ComputeSlot:
         self._taken = False
         self._work: Work | None = None
         self._thread: asyncio.Future[Outcome[Any]] | None = None
-        self._gives_back: asyncio.TimerHandle | None = None
+        self._give_back_timer: asyncio.TimerHandle | None = None
         self.closing = False
         self._closed: ChainruleError | None = None
         self._executor = DeepExecutor(max_workers=1, thread_name_prefix=f"compute-{device}")
@@ -291,8 +291,8 @@ class ComputeSlot:
                 place = self._line.popleft()
                 if not place.called.done():
                     place.called.set_exception(StoppedError("shutdown"))
-        if self._gives_back is not None:
-            self._gives_back.cancel()
+        if self._give_back_timer is not None:
+            self._give_back_timer.cancel()
         self._executor.shutdown(wait=False)
 
     async def wait_closed(self, seconds: float) -> None:
@@ -315,8 +315,8 @@ class ComputeSlot:
     def _computed(self, work: Work, thread: asyncio.Future[Outcome[Any]]) -> None:
         """The thread is free: close the work's account, and learn how long its kind takes."""
         self._work = self._thread = None
-        if self._gives_back is None and not self.closing:
-            self._gives_back = asyncio.get_running_loop().call_later(GIVE_BACK_SECONDS, self._give_back_now)
+        if self._give_back_timer is None and not self.closing:
+            self._give_back_timer = asyncio.get_running_loop().call_later(GIVE_BACK_SECONDS, self._give_back_now)
         self._usual[work.kind] += 0.2 * (work.seconds - self._usual[work.kind])
         if thread.cancelled():
             work.end(StoppedError("shutdown"))
@@ -326,7 +326,7 @@ class ComputeSlot:
 
     def _give_back_now(self) -> None:
         """Between two pieces of work, in the thread whose memory it is."""
-        self._gives_back = None
+        self._give_back_timer = None
         self._executor.submit(self._give_back_logged)
 
     def _give_back_logged(self) -> None:
