@@ -105,7 +105,7 @@ $(VENV)/.installed-dev: pyproject.toml constraints.txt hatch_build.py app/chainr
 
 # An installation makes them too; this is for what has been edited since.
 $(BUNDLES): $(shell find static -type d -o -name '*.js' -o -name '*.css') \
-		app/chainrule/export/modules.py app/chainrule/export/style_sheets.py app/chainrule/page/bundles.py | $(BIN)/python
+		app/chainrule/page/modules.py app/chainrule/page/style_sheets.py app/chainrule/page/bundles.py | $(BIN)/python
 	-@PYTHONPATH=app $(BIN)/python -m chainrule.page.bundles
 
 # Tools to compare with. Without one of them its row says so, and the others are measured.

@@ -25,10 +25,10 @@ from torch.autograd.graph import Node
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.overrides import TorchFunctionMode
 
+from chainrule.dump.wire import dump_trace
 from chainrule.stats import StatisticsSlab
 from chainrule.trace import recorder
 from chainrule.trace.assemble import assemble
-from chainrule.wire import dump_trace
 from models import Case, case
 from timing import interleave
 from worker import full_trace, record

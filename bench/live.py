@@ -36,9 +36,9 @@ from playwright.sync_api import Browser, CDPSession, Page, sync_playwright
 from websockets.sync.client import connect
 
 from chainrule.build import build_model
+from chainrule.dump.wire import FRAME_HEADER, FRAME_MAGIC
 from chainrule.run import environment
 from chainrule.spec import ModelSpec
-from chainrule.wire import FRAME_HEADER, FRAME_MAGIC
 from timing import ratio
 
 # Shared with the browser tests.

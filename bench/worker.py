@@ -19,9 +19,9 @@ from typing import Any
 
 import torch
 
+from chainrule.dump.wire import dump_trace
 from chainrule.stats import kernel_name
 from chainrule.trace import Trace, trace_model
-from chainrule.wire import dump_trace
 from models import Case, case
 from peers import PEERS
 from timing import cpu_seconds

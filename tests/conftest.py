@@ -21,9 +21,9 @@ LONGEST = """
     browser/test_profile browser/test_predict browser/test_graph_view browser/test_compare browser/test_graph_page
     browser/test_inspector browser/test_layers_view browser/test_diagnosis browser/test_presets browser
     test_cli test_packaging stats/test_kernel web/test_foundations web/test_no_reach web/test_live_fairness
-    web/test_kept web/test_connections explore/test_cli explore/test_view test_cost test_read_only test_memory
-    test_gradcheck models/test_explored_models models/test_real_models models/test_recipes explore/test_notebook web
-    export/test_modules export/test_pytorch contract/test_success explore
+    web/test_kept web/test_connections user_model/test_cli web/test_view spec/test_cost test_read_only test_memory
+    gradcheck/test_command models/test_explored_models models/test_real_models models/test_recipes web/test_notebook web
+    page/test_modules export/test_pytorch contract/test_success user_model
 """.split()
 """Files that take longest, and folders whose other files come together: one Chromium serves all files in a row.
 

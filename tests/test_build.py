@@ -16,7 +16,8 @@ from chainrule.build import (
 )
 from chainrule.foundations import layer_function, layers, modules
 from chainrule.foundations.initialization import SCHEMES
-from chainrule.spec import KEY_BY_NAME, ModelSpec
+from chainrule.spec import ModelSpec
+from chainrule.spec.keys import KEY_BY_NAME
 from chainrule.trace.scope import current_scopes
 
 STYLES = KEY_BY_NAME["style"].choices

@@ -20,8 +20,8 @@ from websockets.sync.client import connect
 from chainrule import __version__
 from chainrule.__main__ import commands
 from chainrule.export.node_data import NODE_STATISTICS
-from chainrule.presets import PRESETS
 from chainrule.spec import ModelSpec
+from chainrule.spec.presets import PRESETS
 
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("CHAINRULE_")}
 

@@ -7,9 +7,9 @@ from typer.testing import CliRunner
 
 import chainrule
 from chainrule.__main__ import ExportName, commands
-from chainrule.formats import TRACE_FORMATS
+from chainrule.dump.wire import dump_trace
+from chainrule.export.formats import TRACE_FORMATS
 from chainrule.spec import ModelSpec
-from chainrule.wire import dump_trace
 
 
 @pytest.fixture(scope="module")

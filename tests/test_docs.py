@@ -14,11 +14,12 @@ from packaging.utils import canonicalize_name
 from torch import nn
 
 import chainrule
-from chainrule.explore.own_model import OwnModel
-from chainrule.explore.subject import make_subject
-from chainrule.main import create_app
 from chainrule.settings import Settings
-from chainrule.spec import SPEC_KEYS, ModelSpec, number_text
+from chainrule.spec import ModelSpec
+from chainrule.spec.keys import SPEC_KEYS, number_text
+from chainrule.user_model.model import OwnModel
+from chainrule.user_model.subject import make_subject
+from chainrule.web.main import create_app
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -14,11 +14,11 @@ from starlette.routing import Mount, WebSocketRoute
 from websockets.sync.client import connect
 
 from chainrule.chapter.pages import PAGES
-from chainrule.formats import FORMATS
-from chainrule.main import create_app
-from chainrule.presets import PRESETS
-from chainrule.programs import PROGRAMS
+from chainrule.export.formats import FORMATS
 from chainrule.settings import Settings
+from chainrule.spec.presets import PRESETS
+from chainrule.spec.programs import PROGRAMS
+from chainrule.web.main import create_app
 
 ROOT = Path(__file__).parents[1]
 WATCHED = Path(__file__).parent / "shared" / "watched.py"

@@ -14,10 +14,10 @@ from torch import nn
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
 import chainrule
+from chainrule.dump.wire import dump_trace
 from chainrule.errors import MissingExtraError, RequestError, TraceError
-from chainrule.formats import TRACE_FORMATS, format_of
+from chainrule.export.formats import TRACE_FORMATS, format_of
 from chainrule.run import environment
-from chainrule.wire import dump_trace
 
 
 @pytest.fixture

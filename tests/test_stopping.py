@@ -13,9 +13,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from chainrule.build import build_model
 from chainrule.chapter.matmul import measure
 from chainrule.chapter.pages import PAGES
+from chainrule.diagnose.profile import profile
 from chainrule.errors import DeadlineError, StoppedError
 from chainrule.export.svg import to_svg
-from chainrule.profile import profile
 from chainrule.run import Retracer, tensor_values, trace_spec
 from chainrule.spec import ModelSpec
 from chainrule.stopping import Stop, check, current_stop, stoppable

@@ -2,19 +2,18 @@
 
 The package in the order data flows:
 
-    spec.py, programs.py   what to run: a small flat set of values
+    spec/                  what to run, what it costs, what is allowed
     foundations/           the textbook: layers, their backward passes, initialization
     build/                 spec → model
     trace/                 the recorder: modules, ops and tensors of both passes
     stats/                 exact statistics of every tensor
-    theory/, profile.py    what should be seen, beside what is, layer by layer
+    theory/, diagnose/     what should be seen; what is wrong, why, and what helps
     run.py                 `trace_spec`: the spine that joins them
     recording.py           `record` and `trace_model` of any model, and `save`
-    wire.py, export/       trace ↔ graph dump; DOT and Model Explorer
-    cost.py, limits.py     what a spec would take, and whether that is allowed
-    explore/               a model of one's own: run from its file, copied, changed and traced
-    settings.py            how a server is configured
-    web/, main.py          HTTP, WebSocket and the page
+    dump/, export/         trace ↔ graph dump; DOT, SVG, HTML, Model Explorer, PyTorch
+    gradcheck/             gradient checks of a user's own functions
+    user_model/            a user's own model: run from its file, copied, changed and traced
+    chapter/, page/, web/  the chapter's pages; the page's files; HTTP and WebSocket
     __main__.py            the command `chainrule`
 
 From Python:
@@ -46,19 +45,20 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from chainrule.explore.view import explore
+    from chainrule.dump.wire import load
     from chainrule.export.table import dataframe
     from chainrule.recording import record, save, trace_model
     from chainrule.run import trace_spec
     from chainrule.spec import ModelSpec
     from chainrule.trace import Trace
-    from chainrule.wire import load
+    from chainrule.web.view import explore
 
 _HOMES = {
     "ModelSpec": "chainrule.spec",
     "Trace": "chainrule.trace",
     "dataframe": "chainrule.export.table",
-    "load": "chainrule.wire",
+    "explore": "chainrule.web.view",
+    "load": "chainrule.dump.wire",
     "record": "chainrule.recording",
     "save": "chainrule.recording",
     "trace_model": "chainrule.recording",
@@ -72,9 +72,4 @@ def __getattr__(name: str) -> Any:
         import importlib
 
         return getattr(importlib.import_module(_HOMES[name]), name)
-    if name == "explore":
-        import importlib
-
-        # A package that can be called: once something of it is imported, this name is the package anyhow.
-        return importlib.import_module("chainrule.explore")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

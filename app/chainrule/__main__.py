@@ -39,9 +39,9 @@ from chainrule import __version__
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from chainrule.explore.own_model import OwnModel
-    from chainrule.page.opened import DumpFile, OpenDump
+    from chainrule.dump.opened import DumpFile, OpenDump
     from chainrule.settings import Settings
+    from chainrule.user_model.model import OwnModel
 
 T = TypeVar("T")
 
@@ -139,7 +139,7 @@ def explore(
         given["shutdown_seconds"] = 1  # nobody else waits for an answer: Ctrl-C is to end it now
     settings = _settings(**given)
     from chainrule.errors import ChainruleError
-    from chainrule.explore.own_code import split_reference
+    from chainrule.user_model.code import split_reference
 
     try:
         file, _ = split_reference(factory)
@@ -155,13 +155,13 @@ def _own_model(factory: str, file: Path, seed: int, device: str | None, settings
     """What a factory in a file makes, traced once; what of that has failed is one line, and what can be shown is."""
     # Before the file's folder comes first on the import path: a file in it may be called as a library is.
     with _importing():
-        for each in ("chainrule.main", "chainrule.explore.watch"):
+        for each in ("chainrule.web.main", "chainrule.user_model.watch"):
             importlib.import_module(each)
     import torch
 
     from chainrule.errors import ChainruleError
-    from chainrule.explore.own_code import as_program
-    from chainrule.explore.own_model import open_reference
+    from chainrule.user_model.code import as_program
+    from chainrule.user_model.model import open_reference
 
     if "threads" in settings.model_fields_set:
         torch.set_num_threads(settings.threads)
@@ -218,7 +218,7 @@ def _in_thread(compute: Callable[[], T]) -> T:
 
 
 def _watching(own: OwnModel) -> contextlib.AbstractContextManager[None]:
-    from chainrule.explore.watch import watching
+    from chainrule.user_model.watch import watching
 
     return watching(own)
 
@@ -236,7 +236,7 @@ def open_dumps(
     Files that differ in numbers alone stand in the order of those numbers.
     """
     settings = _server_settings(host, port, insecure)
-    from chainrule.page.opened import in_order
+    from chainrule.dump.opened import in_order
 
     _serve(settings, _opened(in_order(dumps)), browse=browser)
 
@@ -260,8 +260,8 @@ def compare(
 
 def _opened(paths: list[Path]) -> list[OpenDump | DumpFile]:
     """Dumps from files. Of several each that cannot be opened is told by its name, and the others are opened."""
+    from chainrule.dump.opened import DumpFile, OpenDump, names_of
     from chainrule.errors import DumpError
-    from chainrule.page.opened import DumpFile, OpenDump, names_of
 
     opened: list[OpenDump | DumpFile] = []
     for path, name in zip(paths, names_of(paths), strict=True):
@@ -308,9 +308,9 @@ def _serve(
     with _importing() if own is None else contextlib.nullcontext():
         import torch
 
-        from chainrule.main import Server, configure_logging, create_app, server_config
         from chainrule.settings import SPARE_DESCRIPTORS
         from chainrule.stats import kernel_name
+        from chainrule.web.main import Server, configure_logging, create_app, server_config
 
     if own is None or "threads" in settings.model_fields_set:
         torch.set_num_threads(settings.threads)
@@ -408,8 +408,8 @@ def trace(
         _fail("--node-data goes with --format model-explorer and with -o, which names a folder", USAGE)
     options = _options(given)
     from chainrule.errors import ChainruleError
-    from chainrule.limits import check_limits
     from chainrule.spec import ModelSpec
+    from chainrule.spec.limits import check_limits
 
     try:
         # Before torch is imported: a mistake is told at once.
@@ -420,7 +420,7 @@ def trace(
 
     import torch
 
-    from chainrule.formats import FORMATS, write_model_explorer
+    from chainrule.export.formats import FORMATS, write_model_explorer
 
     torch.set_num_threads(settings.threads)
     written = b""
@@ -455,9 +455,9 @@ def export(
     options = _options(given)
     if form is None and output is None:
         _fail("--format says what to write, or the suffix of the file that -o names", USAGE)
+    from chainrule.dump.wire import load
     from chainrule.errors import ChainruleError
-    from chainrule.formats import TRACE_FORMATS, format_of
-    from chainrule.wire import load
+    from chainrule.export.formats import TRACE_FORMATS, format_of
 
     try:
         chosen = TRACE_FORMATS[form.value] if form is not None else format_of(output or dump)
@@ -512,8 +512,8 @@ def _writing(output: Path | None) -> Iterator[None]:
 @commands.command()
 def presets() -> None:
     """List the chapter's experiments."""
-    from chainrule.presets import PRESETS
     from chainrule.spec import ModelSpec
+    from chainrule.spec.presets import PRESETS
 
     for preset in PRESETS:
         typer.echo(f"{preset.name:15} {preset.title}")
@@ -550,7 +550,7 @@ def gradcheck(
     in it. Not checked: second derivatives (torch.autograd.gradgradcheck), forward mode, vmap.
     """
     from chainrule.errors import CheckError
-    from chainrule.gradcheck import check_function, report_text
+    from chainrule.gradcheck.command import check_function, report_text
 
     try:
         report = check_function(function, inputs, eps=eps, atol=atol, rtol=rtol, seed=seed)

@@ -22,7 +22,7 @@ import torch
 from torch import nn
 
 from chainrule import trace as tracing
-from chainrule.faults import Evidence, evidence_of, with_faults
+from chainrule.diagnose.faults import Evidence, evidence_of, with_faults
 from chainrule.run import environment
 from chainrule.trace import Trace
 
@@ -100,7 +100,7 @@ def save(trace: Trace, path: str | os.PathLike[str]) -> Path:
         OSError: the file cannot be written.
     """
     # The page, which .html and .svg take, is read when something is saved, not when something is recorded.
-    from chainrule.formats import format_of
+    from chainrule.export.formats import format_of
 
     path = Path(path)
     form = format_of(path)

@@ -17,9 +17,10 @@ import torch
 
 import chainrule
 from chainrule.build import BuiltModel, RescaledNet, build_model, rescales
+from chainrule.dump.json_values import json_value
 from chainrule.errors import NotFoundError, SpecError, TraceError
-from chainrule.limits import check_device
 from chainrule.spec import ModelSpec
+from chainrule.spec.limits import check_device
 from chainrule.stats import BINS, COLUMNS, StatisticsTable
 from chainrule.trace import Known, Layer, Plan, Trace, record, repeat
 
@@ -307,7 +308,7 @@ def window_of(
     run_again(copy_window)
     if not found:
         raise NotFoundError(f"name: {name!r} has no values that could be shown", field="name")
-    return TensorValues(name, wanted.id, wanted.shape, wanted.dtype, rows, cols, _json_values(found[0].numpy()))
+    return TensorValues(name, wanted.id, wanted.shape, wanted.dtype, rows, cols, json_value(found[0]))
 
 
 def _check_window(rows: tuple[int, int], cols: tuple[int, int]) -> None:
@@ -318,15 +319,6 @@ def _check_window(rows: tuple[int, int], cols: tuple[int, int]) -> None:
                 field=field,
                 limit=MOST_VALUES,
             )
-
-
-def _json_values(values: np.ndarray[Any, np.dtype[np.float64]]) -> Any:
-    if values.ndim == 0:
-        value = float(values)
-        if np.isnan(value):
-            return "NaN"
-        return value if np.isfinite(value) else ("Infinity" if value > 0 else "-Infinity")
-    return [_json_values(part) for part in values]
 
 
 # -------------------------------------------------------------------- where it runs

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import nn
 
+from chainrule.dump.wire import load
 from chainrule.stats import StatisticsSlab
-from chainrule.wire import load
 
 # The files of a bench import each other as scripts do, by their names.
 sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))

@@ -8,7 +8,8 @@ import pytest
 from playwright.sync_api import expect
 
 from chainrule.errors import SpecError
-from chainrule.spec import ModelSpec, widths_text
+from chainrule.spec import ModelSpec
+from chainrule.spec.keys import widths_text
 
 pytestmark = pytest.mark.browser
 

@@ -12,10 +12,10 @@ from playwright.sync_api import Page, expect
 from serving import server
 from torch import nn
 
-from chainrule.explore.view import View, explore
-from chainrule.faults import evidence_of, find_faults
+from chainrule.diagnose.faults import evidence_of, find_faults
+from chainrule.dump.wire import dump_trace
 from chainrule.trace import trace_model
-from chainrule.wire import dump_trace
+from chainrule.web.view import View, explore
 
 pytestmark = pytest.mark.browser
 

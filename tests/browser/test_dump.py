@@ -6,7 +6,7 @@ import json
 import pytest
 from bad_dumps import BAD, EVIL_NAMES, NO_DUMPS, TOO_LARGE, bad, too_large, with_evil_names
 
-from chainrule.page.opened import MOST_BYTES
+from chainrule.dump.opened import MOST_BYTES
 from chainrule.trace.graph import ROLES
 
 pytestmark = pytest.mark.browser

@@ -12,7 +12,7 @@ from serving import server
 from torch import nn
 
 from chainrule import trace_model
-from chainrule.wire import dump_trace
+from chainrule.dump.wire import dump_trace
 
 pytestmark = pytest.mark.browser
 

@@ -12,7 +12,7 @@ import torch.nn.functional as F  # noqa: N812 (its usual name)
 from playwright.sync_api import expect
 
 from chainrule import trace_model
-from chainrule.wire import dump_trace
+from chainrule.dump.wire import dump_trace
 
 pytestmark = pytest.mark.browser
 

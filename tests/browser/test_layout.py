@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from reference_models import MODELS
 
-from chainrule.wire import dump_json, dump_topology
+from chainrule.dump.wire import dump_json, dump_topology
 
 pytestmark = pytest.mark.browser
 

@@ -9,8 +9,8 @@ from urllib.request import urlopen
 
 import pytest
 
-from chainrule.programs import PROGRAMS
 from chainrule.spec import ModelSpec
+from chainrule.spec.programs import PROGRAMS
 
 pytestmark = pytest.mark.browser
 

@@ -21,8 +21,8 @@ import pytest
 import torch
 from playwright.sync_api import Locator, Page, expect
 
+from chainrule.dump.wire import dump_topology
 from chainrule.trace import trace_model
-from chainrule.wire import dump_topology
 
 pytestmark = pytest.mark.browser
 

@@ -11,8 +11,8 @@ from torch import nn
 from torch.nn import functional
 
 from chainrule import trace_model
-from chainrule.profile import profile
-from chainrule.wire import dump_trace
+from chainrule.diagnose.profile import profile
+from chainrule.dump.wire import dump_trace
 
 pytestmark = pytest.mark.browser
 

@@ -7,7 +7,7 @@ from urllib.request import urlopen
 import pytest
 from playwright.sync_api import expect
 
-from chainrule.presets import PRESET_BY_NAME, PRESETS
+from chainrule.spec.presets import PRESET_BY_NAME, PRESETS
 
 pytestmark = pytest.mark.browser
 

@@ -3,8 +3,9 @@
 import pytest
 from playwright.sync_api import expect
 
-from chainrule.programs import PROGRAMS
-from chainrule.spec import KEY_BY_NAME, ModelSpec, keys_of
+from chainrule.spec import ModelSpec
+from chainrule.spec.keys import KEY_BY_NAME, keys_of
+from chainrule.spec.programs import PROGRAMS
 
 pytestmark = pytest.mark.browser
 

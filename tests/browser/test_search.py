@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from chainrule import trace_model
-from chainrule.wire import dump_trace
+from chainrule.dump.wire import dump_trace
 
 pytestmark = pytest.mark.browser
 

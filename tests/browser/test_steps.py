@@ -9,7 +9,7 @@ from torch import nn
 
 from chainrule import ModelSpec, trace_model
 from chainrule.build import build_model
-from chainrule.wire import dump_trace
+from chainrule.dump.wire import dump_trace
 
 pytestmark = pytest.mark.browser
 

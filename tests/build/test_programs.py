@@ -9,13 +9,13 @@ import torch
 import torch.nn.functional as F  # noqa: N812 (its usual name)
 
 from chainrule.build import build_model, generator_for
+from chainrule.diagnose.profile import profile
+from chainrule.dump.wire import dump_trace, load
 from chainrule.errors import MissingExtraError
 from chainrule.foundations.linear_extension import load_extension
-from chainrule.profile import profile
-from chainrule.programs import PROGRAMS, RUNGS
 from chainrule.run import Retracer, tensor_values, trace_spec
 from chainrule.spec import ModelSpec
-from chainrule.wire import dump_trace, load
+from chainrule.spec.programs import PROGRAMS, RUNGS
 
 PYTHON = [name for name in PROGRAMS if name not in ("mlp", "linear_cpp")]
 """Every program but the net that runs wherever torch does."""

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from chainrule.build.redraw import fans, redraw
-from chainrule.spec import KEY_BY_NAME
+from chainrule.spec.keys import KEY_BY_NAME
 
 SCHEMES = KEY_BY_NAME["init"].choices
 

@@ -14,9 +14,9 @@ from chainrule.chapter.layer_stack import Setting, cost, expected, other_seeds, 
 from chainrule.chapter.tensor_summary import BINS, moments, spread, summary
 from chainrule.errors import InputError
 from chainrule.foundations.initialization import SCHEMES, draw
-from chainrule.presets import PRESET_BY_NAME
 from chainrule.run import trace_spec
 from chainrule.spec import ModelSpec
+from chainrule.spec.presets import PRESET_BY_NAME
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -7,11 +7,12 @@ import pytest
 from starlette.routing import Mount, WebSocketRoute
 
 from chainrule.chapter.pages import PAGES
-from chainrule.main import create_app
+from chainrule.dump.wire import load
 from chainrule.settings import Settings
-from chainrule.spec import SPEC_KEYS, ModelSpec
+from chainrule.spec import ModelSpec
+from chainrule.spec.keys import SPEC_KEYS
 from chainrule.web.guard import SECURITY_HEADERS
-from chainrule.wire import load
+from chainrule.web.main import create_app
 
 TRACE = {
     "schema",

@@ -9,13 +9,13 @@ import pytest
 from bad_dumps import EVIL_NAMES, with_evil_names
 from py_mini_racer import MiniRacer
 
+from chainrule.dump.wire import dump_trace, load
 from chainrule.errors import RenderError
 from chainrule.export import html
 from chainrule.export.html import shell, to_html
-from chainrule.export.modules import bundle
+from chainrule.page.modules import bundle
 from chainrule.run import trace_spec
 from chainrule.spec import ModelSpec
-from chainrule.wire import dump_trace, load
 
 STATIC = Path(__file__).parents[2] / "static"
 

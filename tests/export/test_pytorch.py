@@ -13,12 +13,13 @@ import httpx
 import pytest
 
 from chainrule.__main__ import FormatName
+from chainrule.diagnose.profile import profile
+from chainrule.export.formats import FORMATS
 from chainrule.export.pytorch import pytorch_script
-from chainrule.formats import FORMATS
-from chainrule.profile import profile
-from chainrule.programs import PROGRAMS, RUNGS
 from chainrule.run import trace_spec
-from chainrule.spec import KEY_BY_NAME, ModelSpec
+from chainrule.spec import ModelSpec
+from chainrule.spec.keys import KEY_BY_NAME
+from chainrule.spec.programs import PROGRAMS, RUNGS
 
 INITS, ACTIVATIONS = KEY_BY_NAME["init"].choices, KEY_BY_NAME["activation"].choices
 STYLES = KEY_BY_NAME["style"].choices
@@ -229,7 +230,7 @@ def test_the_api_answers_the_same_script(server_url):
 
 
 def test_the_net_is_not_run_to_write_its_script(monkeypatch):
-    monkeypatch.delattr("chainrule.formats.trace_spec")
+    monkeypatch.delattr("chainrule.export.formats.trace_spec")
     spec = ModelSpec(device="cuda")  # which need not be here either
     assert FORMATS["pytorch"].render(spec, {}) == pytorch_script(spec).encode()
 

@@ -15,16 +15,16 @@ from make_graphs import GRAPHS, draw
 from py_mini_racer import MiniRacer
 from reference_models import MODELS, VIEWS
 
+from chainrule.dump.wire import dump_trace, load
 from chainrule.errors import MemoryLimitError, MissingExtraError, RenderError, RequestError, StoppedError
 from chainrule.export import svg
-from chainrule.export.modules import bundle
 from chainrule.export.svg import to_svg
+from chainrule.page.modules import bundle
 from chainrule.run import trace_spec
 from chainrule.settings import Settings
 from chainrule.spec import ModelSpec
 from chainrule.stopping import Stop, stoppable
 from chainrule.trace import record, scope
-from chainrule.wire import dump_trace, load
 
 STATIC = Path(__file__).parents[2] / "static"
 NAMESPACE = {"svg": "http://www.w3.org/2000/svg"}

@@ -4,8 +4,8 @@ import re
 
 import schemathesis
 
-from chainrule.programs import DEFAULT, PROGRAMS
-from chainrule.spec import SPEC_KEYS
+from chainrule.spec.keys import SPEC_KEYS
+from chainrule.spec.programs import DEFAULT, PROGRAMS
 
 NAMES = {key.name for key in SPEC_KEYS}
 

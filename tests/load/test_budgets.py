@@ -9,9 +9,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from loads import ENDLESS, ENDLESS_FLOPS, path
 
-from chainrule.limits import estimate_cost
 from chainrule.settings import Settings
 from chainrule.spec import ModelSpec
+from chainrule.spec.limits import estimate_cost
 
 DEADLINE = 3
 

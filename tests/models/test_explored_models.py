@@ -7,12 +7,12 @@ import pytest
 import torch
 from torch import nn
 
-from chainrule.explore.parameters import Copied
-from chainrule.explore.seeded import seeded
-from chainrule.explore.subject import make_subject
-from chainrule.explore.tracer import OwnTracer
-from chainrule.explore.what_if import WhatIf
 from chainrule.trace.nested import nested_tensors
+from chainrule.user_model.parameters import Copied
+from chainrule.user_model.seeded import seeded
+from chainrule.user_model.subject import make_subject
+from chainrule.user_model.tracer import OwnTracer
+from chainrule.user_model.what_if import WhatIf
 
 SEED = 7
 HALVED = WhatIf(scale=0.5)

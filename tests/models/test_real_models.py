@@ -12,8 +12,8 @@ from torch import nn
 from trace_rules import assert_twins, assert_well_formed
 
 import chainrule
+from chainrule.dump.wire import dump_trace
 from chainrule.trace.nested import nested_tensors
-from chainrule.wire import dump_trace
 
 MODULE_HOOKS = [name for name in vars(nn.Module()) if "hooks" in name]
 

@@ -9,8 +9,7 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from chainrule.errors import RenderError
-from chainrule.export import modules
-from chainrule.page import assets, bundles, static_addresses
+from chainrule.page import assets, bundles, modules, static_addresses
 from chainrule.page.bundles import bundle_of, write_bundles
 from chainrule.page.static_addresses import current_digest
 from chainrule.web.static_files import OwnFiles

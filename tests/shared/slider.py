@@ -18,7 +18,7 @@ from chainrule.run import trace_spec
 from chainrule.spec import ModelSpec
 
 HEADER = struct.Struct("<4sIIIIIddII")
-"""The head of a frame; `chainrule.wire.frame` writes it."""
+"""The head of a frame; `chainrule.dump.wire.frame` writes it."""
 
 RETRY_SECONDS = 0.25
 """How long a client waits before it connects again."""

@@ -2,8 +2,9 @@
 
 from hypothesis import strategies as st
 
-from chainrule.programs import PROGRAMS, RUNGS
-from chainrule.spec import KEY_BY_NAME, ModelSpec
+from chainrule.spec import ModelSpec
+from chainrule.spec.keys import KEY_BY_NAME
+from chainrule.spec.programs import PROGRAMS, RUNGS
 
 # `linear_cpp` is `linear_function` in all but its two passes, which are compiled where there is a compiler.
 HERE = tuple(name for name in PROGRAMS if name != "linear_cpp")

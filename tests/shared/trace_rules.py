@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
+from chainrule.dump.wire import dump_trace, load
 from chainrule.trace.graph import ROLES, Trace
-from chainrule.wire import dump_trace, load
 
 
 def assert_well_formed(trace: Trace) -> None:

@@ -7,10 +7,10 @@ from torch import nn
 from torch.nn.utils import parametrizations
 from torch.utils.checkpoint import checkpoint
 
+from chainrule.dump.wire import dump_trace, load
 from chainrule.run import trace_spec
 from chainrule.spec import ModelSpec
 from chainrule.trace import find_layers, record, scope, trace_model
-from chainrule.wire import dump_trace, load
 
 
 @pytest.fixture(autouse=True)

@@ -12,9 +12,9 @@ import torch.nn.functional as F  # noqa: N812 (its usual name)
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from chainrule.dump.wire import dump_trace
 from chainrule.errors import TraceError
 from chainrule.trace import record, scope, trace_model
-from chainrule.wire import dump_trace
 
 
 def names(trace, ids):

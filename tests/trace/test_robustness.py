@@ -12,10 +12,10 @@ from torch import nn
 from torch.autograd.function import Function
 from torch.utils.checkpoint import checkpoint
 
+from chainrule.dump.wire import dump_trace, load
 from chainrule.stats import StatisticsSlab
 from chainrule.trace import record, trace_model
 from chainrule.trace.units import summarize_units
-from chainrule.wire import dump_trace, load
 
 
 def forward_names(trace):

@@ -14,15 +14,15 @@ import pytest
 import torch
 from accounts import accounts, closed
 
-from chainrule import formats
 from chainrule.build import build_model
 from chainrule.chapter import page
-from chainrule.main import create_app
+from chainrule.dump.wire import load
+from chainrule.export import formats
 from chainrule.run import trace_spec
 from chainrule.spec import ModelSpec
 from chainrule.stopping import check
 from chainrule.web import api, slot
-from chainrule.wire import load
+from chainrule.web.main import create_app
 
 
 @pytest.fixture

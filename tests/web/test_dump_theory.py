@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import nn
 
-from chainrule.main import create_app
-from chainrule.page.opened import OpenDump
-from chainrule.profile import theory
+from chainrule.diagnose.profile import theory
+from chainrule.dump.opened import OpenDump
+from chainrule.dump.wire import dump_json, dump_trace, theory_dump
 from chainrule.trace import trace_model
-from chainrule.wire import dump_json, dump_trace, theory_dump
+from chainrule.web.main import create_app
 
 ADDRESS = "/api/v1/dump.json?what=theory"
 

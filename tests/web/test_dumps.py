@@ -5,11 +5,11 @@ import re
 
 import pytest
 
-from chainrule.main import create_app
-from chainrule.page.opened import DumpFile, OpenDump
+from chainrule.dump.opened import DumpFile, OpenDump
+from chainrule.dump.wire import dump_trace
 from chainrule.run import trace_spec
 from chainrule.spec import ModelSpec
-from chainrule.wire import dump_trace
+from chainrule.web.main import create_app
 
 
 def content(seed):

@@ -7,7 +7,7 @@ import tracemalloc
 
 import pytest
 
-from chainrule.profile import theory
+from chainrule.diagnose.profile import theory
 from chainrule.run import Retracer, trace_spec
 from chainrule.spec import ModelSpec
 from chainrule.web.kept import KeptMemory

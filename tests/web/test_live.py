@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from websockets.sync.client import connect
 
+from chainrule.diagnose.profile import theory
+from chainrule.dump.wire import dump_topology
 from chainrule.errors import TraceError
-from chainrule.main import create_app
-from chainrule.profile import theory
 from chainrule.run import trace_spec
 from chainrule.spec import ModelSpec
 from chainrule.web import live
-from chainrule.wire import dump_topology
+from chainrule.web.main import create_app
 
 HEADER = struct.Struct("<4sIIIIIddII")
 FLOATS = ("mean", "std", "min", "max", "norm", "zero_fraction", "dead_fraction", "saturation")

@@ -18,16 +18,15 @@ import pytest
 from accounts import closed
 from starlette.websockets import WebSocket
 
-from chainrule import main
-from chainrule.main import create_app
-from chainrule.profile import theory
+from chainrule.diagnose.profile import theory
 from chainrule.run import Retracer, trace_spec
 from chainrule.spec import ModelSpec
 from chainrule.stopping import check
-from chainrule.web import live
+from chainrule.web import live, main
 from chainrule.web import slot as slot_module
 from chainrule.web.compute import Device
 from chainrule.web.live import LiveSession, specs
+from chainrule.web.main import create_app
 
 TINY = {"widths": "2,1", "batch": 2}
 

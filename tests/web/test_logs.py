@@ -18,11 +18,11 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from chainrule.errors import DeadlineError, MemoryLimitError, TraceError
-from chainrule.main import create_app
 from chainrule.settings import Settings
 from chainrule.spec import ModelSpec
 from chainrule.web import api
 from chainrule.web.logs import STRUCK_OUT, configure_logging, keep
+from chainrule.web.main import create_app
 from chainrule.web.metrics import Metrics
 from chainrule.web.request_log import REQUEST_ID, RequestLog, Templates, noted_spec, request_id, spec_hash
 

@@ -17,9 +17,9 @@ from websockets.sync.client import connect
 
 from chainrule import __version__, stopping
 from chainrule.errors import TraceError
-from chainrule.main import create_app
 from chainrule.stats import kernel_name
 from chainrule.web import api
+from chainrule.web.main import create_app
 from chainrule.web.metrics import Kind, Metrics
 from chainrule.web.request_log import CLIENT_GONE, METHODS, OTHER, RequestLog, Templates
 

@@ -14,17 +14,17 @@ from torch import nn
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
+from chainrule.dump.wire import dump_topology, load
 from chainrule.errors import ExploreError
-from chainrule.explore.own_model import OwnModel
-from chainrule.explore.subject import make_subject
-from chainrule.explore.tracer import OwnTracer
-from chainrule.explore.what_if import WHAT_IF_KEYS, WhatIf
-from chainrule.main import create_app
 from chainrule.run import trace_spec
 from chainrule.settings import Settings
 from chainrule.spec import ModelSpec
+from chainrule.user_model.model import OwnModel
+from chainrule.user_model.subject import make_subject
+from chainrule.user_model.tracer import OwnTracer
+from chainrule.user_model.what_if import WHAT_IF_KEYS, WhatIf
 from chainrule.web import model as web_model
-from chainrule.wire import dump_topology, load
+from chainrule.web.main import create_app
 
 BASE = "/api/v1/model"
 

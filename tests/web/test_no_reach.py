@@ -148,7 +148,7 @@ from urllib.parse import quote
 hostile = json.loads(sys.argv[1])
 import httpx
 import torch
-from chainrule.main import create_app
+from chainrule.web.main import create_app
 from chainrule.settings import Settings
 
 torch.set_num_threads(1)

@@ -11,17 +11,18 @@ import pytest
 from pydantic import SecretStr
 
 from chainrule import __version__
-from chainrule.main import create_app
+from chainrule.diagnose.rules import RULES
+from chainrule.dump.opened import OpenDump
+from chainrule.dump.wire import dump_trace
 from chainrule.page.bundles import bundle_of
-from chainrule.page.opened import OpenDump
-from chainrule.presets import PRESETS
-from chainrule.programs import PROGRAMS
-from chainrule.rules import RULES
 from chainrule.run import trace_spec
-from chainrule.spec import SPEC_KEYS, ModelSpec
+from chainrule.spec import ModelSpec
+from chainrule.spec.keys import SPEC_KEYS
+from chainrule.spec.presets import PRESETS
+from chainrule.spec.programs import PROGRAMS
 from chainrule.web import pages
 from chainrule.web.guard import SECURITY_HEADERS
-from chainrule.wire import dump_trace
+from chainrule.web.main import create_app
 
 
 class Page(HTMLParser):

@@ -7,10 +7,10 @@ import time
 import pytest
 
 from chainrule import __version__
-from chainrule.main import create_app
 from chainrule.settings import Settings
 from chainrule.stats import kernel_name, native
 from chainrule.web import api
+from chainrule.web.main import create_app
 from chainrule.web.metrics import MEDIA_TYPE
 
 TOKEN = "correct-horse-battery"

@@ -7,14 +7,15 @@ import orjson
 import pytest
 from websockets.sync.client import connect
 
-from chainrule.formats import FORMATS
+from chainrule.dump.wire import load
+from chainrule.export.formats import FORMATS
 from chainrule.foundations.linear_extension import load_extension
 from chainrule.foundations.linear_extension.library import target_path
-from chainrule.main import create_app
-from chainrule.programs import PROGRAMS
 from chainrule.run import trace_spec
-from chainrule.spec import KEY_BY_NAME, ModelSpec, keys_of
-from chainrule.wire import load
+from chainrule.spec import ModelSpec
+from chainrule.spec.keys import KEY_BY_NAME, keys_of
+from chainrule.spec.programs import PROGRAMS
+from chainrule.web.main import create_app
 
 PYTHON = [name for name in PROGRAMS if name != "linear_cpp"]
 CONSTRUCTS = [name for name in PYTHON if name != "mlp"]

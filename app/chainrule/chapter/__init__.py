@@ -2,7 +2,6 @@
 
     page.py         what a page is: its inputs, its answer, the sources it shows
     inputs.py       what a page can be asked, and how the texts of a query string are read
-    json_values.py  tensors as JSON
     listings.py     the real source of a function, line by line
     pages.py        the table of all pages, in reading order
     index.py        which section of the source documents stands on which page
@@ -18,8 +17,5 @@ function makes both. What a page needs besides stands beside it:
     recorded_call.py        one call of a Function: what it saved, was given, returned
     custom_functions.py     the Functions that can be chosen
     finite_differences.py   which error a step is expected to make
-    check_report.py         a gradient check as JSON
-    own_check.py            the gradient check of a file of the user's, for the command line
-    sampled_check.py        the same of a Function at arguments of any size: of large ones a sample
     build_extension.py      the build, for the command line
 """

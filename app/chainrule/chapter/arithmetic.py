@@ -14,8 +14,8 @@ from torch import Tensor
 
 from chainrule import stopping
 from chainrule.chapter.inputs import choice, tensor
-from chainrule.chapter.json_values import json_number, json_tensor, json_value
 from chainrule.chapter.page import Link, Listing, Page
+from chainrule.dump.json_values import json_number, json_tensor, json_value
 from chainrule.foundations.arithmetic import (
     arithmetic,
     comparisons,

@@ -16,10 +16,10 @@ from torch import Tensor
 from chainrule import stopping
 from chainrule.chapter.agreement import max_difference
 from chainrule.chapter.inputs import choice, integer
-from chainrule.chapter.json_values import json_number
 from chainrule.chapter.page import Link, Listing, Page
 from chainrule.chapter.reference_model import autograd_pass, draw_model
 from chainrule.chapter.tensor_summary import summary
+from chainrule.dump.json_values import json_number
 from chainrule.foundations.layers import forward_and_backward, lin_grad, mse, mse_grad, relu_grad
 from chainrule.foundations.misprints import mse_grad_bare_squeeze, mse_grad_over_batch, mse_without_squeeze
 

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from chainrule import stopping
 from chainrule.chapter.inputs import choice, integer, number, read_shape, read_tensor, tensor, text
-from chainrule.chapter.json_values import json_number, json_tensor
 from chainrule.chapter.page import Link, Listing, Page
+from chainrule.dump.json_values import json_number, json_tensor
 from chainrule.errors import InputError
 from chainrule.foundations.broadcasting import (
     ADDED_DIMENSIONS,

@@ -12,8 +12,8 @@ from torch import Tensor
 from chainrule import stopping
 from chainrule.chapter.agreement import max_difference
 from chainrule.chapter.inputs import integer, read_shapes, text
-from chainrule.chapter.json_values import json_number, json_tensor
 from chainrule.chapter.page import Link, Listing, Page
+from chainrule.dump.json_values import json_number, json_tensor
 from chainrule.errors import InputError
 from chainrule.foundations.einsum import Contraction, Index, einsum, resolve, write_loops
 from chainrule.foundations.einsum_notation import (

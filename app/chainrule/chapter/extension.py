@@ -16,17 +16,17 @@ from torch import Tensor
 
 from chainrule import stopping
 from chainrule.chapter.agreement import max_difference
-from chainrule.chapter.check_report import torch_verdict
 from chainrule.chapter.inputs import flag, integer
-from chainrule.chapter.json_values import json_number
 from chainrule.chapter.matmul import rounding_bound
 from chainrule.chapter.page import Link, Listing, Page
+from chainrule.dump.json_values import json_number
 from chainrule.foundations.functions import LinearFunction
 from chainrule.foundations.gradient_check import ATOL, EPS, RTOL, gradient_check
 from chainrule.foundations.layers import lin, lin_grad
 from chainrule.foundations.linear_extension import LinearCpp, LinearCppLayer
 from chainrule.foundations.linear_extension import library as extension
 from chainrule.foundations.linear_extension.build import Requirement, cuda_requirements, requirements
+from chainrule.gradcheck.report import torch_verdict
 
 logger = logging.getLogger(__name__)
 

@@ -12,9 +12,9 @@ from torch import Tensor
 from chainrule.chapter.agreement import max_difference
 from chainrule.chapter.custom_functions import FUNCTIONS, CustomFunction
 from chainrule.chapter.inputs import choice, flag, number, tensor
-from chainrule.chapter.json_values import json_number, json_tensor
 from chainrule.chapter.page import Link, Listing, Page
 from chainrule.chapter.recorded_call import record_call
+from chainrule.dump.json_values import json_number, json_tensor
 from chainrule.errors import InputError
 from chainrule.foundations import functions
 from chainrule.foundations.gradient_check import as_tuple

@@ -8,15 +8,15 @@ from typing import Any
 
 import torch
 
-from chainrule.chapter.check_report import check_report, shape_of, torch_verdict
 from chainrule.chapter.custom_functions import EXERCISES, FUNCTIONS, CustomFunction
 from chainrule.chapter.finite_differences import STEPS, expected_error
 from chainrule.chapter.inputs import choice, flag, integer, number
-from chainrule.chapter.json_values import json_number, json_tensor
 from chainrule.chapter.page import Link, Listing, Page
+from chainrule.dump.json_values import json_number, json_tensor
 from chainrule.foundations import gradient_check as textbook
 from chainrule.foundations.exercises import SOLUTIONS
 from chainrule.foundations.gradient_check import as_tuple, gradient_check, step_errors, with_dtype
+from chainrule.gradcheck.report import check_report, shape_of, torch_verdict
 
 MAX_SIZE = 5
 """Of batch, n and fan_out: the Jacobian of linear_function is then (25, 25)."""

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from chainrule import stopping
 from chainrule.chapter.inputs import choice, flag, integer, number
-from chainrule.chapter.json_values import json_number, json_tensor
 from chainrule.chapter.layer_stack import (
     FURTHER_DRAWS,
     Setting,
@@ -26,6 +25,7 @@ from chainrule.chapter.layer_stack import (
 )
 from chainrule.chapter.page import Link, Listing, Page
 from chainrule.chapter.tensor_summary import moments, spread, summary
+from chainrule.dump.json_values import json_number, json_tensor
 from chainrule.foundations.initialization import (
     SCHEMES,
     draw,

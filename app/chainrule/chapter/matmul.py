@@ -14,8 +14,8 @@ from torch import Tensor
 from chainrule import stopping
 from chainrule.chapter.agreement import max_difference
 from chainrule.chapter.inputs import integer, text
-from chainrule.chapter.json_values import json_number, json_tensor
 from chainrule.chapter.page import Link, Listing, Page
+from chainrule.dump.json_values import json_number, json_tensor
 from chainrule.foundations.matmul import RUNGS
 
 MAX_SIZE = 1024

@@ -12,8 +12,8 @@ from torch import Tensor
 from chainrule import stopping
 from chainrule.chapter.agreement import max_difference
 from chainrule.chapter.inputs import read_number, tensor, text
-from chainrule.chapter.json_values import json_number, json_tensor, json_value
 from chainrule.chapter.page import Link, Listing, Page
+from chainrule.dump.json_values import json_number, json_tensor, json_value
 from chainrule.errors import InputError
 from chainrule.foundations.neuron import dense, dense_matmul, neuron, relu
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from chainrule.chapter.agreement import max_difference
-from chainrule.chapter.json_values import json_number, json_tensor
+from chainrule.dump.json_values import json_number, json_tensor
 from chainrule.foundations.gradient_check import as_tuple
 
 

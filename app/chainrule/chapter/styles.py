@@ -11,10 +11,10 @@ from torch import Tensor
 from chainrule import stopping
 from chainrule.chapter.agreement import max_difference
 from chainrule.chapter.inputs import choice, integer, number
-from chainrule.chapter.json_values import json_number
 from chainrule.chapter.page import Link, Listing, Page
 from chainrule.chapter.reference_model import autograd_pass, draw_model
 from chainrule.chapter.style_code import PAIRS, TITLES, side_by_side
+from chainrule.dump.json_values import json_number
 from chainrule.errors import InputError
 from chainrule.foundations import layer_function, layers, misprints, modules
 from chainrule.foundations.initialization import generator_for

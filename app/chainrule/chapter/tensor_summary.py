@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from chainrule.chapter.json_values import json_number
+from chainrule.dump.json_values import json_number
 
 BINS = 48
 

@@ -1,1 +1,1 @@
-"""A trace in the languages of other tools: Graphviz (`dot`) and Google's Model Explorer (`model_explorer`)."""
+"""A trace or a spec in the formats that other programs read; `formats.py` is the table of them."""

@@ -11,18 +11,18 @@ from typing import Any
 import orjson
 
 from chainrule import __version__
+from chainrule.diagnose.profile import theory
+from chainrule.dump.wire import dump_trace, theory_dump
 from chainrule.errors import RenderError
-from chainrule.export.modules import bundle, newest_change
-from chainrule.export.style_sheets import inline
 from chainrule.page import assets
 from chainrule.page.data import page_data
+from chainrule.page.modules import bundle, newest_change
+from chainrule.page.style_sheets import inline
 from chainrule.page.templating import render
-from chainrule.profile import theory
 from chainrule.run import available_devices
 from chainrule.settings import Settings
 from chainrule.spec import ModelSpec
 from chainrule.trace.graph import Trace
-from chainrule.wire import dump_trace, theory_dump
 
 DATA = re.compile(r'(<script type="application/json" id="page-data">)[^<]*(</script>)')
 SCRIPT = re.compile(r'<script type="module" src="/static/(?:~[^/"]*/)?([^"]+)"></script>')

@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from chainrule import stopping
+from chainrule.dump.wire import dump_trace
 from chainrule.errors import MemoryLimitError, MissingExtraError, RenderError, RequestError
-from chainrule.export.modules import bundle, newest_change
 from chainrule.export.options import Option
 from chainrule.memory import memory_errors
 from chainrule.page import assets
+from chainrule.page.modules import bundle, newest_change
 from chainrule.trace.graph import Trace
-from chainrule.wire import dump_trace
 
 if TYPE_CHECKING:
     from py_mini_racer import MiniRacer

@@ -19,8 +19,7 @@ from hashlib import blake2b
 from pathlib import Path
 
 from chainrule.errors import RenderError
-from chainrule.export import modules, style_sheets
-from chainrule.page import assets
+from chainrule.page import assets, modules, style_sheets
 
 FOLDER = Path(__file__).parent / "bundled"
 """Where they lie, beneath the names of the files that they begin with."""

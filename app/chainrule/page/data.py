@@ -7,12 +7,13 @@ from dataclasses import asdict
 from typing import Any
 
 from chainrule import __version__
-from chainrule.explore.what_if import WHAT_IF_KEYS, WhatIf
-from chainrule.presets import PRESETS
-from chainrule.programs import PROGRAMS
-from chainrule.rules import LOCAL_RULES, RULES
+from chainrule.diagnose.rules import LOCAL_RULES, RULES
 from chainrule.settings import Settings
-from chainrule.spec import SPEC_KEYS, ModelSpec, SpecKey
+from chainrule.spec import ModelSpec
+from chainrule.spec.keys import SPEC_KEYS, SpecKey
+from chainrule.spec.presets import PRESETS
+from chainrule.spec.programs import PROGRAMS
+from chainrule.user_model.what_if import WHAT_IF_KEYS, WhatIf
 
 
 def page_data(

@@ -18,12 +18,14 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
+from chainrule.diagnose.profile import profile, theory
+from chainrule.dump.wire import dump_json, dump_layer_theory, dump_profile, load, theory_dump, trace_schema
 from chainrule.errors import NotFoundError, RequestError, StoppedError
-from chainrule.formats import FORMATS, Format
+from chainrule.export.formats import FORMATS, Format
 from chainrule.page.data import presets_list
-from chainrule.profile import profile, theory
 from chainrule.run import MOST_VALUES, environment, tensor_values, trace_spec
-from chainrule.spec import ModelSpec, read_query
+from chainrule.spec import ModelSpec
+from chainrule.spec.model_spec import read_query
 from chainrule.theory.mean_field import layer_theory
 from chainrule.web.answers import JSON, REVALIDATE, entity_tag, is_fresh, not_modified
 from chainrule.web.openapi import (
@@ -37,7 +39,6 @@ from chainrule.web.openapi import (
 )
 from chainrule.web.service import Service
 from chainrule.web.theory import LayerKind, read_layer_kind, theory_parameters
-from chainrule.wire import dump_json, dump_layer_theory, dump_profile, load, theory_dump, trace_schema
 
 DEFAULT_RANGE = "0:5"
 """Rows and columns of `tensor.json` when none are asked for, the chapter's `x[0:5, 0:5]`."""

@@ -25,7 +25,7 @@ from chainrule.chapter.pages import PAGES
 from chainrule.errors import ChainruleError
 from chainrule.page.templating import render
 from chainrule.run import environment
-from chainrule.spec import read_query
+from chainrule.spec.model_spec import read_query
 from chainrule.web.answers import JSON, REVALIDATE, entity_tag, is_fresh, not_modified
 from chainrule.web.openapi import (
     COMPUTE_ERRORS,

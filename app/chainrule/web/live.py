@@ -28,8 +28,9 @@ from typing import Generic, Protocol, TypeVar
 from fastapi import APIRouter
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from chainrule.diagnose.profile import theory
+from chainrule.dump.wire import frame, theory_message
 from chainrule.errors import ChainruleError, MemoryLimitError, RequestError, SpecError, StoppedError
-from chainrule.profile import theory
 from chainrule.run import Retracer
 from chainrule.spec import ModelSpec
 from chainrule.trace.graph import Trace
@@ -41,7 +42,6 @@ from chainrule.web.request_log import log_error, note_coalesced, note_spec
 from chainrule.web.service import Service
 from chainrule.web.slot import ComputeSlot
 from chainrule.web.work import Work
-from chainrule.wire import frame, theory_message
 
 T = TypeVar("T")
 

@@ -10,10 +10,10 @@ from typing import Generic, TypeVar
 
 import orjson
 
+from chainrule.dump.wire import dump_topology
 from chainrule.errors import ChainruleError, RequestError, SpecError
 from chainrule.stats import StatisticsTable
 from chainrule.trace.graph import Trace
-from chainrule.wire import dump_topology
 
 MAX_SEQ = 2**32 - 1
 """A frame carries its number in 32 bits."""
@@ -25,7 +25,7 @@ PONG = '{"type":"pong"}'
 """The answer, ahead of whatever is computed."""
 
 SpecT = TypeVar("SpecT")
-"""What a client names: a spec, or what plays its part (`chainrule.explore.what_if`)."""
+"""What a client names: a spec, or what plays its part (`chainrule.user_model.what_if`)."""
 
 
 class Wish(Generic[SpecT]):

@@ -25,13 +25,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.websockets import WebSocket
 
+from chainrule.diagnose.profile import profile
+from chainrule.dump.wire import dump_profile
 from chainrule.errors import ChainruleError, RequestError, StoppedError
-from chainrule.explore.parameters import tied_names
-from chainrule.explore.what_if import WHAT_IF_KEYS, WhatIf
-from chainrule.formats import FORMATS, TRACE_FORMATS, Format, Values
-from chainrule.profile import profile
-from chainrule.spec import SpecKey, read_query
+from chainrule.export.formats import FORMATS, TRACE_FORMATS, Format, Values
+from chainrule.spec.keys import SpecKey
+from chainrule.spec.model_spec import read_query
 from chainrule.trace import Trace
+from chainrule.user_model.parameters import tied_names
+from chainrule.user_model.what_if import WHAT_IF_KEYS, WhatIf
 from chainrule.web.answers import JSON, REVALIDATE, entity_tag, is_fresh, not_modified
 from chainrule.web.api import DEFAULT_RANGE, Handler, read_json_object, read_range
 from chainrule.web.live import LiveSession, Source
@@ -44,11 +46,10 @@ from chainrule.web.openapi import (
     parameter,
 )
 from chainrule.web.service import Service
-from chainrule.wire import dump_profile
 
 if TYPE_CHECKING:
-    from chainrule.explore.own_model import OwnModel
-    from chainrule.explore.tracer import OwnTracer
+    from chainrule.user_model.model import OwnModel
+    from chainrule.user_model.tracer import OwnTracer
 
 logger = logging.getLogger(__name__)
 
@@ -401,7 +402,7 @@ class ModelApi:
 
 
 def _check_bytes(model: Model, what_if: WhatIf, op: str) -> bytes:
-    from chainrule.explore.node_check import check_node
+    from chainrule.gradcheck.node import check_node
 
     with model.tracing():
         return orjson.dumps(check_node(model.own, what_if, op))

@@ -8,9 +8,9 @@ from typing import Any
 from starlette.responses import Response
 
 from chainrule.export.options import Option
-from chainrule.presets import PRESETS
-from chainrule.programs import PROGRAMS
-from chainrule.spec import SPEC_KEYS, SpecKey, keys_of
+from chainrule.spec.keys import SPEC_KEYS, SpecKey, keys_of
+from chainrule.spec.presets import PRESETS
+from chainrule.spec.programs import PROGRAMS
 
 OPENAPI_VERSION = "3.0.3"
 """What the packaged Swagger UI reads; every schema here keeps to it."""

@@ -12,12 +12,13 @@ from starlette.responses import FileResponse, HTMLResponse, Response
 from chainrule import __version__
 from chainrule.build import check_program
 from chainrule.errors import MissingExtraError, NotFoundError, SpecError
-from chainrule.explore.what_if import WhatIf
 from chainrule.export.html import shell
 from chainrule.page import assets
 from chainrule.page.data import page_data
 from chainrule.page.templating import render
-from chainrule.spec import ModelSpec, read_query
+from chainrule.spec import ModelSpec
+from chainrule.spec.model_spec import read_query
+from chainrule.user_model.what_if import WhatIf
 from chainrule.web.answers import REVALIDATE, entity_tag, is_fresh, not_modified
 from chainrule.web.api import dump_address
 from chainrule.web.model import Model

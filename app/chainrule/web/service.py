@@ -9,12 +9,13 @@ from typing import TypeVar
 
 from starlette.requests import Request
 
+from chainrule.dump.opened import DumpFile, OpenDump
 from chainrule.errors import SpecError, StoppedError
-from chainrule.limits import check_device, check_limits, with_limits
-from chainrule.page.opened import DumpFile, OpenDump
-from chainrule.programs import DEFAULT
 from chainrule.settings import Settings
-from chainrule.spec import ModelSpec, read_query
+from chainrule.spec import ModelSpec
+from chainrule.spec.limits import check_device, check_limits, with_limits
+from chainrule.spec.model_spec import read_query
+from chainrule.spec.programs import DEFAULT
 from chainrule.web.compute import Compute
 from chainrule.web.metrics import Metrics
 from chainrule.web.request_log import note_spec

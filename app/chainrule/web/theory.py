@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from chainrule.errors import RequestError
-from chainrule.spec import KEY_BY_NAME, ModelSpec, number_text
+from chainrule.spec import ModelSpec
+from chainrule.spec.keys import KEY_BY_NAME, number_text
 from chainrule.theory.mean_field import moments
 from chainrule.web.openapi import choice_parameter, number_parameter
 

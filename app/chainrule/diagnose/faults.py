@@ -1,0 +1,559 @@
+"""Where a pass goes wrong, and why: what an engineer would look for first in a net that does not train.
+
+    failed           what raised, and what it said
+    in_place         an op that overwrites what another keeps for its backward
+    first_nonfinite  the first tensor that holds NaN or ±Inf, and only that: the later ones follow from it
+    unregistered     parameters that the model runs with and that `parameters()` does not give: layers in a plain list
+    detach           an op at which the graph is cut, so that parameters before it get no gradient
+    no_gradient      parameters that got none: unused, detached, frozen, or without a path (`no_gradient`)
+    gradient_drop    two neighbouring layers between which the gradient falls tenfold
+    dead, saturated  activations most of whose units pass no gradient
+
+What happens in a correct net is no fault: a mask of -Inf that a softmax absorbs, two units in five that are dead in a
+deep relu net, a branch whose gradient is small beside that of the residual that it is added to.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from chainrule.diagnose.no_gradient import Evidence, KnownParameter, Passes, evidence_of, parameters
+from chainrule.diagnose.profile import SATURATED
+from chainrule.stats import COLUMNS, StatisticsTable
+from chainrule.trace import ops
+from chainrule.trace.graph import Fault, FaultKind, Layer, Op, Tensor, Trace
+
+__all__ = ["Evidence", "Fault", "KnownParameter", "evidence_of", "find_faults", "with_faults"]
+
+DROP = 10.0
+"""Between two neighbouring layers the gradient falls by this much or more: a fault."""
+
+FADED = 1e3
+"""So much smaller than it was the gradient may have become on its way, without a fall anywhere, before it is one."""
+
+GONE = 1e38
+"""No number in float32 is so much smaller than another that is not the smallest or the largest there are."""
+
+MOST_OF_A_KIND = 8
+"""So many faults of one kind are told; the last of them says how many more there are."""
+
+WEIGHS_OR_BENDS = ops.LINEAR | ops.ACTIVATIONS
+
+MADE_UNINITIALIZED = frozenset(("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "resize_"))
+"""Ops whose output holds whatever the memory held."""
+
+
+def find_faults(trace: Trace, evidence: Evidence | None = None, *, goes_back: bool = False) -> tuple[Fault, ...]:
+    """What is wrong with a recorded pass, the most urgent first; nothing for one that is healthy.
+
+    Args:
+        trace: the pass; `layers` are those between which gradients are compared.
+        evidence: of its model; without it nothing is said of parameters that have no gradient.
+        goes_back: it was meant to have a backward pass; if it has none, that is a fault.
+    """
+    passes = Passes(trace) if evidence is None else evidence.passes(trace)
+    found = [
+        *_failed(passes),
+        *_written_behind_autograd(passes),
+        *_first_nonfinite(passes),
+        *(_unregistered(passes, evidence.unregistered) if evidence is not None else ()),
+        *(evidence.faults(trace, goes_back) if evidence is not None else ()),
+        *_gradient_drops(passes),
+        *_dead(passes),
+        *_saturated(passes),
+    ]
+    # What somebody has frozen has most likely been frozen on purpose.
+    found.sort(key=lambda fault: fault.kind == "no_gradient" and "requires_grad=False" in fault.message)
+    return tuple(_limited(found))
+
+
+def with_faults(trace: Trace, evidence: Evidence | None = None, *, goes_back: bool = False) -> Trace:
+    """The trace with its faults (see `find_faults`), and with the op that a pass broke off at where only they tell it.
+
+    The engine does not say whose backward it was that raised.
+    """
+    faults = find_faults(trace, evidence, goes_back=goes_back)
+    error = trace.error
+    if error is not None and error.op is None:
+        found = next((fault.op for fault in faults if fault.kind == "failed"), None)
+        error = dataclasses.replace(error, op=found)
+    return dataclasses.replace(trace, faults=faults, error=error)
+
+
+def _limited(faults: Sequence[Fault]) -> list[Fault]:
+    total: dict[FaultKind, int] = {}
+    for fault in faults:
+        total[fault.kind] = total.get(fault.kind, 0) + 1
+    told: dict[FaultKind, int] = {}
+    kept = []
+    for fault in faults:
+        count = told[fault.kind] = told.get(fault.kind, 0) + 1
+        left = total[fault.kind] - MOST_OF_A_KIND
+        if count == MOST_OF_A_KIND and left > 0:
+            message = f"{fault.message} (and {left} more of this kind)"
+            fault = dataclasses.replace(fault, message=message)
+        if count <= MOST_OF_A_KIND:
+            kept.append(fault)
+    return kept
+
+
+def _fault(
+    passes: Passes, kind: FaultKind, message: str, op: Op | None, tensor: str | None = None, remedy: str | None = None
+) -> Fault:
+    if op is None:
+        return Fault(kind, message, tensor=tensor, remedy=remedy)
+    source = op.source
+    if source is None and op.twin is not None:
+        source = passes.ops[passes.place[op.twin]].source
+    return Fault(kind, message, passes.module_path(op), op.id, tensor, source, remedy)
+
+
+# ------------------------------------------------------------------------------------------------------ what has raised
+
+OVERWRITTEN = "modified by an inplace operation"
+LEAF_OVERWRITTEN = "is being used in an in-place operation"
+NO_GRAPH = "does not require grad and does not have a grad_fn"
+TWICE = "backward through the graph a second time"
+
+
+def _failed(passes: Passes) -> list[Fault]:
+    error = passes.trace.error
+    if error is None:
+        return []
+    op = passes.ops[passes.place[error.op]] if error.op is not None else None
+    remedy = None
+    more: list[Fault] = []
+    if OVERWRITTEN in error.message:
+        culprits = _overwritten(passes)
+        if culprits:
+            # Of several, that which the engine would have come to first: it goes back in order.
+            writer, keeper, tensor = max(culprits, key=lambda each: passes.place[each[1].id])
+            op = op or keeper
+            more.append(_overwrite_fault(passes, writer, keeper, tensor))
+    elif LEAF_OVERWRITTEN in error.message:
+        remedy = "Write into it under torch.no_grad(), or make a new tensor of it."
+        tensor_id = op.inputs[0] if op is not None and op.inputs else None
+        message = f"{op.name if op is not None else 'an op'} writes into a tensor that requires grad, or a view of it"
+        more.append(_fault(passes, "in_place", message, op, tensor_id, remedy))
+    elif NO_GRAPH in error.message:
+        remedy = "The loss comes of nothing that requires a gradient: it was detached, or made under torch.no_grad()."
+        cut = next((each for each in reversed(passes.forward) if each.name in ("detach", "detach_", "data")), None)
+        if cut is not None:
+            message = f"{cut.name} cuts the graph, and the loss has no other way back"
+            more.append(_fault(passes, "detach", message, cut, cut.outputs[0], "Leave it out."))
+    elif op is None and TWICE not in error.message:
+        op = _broken_off_at(passes)
+    return [_fault(passes, "failed", error.message, op, None, remedy), *more]
+
+
+def _broken_off_at(passes: Passes) -> Op | None:
+    """The forward op whose backward a pass that broke off had come to; None where that cannot be told.
+
+    The engine goes back in order: it is the last of those that something has been sent to and that have sent nothing.
+    """
+    if not passes.has_backward:
+        return None
+    sent_back = {each for op in passes.forward if op.id in passes.twins for each in op.inputs}
+    waiting = [
+        op
+        for op in passes.forward
+        if op.id not in passes.twins and op.id in passes.savers and any(each in sent_back for each in op.outputs)
+    ]
+    return waiting[-1] if waiting else None
+
+
+# --------------------------------------------------------------------------------------------------------- in place
+
+
+def _written_to(passes: Passes, op: Op) -> tuple[str, bool] | None:
+    """The tensor whose memory an op in place has changed, behind all views of it; and whether past autograd, by .data.
+
+    None for an op that is not one.
+    """
+    if not op.name.endswith("_") or op.name.endswith("__") or not op.inputs or not op.outputs:
+        return None
+    tensor, hidden = op.inputs[0], False
+    while True:
+        producer = passes.tensors[tensor].producer
+        maker = None if producer is None else passes.ops[passes.place[producer]]
+        if maker is None or maker.name not in ops.VIEWS | {"data", "getitem", "select", "narrow", "chunk", "split"}:
+            return tensor, hidden
+        hidden = hidden or maker.name == "data"
+        tensor = maker.inputs[0]
+
+
+def _overwritten(passes: Passes) -> list[tuple[Op, Op, str]]:
+    """Ops that have changed in place what an op before them keeps for its backward: (writer, keeper, tensor)."""
+    keepers: dict[str, list[Op]] = {}
+    for saved in passes.trace.saved:
+        keepers.setdefault(saved.tensor, []).append(passes.ops[passes.place[saved.op]])
+    found = []
+    for writer in passes.forward:
+        written = _written_to(passes, writer)
+        if written is None:
+            continue
+        for keeper in keepers.get(written[0], ()):
+            earlier = passes.place[keeper.id] < passes.place[writer.id]
+            if earlier and keeper.id not in passes.twins:
+                found.append((writer, keeper, written[0]))
+    return found
+
+
+def _overwrite_fault(passes: Passes, writer: Op, keeper: Op, tensor: str) -> Fault:
+    name = passes.tensors[tensor].name
+    message = f"{writer.name} changes {name} in place, which {keeper.name}{_at(keeper)} keeps for its backward"
+    plain = writer.name.rstrip("_")
+    remedy = f"Use {plain} in place of {writer.name} (of a module: inplace=False), or change a clone of it."
+    if plain == "setitem":
+        remedy = "Write into a clone of it."
+    return _fault(passes, "in_place", message, writer, tensor, remedy)
+
+
+def _written_behind_autograd(passes: Passes) -> list[Fault]:
+    """Ops that change, through .data, what a later backward reads: autograd cannot tell, and its gradient is wrong."""
+    if not any(op.name == "data" for op in passes.forward):
+        return []
+    keepers: dict[str, list[Op]] = {}
+    for saved in passes.trace.saved:
+        keepers.setdefault(saved.tensor, []).append(passes.ops[passes.place[saved.op]])
+    faults = []
+    for writer in passes.forward:
+        written = _written_to(passes, writer)
+        if written is None or not written[1]:
+            continue
+        at = passes.place[writer.id]
+        for keeper in keepers.get(written[0], ()):
+            if passes.place[keeper.id] < at < passes.twins.get(keeper.id, -1):
+                name = passes.tensors[written[0]].name
+                message = (
+                    f"{writer.name} changes {name} through .data after {keeper.name}{_at(keeper)} has kept it for its "
+                    "backward: the gradient is that of other values, and autograd cannot tell"
+                )
+                remedy = "Make a new tensor, or write into it under torch.no_grad(), which autograd does notice."
+                faults.append(_fault(passes, "in_place", message, writer, written[0], remedy))
+                break
+    return faults
+
+
+def _at(op: Op) -> str:
+    return "" if op.source is None else f" ({op.source.file}:{op.source.line})"
+
+
+# ---------------------------------------------------------------------------------------------------- not registered
+
+
+def _unregistered(passes: Passes, found: Sequence[str]) -> list[Fault]:
+    """Parameters that would learn, and that an optimizer of the model's does not know of."""
+    # A teacher is kept in a list so that it is not found: no gradient reaches it.
+    would = (each for each in found if each in passes.reached or not passes.has_backward)
+    used = [passes.tensors[each] for each in would if each in passes.tensors]
+    if not used:
+        return []
+    reader = next((each for tensor in used for each in tensor.consumers), None)
+    op = None if reader is None else passes.ops[passes.place[reader]]
+    are, them = ("are", "them") if len(used) > 1 else ("is", "it")
+    message = (
+        f"{parameters(len(used))} that this pass uses {are} not among model.parameters(): an optimizer of those never "
+        f"changes {them}"
+    )
+    remedy = (
+        "What lies in a plain list or dict, or is made in forward, is not found: keep layers in nn.ModuleList or "
+        "nn.ModuleDict, tensors in nn.ParameterList, and make them in __init__."
+    )
+    return [_fault(passes, "unregistered", message, op, used[0].id, remedy)]
+
+
+# ------------------------------------------------------------------------------------------------------- not finite
+
+
+def _first_nonfinite(passes: Passes) -> list[Fault]:
+    table = passes.trace.statistics
+    counts = {name: _column(table, name) for name in ("nan", "posinf", "neginf")}
+    rows = np.flatnonzero(counts["nan"] + counts["posinf"] + counts["neginf"])
+    if not rows.size:
+        return []
+    bad = {table.tensors[row]: int(row) for row in rows}
+    excused = _on_purpose(passes, bad, counts)
+    first = next((passes.tensors[each] for each in bad if each not in excused), None)
+    if first is None:
+        return []
+    row, n = bad[first.id], _column(table, "n")[bad[first.id]]
+    nan, infinite = counts["nan"][row], counts["posinf"][row] + counts["neginf"][row]
+    parts = [f"{_share(count, n)} {word}" for word, count in (("NaN", nan), ("Inf", infinite)) if count]
+    message = f"{first.name} is the first that is not finite: {', '.join(parts)}"
+    op = None if first.producer is None else passes.ops[passes.place[first.producer]]
+    remedy = None
+    if op is None:
+        message += f". It came in like that, as {first.role}"
+    else:
+        reads = [each for each in op.inputs if each in table and each not in bad]
+        largest = max((_largest(table, each) for each in reads), default=0.0)
+        masked = [each for each in op.inputs if each in bad]
+        if masked:
+            names = ", ".join(passes.tensors[each].name for each in masked)
+            message += f". {op.name} made it of {names}, which holds Inf on purpose"
+            if "softmax" in op.name:
+                remedy = "A row of which everything is masked has no softmax: leave one place open."
+        elif reads:
+            message += f". {op.name} made it of finite values from {_range(table, reads)}"
+        if remedy is None:
+            remedy = _overflow_remedy(op, first, largest)
+    return [_fault(passes, "first_nonfinite", message, op, first.id, remedy)]
+
+
+def _overflow_remedy(op: Op, tensor: Tensor, largest: float) -> str | None:
+    if tensor.dtype == "float16" and largest > 1:
+        return "float16 ends at 65504: scale the loss, keep this op in float32, or use bfloat16."
+    if largest > 1e15:
+        return "It grows from layer to layer: a smaller initialization, or a normalization, keeps it in range."
+    name = re.sub(r"backward\d*$", "", op.name.lower())
+    if name not in ("log", "sqrt", "rsqrt", "div", "pow", "reciprocal", "log2", "log10", "log1p"):
+        return None
+    remedy = f"Keep what {name} reads away from 0, by clamping it or by adding a small constant"
+    if op.phase == "backward":
+        remedy += "; to choose among its results, as torch.where does, is too late: 0 times Inf is NaN"
+    return f"{remedy}."
+
+
+def _on_purpose(passes: Passes, bad: Mapping[str, int], counts: Mapping[str, Any]) -> frozenset[str]:
+    """Which of the tensors that are not finite are so by design, as a mask is, or are not to be looked at.
+
+    Infinite by design is a constant, and what an op has filled with an infinite number, or made of what is so; and it
+    must be harmless: what reads it makes something finite of it. An input of that kind is excused if it is harmless.
+    """
+    purpose: set[str] = set()
+    said: set[str] = set()
+    unwritten: set[str] = set()
+    for identifier, row in bad.items():
+        tensor = passes.tensors[identifier]
+        op = None if tensor.producer is None else passes.ops[passes.place[tensor.producer]]
+        if op is not None and (op.name in MADE_UNINITIALIZED or _looks_at(op, unwritten)):
+            unwritten.add(identifier)
+        elif counts["nan"][row] or tensor.role == "gradient":
+            pass
+        elif op is None:
+            if tensor.role in ("constant", "buffer") or (tensor.role == "input" and not counts["posinf"][row]):
+                purpose.add(identifier)
+            if tensor.role in ("constant", "buffer"):
+                said.add(identifier)
+        elif op.phase == "forward" and op.name not in WEIGHS_OR_BENDS:
+            made = [each for each in op.inputs if each in purpose]
+            if _names_infinity(op.attributes):
+                purpose.add(identifier)
+                said.add(identifier)
+            elif made or (op.name == "log" and not counts["posinf"][row]):
+                purpose.add(identifier)
+                if any(each in said for each in made):
+                    said.add(identifier)
+        if len(purpose) == len(said) and identifier not in purpose and identifier not in unwritten:
+            # It is at fault, and nothing before it is in doubt: what follows from it need not be looked at.
+            return frozenset(said | unwritten)
+    harmless: set[str] = set()
+    for identifier in reversed(list(bad)):
+        if identifier in purpose and passes.tensors[identifier].role != "loss":
+            readers = [passes.ops[passes.place[each]] for each in passes.tensors[identifier].consumers]
+            made_of_it = [each for op in readers if op.phase == "forward" for each in op.outputs]
+            if all(each not in bad or each in harmless for each in made_of_it):
+                harmless.add(identifier)
+    # Of what was filled with Inf on purpose, what makes NaN of it is at fault.
+    return frozenset((purpose & harmless) | said | unwritten)
+
+
+def _looks_at(op: Op, unwritten: set[str]) -> bool:
+    """Whether an op gives another view of memory that nobody has written to yet, or writes into a part of it."""
+    is_view = op.name in ops.VIEWS or op.name.endswith("_") or op.name == "getitem"
+    return is_view and any(each in unwritten for each in op.inputs)
+
+
+def _names_infinity(attributes: Mapping[str, Any]) -> bool:
+    return any(
+        each in ("inf", "-inf")
+        for value in attributes.values()
+        for each in (value if isinstance(value, list) else [value])
+    )
+
+
+def _range(table: StatisticsTable, tensors: Sequence[str]) -> str:
+    """The smallest and the largest value of several tensors: -2.1 to 3.4."""
+    found = [table[each] for each in tensors]
+    low = min((each.min for each in found if each.min is not None), default=0.0)
+    high = max((each.max for each in found if each.max is not None), default=0.0)
+    return f"{_figure(low)} to {_figure(high)}"
+
+
+def _figure(value: float) -> str:
+    """A number as the page writes it: 4.88e4."""
+    return re.sub(r"e\+?(-?)0*", r"e\1", f"{value:.3g}")
+
+
+def _largest(table: StatisticsTable, tensor: str) -> float:
+    summary = table[tensor]
+    return max(abs(summary.min or 0.0), abs(summary.max or 0.0))
+
+
+def _share(count: float, n: float) -> str:
+    return "all" if count == n else f"{100 * count / n:.2g} %" if count / n >= 1e-4 else f"{count:.0f} of {n:.0f}"
+
+
+# ------------------------------------------------------------------------------------------------------- gradients
+
+
+def _gradient_drops(passes: Passes) -> list[Fault]:
+    """Places where the gradient falls tenfold from a layer to the one before it, and to all before that.
+
+    Three sizes are compared, the gradient's RMS, its L2 norm and its RMS times its elements, and the smallest fall
+    counts: averaging over positions makes an RMS smaller, a wider layer too, and neither loses anything. "And to all
+    before that": beside a residual a branch may have a small gradient, and what lies before it has a large one.
+    """
+    table = passes.trace.statistics
+    rows = passes.rows
+    found = [layer for layer in passes.trace.layers if layer.gradient is not None and layer.gradient in rows]
+    at = np.array([rows[layer.gradient or ""] for layer in found], np.intp)
+    n, norm, *bad = (_column(table, name)[at] for name in ("n", "norm", "nan", "posinf", "neginf"))
+    counts = np.flatnonzero((n > 0) & ~np.isnan(norm) & (sum(bad) == 0))
+    if counts.size < 2:
+        return []
+    layers = [found[place] for place in counts]
+    norm, root = norm[counts], np.sqrt(n[counts])
+    measured = np.stack((norm / root, norm, norm * root), axis=1)
+    so_far = np.maximum.accumulate(measured, axis=0)
+    falls = (measured[1:] > 0).all(axis=1) & (measured[1:] >= DROP * so_far[:-1]).all(axis=1)
+    faults: list[Fault] = []
+    for earlier in np.flatnonzero(falls):
+        later = earlier + 1
+        # Of those that are only counted it is taken for granted.
+        if len(faults) < MOST_OF_A_KIND and not _leads_to(passes, layers[earlier], layers[later]):
+            continue
+        before, after = so_far[earlier], measured[later]
+        share = float(np.where(before > 0, after / np.where(before > 0, before, 1), np.inf).min())
+        faults.append(_drop_fault(passes, layers[earlier], layers[later], share))
+    if not faults:
+        faults += _fading(passes, layers, so_far)
+    return faults
+
+
+def _drop_fault(passes: Passes, earlier: Layer, later: Layer, share: float) -> Fault:
+    falls = "is 0" if math.isinf(share) else f"is {_figure(share)} times smaller"
+    message = f"going back from {later.name} to {earlier.name} the gradient {falls}, and so it stays before that"
+    if math.isinf(share):
+        message = f"no gradient goes back beyond {later.name}: in {earlier.name} and before it is 0"
+    op = _maker(passes, earlier.activation)
+    table = passes.trace.statistics
+    remedy = (
+        "Look at the weight of the later layer and at what lies between: a small weight, or an activation on a plateau."
+    )
+    if later.activation is not None and later.activation in table:
+        summary = table[later.activation]
+        if summary.dead_fraction is not None and summary.dead_fraction > 0.5:
+            remedy = f"{summary.dead_fraction:.0%} of the units of {later.name} are dead: look at what comes in."
+        elif summary.saturation is not None and summary.saturation > SATURATED:
+            remedy = f"{summary.saturation:.0%} of {later.name} is saturated: a smaller scale of its weight."
+    return _at_layer(passes, _fault(passes, "gradient_drop", message, op, earlier.gradient, remedy), earlier)
+
+
+def _fading(passes: Passes, layers: Sequence[Layer], so_far: Any) -> list[Fault]:
+    """A gradient that becomes small without falling anywhere: one fault, where the first tenth is left."""
+    with np.errstate(over="ignore"):
+        shares = (so_far[-1] / np.maximum(so_far, np.finfo(np.float64).tiny)).min(axis=1)
+    if shares[0] < FADED:
+        return []
+    at = int(np.flatnonzero(shares >= DROP)[-1])
+    per_layer = float(shares[0]) ** (-1 / max(1, len(layers) - 1))
+    first = layers[0].name
+    lost = f"gone in {first}"
+    if shares[0] < GONE:
+        lost = f"{_figure(float(shares[0]))} times smaller in {first} than at the end"
+    message = f"the gradient fades: {lost}, about ×{per_layer:.2f} per layer; a tenth is left in {layers[at].name}"
+    remedy = (
+        "A larger scale of the weights (the one that keeps the variance), a normalization, or residual connections."
+    )
+    op = _maker(passes, layers[at].activation)
+    fault = _fault(passes, "gradient_drop", message, op, layers[at].gradient, remedy)
+    return [_at_layer(passes, fault, layers[at])]
+
+
+def _at_layer(passes: Passes, fault: Fault, layer: Layer) -> Fault:
+    """The fault as one of the layer's own module: what makes its activation may stand elsewhere."""
+    return dataclasses.replace(fault, module=layer.name) if layer.name in passes.paths else fault
+
+
+def _leads_to(passes: Passes, earlier: Layer, later: Layer) -> bool:
+    """Whether the later layer is computed from the earlier one."""
+    ends = {each for each in (later.activation, later.preactivation) if each is not None}
+    found = {each for each in (earlier.activation, earlier.preactivation) if each is not None}
+    # Before the one is made nothing reads it, and what is made after the other is not on the way.
+    first = min((_made_at(passes, each) for each in found), default=0)
+    last = max((_made_at(passes, each) for each in ends), default=-1)
+    for op in passes.ops[first : last + 1]:
+        if op.phase == "forward" and any(each in found for each in op.inputs):
+            found.update(op.outputs)
+    return not ends.isdisjoint(found)
+
+
+def _made_at(passes: Passes, tensor: str) -> int:
+    producer = passes.tensors[tensor].producer
+    return 0 if producer is None else passes.place[producer]
+
+
+def _maker(passes: Passes, tensor: str | None) -> Op | None:
+    producer = None if tensor is None else passes.tensors[tensor].producer
+    return None if producer is None else passes.ops[passes.place[producer]]
+
+
+# ------------------------------------------------------------------------------------------------------------ units
+
+
+def _dead(passes: Passes) -> list[Fault]:
+    """Activations with more dead units than chance would leave.
+
+    In a deep relu net all inputs come to look alike, and half of the units are dead for all of them (see
+    `theory.finite_width`): a layer is dead beyond that by four standard deviations of a binomial count. Of feature maps
+    the channels are counted, for what is dead in one place of a channel is often dead in all.
+    """
+    faults = []
+    table = passes.trace.statistics
+    column = _column(table, "dead_fraction")
+    for row in np.flatnonzero(column > 0.5):
+        tensor, share = passes.tensors[table.tensors[row]], float(column[row])
+        units = min(tensor.shape[1:], default=1)
+        if share < 1 and share <= 0.5 + 4 * 0.5 / math.sqrt(max(1, units)):
+            continue
+        op = _maker(passes, tensor.id)
+        who = "all units" if share == 1 else f"{share:.0%} of the units"
+        message = f"{who} of {tensor.name} are dead: not above 0 for any of {tensor.shape[0]} inputs"
+        remedy = "Look at what comes in: a bias far below 0, or weights that a large step has thrown off."
+        faults.append(_fault(passes, "dead", message, op, tensor.id, remedy))
+    return faults
+
+
+def _saturated(passes: Passes) -> list[Fault]:
+    """Activations most of whose values lie on a plateau, but for one that the loss reads: it may be sure of itself."""
+    faults = []
+    table = passes.trace.statistics
+    column = _column(table, "saturation")
+    for row in np.flatnonzero(column > SATURATED):
+        tensor, share = passes.tensors[table.tensors[row]], float(column[row])
+        readers = [passes.ops[passes.place[each]] for each in tensor.consumers]
+        if any(op.phase == "forward" and _is_loss(passes, op) for op in readers):
+            continue
+        op = _maker(passes, tensor.id)
+        message = f"{share:.0%} of {tensor.name} is saturated: its flat ends pass no gradient"
+        remedy = "A smaller scale of the weights before it, or a normalization."
+        faults.append(_fault(passes, "saturated", message, op, tensor.id, remedy))
+    return faults
+
+
+def _is_loss(passes: Passes, op: Op) -> bool:
+    """Whether an op compares an answer to a target, as far as its name or its one number tells."""
+    makes_one_number = all(passes.tensors[each].shape == () for each in op.outputs)
+    return makes_one_number or op.name.endswith(("_loss", "cross_entropy", "_loss_"))
+
+
+def _column(table: StatisticsTable, name: str) -> Any:
+    return table.moments[:, COLUMNS.index(name)]

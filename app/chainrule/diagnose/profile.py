@@ -1,0 +1,345 @@
+"""A trace, layer by layer: what its tensors look like, whether that is healthy, and what theory expects of them.
+
+`profile` is all of it, `theory` what a page that has the figures still wants to know.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from chainrule import stopping
+from chainrule.build import weight_variances
+from chainrule.diagnose.advice import Advice, advise
+from chainrule.diagnose.local_theory import Found, local_expectations
+from chainrule.spec import ModelSpec
+from chainrule.stats import Summary
+from chainrule.theory.forward import Net
+from chainrule.theory.gaussian import Mask
+from chainrule.theory.laws import Figures
+from chainrule.theory.layer_statistics import Expected, by_layer, statistics_columns
+from chainrule.trace import Layer, Trace
+
+Health = Literal["non-finite", "dead", "saturated", "vanishing", "exploding"]
+
+VANISHING = 1e-3
+"""A layer whose RMS is below this share of where the signal came from has lost it (AUTOTRAINER, for gradients)."""
+
+VANISHING_NORM = 1e-4
+"""A gradient counts as vanished only if its norm is below this too (AUTOTRAINER)."""
+
+EXPLODING = 70.0
+"""A layer whose RMS is above this multiple of where the signal came from has exploded (AUTOTRAINER, for gradients)."""
+
+SATURATED = 0.5
+"""More than this share of units on a plateau is too much even where theory expects it: the typical unit is stuck."""
+
+MARGIN = 2.0
+"""One layer in twenty leaves its band by chance; a verdict takes this many times the way from the value to its edge."""
+
+# -------------------------------------------------------------------------------------------------- what is handed out
+
+
+@dataclass(frozen=True, slots=True)
+class LayerProfile:
+    """One layer in figures. A summary is None where the trace has no such tensor, or it has no statistics.
+
+    Attributes:
+        index: counts from 1.
+        name: the layer's name in the trace.
+        preactivation: of W x + b.
+        activation: of what the layer puts out; the preactivation's where it has no activation of its own.
+        gradient: of the loss with respect to `activation`.
+        weight: of the layer's weight.
+        weight_gradient: of the loss with respect to the weight.
+        bias_gradient: of the loss with respect to the bias.
+        gradient_to_weight_ratio: std(weight gradient) / std(weight). Times the learning rate it is the size of an
+            SGD update relative to the data it updates, which should be about 1e-3 (A. Karpathy, makemore part 3). None
+            where a weight is constant or a gradient is not finite.
+        dead_fraction: share of units that are ≤ 0 for the whole batch; None unless a rectifier.
+        saturation: share of activations on a plateau, |tanh| > .97; None unless the activation is bounded.
+        health: None if healthy, else what is wrong; the rules are at `health`.
+        weight_std: standard deviation that the weights are drawn with, scale included; None without a spec.
+        expected: figure → what theory expects: preactivation_std, activation_mean, activation_std, gradient_std,
+            dead_fraction, saturation. A figure that theory says nothing of, or that leaves the range of the spec's
+            dtype, is missing.
+        reason: why theory says nothing of the layer, or not all; None with a spec, and where all is said.
+    """
+
+    index: int
+    name: str
+    preactivation: Summary | None
+    activation: Summary | None
+    gradient: Summary | None
+    weight: Summary | None
+    weight_gradient: Summary | None
+    bias_gradient: Summary | None
+    gradient_to_weight_ratio: float | None
+    dead_fraction: float | None
+    saturation: float | None
+    health: Health | None
+    weight_std: float | None
+    expected: Mapping[str, Expected]
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A trace's layers in order, and the first of them whose preactivations or activations hold ±Inf, or NaN.
+
+    `loss` is the number itself, non-finite included. `input` is the summary of x, which without a spec is the first
+    input of floats; None where there is none. `advice` is None without a spec or a hidden layer. A program that is no
+    net has no layers.
+    """
+
+    spec: Mapping[str, Any] | None
+    loss: float | None
+    first_inf_layer: int | None
+    first_nan_layer: int | None
+    input: Summary | None
+    advice: Advice | None
+    layers: tuple[LayerProfile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LayerTheory:
+    """Of one layer, what a `LayerProfile` says besides the figures themselves."""
+
+    index: int
+    health: Health | None
+    weight_std: float | None
+    expected: Mapping[str, Expected]
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Theory:
+    """Of a trace, what a `Profile` says besides the figures themselves."""
+
+    advice: Advice | None
+    first_inf_layer: int | None
+    first_nan_layer: int | None
+    layers: tuple[LayerTheory, ...]
+
+
+def profile(trace: Trace) -> Profile:
+    """The profile of a trace; of one that knows no layers, a profile without any.
+
+    What theory expects follows from the spec alone. Of a trace without one it says, layer by layer, what follows from
+    what came in (`local_theory`).
+    """
+    found = theory(trace)
+
+    def measure(layer: Layer, said: LayerTheory) -> LayerProfile:
+        activation, weight = _summary(trace, layer.activation), _summary(trace, layer.weight)
+        weight_gradient = _summary(trace, layer.weight_gradient)
+        return LayerProfile(
+            index=layer.index,
+            name=layer.name,
+            preactivation=_summary(trace, layer.preactivation),
+            activation=activation,
+            gradient=_summary(trace, layer.gradient),
+            weight=weight,
+            weight_gradient=weight_gradient,
+            bias_gradient=_summary(trace, layer.bias_gradient),
+            gradient_to_weight_ratio=_ratio(weight_gradient, weight),
+            dead_fraction=None if activation is None else activation.dead_fraction,
+            saturation=None if activation is None else activation.saturation,
+            health=said.health,
+            weight_std=said.weight_std,
+            expected=said.expected,
+            reason=said.reason,
+        )
+
+    return Profile(
+        spec=trace.spec,
+        loss=trace.loss,
+        first_inf_layer=found.first_inf_layer,
+        first_nan_layer=found.first_nan_layer,
+        input=_source(trace),
+        advice=found.advice,
+        layers=tuple(map(measure, trace.layers, found.layers)),
+    )
+
+
+def theory(trace: Trace) -> Theory:
+    """The verdicts on a trace's layers, and what theory says of them: by its spec, or of each by what came in."""
+    source = _source(trace)
+    last_gradient = _last_gradient(trace)
+    advice: Advice | None = None
+    expected: tuple[Mapping[str, Expected], ...] = tuple({} for _ in trace.layers)
+    weight_stds: tuple[float | None, ...] = (None,) * len(trace.layers)
+    reasons: tuple[str | None, ...] = (None,) * len(trace.layers)
+    if trace.spec is not None:
+        spec = ModelSpec.parse(trace.spec)
+        if spec.is_net:
+            advice, expected, weight_stds = advise(spec), expectations(spec), drawn_stds(spec)
+    elif trace.layers:
+        stopping.check()
+        found: tuple[Found, ...] = local_expectations(trace)
+        expected, reasons = tuple(each.expected for each in found), tuple(each.reason for each in found)
+
+    first_inf_layer: int | None = None
+    first_nan_layer: int | None = None
+    layers = []
+    for layer, layer_expected, weight_std, reason in zip(trace.layers, expected, weight_stds, reasons, strict=False):
+        preactivation, activation = _summary(trace, layer.preactivation), _summary(trace, layer.activation)
+        gradient = _summary(trace, layer.gradient)
+        verdict = health(preactivation, activation, gradient, source, last_gradient, layer_expected)
+        layers.append(LayerTheory(layer.index, verdict, weight_std, layer_expected, reason))
+        forward = [part for part in (preactivation, activation) if part is not None]
+        if first_inf_layer is None and any(part.posinf + part.neginf for part in forward):
+            first_inf_layer = layer.index
+        if first_nan_layer is None and any(part.nan for part in forward):
+            first_nan_layer = layer.index
+    return Theory(advice, first_inf_layer, first_nan_layer, tuple(layers))
+
+
+def drawn_stds(spec: ModelSpec) -> tuple[float, ...]:
+    """The standard deviation that each layer's weights are drawn with, first to last: 0 for zeros."""
+    variances = zip(spec.widths, weight_variances(spec), strict=False)
+    return tuple(math.sqrt(weight_variance / fan_in) for fan_in, (weight_variance, _) in variances)
+
+
+def _source(trace: Trace) -> Summary | None:
+    """Where the signal comes from: x, or the first input of floats. The size of token ids is no size to compare to."""
+    x = trace.tensor_by_name.get("x")
+    if x is None and trace.spec is None:
+        x = next((each for each in trace.tensors if each.role == "input" and "float" in each.dtype), None)
+    return None if x is None else _summary(trace, x.id)
+
+
+def _last_gradient(trace: Trace) -> Summary | None:
+    """Where the gradient comes from: the last layer's; without a spec, of the last layer that has one."""
+    layers = trace.layers[-1:] if trace.spec is not None else reversed(trace.layers)
+    return next((found for layer in layers if (found := _summary(trace, layer.gradient)) is not None), None)
+
+
+def _summary(trace: Trace, tensor: str | None) -> Summary | None:
+    return trace.statistics[tensor] if tensor is not None and tensor in trace.statistics else None
+
+
+def health(
+    preactivation: Summary | None,
+    activation: Summary | None,
+    gradient: Summary | None,
+    source: Summary | None,
+    last_gradient: Summary | None,
+    expected: Mapping[str, Expected],
+) -> Health | None:
+    """The verdict on one layer: the first of these that holds, None if none does.
+
+    - non-finite: a NaN or ±Inf in the preactivation, the activation or the gradient.
+    - dead: no unit is alive, or so many are dead that theory's band would have to be MARGIN times as wide. A fixed
+      alarm would call every deep relu net sick: 39 % dead is what 50 layers of correct Kaiming weights have.
+    - saturated: more activations on a plateau than SATURATED, or than a band MARGIN times as wide would hold.
+    - vanishing: RMS(activation) < VANISHING · RMS(x); or RMS(gradient) < VANISHING · RMS(gradient of the last layer)
+      and ‖gradient‖ < VANISHING_NORM.
+    - exploding: RMS(activation) > EXPLODING · RMS(x), or RMS(gradient) > EXPLODING · RMS(gradient of the last layer).
+
+    Root mean squares, so that a wider layer is no larger. The thresholds are AUTOTRAINER's (X. Zhang et al. 2021,
+    *AUTOTRAINER: An Automatic DNN Training Problem Detection and Repair System*), which compares norms of gradients.
+
+    Args:
+        preactivation: of the layer, like the next two.
+        activation: None, like any other, if there are no statistics of it: then nothing is said of it.
+        gradient: with respect to the activation.
+        source: of x, which activations are compared to.
+        last_gradient: of the last layer, which gradients are compared to.
+        expected: what theory expects of the layer; may be empty.
+    """
+    if any(part is not None and part.nan + part.posinf + part.neginf for part in (preactivation, activation, gradient)):
+        return "non-finite"
+    if activation is not None:
+        if _exceeds(activation.dead_fraction, expected.get("dead_fraction"), most=1.0):
+            return "dead"
+        if _exceeds(activation.saturation, expected.get("saturation"), most=SATURATED, strictly=True):
+            return "saturated"
+    forward, backward = _relative_size(activation, source), _relative_size(gradient, last_gradient)
+    vanished = gradient is not None and gradient.norm is not None and gradient.norm < VANISHING_NORM
+    if (forward is not None and forward < VANISHING) or (backward is not None and backward < VANISHING and vanished):
+        return "vanishing"
+    if any(size is not None and size > EXPLODING for size in (forward, backward)):
+        return "exploding"
+    return None
+
+
+def _exceeds(share: float | None, expected: Expected | None, most: float, strictly: bool = False) -> bool:
+    if share is None:
+        return False
+    beyond = share > most if strictly else share >= most
+    return beyond or (
+        expected is not None and share > expected.value + MARGIN * max(0.0, expected.band[1] - expected.value)
+    )
+
+
+def _relative_size(summary: Summary | None, reference: Summary | None) -> float | None:
+    if summary is None or reference is None or summary.norm is None or not reference.norm:
+        return None
+    return (summary.norm / math.sqrt(summary.n)) / (reference.norm / math.sqrt(reference.n))
+
+
+def _ratio(gradient: Summary | None, weight: Summary | None) -> float | None:
+    if gradient is None or weight is None or gradient.std is None or not weight.std:
+        return None
+    if gradient.nan + gradient.posinf + gradient.neginf + weight.nan + weight.posinf + weight.neginf:
+        return None
+    ratio = gradient.std / weight.std
+    return ratio if math.isfinite(ratio) else None
+
+
+# ------------------------------------------------------------------------------------------------ what theory expects
+
+
+def expectations(spec: ModelSpec) -> tuple[Mapping[str, Expected], ...]:
+    """What theory expects of every layer of a spec, first to last; nothing is run.
+
+    Returns:
+        The figures of `layer_statistics`, but for those that the spec's dtype cannot hold: too large, too small to be
+        precise, or of a layer whose preactivations are, and no gradient at all once anything overflows. Bands have
+        room for one rounding.
+    """
+    stopping.check()  # of a profile, this takes longest
+    hidden = (spec.activation,) * (spec.depth - 1)
+    net = Net(
+        widths=spec.widths,
+        activations=(*hidden, spec.activation if spec.last_activation else "linear"),
+        variances=weight_variances(spec),
+        batch=spec.batch,
+        orthogonal=spec.init == "orthogonal",
+    )
+    limits = torch.finfo(getattr(torch, spec.dtype))
+    columns = statistics_columns(net, mse=spec.loss == "mse")
+    # A standard deviation of NaN is one that theory lost sight of.
+    stds = columns["preactivation_std"].value
+    representable = (TAILS * stds < limits.max) & ((stds == 0) | (stds > limits.tiny))
+    all_finite = bool((TAILS * stds < limits.max).all())
+    return by_layer(
+        {
+            name: _rounded(figures, limits).where(
+                _fits(figures, limits) & (all_finite if name == "gradient_std" else representable)
+            )
+            for name, figures in columns.items()
+        }
+    )
+
+
+TAILS = 5.0
+"""The largest elements of a tensor are about this many times its standard deviation."""
+
+
+def _fits(figures: Figures, limits: torch.finfo) -> Mask:
+    """Which figures the dtype has a number for, and one that is precise."""
+    sizes = np.max(np.abs([figures.value, figures.low, figures.high]), axis=0)
+    fits: Mask = (sizes == 0) | ((limits.tiny < sizes) & (sizes < limits.max))
+    return fits
+
+
+def _rounded(figures: Figures, limits: torch.finfo) -> Figures:
+    room_low, room_high = limits.eps * np.abs(figures.low), limits.eps * np.abs(figures.high)
+    return Figures(figures.value, figures.low - room_low, figures.high + room_high)

@@ -1,0 +1,525 @@
+"""Trace ↔ dump: the one JSON form of a trace, its published schema, and the binary frames of the live path.
+
+`dump_trace` writes columns straight from the statistics table; `TraceDump` says what stands in a dump, publishes the
+schema and checks what is loaded. Numbers that JSON cannot hold (a loss of NaN or ±Infinity) are the strings "NaN",
+"Infinity" and "-Infinity"; a statistic that does not exist is null.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import struct
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import orjson
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from chainrule.diagnose.profile import LayerProfile, Profile, Theory
+from chainrule.diagnose.rules import LOCAL_RULES, RULES
+from chainrule.dump.checks import check_dump, check_free_form, fault_in_words, read_json
+from chainrule.dump.json_values import Number, json_number
+from chainrule.errors import DumpError
+from chainrule.stats import BINS, COLUMNS, COUNT_COLUMNS, StatisticsTable, Summary
+from chainrule.theory.mean_field import FixedPoint, LayerTheory, Moments
+from chainrule.trace.graph import (
+    Failure,
+    Fault,
+    FaultKind,
+    Layer,
+    Module,
+    Op,
+    Role,
+    Saved,
+    Snippet,
+    Source,
+    Tensor,
+    Trace,
+)
+from chainrule.trace.records import Records
+
+SCHEMA = "chainrule.trace/1"
+PROFILE_SCHEMA = "chainrule.profile/1"
+THEORY_SCHEMA = "chainrule.theory/1"
+
+FRAME_MAGIC = b"CRF1"
+FRAME_HEADER = struct.Struct("<4sIIIIIddII")
+FRAME_FLOATS = ("mean", "std", "min", "max", "norm", "zero_fraction", "dead_fraction", "saturation")
+FRAME_COUNTS = COUNT_COLUMNS
+FLAG_NO_LOSS = 1
+FLAG_ERROR = 2
+
+
+def number(value: Number | None) -> float | None:
+    """The inverse of `json_number`."""
+    return None if value is None else float(value)
+
+
+# -------------------------------------------------------------------- the published form
+
+
+Count = Annotated[int, Field(ge=0, lt=2**32)]
+"""How many elements: a uint32, as in the binary frames."""
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class SourceDump(_Part):
+    """The line of code behind an op; `file` is relative."""
+
+    file: str
+    line: int
+    text: str
+    function: str
+
+
+class SnippetDump(_Part):
+    """Consecutive lines of a source file, joined by line breaks; `line` is the number of the first."""
+
+    line: int = Field(ge=1)
+    text: str
+
+
+class ModuleDump(_Part):
+    """A place in the model's hierarchy."""
+
+    id: str
+    path: str
+    type: str
+    parent: str | None
+
+
+class OpDump(_Part):
+    """One call. `twin` is the forward op that a backward op belongs to; `flops` and `bytes` are what it cost."""
+
+    id: str
+    name: str
+    phase: Literal["forward", "backward"]
+    module: str
+    attributes: dict[str, Any]
+    inputs: list[str]
+    outputs: list[str]
+    twin: str | None
+    flops: int = Field(ge=0)
+    bytes: int = Field(ge=0)
+    source: SourceDump | None
+
+
+class TensorDump(_Part):
+    """One value. `gradient_of` is the tensor for which this is the gradient of the loss."""
+
+    id: str
+    name: str
+    role: Role
+    shape: list[Annotated[int, Field(ge=0)]]
+    dtype: str
+    module: str
+    producer: str | None
+    consumers: list[str]
+    gradient_of: str | None
+    note: str | None
+
+
+class SavedDump(_Part):
+    """`op` keeps `tensor` for its backward.
+
+    What a custom Function saves is kept by the last op of its forward; what a layer written by hand reads again in its
+    backward, by the op that is the backward's twin.
+    """
+
+    tensor: str
+    op: str
+
+
+class HistogramDump(_Part):
+    """Equally wide bins over [low, high] of each row's finite values; the last bin is closed."""
+
+    bins: Literal[64]
+    low: list[float | None]
+    high: list[float | None]
+    counts: list[list[Count]]
+
+
+class StatisticsDump(_Part):
+    """One entry per tensor that has statistics, in columns; entry i belongs to the tensor with id `tensor[i]`.
+
+    Moments are over the finite values (null where there are none), std is the population's, norm is L2. `n` counts all
+    elements. `dead_fraction` (units not above zero for the whole batch) and `saturation` are null where they do not
+    apply.
+    """
+
+    tensor: list[str]
+    n: list[Count]
+    mean: list[float | None]
+    std: list[float | None]
+    min: list[float | None]
+    max: list[float | None]
+    norm: list[float | None]
+    zero_fraction: list[float]
+    nan: list[Count]
+    posinf: list[Count]
+    neginf: list[Count]
+    dead_fraction: list[float | None]
+    saturation: list[float | None]
+    histogram: HistogramDump
+
+
+class LayerDump(_Part):
+    """The tensors of one layer, by id, null where there is none; `gradient` is that of the activation."""
+
+    index: int
+    name: str
+    preactivation: str | None
+    activation: str | None
+    gradient: str | None
+    weight: str | None
+    weight_gradient: str | None
+    bias: str | None
+    bias_gradient: str | None
+
+
+class FailureDump(_Part):
+    """Where a pass broke: the op that raised, if it is known, and what was said."""
+
+    op: str | None
+    message: str
+
+
+class FaultDump(_Part):
+    """One thing that is wrong with the pass: what, why, where, and what would mend it; null where that is not known.
+
+    `module` is a path; the module need not have run.
+    """
+
+    kind: FaultKind
+    message: str
+    module: str | None
+    op: str | None
+    tensor: str | None
+    source: SourceDump | None
+    remedy: str | None
+
+
+class TraceDump(_Part):
+    """One forward and backward pass, recorded: modules, ops of both phases, tensors and their statistics."""
+
+    schema_: Literal["chainrule.trace/1"] = Field(alias="schema")
+    spec: dict[str, Any] | None
+    environment: dict[str, Any]
+    loss: Number | None
+    modules: list[ModuleDump]
+    ops: list[OpDump]
+    tensors: list[TensorDump]
+    saved: list[SavedDump]
+    layers: list[LayerDump]
+    faults: list[FaultDump] = Field(
+        default=[], description="What is wrong with the pass, the most urgent first; none where nobody has looked."
+    )
+    sources: dict[str, list[SnippetDump]] = Field(
+        default={}, description="Of each file that an op's source names, the lines that ops come from and those around."
+    )
+    statistics: StatisticsDump
+    error: FailureDump | None
+    timing: dict[str, Any]
+
+
+def trace_schema() -> dict[str, Any]:
+    """The JSON Schema (2020-12) of a graph dump."""
+    schema = TraceDump.model_json_schema(by_alias=True)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": SCHEMA, **schema}
+
+
+# -------------------------------------------------------------------- trace → dump
+
+
+def dump_trace(trace: Trace) -> bytes:
+    """The graph dump: JSON of schema `chainrule.trace/1`. Equal traces give equal bytes, but for `timing`."""
+    body = {
+        "schema": SCHEMA,
+        "spec": trace.spec,
+        "environment": trace.environment,
+        "loss": json_number(trace.loss),
+        **_structure(trace),
+        "faults": trace.faults,
+        "statistics": _statistics(trace.statistics),
+        "error": trace.error,
+        "timing": trace.timing,
+    }
+    return orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def dump_topology(trace: Trace) -> dict[str, Any]:
+    """What two traces of one graph shape have in common: the dump without its numbers.
+
+    But for `op_us`, the durations of this trace's ops in µs, null where they were not taken: for a reader of frames
+    they are a property of the graph, as FLOPs are. Of a recording that broke off, `error` says where.
+    """
+    return {
+        "schema": SCHEMA,
+        **_structure(trace),
+        "statistics": {"tensor": trace.statistics.tensors},
+        "op_us": trace.timing.get("op_us"),
+        **({} if trace.error is None else {"error": trace.error}),
+    }
+
+
+def _structure(trace: Trace) -> dict[str, Any]:
+    # orjson writes dataclasses field by field, in order: the dataclasses of trace/graph.py are the wire's.
+    return {
+        "modules": trace.modules,
+        "ops": _fields(trace.ops),
+        "tensors": _fields(trace.tensors),
+        "saved": _fields(trace.saved),
+        "layers": trace.layers,
+        "sources": trace.sources,
+    }
+
+
+def _fields(objects: Sequence[object]) -> Sequence[object]:
+    """What orjson writes fastest: the fields of objects that have not been made yet, or the objects."""
+    return objects.fields if isinstance(objects, Records) else objects
+
+
+def _statistics(table: StatisticsTable) -> dict[str, Any]:
+    columns = dict(zip(COLUMNS, np.ascontiguousarray(table.moments.T), strict=True))
+    body: dict[str, Any] = {"tensor": table.tensors}
+    for name in COLUMNS:
+        body[name] = columns[name].astype(np.int64) if name in COUNT_COLUMNS else columns[name]
+    body["histogram"] = {
+        "bins": BINS,
+        "low": columns["min"],
+        "high": columns["max"],
+        "counts": np.ascontiguousarray(table.counts),
+    }
+    return body
+
+
+def frame(trace: Trace, seq: int, topology: int, compute_ms: float) -> bytes:
+    """The numbers of a trace as one little-endian binary frame, for a reader that has the topology.
+
+    Header (48 bytes): magic "CRF1", uint32 seq, topology, rows, bins, number of float columns; float64 loss,
+    compute_ms; uint32 flags (1: no loss, 2: the pass broke), number of count columns. Then the float64 columns
+    FRAME_FLOATS (NaN: no value), the uint32 columns FRAME_COUNTS, and the uint32 histogram, rows × bins.
+    """
+    table = trace.statistics
+    flags = (FLAG_NO_LOSS if trace.loss is None else 0) | (FLAG_ERROR if trace.error is not None else 0)
+    header = FRAME_HEADER.pack(
+        FRAME_MAGIC,
+        seq & 0xFFFFFFFF,
+        topology,
+        len(table),
+        BINS,
+        len(FRAME_FLOATS),
+        math.nan if trace.loss is None else trace.loss,
+        compute_ms,
+        flags,
+        len(FRAME_COUNTS),
+    )
+    columns = table.moments.T
+    floats = np.ascontiguousarray(columns[[COLUMNS.index(name) for name in FRAME_FLOATS]], "<f8")
+    counts = np.ascontiguousarray(columns[[COLUMNS.index(name) for name in FRAME_COUNTS]]).astype("<u4")
+    return b"".join((header, floats.tobytes(), counts.tobytes(), table.counts.astype("<u4", copy=False).tobytes()))
+
+
+def summary_dump(summary: Summary | None) -> dict[str, Any] | None:
+    """One tensor's statistics as an object, in the words of the dump's columns."""
+    if summary is None:
+        return None
+    body: dict[str, Any] = {name: getattr(summary, name) for name in COLUMNS}
+    body["histogram"] = {"bins": BINS, "low": summary.min, "high": summary.max, "counts": summary.counts}
+    return body
+
+
+def dump_profile(profile: Profile) -> bytes:
+    """The profile: JSON of schema `chainrule.profile/1`."""
+    body = {
+        "schema": PROFILE_SCHEMA,
+        "spec": profile.spec,
+        "loss": json_number(profile.loss),
+        "first_inf_layer": profile.first_inf_layer,
+        "first_nan_layer": profile.first_nan_layer,
+        "input": summary_dump(profile.input),
+        "advice": profile.advice,
+        "layers": [_layer_profile(layer) for layer in profile.layers],
+        "rules": LOCAL_RULES if profile.spec is None else RULES,
+    }
+    return dump_json(body)
+
+
+def _layer_profile(layer: LayerProfile) -> dict[str, Any]:
+    # orjson writes dataclasses field by field, in order: LayerProfile is the wire's, but for its summaries.
+    body = {field.name: getattr(layer, field.name) for field in dataclasses.fields(layer)}
+    return _with_reason(
+        {
+            name: summary_dump(value) if value is None or isinstance(value, Summary) else value
+            for name, value in body.items()
+        }
+    )
+
+
+def theory_dump(theory: Theory) -> dict[str, Any]:
+    """What a profile says besides the figures, as JSON shows it."""
+    # orjson writes dataclasses field by field, in order: those of profile.py are the wire's, and so is this.
+    body = {field.name: getattr(theory, field.name) for field in dataclasses.fields(theory)}
+    layers = [
+        {field.name: getattr(layer, field.name) for field in dataclasses.fields(layer)} for layer in theory.layers
+    ]
+    return {**body, "layers": [_with_reason(layer) for layer in layers]}
+
+
+def _with_reason(layer: dict[str, Any]) -> dict[str, Any]:
+    """What is said of a layer; `reason` stands there only where there is one."""
+    if layer["reason"] is None:
+        del layer["reason"]
+    return layer
+
+
+def theory_message(theory: Theory, seq: int, faults: Sequence[Fault] = ()) -> str:
+    """What a profile says besides the figures of frame `seq`, as the live path carries it, and what is wrong there."""
+    # orjson writes dataclasses field by field, in order: those of graph.py are the wire's.
+    return orjson.dumps({"type": "theory", "seq": seq, "theory": theory_dump(theory), "faults": faults}).decode()
+
+
+def dump_layer_theory(theory: LayerTheory) -> bytes:
+    """Mean-field theory of one kind of layer: JSON of schema `chainrule.theory/1`.
+
+    `fixed_point` is null where there is none; a depth scale without limit is "Infinity".
+    """
+    fixed = theory.fixed_point
+    body = {
+        "schema": THEORY_SCHEMA,
+        "activation": theory.activation,
+        "weight_variance": theory.weight_variance,
+        "bias_variance": theory.bias_variance,
+        "at_q1": _numbers(theory.at_q1),
+        "fixed_point": None
+        if fixed is None
+        else {
+            **_numbers(fixed),
+            "depth_scale_gradient": _limitless(fixed.depth_scale_gradient),
+            "depth_scale_correlation": _limitless(fixed.depth_scale_correlation),
+        },
+    }
+    return dump_json(body)
+
+
+def _numbers(figures: Moments | FixedPoint) -> dict[str, Number | None]:
+    return {field.name: json_number(getattr(figures, field.name)) for field in dataclasses.fields(figures)}
+
+
+def _limitless(depth_scale: float | None) -> Number | None:
+    return json_number(math.inf if depth_scale is None else depth_scale)
+
+
+def dump_json(body: Mapping[str, Any]) -> bytes:
+    """Any answer of the API as JSON."""
+    return orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+# -------------------------------------------------------------------- dump → trace
+
+
+def load(dump: bytes | str | Path) -> Trace:
+    """Read a graph dump: its bytes, its text, or the file at a `Path`.
+
+    Raises:
+        DumpError: not JSON, not of schema `chainrule.trace/1`, or with ids that lead nowhere or in a circle; says what
+            and where.
+        OSError: the file cannot be read.
+    """
+    content = dump.read_bytes() if isinstance(dump, Path) else dump
+    return _trace(parse_dump(content))
+
+
+def parse_dump(content: bytes | str) -> TraceDump:
+    """Read a graph dump and check all of it, as `load` does.
+
+    Raises:
+        DumpError: see `load`.
+    """
+    # A byte order mark is what editors leave in front.
+    content = content.removeprefix("\ufeff") if isinstance(content, str) else content.removeprefix(b"\xef\xbb\xbf")
+    try:
+        raw = read_json(content)
+        check_free_form(raw)
+        parsed = TraceDump.model_validate_json(content)
+    except DumpError as error:
+        raise DumpError(f"not a graph dump of schema {SCHEMA}: {error.message}", field=error.field) from None
+    except ValidationError as error:
+        # Another schema explains everything else that is found.
+        found = error.errors(include_url=False, include_input=False)
+        first = next((each for each in found if each["loc"] == ("schema",)), found[0])
+        loc = first["loc"][:1] if first["loc"][:1] == ("loss",) else first["loc"]
+        place = _path(loc)
+        says = fault_in_words(SCHEMA, place, first["type"], first.get("ctx", {}), _at(raw, loc))
+        raise DumpError(
+            f"not a graph dump of schema {SCHEMA}: {place or 'the document'}: {says}", field=place or None
+        ) from None
+    check_dump(parsed)
+    return parsed
+
+
+def _at(value: Any, loc: tuple[int | str, ...]) -> object:
+    """What stands at a place, None where nothing does."""
+    for part in loc:
+        try:
+            value = value[part]
+        except (LookupError, TypeError):
+            return None
+    return value
+
+
+def _path(loc: tuple[int | str, ...]) -> str:
+    """A place as the page names it too: `ops[12].inputs[0]`."""
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc).lstrip(".")
+
+
+def _trace(dump: TraceDump) -> Trace:
+    statistics = dump.statistics
+    columns = [[math.nan if value is None else value for value in getattr(statistics, name)] for name in COLUMNS]
+    rows = len(statistics.tensor)
+    return Trace(
+        modules=tuple(Module(**part.model_dump()) for part in dump.modules),
+        ops=tuple(
+            Op(
+                **{
+                    **part.model_dump(exclude={"source", "inputs", "outputs"}),
+                    "inputs": tuple(part.inputs),
+                    "outputs": tuple(part.outputs),
+                    "source": None if part.source is None else Source(**part.source.model_dump()),
+                }
+            )
+            for part in dump.ops
+        ),
+        tensors=tuple(
+            Tensor(**{**part.model_dump(), "shape": tuple(part.shape), "consumers": tuple(part.consumers)})
+            for part in dump.tensors
+        ),
+        saved=tuple(Saved(part.tensor, part.op) for part in dump.saved),
+        statistics=StatisticsTable(
+            tuple(statistics.tensor),
+            np.array(columns, np.float64).reshape(len(COLUMNS), rows).T.copy(),
+            np.array(statistics.histogram.counts, np.uint32).reshape(rows, BINS),
+        ),
+        loss=number(dump.loss),
+        error=None if dump.error is None else Failure(dump.error.op, dump.error.message),
+        layers=tuple(Layer(**part.model_dump()) for part in dump.layers),
+        faults=tuple(
+            Fault(
+                **{
+                    **part.model_dump(exclude={"source"}),
+                    "source": None if part.source is None else Source(**part.source.model_dump()),
+                }
+            )
+            for part in dump.faults
+        ),
+        sources={file: tuple(Snippet(part.line, part.text) for part in parts) for file, parts in dump.sources.items()},
+        spec=dump.spec,
+        environment=dump.environment,
+        timing=dump.timing,
+    )

@@ -1,0 +1,192 @@
+"""The formats a trace is handed out in, one table for the command line and the HTTP API: same spec, same bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+
+import orjson
+
+from chainrule.dump.wire import dump_trace
+from chainrule.errors import RequestError
+from chainrule.export.dot import to_dot
+from chainrule.export.html import to_html
+from chainrule.export.model_explorer import to_model_explorer
+from chainrule.export.node_data import NODE_STATISTICS, to_node_data
+from chainrule.export.options import Option
+from chainrule.export.pytorch import pytorch_script
+from chainrule.export.svg import VIEW_OPTIONS, as_wishes, to_svg
+from chainrule.export.table import to_csv
+from chainrule.run import trace_spec
+from chainrule.spec import ModelSpec
+from chainrule.trace.graph import Trace
+
+Values = Mapping[str, str]
+"""Every option of a format with its value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """How a trace is written: `name` as on the command line, `file` in its address, its media type, its writer.
+
+    What has `of_spec` instead of `write` is written from the spec alone: a script that runs the net, without running it
+    here. A format with an `attachment` is saved by a browser under that name, not shown.
+    """
+
+    name: str
+    file: str
+    media_type: str
+    doc: str
+    write: Callable[[Trace, Values], bytes] | None = None
+    options: tuple[Option, ...] = ()
+    attachment: str | None = None
+    of_spec: Callable[[ModelSpec], bytes] | None = None
+
+    def render(self, spec: ModelSpec, values: Values) -> bytes:
+        """What is handed out for a spec."""
+        if self.write is not None:
+            return self.write(trace_spec(spec), values)
+        assert self.of_spec is not None, "a format has the one or the other"
+        return self.of_spec(spec)
+
+    def read(self, given: Mapping[str, str]) -> Values:
+        """The format's options from texts, the others at their defaults.
+
+        Raises:
+            RequestError: a key is none of the format's, or a value is not one of its key's.
+        """
+        known = {option.name: option for option in self.options}
+        for name in given:
+            if name not in known:
+                names = ", ".join(known) or "none"
+                raise RequestError(
+                    f"{name[:40]}: not an option of {self.name}, which are: {names}",
+                    status=422,
+                    code="invalid_parameter",
+                    field=name[:40],
+                    limit=list(known) or None,
+                )
+        return {name: option.read(given.get(name, option.default)) for name, option in known.items()}
+
+
+FORMATS: Mapping[str, Format] = {
+    each.name: each
+    for each in (
+        Format(
+            "json",
+            "trace.json",
+            "application/json",
+            "The graph dump, schema `chainrule.trace/1`.",
+            lambda trace, _: dump_trace(trace),
+        ),
+        Format(
+            "dot",
+            "trace.dot",
+            "text/vnd.graphviz; charset=utf-8",
+            "The graph in Graphviz' language.",
+            lambda trace, _: to_dot(trace).encode(),
+        ),
+        Format(
+            "svg",
+            "trace.svg",
+            "image/svg+xml",
+            "The picture of the graph as the page draws it; needs the extra `render` on the server.",
+            lambda trace, values: to_svg(trace, **as_wishes(values)).encode(),
+            VIEW_OPTIONS,
+        ),
+        Format(
+            "html",
+            "trace.html",
+            "text/html; charset=utf-8",
+            "The explorer with the trace in it: one file that opens without a server.",
+            lambda trace, values: to_html(trace, **values).encode(),
+            (
+                Option(
+                    "view",
+                    "",
+                    "What is shown first, as the fragment of the page's address has it.",
+                    pattern=r"[^\x00-\x1f]{0,2000}",
+                    allowed="a fragment such as level=all&select=l2",
+                ),
+            ),
+            attachment="chainrule.html",
+        ),
+        Format(
+            "model-explorer",
+            "trace.model-explorer.json",
+            "application/json",
+            "The graph as Google's Model Explorer reads it.",
+            lambda trace, _: orjson.dumps(to_model_explorer(trace)),
+        ),
+        Format(
+            "node-data",
+            "node-data.json",
+            "application/json",
+            "One statistic of every node of the Model Explorer graph, as its node data.",
+            lambda trace, values: orjson.dumps(to_node_data(trace, values["statistic"])),
+            (
+                Option(
+                    "statistic",
+                    "std",
+                    "; ".join(f"{name}: {each.doc[:-1]}" for name, each in NODE_STATISTICS.items()) + ".",
+                    choices=tuple(NODE_STATISTICS),
+                ),
+            ),
+        ),
+        Format(
+            "pytorch",
+            "trace.py",
+            "text/x-python; charset=utf-8",
+            "A script in plain PyTorch that draws the same net, runs it and prints every layer's figures.",
+            of_spec=lambda spec: pytorch_script(spec).encode(),
+        ),
+    )
+}
+
+TRACE_FORMATS: Mapping[str, Format] = {
+    **{name: FORMATS[name] for name in ("json", "dot", "svg", "html")},
+    "csv": Format(
+        "csv",
+        "trace.csv",
+        "text/csv; charset=utf-8",
+        "The statistics, a row per tensor.",
+        lambda trace, _: to_csv(trace).encode(),
+    ),
+    "model-explorer": FORMATS["model-explorer"],
+}
+"""The formats in which any trace is saved, of a spec or not."""
+
+
+def format_of(path: PurePath) -> Format:
+    """The format in which a trace is saved, by the file's suffix.
+
+    Raises:
+        RequestError: it is none of theirs.
+    """
+    suffixes = {form.file.removeprefix("trace"): form for form in TRACE_FORMATS.values()}
+    fitting = [suffix for suffix in suffixes if path.name.endswith(suffix)]
+    if not fitting:
+        raise RequestError(
+            f"{path.name[-80:]}: the suffix says how a trace is written, and is one of {', '.join(suffixes)}",
+            status=422,
+            code="unknown_format",
+            field="path",
+            limit=list(suffixes),
+        )
+    return suffixes[max(fitting, key=len)]
+
+
+def write_model_explorer(spec: ModelSpec, folder: Path) -> list[Path]:
+    """Write the Model Explorer graph and a file of node data per statistic into a folder, of one and the same run.
+
+    Raises:
+        OSError: the folder cannot be made or written to.
+    """
+    trace = trace_spec(spec)
+    contents = {"graph.json": to_model_explorer(trace)}
+    contents |= {f"{name}.node-data.json": to_node_data(trace, name) for name in NODE_STATISTICS}
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in contents.items():
+        (folder / name).write_bytes(orjson.dumps(content))
+    return [folder / name for name in contents]

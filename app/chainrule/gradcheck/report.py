@@ -1,0 +1,115 @@
+"""A gradient check as JSON: the same for the page's Functions and for a user's own."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.gradcheck import GradcheckError
+
+from chainrule.dump.json_values import json_number, json_tensor
+from chainrule.foundations.gradient_check import Checked, Comparison, GradientCheck
+
+Shapes = tuple[Sequence[Sequence[int]], Sequence[Sequence[int]]]
+"""Shapes of the outputs, and of the inputs."""
+
+MAX_SHOWN = 64
+"""Rows and columns of a Jacobian that a report holds."""
+
+
+def check_report(check: GradientCheck, inputs: Sequence[str], outputs: Sequence[str], shapes: Shapes) -> dict[str, Any]:
+    """{"passed", "max_difference", four other properties of `GradientCheck`, "comparisons": one per output and input}.
+
+    Of a Jacobian that is large the report holds the part around the worst element; its verdict is on all of it.
+
+    Args:
+        check: the result.
+        inputs: names of all inputs.
+        outputs: names of all outputs.
+        shapes: shapes of the outputs and of the inputs.
+    """
+    return {
+        "passed": check.passed,
+        "max_difference": json_number(check.max_difference),
+        "zero_for_zero": check.zero_for_zero,
+        "takes_undefined": check.takes_undefined,
+        "forward_repeatable": check.forward_repeatable,
+        "backward_repeatable": check.backward_repeatable,
+        "comparisons": [
+            {
+                "output": outputs[each.output],
+                "input": inputs[each.input],
+                "output_shape": list(shapes[0][each.output]),
+                "input_shape": list(shapes[1][each.input]),
+                "size": list(each.analytic.shape),
+                "window": {"rows": rows, "columns": columns},
+                "passed": each.passed,
+                "max_difference": json_number(each.max_difference),
+                "outside": int((~each.within).sum()),
+                "worst": worst_element(each, shapes),
+                **{
+                    name: json_tensor(getattr(each, name)[slice(*rows), slice(*columns)])
+                    for name in ("analytic", "numeric", "difference", "tolerance", "within")
+                },
+            }
+            for each in check.comparisons
+            for rows, columns in [window(each)]
+        ],
+    }
+
+
+def window(comparison: Comparison) -> tuple[list[int], list[int]]:
+    """First and last+1 row and column of the part of the Jacobians that is shown: MAX_SHOWN around the worst."""
+    ranges = []
+    for size, place in zip(comparison.analytic.shape, comparison.worst or (0, 0), strict=True):
+        start = min(max(0, place - MAX_SHOWN // 2), max(0, size - MAX_SHOWN))
+        ranges.append([start, min(size, start + MAX_SHOWN)])
+    return ranges[0], ranges[1]
+
+
+def worst_element(comparison: Comparison, shapes: Shapes) -> dict[str, Any] | None:
+    """The element that exceeds its tolerance most: where it stands in output and input, and its values."""
+    if comparison.worst is None:
+        return None
+    row, column = comparison.worst
+    return {
+        "row": row,
+        "column": column,
+        "output_index": index_of(row, shapes[0][comparison.output]),
+        "input_index": index_of(column, shapes[1][comparison.input]),
+        **{
+            name: json_number(float(getattr(comparison, name)[row, column]))
+            for name in ("analytic", "numeric", "difference", "tolerance")
+        },
+    }
+
+
+def index_of(flat: int, shape: Sequence[int]) -> list[int]:
+    """The index of an element of a shape, from its place in the flattened tensor."""
+    return [int(each) for each in torch.unravel_index(torch.tensor(flat), tuple(shape))]
+
+
+def torch_verdict(f: Checked, inputs: Sequence[Any], eps: float, atol: float, rtol: float) -> dict[str, Any]:
+    """What `torch.autograd.gradcheck` says: {"passed", "finds_fault", "message"}, its message where it does not pass.
+
+    It finds fault where it compared and found a difference; otherwise it did not come to an end, and the message is
+    that of the error, which may be the function's own.
+    """
+    try:
+        # It warns of every dtype but float64, once per input: the page shows it instead.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            torch.autograd.gradcheck(f, tuple(inputs), eps=eps, atol=atol, rtol=rtol)
+    except GradcheckError as error:
+        return {"passed": False, "finds_fault": True, "message": str(error).strip()}
+    except Exception as error:
+        return {"passed": False, "finds_fault": False, "message": f"{type(error).__name__}: {error}".strip()}
+    return {"passed": True, "finds_fault": False, "message": ""}
+
+
+def shape_of(value: Any) -> list[int]:
+    """A tensor's shape; that of a scalar for what is none."""
+    return list(value.shape) if isinstance(value, Tensor) else []

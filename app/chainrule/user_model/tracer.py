@@ -1,0 +1,428 @@
+"""One copy of one's own model, traced again and again: each trace is a function of the subject, the seed and a what-if.
+
+    what-if ─▶ the copy's parameters ─▶ forward ─▶ loss ─▶ backward, recorded ─▶ Trace
+
+The first trace is recorded in full; a further one of the same graph repeats it for its numbers (`trace.plan`). Whether
+it is the same graph is looked at, not supposed: a mixture of experts may take another way with other weights.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_pre_hook
+
+from chainrule.diagnose.faults import Evidence, evidence_of, with_faults
+from chainrule.errors import ChainruleError, MemoryLimitError, TraceError, message_of
+from chainrule.memory import out_of_memory
+from chainrule.run import NO_STATISTICS, TensorValues, environment, recorded_bytes, window_of
+from chainrule.stats import COLUMNS
+from chainrule.stopping import current_stop
+from chainrule.trace import Failure, Fault, Known, Plan, Trace, loss_scope, record, repeat
+from chainrule.trace.nested import named_tensors
+from chainrule.trace.owners import TARGETS
+from chainrule.trace.scope import in_loss
+from chainrule.user_model.code import is_interrupt, raised_at, shown_path, told
+from chainrule.user_model.parameters import Copied
+from chainrule.user_model.seeded import seeded
+from chainrule.user_model.subject import Subject, copied, scalar_loss
+from chainrule.user_model.what_if import WhatIf
+
+logger = logging.getLogger(__name__)
+
+_SIZE = COLUMNS.index("n")
+
+
+class OwnTracer:
+    """Traces a subject at one what-if after another. For one thread at a time.
+
+    The subject is only read: what runs is a copy of its model, on copies of its inputs, with random numbers from
+    `seed`. What a pass leaves behind in the copy, its running statistics, say, is gone before the next.
+
+    Attributes:
+        subject: what is traced.
+        seed: of the random numbers that a pass draws.
+        recording: stands for the recording that the last trace repeats, or is; another object for each.
+    """
+
+    def __init__(self, subject: Subject, seed: int = 42) -> None:
+        """Take a subject; nothing is copied or run yet."""
+        self.subject = subject
+        self.seed = seed
+        self.forget()
+
+    def forget(self) -> None:
+        """Let go of all that is kept: the next trace makes a copy, and is recorded in full."""
+        self.recording: object = None
+        self._copy: tuple[Subject, Copied] | None = None
+        self._recorded: _Recorded | None = None
+        self._last: tuple[WhatIf, Trace] | None = None
+
+    @property
+    def kept_bytes(self) -> int:
+        """How much memory it takes between two traces; of what are no tensors or statistics, an estimate from above."""
+        kept = self._copy[1].kept_bytes if self._copy is not None else 0
+        if self._recorded is not None:
+            kept += self._recorded.kept_bytes
+        if self._last is not None:
+            statistics = self._last[1].statistics
+            kept += statistics.moments.nbytes + statistics.counts.nbytes
+        return kept
+
+    def trace(self, what_if: WhatIf = WhatIf()) -> Trace:  # noqa: B008 (immutable)
+        """The trace of the subject at a what-if.
+
+        Where the forward or the backward pass raises, it is the trace as far as that went, with `error` set: the place,
+        and what was raised.
+
+        Raises:
+            ExploreError: there is no scalar loss, or no copy can be made.
+            MemoryLimitError: memory ran out; nothing is kept then.
+            ChainruleError: the work of this thread was asked to stop.
+        """
+        if self._last is not None and self._last[0] == what_if:
+            return self._last[1]
+        if self._recorded is not None and self._recorded.plan.complete:
+            try:
+                return self._again(what_if, self._recorded)
+            except MemoryLimitError:
+                raise
+            except ChainruleError as error:
+                if error is current_stop().error:
+                    raise
+                logger.info("%s is recorded anew: %s", self.subject.name, error.message)
+            except BaseException as error:
+                if is_interrupt(error):
+                    raise
+                # As far as it goes is for a recording to tell.
+                logger.info("%s is recorded anew: %s", self.subject.name, type(error).__name__)
+        return self._record(what_if, Plan())
+
+    def record(self, what_if: WhatIf = WhatIf(), on_tensor: Callable[[str, Tensor], None] | None = None) -> Trace:  # noqa: B008
+        """The same trace, recorded in full, for whoever wants to see its tensors.
+
+        Args:
+            what_if: what is changed.
+            on_tensor: called with the id and the live tensor whenever a value is recorded; it must not keep the tensor.
+
+        Raises:
+            ExploreError, MemoryLimitError, ChainruleError: see `trace`.
+        """
+        return self._record(what_if, on_tensor=on_tensor)
+
+    @contextmanager
+    def prepared(self, what_if: WhatIf = WhatIf()) -> Iterator[Pass]:  # noqa: B008
+        """Inside, the copy is what the what-if says, the random numbers are seeded, and the pass can be run once.
+
+        Raises:
+            ExploreError: no copy can be made.
+            MemoryLimitError: there is no memory for one.
+        """
+        # Whatever holds in the caller's thread.
+        with torch.inference_mode(False), torch.enable_grad(), seeded(self.seed):
+            if self._copy is None:
+                made = self.subject.copied()
+                self._copy = made, Copied(made.model, self.subject.model)
+            copy, parameters = self._copy
+            loss_parameters = list(copy.loss.parameters()) if isinstance(copy.loss, nn.Module) else []
+            try:
+                parameters.change(what_if)
+                args, kwargs = copied((self.subject.args, dict(self.subject.kwargs)))
+                yield Pass(copy, args, kwargs)
+            finally:
+                parameters.restore()
+                for parameter in loss_parameters:
+                    parameter.grad = None
+
+    def values(self, what_if: WhatIf, name: str, rows: tuple[int, int], cols: tuple[int, int]) -> TensorValues:
+        """Run it again and give a window of one tensor's values; see `run.tensor_values`.
+
+        Raises:
+            NotFoundError: no tensor has this name.
+            SpecError: a window that is empty, negative or too large.
+            ExploreError, MemoryLimitError, ChainruleError: see `trace`.
+        """
+        return window_of(self.trace(what_if), name, rows, cols, lambda on_tensor: self.record(what_if, on_tensor))
+
+    # ---------------------------------------------------------------- recorded in full
+
+    def _record(
+        self, what_if: WhatIf, plan: Plan | None = None, on_tensor: Callable[[str, Tensor], None] | None = None
+    ) -> Trace:
+        evidence = evidence_of(self.subject.model)
+        known: set[int] = set()
+        unregistered: dict[int, tuple[str, Tensor]] = {}
+
+        def see(identifier: str, tensor: Tensor) -> None:
+            evidence.watch(identifier, tensor)
+            # What a loss learns is none of the model's. One that is made in forward is seen again, with its values.
+            learns = isinstance(tensor, nn.Parameter) and tensor.requires_grad and not in_loss()
+            if learns and id(tensor) not in known:
+                unregistered[id(tensor)] = identifier, tensor
+            if on_tensor is not None:
+                on_tensor(identifier, tensor)
+
+        began = time.perf_counter()
+        failure: tuple[str | None, str] | None = None
+        try:
+            with self.prepared(what_if) as run:
+                prepared_at = time.perf_counter()
+                # Named here, as a pass by itself would name them: the model's forward may be given others by a hook.
+                inputs = dict(named_tensors(run.args, run.kwargs))
+                # Those of the original too: a forward may reach it by a name that leads there.
+                models = run.subject.model, self.subject.model
+                known.update(id(each) for model in models for each in model.parameters())
+                known.update(map(id, inputs.values()))
+                roles = {name: "target" if name in TARGETS else "input" for name in inputs}
+                recording = record(run.subject.model, leaves=inputs, roles=roles, on_tensor=see, plan=plan)
+                way = _Way()
+                try:
+                    with way, recording:
+                        loss = run.forward()
+                        recording.set_loss(loss)
+                        run.backward(loss)
+                except ChainruleError:
+                    raise
+                except BaseException as error:
+                    if is_interrupt(error):
+                        raise
+                    failure = self._failure(error)
+                way.ends(run.subject.model)
+                # What a layer makes when it is first run, it may have registered since.
+                for parameter in run.subject.model.parameters():
+                    unregistered.pop(id(parameter), None)
+                evidence.unregistered = tuple(identifier for identifier, _ in unregistered.values())
+                unregistered.clear()
+                evidence.received = self._copy[1].received if self._copy is not None else frozenset()
+        except MemoryLimitError:
+            self.forget()
+            raise
+        trace = recording.trace
+        if failure is not None:
+            op = trace.error.op if trace.error is not None else None
+            trace = dataclasses.replace(trace, error=Failure(op, failure[1]))
+        now = time.perf_counter()
+        trace = dataclasses.replace(
+            trace,
+            environment=self._environment(what_if),
+            timing={
+                "build_ms": (prepared_at - began) * 1e3,
+                **trace.timing,
+                "total_ms": (now - began) * 1e3,
+            },
+        )
+        if plan is not None:
+            self.recording = object()
+            # Without its numbers: those of the last trace are enough.
+            kept = dataclasses.replace(trace, statistics=NO_STATISTICS, faults=())
+            self._recorded = _Recorded(
+                kept, plan, evidence, way, frozenset(inputs), trace.statistics.moments[:, _SIZE].copy()
+            )
+        trace = _judged(trace, evidence)
+        if failure is not None:
+            trace = self._placed(trace, *failure)
+        if plan is not None:
+            self._last = what_if, trace
+        return trace
+
+    def _failure(self, error: BaseException) -> tuple[str | None, str]:
+        """Where the user's code raised, and what. Raises MemoryLimitError where memory ran out."""
+        if out_of_memory(error) is not None:
+            raise told(
+                error, f"{self.subject.name} cannot be traced", self.subject.folder, self.subject.place
+            ) from None
+        return raised_at(error, self.subject.folder), f"{type(error).__name__}: {message_of(error)}"
+
+    def _placed(self, trace: Trace, place: str | None, words: str) -> Trace:
+        """What was raised, told with its place: where no line of the user's was running, the op's, or the model's."""
+        assert trace.error is not None, "something was raised"
+        op = next((each for each in trace.ops if trace.error is not None and each.id == trace.error.op), None)
+        said = words
+        if place is None and op is not None:
+            path = trace.module_by_id[op.module].path
+            said = f"in {path}: {words}" if path else words
+            if op.source is not None:
+                file = (self.subject.folder or Path()) / op.source.file
+                place = f"{shown_path(file) if file.is_file() else op.source.file}:{op.source.line}"
+        place = place or self.subject.place
+        said = f"{place}: {said}" if place else said
+        faults = tuple(
+            dataclasses.replace(each, message=said) if each.kind == "failed" and each.message == words else each
+            for each in trace.faults
+        )
+        return dataclasses.replace(trace, error=dataclasses.replace(trace.error, message=said), faults=faults)
+
+    # ---------------------------------------------------------------- repeated
+
+    def _again(self, what_if: WhatIf, recorded: _Recorded) -> Trace:
+        began = time.perf_counter()
+        losses: list[Tensor] = []
+        with self.prepared(what_if) as run:
+            prepared_at = time.perf_counter()
+
+            def program() -> None:
+                losses.append(run.forward())
+                run.backward(losses[0])
+
+            known = None
+            if self._last is not None and self._copy is not None:
+                parameters = self._copy[1].same(self._last[0], what_if)
+                known = Known(self._last[1].statistics, recorded.unchanged(parameters))
+            way = _Way()
+            try:
+                with way:
+                    statistics = repeat(recorded.plan, program, known)
+            except Exception as error:
+                if out_of_memory(error) is not None:
+                    self.forget()
+                    raise told(error, self.subject.name, self.subject.folder, self.subject.place) from None
+                raise
+            way.ends(run.subject.model)
+        if not way.is_that_of(recorded.way) or not np.array_equal(statistics.moments[:, _SIZE], recorded.sizes):
+            raise TraceError("it went another way than the time before")
+        loss = float(losses[0].detach())
+        now = time.perf_counter()
+        repeated = dataclasses.replace(
+            recorded.trace,
+            statistics=statistics,
+            loss=loss,
+            environment=self._environment(what_if),
+            timing={
+                "build_ms": (prepared_at - began) * 1e3,
+                "record_ms": (now - prepared_at) * 1e3,
+                "total_ms": (now - began) * 1e3,
+            },
+        )
+        trace = _judged(repeated, recorded.evidence)
+        self._last = what_if, trace
+        return trace
+
+    def _environment(self, what_if: WhatIf) -> Mapping[str, Any]:
+        about = {"model": self.subject.name, "what_if": what_if.query(), "seed": self.seed}
+        return {**environment(self.subject.device.type), **about}
+
+
+def _judged(trace: Trace, evidence: Evidence) -> Trace:
+    """The pass with what is wrong with it; that it could not go back is, for going back was asked of it."""
+    found = with_faults(trace, evidence, goes_back=True)
+    if found.faults or trace.error is not None or any(op.phase == "backward" for op in trace.ops):
+        return found
+    loss = next((tensor for tensor in trace.tensors if tensor.role == "loss"), None)
+    fault = Fault(
+        "no_gradient",
+        "no parameter has got a gradient: the loss requires no grad, so there is no backward pass",
+        tensor=None if loss is None else loss.id,
+        op=None if loss is None else loss.producer,
+        remedy="between the parameters and the loss the graph is cut: look for detach(), .data, .item(), "
+        "torch.no_grad(), or an op without a derivative, such as argmax or a comparison",
+    )
+    return dataclasses.replace(found, faults=(fault,))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Pass:
+    """One forward and backward pass, ready to run.
+
+    Attributes:
+        subject: the copy that runs.
+        args: copies of the inputs.
+        kwargs: copies of the inputs by keyword.
+    """
+
+    subject: Subject
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+
+    def forward(self) -> Tensor:
+        """Run the model, and its loss: a scalar.
+
+        Raises:
+            ExploreError: there is none.
+        """
+        subject = self.subject
+        output = subject.model(*self.args, **self.kwargs)
+        result = None
+        if subject.loss is not None:
+            with loss_scope(subject.loss):
+                result = subject.loss(output)
+        with torch._C.DisableTorchFunction():  # to look at them is no op of the model
+            return scalar_loss(subject, output, result)
+
+    def backward(self, loss: Tensor) -> None:
+        """Run the backward pass of what `forward` gave, unless nothing leads back from it."""
+        with torch._C.DisableTorchFunction():
+            leads_back = loss.requires_grad
+        if leads_back:
+            loss.backward()  # type: ignore[no-untyped-call]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Recorded:
+    """A recording that can be repeated: the trace without its numbers, and how it went."""
+
+    trace: Trace
+    plan: Plan
+    evidence: Evidence
+    way: _Way
+    inputs: frozenset[str]
+    sizes: np.ndarray[Any, np.dtype[np.float64]]
+
+    @property
+    def kept_bytes(self) -> int:
+        return recorded_bytes(self.trace, self.plan) + self.sizes.nbytes
+
+    @cached_property
+    def leaves(self) -> tuple[tuple[str, str | None], ...]:
+        """Ids of the inputs, which hold the same in every pass, with None; ids and names of the parameters."""
+        return tuple(
+            (tensor.id, None if tensor.name in self.inputs else tensor.name)
+            for tensor in self.trace.tensors
+            if tensor.producer is None
+            and tensor.gradient_of is None
+            and (tensor.role == "parameter" or tensor.name in self.inputs)
+        )
+
+    def unchanged(self, parameters: frozenset[str]) -> frozenset[str]:
+        """The ids of the leaves that hold what they held in the pass before."""
+        return frozenset(identifier for identifier, name in self.leaves if name is None or name in parameters)
+
+
+class _Way:
+    """Which way a pass took: the modules that ran, in order, and the parameters that got a gradient.
+
+    Two passes may call the same functions and still be different graphs, if another expert has answered.
+    """
+
+    def __init__(self) -> None:
+        self._modules: list[int] = []
+        self._gradients: tuple[bool, ...] = ()
+        self._thread = threading.get_ident()
+
+    def __enter__(self) -> None:
+        self._handle = register_module_forward_pre_hook(self._begins)
+
+    def __exit__(self, *_: object) -> None:
+        self._handle.remove()
+
+    def _begins(self, module: nn.Module, _: Any) -> None:
+        if threading.get_ident() == self._thread:
+            self._modules.append(id(module))
+
+    def ends(self, model: nn.Module) -> None:
+        """Look at the gradients, before they go."""
+        self._gradients = tuple(parameter.grad is not None for parameter in model.parameters())
+
+    def is_that_of(self, other: _Way) -> bool:
+        """Whether two passes over one copy took one way."""
+        return self._modules == other._modules and self._gradients == other._gradients

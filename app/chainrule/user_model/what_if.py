@@ -1,0 +1,142 @@
+"""What is changed on a copy of one's own model before it runs: a small flat set of values, like a spec.
+
+The same values come as strings (the page's query string) or as JSON values (a live message), and mean the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Self
+from urllib.parse import quote_plus
+
+from chainrule.errors import SpecError
+from chainrule.spec.keys import KEY_BY_NAME, SpecKey, value_text
+from chainrule.spec.model_spec import read_query
+from chainrule.spec.values import closest, read_value, shown
+
+AS_IT_IS = ""
+"""The scheme of parameters that are not drawn anew."""
+
+EVERYTHING = ""
+"""The group of all parameters: the model itself."""
+
+MOST_NAMED = 12
+"""So many groups an error message names."""
+
+WHAT_IF_KEYS: tuple[SpecKey, ...] = (
+    SpecKey(
+        "scale",
+        1.0,
+        "float",
+        "Multiplies the parameters with 2 or more dimensions; their values stay the same but for it.",
+        minimum=KEY_BY_NAME["scale"].minimum,
+        maximum=KEY_BY_NAME["scale"].maximum,
+    ),
+    # Its choices are the model's own: `OwnModel.groups`.
+    SpecKey("group", EVERYTHING, "choice", "Which part of the model is changed, by its path; all of it if empty."),
+    SpecKey(
+        "init",
+        AS_IT_IS,
+        "choice",
+        "How these parameters are drawn anew; left as they are if empty.",
+        choices=(AS_IT_IS, *KEY_BY_NAME["init"].choices),
+    ),
+    SpecKey(
+        "seed",
+        42,
+        "int",
+        "What is drawn anew is drawn from this and the parameter's name.",
+        minimum=KEY_BY_NAME["seed"].minimum,
+        maximum=KEY_BY_NAME["seed"].maximum,
+    ),
+)
+"""Every key of a what-if, in the order of the canonical query string."""
+
+_KEYS: Mapping[str, SpecKey] = {key.name: key for key in WHAT_IF_KEYS}
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """What is changed on a copy, in this order: a new draw, then a scale. Immutable and hashable.
+
+    Attributes:
+        scale: multiplies every parameter of the group that has 2 or more dimensions, from 1e-4 to 1e4.
+        group: the path of a module; "" is all of them.
+        init: how these parameters are drawn anew, one of the spec's schemes; "" leaves their values.
+        seed: what is drawn is drawn from (seed, parameter's name).
+        device: the server's device that it is computed on, "cpu" or "cuda"; no key, and not to be compared.
+    """
+
+    scale: float = 1.0
+    group: str = EVERYTHING
+    init: str = AS_IT_IS
+    seed: int = 42
+    device: str = field(default="cpu", compare=False)
+
+    @classmethod
+    def parse(cls, values: Mapping[str, object], *, device: str = "cpu") -> Self:
+        """Read a what-if from strings or JSON values. Whether the model has the group is `OwnModel.read`'s to say.
+
+        Raises:
+            SpecError: a key is unknown or a value is malformed or out of range; names key, value and what is allowed.
+        """
+        return cls(**{name: _read(name, value) for name, value in values.items()}, device=device)
+
+    @classmethod
+    def from_query(cls, query: str, *, device: str = "cpu") -> Self:
+        """Read a what-if from a query string such as `scale=2&group=layers.0`.
+
+        Raises:
+            SpecError: see `parse`; also for a key that is given twice.
+        """
+        return cls.parse(read_query(query), device=device)
+
+    @property
+    def changes_nothing(self) -> bool:
+        """Whether the copy is the model as it is."""
+        return self.scale == 1.0 and self.init == AS_IT_IS
+
+    def query(self) -> str:
+        """The canonical query string: the keys that differ from the defaults, in the table's order; it may be empty."""
+        pairs = ((key, getattr(self, key.name)) for key in WHAT_IF_KEYS)
+        return "&".join(f"{key.name}={quote_plus(value_text(value))}" for key, value in pairs if value != key.default)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Every key with its JSON value."""
+        return {each.name: getattr(self, each.name) for each in fields(self) if each.name in _KEYS}
+
+
+def check_group(group: str, groups: Collection[str]) -> str:
+    """The group itself, if it is one of these or everything.
+
+    Raises:
+        SpecError: it is none of them; names some that there are.
+    """
+    if group == EVERYTHING or group in groups:
+        return group
+    some = sorted(groups, key=lambda path: (path.count("."), path))[:MOST_NAMED]
+    rest = f" and {len(groups) - len(some)} more" if len(groups) > len(some) else ""
+    there = f"what has some is {', '.join(some)}{rest}" if some else "and no other module has one"
+    raise SpecError(
+        f"group: {shown(group)} is no module with a parameter of 2 or more dimensions; "
+        f"{there}{closest(group, list(groups))}",
+        field="group",
+        limit=some,
+    )
+
+
+def _read(name: str, value: object) -> Any:
+    if name not in _KEYS:
+        field_name = name if len(name) <= 40 else name[:39] + "…"
+        names = list(_KEYS)
+        raise SpecError(
+            f"{field_name}: not a key of a what-if, which are {', '.join(names)}{closest(name, names)}",
+            field=field_name,
+            limit=names,
+        )
+    if name == "group":
+        if not isinstance(value, str):
+            raise SpecError(f"group: {shown(value)} is not the path of a module", field="group")
+        return value
+    return read_value(_KEYS[name], value)

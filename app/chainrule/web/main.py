@@ -1,0 +1,152 @@
+"""The application: settings in, ASGI app out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from chainrule import __version__
+from chainrule.dump.opened import DumpFile, OpenDump
+from chainrule.errors import BusyError, ChainruleError, RequestError
+from chainrule.run import trace_spec
+from chainrule.settings import Settings
+from chainrule.spec import ModelSpec
+from chainrule.web.answers import REVALIDATE, error_answer, from_http_exception, json_answer
+from chainrule.web.api import api_router
+from chainrule.web.compute import Compute, list_devices
+from chainrule.web.connections import Server, server_config
+from chainrule.web.foundations import foundations_router
+from chainrule.web.guard import Guard
+from chainrule.web.live import live_router
+from chainrule.web.logs import configure_logging
+from chainrule.web.metrics import Metrics
+from chainrule.web.model import Model, model_router
+from chainrule.web.openapi import OPENAPI_VERSION
+from chainrule.web.own_check import own_check_router
+from chainrule.web.pages import pages_router
+from chainrule.web.probes import probes_router
+from chainrule.web.request_log import RequestLog, Templates, log_error
+from chainrule.web.service import Service
+from chainrule.web.static_files import OwnFiles
+
+if TYPE_CHECKING:
+    from chainrule.user_model.model import OwnModel
+
+__all__ = ["Server", "configure_logging", "create_app", "server_config"]
+
+
+def create_app(
+    settings: Settings | None = None,
+    dump: OpenDump | Sequence[OpenDump | DumpFile] | None = None,
+    check: dict[str, Any] | None = None,
+    own: OwnModel | None = None,
+) -> FastAPI:
+    """The whole server as one ASGI app.
+
+    Args:
+        settings: from the environment unless given.
+        dump: a graph dump that the page shows first, or several, such as the steps of a training.
+        check: a gradient check, as `chainrule.gradcheck.command.check_function` reports it, with a page of its own.
+        own: a model of the user's own, which the page shows in place of specs.
+    """
+    settings = settings or Settings()
+    metrics = Metrics()
+    compute = Compute(
+        list_devices(),
+        settings.queue,
+        metrics,
+        max_kept_bytes=settings.max_kept_bytes,
+        shutdown_seconds=settings.shutdown_seconds,
+    )
+    dumps = (dump,) if isinstance(dump, OpenDump) else tuple(dump or ())
+    service = Service(settings, compute, metrics, dumps)
+    model = None if own is None else Model(service, own)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        compute.open()
+        if model is None:
+            for name, slot in compute.slots.items():
+                await slot.warm_up(partial(trace_spec, ModelSpec(device=name)))
+            yield
+            await compute.close()
+            return
+        # Nobody waits for it before the page is there: it may take as long as the model does.
+        first_picture = asyncio.create_task(model.warm_up())
+        yield
+        await compute.close()
+        first_picture.cancel()
+        with suppress(asyncio.CancelledError):
+            await first_picture
+
+    app = FastAPI(
+        title="Chainrule",
+        version=__version__,
+        description="One forward and one backward pass of a neural net, recorded.",
+        lifespan=lifespan,
+        # Its documentation pages load from a CDN, and its description is served below like everything else.
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        redirect_slashes=False,
+    )
+    app.openapi_version = OPENAPI_VERSION
+    app.state.service = service
+    app.state.model = model
+
+    def answer_error(request: Request, error: ChainruleError) -> Response:
+        log_error(error)
+        if error.status < 500 or isinstance(error, BusyError):
+            service.metrics.rejected.labels(error.code).inc()
+        return error_answer(request.url.path, error)
+
+    @app.exception_handler(ChainruleError)
+    async def on_our_error(request: Request, error: ChainruleError) -> Response:
+        return answer_error(request, error)
+
+    @app.exception_handler(HTTPException)
+    async def on_http_error(request: Request, error: HTTPException) -> Response:
+        answer = answer_error(request, from_http_exception(request, error))
+        answer.headers.update(error.headers or {})
+        return answer
+
+    @app.exception_handler(RequestValidationError)
+    async def on_validation_error(request: Request, error: RequestValidationError) -> Response:
+        problems = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+        return answer_error(request, RequestError(problems, status=422, code="invalid_request"))
+
+    @app.get("/openapi.json", include_in_schema=False)
+    async def openapi() -> Response:
+        return json_answer(app.openapi(), headers={"cache-control": REVALIDATE})
+
+    # The chapter reads its defaults; a model's own code may have made another device torch's default.
+    with torch.device("cpu"):
+        routers = [
+            pages_router(service, model),
+            foundations_router(service),
+            api_router(service),
+            probes_router(service),
+            live_router(service),
+        ]
+    if check is not None:
+        routers.append(own_check_router(check))
+    if model is not None:
+        routers.append(model_router(service, model))
+    for router in routers:
+        app.include_router(router)
+    app.mount("/static", OwnFiles())
+    app.add_middleware(Guard, settings=settings, metrics=service.metrics)
+    # Added last, it stands outside the guard: what that refuses has an id and a record too.
+    routes = [*app.routes, *(route for router in routers for route in router.routes)]
+    app.add_middleware(RequestLog, metrics=service.metrics, templates=Templates(routes))
+    return app

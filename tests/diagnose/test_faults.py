@@ -1,0 +1,907 @@
+"""What is wrong with a pass: each fault in a model made to have it, and none in models that have none."""
+
+import contextlib
+import dataclasses
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import torch
+from reference_models import MODELS
+from torch import nn
+from torch.nn import functional as F  # noqa: N812 (its usual name)
+
+from chainrule.diagnose.faults import MOST_OF_A_KIND, Evidence, evidence_of, find_faults, with_faults
+from chainrule.diagnose.profile import theory
+from chainrule.dump.wire import dump_trace, load, theory_message
+from chainrule.run import trace_spec
+from chainrule.spec import ModelSpec
+from chainrule.trace import record
+from chainrule.trace.graph import FAULT_KINDS, Fault
+
+WATCHED = pytest.mark.parametrize("watched", [True, False], ids=["watched", "from the trace alone"])
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)
+
+
+def run(model, *inputs, loss=None, watched=True):
+    """The trace of a pass, as far as it goes, and its faults."""
+    evidence = evidence_of(model)
+    recording = record(model, on_tensor=evidence.watch if watched else None)
+    with contextlib.suppress(RuntimeError), recording:
+        out = model(*inputs)
+        (out if loss is None else loss(out)).sum().backward()
+    return recording.trace, find_faults(recording.trace, evidence)
+
+
+def faults_of(model, *inputs, **options):
+    return run(model, *inputs, **options)[1]
+
+
+def only(faults, kind):
+    return [fault for fault in faults if fault.kind == kind]
+
+
+def net(*sizes):
+    layers = [layer for a, b in pairwise(sizes) for layer in (nn.Linear(a, b), nn.ReLU())]
+    return nn.Sequential(*layers[:-1])
+
+
+# -------------------------------------------------------------------------------------------------------------- healthy
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("name", MODELS)
+def test_a_healthy_model_has_no_faults(name):
+    assert find_faults(MODELS[name](), Evidence()) == ()
+
+
+@pytest.mark.parametrize("preset", ["deep-kaiming", "deep-xavier", "chapter"])
+def test_nor_has_a_healthy_net_of_the_chapter(preset):
+    known = {"deep-kaiming": "preset=deep-kaiming", "deep-xavier": "widths=100x51&activation=tanh&init=lecun_normal"}
+    trace = trace_spec(ModelSpec.from_query(known.get(preset, "")))
+    assert find_faults(trace, Evidence()) == ()
+
+
+class ResNet(nn.Module):
+    """Two stages with BatchNorm, in-place relus, an average over 64 places at the end, and a head."""
+
+    class Block(nn.Module):
+        def __init__(self, before, after):
+            super().__init__()
+            self.conv1 = nn.Conv2d(before, after, 3, padding=1, bias=False)
+            self.norm1 = nn.BatchNorm2d(after)
+            self.conv2 = nn.Conv2d(after, after, 3, padding=1, bias=False)
+            self.norm2 = nn.BatchNorm2d(after)
+            self.shortcut = nn.Conv2d(before, after, 1)
+            self.relu = nn.ReLU(inplace=True)
+
+        def forward(self, x):
+            out = self.relu(self.norm1(self.conv1(x)))
+            return self.relu(self.norm2(self.conv2(out)) + self.shortcut(x))
+
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.Sequential(self.Block(3, 16), self.Block(16, 32), self.Block(32, 32))
+        self.head = nn.Linear(32, 10)
+
+    def forward(self, x):
+        return self.head(self.blocks(x).mean((2, 3)))
+
+
+class Gpt(nn.Module):
+    """Two blocks with a causal mask of -Inf that is a buffer, and the head's weight that of the embedding."""
+
+    def __init__(self, width=32, places=12):
+        super().__init__()
+        self.embedding = nn.Embedding(50, width)
+        self.blocks = nn.ModuleList(
+            nn.TransformerEncoderLayer(width, 4, 4 * width, 0.0, "gelu", batch_first=True, norm_first=True)
+            for _ in range(2)
+        )
+        self.head = nn.Linear(width, 50, bias=False)
+        self.head.weight = self.embedding.weight
+        self.register_buffer("mask", torch.full((places, places), -torch.inf).triu(1))
+
+    def forward(self, x):
+        hidden = self.embedding(x)
+        for block in self.blocks:
+            hidden = block(hidden, src_mask=self.mask)
+        return self.head(hidden)
+
+
+@WATCHED
+def test_nor_have_a_resnet_and_a_gpt(watched):
+    cross_entropy = lambda out: F.cross_entropy(out.flatten(0, -2), torch.zeros(out[..., 0].numel(), dtype=torch.long))  # noqa: E731
+    assert faults_of(ResNet(), torch.randn(8, 3, 16, 16), loss=cross_entropy, watched=watched) == ()
+    assert faults_of(Gpt(), torch.randint(50, (4, 12)), loss=cross_entropy, watched=watched) == ()
+
+
+# ------------------------------------------------------------------------------------------------- no gradient, and why
+
+
+class Two(nn.Module):
+    """An encoder and a head; `between` says what happens on the way from one to the other."""
+
+    def __init__(self, between=lambda hidden: hidden):
+        super().__init__()
+        self.encoder = net(4, 6, 6)
+        self.head = nn.Linear(6, 2)
+        self.between = between
+
+    def forward(self, x):
+        return self.head(self.between(self.encoder(x)))
+
+
+X = torch.randn(16, 4)
+
+
+def test_an_unused_layer_is_one_and_needs_no_place_in_the_graph():
+    model = Two()
+    model.spare = net(3, 3, 3)
+    (fault,) = faults_of(model, X)
+    assert (fault.kind, fault.module, fault.op, fault.source) == ("no_gradient", "spare", None, None)
+    assert fault.message == "spare (4 parameters): no gradient, unused: no op of this pass has read it"
+
+
+def test_a_branch_that_is_not_taken_is_unused():
+    class Branching(Two):
+        def __init__(self):
+            super().__init__()
+            self.other = nn.Linear(6, 2)
+
+        def forward(self, x):
+            hidden = self.encoder(x)
+            return self.other(hidden) if hidden.shape[0] > 100 else self.head(hidden)
+
+    (fault,) = faults_of(Branching(), X)
+    assert fault.message.startswith("other (2 parameters): no gradient, unused")
+    assert "branch" in fault.remedy
+
+
+def test_one_parameter_of_a_layer_may_be_unused():
+    class Biasless(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 2)
+
+        def forward(self, x):
+            return x @ self.layer.weight.t()
+
+    (fault,) = faults_of(Biasless(), X)
+    assert (fault.module, fault.message.split(":")[0]) == ("layer", "layer.bias")
+
+
+@WATCHED
+@pytest.mark.parametrize("cut", [torch.Tensor.detach, lambda hidden: hidden.data], ids=["detach", "data"])
+def test_what_is_detached_is_told_with_the_place(cut, watched):
+    trace, faults = run(Two(lambda hidden: cut(hidden)), X, watched=watched)
+    detach, lost = faults
+    assert (detach.kind, lost.kind) == ("detach", "no_gradient")
+    op = next(op for op in trace.ops if op.name in ("detach", "data"))
+    assert detach.op == lost.op == op.id
+    assert detach.source == lost.source == op.source
+    assert detach.source.file == "test_faults.py"
+    assert "4 parameters before it get no gradient" in detach.message
+    assert lost.message == "encoder (4 parameters): no gradient, detached"
+    assert lost.module == "encoder"
+
+
+@WATCHED
+def test_so_is_what_was_computed_without_gradients(watched):
+    def between(hidden):
+        with torch.no_grad():
+            return torch.tanh(hidden) * 2
+
+    trace, faults = run(Two(between), X, watched=watched)
+    detach, lost = faults
+    # The first op of the block: what comes before it had a graph still.
+    assert trace.ops[int(detach.op[1:])].name == "tanh"
+    assert detach.message.startswith("from tanh on gradients were off, as under torch.no_grad(): 4 parameters")
+    assert "torch.no_grad()" in lost.message
+    assert lost.module == "encoder"
+
+
+def test_a_watched_pass_tells_the_first_op_without_gradients_even_of_those_that_keep_nothing():
+    def between(hidden):
+        with torch.no_grad():
+            return hidden + 1
+
+    trace, faults = run(Two(between), X)
+    assert trace.ops[int(faults[0].op[1:])].name == "add"
+    assert "from add on gradients were off" in faults[0].message
+
+
+@WATCHED
+def test_an_encoder_that_runs_without_gradients_is_cut_off_at_its_first_layer(watched):
+    class Frozen(Two):
+        def forward(self, x):
+            with torch.no_grad():
+                hidden = self.encoder(x)
+            return self.head(hidden)
+
+    trace, faults = run(Frozen(), X, watched=watched)
+    detach, lost = faults
+    assert trace.ops[int(detach.op[1:])].name == "linear"
+    assert detach.module == "encoder.0"
+    assert "4 parameters get none" in detach.message
+    assert lost.message.startswith("encoder (4 parameters): no gradient, detached")
+
+
+@WATCHED
+def test_an_index_has_no_derivative(watched):
+    class Embedded(Two):
+        def __init__(self):
+            super().__init__()
+            self.table = nn.Embedding(6, 6)
+
+        def forward(self, x):
+            return self.head(self.table(self.encoder(x).argmax(1)))
+
+    trace, faults = run(Embedded(), X, watched=watched)
+    (fault,) = faults
+    assert trace.ops[int(fault.op[1:])].name == "argmax"
+    assert fault.message == (
+        "encoder (4 parameters): no gradient, no path: argmax gives integers, which have no derivative"
+    )
+
+
+@WATCHED
+def test_nor_has_a_comparison(watched):
+    trace, faults = run(Two(lambda hidden: (hidden > 0).float()), X, watched=watched)
+    (fault,) = faults
+    assert trace.ops[int(fault.op[1:])].name == "gt"
+    assert fault.message.endswith("no path: gt gives truth values, which have no derivative")
+
+
+@WATCHED
+def test_whose_shape_alone_is_read_is_unused(watched):
+    class Shaped(Two):
+        def __init__(self):
+            super().__init__()
+            self.like = nn.Parameter(torch.ones(16, 2))
+
+        def forward(self, x):
+            return super().forward(x) + torch.zeros_like(self.like) + self.like.new_zeros(2)
+
+    (fault,) = faults_of(Shaped(), X, watched=watched)
+    assert fault.message.startswith("like: no gradient, unused")
+
+
+@WATCHED
+def test_a_layer_of_which_the_bias_alone_learns_has_a_graph(watched):
+    model = Two(torch.Tensor.detach)
+    model.encoder[0].weight.requires_grad_(False)
+    detach, lost, frozen = faults_of(model, X, watched=watched)
+    assert detach.message.startswith("detach cuts the graph: 3 parameters before it")
+    assert (lost.op, frozen.module) == (detach.op, "encoder.0")
+
+
+@WATCHED
+def test_of_several_ends_the_first_cut_is_told(watched):
+    def between(hidden):
+        return hidden.argmax(1, keepdim=True) + hidden.detach() + hidden.detach().sin()
+
+    trace, faults = run(Two(between), X, watched=watched)
+    detach, lost = faults
+    first = next(op.id for op in trace.ops if op.name == "detach")
+    assert (detach.kind, detach.op, lost.op) == ("detach", first, first)
+
+
+@WATCHED
+def test_what_leads_nowhere_has_no_path(watched):
+    class Auxiliary(Two):
+        def __init__(self):
+            super().__init__()
+            self.auxiliary = nn.Linear(6, 3)
+
+        def forward(self, x):
+            hidden = self.encoder(x)
+            self.auxiliary(hidden).softmax(1)
+            return self.head(hidden)
+
+    trace, faults = run(Auxiliary(), X, watched=watched)
+    (fault,) = faults
+    assert fault.module == "auxiliary"
+    assert "no path: nothing that is computed from it leads to the loss" in fault.message
+    assert trace.ops[int(fault.op[1:])].module == next(m.id for m in trace.modules if m.path == "auxiliary")
+
+
+def test_what_is_frozen_is_told_last_and_what_its_normalization_does_as_well():
+    class Backboned(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.backbone = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.ReLU())
+            self.head = nn.Linear(6, 2)
+            self.spare = nn.Linear(1, 1)
+
+        def forward(self, x):
+            return self.head(self.backbone(x))
+
+    model = Backboned()
+    model.backbone.requires_grad_(False)
+    unused, frozen = faults_of(model, X)
+    assert unused.module == "spare"
+    assert frozen.module == "backbone"
+    assert frozen.message == "backbone (4 parameters): no gradient, requires_grad=False"
+    assert "running statistics of backbone.1 move" in frozen.remedy
+    model.backbone.eval()
+    assert "running statistics" not in faults_of(model, X)[-1].remedy
+
+
+@WATCHED
+def test_tied_weights_have_one_gradient_and_no_fault(watched):
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.unembed = nn.Linear(4, 9, bias=False)
+            self.embed = nn.Embedding(9, 4)
+            self.embed.weight = self.unembed.weight
+
+        def forward(self, x):
+            return self.embed(x) ** 2
+
+    evidence = evidence_of(Tied())
+    (known,) = evidence.parameters
+    assert (known.path, known.aliases) == ("unembed.weight", ("embed.weight",))
+    assert faults_of(Tied(), torch.tensor([1, 2]), watched=watched) == ()
+
+
+def test_a_layer_that_learns_by_another_name_is_not_lost():
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.encoder, self.decoder = nn.Linear(4, 4), nn.Linear(4, 4)
+            self.decoder.weight = self.encoder.weight
+
+        def forward(self, x):
+            return F.linear(self.encoder(x), self.decoder.weight)
+
+    (fault,) = faults_of(Tied(), X)
+    assert fault.message.startswith("decoder.bias: no gradient, unused")
+    assert fault.module == "decoder"
+
+
+class GivesNone(torch.autograd.Function):
+    @staticmethod
+    def forward(_, x):
+        return x * 2
+
+    @staticmethod
+    def backward(_, __):
+        return None
+
+
+@WATCHED
+def test_where_a_gradient_came_back_to_and_went_no_further_is_the_place(watched):
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.last = nn.Linear(4, 4), nn.Linear(4, 2)
+
+        def forward(self, x):
+            return self.last(GivesNone.apply(self.first(x)))
+
+    trace, (fault,) = run(Net(), X, watched=watched)
+    assert fault.message == "first (2 parameters): no gradient, no path: the backward of mul gave none for it"
+    assert trace.ops[int(fault.op[1:])].source.function == "GivesNone.forward"
+
+
+@WATCHED
+def test_a_function_whose_backward_gives_none_is_named(watched):
+    class Scale(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, weight):
+            ctx.save_for_backward(weight)
+            return x * weight
+
+        @staticmethod
+        def backward(ctx, gradient):
+            (weight,) = ctx.saved_tensors
+            return gradient * weight, None
+
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+            self.weight = nn.Parameter(torch.ones(4))
+
+        def forward(self, x):
+            return Scale.apply(self.layer(x), self.weight)
+
+    (fault,) = faults_of(Scaled(), X, watched=watched)
+    assert fault.message.startswith("weight: no gradient, no path: the backward of mul gave none for it")
+
+
+@WATCHED
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_a_checkpoint_is_no_fault(reentrant, watched):
+    from torch.utils.checkpoint import checkpoint
+
+    class Checkpointed(Two):
+        def forward(self, x):
+            return self.head(checkpoint(self.encoder, x.requires_grad_(), use_reentrant=reentrant))
+
+    assert faults_of(Checkpointed(), torch.randn(16, 4), watched=watched) == ()
+
+
+@WATCHED
+def test_a_function_of_ones_own_is_no_fault_and_hides_none(watched):
+    class Double(torch.autograd.Function):
+        @staticmethod
+        def forward(_, x):
+            return x * 2
+
+        @staticmethod
+        def backward(_, gradient):
+            return gradient * 2
+
+    assert faults_of(Two(Double.apply), X, watched=watched) == ()
+    detach, lost = faults_of(Two(lambda hidden: Double.apply(hidden).detach()), X, watched=watched)
+    assert "detach cuts the graph" in detach.message
+    assert lost.module == "encoder"
+
+
+@WATCHED
+def test_what_has_kept_a_pass_from_going_back_is_told_if_it_was_meant_to(watched):
+    model = Two(torch.Tensor.detach)
+    model.head.requires_grad_(False)
+    evidence = evidence_of(model)
+    recording = record(model, on_tensor=evidence.watch if watched else None)
+    with recording:
+        recording.set_loss(model(X).sum())
+    assert find_faults(recording.trace) == ()
+    detach, lost, frozen = find_faults(recording.trace, evidence, goes_back=True)
+    assert "detach cuts the graph: 4 parameters before it" in detach.message
+    assert (lost.module, frozen.module) == ("encoder", "head")
+
+
+def test_of_a_pass_that_never_goes_back_nothing_is_said_of_gradients():
+    model = Two()
+    with record(model) as recording, torch.no_grad():
+        model(X)
+    assert find_faults(recording.trace, evidence_of(model)) == ()
+
+
+# ----------------------------------------------------------------------------------------------------------- not finite
+
+
+class Growing(nn.Module):
+    """Twelve layers, of which one multiplies by far too much."""
+
+    def __init__(self, at):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(12))
+        with torch.no_grad():
+            self.layers[at].weight.mul_(1e38)
+            self.layers[at - 1].weight.mul_(1e3)
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+def test_only_the_first_that_is_not_finite_is_told():
+    trace, faults = run(Growing(5), torch.randn(16, 8))
+    (fault,) = only(faults, "first_nonfinite")
+    op = trace.ops[int(fault.op[1:])]
+    assert fault.module == "layers.5"
+    assert trace.tensor_by_id[fault.tensor].producer == op.id
+    summary = trace.statistics[fault.tensor]
+    assert summary.nan + summary.posinf + summary.neginf > 0
+    assert all(s.nan + s.posinf + s.neginf == 0 for s in map(trace.statistics.__getitem__, op.inputs))
+    assert "linear made it of finite values" in fault.message
+    assert fault.source.text == "x = layer(x)"
+
+
+def test_what_would_help_follows_from_how_the_numbers_end():
+    def remedy(model, x):
+        (fault,) = only(faults_of(model, x), "first_nonfinite")
+        return fault.remedy
+
+    class Logarithm(nn.Linear):
+        def forward(self, x):
+            return super().forward(x).abs().neg().log()
+
+    half = nn.Linear(4, 2).half()
+    with torch.no_grad():
+        half.weight.fill_(300)
+    assert remedy(half, torch.full((16, 4), 100.0).half()).startswith("float16 ends at 65504: scale the loss")
+    assert remedy(Growing(5), torch.randn(16, 8)).startswith("It grows from layer to layer")
+    assert (
+        remedy(Logarithm(4, 2), X) == "Keep what log reads away from 0, by clamping it or by adding a small constant."
+    )
+
+
+def test_an_input_that_is_not_finite_is_named_itself():
+    x = X.clone()
+    x[3, 1] = torch.nan
+    (fault,) = only(faults_of(Two(), x), "first_nonfinite")
+    assert fault.op is None
+    assert fault.message == "input is the first that is not finite: 1.6 % NaN. It came in like that, as input"
+    for infinite in (torch.inf, -torch.inf):
+        x[3, 1] = infinite
+        (fault,) = only(faults_of(Two(), x), "first_nonfinite")
+        assert fault.op is None
+        assert fault.message.startswith("input is the first that is not finite: 1.6 % Inf")
+
+
+def test_a_mask_of_infinity_is_no_fault_unless_it_leaves_nothing():
+    class Masked(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+
+        def forward(self, x, mask):
+            return self.layer(x).masked_fill(mask, float("-inf")).softmax(1)
+
+    mask = torch.eye(16, 4, dtype=torch.bool)
+    assert faults_of(Masked(), X, mask, loss=lambda out: out**2) == ()
+    mask[3] = True
+    trace, faults = run(Masked(), X, mask, loss=lambda out: out**2)
+    (fault,) = only(faults, "first_nonfinite")
+    assert trace.ops[int(fault.op[1:])].name == "softmax"
+    assert "holds Inf on purpose" in fault.message
+
+
+def test_a_gradient_may_be_what_is_not_finite_first():
+    class Rooted(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 4, bias=False)
+            nn.init.zeros_(self.layer.weight)
+
+        def forward(self, x):
+            return self.layer(x).abs().sqrt()
+
+    trace, faults = run(Rooted(), X)
+    (fault,) = only(faults, "first_nonfinite")
+    assert trace.ops[int(fault.op[1:])].phase == "backward"
+    assert fault.source is not None  # of the forward op that it is the backward of
+
+
+def test_a_gradient_of_infinite_slope_is_told_with_what_keeps_from_it():
+    class Chosen(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+
+        def forward(self, x):
+            hidden = self.layer(x).relu()
+            return torch.where(hidden > 0, hidden.sqrt(), torch.zeros_like(hidden))
+
+    model = Chosen()
+    (fault,) = only(faults_of(model, X), "first_nonfinite")
+    assert "SqrtBackward0 made it of finite values" in fault.message
+    assert fault.remedy.startswith("Keep what sqrt reads away from 0, by clamping it or by adding a small constant; to")
+    assert fault.source.text == "return torch.where(hidden > 0, hidden.sqrt(), torch.zeros_like(hidden))"
+
+
+def test_memory_that_nobody_has_written_to_is_not_looked_at():
+    def filled(x):
+        out = torch.empty(16, 4)
+        out[:8] = x[:8]
+        out[8:] = x[8:]
+        return out * x
+
+    x = X.clone().requires_grad_()
+    with record(on_tensor=None) as recording:
+        filled(x).sum().backward()
+    assert find_faults(recording.trace) == ()
+
+
+# ---------------------------------------------------------------------------------------------------------- what raises
+
+
+def test_a_forward_that_raises_is_told_first_with_its_op():
+    model = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(5, 2))
+    model.spare = nn.Linear(1, 1)
+    trace, faults = run(model, X)
+    (fault,) = faults
+    assert fault.kind == "failed"
+    assert fault.op == trace.error.op
+    assert fault.module == "2"
+    assert "shapes cannot be multiplied" in fault.message
+
+
+def test_a_relu_in_place_on_what_a_backward_needs_is_found():
+    class Overwriting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+
+        def forward(self, x):
+            gate = torch.sigmoid(self.layer(x))
+            return gate.sub_(0.5).relu_()
+
+    trace, (failed, in_place) = run(Overwriting(), X)
+    assert (failed.kind, in_place.kind) == ("failed", "in_place")
+    names = {op.id: op.name for op in trace.ops}
+    assert names[failed.op] == "sigmoid"
+    assert names[in_place.op] == "sub_"
+    assert "sub_ changes sigmoid in place, which sigmoid (test_faults.py:" in in_place.message
+    assert in_place.source.text == "return gate.sub_(0.5).relu_()"
+    assert "sub in place of sub_" in in_place.remedy
+
+
+def test_a_view_may_be_what_is_written_through():
+    def overwriting(x):
+        out = torch.exp(x)
+        out.view(-1)[3] = 0.0
+        return out
+
+    x = X.clone().requires_grad_()
+    recording = record(overwriting)
+    with pytest.raises(RuntimeError, match="inplace"), recording:
+        overwriting(x).sum().backward()
+    failed, in_place = find_faults(recording.trace)
+    assert "setitem_ changes exp in place" in in_place.message
+    assert failed.source.text == "out = torch.exp(x)"
+
+
+def test_a_parameter_that_is_written_to_raises_where_it_is():
+    class Writing(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+
+        def forward(self, x):
+            self.layer.weight.mul_(0.9)
+            return self.layer(x)
+
+    failed, in_place = faults_of(Writing(), X)
+    assert failed.op == in_place.op
+    assert "torch.no_grad()" in in_place.remedy
+
+
+def test_what_is_changed_behind_autograd_is_told_though_nothing_raises():
+    class Hiding(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+
+        def forward(self, x):
+            out = torch.tanh(self.layer(x))
+            out.data.mul_(2)
+            return out
+
+    model = Hiding()
+    trace, (fault,) = run(model, X)
+    assert trace.error is None
+    assert fault.kind == "in_place"
+    assert "mul_ changes tanh through .data" in fault.message
+    # And it is so: with tanh' of the doubled values the gradient is another.
+    wrong = model.layer.bias.grad.clone()
+    model.zero_grad()
+    (torch.tanh(model.layer(X)) * 1).sum().backward()
+    assert not torch.allclose(wrong, model.layer.bias.grad)
+
+
+def test_a_backward_that_raises_is_told_at_its_op():
+    class Broken(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * 2
+
+        @staticmethod
+        def backward(*_):
+            raise RuntimeError("out of luck")
+
+    trace, faults = run(Two(Broken.apply), X)
+    (failed,) = only(faults, "failed")
+    op = trace.ops[int(failed.op[1:])]
+    assert (op.name, op.phase, trace.ops[int(op.twin[1:])].name) == ("BrokenBackward", "backward", "mul")
+    assert failed.message == "RuntimeError: out of luck"
+    # The trace itself knows it, for whoever marks the op in a picture.
+    told = with_faults(trace)
+    assert told.error.op == failed.op
+    assert told.error.message == trace.error.message
+    assert told.faults[0] == failed
+
+
+def test_of_two_branches_the_one_that_ran_last_goes_back_first():
+    class Broken(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * 2
+
+        @staticmethod
+        def backward(*_):
+            raise RuntimeError("out of luck")
+
+    trace, faults = run(Two(lambda hidden: torch.tanh(hidden) + Broken.apply(hidden)), X)
+    (failed,) = only(faults, "failed")
+    twin = trace.ops[int(failed.op[1:])].twin
+    assert trace.ops[int(twin[1:])].name == "mul"
+
+
+def test_a_loss_without_a_graph_is_traced_to_what_has_cut_it():
+    failed, cut = faults_of(Two(), X, loss=lambda out: out.detach())
+    assert "does not require grad" in failed.message
+    assert cut.kind == "detach"
+    assert cut.source.file == "test_faults.py"
+
+
+# -------------------------------------------------------------------------------------------------- gradients and units
+
+
+class Deep(nn.Module):
+    """Layers of tanh, each of them orthogonal, so that the gradient stays; one of them scaled."""
+
+    def __init__(self, depth=10, small=None, scale=0.01):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(32, 32, bias=False) for _ in range(depth))
+        with torch.no_grad():
+            for place, layer in enumerate(self.layers):
+                nn.init.orthogonal_(layer.weight)
+                layer.weight.mul_(scale if small in (place, "all") else 1)
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+def test_where_the_gradient_falls_is_where_the_weight_is_small():
+    x = torch.randn(16, 32)
+    assert faults_of(Deep(), x) == ()
+    trace, faults = run(Deep(small=6), x)
+    (fault,) = faults
+    assert fault.kind == "gradient_drop"
+    assert fault.message == (
+        "going back from layers.6 to layers.5 the gradient is 100 times smaller, and so it stays before that"
+    )
+    layer = next(layer for layer in trace.layers if layer.name == "layers.5")
+    assert fault.tensor == layer.gradient
+    assert fault.module == "layers.5"
+
+
+@pytest.mark.parametrize(("scale", "falls"), [(0.105, False), (0.095, True)])
+def test_a_fall_is_tenfold(scale, falls):
+    faults = faults_of(Deep(small=6, scale=scale), torch.randn(16, 32))
+    assert [fault.kind for fault in faults] == ["gradient_drop"] * falls
+
+
+def test_of_two_ways_side_by_side_one_may_have_a_small_gradient():
+    class Parallel(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weak, self.strong = nn.Linear(16, 16), nn.Linear(16, 16)
+
+        def forward(self, x):
+            return 1e-3 * self.weak(x) + self.strong(x)
+
+    assert faults_of(Parallel(), torch.randn(16, 16)) == ()
+
+
+def test_every_fall_is_told_up_to_a_number():
+    faults = faults_of(Deep(depth=20, small="all", scale=0.05), torch.randn(16, 32))
+    assert {fault.kind for fault in faults} == {"gradient_drop"}
+    assert len(faults) == MOST_OF_A_KIND
+    assert faults[-1].message.endswith(f"(and {19 - MOST_OF_A_KIND} more of this kind)")
+
+
+def test_a_gradient_that_fades_is_one_fault():
+    (fault,) = faults_of(Deep(depth=12, small="all", scale=0.4), torch.randn(16, 32))
+    # 0.4 per layer: 2.5^11 in all, and a tenth is left after three.
+    assert fault.message.startswith("the gradient fades: 2.38e4 times smaller in layers.0"), 2.5**11
+    assert "×0.40 per layer" in fault.message
+    assert fault.module == "layers.8"
+
+
+def test_an_average_over_many_places_is_no_fall():
+    class Pooled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv2d(3, 16, 3)
+            self.head = nn.Linear(16, 10)
+
+        def forward(self, x):
+            return self.head(self.conv(x).relu().mean((2, 3)))
+
+    assert faults_of(Pooled(), torch.randn(4, 3, 32, 32)) == ()
+
+
+def test_a_weak_branch_beside_a_residual_is_no_fall():
+    class Weak(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.inner, self.outer, self.last = (nn.Linear(16, 16) for _ in range(4))
+            nn.init.zeros_(self.outer.weight)
+
+        def forward(self, x):
+            x = self.first(x)
+            return self.last(x + self.outer(self.inner(x)))
+
+    assert faults_of(Weak(), torch.randn(16, 16)) == ()
+
+
+def test_a_layer_whose_units_are_dead_is_named_with_what_follows_from_it():
+    model = net(8, 32, 32, 4)
+    nn.init.constant_(model[2].bias, -100)
+    trace, faults = run(model, torch.randn(64, 8))
+    (dead,) = only(faults, "dead")
+    assert "all units of 3.relu are dead" in dead.message
+    assert trace.ops[int(dead.op[1:])].name == "relu"
+    (fall,) = only(faults, "gradient_drop")
+    assert fall.message == "no gradient goes back beyond 2: in 0 and before it is 0"
+    assert fall.remedy == "100% of the units of 2 are dead: look at what comes in."
+
+
+def test_a_plateau_is_named_but_not_that_of_an_answer_that_is_sure():
+    class Gated(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.hidden, self.out = nn.Linear(8, 16), nn.Linear(16, 1)
+            self.factor = 1.0
+
+        def forward(self, x):
+            return torch.sigmoid(self.out(torch.tanh(self.factor * self.hidden(x))) * 1e3)
+
+    model = Gated()
+    loss = lambda out: F.binary_cross_entropy(out, torch.ones_like(out))  # noqa: E731
+    assert only(faults_of(model, torch.randn(64, 8), loss=loss), "saturated") == []
+    model.factor = 100.0
+    (fault,) = only(faults_of(model, torch.randn(64, 8), loss=loss), "saturated")
+    assert "of tanh is saturated" in fault.message
+
+
+# ------------------------------------------------------------------------------------------------- what becomes of them
+
+
+def test_a_repeated_pass_has_the_same_reasons_and_its_own_numbers():
+    model = Two()
+    model.spare = nn.Linear(1, 1)
+    evidence = evidence_of(model)
+    trace, faults = run(model, X)
+    again = dataclasses.replace(trace, loss=1.0)
+    first = find_faults(trace, evidence)
+    assert first == faults
+    assert find_faults(again, evidence)[0] is first[0]
+
+
+def test_faults_are_part_of_a_dump_and_of_the_message_that_follows_a_frame():
+    trace, faults = run(Two(torch.Tensor.detach), X)
+    trace = dataclasses.replace(trace, faults=faults)
+    assert load(dump_trace(trace)).faults == faults
+    body = json.loads(dump_trace(trace))
+    assert list(body["faults"][0]) == ["kind", "message", "module", "op", "tensor", "source", "remedy"]
+    del body["faults"]
+    assert load(json.dumps(body)).faults == ()
+    assert json.loads(theory_message(theory(trace), 3, faults))["faults"] == json.loads(dump_trace(trace))["faults"]
+
+
+def test_what_the_model_does_not_know_of_stands_before_what_got_no_gradient():
+    class Listed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = [nn.Linear(4, 4), nn.Linear(4, 4)]
+            self.spare = nn.Linear(4, 4)
+
+        def forward(self, x):
+            return self.layers[1](self.layers[0](x)) + self.spare.weight.detach().sum()
+
+    model = Listed()
+    trace, _ = run(model, torch.randn(3, 4))
+    evidence = evidence_of(model)
+    evidence.unregistered = tuple(
+        tensor.id for tensor in trace.tensors if tensor.role == "parameter" and "spare" not in tensor.name
+    )
+    assert len(evidence.unregistered) == 4
+    faults = find_faults(trace, evidence)
+    assert [fault.kind for fault in faults][:2] == ["unregistered", "detach"]
+    op = next(op for op in trace.ops if op.id == faults[0].op)
+    assert (op.name, op.inputs[1]) == ("linear", faults[0].tensor)
+
+
+def test_every_kind_is_found_somewhere_here():
+    source = Path(__file__).read_text(encoding="utf-8")
+    assert all(f'"{kind}"' in source for kind in FAULT_KINDS)
+    assert Fault("dead", "").remedy is None

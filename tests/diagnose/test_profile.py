@@ -1,0 +1,648 @@
+"""The profile of real traces: figures, verdicts, where numbers run out, and its JSON form."""
+
+import copy
+import dataclasses
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from chainrule.diagnose.profile import (
+    EXPLODING,
+    SATURATED,
+    VANISHING_NORM,
+    LayerProfile,
+    drawn_stds,
+    expectations,
+    health,
+    profile,
+    theory,
+)
+from chainrule.dump.wire import dump_profile, dump_trace, load, theory_message
+from chainrule.run import trace_spec
+from chainrule.spec import ModelSpec
+from chainrule.spec.keys import KEY_BY_NAME
+from chainrule.spec.presets import PRESETS
+from chainrule.stats import BINS, Summary
+from chainrule.theory.layer_statistics import Expected
+from chainrule.theory.mean_field import moments
+from chainrule.trace import record, trace_model
+
+QUANTITIES = {
+    "preactivation_std",
+    "activation_mean",
+    "activation_std",
+    "gradient_std",
+    "dead_fraction",
+    "saturation",
+}
+
+
+def spec_of(**values) -> ModelSpec:
+    return ModelSpec.parse(values)
+
+
+def profile_of(**values):
+    return profile(trace_spec(spec_of(**values)))
+
+
+def measured(layer: LayerProfile, quantity: str) -> float | None:
+    if quantity in ("dead_fraction", "saturation"):
+        return getattr(layer, quantity)
+    name, statistic = quantity.rsplit("_", 1)
+    return getattr(getattr(layer, name), statistic)
+
+
+# ---------------------------------------------------------------------------------------------------- what is measured
+
+
+@pytest.mark.smoke
+def test_profile_of_the_chapters_net():
+    trace = trace_spec(spec_of())
+    found = profile(trace)
+    first, last = found.layers
+
+    def statistics(name):
+        return trace.statistics[trace.tensor_by_name[name].id]
+
+    assert found.spec == trace.spec
+    assert found.loss == trace.loss
+    assert found.input == statistics("x")
+    assert (first.index, first.name, last.index) == (1, "layer 1", 2)
+    assert first.preactivation == statistics("l1")
+    assert first.activation == statistics("l2")
+    assert first.gradient == statistics("l2.g")
+    assert first.weight == statistics("w1")
+    assert first.weight_gradient == statistics("w1.g")
+    assert first.bias_gradient == statistics("b1.g")
+    assert last.preactivation == last.activation == statistics("out")
+    assert first.gradient_to_weight_ratio == statistics("w1.g").std / statistics("w1").std
+    assert first.dead_fraction == statistics("l2").dead_fraction
+    assert last.dead_fraction is None
+    assert first.saturation is None
+    assert (first.health, last.health) == (None, None)
+    assert (found.first_inf_layer, found.first_nan_layer) == (None, None)
+
+
+def test_a_net_without_biases_has_no_bias_gradient():
+    assert profile_of(bias=False).layers[0].bias_gradient is None
+
+
+@pytest.mark.parametrize("init", KEY_BY_NAME["init"].choices)
+def test_weights_are_drawn_with_the_std_that_is_said(init):
+    found = profile_of(init=init, scale=1.7, widths="300,200,400,100", activation="tanh", batch=2)
+    for layer in found.layers:
+        # of so many elements the sample's std strays by less than 1 %
+        assert layer.weight.std == pytest.approx(layer.weight_std, rel=0.02)
+    assert [layer.weight_std for layer in found.layers] == list(drawn_stds(ModelSpec.parse(found.spec)))
+
+
+def test_weights_of_zero_have_no_spread():
+    assert [layer.weight_std for layer in profile_of(init="zeros").layers] == [0.0, 0.0]
+
+
+def test_a_constant_weight_has_no_ratio():
+    assert profile_of(init="zeros").layers[0].gradient_to_weight_ratio is None
+
+
+@pytest.mark.smoke
+def test_the_exploding_net_says_where_numbers_run_out():
+    found = profile_of(preset="deep-exploding")
+    assert math.isnan(found.loss)
+    assert found.first_inf_layer == pytest.approx(38, abs=1)
+    assert found.first_nan_layer == pytest.approx(39, abs=1)
+    assert found.layers[-1].health == "non-finite"
+    # The gradient starts from NaN, so no layer has a finite one.
+    assert {layer.health for layer in found.layers} == {"non-finite"}
+    assert found.layers[10].gradient_to_weight_ratio is None
+
+
+def test_the_vanishing_net_vanishes():
+    layers = profile_of(preset="deep-vanishing").layers
+    assert layers[0].health is None or layers[0].health == "vanishing"
+    assert {layer.health for layer in layers[1:]} == {"vanishing"}
+    assert layers[-1].activation.zero_fraction == 1
+
+
+def test_without_its_spec_a_trace_is_expected_to_be_what_follows_from_what_came_in():
+    trace = trace_spec(spec_of(widths="100,80,60,10", loss="cross_entropy"))
+    found = profile(dataclasses.replace(trace, spec=None))
+    assert found.spec is None
+    assert (found.advice, found.layers[0].weight_std) == (None, None)
+    by_spec = profile(trace).layers
+    for layer, said in zip(found.layers, by_spec, strict=True):
+        assert layer.reason is said.reason is None
+        for quantity, figure in said.expected.items():
+            # x and the weights as they were measured are x and the weights as they were drawn, to a few percent
+            if quantity in ("preactivation_std", "activation_std"):
+                assert layer.expected[quantity].value == pytest.approx(figure.value, rel=0.1)
+            assert layer.expected[quantity].band[0] <= measured(layer, quantity) <= layer.expected[quantity].band[1]
+    assert [layer.health for layer in found.layers] == [layer.health for layer in by_spec]
+
+
+def test_a_trace_without_layers_has_an_empty_profile():
+    found = profile(dataclasses.replace(trace_spec(spec_of()), layers=()))
+    assert found.layers == ()
+    assert (found.first_inf_layer, found.first_nan_layer) == (None, None)
+
+
+def test_a_loaded_dump_has_the_same_profile():
+    trace = trace_spec(spec_of(activation="tanh", widths="20x4"))
+    assert dump_profile(profile(load(dump_trace(trace)))) == dump_profile(profile(trace))
+
+
+# ------------------------------------------------------------------------------------------------- a model of one's own
+
+
+class Stack(nn.Module):
+    """Layers that theory has something to say of, and such that it has not."""
+
+    def __init__(self):
+        super().__init__()
+        self.tokens = nn.Embedding(50, 64)
+        self.norm = nn.LayerNorm(64)
+        self.up, self.down = nn.Linear(64, 128), nn.Linear(128, 64)
+        self.head = nn.Linear(64, 1)
+
+    def forward(self, ids):
+        x = self.tokens(ids)
+        x = x + self.down(functional.gelu(self.up(self.norm(x))))
+        return self.head(functional.mish(x))
+
+
+def own_trace(model=None, x=None):
+    torch.manual_seed(0)
+    model = Stack() if model is None else model()
+    x = torch.randint(50, (16, 10)) if x is None else x
+    return trace_model(model, x, loss=lambda out: out.square().mean())
+
+
+def test_where_theory_is_silent_it_says_why():
+    found = profile(own_trace())
+    assert [layer.name for layer in found.layers] == ["tokens", "norm", "up", "down", "head"]
+    assert [layer.reason for layer in found.layers] == [
+        "Embedding: no theory of it here",
+        "LayerNorm: no theory of it here",
+        None,
+        None,
+        "Linear: a single unit: how it spreads depends on what the inputs have in common",
+    ]
+    _, norm, up, down, head = found.layers
+    # What hands a gradient back to the norm is a Linear, whatever the norm is.
+    assert set(norm.expected) == {"gradient_std"}
+    assert set(up.expected) == {
+        *("preactivation_std", "activation_mean", "activation_std", "dead_fraction", "gradient_std"),
+    }
+    # Two read what the second one puts out: the sum, and by it the head.
+    assert set(down.expected) == {"preactivation_std", "activation_mean", "activation_std"}
+    assert head.expected == {}
+    for layer in (norm, up, down):
+        for quantity, figure in layer.expected.items():
+            assert figure.band[0] <= measured(layer, quantity) <= figure.band[1], (layer.name, quantity)
+
+
+@pytest.mark.parametrize(
+    ("make", "activation", "reason"),
+    [
+        (nn.ReLU, "relu", None),
+        (nn.Tanh, "tanh", None),
+        (nn.LeakyReLU, "leaky_relu", None),
+        (
+            lambda: nn.LeakyReLU(0.3),
+            None,
+            "leaky_relu of other parameters: no theory of it here, but of the preactivation",
+        ),
+        (nn.Mish, None, "mish: no theory of it here, but of the preactivation"),
+        (nn.GELU, "gelu", None),
+        (lambda: nn.GELU(approximate="tanh"), "gelu", None),
+        (lambda: nn.Softmax(-1), "linear", None),
+    ],
+)
+def test_the_activation_is_known_by_its_op(make, activation, reason):
+    def model():
+        return nn.Sequential(nn.Linear(40, 200), make(), nn.Linear(200, 10))
+
+    first, _ = profile(own_trace(model, torch.randn(30, 40))).layers
+    assert first.reason == reason
+    assert ("activation_std" in first.expected) == (activation is not None)
+    if activation not in (None, "linear"):
+        std = first.expected["preactivation_std"].value
+        assert first.expected["activation_std"].value == pytest.approx(moments(activation, std**2).std, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("module", "shape"),
+    [
+        (nn.Conv1d(6, 32, 5, padding=2, stride=2), (9, 6, 31)),
+        (nn.Conv2d(3, 32, 3, padding="same"), (9, 3, 8, 8)),
+        (nn.Conv2d(8, 32, 3, groups=4, dilation=2), (9, 8, 9, 9)),
+        (nn.Conv3d(2, 32, 3, padding=1, bias=False), (4, 2, 5, 5, 5)),
+        (nn.Linear(30, 32), (9, 7, 30)),
+    ],
+)
+def test_convolutions_are_read_out_of_a_trace(module, shape):
+    out = module(torch.randn(shape))
+    model = nn.Sequential(module, nn.ReLU(), nn.Flatten(), nn.Linear(out[0].numel(), 5))
+    first, last = profile(own_trace(lambda: model, torch.randn(shape))).layers
+    assert first.reason is last.reason is None
+    for layer in (first, last):
+        for quantity, figure in layer.expected.items():
+            assert figure.band[0] <= measured(layer, quantity) <= figure.band[1], (layer.name, quantity)
+    # As many elements as these are near the middle of their law.
+    assert first.preactivation.std == pytest.approx(first.expected["preactivation_std"].value, rel=0.1)
+    assert "gradient_std" in first.expected
+
+
+@pytest.mark.parametrize(
+    ("module", "shape"),
+    [
+        (nn.Conv1d(6, 32, 5, stride=3, padding=1), (9, 6, 31)),
+        (nn.Conv1d(6, 32, 5, dilation=3, bias=False), (9, 6, 31)),
+        (nn.Conv2d(6, 32, 5, padding="same", dilation=2), (9, 6, 9, 7)),
+        (nn.Conv2d(6, 32, (3, 5), stride=(1, 2), padding=(0, 3), groups=2), (9, 6, 8, 9)),
+        (nn.Conv3d(6, 30, 3, stride=2, padding=1, groups=3), (4, 6, 5, 4, 6)),
+    ],
+)
+def test_as_many_products_are_counted_as_a_convolution_of_ones_sums(module, shape):
+    before = {3: nn.Conv1d, 4: nn.Conv2d, 5: nn.Conv3d}[len(shape)](shape[1], shape[1], 1)
+    trace = own_trace(lambda: nn.Sequential(before, module), torch.randn(shape))
+    first, last = profile(trace).layers
+
+    x = torch.ones(1, *shape[1:], dtype=torch.float64, requires_grad=True)
+    ones = copy.deepcopy(module).double()
+    with torch.no_grad():
+        ones.weight.fill_(1)
+        if ones.bias is not None:
+            ones.bias.fill_(0)
+    sums = ones(x)
+    sums.sum().backward()
+
+    weight, bias = (
+        module.weight.detach().double(),
+        0.0 if module.bias is None else module.bias.detach().double().var(correction=0),
+    )
+    into = trace.statistics[trace.layers[0].activation]
+    variance = sums.mean() * weight.var(correction=0) * into.norm**2 / into.n + bias
+    assert last.expected["preactivation_std"].value == pytest.approx(variance.sqrt().item(), rel=1e-6)
+    back = trace.statistics[trace.layers[1].gradient]
+    variance = x.grad.mean() * weight.var(correction=0) * back.norm**2 / back.n
+    assert first.expected["gradient_std"].value == pytest.approx(variance.sqrt().item(), rel=1e-6)
+
+
+class Projected(nn.Module):
+    """A product in two dimensions, whatever comes in: transformers' Conv1D."""
+
+    def __init__(self, units_in, units):
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(0.1 * torch.randn(units_in, units)), nn.Parameter(torch.zeros(units))
+
+    def forward(self, x):
+        out = torch.addmm(self.bias, x.view(-1, x.size(-1)), self.weight)
+        return out.view(*x.shape[:-1], -1)
+
+
+def test_a_product_between_two_views_is_found():
+    def model():
+        return nn.Sequential(Projected(30, 60), nn.ReLU(), Projected(60, 20))
+
+    first, last = profile(own_trace(model, torch.randn(8, 5, 30))).layers
+    assert first.reason is last.reason is None
+    assert first.expected["preactivation_std"].value == pytest.approx(math.sqrt(30 * 0.01), rel=0.1)
+    for layer in (first, last):
+        for quantity, figure in layer.expected.items():
+            assert figure.band[0] <= measured(layer, quantity) <= figure.band[1], (layer.name, quantity)
+    assert "gradient_std" in first.expected
+
+
+def test_plain_functions_are_expected_too():
+    torch.manual_seed(0)
+    x, w, b = torch.randn(50, 30), torch.randn(30, 40, requires_grad=True), torch.randn(40, requires_grad=True)
+    with record(leaves={"x": x, "w": w, "b": b}) as recording:
+        (x @ w + b).relu().square().mean().backward()
+    (layer,) = profile(recording.trace).layers
+    assert layer.expected["preactivation_std"].value == pytest.approx(math.sqrt(30 + 1), rel=0.1)
+    with record(leaves={"x": x, "w": w}) as recording:
+        (w.t() @ x.t()).square().mean().backward()
+    (layer,) = profile(recording.trace).layers
+    assert (layer.expected, layer.reason) == ({}, "matmul: no theory of it here")
+
+
+def test_of_what_several_read_no_gradient_is_expected():
+    class Forked(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.left, self.right = nn.Linear(20, 30), nn.Linear(30, 10), nn.Linear(30, 10)
+
+        def forward(self, x):
+            hidden = self.first(x)
+            return self.left(hidden) * self.right(hidden)
+
+    first, *_ = profile(own_trace(Forked, torch.randn(16, 20))).layers
+    assert set(first.expected) == {"preactivation_std", "activation_mean", "activation_std"}
+
+
+def test_what_is_added_to_a_product_is_its_bias_only_if_it_is_a_parameter():
+    class Residual(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(20, 20))
+
+        def forward(self, x):
+            return x @ self.weight + x
+
+    (layer,) = profile(own_trace(lambda: nn.Sequential(Residual()), torch.randn(16, 20))).layers
+    assert (layer.expected, layer.reason) == ({}, "Residual: no theory of it here")
+
+
+@pytest.mark.parametrize("batch", [1, 2, 3])
+def test_a_unit_is_dead_if_it_is_for_every_input_of_the_batch(batch):
+    def model():
+        return nn.Sequential(nn.Linear(400, 50, bias=False), nn.ReLU(), nn.Linear(50, 10))
+
+    first, _ = profile(own_trace(model, torch.randn(batch, 400))).layers
+    # What independent inputs give is independent, and as often above 0 as below.
+    assert first.expected["dead_fraction"].value == pytest.approx(0.5**batch, rel=0.05)
+
+
+class NewGELUActivation(nn.Module):
+    """As transformers writes it out, and calls it."""
+
+    def forward(self, x):
+        return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * torch.pow(x, 3))))
+
+
+def test_an_activation_that_is_written_out_is_known_by_its_module():
+    def model():
+        return nn.Sequential(nn.Linear(40, 200), NewGELUActivation(), nn.Linear(200, 10))
+
+    first, _ = profile(own_trace(model, torch.randn(30, 40))).layers
+    assert first.reason is None
+    std = first.expected["preactivation_std"].value
+    assert first.expected["activation_std"].value == pytest.approx(moments("gelu", std**2).std, rel=0.05)
+    # No op of it is one of which units are counted.
+    assert first.dead_fraction is None
+    assert "dead_fraction" not in first.expected
+
+
+def test_a_layer_of_one_s_own_may_be_sick():
+    def model():
+        return nn.Sequential(*(module for _ in range(30) for module in (nn.Linear(64, 64), nn.Tanh())))
+
+    def scaled():
+        net = model()
+        with torch.no_grad():
+            for parameter in net.parameters():
+                parameter *= 0.1
+        return net
+
+    found = profile(own_trace(scaled, torch.randn(20, 64)))
+    assert found.input.std == pytest.approx(1, abs=0.1)
+    assert {layer.health for layer in found.layers[:20]} == {"vanishing"}
+    assert found.layers[-1].health is None
+    # The size of token ids is no size to compare to.
+    assert profile(own_trace()).input is None
+
+
+# ------------------------------------------------------------------------------------------------------ what is healthy
+
+GOOD = Summary(100, 0.0, 1.0, -3.0, 3.0, 10.0, 0.0, 0, 0, 0, None, None, (0,) * BINS)
+
+
+def tensor(rms: float = 1.0, **changes) -> Summary:
+    return dataclasses.replace(GOOD, norm=10 * rms, **changes)
+
+
+def verdict(preactivation=GOOD, activation=GOOD, gradient=GOOD, source=GOOD, last_gradient=GOOD, expected=None):
+    return health(preactivation, activation, gradient, source, last_gradient, expected or {})
+
+
+@pytest.mark.smoke
+def test_a_sound_layer_is_healthy():
+    assert verdict() is None
+    assert verdict(None, None, None, None, None) is None
+
+
+@pytest.mark.parametrize("count", ["nan", "posinf", "neginf"])
+@pytest.mark.parametrize("part", ["preactivation", "activation", "gradient"])
+def test_one_non_finite_value_is_enough(part, count):
+    assert verdict(**{part: tensor(**{count: 1}, dead_fraction=1.0)}) == "non-finite"
+
+
+def test_dead_is_judged_by_what_is_expected():
+    expected = {"dead_fraction": Expected(0.39, (0.29, 0.49))}
+    assert verdict(activation=tensor(dead_fraction=0.55), expected=expected) is None
+    assert verdict(activation=tensor(dead_fraction=0.60), expected=expected) == "dead"
+    assert verdict(activation=tensor(dead_fraction=0.60)) is None
+    assert verdict(activation=tensor(dead_fraction=1.0)) == "dead"
+    assert verdict(activation=tensor(dead_fraction=1.0), expected={"dead_fraction": Expected(1, (1, 1))}) == "dead"
+
+
+def test_saturated_is_judged_by_what_is_expected_up_to_one_half():
+    expected = {"saturation": Expected(0.20, (0.15, 0.25))}
+    assert verdict(activation=tensor(saturation=0.29), expected=expected) is None
+    assert verdict(activation=tensor(saturation=0.31), expected=expected) == "saturated"
+    assert verdict(activation=tensor(saturation=SATURATED)) is None
+    far = {"saturation": Expected(0.8, (0.75, 0.85))}
+    assert verdict(activation=tensor(saturation=0.8), expected=far) == "saturated"
+
+
+def test_vanishing_and_exploding_are_relative():
+    assert verdict(activation=tensor(0.9e-3)) == "vanishing"
+    assert verdict(activation=tensor(1.1e-3)) is None
+    assert verdict(activation=tensor(0.9e-3), source=tensor(0.5)) is None
+    assert verdict(activation=tensor(1.1 * EXPLODING)) == "exploding"
+    assert verdict(gradient=tensor(1.1 * EXPLODING)) == "exploding"
+    assert verdict(gradient=tensor(1.1 * EXPLODING), last_gradient=tensor(2)) is None
+    assert verdict(gradient=tensor(1e-6)) == "vanishing"
+    # small against the last one, but not small
+    assert verdict(gradient=tensor(0.9e-3)) is None
+    assert VANISHING_NORM < 10 * 0.9e-3
+
+
+def test_size_does_not_count_elements():
+    wide = dataclasses.replace(GOOD, n=10_000 * GOOD.n, norm=100 * GOOD.norm)
+    assert verdict(activation=wide) is None
+
+
+@pytest.mark.parametrize(
+    ("values", "verdicts"),
+    [
+        ({"widths": "100x21"}, {None}),
+        ({"activation": "tanh", "init": "lecun_normal", "scale": 5 / 3, "widths": "100x11"}, {None}),
+        ({"activation": "tanh", "init": "standard_normal", "widths": "100x4", "last_activation": True}, {"saturated"}),
+        ({"init": "zeros", "last_activation": True}, {"dead"}),
+        ({"init": "zeros", "activation": "linear"}, {"vanishing"}),
+        ({"init": "standard_normal", "widths": "100,400,400", "activation": "linear"}, {None, "exploding"}),
+    ],
+)
+def test_verdicts_on_real_nets(values, verdicts):
+    assert {layer.health for layer in profile_of(**values).layers} == verdicts
+
+
+# ----------------------------------------------------------------------------------------------------- what is expected
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"widths": "100x13"},
+        {"widths": "100x13", "init": "standard_normal", "scale": 0.1, "activation": "linear"},
+        {"widths": "50x9,3", "activation": "tanh", "init": "lecun_normal", "scale": 1.327, "bias_std": 0.2236},
+        {"widths": "50x9", "activation": "gelu", "init": "lecun_normal", "scale": 1.5335, "style": "module"},
+        {"widths": "60,40,20,10", "init": "torch_default", "last_activation": True},
+        {"widths": "50x5", "dtype": "bfloat16", "style": "functions"},
+        {"widths": "60,60,30,80", "init": "orthogonal", "activation": "selu"},
+    ],
+)
+def test_what_is_measured_lies_where_it_is_expected(values):
+    inside = {}
+    for seed in range(10):
+        for layer in profile_of(**values, seed=seed).layers:
+            for quantity, figure in layer.expected.items():
+                low, high = figure.band
+                inside.setdefault(quantity, []).append(low <= measured(layer, quantity) <= high)
+    assert {"preactivation_std", "activation_mean", "activation_std", "gradient_std"} <= set(inside) <= QUANTITIES
+    shares = {quantity: np.mean(held) for quantity, held in inside.items()}
+    assert min(shares.values()) >= 0.75, shares
+    assert np.mean(list(shares.values())) >= 0.88, shares
+
+
+def test_gradients_of_the_chapters_net_have_the_published_size():
+    rms = {"out.g": [], "l2.g": [], "l1.g": []}
+    losses = []
+    for seed in range(20):
+        trace = trace_spec(spec_of(seed=seed))
+        losses.append(trace.loss)
+        for name, values in rms.items():
+            summary = trace.statistics[trace.tensor_by_name[name].id]
+            values.append(summary.norm**2 / summary.n)
+    assert np.mean(losses) == pytest.approx(3, rel=0.15)
+    sizes = {name: math.sqrt(np.mean(values)) for name, values in rms.items()}
+    assert sizes == pytest.approx({"out.g": 0.01732, "l2.g": 0.003464, "l1.g": 0.002449}, rel=0.1)
+
+
+@pytest.mark.parametrize("preset", PRESETS, ids=lambda preset: preset.name)
+def test_every_preset_is_expected_where_its_band_is(preset):
+    layers = expectations(spec_of(preset=preset.name))
+    index = -1 if preset.focus == "out" else 0
+    quantity = {"l1": "preactivation_std", "l2": "activation_std", "out": "activation_std"}[preset.focus]
+    if preset.name in ("deep-exploding", "deep-vanishing"):
+        assert not {"preactivation_std", "activation_std", "activation_mean"} & set(layers[index])
+        return
+    low, high = preset.band["std"]
+    band = layers[index][quantity].band
+    overlap = min(high, band[1]) - max(low, band[0])
+    assert overlap >= 0.6 * max(high - low, band[1] - band[0])
+
+
+@pytest.mark.smoke
+def test_figures_that_the_dtype_cannot_hold_are_left_out():
+    exploding = {"widths": "100x51", "activation": "linear", "init": "standard_normal"}
+    for dtype, last in (("float16", 4), ("float32", 37), ("float64", 50)):
+        held = [bool(layer) for layer in expectations(spec_of(**exploding, dtype=dtype))]
+        assert sum(held) == pytest.approx(last, abs=1)
+        assert held == sorted(held, reverse=True)
+
+
+def test_cross_entropy_has_no_expected_gradient():
+    for layer in expectations(spec_of(loss="cross_entropy", widths="20,10,5")):
+        assert "gradient_std" not in layer
+        assert "activation_std" in layer
+
+
+@pytest.mark.parametrize("activation", KEY_BY_NAME["activation"].choices)
+def test_any_net_can_be_profiled(activation):
+    for init in KEY_BY_NAME["init"].choices:
+        for widths, batch, dtype in (("4,3", 1, "float16"), ("5,1,6,2", 3, "float32")):
+            values = {"activation": activation, "init": init, "widths": widths, "batch": batch, "dtype": dtype}
+            for layer in profile_of(**values, last_activation=True).layers:
+                for quantity, figure in layer.expected.items():
+                    assert quantity in QUANTITIES
+                    assert all(map(math.isfinite, (figure.value, *figure.band)))
+                    assert measured(layer, quantity) is not None
+
+
+# ------------------------------------------------------------------------------------------------------------ the dump
+
+SUMMARY_KEYS = {
+    *("n", "mean", "std", "min", "max", "norm", "zero_fraction", "nan", "posinf", "neginf"),
+    *("dead_fraction", "saturation", "histogram"),
+}
+LAYER_KEYS = [
+    *("index", "name", "preactivation", "activation", "gradient", "weight", "weight_gradient", "bias_gradient"),
+    *("gradient_to_weight_ratio", "dead_fraction", "saturation", "health", "weight_std", "expected"),
+]
+
+
+@pytest.mark.smoke
+def test_dump_has_every_key():
+    found = profile_of(widths="20,10,4", activation="tanh", init="lecun_normal", bias=False)
+    dump = json.loads(dump_profile(found))
+    assert list(dump) == [
+        *("schema", "spec", "loss", "first_inf_layer", "first_nan_layer", "input", "advice", "layers", "rules"),
+    ]
+    assert dump["schema"] == "chainrule.profile/1"
+    assert dump["spec"] == found.spec
+    assert dump["loss"] == found.loss
+    assert set(dump["input"]) == SUMMARY_KEYS
+    first, last = dump["layers"]
+    assert list(first) == list(last) == LAYER_KEYS
+    for name in ("preactivation", "activation", "gradient", "weight", "weight_gradient"):
+        assert set(first[name]) == SUMMARY_KEYS
+        assert sum(first[name]["histogram"]["counts"]) == first[name]["n"]
+    assert first["bias_gradient"] is None
+    assert first["activation"]["std"] == found.layers[0].activation.std
+    expected = found.layers[0].expected["saturation"]
+    assert first["expected"]["saturation"] == {"value": expected.value, "band": list(expected.band)}
+    assert set(first["expected"]) == QUANTITIES - {"dead_fraction"}
+    assert first["health"] is None
+    assert first["weight_std"] == found.layers[0].weight_std
+    assert dump["advice"] == {
+        "gain": found.advice.gain,
+        "scale": found.advice.scale,
+        "change": {"scale": found.advice.scale},
+        "note": None,
+        "source": found.advice.source,
+    }
+    assert set(dump["rules"]["expected"]) == QUANTITIES
+
+
+def test_a_reason_stands_only_where_there_is_one():
+    trace = own_trace()
+    dump = json.loads(dump_profile(profile(trace)))
+    assert [list(layer) == [*LAYER_KEYS, "reason"] for layer in dump["layers"]] == [True, True, False, False, True]
+    assert dump["layers"][0]["reason"] == "Embedding: no theory of it here"
+    assert dump["rules"]["expected"]["preactivation_std"]["rule"].startswith("std² = n Var(W) E[x²]")
+    message = json.loads(theory_message(theory(trace), 7))
+    for told, layer in zip(message["theory"]["layers"], dump["layers"], strict=True):
+        assert told == {key: layer[key] for key in told}
+        assert ("reason" in told) == ("reason" in layer)
+    assert dump_profile(profile(load(dump_trace(trace)))) == dump_profile(profile(trace))
+
+
+def test_what_the_live_path_carries_is_what_the_profile_says():
+    trace = trace_spec(spec_of(widths="20x5", activation="tanh", init="standard_normal"))
+    message, dump = json.loads(theory_message(theory(trace), 7)), json.loads(dump_profile(profile(trace)))
+    assert (message["type"], message["seq"]) == ("theory", 7)
+    told = message["theory"]
+    assert list(told) == ["advice", "first_inf_layer", "first_nan_layer", "layers"]
+    assert {name: told[name] for name in told if name != "layers"} == {
+        name: dump[name] for name in told if name != "layers"
+    }
+    assert told["layers"] == [
+        {name: layer[name] for name in ("index", "health", "weight_std", "expected")} for layer in dump["layers"]
+    ]
+    assert {layer["health"] for layer in told["layers"]} == {"saturated", None}
+
+
+def test_dump_of_what_json_cannot_hold():
+    dump = json.loads(dump_profile(profile_of(preset="deep-exploding")))
+    assert dump["loss"] == "NaN"
+    assert dump["first_inf_layer"] == pytest.approx(38, abs=1)
+    assert dump["layers"][-1]["activation"]["std"] is None
+    assert dump["layers"][-1]["health"] == "non-finite"
+    assert dump["layers"][-1]["expected"] == {}

@@ -1,0 +1,214 @@
+"""Parameters that a model runs with and does not know of: its optimizer never changes them, and nothing is raised."""
+
+import pytest
+import torch
+from torch import nn
+
+from chainrule.trace.scope import scope
+from chainrule.user_model.subject import Subject
+from chainrule.user_model.tracer import OwnTracer
+from chainrule.user_model.what_if import WhatIf
+
+
+class Listed(nn.Module):
+    """Three layers in a list of the kind that is asked for, and one that is an attribute."""
+
+    def __init__(self, listed):
+        super().__init__()
+        self.layers = listed(nn.Linear(8, 8) for _ in range(3))
+        self.out = nn.Linear(8, 1)
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = torch.tanh(layer(x))
+        return self.out(x)
+
+
+class MadeInForward(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.out = nn.Linear(8, 1)
+
+    def forward(self, x):
+        return self.out(nn.Linear(8, 8, bias=False)(x))
+
+
+class Held(nn.Module):
+    """A tensor in a dict."""
+
+    def __init__(self, tensor):
+        super().__init__()
+        self.held = {"gain": tensor}
+        self.out = nn.Linear(8, 1)
+
+    def forward(self, x):
+        return self.out(x * self.held["gain"])
+
+
+class Scoped(Listed):
+    def forward(self, x):
+        with scope("stem", "block"):
+            return super().forward(x)
+
+
+class Taught(nn.Module):
+    """A teacher that is to stay as it is, hidden from the optimizer."""
+
+    def __init__(self, way):
+        super().__init__()
+        self.way = way
+        self.teacher = [nn.Linear(8, 1)]
+        self.out = nn.Linear(8, 1)
+
+    def forward(self, x):
+        if self.way == "detach":
+            taught = self.teacher[0](x).detach()
+        else:
+            with torch.no_grad():
+                taught = self.teacher[0](x)
+        return self.out(x) - taught
+
+
+GLOBAL = nn.Linear(8, 8)
+
+
+class ByName(nn.Module):
+    """Runs what is registered by the name that it has in this file."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = GLOBAL
+        self.out = nn.Linear(8, 1)
+
+    def forward(self, x):
+        return self.out(GLOBAL(x))
+
+
+class Grows(nn.Module):
+    """Registers a layer when it first knows how large that is to be."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = None
+        self.out = nn.Linear(8, 1)
+
+    def forward(self, x):
+        if self.body is None:
+            self.body = nn.Linear(x.shape[1], 8)
+        return self.out(self.body(x))
+
+
+class Special(nn.Parameter):
+    """A kind of parameter of the user's own."""
+
+
+class Learned(nn.Module):
+    """A loss with a parameter."""
+
+    def __init__(self):
+        super().__init__()
+        self.target = nn.Parameter(torch.zeros(1))
+
+    def forward(self, output):
+        return (output - self.target).square().mean()
+
+
+LEARNED = Learned()
+
+
+AS_IT_IS, DOUBLED = WhatIf(), WhatIf(scale=2.0)
+
+
+def faults(model, *args, loss=None, what_ifs=(AS_IT_IS,), **kwargs):
+    """The faults of this kind, in the last of some passes."""
+    torch.manual_seed(0)
+    tracer = OwnTracer(Subject(model, args or (torch.randn(4, 8),), kwargs, loss or torch.sum, name="model"))
+    trace = [tracer.trace(each) for each in what_ifs][-1]
+    ids = {tensor.id for tensor in trace.tensors}
+    found = [fault for fault in trace.faults if fault.kind == "unregistered"]
+    assert all(fault.tensor in ids and fault.op is not None for fault in found)
+    return found
+
+
+@pytest.mark.parametrize("what_ifs", [[AS_IT_IS], [AS_IT_IS, DOUBLED]], ids=["recorded", "repeated"])
+def test_layers_in_a_plain_list_are_told_with_the_line_that_runs_them(what_ifs):
+    (fault,) = faults(Listed(list), what_ifs=what_ifs)
+    assert faults(Scoped(list))[0].message == fault.message
+    assert fault.message == (
+        "6 parameters that this pass uses are not among model.parameters(): an optimizer of those never changes them"
+    )
+    assert "nn.ModuleList" in fault.remedy
+    assert fault.source.file.endswith("test_unregistered.py")
+    assert "torch.tanh(layer(x))" in fault.source.text
+
+
+@pytest.mark.parametrize(
+    "model",
+    [MadeInForward(), Held(nn.Parameter(torch.ones(8))), Held(Special(torch.ones(8)))],
+    ids=["made in forward", "a tensor in a dict", "one of a kind"],
+)
+def test_one_that_lies_elsewhere_is_told_too(model):
+    (fault,) = faults(model)
+    assert fault.message.startswith("1 parameter that this pass uses is not among model.parameters()")
+    assert fault.message.endswith("never changes it")
+
+
+@pytest.mark.parametrize(
+    ("model", "options"),
+    [
+        (Listed(nn.ModuleList), {}),
+        (Held(nn.Parameter(torch.ones(8), requires_grad=False)), {}),
+        (Held(torch.ones(8, requires_grad=True)), {}),
+        (Taught("detach"), {}),
+        (Taught("no_grad"), {}),
+        (ByName(), {}),
+        (Grows(), {}),
+        (nn.Linear(8, 1), {"loss": Learned()}),
+        (nn.Linear(8, 1), {"loss": lambda output: LEARNED(output)}),
+        (nn.utils.parametrizations.weight_norm(nn.Linear(8, 1)), {}),
+        (nn.utils.parametrizations.orthogonal(nn.Linear(8, 8)), {}),
+    ],
+    ids=[
+        "ModuleList",
+        "frozen",
+        "no parameter",
+        "detached",
+        "no_grad",
+        "by name",
+        "grows",
+        "the loss's",
+        "the loss's own",
+        "weight norm",
+        "orthogonal",
+    ],
+)
+def test_what_the_model_knows_or_what_is_none_of_its_own_is_no_fault(model, options):
+    assert faults(model, **options) == []
+
+
+def test_nor_are_inputs_that_are_parameters():
+    assert faults(nn.Linear(8, 1), nn.Parameter(torch.ones(2, 8))) == []
+
+
+def test_nor_is_a_tied_one():
+    model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
+    model[1].weight = model[0].weight
+    assert faults(model) == []
+
+
+def test_nor_is_a_recurrent_one():
+    assert faults(nn.LSTM(8, 4, num_layers=2), loss=lambda output: output[0].sum()) == []
+
+
+def test_a_parameter_of_the_copy_is_one_still():
+    asked = []
+
+    class Asks(Held):
+        def forward(self, x):
+            asked.append((isinstance(self.held["gain"], nn.Parameter), self.held["gain"].requires_grad))
+            return super().forward(x)
+
+    faults(Asks(nn.Parameter(torch.ones(8))))
+    faults(Asks(nn.Parameter(torch.ones(8), requires_grad=False)))
+    faults(Asks(torch.ones(8, requires_grad=True)))
+    assert asked == [(True, True), (True, False), (False, True)]

@@ -1,0 +1,113 @@
+"""Dumps from files: read only if they are not too large, shown only if they are dumps."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from chainrule.dump import opened
+from chainrule.dump.opened import MOST_BYTES, DumpFile, OpenDump, in_order, names_of
+from chainrule.dump.wire import dump_trace
+from chainrule.errors import DumpError
+from chainrule.run import trace_spec
+from chainrule.spec import ModelSpec
+
+
+@pytest.fixture(scope="module")
+def dump():
+    return dump_trace(trace_spec(ModelSpec.from_query("widths=5,4,1&batch=3")))
+
+
+def test_a_dump_keeps_its_bytes_and_is_known_by_them(tmp_path, dump):
+    path = tmp_path / "net.json"
+    path.write_bytes(b"\xef\xbb\xbf" + dump)
+    read = OpenDump.read(path)
+    assert (read.name, read.content) == ("net.json", b"\xef\xbb\xbf" + dump)
+    assert OpenDump.check("other", dump).digest != read.digest
+    assert OpenDump.check("other", dump).digest == OpenDump.check("net.json", dump).digest
+
+
+def test_a_file_too_large_is_never_read(tmp_path, monkeypatch):
+    path = tmp_path / "large.json"
+    with path.open("wb") as file:
+        file.truncate(200 * 2**20)
+    monkeypatch.setattr(opened.Path, "read_bytes", lambda _: pytest.fail("it was read"))
+    with pytest.raises(DumpError, match="the file has 200 MiB; at most 128 MiB are opened") as error:
+        OpenDump.read(path)
+    assert error.value.limit == MOST_BYTES
+
+
+def test_a_file_of_the_most_bytes_is_opened(dump, monkeypatch):
+    monkeypatch.setattr(opened, "MOST_BYTES", len(dump))
+    assert OpenDump.check("net.json", dump).content == dump
+    with pytest.raises(DumpError, match="at most"):
+        OpenDump.check("net.json", dump + b" ")
+
+
+def test_what_is_no_dump_is_not_opened(tmp_path, dump):
+    body = json.loads(dump)
+    body["ops"][0]["inputs"][0] = "t999"
+    with pytest.raises(DumpError) as error:
+        OpenDump.check("bad.json", json.dumps(body).encode())
+    assert error.value.field == "ops[0].inputs[0]"
+    with pytest.raises(FileNotFoundError):
+        OpenDump.read(tmp_path / "nowhere.json")
+
+
+def test_of_a_file_among_several_a_glance_is_enough(tmp_path, dump, monkeypatch):
+    path = tmp_path / "step1.json"
+    path.write_bytes(dump)
+    monkeypatch.setattr(opened, "parse_dump", lambda _: pytest.fail("it was read to the end"))
+    assert DumpFile.glance(path) == DumpFile("step1.json", path)
+    assert DumpFile.glance(path, "a/step1.json").name == "a/step1.json"
+    for begins in (b"\xef\xbb\xbf" + dump, b" \n" + dump.replace(b":", b" : ", 1)):
+        path.write_bytes(begins)
+        DumpFile.glance(path)
+
+
+def test_what_does_not_begin_like_a_dump_is_checked_to_the_end(tmp_path, dump):
+    path = tmp_path / "step1.json"
+    body = json.loads(dump)
+    path.write_text(json.dumps({"loss": body.pop("loss"), **body}))
+    content, digest = DumpFile.glance(path).load()
+    assert (content, len(digest)) == (path.read_bytes(), 32)
+    for text in ("", "nonsense", json.dumps({**body, "schema": "chainrule.trace/2"})):
+        path.write_text(text)
+        with pytest.raises(DumpError, match=r"not a graph dump of schema chainrule\.trace/1"):
+            DumpFile.glance(path)
+
+
+def test_what_becomes_of_a_file_is_told_with_its_name(tmp_path, dump):
+    path = tmp_path / "step1.json"
+    path.write_bytes(dump)
+    file = DumpFile.glance(path)
+    with path.open("wb") as large:
+        large.truncate(200 * 2**20)
+    with pytest.raises(DumpError, match="the file has 200 MiB"):
+        file.load()
+    path.unlink()
+    with pytest.raises(DumpError, match=r"step1\.json: No such file"):
+        file.load()
+
+
+@pytest.mark.parametrize(
+    ("given", "ordered"),
+    [
+        (["step1000", "step200", "step9"], ["step9", "step200", "step1000"]),
+        (["run2/step10", "run2/step9", "run10/step1"], ["run2/step9", "run2/step10", "run10/step1"]),
+        # Of other names nobody knows the order but who gave it.
+        (["cuda", "cpu"], ["cuda", "cpu"]),
+        (["step10", "step9", "best"], ["step10", "step9", "best"]),
+        (["only"], ["only"]),
+    ],
+)
+def test_files_stand_in_the_order_of_their_numbers(given, ordered):
+    assert in_order([Path(f"{name}.json") for name in given]) == [Path(f"{name}.json") for name in ordered]
+
+
+def test_files_of_one_name_are_told_apart_by_their_folders():
+    assert names_of([Path("a/x.json"), Path("b/y.json")]) == ["x.json", "y.json"]
+    assert names_of([Path("/runs/a/x.json"), Path("/runs/b/x.json")]) == ["a/x.json", "b/x.json"]
+    assert names_of([Path("a/1/x.json"), Path("b/1/x.json"), Path("z.json")]) == ["a/1/x.json", "b/1/x.json", "z.json"]
+    # The same file twice has one name.
+    assert names_of([Path("a/x.json"), Path("a/x.json")]) == ["x.json", "x.json"]

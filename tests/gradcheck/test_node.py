@@ -1,0 +1,316 @@
+"""A custom Function of one's own model, checked at the arguments that it is called with."""
+
+import json
+
+import pytest
+import torch
+from torch import nn
+
+from chainrule.errors import CheckError, NotFoundError
+from chainrule.gradcheck import sample as sampled_check
+from chainrule.gradcheck.node import check_node
+from chainrule.gradcheck.sample import MOST_CHECKED
+from chainrule.user_model.model import OwnModel
+from chainrule.user_model.subject import make_subject
+from chainrule.user_model.what_if import WhatIf
+
+
+class Cube(torch.autograd.Function):
+    """`factor · x³`, with the gradient of x³ times `wrong` where x > 1."""
+
+    @staticmethod
+    def forward(ctx, x, factor, wrong):
+        ctx.save_for_backward(x)
+        ctx.factor, ctx.wrong = factor, wrong
+        return factor * x**3
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (x,) = ctx.saved_tensors
+        right = 3 * ctx.factor * x**2 * gradient
+        return torch.where(x > 1, ctx.wrong * right, right), None, None
+
+
+class Cubes(nn.Module):
+    """Two calls of one Function, of which the second is what the test makes it."""
+
+    def __init__(self, width=3, wrong=1.0):
+        super().__init__()
+        self.layer = nn.Linear(width, width)
+        self.wrong = wrong
+        with torch.no_grad():
+            self.layer.weight.copy_(torch.eye(width))
+            self.layer.bias.zero_()
+
+    def forward(self, x):
+        hidden = self.layer(x)
+        return Cube.apply(hidden, 0.5, 1.0) + Cube.apply(hidden, 2.0, self.wrong)
+
+
+def own(model, x, **options):
+    return OwnModel("m", lambda: make_subject((model, x, torch.sum), "m", **options))
+
+
+def ops_called(model, name, phase="forward"):
+    return [op.id for op in model.tracer().trace(WhatIf()).ops if op.name == name and op.phase == phase]
+
+
+X = torch.tensor([[-0.5, 0.25, 2.0]])
+
+
+def test_a_right_function_passes_at_its_own_arguments():
+    model = own(Cubes(), X)
+    first, second = ops_called(model, "pow")
+    for op, factor in ((first, 0.5), (second, 2.0)):
+        report = check_node(model, WhatIf(), op)
+        assert report["passed"]
+        assert (report["name"], report["op"], report["sampled"]) == ("Cube", op, None)
+        assert report["file"].endswith("test_node.py")
+        (comparison,) = report["checks"]["float64"]["comparisons"]
+        assert (comparison["output"], comparison["input"]) == ("out", "x")
+        # d(factor x³)/dx at the very x of the pass.
+        diagonal = [comparison["analytic"]["values"][place][place] for place in range(3)]
+        assert diagonal == pytest.approx((3 * factor * X[0] ** 2).tolist())
+        assert set(report["checks"]) == {"float64", "float32"}
+    json.dumps(report, allow_nan=False)
+
+
+def test_a_wrong_one_is_told_apart_from_the_call_beside_it_and_the_worst_place_named():
+    model = own(Cubes(wrong=2.0), X)
+    first, second = ops_called(model, "pow")
+    assert check_node(model, WhatIf(), first)["passed"]
+    report = check_node(model, WhatIf(), second)
+    assert not report["passed"]
+    check = report["checks"]["float64"]
+    assert check["max_difference"] == pytest.approx(3 * 2.0 * 2.0**2)
+    worst = check["comparisons"][0]["worst"]
+    assert worst["input_index"] == worst["output_index"] == [0, 2]
+    assert worst["analytic"] == pytest.approx(2 * worst["numeric"])
+
+
+def test_the_arguments_are_those_of_the_what_if():
+    model = own(Cubes(wrong=2.0), X)
+    second = ops_called(model, "pow")[1]
+    # Nothing exceeds 1 any more, so that the mistake does not show.
+    assert check_node(model, WhatIf(scale=0.4), second)["passed"]
+
+
+def test_of_a_function_inside_another_the_inner_one_is_checked_at_its_ops():
+    class Shifted(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return Cube.apply(x, 1.0, 1.0).exp()
+
+        @staticmethod
+        def backward(ctx, gradient):
+            (x,) = ctx.saved_tensors
+            return 3 * x**2 * (x**3).exp() * gradient
+
+    class Model(nn.Linear):
+        def forward(self, x):
+            return Shifted.apply(super().forward(x) / 10)
+
+    torch.manual_seed(0)
+    model = own(Model(3, 3), X)
+    names = {name: check_node(model, WhatIf(), ops_called(model, name)[0])["name"] for name in ("pow", "exp")}
+    assert names == {"pow": "Cube", "exp": "Shifted"}
+
+
+def test_a_backward_op_stands_for_its_forward_op():
+    model = own(Cubes(wrong=2.0), X)
+    trace = model.tracer().trace(WhatIf())
+    second = ops_called(model, "pow")[1]
+    module = next(op for op in trace.ops if op.id == second).module
+    backward = [op.id for op in trace.ops if op.phase == "backward" and op.module == module]
+    assert backward
+    report = check_node(model, WhatIf(), backward[-1])
+    assert (report["passed"], report["op"]) == (False, backward[-1])
+
+
+@pytest.mark.parametrize("rows", [1, 400])
+def test_of_large_tensors_a_sample_is_checked_and_the_place_is_that_of_the_whole(rows):
+    x = torch.linspace(-1, 0.9, rows * 600).reshape(rows, 600)
+    right = own(Cubes(600), x)
+    op = ops_called(right, "pow")[1]
+    report = check_node(right, WhatIf(), op)
+    assert report["passed"]
+    columns, of = report["sampled"]["columns"]
+    assert 16 <= columns < of == x.numel() > MOST_CHECKED
+    assert columns <= report["sampled"]["rows"][0] < of
+    (comparison,) = report["checks"]["float64"]["comparisons"]
+    assert comparison["input_shape"] == comparison["output_shape"] == [rows, 600]
+    # The Jacobian is diagonal: of each column that was taken, the row that matters was as well.
+    shown = torch.tensor(comparison["analytic"]["values"])
+    assert (shown != 0).sum() >= 16
+
+    wrong = own(Cubes(600, wrong=1.5), x * 2)
+    report = check_node(wrong, WhatIf(), op)
+    assert not report["passed"]
+    worst = report["checks"]["float64"]["comparisons"][0]["worst"]
+    assert worst["input_index"] == worst["output_index"]
+    assert (2 * x)[tuple(worst["input_index"])] > 1
+
+
+class Gate(torch.autograd.Function):
+    """x where it is positive, and where that is: truth values."""
+
+    @staticmethod
+    def forward(ctx, x, mode):
+        inside = x > 0
+        ctx.save_for_backward(inside)
+        ctx.mark_non_differentiable(inside)
+        return x * inside, inside, mode
+
+    @staticmethod
+    def backward(ctx, gradient, *_):
+        (inside,) = ctx.saved_tensors
+        return gradient * inside, None
+
+
+class Gated(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(width))
+
+    def forward(self, x):
+        out, inside, _ = Gate.apply(x * self.scale, "gate")
+        return torch.where(inside, out, -out)
+
+
+@pytest.mark.parametrize("width", [3, 600])
+def test_outputs_that_are_no_numbers_are_passed_over(width):
+    model = own(Gated(width), torch.linspace(-1, 1.1, width).reshape(1, width))
+    report = check_node(model, WhatIf(), ops_called(model, "mul")[1])
+    assert (report["name"], report["passed"], report["sampled"] is None) == ("Gate", True, width == 3)
+    (comparison,) = report["checks"]["float64"]["comparisons"]
+    assert (comparison["output"], comparison["input"]) == ("out[0]", "x")
+
+
+def test_small_inputs_beside_large_ones_are_checked_whole():
+    class Weighed(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, scale):
+            ctx.save_for_backward(x, scale)
+            return x * scale
+
+        @staticmethod
+        def backward(ctx, gradient):
+            x, scale = ctx.saved_tensors
+            return gradient * scale, (gradient * x).sum(0) * torch.tensor([1.0, 1.0, 7.0])
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(3))
+            self.layer = nn.Linear(3, 3)
+
+        def forward(self, x):
+            return Weighed.apply(self.layer(x), self.scale)
+
+    model = own(Model(), torch.randn(1000, 3))
+    (op,) = ops_called(model, "mul")
+    checks = check_node(model, WhatIf(), op)["checks"]["float64"]["comparisons"]
+    by_input = {check["input"]: check for check in checks}
+    assert by_input["x"]["passed"]
+    assert by_input["scale"]["size"][1] == 3
+    assert by_input["scale"]["worst"]["input_index"] == [2]
+
+
+def test_the_model_and_the_random_numbers_stay_as_they_are():
+    module = Cubes(wrong=2.0)
+    model = own(module, X)
+    op = ops_called(model, "pow")[1]
+    before, state = {name: value.clone() for name, value in module.state_dict().items()}, torch.get_rng_state()
+    check_node(model, WhatIf(scale=3.0), op)
+    assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
+    assert all(parameter.grad is None for parameter in module.parameters())
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_what_a_function_draws_while_it_is_checked_is_given_back():
+    class Noise(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.factor = torch.rand(())
+            return x * ctx.factor
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient * ctx.factor
+
+    class Model(nn.Linear):
+        def forward(self, x):
+            return Noise.apply(super().forward(x))
+
+    model = own(Model(3, 3), X)
+    (op,) = ops_called(model, "mul")
+    before = torch.get_rng_state()
+    report = check_node(model, WhatIf(), op)
+    assert not report["passed"], "it is another function each time"
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_what_is_no_custom_function_says_so():
+    model = own(Cubes(), X)
+    (op,) = ops_called(model, "linear")
+    with pytest.raises(CheckError, match=r"\(linear\) is no op of a custom autograd.Function"):
+        check_node(model, WhatIf(), op)
+    with pytest.raises(NotFoundError, match="n999 is none of the"):
+        check_node(model, WhatIf(), "n999")
+
+
+def test_what_is_too_large_is_refused_with_the_reason(monkeypatch):
+    monkeypatch.setattr(sampled_check, "MOST_ELEMENTS", 100)
+    model = own(Cubes(60), torch.randn(2, 60))
+    with pytest.raises(CheckError, match="Cube is called with 120 elements; at most 100 can be checked"):
+        check_node(model, WhatIf(), ops_called(model, "pow")[0])
+
+
+def test_a_function_that_raises_in_float64_is_told_with_its_line():
+    class Picky(torch.autograd.Function):
+        @staticmethod
+        def forward(_, x):
+            if x.dtype != torch.float32:
+                raise TypeError("float32 alone")
+            return x * 2
+
+        @staticmethod
+        def backward(_, gradient):
+            return gradient * 2
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(3, 3)
+
+        def forward(self, x):
+            return Picky.apply(self.layer(x))
+
+    model = own(Model(), X)
+    with pytest.raises(CheckError, match=r"test_node.py:\d+: forward raised on float64 inputs: TypeError") as told:
+        check_node(model, WhatIf(), ops_called(model, "mul")[0])
+    assert not told.value.message.startswith("/")
+
+
+def test_where_the_backward_raises_the_forward_op_can_still_be_checked():
+    class Raising(torch.autograd.Function):
+        @staticmethod
+        def forward(_, x):
+            return x * 2
+
+        @staticmethod
+        def backward(*_):
+            raise ValueError("no luck")
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(3, 3)
+
+        def forward(self, x):
+            return Raising.apply(self.layer(x))
+
+    model = own(Model(), X)
+    with pytest.raises(CheckError, match="no luck"):
+        check_node(model, WhatIf(), ops_called(model, "mul")[0])

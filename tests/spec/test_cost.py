@@ -1,0 +1,185 @@
+"""What a spec is said to cost, held to what it does cost: recordings, dumps, answers in every format, memory."""
+
+import subprocess
+import sys
+
+import orjson
+import pytest
+from hypothesis import example, given, settings
+from spec_strategies import HERE, specs
+
+from chainrule.diagnose.profile import profile
+from chainrule.dump.wire import dump_profile, dump_topology, dump_trace, frame
+from chainrule.export.formats import FORMATS
+from chainrule.run import MOST_VALUES, TensorValues, trace_spec
+from chainrule.settings import Settings
+from chainrule.spec import ModelSpec
+from chainrule.spec.cost import (
+    ANSWERS,
+    FLOAT16_ON_CPU,
+    ITEM_SIZE,
+    OPS_OF_ACTIVATION,
+    STYLES,
+    WORKING_MEMORY,
+    count_graph,
+    estimate_answer,
+    estimate_cost,
+    estimate_memory,
+)
+from chainrule.spec.keys import KEY_BY_NAME
+
+SMALL = specs(programs=HERE, depths=(1, 12), widths=(1, 20), batches=(1, 5))
+LARGER = specs(programs=("mlp",), depths=(1, 4), widths=(1, 200), batches=(1, 300))
+STATISTICS_FLOPS = 10
+
+# Where a dump is smallest beside what is said of it, and where it is largest.
+EXTREMES = (
+    "program=exp&widths=1&batch=1",
+    "program=matmul&rung=einsum&widths=1,1&batch=1&dtype=bfloat16",
+    "program=matmul&rung=loops&widths=4,4&batch=4",
+    "program=neuron&widths=64,1",
+    "widths=2x41&activation=gelu&style=functions&batch=2&last_activation=true",
+    "widths=20x12&init=zeros&style=module&bias=false",
+    "widths=20x12&scale=10000&style=classes&dtype=float16",
+)
+
+
+def extremes(test):
+    for query in EXTREMES:
+        test = example(ModelSpec.from_query(query))(test)
+    return test
+
+
+def test_the_tables_have_every_choice():
+    assert set(STYLES) == set(KEY_BY_NAME["style"].choices)
+    assert set(OPS_OF_ACTIVATION) == set(KEY_BY_NAME["activation"].choices)
+    assert set(ITEM_SIZE) == set(KEY_BY_NAME["dtype"].choices)
+    assert set(ANSWERS) == set(FORMATS) > set(WORKING_MEMORY)
+
+
+@pytest.mark.smoke
+@settings(max_examples=60, deadline=None)
+@given(SMALL)
+@extremes
+def test_no_more_is_recorded_than_was_counted_and_hardly_less(spec):
+    trace, counted = trace_spec(spec), count_graph(spec)
+    # What the ends of a graph have more or less of: a target to be squeezed, the parts of a loss.
+    assert len(trace.ops) <= counted.ops <= len(trace.ops) + 6
+    assert len(trace.tensors) <= counted.tensors <= len(trace.tensors) + 8
+    assert len(trace.modules) <= counted.modules
+    values = int(trace.statistics.column("n").sum())
+    assert values <= counted.values <= 2 * values + 100
+
+
+@settings(max_examples=60, deadline=None)
+@given(SMALL | LARGER)
+@extremes
+def test_flops_are_those_of_the_ops_and_of_the_statistics(spec):
+    trace = trace_spec(spec)
+    recorded = sum(op.flops for op in trace.ops)
+    values = int(trace.statistics.column("n").sum())
+    # A draw is no op, and float16 counts more than once.
+    plain = spec.replace(dtype="float32", **({"init": "zeros"} if "init" in spec.keys else {}))
+    estimated = estimate_cost(plain).flops
+    assert recorded <= estimated <= 2 * (recorded + STATISTICS_FLOPS * values) + 1000
+
+
+@pytest.mark.parametrize(
+    ("dtype", "device", "times"),
+    [("float16", "cpu", FLOAT16_ON_CPU), ("float16", "cuda", 1), ("bfloat16", "cpu", 1), ("float64", "cpu", 1)],
+)
+def test_products_of_float16_count_as_often_on_a_cpu_as_they_take_longer(dtype, device, times):
+    spec = ModelSpec(widths="30,40,5", batch=7)
+    products = 6 * 7 * (30 * 40 + 40 * 5)
+    more = estimate_cost(spec.replace(dtype=dtype, device=device)).flops - estimate_cost(spec).flops
+    assert more == (times - 1) * products
+
+
+def test_large_products_are_counted_nearly_exactly():
+    spec = ModelSpec(widths="300x4", batch=500)
+    recorded = sum(op.flops for op in trace_spec(spec).ops)
+    assert recorded <= estimate_cost(spec).flops <= 1.1 * recorded
+
+
+@pytest.mark.smoke
+@settings(max_examples=100, deadline=None)
+@given(SMALL | LARGER)
+@extremes
+def test_a_dump_is_no_larger_than_was_said_and_at_least_half_of_it(spec):
+    size = len(dump_trace(trace_spec(spec)))
+    assert size <= estimate_cost(spec).response_bytes <= 2 * size + 4096
+
+
+@settings(max_examples=25, deadline=None)
+@given(SMALL)
+@extremes
+def test_what_else_is_told_of_a_spec_is_no_larger(spec):
+    trace = trace_spec(spec)
+    most = estimate_cost(spec).response_bytes
+    assert len(orjson.dumps(dump_topology(trace))) <= most
+    assert len(frame(trace, 1, 1, 1.0)) <= most
+    if spec.is_net:
+        assert len(dump_profile(profile(trace))) <= most
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("query", EXTREMES)
+def test_an_answer_in_any_format_is_no_larger_than_was_said(form, query):
+    spec = ModelSpec.from_query(query)
+    # The picture is largest with every group opened and none of them folded together.
+    options = {"level": "all", "fold": "off"} if form == "svg" else {}
+    answer = FORMATS[form].render(spec, FORMATS[form].read(options))
+    assert len(answer) <= estimate_answer(spec, form)
+
+
+def test_the_largest_window_of_values_is_within_the_least_limit_of_an_answer():
+    least = min(each.ge for each in Settings.model_fields["max_response_bytes"].metadata)
+    values = [[-1.2345678901234567e-300] * MOST_VALUES] * MOST_VALUES
+    window = TensorValues("n" * 200, "t" * 20, (2**31, 2**31), "bfloat16", (0, 2**31), (0, 2**31), values)
+    assert len(orjson.dumps(window)) <= least
+
+
+# -------------------------------------------------------------------------------------------------------------- memory
+
+MEASURE = """
+import resource, sys, torch
+from chainrule.export.formats import FORMATS
+from chainrule.run import trace_spec
+from chainrule.spec import ModelSpec
+from chainrule.dump.wire import dump_trace
+
+def height():
+    # Not ru_maxrss where there is another way: on Linux it starts with what the parent had.
+    try:
+        with open("/proc/self/status") as lines:
+            return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) * 1024
+    except FileNotFoundError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+torch.set_num_threads(1)
+spec, form = ModelSpec.from_query(sys.argv[1]), FORMATS[sys.argv[2]]
+options = {"level": "all", "fold": "off"} if form.name == "svg" else {}
+for small in ("", "style=module", "style=autograd_function", "init=orthogonal", "program=matmul"):
+    dump_trace(trace_spec(ModelSpec.from_query(small).replace(dtype=spec.dtype)))
+before = height()
+form.render(spec, form.read(options))
+print(height() - before)
+"""
+
+
+@pytest.mark.parametrize(
+    ("query", "form"),
+    [
+        ("widths=400x17&batch=600&activation=gelu&style=functions", "json"),
+        ("widths=400x17&batch=600&style=autograd_function&dtype=float64", "json"),
+        ("widths=400x17&batch=1000&style=module", "json"),
+        ("widths=600x25&batch=1&init=orthogonal&dtype=float64", "json"),
+        ("program=two_outputs&widths=2000&batch=2000", "json"),
+        ("program=matmul&rung=loops&widths=4,4&batch=4", "svg"),
+        ("program=matmul&rung=loops&widths=8,8&batch=4", "html"),
+    ],
+)
+def test_a_pass_takes_no_more_memory_than_was_said_and_not_much_less(query, form):
+    measured = subprocess.run([sys.executable, "-c", MEASURE, query, form], check=True, capture_output=True, text=True)
+    height = int(measured.stdout)
+    assert height <= estimate_memory(ModelSpec.from_query(query), form) <= 4 * height

@@ -1,0 +1,283 @@
+"""The spec: one table, read the same from a query string and from JSON."""
+
+import json
+import tracemalloc
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chainrule.errors import SpecError
+from chainrule.spec import ModelSpec
+from chainrule.spec.keys import KEY_BY_NAME, SPEC_KEYS, number_text, widths_text
+from chainrule.spec.model_spec import read_query
+from chainrule.spec.presets import PRESETS
+from chainrule.spec.programs import MAX_DEPTH
+
+pytestmark = pytest.mark.smoke
+
+
+def rejected(query: str) -> SpecError:
+    with pytest.raises(SpecError) as caught:
+        ModelSpec.from_query(query)
+    return caught.value
+
+
+def test_the_default_is_the_chapters_model():
+    spec = ModelSpec()
+    assert spec.widths == (100, 50, 1)
+    assert (spec.depth, spec.n_in, spec.n_out) == (2, 100, 1)
+    assert (spec.activation, spec.init, spec.loss, spec.batch) == ("relu", "kaiming_normal", "mse", 200)
+    assert ModelSpec.from_query("") == spec
+    assert spec.query() == ""
+
+
+def test_the_table_and_the_model_have_the_same_keys_and_defaults():
+    assert tuple(key.name for key in SPEC_KEYS) == tuple(ModelSpec.model_fields)
+    assert ModelSpec.parse({key.name: key.default for key in SPEC_KEYS if key.name in ModelSpec().keys}) == ModelSpec()
+    assert all(getattr(ModelSpec(), key.name) == key.default for key in SPEC_KEYS if key.kind != "widths")
+    assert all(key.doc.endswith(".") for key in SPEC_KEYS)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("100,50,1", (100, 50, 1)),
+        ("100x51", (100,) * 51),
+        ("784,100x3,10", (784, 100, 100, 100, 10)),
+        ("3x1,1", (3, 1)),
+    ],
+)
+def test_widths_are_read_with_repetitions(text, value):
+    assert ModelSpec.from_query(f"widths={text}").widths == value
+    assert ModelSpec.parse({"widths": list(value)}).widths == value
+
+
+def test_runs_of_widths_are_compressed():
+    assert widths_text((784, 100, 100, 100, 10, 10)) == "784,100x3,10x2"
+
+
+def test_strings_and_json_values_mean_the_same():
+    text = ModelSpec.from_query(
+        "widths=8,4x2,3&activation=tanh&last_activation=true&init=orthogonal&scale=1.5&bias=true&bias_std=0.25"
+        "&style=module&loss=cross_entropy&batch=16&seed=9223372036854775807&dtype=float64&device=cuda"
+    )
+    values = ModelSpec.parse(
+        {
+            "widths": [8, 4, 4, 3],
+            "activation": "tanh",
+            "last_activation": True,
+            "init": "orthogonal",
+            "scale": 1.5,
+            "bias": True,
+            "bias_std": 0.25,
+            "style": "module",
+            "loss": "cross_entropy",
+            "batch": 16,
+            "seed": 2**63 - 1,
+            "dtype": "float64",
+            "device": "cuda",
+        }
+    )
+    assert text == values
+    assert hash(text) == hash(values)
+
+
+def test_the_canonical_query_has_the_differing_keys_in_the_tables_order():
+    spec = ModelSpec.from_query("seed=7&scale=1.50&activation=relu&widths=100,100,100,1&bias=false")
+    assert spec.query() == "widths=100x3,1&scale=1.5&bias=false&seed=7"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (1.0, "1"),
+        (0.1, "0.1"),
+        (10000.0, "10000"),
+        (0.0001, "0.0001"),
+        (1.6667, "1.6667"),
+        (1e-5, "0.00001"),
+        (1e-6, "0.000001"),
+        (1e-7, "1e-7"),
+        (2.5e-9, "2.5e-9"),
+        (12, "12"),
+    ],
+)
+def test_numbers_are_written_as_javascript_writes_them(value, text):
+    assert number_text(value) == text
+    assert float(text) == value
+
+
+def test_as_dict_holds_every_key_that_the_program_uses_and_json_can_carry_it():
+    values = ModelSpec(widths="100x51").as_dict()
+    assert list(values) == [key.name for key in SPEC_KEYS if key.name not in ("rung", "constant")]
+    assert values["widths"] == "100x51"
+    assert ModelSpec.parse(json.loads(json.dumps(values))) == ModelSpec(widths="100x51")
+
+
+def test_replace_checks_like_everything_else():
+    assert ModelSpec().replace(scale="2").scale == 2.0
+    with pytest.raises(SpecError, match="scale"):
+        ModelSpec().replace(scale=0)
+
+
+def test_a_spec_is_immutable():
+    with pytest.raises(ValueError, match="frozen"):
+        ModelSpec().seed = 1
+
+
+def test_a_preset_is_expanded_first_and_overridden():
+    spec = ModelSpec.from_query("seed=7&preset=deep-relu&scale=0.2")
+    assert spec.widths == (100,) * 51
+    assert (spec.last_activation, spec.bias, spec.scale, spec.seed) == (True, False, 0.2, 7)
+    assert "preset" not in spec.query()
+
+
+SPECS = st.builds(
+    dict,
+    widths=st.lists(st.integers(1, 300), min_size=2, max_size=12),
+    activation=st.sampled_from(KEY_BY_NAME["activation"].choices),
+    last_activation=st.booleans(),
+    init=st.sampled_from([each for each in KEY_BY_NAME["init"].choices if each != "torch_default"]),
+    scale=st.floats(1e-4, 1e4),
+    bias_std=st.floats(0, 10),
+    style=st.sampled_from(KEY_BY_NAME["style"].choices),
+    batch=st.integers(1, 10**6),
+    seed=st.integers(0, 2**63 - 1),
+    dtype=st.sampled_from(KEY_BY_NAME["dtype"].choices),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(SPECS)
+def test_every_spec_survives_its_query_and_its_dict(values):
+    spec = ModelSpec.parse(values)
+    assert ModelSpec.from_query(spec.query()) == spec
+    assert ModelSpec.from_query(spec.query()).query() == spec.query()
+    assert ModelSpec.parse(spec.as_dict()) == spec
+
+
+@pytest.mark.parametrize(
+    ("query", "field", "parts"),
+    [
+        ("scale=abc", "scale", ["'abc'", "0.0001", "10000"]),
+        ("scale=0", "scale", ["'0'", "0.0001"]),
+        ("scale=nan", "scale", ["'nan'"]),
+        ("scale=inf", "scale", ["'inf'"]),
+        ("scale=1e999", "scale", ["'1e999'"]),
+        ("scale=1_0", "scale", ["'1_0'"]),
+        ("scale=", "scale", ["''"]),
+        ("batch=1.5", "batch", ["'1.5'", "integer"]),
+        ("batch=0", "batch", ["'0'", "from 1"]),
+        ("batch=-3", "batch", ["'-3'"]),
+        ("batch=\N{ARABIC-INDIC DIGIT THREE}", "batch", ["integer"]),
+        ("seed=-1", "seed", ["'-1'", "from 0"]),
+        ("seed=9223372036854775808", "seed", ["9223372036854775808", "9223372036854775807"]),
+        ("bias=yes", "bias", ["'yes'", "true or false"]),
+        ("activation=RELU", "activation", ["'RELU'", "gelu"]),
+        ("init=kaimin_normal", "init", ["'kaimin_normal'", "did you mean 'kaiming_normal'?"]),
+        ("dtype=int8", "dtype", ["'int8'", "bfloat16"]),
+        ("device=tpu", "device", ["'tpu'", "cpu, cuda"]),
+        ("widths=100", "widths", ["'100'", "2 to"]),
+        ("widths=", "widths", ["''"]),
+        ("widths=0,1", "widths", ["'0,1'", "0 is out of range"]),
+        ("widths=100,,1", "widths", ["'100,,1'"]),
+        ("widths=100x0,1,1", "widths", ["100x0"]),
+        ("widths=100,1.5", "widths", ["'1.5'"]),
+        ("widths=99999999999,1", "widths", ["99999999999"]),
+        ("preset=nope", "preset", ["'nope'", "deep-relu"]),
+        ("preset=kaiming_relu", "preset", ["did you mean 'kaiming-relu'?"]),
+        ("loss=cross_entropy", "loss", ["'cross_entropy'", "100,50,1", "at least 2"]),
+        ("bias=false&bias_std=0.1", "bias_std", ["0.1", "bias=false", "must be 0"]),
+        ("bias_std=0.1&init=torch_default", "bias_std", ["0.1", "torch_default"]),
+        ("bias_std=10.5", "bias_std", ["'10.5'", "from 0 to 10"]),
+        ("seed=1&seed=2", "seed", ["twice", "'1'", "'2'"]),
+    ],
+)
+def test_a_bad_value_is_named_with_its_key_and_what_is_allowed(query, field, parts):
+    error = rejected(query)
+    assert error.field == field
+    assert error.message.startswith(field)
+    for part in parts:
+        assert part in error.message
+
+
+def test_an_unknown_key_suggests_the_closest():
+    error = rejected("widht=3,1")
+    assert error.field == "widht"
+    assert "did you mean 'widths'?" in error.message
+    assert error.limit == [*KEY_BY_NAME, "preset"]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"widths": [True, 1]},
+        {"widths": [2.0, 1]},
+        {"widths": ["3", "1"]},
+        {"widths": {"0": 1}},
+        {"widths": None},
+        {"scale": True},
+        {"scale": [1]},
+        {"scale": float("nan")},
+        {"scale": 10**400},
+        {"seed": 10**5000},
+        {"batch": 3.0},
+        {"batch": False},
+        {"bias": 1},
+        {"bias": "True"},
+        {"seed": None},
+        {"activation": ["relu"]},
+        {"preset": 3},
+        {"preset": ["randn"]},
+    ],
+)
+def test_json_values_of_the_wrong_type_are_refused(values):
+    with pytest.raises(SpecError) as caught:
+        ModelSpec.parse(values)
+    assert caught.value.field == next(iter(values))
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "widths=100x999999999",
+        "widths=" + ",".join(["1x9999"] * 50),
+        "widths=" + "1," * 200_000,
+        "scale=" + "9" * 100_000,
+        "seed=" + "9" * 100_000,
+        "a" * 100_000 + "=1",
+        "preset=" + "deep-" * 20_000,
+        "&".join(f"k{i}=1" for i in range(5000)),
+    ],
+    ids=lambda query: query[:20],
+)
+def test_what_is_far_too_large_costs_nothing(query):
+    rejected(query)  # whatever is loaded once is loaded now
+    tracemalloc.start()
+    error = rejected(query)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    # A few copies of what was sent, nothing of what it stands for.
+    assert peak < 200_000 + 10 * len(query)
+    assert len(error.message) < 600
+
+
+def test_the_deepest_spec_there_can_be():
+    assert ModelSpec(widths=f"1x{MAX_DEPTH + 1}").depth == MAX_DEPTH
+    assert rejected(f"widths=1x{MAX_DEPTH + 2}").field == "widths"
+
+
+def test_minus_zero_is_zero():
+    assert ModelSpec(bias_std=-0.0).query() == ""
+    assert str(ModelSpec(bias_std="-0").bias_std) == "0.0"
+
+
+def test_a_query_is_decoded_once():
+    assert read_query("widths=100%2C1&preset=") == {"widths": "100,1", "preset": ""}
+
+
+@pytest.mark.parametrize("preset", PRESETS, ids=lambda preset: preset.name)
+def test_every_preset_is_a_spec_with_an_address(preset):
+    spec = ModelSpec.parse({"preset": preset.name})
+    assert ModelSpec.from_query(spec.query()) == spec

@@ -1,0 +1,325 @@
+"""Files of the user's: run, run anew after an edit, and told of in one line with the place when they do not run."""
+
+import os
+import sys
+import weakref
+
+import pytest
+import torch
+
+from chainrule.errors import ExploreError, MemoryLimitError
+from chainrule.user_model.code import (
+    OwnFile,
+    as_program,
+    load,
+    place_of,
+    raised_at,
+    run_file,
+    split_reference,
+    told,
+)
+
+BROKEN = {
+    "syntax": ("x = 1\ndef f(:\n    pass\n", "model.py:2: it does not import: SyntaxError: invalid syntax"),
+    "name": ("x = 1\n\ny = z\n", "model.py:3: it does not import: NameError: name 'z' is not defined"),
+    "module": (
+        "import no_such_module\n",
+        "model.py:1: it does not import: ModuleNotFoundError: No module named 'no_such_module'",
+    ),
+    "ends the process": ("raise SystemExit(3)\n", "model.py:1: it does not import: SystemExit: 3"),
+    "several lines": ("raise ValueError('one\\ntwo')\n", "model.py:1: it does not import: ValueError: one two"),
+    "says nothing": (
+        "class Mute(BaseException):\n    def __str__(self):\n        raise ValueError\nraise Mute\n",
+        "model.py:4: it does not import: Mute",
+    ),
+    "not text": ("x = '\\udc80'.encode()\n", "model.py:1: it does not import: UnicodeEncodeError: 'utf-8' codec can't"),
+}
+
+
+@pytest.mark.parametrize(("source", "message"), BROKEN.values(), ids=BROKEN)
+def test_a_file_that_does_not_import_is_told_with_its_line(write, source, message):
+    path = write("model.py", source)
+    with pytest.raises(ExploreError) as caught:
+        run_file(path)
+    assert caught.value.message.startswith(message)
+    assert "\n" not in caught.value.message
+    assert "chainrule_run_model" not in sys.modules
+
+
+def test_what_is_wrong_in_an_imported_file_is_told_with_the_place_there(write):
+    write("parts.py", "x = 1\ny = x / 0\n")
+    path = write("model.py", "import parts\n")
+    with pytest.raises(ExploreError, match=r"^parts\.py:2: it does not import: ZeroDivisionError: division by zero$"):
+        run_file(path)
+
+
+def test_a_place_outside_the_current_folder_is_told_in_full(write, monkeypatch, tmp_path_factory):
+    path = write("model.py", "x = y\n")
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+    with pytest.raises(ExploreError) as caught:
+        run_file(path)
+    assert caught.value.message.startswith(f"{path}:1: ")
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        ("model.py", "model.py: wanted is FILE.py:NAME"),
+        ("model.py:", "model.py:: wanted is FILE.py:NAME"),
+        (":make", ":make: wanted is FILE.py:NAME"),
+        ("model.py:make()", "model.py:make(): wanted is FILE.py:NAME"),
+        ("model.py:make", "model.py: there is no such file"),
+        (".:make", ".: a folder; wanted is FILE.py:NAME"),
+    ],
+)
+def test_a_reference_that_names_nothing(reference, message):
+    with pytest.raises(ExploreError) as caught:
+        split_reference(reference)
+    assert caught.value.message == message
+
+
+def test_a_name_that_is_not_there_is_told_with_those_that_are(write):
+    write("model.py", "def make(): ...\nclass Net:\n    small = 1\n_private = 1\n")
+    with pytest.raises(ExploreError) as caught:
+        load("model.py:mkae")
+    assert caught.value.message == "model.py: there is no mkae; there is make, Net"
+    assert load("model.py:Net.small") == 1
+
+
+def test_another_kind_of_file_is_none_of_python(write):
+    path = write("model.txt", "x = 1\n")
+    with pytest.raises(ExploreError, match=r"^model\.txt: not a Python file$"):
+        run_file(path)
+
+
+def test_a_file_is_run_as_itself_and_not_as_a_program_nor_as_a_part_of_this_one(write):
+    path = write(
+        "model.py",
+        """
+        from dataclasses import dataclass
+
+        def annotated(x: str) -> str:
+            return x
+
+        @dataclass
+        class Sizes:
+            width: int = 3
+
+        is_program = __name__ == "__main__"
+        """,
+    )
+    module = run_file(path)
+    assert module.is_program is False
+    # With this package's own `from __future__ import annotations` they would be text.
+    assert module.annotated.__annotations__ == {"x": str, "return": str}
+    assert module.Sizes().width == 3
+    assert module.__file__ == str(path)
+
+
+def test_out_of_memory_is_told_as_such_with_the_place(write):
+    path = write("model.py", "x = 1\nraise MemoryError('no room')\n")
+    with pytest.raises(MemoryLimitError) as caught:
+        run_file(path)
+    assert caught.value.message == ("model.py:2: it does not import: the host ran out of memory: MemoryError: no room")
+
+
+def test_an_error_that_is_kept_keeps_no_tensor():
+    def fails():
+        tensor = torch.zeros(3)
+        seen.append(weakref.ref(tensor))
+        raise ValueError("no")
+
+    seen = []
+    try:
+        fails()
+    except ValueError as error:
+        kept = told(error, "it raised", None, "")
+    assert kept.message.endswith("it raised: ValueError: no")
+    assert seen[0]() is None
+
+
+# ---------------------------------------------------------------------------------------------------------- run anew
+
+
+def test_an_edit_is_seen_even_within_the_same_second_and_of_the_same_size(write):
+    path = write("model.py", "from parts import scale\nwidth = 1\n")
+    parts = write("parts.py", "scale = 1\n")
+    stamp = parts.stat()
+    file = OwnFile(path)
+    first = file.run()
+    write("model.py", "from parts import scale\nwidth = 2\n")
+    write("parts.py", "scale = 2\n")
+    for each in (path, parts):
+        os.utime(each, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
+    second = file.run()
+    assert (first.scale, first.width) == (1, 1)
+    assert (second.scale, second.width) == (2, 2)
+    assert not (path.parent / "__pycache__").exists()
+
+
+def test_what_is_imported_from_a_package_beside_it_is_run_anew_too(write):
+    write("blocks/__init__.py", "from blocks.mlp import depth\n")
+    write("blocks/mlp.py", "depth = 1\n")
+    file = OwnFile(write("model.py", "import blocks\ndepth = blocks.depth\n"))
+    assert file.run().depth == 1
+    write("blocks/mlp.py", "depth = 22\n")
+    assert file.run().depth == 22
+    names = [each.name for each in file.files]
+    assert names == ["__init__.py", "mlp.py", "model.py"]
+
+
+def test_an_edit_of_what_is_imported_while_the_file_runs_for_the_first_time_is_seen(write):
+    write("parts.py", "depth = 1\n")
+    editing = "import parts, pathlib\npathlib.Path('parts.py').write_text('depth = 2\\n')\ndepth = parts.depth\n"
+    file = OwnFile(write("model.py", editing))
+    assert file.run().depth == 1
+    assert file.has_changed
+    assert file.run().depth == 2
+
+
+def test_a_folder_without_an_init_is_run_anew_too(write):
+    write("parts/mlp.py", "depth = 1\n")
+    file = OwnFile(write("model.py", "from parts import mlp\ndepth = mlp.depth\n"))
+    assert file.run().depth == 1
+    assert [each.name for each in file.files] == ["model.py", "mlp.py"]
+    write("parts/mlp.py", "depth = 22\n")
+    assert file.has_changed
+    assert file.run().depth == 22
+    assert not file.has_changed
+
+
+def test_a_reference_that_goes_up_is_that_of_the_file_itself(write, folder, monkeypatch):
+    write("parts.py", "width = 1\nx = y\n")
+    write("model.py", "import parts\n")
+    (folder / "scripts").mkdir()
+    monkeypatch.chdir(folder / "scripts")
+    path, _ = split_reference("../model.py:make")
+    with pytest.raises(ExploreError, match=r"^/.*[^.]/parts\.py:2: it does not import: NameError"):
+        OwnFile(path).run()
+
+
+PACKAGE = {
+    "lib/__init__.py": "",
+    "lib/layers.py": "width = 3\n",
+    "lib/datasets.py": "raise ValueError('called as a library is')\n",
+    "lib/nets/__init__.py": "",
+    "lib/nets/model.py": """
+        from ..layers import width
+        from lib import layers
+        import beside
+        def make():
+            return width, layers.width
+    """,
+    "lib/nets/beside.py": "",
+}
+
+
+def test_a_file_of_a_package_is_run_as_the_package_imports_it(write, folder, monkeypatch):
+    for name, text in PACKAGE.items():
+        write(name, text)
+    monkeypatch.setattr(sys, "path", [each for each in sys.path if each != str(folder)])
+    path = folder / "lib" / "nets" / "model.py"
+    as_program(path)
+    file = OwnFile(path)
+    module = file.run()
+    assert module.__name__ == "lib.nets.model"
+    assert module.make() == (3, 3)
+    assert file.folder == folder / "lib"
+    assert {each.name for each in file.files} == {"__init__.py", "layers.py", "model.py", "beside.py"}
+    write("lib/layers.py", "width = 44\n")
+    assert file.has_changed
+    assert file.run().make() == (44, 44)
+    # What lies in a package stands behind what is installed.
+    assert sys.path[0] == str(folder)
+    assert sys.path[-1] == str(path.parent)
+
+
+def test_a_file_that_another_of_its_name_comes_before_is_told(write, folder, monkeypatch):
+    write("one/lib/__init__.py", "")
+    write("one/lib/model.py", "")
+    write("two/lib/__init__.py", "")
+    path = write("two/lib/model.py", "")
+    monkeypatch.syspath_prepend(str(folder / "one"))
+    with pytest.raises(
+        ExploreError, match=r"^two/lib/model\.py: .*lib\.model is .*one/lib/model\.py, which comes first"
+    ):
+        run_file(path)
+
+
+def test_a_file_runs_without_arguments_beside_its_neighbours(write, folder, monkeypatch):
+    monkeypatch.setattr(sys, "path", [each for each in sys.path if each != str(folder)])
+    write("neighbour.py", "x = 1\n")
+    path = write("model.py", "import sys, neighbour\narguments = list(sys.argv)\n")
+    as_program(path)
+    assert run_file(path).arguments == [str(path)]
+
+
+def test_a_file_that_could_not_be_imported_may_come_later(write):
+    file = OwnFile(write("model.py", "from parts import width\n"))
+    with pytest.raises(ExploreError, match="No module named 'parts'"):
+        file.run()
+    assert not file.has_new_neighbours
+    write("parts.py", "width = 3\n")
+    assert file.has_new_neighbours
+    assert file.run().width == 3
+    assert not file.has_new_neighbours
+
+
+def test_after_an_edit_that_does_not_run_what_was_imported_before_is_still_there(write):
+    write("parts.py", "scale = 1\n")
+    file = OwnFile(write("model.py", "import parts\n"))
+    module = file.run()
+    before = sys.modules["parts"]
+    write("parts.py", "scale = 2\n")
+    write("model.py", "import parts\nimport (\n")
+    with pytest.raises(ExploreError, match=r"^model\.py:2: .*SyntaxError"):
+        file.run()
+    write("model.py", "import parts\nx = y\n")
+    with pytest.raises(ExploreError, match=r"^model\.py:2: .*NameError"):
+        file.run()
+    assert sys.modules["parts"] is before
+    assert sys.modules[module.__name__] is module
+
+
+def test_installed_packages_within_the_folder_stay_what_they_are(write, folder, monkeypatch):
+    site = folder / ".venv" / "lib" / "site-packages"
+    site.mkdir(parents=True)
+    (site / "installed_for_this_test.py").write_text("runs = []\n")
+    monkeypatch.syspath_prepend(str(site))
+    file = OwnFile(write("model.py", "import installed_for_this_test\ninstalled_for_this_test.runs.append(1)\n"))
+    file.run()
+    file.run()
+    assert sys.modules.pop("installed_for_this_test").runs == [1, 1]
+    assert [each.name for each in file.files] == ["model.py"]
+
+
+# ------------------------------------------------------------------------------------------------------------ places
+
+
+def test_the_place_of_an_error_is_the_innermost_line_of_the_user(write, folder):
+    path = write(
+        "model.py",
+        """
+        import torch
+
+        def fails():
+            return torch.nn.functional.linear(torch.ones(2), torch.ones(3))
+        """,
+    )
+    module = run_file(path)
+    assert place_of(module.fails) == "model.py:4"
+    with pytest.raises(RuntimeError) as caught:
+        module.fails()
+    assert raised_at(caught.value, folder) == "model.py:5"
+    assert raised_at(caught.value, folder / "elsewhere") is None
+    assert place_of(torch.nn.functional.mse_loss) is None
+    with pytest.raises(RuntimeError) as made:
+        exec(compile("module.fails()", "<string>", "exec"), {"module": module})
+    # What somebody has put together lies in no folder.
+    assert raised_at(made.value, folder) == "model.py:5"
+    with pytest.raises(ZeroDivisionError) as nowhere:
+        exec(compile("1 / 0", "<string>", "exec"))
+    assert raised_at(nowhere.value, folder) is None
+    # With no folder, the user's is whatever is not installed: this file is, too, but further out.
+    assert raised_at(caught.value, None) == "model.py:5"

@@ -1,0 +1,317 @@
+"""A model that its owner edits while others look at it: made anew, told of, and kept as it was where that fails."""
+
+import os
+import threading
+
+import pytest
+import torch
+from source_lines import line_of
+
+from chainrule.errors import ExploreError, MemoryLimitError, SpecError
+from chainrule.user_model.model import OwnModel, check_device, open_reference
+from chainrule.user_model.subject import Subject
+from chainrule.user_model.watch import watching
+from chainrule.user_model.what_if import WhatIf
+
+MODEL = """
+    import torch
+    from parts import Net
+
+    def make():
+        return Net({width}), torch.randn(4, 3), lambda out: out.mean()
+"""
+
+PARTS = """
+    import torch
+    from torch import nn
+
+    class Net(nn.Module):
+        def __init__(self, width):
+            super().__init__()
+            self.body = nn.Linear(3, width)
+            self.head = nn.Linear(width, 1)
+
+        def forward(self, x):
+            return self.head(torch.{activation}(self.body(x)))
+"""
+
+
+@pytest.fixture
+def edited(write):
+    """A model in two files; `edited(width=…)` and `edited(activation=…)` edit one of them."""
+
+    def edit(width=None, activation=None):
+        if activation is not None:
+            write("parts.py", PARTS.format(activation=activation))
+        if width is not None:
+            write("model.py", MODEL.format(width=width))
+
+    edit(width=5, activation="tanh")
+    return edit
+
+
+def ops(own):
+    return [op.name for op in own.tracer().trace().ops if op.phase == "forward"]
+
+
+@pytest.mark.usefixtures("edited")
+def test_a_reference_becomes_a_model_with_a_name_groups_and_keys():
+    own = open_reference("model.py:make")
+    assert own.name == "model.py:make"
+    assert own.groups == ("body", "head")
+    assert [key.name for key in own.keys] == ["scale", "group", "init", "seed"]
+    assert (own.version, own.problem, own.device, own.seed) == (1, None, "cpu", 42)
+    assert [file.name for file in own.files] == ["model.py", "parts.py"]
+    assert own.subject.place == "model.py:5"
+
+
+@pytest.mark.usefixtures("edited")
+def test_what_is_drawn_while_it_is_made_is_drawn_from_its_seed():
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    weights = [open_reference("model.py:make", seed=seed).subject.model.body.weight for seed in (3, 3, 4)]
+    assert torch.equal(weights[0], weights[1])
+    assert not torch.equal(weights[0], weights[2])
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.usefixtures("edited")
+def test_a_what_if_is_read_as_one_of_this_model():
+    own = open_reference("model.py:make")
+    assert own.read({"scale": "2", "group": "body"}) == WhatIf(2.0, "body")
+    assert own.read({}).device == "cpu"
+    with pytest.raises(SpecError, match=r"^group: 'tail' is no module with a parameter of 2 or more dimensions"):
+        own.read({"group": "tail"})
+
+
+def test_a_check_is_the_first_trace_of_the_next_tracer(edited):
+    own = open_reference("model.py:make")
+    trace = own.check()
+    assert own.tracer().trace() is trace
+    assert own.tracer().trace() is not trace
+    own.check()
+    edited(width=7)
+    own.reload()
+    assert own.tracer().trace().tensor_by_name["body.weight"].shape == (7, 3)
+
+
+# ------------------------------------------------------------------------------------------------------------ reloads
+
+
+def test_a_reload_sees_edits_of_the_file_and_of_what_it_imports_from_its_folder(edited):
+    own = open_reference("model.py:make")
+    old = own.tracer()
+    assert "tanh" in ops(own)
+    edited(width=6)
+    own.reload()
+    assert own.subject.model.body.out_features == 6
+    edited(activation="relu")
+    own.reload()
+    assert "relu" in ops(own)
+    assert (own.version, own.problem) == (3, None)
+    # A tracer goes on with what it was made for.
+    assert "tanh" in [op.name for op in old.trace().ops]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("def make(:", "model.py:1: it does not import: SyntaxError: invalid syntax"),
+        ("make = 3", "model.py: make is 3, not a function that returns it; wanted is (model, inputs) or"),
+        ("def main(): ...", "model.py: there is no make; there is main"),
+        ("def make():\n    return 3", "model.py:1: make returned 3; wanted is (model, inputs)"),
+        ("def make():\n    return 1 / 0", "model.py:2: make() raised: ZeroDivisionError: division by zero"),
+        ("import parts\nparts.gone", "model.py:2: it does not import: AttributeError: module 'parts' has no attribute"),
+    ],
+)
+def test_a_reload_that_fails_keeps_the_last_good_subject_and_says_why(edited, write, text, message):
+    own = open_reference("model.py:make")
+    good = own.subject
+    write("model.py", text)
+    own.reload()
+    assert own.subject is good
+    assert own.version == 1
+    assert isinstance(own.problem, ExploreError)
+    assert own.problem.message.startswith(message)
+    assert own.problem.body()["error"]["code"] == "invalid_model"
+    assert "tanh" in ops(own)
+    edited(width=8)
+    own.reload()
+    assert own.problem is None
+    assert own.version == 2
+    assert own.subject.model.body.out_features == 8
+
+
+def test_an_async_factory_is_none(write):
+    write("model.py", "async def make(): ...")
+    with pytest.raises(ExploreError, match=r"^model\.py:1: make is an async function; a factory is called, and not"):
+        open_reference("model.py:make")
+
+
+@pytest.mark.usefixtures("edited")
+def test_a_neighbour_that_was_missing_is_seen_once_it_is_there(write):
+    own = open_reference("model.py:make")
+    write("model.py", "from later import make\n")
+    own.reload()
+    assert own.problem is not None
+    assert not own.has_changed
+    write("later.py", MODEL.format(width=7))
+    assert own.has_changed
+    own.reload()
+    assert own.problem is None
+    assert own.subject.model.body.out_features == 7
+    # Where nothing is wrong, what nobody imports is nobody's.
+    write("other.py", "")
+    assert not own.has_changed
+
+
+def test_whoever_listens_is_told_of_each_reload_until_they_no_longer_do(edited, write):
+    own = open_reference("model.py:make")
+    told = []
+    end = own.listen(lambda: told.append((own.version, own.problem is None)))
+    own.reload()
+    write("model.py", "def make(:")
+    own.reload()
+    edited(width=9)
+    own.reload()
+    end()
+    end()
+    own.reload()
+    assert told == [(2, True), (2, False), (3, True)]
+
+
+def test_reloads_from_many_threads_are_one_after_the_other():
+    made, at_work, overlaps = [], [], []
+
+    def make():
+        at_work.append(1)
+        overlaps.append(len(at_work))
+        made.append(1)
+        subject = Subject(torch.nn.Linear(3, 1), (torch.randn(2, 3),))
+        at_work.pop()
+        return subject
+
+    own = OwnModel("net", make)
+    threads = [threading.Thread(target=own.reload) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(made) == own.version == 9
+    assert set(overlaps) == {1}
+
+
+# -------------------------------------------------------------------------------------------------- what goes wrong
+
+
+@pytest.mark.parametrize(
+    ("factory", "message"),
+    [
+        ("nothing", "nothing returned None; wanted is (model, inputs) or (model, inputs, loss_fn)"),
+        ("model_alone", "model_alone returned a model of type Linear; wanted is (model, inputs)"),
+        ("frozen", "Linear: none of its 2 parameters requires grad, such as weight"),
+        ("two_inputs_for_one", "does not take these inputs: too many positional arguments"),
+        ("on_meta", "parameter weight is on the meta device"),
+        ("inputs_on_meta", "the model is on cpu, and input (2, 3) is on meta"),
+        ("lazy", "parameter weight has no values yet"),
+        ("takes_width", "takes_width(width) takes arguments; a factory is called with none"),
+        ("raises", "raises() raised: ValueError: no such weights"),
+        ("ends_the_process", "ends_the_process() raised: SystemExit: 3"),
+        ("NET", "NET is a model of type Linear, not a function that returns it; wanted is (model, inputs)"),
+    ],
+)
+def test_a_factory_of_nonsense_is_told_in_one_line_with_its_place(own, factory, message):
+    with pytest.raises(ExploreError) as caught:
+        own(f"nonsense.py:{factory}")
+    said = caught.value.message
+    assert message in said
+    assert "nonsense.py:" in said
+    assert "\n" not in said
+    assert "chainrule/user_model" not in said
+
+
+def test_a_factory_that_raises_is_told_with_the_line_that_raised(own, request):
+    path = request.path.parents[1] / "shared" / "own_models" / "nonsense.py"
+    with pytest.raises(ExploreError, match=rf"nonsense\.py:{line_of(path, '# RAISES')}: raises"):
+        own("nonsense.py:raises")
+    with pytest.raises(
+        MemoryLimitError, match=rf"nonsense\.py:{line_of(path, '# OUT OF MEMORY')}: .*ran out of memory"
+    ):
+        own("nonsense.py:out_of_memory")
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:99", "meta:x", ""])
+def test_a_device_that_is_not_there_is_told_with_those_that_are(device):
+    with pytest.raises(ExploreError) as caught:
+        check_device(device)
+    assert caught.value.message.startswith(f"device {device}: torch has no such device here; it has cpu")
+    assert caught.value.field == "device"
+
+
+@pytest.mark.usefixtures("edited")
+def test_with_a_device_a_copy_runs_there_wherever_it_was_before(own):
+    assert open_reference("model.py:make", device="cpu").subject.device == torch.device("cpu")
+    with pytest.raises(ExploreError, match="cannot be copied: NotImplementedError: Cannot copy out of meta tensor"):
+        own("nonsense.py:inputs_on_meta", device="cpu")
+    moved = own("nonsense.py:inputs_on_meta", device="meta")
+    assert {each.device.type for each in (*moved.subject.model.parameters(), *moved.subject.inputs)} == {"meta"}
+    assert moved.device == "cpu"  # of the server's devices it is no other
+
+
+# ------------------------------------------------------------------------------------------------------------ watched
+
+
+class Reloads:
+    """Waits for the reloads of a model."""
+
+    def __init__(self, own):
+        self.own = own
+        self.seen = threading.Semaphore(0)
+        own.listen(self.seen.release)
+
+    def wait(self):
+        assert self.seen.acquire(timeout=60), "no reload came"
+
+
+def test_a_watched_model_is_made_anew_when_one_of_its_files_changes(edited, write, folder):
+    own = open_reference("model.py:make")
+    reloads = Reloads(own)
+    with watching(own):
+        edited(width=6)
+        reloads.wait()
+        assert own.subject.model.body.out_features == 6
+        edited(activation="relu")
+        reloads.wait()
+        assert "relu" in ops(own)
+        write("notes.txt", "nothing of the model's")
+        write("model.py", "def make(:")
+        reloads.wait()
+        assert own.problem is not None
+        # As many editors save: another file takes the place of the old one.
+        write("model.py.new", MODEL.format(width=11))
+        os.replace(folder / "model.py.new", folder / "model.py")
+        reloads.wait()
+        assert own.subject.model.body.out_features == 11
+    version = own.version
+    edited(width=12)
+    assert not reloads.seen.acquire(timeout=1)
+    assert own.version == version
+
+
+@pytest.mark.usefixtures("edited")
+def test_what_a_model_imports_only_now_is_watched_too(write):
+    own = open_reference("model.py:make")
+    reloads = Reloads(own)
+    with watching(own):
+        write("deeper/__init__.py", "")
+        write("deeper/width.py", "WIDTH = 3\n")
+        write(
+            "model.py",
+            MODEL.format(width="width.WIDTH").replace("import torch\n", "import torch\n    from deeper import width\n"),
+        )
+        reloads.wait()
+        assert own.problem is None
+        assert own.subject.model.body.out_features == 3
+        write("deeper/width.py", "WIDTH = 4\n")
+        reloads.wait()
+        assert own.subject.model.body.out_features == 4

@@ -1,0 +1,430 @@
+"""What factories return: checked before anything runs, and copied so that nothing of the user's is touched."""
+
+import functools
+import math
+import warnings
+from collections import UserDict
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import weight_norm
+from torch.nn.utils.rnn import pack_sequence
+
+from chainrule.errors import ExploreError, MemoryLimitError
+from chainrule.user_model.subject import Subject, check_subject, make_subject, scalar_loss
+
+NET = nn.Linear(3, 2)
+X = torch.randn(4, 3)
+
+
+def refused(made, **options):
+    with pytest.raises(ExploreError) as caught:
+        make_subject(made, "make", place="model.py:12", **options)
+    message = caught.value.message
+    assert message.startswith("model.py:12: ")
+    assert "\n" not in message
+    return message.removeprefix("model.py:12: ")
+
+
+# --------------------------------------------------------------------------------------------------- what is returned
+
+
+def test_inputs_are_a_tensor_a_tuple_or_a_dict():
+    assert make_subject((NET, X), "make").args == (X,)
+    assert make_subject([NET, (X,)], "make").args == (X,)
+    by_name = make_subject((NET, {"input": X}), "make")
+    assert by_name.args == ()
+    assert by_name.kwargs == {"input": X}
+    assert make_subject((NET, UserDict(input=X)), "make").kwargs == {"input": X}
+
+
+def test_a_packed_sequence_is_one_input_and_no_tuple_of_them():
+    packed = pack_sequence([torch.randn(3, 3), torch.randn(2, 3)])
+    assert make_subject((nn.LSTM(3, 2), (packed,)), "make").args == (packed,)
+    assert "PackedSequence" in refused((nn.LSTM(3, 2), packed))
+
+
+def test_what_is_compiled_is_taken_as_what_it_was_compiled_from():
+    assert make_subject((torch.compile(NET, backend="eager"), X), "make").model is NET
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        (None, "make returned None; wanted is (model, inputs) or (model, inputs, loss_fn)"),
+        (NET, "make returned a model of type Linear; wanted"),
+        ((NET,), "make returned a tuple of 1 (Linear); wanted"),
+        ((NET, X, None, 3), "make returned a tuple of 4 (Linear, a tensor of shape (4, 3), NoneType, int); wanted"),
+        ((X, NET), "make returned a tensor of shape (4, 3) for the model; wanted"),
+        (
+            (torch.sin, X),
+            "for the model; wanted is (model, inputs) or (model, inputs, loss_fn), where model is a torch",
+        ),
+        (
+            (NET, [X]),
+            "make returned a list of 1 (a tensor of shape (4, 3)) for the inputs; wanted is a tensor, a tuple",
+        ),
+        ((NET, {0: X}), "make returned a dict of 0 for the inputs; wanted is a tensor"),
+        ((NET, 3), "make returned 3 for the inputs"),
+        ((NET, X, 0.5), "make returned 0.5 for the loss; wanted is (model, inputs) or (model, inputs, loss_fn), where"),
+    ],
+)
+def test_nonsense_is_told_as_what_it_is(made, message):
+    assert message in refused(made)
+
+
+def test_inputs_that_the_forward_does_not_take_are_told_with_its_arguments():
+    said = refused((NET, (X, X)))
+    wanted = "Linear.forward(input: torch.Tensor) -> torch.Tensor does not take these inputs"
+    assert said == f"{wanted}: too many positional arguments"
+    assert refused((NET, {"x": X})).endswith("does not take these inputs: missing a required argument: 'input'")
+
+
+@pytest.mark.parametrize(
+    ("loss", "message"),
+    [
+        (
+            nn.CrossEntropyLoss(),
+            "the loss, CrossEntropyLoss(input: torch.Tensor, target: torch.Tensor) -> torch.Tensor, is called with the "
+            "output alone: missing a required argument: 'target'; give the rest by a function: "
+            "lambda output: loss(output, target)",
+        ),
+        (nn.functional.mse_loss, "the loss, mse_loss(input: torch.Tensor, target: torch.Tensor, size_average"),
+        (lambda: 0, "is called with the output alone: too many positional arguments"),
+        (nn.MSELoss, "the loss is the class MSELoss; wanted is loss_fn, where loss_fn(output) is a scalar"),
+    ],
+)
+def test_a_loss_that_cannot_be_called_with_the_output_alone_is_told_before_anything_runs(loss, message):
+    with pytest.raises(ExploreError) as caught:
+        make_subject((NET, X, loss), "make", place="model.py:12")
+    assert message in caught.value.message
+    assert ".py:" in caught.value.message.partition(" ")[0]
+    assert "site-packages" not in caught.value.message
+    with pytest.raises(ExploreError):
+        check_subject(Subject(NET, (X,), loss=loss))
+
+
+def test_a_hook_may_give_the_forward_other_inputs():
+    model = nn.Linear(3, 2)
+    model.register_forward_pre_hook(lambda _, args: (args[0] + args[1],))
+    assert make_subject((model, (X, X)), "make").args == (X, X)
+
+
+def test_without_anything_that_requires_grad_there_is_nothing_to_look_at():
+    frozen = nn.Linear(3, 2).requires_grad_(False)
+    assert refused((frozen, X)).startswith("Linear: none of its 2 parameters requires grad, such as weight")
+    assert refused((nn.ReLU(), X)).startswith("ReLU: it has no parameters, and no input requires grad")
+    with_input = X.clone().requires_grad_()
+    assert make_subject((frozen, with_input), "make").args == (with_input,)
+
+
+def test_parameters_without_values_are_told_by_their_name():
+    assert refused((nn.LazyLinear(2), X)).startswith("parameter weight has no values yet: call the model once")
+    assert refused((nn.Linear(3, 2, device="meta"), X)).startswith("parameter weight is on the meta device")
+
+
+def test_inputs_on_another_device_are_told_by_name_and_device():
+    elsewhere = X.to("meta")
+    assert refused((NET, elsewhere)).startswith("the model is on cpu, and input (4, 3) is on meta; move one of them")
+    assert refused((NET, {"input": elsewhere})).startswith("the model is on cpu, and input (4, 3) is on meta")
+    # What will be moved may come from anywhere.
+    assert make_subject((NET, X), "make", device="meta").args == (X,)
+    assert make_subject((NET, elsewhere), "make", device="cpu").args == (elsewhere,)
+
+
+def test_a_number_may_be_on_any_device():
+    class Scaled(nn.Linear):
+        def forward(self, x, factor):
+            return super().forward(x) * factor
+
+    assert make_subject((Scaled(3, 2), (X, torch.tensor(2.0, device="meta"))), "make")
+
+
+def test_a_subject_made_by_hand_is_held_to_the_same():
+    assert check_subject(Subject(NET, (X,))).model is NET
+    with pytest.raises(ExploreError, match=r"^the model is a value of type function; wanted is a torch\.nn\.Module"):
+        check_subject(Subject(math.sin.__call__ and (lambda x: x), (X,)))
+    with pytest.raises(ExploreError, match="does not take these inputs"):
+        check_subject(Subject(NET, ()))
+
+
+# -------------------------------------------------------------------------------------------------------------- loss
+
+
+def scalar(output, loss=None):
+    return scalar_loss(Subject(NET, loss=loss, place="model.py:3"), output, None if loss is None else loss(output))
+
+
+def test_the_scalar_is_the_losss_else_the_outputs_else_the_output():
+    one, two = torch.tensor(1.0), torch.tensor([2.0])
+    many = torch.randn(3)
+    assert scalar(many, torch.sum) == many.sum()
+    assert scalar(SimpleNamespace(loss=one, logits=many)) is one
+    assert scalar({"loss": one, "logits": many}) is one
+    assert scalar(UserDict(loss=one)) is one
+    assert scalar((many, one)) is one
+    assert scalar(two) is two
+
+
+@pytest.mark.parametrize(
+    ("output", "what"),
+    [
+        (torch.zeros(4, 2), "a tensor of shape (4, 2)"),
+        (torch.tensor(3), "a tensor of shape () and torch.int64"),
+        ((torch.tensor(1.0), torch.tensor(2.0)), "a tuple of 2 (a tensor of shape (), a tensor of shape ())"),
+        ({"logits": torch.zeros(2)}, "a dict of logits"),
+        (SimpleNamespace(loss=None), "a value of type SimpleNamespace"),
+        (None, "None"),
+        (3.0, "3.0"),
+    ],
+)
+def test_what_is_no_scalar_is_told_with_what_it_is_and_what_would_help(output, what):
+    with pytest.raises(ExploreError) as caught:
+        scalar(output)
+    assert caught.value.message.startswith(f"model.py:3: no scalar loss: the model puts out {what}; give (model,")
+
+
+def test_a_loss_that_gives_no_scalar_is_told_with_its_own_line(write):
+    module = compile(
+        write("losses.py", "\n\ndef per_row(out):\n    return out.sum(1)\n").read_text(), "losses.py", "exec"
+    )
+    names = {}
+    exec(module, names)
+    with pytest.raises(ExploreError) as caught:
+        scalar(torch.zeros(4, 2), names["per_row"])
+    assert caught.value.message == "losses.py:3: no scalar loss: loss_fn(output) is a tensor of shape (4,)"
+
+
+# ------------------------------------------------------------------------------------------------------------ copies
+
+
+def test_a_copy_shares_no_memory_and_keeps_what_is_tied():
+    model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Linear(3, 3))
+    model[2].weight = model[0].weight
+    x = X.clone().requires_grad_()
+    subject = Subject(model, ([x, {"again": x}],), {"mask": X})
+    copy = subject.copied()
+    pairs = list(zip(model.state_dict().values(), copy.model.state_dict().values(), strict=True))
+    assert all(torch.equal(old, new) and old.data_ptr() != new.data_ptr() for old, new in pairs)
+    assert copy.model[2].weight is copy.model[0].weight
+    (given,) = copy.args
+    assert given[0] is given[1]["again"] is not x
+    assert given[0].requires_grad
+    assert given[0].is_leaf
+    assert torch.equal(copy.kwargs["mask"], X)
+    assert copy.kwargs["mask"].data_ptr() != X.data_ptr()
+
+
+@pytest.mark.filterwarnings("ignore:`torch.nn.utils.weight_norm` is deprecated:FutureWarning")
+def test_what_a_forward_has_left_behind_does_not_keep_a_model_from_being_copied():
+    model = weight_norm(nn.Linear(3, 2))
+    model.last = [model(X)]
+    copy = Subject(model, (X,)).copied().model
+    assert torch.equal(copy(X), model(X))
+    assert copy.last[0].grad_fn is None
+
+
+def test_the_loss_of_a_copy_is_about_the_copy():
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2))
+    target = torch.randn(4, 2)
+    import torch.nn.functional as local_module
+
+    def penalized(out, weight=model[1].weight, factor=0.1):
+        return (
+            local_module.mse_loss(out, target) + factor * sum(p.pow(2).sum() for p in model.parameters()) + weight[0, 0]
+        )
+
+    for loss in (penalized, functools.partial(penalized, factor=0.5), SimpleNamespace(call=penalized).call):
+        copy = Subject(model, (X,), loss=loss).copied()
+        assert torch.equal(copy.loss(copy.model(X)), loss(model(X)))
+        copy.loss(copy.model(X)).backward()
+        assert all(parameter.grad is None for parameter in model.parameters())
+        assert all(parameter.grad is not None for parameter in copy.model.parameters())
+
+
+def test_a_loss_that_is_a_module_a_method_or_calls_itself_is_copied():
+    class Criterion(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.log_variance = nn.Parameter(torch.zeros(()))
+
+        def forward(self, out):
+            return out.pow(2).mean() * self.log_variance.exp() + self.log_variance
+
+    criterion = Criterion()
+
+    def halved(out, depth=3):
+        return halved(out / 2, depth - 1) if depth else criterion(out)
+
+    for loss in (criterion, criterion.forward, halved):
+        copy = Subject(NET, (X,), loss=loss).copied()
+        assert torch.equal(copy.loss(X), loss(X))
+        copy.loss(X).backward()
+        assert criterion.log_variance.grad is None
+
+
+GLOBAL = nn.Linear(3, 2)
+
+
+def global_penalty():
+    return GLOBAL.weight.square().sum()
+
+
+def global_loss(out):
+    return out.mean() + global_penalty()
+
+
+def test_what_a_loss_finds_of_the_model_in_its_own_module_is_the_copys():
+    copy = Subject(GLOBAL, (X,), loss=global_loss).copied()
+    copy.loss(copy.model(X)).backward()
+    assert GLOBAL.weight.grad is None
+    expected = 2 * GLOBAL.weight + X.mean(0) / 2
+    assert torch.allclose(copy.model.weight.grad, expected)
+    assert copy.loss.__globals__["nn"] is nn
+    # Of another model it finds nothing, and is itself.
+    assert Subject(NET, (X,), loss=global_loss).copied().loss is global_loss
+
+
+class Trainer:
+    def __init__(self, model):
+        self.model = model
+
+    def loss(self, out):
+        return out.mean() + self.model.weight.sum()
+
+
+def test_the_loss_of_an_object_that_has_the_model_is_about_the_copy():
+    trainer = Trainer(nn.Linear(3, 2))
+    copy = Subject(trainer.model, (X,), loss=trainer.loss).copied()
+    copy.loss(copy.model(X)).backward()
+    assert trainer.model.weight.grad is None
+    assert copy.model.weight.grad is not None
+
+
+def closing_over():
+    class Closing(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.Linear(3, 2)
+            self.run = lambda x: self.inner(x)
+
+        def forward(self, x):
+            return self.run(x)
+
+    return Closing()
+
+
+def hooked():
+    class Hooked(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second, self.third = nn.Linear(3, 2), nn.Linear(2, 2), nn.Linear(2, 2)
+            self.first.register_forward_hook(lambda _, __, out: self.second(out))
+            self.first.register_forward_hook(functools.partial(lambda third, _, __, out: third(out), self.third))
+
+        def forward(self, x):
+            return self.first(x)
+
+    return Hooked()
+
+
+def with_another_forward():
+    model = nn.Linear(3, 2)
+    before = model.forward
+    model.forward = lambda x: before(x) * 2
+    return model
+
+
+@pytest.mark.parametrize("make", [closing_over, hooked, with_another_forward])
+def test_a_function_that_a_model_has_computes_with_the_copy(make):
+    model = make()
+    copy = Subject(model, (X,)).copied().model
+    assert torch.equal(copy(X), model(X))
+    copy(X).sum().backward()
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert all(parameter.grad is not None for parameter in copy.parameters())
+    with torch.no_grad():
+        for parameter in copy.parameters():
+            parameter.zero_()
+    assert not copy(X).any()
+
+
+def test_what_a_hook_writes_down_is_not_written_to_the_users_own():
+    seen = {}
+    model = nn.Sequential(nn.Linear(3, 2), nn.Tanh())
+    for name, module in model.named_children():
+        module.register_forward_hook(lambda _, __, out, name=name: seen.__setitem__(name, out))
+    copy = Subject(model, (X,)).copied().model
+    copy(X)
+    assert seen == {}
+    (hook,) = copy[0]._forward_hooks.values()
+    (other,) = copy[1]._forward_hooks.values()
+    (cell,), (other_cell,) = hook.__closure__, other.__closure__
+    assert list(cell.cell_contents) == ["0", "1"]
+    assert other_cell.cell_contents is cell.cell_contents
+
+
+def test_a_function_of_torchs_own_stays_itself():
+    model = nn.Linear(3, 2)
+    model.activation = nn.functional.relu
+    assert Subject(model, (X,)).copied().model.activation is nn.functional.relu
+
+
+def test_the_gradient_hooks_of_parameters_are_those_of_the_copy_too():
+    model = nn.Linear(3, 2)
+    mask = torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
+    model.weight.register_hook(lambda gradient: gradient * mask)
+    copy = Subject(model, (X,)).copied().model
+    copy(X).sum().backward()
+    assert torch.equal(copy.weight.grad != 0, mask.bool())
+    assert model.weight.grad is None
+
+
+def test_a_scripted_model_is_copied_with_leaves_that_require_grad():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        model = torch.jit.script(nn.Linear(3, 2))
+    model.bias.requires_grad_(False)
+    copy = Subject(model, (X,)).copied().model
+    assert [(each.is_leaf, each.requires_grad) for each in copy.parameters()] == [(True, True), (True, False)]
+
+
+def test_a_loss_of_nothing_but_its_arguments_is_itself():
+    assert Subject(NET, (X,), loss=nn.functional.mse_loss).copied().loss is nn.functional.mse_loss
+    assert Subject(NET, (X,)).copied().loss is None
+
+
+def test_what_cannot_be_copied_is_told():
+    import threading
+
+    model = nn.Linear(3, 2)
+    model.lock = threading.Lock()
+    with pytest.raises(ExploreError) as caught:
+        Subject(model, (X,), place="model.py:3").copied()
+    assert caught.value.message == (
+        "model.py:3: the model cannot be copied: lock (a value of type lock) cannot: "
+        "TypeError: cannot pickle '_thread.lock' object"
+    )
+    with pytest.raises(ExploreError, match=r"^the inputs cannot be copied: TypeError: cannot pickle"):
+        Subject(NET, (threading.Lock(),)).copied()
+
+
+def test_no_memory_for_a_copy_is_told_as_such():
+    class Large(nn.Linear):
+        def __deepcopy__(self, memo):
+            raise torch.OutOfMemoryError("CUDA out of memory")
+
+    with pytest.raises(MemoryLimitError, match="the model cannot be copied: the device ran out of memory"):
+        Subject(Large(3, 2), (X,)).copied()
+
+
+def test_a_copy_on_another_device_has_model_inputs_and_what_the_loss_holds_there():
+    target = torch.randn(4, 2)
+    subject = Subject(nn.Linear(3, 2), (X,), loss=lambda out: (out - target).mean())
+    copy = subject.copied("meta")
+    assert copy.device == torch.device("meta")
+    assert copy.loss(copy.model(*copy.args)).device.type == "meta"
+    assert subject.device == torch.device("cpu")
+    assert target.device.type == "cpu"

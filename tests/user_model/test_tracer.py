@@ -1,0 +1,611 @@
+"""The tracer of one's own model: a function of subject, seed and what-if, that leaves everything as it was."""
+
+import copy
+import random
+import threading
+import weakref
+from collections import deque
+
+import numpy as np
+import pytest
+import torch
+from source_lines import line_of
+from torch import nn
+
+from chainrule.build.redraw import redraw
+from chainrule.errors import ExploreError, MemoryLimitError, NotFoundError, StoppedError
+from chainrule.stopping import Stop, stoppable
+from chainrule.trace import record
+from chainrule.user_model.subject import Subject, make_subject
+from chainrule.user_model.tracer import OwnTracer
+from chainrule.user_model.what_if import WhatIf
+
+MODELS = ("deep_mlp.py:make", "convnet.py:make", "custom_function.py:make", "blocks.py:make")
+
+
+def bits(tensor):
+    return tensor.detach().clone().contiguous().view(torch.uint8) if tensor.dim() else tensor.detach().clone()
+
+
+def snapshot(subject):
+    """Everything of a subject, and every generator, bit for bit."""
+    tensors = {name: bits(each) for name, each in subject.model.state_dict().items()}
+    tensors |= {
+        f"{name}.grad": bits(each.grad) for name, each in subject.model.named_parameters() if each.grad is not None
+    }
+    tensors |= {f"input {index}": bits(each) for index, each in enumerate(subject.inputs)}
+    tensors |= {
+        f"input {index}.grad": bits(each.grad) for index, each in enumerate(subject.inputs) if each.grad is not None
+    }
+    versions = [each._version for each in (*subject.model.parameters(), *subject.model.buffers(), *subject.inputs)]
+    attributes = [{name: id(value) for name, value in vars(each).items()} for each in subject.model.modules()]
+    tensors["torch"] = torch.get_rng_state()
+    return tensors, (versions, attributes, random.getstate(), np.random.get_state()[1].tolist())
+
+
+def same_snapshot(one, other):
+    return (
+        one[0].keys() == other[0].keys()
+        and all(torch.equal(one[0][name], other[0][name]) for name in one[0])
+        and one[1] == other[1]
+    )
+
+
+def numbers(trace):
+    """Names and statistics of all tensors, and the loss: what two traces of equal passes have in common."""
+    table = trace.statistics
+    return (
+        [tensor.name for tensor in trace.tensors],
+        table.tensors,
+        table.moments.tobytes(),
+        table.counts.tobytes(),
+        trace.loss,
+    )
+
+
+def recorded_by_hand(model, subject, seed=42):
+    """What a recording of this model by itself gives, with the tracer's seed."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        with record(model) as recording:
+            output = model(*subject.args, **subject.kwargs)
+            loss = output if subject.loss is None else subject.loss(output)
+            loss.backward()
+    return recording.trace
+
+
+def statistics_by_name(trace):
+    rows = {tensor: row for row, tensor in enumerate(trace.statistics.tensors)}
+    return {
+        tensor.name: trace.statistics.moments[rows[tensor.id]].tobytes()
+        + trace.statistics.counts[rows[tensor.id]].tobytes()
+        for tensor in trace.tensors
+        if tensor.id in rows and not tensor.name.startswith("loss")
+    }
+
+
+# ------------------------------------------------------------------------------------------- nothing of it is touched
+
+
+@pytest.mark.parametrize("reference", MODELS)
+def test_model_gradients_buffers_inputs_and_generators_stay_bit_for_bit(own, reference):
+    subject = own(reference).subject
+    recorded_by_hand(subject.model, subject)  # so that there are gradients and running statistics
+    for each in subject.inputs:
+        each.grad = torch.randn_like(each)
+    before = snapshot(subject)
+    tracer = OwnTracer(subject)
+    for what_if in (WhatIf(), WhatIf(scale=2.0), WhatIf(init="kaiming_normal", seed=3), WhatIf()):
+        tracer.trace(what_if)
+        tracer.record(what_if)
+    assert same_snapshot(before, snapshot(subject))
+
+
+def test_even_a_model_that_writes_to_itself_and_to_its_input_stays_as_it_is():
+    class Restless(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(3, 3))
+            self.register_buffer("average", torch.zeros(3))
+            self.calls = 0
+            self.seen = None
+
+        def forward(self, x):
+            self.calls += 1
+            self.seen = x
+            self.average = 0.9 * self.average + x.mean(0).detach()
+            with torch.no_grad():
+                self.weight.mul_(0.5)
+                x.add_(1)
+            return ((x * self.calls) @ self.weight).sum() + self.average.sum()
+
+    subject = Subject(Restless(), (torch.randn(4, 3),))
+    before = snapshot(subject)
+    tracer = OwnTracer(subject)
+    losses = [tracer.trace(WhatIf(scale=scale)).loss for scale in (1.0, 2.0, 1.0, 2.0)]
+    assert losses[:2] == losses[2:]
+    assert losses[0] != losses[1]
+    # One that changes nothing still asks for what the pass before has written to.
+    assert tracer.trace(WhatIf(scale=2.0, seed=7)).loss == losses[1]
+    assert same_snapshot(before, snapshot(subject))
+
+
+def test_what_a_pass_has_put_into_containers_or_drawn_from_its_own_generators_is_gone_before_the_next():
+    class Remembering(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(3, 3))
+            self.seen, self.by_name, self.last = [], {"all": []}, deque(maxlen=2)
+            self.torch_generator = torch.Generator().manual_seed(1)
+            self.generator = np.random.default_rng(1)
+            self.old_generator = np.random.RandomState(1)
+            self.random = random.Random(1)
+
+        def forward(self, x):
+            self.seen.append(x)
+            self.by_name["all"].append(x)
+            self.last.append(x)
+            noise = torch.randn(3, generator=self.torch_generator).sum()
+            drawn = self.generator.random() + self.old_generator.random() + self.random.random()
+            count = len(self.seen) + len(self.by_name["all"]) + len(self.last)
+            return (x @ self.weight).sum() * count + noise + drawn
+
+    subject = Subject(Remembering(), (torch.randn(4, 3),))
+    tracer = OwnTracer(subject)
+    losses = [tracer.trace(WhatIf(scale=scale)).loss for scale in (1.0, 2.0, 1.0, 2.0)]
+    assert losses[:2] == losses[2:]
+    assert OwnTracer(subject).trace(WhatIf(scale=2.0)).loss == losses[1]
+    assert subject.model.seen == []
+
+
+def test_a_loss_that_looks_at_the_model_leaves_its_gradients_alone():
+    model = nn.Linear(3, 2)
+    subject = Subject(model, (torch.randn(4, 3),), loss=lambda out: out.sum() + model.weight.pow(2).sum())
+    OwnTracer(subject).trace(WhatIf(scale=2.0))
+    assert model.weight.grad is None
+
+
+# ----------------------------------------------------------------------------------------------------------- the pass
+
+
+@pytest.mark.parametrize("reference", MODELS)
+def test_the_numbers_are_those_of_the_model_run_by_itself(own, reference):
+    subject = own(reference).subject
+    theirs = recorded_by_hand(copy.deepcopy(subject.model), subject)
+    ours = OwnTracer(subject).trace()
+    assert ours.loss == theirs.loss
+    wanted, found = statistics_by_name(theirs), statistics_by_name(ours)
+    assert len(found.keys() & wanted.keys()) > 0.9 * len(wanted)
+    assert all(found[name] == wanted[name] for name in found.keys() & wanted.keys())
+
+
+@pytest.mark.parametrize("group", ["", "layers.7", "head"])
+def test_a_scale_is_what_scaling_the_weights_by_hand_gives(own, group):
+    subject = own("deep_mlp.py:make").subject
+    by_hand = copy.deepcopy(subject.model)
+    with torch.no_grad():
+        for name, parameter in by_hand.named_parameters():
+            if parameter.dim() >= 2 and name.startswith(group):
+                parameter.mul_(1.7)
+    wanted = statistics_by_name(recorded_by_hand(by_hand, subject))
+    tracer = OwnTracer(subject)
+    for what_if in (WhatIf(), WhatIf(scale=3.0), WhatIf(scale=1.7, group=group)):
+        trace = tracer.trace(what_if)
+    found = statistics_by_name(trace)
+    assert all(found[name] == wanted[name] for name in found.keys() & wanted.keys())
+    assert len(found.keys() & wanted.keys()) > 0.9 * len(wanted)
+
+
+def test_a_draw_is_the_schemes_of_seed_and_name_then_scaled_and_of_its_group_alone(own):
+    subject = own("convnet.py:make").subject
+    by_hand = copy.deepcopy(subject.model)
+    with torch.no_grad():
+        for index in (0, 4):
+            weight = by_hand.features[index].weight
+            weight.copy_(redraw("kaiming_uniform", 9, f"features.{index}.weight", tuple(weight.shape)) * 0.5)
+    wanted = recorded_by_hand(by_hand, subject)
+    found = OwnTracer(subject).trace(WhatIf(0.5, "features", "kaiming_uniform", 9))
+    assert found.loss == wanted.loss
+    other = OwnTracer(subject).trace(WhatIf(0.5, "features", "kaiming_uniform", 10))
+    assert other.loss != wanted.loss
+
+
+def test_a_tied_weight_is_changed_once_and_drawn_by_its_first_name():
+    embed, head = nn.Embedding(7, 4), nn.Linear(4, 7, bias=False)
+    head.weight = embed.weight
+    model = nn.Sequential(embed, head)
+    subject = Subject(model, (torch.arange(7),), loss=torch.sum)
+    for group in ("", "0", "1"):
+        by_hand = copy.deepcopy(model)
+        with torch.no_grad():
+            by_hand[0].weight.mul_(2)
+        assert OwnTracer(subject).trace(WhatIf(2.0, group)).loss == by_hand(torch.arange(7)).sum()
+        with torch.no_grad():
+            by_hand[0].weight.copy_(redraw("xavier_normal", 42, "0.weight", (7, 4)))
+        assert OwnTracer(subject).trace(WhatIf(1.0, group, "xavier_normal")).loss == by_hand(torch.arange(7)).sum()
+
+
+@pytest.mark.parametrize("reference", MODELS)
+def test_a_trace_is_that_of_its_what_if_whatever_came_before(own, reference):
+    model = own(reference)
+    tracer = model.tracer()
+    group = model.groups[-1]
+    what_ifs = [
+        WhatIf(),
+        WhatIf(scale=1.5),
+        WhatIf(scale=1.5, group=group),
+        WhatIf(init="orthogonal"),
+        WhatIf(scale=0.5, init="orthogonal"),
+        WhatIf(init="orthogonal", seed=1),
+        WhatIf(scale=1.5, group=group, init="zeros"),
+        WhatIf(init="orthogonal", seed=1),
+        WhatIf(),
+    ]
+    for what_if in what_ifs:
+        tracer.record(what_ifs[-3])  # whatever is done with the copy in between
+        assert numbers(tracer.trace(what_if)) == numbers(model.tracer().trace(what_if)), what_if
+
+
+def test_the_same_graph_is_repeated_and_the_same_question_is_not_asked_twice(own):
+    tracer = own("deep_mlp.py:make").tracer()
+    first = tracer.trace()
+    recording = tracer.recording
+    scaled = tracer.trace(WhatIf(scale=1.5))
+    assert tracer.recording is recording
+    assert scaled.ops is first.ops
+    assert tracer.trace(WhatIf(scale=1.5)) is scaled
+    tracer.forget()
+    assert tracer.kept_bytes == 0
+    assert numbers(tracer.trace(WhatIf(scale=1.5))) == numbers(scaled)
+    assert tracer.recording is not recording
+
+
+class Mixture(nn.Module):
+    """Sends the whole batch to the expert that its router likes best."""
+
+    def __init__(self, experts):
+        super().__init__()
+        self.router = nn.Linear(4, 2)
+        self.experts = experts
+
+    def forward(self, x):
+        chosen = int(self.router(x).mean(0).argmax())
+        return self.answer(self.experts[chosen], x).sum()
+
+    def answer(self, expert, x):
+        return expert(x)
+
+
+class Direct(Mixture):
+    """The same with plain matrices: no module runs that could be told apart."""
+
+    def answer(self, expert, x):
+        return x @ expert
+
+
+@pytest.mark.parametrize("kind", ["modules", "frozen modules", "parameters"])
+def test_a_mixture_that_sends_its_batch_elsewhere_is_recorded_anew(kind):
+    torch.manual_seed(0)
+    if kind == "parameters":
+        model = Direct(nn.ParameterList(torch.randn(4, 4) for _ in range(2)))
+    else:
+        model = Mixture(nn.ModuleList(nn.Linear(4, 4) for _ in range(2)))
+        # Without gradients only the modules tell which of them has answered.
+        model.experts.requires_grad_(kind == "modules")
+    subject = Subject(model, (torch.randn(5, 4, requires_grad=True),))
+    tracer = OwnTracer(subject)
+    losses, recordings = set(), set()
+    for seed in range(12):
+        what_if = WhatIf(group="router", init="kaiming_normal", seed=seed)
+        trace = tracer.trace(what_if)
+        fresh = OwnTracer(subject).trace(what_if)
+        assert numbers(trace) == numbers(fresh)
+        assert [module.path for module in trace.modules] == [module.path for module in fresh.modules]
+        losses.add(trace.loss)
+        recordings.add(tracer.recording)
+    assert len(losses) == 2
+    assert len(recordings) > 1
+
+
+def test_a_batch_that_is_split_in_other_sizes_is_recorded_anew():
+    class Split(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.router = nn.Linear(4, 1)
+            self.expert = nn.Linear(4, 4)
+
+        def forward(self, x):
+            chosen = self.router(x).squeeze(1) > 0
+            return self.expert(x[chosen]).sum()
+
+    torch.manual_seed(0)
+    subject = Subject(Split(), (torch.randn(9, 4),))
+    tracer = OwnTracer(subject)
+    sizes = set()
+    for seed in range(6):
+        trace = tracer.trace(WhatIf(group="router", init="standard_normal", seed=seed))
+        sizes.add(trace.tensor_by_name["expert.linear"].shape[0])
+        fresh = OwnTracer(subject).trace(WhatIf(group="router", init="standard_normal", seed=seed))
+        assert [tensor.shape for tensor in trace.tensors] == [tensor.shape for tensor in fresh.tensors]
+    assert len(sizes) > 1
+
+
+def test_what_a_pass_draws_is_drawn_from_the_seed(own):
+    subject = own("convnet.py:make").subject
+    torch.manual_seed(1)
+    first = OwnTracer(subject, seed=5).trace()
+    torch.manual_seed(2)
+    assert numbers(OwnTracer(subject, seed=5).trace()) == numbers(first)
+    assert OwnTracer(subject, seed=6).trace().loss != first.loss
+
+
+def test_pythons_and_numpys_random_numbers_are_drawn_from_the_seed_too_and_given_back():
+    class Noisy(nn.Linear):
+        def forward(self, x):
+            return super().forward(x).sum() * random.random() * np.random.rand()
+
+    subject = Subject(Noisy(3, 2), (torch.randn(4, 3),))
+    losses = []
+    for start in (1, 2):
+        random.seed(start)
+        np.random.seed(start)
+        wanted = random.getstate(), np.random.get_state()[1].tolist()
+        losses.append(OwnTracer(subject, seed=5).trace().loss)
+        assert (random.getstate(), np.random.get_state()[1].tolist()) == wanted
+    assert losses[0] == losses[1] != OwnTracer(subject, seed=6).trace().loss
+
+
+def test_what_torchs_own_layers_compute_stands_in_no_line_of_ours():
+    model = nn.Sequential(nn.Linear(3, 2), nn.Tanh())
+    subject = make_subject((model, torch.randn(4, 3), lambda output: output.square().mean()), "make")
+    ops = [op for op in OwnTracer(subject).trace().ops if op.phase == "forward"]
+    assert [(op.name, op.source and op.source.text) for op in ops][:2] == [("linear", None), ("tanh", None)]
+    assert all("lambda output" in op.source.text for op in ops[2:])
+
+
+def test_a_trace_says_what_it_was_made_of(own):
+    trace = own("convnet.py:make").tracer().trace(WhatIf(scale=2.0))
+    about = trace.environment
+    assert (about["what_if"], about["seed"], about["device"]) == ("scale=2", 42, "cpu")
+    assert trace.layers
+    assert trace.spec is None
+
+
+def test_gradients_are_taken_even_where_the_caller_takes_none(own):
+    subject = own("blocks.py:make").subject
+    with torch.no_grad():
+        trace = OwnTracer(subject).trace()
+    assert "head.weight.g" in trace.tensor_by_name
+    with torch.inference_mode():
+        assert numbers(OwnTracer(subject).trace()) == numbers(trace)
+
+
+def test_without_a_way_back_there_is_a_forward_pass_and_a_fault():
+    class Detached(nn.Linear):
+        def forward(self, x):
+            return super().forward(x).detach().sum()
+
+    trace = OwnTracer(Subject(Detached(3, 2), (torch.randn(4, 3),))).trace()
+    assert trace.error is None
+    assert {op.phase for op in trace.ops} == {"forward"}
+    assert {fault.kind for fault in trace.faults} == {"detach", "no_gradient"}
+    cut = next(fault for fault in trace.faults if fault.kind == "detach")
+    op = next(op for op in trace.ops if op.id == cut.op)
+    assert op.name == "detach"
+
+
+def test_a_loss_that_never_had_a_gradient_is_a_fault():
+    class Chosen(nn.Linear):
+        def forward(self, x):
+            return (super().forward(x) > 0).float().sum()
+
+    trace = OwnTracer(Subject(Chosen(3, 2), (torch.randn(4, 3),))).trace()
+    assert {op.phase for op in trace.ops} == {"forward"}
+    assert {fault.kind for fault in trace.faults} == {"no_gradient"}
+
+
+def test_inputs_by_keyword_have_their_names_and_labels_are_targets():
+    class Classifier(nn.Linear):
+        def forward(self, pixels, labels):
+            logits = super().forward(pixels)
+            return {"loss": nn.functional.cross_entropy(logits, labels), "logits": logits}
+
+    subject = Subject(Classifier(3, 2), (), {"pixels": torch.randn(4, 3), "labels": torch.tensor([0, 1, 0, 1])})
+    trace = OwnTracer(subject).trace()
+    assert trace.tensor_by_name["pixels"].role == "input"
+    assert trace.tensor_by_name["labels"].role == "target"
+    assert trace.loss == pytest.approx(float(subject.model(**subject.kwargs)["loss"].detach()))
+
+
+# -------------------------------------------------------------------------------------------------- what goes wrong
+
+
+def test_a_forward_that_raises_is_shown_as_far_as_it_went(own):
+    model = own("breaks.py:make_wrong_shape")
+    tracer = model.tracer()
+    line = line_of(model.files[0], "# BREAKS")
+    for what_if in (WhatIf(), WhatIf(scale=2.0)):
+        trace = tracer.trace(what_if)
+        place, _, message = trace.error.message.partition(": ")
+        assert place.endswith(f"breaks.py:{line}")
+        assert message.startswith("RuntimeError: mat1 and mat2 shapes cannot be multiplied")
+        op = next(each for each in trace.ops if each.id == trace.error.op)
+        assert (op.name, op.source.line) == ("linear", line)
+        assert [each.name for each in trace.ops][:2] == ["linear", "relu"]
+        assert trace.faults[0].kind == "failed"
+
+
+def test_a_backward_that_raises_is_shown_as_far_as_it_went(own):
+    trace = own("breaks.py:make_changed_in_place").tracer().trace()
+    assert "modified by an inplace operation" in trace.error.message
+    assert trace.loss is not None
+    assert {op.phase for op in trace.ops} == {"forward", "backward"}
+
+
+def test_where_no_line_of_the_users_raised_the_place_is_that_of_the_op_or_of_the_model(own):
+    trace = own("breaks.py:make_changed_in_place").tracer().trace()
+    (source,) = {each.source for each in trace.ops if each.id == trace.error.op}
+    assert trace.error.message.startswith(f"tests/shared/own_models/breaks.py:{source.line}: ")
+    assert trace.faults[0].message == trace.error.message
+    made = nn.Sequential(nn.Embedding(3, 2), nn.Flatten()), torch.tensor([[3]]), torch.mean
+    trace = OwnTracer(make_subject(made, "make", place="model.py:12")).trace()
+    assert trace.error.message == "model.py:12: in 0: IndexError: index out of range in self"
+
+
+def test_what_another_thread_has_given_a_gradient_is_not_called_unused():
+    class Threaded(nn.Sequential):
+        def forward(self, x):
+            out = []
+            thread = threading.Thread(target=lambda: out.append(self[0](x)))
+            thread.start()
+            thread.join()
+            return self[1](out[0]).sum()
+
+    trace = OwnTracer(Subject(Threaded(nn.Linear(3, 3), nn.Linear(3, 2)), (torch.randn(4, 3),))).trace()
+    assert trace.faults == ()
+
+
+def test_what_is_compiled_runs_as_it_was_written():
+    compiled = []
+
+    def backend(graph, _):
+        compiled.append(graph)
+        return graph.forward
+
+    class Partly(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = nn.Linear(3, 3)
+            self.then = torch.compile(torch.tanh, backend=backend)
+
+        def forward(self, x):
+            return self.then(self.first(x)).sum()
+
+    tracer = OwnTracer(Subject(Partly(), (torch.randn(4, 3),)))
+    for what_if in (WhatIf(), WhatIf(scale=2.0)):
+        trace = tracer.trace(what_if)
+        assert trace.error is None
+        assert [op.name for op in trace.ops if op.phase == "forward"] == ["linear", "tanh", "sum"]
+    assert compiled == []
+
+
+def test_a_pass_that_breaks_at_one_what_if_alone_comes_back():
+    class Careful(nn.Linear):
+        def forward(self, x):
+            out = super().forward(x).sum()
+            if not out.abs() < 1000:
+                raise OverflowError("too large")
+            return out
+
+    tracer = OwnTracer(Subject(Careful(3, 2), (torch.randn(4, 3),)))
+    first = tracer.trace()
+    broken = tracer.trace(WhatIf(scale=10_000.0))
+    assert broken.error.message.endswith("OverflowError: too large")
+    again = tracer.trace(WhatIf(scale=1.0, group="x"))
+    assert again.error is None
+    assert numbers(again) == numbers(first)
+
+
+def test_a_model_that_ends_the_process_does_not():
+    class Leaves(nn.Linear):
+        def forward(self, _):
+            raise SystemExit(3)
+
+    trace = OwnTracer(Subject(Leaves(3, 2), (torch.randn(4, 3),))).trace()
+    assert trace.error.message.endswith("SystemExit: 3")
+
+
+class Mute(BaseException):
+    def __str__(self):
+        raise ValueError
+
+
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, Mute])
+def test_nor_does_one_that_ends_it_only_at_a_what_if_wherever_it_runs(error):
+    class Leaves(nn.Linear):
+        def forward(self, x):
+            if self.weight.abs().max() > 1:
+                raise error
+            return super().forward(x).sum()
+
+    tracer = OwnTracer(Subject(Leaves(3, 2), (torch.randn(4, 3),)))
+    traces = []
+    # A view is computed in a thread, where nobody's Ctrl-C arrives.
+    thread = threading.Thread(target=lambda: traces.extend(tracer.trace(WhatIf(scale=each)) for each in (1.0, 9.0)))
+    thread.start()
+    thread.join()
+    assert traces[0].error is None
+    assert f"{error.__name__}: " in traces[1].error.message
+
+
+@pytest.mark.parametrize("factory", ["no_scalar", "loss_is_no_scalar"])
+def test_without_a_scalar_loss_it_is_told_where_and_what_there_is(own, factory):
+    model = own(f"nonsense.py:{factory}")
+    with pytest.raises(ExploreError) as caught:
+        model.tracer().trace()
+    where = "# NO SCALAR" if factory == "loss_is_no_scalar" else f"def {factory}"
+    place, _, message = caught.value.message.partition(": ")
+    assert place.endswith(f"nonsense.py:{line_of(model.files[0], where)}")
+    assert message.startswith("no scalar loss: ")
+
+
+@pytest.mark.parametrize("raised", [MemoryError("no room"), torch.OutOfMemoryError("CUDA out of memory. Tried …")])
+@pytest.mark.parametrize("at", ["first", "later"])
+def test_out_of_memory_is_told_with_the_place_and_nothing_is_kept(raised, at):
+    class Hungry(nn.Linear):
+        def forward(self, x):
+            out = super().forward(x).sum()
+            if at == "first" or out.abs() > 1000:
+                seen.append(weakref.ref(out))
+                raise raised
+            return out
+
+    seen = []
+    tracer = OwnTracer(Subject(Hungry(3, 2), (torch.randn(4, 3),)))
+    if at == "later":
+        tracer.trace()
+    with pytest.raises(MemoryLimitError) as caught:
+        tracer.trace(WhatIf(scale=10_000.0))
+    assert "test_tracer.py:" in caught.value.message
+    assert f"{type(raised).__name__}: {raised}" in caught.value.message
+    assert tracer.kept_bytes == 0
+    assert all(each() is None for each in seen)
+
+
+def test_work_that_is_to_stop_stops_and_the_next_trace_is_whole(own):
+    tracer = own("blocks.py:make").tracer()
+    wanted = numbers(tracer.trace(WhatIf(scale=2.0)))
+    for _ in range(2):
+        stop = Stop()
+        stop.ask(StoppedError("superseded"))
+        with pytest.raises(StoppedError), stoppable(stop):
+            tracer.trace(WhatIf(scale=3.0))
+        tracer.trace(WhatIf(scale=1.5))
+        assert numbers(tracer.trace(WhatIf(scale=2.0))) == wanted
+        tracer.forget()
+
+
+# ------------------------------------------------------------------------------------------------------------- values
+
+
+def test_values_are_those_of_the_pass(own):
+    subject = own("blocks.py:make").subject
+    window = OwnTracer(subject).values(WhatIf(scale=2.0), "head.weight", (1, 3), (0, 2))
+    torch.testing.assert_close(
+        torch.tensor(window.values), subject.model.head.weight.detach()[1:3, 0:2] * 2, check_dtype=False
+    )
+    with pytest.raises(NotFoundError, match="no tensor is called 'tail'"):
+        OwnTracer(subject).values(WhatIf(), "tail", (0, 5), (0, 5))
+
+
+def test_what_is_kept_covers_the_copy(own):
+    subject = own("convnet.py:make").subject
+    tracer = OwnTracer(subject)
+    assert tracer.kept_bytes == 0
+    tracer.trace()
+    parameters = sum(each.nbytes for each in subject.model.parameters())
+    kept = tracer.kept_bytes
+    assert kept > parameters
+    tracer.trace(WhatIf(init="zeros"))
+    weights = sum(each.nbytes for each in subject.model.parameters() if each.dim() >= 2)
+    assert tracer.kept_bytes >= kept + weights

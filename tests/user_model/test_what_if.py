@@ -1,0 +1,128 @@
+"""What-ifs: read from strings and JSON alike, and said of each mistake which key, which value, what is allowed."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from chainrule.errors import SpecError
+from chainrule.page.data import keys_list
+from chainrule.spec.keys import KEY_BY_NAME
+from chainrule.user_model.parameters import groups_of, named_parameters, tied_names
+from chainrule.user_model.what_if import WHAT_IF_KEYS, WhatIf, check_group
+
+
+def test_a_what_if_that_names_nothing_changes_nothing():
+    assert WhatIf.parse({}) == WhatIf() == WhatIf.from_query("")
+    assert WhatIf().query() == ""
+    assert WhatIf().changes_nothing
+    assert not WhatIf(scale=2.0).changes_nothing
+    assert not WhatIf(init="zeros").changes_nothing
+    assert WhatIf(group="layers.0", seed=7).changes_nothing
+
+
+def test_strings_and_json_values_mean_the_same():
+    text = WhatIf.parse({"scale": "0.5", "group": "layers.0", "init": "orthogonal", "seed": "7"})
+    json = WhatIf.parse({"scale": 0.5, "group": "layers.0", "init": "orthogonal", "seed": 7})
+    assert text == json == WhatIf(0.5, "layers.0", "orthogonal", 7)
+    assert text.as_dict() == {"scale": 0.5, "group": "layers.0", "init": "orthogonal", "seed": 7}
+    assert text.query() == "scale=0.5&group=layers.0&init=orthogonal&seed=7"
+
+
+@given(
+    scale=st.floats(1e-4, 1e4),
+    group=st.text(st.characters(exclude_categories=("Cs",))),
+    init=st.sampled_from(next(key.choices for key in WHAT_IF_KEYS if key.name == "init")),
+    seed=st.integers(0, 2**63 - 1),
+)
+def test_a_query_reads_back_as_what_it_was_made_of(scale, group, init, seed):
+    what_if = WhatIf(scale, group, init, seed)
+    assert WhatIf.from_query(what_if.query()) == what_if
+
+
+@pytest.mark.parametrize(
+    ("values", "field", "message"),
+    [
+        ({"scale": "0"}, "scale", "scale: '0' is not a number from 0.0001 to 10000"),
+        ({"scale": "nan"}, "scale", "scale: 'nan' is not a number from 0.0001 to 10000"),
+        ({"scale": True}, "scale", "scale: True is not a number from 0.0001 to 10000"),
+        ({"seed": -1}, "seed", "seed: -1 is not an integer from 0 to 9223372036854775807"),
+        ({"init": "kaimin_normal"}, "init", "; did you mean 'kaiming_normal'?"),
+        ({"group": 3}, "group", "group: 3 is not the path of a module"),
+        ({"widths": "3,1"}, "widths", "widths: not a key of a what-if, which are scale, group, init, seed"),
+        ({"scal": "2"}, "scal", "; did you mean 'scale'?"),
+    ],
+)
+def test_a_mistake_is_told_with_key_value_and_what_is_allowed(values, field, message):
+    with pytest.raises(SpecError) as caught:
+        WhatIf.parse(values)
+    assert caught.value.field == field
+    assert message in caught.value.message
+
+
+def test_the_keys_are_a_table_as_the_page_reads_it():
+    keys = {key["name"]: key for key in keys_list(WHAT_IF_KEYS)}
+    assert list(keys) == ["scale", "group", "init", "seed"]
+    assert {name: key["default"] for name, key in keys.items()} == WhatIf().as_dict()
+    assert (keys["scale"]["minimum"], keys["scale"]["maximum"]) == (1e-4, 1e4)
+    assert keys["init"]["choices"] == ["", *KEY_BY_NAME["init"].choices]
+
+
+# ------------------------------------------------------------------------------------------------------------ groups
+
+
+def tied():
+    """A head that shares its weight with the embedding, and a module that appears twice."""
+    model = nn.ModuleDict(
+        {
+            "embed": nn.Embedding(7, 4),
+            "body": nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.ReLU()),
+            "head": nn.Linear(4, 7, bias=False),
+        }
+    )
+    model["head"].weight = model["embed"].weight
+    model["again"] = model["body"]
+    return model
+
+
+def test_groups_are_the_modules_with_weights_in_the_order_of_the_model():
+    assert groups_of(tied()) == ("embed", "body", "body.0", "head", "again", "again.0")
+
+
+def test_a_tied_parameter_has_all_its_names_and_belongs_to_the_groups_of_all():
+    (weight,) = (each for each in named_parameters(tied()) if each.name == "embed.weight")
+    assert weight.names == ("embed.weight", "head.weight")
+    assert weight.is_of("embed")
+    assert weight.is_of("head")
+    assert weight.is_of("")
+    assert not weight.is_of("body")
+    assert not weight.is_of("emb")
+    assert tied_names(tied()) == {"embed.weight": ("head.weight",), "body.0.weight": ("again.0.weight",)}
+
+
+def test_vectors_integers_and_what_is_empty_are_no_weights():
+    model = nn.Module()
+    model.bias = nn.Parameter(nn.Linear(3, 3).bias.detach())
+    model.empty = nn.Parameter(nn.Linear(3, 3).weight.detach()[:0])
+    model.weight = nn.Parameter(nn.Linear(3, 3).weight.detach())
+    assert [each.name for each in named_parameters(model) if each.is_weight] == ["weight"]
+    assert groups_of(model) == ()
+
+
+def test_a_group_that_is_not_there_is_told_with_some_that_are():
+    groups = groups_of(tied())
+    assert check_group("body.0", groups) == "body.0"
+    assert check_group("", groups) == ""
+    with pytest.raises(SpecError) as caught:
+        check_group("boody", groups)
+    assert caught.value.field == "group"
+    assert caught.value.limit == ["again", "body", "embed", "head", "again.0", "body.0"]
+    assert "'boody'" in caught.value.message
+    assert "did you mean 'body'?" in caught.value.message
+
+
+def test_of_very_many_groups_few_are_named():
+    with pytest.raises(SpecError) as caught:
+        check_group("x", [f"layers.{index}" for index in range(3000)])
+    assert "and 2988 more" in caught.value.message
+    assert len(caught.value.message) < 400

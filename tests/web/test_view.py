@@ -1,0 +1,339 @@
+"""`chainrule.explore(model, *inputs)`: a view behind a token, one at a time, of a model that stays as it is."""
+
+import http.client
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from urllib.parse import parse_qs, urlsplit
+
+import httpx
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import chainrule
+from chainrule.dump.wire import load
+from chainrule.errors import ExploreError, RequestError
+from chainrule.web import view as view_module
+from chainrule.web.view import View, explore
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.Dropout(0.5))
+        self.head = nn.Linear(5, 1)
+
+    def forward(self, x, *, shift=0.0):
+        return self.head(self.body(x)) + shift
+
+
+def square(output):
+    return output.pow(2).mean()
+
+
+@pytest.fixture
+def net():
+    torch.manual_seed(1)
+    return Net()
+
+
+@pytest.fixture
+def x():
+    return torch.arange(48.0).reshape(8, 6) / 48
+
+
+@pytest.fixture(autouse=True)
+def no_view_left():
+    yield
+    if view_module._current is not None:
+        view_module._current.close()
+    view_module._current = None
+    assert not [thread for thread in threading.enumerate() if thread.name == "chainrule"]
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """Addresses that a browser was asked to open."""
+    addresses = []
+    monkeypatch.setattr(view_module.webbrowser, "open", lambda address: addresses.append(address))
+    return addresses
+
+
+def get(view, path, **options):
+    """An answer of the view's server, without the redirect to a cookie."""
+    base = view.url.partition("/?")[0]
+    return httpx.get(f"{base}{path}", **options)
+
+
+def bearer(view):
+    (token,) = parse_qs(urlsplit(view.url).query)["token"]
+    return {"headers": {"authorization": f"Bearer {token}"}}
+
+
+@pytest.mark.smoke
+def test_a_view_shows_the_model_to_who_has_its_link(net, x):
+    with explore(net, x, loss=square, browser=False) as view:
+        with httpx.Client(follow_redirects=True) as browser:
+            page = browser.get(view.url)
+            assert page.status_code == 200
+            assert '"name": "Net"' in page.text
+            assert "token" not in str(page.url)
+            dump = browser.get(str(page.url.join("/api/v1/model/trace.json")))
+        sent = load(dump.content)
+        assert sent.loss == view.trace.loss
+        np.testing.assert_array_equal(sent.statistics.moments, view.trace.statistics.moments)
+        assert get(view, "/api/v1/model/trace.json").status_code == 401
+        assert get(view, "/api/v1/model/trace.json", **bearer(view)).status_code == 200
+
+
+def test_only_this_machine_can_reach_it_and_each_view_has_a_token_of_its_own(net, x):
+    tokens = set()
+    for _ in range(2):
+        view = explore(net, x, loss=square, browser=False)
+        address = urlsplit(view.url)
+        assert address.hostname == "127.0.0.1"
+        tokens.add(address.query)
+        assert get(view, "/", headers={"host": "elsewhere.example"}).status_code == 400
+        view.close()
+    assert len(tokens) == 2
+
+
+def test_the_trace_is_that_of_the_pass(net, x):
+    net.eval()
+    trace = explore(net, x, loss=square, browser=False).trace
+    assert trace.loss == pytest.approx(float(square(net(x)).detach()), rel=1e-6)
+    assert {"body", "body.0", "head"} <= {module.path for module in trace.modules}
+    assert trace.error is None
+
+
+def test_inputs_by_keyword_reach_the_model(net, x):
+    net.eval()
+    view = explore(net, x, kwargs={"shift": 3.0}, loss=square, browser=False)
+    assert view.trace.loss == pytest.approx(float(square(net(x, shift=3.0)).detach()), rel=1e-6)
+
+
+def test_the_model_and_the_state_of_the_generators_stay_as_they_are(net, x):
+    net(x).sum().backward()
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    gradients = {name: each.grad.clone() for name, each in net.named_parameters()}
+    state, given = torch.get_rng_state(), x.clone()
+    view = explore(net, x, loss=square, browser=False)
+    assert get(view, "/api/v1/model/trace.json?scale=0.1&init=zeros", **bearer(view)).status_code == 200
+    assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
+    assert all(torch.equal(each.grad, gradients[name]) for name, each in net.named_parameters())
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.equal(x, given)
+    assert net.training
+
+
+def test_a_view_is_of_the_model_as_it_was_given(net, x):
+    view = explore(net, x, loss=square, browser=False)
+    with torch.no_grad():
+        net.head.weight.fill_(100.0)
+    for query in ("", "?scale=2", "?scale=1"):
+        dump = get(view, f"/api/v1/model/trace.json{query}", **bearer(view)).json()
+    assert dump["loss"] == view.trace.loss
+
+
+def test_the_same_seed_gives_the_same_pass(net, x):
+    losses = [explore(net, x, loss=square, seed=seed, browser=False).trace.loss for seed in (7, 7, 8)]
+    assert losses[0] == losses[1] != losses[2], "dropout draws"
+
+
+def test_a_second_view_replaces_the_first(net, x):
+    first = explore(net, x, loss=square, browser=False)
+    second = explore(net, 2 * x, loss=square, browser=False)
+    with pytest.raises(httpx.ConnectError):
+        get(first, "/healthz")
+    assert get(second, "/healthz").status_code == 200
+    assert first.trace.loss != second.trace.loss, "what was traced stays"
+
+
+def test_a_closed_view_listens_no_more_and_keeps_its_trace(net, x, tmp_path):
+    view = explore(net, x, loss=square, browser=False)
+    port = urlsplit(view.url).port
+    view.close()
+    view.close()
+    with pytest.raises(httpx.ConnectError):
+        get(view, "/healthz")
+    socket.create_server(("127.0.0.1", port)).close()
+    assert view.save(tmp_path / "net.json").is_file()
+    assert load((tmp_path / "net.json").read_bytes()).loss == view.trace.loss
+
+
+def test_it_is_saved_in_the_form_that_the_suffix_says(net, x, tmp_path):
+    view = explore(net, x, loss=square, browser=False)
+    assert view.save(tmp_path / "net.dot").read_text().startswith("digraph")
+    assert view.save(str(tmp_path / "net.html")).read_text().startswith("<!doctype html>")
+    with pytest.raises(RequestError, match="docx"):
+        view.save(tmp_path / "net.docx")
+
+
+def test_a_port_can_be_chosen_and_one_in_use_is_an_error(net, x):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(OSError, match="in use"):
+            explore(net, x, loss=square, port=port, browser=False)
+    assert urlsplit(explore(net, x, loss=square, port=port, browser=False).url).port == port
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "says"),
+    [
+        (Net(), {}, r"no scalar loss: the model puts out a tensor of shape \(8, 1\)"),
+        (Net(), {"loss": lambda output: output}, r"no scalar loss: loss_fn\(output\) is a tensor"),
+        (Net(), {"loss": square, "kwargs": {"shake": 1}}, "does not take these inputs: .*shake"),
+        (Net().requires_grad_(False), {"loss": square}, "none of its 6 parameters requires grad"),
+        (Net().to("meta"), {"loss": square}, "meta device"),
+        (square, {}, r"wanted is a torch\.nn\.Module"),
+    ],
+)
+def test_what_cannot_be_shown_says_why_and_leaves_nothing_behind(x, model, options, says):
+    before = set(threading.enumerate())
+    with pytest.raises(ExploreError, match=says):
+        explore(model, x, browser=False, **options)
+    for thread in set(threading.enumerate()) - before:
+        thread.join(10)
+        assert not thread.is_alive(), thread.name
+
+
+def test_a_pass_that_breaks_is_shown_as_far_as_it_went(x):
+    class Broken(nn.Linear):
+        def forward(self, x):
+            return super().forward(x) @ torch.ones(7)
+
+    view = explore(Broken(6, 5), x, browser=False)
+    assert view.trace.error is not None
+    assert "test_view.py" in view.trace.error.message
+    assert view.trace.ops[0].name == "linear"
+
+
+def test_what_another_thread_computes_is_not_recorded(net, x):
+    over = threading.Event()
+    problems = []
+
+    def train():
+        other = nn.Linear(6, 6)
+        try:
+            while not over.is_set():
+                other(x).sum().backward()
+        except Exception as error:
+            problems.append(error)
+
+    trainer = threading.Thread(target=train)
+    trainer.start()
+    try:
+        trace = explore(net, x, loss=square, browser=False).trace
+    finally:
+        over.set()
+        trainer.join()
+    assert problems == []
+    assert len([op for op in trace.ops if op.name == "linear" and op.phase == "forward"]) == 2
+
+
+# ------------------------------------------------------------------------------------------------------ where it runs
+
+
+def test_at_a_prompt_a_browser_is_opened_and_one_can_go_on(net, x, opened, monkeypatch):
+    monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
+    view = explore(net, x, loss=square)
+    for thread in threading.enumerate():
+        if thread.name.endswith("(_browse)"):
+            thread.join(10)
+    assert opened == [view.url]
+    assert get(view, "/healthz").status_code == 200
+
+
+def test_in_a_notebook_none_is_opened(net, x, opened, monkeypatch):
+    class Shell:
+        kernel = object()
+
+    class IPython:
+        get_ipython = staticmethod(Shell)
+
+    monkeypatch.setitem(sys.modules, "IPython", IPython)
+    view = explore(net, x, loss=square)
+    assert opened == []
+    assert get(view, "/healthz").status_code == 200
+
+
+def test_without_a_browser_nothing_is_opened_and_nothing_waits(net, x, opened):
+    explore(net, x, loss=square, browser=False)
+    assert opened == []
+
+
+SCRIPT = """
+import chainrule, torch
+view = chainrule.explore(torch.nn.Linear(3, 1), torch.ones(4, 3), loss=lambda output: output.sum())
+print("goes on with", len(view.trace.ops), "ops", flush=True)
+"""
+
+
+@pytest.fixture
+def script(tmp_path):
+    """A script that explores, and the file that its browser notes addresses in."""
+    path, noted, browser = tmp_path / "script.py", tmp_path / "opened.txt", tmp_path / "browser.py"
+    path.write_text(SCRIPT)
+    browser.write_text("import sys\nwith open(sys.argv[1], 'a') as noted:\n    print(sys.argv[2], file=noted)\n")
+    environment = {**os.environ, "BROWSER": f"{sys.executable} {browser} {noted} %s"}
+    with subprocess.Popen(
+        [sys.executable, str(path)], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        yield process, noted
+        process.kill()
+
+
+def test_a_script_opens_a_browser_and_goes_on_when_the_view_is_closed(script):
+    process, noted = script
+    url = re.search(r"http://\S+", process.stdout.readline())[0]
+    assert httpx.get(url).status_code == 303
+    deadline = 200
+    while not (noted.is_file() and noted.read_text()):
+        deadline -= 1
+        assert deadline, "no browser was opened"
+        threading.Event().wait(0.1)
+    assert noted.read_text().strip() == url
+    process.send_signal(signal.SIGINT)
+    rest, errors = process.communicate(timeout=20)
+    assert rest.startswith("goes on with ")
+    assert errors == ""
+    assert process.returncode == 0
+
+
+def test_with_a_page_open_a_process_ends_all_the_same(tmp_path):
+    path = tmp_path / "brief.py"
+    path.write_text(SCRIPT.replace("sum())", "sum(), browser=False)") + "print(view.url, flush=True)\ninput()\n")
+    with subprocess.Popen(
+        [sys.executable, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        process.stdout.readline()
+        address = urlsplit(process.stdout.readline().strip())
+        kept = http.client.HTTPConnection(address.hostname, address.port)
+        kept.request("GET", "/healthz")
+        assert kept.getresponse().status == 200
+        _, errors = process.communicate("\n", timeout=20)
+        kept.close()
+    assert errors == ""
+    assert process.returncode == 0
+
+
+# ----------------------------------------------------------------------------------------------------------- the name
+
+
+def test_the_package_can_be_called():
+    assert callable(chainrule.explore)
+    assert chainrule.web.view is view_module
+    with pytest.raises(ExploreError, match="wanted is a torch"):
+        chainrule.explore(None)
+
+
+def test_a_view_tells_where_it_is(net, x):
+    view = explore(net, x, loss=square, browser=False)
+    assert isinstance(view, View)
+    assert repr(view) == f"<View of Net at {view.url}>"
