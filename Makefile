@@ -25,7 +25,7 @@ PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test smoke test-gpu check format load bench bench-live bench-graph bench-explore screenshots build clean
+.PHONY: help run test test-all run-tests smoke test-gpu check format load bench bench-live bench-graph bench-explore screenshots build clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,11 +33,17 @@ help: ## list the targets
 run: $(VENV)/.installed $(BUNDLES) ## serve the explorer on http://HOST:PORT
 	@$(BIN)/chainrule serve --host $(HOST) --port $(PORT)
 
-test: $(VENV)/.installed-dev $(BUNDLES) ## all tests but those that need a GPU; sets up Chromium for the browser tests
+test: SELECTED = not gpu and not load and not long
+test: run-tests ## every contract a user relies on; sets up Chromium for the browser tests
+
+test-all: SELECTED = not gpu and not load
+test-all: run-tests ## `make test` and the long tail: real models, packaging, the compiled extension, memory
+
+run-tests: $(VENV)/.installed-dev $(BUNDLES)
 	@# Else every process that a test starts would compile the package, where PYTHONDONTWRITEBYTECODE is set.
 	@$(BIN)/python -m compileall -q app
 	@chromium=$$(sh tests/browser/install_chromium.sh $(BIN)/python) && \
-	CHAINRULE_CHROMIUM="$$chromium" $(PYTEST) tests -m "not gpu and not load" --ignore=tests/gpu --ignore=tests/load $(PARALLEL)
+	CHAINRULE_CHROMIUM="$$chromium" $(PYTEST) tests -m "$(SELECTED)" --ignore=tests/gpu --ignore=tests/load $(PARALLEL)
 
 smoke: $(VENV)/.installed-dev ## the subset that takes under a minute and needs no browser
 	@$(PYTEST) tests -m "smoke and not browser and not gpu" --ignore=tests/gpu --ignore=tests/load --ignore=tests/browser
