@@ -65,7 +65,8 @@ const ASK_THEORY_AFTER_MS = 120;
 const NET = "mlp";
 
 /** What fills the boxes, in the words of the node data. @type {Record<string, string>} */
-const NODE_DATA = { std: "std", gradient_norm: "gradient_norm", dead_fraction: "dead_fraction", time: "time", memory: "bytes", flops: "flops" };
+const NODE_DATA = { std: "std", gradient_norm: "gradient_norm", dead_fraction: "dead_fraction", time: "time",
+  memory: "bytes", flops: "flops" };
 
 /**
  * @param {string} selector
@@ -170,33 +171,30 @@ const expectations = {
   },
 };
 
-const live = new Live(
-  {
-    picture(next) {
-      arrived = next;
-      if (next.spec === spec.value && !isAddressAtFault) {
-        error.value = null;
-        acceptedQuery = queryOf(next.spec);
-        writeAddress(specPushes, AFTER_PICTURE_MS);
-        specPushes = false;
-      }
-      paintSoon();
-    },
-    theory(next) {
-      expectations.arrived = next;
-      expectations.paint();
-    },
-    error(body, asked) {
-      if (asked === spec.value) error.value = body;
-    },
-    state(connection) {
-      elements.status.connection = connection;
-      own?.reached(connection);
-    },
-    model: (news) => own?.told(news),
+const live = new Live({
+  picture(next) {
+    arrived = next;
+    if (next.spec === spec.value && !isAddressAtFault) {
+      error.value = null;
+      acceptedQuery = queryOf(next.spec);
+      writeAddress(specPushes, AFTER_PICTURE_MS);
+      specPushes = false;
+    }
+    paintSoon();
   },
-  queryOf,
-);
+  theory(next) {
+    expectations.arrived = next;
+    expectations.paint();
+  },
+  error(body, asked) {
+    if (asked === spec.value) error.value = body;
+  },
+  state(connection) {
+    elements.status.connection = connection;
+    own?.reached(connection);
+  },
+  model: (news) => own?.told(news),
+}, queryOf);
 
 // The address: a spec gets into it once the server has accepted it, so that a reload never meets a mistake.
 
@@ -266,8 +264,8 @@ on("spec-change", (/** @type {{change: Spec, moving: boolean}} */ { change, movi
   // The slider moves the picture on the screen, whatever else has been typed and refused.
   const refused = error.value?.field;
   const accepted = specOf(acceptedQuery);
-  const isRefusedElsewhere =
-    !isAddressAtFault && refused != null && refused in spec.value && "scale" in change && "scale" in accepted && refused !== "scale";
+  const isRefusedElsewhere = !isAddressAtFault && refused != null && refused in spec.value && "scale" in change
+    && "scale" in accepted && refused !== "scale";
   const before = isRefusedElsewhere ? accepted : spec.value;
   const next = { ...("program" in change ? withProgram(page, before, String(change["program"])) : before), ...change };
   if (!moving && queryOf(next) === queryOf(spec.value)) {
@@ -290,12 +288,14 @@ on("tensor-select", (/** @type {{tensor: string}} */ { tensor }) => {
   elements.graph.reveal(drawn.boxOf(tensor));
 });
 on("statistic-change", (/** @type {{statistic: View["statistic"]}} */ { statistic }) => setView({ statistic }));
-on("layers-options-change", (/** @type {Partial<import("./core/types.js").LayersOptions>} */ change) => setView(change));
+on("layers-options-change",
+  (/** @type {Partial<import("./core/types.js").LayersOptions>} */ change) => setView(change));
 on("prediction-start", (/** @type {{figure: string}} */ { figure }) => {
   setView({ predict: figure, guess: "" });
   elements.prediction.focus();
 });
-on("prediction-guess", (/** @type {{guess: number | null}} */ { guess }) => setView({ guess: guess === null ? "" : String(guess) }));
+on("prediction-guess",
+  (/** @type {{guess: number | null}} */ { guess }) => setView({ guess: guess === null ? "" : String(guess) }));
 on("prediction-end", () => {
   setView({ predict: "", guess: "" });
   elements.experiment.querySelector("button")?.focus();
@@ -315,13 +315,18 @@ on("swap-runs", () => {
 on("camera-change", (/** @type {{zoom: number, at: number, across: number}} */ camera) => setView(camera));
 on("axis-change", (/** @type {import("./core/types.js").DepthAxis} */ { positions, width }) => {
   // Some layers in a closed box: there is no axis that all of them have in common with the graph.
-  const places = (shown?.topology.layers ?? []).map(({ preactivation, activation }) => positions.get(activation ?? preactivation ?? ""));
+  const places = (shown?.topology.layers ?? []).map(({ preactivation, activation }) =>
+    positions.get(activation ?? preactivation ?? "")
+  );
   // Nor where a graph of one's own goes on beyond the panel, or has layers beside each other: all are to be seen at once, each by itself.
-  const isShared = places.every((x, at) => x !== undefined && (!isOwn() || (x >= 0 && x <= width && x > (places[at - 1] ?? -1))));
+  const isShared = places.every((x, at) =>
+    x !== undefined && (!isOwn() || (x >= 0 && x <= width && x > (places[at - 1] ?? -1)))
+  );
   elements.profile.axis = { positions: isShared ? positions : new Map(), width };
 });
 
-const drawn = connectGraph({ elements, view, setView, replaceView, on, follow: (before, after) => (opened.value === null ? own?.follow(before, after) : undefined) ?? null });
+const drawn = connectGraph({ elements, view, setView, replaceView, on,
+  follow: (before, after) => (opened.value === null ? own?.follow(before, after) : undefined) ?? null });
 
 /** @returns {Spec} of the run on the screen: what was asked for last may have been refused */
 function specShown() {
@@ -332,13 +337,13 @@ function specShown() {
 
 elements.controls.configure(page);
 /** A model of the user's own, if the page is of one. */
-const own =
-  page.model == null
-    ? null
-    : connectModel({ model: page.model, elements: { ...elements, light: drawn.light }, view, replaceView, again: () => live.request(spec.value) });
+const own = page.model == null ? null
+  : connectModel({ model: page.model, elements: { ...elements, light: drawn.light }, view, replaceView,
+    again: () => live.request(spec.value) });
 elements.presets.presets = page.presets;
 // At what the picture on the screen was made with: its ops are those that the inspector shows.
-if (page.model != null) elements.inspector.check = (/** @type {string} */ op) => postJson(checkPath(queryOf(specShown())), { op });
+if (page.model != null)
+  elements.inspector.check = (/** @type {string} */ op) => postJson(checkPath(queryOf(specShown())), { op });
 
 // Looked up once: a search through a graph of thousands of elements takes longer than all the rest of a slider's event.
 const modelButtons = document.querySelectorAll("[data-widths]");
@@ -422,7 +427,8 @@ let shownRun = null;
 function compare() {
   const prediction = parsePrediction(view.value.predict, view.value.guess);
   const run = pinned.value;
-  const matched = run === null || picture.value === null ? null : opened.value === null ? run : matchedRun(run, opened.value, picture.value);
+  const matched = run === null || picture.value === null ? null
+    : opened.value === null ? run : matchedRun(run, opened.value, picture.value);
   shownRun = matched === null || picture.value === null ? null : hideInRun(matched, picture.value, prediction);
   drawn.compare(matched?.dump?.match == null ? null : { picture: matched.dump.picture, match: matched.dump.match });
   elements.profile.pinned = shownRun;
@@ -516,7 +522,8 @@ function announce() {
   const { layers, tensors } = shown.topology;
   const focus = select === "" ? layers[0]?.activation : tensorOf(select);
   const tensor = tensors.find(({ id }) => id === focus);
-  const parts = [`Loss ${shown.hidden?.loss === true ? "hidden until it is guessed" : significant(shown.loss)}`, tensor === undefined ? "" : describeTensor(shown, tensor), verdict(shown).text];
+  const parts = [`Loss ${shown.hidden?.loss === true ? "hidden until it is guessed" : significant(shown.loss)}`,
+    tensor === undefined ? "" : describeTensor(shown, tensor), verdict(shown).text];
   elements.announcer.textContent = parts.filter((part) => part !== "").join(". ");
 }
 
@@ -566,7 +573,8 @@ find(".skip-link").addEventListener("click", (/** @type {Event} */ event) => {
 });
 
 addEventListener("keydown", (event) => {
-  if (isTyping(event) || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]") !== null) return;
+  if (isTyping(event) || event.ctrlKey || event.metaKey || event.altKey
+    || document.querySelector("dialog[open]") !== null) return;
   if (event.key === "Escape" && document.querySelector("details.menu[open]") === null) setView({ select: "" });
   if (event.key === "/") {
     event.preventDefault();
@@ -583,7 +591,9 @@ opened.subscribe((value) => {
   // Of the step before it may stand until there is news of this one.
   if (value.picture.key !== picture.value?.key) theory.value = null;
   // What the address says is of the graph that was there before.
-  if (value.isOther) setView({ select: "", toggled: "", step: 0, reach: "", span: "", predict: "", guess: "", ...unpinned(), zoom: 1, at: 0, across: 0.5 });
+  if (value.isOther)
+    setView({ select: "", toggled: "", step: 0, reach: "", span: "", predict: "", guess: "", ...unpinned(), zoom: 1,
+      at: 0, across: 0.5 });
   picture.value = { ...value.picture, seq };
   clearTimeout(askingTheory);
   // Of a spec's dump nothing is asked: its trace is one address away.

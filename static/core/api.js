@@ -95,13 +95,15 @@ async function get(path, accept, signal, more = {}) {
   if (response.ok) return response;
   const body = await response.json().catch(() => null);
   signal?.throwIfAborted();
-  throw body?.error === undefined ? unreadable(response) : new ApiError(body.error, response.status, retryAfter(response));
+  throw body?.error === undefined ? unreadable(response)
+    : new ApiError(body.error, response.status, retryAfter(response));
 }
 
 /** @param {Response} response @returns {ApiError} */
 function unreadable(response) {
   const { status } = response;
-  return new ApiError({ code: UNREADABLE, message: `The server answered ${status} without saying why.` }, status, retryAfter(response));
+  return new ApiError({ code: UNREADABLE, message: `The server answered ${status} without saying why.` }, status,
+    retryAfter(response));
 }
 
 /** @param {Response} response @returns {number | null} in seconds; a proxy may write a date, which is as good as nothing */

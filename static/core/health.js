@@ -21,5 +21,6 @@ export const HEALTH_SHAPES = {
  * @returns {SVGSVGElement}
  */
 export function healthIcon(health) {
-  return svg("svg", { class: `health-icon ${health}`, viewBox: "0 0 16 16", width: 14, height: 14, "aria-hidden": "true" }, svg("path", { d: HEALTH_SHAPES[health] }));
+  return svg("svg", { class: `health-icon ${health}`, viewBox: "0 0 16 16", width: 14, height: 14,
+    "aria-hidden": "true" }, svg("path", { d: HEALTH_SHAPES[health] }));
 }

@@ -25,7 +25,8 @@ export function figure(picture, tensor, statistic) {
   }
   const bad = nonFinite(picture, row);
   if (bad !== null) {
-    return { text: bad.share === 1 ? `all ${bad.word}` : `${bad.word} ${percent(bad.share)}`, short: bad.word, isWarning: true };
+    return { text: bad.share === 1 ? `all ${bad.word}` : `${bad.word} ${percent(bad.share)}`, short: bad.word,
+      isWarning: true };
   }
   const low = valueAt(picture.floats.min, row);
   if (low !== null && low === picture.floats.max[row]) {

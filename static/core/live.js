@@ -68,7 +68,8 @@ const FETCH_LOOKS = 20;
 const RETRY_AFTER = 1;
 const RETRY_AFTER_MOST = 30;
 
-const NEW_TOKEN = "The server was started anew with another token: open the link that it printed. What is set here stays.";
+const NEW_TOKEN =
+  "The server was started anew with another token: open the link that it printed. What is set here stays.";
 
 const TOPOLOGIES_KEPT = 8;
 
@@ -350,8 +351,8 @@ export class Live {
     const oldest = this.asked[0];
     if (socket === null || (oldest === undefined && pingedAt === null)) return;
     const now = performance.now();
-    const left =
-      pingedAt === null ? QUIET_MS - (now - Math.max(this.heardAt, oldest?.at ?? 0)) : this.patience - (now - pingedAt);
+    const left = pingedAt === null ? QUIET_MS - (now - Math.max(this.heardAt, oldest?.at ?? 0))
+      : this.patience - (now - pingedAt);
     if (left > 0) this.#watchIn(left);
     else if (pingedAt === null || now - this.watchDue > LATE_MS) this.#ping(socket);
     else {
@@ -386,7 +387,8 @@ export class Live {
     } else if (message.type === "theory") {
       // Of a picture before the last it is dropped: its own is on the way.
       const { answered } = this;
-      if (answered !== null && message.seq === answered.seq) this.listener.theory({ ...message.theory, faults: message.faults ?? [], seq: message.seq }, answered.spec);
+      if (answered !== null && message.seq === answered.seq)
+        this.listener.theory({ ...message.theory, faults: message.faults ?? [], seq: message.seq }, answered.spec);
     } else if (message.type === "error") this.#refused(message.seq, message.error);
     else if (message.type === "model") this.listener.model?.(message);
     else if (message.type === "pong") this.pings -= 1;

@@ -58,7 +58,8 @@ const VIEW_KEYS = [
   { name: "show", initial: "graph", choices: ["graph", "layers", "steps"], push: true },
   { name: "tab", initial: "graph", choices: ["graph", "profile", "inspector", "controls"], push: true },
   { name: "form", initial: "heatmap", choices: ["heatmap", "ridgeline"], push: true },
-  { name: "of", initial: "activation", choices: ["activation", "preactivation", "gradient", "weight", "weight_gradient"], push: true },
+  { name: "of", initial: "activation",
+    choices: ["activation", "preactivation", "gradient", "weight", "weight_gradient"], push: true },
   { name: "range", initial: "adaptive", choices: ["adaptive", "fixed"], push: true },
   { name: "axis", initial: "linear", choices: ["linear", "log"], push: true },
   { name: "predict", initial: "", choices: null, push: true },
@@ -124,7 +125,8 @@ export function specQuery(table, spec) {
   const parts = [];
   for (const { name } of table.keys) {
     const value = spec[name];
-    if (value !== undefined && value !== defaults[name]) parts.push(`${name}=${encode(String(value).replace("e+", "e"))}`);
+    if (value !== undefined && value !== defaults[name])
+      parts.push(`${name}=${encode(String(value).replace("e+", "e"))}`);
   }
   return parts.join("&");
 }
@@ -145,7 +147,8 @@ export function parseSpec(table, query) {
     const text = given.get(name);
     if (text === undefined) continue;
     const number = text.trim() === "" ? NaN : Number(text);
-    if ((kind === "int" || kind === "float") && Number.isFinite(number) && String(number).length <= 16) spec[name] = number;
+    if ((kind === "int" || kind === "float") && Number.isFinite(number) && String(number).length <= 16)
+      spec[name] = number;
     else if (kind === "bool" && (text === "true" || text === "false")) spec[name] = text === "true";
     else spec[name] = text;
   }

@@ -6,7 +6,7 @@
  */
 
 import { emit, html } from "../core/dom.js";
-import { DumpProblem, checkSize, readDump } from "../core/dump/dump.js";
+import { checkSize, DumpProblem, readDump } from "../core/dump/dump.js";
 import { beginsLikeDump, inOrder } from "../core/dump/source.js";
 
 /** @typedef {import("../core/dump/source.js").Source} Source */
@@ -16,17 +16,13 @@ import { beginsLikeDump, inOrder } from "../core/dump/source.js";
 const MOST_TOLD = 6;
 
 class DumpOpener extends HTMLElement {
-  #input = html("input", { type: "file", accept: ".json,application/json", multiple: true, hidden: true, "aria-label": "Graph dumps" });
+  #input = html("input", { type: "file", accept: ".json,application/json", multiple: true, hidden: true,
+    "aria-label": "Graph dumps" });
   #veil = html("p", { class: "veil", hidden: true }, "Drop a graph dump to open it, or several to go through them");
   #title = html("h2", {}, "This is no graph dump");
   #told = html("div");
-  #dialog = html(
-    "dialog",
-    { class: "dump-problem", role: "alertdialog", "aria-label": "The file cannot be opened" },
-    this.#title,
-    this.#told,
-    html("form", { method: "dialog" }, html("button", { class: "button" }, "Close")),
-  );
+  #dialog = html("dialog", { class: "dump-problem", role: "alertdialog", "aria-label": "The file cannot be opened" },
+    this.#title, this.#told, html("form", { method: "dialog" }, html("button", { class: "button" }, "Close")));
 
   connectedCallback() {
     this.append(this.#input, this.#veil, this.#dialog);
@@ -59,14 +55,14 @@ class DumpOpener extends HTMLElement {
 
   /** Says what is wrong with files. @param {readonly Refusal[]} problems */
   refuse(problems) {
-    this.#title.textContent = problems.length > 1 ? `${problems.length} files are no graph dumps` : "This is no graph dump";
+    this.#title.textContent = problems.length > 1 ? `${problems.length} files are no graph dumps`
+      : "This is no graph dump";
     const more = problems.length - MOST_TOLD;
     this.#told.replaceChildren(
-      ...problems
-        .slice(0, MOST_TOLD)
-        .map(({ name, message, where = "" }) =>
-          html("section", {}, html("p", { class: "file" }, name), html("p", { class: "message" }, message), html("p", { class: "where mono", hidden: where === "" }, where)),
-        ),
+      ...problems.slice(0, MOST_TOLD).map(({ name, message, where = "" }) =>
+        html("section", {}, html("p", { class: "file" }, name), html("p", { class: "message" }, message),
+          html("p", { class: "where mono", hidden: where === "" }, where))
+      ),
       ...(more > 0 ? [html("p", { class: "file" }, `and ${more} more`)] : []),
     );
     if (!this.#dialog.open) this.#dialog.showModal();

@@ -15,7 +15,7 @@ import { ProfileAxis } from "../core/lab/profile-axis.js";
 import { LEFT, places, spansOf } from "../core/lab/profile-depth.js";
 import { ground, scale } from "../core/lab/profile-grid.js";
 import { ProfileHalf } from "../core/lab/profile-half.js";
-import { FORMS, USUAL_RATIO, decadesOf, figuresOf, isOutside, pointsOf } from "../core/lab/profile-series.js";
+import { decadesOf, figuresOf, FORMS, isOutside, pointsOf, USUAL_RATIO } from "../core/lab/profile-series.js";
 import { causeText, readout, runLabel, silence, summary, whyEmpty, whyNoLayers } from "../core/lab/profile-text.js";
 
 /** @typedef {import("../core/types.js").Picture} Picture */
@@ -82,7 +82,8 @@ class LayerProfile extends HTMLElement {
   #svg = svg("svg", { class: "profile-svg", role: "img", tabindex: 0 });
   #ground = svg("g");
   #halves = { forward: new ProfileHalf("forward"), backward: new ProfileHalf("backward") };
-  #reference = svg("g", { class: "reference" }, svg("line"), svg("text", { "text-anchor": "end" }, "lr · ∇/W ≈ 10⁻³ (Karpathy), for lr = 1"));
+  #reference = svg("g", { class: "reference" }, svg("line"),
+    svg("text", { "text-anchor": "end" }, "lr · ∇/W ≈ 10⁻³ (Karpathy), for lr = 1"));
   #marks = new CauseMarks();
   #cursor = svg("line", { class: "cursor", y1: 0 });
   #scale = svg("g");
@@ -98,9 +99,11 @@ class LayerProfile extends HTMLElement {
     }
     this.#select.addEventListener("change", () => emit(this, "statistic-change", { statistic: this.#select.value }));
     const { forward, backward } = this.#halves;
-    this.#svg.append(this.#ground, this.#reference, forward.root, backward.root, this.#marks.root, this.#cursor, this.#scale, this.#empty);
+    this.#svg.append(this.#ground, this.#reference, forward.root, backward.root, this.#marks.root, this.#cursor,
+      this.#scale, this.#empty);
     this.#frame.append(this.#svg);
-    this.append(html("header", {}, this.#title, this.#readout, this.#buttons, this.#select), this.#causeLines, this.#frame);
+    this.append(html("header", {}, this.#title, this.#readout, this.#buttons, this.#select), this.#causeLines,
+      this.#frame);
     new ResizeObserver(([entry]) => {
       this.#size = { width: entry?.contentRect.width ?? 0, height: entry?.contentRect.height ?? 0 };
       this.#arrange();
@@ -162,7 +165,8 @@ class LayerProfile extends HTMLElement {
     this.#hovered = -1;
     this.#statistic = statistic;
     this.#title.textContent = FORMS[statistic].title;
-    for (const button of this.#buttons.children) write(button, "aria-pressed", String(button.getAttribute("data-statistic") === statistic));
+    for (const button of this.#buttons.children)
+      write(button, "aria-pressed", String(button.getAttribute("data-statistic") === statistic));
     this.#select.value = statistic;
     this.#arrange();
   }
@@ -197,19 +201,26 @@ class LayerProfile extends HTMLElement {
     const stripAt = isMirrored ? height / 2 : height - EDGE - STRIP_HALF;
     const isLog = kind === "log";
     const forward = new ProfileAxis(stripAt - STRIP_HALF, EDGE, (isLog && this.#decades?.forward) || null);
-    const backward = isMirrored ? new ProfileAxis(stripAt + STRIP_HALF, height - EDGE, this.#decades?.backward ?? null) : null;
+    const backward = isMirrored ? new ProfileAxis(stripAt + STRIP_HALF, height - EDGE, this.#decades?.backward ?? null)
+      : null;
     this.#axes = { forward, backward };
     const isEmpty = this.#points.length === 0;
-    this.#ground.replaceChildren(...(isEmpty ? [] : ground(this.#spans, backward === null ? [forward] : [forward, backward], this.#size, stripAt)));
-    const halves = [{ axis: forward, side: "forward", label }, ...(backward === null ? [] : [{ axis: backward, side: "backward", label: "gradients" }])];
+    this.#ground.replaceChildren(
+      ...(isEmpty ? [] : ground(this.#spans, backward === null ? [forward] : [forward, backward], this.#size, stripAt)),
+    );
+    const halves = [{ axis: forward, side: "forward", label },
+      ...(backward === null ? [] : [{ axis: backward, side: "backward", label: "gradients" }])];
     this.#scale.replaceChildren(...(isEmpty ? [] : scale(halves, height)));
 
     const [line, text] = this.#reference.children;
     write(this.#reference, "visibility", this.#statistic === "ratio" ? "visible" : "hidden");
-    for (const [name, value] of Object.entries({ x1: LEFT - 4, x2: width, y1: forward.y(USUAL_RATIO), y2: forward.y(USUAL_RATIO) })) line?.setAttribute(name, String(value));
-    for (const [name, value] of Object.entries({ x: width - 6, y: forward.y(USUAL_RATIO) - 5 })) text?.setAttribute(name, String(value));
+    for (const [name, value] of Object.entries({ x1: LEFT - 4, x2: width, y1: forward.y(USUAL_RATIO),
+      y2: forward.y(USUAL_RATIO) })) line?.setAttribute(name, String(value));
+    for (const [name, value] of Object.entries({ x: width - 6, y: forward.y(USUAL_RATIO) - 5 }))
+      text?.setAttribute(name, String(value));
     this.#cursor.setAttribute("y2", String(height));
-    for (const [name, value] of Object.entries({ x: (LEFT + width) / 2, y: height / 2 - 4 })) this.#empty.setAttribute(name, String(value));
+    for (const [name, value] of Object.entries({ x: (LEFT + width) / 2, y: height / 2 - 4 }))
+      this.#empty.setAttribute(name, String(value));
   }
 
   // What changes with every picture
@@ -230,9 +241,11 @@ class LayerProfile extends HTMLElement {
     this.#causes = [inf, nan].filter((cause) => cause !== null);
     this.#mark();
     const { measured } = this.#figures.forward;
-    const why = measured.length === 0 ? whyNoLayers(picture.spec) : whyEmpty(statistic, measured, String(picture.spec?.["activation"] ?? ""));
+    const why = measured.length === 0 ? whyNoLayers(picture.spec)
+      : whyEmpty(statistic, measured, String(picture.spec?.["activation"] ?? ""));
     if (this.#empty.textContent !== why) this.#empty.textContent = why;
-    if (this.#isMoving) this.#causeLines.classList.toggle("stale", this.#causes.map(causeText).join() !== this.#toldCauses);
+    if (this.#isMoving)
+      this.#causeLines.classList.toggle("stale", this.#causes.map(causeText).join() !== this.#toldCauses);
     else this.#tell(why);
     this.#point();
     this.#explain();
@@ -245,7 +258,8 @@ class LayerProfile extends HTMLElement {
     this.#causeLines.replaceChildren(...texts.map((text) => html("p", { class: "cause" }, text)));
     this.#causeLines.hidden = texts.length === 0;
     this.#causeLines.classList.remove("stale");
-    const words = why === "" ? summary(this.#statistic, this.#points, this.#figures.forward, this.#causes) : `${FORMS[this.#statistic].title}: ${why}`;
+    const words = why === "" ? summary(this.#statistic, this.#points, this.#figures.forward, this.#causes)
+      : `${FORMS[this.#statistic].title}: ${why}`;
     write(this.#svg, "aria-label", words);
   }
 
@@ -262,15 +276,16 @@ class LayerProfile extends HTMLElement {
 
   /** The causes that this chart has a place for: one of weights has none for what happened among activations. */
   #mark() {
-    const isHere = (/** @type {Cause} */ { tensor }) => this.#points.some((point) => point.tensor === tensor || point.gradient === tensor);
-    const shown = this.#causes.filter((cause) => (this.#statistic === "ratio" ? isHere(cause) : !cause.isBackward || FORMS[this.#statistic].isMirrored));
-    this.#marks.draw(
-      shown,
-      (cause) => this.#placeOf(cause),
-      this.#axes,
-      (kind, side, from, to) => !this.#xs.some((x, order) => x >= from && x <= to && this.#figures[side].measured[order]?.[kind === "Inf" ? "hasInf" : "hasNan"]),
-      this.#size.width,
+    const isHere = (/** @type {Cause} */ { tensor }) =>
+      this.#points.some((point) => point.tensor === tensor || point.gradient === tensor);
+    const shown = this.#causes.filter((cause) =>
+      this.#statistic === "ratio" ? isHere(cause) : !cause.isBackward || FORMS[this.#statistic].isMirrored
     );
+    this.#marks.draw(shown, (cause) => this.#placeOf(cause), this.#axes,
+      (kind, side, from, to) =>
+        !this.#xs.some((x, order) =>
+          x >= from && x <= to && this.#figures[side].measured[order]?.[kind === "Inf" ? "hasInf" : "hasNan"]
+        ), this.#size.width);
   }
 
   /** @param {Cause} cause @returns {number} its tensor's x; beyond the last layer for what comes after it */
@@ -283,7 +298,8 @@ class LayerProfile extends HTMLElement {
 
   #point() {
     const at = this.#selection;
-    const selected = at === "" ? -1 : this.#points.findIndex(({ tensor, gradient }) => tensor === at || gradient === at);
+    const selected = at === "" ? -1
+      : this.#points.findIndex(({ tensor, gradient }) => tensor === at || gradient === at);
     const x = this.#xs[this.#hovered >= 0 ? this.#hovered : selected];
     write(this.#cursor, "visibility", x === undefined ? "hidden" : "visible");
     if (x === undefined) return;
@@ -296,14 +312,17 @@ class LayerProfile extends HTMLElement {
   /** The figures of the point; without one, what the marks mean. */
   #explain() {
     const point = this.#points[this.#hovered];
-    this.#causes.forEach(({ layer }, order) => this.#causeLines.children[order]?.classList.toggle("current", layer === point?.layer));
+    this.#causes.forEach(({ layer }, order) =>
+      this.#causeLines.children[order]?.classList.toggle("current", layer === point?.layer)
+    );
     if (point === undefined) {
       this.#explainMarks();
       return;
     }
     const [tensor = "", gradient] = readout(this.#statistic, point, this.#hovered, this.#figures);
     const apart = html("span", { class: "visually-hidden" }, " · ");
-    this.#readout.replaceChildren(html("span", {}, tensor), ...(gradient === undefined ? [] : [apart, html("span", {}, gradient)]));
+    this.#readout.replaceChildren(html("span", {}, tensor),
+      ...(gradient === undefined ? [] : [apart, html("span", {}, gradient)]));
   }
 
   #explainMarks() {
@@ -316,7 +335,9 @@ class LayerProfile extends HTMLElement {
     key.negative.hidden = this.#statistic !== "mean" || !measured.some((reading) => (reading?.value ?? 0) < 0);
     key.theory.hidden = !hasTheory;
     key.range.hidden = !hasTheory;
-    key.outside.hidden = !SIDES.some((side) => this.#figures[side].expected.some((theory, order) => isOutside(theory, this.#figures[side].measured[order])));
+    key.outside.hidden = !SIDES.some((side) =>
+      this.#figures[side].expected.some((theory, order) => isOutside(theory, this.#figures[side].measured[order]))
+    );
     const { text, why } = silence(this.#points, this.#figures.forward);
     key.silent.hidden = text === "";
     name(key.silent, text);
@@ -329,7 +350,8 @@ class LayerProfile extends HTMLElement {
   // Who points at what
 
   #listen() {
-    this.#svg.addEventListener("pointermove", ({ clientX }) => this.#hover(this.#nearest(clientX - this.#frame.getBoundingClientRect().left)));
+    this.#svg.addEventListener("pointermove",
+      ({ clientX }) => this.#hover(this.#nearest(clientX - this.#frame.getBoundingClientRect().left)));
     this.#svg.addEventListener("pointerleave", () => this.#hover(-1));
     this.#svg.addEventListener("click", () => this.#choose());
     this.#svg.addEventListener("keydown", (event) => this.#pressed(event));
@@ -360,7 +382,8 @@ class LayerProfile extends HTMLElement {
 
   #choose() {
     const point = this.#points[this.#hovered];
-    if (point !== undefined) emit(this, "tensor-select", { tensor: (this.#statistic === "ratio" ? point.gradient : null) ?? point.tensor });
+    if (point !== undefined)
+      emit(this, "tensor-select", { tensor: (this.#statistic === "ratio" ? point.gradient : null) ?? point.tensor });
   }
 
   /** @param {KeyboardEvent} event */
@@ -381,13 +404,16 @@ class LayerProfile extends HTMLElement {
   #step(by) {
     const here = this.#points[this.#hovered];
     if (here === undefined) return by < 0 ? this.#points.length - 1 : 0;
-    const there = this.#points.flatMap(({ layer, series }, order) => (layer === here.layer + by && order !== this.#hovered ? [{ order, series }] : []));
+    const there = this.#points.flatMap(({ layer, series }, order) =>
+      layer === here.layer + by && order !== this.#hovered ? [{ order, series }] : []
+    );
     return (there.find(({ series }) => series === here.series) ?? there.at(-1))?.order ?? this.#hovered;
   }
 }
 
 function keyParts() {
-  const part = (/** @type {string} */ mark, /** @type {string} */ text) => html("span", {}, html("i", { class: mark }), text);
+  const part = (/** @type {string} */ mark, /** @type {string} */ text) =>
+    html("span", {}, html("i", { class: mark }), text);
   const parts = {
     preactivation: part("dot hollow", "preactivation"),
     measured: part("dot", "measured"),

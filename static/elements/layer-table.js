@@ -52,7 +52,8 @@ class LayerTable extends HTMLElement {
   #theory = null;
   #rest = 0;
   // What scrolls is the panel around it: in browsers that know no margin of that, rows come with the next frame.
-  #sight = new IntersectionObserver((entries) => entries.forEach((entry) => this.#seen(entry)), /** @type {any} */ ({ rootMargin: NEAR, scrollMargin: NEAR }));
+  #sight = new IntersectionObserver((entries) => entries.forEach((entry) => this.#seen(entry)),
+    /** @type {any} */ ({ rootMargin: NEAR, scrollMargin: NEAR }));
 
   disconnectedCallback() {
     clearTimeout(this.#rest);
@@ -93,13 +94,16 @@ class LayerTable extends HTMLElement {
     this.#runs = [];
     this.#sight.disconnect();
     const names = new Map(topology.tensors.map(({ id, name }) => [id, name]));
-    const gradientOf = new Map(topology.tensors.flatMap(({ id, gradient_of }) => (gradient_of === null ? [] : [[gradient_of, id]])));
+    const gradientOf = new Map(
+      topology.tensors.flatMap(({ id, gradient_of }) => gradient_of === null ? [] : [[gradient_of, id]]),
+    );
     let rows = 0;
     /** @param {Heading | Line} entry */
     const add = (entry) => {
       let run = this.#runs.at(-1);
       if (run === undefined || run.lines >= RUN_ROWS) {
-        run = { body: html("tbody"), entries: [], lines: 0, first: rows, rows: [], notes: [], isFilled: false, isInSight: false };
+        run = { body: html("tbody"), entries: [], lines: 0, first: rows, rows: [], notes: [], isFilled: false,
+          isInSight: false };
         this.#runs.push(run);
       }
       run.entries.push(entry);
@@ -136,7 +140,8 @@ class LayerTable extends HTMLElement {
     const caption = html("caption", {}, "Per layer, over all elements of the batch");
     const bodies = this.#runs.map(({ body }) => body);
     // Of rows that are not there a reader is told all the same.
-    const attributes = { class: path === "" ? "" : "named", ...(this.#isLong ? { "aria-rowcount": String(rows + 1) } : {}) };
+    const attributes = { class: path === "" ? "" : "named",
+      ...(this.#isLong ? { "aria-rowcount": String(rows + 1) } : {}) };
     this.replaceChildren(html("table", attributes, caption, html("thead", {}, html("tr", {}, ...titles)), ...bodies));
     for (const body of bodies) this.#sight.observe(body);
   }
@@ -152,7 +157,9 @@ class LayerTable extends HTMLElement {
         const { index, name, type } = entry;
         const note = html("small", { class: "note" });
         run.notes.push({ layer: index, type, note });
-        line.append(html("th", { scope: "rowgroup", colspan: "5", title: name }, `${index} `, html("b", {}, name), " ", note));
+        line.append(
+          html("th", { scope: "rowgroup", colspan: "5", title: name }, `${index} `, html("b", {}, name), " ", note),
+        );
       }
       return line;
     });

@@ -9,8 +9,9 @@
 import { csv, saveFile } from "../core/lab/csv.js";
 import { emit, html } from "../core/dom.js";
 import { figureAt, percent, significant, valueAt } from "../core/format.js";
-import { adaptiveRange, fixedRange, histogramRows, layerColumns, layerHistograms } from "../core/lab/layer-histograms.js";
-import { LayersPainter, drawAxes, drawLegend } from "../core/lab/layers-canvas.js";
+import { adaptiveRange, fixedRange, histogramRows, layerColumns,
+  layerHistograms } from "../core/lab/layer-histograms.js";
+import { drawAxes, drawLegend, LayersPainter } from "../core/lab/layers-canvas.js";
 import { exportedFigure, layersFigure } from "../core/lab/layers-figure.js";
 import { columnX, planOf, wholeSection } from "../core/lab/layers-plan.js";
 import { onSchemeChange, readPalette } from "../core/palette.js";
@@ -46,7 +47,8 @@ const TITLES = {
 };
 
 /** @type {Record<LayerTensor, "forward" | "backward" | "parameter">} */
-const HUES = { activation: "forward", preactivation: "forward", gradient: "backward", weight: "parameter", weight_gradient: "backward" };
+const HUES = { activation: "forward", preactivation: "forward", gradient: "backward", weight: "parameter",
+  weight_gradient: "backward" };
 
 /** @type {{key: "form" | "range" | "axis", label: string, choices: [string, string][]}[]} */
 const SWITCHES = [
@@ -98,8 +100,10 @@ class LayersView extends HTMLElement {
 
   connectedCallback() {
     this.#family = getComputedStyle(this).fontFamily;
-    this.#frame.append(this.#axes, this.#layers, this.#plot, this.#outlines.selected, this.#outlines.cursor, this.#empty);
-    this.append(this.#header(), html("div", { class: "caption" }, this.#readout, this.#legend), this.#frame, this.#spoken);
+    this.#frame.append(this.#axes, this.#layers, this.#plot, this.#outlines.selected, this.#outlines.cursor,
+      this.#empty);
+    this.append(this.#header(), html("div", { class: "caption" }, this.#readout, this.#legend), this.#frame,
+      this.#spoken);
     new ResizeObserver((entries) => {
       const { width = 0, height = 0 } = entries.at(-1)?.contentRect ?? {};
       this.#size = { width, height };
@@ -164,7 +168,8 @@ class LayersView extends HTMLElement {
       ["png", "Image", () => void this.#saveImage("png")],
     ];
     for (const [format, text, act] of items) {
-      const button = html("button", { type: "button", "data-save": format }, text, html("small", {}, format.toUpperCase()));
+      const button = html("button", { type: "button", "data-save": format }, text,
+        html("small", {}, format.toUpperCase()));
       button.addEventListener("click", () => {
         menu.open = false;
         act();
@@ -228,8 +233,8 @@ class LayersView extends HTMLElement {
     if (columns.length === 0) {
       this.#shown = null;
       this.#readout.textContent = "";
-      this.#empty.textContent =
-        picture.topology.layers.length === 0 ? whyNoLayers(picture.spec) : `No ${TITLES[of].toLowerCase()} were recorded.`;
+      this.#empty.textContent = picture.topology.layers.length === 0 ? whyNoLayers(picture.spec)
+        : `No ${TITLES[of].toLowerCase()} were recorded.`;
       this.#frame.setAttribute("aria-label", this.#empty.textContent);
       this.#outline();
       return;
@@ -262,7 +267,8 @@ class LayersView extends HTMLElement {
     const { kind, low, high, threshold } = histograms.axis;
     // Most frames of a drag have the axes of the one before.
     const axis = { kind, low, high, threshold };
-    const all = [this.#chain?.key, this.#options.of, axis, plan, this.#section, histograms.hidden, this.#paint, devicePixelRatio];
+    const all = [this.#chain?.key, this.#options.of, axis, plan, this.#section, histograms.hidden, this.#paint,
+      devicePixelRatio];
     const drawn = JSON.stringify(all);
     if (drawn === this.#drawnAxes) return;
     this.#drawnAxes = drawn;
@@ -277,17 +283,15 @@ class LayersView extends HTMLElement {
     const needed = adaptiveRange(picture, columns);
     const before = this.#range;
     if (needed !== null) {
-      this.#range =
-        before === null
-          ? needed
-          : {
-              low: Math.min(before.low, needed.low),
-              high: Math.max(before.high, needed.high),
-              threshold: Math.min(before.threshold, needed.threshold),
-            };
+      this.#range = before === null ? needed : {
+        low: Math.min(before.low, needed.low),
+        high: Math.max(before.high, needed.high),
+        threshold: Math.min(before.threshold, needed.threshold),
+      };
     }
     const range = this.#range ?? { low: -1, high: 1, threshold: 1 };
-    const all = needed === null ? "No finite value" : `All finite values: ${significant(needed.low)} to ${significant(needed.high)}`;
+    const all = needed === null ? "No finite value"
+      : `All finite values: ${significant(needed.low)} to ${significant(needed.high)}`;
     return { ...range, rule: this.#options.range === "fixed" ? `No std to fix the range by. ${all}` : all };
   }
 
@@ -331,7 +335,9 @@ class LayersView extends HTMLElement {
   #describe(picture, columns) {
     const { form, of } = this.#options;
     const { std } = picture.floats;
-    const ends = [columns[0], columns.at(-1)].map((column) => `${column?.name} (std ${figureAt(picture, std, column?.row)})`);
+    const ends = [columns[0], columns.at(-1)].map((column) =>
+      `${column?.name} (std ${figureAt(picture, std, column?.row)})`
+    );
     const what = `${form === "heatmap" ? "Heatmap" : "Ridgeline"} of ${TITLES[of].toLowerCase()} per layer`;
     const how = "Arrow keys walk the layers, Enter selects one. The inspector's table of layers has the figures.";
     this.#frame.setAttribute("aria-label", `${what}, from ${ends.join(" to ")}. ${how}`);
@@ -390,9 +396,14 @@ class LayersView extends HTMLElement {
   #outline() {
     const { plan, histograms } = this.#shown ?? {};
     const selected = histograms?.columns.findIndex(({ tensor }) => tensor === this.#selection && tensor !== null) ?? -1;
-    for (const [element, column] of /** @type {const} */ ([[this.#outlines.selected, selected], [this.#outlines.cursor, this.#cursor]])) {
-      const [left, right] = plan === undefined ? [0, 0] : [column - 0.5, column + 0.5].map((x) => columnX(plan, this.#section, x));
-      const isShown = plan !== undefined && column >= 0 && (right ?? 0) > plan.main.x && (left ?? 0) < plan.main.x + plan.main.w;
+    for (const [element, column]
+      of /** @type {const} */ ([[this.#outlines.selected, selected], [this.#outlines.cursor, this.#cursor]]))
+    {
+      const [left, right] = plan === undefined ? [0, 0] : [column - 0.5, column + 0.5].map((x) =>
+        columnX(plan, this.#section, x)
+      );
+      const isShown = plan !== undefined && column >= 0 && (right ?? 0) > plan.main.x
+        && (left ?? 0) < plan.main.x + plan.main.w;
       if (element.hidden === isShown) element.hidden = !isShown;
       if (!isShown) continue;
       const from = Math.max(plan.main.x, left ?? 0);
@@ -420,8 +431,11 @@ class LayersView extends HTMLElement {
     if (column.row < 0) return `${title}, not recorded`;
     const { std, min, max } = picture.floats;
     const low = valueAt(min, column.row);
-    const parts = low === null ? [] : [`σ ${figureAt(picture, std, column.row)}`, `${significant(low)} to ${significant(valueAt(max, column.row))}`];
-    const outside = /** @type {const} */ ([["above", "above"], ["below", "below"], ["nan", "NaN"], ["posinf", "+Inf"], ["neginf", "−Inf"]]);
+    const parts = low === null ? []
+      : [`σ ${figureAt(picture, std, column.row)}`, `${significant(low)} to ${significant(valueAt(max, column.row))}`];
+    const outside =
+      /** @type {const} */ ([["above", "above"], ["below", "below"], ["nan", "NaN"], ["posinf", "+Inf"], ["neginf",
+        "−Inf"]]);
     for (const [kind, word] of outside) {
       const share = (histograms[kind][order] ?? 0) / (histograms.sizes[order] || 1);
       if (share > 0) parts.push(`${percent(share)} ${word}`);
@@ -481,14 +495,16 @@ class LayersView extends HTMLElement {
     }
     const figure = exportedFigure(histograms, plan, this.#paint, this.#family, `${TITLES[of]} per layer`, rule);
     const { width, height } = figure.layout;
-    await plotly.downloadImage(figure, { format, filename: `chainrule-${of}-layers`, width, height, scale: format === "png" ? 2 : 1 });
+    await plotly.downloadImage(figure, { format, filename: `chainrule-${of}-layers`, width, height,
+      scale: format === "png" ? 2 : 1 });
   }
 }
 
 /** @param {"forward" | "backward" | "parameter"} hue @returns {Paint} */
 function paintOf(hue) {
   const palette = readPalette();
-  return { hue: palette[hue], paper: palette.paper, ink: palette.ink, muted: palette.muted, line: palette.line, warning: palette.warning };
+  return { hue: palette[hue], paper: palette.paper, ink: palette.ink, muted: palette.muted, line: palette.line,
+    warning: palette.warning };
 }
 
 /**

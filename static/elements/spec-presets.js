@@ -24,20 +24,19 @@ class SpecPresets extends HTMLElement {
 
   /** @param {readonly Preset[]} presets */
   set presets(presets) {
-    this.#list.replaceChildren(
-      ...presets.map((preset) => {
-        const figure = preset.printed === "–" ? `theory ${preset.theory}` : `printed ${preset.printed}`;
-        const button = html("button", { type: "button", "data-preset": preset.name, "data-query": preset.query }, html("span", {}, preset.title), html("small", {}, figure));
-        button.title = preset.note;
-        this.#notes.set(button, preset.note);
-        button.addEventListener("click", () => {
-          this.#details.open = false;
-          this.#details.querySelector("summary")?.focus();
-          emit(this, "preset-choose", { preset });
-        });
-        return button;
-      }),
-    );
+    this.#list.replaceChildren(...presets.map((preset) => {
+      const figure = preset.printed === "–" ? `theory ${preset.theory}` : `printed ${preset.printed}`;
+      const button = html("button", { type: "button", "data-preset": preset.name, "data-query": preset.query },
+        html("span", {}, preset.title), html("small", {}, figure));
+      button.title = preset.note;
+      this.#notes.set(button, preset.note);
+      button.addEventListener("click", () => {
+        this.#details.open = false;
+        this.#details.querySelector("summary")?.focus();
+        emit(this, "preset-choose", { preset });
+      });
+      return button;
+    }));
   }
 
   /** @param {string} query */

@@ -79,12 +79,18 @@ export function connectDumps({ page, opened, elements, view, setView, on }) {
     drawSeries();
     document.title = `${value.name} · Chainrule`;
     // A page that was opened with a dump has no other run to go back to.
-    elements["note"].show(value.name, value.dump, page.dump === null, value.count > 1 ? `${value.index + 1} of ${value.count}` : "");
+    elements["note"].show(value.name, value.dump, page.dump === null,
+      value.count > 1 ? `${value.index + 1} of ${value.count}` : "");
   });
   if (page.dump !== null) {
     const { name, url, content } = page.dump;
     const one = content != null ? { name, text: JSON.stringify(content) } : { name, url: url ?? "" };
-    void open(page.dumps !== undefined && page.dumps.length > 1 ? page.dumps.map(({ name, url = "" }) => ({ name, url })) : [one], view.value.dump, false);
+    void open(
+      page.dumps !== undefined && page.dumps.length > 1 ? page.dumps.map(({ name, url = "" }) => ({ name, url }))
+        : [one],
+      view.value.dump,
+      false,
+    );
   }
 
   /** @param {number} dump as in the address @returns {number} */
@@ -186,7 +192,8 @@ export function connectDumps({ page, opened, elements, view, setView, on }) {
 
   /** The neighbours, while nothing else is to be done. */
   function ahead() {
-    for (const index of [shown + 1, shown - 1]) if (shelf?.sources[index] !== undefined) shelf.get(index).catch(() => null);
+    for (const index of [shown + 1, shown - 1])
+      if (shelf?.sources[index] !== undefined) shelf.get(index).catch(() => null);
   }
 
   // The selected tensor at every step
@@ -194,33 +201,34 @@ export function connectDumps({ page, opened, elements, view, setView, on }) {
   /** @param {number} [every] ms that lie at least between two drawings */
   function drawSeries(every = 0) {
     if (drawing !== 0) return;
-    drawing = setTimeout(
-      () => {
-        drawing = 0;
-        drawnAt = performance.now();
-        showSeries();
-      },
-      Math.max(0, drawnAt + every - performance.now()),
-    );
+    drawing = setTimeout(() => {
+      drawing = 0;
+      drawnAt = performance.now();
+      showSeries();
+    }, Math.max(0, drawnAt + every - performance.now()));
   }
 
   function showSeries() {
     const { graph, tensor } = inspected;
     const at = graph?.tensorIndex.get(tensor);
     const now = opened.value;
-    const isShown = series !== null && graph !== null && at !== undefined && now !== null && now.picture.rows.has(tensor);
+    const isShown = series !== null && graph !== null && at !== undefined && now !== null
+      && now.picture.rows.has(tensor);
     elements["series"].hidden = !isShown;
     if (!isShown) return;
     const { axis, a } = view.value;
-    const steps = tensorSteps(series?.steps ?? [], series?.graphs ?? new Map(), graph.topology, now.structure, at, axis);
-    const colour = hue(graph.arrays.tensorHalf[at] === 1 ? "backward" : "forward", graph.topology.tensors[at]?.role ?? "");
+    const steps = tensorSteps(series?.steps ?? [], series?.graphs ?? new Map(), graph.topology, now.structure, at,
+      axis);
+    const colour = hue(graph.arrays.tensorHalf[at] === 1 ? "backward" : "forward",
+      graph.topology.tensors[at]?.role ?? "");
     elements["series"].show(steps, labels, now.index, pinnedOf(a), colour);
   }
 
   return {
     async take(index) {
       if (shelf === null && page.dump !== null) await untilOpen(opened);
-      if (shelf === null || shelf.sources[index] === undefined) throw new ApiError({ code: "not_found", message: `there is no dump ${index}` }, 404);
+      if (shelf === null || shelf.sources[index] === undefined)
+        throw new ApiError({ code: "not_found", message: `there is no dump ${index}` }, 404);
       try {
         return await shelf.get(index);
       } catch (problem) {

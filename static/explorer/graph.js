@@ -4,7 +4,7 @@
  */
 
 import { expansionOf, toggle, toggledToShow } from "../core/graph/expansion.js";
-import { GROUP_KINDS, buildGraph, find, idOf, openGroups } from "../core/graph/graph.js";
+import { buildGraph, find, GROUP_KINDS, idOf, openGroups } from "../core/graph/graph.js";
 import { OVERLAYS, paintwork, rangeOf, whyNot } from "../core/graph/overlay.js";
 import { reach } from "../core/graph/reach.js";
 import { litOfFound, parseQuery, search } from "../core/graph/search.js";
@@ -94,7 +94,9 @@ export function connectGraph({ elements, view, setView, on, follow, replaceView 
     elements["toolbar"].depth = deepest;
     // Without anything to compare to there is no such choice.
     const overlays = OVERLAYS.filter(({ name }) => name !== "difference" || reference !== null);
-    elements["toolbar"].overlays = overlays.map(({ name, title }) => ({ name, title, reason: whyNot(name, of, reference) }));
+    elements["toolbar"].overlays = overlays.map(({ name, title }) => ({ name, title,
+      reason: whyNot(name, of, reference) })
+    );
     spread();
   }
 
@@ -112,10 +114,9 @@ export function connectGraph({ elements, view, setView, on, follow, replaceView 
     const isWanted = colour !== "" || thickness !== "";
     if (!isWanted && paints === null) return;
     const scheme = dark.matches ? "dark" : "light";
-    paints =
-      !isWanted || picture === null || graph.value === null
-        ? null
-        : paintwork({ kind: colour, edges: thickness, graph: graph.value, picture, theory, reference, range: spanOf(span), scheme });
+    paints = !isWanted || picture === null || graph.value === null ? null
+      : paintwork({ kind: colour, edges: thickness, graph: graph.value, picture, theory, reference, range: spanOf(span),
+        scheme });
     elements["graph"].paintwork = paints;
   }
 
@@ -195,7 +196,8 @@ export function connectGraph({ elements, view, setView, on, follow, replaceView 
     elements["steps"].hidden = value.show !== "steps";
     elements["steps"].step = value.step;
     if (path !== null && path.select !== value.select) path = null;
-    if (value.show === "steps" && picture !== null && graph.value !== null) elements["steps"].show(picture, graph.value);
+    if (value.show === "steps" && picture !== null && graph.value !== null)
+      elements["steps"].show(picture, graph.value);
     spread();
     paint();
     look();
@@ -224,7 +226,9 @@ export function connectGraph({ elements, view, setView, on, follow, replaceView 
   on("search-change", ({ q }) => setView({ q }));
   on("search-step", ({ by }) => goToFound(by));
   on("box-open", ({ id }) => goTo(id));
-  on("reach-change", ({ direction, hops }) => setView({ reach: direction === "" ? "" : `${direction}${Number.isFinite(hops) ? hops : ""}` }));
+  on("reach-change",
+    ({ direction, hops }) =>
+      setView({ reach: direction === "" ? "" : `${direction}${Number.isFinite(hops) ? hops : ""}` }));
   on("path-light", ({ ids }) => pointOut(ids));
   on("step-change", ({ step }) => {
     setView({ step });

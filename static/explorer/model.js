@@ -74,7 +74,10 @@ export function connectModel({ model, elements, view, replaceView, again }) {
     codeNote.hidden = behind === null && failure === null;
     show.hidden = behind !== null || op === undefined;
     if (behind !== null) {
-      writeText(title, `The new code ${behind.field === "group" ? "has no such group" : "cannot be run"}; the picture is of the code before.`);
+      writeText(title,
+        `The new code ${
+          behind.field === "group" ? "has no such group" : "cannot be run"
+        }; the picture is of the code before.`);
       writeText(text, behind.message);
     } else if (graph !== null && failure !== null) {
       writeText(title, `The ${passOf(graph, op)} broke off.`);
@@ -105,12 +108,15 @@ export function connectModel({ model, elements, view, replaceView, again }) {
     follow(before, after) {
       const hasFailed = after.topology.error != null;
       const { select, toggled, step, reach, show: shown, tab, zoom, at, across } = view.value;
-      if (hasFailed) left ??= { graph: before, view: { select, toggled, step, reach, show: shown, tab, zoom, at, across }, failedAt: "" };
+      if (hasFailed)
+        left ??= { graph: before, view: { select, toggled, step, reach, show: shown, tab, zoom, at, across },
+          failedAt: "" };
       else if (left !== null) {
         const { graph: whole, view: was, failedAt } = left;
         left = null;
         // Mended: as if nothing had happened, unless something else has been looked at since.
-        if (select === failedAt) return { ...was, ...keepView({ ...view.value, ...was }, new Counterparts(whole, after)) };
+        if (select === failedAt)
+          return { ...was, ...keepView({ ...view.value, ...was }, new Counterparts(whole, after)) };
       }
       const counterparts = new Counterparts(before, after);
       elements["graph"].follow((/** @type {import("../core/types.js").Item} */ item) => counterparts.of(item));

@@ -38,8 +38,10 @@ export function connectTakeaway(page, now) {
   offer("#save-html", async () => {
     const { fragment, query, opened, theory } = now();
     /** @type {[string, Dump]} */
-    const [shell, dump] = await Promise.all([getText("/standalone.html"), opened?.dump ?? getJson(tracePath("json", query))]);
-    const text = standaloneHtml(shell, { ...withoutModel(page), view: fragment, dumps: [], dump: { name: `${nameOf(now())}.json`, content: dump, theory } });
+    const [shell, dump] = await Promise.all([getText("/standalone.html"),
+      opened?.dump ?? getJson(tracePath("json", query))]);
+    const text = standaloneHtml(shell, { ...withoutModel(page), view: fragment, dumps: [],
+      dump: { name: `${nameOf(now())}.json`, content: dump, theory } });
     save(new Blob([text], { type: "text/html" }), `${nameOf(now())}.html`);
   });
   offer("#save-dump", async () => {

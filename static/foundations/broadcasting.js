@@ -2,7 +2,7 @@
 
 import { ApiError } from "../core/api.js";
 import { startPage } from "../core/chapter/page.js";
-import { showWays, showNormalized } from "./broadcasting/added-dimensions.js";
+import { showNormalized, showWays } from "./broadcasting/added-dimensions.js";
 import { showCopies, showStorage } from "./broadcasting/copies.js";
 import { findAnswer, markStale } from "./broadcasting/sections.js";
 import { showFault, showSteps } from "./broadcasting/steps.js";

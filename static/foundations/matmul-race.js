@@ -39,7 +39,8 @@ export function raceTable(rungs, names, printedLoops) {
     return html("span", { role: "columnheader", class: kind }, ...(kind === "bar" ? [ticks(low, high, x)] : [title]));
   });
   const rows = names.map((name, at) => row(name, rungs[at], at === rungs.length, x, printedSpeedup));
-  return html("div", { class: "race", role: "table", "aria-label": "The race of the five rungs" }, html("div", { role: "row", class: "titles" }, ...titles), ...rows);
+  return html("div", { class: "race", role: "table", "aria-label": "The race of the five rungs" },
+    html("div", { role: "row", class: "titles" }, ...titles), ...rows);
 }
 
 /**
@@ -55,7 +56,8 @@ function row(name, rung, isNext, x, printedSpeedup) {
   if (rung === undefined) {
     line.append(html("span", { role: "cell", class: "waiting" }, isNext ? "runs now …" : "waits"));
   } else if (rung.refused !== null) {
-    line.append(html("span", { role: "cell", class: "refused" }, refusal(rung.refused)), html("span", { role: "cell", class: "printed" }, secondsText(rung.printed_seconds)));
+    line.append(html("span", { role: "cell", class: "refused" }, refusal(rung.refused)),
+      html("span", { role: "cell", class: "printed" }, secondsText(rung.printed_seconds)));
   } else {
     line.append(...measured(rung, x, printedSpeedup(rung)));
   }
@@ -66,9 +68,12 @@ function row(name, rung, isNext, x, printedSpeedup) {
 function measured(rung, x, printed) {
   const { seconds, speedup, repeats, equal, max_difference: difference } = rung;
   const check = equal ? `${written(difference)} ✓` : `${written(difference)}: not equal`;
-  const said = `Largest absolute difference to the product in float64. Rounding alone can make ${significant(rung.rounding_bound)}.`;
+  const said = `Largest absolute difference to the product in float64. Rounding alone can make ${
+    significant(rung.rounding_bound)
+  }.`;
   return [
-    html("span", { role: "cell", class: "time" }, secondsText(seconds ?? 0), html("small", {}, repeats === 1 ? "one run" : `${repeats} runs`)),
+    html("span", { role: "cell", class: "time" }, secondsText(seconds ?? 0),
+      html("small", {}, repeats === 1 ? "one run" : `${repeats} runs`)),
     html("span", { role: "cell", class: "speedup" }, `${grouped(speedup ?? 1)}×`),
     html("span", { role: "cell", class: "bar" }, bar(rung, x, printed)),
     html("span", { role: "cell", class: equal ? "check" : "check wrong", title: said }, check),
@@ -87,10 +92,8 @@ function bar(rung, x, printed) {
   const start = x(1);
   const picture = svg("svg", { "aria-hidden": "true" });
   const [left, right] = [Math.min(start, x(speedup)), Math.max(start, x(speedup))];
-  picture.append(
-    svg("line", { class: "track", x1: "0%", x2: "100%", y1: 14, y2: 14 }),
-    svg("rect", { class: "run", x: `${left}%`, width: `${Math.max(0.4, right - left)}%`, y: 8, height: 12, rx: 1 }),
-  );
+  picture.append(svg("line", { class: "track", x1: "0%", x2: "100%", y1: 14, y2: 14 }),
+    svg("rect", { class: "run", x: `${left}%`, width: `${Math.max(0.4, right - left)}%`, y: 8, height: 12, rx: 1 }));
   const mark = svg("svg", { x: `${x(printed)}%`, overflow: "visible" });
   mark.append(svg("path", { class: "printed-mark", d: "M0 9l5 5l-5 5l-5 -5z" }));
   picture.append(mark);
@@ -102,7 +105,8 @@ function ticks(low, high, x) {
   const axis = svg("svg", { "aria-hidden": "true" });
   for (let decade = low; decade <= high; decade += 1) {
     const at = `${x(10 ** decade)}%`;
-    axis.append(svg("line", { class: "track", x1: at, x2: at, y1: 20, y2: 28 }), svg("text", { x: at, y: 16, "text-anchor": decade === high ? "end" : "middle" }, tick(decade)));
+    axis.append(svg("line", { class: "track", x1: at, x2: at, y1: 20, y2: 28 }),
+      svg("text", { x: at, y: 16, "text-anchor": decade === high ? "end" : "middle" }, tick(decade)));
   }
   return axis;
 }

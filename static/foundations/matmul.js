@@ -51,7 +51,9 @@ document.getElementById("race-again")?.addEventListener("click", () => {
  */
 async function load(values, { signal, query, partial }) {
   // The loops go first: the others are compared with them.
-  const names = [...new Set((values["rungs"] ?? "").split(",").map((name) => name.trim()))].sort((x, y) => Number(y === "loops") - Number(x === "loops"));
+  const names = [...new Set((values["rungs"] ?? "").split(",").map((name) => name.trim()))].sort((x, y) =>
+    Number(y === "loops") - Number(x === "loops")
+  );
   partial({ names, rungs: [] });
   /** @type {Race | null} */
   let race = null;
@@ -87,7 +89,8 @@ function show(race) {
   progress.max = names.length;
   progress.value = rungs.length;
   const next = names[rungs.length];
-  writeText(byId("race-state"), next === undefined ? `${names.length} of ${names.length} done` : `${rungs.length + 1} of ${names.length}: ${next}`);
+  writeText(byId("race-state"),
+    next === undefined ? `${names.length} of ${names.length} done` : `${rungs.length + 1} of ${names.length}: ${next}`);
   const hasStarted = "baseline" in race;
   byId("race").replaceChildren(raceTable(rungs, names, hasStarted ? race.baseline.printed_seconds : 1));
   byId("race-notes").classList.toggle("pending", !hasStarted);
@@ -122,11 +125,13 @@ function notes({ m, k, n, threads, baseline, rungs }) {
   return [
     `Seconds are the median of the repeats, on ${threads} ${threads === 1 ? "thread" : "threads"} of the server.`,
     baseline.measured ? "" : "The loops did not run: speed-ups are over what they are estimated to take.",
-    `“Off by” is the largest distance from the product in float64; rounding can make ${significant(bound)} at most in sums of ${counted(k, "product")}.`,
-    `◇ is what the chapter printed for 5×784 by 784×10 on its machine${m === 5 && k === 784 && n === 10 ? "" : ", not for these sizes"}: only the order carries over.`,
-  ]
-    .filter((sentence) => sentence !== "")
-    .join(" ");
+    `“Off by” is the largest distance from the product in float64; rounding can make ${
+      significant(bound)
+    } at most in sums of ${counted(k, "product")}.`,
+    `◇ is what the chapter printed for 5×784 by 784×10 on its machine${
+      m === 5 && k === 784 && n === 10 ? "" : ", not for these sizes"
+    }: only the order carries over.`,
+  ].filter((sentence) => sentence !== "").join(" ");
 }
 
 // --- the window
@@ -144,9 +149,9 @@ function showWindow({ m, k, n, window: { a, b, c } }) {
   function look(index) {
     if (index !== null) looked = [...index];
     const [row = 0, column = 0] = looked;
-    markCells(tables.a, ([i]) => (i === row ? "lit" : ""));
-    markCells(tables.b, ([, j]) => (j === column ? "lit-2" : ""));
-    markCells(tables.c, ([i, j]) => (i === row && j === column ? "lit" : ""));
+    markCells(tables.a, ([i]) => i === row ? "lit" : "");
+    markCells(tables.b, ([, j]) => j === column ? "lit-2" : "");
+    markCells(tables.c, ([i, j]) => i === row && j === column ? "lit" : "");
     byId("element").textContent = sumText(row, column);
     lightLines("loops", (text) => index !== null && text.includes("c[i, j] += "));
   }
@@ -154,13 +159,20 @@ function showWindow({ m, k, n, window: { a, b, c } }) {
   /** @param {number} row @param {number} column @returns {string} */
   function sumText(row, column) {
     const shown = a.values[row].slice(0, TERMS);
-    const terms = shown.map((/** @type {number} */ value, /** @type {number} */ at) => `${factor(value)}·${factor(b.values[at][column])}`);
+    const terms = shown.map((/** @type {number} */ value, /** @type {number} */ at) =>
+      `${factor(value)}·${factor(b.values[at][column])}`
+    );
     const rest = k > TERMS ? ` + … (${counted(k, "product")})` : "";
-    return `c[${row}, ${column}] = Σₖ a[${row}, k] · b[k, ${column}] = ${terms.join(" + ")}${rest} = ${cellText(c.values[row][column])}`;
+    return `c[${row}, ${column}] = Σₖ a[${row}, k] · b[k, ${column}] = ${terms.join(" + ")}${rest} = ${
+      cellText(c.values[row][column])
+    }`;
   }
 
   byId("window").replaceChildren(
-    html("p", { class: "soft" }, `a is ${m} × ${k}, b is ${k} × ${n}, c is ${m} × ${n}: ${counted(m * k * n, "multiplication")}. Point at an element of c.`),
+    html("p", { class: "soft" },
+      `a is ${m} × ${k}, b is ${k} × ${n}, c is ${m} × ${n}: ${
+        counted(m * k * n, "multiplication")
+      }. Point at an element of c.`),
     html("div", { class: "product" }, tables.a, tables.b, tables.c),
   );
   look(null);

@@ -15,14 +15,18 @@ export function productPicture({ code, left, right, shape, fits, is_gradient: is
   const meets = left[1] === right[0];
   const longest = Math.max(...left, ...right, ...goal.shape);
   const picture = svg("svg", { class: "product-picture", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img" });
-  picture.setAttribute("aria-label", `${code}: ${shapeText(left)} @ ${shapeText(right)}${shape === null ? " cannot be multiplied" : ` gives ${shapeText(shape)}`}; ${goal.name} is ${shapeText(goal.shape)}`);
+  picture.setAttribute("aria-label",
+    `${code}: ${shapeText(left)} @ ${shapeText(right)}${
+      shape === null ? " cannot be multiplied" : ` gives ${shapeText(shape)}`
+    }; ${goal.name} is ${shapeText(goal.shape)}`);
   const [leftCode = "", rightCode = ""] = code.split(" @ ");
   rectangle(picture, 72, left, longest, leftCode, meets ? "meets" : "clashes", "right");
   sign(picture, 121, "@");
   rectangle(picture, 200, right, longest, rightCode, meets ? "meets" : "clashes", "left");
   sign(picture, 255, "=");
   if (shape === null) sign(picture, 340, "✗");
-  else rectangle(picture, 340, shape, longest, fits ? goal.name : "", fits ? (isGradient ? "is-gradient" : "fits") : "other", "none");
+  else rectangle(picture, 340, shape, longest, fits ? goal.name : "",
+      fits ? (isGradient ? "is-gradient" : "fits") : "other", "none");
   return picture;
 }
 
@@ -39,8 +43,14 @@ function rectangle(picture, centre, [rows = 0, columns = 0], longest, label, kin
   const [width, height] = [drawn(columns, longest), drawn(rows, longest)];
   const [x, y] = [centre - width / 2, HEIGHT / 2 - 4 - height / 2];
   picture.append(svg("rect", { class: `matrix ${kind}`, x, y, width, height }));
-  picture.append(svg("text", { class: meeting === "right" ? `size ${kind}` : "size", x: centre, y: y - 6, "text-anchor": "middle" }, String(columns)));
-  picture.append(svg("text", { class: meeting === "left" ? `size ${kind}` : "size", x: x - 5, y: HEIGHT / 2, "text-anchor": "end" }, String(rows)));
+  picture.append(
+    svg("text", { class: meeting === "right" ? `size ${kind}` : "size", x: centre, y: y - 6, "text-anchor": "middle" },
+      String(columns)),
+  );
+  picture.append(
+    svg("text", { class: meeting === "left" ? `size ${kind}` : "size", x: x - 5, y: HEIGHT / 2, "text-anchor": "end" },
+      String(rows)),
+  );
   picture.append(svg("text", { class: "name", x: centre, y: HEIGHT - 6, "text-anchor": "middle" }, label));
 }
 

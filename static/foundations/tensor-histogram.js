@@ -24,7 +24,7 @@ export function nonFinite({ nan, posinf, neginf }) {
     [posinf, "+Inf"],
     [neginf, "−Inf"],
   ];
-  return kinds.flatMap(([many, name]) => (many === 0 ? [] : [`${count(Number(many))} ${name}`])).join(", ");
+  return kinds.flatMap(([many, name]) => many === 0 ? [] : [`${count(Number(many))} ${name}`]).join(", ");
 }
 
 /**
@@ -37,8 +37,10 @@ export function tensorHistogram(name, summary, hue) {
   const { shape, mean, std, zeros, n } = summary;
   const odd = nonFinite(summary);
   const caption = html("figcaption", {}, html("code", {}, name), html("span", { class: "soft" }, shapeText(shape)));
-  const ends = html("div", { class: "ends" }, html("span", {}, figure(summary.min)), html("span", {}, summary.max === summary.min ? "" : figure(summary.max)));
-  const facts = html("p", { class: "moments" }, `mean ${figure(mean)} · std ${figure(std)}${zeros > 0 ? ` · ${count(zeros)} of ${count(n)} are 0` : ""}`);
+  const ends = html("div", { class: "ends" }, html("span", {}, figure(summary.min)),
+    html("span", {}, summary.max === summary.min ? "" : figure(summary.max)));
+  const facts = html("p", { class: "moments" },
+    `mean ${figure(mean)} · std ${figure(std)}${zeros > 0 ? ` · ${count(zeros)} of ${count(n)} are 0` : ""}`);
   const made = html("figure", { class: `tensor-histogram ${hue}` }, caption, bars(name, summary), ends, facts);
   if (odd !== "") made.append(html("p", { class: "odd" }, `${odd} of ${count(n)}, not in the histogram`));
   return made;
@@ -48,7 +50,9 @@ export function tensorHistogram(name, summary, hue) {
 function bars(name, { histogram, min, max }) {
   const tallest = Math.sqrt(Math.max(...histogram));
   const box = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img" });
-  box.setAttribute("aria-label", min === null ? `${name}: no finite value` : `Histogram of ${name}, from ${figure(min)} to ${figure(max)}; heights go with the root of the counts`);
+  box.setAttribute("aria-label",
+    min === null ? `${name}: no finite value`
+      : `Histogram of ${name}, from ${figure(min)} to ${figure(max)}; heights go with the root of the counts`);
   if (min === null || max === null || tallest === 0) {
     box.append(svg("rect", { class: "none", x: 0, y: 0, width: WIDTH, height: HEIGHT }));
     return box;

@@ -48,7 +48,8 @@ export function tensorTable({ shape, values }, options = {}) {
   const shown = slices.slice(0, MOST_SLICES);
   const tables = shown.map(({ index, rows }) => matrix(index, rows, shape, options));
   const body = html("div", { class: "slices" }, ...tables);
-  if (slices.length > shown.length) body.append(html("p", { class: "cut" }, `and ${slices.length - shown.length} more`));
+  if (slices.length > shown.length)
+    body.append(html("p", { class: "cut" }, `and ${slices.length - shown.length} more`));
   const caption = html("figcaption", {}, html("span", {}, label), html("span", { class: "soft" }, shapeText(shape)));
   const figure = html("figure", { class: "tensor" }, caption, body);
   if (onhover !== undefined) wireHover(figure, onhover);
@@ -76,7 +77,9 @@ function slicesOf(shape, values) {
   /** @type {{index: number[], rows: any}[]} */
   let slices = [{ index: [], rows: values }];
   for (let dim = 0; dim < shape.length - 2; dim++) {
-    slices = slices.flatMap(({ index, rows }) => rows.map((/** @type {any} */ each, /** @type {number} */ at) => ({ index: [...index, at], rows: each })));
+    slices = slices.flatMap(({ index, rows }) =>
+      rows.map((/** @type {any} */ each, /** @type {number} */ at) => ({ index: [...index, at], rows: each }))
+    );
   }
   return slices;
 }
@@ -103,8 +106,10 @@ function matrix(leading, rows, shape, { format = cellText, mark, onhover, most =
     if (cells.length > most) line.append(html("td", { class: "cut" }, `… ${cells.length}`));
     body.append(line);
   }
-  if (rows.length > most) body.append(html("tr", {}, html("td", { class: "cut", colspan: String(most) }, `… ${rows.length} rows`)));
-  if (rows.length === 0 || rows[0]?.length === 0) body.append(html("tr", {}, html("td", { class: "cut" }, "no elements")));
+  if (rows.length > most)
+    body.append(html("tr", {}, html("td", { class: "cut", colspan: String(most) }, `… ${rows.length} rows`)));
+  if (rows.length === 0 || rows[0]?.length === 0)
+    body.append(html("tr", {}, html("td", { class: "cut" }, "no elements")));
   table.append(body);
   return table;
 }
@@ -112,7 +117,7 @@ function matrix(leading, rows, shape, { format = cellText, mark, onhover, most =
 /** @param {HTMLElement} figure @param {(index: Index | null) => void} onhover */
 function wireHover(figure, onhover) {
   /** @param {Event} event @returns {HTMLElement | null} */
-  const cellOf = (event) => (event.target instanceof Element ? event.target.closest("td[data-index]") : null);
+  const cellOf = (event) => event.target instanceof Element ? event.target.closest("td[data-index]") : null;
   for (const type of ["pointerover", "focusin"]) {
     figure.addEventListener(type, (event) => {
       const cell = cellOf(event);

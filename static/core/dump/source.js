@@ -58,7 +58,8 @@ export function inOrder(sources) {
 export function stepLabels(sources) {
   const numbers = sources.map(({ name }) => numbersIn(name));
   const first = numbers[0] ?? [];
-  const apart = differInNumbers(sources) ? first.findIndex((number, place) => numbers.some((other) => other[place] !== number)) : -1;
+  const apart = differInNumbers(sources)
+    ? first.findIndex((number, place) => numbers.some((other) => other[place] !== number)) : -1;
   return sources.map((_, order) => String(apart < 0 ? order + 1 : (numbers[order]?.[apart] ?? order + 1)));
 }
 

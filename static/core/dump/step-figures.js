@@ -58,7 +58,8 @@ export function packed({ floats, integers, bins, counts, loss }) {
     units[row] = unit;
     for (let at = row * bins; at < (row + 1) * bins; at += 1) small[at] = Math.round((counts[at] ?? 0) / unit);
   }
-  return { loss, floats: { mean, std, min, max, zero_fraction }, integers: { n, nan, posinf, neginf }, bins, counts: small, units };
+  return { loss, floats: { mean, std, min, max, zero_fraction }, integers: { n, nan, posinf, neginf }, bins,
+    counts: small, units };
 }
 
 /** @param {StepFigures} figures @returns {ArrayBuffer[]} that need not be copied from one thread to the other */

@@ -10,13 +10,14 @@
  * @returns {string} the same for the same structure
  */
 export function structureOf({ modules, ops, tensors }) {
-  return fingerprint(
-    JSON.stringify([
-      modules.map(({ id, path, type, parent }) => [id, path, type, parent]),
-      ops.map(({ id, name, phase, module, inputs, outputs, twin }) => [id, name, phase, module, inputs, outputs, twin]),
-      tensors.map(({ id, name, role, shape, module, producer, gradient_of }) => [id, name, role, shape, module, producer, gradient_of]),
-    ]),
-  );
+  return fingerprint(JSON.stringify([
+    modules.map(({ id, path, type, parent }) => [id, path, type, parent]),
+    ops.map(({ id, name, phase, module, inputs, outputs, twin }) => [id, name, phase, module, inputs, outputs, twin]),
+    tensors.map(
+      ({ id, name, role, shape, module, producer, gradient_of }) => [id, name, role, shape, module, producer,
+        gradient_of]
+    ),
+  ]));
 }
 
 /**

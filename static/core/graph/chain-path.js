@@ -44,7 +44,10 @@ export function chainPath(graph, from) {
   const { arrays, topology } = graph;
   const loss = topology.tensors.findIndex(({ role }, tensor) => role === "loss" && arrays.tensorHalf[tensor] === 0);
   if (loss === -1 || from === loss || arrays.tensorHalf[from] !== 0) return null;
-  const forwardReaders = (/** @type {number} */ tensor) => entriesOf({ start: arrays.consumerStart, entries: arrays.consumers }, tensor).filter((op) => arrays.opHalf[op] === 0);
+  const forwardReaders = (/** @type {number} */ tensor) =>
+    entriesOf({ start: arrays.consumerStart, entries: arrays.consumers }, tensor).filter((op) =>
+      arrays.opHalf[op] === 0
+    );
   const outputs = { start: arrays.outputStart, entries: arrays.outputs };
   const inputs = { start: arrays.inputStart, entries: arrays.inputs };
 
@@ -70,7 +73,7 @@ export function chainPath(graph, from) {
   const tensors = [from];
   const ops = [];
   let isOneOfMany = false;
-  for (let tensor = from; tensor !== loss; ) {
+  for (let tensor = from; tensor !== loss;) {
     const left = (distance[tensor] ?? 0) - 1;
     /** @type {{op: number, output: number} | null} */
     let best = null;
@@ -84,7 +87,7 @@ export function chainPath(graph, from) {
     if (best === null) return null;
     isOneOfMany ||= ways > 1;
     ops.push(best.op);
-    tensors.push((tensor = best.output));
+    tensors.push(tensor = best.output);
   }
 
   const gradients = gradientsOf(graph);
@@ -177,19 +180,27 @@ function localRule(graph, tensors, ops) {
     const tensor = tensorIndex.get(id) ?? -1;
     const op = topology.ops[arrays.producer[tensor] ?? -1];
     const plain = { text: shortName(topology.tensors[tensor]?.name ?? id), binds: ATOM };
-    if (op === undefined || op.module !== module || op.outputs.length !== 1 || topology.tensors[tensor]?.role !== "intermediate") return plain;
-    const term = termOf(op, op.inputs.map((input) => ({ text: nameOf(tensorIndex.get(input) ?? -1), binds: ATOM })), shapeOf(op.inputs[0] ?? "").length);
+    if (op === undefined || op.module !== module || op.outputs.length !== 1
+      || topology.tensors[tensor]?.role !== "intermediate") return plain;
+    const term = termOf(op, op.inputs.map((input) => ({ text: nameOf(tensorIndex.get(input) ?? -1), binds: ATOM })),
+      shapeOf(op.inputs[0] ?? "").length);
     return term.text.length > 40 ? plain : term;
   };
   /** @type {Term} */
-  let term = topology.tensors[tensors.at(-1) ?? 0]?.role === "loss" ? { text: "1", binds: ATOM } : { text: `∂L/∂${nameOf(tensors.at(-1) ?? 0)}`, binds: QUOTIENT };
+  let term = topology.tensors[tensors.at(-1) ?? 0]?.role === "loss" ? { text: "1", binds: ATOM }
+    : { text: `∂L/∂${nameOf(tensors.at(-1) ?? 0)}`, binds: QUOTIENT };
   for (let at = ops.length - 1; at >= 0; at -= 1) {
     const op = topology.ops[ops[at] ?? -1];
     const [input, output] = [topology.tensors[tensors[at] ?? -1], topology.tensors[tensors[at + 1] ?? -1]];
     if (op === undefined || input === undefined || output === undefined) return null;
     const operands = op.inputs.map((id) => labelOf(id, op.module));
-    const isByHand = [...entriesOf(wiringOf(graph).backward, ops[at] ?? 0)].some((back) => !topology.ops[back]?.name.includes("Backward"));
-    const next = ruleTerm(asWritten(op, isByHand), operands, op.inputs.indexOf(input.id), term, { operands: op.inputs.map(shapeOf), output: output.shape }, shortName(output.name));
+    const isByHand = [...entriesOf(wiringOf(graph).backward, ops[at] ?? 0)].some((back) =>
+      !topology.ops[back]?.name.includes("Backward")
+    );
+    const next = ruleTerm(asWritten(op, isByHand), operands, op.inputs.indexOf(input.id), term, {
+      operands: op.inputs.map(shapeOf),
+      output: output.shape,
+    }, shortName(output.name));
     if (next === null) return null;
     term = next;
   }
@@ -210,7 +221,8 @@ function asWritten(op, isByHand) {
  */
 export function chainText({ topology }, { from, loss, factors }) {
   const name = (/** @type {number} */ tensor) => shortName(topology.tensors[tensor]?.name ?? "");
-  return { left: `∂${name(loss)}/∂${name(from)}`, factors: factors.map((factor) => `∂${name(factor.to)}/∂${name(factor.from)}`) };
+  return { left: `∂${name(loss)}/∂${name(from)}`,
+    factors: factors.map((factor) => `∂${name(factor.to)}/∂${name(factor.from)}`) };
 }
 
 /**

@@ -85,7 +85,11 @@ function homeOf({ arrays }, { kind, index }) {
  * @param {number} group of the op that makes it
  * @returns {number} the first group outward in which something else reads it, too: up to there it leaves its makers
  */
-function homeOfTensor({ consumerStart, consumers, opGroup, opHalf, groupParent, groupFirst, groupLast }, tensor, group) {
+function homeOfTensor(
+  { consumerStart, consumers, opGroup, opHalf, groupParent, groupFirst, groupLast },
+  tensor,
+  group,
+) {
   const readers = [];
   for (let at = consumerStart[tensor] ?? 0; at < (consumerStart[tensor + 1] ?? 0); at += 1) {
     const op = consumers[at] ?? 0;

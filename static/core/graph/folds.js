@@ -15,7 +15,7 @@ export function foldSiblings({ items, module }, shapes) {
   const matches = matchLengths(shapes);
   /** @type {(number | GroupNode)[]} */
   const folded = [];
-  for (let at = 0; at < items.length; ) {
+  for (let at = 0; at < items.length;) {
     const { period, repeats } = longestRun(items, matches, at);
     if (repeats === 0) {
       folded.push(items[at] ?? 0);

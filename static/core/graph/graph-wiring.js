@@ -32,12 +32,14 @@ export function wiring({ ops, tensors, saved }, opIndex, tensorIndex) {
     if (role === "gradient" || (gradientOf[tensor] ?? -1) >= 0) return 1;
     const maker = producer[tensor] ?? -1;
     const op = maker >= 0 ? maker : (consumers[consumerStart[tensor] ?? 0] ?? -1);
-    return ((consumerStart[tensor + 1] ?? 0) > (consumerStart[tensor] ?? 0) || maker >= 0) && ops[op]?.phase === "backward" ? 1 : 0;
+    return ((consumerStart[tensor + 1] ?? 0) > (consumerStart[tensor] ?? 0) || maker >= 0)
+        && ops[op]?.phase === "backward" ? 1 : 0;
   });
   const kept = saved.filter(({ tensor, op }) => tensorIndex.has(tensor) && opIndex.has(op));
   const savedTensor = Int32Array.from(kept, ({ tensor }) => tensorIndex.get(tensor) ?? -1);
   const savedOp = Int32Array.from(kept, ({ op }) => opIndex.get(op) ?? -1);
-  return { inputStart, inputs, outputStart, outputs, consumerStart, consumers, producer, gradientOf, tensorHalf, savedTensor, savedOp };
+  return { inputStart, inputs, outputStart, outputs, consumerStart, consumers, producer, gradientOf, tensorHalf,
+    savedTensor, savedOp };
 }
 
 /** @param {readonly string[]} ids @param {ReadonlyMap<string, number>} index @returns {number[]} each once, unknown ones left out */

@@ -51,7 +51,9 @@ function runs({ modules, ops }) {
     if (known !== undefined) return known;
     const chain = [];
     // A dump's parents may go in circles: no chain is longer than there are modules.
-    for (let at = /** @type {number | undefined} */ (start); at !== undefined && at !== top && chain.length < modules.length; ) {
+    for (let at = /** @type {number | undefined} */ (start);
+      at !== undefined && at !== top && chain.length < modules.length;)
+    {
       chain.push(at);
       at = position.get(modules[at]?.parent ?? "");
     }
@@ -82,7 +84,7 @@ function dissolve(root) {
     const holders = groupsIn(root).filter((group) => groupsIn(group).length > 0);
     const [only] = holders;
     if (holders.length !== 1 || only === undefined || only.items.some((item) => typeof item === "number")) return;
-    root.items = root.items.flatMap((item) => (item === only ? only.items : [item]));
+    root.items = root.items.flatMap((item) => item === only ? only.items : [item]);
   }
 }
 
@@ -112,7 +114,7 @@ function fold(root, { ops }, modules) {
   };
   for (const group of order.reverse()) {
     const shapes = group.items.map((item) =>
-      typeof item === "number" ? numbered(`op ${ops[item]?.name ?? ""}`) : (structures.get(item) ?? -1),
+      typeof item === "number" ? numbered(`op ${ops[item]?.name ?? ""}`) : (structures.get(item) ?? -1)
     );
     structures.set(group, numbered(`${modules[group.module]?.type ?? ""}(${shapes.join()})`));
     group.items = foldSiblings(group, shapes);

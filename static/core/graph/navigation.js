@@ -28,7 +28,8 @@ export function walk(drawing, box, arrow, orientation = "horizontal") {
   if ((arrow === "ArrowLeft" || arrow === "ArrowRight") === (orientation === "horizontal")) {
     const isOnward = sign === (half[box] === 0 ? 1 : -1);
     const around = frame[box] ?? -1;
-    const first = isOnward ? (kind[box] === FRAME ? firstIn(drawing, box) : -1) : around >= 0 && firstIn(drawing, around) === box ? around : -1;
+    const first = isOnward ? (kind[box] === FRAME ? firstIn(drawing, box) : -1)
+      : around >= 0 && firstIn(drawing, around) === box ? around : -1;
     if (first >= 0) return first;
     const along = alongLine(drawing, box, sign, orientation);
     return along >= 0 ? along : nearest(drawing, box, arrow);
@@ -61,7 +62,8 @@ function isIn({ frame }, box, around) {
  */
 function alongLine({ routes, source, target, routeKind, rect, isSatellite }, box, sign, orientation) {
   const at = orientation === "horizontal" ? 0 : 1;
-  const middle = (/** @type {number} */ index, /** @type {number} */ axis) => (rect[4 * index + axis] ?? 0) + (rect[4 * index + axis + 2] ?? 0) / 2;
+  const middle = (/** @type {number} */ index, /** @type {number} */ axis) =>
+    (rect[4 * index + axis] ?? 0) + (rect[4 * index + axis + 2] ?? 0) / 2;
   let [best, least] = [-1, Infinity];
   for (let route = 0; route < routes; route += 1) {
     const [from, to] = [source[route] ?? 0, target[route] ?? 0];
@@ -90,7 +92,8 @@ function nearest(drawing, from, arrow) {
   const sign = arrow === "ArrowRight" || arrow === "ArrowDown" ? 1 : -1;
   /** A border of a box. @param {number} box @param {number} axis @param {number} side less than 0: the left or upper one */
   const edge = (box, axis, side) => (rect[4 * box + axis] ?? 0) + (side > 0 ? (rect[4 * box + axis + 2] ?? 0) : 0);
-  const middle = (/** @type {number} */ box, /** @type {number} */ axis) => (edge(box, axis, -1) + edge(box, axis, 1)) / 2;
+  const middle = (/** @type {number} */ box, /** @type {number} */ axis) =>
+    (edge(box, axis, -1) + edge(box, axis, 1)) / 2;
   let [best, least] = [-1, Infinity];
   for (let box = 0; box < boxes; box += 1) {
     if (box === from || isIn(drawing, from, box) || isIn(drawing, box, from)) continue;

@@ -30,7 +30,9 @@ import { entriesOf, wiringOf } from "./wiring.js";
 /** @type {WeakMap<Graph, Steps>} */
 const known = new WeakMap();
 
-const ITEM_SIZE = /** @type {Record<string, number>} */ ({ bool: 1, uint8: 1, int8: 1, int16: 2, float16: 2, bfloat16: 2, int64: 8, float64: 8, complex64: 8, complex128: 16 });
+const ITEM_SIZE =
+  /** @type {Record<string, number>} */ ({ bool: 1, uint8: 1, int8: 1, int16: 2, float16: 2, bfloat16: 2, int64: 8,
+    float64: 8, complex64: 8, complex128: 16 });
 
 /**
  * @param {string} dtype
@@ -46,7 +48,7 @@ export function itemSize(dtype) {
  */
 export function stepsOf(graph) {
   let steps = known.get(graph);
-  if (steps === undefined) known.set(graph, (steps = build(graph)));
+  if (steps === undefined) known.set(graph, steps = build(graph));
   return steps;
 }
 
@@ -56,8 +58,10 @@ function build(graph) {
   const { needed } = wiringOf(graph);
   const count = arrays.ops;
   const storage = storageOf(graph);
-  const bytes = (/** @type {number} */ tensor) => (arrays.elements[tensor] ?? 0) * itemSize(topology.tensors[tensor]?.dtype ?? "");
-  const isResident = (/** @type {number} */ tensor) => ["parameter", "buffer"].includes(topology.tensors[tensor]?.role ?? "");
+  const bytes = (/** @type {number} */ tensor) =>
+    (arrays.elements[tensor] ?? 0) * itemSize(topology.tensors[tensor]?.dtype ?? "");
+  const isResident = (/** @type {number} */ tensor) =>
+    ["parameter", "buffer"].includes(topology.tensors[tensor]?.role ?? "");
 
   const first = new Int32Array(arrays.tensors).fill(-1);
   const last = new Int32Array(arrays.tensors).fill(-1);
@@ -82,12 +86,14 @@ function build(graph) {
     if (readers.length === 0) continue;
     // Nobody said who keeps it: whoever made it, or read it first.
     const made = arrays.producer[tensor] ?? -1;
-    const saver = first[storage[tensor] ?? tensor] !== -1 ? (first[storage[tensor] ?? tensor] ?? 0) : made >= 0 ? made : (arrays.consumers[arrays.consumerStart[tensor] ?? 0] ?? 0);
+    const saver = first[storage[tensor] ?? tensor] !== -1 ? (first[storage[tensor] ?? tensor] ?? 0)
+      : made >= 0 ? made : (arrays.consumers[arrays.consumerStart[tensor] ?? 0] ?? 0);
     for (const reader of readers) keep(tensor, saver, reader);
   }
 
   const kept = [];
-  for (let tensor = 0; tensor < arrays.tensors; tensor += 1) if (last[tensor] !== -1 && bytes(tensor) > 0) kept.push(tensor);
+  for (let tensor = 0; tensor < arrays.tensors; tensor += 1)
+    if (last[tensor] !== -1 && bytes(tensor) > 0) kept.push(tensor);
   kept.sort((a, b) => bytes(b) - bytes(a) || a - b);
   const size = Float64Array.from(kept, bytes);
 
@@ -103,7 +109,8 @@ function build(graph) {
     if ((alive[step] ?? 0) > (alive[peak] ?? 0)) peak = step;
   }
   let base = 0;
-  for (let tensor = 0; tensor < arrays.tensors; tensor += 1) if (storage[tensor] === tensor && isResident(tensor)) base += bytes(tensor);
+  for (let tensor = 0; tensor < arrays.tensors; tensor += 1)
+    if (storage[tensor] === tensor && isResident(tensor)) base += bytes(tensor);
   const firstBackward = arrays.opHalf.indexOf(1);
   return {
     count,
@@ -148,7 +155,9 @@ function storageOf({ arrays, topology }) {
 /** @param {GraphArrays} arrays @param {number} tensor @returns {number[]} backward ops that are recorded as reading it, if it is a forward tensor */
 function readersInBackward(arrays, tensor) {
   if (arrays.tensorHalf[tensor] !== 0) return [];
-  return [...entriesOf({ start: arrays.consumerStart, entries: arrays.consumers }, tensor)].filter((op) => arrays.opHalf[op] === 1);
+  return [...entriesOf({ start: arrays.consumerStart, entries: arrays.consumers }, tensor)].filter((op) =>
+    arrays.opHalf[op] === 1
+  );
 }
 
 /**
@@ -197,7 +206,8 @@ export function aliveAt(steps, step, most) {
   let more = 0;
   for (let order = 0; order < steps.kept.length; order += 1) {
     if (step < (steps.from[order] ?? 0) || step > (steps.until[order] ?? 0)) continue;
-    if (shown.length < most) shown.push({ tensor: steps.kept[order] ?? 0, bytes: steps.size[order] ?? 0, until: steps.until[order] ?? 0 });
+    if (shown.length < most)
+      shown.push({ tensor: steps.kept[order] ?? 0, bytes: steps.size[order] ?? 0, until: steps.until[order] ?? 0 });
     else more += 1;
   }
   return { shown, more };

@@ -85,14 +85,22 @@ export function gradientCheck({ graph }, op, check) {
       writeText(button, "Check again");
     }
   });
-  const hint = html("p", { class: "hint" }, "Holds this Function's backward against differences of its forward, at the inputs of this call, in float64.");
+  const hint = html("p", { class: "hint" },
+    "Holds this Function's backward against differences of its forward, at the inputs of this call, in float64.");
   return html("section", { class: "gradcheck" }, html("h3", {}, "Gradient check ", button), hint, answer);
 }
 
 /** @param {Report} report @returns {Node[]} */
 function told({ name, passed, checks, sampled }) {
-  const verdict = html("p", { class: passed ? "verdict good" : "verdict bad" }, html("b", {}, passed ? "✓ right" : "✗ not right"), ` The gradients of ${name} are ${passed ? "" : "not "}those of its forward.`);
-  const part = sampled === null ? [] : [html("p", { class: "hint" }, `A sample: ${count(sampled.columns[0])} of ${count(sampled.columns[1])} elements of the inputs, ${count(sampled.rows[0])} of ${count(sampled.rows[1])} of the outputs.`)];
+  const verdict = html("p", { class: passed ? "verdict good" : "verdict bad" },
+    html("b", {}, passed ? "✓ right" : "✗ not right"),
+    ` The gradients of ${name} are ${passed ? "" : "not "}those of its forward.`);
+  const part = sampled === null ? [] : [
+    html("p", { class: "hint" },
+      `A sample: ${count(sampled.columns[0])} of ${count(sampled.columns[1])} elements of the inputs, ${
+        count(sampled.rows[0])
+      } of ${count(sampled.rows[1])} of the outputs.`),
+  ];
   return [verdict, ...part, ...Object.entries(checks).flatMap(([dtype, check]) => ofDtype(dtype, check))];
 }
 
@@ -102,25 +110,34 @@ function ofDtype(dtype, check) {
   const { analytic } = check;
   if (analytic !== undefined) {
     // Differences are too coarse in a narrow dtype: what counts there is that backward says the same.
-    const text = analytic.agrees && analytic.holds ? "backward says what it says in float64" : `backward differs from float64's by up to ${figure(analytic.max_difference)}`;
+    const text = analytic.agrees && analytic.holds ? "backward says what it says in float64"
+      : `backward differs from float64's by up to ${figure(analytic.max_difference)}`;
     return [html("p", { class: analytic.agrees && analytic.holds ? "" : "bad" }, `${dtype}: ${text}.`)];
   }
   const rows = check.comparisons.map((comparison) => {
     const { output, input, passed, size, max_difference: largest } = comparison;
-    return html("tr", { class: passed ? "" : "bad" }, html("th", { scope: "row" }, `∂${output}/∂${input}`), html("td", {}, `${size[0]} × ${size[1]}`), html("td", {}, figure(largest)), html("td", {}, passed ? "✓" : `✗ ${count(comparison.outside)}`));
+    return html("tr", { class: passed ? "" : "bad" }, html("th", { scope: "row" }, `∂${output}/∂${input}`),
+      html("td", {}, `${size[0]} × ${size[1]}`), html("td", {}, figure(largest)),
+      html("td", {}, passed ? "✓" : `✗ ${count(comparison.outside)}`));
   });
-  const head = html("tr", {}, ...["Jacobian", "size", "max |a−n|", "differ"].map((text) => html("th", { scope: "col" }, text)));
+  const head = html("tr", {},
+    ...["Jacobian", "size", "max |a−n|", "differ"].map((text) => html("th", { scope: "col" }, text)));
   const table = html("table", {}, html("caption", {}, dtype), html("thead", {}, head), html("tbody", {}, ...rows));
-  const worst = check.comparisons.flatMap((comparison) => (comparison.passed || comparison.worst === null ? [] : [worstText(comparison, comparison.worst)]));
-  const others = ELSE.flatMap(([property, text]) => (check[property] ? [] : [text]));
+  const worst = check.comparisons.flatMap((comparison) =>
+    comparison.passed || comparison.worst === null ? [] : [worstText(comparison, comparison.worst)]
+  );
+  const others = ELSE.flatMap(([property, text]) => check[property] ? [] : [text]);
   const torch = check.torch.finds_fault && check.comparisons.every(({ passed }) => passed) ? [check.torch.message] : [];
   return [table, ...[...worst, ...others, ...torch].map((text) => html("p", { class: "bad" }, text))];
 }
 
 /** @param {Comparison} comparison @param {Worst} worst @returns {string} */
 function worstText({ output, input }, { output_index: row, input_index: column, analytic, numeric }) {
-  const at = (/** @type {string} */ name, /** @type {number[]} */ index) => (index.length === 0 ? name : `${name}[${index.join(", ")}]`);
-  return `Worst: ∂${at(output, row)}/∂${at(input, column)} is ${figure(analytic)} by backward, ${figure(numeric)} by differences.`;
+  const at = (/** @type {string} */ name, /** @type {number[]} */ index) =>
+    index.length === 0 ? name : `${name}[${index.join(", ")}]`;
+  return `Worst: ∂${at(output, row)}/∂${at(input, column)} is ${figure(analytic)} by backward, ${
+    figure(numeric)
+  } by differences.`;
 }
 
 /** @param {Cell} value @returns {string} */

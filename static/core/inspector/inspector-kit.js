@@ -95,14 +95,18 @@ function inline(items, made) {
  * @returns {HTMLElement}
  */
 export function heading({ host }, name, kind, colour, beside = []) {
-  const close = html("button", { type: "button", class: "icon-button", "aria-label": "Back to the overview", title: "Back to the overview (Esc)" }, "✕");
+  const close = html("button", { type: "button", class: "icon-button", "aria-label": "Back to the overview",
+    title: "Back to the overview (Esc)" }, "✕");
   close.addEventListener("click", () => emit(host, "box-select", { id: "" }));
-  return html("header", {}, html("h2", { class: "mono" }, name), html("span", { class: `chip ${colour}` }, kind), ...beside, close);
+  return html("header", {}, html("h2", { class: "mono" }, name), html("span", { class: `chip ${colour}` }, kind),
+    ...beside, close);
 }
 
 /** @param {readonly [string, Node | string | null][]} rows what is null is left out @returns {HTMLElement} */
 export function list(rows) {
-  const lines = rows.flatMap(([name, value]) => (value === null ? [] : [html("div", {}, html("dt", {}, name), html("dd", {}, value))]));
+  const lines = rows.flatMap(([name, value]) =>
+    value === null ? [] : [html("div", {}, html("dt", {}, name), html("dd", {}, value))]
+  );
   return html("dl", { class: "facts" }, ...lines);
 }
 

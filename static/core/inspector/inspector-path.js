@@ -72,15 +72,24 @@ export function pathToLoss(inspection, tensor) {
       bar.style.width = `${Math.abs(share) * 50}%`;
     }
   });
-  const head = ["factor", "gradient RMS", "change"].map((text) => html("th", { scope: "col", ...(text === "factor" ? {} : { title: text === "change" ? "what the factor makes of the root mean square" : "its root mean square, behind the factor" }) }, text));
+  const head = ["factor", "gradient RMS", "change"].map((text) =>
+    html("th", { scope: "col", ...(text === "factor" ? {} : {
+      title: text === "change" ? "what the factor makes of the root mean square"
+        : "its root mean square, behind the factor",
+    }) }, text)
+  );
   return [
-    html(
-      "section",
-      { class: "path" },
-      html("h3", {}, "Path to the loss", light),
-      chain,
-      ...(path.isOneOfMany ? [html("p", { class: "hint" }, "The shortest of several ways: the gradient is the sum over all of them.")] : []),
-      html("details", { open: !isLong }, html("summary", {}, `${factors.length === 1 ? "The factor" : `The ${factors.length} factors`}, and what ${factors.length === 1 ? "it does" : "each does"} to the gradient`), html("div", { class: "scroll" }, html("table", {}, html("thead", {}, html("tr", {}, ...head)), html("tbody", {}, ...rows.flatMap(({ nodes }) => nodes))))),
-    ),
+    html("section", { class: "path" }, html("h3", {}, "Path to the loss", light), chain,
+      ...(path.isOneOfMany
+        ? [html("p", { class: "hint" }, "The shortest of several ways: the gradient is the sum over all of them.")]
+        : []),
+      html("details", { open: !isLong },
+        html("summary", {},
+          `${factors.length === 1 ? "The factor" : `The ${factors.length} factors`}, and what ${
+            factors.length === 1 ? "it does" : "each does"
+          } to the gradient`),
+        html("div", { class: "scroll" },
+          html("table", {}, html("thead", {}, html("tr", {}, ...head)),
+            html("tbody", {}, ...rows.flatMap(({ nodes }) => nodes)))))),
   ];
 }

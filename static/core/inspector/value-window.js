@@ -25,9 +25,11 @@ export function windowAt(shape, row, column) {
   const behind = rest.reduce((product, size) => product * size, 1);
   if (behind > MOST_CELLS) return null;
   const columns = Math.max(1, Math.min(MOST_VALUES, Math.floor(MOST_CELLS / behind)));
-  const rows = Math.max(1, Math.min(MOST_VALUES, Math.floor(MOST_CELLS / (behind * Math.min(columns, Math.max(1, width))))));
+  const rows = Math.max(1,
+    Math.min(MOST_VALUES, Math.floor(MOST_CELLS / (behind * Math.min(columns, Math.max(1, width))))));
   const [first, left] = [Math.min(row, Math.max(0, height - 1)), Math.min(column, Math.max(0, width - 1))];
-  return { rows: [first, Math.max(first + 1, Math.min(first + rows, height))], cols: [left, Math.max(left + 1, Math.min(left + columns, width))] };
+  return { rows: [first, Math.max(first + 1, Math.min(first + rows, height))],
+    cols: [left, Math.max(left + 1, Math.min(left + columns, width))] };
 }
 
 /**
@@ -62,12 +64,14 @@ export function valuesPath(spec, name, { rows, cols }) {
  */
 export function cellsOf(values, shape, { rows, cols }) {
   const flat = /** @type {JsonNumber[]} */ (Array.isArray(values) ? values.flat(Infinity) : [values]);
-  const sizes = shape.map((size, axis) => (axis === 0 ? Math.min(rows[1], size) - rows[0] : axis === 1 ? Math.min(cols[1], size) - cols[0] : size));
+  const sizes = shape.map((size, axis) =>
+    axis === 0 ? Math.min(rows[1], size) - rows[0] : axis === 1 ? Math.min(cols[1], size) - cols[0] : size
+  );
   const columns = sizes.at(-1) ?? 1;
   return {
     rows: columns === 0 ? 0 : flat.length / columns,
     columns,
-    values: Float64Array.from(flat, (value) => (value === null ? NaN : Number(value))),
+    values: Float64Array.from(flat, (value) => value === null ? NaN : Number(value)),
     index(cell) {
       let rest = cell;
       const place = [];

@@ -64,5 +64,6 @@ export class CauseMarks {
 function mark(kind) {
   const rule = svg("line", { class: "cause-rule" });
   const label = svg("text", { class: "cause-label" }, `first ${kind}`);
-  return { group: svg("g", { class: "cause-mark", "data-kind": kind, visibility: "hidden" }, rule, label), rule, label };
+  return { group: svg("g", { class: "cause-mark", "data-kind": kind, visibility: "hidden" }, rule, label), rule,
+    label };
 }

@@ -86,10 +86,11 @@ export function compareLayers(picture, profile, statistic) {
     const forward = statistic === "ratio" ? here?.weight_gradient : here?.activation;
     return {
       index: order + 1,
-      forward: pair(forward, figureOfRun(there, "activation", statistic), figureOfPicture(picture, here, "activation", statistic)),
+      forward: pair(forward, figureOfRun(there, "activation", statistic),
+        figureOfPicture(picture, here, "activation", statistic)),
       backward: hasBackward
-        ? pair(here?.gradient, figureOfRun(there, "gradient", statistic), figureOfPicture(picture, here, "gradient", statistic))
-        : null,
+        ? pair(here?.gradient, figureOfRun(there, "gradient", statistic),
+          figureOfPicture(picture, here, "gradient", statistic)) : null,
     };
   });
 }
@@ -146,7 +147,9 @@ function figureOfPicture(picture, layer, kind, statistic) {
 function ratioOfPicture(picture, { weight, weight_gradient }) {
   const rows = [picture.rows.get(weight_gradient ?? ""), picture.rows.get(weight ?? "")];
   if (rows.some((row) => isHidden(picture, row))) return SECRET;
-  const [above, below] = rows.map((row) => (row === undefined || nonFinite(picture, row) !== null ? null : valueAt(picture.floats.std, row)));
+  const [above, below] = rows.map((row) =>
+    row === undefined || nonFinite(picture, row) !== null ? null : valueAt(picture.floats.std, row)
+  );
   if (above == null || below == null || below === 0) return NONE;
   return written(above / below, "ratio");
 }

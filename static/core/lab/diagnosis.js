@@ -120,7 +120,8 @@ const last = { picture: null, theory: null, diagnosis: { layers: 0, within: 0, f
  * @returns {Diagnosis}
  */
 export function diagnose(picture, theory) {
-  if (last.picture !== picture || last.theory !== theory) Object.assign(last, { picture, theory, diagnosis: diagnosisOf(picture, theory) });
+  if (last.picture !== picture || last.theory !== theory)
+    Object.assign(last, { picture, theory, diagnosis: diagnosisOf(picture, theory) });
   return last.diagnosis;
 }
 
@@ -147,7 +148,8 @@ function diagnosisOf(picture, theory) {
 function trouble(picture, theory, health, affected) {
   const [first] = affected;
   const layers = affected.map(({ index }) => index);
-  const whole = { health, layers, figure: null, ratio: null, tensor: first?.activation ?? first?.preactivation ?? null };
+  const whole = { health, layers, figure: null, ratio: null,
+    tensor: first?.activation ?? first?.preactivation ?? null };
   if (health === "non-finite") return whole;
   if (health === "dead" || health === "saturated") {
     const quantity = health === "dead" ? "dead_fraction" : "saturation";
@@ -160,13 +162,19 @@ function trouble(picture, theory, health, affected) {
     return { ...whole, figure: worst };
   }
   // The rules speak of root mean squares: activations against the input's, gradients against the last layer's.
-  const source = rms(picture, (picture.topology.tensors.find(({ name }) => name === "x") ?? inputOf(picture.topology.tensors))?.id ?? null);
-  const end = picture.topology.layers.reduceRight((/** @type {number | null} */ found, { gradient }) => found ?? rms(picture, gradient), null);
+  const source = rms(picture,
+    (picture.topology.tensors.find(({ name }) => name === "x") ?? inputOf(picture.topology.tensors))?.id ?? null);
+  const end = picture.topology.layers.reduceRight(
+    (/** @type {number | null} */ found, { gradient }) => found ?? rms(picture, gradient),
+    null,
+  );
   const direction = health === "vanishing" ? -1 : 1;
   /** @type {{layer: Layer, quantity: Quantity, ratio: number} | null} */
   let worst = null;
   for (const layer of affected) {
-    for (const [quantity, reference] of /** @type {[Quantity, number | null][]} */ ([["activation_std", source], ["gradient_std", end]])) {
+    for (const [quantity, reference]
+      of /** @type {[Quantity, number | null][]} */ ([["activation_std", source], ["gradient_std", end]]))
+    {
       const size = rms(picture, layer[MEASURES[quantity].part]);
       if (size === null || reference === null || reference === 0) continue;
       const ratio = size / reference;
@@ -198,7 +206,7 @@ export function layersText(indices) {
     if (last !== undefined && last[1] === index - 1) last[1] = index;
     else runs.push([index, index]);
   }
-  const parts = runs.map(([from, to]) => (from === to ? String(from) : `${from}–${to}`));
+  const parts = runs.map(([from, to]) => from === to ? String(from) : `${from}–${to}`);
   const [from, to] = [indices[0], indices.at(-1)];
   if (parts.length > 3) return `${indices.length} layers, ${from} to ${to}`;
   return `${indices.length === 1 ? "layer" : "layers"} ${parts.join(", ")}`;
@@ -237,7 +245,8 @@ export function bandText(quantity, [low, high]) {
   const [from, to] = [figureText(quantity, low), figureText(quantity, high)];
   if (from === to) return "exactly";
   // A dash before a minus does not read; one sign says percent of both.
-  return low < 0 || high < 0 ? `${from} to ${to}` : `${MEASURES[quantity].isShare ? from.replace(" %", "") : from}–${to}`;
+  return low < 0 || high < 0 ? `${from} to ${to}`
+    : `${MEASURES[quantity].isShare ? from.replace(" %", "") : from}–${to}`;
 }
 
 /** How far apart two settings may be and still be the same to three digits. */

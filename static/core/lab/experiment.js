@@ -30,7 +30,8 @@ import { firstInf, firstNaN } from "./verdict.js";
 const OF_THE_PASS = { first_inf_layer: firstInf, first_nan_layer: firstNaN };
 
 /** @type {Record<string, string>} */
-const NAMES = { first_inf_layer: "first Inf at layer", first_nan_layer: "first NaN at", zero_fraction: "zeros", nan: "NaN" };
+const NAMES = { first_inf_layer: "first Inf at layer", first_nan_layer: "first NaN at", zero_fraction: "zeros",
+  nan: "NaN" };
 
 /**
  * @param {Preset} preset
@@ -53,7 +54,10 @@ export function experiment(picture, preset) {
   const row = picture.rows.get(focus?.id ?? "");
   const told = picture.hidden === null;
   const theory = told ? theoryOf(preset.theory) : new Map();
-  const names = [...new Set([...theoryOf(preset.theory).keys(), ...Object.keys(preset.band), ...(preset.statistic === "nan" ? ["nan"] : [])])];
+  const names = [
+    ...new Set([...theoryOf(preset.theory).keys(), ...Object.keys(preset.band),
+      ...(preset.statistic === "nan" ? ["nan"] : [])]),
+  ];
   const printed = told ? printedOf(preset, names) : new Map();
   const figures = names.map((name) => {
     const value = read(picture, row, name);
@@ -83,7 +87,9 @@ export function experiment(picture, preset) {
  */
 function theoryOf(phrase) {
   const found = phrase.split(", ").map((part) => /^(mean|std) (.+)$/.exec(part));
-  return new Map(found.every((match) => match !== null) ? found.map((match) => [match?.[1] ?? "", match?.[2] ?? ""]) : []);
+  return new Map(
+    found.every((match) => match !== null) ? found.map((match) => [match?.[1] ?? "", match?.[2] ?? ""]) : [],
+  );
 }
 
 /**

@@ -16,7 +16,8 @@ import { diagnose, layersText } from "./diagnosis.js";
 
 /** What a kind is called, and its shape in a square of 16. @type {Record<FaultKind, {word: string, shape: string}>} */
 const KINDS = {
-  failed: { word: "broke off", shape: "M8 1.8a6.2 6.2 0 1 0 0 12.4a6.2 6.2 0 1 0 0-12.4M5.6 5.6l4.8 4.8M10.4 5.6l-4.8 4.8" },
+  failed: { word: "broke off",
+    shape: "M8 1.8a6.2 6.2 0 1 0 0 12.4a6.2 6.2 0 1 0 0-12.4M5.6 5.6l4.8 4.8M10.4 5.6l-4.8 4.8" },
   // What is written over what is there.
   in_place: { word: "in place", shape: "M2.5 13.5h11M4 10.5l6.5-6.5 2 2-6.5 6.5H4z" },
   first_nonfinite: { word: "not finite", shape: HEALTH_SHAPES["non-finite"] },
@@ -39,7 +40,8 @@ export function faultWord(kind) {
 
 /** @param {FaultKind} kind @returns {SVGSVGElement} */
 export function faultIcon(kind) {
-  return svg("svg", { class: `health-icon ${kind}`, viewBox: "0 0 16 16", width: 14, height: 14, "aria-hidden": "true" }, svg("path", { d: KINDS[kind].shape }));
+  return svg("svg", { class: `health-icon ${kind}`, viewBox: "0 0 16 16", width: 14, height: 14,
+    "aria-hidden": "true" }, svg("path", { d: KINDS[kind].shape }));
 }
 
 /**
@@ -79,7 +81,7 @@ export function placeOf({ kind, op, tensor, module }, { modules, ops }) {
 export function faultsText(faults) {
   const notes = faults.filter(isNote).length;
   const parts = /** @type {const} */ ([["fault", faults.length - notes], ["note", notes]]);
-  return parts.flatMap(([word, count]) => (count === 0 ? [] : [`${count} ${word}${count === 1 ? "" : "s"}`])).join(", ");
+  return parts.flatMap(([word, count]) => count === 0 ? [] : [`${count} ${word}${count === 1 ? "" : "s"}`]).join(", ");
 }
 
 /**
@@ -96,11 +98,13 @@ export function firstBad(graph, picture, theory) {
   const told = faultsOf(picture, theory)?.find(({ kind }) => kind === "first_nonfinite")?.tensor ?? null;
   const first = (told === null ? undefined : tensorIndex.get(told)) ?? firstNonFinite(graph, picture);
   const bad = first === -1 ? null : nonFinite(picture, rowOf(graph, picture, first));
-  if (bad !== null) return { tensor: first, why: bad.share === 1 ? `all ${bad.word}` : `${percent(bad.share)} ${bad.word}` };
+  if (bad !== null)
+    return { tensor: first, why: bad.share === 1 ? `all ${bad.word}` : `${percent(bad.share)} ${bad.word}` };
   if (theory === null) return null;
   const [worst] = diagnose(picture, theory).troubles.filter(({ health }) => health !== "non-finite");
   const tensor = tensorIndex.get(worst?.tensor ?? "");
-  return worst === undefined || tensor === undefined ? null : { tensor, why: `${worst.health} in ${layersText(worst.layers)}` };
+  return worst === undefined || tensor === undefined ? null
+    : { tensor, why: `${worst.health} in ${layersText(worst.layers)}` };
 }
 
 /**
@@ -122,14 +126,18 @@ function firstNonFinite(graph, picture) {
     if (arrays.opHalf[op] !== 0) continue;
     for (const tensor of [...outputsOf(arrays, op), ...inputsOf(arrays, op)]) {
       const row = rowOf(graph, picture, tensor);
-      if (masks.has(tensor) || (neginf[row] ?? 0) === 0 || (nan[row] ?? 0) + (posinf[row] ?? 0) > 0 || topology.tensors[tensor]?.role === "loss") continue;
+      if (masks.has(tensor) || (neginf[row] ?? 0) === 0 || (nan[row] ?? 0) + (posinf[row] ?? 0) > 0
+        || topology.tensors[tensor]?.role === "loss") continue;
       const readers = arrays.consumers.subarray(arrays.consumerStart[tensor], arrays.consumerStart[tensor + 1]);
-      const made = [...readers].filter((reader) => arrays.opHalf[reader] === 0).flatMap((reader) => [...outputsOf(arrays, reader)]);
+      const made = [...readers].filter((reader) => arrays.opHalf[reader] === 0).flatMap(
+        (reader) => [...outputsOf(arrays, reader)]
+      );
       if (made.length > 0 && made.every((each) => masks.has(each) || !isBad(each))) masks.add(tensor);
     }
   }
   for (let op = 0; op < arrays.ops; op += 1) {
-    for (const tensor of [...inputsOf(arrays, op), ...outputsOf(arrays, op)]) if (isBad(tensor) && !masks.has(tensor)) return tensor;
+    for (const tensor of [...inputsOf(arrays, op), ...outputsOf(arrays, op)])
+      if (isBad(tensor) && !masks.has(tensor)) return tensor;
   }
   return -1;
 }

@@ -36,11 +36,13 @@ const FIXED_DECADES = 3;
 export function layerColumns({ topology, rows }, of) {
   const names = new Map(topology.tensors.map(({ id, name }) => [id, name]));
   /** @param {number} index @param {string | null} tensor @returns {LayerColumn} */
-  const column = (index, tensor) => ({ index, name: names.get(tensor ?? "") ?? "", tensor, row: rows.get(tensor ?? "") ?? -1 });
+  const column = (index, tensor) => ({ index, name: names.get(tensor ?? "") ?? "", tensor,
+    row: rows.get(tensor ?? "") ?? -1 });
   const columns = topology.layers.map((layer) => column(layer.index, layer[of]));
   if (columns.every(({ tensor }) => tensor === null)) return [];
   const input = inputOf(topology.tensors)?.id;
-  const first = of === "activation" ? input : of === "gradient" ? topology.tensors.find(({ gradient_of }) => gradient_of === input)?.id : undefined;
+  const first = of === "activation" ? input
+    : of === "gradient" ? topology.tensors.find(({ gradient_of }) => gradient_of === input)?.id : undefined;
   return first === undefined || input === undefined ? columns : [column(0, first), ...columns];
 }
 
@@ -89,7 +91,8 @@ export function fixedRange({ topology, floats }, columns, of) {
     rule = "4 × the last layer’s std";
     if (!(unit > 0)) return null;
   }
-  return { low: -REACH * unit, high: REACH * unit, threshold: 10 ** Math.floor(Math.log10(unit) - FIXED_DECADES), rule };
+  return { low: -REACH * unit, high: REACH * unit, threshold: 10 ** Math.floor(Math.log10(unit) - FIXED_DECADES),
+    rule };
 }
 
 /** @param {Topology} topology @returns {number} the fan_in of the layer that has the least, whose weights are the largest */
@@ -145,7 +148,8 @@ export function layerHistograms(picture, columns, axis) {
     if (row < 0) return;
     result.sizes[order] = integers.n[row] ?? 0;
     if (order === result.hidden) return;
-    for (const kind of /** @type {const} */ (["nan", "posinf", "neginf"])) result[kind][order] = integers[kind][row] ?? 0;
+    for (const kind of /** @type {const} */ (["nan", "posinf", "neginf"]))
+      result[kind][order] = integers[kind][row] ?? 0;
     const [low, high] = [valueAt(floats.min, row), valueAt(floats.max, row)];
     if (low === null || high === null) return;
     const zeros = Math.round((floats.zero_fraction[row] ?? 0) * (integers.n[row] ?? 0));

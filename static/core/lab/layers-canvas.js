@@ -4,24 +4,9 @@
  */
 
 import { percent } from "../format.js";
-import {
-  LABELS,
-  LANE,
-  LANE_CELL,
-  NEEDLE,
-  columnX,
-  countTicks,
-  laneOpacity,
-  laneText,
-  layerLabels,
-  mostOf,
-  needleFill,
-  needleOf,
-  peakShare,
-  ridgeFill,
-  ridgeOf,
-} from "./layers-plan.js";
-import { LEAST_COUNT, colourOf, css, rampPixels, rampStops } from "../ramp.js";
+import { columnX, countTicks, LABELS, LANE, LANE_CELL, laneOpacity, laneText, layerLabels, mostOf, NEEDLE, needleFill,
+  needleOf, peakShare, ridgeFill, ridgeOf } from "./layers-plan.js";
+import { colourOf, css, LEAST_COUNT, rampPixels, rampStops } from "../ramp.js";
 import { BINS } from "./value-axis.js";
 
 /** @typedef {import("./layer-histograms.js").LayerHistograms} LayerHistograms */
@@ -66,7 +51,8 @@ export class LayersPainter {
     const across = layers * pitch;
     this.#fill(histograms);
     context.imageSmoothingEnabled = false;
-    for (const { kind, y } of plan.lanes) context.drawImage(this.#cells, 0, LANE_ROWS[kind], layers, 1, main.x, y, across, LANE_CELL);
+    for (const { kind, y } of plan.lanes)
+      context.drawImage(this.#cells, 0, LANE_ROWS[kind], layers, 1, main.x, y, across, LANE_CELL);
     if (plan.form === "heatmap") context.drawImage(this.#cells, 0, 0, layers, BINS, main.x, main.y, across, main.h);
     if (gap > 0) {
       // On the pixels that Plotly leaves free.
@@ -92,7 +78,7 @@ export class LayersPainter {
     const { image, pixels } = this.#image;
     const scale = 254 / Math.log1p(mostOf(histograms));
     /** @param {number} count */
-    const shade = (count) => (count < LEAST_COUNT ? 0 : (this.#shades[1 + Math.floor(scale * Math.log1p(count))] ?? 0));
+    const shade = (count) => count < LEAST_COUNT ? 0 : (this.#shades[1 + Math.floor(scale * Math.log1p(count))] ?? 0);
     for (let order = 0; order < layers; order += 1) {
       for (let bin = 0; bin < BINS; bin += 1) {
         pixels[(BINS - 1 - bin) * layers + order] = shade(counts[order * BINS + bin] ?? 0);
@@ -103,7 +89,8 @@ export class LayersPainter {
       for (const kind of /** @type {const} */ (["nan", "posinf", "neginf"])) {
         const share = (histograms[kind][order] ?? 0) / (sizes[order] || 1);
         // Little endian, as in every browser there is: opacity is the highest byte.
-        pixels[LANE_ROWS[kind] * layers + order] = share > 0 ? (this.#warning | (Math.round(255 * laneOpacity(share)) << 24)) >>> 0 : 0;
+        pixels[LANE_ROWS[kind] * layers + order] = share > 0
+          ? (this.#warning | (Math.round(255 * laneOpacity(share)) << 24)) >>> 0 : 0;
       }
     }
     this.#cells.getContext("2d")?.putImageData(image, 0, 0);

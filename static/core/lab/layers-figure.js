@@ -4,23 +4,9 @@
  */
 
 import { count, percent, significant } from "../format.js";
-import {
-  LANE,
-  LANE_CELL,
-  NEEDLE,
-  countTicks,
-  laneOpacity,
-  laneText,
-  layerLabels,
-  mostOf,
-  needleFill,
-  needleOf,
-  peakShare,
-  ridgeFill,
-  ridgeOf,
-  wholeSection,
-} from "./layers-plan.js";
-import { LEAST_COUNT, css, rampStops } from "../ramp.js";
+import { countTicks, LANE, LANE_CELL, laneOpacity, laneText, layerLabels, mostOf, NEEDLE, needleFill, needleOf,
+  peakShare, ridgeFill, ridgeOf, wholeSection } from "./layers-plan.js";
+import { css, LEAST_COUNT, rampStops } from "../ramp.js";
 import { BINS } from "./value-axis.js";
 
 /** @typedef {import("./layer-histograms.js").LayerHistograms} LayerHistograms */
@@ -69,7 +55,8 @@ export function layersFigure(histograms, plan, paint, family) {
       paper_bgcolor: "rgba(0,0,0,0)",
       plot_bgcolor: "rgba(0,0,0,0)",
       font: { family, size: 10, color: paint.muted },
-      hoverlabel: { bgcolor: paint.paper, bordercolor: paint.line, font: { color: paint.ink, family, size: 12 }, align: "left" },
+      hoverlabel: { bgcolor: paint.paper, bordercolor: paint.line, font: { color: paint.ink, family, size: 12 },
+        align: "left" },
       hovermode: "closest",
       showlegend: false,
       xaxis: { ...PLAIN_AXIS, anchor: "y", range: wholeSection(plan).x },
@@ -117,7 +104,7 @@ export function exportedFigure(histograms, plan, paint, family, title, subtitle)
   const margin = layout["margin"];
   const question = { x: histograms.hidden, y: 0.5, text: "?", showarrow: false, font: { size: 14, color: paint.ink } };
   return {
-    data: data.map((trace, order) => (order === 0 && isHeatmap ? { ...trace, showscale: true, colorbar } : trace)),
+    data: data.map((trace, order) => order === 0 && isHeatmap ? { ...trace, showscale: true, colorbar } : trace),
     layout: {
       ...layout,
       width: plan.width + left + right,
@@ -178,7 +165,9 @@ function binText(histograms, order, bin) {
 /** @param {LayerHistograms} histograms @param {number} order @param {string} what @param {number} values @returns {string} */
 function shareText(histograms, order, what, values) {
   const size = histograms.sizes[order] || 1;
-  return `<b>${titleOf(histograms, order)}</b><br>${what}<br>${about(values)} of ${count(size)} values, ${percent(values / size)}`;
+  return `<b>${titleOf(histograms, order)}</b><br>${what}<br>${about(values)} of ${count(size)} values, ${
+    percent(values / size)
+  }`;
 }
 
 /** @param {number} values @returns {string} counts that were spread over bins are no whole numbers */
@@ -195,8 +184,8 @@ function cells(histograms, plan, paint) {
   const texts = [];
   for (let bin = 0; bin < BINS; bin += 1) {
     const values = columns.map((_, order) => counts[order * BINS + bin] ?? 0);
-    z.push(values.map((value) => (value < LEAST_COUNT ? null : Math.log1p(value))));
-    texts.push(values.map((value, order) => (value < LEAST_COUNT ? "" : binText(histograms, order, bin))));
+    z.push(values.map((value) => value < LEAST_COUNT ? null : Math.log1p(value)));
+    texts.push(values.map((value, order) => value < LEAST_COUNT ? "" : binText(histograms, order, bin)));
   }
   return {
     ...heatmap(plan),
@@ -210,7 +199,8 @@ function cells(histograms, plan, paint) {
 
 /** @param {Plan} plan @returns {object} what all heatmaps have in common */
 function heatmap({ gap }) {
-  return { type: "heatmap", hovertemplate: "%{hovertext}<extra></extra>", hoverongaps: false, showscale: false, zsmooth: false, xgap: gap };
+  return { type: "heatmap", hovertemplate: "%{hovertext}<extra></extra>", hoverongaps: false, showscale: false,
+    zsmooth: false, xgap: gap };
 }
 
 /** @param {LayerHistograms} histograms @param {Paint} paint @returns {object} */
@@ -242,9 +232,16 @@ function laneCells(histograms, plan, paint, { kind }, yaxis, order) {
     x: columns.map((_, column) => column),
     y: [order + 0.5],
     ygap: LANE - LANE_CELL,
-    z: [counts.map((value, column) => (value < LEAST_COUNT ? null : isOutside ? Math.log1p(value) : value / (sizes[column] || 1)))],
-    hovertext: [counts.map((value, column) => shareText(histograms, column, plain(laneText(kind, histograms.axis)), value))],
-    ...(isOutside ? shades(histograms, paint) : { colorscale: [[0, opacities[0]], [1, opacities[1]]], zmin: 0, zmax: 1 }),
+    z: [
+      counts.map((value, column) =>
+        value < LEAST_COUNT ? null : isOutside ? Math.log1p(value) : value / (sizes[column] || 1)
+      ),
+    ],
+    hovertext: [
+      counts.map((value, column) => shareText(histograms, column, plain(laneText(kind, histograms.axis)), value)),
+    ],
+    ...(isOutside ? shades(histograms, paint)
+      : { colorscale: [[0, opacities[0]], [1, opacities[1]]], zmin: 0, zmax: 1 }),
   };
 }
 
@@ -276,7 +273,9 @@ function ridges(histograms, plan, paint) {
         fill: "toself",
         fillcolor: ridgeFill(paint),
         line: { color: paint.hue, width: 1 },
-        hovertext: points.map(({ place }) => binText(histograms, order, Math.min(BINS - 1, Math.floor((place ?? 0) * BINS)))),
+        hovertext: points.map(({ place }) =>
+          binText(histograms, order, Math.min(BINS - 1, Math.floor((place ?? 0) * BINS)))
+        ),
       },
     ];
   });

@@ -4,7 +4,7 @@
  */
 
 import { significant } from "../format.js";
-import { LEAST_COUNT, colourOf, css, depth, mix, rampStops } from "../ramp.js";
+import { colourOf, css, depth, LEAST_COUNT, mix, rampStops } from "../ramp.js";
 import { layerTicks } from "../scales.js";
 import { BINS } from "./value-axis.js";
 
@@ -223,7 +223,8 @@ export function layerLabels({ columns }, { main }, { x: [from, to] }) {
 export function countTicks(most) {
   const ticks = [];
   for (let count = 1; count <= most; count *= 10) {
-    ticks.push({ place: depth(count, most), text: count < 1000 ? String(count) : count < 1e6 ? `${count / 1000}k` : `${count / 1e6}M` });
+    ticks.push({ place: depth(count, most),
+      text: count < 1000 ? String(count) : count < 1e6 ? `${count / 1000}k` : `${count / 1e6}M` });
   }
   return ticks;
 }

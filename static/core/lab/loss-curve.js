@@ -19,11 +19,13 @@ const MARGIN = 5;
 export function lossCurve(steps, x, height) {
   const losses = steps.map((step) => step?.loss ?? null);
   const finite = losses.filter((loss) => loss !== null && Number.isFinite(loss)).map(Number);
-  const [low, high] = finite.length === 0 ? [null, null] : [finite.reduce((a, b) => Math.min(a, b)), finite.reduce((a, b) => Math.max(a, b))];
+  const [low, high] = finite.length === 0 ? [null, null]
+    : [finite.reduce((a, b) => Math.min(a, b)), finite.reduce((a, b) => Math.max(a, b))];
   const isLog = low !== null && high !== null && low > 0 && high > 10 * low;
-  const place = (/** @type {number} */ loss) => (isLog ? Math.log(loss) : loss);
+  const place = (/** @type {number} */ loss) => isLog ? Math.log(loss) : loss;
   const [from, to] = [place(low ?? 0), place(high ?? 0)];
-  const y = (/** @type {number} */ loss) => height - MARGIN - (to > from ? (place(loss) - from) / (to - from) : 0.5) * (height - 2 * MARGIN);
+  const y = (/** @type {number} */ loss) =>
+    height - MARGIN - (to > from ? (place(loss) - from) / (to - from) : 0.5) * (height - 2 * MARGIN);
   /** @type {string[]} */
   const paths = [];
   /** @type {Dot[]} */

@@ -32,9 +32,9 @@ const known = new WeakMap();
  */
 export function matchGraphs(a, b) {
   let ofA = known.get(a.tensors);
-  if (ofA === undefined) known.set(a.tensors, (ofA = new WeakMap()));
+  if (ofA === undefined) known.set(a.tensors, ofA = new WeakMap());
   let match = ofA.get(b.tensors);
-  if (match === undefined) ofA.set(b.tensors, (match = made(a, b)));
+  if (match === undefined) ofA.set(b.tensors, match = made(a, b));
   return match;
 }
 
@@ -42,7 +42,8 @@ export function matchGraphs(a, b) {
 function made(a, b) {
   if (a.tensors === b.tensors || structureOf(a) === structureOf(b)) {
     const places = (/** @type {readonly unknown[]} */ things) => Int32Array.from(things, (_, place) => place);
-    return { isSame: true, ops: places(b.ops), tensors: places(b.tensors), onlyA: { modules: [], tensors: [] }, onlyB: { modules: [], tensors: [] } };
+    return { isSame: true, ops: places(b.ops), tensors: places(b.tensors), onlyA: { modules: [], tensors: [] },
+      onlyB: { modules: [], tensors: [] } };
   }
   const ops = matchOps(a, b);
   const tensors = matchTensors(a, b, ops);
@@ -70,9 +71,11 @@ function matchOps(a, b) {
     const at = phase === "backward" && twin !== null ? place(twin) : -1;
     return at < 0 ? null : `${at} ${name}`;
   };
-  pair(a.ops, b.ops, (op) => twin(op, (id) => placeA.get(id) ?? -1), (op) => twin(op, (id) => ops[placeB.get(id) ?? -1] ?? -1), ops);
-  const orphan = (/** @type {ReadonlyMap<string, string>} */ path) => (/** @type {Op} */ { phase, twin, module, name }) =>
-    phase === "backward" && twin === null ? `${path.get(module)} ${name}` : null;
+  pair(a.ops, b.ops, (op) => twin(op, (id) => placeA.get(id) ?? -1),
+    (op) => twin(op, (id) => ops[placeB.get(id) ?? -1] ?? -1), ops);
+  const orphan =
+    (/** @type {ReadonlyMap<string, string>} */ path) => (/** @type {Op} */ { phase, twin, module, name }) =>
+      phase === "backward" && twin === null ? `${path.get(module)} ${name}` : null;
   pair(a.ops, b.ops, orphan(pathA), orphan(pathB), ops);
   return ops;
 }
@@ -100,15 +103,17 @@ function matchTensors(a, b, ops) {
     const found = new Int32Array(b.tensors.length).fill(-1);
     const isFree = (/** @type {Tensor} */ { id }) => !taken.has(placeA.get(id) ?? -1);
     const isOpen = (/** @type {Tensor} */ { id }) => tensors[placeB.get(id) ?? -1] === -1;
-    pair(a.tensors, b.tensors, (tensor) => (isFree(tensor) ? keyA(tensor) : null), (tensor) => (isOpen(tensor) ? keyB(tensor) : null), found);
+    pair(a.tensors, b.tensors, (tensor) => isFree(tensor) ? keyA(tensor) : null,
+      (tensor) => isOpen(tensor) ? keyB(tensor) : null, found);
     found.forEach(set);
   };
-  const leaf = (/** @type {Tensor} */ { producer, gradient_of, role, name }) => (producer === null && gradient_of === null ? `${role} ${name}` : null);
+  const leaf = (/** @type {Tensor} */ { producer, gradient_of, role, name }) =>
+    producer === null && gradient_of === null ? `${role} ${name}` : null;
   byKey(leaf, leaf);
-  byKey(
-    ({ gradient_of }) => (gradient_of === null ? null : String(placeA.get(gradient_of))),
-    ({ gradient_of }) => (gradient_of === null || (tensors[placeB.get(gradient_of) ?? -1] ?? -1) < 0 ? null : String(tensors[placeB.get(gradient_of) ?? -1])),
-  );
+  byKey(({ gradient_of }) => gradient_of === null ? null : String(placeA.get(gradient_of)),
+    ({ gradient_of }) =>
+      gradient_of === null || (tensors[placeB.get(gradient_of) ?? -1] ?? -1) < 0 ? null
+        : String(tensors[placeB.get(gradient_of) ?? -1]));
   return tensors;
 }
 
@@ -147,8 +152,11 @@ function alone(here, there, isAlone) {
   const modules = here.modules.filter(({ path }) => !others.has(path));
   const inside = new Set(modules.map(({ path }) => path));
   // A parameter is of the module that it is named after, wherever it is read.
-  const isTold = (/** @type {Tensor} */ { module, name }) => inside.has(path.get(module) ?? "") || [...inside].some((stem) => name.startsWith(`${stem}.`));
-  const tensors = here.tensors.flatMap((tensor, at) => (tensor.gradient_of === null && tensor.role !== "gradient" && isAlone(at) && !isTold(tensor) ? [at] : []));
+  const isTold = (/** @type {Tensor} */ { module, name }) =>
+    inside.has(path.get(module) ?? "") || [...inside].some((stem) => name.startsWith(`${stem}.`));
+  const tensors = here.tensors.flatMap((tensor, at) =>
+    tensor.gradient_of === null && tensor.role !== "gradient" && isAlone(at) && !isTold(tensor) ? [at] : []
+  );
   return { modules: modules.map(({ path, type }) => `${path} ${type}`.trim()), tensors };
 }
 

@@ -26,12 +26,14 @@ import { gradientTerm, termOf } from "../inspector/formula.js";
 /** @typedef {{label: string, n: number, largest: number | null, low: number, high: number, inf: number, posinf: number, neginf: number, nan: number, zeros: number}} Operand */
 
 /** Largest finite number of each dtype. @type {Record<string, number>} */
-const LARGEST = { float16: 65504, bfloat16: 3.3895313892515355e38, float32: 3.4028234663852886e38, float64: Number.MAX_VALUE };
+const LARGEST = { float16: 65504, bfloat16: 3.3895313892515355e38, float32: 3.4028234663852886e38,
+  float64: Number.MAX_VALUE };
 
 /** Ops whose output has its input's values: what is said of one holds for the other. */
 const SAME_VALUES = new Set(
-  ("squeeze unsqueeze view view_as reshape flatten contiguous detach clone to " +
-    "SqueezeBackward0 SqueezeBackward1 SqueezeBackward2 UnsqueezeBackward0 ViewBackward0 AddBackward0 AccumulateGrad").split(" "),
+  ("squeeze unsqueeze view view_as reshape flatten contiguous detach clone to "
+    + "SqueezeBackward0 SqueezeBackward1 SqueezeBackward2 UnsqueezeBackward0 ViewBackward0 AddBackward0 AccumulateGrad")
+    .split(" "),
 );
 const TRANSPOSES = new Set(["t", "T", "mT", "TBackward0"]);
 const PRODUCTS = new Set(["matmul", "mm", "bmm", "linear", "addmm"]);
@@ -66,11 +68,12 @@ export function firstNonFinite(picture) {
   const { topology, rows, integers } = picture;
   if (picture.hidden !== null) return { inf: null, nan: null };
   let plan = plans.get(topology);
-  if (plan === undefined) plans.set(topology, (plan = planOf(topology, rows)));
+  if (plan === undefined) plans.set(topology, plan = planOf(topology, rows));
   const { posinf, neginf, nan } = integers;
   const inf = plan.named.find(({ row }) => (posinf[row] ?? 0) + (neginf[row] ?? 0) > 0);
   const notNumber = plan.named.find(({ row }) => (nan[row] ?? 0) > 0);
-  return { inf: inf === undefined ? null : explain(picture, plan, "Inf", inf), nan: notNumber === undefined ? null : explain(picture, plan, "NaN", notNumber) };
+  return { inf: inf === undefined ? null : explain(picture, plan, "Inf", inf),
+    nan: notNumber === undefined ? null : explain(picture, plan, "NaN", notNumber) };
 }
 
 /** @param {Topology} topology @param {ReadonlyMap<string, number>} rows @returns {Plan} */
@@ -96,7 +99,8 @@ function planOf({ ops, tensors: all, layers }, rows) {
       const tensor = tensors.get(id);
       const row = rows.get(id);
       if (tensor === undefined || row === undefined || !isNamed(tensor, tensors)) continue;
-      if (!named.has(id)) named.set(id, { tensor, row, isBackward: phase === "backward" && tensor.gradient_of !== null });
+      if (!named.has(id))
+        named.set(id, { tensor, row, isBackward: phase === "backward" && tensor.gradient_of !== null });
     }
   }
   return { named: [...named.values()], ops: new Map(ops.map((op) => [op.id, op])), tensors, layerOf };
@@ -118,7 +122,8 @@ function explain(picture, plan, kind, { tensor, isBackward }) {
   const writer = new Account(picture, plan);
   const layer = plan.layerOf(tensor);
   const isLoss = layer === null && tensor.producer !== null && picture.topology.layers.length > 0;
-  const place = isLoss ? "loss" : layer === null ? tensor.name : `${layer === 0 ? "input" : `layer ${layer}`}, ${tensor.name}`;
+  const place = isLoss ? "loss"
+    : layer === null ? tensor.name : `${layer === 0 ? "input" : `layer ${layer}`}, ${tensor.name}`;
   return { kind, layer, tensor: tensor.id, isBackward, text: `${place}: ${writer.of(tensor, kind)}` };
 }
 
@@ -133,7 +138,10 @@ class Account {
   /** @param {Tensor} tensor @param {Kind} kind @returns {string} */
   of(tensor, kind) {
     const { op, output } = this.#origin(tensor, kind);
-    if (op === null) return `${output.name} came into the pass so, its numbers do not fit ${output.dtype}: ${this.#share(output, kind)}.`;
+    if (op === null)
+      return `${output.name} came into the pass so, its numbers do not fit ${output.dtype}: ${
+        this.#share(output, kind)
+      }.`;
     return this.#sentence(op, output, kind);
   }
 
@@ -166,8 +174,10 @@ class Account {
   #operandsOf(op, output) {
     const forward = this.#forwardOf(op);
     if (forward === null) return op.inputs;
-    const others = PRODUCTS.has(forward.name) ? forward.inputs.slice(0, 2).filter((id) => id !== output.gradient_of) : forward.inputs;
-    const isReader = PRODUCTS.has(forward.name) || forward.name === "mul" || forward.name === "pow" || SLOPES.test(op.name);
+    const others = PRODUCTS.has(forward.name) ? forward.inputs.slice(0, 2).filter((id) => id !== output.gradient_of)
+      : forward.inputs;
+    const isReader = PRODUCTS.has(forward.name) || forward.name === "mul" || forward.name === "pow"
+      || SLOPES.test(op.name);
     return isReader ? [...op.inputs, ...others] : op.inputs;
   }
 
@@ -190,7 +200,8 @@ class Account {
       name,
       expression: this.#expression(op, output, forward),
       operands,
-      sum: isProduct || isSum ? `${count(terms)} ${isProduct ? "products" : "values"}${name === "mean" ? " before it divides" : ""}` : "",
+      sum: isProduct || isSum
+        ? `${count(terms)} ${isProduct ? "products" : "values"}${name === "mean" ? " before it divides" : ""}` : "",
       slope: forward !== null && SLOPES.test(op.name) ? this.#label(op.inputs[0] ?? "").text : "",
       exponent: op.attributes["exponent"],
       largest,
@@ -214,9 +225,12 @@ class Account {
     const [gradient] = op.inputs;
     if (forward !== null && gradient !== undefined) {
       const position = forward.inputs.indexOf(output.gradient_of ?? "");
-      const [operand, result] = [forward.inputs[position], forward.outputs[0]].map((id) => this.plan.tensors.get(id ?? "")?.shape ?? []);
+      const [operand, result] = [forward.inputs[position], forward.outputs[0]].map((id) =>
+        this.plan.tensors.get(id ?? "")?.shape ?? []
+      );
       const terms = forward.inputs.map((id) => this.#label(id));
-      const rule = position < 0 || operand === undefined || result === undefined ? null : gradientTerm(forward, terms, position, this.#label(gradient), { operand, output: result });
+      const rule = position < 0 || operand === undefined || result === undefined ? null
+        : gradientTerm(forward, terms, position, this.#label(gradient), { operand, output: result });
       if (rule !== null) return rule.text;
     }
     return termOf(op, op.inputs.map((id) => this.#label(id))).text;
@@ -226,7 +240,8 @@ class Account {
   #label(id, depth = 0) {
     const tensor = this.plan.tensors.get(id);
     const op = this.plan.ops.get(tensor?.producer ?? "");
-    if (tensor === undefined || op === undefined || isNamed(tensor, this.plan.tensors)) return { text: tensor?.name ?? id, binds: Infinity };
+    if (tensor === undefined || op === undefined || isNamed(tensor, this.plan.tensors))
+      return { text: tensor?.name ?? id, binds: Infinity };
     const unwritten = { text: "(…)", binds: Infinity };
     if (depth > 4) return unwritten;
     const inputs = op.inputs.map((input) => this.#label(input, depth + 1));
@@ -263,8 +278,10 @@ class Account {
   #share(tensor, kind) {
     const operand = this.#operand(tensor.id);
     const [bad, n] = [(kind === "NaN" ? operand?.nan : operand?.inf) ?? 0, operand?.n ?? 0];
-    const values = n === 1 ? "its one value" : bad === n ? `all ${count(n)} values` : `${count(bad)} of ${count(n)} values`;
-    return kind === "NaN" || operand === null ? values : `${values} ${bad === 1 || n === 1 ? "is" : "are"} ${infWord(operand)}`;
+    const values = n === 1 ? "its one value"
+      : bad === n ? `all ${count(n)} values` : `${count(bad)} of ${count(n)} values`;
+    return kind === "NaN" || operand === null ? values
+      : `${values} ${bad === 1 || n === 1 ? "is" : "are"} ${infWord(operand)}`;
   }
 }
 
@@ -292,7 +309,9 @@ function overflow({ name, expression, operands, sum, exponent, largest, limit, s
   const [operand] = operands;
   if (operand !== undefined && ((name === "pow" && exponent === 2) || name === "exp")) {
     const from = name === "exp" ? Math.log(largest) : Math.sqrt(largest);
-    return `${expression} passes ${limit}, from |${operand.label}| = ${significant(from)} on, and that goes up to ${significant(operand.largest)}: ${share}.`;
+    return `${expression} passes ${limit}, from |${operand.label}| = ${significant(from)} on, and that goes up to ${
+      significant(operand.largest)
+    }: ${share}.`;
   }
   if (GATES.has(name)) return `on the way to ${expression}${size} a number passes ${limit}: ${share}.`;
   return `${expression}${size} passes ${limit}: ${share}.`;
@@ -303,16 +322,21 @@ function notANumber({ name, expression, operands, sum, slope, largest, nan, shar
   const infinite = operands.filter(({ inf }) => inf > 0);
   const held = infinite.map((operand) => `${operand.label}'s ${count(operand.inf)} ${infWord(operand)}`).join(" and ");
   if (sum !== "" && infinite.length === 0) {
-    return `${expression} sums ${sum} (${sizesOf(operands)}); partial sums pass ±${significant(largest)}, and Inf − Inf is NaN: ${share}.`;
+    return `${expression} sums ${sum} (${sizesOf(operands)}); partial sums pass ±${
+      significant(largest)
+    }, and Inf − Inf is NaN: ${share}.`;
   }
   if (sum !== "") {
     const others = (/** @type {Operand} */ one) => operands.filter((other) => other !== one);
     const isMixed = infinite.some((one) => one.posinf > 0 && one.neginf > 0);
     const isSigned = infinite.some((one) => others(one).some(({ low, high }) => low < 0 && high > 0));
     const hasZeros = infinite.some((one) => others(one).some(({ zeros }) => zeros > 0));
-    const factor = operands.length < 2 ? "" : isSigned ? " times numbers of either sign" : hasZeros ? " times numbers some of which are 0" : "";
+    const factor = operands.length < 2 ? ""
+      : isSigned ? " times numbers of either sign" : hasZeros ? " times numbers some of which are 0" : "";
     const reasons = [...(isMixed || isSigned || !hasZeros ? ["Inf − Inf"] : []), ...(hasZeros ? ["0 · Inf"] : [])];
-    return `${expression} sums ${held}${factor}; ${reasons.join(" and ")} ${reasons.length > 1 ? "are" : "is"} NaN: ${share}.`;
+    return `${expression} sums ${held}${factor}; ${reasons.join(" and ")} ${
+      reasons.length > 1 ? "are" : "is"
+    } NaN: ${share}.`;
   }
   if (slope !== "") {
     return infinite.some(({ label }) => label === slope)
@@ -322,12 +346,17 @@ function notANumber({ name, expression, operands, sum, slope, largest, nan, shar
   if (GATES.has(name)) {
     // A kernel may compute its halves before it adds them: then +Inf fares no better.
     const isBothWays = nan > infinite.reduce((sum, { neginf }) => sum + neginf, 0);
-    return `${held}: ${name} of −Inf is −Inf · 0, which is NaN${isBothWays ? ", and this device makes NaN of +Inf too" : ""}: ${share}.`;
+    return `${held}: ${name} of −Inf is −Inf · 0, which is NaN${
+      isBothWays ? ", and this device makes NaN of +Inf too" : ""
+    }: ${share}.`;
   }
-  if (name.endsWith("softmax")) return `${expression} subtracts the largest of a row from ${held}; Inf − Inf is NaN: ${share}.`;
+  if (name.endsWith("softmax"))
+    return `${expression} subtracts the largest of a row from ${held}; Inf − Inf is NaN: ${share}.`;
   if (name === "mul") {
     const zero = operands.find(({ inf, zeros }) => inf === 0 && zeros > 0);
-    return `${expression} multiplies ${held} by ${zero === undefined ? "" : `${/^[^(]* /.test(zero.label) ? `(${zero.label})` : zero.label}, which is `}0 in places; 0 · Inf is NaN: ${share}.`;
+    return `${expression} multiplies ${held} by ${
+      zero === undefined ? "" : `${/^[^(]* /.test(zero.label) ? `(${zero.label})` : zero.label}, which is `
+    }0 in places; 0 · Inf is NaN: ${share}.`;
   }
   if (name === "add" || name === "sub") return `${expression} meets ${held}; Inf − Inf is NaN: ${share}.`;
   return `${expression} has no value${held === "" ? "" : ` at ${held}`}: NaN in ${share}.`;
@@ -335,7 +364,9 @@ function notANumber({ name, expression, operands, sum, slope, largest, nan, shar
 
 /** @param {readonly Operand[]} operands @returns {string} how large they get; what is 0 throughout says nothing */
 function sizesOf(operands) {
-  return operands.flatMap(({ label, largest }) => (largest === null || largest === 0 ? [] : [`|${label}| ≤ ${significant(largest)}`])).join(", ");
+  return operands.flatMap(({ label, largest }) =>
+    largest === null || largest === 0 ? [] : [`|${label}| ≤ ${significant(largest)}`]
+  ).join(", ");
 }
 
 /** @param {Operand} operand @returns {string} */

@@ -46,11 +46,14 @@ export class ProfileAxis {
     ];
     if (this.decades === null) {
       const shares = Math.abs(this.high - this.low) < 90 ? SHARES.filter((share) => share % 0.5 === 0) : SHARES;
-      return [...shares.map((share) => ({ text: `${share * 100} %`, y: this.#between(share), isLane: false })), ...lanes];
+      return [...shares.map((share) => ({ text: `${share * 100} %`, y: this.#between(share), isLane: false })),
+        ...lanes];
     }
     const [first, last] = this.decades;
     const exponents = decadeTicks(first, last, Math.abs(this.high - this.low), 13);
-    const decades = exponents.map((exponent) => ({ text: decadeLabel(exponent), y: this.#between((exponent - first) / (last - first)), isLane: false }));
+    const decades = exponents.map((exponent) => ({ text: decadeLabel(exponent),
+      y: this.#between((exponent - first) / (last - first)), isLane: false })
+    );
     return [...decades, { text: "0", y: this.zero, isLane: true }, ...lanes];
   }
 }

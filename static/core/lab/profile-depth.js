@@ -43,7 +43,8 @@ export function spansOf(points, xs, width) {
   return ends.map(({ layer, title, first, last }, order) => {
     const before = ends[order - 1]?.last ?? 2 * first - (ends[order + 1]?.first ?? width);
     const after = ends[order + 1]?.first ?? 2 * last - before;
-    return { layer, title, from: Math.max(0, (before + first) / 2), to: Math.min(width, (last + after) / 2), middle: (first + last) / 2 };
+    return { layer, title, from: Math.max(0, (before + first) / 2), to: Math.min(width, (last + after) / 2),
+      middle: (first + last) / 2 };
   });
 }
 
@@ -60,7 +61,8 @@ export function layerLabels(spans, width) {
   const isRoomy = last.layer <= 8;
   return spans.flatMap(({ layer, title, from, to, middle: x }) => {
     if (x < -20 || x > width + 20 || (layer === 0 ? !isRoomy : !ticks.has(layer))) return [];
-    return [{ x, text: layer === 0 ? "input" : isRoomy ? shortened(title, 2 * Math.min(x - from, to - x)) : String(layer) }];
+    return [{ x,
+      text: layer === 0 ? "input" : isRoomy ? shortened(title, 2 * Math.min(x - from, to - x)) : String(layer) }];
   });
 }
 

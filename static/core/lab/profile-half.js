@@ -33,7 +33,8 @@ export class ProfileHalf {
 
   /** @param {Side} side */
   constructor(side) {
-    const pathsOf = (/** @type {Series} */ series) => Object.fromEntries(MARKS.map((mark) => [mark, svg("path", { class: `${mark} ${side} ${series}`, d: "" })]));
+    const pathsOf = (/** @type {Series} */ series) =>
+      Object.fromEntries(MARKS.map((mark) => [mark, svg("path", { class: `${mark} ${side} ${series}`, d: "" })]));
     this.#paths = /** @type {any} */ (Object.fromEntries(SERIES.map((series) => [series, pathsOf(series)])));
     this.root = svg("g", { class: "half" });
     for (const mark of MARKS) this.root.append(...SERIES.map((series) => this.#paths[series][mark]));
@@ -88,7 +89,9 @@ export class ProfileHalf {
         const isNew = value === null || y === null || isNewDot.at(x, y, value < 0 ? 1 : 0);
         if (isBreak || isNew) line.to(x, isBreak ? null : y);
         if (value !== null && y !== null) {
-          if (isNew) drawn.dots += value < 0 ? triangle(x, y, radius + 0.5) : isThrong ? square(x, y, SPECK) : disc(x, y, radius);
+          if (isNew)
+            drawn.dots += value < 0 ? triangle(x, y, radius + 0.5)
+              : isThrong ? square(x, y, SPECK) : disc(x, y, radius);
           if (isOutside(theory, reading) && isNewRing.at(x, y)) drawn.outside += disc(x, y, radius + 2);
         }
         if (reading.hasNan) drawn.crosses += cross(x, axis.nan, CROSS);
@@ -158,5 +161,7 @@ function drawTheory(drawn, stretch, stub) {
   const ends = stretch.length > 1 ? stretch : [{ ...only, x: only.x - stub }, { ...only, x: only.x + stub }];
   const at = (/** @type {number} */ x, /** @type {number} */ y) => `${tenth(x)} ${tenth(y)}`;
   drawn.theory += `M${ends.map(({ x, value }) => at(x, value)).join("L")}`;
-  drawn.range += `M${[...ends.map(({ x, high }) => at(x, high)), ...ends.toReversed().map(({ x, low }) => at(x, low))].join("L")}z`;
+  drawn.range += `M${
+    [...ends.map(({ x, high }) => at(x, high)), ...ends.toReversed().map(({ x, low }) => at(x, low))].join("L")
+  }z`;
 }

@@ -52,11 +52,21 @@ import { decadeRange } from "../scales.js";
 
 /** @type {Record<ProfileStatistic, Form>} */
 export const FORMS = {
-  std: { title: "Std per layer", button: "σ std", help: "Standard deviation over all elements of the batch", symbol: "σ", axis: "log", isMirrored: true, label: "activations" },
-  mean: { title: "Mean per layer", button: "μ mean", help: "Mean over all elements of the batch; its magnitude, a triangle where it is negative", symbol: "μ", axis: "log", isMirrored: true, label: "activations" },
-  dead_fraction: { title: "Dead units", button: "dead", help: "Share of units that are at most 0 for every input of the batch", symbol: "dead", axis: "linear", isMirrored: false, label: "dead units" },
-  saturation: { title: "Saturation", button: "saturated", help: "Share of activations in the flat ends of the activation", symbol: "saturated", axis: "linear", isMirrored: false, label: "saturated" },
-  ratio: { title: "Gradient : weight", button: "∇:W", help: "Std of the weight's gradient over std of the weight: times the learning rate, the relative size of an SGD update", symbol: "∇:W", axis: "log", isMirrored: false, label: "σ(∇) / σ(W)" },
+  std: { title: "Std per layer", button: "σ std", help: "Standard deviation over all elements of the batch",
+    symbol: "σ", axis: "log", isMirrored: true, label: "activations" },
+  mean: { title: "Mean per layer", button: "μ mean",
+    help: "Mean over all elements of the batch; its magnitude, a triangle where it is negative", symbol: "μ",
+    axis: "log", isMirrored: true, label: "activations" },
+  dead_fraction: { title: "Dead units", button: "dead",
+    help: "Share of units that are at most 0 for every input of the batch", symbol: "dead", axis: "linear",
+    isMirrored: false, label: "dead units" },
+  saturation: { title: "Saturation", button: "saturated",
+    help: "Share of activations in the flat ends of the activation", symbol: "saturated", axis: "linear",
+    isMirrored: false, label: "saturated" },
+  ratio: { title: "Gradient : weight", button: "∇:W",
+    help:
+      "Std of the weight's gradient over std of the weight: times the learning rate, the relative size of an SGD update",
+    symbol: "∇:W", axis: "log", isMirrored: false, label: "σ(∇) / σ(W)" },
 };
 
 /** Above it, an update of SGD at learning rate 1 changes the weights by more than a thousandth. */
@@ -69,7 +79,7 @@ export const USUAL_RATIO = 1e-3;
  */
 export function pointsOf({ tensors, layers, modules }, statistic) {
   if (layers.length === 0) return [];
-  const gradientOf = new Map(tensors.flatMap(({ id, gradient_of }) => (gradient_of === null ? [] : [[gradient_of, id]])));
+  const gradientOf = new Map(tensors.flatMap(({ id, gradient_of }) => gradient_of === null ? [] : [[gradient_of, id]]));
   const byId = new Map(tensors.map((tensor) => [tensor.id, tensor]));
   const types = new Map((modules ?? []).map(({ id, type }) => [id, type]));
   /** @type {Point[]} */
@@ -79,12 +89,14 @@ export function pointsOf({ tensors, layers, modules }, statistic) {
   const add = (series, tensor, gradient, at) => {
     if (tensor === null) return;
     const name = byId.get(tensor)?.name ?? tensor;
-    points.push({ layer, title, series, at: at ?? tensor, name, label: labelOf(name, path), tensor, gradient: gradient ?? gradientOf.get(tensor) ?? null });
+    points.push({ layer, title, series, at: at ?? tensor, name, label: labelOf(name, path), tensor,
+      gradient: gradient ?? gradientOf.get(tensor) ?? null });
   };
   if (FORMS[statistic].isMirrored) add("activation", inputOf(tensors)?.id ?? null, null);
   for (const { index, name, preactivation, activation, gradient, weight, weight_gradient } of layers) {
     layer = index;
-    [title, path] = [titleOf(index, name, types.get(byId.get(preactivation ?? "")?.module ?? "")), isNumbered(index, name) ? "" : pathOf(name)];
+    [title, path] = [titleOf(index, name, types.get(byId.get(preactivation ?? "")?.module ?? "")),
+      isNumbered(index, name) ? "" : pathOf(name)];
     if (statistic === "ratio") {
       add("activation", weight, weight_gradient, preactivation ?? activation);
       continue;
@@ -145,7 +157,8 @@ export function measured(picture, statistic, { tensor, gradient }, side) {
     if (above === undefined || below === undefined) return null;
     const [top, bottom] = [flags(picture, above), flags(picture, below)];
     const [hasInf, hasNan] = [top.hasInf || bottom.hasInf, top.hasNan || bottom.hasNan];
-    const value = hasInf || hasNan || !floats.std[below] ? NaN : (floats.std[above] ?? NaN) / (floats.std[below] ?? NaN);
+    const value = hasInf || hasNan || !floats.std[below] ? NaN
+      : (floats.std[above] ?? NaN) / (floats.std[below] ?? NaN);
     return { value: Number.isFinite(value) ? value : null, hasInf, hasNan, isHidden: top.isHidden || bottom.isHidden };
   }
   const row = rows.get((side === "forward" ? tensor : gradient) ?? "");
@@ -153,7 +166,8 @@ export function measured(picture, statistic, { tensor, gradient }, side) {
   const value = floats[statistic][row] ?? NaN;
   const isHidden = picture.hidden?.row === row;
   const infinite = (integers.posinf[row] ?? 0) + (integers.neginf[row] ?? 0);
-  return { value: Number.isNaN(value) ? null : value, hasInf: !isHidden && infinite > 0, hasNan: !isHidden && (integers.nan[row] ?? 0) > 0, isHidden };
+  return { value: Number.isNaN(value) ? null : value, hasInf: !isHidden && infinite > 0,
+    hasNan: !isHidden && (integers.nan[row] ?? 0) > 0, isHidden };
 }
 
 /** @param {Picture} picture @param {number} row */
@@ -177,14 +191,17 @@ function ofRun({ input, layers }, statistic, { layer, series }, side) {
   if (statistic === "ratio") {
     if (there === undefined) return null;
     const [gradient, weight] = [there.weight_gradient, there.weight];
-    const has = (/** @type {(summary: SummaryDump) => number} */ of) => (gradient !== null && of(gradient) > 0) || (weight !== null && of(weight) > 0);
-    return { value: there.gradient_to_weight_ratio, hasInf: has(({ posinf, neginf }) => posinf + neginf), hasNan: has(({ nan }) => nan), isHidden: false };
+    const has = (/** @type {(summary: SummaryDump) => number} */ of) =>
+      (gradient !== null && of(gradient) > 0) || (weight !== null && of(weight) > 0);
+    return { value: there.gradient_to_weight_ratio, hasInf: has(({ posinf, neginf }) => posinf + neginf),
+      hasNan: has(({ nan }) => nan), isHidden: false };
   }
   // Only of its activations does a profile hold the gradients.
   const backward = series === "activation" ? (there?.gradient ?? null) : null;
   const summary = side === "backward" ? backward : layer === 0 ? input : (there?.[series] ?? null);
   if (summary === null) return null;
-  return { value: summary[statistic], hasInf: summary.posinf + summary.neginf > 0, hasNan: summary.nan > 0, isHidden: false };
+  return { value: summary[statistic], hasInf: summary.posinf + summary.neginf > 0, hasNan: summary.nan > 0,
+    isHidden: false };
 }
 
 /**
@@ -256,9 +273,11 @@ export function isOutside(expected, reading) {
 export function figuresOf(points, statistic, side, { picture, theory, pinned }) {
   return {
     measured: points.map((point) => measured(picture, statistic, point, side)),
-    expected: theory === null ? [] : points.map((point) => expectedOf(theory.layers[point.layer - 1], statistic, point, side)),
+    expected: theory === null ? []
+      : points.map((point) => expectedOf(theory.layers[point.layer - 1], statistic, point, side)),
     run: pinned === null ? [] : points.map((point) => ofRun(pinned.profile, statistic, point, side)),
-    reason: theory === null ? [] : points.map((point) => reasonOf(theory.layers[point.layer - 1], statistic, point, side)),
+    reason: theory === null ? []
+      : points.map((point) => reasonOf(theory.layers[point.layer - 1], statistic, point, side)),
   };
 }
 

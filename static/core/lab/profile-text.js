@@ -21,7 +21,11 @@ const DEATHLESS = {
 /** @type {Record<string, string>} */
 const UNBOUNDED = {
   linear: "it hands on every value as it is",
-  ...Object.fromEntries(["relu", "leaky_relu", "gelu", "silu", "elu", "selu"].map((name) => [name, "it grows without bound, and its flat side counts as dead"])),
+  ...Object.fromEntries(
+    ["relu", "leaky_relu", "gelu", "silu", "elu", "selu"].map(
+      (name) => [name, "it grows without bound, and its flat side counts as dead"]
+    ),
+  ),
 };
 
 /**
@@ -47,12 +51,16 @@ export function whyNoLayers(spec) {
  */
 export function whyEmpty(statistic, readings, activation) {
   if (readings.length === 0) return whyNoLayers(null);
-  if (readings.some((reading) => reading !== null && (reading.value !== null || reading.hasInf || reading.hasNan || reading.isHidden))) return "";
+  if (readings.some((reading) =>
+    reading !== null && (reading.value !== null || reading.hasInf || reading.hasNan || reading.isHidden)
+  )) return "";
   if (activation === "" && statistic === "dead_fraction") return "No layer has units that could be dead.";
   if (activation === "" && statistic === "saturation") return "No layer has an activation that could saturate.";
   const noActivation = "No layer has an activation.";
-  if (statistic === "dead_fraction") return activation in DEATHLESS ? `${activation} has no dead units: ${DEATHLESS[activation]}.` : noActivation;
-  if (statistic === "saturation") return activation in UNBOUNDED ? `${activation} does not saturate: ${UNBOUNDED[activation]}.` : noActivation;
+  if (statistic === "dead_fraction")
+    return activation in DEATHLESS ? `${activation} has no dead units: ${DEATHLESS[activation]}.` : noActivation;
+  if (statistic === "saturation")
+    return activation in UNBOUNDED ? `${activation} does not saturate: ${UNBOUNDED[activation]}.` : noActivation;
   return "No layer has such a figure.";
 }
 
@@ -121,12 +129,15 @@ export function summary(statistic, points, figures, causes) {
   const { measured, expected, run } = figures;
   const { title, symbol } = FORMS[statistic];
   const end = points.length - 1;
-  const of = (/** @type {number} */ order) => `${points[order]?.name} ${symbol} ${figureOf(statistic, measured[order])}`;
+  const of = (/** @type {number} */ order) =>
+    `${points[order]?.name} ${symbol} ${figureOf(statistic, measured[order])}`;
   const other = run[end] == null ? "" : ` Run A ends at ${figureOf(statistic, run[end])}.`;
   const said = causes.map((cause) => ` ${causeText(cause)}`).join("");
   const { text: silent } = silence(points, figures);
   const unsaid = silent === "" ? "" : ` There is ${silent}.`;
-  return `${title}: from ${of(0)} to ${of(end)}${expectedText(statistic, expected[end])}.${other}${unsaid}${said} Arrow keys walk the layers, Enter selects.`;
+  return `${title}: from ${of(0)} to ${of(end)}${
+    expectedText(statistic, expected[end])
+  }.${other}${unsaid}${said} Arrow keys walk the layers, Enter selects.`;
 }
 
 /**
@@ -146,8 +157,11 @@ export function silence(points, { reason }) {
   });
   const all = new Set([...silent.values()].flatMap((some) => [...some]));
   if (all.size === 0) return { text: "", why: "" };
-  const why = [...silent].sort(([, one], [, other]) => other.size - one.size).map(([why, some]) => (some.size === 1 ? why : `${why} (${some.size} layers)`));
-  return { text: `no theory of ${all.size === layers.size ? "these layers" : `${all.size} of ${layers.size} layers`}`, why: why.join("\n") };
+  const why = [...silent].sort(([, one], [, other]) => other.size - one.size).map(([why, some]) =>
+    some.size === 1 ? why : `${why} (${some.size} layers)`
+  );
+  return { text: `no theory of ${all.size === layers.size ? "these layers" : `${all.size} of ${layers.size} layers`}`,
+    why: why.join("\n") };
 }
 
 /** @param {Cause} cause @returns {string} */

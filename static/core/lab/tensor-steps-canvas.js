@@ -3,7 +3,7 @@
  * there are too many to be told apart.
  */
 
-import { NEEDLE, laneOpacity, needleFill, needleOf, peakShare, ridgeFill, ridgeOf } from "./layers-plan.js";
+import { laneOpacity, NEEDLE, needleFill, needleOf, peakShare, ridgeFill, ridgeOf } from "./layers-plan.js";
 import { BINS } from "./value-axis.js";
 
 /** @typedef {import("./layers-plan.js").Paint} Paint */
@@ -47,7 +47,8 @@ export function planTensorSteps({ rows }, labels, width) {
   const pitch = inner / count;
   const hasLane = rows.some((row) => row !== null && row.nan + row.inf > 0);
   const left = 10 + LETTER * labels.reduce((most, label) => Math.max(most, label.length), 1);
-  const plan = { height: TOP + inner + AXIS, left, width: Math.max(20, width - left - RIGHT - (hasLane ? LANE + 4 : 0)), top: TOP, pitch, reach: Math.max(LEAST_REACH, pitch * OVERLAP), hasLane };
+  const plan = { height: TOP + inner + AXIS, left, width: Math.max(20, width - left - RIGHT - (hasLane ? LANE + 4 : 0)),
+    top: TOP, pitch, reach: Math.max(LEAST_REACH, pitch * OVERLAP), hasLane };
   return {
     ...plan,
     stepAt(y) {
@@ -81,11 +82,14 @@ export function drawTensorSteps(context, plan, { rows, histograms }, { labels, i
   const every = Math.max(1, Math.ceil(STEP_SPACING / pitch));
   rows.forEach((_, order) => {
     const isMarked = order === index || order === pinned;
-    const isNear = [index, pinned].some((marked) => marked >= 0 && marked !== order && Math.abs(marked - order) * pitch < STEP_SPACING);
+    const isNear = [index, pinned].some((marked) =>
+      marked >= 0 && marked !== order && Math.abs(marked - order) * pitch < STEP_SPACING
+    );
     if (!isMarked && (order % every !== 0 || isNear)) return;
     context.font = `${isMarked ? "600 " : ""}10px ${family}`;
     context.fillStyle = isMarked ? paint.ink : paint.muted;
-    context.fillText(order === pinned ? `A ${labels[order]}` : (labels[order] ?? ""), left - 6, ground(order) - Math.min(3, pitch / 4));
+    context.fillText(order === pinned ? `A ${labels[order]}` : (labels[order] ?? ""), left - 6,
+      ground(order) - Math.min(3, pitch / 4));
   });
 
   if (histograms !== null && pitch < LEAST_RIDGE_PITCH) {
@@ -94,7 +98,8 @@ export function drawTensorSteps(context, plan, { rows, histograms }, { labels, i
       if (marked < 0 || marked >= rows.length) continue;
       context.strokeStyle = paint.ink;
       context.lineWidth = 1;
-      context.strokeRect(left - 0.5, Math.round(ground(marked) - pitch) - 0.5, width + 1, Math.max(2, Math.round(pitch)) + 1);
+      context.strokeRect(left - 0.5, Math.round(ground(marked) - pitch) - 0.5, width + 1,
+        Math.max(2, Math.round(pitch)) + 1);
     }
   } else if (histograms !== null) {
     const peak = peakShare(histograms);
@@ -106,7 +111,8 @@ export function drawTensorSteps(context, plan, { rows, histograms }, { labels, i
       context.beginPath();
       for (const { places, heights } of ridgeOf(histograms, order, peak)) {
         context.moveTo(left + (places[0] ?? 0) * width, base);
-        for (let point = 1; point < places.length; point += 1) context.lineTo(left + (places[point] ?? 0) * width, base - (heights[point] ?? 0) * plan.reach);
+        for (let point = 1; point < places.length; point += 1)
+          context.lineTo(left + (places[point] ?? 0) * width, base - (heights[point] ?? 0) * plan.reach);
       }
       context.fillStyle = order === index ? paint.hue : ridgeFill(paint);
       context.fill();
@@ -116,7 +122,8 @@ export function drawTensorSteps(context, plan, { rows, histograms }, { labels, i
       const needle = needleOf(histograms, order);
       if (needle === null) return;
       context.fillStyle = needleFill(paint);
-      context.fillRect(Math.round(left + needle.place * width) - NEEDLE / 2, base - needle.share * Math.min(pitch, plan.reach), NEEDLE, needle.share * Math.min(pitch, plan.reach));
+      context.fillRect(Math.round(left + needle.place * width) - NEEDLE / 2,
+        base - needle.share * Math.min(pitch, plan.reach), NEEDLE, needle.share * Math.min(pitch, plan.reach));
     });
   }
 
@@ -144,7 +151,8 @@ export function drawTensorSteps(context, plan, { rows, histograms }, { labels, i
 function drawShades(context, { left, width, top, pitch }, { columns, counts, sizes }, { hue }) {
   let peak = 0;
   columns.forEach((_, order) => {
-    for (let bin = 0; bin < BINS; bin += 1) peak = Math.max(peak, (counts[order * BINS + bin] ?? 0) / (sizes[order] || Infinity));
+    for (let bin = 0; bin < BINS; bin += 1)
+      peak = Math.max(peak, (counts[order * BINS + bin] ?? 0) / (sizes[order] || Infinity));
   });
   context.fillStyle = hue;
   columns.forEach((_, order) => {

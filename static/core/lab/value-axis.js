@@ -41,7 +41,8 @@ export class ValueAxis {
     if (this.kind === "linear") return value / 2;
     const magnitude = Math.abs(value);
     const quotient = magnitude / this.threshold;
-    return Math.sign(value) * (quotient < FAR ? Math.log10(1 + quotient) : Math.log10(magnitude) - Math.log10(this.threshold));
+    return Math.sign(value)
+      * (quotient < FAR ? Math.log10(1 + quotient) : Math.log10(magnitude) - Math.log10(this.threshold));
   }
 
   /** @param {number} value @returns {number} its place, outside 0 to 1 where the axis does not reach */
@@ -54,7 +55,8 @@ export class ValueAxis {
     const stretched = this.#from * (1 - place) + this.#to * place;
     if (this.kind === "linear") return 2 * stretched;
     const decades = Math.abs(stretched);
-    const magnitude = decades < 15 ? this.threshold * (10 ** decades - 1) : 10 ** (decades + Math.log10(this.threshold));
+    const magnitude = decades < 15 ? this.threshold * (10 ** decades - 1)
+      : 10 ** (decades + Math.log10(this.threshold));
     return Math.sign(stretched) * magnitude;
   }
 

@@ -23,7 +23,9 @@ export function isIn(path, group) {
  */
 export function weightsIn({ tensors }, group, tied = {}) {
   const isOf = (/** @type {string} */ name) => [name, ...(tied[name] ?? [])].some((each) => isIn(each, group));
-  return tensors.filter(({ role, shape, name }) => role === "parameter" && shape.length >= 2 && isOf(name)).map(({ id }) => id);
+  return tensors.filter(({ role, shape, name }) => role === "parameter" && shape.length >= 2 && isOf(name)).map(
+    ({ id }) => id
+  );
 }
 
 /**
@@ -50,7 +52,8 @@ export function groupAt(graph, id, groups) {
 /** @param {Graph} graph @param {import("../types.js").Item} item @returns {string} name of the weight of the layer that a tensor belongs to; "" for none */
 function weightOf({ topology: { layers, tensors }, tensorIndex }, { kind, index }) {
   const id = kind === "tensor" ? tensors[index]?.id : undefined;
-  const layer = id === undefined ? undefined : layers.find(({ preactivation, activation, gradient }) => [preactivation, activation, gradient].includes(id));
+  const layer = id === undefined ? undefined
+    : layers.find(({ preactivation, activation, gradient }) => [preactivation, activation, gradient].includes(id));
   return tensors[tensorIndex.get(layer?.weight ?? "") ?? -1]?.name ?? "";
 }
 

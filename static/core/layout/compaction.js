@@ -72,7 +72,8 @@ export function limitsOf({ start, node }, { count, of, offset }, axis, apart) {
       if (waiting[next] === 0) order[filled++] = next;
     }
   }
-  for (let block = 0; block < count && filled < count; block += 1) if ((waiting[block] ?? 0) > 0) order[filled++] = block;
+  for (let block = 0; block < count && filled < count; block += 1)
+    if ((waiting[block] ?? 0) > 0) order[filled++] = block;
   return { below, above, distance, aboveStart, aboveList, belowStart, belowList, order };
 }
 
@@ -159,7 +160,13 @@ export function relax(limits, { count, of, offset, isStraight, hasFrame }, links
  * @param {number} least
  * @returns {number} the height nearest to the wanted one that its neighbours leave room for
  */
-function within({ below, above, distance, aboveStart, aboveList, belowStart, belowList }, block, wanted, height, least) {
+function within(
+  { below, above, distance, aboveStart, aboveList, belowStart, belowList },
+  block,
+  wanted,
+  height,
+  least,
+) {
   let high = Infinity;
   for (let index = aboveStart[block] ?? 0; index < (aboveStart[block + 1] ?? 0); index += 1) {
     const limit = aboveList[index] ?? 0;

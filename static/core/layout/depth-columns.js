@@ -26,7 +26,11 @@ export class DepthColumns {
       this.#boxes = boxesOf(sight);
     }
     const { rect } = sight.drawing;
-    return new Map(this.#boxes.map(([tensor, box]) => [tensor, viewport.x + ((rect[4 * box] ?? 0) + (rect[4 * box + 2] ?? 0) / 2) * viewport.scale]));
+    return new Map(
+      this.#boxes.map(
+        ([tensor, box]) => [tensor, viewport.x + ((rect[4 * box] ?? 0) + (rect[4 * box + 2] ?? 0) / 2) * viewport.scale]
+      ),
+    );
   }
 }
 

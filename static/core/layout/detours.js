@@ -31,7 +31,8 @@ export class Detours {
     const [y0, y1] = [a.y + a.h / 2, b.y + b.h / 2];
     if (right - left < 2 * ROOM || this.list.wary >= MOST_LINES) return direct(a, b);
     // In its way is what the line would touch, or come close to.
-    const inWay = this.#between(left + 1, right - 1, Math.min(y0, y1) - ROOM / 2, Math.max(y0, y1) + ROOM / 2, from, to);
+    const inWay = this.#between(left + 1, right - 1, Math.min(y0, y1) - ROOM / 2, Math.max(y0, y1) + ROOM / 2, from,
+      to);
     const touched = inWay.filter((place) => isTouched(place, along ? left : right, y0, along ? right : left, y1));
     if (touched.length === 0) return direct(a, b);
     let [begin, end, bottom] = [Infinity, -Infinity, -Infinity];
@@ -87,7 +88,8 @@ export class Detours {
     each((stretch) => {
       starts[stretch + 1] = (starts[stretch + 1] ?? 0) + 1;
     });
-    for (let stretch = 0; stretch < stretches; stretch += 1) starts[stretch + 1] = (starts[stretch + 1] ?? 0) + (starts[stretch] ?? 0);
+    for (let stretch = 0; stretch < stretches; stretch += 1)
+      starts[stretch + 1] = (starts[stretch + 1] ?? 0) + (starts[stretch] ?? 0);
     const boxes = new Int32Array(starts[stretches] ?? 0);
     const next = starts.slice();
     each((stretch, box) => {

@@ -106,13 +106,15 @@ export function layered(shape, spacing) {
   }
   /** @type {[Float32Array, Float32Array]} */
   const height = [forward.height, backward.height];
-  return { columns: count, column, height, columnStart, columnDepth, via, width: start, top: [forward.top, backward.top] };
+  return { columns: count, column, height, columnStart, columnDepth, via, width: start,
+    top: [forward.top, backward.top] };
 }
 
 /** @param {Shape} shape @returns {boolean} whether both halves are alike, so that one is the exact mirror image of the other */
 function isSymmetric({ axis, inner, outer, sourceOffset, targetOffset }) {
   for (const [forward, backward] of [inner, outer]) {
-    for (let node = 0; node < forward.length; node += 1) if (node !== axis && forward[node] !== backward[node]) return false;
+    for (let node = 0; node < forward.length; node += 1)
+      if (node !== axis && forward[node] !== backward[node]) return false;
   }
   for (const [forward, backward] of [sourceOffset, targetOffset]) {
     for (let edge = 0; edge < forward.length; edge += 1) if (forward[edge] !== backward[edge]) return false;
@@ -166,7 +168,8 @@ function assignColumns({ nodes, portsIn, portsOut, isOpen, edges, source, target
   for (let node = inside - 1; node >= portsIn; node -= 1) {
     if (isFast[node] === 1 || (incoming[node] ?? 0) > (outgoing[node] ?? 0) || outgoing[node] === 0) continue;
     let soonest = last + 1;
-    for (let at = starts[node] ?? 0; at < (starts[node + 1] ?? 0); at += 1) soonest = Math.min(soonest, column[ends[at] ?? 0] ?? 0);
+    for (let at = starts[node] ?? 0; at < (starts[node + 1] ?? 0); at += 1)
+      soonest = Math.min(soonest, column[ends[at] ?? 0] ?? 0);
     column[node] = Math.max(column[node] ?? 0, soonest - 1);
   }
   return { column, count: isOpen ? last + 1 : last + 2 };
@@ -187,10 +190,13 @@ function passBy({ nodes, edges, source, target, origin }, { column, count }) {
     const own = origin[edge] ?? 0;
     origins = Math.max(origins, own + 1);
     if (first[own] === -1) first[own] = edge;
-    farthest[own] = Math.max(farthest[own] ?? 0, (column[target[edge] ?? 0] ?? 0) - (column[source[edge] ?? 0] ?? 0) - 1);
+    farthest[own] = Math.max(farthest[own] ?? 0,
+      (column[target[edge] ?? 0] ?? 0) - (column[source[edge] ?? 0] ?? 0) - 1);
   }
   // Short ones first: long lines run outside them.
-  const byLength = Array.from({ length: origins }, (_, own) => own).sort((a, b) => (farthest[a] ?? 0) - (farthest[b] ?? 0) || b - a);
+  const byLength = Array.from({ length: origins }, (_, own) => own).sort((a, b) =>
+    (farthest[a] ?? 0) - (farthest[b] ?? 0) || b - a
+  );
   const base = new Int32Array(origins).fill(-1);
   let dummies = 0;
   for (const own of byLength) {
@@ -234,7 +240,8 @@ function passBy({ nodes, edges, source, target, origin }, { column, count }) {
     via[own] = start;
     link(start + span - 2, b, -1, own);
   }
-  const ends = { from: from.subarray(0, made), to: to.subarray(0, made), edge: edge.subarray(0, made), edgeTo: edgeTo.subarray(0, made) };
+  const ends = { from: from.subarray(0, made), to: to.subarray(0, made), edge: edge.subarray(0, made),
+    edgeTo: edgeTo.subarray(0, made) };
   const [rightStart, right] = byKey(ends.from, nodes + dummies);
   const [leftStart, left] = byKey(ends.to, nodes + dummies);
   return { column: all, count, via, links: { ...ends, rightStart, right, leftStart, left } };

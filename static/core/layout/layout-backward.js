@@ -76,7 +76,14 @@ function stackBorders({ boxes }) {
  * @param {number} to box
  * @param {number} tensor
  */
-function addBackward({ list, boxes, index, store, first, last, mirror, mirrorStart }, detours, stacks, from, to, tensor) {
+function addBackward(
+  { list, boxes, index, store, first, last, mirror, mirrorStart },
+  detours,
+  stacks,
+  from,
+  to,
+  tensor,
+) {
   const original = index.arrays.gradientOf[tensor] ?? -1;
   const [siteFrom, siteTo] = [boxes.site.at(from), boxes.site.at(to)];
   const [a, b] = [list.place(from), list.place(to)];
@@ -101,11 +108,13 @@ function addBackward({ list, boxes, index, store, first, last, mirror, mirrorSta
   if (half === 1 && site >= 0) {
     for (let route = first[original] ?? 0; route < (last[original] ?? 0); route += 1) {
       const [source, target] = [list.source.at(route), list.target.at(route)];
-      const isBack = siteTo === site ? source === site && target === siteFrom : siteFrom === site && target === site && source === siteTo;
+      const isBack = siteTo === site ? source === site && target === siteFrom
+        : siteFrom === site && target === site && source === siteTo;
       if (!isBack) continue;
       const end = route + 1 < mirrorStart.length ? mirrorStart.at(route + 1) : mirror.length;
       list.begin(from, to, DATA, 1, tensor);
-      reversed(list.points, mirror, mirrorStart.at(route), end, a, b, stacks.start[siteFrom] ?? a.x, stacks.end[siteTo] ?? b.x + b.w);
+      reversed(list.points, mirror, mirrorStart.at(route), end, a, b, stacks.start[siteFrom] ?? a.x,
+        stacks.end[siteTo] ?? b.x + b.w);
       return;
     }
   }
@@ -165,7 +174,8 @@ function addFold({ list, boxes, index }) {
   const { arrays, loss, gradientStart, gradient, backStart, back } = index;
   const from = loss < 0 ? -1 : (boxes.tensorBox[loss] ?? -1);
   if (from < 0) return;
-  const seed = gradientStart[loss] === gradientStart[loss + 1] ? -1 : (gradient[(gradientStart[loss + 1] ?? 0) - 1] ?? -1);
+  const seed = gradientStart[loss] === gradientStart[loss + 1] ? -1
+    : (gradient[(gradientStart[loss + 1] ?? 0) - 1] ?? -1);
   const maker = arrays.producer[loss] ?? -1;
   const own = maker < 0 || backStart[maker] === backStart[maker + 1] ? -1 : (back[backStart[maker] ?? 0] ?? -1);
   const begins = own >= 0 ? own : arrays.opHalf.indexOf(1);

@@ -63,7 +63,9 @@ export function belonging(index) {
     back: new Int32Array(back.all),
     backGroup: new Int32Array(backGroup.all),
     ...kept,
-    keptGroup: kept.keptTensor.map((tensor, at) => around.both(around.tensor(tensor), around.backward(kept.keptFor[at] ?? 0))),
+    keptGroup: kept.keptTensor.map((tensor, at) =>
+      around.both(around.tensor(tensor), around.backward(kept.keptFor[at] ?? 0))
+    ),
   };
 }
 
@@ -102,7 +104,8 @@ class Around {
     if (arrays.opHalf[op] === 0) return -1;
     const hidden = opGroup[op] ?? -1;
     const summed = sumOf[op] ?? -1;
-    if (summed >= 0 && ((home[summed] ?? -1) >= 0 || (owner[summed] ?? -1) >= 0)) return this.both(hidden, this.tensor(summed));
+    if (summed >= 0 && ((home[summed] ?? -1) >= 0 || (owner[summed] ?? -1) >= 0))
+      return this.both(hidden, this.tensor(summed));
     const anchor = arrays.opAnchor[op] ?? -1;
     return anchor < 0 ? -1 : this.both(hidden, opGroup[anchor] ?? -1);
   }
@@ -146,7 +149,8 @@ function keptValues({ arrays, backStart, back, loss }) {
   }
   for (let at = 0; at < arrays.savedTensor.length; at += 1) {
     const [tensor, op] = [arrays.savedTensor[at] ?? 0, arrays.savedOp[at] ?? 0];
-    if (arrays.tensorHalf[tensor] === 1 || backStart[op] === backStart[op + 1] || known.has(op * arrays.tensors + tensor)) continue;
+    if (arrays.tensorHalf[tensor] === 1 || backStart[op] === backStart[op + 1]
+      || known.has(op * arrays.tensors + tensor)) continue;
     keep(tensor, back[backStart[op] ?? 0] ?? -1);
   }
   return { keptTensor: new Int32Array(tensors.all), keptFor: new Int32Array(needs.all) };

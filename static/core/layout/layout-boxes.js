@@ -3,7 +3,7 @@
  * the backward half, which is its mirror image. Everything in two coordinates: depth, and height above the axis.
  */
 
-import { FRAME, GROUP, HAIRLINE_BELOW, MARGIN, MOST_ELASTIC, OP, TENSOR, spread } from "./layout-sizes.js";
+import { FRAME, GROUP, HAIRLINE_BELOW, MARGIN, MOST_ELASTIC, OP, spread, TENSOR } from "./layout-sizes.js";
 import { Moves } from "./layout-moves.js";
 import { STRIDE } from "./layout-slots.js";
 import { PORT_IN, PORT_OUT } from "./scene.js";
@@ -121,7 +121,8 @@ export class Boxes {
         least[column] = Math.max(least[column] ?? 0, entries.at(at) === TENSOR ? sizes.least / share : sizes.leastOp);
       }
     }
-    const columns = Array.from(layout.columnDepth, (natural, column) => ({ natural, least: Math.min(least[column] ?? 0, natural) }));
+    const columns = Array.from(layout.columnDepth,
+      (natural, column) => ({ natural, least: Math.min(least[column] ?? 0, natural) }));
     const spaced = spread(columns, sizes, this.options.length);
     this.columns = { start: spaced.starts, depth: spaced.sizes };
     this.#stretch = spaced.stretch;
@@ -181,7 +182,8 @@ export class Boxes {
       this.originDepth[ref] = middle - depth / 2;
       this.originHeight[half][ref] = height;
       this.nodeAround[ref] = node;
-      const hasBackward = (backsBefore[arrays.groupLast[ref] ?? 0] ?? 0) > (backsBefore[arrays.groupFirst[ref] ?? 0] ?? 0);
+      const hasBackward =
+        (backsBefore[arrays.groupLast[ref] ?? 0] ?? 0) > (backsBefore[arrays.groupFirst[ref] ?? 0] ?? 0);
       if (half === 0 || hasBackward) {
         const thickness = this.store.frame(ref).layout.top[half] + room.outer;
         const up = height + thickness / 2;
@@ -233,7 +235,8 @@ export class Boxes {
       const shown = entries.at(at + 2);
       const isSatellite = entries.at(at + 3) === 1;
       const signed = half === 0 ? up : -up;
-      const box = this.#put(boxKind, half, shown, group, isSatellite, middle - depth / 2, depth, signed, entries.at(at + 5));
+      const box = this.#put(boxKind, half, shown, group, isSatellite, middle - depth / 2, depth, signed,
+        entries.at(at + 5));
       if (half === 1) this.site.set(box, this.#siteOf(boxKind, shown, kind, ref, isSatellite));
     }
   }
@@ -244,7 +247,8 @@ export class Boxes {
     // A gradient, its parts, and the op that adds them up, stand beneath the tensor.
     const of = boxKind === TENSOR ? arrays.gradientOf[shown] : boxKind === OP ? sumOf[shown] : -1;
     if ((of ?? -1) >= 0 && (isSatellite || slotKind === TENSOR)) return this.tensorBox[of ?? 0] ?? -1;
-    return (slotKind === OP ? this.opBox[ref] : slotKind === TENSOR ? this.tensorBox[ref] : this.groupBox[0]?.[ref]) ?? -1;
+    return (slotKind === OP ? this.opBox[ref] : slotKind === TENSOR ? this.tensorBox[ref] : this.groupBox[0]?.[ref])
+      ?? -1;
   }
 
   /**

@@ -32,7 +32,8 @@ export class LayoutClient {
       this.#here();
       return;
     }
-    this.#worker.addEventListener("message", (/** @type {MessageEvent<LayoutAnswer>} */ { data }) => this.#receive(data));
+    this.#worker.addEventListener("message",
+      (/** @type {MessageEvent<LayoutAnswer>} */ { data }) => this.#receive(data));
     this.#worker.addEventListener("error", () => this.#here());
   }
 
@@ -48,7 +49,8 @@ export class LayoutClient {
     this.#requests += 1;
     const isSent = this.#sent === graph && this.#sentKey === key;
     /** @type {LayoutRequest} */
-    const request = { request: this.#requests, key, arrays: isSent ? null : graph.arrays, ...openGroups(graph, expansion), options };
+    const request = { request: this.#requests, key, arrays: isSent ? null : graph.arrays,
+      ...openGroups(graph, expansion), options };
     [this.#sent, this.#sentKey] = [graph, key];
     if (this.#queue !== null) this.#queue.ask(request);
     else {

@@ -6,8 +6,8 @@
 import { Numbers } from "./growing.js";
 import { takeOver } from "./layout-moves.js";
 import { DATA, FRAME, GROUP, OP, REUSE, SATELLITE, TENSOR } from "./layout-sizes.js";
-import { STOP, direct, dropping, stacked, throughStops } from "./routes.js";
-import { PORT_OUT, lowerBound } from "./scene.js";
+import { direct, dropping, stacked, STOP, throughStops } from "./routes.js";
+import { lowerBound, PORT_OUT } from "./scene.js";
 
 /** @typedef {import("./layout-boxes.js").Boxes} Boxes */
 /** @typedef {import("./route-list.js").RouteList} RouteList */
@@ -62,7 +62,8 @@ export class ForwardLines {
       }
       this.groupLast[group] = this.tensorAt.length;
     }
-    takeOver(this.list, moves, leafGroup, this.leafLines, moves.last?.lines.leafLines ?? null, (at) => this.#leaf(leaf[at] ?? 0));
+    takeOver(this.list, moves, leafGroup, this.leafLines, moves.last?.lines.leafLines ?? null,
+      (at) => this.#leaf(leaf[at] ?? 0));
   }
 
   /** Lines of the tensors in a group that only moved; of those that come or go anew. @param {number} group */
@@ -73,7 +74,7 @@ export class ForwardLines {
     const last = moves.last?.lines;
     if (last === undefined) return;
     const to = last.groupLast[group] ?? 0;
-    for (let item = last.groupFirst[group] ?? 0; item < to; ) {
+    for (let item = last.groupFirst[group] ?? 0; item < to;) {
       const start = item;
       while (item < to && moves.rootOf(forward[last.tensorAt.at(item)] ?? -1) >= 0) item += 1;
       if (item === start) {
@@ -192,7 +193,8 @@ export class ForwardLines {
     this.#add(box, own, tensor);
     if (!isDrop) return;
     const last = this.#stops.length - STOP;
-    for (const value of dropping(this.#stops.at(last), this.#stops.at(last + 1), this.list.place(own))) this.list.points.push(value);
+    for (const value of dropping(this.#stops.at(last), this.#stops.at(last + 1), this.list.place(own)))
+      this.list.points.push(value);
   }
 
   /** @param {number} depth @param {number} forward height in either half @param {number} backward */
@@ -210,7 +212,8 @@ export class ForwardLines {
   /** Out of a box. @param {number} box @param {number} group @param {number} node that the box shows */
   #leave(box, group, node) {
     const { boxes } = this;
-    this.#stop(boxes.start.at(box) + boxes.depth.at(box), boxes.heightOf(group, node, 0), boxes.heightOf(group, node, 1));
+    this.#stop(boxes.start.at(box) + boxes.depth.at(box), boxes.heightOf(group, node, 0),
+      boxes.heightOf(group, node, 1));
   }
 
   /** Out of an edge's column and past what stands between. @param {number} group @param {number} edge */
@@ -224,7 +227,8 @@ export class ForwardLines {
     if (!boxes.isElastic) {
       const end = Number(start[column] ?? 0) + Number(depth[column] ?? 0);
       const [forward, backward] = [shape.sourceOffset[0][edge] ?? 0, shape.sourceOffset[1][edge] ?? 0];
-      this.#stop((boxes.originDepth[group] ?? 0) + end, boxes.heightOf(group, source, 0) + forward, boxes.heightOf(group, source, 1) + backward);
+      this.#stop((boxes.originDepth[group] ?? 0) + end, boxes.heightOf(group, source, 0) + forward,
+        boxes.heightOf(group, source, 1) + backward);
     }
     this.#pass(group, edge);
   }

@@ -9,7 +9,7 @@ import { indexGraph } from "./layout-index.js";
 import { layered } from "./layered.js";
 import { FRAME, SIZES } from "./layout-sizes.js";
 import { Slots } from "./layout-slots.js";
-import { PORT_IN, PORT_OUT, SceneMaker, lowerBound } from "./scene.js";
+import { lowerBound, PORT_IN, PORT_OUT, SceneMaker } from "./scene.js";
 
 /** @typedef {import("../types.js").GraphArrays} GraphArrays */
 /** @typedef {import("../types.js").LayoutOptions} LayoutOptions */
@@ -82,7 +82,8 @@ export class FrameStore {
       if (open[group] !== this.#open[group]) {
         // What is around it is laid out anew; of what was not laid out nothing around was.
         let above = parent[group] ?? -1;
-        for (; above >= 0 && this.#frames[above] !== undefined; above = parent[above] ?? -1) this.#frames[above] = undefined;
+        for (; above >= 0 && this.#frames[above] !== undefined; above = parent[above] ?? -1)
+          this.#frames[above] = undefined;
       }
       const around = parent[group] ?? -1;
       const isThere = group === 0 || (childStart[group + 1] ?? 0) > (childStart[group] ?? 0);
@@ -118,7 +119,8 @@ export class FrameStore {
     const { gap, rowGap, fold, frame } = this.sizes;
     // How far the loss goes from the axis, with its gradient beneath it.
     const reach = shape.axis < 0 ? 0 : Math.max(shape.inner[0][shape.axis] ?? 0, shape.outer[1][shape.axis] ?? 0);
-    const layout = layered(shape, { gap, rowGap, fold: shape.isOpen ? fold : frame.inner, reach, start: frame.start, end: frame.end });
+    const layout = layered(shape, { gap, rowGap, fold: shape.isOpen ? fold : frame.inner, reach, start: frame.start,
+      end: frame.end });
     if (this.#shapeCount > MOST_SHAPES) {
       this.#shapes.clear();
       this.#shapeCount = 0;
@@ -194,7 +196,9 @@ function pair(length) {
 }
 
 /** @param {Shape} shape @returns {Int32Array} equal for scenes that are laid out alike */
-function keyOf({ nodes, portsIn, portsOut, isOpen, axis, depth, inner, outer, kind, edges, source, target, origin, sourceOffset, targetOffset }) {
+function keyOf({ nodes, portsIn, portsOut, isOpen, axis, depth, inner, outer, kind, edges, source, target, origin,
+  sourceOffset, targetOffset })
+{
   const key = new Int32Array(6 + 6 * nodes + 7 * edges);
   key.set([nodes, edges, portsIn, portsOut, isOpen ? 1 : 0, axis]);
   let at = 6;

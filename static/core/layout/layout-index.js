@@ -50,9 +50,11 @@ export function indexGraph(arrays, foldOn) {
   const tree = treeOf(arrays, foldOn);
   const [readerStart, reader] = readers(arrays);
   const places = placesOf(arrays, tree.parent, tree.opGroup, readerStart, reader);
-  const [touchStart, touch] = touches(arrays, tree.parent, tree.opGroup, readerStart, reader, places.home, places.reach);
+  const [touchStart, touch] = touches(arrays, tree.parent, tree.opGroup, readerStart, reader, places.home,
+    places.reach);
   const { gradientStart, gradient, sumOf } = gradients(arrays);
-  const [backStart, back] = lists(arrays.ops, arrays.ops, (op) => (arrays.opHalf[op] === 1 ? (arrays.opAnchor[op] ?? -1) : -1));
+  const [backStart, back] = lists(arrays.ops, arrays.ops,
+    (op) => arrays.opHalf[op] === 1 ? (arrays.opAnchor[op] ?? -1) : -1);
   const backsBefore = new Int32Array(arrays.ops + 1);
   for (let op = 0; op < arrays.ops; op += 1) {
     backsBefore[op + 1] = (backsBefore[op] ?? 0) + ((backStart[op + 1] ?? 0) > (backStart[op] ?? 0) ? 1 : 0);
@@ -60,8 +62,23 @@ export function indexGraph(arrays, foldOn) {
   const [satelliteStart, satellite] = lists(arrays.tensors, arrays.ops, (tensor) => places.owner[tensor] ?? -1);
   const [groupSatelliteStart, groupSatellite] = satellitesOfGroups(arrays, places.owner);
   return {
-    arrays, ...tree, readerStart, reader, ...places, touchStart, touch, gradientStart, gradient, sumOf, backStart, back, backsBefore,
-    satelliteStart, satellite, groupSatelliteStart, groupSatellite,
+    arrays,
+    ...tree,
+    readerStart,
+    reader,
+    ...places,
+    touchStart,
+    touch,
+    gradientStart,
+    gradient,
+    sumOf,
+    backStart,
+    back,
+    backsBefore,
+    satelliteStart,
+    satellite,
+    groupSatelliteStart,
+    groupSatellite,
   };
 }
 
@@ -102,10 +119,11 @@ function treeOf({ ops, groups, opHalf, opGroup, groupParent, groupKind, groupFir
     parent[group] = around;
     seen[group] = isThere(group) ? group : around;
   }
-  const inside = opGroup.map((group) => (group < 0 ? -1 : (seen[group] ?? 0)));
+  const inside = opGroup.map((group) => group < 0 ? -1 : (seen[group] ?? 0));
   /** Of op i the entry i, of group g the entry ops + g; sorted by first op, groups before their ops. */
   const order = new Int32Array(ops + groups);
-  const [start, groupAt] = lists(groups, ops + 1, (group) => (group > 0 && isThere(group) ? (groupFirst[group] ?? ops) : -1));
+  const [start, groupAt] = lists(groups, ops + 1,
+    (group) => group > 0 && isThere(group) ? (groupFirst[group] ?? ops) : -1);
   let count = 0;
   for (let op = 0; op <= ops; op += 1) {
     for (let at = start[op] ?? 0; at < (start[op + 1] ?? 0); at += 1) order[count++] = ~(groupAt[at] ?? 0);
@@ -142,11 +160,13 @@ function readers({ tensors, consumerStart, consumers, opHalf, opGroup }) {
  * @param {Int32Array} reader
  */
 function placesOf(arrays, parent, opGroup, readerStart, reader) {
-  const { ops, tensors, opHalf, tensorHalf, tensorRole, producer, isResult, groupFirst, groupLast, groupKind, groupIsLeaf } = arrays;
+  const { ops, tensors, opHalf, tensorHalf, tensorRole, producer, isResult, groupFirst, groupLast, groupKind,
+    groupIsLeaf } = arrays;
   const home = new Int32Array(tensors).fill(-1);
   const reach = new Int32Array(tensors).fill(-1);
   const owner = new Int32Array(tensors).fill(-1);
-  const holds = (/** @type {number} */ group, /** @type {number} */ op) => op >= (groupFirst[group] ?? 0) && op < (groupLast[group] ?? 0);
+  const holds = (/** @type {number} */ group, /** @type {number} */ op) =>
+    op >= (groupFirst[group] ?? 0) && op < (groupLast[group] ?? 0);
   let loss = -1;
   let lastOp = ops - 1;
   while (lastOp > 0 && opHalf[lastOp] === 1) lastOp -= 1;
@@ -164,9 +184,9 @@ function placesOf(arrays, parent, opGroup, readerStart, reader) {
     } else if (opHalf[maker] === 0 && (from < to || isResult[tensor] === 1)) {
       const [first, last] = [reader[from] ?? 0, reader[to - 1] ?? 0];
       let group = opGroup[maker] ?? 0;
-      if (from < to) while (group > 0 && !holds(group, first) && !holds(group, last)) group = parent[group] ?? 0;
+      if (from < to) { while (group > 0 && !holds(group, first) && !holds(group, last)) group = parent[group] ?? 0; }
       home[tensor] = group;
-      if (from < to) while (group > 0 && !(holds(group, first) && holds(group, last))) group = parent[group] ?? 0;
+      if (from < to) { while (group > 0 && !(holds(group, first) && holds(group, last))) group = parent[group] ?? 0; }
       if (isResult[tensor] === 1) {
         // What a layer puts out is seen beside it while it is closed; what the model does, always.
         let layer = opGroup[maker] ?? 0;

@@ -143,7 +143,7 @@ export class Moves {
  */
 export function takeOver(list, moves, groups, first, before, draw, from = 0, to = groups.length) {
   const { last } = moves;
-  for (let item = from; item < to; ) {
+  for (let item = from; item < to;) {
     const root = moves.rootOf(groups[item] ?? -1);
     if (root < 0 || last === null || before === null) {
       first[item] = list.count;

@@ -30,7 +30,8 @@ function sweep({ start, node, place }, links, { inner, outer, nodes, sourceOffse
   const best = node.slice();
   const weight = new Float64Array(node.length);
   /** Where at its box a line ends, as a share of a place. @param {number} end @param {number} offset */
-  const within = (end, offset) => (end >= nodes || offset === 0 ? 0 : (0.98 * offset) / ((inner[0][end] ?? 0) + (outer[0][end] ?? 0) + 1));
+  const within = (end, offset) =>
+    end >= nodes || offset === 0 ? 0 : (0.98 * offset) / ((inner[0][end] ?? 0) + (outer[0][end] ?? 0) + 1);
   for (let round = 0; round < SWEEPS && fewest > 0; round += 1) {
     const along = round % 2 === 0;
     const starts = along ? links.leftStart : links.rightStart;
@@ -135,10 +136,10 @@ function crossings(start, node, place, { from, leftStart, left }) {
         for (let slot = end + 1; slot > 0; slot -= slot & -slot) below += tree[slot] ?? 0;
         total += seen - below;
       }
-      for (const end of ends) for (let slot = end + 1; slot <= width; slot += slot & -slot) tree[slot] = (tree[slot] ?? 0) + 1;
+      for (const end of ends)
+        for (let slot = end + 1; slot <= width; slot += slot & -slot) tree[slot] = (tree[slot] ?? 0) + 1;
       seen += ends.length;
     }
   }
   return total;
 }
-

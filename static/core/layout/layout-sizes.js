@@ -134,7 +134,8 @@ export function spread(columns, { gap, ends, leastGap }, length) {
   const room = length - ends[0] - ends[1];
   /** @param {number} factor */
   const total = (factor) =>
-    columns.reduce((sum, column) => sum + Math.max(column.least, column.natural * factor), 0) + gaps * Math.max(leastGap, gap * factor);
+    columns.reduce((sum, column) => sum + Math.max(column.least, column.natural * factor), 0)
+    + gaps * Math.max(leastGap, gap * factor);
   let [low, high] = [0, MOST_STRETCH];
   for (let step = 0; step < 40; step += 1) {
     const middle = (low + high) / 2;
@@ -143,7 +144,8 @@ export function spread(columns, { gap, ends, leastGap }, length) {
   }
   const stretch = low;
   const spare = Math.max(0, room - total(stretch));
-  const between = Math.max(leastGap, Math.min(gap * stretch + (gaps > 0 ? spare / gaps : 0), Math.max(MOST_GAP, gap * stretch)));
+  const between = Math.max(leastGap,
+    Math.min(gap * stretch + (gaps > 0 ? spare / gaps : 0), Math.max(MOST_GAP, gap * stretch)));
   const sizes = Float64Array.from(columns, (column) => Math.max(column.least, column.natural * stretch));
   const used = sizes.reduce((sum, size) => sum + size, 0) + gaps * between;
   let start = ends[0] + Math.max(0, room - used) / 2;

@@ -1,6 +1,6 @@
 /** The layout off the main thread: a graph's arrays come once, then any number of states. */
 
-import { LayoutQueue, columnsOf, messagePause } from "./layout-queue.js";
+import { columnsOf, LayoutQueue, messagePause } from "./layout-queue.js";
 
 /** @typedef {import("./layout-queue.js").LayoutRequest} LayoutRequest */
 

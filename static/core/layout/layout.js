@@ -99,7 +99,8 @@ function drawing(boxes, routes, { orientation }) {
   const { count, factor } = boxes;
   const rect = new Float32Array(4 * count);
   const [along, aside] = isVertical ? [1, 0] : [0, 1];
-  const [starts, depths, heights, thicknesses] = [boxes.start.all, boxes.depth.all, boxes.height.all, boxes.thickness.all];
+  const [starts, depths, heights, thicknesses] = [boxes.start.all, boxes.depth.all, boxes.height.all,
+    boxes.thickness.all];
   for (let box = 0; box < count; box += 1) {
     const thickness = (thicknesses[box] ?? 0) * factor;
     rect[4 * box + along] = starts[box] ?? 0;

@@ -94,9 +94,11 @@ export class RouteList {
     if (from >= to) return;
     const half = before.half.at(from);
     const isAcross = before.kind.at(from) === SAVED;
-    const [pointsFrom, pointsTo] = [2 * before.start.at(from), to < before.count ? 2 * before.start.at(to) : before.points.length];
+    const [pointsFrom, pointsTo] = [2 * before.start.at(from),
+      to < before.count ? 2 * before.start.at(to) : before.points.length];
     const shift = this.points.length / 2 - pointsFrom / 2;
-    const [sources, targets] = [half === 0 ? moves.box[0] : moves.box[1], half === 0 && !isAcross ? moves.box[0] : moves.box[1]];
+    const [sources, targets] = [half === 0 ? moves.box[0] : moves.box[1],
+      half === 0 && !isAcross ? moves.box[0] : moves.box[1]];
     this.source.append(before.source, from, to, sources[group]);
     this.target.append(before.target, from, to, targets[group]);
     this.kind.append(before.kind, from, to);
@@ -104,7 +106,7 @@ export class RouteList {
     this.tensor.append(before.tensor, from, to);
     this.isWary.append(before.isWary, from, to);
     this.start.append(before.start, from, to, shift);
-    if (half === 1) for (let route = from; route < to; route += 1) this.wary += before.isWary.at(route);
+    if (half === 1) { for (let route = from; route < to; route += 1) this.wary += before.isWary.at(route); }
 
     const begin = this.points.extend(pointsTo - pointsFrom);
     const points = this.points.room;
@@ -117,7 +119,8 @@ export class RouteList {
       for (let at = 0; at < pointsTo - pointsFrom; at += 2) {
         const point = at % CROSSING;
         points[begin + at] = (old[pointsFrom + at] ?? 0) + deeper;
-        points[begin + at + 1] = (old[pointsFrom + at + 1] ?? 0) + (point === 0 ? above : point === CROSSING - 2 ? beneath : middle);
+        points[begin + at + 1] = (old[pointsFrom + at + 1] ?? 0)
+          + (point === 0 ? above : point === CROSSING - 2 ? beneath : middle);
       }
       return;
     }
@@ -132,7 +135,8 @@ export class RouteList {
   cut(count) {
     if (count >= this.count) return;
     this.points.length = 2 * this.start.at(count);
-    for (const column of [this.source, this.target, this.tensor, this.kind, this.half, this.isWary, this.start]) column.length = count;
+    for (const column of [this.source, this.target, this.tensor, this.kind, this.half, this.isWary, this.start])
+      column.length = count;
   }
 
   /** @param {number} op @param {number} half @returns {number} the box that it is, or that hides it; -1 for none */

@@ -142,14 +142,16 @@ export class SceneMaker {
     }
     const edges = sorted(ends, nodes, entering, kind);
     const axis = group === 0 && loss >= 0 ? (tensorNode.get(loss) ?? -1) : -1;
-    return { group, nodes, kind, ref, portsIn: portsIn.length, portsOut: portsOut.length, ...edges, entering, axis, frames: Int32Array.from(frames) };
+    return { group, nodes, kind, ref, portsIn: portsIn.length, portsOut: portsOut.length, ...edges, entering, axis,
+      frames: Int32Array.from(frames) };
   }
 
   /** @param {number} op @param {number} group @param {Int32Array} parent @returns {number} the node of the scene that the op is in */
   #nodeOf(op, group, parent) {
     let inside = this.index.opGroup[op] ?? 0;
     if (inside === group) return this.#opNode[op] ?? 0;
-    for (let around = parent[inside] ?? -1; around !== group && around >= 0; around = parent[inside] ?? -1) inside = around;
+    for (let around = parent[inside] ?? -1; around !== group && around >= 0; around = parent[inside] ?? -1)
+      inside = around;
     return this.#groupNode[inside] ?? 0;
   }
 

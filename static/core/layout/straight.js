@@ -38,9 +38,10 @@ export function assignHeights(shape, columns, column, links, { rowGap, fold, rea
   const { nodes, axis } = shape;
   const [inner, outer] = [shape.inner[half], shape.outer[half]];
   const all = column.length;
-  const innerOf = (/** @type {number} */ node) => (node < nodes ? (inner[node] ?? 0) : LINE_ROOM);
-  const outerOf = (/** @type {number} */ node) => (node < nodes ? (outer[node] ?? 0) : LINE_ROOM);
-  const gap = (/** @type {number} */ a, /** @type {number} */ b) => (a < nodes && b < nodes ? rowGap : a < nodes || b < nodes ? rowGap / 2 : 0);
+  const innerOf = (/** @type {number} */ node) => node < nodes ? (inner[node] ?? 0) : LINE_ROOM;
+  const outerOf = (/** @type {number} */ node) => node < nodes ? (outer[node] ?? 0) : LINE_ROOM;
+  const gap = (/** @type {number} */ a, /** @type {number} */ b) =>
+    a < nodes && b < nodes ? rowGap : a < nodes || b < nodes ? rowGap / 2 : 0;
   /** How far apart neighbours in a column are at the least. */
   const apart = (/** @type {number} */ a, /** @type {number} */ b) => outerOf(a) + gap(a, b) + innerOf(b);
   const most = MOST_ROOM * tallest(columns, apart) + FREE_ROOM;
@@ -50,7 +51,8 @@ export function assignHeights(shape, columns, column, links, { rowGap, fold, rea
     const limits = limitsOf(columns, blocks, axis, apart);
     const base = compact(limits, blocks, all, innerOf);
     let top = 0;
-    for (let node = 0; node < all; node += 1) top = Math.max(top, (base[blocks.of[node] ?? 0] ?? 0) + (blocks.offset[node] ?? 0));
+    for (let node = 0; node < all; node += 1)
+      top = Math.max(top, (base[blocks.of[node] ?? 0] ?? 0) + (blocks.offset[node] ?? 0));
     return { blocks, limits, base, top };
   };
   let standing = stand(CLASSES);
@@ -65,7 +67,8 @@ export function assignHeights(shape, columns, column, links, { rowGap, fold, rea
     height[node] = (base[blocks.of[node] ?? 0] ?? 0) + (blocks.offset[node] ?? 0);
     if (node !== axis) lowest = Math.min(lowest, (height[node] ?? 0) - innerOf(node));
   }
-  const isShared = axis >= 0 && (columns.start[(column[axis] ?? 0) + 1] ?? 0) - (columns.start[column[axis] ?? 0] ?? 0) > 1;
+  const isShared = axis >= 0
+    && (columns.start[(column[axis] ?? 0) + 1] ?? 0) - (columns.start[column[axis] ?? 0] ?? 0) > 1;
   const shift = (isShared ? Math.max(fold, reach + rowGap) : fold) - (lowest === Infinity ? 0 : lowest);
   let top = 0;
   for (let node = 0; node < all; node += 1) {
@@ -213,7 +216,8 @@ function align(shape, { start, node, place }, links, all, half, classes) {
     of[here] = block;
     if (Number.isNaN(first[block])) first[block] = offset[here] ?? 0;
   }
-  return { count, of, offset, isStraight, hasFrame: Uint8Array.from(firstFrame.subarray(0, count), (at) => (Number.isNaN(at) ? 0 : 1)) };
+  return { count, of, offset, isStraight,
+    hasFrame: Uint8Array.from(firstFrame.subarray(0, count), (at) => Number.isNaN(at) ? 0 : 1) };
 
   /** @param {number} link */
   function choose(link) {

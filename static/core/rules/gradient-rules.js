@@ -46,7 +46,8 @@ function covers(rule, call) {
  */
 export function operandsOf({ operands, optional, isVariadic = false }, count) {
   if (isVariadic) return Array.from({ length: count }, (_, order) => operands[order] ?? `operand${order + 1}`);
-  return optional === undefined || count >= operands.length ? operands : operands.filter((name) => !optional.includes(name));
+  return optional === undefined || count >= operands.length ? operands
+    : operands.filter((name) => !optional.includes(name));
 }
 
 /**
@@ -128,7 +129,13 @@ export function checkRule({ kernel }, seed = 1) {
     const input = inputs[operand];
     if (gradient === null || input === undefined) return;
     gradient.values.forEach((claimed, at) => {
-      const [up, down] = [STEP, -STEP].map((by) => loss(inputs.map((each, other) => (other === operand ? mapped(each, (value, place) => value + (place === at ? by : 0)) : each))));
+      const [up, down] = [STEP, -STEP].map((by) =>
+        loss(
+          inputs.map((each, other) =>
+            other === operand ? mapped(each, (value, place) => value + (place === at ? by : 0)) : each
+          ),
+        )
+      );
       worst = Math.max(worst, Math.abs(claimed - ((up ?? NaN) - (down ?? NaN)) / (2 * STEP)));
       largest = Math.max(largest, Math.abs(claimed));
       elements += 1;

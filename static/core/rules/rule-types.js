@@ -75,6 +75,7 @@ export function alphaOf({ alpha }) {
 
 /** @param {Attributes} attributes of a transposition @returns {[number | null, number | null]} null where it names none */
 export function swappedAxes(attributes) {
-  const [first, second] = [attributes["dim0"] ?? attributes["axis0"] ?? attributes["1"], attributes["dim1"] ?? attributes["axis1"] ?? attributes["2"]];
+  const [first, second] = [attributes["dim0"] ?? attributes["axis0"] ?? attributes["1"],
+    attributes["dim1"] ?? attributes["axis1"] ?? attributes["2"]];
   return [typeof first === "number" ? first : null, typeof second === "number" ? second : null];
 }

@@ -38,7 +38,8 @@ function folded({ counts, bins }, row, parts) {
  * @returns {string}
  */
 export function barsSvg(picture, row, { x, y, w, h }, paint) {
-  if (isHidden(picture, row)) return tag("rect", { x, y, width: w, height: h, fill: paint.muted, "fill-opacity": 0.12 });
+  if (isHidden(picture, row))
+    return tag("rect", { x, y, width: w, height: h, fill: paint.muted, "fill-opacity": 0.12 });
   const parts = Math.min(picture.bins, 2 ** Math.max(2, Math.floor(Math.log2(Math.max(1, w / LEAST_BAR)))));
   const { sums, most } = folded(picture, row, parts);
   if (most === 0) return tag("rect", { x, y, width: w, height: h, fill: "url(#hatch)" });
@@ -50,7 +51,8 @@ export function barsSvg(picture, row, { x, y, w, h }, paint) {
   });
   const bars = tag("path", { d: `${path}V${num(y + h)}z`, fill: paint.ink });
   if (low >= 0 || high <= 0) return bars;
-  return tag("rect", { x: x + (-low / (high - low)) * w - 0.5, y, width: 1, height: h, fill: paint.muted, "fill-opacity": 0.5 }) + bars;
+  return tag("rect", { x: x + (-low / (high - low)) * w - 0.5, y, width: 1, height: h, fill: paint.muted,
+    "fill-opacity": 0.5 }) + bars;
 }
 
 /**
@@ -63,7 +65,8 @@ export function barsSvg(picture, row, { x, y, w, h }, paint) {
  * @returns {string}
  */
 export function stripSvg(picture, row, { x, y, w, h }, paint) {
-  if (isHidden(picture, row)) return tag("rect", { x, y, width: w, height: h, fill: paint.muted, "fill-opacity": 0.12 });
+  if (isHidden(picture, row))
+    return tag("rect", { x, y, width: w, height: h, fill: paint.muted, "fill-opacity": 0.12 });
   const { sums, most } = folded(picture, row, SHADES);
   if (most === 0) return tag("rect", { x, y, width: w, height: h, fill: "url(#hatch)" });
   const step = h / SHADES;

@@ -35,7 +35,9 @@ export function legendSvg({ title, unit, low, high, isLog, stops, words }, colou
   };
   write(unit === "" ? title : `${title}, ${unit}`, true);
   if (stops.length > 0) {
-    const offsets = stops.map((colour, stop) => tag("stop", { offset: stops.length < 2 ? 0 : stop / (stops.length - 1), "stop-color": colour }));
+    const offsets = stops.map((colour, stop) =>
+      tag("stop", { offset: stops.length < 2 ? 0 : stop / (stops.length - 1), "stop-color": colour })
+    );
     inside += tag("linearGradient", { id: "scale" }, offsets.join(""));
     write(significant(low));
     inside += tag("rect", { x, y: base - 9, width: BAR.width, height: BAR.height, rx: 2, fill: "url(#scale)" });

@@ -54,7 +54,8 @@ export function makeParts() {
   const value = svg("text", { class: "value" });
   const title = svg("title");
   root.append(title, frame, name, value);
-  return { root, frame, name, value, title, toggle: null, badge: null, code: -1, box: -1, id: "", kind: "", shape: "", place: "", text: null, tensor: null, fill: "", ground: "", isWarning: false, ailment: "" };
+  return { root, frame, name, value, title, toggle: null, badge: null, code: -1, box: -1, id: "", kind: "", shape: "",
+    place: "", text: null, tensor: null, fill: "", ground: "", isWarning: false, ailment: "" };
 }
 
 /**
@@ -82,7 +83,8 @@ export function writeLines({ name, value, text }, left, top) {
     name.style.fontSize = `${only.size}px`;
   } else name.replaceChildren(...spans);
   name.setAttribute("text-anchor", text.anchor);
-  if (text.isTurned === true && only !== undefined) name.setAttribute("transform", `rotate(-90 ${(left + only.x).toFixed(1)} ${(top + only.y).toFixed(1)})`);
+  if (text.isTurned === true && only !== undefined)
+    name.setAttribute("transform", `rotate(-90 ${(left + only.x).toFixed(1)} ${(top + only.y).toFixed(1)})`);
   else name.removeAttribute("transform");
   if (text.value !== null) {
     value.setAttribute("text-anchor", text.value.anchor);
@@ -98,10 +100,12 @@ export function shapeToggle(parts, kind, x, y, w, h) {
     parts.toggle = null;
     return;
   }
-  parts.toggle ??= svg("g", { class: "toggle", "aria-hidden": "true" }, svg("rect", { width: TOGGLE, height: TOGGLE, rx: 3 }), svg("path"));
+  parts.toggle ??= svg("g", { class: "toggle", "aria-hidden": "true" },
+    svg("rect", { width: TOGGLE, height: TOGGLE, rx: 3 }), svg("path"));
   parts.root.append(parts.toggle);
   const middle = TOGGLE / 2;
-  parts.toggle.lastElementChild?.setAttribute("d", `M3 ${middle}H${TOGGLE - 3}${kind === GROUP ? `M${middle} 3V${TOGGLE - 3}` : ""}`);
+  parts.toggle.lastElementChild?.setAttribute("d",
+    `M3 ${middle}H${TOGGLE - 3}${kind === GROUP ? `M${middle} 3V${TOGGLE - 3}` : ""}`);
   parts.toggle.setAttribute("visibility", w >= TOGGLE + 8 ? "inherit" : "hidden");
   const [wide = 0, high = 0] = LEAST_MARKED;
   parts.toggle.classList.toggle("roomy", w >= wide && h >= high && !isUnderMark(parts.text, w));
@@ -155,7 +159,9 @@ export function writeAilment(parts, ailment, { x, y, width, height }) {
   const into = height < LOW ? 3 : BADGE.height / 2;
   const wide = Math.max(BADGE.width, 23 + textWidth(ailment.word, "600 10px"));
   const ground = svg("rect", { width: wide, height: BADGE.height, rx: BADGE.height / 2 });
-  parts.badge = svg("g", { class: "badge", transform: `translate(${(x + (width - wide) / 2).toFixed(1)} ${(y + height - into).toFixed(1)})` }, ground, icon, svg("text", { x: 17, y: 10.5 }, ailment.word));
+  parts.badge = svg("g", { class: "badge",
+    transform: `translate(${(x + (width - wide) / 2).toFixed(1)} ${(y + height - into).toFixed(1)})` }, ground, icon,
+    svg("text", { x: 17, y: 10.5 }, ailment.word));
   parts.root.append(parts.badge);
 }
 

@@ -1,7 +1,7 @@
 /** Where in a box its words and its histogram go. Measured in the page's own font. */
 
 import { labelLines } from "../labels.js";
-import { INSET, STRIP_WIDTH, levelOf, textWidth } from "./text-fit.js";
+import { INSET, levelOf, STRIP_WIDTH, textWidth } from "./text-fit.js";
 
 /** @typedef {import("../histogram.js").Rectangle} Rectangle */
 
@@ -60,7 +60,8 @@ export function tensorText(label, w, h, isScalar) {
       room: w - (isBeside ? textWidth(label, "600 11px") + 2 * INSET : 0),
     },
     isScalar,
-    plot: level === "strip" ? { x: 0, y: 0, w, h } : isScalar ? null : { x: inset, y: HEADER, w: w - 2 * inset, h: Math.max(4, h - HEADER - bottom) },
+    plot: level === "strip" ? { x: 0, y: 0, w, h }
+      : isScalar ? null : { x: inset, y: HEADER, w: w - 2 * inset, h: Math.max(4, h - HEADER - bottom) },
   };
 }
 
@@ -77,7 +78,8 @@ export function tensorText(label, w, h, isScalar) {
 export function opText(label, notes, w, h, hasPlot) {
   const isStrip = w < STRIP_WIDTH;
   /** @type {BoxText} */
-  const empty = { level: isStrip ? "strip" : "narrow", anchor: "middle", name: [], notes: [], value: null, isScalar: false, plot: null };
+  const empty = { level: isStrip ? "strip" : "narrow", anchor: "middle", name: [], notes: [], value: null,
+    isScalar: false, plot: null };
   if (isStrip) return { ...empty, plot: hasPlot ? { x: 0, y: 0, w, h } : null };
   const lines = labelLines(label);
   const size = lines.length > 1 ? 11 : 12;
@@ -120,10 +122,12 @@ export function tightText(label, w, h) {
   const words = label.split(/(?<=[\s_·])|(?<=[a-z])(?=[A-Z])/);
   for (const size of TIGHT_SIZES) {
     const lines = wrapped(words, size, w - 2);
-    if (lines.length > 0 && lines.length * size * LINE <= h) return { lines: stacked(lines, size, w, h), isTurned: false };
+    if (lines.length > 0 && lines.length * size * LINE <= h)
+      return { lines: stacked(lines, size, w, h), isTurned: false };
   }
   for (const size of TIGHT_SIZES) {
-    if (size * LINE <= w && textWidth(label, `600 ${size}px`) + 4 <= h) return { lines: [turned(label, size, w, h)], isTurned: true };
+    if (size * LINE <= w && textWidth(label, `600 ${size}px`) + 4 <= h)
+      return { lines: [turned(label, size, w, h)], isTurned: true };
   }
   const [across, up] = [cut(label, w - 2), cut(label, h - 4)];
   if (up.length > across.length) return { lines: [turned(up, TIGHT_SIZE, w, h)], isTurned: true };

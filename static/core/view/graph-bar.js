@@ -32,6 +32,7 @@ export class GraphBar {
   set statistic(statistic) {
     if (statistic === this.#statistic) return;
     this.#statistic = statistic;
-    this.#caption.replaceChildren(html("span", {}, `number in a box: ${statistic}`), " ", html("span", {}, html("i"), "saved for backward"));
+    this.#caption.replaceChildren(html("span", {}, `number in a box: ${statistic}`), " ",
+      html("span", {}, html("i"), "saved for backward"));
   }
 }

@@ -3,8 +3,8 @@
  * written where they change; everything else is touched only when the drawing, or what is seen of it, does.
  */
 
-import { TOGGLE, groundOf, makeParts, shapeToggle, writeAilment, writeFigure, writeLines } from "./box-parts.js";
-import { TIGHT_SIZE, cut, frameText, opText, tensorText, tightText } from "./box-text.js";
+import { groundOf, makeParts, shapeToggle, TOGGLE, writeAilment, writeFigure, writeLines } from "./box-parts.js";
+import { cut, frameText, opText, tensorText, TIGHT_SIZE, tightText } from "./box-text.js";
 import { svg, write } from "../dom.js";
 import { duration, quantity } from "../format.js";
 import { attributeOf, fullLabel } from "./graph-facts.js";
@@ -150,7 +150,8 @@ export class BoxLayer {
     const { box, root, frame } = parts;
     this.#placeIn(sight, parts);
     const kind = drawing.kind[box] ?? OP;
-    const [x, y, w, h] = [drawing.rect[4 * box] ?? 0, drawing.rect[4 * box + 1] ?? 0, drawing.rect[4 * box + 2] ?? 0, drawing.rect[4 * box + 3] ?? 0];
+    const [x, y, w, h] = [drawing.rect[4 * box] ?? 0, drawing.rect[4 * box + 1] ?? 0, drawing.rect[4 * box + 2] ?? 0,
+      drawing.rect[4 * box + 3] ?? 0];
     const shape = `${kind} ${x} ${y} ${w} ${h} ${kind === FRAME ? scale : ""} ${graph.groupId.length}`;
     if (shape === parts.shape) return;
     parts.shape = shape;
@@ -162,7 +163,8 @@ export class BoxLayer {
     frame.setAttribute("y", y.toFixed(2));
     frame.setAttribute("width", w.toFixed(2));
     frame.setAttribute("height", h.toFixed(2));
-    frame.setAttribute("rx", String(Math.min(kind === FRAME ? RADIUS.frame : kind === TENSOR ? RADIUS.tensor : RADIUS.op, w / 3)));
+    frame.setAttribute("rx",
+      String(Math.min(kind === FRAME ? RADIUS.frame : kind === TENSOR ? RADIUS.tensor : RADIUS.op, w / 3)));
     parts.text = kind === FRAME ? null : textOf(sight, kind, index, w, h, half);
     root.dataset["level"] = parts.text?.level ?? "wide";
     root.dataset["scalar"] = String(parts.text?.isScalar ?? false);
@@ -184,7 +186,8 @@ export class BoxLayer {
     const line = y + (isBelow ? h - middle : middle) + HALF_LETTER * unit;
     const before = (TOGGLE + 2 * HEADER_INSET) * unit;
     const isNamed = !isOutside || (drawing.frame[box] ?? -1) < 0;
-    const text = isNamed ? frameText(headings(graph, drawing.ref[box] ?? 0), w, scale, before + HEADER_INSET * unit) : null;
+    const text = isNamed ? frameText(headings(graph, drawing.ref[box] ?? 0), w, scale, before + HEADER_INSET * unit)
+      : null;
     name.replaceChildren(text === null ? "" : text.text);
     name.style.fontSize = `${(text?.size ?? 11).toFixed(2)}px`;
     name.removeAttribute("transform");
@@ -193,7 +196,10 @@ export class BoxLayer {
     name.setAttribute("y", line.toFixed(1));
     value.textContent = "";
     toggle?.setAttribute("visibility", isNamed ? "inherit" : "hidden");
-    toggle?.setAttribute("transform", `translate(${(x + HEADER_INSET * unit).toFixed(1)} ${(line - (HALF_LETTER + TOGGLE / 2) * unit).toFixed(1)}) scale(${unit.toFixed(3)})`);
+    toggle?.setAttribute("transform",
+      `translate(${(x + HEADER_INSET * unit).toFixed(1)} ${
+        (line - (HALF_LETTER + TOGGLE / 2) * unit).toFixed(1)
+      }) scale(${unit.toFixed(3)})`);
   }
 
   /** The numbers of the picture, and its colours. @param {Sight} sight */
@@ -207,7 +213,8 @@ export class BoxLayer {
         if (parts.value.firstChild !== null) parts.value.textContent = "";
         if (kind === GROUP) {
           const half = drawing.half[parts.box] === 1 ? "backward" : "forward";
-          writeAilment(parts, isWell ? null : facts.ailment(picture, drawing.ref[parts.box] ?? 0, half), sight.index.rectOf(parts.box));
+          writeAilment(parts, isWell ? null : facts.ailment(picture, drawing.ref[parts.box] ?? 0, half),
+            sight.index.rectOf(parts.box));
         } else if (parts.ailment !== "") writeAilment(parts, null, sight.index.rectOf(parts.box));
       }
     }
@@ -246,7 +253,8 @@ export class BoxLayer {
       if (box === holder) marks.push("holds-selection");
       if (box === failed) marks.push("failed");
       // A frame is what others stand in: it is neither.
-      if (lit !== null && drawing.kind[box] !== FRAME) marks.push(lit[box] === 1 || box === selected ? "lit" : "dimmed");
+      if (lit !== null && drawing.kind[box] !== FRAME)
+        marks.push(lit[box] === 1 || box === selected ? "lit" : "dimmed");
       if (parts.isWarning) marks.push("warning");
       if (parts.ground !== "") marks.push(parts.ground);
       write(root, "class", ["box", parts.kind, ...marks].join(" "));
@@ -286,9 +294,13 @@ function textOf({ graph, facts }, kind, index, w, h, half) {
   const isRoomy = attribute !== "" && textWidth(full, `600 ${NAME_SIZE}px`) + 2 * HEADER_INSET <= w;
   const aside = attribute === "" || isRoomy ? [] : [attribute];
   // Of a layer among its like a number says nothing that its place does not.
-  if (arrays.groupIsLeaf[index] === 1 && /^\d+$/.test(attribute)) return named(graph.groupLabel[index] ?? "", [], w, h, false);
-  if (arrays.groupIsLeaf[index] === 1 && repeats === 0) return named(isRoomy ? full : (graph.groupLabel[index] ?? ""), aside, w, h, false);
-  const label = `${graph.groupLabel[index] ?? ""}${GROUP_KINDS[arrays.groupKind[index] ?? 0] === "fold" ? ` × ${repeats}` : ""}`;
+  if (arrays.groupIsLeaf[index] === 1 && /^\d+$/.test(attribute))
+    return named(graph.groupLabel[index] ?? "", [], w, h, false);
+  if (arrays.groupIsLeaf[index] === 1 && repeats === 0)
+    return named(isRoomy ? full : (graph.groupLabel[index] ?? ""), aside, w, h, false);
+  const label = `${graph.groupLabel[index] ?? ""}${
+    GROUP_KINDS[arrays.groupKind[index] ?? 0] === "fold" ? ` × ${repeats}` : ""
+  }`;
   const notes = aside;
   const parameters = facts.parameters(index);
   if (parameters > 0) notes.push(`${quantity(parameters, "")} params`.replace("  ", " "));
@@ -305,7 +317,8 @@ function named(label, notes, w, h, hasPlot) {
   const high = hasPlot ? h / 2 : h;
   const { lines, isTurned } = tightText(label, w, high);
   if (lines.length === 0) return text;
-  return { ...text, name: lines, isTurned, plot: text.plot === null ? null : { ...text.plot, y: high, h: h - high - text.plot.y } };
+  return { ...text, name: lines, isTurned,
+    plot: text.plot === null ? null : { ...text.plot, y: high, h: h - high - text.plot.y } };
 }
 
 /** @param {import("../types.js").Graph} graph @param {number} group @returns {string[]} what its frame may be headed with: a number alone says less than its type, a word more */
@@ -328,6 +341,7 @@ function siblingsIn({ boxes, frame }) {
 
 /** @param {import("../types.js").Picture} picture @returns {boolean} whether no group of it can hold anything else */
 function allFinite({ integers }) {
-  for (const column of [integers.nan, integers.posinf, integers.neginf]) for (const found of column) if (found > 0) return false;
+  for (const column of [integers.nan, integers.posinf, integers.neginf])
+    for (const found of column) if (found > 0) return false;
   return true;
 }

@@ -110,7 +110,8 @@ export class GraphCamera {
     const { natural, isElastic, kind } = sight.drawing;
     if (isElastic) {
       const { zoom } = splitZoom(Math.max(viewport.camera.zoom, natural / this.#length), natural, this.#length);
-      this.#spread(sight, zoom, { item: sight.index.itemOf(box), shareX: 0.5, shareY: 0.5, x: width / 2, y: height / 2 });
+      this.#spread(sight, zoom, { item: sight.index.itemOf(box), shareX: 0.5, shareY: 0.5, x: width / 2,
+        y: height / 2 });
       return;
     }
     const whole = Math.min(width / (rect.width + AROUND), height / (rect.height + AROUND));
@@ -175,7 +176,9 @@ export class GraphCamera {
   #nearest({ index, drawing }, x, y, find = (item) => item) {
     const { viewport } = this;
     const [dx, dy] = [(x - viewport.x) / viewport.scale, (y - viewport.y) / viewport.scale];
-    const box = Math.max(0, index.nearest(dx, dy, (candidate) => drawing.kind[candidate] !== FRAME && find(index.itemOf(candidate)) !== null));
+    const box = Math.max(0,
+      index.nearest(dx, dy,
+        (candidate) => drawing.kind[candidate] !== FRAME && find(index.itemOf(candidate)) !== null));
     const rect = index.rectOf(box);
     const own = index.itemOf(box);
     return { item: find(own) ?? own, shareX: (dx - rect.x) / rect.width, shareY: (dy - rect.y) / rect.height, x, y };

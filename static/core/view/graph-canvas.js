@@ -142,7 +142,8 @@ export function inksOf(palette) {
     return { ground: shade(0.05), soft: shade(0.3), middle: shade(0.55), strong: shade(0.75), border: shade(0.85) };
   };
   mixed.palette = palette;
-  mixed.inks = { forward: inks(palette.forward), backward: inks(palette.backward), parameter: inks(palette.parameter), neutral: inks(palette.neutral) };
+  mixed.inks = { forward: inks(palette.forward), backward: inks(palette.backward), parameter: inks(palette.parameter),
+    neutral: inks(palette.neutral) };
   return mixed.inks;
 }
 
@@ -182,7 +183,8 @@ export class Histograms {
       if (isElement && (text === null || text.plot === null)) continue;
       const plot = text?.plot ?? null;
       /** @type {Rectangle} */
-      const at = plot === null ? { x, y, w, h } : { x: x + plot.x * scale, y: y + plot.y * scale, w: plot.w * scale, h: plot.h * scale };
+      const at = plot === null ? { x, y, w, h }
+        : { x: x + plot.x * scale, y: y + plot.y * scale, w: plot.w * scale, h: plot.h * scale };
       const isDimmed = sight.lit !== null && sight.lit[box] === 0;
       if (kind[box] === GROUP) {
         this.#repetitions(sight, index, phase, at, isDimmed);
@@ -191,7 +193,8 @@ export class Histograms {
       const row = facts.rows[index] ?? -1;
       if (row < 0) continue;
       const paint = paintOf(sight, hue(phase, sight.graph.topology.tensors[index]?.role ?? ""), isDimmed);
-      if (text === null || text.level === "strip" || at.w < LEAST_BARS || at.h < LEAST_BARS / 2) this.#strips.draw(picture, row, scaled(at, ratio), paint);
+      if (text === null || text.level === "strip" || at.w < LEAST_BARS || at.h < LEAST_BARS / 2)
+        this.#strips.draw(picture, row, scaled(at, ratio), paint);
       else {
         const share = scale < 1 ? 1 : scale;
         const inset = text.level === "narrow" ? 3 : 6;
@@ -217,7 +220,9 @@ export class Histograms {
       // Backward they stand as their tensors do: the last to be run is the first on the left.
       const tensor = tensors[Math.floor((strip * tensors.length) / shown)] ?? -1;
       const row = tensor < 0 ? -1 : (sight.facts.rows[tensor] ?? -1);
-      if (row >= 0) this.#strips.draw(sight.picture, row, scaled({ x: at.x + strip * step, y: at.y, w: step - gap, h: at.h }, ratio), paint);
+      if (row >= 0)
+        this.#strips.draw(sight.picture, row,
+          scaled({ x: at.x + strip * step, y: at.y, w: step - gap, h: at.h }, ratio), paint);
     }
   }
 }

@@ -29,9 +29,12 @@ export function describeBox({ drawing, graph, picture, facts }, box) {
   if (kind === OP) {
     const op = topology.ops[index];
     if (op === undefined) return "";
-    const shapes = (/** @type {readonly string[]} */ ids) => ids.map((id) => shape(topology.tensors[graph.tensorIndex.get(id) ?? -1]?.shape ?? [])).join(" and ");
+    const shapes = (/** @type {readonly string[]} */ ids) =>
+      ids.map((id) => shape(topology.tensors[graph.tensorIndex.get(id) ?? -1]?.shape ?? [])).join(" and ");
     const failed = topology.error?.op === op.id ? ", where it broke off" : "";
-    return `${graph.opLabel[index] ?? op.name}, ${half} op, from ${shapes(op.inputs) || "nothing"} to ${shapes(op.outputs) || "nothing"}${failed}`;
+    return `${graph.opLabel[index] ?? op.name}, ${half} op, from ${shapes(op.inputs) || "nothing"} to ${
+      shapes(op.outputs) || "nothing"
+    }${failed}`;
   }
   const module = topology.modules[graph.groupModule[index] ?? -1];
   const repeats = arrays.groupRepeats[index] ?? 0;
@@ -69,7 +72,7 @@ function plural(number, noun) {
 function opsOf({ groupFirst, groupLast, opHalf, opAnchor, ops }, group, half) {
   const [first, last] = [groupFirst[group] ?? 0, groupLast[group] ?? 0];
   let found = 0;
-  if (half === "forward") for (let op = first; op < last; op += 1) found += opHalf[op] === 0 ? 1 : 0;
+  if (half === "forward") { for (let op = first; op < last; op += 1) found += opHalf[op] === 0 ? 1 : 0; }
   else {
     for (let op = 0; op < ops; op += 1) {
       const anchor = opAnchor[op] ?? -1;
@@ -88,8 +91,13 @@ function opsOf({ groupFirst, groupLast, opHalf, opAnchor, ops }, group, half) {
 export function summary({ facts, drawing }) {
   const { opsForward, opsBackward, tensors, path, groups } = facts.extents;
   let open = 0;
-  for (let box = 0; box < drawing.boxes; box += 1) if (drawing.kind[box] === FRAME && drawing.half[box] === 0) open += 1;
-  return `${plural(opsForward, "op")} forward, ${count(opsBackward)} backward, ${plural(tensors, "tensor")}; longest path ${plural(path, "op")}; ${plural(groups, "group")}, of which ${count(open)} open; ${plural(drawing.boxes, "box").replace(/boxs$/, "boxes")} drawn.`;
+  for (let box = 0; box < drawing.boxes; box += 1)
+    if (drawing.kind[box] === FRAME && drawing.half[box] === 0) open += 1;
+  return `${plural(opsForward, "op")} forward, ${count(opsBackward)} backward, ${
+    plural(tensors, "tensor")
+  }; longest path ${plural(path, "op")}; ${plural(groups, "group")}, of which ${count(open)} open; ${
+    plural(drawing.boxes, "box").replace(/boxs$/, "boxes")
+  } drawn.`;
 }
 
 /** What the graph shows, for a screen reader. */
@@ -123,7 +131,9 @@ export class Twin {
     let [rows, left] = [0, 0];
     for (let box = 0; box < drawing.boxes; box += 1) {
       if (drawing.kind[box] === GROUP || drawing.kind[box] === FRAME) {
-        if (groups.length < MOST_ROWS && !(graph.arrays.groupIsLeaf[drawing.ref[box] ?? 0] === 1 && drawing.kind[box] === GROUP)) {
+        if (groups.length < MOST_ROWS
+          && !(graph.arrays.groupIsLeaf[drawing.ref[box] ?? 0] === 1 && drawing.kind[box] === GROUP))
+        {
           groups.push(html("li", {}, `${describeBox(sight, box)}, ${drawing.kind[box] === FRAME ? "open" : "closed"}`));
         }
         continue;
@@ -137,7 +147,8 @@ export class Twin {
       rows += 1;
       const line = body.insertRow();
       for (const text of [tensor.name, tensor.role, shape(tensor.shape)]) line.insertCell().textContent = text;
-      for (const statistic of /** @type {const} */ (["mean", "std"])) figures.push({ tensor, cell: line.insertCell(), statistic });
+      for (const statistic of /** @type {const} */ (["mean", "std"]))
+        figures.push({ tensor, cell: line.insertCell(), statistic });
     }
     const caption = html("caption", {}, "Every tensor that the graph shows, in order of execution");
     const titles = ["tensor", "role", "shape", "mean", "std"].map((title) => html("th", { scope: "col" }, title));

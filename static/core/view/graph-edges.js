@@ -19,7 +19,8 @@ const LEAST_ARROW = 9;
 
 /** @param {string} hueName @returns {SVGMarkerElement} an arrowhead */
 function arrowhead(hueName) {
-  const attributes = { id: `arrow-${hueName}`, class: hueName, viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7.5, markerHeight: 7.5, markerUnits: "userSpaceOnUse", orient: "auto" };
+  const attributes = { id: `arrow-${hueName}`, class: hueName, viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7.5,
+    markerHeight: 7.5, markerUnits: "userSpaceOnUse", orient: "auto" };
   return svg("marker", attributes, svg("path", { d: "M0.5 1 7 4 0.5 7z" }));
 }
 
@@ -122,5 +123,6 @@ function pathOf({ points, pointStart }, route) {
   for (let index = from + 2; index + 5 < to; index += 6) {
     text += `C${at(index)} ${at(index + 1)} ${at(index + 2)} ${at(index + 3)} ${at(index + 4)} ${at(index + 5)}`;
   }
-  return { text, reach: Math.hypot((points[to - 2] ?? 0) - (points[from] ?? 0), (points[to - 1] ?? 0) - (points[from + 1] ?? 0)) };
+  return { text,
+    reach: Math.hypot((points[to - 2] ?? 0) - (points[from] ?? 0), (points[to - 1] ?? 0) - (points[from + 1] ?? 0)) };
 }

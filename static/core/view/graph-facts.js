@@ -97,7 +97,8 @@ export class GraphFacts {
       const tensor = tensorIndex.get(layer.activation ?? layer.preactivation ?? "");
       if (tensor !== undefined) verdicts.set(tensor, health);
     }
-    const isNews = verdicts.size !== this.#verdicts.size || [...verdicts].some(([tensor, health]) => this.#verdicts.get(tensor) !== health);
+    const isNews = verdicts.size !== this.#verdicts.size
+      || [...verdicts].some(([tensor, health]) => this.#verdicts.get(tensor) !== health);
     this.#verdicts = verdicts;
     return isNews;
   }
@@ -132,7 +133,8 @@ export class GraphFacts {
     });
     if (tensors > 0) return { word: isNan ? "NaN" : "Inf", health: "non-finite", tensors };
     const worst = WORST_FIRST.find((health) => verdicts.includes(health));
-    return worst === undefined ? null : { word: worst, health: worst, tensors: verdicts.filter((verdict) => verdict === worst).length };
+    return worst === undefined ? null
+      : { word: worst, health: worst, tensors: verdicts.filter((verdict) => verdict === worst).length };
   }
 
   /**
@@ -152,7 +154,9 @@ export class GraphFacts {
       const each = repeats > 0 ? ops.length / repeats : 0;
       results = new Int32Array(Number.isInteger(each) ? repeats : 0).fill(-1);
       for (let repetition = 0; repetition < results.length; repetition += 1) {
-        for (let place = (repetition + 1) * each - 1; place >= repetition * each && (results[repetition] ?? -1) < 0; place -= 1) {
+        for (let place = (repetition + 1) * each - 1; place >= repetition * each && (results[repetition] ?? -1) < 0;
+          place -= 1)
+        {
           const op = ops[place] ?? 0;
           const [from, to] = [arrays.outputStart[op] ?? 0, arrays.outputStart[op + 1] ?? 0];
           if (to > from) results[repetition] = arrays.outputs[from] ?? -1;
@@ -160,7 +164,7 @@ export class GraphFacts {
       }
       this.#repetitions.set(group, results);
     }
-    return half === "forward" ? results : results.map((tensor) => (tensor < 0 ? -1 : (this.gradients[tensor] ?? -1)));
+    return half === "forward" ? results : results.map((tensor) => tensor < 0 ? -1 : (this.gradients[tensor] ?? -1));
   }
 
   /** @returns {Extents} */
@@ -182,7 +186,8 @@ export class GraphFacts {
       reach[op] = before + 1;
       path = Math.max(path, before + 1);
     }
-    this.#extents = { opsForward: forward, opsBackward: ops - forward, tensors: arrays.tensors, path, groups: Math.max(0, arrays.groups - 1) };
+    this.#extents = { opsForward: forward, opsBackward: ops - forward, tensors: arrays.tensors, path,
+      groups: Math.max(0, arrays.groups - 1) };
     return this.#extents;
   }
 
@@ -204,7 +209,8 @@ export class GraphFacts {
         // What another op made is that op's.
         if (tensor >= 0 && (producer[tensor] ?? -1) < 0) visit(tensor);
       }
-      for (let entry = outputStart[op] ?? 0; entry < (outputStart[op + 1] ?? 0); entry += 1) visit(outputs[entry] ?? -1);
+      for (let entry = outputStart[op] ?? 0; entry < (outputStart[op + 1] ?? 0); entry += 1)
+        visit(outputs[entry] ?? -1);
     }
   }
 }

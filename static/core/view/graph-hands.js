@@ -52,7 +52,8 @@ export function connectHands(stage, does) {
     press: (event) => withSight((sight) => press(sight, event)),
     doublePress: (event) => withSight((sight) => doublePress(sight, event)),
   });
-  svg.addEventListener("focusin", ({ target }) => withSight((sight) => does.moveFocus(elementBox(sight, target), false)));
+  svg.addEventListener("focusin",
+    ({ target }) => withSight((sight) => does.moveFocus(elementBox(sight, target), false)));
   svg.addEventListener("keydown", (event) => {
     if (!event.ctrlKey && !event.metaKey && !event.altKey) withSight((sight) => key(sight, event));
   });
@@ -112,7 +113,9 @@ export function connectHands(stage, does) {
     const { drawing, isVertical } = sight;
     const focused = does.focused();
     const isGroup = drawing.kind[focused] === GROUP || drawing.kind[focused] === FRAME;
-    if (ARROWS.has(event.key)) does.moveFocus(walk(drawing, focused, /** @type {Arrow} */ (event.key), isVertical ? "vertical" : "horizontal"), true);
+    if (ARROWS.has(event.key))
+      does.moveFocus(walk(drawing, focused, /** @type {Arrow} */ (event.key), isVertical ? "vertical" : "horizontal"),
+        true);
     else if (event.key === "Home") does.moveFocus(firstInput(sight), true);
     else if (event.key === "End") does.moveFocus(lossBox(sight), true);
     else if (event.key === "u") does.moveFocus(drawing.frame[focused] ?? -1, true);

@@ -38,7 +38,8 @@ export class Minimap {
       const area = this.#canvas.getBoundingClientRect();
       const drawing = this.#drawing;
       if (drawing === null) return;
-      go(((event.clientX - area.left) / area.width) * drawing.width, ((event.clientY - area.top) / area.height) * drawing.height);
+      go(((event.clientX - area.left) / area.width) * drawing.width,
+        ((event.clientY - area.top) / area.height) * drawing.height);
     };
     this.root.addEventListener("pointerdown", (event) => {
       if (event.button !== 0) return;
@@ -62,7 +63,9 @@ export class Minimap {
   show(drawing, palette, seen, room, isNeeded) {
     if (this.root.hidden === isNeeded) this.root.hidden = !isNeeded;
     if (!isNeeded) return;
-    if (drawing !== this.#drawing || palette !== this.#palette || room.width !== this.#room.width || room.height !== this.#room.height) {
+    if (drawing !== this.#drawing || palette !== this.#palette || room.width !== this.#room.width
+      || room.height !== this.#room.height)
+    {
       this.#room = { ...room };
       this.#drawing = drawing;
       this.#palette = palette;
@@ -86,7 +89,8 @@ export class Minimap {
 
   /** @param {Drawing} drawing */
   #measure(drawing) {
-    const scale = Math.min(Math.min(WIDEST, SHARE.width * this.#room.width) / drawing.width, Math.min(HIGHEST, SHARE.height * this.#room.height) / drawing.height);
+    const scale = Math.min(Math.min(WIDEST, SHARE.width * this.#room.width) / drawing.width,
+      Math.min(HIGHEST, SHARE.height * this.#room.height) / drawing.height);
     const width = Math.max(LEAST, Math.round(drawing.width * scale));
     const height = Math.max(LEAST, Math.round(drawing.height * scale));
     this.#size = { width, height };
@@ -108,7 +112,8 @@ export class Minimap {
     for (let box = 0; box < boxes; box += 1) {
       const ink = inks[half[box] === 1 ? "backward" : "forward"];
       const colour = kind[box] === FRAME ? ink.ground : kind[box] === TENSOR ? ink.soft : ink.strong;
-      this.#image.fill((rect[4 * box] ?? 0) * across, (rect[4 * box + 1] ?? 0) * down, (rect[4 * box + 2] ?? 0) * across, (rect[4 * box + 3] ?? 0) * down, colour, 1);
+      this.#image.fill((rect[4 * box] ?? 0) * across, (rect[4 * box + 1] ?? 0) * down,
+        (rect[4 * box + 2] ?? 0) * across, (rect[4 * box + 3] ?? 0) * down, colour, 1);
     }
     this.#image.onto(context);
   }

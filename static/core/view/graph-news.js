@@ -37,6 +37,7 @@ export class GraphNews {
   axis(sight, viewport, width) {
     // Out of sight it lines up with nothing.
     if (width === 0 && !sight.isVertical) return;
-    this.tell("axis-change", { positions: sight.isVertical ? new Map() : this.#columns.positions(sight, viewport), width });
+    this.tell("axis-change", { positions: sight.isVertical ? new Map() : this.#columns.positions(sight, viewport),
+      width });
   }
 }

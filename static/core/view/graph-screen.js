@@ -69,10 +69,7 @@ export class GraphScreen {
   #size = { width: 0, height: 0 };
   /** Whether depth runs downward. */
   #isVertical = false;
-  #requests = new DrawingRequests(
-    () => this.#wanting(),
-    (key, drawing) => this.#receive(key, drawing),
-  );
+  #requests = new DrawingRequests(() => this.#wanting(), (key, drawing) => this.#receive(key, drawing));
 
   stage = new GraphStage();
   #camera = new GraphCamera(this.stage.viewport, {
@@ -139,7 +136,8 @@ export class GraphScreen {
   /** @param {Expansion} expansion */
   set expansion(expansion) {
     const { level, toggled, fold } = this.#expansion;
-    if (expansion.level === level && expansion.fold === fold && expansion.toggled.join("\n") === toggled.join("\n")) return;
+    if (expansion.level === level && expansion.fold === fold && expansion.toggled.join("\n") === toggled.join("\n"))
+      return;
     this.#expansion = expansion;
     this.#requests.ask();
   }
@@ -284,7 +282,8 @@ export class GraphScreen {
     viewport.isVertical = isVertical;
     viewport.room = this.#room;
     const breadth = isVertical ? viewport.room.width : viewport.room.height;
-    const options = { orientation: isVertical ? /** @type {const} */ ("vertical") : /** @type {const} */ ("horizontal"), length: this.#camera.length(), breadth };
+    const options = { orientation: isVertical ? /** @type {const} */ ("vertical") : /** @type {const} */ ("horizontal"),
+      length: this.#camera.length(), breadth };
     return { key: of.picture.key, graph: of.graph, expansion: this.#expansion, options };
   }
 
@@ -300,7 +299,8 @@ export class GraphScreen {
     if (isNew) facts.judge(this.#theory);
     const index = new DrawingIndex(graph.arrays, drawing);
     /** @type {Sight} */
-    const sight = { graph, drawing, index, facts, picture, statistic: this.#statistic, paintwork: this.#paintwork, palette: this.#palette, lit: null, scale: 1, isVertical: this.#isVertical };
+    const sight = { graph, drawing, index, facts, picture, statistic: this.#statistic, paintwork: this.#paintwork,
+      palette: this.#palette, lit: null, scale: 1, isVertical: this.#isVertical };
     sight.lit = litBoxes(sight, this.#lit);
     this.#sight = sight;
     this.stage.viewport.room = this.#room;
@@ -379,7 +379,9 @@ export class GraphScreen {
     if (sight === null) return;
     this.#selection = locate(sight, this.#selectedId, this.#focused);
     const { selected, twin, holder, focused } = this.#selection;
-    const isThere = [selected, twin, holder, focused].every((box) => box < 0 || this.stage.boxes.partsOf(sight, box) !== undefined);
+    const isThere = [selected, twin, holder, focused].every((box) =>
+      box < 0 || this.stage.boxes.partsOf(sight, box) !== undefined
+    );
     if (isThere) this.stage.mark(sight, this.#selection);
     else this.#draw();
   }
@@ -440,7 +442,8 @@ export class GraphScreen {
     if (sight === null || box === this.#hovered) return;
     this.#hovered = box;
     const { selected, holder } = this.#selection;
-    const boxes = box >= 0 && sight.drawing.kind[box] !== FRAME ? [box] : [selected, holder].filter((each) => each >= 0);
+    const boxes = box >= 0 && sight.drawing.kind[box] !== FRAME ? [box]
+      : [selected, holder].filter((each) => each >= 0);
     if (!this.stage.points(boxes)) this.stage.point(sight, boxes);
   }
 }

@@ -67,7 +67,8 @@ const MOST_ROUTES = 2500;
  */
 export function detailOf(drawing, region, scale, boxes, routes) {
   if (drawing.boxes <= (drawing.isElastic ? WHOLE_ELASTIC : WHOLE)) {
-    return { boxes: countTo(drawing.boxes), routes: [...ordinary(drawing), ...routes], isElement: null, routesAreElements: true, isAll: true };
+    return { boxes: countTo(drawing.boxes), routes: [...ordinary(drawing), ...routes], isElement: null,
+      routesAreElements: true, isAll: true };
   }
   const right = region.x + region.width;
   const bottom = region.y + region.height;
@@ -79,7 +80,8 @@ export function detailOf(drawing, region, scale, boxes, routes) {
   for (let box = 0; box < drawing.boxes; box += 1) {
     const [x, y, w, h] = [rect[4 * box] ?? 0, rect[4 * box + 1] ?? 0, rect[4 * box + 2] ?? 0, rect[4 * box + 3] ?? 0];
     if (x > right || y > bottom || x + w < region.x || y + h < region.y) continue;
-    const isLarge = kind[box] === FRAME ? w * scale >= leastWidth && h * scale >= leastHeight : kind[box] === GROUP && Math.min(w, h) * scale >= READABLE_GROUP;
+    const isLarge = kind[box] === FRAME ? w * scale >= leastWidth && h * scale >= leastHeight
+      : kind[box] === GROUP && Math.min(w, h) * scale >= READABLE_GROUP;
     isElement[box] = isLarge ? 2 : 1;
     all += 1;
     if (isLarge) large += 1;
@@ -97,7 +99,8 @@ export function detailOf(drawing, region, scale, boxes, routes) {
   let routesAreElements = isReadable;
   if (isReadable) {
     for (let route = 0; route < drawing.routes; route += 1) {
-      const [x, y, w, h] = [bounds[4 * route] ?? 0, bounds[4 * route + 1] ?? 0, bounds[4 * route + 2] ?? 0, bounds[4 * route + 3] ?? 0];
+      const [x, y, w, h] = [bounds[4 * route] ?? 0, bounds[4 * route + 1] ?? 0, bounds[4 * route + 2] ?? 0,
+        bounds[4 * route + 3] ?? 0];
       if (routeKind[route] === REUSE || x > right || y > bottom || x + w < region.x || y + h < region.y) continue;
       if (lines.size >= MOST_ROUTES) {
         routesAreElements = false;

@@ -7,7 +7,7 @@ import { html, svg, write, writeText } from "../dom.js";
 import { BoxLayer } from "./graph-boxes.js";
 import { Ground, Histograms } from "./graph-canvas.js";
 import { EdgeLayer } from "./graph-edges.js";
-import { LEGIBLE, countSaved, detailOf } from "./graph-sight.js";
+import { countSaved, detailOf, LEGIBLE } from "./graph-sight.js";
 import { Viewport } from "./viewport.js";
 
 /** @typedef {import("./graph-sight.js").Sight} Sight */
@@ -29,12 +29,14 @@ export class GraphStage {
   /** What is drawn as elements. @type {Detail} */
   detail = { boxes: [], routes: [], isElement: null, routesAreElements: true, isAll: true };
 
-  svg = svg("svg", { class: "graph-svg", role: "tree", "aria-label": "Computation graph: arrow keys walk along its edges, Enter inspects, E opens and closes" });
+  svg = svg("svg", { class: "graph-svg", role: "tree",
+    "aria-label": "Computation graph: arrow keys walk along its edges, Enter inspects, E opens and closes" });
   #edges = new EdgeLayer();
   #ground = new Ground();
   #histograms = new Histograms();
   #world = svg("g", { class: "world" });
-  #sides = { forward: svg("text", { class: "side forward" }, "forward"), backward: svg("text", { class: "side backward" }, "backward") };
+  #sides = { forward: svg("text", { class: "side forward" }, "forward"),
+    backward: svg("text", { class: "side backward" }, "backward") };
   #layer = html("div", { class: "layer" });
   #nothing = html("p", { class: "nothing", role: "status", hidden: true });
   root = html("div", { class: "stage" });
@@ -48,7 +50,8 @@ export class GraphStage {
   constructor() {
     this.#histograms.canvas.setAttribute("aria-hidden", "true");
     this.#ground.canvas.setAttribute("aria-hidden", "true");
-    this.#world.append(this.boxes.frames, this.#edges.root, this.#sides.forward, this.#sides.backward, this.boxes.boxes);
+    this.#world.append(this.boxes.frames, this.#edges.root, this.#sides.forward, this.#sides.backward,
+      this.boxes.boxes);
     this.svg.append(this.#edges.definitions, this.#world);
     // The ground lies beneath the elements all the same: the style sheet says so.
     this.#layer.append(this.svg, this.#histograms.canvas, this.#ground.canvas);
@@ -81,13 +84,18 @@ export class GraphStage {
     this.svg.classList.toggle("illegible", scale < LEGIBLE);
     const { seen } = viewport;
     const beyond = margin / scale;
-    const region = { x: seen.x - beyond, y: seen.y - beyond, width: seen.width + 2 * beyond, height: seen.height + 2 * beyond };
+    const region = { x: seen.x - beyond, y: seen.y - beyond, width: seen.width + 2 * beyond,
+      height: seen.height + 2 * beyond };
     const needed = [selection.selected, selection.twin, selection.holder, selection.focused];
     this.detail = detailOf(sight.drawing, region, scale, needed, []);
     this.boxes.show(sight, this.detail.boxes, idOf);
     write(this.svg, "aria-owns", this.boxes.order(sight, this.detail.boxes));
     this.#nothing.hidden = sight.graph.arrays.ops > 0;
-    if (!this.#nothing.hidden) writeText(this.#nothing, `Nothing was recorded: ${sight.picture.failed ? "the run broke off before its first op" : "the model ran no op"}.`);
+    if (!this.#nothing.hidden)
+      writeText(this.#nothing,
+        `Nothing was recorded: ${
+          sight.picture.failed ? "the run broke off before its first op" : "the model ran no op"
+        }.`);
     this.#headSides(sight);
     if (this.#counted !== sight.drawing) {
       this.#counted = sight.drawing;
@@ -182,7 +190,9 @@ export class GraphStage {
     const isHeaded = drawing.isElastic && !isVertical;
     for (const half of /** @type {const} */ (["forward", "backward"])) {
       const side = half === "backward" ? 1 : 0;
-      const box = !isHeaded ? -1 : drawing.half.findIndex((candidate, at) => candidate === side && drawing.kind[at] !== 1 && drawing.kind[at] !== 3);
+      const box = !isHeaded ? -1 : drawing.half.findIndex((candidate, at) =>
+        candidate === side && drawing.kind[at] !== 1 && drawing.kind[at] !== 3
+      );
       const level = (drawing.rect[4 * box + 1] ?? 0) + (drawing.rect[4 * box + 3] ?? 0) / 2;
       this.#sides[half].setAttribute("transform", `translate(18 ${level}) rotate(-90)`);
       this.#sides[half].classList.toggle("absent", box < 0);

@@ -56,7 +56,10 @@ export class Trail {
     if (now === this.#shown) return;
     this.#shown = now;
     this.root.hidden = path.length === 0;
-    const steps = [html("button", { type: "button", "data-box": "-1" }, "model"), ...path.map((box, order) => html("button", { type: "button", "data-box": String(box) }, labels[order] ?? ""))];
-    this.root.replaceChildren(...steps.flatMap((step, order) => (order === 0 ? [step] : [html("span", { "aria-hidden": "true" }, "›"), step])));
+    const steps = [html("button", { type: "button", "data-box": "-1" }, "model"),
+      ...path.map((box, order) => html("button", { type: "button", "data-box": String(box) }, labels[order] ?? ""))];
+    this.root.replaceChildren(
+      ...steps.flatMap((step, order) => order === 0 ? [step] : [html("span", { "aria-hidden": "true" }, "›"), step]),
+    );
   }
 }

@@ -145,9 +145,11 @@ export class PixelImage {
     const [ax, ay, bx, by, cx, cy, ex, ey] = [p(0), p(1), p(2), p(3), p(4), p(5), p(6), p(7)];
     const { width, height } = this.#image;
     // A curve lies among its four points.
-    if (Math.max(ax, bx, cx, ex) < -1 || Math.min(ax, bx, cx, ex) > width || Math.max(ay, by, cy, ey) < -1 || Math.min(ay, by, cy, ey) > height) return;
+    if (Math.max(ax, bx, cx, ex) < -1 || Math.min(ax, bx, cx, ex) > width || Math.max(ay, by, cy, ey) < -1
+      || Math.min(ay, by, cy, ey) > height) return;
     const size = Math.abs(ex - ax) + Math.abs(ey - ay);
-    const isStraight = Math.abs(ay - by) + Math.abs(cy - ey) + Math.abs(ay - ey) < 1 || Math.abs(ax - bx) + Math.abs(cx - ex) + Math.abs(ax - ex) < 1;
+    const isStraight = Math.abs(ay - by) + Math.abs(cy - ey) + Math.abs(ay - ey) < 1
+      || Math.abs(ax - bx) + Math.abs(cx - ex) + Math.abs(ax - ex) < 1;
     const steps = isStraight ? 1 : Math.min(24, Math.max(2, Math.ceil(size / 10)));
     let [x, y] = [ax, ay];
     for (let step = 1; step <= steps; step += 1) {

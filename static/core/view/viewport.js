@@ -79,7 +79,9 @@ export class Viewport {
   get fitScale() {
     const { extent, room } = this;
     if (extent === null || extent.isElastic) return 1;
-    return this.#beneathHeaders((height) => Math.min(1, room.width / Math.max(1, extent.width), height / Math.max(1, extent.height)));
+    return this.#beneathHeaders((height) =>
+      Math.min(1, room.width / Math.max(1, extent.width), height / Math.max(1, extent.height))
+    );
   }
 
   /** @param {(height: number) => number} scaleFor what a height of the room allows @returns {number} a scale that leaves room for headers where they are outside the drawing */
@@ -157,8 +159,10 @@ export class Viewport {
     this.#magnify(this.fitScale * camera.zoom);
     const isFit = this.camera.zoom === 1;
     // Fit, all of it is in the room; else any of it may be at the centre.
-    this.x = isFit ? (room.width - extent.width * this.scale) / 2 : room.width / 2 - clampShare(sideways) * extent.width * this.scale;
-    this.y = isFit ? (room.height - extent.height * this.scale) / 2 : room.height / 2 - clampShare(upright) * extent.height * this.scale;
+    this.x = isFit ? (room.width - extent.width * this.scale) / 2
+      : room.width / 2 - clampShare(sideways) * extent.width * this.scale;
+    this.y = isFit ? (room.height - extent.height * this.scale) / 2
+      : room.height / 2 - clampShare(upright) * extent.height * this.scale;
   }
 
   /** To where the drawing begins, as large as its breadth allows. @param {Extent} extent */
@@ -207,7 +211,8 @@ export class Viewport {
    */
   centre(part, scale) {
     if (scale !== undefined && this.extent?.isElastic === false) this.#magnify(scale);
-    this.moveTo(this.room.width / 2 - (part.x + part.width / 2) * this.scale, this.room.height / 2 - (part.y + part.height / 2) * this.scale);
+    this.moveTo(this.room.width / 2 - (part.x + part.width / 2) * this.scale,
+      this.room.height / 2 - (part.y + part.height / 2) * this.scale);
   }
 
   /** @param {number} scale */
@@ -250,5 +255,6 @@ export class Viewport {
 function within(start, content, room, now) {
   const centred = (room - content) / 2;
   const [low, high] = content <= room ? [centred, centred] : [room - content, 0];
-  return Math.min(Number.isNaN(now) ? high : Math.max(high, now), Math.max(Number.isNaN(now) ? low : Math.min(low, now), start));
+  return Math.min(Number.isNaN(now) ? high : Math.max(high, now),
+    Math.max(Number.isNaN(now) ? low : Math.min(low, now), start));
 }

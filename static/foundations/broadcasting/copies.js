@@ -31,20 +31,16 @@ const SIGNS = /** @type {Record<string, string>} */ ({ "-": "−", "*": "×", "/
 export function showStorage({ a, b }) {
   const head = ["", "read as", "shape", "stride", "stored", "expanded to", "stride", "a copy would take"];
   const rows = Object.entries({ a, b }).map(([name, operand]) =>
-    html(
-      "tr",
-      {},
-      html("th", { scope: "row" }, name),
-      html("td", {}, operand.given === "shape" ? "a shape" : "values"),
-      html("td", { class: "mono" }, shapeText(operand.shape)),
-      html("td", { class: "mono" }, shapeText(operand.stride)),
+    html("tr", {}, html("th", { scope: "row" }, name), html("td", {}, operand.given === "shape" ? "a shape" : "values"),
+      html("td", { class: "mono" }, shapeText(operand.shape)), html("td", { class: "mono" }, shapeText(operand.stride)),
       html("td", { class: "number" }, stored(operand.stored_numel, operand.stored_bytes)),
       html("td", { class: "mono" }, shapeText(operand.expanded_shape)),
       html("td", { class: "mono", "data-expanded-stride": name }, ...strides(operand)),
-      html("td", { class: "number" }, stored(operand.expanded_numel, operand.copied_bytes)),
-    ),
+      html("td", { class: "number" }, stored(operand.expanded_numel, operand.copied_bytes)))
   );
-  const table = html("table", { class: "facts" }, html("thead", {}, html("tr", {}, ...head.map((text) => html("th", { scope: "col" }, text)))), html("tbody", {}, ...rows));
+  const table = html("table", { class: "facts" },
+    html("thead", {}, html("tr", {}, ...head.map((text) => html("th", { scope: "col" }, text)))),
+    html("tbody", {}, ...rows));
   document.querySelector("#storage")?.replaceChildren(table);
 }
 
@@ -69,7 +65,10 @@ export function showCopies(answer) {
   const line = document.querySelector("#element");
   line?.replaceChildren();
   if (a.expanded === null || b.expanded === null || result === null || a.tensor === null || b.tensor === null) {
-    place?.replaceChildren(html("p", { class: "soft" }, "Too large for a picture: it is drawn where both operands have at most 64 elements and the result at most 256."));
+    place?.replaceChildren(
+      html("p", { class: "soft" },
+        "Too large for a picture: it is drawn where both operands have at most 64 elements and the result at most 256."),
+    );
     return;
   }
   const sign = SIGNS[operator] ?? operator;
@@ -85,15 +84,19 @@ export function showCopies(answer) {
     const isAt = (/** @type {Index} */ at) => index !== null && String(at) === String(index);
     markCells(tables.wideA, (at) => `${ghost(a)(at)}${isAt(at) ? " lit" : ""}`);
     markCells(tables.wideB, (at) => `${ghost(b)(at)}${isAt(at) ? " lit-2" : ""}`);
-    markCells(tables.result, (at) => (isAt(at) ? "lit-backward" : ""));
+    markCells(tables.result, (at) => isAt(at) ? "lit-backward" : "");
     const [fromA, fromB] = [index === null ? null : source(a, index), index === null ? null : source(b, index)];
-    markCells(tables.a, (at) => (fromA !== null && String(at) === String(fromA) ? "lit" : ""));
-    markCells(tables.b, (at) => (fromB !== null && String(at) === String(fromB) ? "lit-2" : ""));
-    line?.replaceChildren(index === null || fromA === null || fromB === null ? "" : sentence(answer, index, fromA, fromB));
+    markCells(tables.a, (at) => fromA !== null && String(at) === String(fromA) ? "lit" : "");
+    markCells(tables.b, (at) => fromB !== null && String(at) === String(fromB) ? "lit-2" : "");
+    line?.replaceChildren(
+      index === null || fromA === null || fromB === null ? "" : sentence(answer, index, fromA, fromB),
+    );
   }
   place?.replaceChildren(
-    html("div", { class: "operand-pair" }, tables.a, html("span", { class: "arrow", "aria-hidden": "true" }, "→"), tables.wideA),
-    html("div", { class: "operand-pair" }, tables.b, html("span", { class: "arrow", "aria-hidden": "true" }, "→"), tables.wideB),
+    html("div", { class: "operand-pair" }, tables.a, html("span", { class: "arrow", "aria-hidden": "true" }, "→"),
+      tables.wideA),
+    html("div", { class: "operand-pair" }, tables.b, html("span", { class: "arrow", "aria-hidden": "true" }, "→"),
+      tables.wideB),
     html("div", { class: "operand-pair" }, tables.result),
   );
 }
@@ -103,20 +106,22 @@ export function showCopies(answer) {
  * @returns {(index: Index) => string} the class of a cell: a cell further along a stride of 0 is the first one, seen again
  */
 export function ghost({ expanded_stride }) {
-  return (index) => (index.some((at, dimension) => at > 0 && expanded_stride[dimension] === 0) ? "ghost" : "");
+  return (index) => index.some((at, dimension) => at > 0 && expanded_stride[dimension] === 0) ? "ghost" : "";
 }
 
 /** @param {Operand} operand @param {Index} index of the result @returns {number[]} where it is stored */
 function source({ shape }, index) {
-  return shape.map((size, dimension) => (size === 1 ? 0 : (index[dimension + index.length - shape.length] ?? 0)));
+  return shape.map((size, dimension) => size === 1 ? 0 : (index[dimension + index.length - shape.length] ?? 0));
 }
 
 /** @param {Answer} answer @param {Index} index @param {Index} fromA @param {Index} fromB @returns {string} */
 function sentence({ a, b, result, operator }, index, fromA, fromB) {
   const sign = SIGNS[operator] ?? operator;
-  const place = (/** @type {Index} */ at) => (at.length === 0 ? "" : `[${at.join(", ")}]`);
+  const place = (/** @type {Index} */ at) => at.length === 0 ? "" : `[${at.join(", ")}]`;
   const values = [valueAt(a.tensor, fromA), valueAt(b.tensor, fromB), valueAt(result, index)].map(cellText);
-  return `result${place(index)} = a${place(fromA)} ${sign} b${place(fromB)} = ${values[0]} ${sign} ${values[1]} = ${values[2]}`;
+  return `result${place(index)} = a${place(fromA)} ${sign} b${place(fromB)} = ${values[0]} ${sign} ${values[1]} = ${
+    values[2]
+  }`;
 }
 
 /** @param {TensorValues | null} tensor @param {Index} index @returns {any} */

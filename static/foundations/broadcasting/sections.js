@@ -49,7 +49,8 @@ export async function findAnswer(path, query, signal) {
       if (!reset.some((name) => asked.has(name))) throw error;
       errors.push(error.body);
       for (const name of reset) asked.delete(name);
-      for (const [section, used] of Object.entries(USED)) if (used.some((name) => reset.includes(name))) stale.add(section);
+      for (const [section, used] of Object.entries(USED))
+        if (used.some((name) => reset.includes(name))) stale.add(section);
     }
   }
 }
@@ -57,6 +58,7 @@ export async function findAnswer(path, query, signal) {
 /** Dims the figures of some sections, those of the others are current. @param {ReadonlySet<string> | "all"} stale */
 export function markStale(stale) {
   for (const section of Object.keys(USED)) {
-    document.getElementById(section)?.closest("section")?.toggleAttribute("data-stale", stale === "all" || stale.has(section));
+    document.getElementById(section)?.closest("section")?.toggleAttribute("data-stale",
+      stale === "all" || stale.has(section));
   }
 }

@@ -61,33 +61,28 @@ function textOf(id) {
 
 /** @param {Trap} trap @param {Guess} guess @returns {Element[]} */
 function revealed(trap, guess) {
-  const head = html("tr", {}, ...["", "forgotten", "with squeeze(-1)"].map((text) => html("th", { scope: "col" }, text)));
+  const head = html("tr", {},
+    ...["", "forgotten", "with squeeze(-1)"].map((text) => html("th", { scope: "col" }, text)));
   /** @param {string} name @param {...string} cells */
-  const row = (name, ...cells) => html("tr", {}, html("th", { scope: "row" }, name), ...cells.map((text) => html("td", { class: "number" }, text)));
-  const figures = html(
-    "table",
-    { class: "facts" },
-    html("thead", {}, head),
-    html(
-      "tbody",
-      {},
-      row("pred − targ", shapeText(trap.difference), shapeText(trap.squeezed_difference)),
+  const row = (name, ...cells) =>
+    html("tr", {}, html("th", { scope: "row" }, name), ...cells.map((text) => html("td", { class: "number" }, text)));
+  const figures = html("table", { class: "facts" }, html("thead", {}, head),
+    html("tbody", {}, row("pred − targ", shapeText(trap.difference), shapeText(trap.squeezed_difference)),
       row("its memory", quantity(trap.bytes, "B"), quantity(trap.squeezed_bytes, "B")),
       row("loss of these predictions", significant(trap.loss), significant(trap.true_loss)),
-      row("loss of mean(targ) for every input", significant(trap.loss_of_the_mean), significant(trap.true_loss_of_the_mean)),
-    ),
-  );
+      row("loss of mean(targ) for every input", significant(trap.loss_of_the_mean),
+        significant(trap.true_loss_of_the_mean))));
   const n = trap.targ[0] ?? 0;
   return [
     ...(guess === null || (guess.shape === "" && guess.loss === "") ? [] : [verdict(trap, guess)]),
     html("div", { class: "scroll" }, figures),
-    html(
-      "p",
-      { class: "remark warning" },
-      n === 1
-        ? "With one prediction there is one pair, and both losses are the same. From two on they are not."
-        : `The column meets the row, and every prediction is held against every target: ${n} × ${n} pairs, without a word. The loss is too ${trap.loss_difference < 0 ? "low" : "high"} by ${significant(Math.abs(trap.loss_difference))}: it differs by twice the covariance of pred and targ, ${significant(trap.twice_the_covariance)}. The better the predictions follow the targets, the larger the error. ${preference(trap)}`,
-    ),
+    html("p", { class: "remark warning" },
+      n === 1 ? "With one prediction there is one pair, and both losses are the same. From two on they are not."
+        : `The column meets the row, and every prediction is held against every target: ${n} × ${n} pairs, without a word. The loss is too ${
+          trap.loss_difference < 0 ? "low" : "high"
+        } by ${significant(Math.abs(trap.loss_difference))}: it differs by twice the covariance of pred and targ, ${
+          significant(trap.twice_the_covariance)
+        }. The better the predictions follow the targets, the larger the error. ${preference(trap)}`),
   ];
 }
 
@@ -105,15 +100,16 @@ function verdict(trap, guess) {
   const parts = [];
   if (guess.shape !== "") {
     const isRight = String(sizesOf(guess.shape)) === String(trap.difference);
-    parts.push(
-      html("strong", {}, isRight ? "The shape is right: " : "The shape is another: "),
-      `${shapeText(trap.pred)} − ${shapeText(trap.targ)} is ${shapeText(trap.difference)}.${isRight ? "" : ` You said ${said(guess.shape)}.`} `,
-    );
+    parts.push(html("strong", {}, isRight ? "The shape is right: " : "The shape is another: "),
+      `${shapeText(trap.pred)} − ${shapeText(trap.targ)} is ${shapeText(trap.difference)}.${
+        isRight ? "" : ` You said ${said(guess.shape)}.`
+      } `);
   }
   if (guess.loss !== "") {
     const loss = Number(guess.loss.replace(",", ".").replace("−", "-"));
     const isRight = Math.abs(loss - trap.loss) <= 0.1 * Math.abs(trap.loss);
-    parts.push(html("strong", {}, isRight ? "The loss is right: " : "The loss is another: "), `${significant(trap.loss)}.${isRight ? "" : ` You said ${guess.loss}.`}`);
+    parts.push(html("strong", {}, isRight ? "The loss is right: " : "The loss is another: "),
+      `${significant(trap.loss)}.${isRight ? "" : ` You said ${guess.loss}.`}`);
   }
   return html("p", { class: "verdict" }, ...parts);
 }

@@ -16,21 +16,24 @@ const LIT = ["lit", "lit-2"];
 export function showValues(answer) {
   const { operands, output, result } = answer;
   const line = document.querySelector("#element");
-  const tables = operands.map((operand) => tensorTable(operand, { label: `${operand.name} · ${operand.dimensions.join(" ")}` }));
+  const tables = operands.map((operand) =>
+    tensorTable(operand, { label: `${operand.name} · ${operand.dimensions.join(" ")}` })
+  );
   const out = tensorTable(result, { label: `out · ${output.dimensions.join(" ")}`, onhover: light });
   /** @param {Position | null} position of the result */
   function light(position) {
     for (const [at, table] of tables.entries()) {
       const operand = operands[at];
-      if (operand !== undefined) markCells(table, (index) => (position !== null && takesPart(operand, index, output.dimensions, position) ? (LIT[at % 2] ?? "lit") : ""));
+      if (operand !== undefined)
+        markCells(table, (index) =>
+          position !== null && takesPart(operand, index, output.dimensions, position) ? (LIT[at % 2] ?? "lit") : "");
     }
-    markCells(out, (index) => (position !== null && String(index) === String(position) ? "lit-backward" : ""));
+    markCells(out, (index) => position !== null && String(index) === String(position) ? "lit-backward" : "");
     line?.replaceChildren(position === null ? "" : sentence(answer, position));
   }
   line?.replaceChildren();
-  document
-    .querySelector("#operands")
-    ?.replaceChildren(html("div", { class: "figures" }, ...tables), html("div", { class: "figures result" }, out));
+  document.querySelector("#operands")?.replaceChildren(html("div", { class: "figures" }, ...tables),
+    html("div", { class: "figures result" }, out));
 }
 
 /**
@@ -56,13 +59,18 @@ function takesPart({ dimensions, shape }, index, kept, position) {
 function sentence({ indices, operands, output, result, products_per_element }, position) {
   const summed = indices.filter((index) => index.output === null);
   const fixed = new Map(output.dimensions.map((name, at) => [name, position[at] ?? 0]));
-  const formula = operands.map(({ name, dimensions, shape }) => `${name}${place(dimensions.map((each, at) => (shape[at] === 1 ? 0 : (fixed.get(each) ?? each))))}`);
+  const formula = operands.map(({ name, dimensions, shape }) =>
+    `${name}${place(dimensions.map((each, at) => shape[at] === 1 ? 0 : (fixed.get(each) ?? each)))}`
+  );
   const sigma = summed.length === 0 ? "" : `Σ ${summed.map(({ name }) => name).join(", ")}  `;
   const value = cellText(elementAt(result.values, position));
   const terms = firstTerms(summed, products_per_element).map((at) => {
     const all = new Map([...fixed, ...at]);
-    const factors = operands.map(({ dimensions, shape, values }) => Number(elementAt(values, dimensions.map((name, dimension) => (shape[dimension] === 1 ? 0 : (all.get(name) ?? 0))))));
-    return factors.map((factor) => (factor < 0 && operands.length > 1 ? `(${significant(factor)})` : significant(factor))).join(" · ");
+    const factors = operands.map(({ dimensions, shape, values }) =>
+      Number(elementAt(values, dimensions.map((name, dimension) => shape[dimension] === 1 ? 0 : (all.get(name) ?? 0))))
+    );
+    return factors.map((factor) => factor < 0 && operands.length > 1 ? `(${significant(factor)})` : significant(factor))
+      .join(" · ");
   });
   const more = products_per_element > terms.length ? [`… ${products_per_element - terms.length} more`] : [];
   const written = summed.length === 0 && operands.length === 1 ? "" : ` = ${[...terms, ...more].join(" + ") || "0"}`;
