@@ -45,14 +45,6 @@ import { connectModel, specTable } from "./explorer/model.js";
 import { connectPin } from "./explorer/pin.js";
 import { connectTakeaway } from "./explorer/takeaway.js";
 
-/** @typedef {import("./core/types.js").PageData} PageData */
-/** @typedef {import("./core/types.js").Picture} Picture */
-/** @typedef {import("./core/types.js").Spec} Spec */
-/** @typedef {import("./core/types.js").ErrorBody} ErrorBody */
-/** @typedef {import("./core/types.js").PinnedRun} PinnedRun */
-/** @typedef {import("./core/types.js").Theory} Theory */
-/** @typedef {import("./core/url-state.js").View} View */
-
 const ANNOUNCE_AFTER_MS = 800;
 /** Of the screen; on a faster one pictures still come no faster. */
 const FRAME_MS = 1000 / 60;
@@ -113,24 +105,25 @@ const specOf = (query) => parseSpec(table, query);
 // The page's own query may hold a preset's name or a mistake: the server's reading of it is what counts.
 const spec = signal(specOf(page.query));
 const view = signal(parseView(location.hash || (page.view ?? "")));
-/** What the server last showed of the spec. @type {import("./core/signal.js").Signal<Picture | null>} */
+/** What the server last showed of the spec. @type {Signal<Picture | null>} */
 const picture = signal(/** @type {Picture | null} */ (null));
-/** @type {import("./core/signal.js").Signal<Theory | null>} */
+/** @type {Signal<Theory | null>} */
 const theory = signal(/** @type {Theory | null} */ (null));
-/** The run that is compared to. @type {import("./core/signal.js").Signal<PinnedRun | null>} */
+/** The run that is compared to. @type {Signal<PinnedRun | null>} */
 const pinned = signal(/** @type {PinnedRun | null} */ (null));
-/** A dump that is shown in place of the server's answers. @type {import("./core/signal.js").Signal<import("./explorer/dump.js").Opened | null>} */
-const opened = signal(/** @type {import("./explorer/dump.js").Opened | null} */ (null));
-/** @type {import("./core/signal.js").Signal<ErrorBody | null>} */
+/** A dump that is shown in place of the server's answers. @type {Signal<ShownDump | null>} */
+const opened = signal(/** @type {ShownDump | null} */ (null));
+/** @type {Signal<ErrorBody | null>} */
 const error = signal(page.error);
-/** What is wrong with the run that the address says to compare to. @type {import("./core/signal.js").Signal<ErrorBody | null>} */
+/** What is wrong with the run that the address says to compare to. @type {Signal<ErrorBody | null>} */
 const pinError = signal(/** @type {ErrorBody | null} */ (null));
 
-/** Opened at a mistaken address: the default model is shown, and the mistake stays in sight until something is changed. */
+/** Opened at a mistaken address: the default model is shown, and the mistake stays in sight until something is
+ * changed. */
 let isAddressAtFault = page.error !== null;
 
-// Pictures: drawn as they come, but once per frame of the screen, where of several the last counts; numbers on the screen
-// only go up.
+// Pictures: drawn as they come, but once per frame of the screen, where of several the last counts; numbers on the
+// screen only go up.
 
 /** @type {Picture | null} */
 let arrived = null;
@@ -276,7 +269,7 @@ on("spec-change", (/** @type {{change: Spec, moving: boolean}} */ { change, movi
   }
   setSpec(next);
 });
-on("preset-choose", (/** @type {{preset: import("./core/types.js").Preset}} */ { preset }) => {
+on("preset-choose", (/** @type {{preset: Preset}} */ { preset }) => {
   specPushes = true;
   // Into the address with the spec: one choice, one history entry.
   view.value = { ...view.value, predict: "", guess: "" };
@@ -288,8 +281,7 @@ on("tensor-select", (/** @type {{tensor: string}} */ { tensor }) => {
   elements.graph.reveal(drawn.boxOf(tensor));
 });
 on("statistic-change", (/** @type {{statistic: View["statistic"]}} */ { statistic }) => setView({ statistic }));
-on("layers-options-change",
-  (/** @type {Partial<import("./core/types.js").LayersOptions>} */ change) => setView(change));
+on("layers-options-change", (/** @type {Partial<LayersOptions>} */ change) => setView(change));
 on("prediction-start", (/** @type {{figure: string}} */ { figure }) => {
   setView({ predict: figure, guess: "" });
   elements.prediction.focus();
@@ -313,12 +305,13 @@ on("swap-runs", () => {
   setSpec(specOf(a.slice(1)));
 });
 on("camera-change", (/** @type {{zoom: number, at: number, across: number}} */ camera) => setView(camera));
-on("axis-change", (/** @type {import("./core/types.js").DepthAxis} */ { positions, width }) => {
+on("axis-change", (/** @type {DepthAxis} */ { positions, width }) => {
   // Some layers in a closed box: there is no axis that all of them have in common with the graph.
   const places = (shown?.topology.layers ?? []).map(({ preactivation, activation }) =>
     positions.get(activation ?? preactivation ?? "")
   );
-  // Nor where a graph of one's own goes on beyond the panel, or has layers beside each other: all are to be seen at once, each by itself.
+  // Nor where a graph of one's own goes on beyond the panel, or has layers beside each other: all are to be seen at
+  // once, each by itself.
   const isShared = places.every((x, at) =>
     x !== undefined && (!isOwn() || (x >= 0 && x <= width && x > (places[at - 1] ?? -1)))
   );
@@ -370,7 +363,8 @@ function writeNodeDataLink() {
   find("#node-data").setAttribute("href", nodeDataPath(statistic, queryOf(spec.value)));
 }
 
-/** @param {Spec} value @returns {string} of the experiment that it is a run of, whatever the seed: bands are over seeds */
+/** @param {Spec} value @returns {string} of the experiment that it is a run of, whatever the seed: bands are over
+ * seeds */
 function experimentQuery(value) {
   return queryOf({ ...value, seed: specOf("")["seed"] ?? 0 });
 }

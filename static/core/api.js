@@ -1,7 +1,5 @@
 /** HTTP: paths, and the one error shape. */
 
-/** @typedef {import("./types.js").ErrorBody} ErrorBody */
-
 export const API = "/api/v1";
 
 /** Where traces, profiles, values and the live path are: the specs', or those of a model of one's own. */
@@ -31,7 +29,8 @@ export class ApiError extends Error {
     this.retryAfter = retryAfter;
   }
 
-  /** @returns {boolean} whether no server of ours has answered to the end: the way to it broke, or a proxy finds none behind it */
+  /** @returns {boolean} whether no server of ours has answered to the end: the way to it broke, or a proxy finds none
+   * behind it */
   get isOfNobody() {
     return this.status === 0 || (this.body.code === UNREADABLE && [200, 502, 503, 504].includes(this.status));
   }
@@ -106,7 +105,8 @@ function unreadable(response) {
     retryAfter(response));
 }
 
-/** @param {Response} response @returns {number | null} in seconds; a proxy may write a date, which is as good as nothing */
+/** @param {Response} response @returns {number | null} in seconds; a proxy may write a date, which is as good as
+ * nothing */
 function retryAfter({ headers }) {
   const text = headers.get("retry-after") ?? "";
   return /^\d+$/.test(text) ? Number(text) : null;

@@ -3,10 +3,6 @@
 import { nonFinite } from "./picture.js";
 import { isHidden, percent, shape, significant, valueAt } from "./format.js";
 
-/** @typedef {import("./types.js").Picture} Picture */
-/** @typedef {import("./types.js").Tensor} Tensor */
-/** @typedef {import("./types.js").Statistic} Statistic */
-
 /**
  * The figure shown in a tensor's box.
  *

@@ -1,12 +1,5 @@
 /** From the server's bytes to a Picture: the binary live frame, and the JSON dump. Both give the same columns. */
 
-/** @typedef {import("./types.js").Picture} Picture */
-/** @typedef {import("./types.js").Topology} Topology */
-/** @typedef {import("./types.js").Dump} Dump */
-/** @typedef {import("./types.js").Spec} Spec */
-/** @typedef {import("./types.js").FloatColumn} FloatColumn */
-/** @typedef {import("./types.js").CountColumn} CountColumn */
-
 const MAGIC = 0x31465243; // "CRF1", little endian
 const HEADER_BYTES = 48;
 
@@ -102,7 +95,7 @@ export function rowIndex(topology) {
 }
 
 /**
- * @param {import("./types.js").JsonNumber} value
+ * @param {JsonNumber} value
  * @returns {number | null}
  */
 function fromJsonNumber(value) {

@@ -1,7 +1,7 @@
 /**
- * <comparison-table>: the run on the screen beside the one that is pinned: in what their specs differ, their losses, and
- * a statistic layer by layer, with a bar that shows where they part; of two dumps the tensors that differ most, too, and what
- * only one of them has.
+ * <comparison-table>: the run on the screen beside the one that is pinned: in what their specs differ, their losses,
+ * and a statistic layer by layer, with a bar that shows where they part; of two dumps the tensors that differ most,
+ * too, and what only one of them has.
  *
  * Call `show(picture, pinned, statistic)`. Events, bubbling: `tensor-select` {tensor}, `swap-runs`, `unpin`.
  */
@@ -10,15 +10,6 @@ import { compareLayers, compareLoss, differences, isRatio, reach } from "../core
 import { dumpDifferences, greatestDifferences } from "../core/lab/dump-run.js";
 import { emit, html } from "../core/dom.js";
 import { count, significant } from "../core/format.js";
-
-/** @typedef {import("../core/types.js").Picture} Picture */
-/** @typedef {import("../core/types.js").Dump} Dump */
-/** @typedef {import("../core/types.js").PinnedDump} PinnedDump */
-/** @typedef {import("../core/types.js").PinnedRun} PinnedRun */
-/** @typedef {import("../core/lab/match.js").Alone} Alone */
-/** @typedef {import("../core/types.js").ProfileStatistic} ProfileStatistic */
-/** @typedef {import("../core/lab/comparison.js").Figure} Figure */
-/** @typedef {import("../core/lab/comparison.js").Pair} Pair */
 
 /** @typedef {{a: HTMLElement, b: HTMLElement, contrast: HTMLElement, text: HTMLElement}} Line */
 
@@ -171,7 +162,8 @@ class ComparisonTable extends HTMLElement {
     );
   }
 
-  /** @param {HTMLTableSectionElement} body @param {string | null} tensor @param {string} layer @param {string} name @returns {Line} */
+  /** @param {HTMLTableSectionElement} body @param {string | null} tensor @param {string} layer @param {string} name
+   * @returns {Line} */
   #line(body, tensor, layer, name) {
     const line = body.insertRow();
     line.append(html("th", { scope: "row" }, layer));
@@ -211,7 +203,8 @@ class ComparisonTable extends HTMLElement {
   }
 }
 
-/** @param {string} title @param {Alone} things @param {Picture} picture @returns {HTMLElement[]} nothing where there is none */
+/** @param {string} title @param {UnmatchedThings} things @param {Picture} picture @returns {HTMLElement[]} nothing
+ * where there is none */
 function alone(title, { modules, tensors }, { topology }) {
   const names = tensors.map((tensor) => topology.tensors[tensor]?.name ?? "");
   const all = [...modules, ...names];
@@ -224,7 +217,8 @@ function alone(title, { modules, tensors }, { topology }) {
   ];
 }
 
-/** @param {Line} line @param {Pick<Pair, "a" | "b" | "contrast">} pair @param {number} full size of a whole bar */
+/** @param {Line} line @param {Pick<ComparedPair, "a" | "b" | "contrast">} pair @param {number} full size of a whole
+ * bar */
 function write({ a, b, contrast, text }, pair, full) {
   setFigure(a, pair.a);
   setFigure(b, pair.b);
@@ -234,7 +228,7 @@ function write({ a, b, contrast, text }, pair, full) {
   contrast.style.setProperty("--share", Math.abs(share).toFixed(3));
 }
 
-/** @param {HTMLElement} cell @param {Figure} figure */
+/** @param {HTMLElement} cell @param {ComparedFigure} figure */
 function setFigure(cell, { text, isWarning }) {
   setText(cell, text);
   cell.classList.toggle("warning", isWarning);

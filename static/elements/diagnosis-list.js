@@ -17,16 +17,6 @@ import { verdict } from "../core/lab/verdict.js";
 import { whyNoLayers } from "../core/lab/profile-text.js";
 import { parseWidths } from "../core/lab/widths.js";
 
-/** @typedef {import("../core/lab/diagnosis.js").Diagnosis} Diagnosis */
-/** @typedef {import("../core/lab/diagnosis.js").Trouble} Trouble */
-/** @typedef {import("../core/types.js").Advice} Advice */
-/** @typedef {import("../core/types.js").Fault} Fault */
-/** @typedef {import("../core/types.js").Health} Health */
-/** @typedef {import("../core/types.js").Picture} Picture */
-/** @typedef {import("../core/types.js").Rules} Rules */
-/** @typedef {import("../core/types.js").Spec} Spec */
-/** @typedef {import("../core/types.js").Theory} Theory */
-
 /** Theory comes within a frame or two of its picture, or when the slider rests. */
 const PALE_AFTER_MS = 250;
 
@@ -315,7 +305,8 @@ function changeText(change) {
   return parts.filter((part) => part !== "").join(" ");
 }
 
-/** @param {Theory} theory @param {Spec} spec @returns {string} √n σ(w) of the layers before the last: 1.00, or 0.866–1.22 */
+/** @param {Theory} theory @param {Spec} spec @returns {string} √n σ(w) of the layers before the last: 1.00, or
+ * 0.866–1.22 */
 function gainsText({ layers }, spec) {
   const widths = parseWidths(String(spec["widths"])) ?? [];
   const gains = layers.map(({ weight_std }, index) => weight_std * Math.sqrt(widths[index] ?? NaN));

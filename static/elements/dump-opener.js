@@ -1,6 +1,6 @@
 /**
- * <dump-opener>: graph dumps from files, chosen or dropped anywhere on the page. A file that is none is said to be none, and
- * why; the others are opened. Where there is no other, what was shown stays.
+ * <dump-opener>: graph dumps from files, chosen or dropped anywhere on the page. A file that is none is said to be
+ * none, and why; the others are opened. Where there is no other, what was shown stays.
  *
  * Call `choose()`, `refuse(problems)`. Events, bubbling: `dumps-open` {sources}.
  */
@@ -9,7 +9,6 @@ import { emit, html } from "../core/dom.js";
 import { checkSize, DumpProblem, readDump } from "../core/dump/dump.js";
 import { beginsLikeDump, inOrder } from "../core/dump/source.js";
 
-/** @typedef {import("../core/dump/source.js").Source} Source */
 /** @typedef {{name: string, message: string, where?: string}} Refusal where: path inside the dump */
 
 /** Of more files the first ones are told of. */
@@ -70,7 +69,7 @@ class DumpOpener extends HTMLElement {
 
   /** @param {readonly File[]} files */
   async #open(files) {
-    /** @type {Source[]} */
+    /** @type {DumpSource[]} */
     const sources = [];
     /** @type {Refusal[]} */
     const problems = [];

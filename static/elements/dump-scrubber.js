@@ -2,7 +2,8 @@
  * <dump-scrubber>: several dumps in a row, such as the steps of a training. A slider over them with the curve of their
  * losses behind it, which fills as they are read; play, one back, one on.
  *
- * Call `open(sources)`; set `index`, `pinned`, `problem`; call `tell(index, figures)`. Events, bubbling: `dump-step` {index}.
+ * Call `open(sources)`; set `index`, `pinned`, `problem`; call `tell(index, figures)`. Events, bubbling: `dump-step`
+ * {index}.
  */
 
 import { emit, html, svg, write, writeText } from "../core/dom.js";

@@ -8,10 +8,6 @@
 import { emit, html } from "../core/dom.js";
 import { experiment, guessable } from "../core/lab/experiment.js";
 
-/** @typedef {import("../core/types.js").Picture} Picture */
-/** @typedef {import("../core/types.js").Preset} Preset */
-/** @typedef {import("../core/lab/experiment.js").Experiment} Experiment */
-
 const CONSTRUCT =
   "One construct of the chapter by itself: click a box for its formula, its line of code and its values.";
 const HINT = "Drag the init scale: the same draw is rescaled, so that whatever moves is its doing.";

@@ -2,15 +2,15 @@
  * <graph-toolbar>: what is searched for, how deep the graph is open, what fills its boxes and widens its edges.
  *
  * Set `view`, `depth`, `overlays`, `found`, `folds`. Events, bubbling: `search-change` {q}, `search-step` {by},
- * `level-change` {level}, `fold-change` {fold}, `colour-change` {colour}, `thickness-change` {thickness}, `span-hold` {held}.
+ * `level-change` {level}, `fold-change` {fold}, `colour-change` {colour}, `thickness-change` {thickness}, `span-hold`
+ * {held}.
  */
 
 import { emit, html, write, writeText } from "../core/dom.js";
 
-/** @typedef {import("../core/url-state.js").View} View */
-
 /** @typedef {{name: string, title: string, reason: string | null}} OverlayChoice reason: why it cannot be had */
-/** @typedef {{total: number, at: number, problem: string | null, note: string | null}} Found at: of the one gone to, from 1; 0 for none */
+/** @typedef {{total: number, at: number, problem: string | null, note: string | null}} Found at: of the one gone to,
+ * from 1; 0 for none */
 
 const SEARCH_AFTER_MS = 120;
 
@@ -131,7 +131,8 @@ class GraphToolbar extends HTMLElement {
   }
 }
 
-/** @param {HTMLSelectElement} select @param {readonly [string, string][]} options value and text @param {string} value chosen */
+/** @param {HTMLSelectElement} select @param {readonly [string, string][]} options value and text @param {string} value
+ * chosen */
 function fill(select, options, value) {
   const key = JSON.stringify(options);
   if (select.dataset["options"] === key) return;

@@ -11,7 +11,6 @@ import { drawBars, peak } from "../core/histogram.js";
 import { onSchemeChange, readPalette } from "../core/palette.js";
 import { loadPlotly } from "../core/lab/plotly.js";
 
-/** @typedef {import("../core/types.js").Picture} Picture */
 /** @typedef {"forward" | "backward" | "parameter" | "neutral"} Hue */
 
 const REST_MS = 700;

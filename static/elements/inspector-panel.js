@@ -1,6 +1,6 @@
 /**
- * <inspector-panel>: everything recorded about the selected tensor, op or box; without a selection, the layers in figures
- * and what the graph consists of. Its sections are made by core/inspector-*.js.
+ * <inspector-panel>: everything recorded about the selected tensor, op or box; without a selection, the layers in
+ * figures and what the graph consists of. Its sections are made by core/inspector-*.js.
  *
  * Of a tensor that theory speaks of, measured stands beside expected, with the rule and its source. A tensor that waits
  * for a guess shows "?" for every figure.
@@ -28,17 +28,9 @@ import { opsOf } from "../core/graph/reach.js";
 import { itemSize } from "../core/graph/steps.js";
 import { entriesOf, wiringOf } from "../core/graph/wiring.js";
 
-/** @typedef {import("../core/types.js").Graph} Graph */
-/** @typedef {import("../core/types.js").Item} Item */
-/** @typedef {import("../core/types.js").Op} Op */
-/** @typedef {import("../core/types.js").Phase} Phase */
-/** @typedef {import("../core/types.js").Picture} Picture */
-/** @typedef {import("../core/types.js").Rules} Rules */
-/** @typedef {import("../core/types.js").Tensor} Tensor */
-/** @typedef {import("../core/types.js").Theory} Theory */
-
 /** @typedef {HTMLElement & {picture: Picture, theory: Theory | null}} LayerTable */
-/** @typedef {HTMLElement & {isOpen: boolean, show: (picture: Picture, graph: Graph, tensor: number) => void}} ValueMap */
+/** @typedef {HTMLElement & {isOpen: boolean, show: (picture: Picture, graph: Graph, tensor: number) => void}}
+ * ValueMap */
 
 /** Of a larger box the first ops are listed. */
 const MOST_LISTED = 100;
@@ -46,7 +38,7 @@ const MOST_LISTED = 100;
 class InspectorPanel extends HTMLElement {
   /** @type {Rules | null} */
   rules = null;
-  /** Checks the gradients of the custom Function that an op belongs to. @type {import("../core/inspector/inspector-check.js").Checker | null} */
+  /** Checks the gradients of the custom Function that an op belongs to. @type {BackwardChecker | null} */
   check = null;
   /** @type {Theory | null} */
   #theory = null;
@@ -206,7 +198,8 @@ class InspectorPanel extends HTMLElement {
     return fold;
   }
 
-  /** @param {Inspection} inspection @param {number} op @returns {Node[]} nothing for one that is none of a custom Function */
+  /** @param {Inspection} inspection @param {number} op @returns {Node[]} nothing for one that is none of a custom
+   * Function */
   #check(inspection, op) {
     return this.check === null || op < 0 || !isOfFunction(inspection.graph, op) ? []
       : [gradientCheck(inspection, op, this.check)];
@@ -306,7 +299,8 @@ class InspectorPanel extends HTMLElement {
     ];
   }
 
-  /** @param {Inspection} inspection @param {string} id of a module @param {Phase} half @returns {Node | string} linked where it is a box */
+  /** @param {Inspection} inspection @param {string} id of a module @param {Phase} half @returns {Node | string} linked
+   * where it is a box */
   #module(inspection, id, half) {
     const { graph } = inspection;
     const place = graph.topology.modules.findIndex((module) => module.id === id);

@@ -1,8 +1,8 @@
 /**
  * <layer-profile>: one statistic per layer, each dot under its tensor in the graph. Std and mean stand on a logarithmic
- * axis with the gradient's mirrored beneath; beside what was measured, what theory expects and what another run had. Of a
- * layer that theory says nothing of, the read-out says why.
- * Zero, ±Inf and NaN have lanes of their own, so that nothing disappears; where they begin is told with its arithmetic.
+ * axis with the gradient's mirrored beneath; beside what was measured, what theory expects and what another run had. Of
+ * a layer that theory says nothing of, the read-out says why. Zero, ±Inf and NaN have lanes of their own, so that
+ * nothing disappears; where they begin is told with its arithmetic.
  *
  * Set `picture`, `theory`, `pinned`, `axis`, `statistic`, `selection`. Events, bubbling: `tensor-select` {tensor},
  * `statistic-change` {statistic}.
@@ -18,24 +18,13 @@ import { ProfileHalf } from "../core/lab/profile-half.js";
 import { decadesOf, figuresOf, FORMS, isOutside, pointsOf, USUAL_RATIO } from "../core/lab/profile-series.js";
 import { causeText, readout, runLabel, silence, summary, whyEmpty, whyNoLayers } from "../core/lab/profile-text.js";
 
-/** @typedef {import("../core/types.js").Picture} Picture */
-/** @typedef {import("../core/types.js").ProfileStatistic} ProfileStatistic */
-/** @typedef {import("../core/types.js").Theory} Theory */
-/** @typedef {import("../core/types.js").PinnedRun} PinnedRun */
-/** @typedef {import("../core/types.js").DepthAxis} DepthAxis */
-/** @typedef {import("../core/lab/non-finite.js").Cause} Cause */
-/** @typedef {import("../core/lab/profile-depth.js").Span} Span */
-/** @typedef {import("../core/lab/profile-series.js").Figures} Figures */
-/** @typedef {import("../core/lab/profile-series.js").Point} Point */
-/** @typedef {import("../core/lab/profile-series.js").Side} Side */
-
 const SIDES = /** @type {const} */ (["forward", "backward"]);
 /** Half the height of the strip for the layers' numbers. */
 const STRIP_HALF = 10;
 const EDGE = 4;
 const NEAR = 40;
 const REST_MS = 400;
-/** @type {Figures} */
+/** @type {ProfileFigures} */
 const NOTHING = { measured: [], expected: [], run: [], reason: [] };
 
 class LayerProfile extends HTMLElement {
@@ -52,20 +41,21 @@ class LayerProfile extends HTMLElement {
   #selection = "";
   #size = { width: 0, height: 0 };
 
-  /** @type {Point[]} */
+  /** @type {ProfilePoint[]} */
   #points = [];
   /** @type {number[]} */
   #xs = [];
-  /** @type {Span[]} */
+  /** @type {LayerSpan[]} */
   #spans = [];
-  /** @type {Record<Side, Figures>} */
+  /** @type {Record<ProfileSide, ProfileFigures>} */
   #figures = { forward: NOTHING, backward: NOTHING };
-  /** @type {Cause[]} */
+  /** @type {NonFiniteCause[]} */
   #causes = [];
   #toldCauses = "";
-  /** Decades shown above and below; while the slider moves they only grow. @type {Record<Side, [number, number]> | null} */
+  /** Decades shown above and below; while the slider moves they only grow.
+   * @type {Record<ProfileSide, [number, number]> | null} */
   #decades = null;
-  /** @type {Record<Side, ProfileAxis | null>} */
+  /** @type {Record<ProfileSide, ProfileAxis | null>} */
   #axes = { forward: null, backward: null };
   #ruledFor = "";
   #hovered = -1;
@@ -251,7 +241,8 @@ class LayerProfile extends HTMLElement {
     this.#explain();
   }
 
-  /** In words, once the slider rests: while it moves nobody reads, and what stands beneath the lines must not jump. @param {string} why there is nothing to see */
+  /** In words, once the slider rests: while it moves nobody reads, and what stands beneath the lines must not jump.
+   * @param {string} why there is nothing to see */
   #tell(why) {
     const texts = this.#causes.map(causeText);
     this.#toldCauses = texts.join();
@@ -266,7 +257,7 @@ class LayerProfile extends HTMLElement {
   /** The axes hold all there is to show. */
   #widen() {
     const before = this.#decades;
-    /** @param {Side} side @returns {[number, number]} */
+    /** @param {ProfileSide} side @returns {[number, number]} */
     const decades = (side) => {
       const [low, high] = decadesOf(this.#figures[side], this.#statistic);
       return before === null ? [low, high] : [Math.min(low, before[side][0]), Math.max(high, before[side][1])];
@@ -276,7 +267,7 @@ class LayerProfile extends HTMLElement {
 
   /** The causes that this chart has a place for: one of weights has none for what happened among activations. */
   #mark() {
-    const isHere = (/** @type {Cause} */ { tensor }) =>
+    const isHere = (/** @type {NonFiniteCause} */ { tensor }) =>
       this.#points.some((point) => point.tensor === tensor || point.gradient === tensor);
     const shown = this.#causes.filter((cause) =>
       this.#statistic === "ratio" ? isHere(cause) : !cause.isBackward || FORMS[this.#statistic].isMirrored
@@ -288,7 +279,7 @@ class LayerProfile extends HTMLElement {
         ), this.#size.width);
   }
 
-  /** @param {Cause} cause @returns {number} its tensor's x; beyond the last layer for what comes after it */
+  /** @param {NonFiniteCause} cause @returns {number} its tensor's x; beyond the last layer for what comes after it */
   #placeOf({ tensor, layer }) {
     const own = this.#points.findIndex((point) => point.tensor === tensor || point.gradient === tensor);
     const order = own >= 0 ? own : this.#points.findIndex((point) => point.layer === layer);
@@ -400,7 +391,8 @@ class LayerProfile extends HTMLElement {
     event.stopPropagation();
   }
 
-  /** @param {number} by −1 or 1 layer; 0: to the layer's other tensor @returns {number} the point there, of the same kind if there is one */
+  /** @param {number} by −1 or 1 layer; 0: to the layer's other tensor @returns {number} the point there, of the same
+   * kind if there is one */
   #step(by) {
     const here = this.#points[this.#hovered];
     if (here === undefined) return by < 0 ? this.#points.length - 1 : 0;

@@ -1,6 +1,7 @@
 /**
- * <layer-table>: the profile in figures, one row per preactivation and activation. Of a model that no spec describes each layer has
- * a heading: its module's path and type or, where theory says nothing of it, why. Of thousands of rows those near what is seen are there.
+ * <layer-table>: the profile in figures, one row per preactivation and activation. Of a model that no spec describes
+ * each layer has a heading: its module's path and type or, where theory says nothing of it, why. Of thousands of rows
+ * those near what is seen are there.
  *
  * Set `picture`, `theory`. Event, bubbling: `tensor-select` {tensor}.
  */
@@ -9,9 +10,6 @@ import { emit, html, writeText } from "../core/dom.js";
 import { figureAt, percent } from "../core/format.js";
 import { inputOf, isNumbered, labelOf, pathOf } from "../core/lab/profile-series.js";
 import { nonFinite } from "../core/picture.js";
-
-/** @typedef {import("../core/types.js").Picture} Picture */
-/** @typedef {import("../core/types.js").Theory} Theory */
 
 /** @typedef {{index: number, name: string, type: string}} Heading of a layer that has no number for a name */
 /** @typedef {{label: string, name: string, short: string, tensor: string, gradient: string | null}} Line */

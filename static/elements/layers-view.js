@@ -1,6 +1,7 @@
 /**
- * <layers-view>: all layers at once, one column each, their values upward: a heatmap of counts, or a ridgeline. A canvas
- * while the numbers move; Plotly, with hover, zoom and export, once they have rested. Nothing is done while it is hidden.
+ * <layers-view>: all layers at once, one column each, their values upward: a heatmap of counts, or a ridgeline. A
+ * canvas while the numbers move; Plotly, with hover, zoom and export, once they have rested. Nothing is done while it
+ * is hidden.
  *
  * Set `picture`, `options`, `selection`. Events, bubbling: `tensor-select` {tensor}, `layers-options-change` {partial
  * options}, `axis-change` {positions, width}.
@@ -19,17 +20,8 @@ import { loadPlotly } from "../core/lab/plotly.js";
 import { whyNoLayers } from "../core/lab/profile-text.js";
 import { ValueAxis } from "../core/lab/value-axis.js";
 
-/** @typedef {import("../core/types.js").Picture} Picture */
-/** @typedef {import("../core/types.js").LayersOptions} LayersOptions */
-/** @typedef {import("../core/types.js").LayerTensor} LayerTensor */
-/** @typedef {import("../core/lab/layer-histograms.js").LayerColumn} LayerColumn */
-/** @typedef {import("../core/lab/layer-histograms.js").LayerHistograms} LayerHistograms */
-/** @typedef {import("../core/lab/layer-histograms.js").ValueRange} ValueRange */
-/** @typedef {import("../core/lab/layers-plan.js").Plan} Plan */
-/** @typedef {import("../core/lab/layers-plan.js").Section} Section */
-/** @typedef {import("../core/lab/layers-plan.js").Paint} Paint */
-
-/** Plotly's part of the page: what it calls a graph div. @typedef {HTMLElement & {on?: Function, layout?: Record<string, any>}} Plot */
+/** Plotly's part of the page: what it calls a graph div.
+ * @typedef {HTMLElement & {on?: Function, layout?: Record<string, any>}} Plot */
 
 /** The moving range has settled, and Plotly has taken over, this long after the last change. */
 const SETTLE_MS = 400;
@@ -69,9 +61,9 @@ class LayersView extends HTMLElement {
   #chain = null;
   /** The range shown; while the slider moves it only grows. @type {ValueRange | null} */
   #range = null;
-  /** What is on the screen. @type {{histograms: LayerHistograms, plan: Plan, rule: string} | null} */
+  /** What is on the screen. @type {{histograms: LayerHistograms, plan: LayersPlan, rule: string} | null} */
   #shown = null;
-  /** What of it is zoomed into. @type {Section} */
+  /** What of it is zoomed into. @type {LayersSection} */
   #section = { x: [0, 1], y: [0, 1] };
   /** What the canvas of the axes shows. */
   #drawnAxes = "";
@@ -80,7 +72,7 @@ class LayersView extends HTMLElement {
   /** Column under the pointer or reached by the arrow keys, −1 for none. */
   #cursor = -1;
   #family = "sans-serif";
-  /** @type {Paint} */
+  /** @type {LayersPaint} */
   #paint = paintOf("forward");
   #painter = new LayersPainter(this.#paint);
   #narrow = matchMedia(NARROW_SCREEN);
@@ -200,7 +192,8 @@ class LayersView extends HTMLElement {
     this.#moved();
   }
 
-  /** It has come into sight, or got another size: nothing need keep its place, and another may have set the profile's axis. */
+  /** It has come into sight, or got another size: nothing need keep its place, and another may have set the profile's
+   * axis. */
   #restart() {
     this.#range = null;
     this.#toldAxis = "";
@@ -443,7 +436,8 @@ class LayersView extends HTMLElement {
     return `${title} ${parts.join(", ")}`;
   }
 
-  /** The profile beneath lines its layers up with these. @param {Picture} picture @param {Plan} plan @param {LayerColumn[]} columns */
+  /** The profile beneath lines its layers up with these. @param {Picture} picture @param {LayersPlan} plan
+   * @param {LayerColumn[]} columns */
   #tellAxis({ key, topology }, plan, columns) {
     const told = [key, this.#options.of, plan.form, plan.width, this.#narrow.matches].join();
     if (told === this.#toldAxis) return;
@@ -500,7 +494,7 @@ class LayersView extends HTMLElement {
   }
 }
 
-/** @param {"forward" | "backward" | "parameter"} hue @returns {Paint} */
+/** @param {"forward" | "backward" | "parameter"} hue @returns {LayersPaint} */
 function paintOf(hue) {
   const palette = readPalette();
   return { hue: palette[hue], paper: palette.paper, ink: palette.ink, muted: palette.muted, line: palette.line,

@@ -9,10 +9,6 @@ import { emit, html } from "../core/dom.js";
 import { percent, significant } from "../core/format.js";
 import { expected, measured, problemOf, readGuess, STATISTIC_NAMES } from "../core/lab/prediction.js";
 
-/** @typedef {import("../core/types.js").Picture} Picture */
-/** @typedef {import("../core/types.js").Prediction} Prediction */
-/** @typedef {import("../core/types.js").Theory} Theory */
-
 class PredictionPrompt extends HTMLElement {
   /** @type {Picture | null} */
   #picture = null;

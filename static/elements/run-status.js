@@ -7,10 +7,6 @@
 import { html, write, writeText } from "../core/dom.js";
 import { significant } from "../core/format.js";
 
-/** @typedef {import("../core/types.js").Picture} Picture */
-/** @typedef {import("../core/types.js").ErrorBody} ErrorBody */
-/** @typedef {import("../core/types.js").ConnectionState} ConnectionState */
-
 /** A few words that fit beside the time, and what they mean. @type {Record<ConnectionState, [string, string]>} */
 const CONNECTION = {
   connecting: ["connecting…", ""],
@@ -38,7 +34,8 @@ class RunStatus extends HTMLElement {
   #writing = undefined;
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   #reading = undefined;
-  /** The state that was read out last: that all is well is news only after something was not. @type {ConnectionState} */
+  /** The state that was read out last: that all is well is news only after something was not.
+   * @type {ConnectionState} */
   #read = "live";
 
   connectedCallback() {

@@ -1,6 +1,7 @@
 /**
  * <spec-controls>: every key of the spec, the program first, then the scale of the init. What keys there are, and what
- * they allow, comes with the page data; depth and width are steppers for `widths`. What the program does not use is greyed.
+ * they allow, comes with the page data; depth and width are steppers for `widths`. What the program does not use is
+ * greyed.
  *
  * The slider's ticks are in units of the weights' standard deviation, in the layer that is selected (else the first):
  * .01, 1/√n, √(2/n), 1. The pointer snaps to them; the keyboard goes from one to the next with [ and ].
@@ -16,19 +17,10 @@ import { snapTicks } from "../core/lab/snap.js";
 import { dice, markFault, readControl, textInput } from "../core/lab/spec-fields.js";
 import { hiddenWidth, nextWidth, parseWidths, widthsText, withDepth, withWidth } from "../core/lab/widths.js";
 
-/** @typedef {import("../core/types.js").Spec} Spec */
-/** @typedef {import("../core/types.js").SpecKey} SpecKey */
-/** @typedef {import("../core/types.js").Program} Program */
-/** @typedef {import("../core/types.js").PageData} PageData */
-/** @typedef {import("../core/types.js").Picture} Picture */
-/** @typedef {import("../core/types.js").Theory} Theory */
-/** @typedef {import("../core/types.js").Layer} Layer */
-/** @typedef {import("../core/types.js").ErrorBody} ErrorBody */
-/** @typedef {import("../core/lab/spec-fields.js").Control} Control */
-
-/** @typedef {{key: SpecKey, root: HTMLElement, control: Control, note: HTMLElement}} Field */
+/** @typedef {{key: SpecKey, root: HTMLElement, control: SpecControl, note: HTMLElement}} Field */
 /** @typedef {{root: HTMLElement, show: (widths: number[] | null) => void}} Stepper */
-/** @typedef {{unit: number, n: number, tensor: string | null, weight: string}} Unit std of a layer's weights at scale 1, their tensor and its name */
+/** @typedef {{unit: number, n: number, tensor: string | null, weight: string}} Unit std of a layer's weights at scale
+ * 1, their tensor and its name */
 
 /** @type {Record<string, string>} */
 const LABELS = {
@@ -145,7 +137,7 @@ class SpecControls extends HTMLElement {
     return root;
   }
 
-  /** @param {SpecKey} key @param {readonly string[]} devices @returns {Control} */
+  /** @param {SpecKey} key @param {readonly string[]} devices @returns {SpecControl} */
   #control(key, devices) {
     if (key.kind === "bool") return html("input", { type: "checkbox" });
     if (key.kind === "choice") {
@@ -332,7 +324,8 @@ class SpecControls extends HTMLElement {
     if (this.#picture !== null) this.picture = this.#picture;
   }
 
-  /** @returns {Layer | undefined} the one whose weights the slider speaks of: that of the selected tensor, else the first */
+  /** @returns {Layer | undefined} the one whose weights the slider speaks of: that of the selected tensor, else the
+   * first */
   #layer() {
     const topology = this.#picture?.topology;
     if (topology === undefined) return undefined;

@@ -1,13 +1,11 @@
 /**
  * <spec-presets>: the menu of the chapter's experiments, each with what the chapter printed.
  *
- * Set `presets`, `current` (the query of the spec shown), `secretive` (what was printed would give a guess away). Event,
- * bubbling: `preset-choose` {preset}.
+ * Set `presets`, `current` (the query of the spec shown), `secretive` (what was printed would give a guess away).
+ * Event, bubbling: `preset-choose` {preset}.
  */
 
 import { emit, html, writeText } from "../core/dom.js";
-
-/** @typedef {import("../core/types.js").Preset} Preset */
 
 class SpecPresets extends HTMLElement {
   #details = html("details", { class: "menu" });

@@ -1,6 +1,6 @@
 /**
- * <steps-view>: the two passes one op at a time. A scrubber over the order of execution, what the op at it reads, writes
- * and saves, which saved tensors are in memory, and how much they take over the whole run.
+ * <steps-view>: the two passes one op at a time. A scrubber over the order of execution, what the op at it reads,
+ * writes and saves, which saved tensors are in memory, and how much they take over the whole run.
  *
  * Set `step` (from 0); call `show(picture, graph)`. Events, bubbling: `step-change` {step}, `tensor-select` {tensor},
  * `box-select` {id}.
@@ -13,12 +13,6 @@ import { figure } from "../core/labels.js";
 import { memoryCurve } from "../core/graph/memory-curve.js";
 import { sizeText } from "../core/inspector/op-facts.js";
 import { aliveAt, stepAt, stepsOf } from "../core/graph/steps.js";
-
-/** @typedef {import("../core/types.js").Graph} Graph */
-/** @typedef {import("../core/types.js").Picture} Picture */
-/** @typedef {import("../core/types.js").Op} Op */
-/** @typedef {import("../core/types.js").Tensor} Tensor */
-/** @typedef {import("../core/graph/steps.js").Steps} Steps */
 
 const SPEEDS = [1, 2, 5, 10, 30];
 const MOST_ALIVE = 8;
@@ -47,7 +41,7 @@ class StepsView extends HTMLElement {
   #picture = null;
   /** @type {Graph | null} */
   #graph = null;
-  /** @type {Steps | null} */
+  /** @type {ExecutionSteps | null} */
   #steps = null;
   /** @type {ReadonlyMap<string, Tensor>} */
   #tensors = new Map();
@@ -300,7 +294,7 @@ class StepsView extends HTMLElement {
     return button;
   }
 
-  /** @param {Steps} steps @param {number} place */
+  /** @param {ExecutionSteps} steps @param {number} place */
   #drawAlive(steps, place) {
     const { shown, more } = aliveAt(steps, place, MOST_ALIVE);
     const total = steps.alive[place] ?? 0;

@@ -1,6 +1,6 @@
 /**
- * <tensor-over-steps>: the selected tensor at every step, a histogram under the other on one axis of values, and its figures
- * in a table. A click on one shows that step.
+ * <tensor-over-steps>: the selected tensor at every step, a histogram under the other on one axis of values, and its
+ * figures in a table. A click on one shows that step.
  *
  * Call `show(steps, labels, index, pinned, hue)`; set `axis`. Events, bubbling: `dump-step` {index},
  * `layers-options-change` {axis}.
@@ -11,10 +11,8 @@ import { count, significant } from "../core/format.js";
 import { drawTensorSteps, planTensorSteps } from "../core/lab/tensor-steps-canvas.js";
 import { onSchemeChange, readPalette } from "../core/palette.js";
 
-/** @typedef {import("../core/lab/tensor-series.js").TensorSteps} TensorSteps */
-/** @typedef {import("../core/lab/tensor-steps-canvas.js").StepsPlan} StepsPlan */
-
-/** @typedef {{steps: TensorSteps, labels: readonly string[], index: number, pinned: number, hue: "forward" | "backward" | "parameter" | "neutral"}} Shown */
+/** @typedef {{steps: TensorSteps, labels: readonly string[], index: number, pinned: number, hue: "forward" | "backward"
+ * | "parameter" | "neutral"}} Shown */
 
 class TensorOverSteps extends HTMLElement {
   /** @type {Shown | null} */

@@ -12,17 +12,13 @@ import { hex, oklch } from "../core/oklch.js";
 import { onSchemeChange, readPalette } from "../core/palette.js";
 import { cellsOf, MOST_VALUES, valuesPath, windowAt } from "../core/inspector/value-window.js";
 
-/** @typedef {import("../core/types.js").Graph} Graph */
-/** @typedef {import("../core/types.js").Picture} Picture */
-/** @typedef {import("../core/inspector/value-window.js").Cells} Cells */
-/** @typedef {import("../core/inspector/value-window.js").Window} Window */
-
 /** While a slider moves: the run on the screen is asked for, not every one on the way. */
 const SETTLE_MS = 200;
 const [LARGEST_CELL, TALLEST] = [18, 320];
 const DARK = "(prefers-color-scheme: dark)";
 
-/** @param {number} share −1 to 1 @param {boolean} isDark @returns {string} brown above 0, teal below: apart by lightness from 0, by hue from each other */
+/** @param {number} share −1 to 1 @param {boolean} isDark @returns {string} brown above 0, teal below: apart by
+ * lightness from 0, by hue from each other */
 function shadeOf(share, isDark) {
   const size = Math.min(1, Math.abs(share));
   const hue = share < 0 ? 195 : 60;
@@ -42,7 +38,7 @@ class ValueMap extends HTMLElement {
   #timer = 0;
   /** @type {AbortController | null} */
   #pending = null;
-  /** @type {Cells | null} */
+  /** @type {ValueCells | null} */
   #cells = null;
   #cursor = -1;
   #cell = { width: 0, height: 0 };
@@ -121,7 +117,7 @@ class ValueMap extends HTMLElement {
     this.#timer = setTimeout(() => void this.#fetch(path, tensor.shape, part), delay);
   }
 
-  /** @param {string} path @param {readonly number[]} shape @param {Window} part */
+  /** @param {string} path @param {readonly number[]} shape @param {ValueWindow} part */
   async #fetch(path, shape, part) {
     const pending = new AbortController();
     this.#pending = pending;
@@ -163,7 +159,8 @@ class ValueMap extends HTMLElement {
     for (const part of [this.#canvas, this.#readout, this.#legend, this.#twin, this.#pager]) part.hidden = !isShown;
   }
 
-  /** Where there are more rows or columns than shown, the way to them. @param {readonly number[]} shape @param {Window} part */
+  /** Where there are more rows or columns than shown, the way to them. @param {readonly number[]} shape
+   * @param {ValueWindow} part */
   #page(shape, { rows, cols }) {
     /** @param {string} word @param {[number, number]} range @param {number} size @param {(from: number) => void} go */
     const pages = (word, [from, to], size, go) => {

@@ -1,10 +1,10 @@
 /**
- * <what-if-controls>: what is changed on a copy of one's own model before it runs. A group of its modules, the scale that
- * the weights of the group are multiplied with, a scheme that they are drawn anew by, and its seed.
+ * <what-if-controls>: what is changed on a copy of one's own model before it runs. A group of its modules, the scale
+ * that the weights of the group are multiplied with, a scheme that they are drawn anew by, and its seed.
  *
- * Call `configure(pageData)` and `offer(groups, tied)`; set `spec` (the what-if), `picture`, `error`, and `here`: the group
- * of what is selected in the graph, null for none. Event, bubbling: `spec-change` {change, moving}, where `moving` says that the
- * slider is still on its way.
+ * Call `configure(pageData)` and `offer(groups, tied)`; set `spec` (the what-if), `picture`, `error`, and `here`: the
+ * group of what is selected in the graph, null for none. Event, bubbling: `spec-change` {change, moving}, where
+ * `moving` says that the slider is still on its way.
  */
 
 import { emit, html, write, writeText } from "../core/dom.js";
@@ -15,14 +15,7 @@ import { dice, markFault, readControl, textInput } from "../core/lab/spec-fields
 import { weightsIn } from "../core/lab/weights.js";
 import { decadeLabel } from "../core/scales.js";
 
-/** @typedef {import("../core/types.js").ErrorBody} ErrorBody */
-/** @typedef {import("../core/types.js").PageData} PageData */
-/** @typedef {import("../core/types.js").Picture} Picture */
-/** @typedef {import("../core/types.js").Spec} Spec */
-/** @typedef {import("../core/types.js").SpecKey} SpecKey */
-/** @typedef {import("../core/types.js").Tied} Tied */
-
-/** @typedef {{key: SpecKey, root: HTMLElement, control: import("../core/lab/spec-fields.js").Control, note: HTMLElement}} Field */
+/** @typedef {{key: SpecKey, root: HTMLElement, control: SpecControl, note: HTMLElement}} Field */
 
 const ALL = "all of the model";
 const AS_IT_IS = "as it is";
@@ -117,7 +110,7 @@ class WhatIfControls extends HTMLElement {
   /**
    * @param {SpecKey} key
    * @param {string} label
-   * @param {import("../core/lab/spec-fields.js").Control} control
+   * @param {SpecControl} control
    * @param {HTMLElement[]} parts control among them, in order
    * @returns {HTMLElement}
    */
@@ -172,7 +165,8 @@ class WhatIfControls extends HTMLElement {
     this.#writeWeights();
   }
 
-  /** @param {readonly string[]} groups paths of the modules that may be chosen @param {Tied} tied names of what they share */
+  /** @param {readonly string[]} groups paths of the modules that may be chosen @param {Tied} tied names of what they
+   * share */
   offer(groups, tied) {
     this.#groupBox.paths = groups;
     this.#tied = tied;

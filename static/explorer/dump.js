@@ -1,6 +1,6 @@
 /**
- * Dumps in the place of the server's answers: opened with the page, from files, or dropped on it. One of them is shown; with
- * several there is a scrubber over them, and the selected tensor is seen at every step.
+ * Dumps in the place of the server's answers: opened with the page, from files, or dropped on it. One of them is shown;
+ * with several there is a scrubber over them, and the selected tensor is seen at every step.
  */
 
 import { ApiError } from "../core/api.js";
@@ -12,24 +12,13 @@ import { carried } from "../core/lab/match.js";
 import { tensorSteps } from "../core/lab/tensor-series.js";
 import { hue } from "../core/palette.js";
 
-/** @typedef {import("../core/types.js").Dump} Dump */
-/** @typedef {import("../core/types.js").Graph} Graph */
-/** @typedef {import("../core/types.js").PageData} PageData */
-/** @typedef {import("../core/types.js").Theory} Theory */
-/** @typedef {import("../core/dump/shelf.js").Taken} Taken */
-/** @typedef {import("../core/dump/source.js").Source} Source */
-/** @typedef {import("../core/url-state.js").View} View */
-/** @template T @typedef {import("../core/signal.js").Signal<T>} Signal */
-
-/** @typedef {Taken & {count: number, isOther: boolean, theory: Omit<Theory, "seq"> | null}} Opened count: how many are open · isOther: what the address says is of a graph that was there before · theory: what it expects, where that came with the dump */
-
 /** While steps are read the histograms over all of them are drawn anew at most so often, ms. */
 const DRAW_EVERY = 250;
 
 /**
  * @typedef {object} Page what dumps need of the page
  * @property {PageData} page
- * @property {Signal<Opened | null>} opened becomes the dump
+ * @property {Signal<ShownDump | null>} opened becomes the dump
  * @property {Record<string, any>} elements opener, note, scrubber, series
  * @property {Signal<View>} view
  * @property {(change: Partial<View>) => void} setView
@@ -38,9 +27,9 @@ const DRAW_EVERY = 250;
 
 /**
  * @param {Page} page
- * @returns {{take: (index: number) => Promise<Taken>, inspect: (graph: Graph | null, tensor: string) => void, tell: (problem: string) => void}}
- *   take: a dump that is open, to compare to · inspect: the tensor of the graph on the screen that is selected, by its id ·
- *   tell: what else is wrong
+ * @returns {{take: (index: number) => Promise<OpenedDump>, inspect: (graph: Graph | null, tensor: string) => void,
+ *   tell: (problem: string) => void}} take: a dump that is open, to compare to · inspect: the tensor of the graph on
+ *   the screen that is selected, by its id · tell: what else is wrong
  */
 export function connectDumps({ page, opened, elements, view, setView, on }) {
   /** @type {DumpShelf | null} */
@@ -59,7 +48,7 @@ export function connectDumps({ page, opened, elements, view, setView, on }) {
   let [drawing, drawnAt] = [0, -Infinity];
 
   document.querySelector("#open-dump")?.addEventListener("click", () => elements["opener"].choose());
-  on("dumps-open", (/** @type {{sources: Source[]}} */ { sources }) => void open(sources, 0, true));
+  on("dumps-open", (/** @type {{sources: DumpSource[]}} */ { sources }) => void open(sources, 0, true));
   on("dump-close", () => location.assign("/"));
   on("dump-step", (/** @type {{index: number}} */ { index }) => setView({ dump: index }));
   view.subscribe(({ dump, a, axis }) => {
@@ -101,7 +90,7 @@ export function connectDumps({ page, opened, elements, view, setView, on }) {
   /**
    * Opens dumps in the place of what is there: the first that can be read is shown.
    *
-   * @param {readonly Source[]} sources
+   * @param {readonly DumpSource[]} sources
    * @param {number} first to be tried
    * @param {boolean} isOther whether the page was not opened with them
    */
@@ -122,7 +111,7 @@ export function connectDumps({ page, opened, elements, view, setView, on }) {
     elements["opener"].refuse(problems);
   }
 
-  /** @param {DumpShelf} next @param {Taken} taken @param {boolean} isOther */
+  /** @param {DumpShelf} next @param {OpenedDump} taken @param {boolean} isOther */
   function use(next, taken, isOther) {
     const { sources } = next;
     series?.stop();
@@ -140,7 +129,7 @@ export function connectDumps({ page, opened, elements, view, setView, on }) {
     if (sources.length > 1) read(sources);
   }
 
-  /** All steps, one after the other. @param {readonly Source[]} sources */
+  /** All steps, one after the other. @param {readonly DumpSource[]} sources */
   function read(sources) {
     const own = new Series(sources, (index) => {
       const figures = own.steps[index];
@@ -179,7 +168,7 @@ export function connectDumps({ page, opened, elements, view, setView, on }) {
     ahead();
   }
 
-  /** @param {Taken} taken */
+  /** @param {OpenedDump} taken */
   function showStep(taken) {
     const before = opened.value;
     shown = taken.index;
@@ -252,7 +241,7 @@ export function pinnedOf(a) {
   return index === undefined ? -1 : Number(index);
 }
 
-/** @param {Signal<Opened | null>} opened @returns {Promise<void>} */
+/** @param {Signal<ShownDump | null>} opened @returns {Promise<void>} */
 function untilOpen(opened) {
   return new Promise((resolve) => {
     opened.subscribe((value) => {

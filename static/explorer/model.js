@@ -9,15 +9,6 @@ import { find } from "../core/graph/graph.js";
 import { Counterparts, keepView } from "../core/graph/keep-view.js";
 import { groupAt } from "../core/lab/weights.js";
 
-/** @typedef {import("../core/types.js").ErrorBody} ErrorBody */
-/** @typedef {import("../core/types.js").Graph} Graph */
-/** @typedef {import("../core/types.js").ModelNews} ModelNews */
-/** @typedef {import("../core/types.js").Op} Op */
-/** @typedef {import("../core/types.js").OwnModel} OwnModel */
-/** @typedef {import("../core/types.js").PageData} PageData */
-/** @typedef {import("../core/url-state.js").View} View */
-/** @template T @typedef {import("../core/signal.js").Signal<T>} Signal */
-
 /**
  * @typedef {object} Page what the part needs of the page
  * @property {OwnModel} model
@@ -31,7 +22,7 @@ import { groupAt } from "../core/lab/weights.js";
 
 /**
  * @param {PageData} page
- * @returns {import("../core/types.js").SpecTable} what the query string may say
+ * @returns {SpecTable} what the query string may say
  */
 export function specTable(page) {
   if (page.model == null) return page;
@@ -45,7 +36,8 @@ export function connectModel({ model, elements, view, replaceView, again }) {
   let { groups, error, version } = model;
   /** @type {Graph | null} */
   let graph = null;
-  /** What was looked at before the run broke off, and in which graph. @type {{graph: Graph, view: Partial<View>, failedAt: string} | null} */
+  /** What was looked at before the run broke off, and in which graph.
+   * @type {{graph: Graph, view: Partial<View>, failedAt: string} | null} */
   let left = null;
   /** Of the failure that has been gone to. */
   let wentTo = "";
@@ -119,7 +111,7 @@ export function connectModel({ model, elements, view, replaceView, again }) {
           return { ...was, ...keepView({ ...view.value, ...was }, new Counterparts(whole, after)) };
       }
       const counterparts = new Counterparts(before, after);
-      elements["graph"].follow((/** @type {import("../core/types.js").Item} */ item) => counterparts.of(item));
+      elements["graph"].follow((/** @type {Item} */ item) => counterparts.of(item));
       return keepView(view.value, counterparts);
     },
 
@@ -160,7 +152,7 @@ export function connectModel({ model, elements, view, replaceView, again }) {
       return refusal !== null;
     },
 
-    /** How the server is reached. @param {import("../core/types.js").ConnectionState} state */
+    /** How the server is reached. @param {ConnectionState} state */
     reached(state) {
       // Another server may have better code: whether it has not, it says at once.
       if (state === "live" && wasLost) error = null;

@@ -5,22 +5,19 @@ import { cellText, markCells, shapeText, tensorTable } from "../core/chapter/ten
 import { html, svg } from "../core/dom.js";
 import { significant } from "../core/format.js";
 
-/** @typedef {import("../core/chapter/tensor-table.js").Cell} Cell */
-/** @typedef {import("../core/chapter/tensor-table.js").Index} Index */
-/** @typedef {import("../core/chapter/tensor-table.js").TensorValues} TensorValues */
 /** @typedef {{a: number | null, b: number | null, fits: boolean}} Sizes */
 /** @typedef {{message: string, dimension: number | null, sizes: Sizes[]}} Mismatch */
 /** @typedef {{result: TensorValues | null, error: Mismatch | null}} Outcome */
-/** @typedef {{value: Cell, dtype: string | null, error: string | null}} Reduction */
+/** @typedef {{value: CellValue, dtype: string | null, error: string | null}} Reduction */
 /** @typedef {Outcome & {name: string, sign: string, reductions: Record<string, Reduction>}} Operator */
-/** @typedef {{index: number[], a: Cell, sign: string, b: Cell, value: Cell, why: string}} Special */
+/** @typedef {{index: number[], a: CellValue, sign: string, b: CellValue, value: CellValue, why: string}} Special */
 /**
  * @typedef {object} Item
  * @property {number} value
  * @property {string} exact
  * @property {string | null} binary
- * @property {Cell} below the float32 before value
- * @property {Cell} above the one after it
+ * @property {CellValue} below the float32 before value
+ * @property {CellValue} above the one after it
  * @property {number} count
  * @property {number} sum
  * @property {boolean} sum_is_exact
@@ -80,7 +77,7 @@ function operation(leftName, left, sign, rightName, right, { result, error }) {
     return html("div", {}, row, ...(error === null ? [] : mismatch(leftName, left, rightName, right, error)));
   }
   const isMain = leftName === "a";
-  /** @param {Index | null} index */
+  /** @param {TensorIndex | null} index */
   const look = (index) => {
     // The first element is told before any is pointed at, so that the line below is never empty.
     const at = index ?? (isMain ? result.shape.map(() => 0) : null);
@@ -102,17 +99,18 @@ function operation(leftName, left, sign, rightName, right, { result, error }) {
   return html("div", { class: "operation" }, ...operands, html("span", { class: "sign" }, "="), made);
 }
 
-/** Where an element of the result comes from: a dimension of size 1 stays at its only place. @param {Index} at @param {readonly number[]} shape @returns {number[]} */
+/** Where an element of the result comes from: a dimension of size 1 stays at its only place. @param {TensorIndex} at
+ * @param {readonly number[]} shape @returns {number[]} */
 function sourceOf(at, shape) {
   return shape.map((size, dim) => size === 1 ? 0 : (at[at.length - shape.length + dim] ?? 0));
 }
 
-/** @param {Index} index @param {Index | null} other @returns {boolean} */
+/** @param {TensorIndex} index @param {TensorIndex | null} other @returns {boolean} */
 function isSame(index, other) {
   return other !== null && index.length === other.length && index.every((at, dim) => at === other[dim]);
 }
 
-/** @param {TensorValues} tensor @param {Index | null} index @returns {Cell} */
+/** @param {TensorValues} tensor @param {TensorIndex | null} index @returns {CellValue} */
 function valueAt({ values }, index) {
   return (index ?? []).reduce((inner, at) => inner[at], values);
 }
@@ -161,7 +159,8 @@ function mismatch(leftName, left, rightName, right, { message, dimension, sizes 
 
 // --- operators and reductions
 
-/** The table anew; who chose by keyboard stays on the button. @param {readonly Operator[]} operators @param {Operator} chosen */
+/** The table anew; who chose by keyboard stays on the button. @param {readonly Operator[]} operators
+ * @param {Operator} chosen */
 function showOperators(operators, chosen) {
   const place = byId("operators");
   const had = place.contains(document.activeElement);

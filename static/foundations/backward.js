@@ -8,15 +8,19 @@ import { html } from "../core/dom.js";
 import { productPicture } from "./product-picture.js";
 import { figure, tensorHistogram } from "./tensor-histogram.js";
 
-/** @typedef {import("./tensor-histogram.js").Figure} Figure */
-/** @typedef {import("./tensor-histogram.js").Summary} Summary */
-/** @typedef {Summary & {name: string, line: string, derivation: string, autograd_difference: Figure}} Gradient */
+/** @typedef {TensorSummary & {name: string, line: string, derivation: string, autograd_difference: FigureValue}}
+ * Gradient */
 /** @typedef {{name: string, call: string, listing: string, local: string, gradients: Gradient[]}} Stage */
 /** @typedef {{title: string, code: string, equations: {says: string, mathml: string}[]}} Derivation */
-/** @typedef {{code: string, left: number[], right: number[], shape: number[] | null, error: string | null, fits: boolean, difference: Figure, is_gradient: boolean, is_transpose: boolean}} Trial */
-/** @typedef {{name: string, shape: number[], operands: {name: string, shape: number[]}[], trials: Trial[], fitting: number, right: string[]}} Trials */
-/** @typedef {{code: string, shape: number[], fits: boolean, difference: Figure, times_too_large: Figure}} TrapGradient */
-/** @typedef {{out: number[], targ: number[], numel: number, batch: number, squeezed: number[], loss: Figure, unsqueezed_loss: Figure, unsqueezed_shape: number[], gradient_max: Figure, gradients: TrapGradient[]}} Traps */
+/** @typedef {{code: string, left: number[], right: number[], shape: number[] | null, error: string | null, fits:
+ * boolean, difference: FigureValue, is_gradient: boolean, is_transpose: boolean}} Trial */
+/** @typedef {{name: string, shape: number[], operands: {name: string, shape: number[]}[], trials: Trial[], fitting:
+ * number, right: string[]}} Trials */
+/** @typedef {{code: string, shape: number[], fits: boolean, difference: FigureValue, times_too_large: FigureValue}}
+ * TrapGradient */
+/** @typedef {{out: number[], targ: number[], numel: number, batch: number, squeezed: number[], loss: FigureValue,
+ * unsqueezed_loss: FigureValue, unsqueezed_shape: number[], gradient_max: FigureValue, gradients: TrapGradient[]}}
+ * Traps */
 
 const LISTINGS = ["mse_grad", "lin_grad", "relu_grad"];
 const PARAMETERS = ["w1.g", "b1.g", "w2.g", "b2.g"];

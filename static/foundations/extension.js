@@ -5,14 +5,16 @@ import { cellText } from "../core/chapter/tensor-table.js";
 import { html } from "../core/dom.js";
 import { count, duration, significant } from "../core/format.js";
 
-/** @typedef {import("../core/chapter/tensor-table.js").Cell} Cell */
 /** @typedef {{name: string, purpose: string, found: boolean, remedy: string}} Requirement */
-/** @typedef {{name: string, code: string, available: boolean, forward_seconds: number | null, backward_seconds: number | null, max_difference: Cell, equal: boolean | null}} Style */
-/** @typedef {{passed: boolean, max_difference: Cell, torch: {passed: boolean}, shapes: number[][]}} Check */
-/** @typedef {{batch: number, fan_in: number, fan_out: number, multiplications: number, threads: number, styles: Style[]}} Race */
+/** @typedef {{name: string, code: string, available: boolean, forward_seconds: number | null, backward_seconds: number
+ * | null, max_difference: CellValue, equal: boolean | null}} Style */
+/** @typedef {{passed: boolean, max_difference: CellValue, torch: {passed: boolean}, shapes: number[][]}} Check */
+/** @typedef {{batch: number, fan_in: number, fan_out: number, multiplications: number, threads: number, styles:
+ * Style[]}} Race */
 /**
  * @typedef {object} Answer
- * @property {{built: boolean, broken: boolean, with_cuda: boolean, file: string | null, reason: string | null, torch: string}} state
+ * @property {{built: boolean, broken: boolean, with_cuda: boolean, file: string | null, reason: string | null, torch:
+ *   string}} state
  * @property {Requirement[]} requirements
  * @property {Requirement[]} cuda_requirements
  * @property {Check | null} check

@@ -5,16 +5,14 @@ import { cellText, shapeText, tensorTable } from "../core/chapter/tensor-table.j
 import { html } from "../core/dom.js";
 import { significant } from "../core/format.js";
 
-/** @typedef {import("../core/chapter/tensor-table.js").Cell} Cell */
-/** @typedef {import("../core/chapter/tensor-table.js").TensorValues} TensorValues */
-/** @typedef {{name: string, value?: Cell, requires_grad: boolean, shape?: number[], values?: any}} Argument */
+/** @typedef {{name: string, value?: CellValue, requires_grad: boolean, shape?: number[], values?: any}} Argument */
 /** @typedef {{name: string, shape: number[], values: any, requires_grad: boolean, used: boolean}} Output */
 /** @typedef {{is: string | null, shape: number[], dtype: string, bytes: number}} Saved */
 /**
  * @typedef {object} Backward
  * @property {{name: string, tensor: TensorValues | null}[]} received
  * @property {{name: string | null, needed: boolean, is_tensor: boolean, tensor: TensorValues | null}[]} returned
- * @property {Cell} max_difference
+ * @property {CellValue} max_difference
  * @property {boolean} same_places
  */
 /**
@@ -26,9 +24,10 @@ import { significant } from "../core/format.js";
  * @property {Argument[]} inputs
  * @property {Output[]} outputs
  * @property {boolean[]} needs_input_grad
- * @property {{node: string, saved: Saved[], bytes: number, attributes: Record<string, Cell>} | null} context
+ * @property {{node: string, saved: Saved[], bytes: number, attributes: Record<string, CellValue>} | null} context
  * @property {Backward | null} backward
- * @property {{torch: string, keyword_call: string, keyword_error: string | null, max_difference: Cell, wrapper: {call: string, max_difference: Cell} | null}} calls
+ * @property {{torch: string, keyword_call: string, keyword_error: string | null, max_difference: CellValue, wrapper:
+ *   {call: string, max_difference: CellValue} | null}} calls
  */
 
 startPage({ show });
@@ -70,7 +69,7 @@ function tensorOf({ shape, values }) {
 /**
  * @param {string} title
  * @param {TensorValues | null} tensor
- * @param {Cell | undefined} plain what stands there where it is no tensor
+ * @param {CellValue | undefined} plain what stands there where it is no tensor
  * @param {HTMLElement | string} [note]
  * @returns {HTMLElement}
  */
@@ -195,7 +194,7 @@ function calls({ call, calls: ways }) {
       )));
 }
 
-/** @param {Cell} difference @returns {string} */
+/** @param {CellValue} difference @returns {string} */
 function written(difference) {
   return typeof difference === "number" ? significant(difference) : cellText(difference);
 }

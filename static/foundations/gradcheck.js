@@ -1,4 +1,5 @@
-/** The gradient check: verdicts in both dtypes, the Jacobians of one, the error at every step, and an exercise's solution. */
+/** The gradient check: verdicts in both dtypes, the Jacobians of one, the error at every step, and an exercise's
+ * solution. */
 
 import { lightLines } from "../core/chapter/listing.js";
 import { startPage } from "../core/chapter/page.js";
@@ -17,8 +18,8 @@ import { curveText, power, stepCurve } from "./step-curve.js";
  * @property {number} eps
  * @property {number} atol
  * @property {number} rtol
- * @property {Record<"float64" | "float32", import("./jacobians.js").Check>} checks
- * @property {import("./step-curve.js").Steps} steps
+ * @property {Record<"float64" | "float32", GradientCheck>} checks
+ * @property {StepCurves} steps
  * @property {Solution | null} solution
  */
 

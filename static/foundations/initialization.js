@@ -7,14 +7,12 @@ import { count, significant } from "../core/format.js";
 import { stackFigure } from "./stack-figure.js";
 import { figure, nonFinite, tensorHistogram } from "./tensor-histogram.js";
 
-/** @typedef {import("./tensor-histogram.js").Figure} Figure */
-/** @typedef {import("./tensor-histogram.js").Moments} Moments */
-/** @typedef {import("./tensor-histogram.js").Summary} Summary */
-/** @typedef {import("./stack-figure.js").Stack} Stack */
-/** @typedef {{mean: Figure, std: Figure}} Expected */
+/** @typedef {{mean: FigureValue, std: FigureValue}} Expected */
 /** @typedef {[number, number] | null} Range lowest and highest */
-/** @typedef {Summary & {expected: Expected, range: {mean: Range, std: Range}}} Layer */
-/** @typedef {{preset: string, code: string, depth: number, printed: {mean?: number, std?: number}, printed_window: Figure[][] | null, signs: boolean, measured: Moments, expected: Expected, range: {mean: Range, std: Range}, further_draws: number, window: import("../core/chapter/tensor-table.js").TensorValues, set: string}} Experiment */
+/** @typedef {TensorSummary & {expected: Expected, range: {mean: Range, std: Range}}} Layer */
+/** @typedef {{preset: string, code: string, depth: number, printed: {mean?: number, std?: number}, printed_window:
+ * FigureValue[][] | null, signs: boolean, measured: TensorMoments, expected: Expected, range: {mean: Range, std:
+ * Range}, further_draws: number, window: TensorValues, set: string}} Experiment */
 
 const KINDS = /** @type {const} */ (["mean", "std"]);
 
@@ -89,14 +87,14 @@ function sampleStd({ n, std }) {
     : `Of the ${count(n)} elements of l1 that is ${given} in place of ${shown}.`;
 }
 
-/** The stack whose figure is shown; drawn anew when there is another width for it. @type {Stack | null} */
+/** The stack whose figure is shown; drawn anew when there is another width for it. @type {LayerStack | null} */
 let drawn = null;
 
 function drawStack() {
   if (drawn !== null) byId("stack-figure").replaceChildren(stackFigure(drawn, byId("stack-figure").clientWidth));
 }
 
-/** @param {Stack} stack @param {Record<string, string>} values */
+/** @param {LayerStack} stack @param {Record<string, string>} values */
 function showStack(stack, values) {
   drawn = stack;
   drawStack();
@@ -118,7 +116,7 @@ function showStack(stack, values) {
   );
 }
 
-/** @param {Stack} stack @returns {string} */
+/** @param {LayerStack} stack @returns {string} */
 function verdict({ layers, first_inf: inf, first_nan: nan, first_all_zero: zero }) {
   const last = layers[layers.length - 1];
   const found = [

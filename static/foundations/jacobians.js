@@ -9,29 +9,6 @@ import { count, significant } from "../core/format.js";
 import { hex, oklch } from "../core/oklch.js";
 import { onSchemeChange, readPalette } from "../core/palette.js";
 
-/** @typedef {import("../core/chapter/tensor-table.js").Cell} Cell */
-/** @typedef {{values: Cell[][]}} Matrix */
-/** @typedef {{row: number, column: number, output_index: number[], input_index: number[], analytic: Cell, numeric: Cell, difference: Cell, tolerance: Cell}} Worst */
-/**
- * @typedef {object} Comparison
- * @property {string} output
- * @property {string} input
- * @property {number[]} output_shape
- * @property {number[]} input_shape
- * @property {[number, number]} size of the whole Jacobian
- * @property {{rows: [number, number], columns: [number, number]}} window the part that is here
- * @property {boolean} passed
- * @property {Cell} max_difference
- * @property {number} outside how many elements are not within the tolerance
- * @property {Worst | null} worst
- * @property {Matrix} analytic
- * @property {Matrix} numeric
- * @property {Matrix} difference
- * @property {Matrix} tolerance
- * @property {Matrix} within
- */
-/** @typedef {{passed: boolean, finds_fault: boolean, message: string}} TorchVerdict */
-/** @typedef {{passed: boolean, max_difference: Cell, zero_for_zero: boolean, takes_undefined: boolean, forward_repeatable: boolean, backward_repeatable: boolean, comparisons: Comparison[], torch: TorchVerdict}} Check */
 /** @typedef {"analytic" | "numeric" | "difference"} Kind */
 
 const TITLES = { analytic: "analytic: backward", numeric: "numeric: differences of forward",
@@ -42,20 +19,20 @@ const DARK = "(prefers-color-scheme: dark)";
 /** A difference this many times smaller than the tolerance is as good as none. */
 const NOTHING = 1e-8;
 
-/** @param {Cell} value @returns {string} */
+/** @param {CellValue} value @returns {string} */
 export function figure(value) {
   return typeof value === "number" ? significant(value) : String(value).replace("Infinity", "∞");
 }
 
 /**
- * @param {Check} check
+ * @param {GradientCheck} check
  * @returns {HTMLElement}
  */
 export function jacobians(check) {
   return html("div", { class: "jacobians" }, ...check.comparisons.map(block));
 }
 
-/** @param {Comparison} comparison @returns {HTMLElement} */
+/** @param {JacobianComparison} comparison @returns {HTMLElement} */
 function block(comparison) {
   const { output, input, size, window: part, passed, outside, max_difference: largest } = comparison;
   const verdict = passed ? html("span", { class: "verdict good" }, "agree everywhere")
@@ -83,7 +60,7 @@ function block(comparison) {
     html("div", { class: "maps" }, ...maps.map((map) => map.element)), readout, note);
 }
 
-/** @param {Comparison} comparison @returns {string} */
+/** @param {JacobianComparison} comparison @returns {string} */
 function worstText(comparison) {
   const { worst } = comparison;
   if (worst === null) return "It has no elements.";
@@ -92,21 +69,22 @@ function worstText(comparison) {
   }`;
 }
 
-/** @param {Comparison} comparison @param {number} row @param {number} column of the window @returns {string} */
+/** @param {JacobianComparison} comparison @param {number} row @param {number} column of the window @returns {string} */
 function cellText(comparison, row, column) {
   const { window: part } = comparison;
-  const at = /** @param {Matrix} matrix */ (matrix) => matrix.values[row]?.[column] ?? null;
+  const at = /** @param {JacobianMatrix} matrix */ (matrix) => matrix.values[row]?.[column] ?? null;
   const [a, n, d, t] = [at(comparison.analytic), at(comparison.numeric), at(comparison.difference),
     at(comparison.tolerance)];
   return `${place(comparison, part.rows[0] + row, part.columns[0] + column)}: ${sentence(a, n, d, t)}`;
 }
 
-/** @param {Cell} a @param {Cell} n @param {Cell} d @param {Cell} t @returns {string} */
+/** @param {CellValue} a @param {CellValue} n @param {CellValue} d @param {CellValue} t @returns {string} */
 function sentence(a, n, d, t) {
   return `analytic ${figure(a)}, numeric ${figure(n)}, difference ${figure(d)}, tolerated ${figure(t)}`;
 }
 
-/** @param {Comparison} comparison @param {number} row @param {number} column @returns {string} ∂out[0, 1] / ∂inp[2, 0] */
+/** @param {JacobianComparison} comparison @param {number} row @param {number} column @returns {string} ∂out[0, 1] /
+ * ∂inp[2, 0] */
 function place({ output, input, output_shape: from, input_shape: to }, row, column) {
   return `∂${output}${indexText(row, from)} / ∂${input}${indexText(column, to)}`;
 }
@@ -132,7 +110,7 @@ class Heatmap {
   /** @type {[number, number] | null} */
   #at = null;
 
-  /** @param {Kind} kind @param {Comparison} comparison */
+  /** @param {Kind} kind @param {JacobianComparison} comparison */
   constructor(kind, comparison) {
     this.#kind = kind;
     this.#comparison = comparison;
@@ -213,7 +191,7 @@ class Heatmap {
    * @param {number} row
    * @param {number} column
    * @param {number} most
-   * @param {import("../core/palette.js").Palette} palette
+   * @param {Palette} palette
    * @param {boolean} isDark
    * @returns {string}
    */
@@ -239,7 +217,7 @@ class Heatmap {
   }
 }
 
-/** @param {Comparison} comparison @returns {number} the largest finite absolute value of both Jacobians */
+/** @param {JacobianComparison} comparison @returns {number} the largest finite absolute value of both Jacobians */
 function largestOf({ analytic, numeric }) {
   let most = 0;
   for (const row of [...analytic.values, ...numeric.values])
@@ -247,7 +225,8 @@ function largestOf({ analytic, numeric }) {
   return most || 1;
 }
 
-/** @param {number} share −1 to 1 @param {boolean} isDark @returns {string} brown above 0, teal below, as in the explorer */
+/** @param {number} share −1 to 1 @param {boolean} isDark @returns {string} brown above 0, teal below, as in the
+ * explorer */
 function aroundZero(share, isDark) {
   const size = Math.min(1, Math.abs(share));
   const hue = share < 0 ? 195 : 60;
@@ -263,7 +242,7 @@ function grey(share, isDark) {
  * The verdict of a check in one dtype, with torch's.
  *
  * @param {string} dtype
- * @param {Check} check
+ * @param {GradientCheck} check
  * @returns {HTMLElement}
  */
 export function verdictCard(dtype, check) {

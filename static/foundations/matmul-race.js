@@ -4,30 +4,16 @@ import { cellText } from "../core/chapter/tensor-table.js";
 import { html, svg } from "../core/dom.js";
 import { duration, significant } from "../core/format.js";
 
-/** @typedef {import("../core/chapter/tensor-table.js").Cell} Cell */
-/**
- * @typedef {object} Rung
- * @property {string} name
- * @property {number | null} seconds
- * @property {number} repeats
- * @property {number | null} speedup over the loops
- * @property {number} printed_seconds in the chapter
- * @property {Cell} max_difference
- * @property {number} rounding_bound
- * @property {boolean | null} equal
- * @property {{estimate_seconds: number, limit_seconds: number} | null} refused
- */
-
 const TITLES = ["rung", "time", "speed-up", "", "off by", "chapter"];
 
 /**
- * @param {readonly Rung[]} rungs that have run or were refused
+ * @param {readonly MatmulRung[]} rungs that have run or were refused
  * @param {readonly string[]} names of all, in order
  * @param {number} printedLoops seconds of the loops in the chapter
  * @returns {HTMLElement}
  */
 export function raceTable(rungs, names, printedLoops) {
-  /** @param {Rung} rung */
+  /** @param {MatmulRung} rung */
   const printedSpeedup = (rung) => printedLoops / rung.printed_seconds;
   const exponents = [1, ...rungs.flatMap((rung) => [rung.speedup ?? 1, printedSpeedup(rung)])].map(Math.log10);
   const low = Math.floor(Math.min(...exponents)); // 0, the loops themselves, unless something is slower
@@ -45,10 +31,10 @@ export function raceTable(rungs, names, printedLoops) {
 
 /**
  * @param {string} name
- * @param {Rung | undefined} rung
+ * @param {MatmulRung | undefined} rung
  * @param {boolean} isNext
  * @param {(speedup: number) => number} x
- * @param {(rung: Rung) => number} printedSpeedup
+ * @param {(rung: MatmulRung) => number} printedSpeedup
  * @returns {HTMLElement}
  */
 function row(name, rung, isNext, x, printedSpeedup) {
@@ -64,7 +50,8 @@ function row(name, rung, isNext, x, printedSpeedup) {
   return line;
 }
 
-/** @param {Rung} rung @param {(speedup: number) => number} x @param {number} printed speed-up @returns {HTMLElement[]} */
+/** @param {MatmulRung} rung @param {(speedup: number) => number} x @param {number} printed speed-up
+ * @returns {HTMLElement[]} */
 function measured(rung, x, printed) {
   const { seconds, speedup, repeats, equal, max_difference: difference } = rung;
   const check = equal ? `${written(difference)} ✓` : `${written(difference)}: not equal`;
@@ -81,12 +68,13 @@ function measured(rung, x, printed) {
   ];
 }
 
-/** @param {Cell} difference @returns {string} */
+/** @param {CellValue} difference @returns {string} */
 function written(difference) {
   return typeof difference === "number" ? significant(difference) : cellText(difference);
 }
 
-/** @param {Rung} rung @param {(speedup: number) => number} x @param {number} printed speed-up @returns {SVGElement} */
+/** @param {MatmulRung} rung @param {(speedup: number) => number} x @param {number} printed speed-up
+ * @returns {SVGElement} */
 function bar(rung, x, printed) {
   const speedup = rung.speedup ?? 1;
   const start = x(1);

@@ -7,12 +7,9 @@ import { html, writeText } from "../core/dom.js";
 import { significant } from "../core/format.js";
 import { raceTable } from "./matmul-race.js";
 
-/** @typedef {import("../core/chapter/tensor-table.js").Index} Index */
-/** @typedef {import("../core/chapter/tensor-table.js").TensorValues} TensorValues */
-/** @typedef {import("./matmul-race.js").Rung} Rung */
 /** @typedef {{a: TensorValues, b: TensorValues, c: TensorValues}} Window */
 /** @typedef {{seconds: number, measured: boolean, printed_seconds: number}} Baseline */
-/** @typedef {{names: string[], rungs: Rung[]}} Start a race none of whose rungs has run */
+/** @typedef {{names: string[], rungs: MatmulRung[]}} Start a race none of whose rungs has run */
 /**
  * @typedef {object} Race
  * @property {number} m
@@ -20,7 +17,7 @@ import { raceTable } from "./matmul-race.js";
  * @property {number} n
  * @property {number} threads
  * @property {Baseline} baseline of all rungs alike
- * @property {Rung[]} rungs so far
+ * @property {MatmulRung[]} rungs so far
  * @property {Window} window
  * @property {string[]} names of all rungs that were asked for
  */
@@ -46,7 +43,7 @@ document.getElementById("race-again")?.addEventListener("click", () => {
  * Asks rung by rung, so that each is seen as soon as it has run.
  *
  * @param {Record<string, string>} values
- * @param {import("../core/chapter/page.js").Asking} asking
+ * @param {PageQuery} asking
  * @returns {Promise<Race>}
  */
 async function load(values, { signal, query, partial }) {
@@ -145,7 +142,7 @@ function showWindow({ m, k, n, window: { a, b, c } }) {
     c: tensorTable(c, { label: labelOf("c", c, [m, n]), onhover: look }),
   };
 
-  /** @param {Index | null} index */
+  /** @param {TensorIndex | null} index */
   function look(index) {
     if (index !== null) looked = [...index];
     const [row = 0, column = 0] = looked;

@@ -7,12 +7,11 @@ import { cellText, markCells, tensorTable } from "../core/chapter/tensor-table.j
 import { html, svg } from "../core/dom.js";
 import { significant } from "../core/format.js";
 
-/** @typedef {import("../core/chapter/tensor-table.js").Cell} Cell */
-/** @typedef {import("../core/chapter/tensor-table.js").Index} Index */
-/** @typedef {import("../core/chapter/tensor-table.js").TensorValues} TensorValues */
-/** @typedef {{input: Cell, weight: Cell, product: Cell, running_sum: Cell}} Term */
-/** @typedef {{terms: Term[], bias: Cell, output: Cell, relu: Cell, relu_as_printed: Cell}} Neuron */
-/** @typedef {{x: TensorValues, w: TensorValues, b: TensorValues, y: TensorValues, y_matmul: TensorValues, products: TensorValues, max_difference: Cell, rounding: Cell, equal: boolean}} Layer */
+/** @typedef {{input: CellValue, weight: CellValue, product: CellValue, running_sum: CellValue}} Term */
+/** @typedef {{terms: Term[], bias: CellValue, output: CellValue, relu: CellValue, relu_as_printed: CellValue}}
+ * Neuron */
+/** @typedef {{x: TensorValues, w: TensorValues, b: TensorValues, y: TensorValues, y_matmul: TensorValues, products:
+ * TensorValues, max_difference: CellValue, rounding: CellValue, equal: boolean}} Layer */
 
 const ANSWER = "/foundations/neuron.json";
 const NEURON_INPUTS = ["inputs", "weights", "bias"];
@@ -53,7 +52,7 @@ function byId(id) {
  * Asks for both; where one of them is refused, shows the other all the same.
  *
  * @param {Record<string, string>} _values
- * @param {import("../core/chapter/page.js").Asking} asking
+ * @param {PageQuery} asking
  * @returns {Promise<{neuron: Neuron, layer: Layer}>}
  */
 async function load(_values, { signal, query, partial }) {
@@ -123,12 +122,12 @@ function head(text) {
   return html("th", { scope: "row" }, text);
 }
 
-/** @param {Cell} value @returns {HTMLElement} */
+/** @param {CellValue} value @returns {HTMLElement} */
 function number(value) {
   return html("td", { class: "number" }, cellText(value));
 }
 
-/** @param {Cell | undefined} value @returns {number | null} */
+/** @param {CellValue | undefined} value @returns {number | null} */
 function finite(value) {
   return typeof value === "number" ? value : null;
 }
@@ -168,7 +167,8 @@ function bar(x, from, to) {
 /**
  * What the chapter's zip makes of lists of different lengths.
  *
- * @param {{inputs: number, weights: number, pairs: number, longer: "inputs" | "weights", dropped: Cell[], terms: Term[], bias: Cell, output_without_the_dropped: Cell}} limit
+ * @param {{inputs: number, weights: number, pairs: number, longer: "inputs" | "weights", dropped: CellValue[], terms:
+ *   Term[], bias: CellValue, output_without_the_dropped: CellValue}} limit
  * @returns {HTMLElement[]}
  */
 function truncated({ inputs, weights, pairs, longer, dropped, terms, bias, output_without_the_dropped: output }) {
@@ -256,7 +256,7 @@ function showLayer(layer) {
     product: tensorTable(product, { label: "y = x @ w.t() + b", onhover: look }),
   };
 
-  /** @param {Index | null} index */
+  /** @param {TensorIndex | null} index */
   function look(index) {
     if (index !== null) looked = [...index];
     const [row = 0, neuron = 0] = looked;
@@ -283,9 +283,9 @@ function showLayer(layer) {
 
 /** @param {Layer} layer @param {number} row @param {number} neuron @returns {string} */
 function sumText({ x, w, b, y }, row, neuron) {
-  /** @param {Cell} value */
+  /** @param {CellValue} value */
   const factor = (value) => typeof value === "number" && value < 0 ? `(${cellText(value)})` : cellText(value);
-  const terms = x.values[row].map((/** @type {Cell} */ value, /** @type {number} */ k) =>
+  const terms = x.values[row].map((/** @type {CellValue} */ value, /** @type {number} */ k) =>
     `${factor(value)}·${factor(w.values[neuron][k])}`
   );
   return `y[${row}, ${neuron}] = ${[...terms, factor(b.values[neuron])].join(" + ")} = ${
@@ -302,7 +302,7 @@ function agreement({ max_difference: difference, rounding, equal }) {
     : `${distance}, more than rounding explains: ${limit}.`;
 }
 
-/** @param {Cell} value @returns {string} */
+/** @param {CellValue} value @returns {string} */
 function magnitude(value) {
   return typeof value === "number" ? significant(value) : cellText(value);
 }

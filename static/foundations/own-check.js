@@ -4,7 +4,8 @@ import { getJson } from "../core/api.js";
 import { html } from "../core/dom.js";
 import { figure, jacobians, verdictCard } from "./jacobians.js";
 
-/** @typedef {import("./jacobians.js").Check & {in_place: string[], analytic?: {agrees: boolean, max_difference: number | string}}} Check */
+/** @typedef {GradientCheck & {in_place: string[], analytic?: {agrees: boolean, max_difference: number | string}}}
+ * Check */
 
 /** @param {{checks: Record<string, Check | {error: string}>}} report */
 function show(report) {

@@ -3,7 +3,8 @@
 import { shapeText } from "../core/chapter/tensor-table.js";
 import { svg } from "../core/dom.js";
 
-/** @typedef {{code: string, left: number[], right: number[], shape: number[] | null, fits: boolean, is_gradient: boolean}} Product */
+/** @typedef {{code: string, left: number[], right: number[], shape: number[] | null, fits: boolean, is_gradient:
+ * boolean}} Product */
 
 const LONGEST = 84;
 const SHORTEST = 12;
@@ -37,7 +38,8 @@ export function productPicture({ code, left, right, shape, fits, is_gradient: is
  * @param {number} longest size of all, which is drawn LONGEST long
  * @param {string} label
  * @param {string} kind
- * @param {"left" | "right" | "none"} meeting which size meets that of the neighbour: columns, drawn on top, or rows, at the side
+ * @param {"left" | "right" | "none"} meeting which size meets that of the neighbour: columns, drawn on top, or rows, at
+ *   the side
  */
 function rectangle(picture, centre, [rows = 0, columns = 0], longest, label, kind, meeting) {
   const [width, height] = [drawn(columns, longest), drawn(rows, longest)];
@@ -54,7 +56,8 @@ function rectangle(picture, centre, [rows = 0, columns = 0], longest, label, kin
   picture.append(svg("text", { class: "name", x: centre, y: HEIGHT - 6, "text-anchor": "middle" }, label));
 }
 
-/** @param {number} size @param {number} longest @returns {number} by the logarithm, so that 1 beside 200 is still to be seen */
+/** @param {number} size @param {number} longest @returns {number} by the logarithm, so that 1 beside 200 is still to be
+ * seen */
 function drawn(size, longest) {
   return longest === 1 ? SHORTEST : SHORTEST + (LONGEST - SHORTEST) * (Math.log(size) / Math.log(longest));
 }

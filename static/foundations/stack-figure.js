@@ -3,10 +3,6 @@
 import { html, svg } from "../core/dom.js";
 import { figure, nonFinite } from "./tensor-histogram.js";
 
-/** @typedef {import("./tensor-histogram.js").Figure} Figure */
-/** @typedef {import("./tensor-histogram.js").Moments & {index: number, expected: {mean: Figure, std: Figure}, range: [number, number] | null}} StackLayer */
-/** @typedef {{layers: StackLayer[], first_inf: number | null, first_nan: number | null, first_all_zero: number | null, window: import("../core/chapter/tensor-table.js").TensorValues, further_draws: number}} Stack */
-
 const WIDEST = 820;
 const NARROWEST = 280;
 const HEIGHT = 280;
@@ -19,7 +15,7 @@ const HIGHEST = 1e39;
 const LANES = /** @type {const} */ ([["NaN", "nan", 10], ["Inf", "inf", 24]]);
 
 /**
- * @param {Stack} stack
+ * @param {LayerStack} stack
  * @param {number} room px across; the figure takes as much of it as it has use for, and its letters keep their size
  * @returns {HTMLElement}
  */
@@ -65,7 +61,7 @@ export function stackFigure({ layers, further_draws: draws }, room) {
   return html("div", {}, picture, legend);
 }
 
-/** @param {Figure} value @returns {boolean} */
+/** @param {FigureValue} value @returns {boolean} */
 function isShown(value) {
   return typeof value === "number" && value > LOWEST && value < HIGHEST;
 }

@@ -1,11 +1,8 @@
-/** How wrong the differences are at every step, on two logarithmic axes: the V of rounding and truncation, per dtype. */
+/** How wrong the differences are at every step, on two logarithmic axes: the V of rounding and truncation, per
+ * dtype. */
 
 import { html, svg } from "../core/dom.js";
 import { significant } from "../core/format.js";
-
-/** @typedef {import("../core/chapter/tensor-table.js").Cell} Cell */
-/** @typedef {{measured: Cell[], rounding: number, truncation: number, best_step: number | null, machine_epsilon: number}} Curve */
-/** @typedef {{eps: number[], float64: Curve, float32: Curve}} Steps */
 
 const HEIGHT = 320;
 const MARGIN = { left: 52, right: 16, top: 24, bottom: 40 };
@@ -14,7 +11,7 @@ const [LEAST_Y, MOST_Y] = [-14, 4];
 const DTYPES = /** @type {const} */ (["float64", "float32"]);
 
 /**
- * @param {Steps} steps
+ * @param {StepCurves} steps
  * @param {{eps: number, atol: number}} chosen
  * @param {number} width px
  * @param {(eps: number) => void} choose
@@ -90,7 +87,7 @@ function axes(x, y, width) {
 
 /**
  * @param {"float64" | "float32"} dtype
- * @param {Steps} steps
+ * @param {StepCurves} steps
  * @param {(value: number) => number} x @param {(value: number) => number} y
  * @param {(eps: number) => void} choose
  * @returns {SVGElement}
@@ -118,7 +115,7 @@ function curve(dtype, steps, x, y, choose) {
   return group;
 }
 
-/** @param {Steps} steps @returns {string} for who does not see it */
+/** @param {StepCurves} steps @returns {string} for who does not see it */
 function said(steps) {
   return DTYPES.map((dtype) => {
     const { measured } = steps[dtype];
@@ -131,7 +128,7 @@ function said(steps) {
 /**
  * What the curve shows, in words.
  *
- * @param {Steps} steps
+ * @param {StepCurves} steps
  * @returns {string}
  */
 export function curveText(steps) {

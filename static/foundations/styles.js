@@ -6,18 +6,23 @@ import { html } from "../core/dom.js";
 import { count } from "../core/format.js";
 import { figure } from "./tensor-histogram.js";
 
-/** @typedef {import("./tensor-histogram.js").Figure} Figure */
 /** @typedef {{number: number, parts: [string, string][]}} Line */
 /** @typedef {{code: Line[], file: string | null, instead: string | null}} Cell */
-/** @typedef {{name: string, title: string, removes: string | null, lines: number, per_layer: number, once: number, per_model: number, backward: number, names: number}} Style */
-/** @typedef {{left: number | null, right: number | null, same: boolean}} Beside lines by their places in the cells of two styles */
-/** @typedef {{styles: Style[], rows: {part: string, role: string, cells: Cell[]}[], pairs: Record<string, Beside[][]>}} Code */
-/** @typedef {{difference: Figure, relative: Figure, nan: number, inf: number}} Agreement */
-/** @typedef {{style: string, loss: Figure, gradients: Record<string, Agreement>}} Run */
-/** @typedef {{leaves: string[], shapes: Record<string, number[]>, reference_loss: Figure, runs: Run[], non_finite: {elements: number, nan: number[], inf: number[], same: boolean}, apart: Figure[][], identical: boolean[][]}} Runs */
+/** @typedef {{name: string, title: string, removes: string | null, lines: number, per_layer: number, once: number,
+ * per_model: number, backward: number, names: number}} Style */
+/** @typedef {{left: number | null, right: number | null, same: boolean}} Beside lines by their places in the cells of
+ * two styles */
+/** @typedef {{styles: Style[], rows: {part: string, role: string, cells: Cell[]}[], pairs: Record<string, Beside[][]>}}
+ * Code */
+/** @typedef {{difference: FigureValue, relative: FigureValue, nan: number, inf: number}} Agreement */
+/** @typedef {{style: string, loss: FigureValue, gradients: Record<string, Agreement>}} Run */
+/** @typedef {{leaves: string[], shapes: Record<string, number[]>, reference_loss: FigureValue, runs: Run[], non_finite:
+ * {elements: number, nan: number[], inf: number[], same: boolean}, apart: FigureValue[][], identical: boolean[][]}}
+ * Runs */
 /** @typedef {{type: string, message: string} | null} Raised */
 /** @typedef {{error: Raised, gradients: string[], attributes: string[]}} Ran */
-/** @typedef {{linear_layer: number[][], forgotten: Raised, models: {name: string, loss: Figure, parameters: {name: string, shape: number[]}[]}[]}} Modules */
+/** @typedef {{linear_layer: number[][], forgotten: Raised, models: {name: string, loss: FigureValue, parameters: {name:
+ * string, shape: number[]}[]}[]}} Modules */
 
 const COUNTS = /** @type {const} */ ([
   ["lines", "all lines"],
@@ -135,7 +140,8 @@ function codeCell(cell) {
   return html("td", {}, html("code", { class: "code" }, ...cell.code.map((line) => codeLine(line, cell.file))));
 }
 
-/** @param {[string, string][]} parts @returns {[string, string][]} neighbours of one kind as one, so that no arrow is in two */
+/** @param {[string, string][]} parts @returns {[string, string][]} neighbours of one kind as one, so that no arrow is
+ * in two */
 function joined(parts) {
   /** @type {[string, string][]} */
   const found = [];
@@ -208,7 +214,7 @@ function agreementCell(leaf, agreement) {
   return cell;
 }
 
-/** @param {Figure} difference @param {boolean} isIdentical @param {boolean} isSame @returns {HTMLElement} */
+/** @param {FigureValue} difference @param {boolean} isIdentical @param {boolean} isSame @returns {HTMLElement} */
 function pairCell(difference, isIdentical, isSame) {
   if (isSame) return number("");
   const cell = number(isIdentical ? "identical" : difference === "NaN" ? "NaN in one of them" : figure(difference),

@@ -4,20 +4,16 @@ import { cellText, shapeText } from "../core/chapter/tensor-table.js";
 import { html, svg } from "../core/dom.js";
 import { count, significant } from "../core/format.js";
 
-/** @typedef {number | string | null} Figure a number; "NaN", "Infinity" or "-Infinity" where it is not finite; null where there is none */
-/** @typedef {{n: number, mean: Figure, std: Figure, min: number | null, max: number | null, zeros: number, nan: number, posinf: number, neginf: number}} Moments */
-/** @typedef {Moments & {shape: number[], histogram: number[]}} Summary */
-
 const WIDTH = 240;
 const HEIGHT = 72;
 
-/** @param {Figure | undefined} value @returns {string} three significant digits, or what it is instead */
+/** @param {FigureValue | undefined} value @returns {string} three significant digits, or what it is instead */
 export function figure(value) {
   if (value === null || value === undefined) return "–";
   return typeof value === "number" ? significant(value) : cellText(value);
 }
 
-/** @param {Moments} moments @returns {string} "12 NaN, 3 +Inf", or nothing where all is finite */
+/** @param {TensorMoments} moments @returns {string} "12 NaN, 3 +Inf", or nothing where all is finite */
 export function nonFinite({ nan, posinf, neginf }) {
   const kinds = [
     [nan, "NaN"],
@@ -29,7 +25,7 @@ export function nonFinite({ nan, posinf, neginf }) {
 
 /**
  * @param {string} name
- * @param {Summary} summary
+ * @param {TensorSummary} summary
  * @param {"forward" | "backward" | "parameter"} hue
  * @returns {HTMLElement}
  */
@@ -46,7 +42,8 @@ export function tensorHistogram(name, summary, hue) {
   return made;
 }
 
-/** @param {string} name @param {Summary} summary @returns {SVGElement} bars as high as the root of their count, so that tails stay visible */
+/** @param {string} name @param {TensorSummary} summary @returns {SVGElement} bars as high as the root of their count,
+ * so that tails stay visible */
 function bars(name, { histogram, min, max }) {
   const tallest = Math.sqrt(Math.max(...histogram));
   const box = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img" });

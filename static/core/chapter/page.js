@@ -6,22 +6,15 @@
 import { ApiError, getJson } from "../api.js";
 import { html } from "../dom.js";
 
-/** @typedef {import("../types.js").ErrorBody} ErrorBody */
 /** @typedef {Record<string, string>} Values every input's text by its name */
 /** @typedef {{name: string, answer: string, inputs: {name: string, default: string, kind: string}[]}} PageData */
 
 /**
- * @typedef {object} Asking
- * @property {AbortSignal} signal aborted when something newer is asked
- * @property {string} query of the inputs, without the ?
- * @property {(answer: any) => void} partial shows what is known so far
- */
-
-/**
  * @typedef {object} Behaviour
  * @property {(answer: any, values: Values) => void} show an answer
- * @property {(error: ErrorBody, values: Values) => boolean | void} [failed] explains an error in place; true: it need not be said at the top too
- * @property {(values: Values, asking: Asking) => Promise<any>} [load] asks in another way than all at once
+ * @property {(error: ErrorBody, values: Values) => boolean | void} [failed] explains an error in place; true: it need
+ *   not be said at the top too
+ * @property {(values: Values, asking: PageQuery) => Promise<any>} [load] asks in another way than all at once
  */
 
 /** ms without typing before what was typed is asked */

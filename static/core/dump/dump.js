@@ -7,9 +7,6 @@ import { findCircle } from "./cycle.js";
 import { checkForm, isRecord, LAYER_TENSORS, shown } from "./dump-form.js";
 import { jsonProblem } from "./json-problem.js";
 
-/** @typedef {import("../types.js").Dump} Dump */
-/** @typedef {import("../types.js").StatisticsColumns} StatisticsColumns */
-
 /** The schema that is read here. */
 export const SCHEMA = "chainrule.trace/1";
 /** A file larger than this is not opened. */
@@ -112,7 +109,8 @@ function checkIds(dump) {
     const where = `${list}[${index}].${field}${place === undefined ? "" : `[${place}]`}`;
     throw new DumpProblem(`the ${noun} ${shown(id)} does not exist`, where);
   };
-  /** @type {(known: ReadonlyMap<string, number>, noun: string, ids: readonly string[], list: string, index: number, field: string) => void} */
+  /** @type {(known: ReadonlyMap<string, number>, noun: string, ids: readonly string[], list: string, index: number,
+   * field: string) => void} */
   const checkAll = (known, noun, ids, list, index, field) => {
     for (let place = 0; place < ids.length; place += 1) check(noun, known, ids[place] ?? "", list, index, field, place);
   };

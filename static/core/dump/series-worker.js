@@ -2,14 +2,12 @@
 
 import { buffersOf, StepReader } from "./step-figures.js";
 
-/** @typedef {import("./source.js").Source} Source */
-
 const reader = new StepReader();
 
 addEventListener("message",
-  (/** @type {MessageEvent<{index: number, source: Source}>} */ { data }) => void answer(data));
+  (/** @type {MessageEvent<{index: number, source: DumpSource}>} */ { data }) => void answer(data));
 
-/** @param {{index: number, source: Source}} asked */
+/** @param {{index: number, source: DumpSource}} asked */
 async function answer({ index, source }) {
   try {
     const figures = await reader.read(source);

@@ -2,10 +2,6 @@
 
 import { GROUP_KINDS, openGroups } from "./graph.js";
 
-/** @typedef {import("../types.js").Expansion} Expansion */
-/** @typedef {import("../types.js").Graph} Graph */
-/** @typedef {import("../types.js").Item} Item */
-
 /** @typedef {{level: string, toggled: string, fold: "auto" | "on" | "off"}} ExpansionKeys of the view */
 
 /**
@@ -80,7 +76,7 @@ function homeOf({ arrays }, { kind, index }) {
 }
 
 /**
- * @param {import("../types.js").GraphArrays} arrays
+ * @param {GraphArrays} arrays
  * @param {number} tensor
  * @param {number} group of the op that makes it
  * @returns {number} the first group outward in which something else reads it, too: up to there it leaves its makers

@@ -1,6 +1,5 @@
-/** What reads what in a graph, what stands beneath what, and what is drawn though nothing reads it: as numbers. No DOM. */
-
-/** @typedef {import("../types.js").Topology} Topology */
+/** What reads what in a graph, what stands beneath what, and what is drawn though nothing reads it: as numbers. No
+ * DOM. */
 
 /** @typedef {ReturnType<typeof wiring>} Wiring */
 
@@ -42,7 +41,8 @@ export function wiring({ ops, tensors, saved }, opIndex, tensorIndex) {
     savedTensor, savedOp };
 }
 
-/** @param {readonly string[]} ids @param {ReadonlyMap<string, number>} index @returns {number[]} each once, unknown ones left out */
+/** @param {readonly string[]} ids @param {ReadonlyMap<string, number>} index @returns {number[]} each once, unknown
+ * ones left out */
 function numbers(ids, index) {
   /** @type {number[]} */
   const found = [];
@@ -53,7 +53,8 @@ function numbers(ids, index) {
   return found;
 }
 
-/** @param {readonly (readonly number[])[]} rows @returns {[Int32Array, Int32Array]} where each starts, and all of them */
+/** @param {readonly (readonly number[])[]} rows @returns {[Int32Array, Int32Array]} where each starts, and all of
+ * them */
 function lists(rows) {
   const starts = new Int32Array(rows.length + 1);
   rows.forEach((row, index) => (starts[index + 1] = (starts[index] ?? 0) + row.length));

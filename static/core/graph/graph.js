@@ -7,13 +7,6 @@ import { anchors, results, wiring } from "./graph-wiring.js";
 import { groupTree } from "./group-tree.js";
 import { labelLines } from "../labels.js";
 
-/** @typedef {import("../types.js").Expansion} Expansion */
-/** @typedef {import("../types.js").Graph} Graph */
-/** @typedef {import("../types.js").GraphArrays} GraphArrays */
-/** @typedef {import("../types.js").Item} Item */
-/** @typedef {import("../types.js").Topology} Topology */
-/** @typedef {import("./group-tree.js").GroupNode} GroupNode */
-
 export const ROLES = /** @type {const} */ ([
   "input",
   "target",
@@ -138,7 +131,8 @@ export function openGroups({ arrays, groupId }, { level, toggled, fold }) {
 /** @type {WeakMap<GraphArrays, number>} */
 const counted = new WeakMap();
 
-/** @param {GraphArrays} arrays @returns {number} about how many boxes there are with all but the innermost groups open and nothing folded */
+/** @param {GraphArrays} arrays @returns {number} about how many boxes there are with all but the innermost groups open
+ * and nothing folded */
 function boxesAtLayerLevel(arrays) {
   const known = counted.get(arrays);
   if (known !== undefined) return known;
@@ -265,7 +259,8 @@ function labelOfGroup({ kind, module, items, repeats }, { modules, ops }) {
   return names.length <= NAMED_ITEMS ? names.join(" → ") : `${names.slice(0, NAMED_ITEMS - 1).join(" → ")} → …`;
 }
 
-/** @param {GroupNode} group @returns {GroupNode} what is in it, where that is one group and nothing else: of a list of layers, say */
+/** @param {GroupNode} group @returns {GroupNode} what is in it, where that is one group and nothing else: of a list of
+ * layers, say */
 function unwrapped(group) {
   for (;;) {
     const [only, more] = group.items;

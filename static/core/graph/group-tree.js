@@ -6,17 +6,6 @@
 
 import { foldSiblings } from "./folds.js";
 
-/** @typedef {import("../types.js").Topology} Topology */
-/** @typedef {import("../types.js").Module} Module */
-
-/**
- * @typedef {object} GroupNode
- * @property {"module" | "fold" | "rest"} kind
- * @property {number} module position in the topology's modules; of a fold that of the module around it
- * @property {(number | GroupNode)[]} items forward ops and groups, in order of execution
- * @property {number} repeats of a fold how often its pattern repeats, of a rest one less; else 0
- */
-
 /**
  * @param {Topology} topology
  * @returns {GroupNode} the whole model
@@ -43,7 +32,8 @@ function runs({ modules, ops }) {
   const top = Math.max(0, modules.findIndex(({ parent }) => parent === null));
   /** @type {number[][]} */
   const chains = [];
-  /** @param {string} id @returns {number[]} the modules around it and itself, outermost first, without the whole model */
+  /** @param {string} id @returns {number[]} the modules around it and itself, outermost first, without the whole
+   * model */
   const chainOf = (id) => {
     const start = position.get(id);
     if (start === undefined) return [];
@@ -78,7 +68,8 @@ function runs({ modules, ops }) {
   return root;
 }
 
-/** Takes away wrappers: groups of nothing but groups that alone among their siblings hold groups. @param {GroupNode} root */
+/** Takes away wrappers: groups of nothing but groups that alone among their siblings hold groups.
+ * @param {GroupNode} root */
 function dissolve(root) {
   for (;;) {
     const holders = groupsIn(root).filter((group) => groupsIn(group).length > 0);

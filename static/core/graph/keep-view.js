@@ -9,10 +9,6 @@ import { gradientsOf } from "./chain-path.js";
 import { expansionOf, written } from "./expansion.js";
 import { find, GROUP_KINDS, idOf, openGroups } from "./graph.js";
 
-/** @typedef {import("../types.js").Graph} Graph */
-/** @typedef {import("../types.js").Item} Item */
-/** @typedef {import("../url-state.js").View} View */
-
 /** Things of one graph in another. */
 export class Counterparts {
   /** op → op; -1: it has gone */
@@ -172,9 +168,9 @@ function opsByPlace({ topology: { modules, ops } }) {
 }
 
 /**
- * Which of one run of names is which of another. What is equal at the beginning and at the end belongs together; of what
- * is left in between, what stands in place of each other where there is as much of it, else the first of a name to the
- * first of that name.
+ * Which of one run of names is which of another. What is equal at the beginning and at the end belongs together; of
+ * what is left in between, what stands in place of each other where there is as much of it, else the first of a name to
+ * the first of that name.
  *
  * @param {readonly string[]} names
  * @param {readonly string[]} others

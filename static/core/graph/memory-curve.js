@@ -1,7 +1,5 @@
 /** The bytes kept for the backward pass, step by step, as a curve. No DOM. */
 
-/** @typedef {import("./steps.js").Steps} Steps */
-
 /**
  * @typedef {object} Curve
  * @property {string} area data of an SVG path: what is kept, on top of the base line
@@ -14,7 +12,7 @@
 /**
  * A step is as wide as its share; where there are more steps than pixels the most of each pixel is drawn.
  *
- * @param {Steps} steps
+ * @param {ExecutionSteps} steps
  * @param {number} width px
  * @param {number} height px
  * @returns {Curve}

@@ -8,16 +8,10 @@ import { differences } from "../lab/difference.js";
 import { gradientsOf } from "./chain-path.js";
 import { itemSize } from "./steps.js";
 
-/** @typedef {import("../types.js").Graph} Graph */
-/** @typedef {import("../types.js").Item} Item */
-/** @typedef {import("../types.js").Phase} Phase */
-/** @typedef {import("../types.js").Picture} Picture */
-/** @typedef {import("../types.js").Theory} Theory */
-/** @typedef {import("./overlay.js").OverlayKind} OverlayKind */
-
 /**
  * @typedef {object} OverlayValues
- * @property {(kind: Item["kind"], index: number, half: Phase) => number} of for health: position in the list of what can be wrong, NaN for healthy
+ * @property {(kind: Item["kind"], index: number, half: Phase) => number} of for health: position in the list of what
+ *   can be wrong, NaN for healthy
  * @property {() => [number, number]} range of all finite ones; of positive ones where that spans decades
  * @property {boolean} hasInfinite
  */
@@ -108,7 +102,7 @@ function resultsOfGroups({ arrays, topology }, results) {
  * @param {Graph} graph
  * @param {Picture} picture
  * @param {Theory | null} theory
- * @param {import("../lab/difference.js").Reference | null} [reference] a dump that it is compared to
+ * @param {ComparisonReference | null} [reference] a dump that it is compared to
  * @returns {OverlayValues}
  */
 export function overlayValues(kind, graph, picture, theory, reference = null) {
@@ -167,7 +161,8 @@ export function overlayValues(kind, graph, picture, theory, reference = null) {
   return assembled(graph, plan, tensors, ops, Math.max, null);
 }
 
-/** An op has the worst of what it puts out. @param {Graph} graph @param {Float64Array} tensors @param {Float64Array} ops @param {(a: number, b: number) => number} join */
+/** An op has the worst of what it puts out. @param {Graph} graph @param {Float64Array} tensors
+ * @param {Float64Array} ops @param {(a: number, b: number) => number} join */
 function spread({ arrays }, tensors, ops, join) {
   for (let op = 0; op < arrays.ops; op += 1) {
     for (let at = arrays.outputStart[op] ?? 0; at < (arrays.outputStart[op + 1] ?? 0); at += 1) {
@@ -182,7 +177,8 @@ function spread({ arrays }, tensors, ops, join) {
  * @param {Plan} plan
  * @param {Float64Array} tensors
  * @param {Float64Array} ops
- * @param {((a: number, b: number) => number) | null} join what a group makes of its ops' figures; null: it has that of its result
+ * @param {((a: number, b: number) => number) | null} join what a group makes of its ops' figures; null: it has that of
+ *   its result
  * @param {Float64Array | null} results of tensors, for groups that have that of their result
  * @returns {OverlayValues}
  */

@@ -6,15 +6,6 @@
 import { overlayValues } from "./overlay-values.js";
 import { hex, oklch } from "../oklch.js";
 
-/** @typedef {import("../types.js").Graph} Graph */
-/** @typedef {import("../types.js").Legend} Legend */
-/** @typedef {import("../types.js").Paintwork} Paintwork */
-/** @typedef {import("../types.js").Picture} Picture */
-/** @typedef {import("../types.js").Theory} Theory */
-/** @typedef {import("../lab/difference.js").Reference} Reference */
-
-/** @typedef {"std" | "gradient_norm" | "dead_fraction" | "time" | "memory" | "flops" | "health" | "difference"} OverlayKind */
-
 /**
  * @typedef {object} Overlay
  * @property {OverlayKind} name
@@ -52,7 +43,7 @@ const overlayOf = (kind) => OVERLAYS.find(({ name }) => name === kind);
  *
  * @param {OverlayKind} kind
  * @param {Graph} graph
- * @param {Reference | null} [reference] a dump that it is compared to
+ * @param {ComparisonReference | null} [reference] a dump that it is compared to
  * @returns {string | null} null where it can
  */
 export function whyNot(kind, { topology }, reference = null) {
@@ -105,7 +96,8 @@ const SHADES_OF = { light: shadesOf("light"), dark: shadesOf("dark") };
 /** Beside the ramp: a tensor with NaN or Inf in it has no place on it. */
 export const NON_FINITE = { light: hex(oklch(0.83, 0.1, 320)), dark: hex(oklch(0.44, 0.13, 320)) };
 
-/** Worst first, as a closed box has the worst of what it holds. @type {readonly {word: string, hue: number, chroma: number}[]} */
+/** Worst first, as a closed box has the worst of what it holds.
+ * @type {readonly {word: string, hue: number, chroma: number}[]} */
 const HEALTH = [
   { word: "non-finite", hue: 320, chroma: 0.1 },
   { word: "exploding", hue: 55, chroma: 0.12 },
@@ -114,7 +106,8 @@ const HEALTH = [
   { word: "saturated", hue: 105, chroma: 0.12 },
 ];
 
-/** What is told apart by hue differs in lightness too. @param {"light" | "dark"} scheme @returns {string[]} by position in HEALTH */
+/** What is told apart by hue differs in lightness too. @param {"light" | "dark"} scheme @returns {string[]} by position
+ * in HEALTH */
 function healthColours(scheme) {
   return HEALTH.map(({ hue, chroma }, order) =>
     hex(oklch(scheme === "light" ? 0.76 + 0.045 * order : 0.5 - 0.05 * order, chroma, hue))
@@ -132,8 +125,9 @@ const [THINNEST, THICKEST, PLAIN] = [0.75, 7, 1.25];
  * @param {Graph} options.graph
  * @param {Picture} options.picture of that graph
  * @param {Theory | null} options.theory
- * @param {Reference | null} [options.reference] a dump that it is compared to
- * @param {readonly [number, number] | null} options.range of the figure, to be the same in all runs; null: that of this one
+ * @param {ComparisonReference | null} [options.reference] a dump that it is compared to
+ * @param {readonly [number, number] | null} options.range of the figure, to be the same in all runs; null: that of this
+ *   one
  * @param {"light" | "dark"} options.scheme
  * @returns {Paintwork}
  */
@@ -181,7 +175,8 @@ export function rangeOf({ legend }) {
   return legend === null || legend.stops.length === 0 ? null : [legend.low, legend.high];
 }
 
-/** @param {"" | "size" | "gradient"} edges @param {Graph} graph @param {Picture} picture @returns {(tensor: number) => number} */
+/** @param {"" | "size" | "gradient"} edges @param {Graph} graph @param {Picture} picture
+ * @returns {(tensor: number) => number} */
 function edgeWidth(edges, graph, picture) {
   if (edges === "") return () => PLAIN;
   const { elements } = graph.arrays;

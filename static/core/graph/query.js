@@ -5,22 +5,6 @@
 
 import { ROLES } from "./graph.js";
 
-/** @typedef {"std" | "mean" | "min" | "max" | "norm" | "zero_fraction" | "dead_fraction" | "saturation" | "nan" | "inf" | "numel" | "rank"} TensorFigure */
-/** @typedef {"time" | "flops" | "bytes"} OpFigure */
-/** @typedef {"op" | "name" | "module" | "role" | "dtype" | "phase"} TextKey */
-
-/**
- * @typedef {{isNot: boolean} & (
- *   {kind: "word", word: string} |
- *   {kind: "pattern", pattern: RegExp} |
- *   {kind: "text", key: TextKey, word: string} |
- *   {kind: "shape", sizes: (number | null)[]} |
- *   {kind: "figure", figure: TensorFigure | OpFigure, holds: (value: number) => boolean}
- * )} Term sizes: null for any
- */
-
-/** @typedef {{terms: Term[], isAboutOps: boolean}} Query isAboutOps: a term speaks of what only ops have */
-
 /** @type {Record<string, TensorFigure | OpFigure>} */
 const FIGURES = {
   std: "std",
@@ -43,7 +27,7 @@ const FIGURES = {
 /** @type {ReadonlySet<string>} */
 export const OP_FIGURES = new Set(["time", "flops", "bytes"]);
 
-/** @type {Record<string, TextKey>} */
+/** @type {Record<string, SearchTextKey>} */
 const KEYS = { op: "op", name: "name", module: "module", role: "role", dtype: "dtype", phase: "phase" };
 
 const KEY_LIST = [...Object.keys(KEYS), "shape"].join(", ");
@@ -67,11 +51,11 @@ const MOST_OPTIONAL = 8;
 
 /**
  * @param {string} text
- * @returns {Query | {error: string}} error: what is wrong, and what is allowed
+ * @returns {SearchQuery | {error: string}} error: what is wrong, and what is allowed
  */
 export function parseQuery(text) {
   if (text.length > LONGEST_QUERY) return { error: `A search may have ${LONGEST_QUERY} characters.` };
-  /** @type {Term[]} */
+  /** @type {SearchTerm[]} */
   const terms = [];
   for (const part of partsOf(text)) {
     const isNot = part.length > 1 && /^[-−]/.test(part);
@@ -90,7 +74,7 @@ function partsOf(text) {
   return text.match(/[-−]?(?:"[^"]*"?|\/(?:\\.|[^/\\])*\/?|[^\s"/][^\s]*)/g) ?? [];
 }
 
-/** @typedef {Term extends infer T ? T extends {isNot: boolean} ? Omit<T, "isNot"> : never : never} Bare */
+/** @typedef {SearchTerm extends infer T ? T extends {isNot: boolean} ? Omit<T, "isNot"> : never : never} Bare */
 
 /** @param {string} part @returns {Bare | {error: string}} */
 function termOf(part) {
@@ -114,13 +98,15 @@ function termOf(part) {
   return { kind: "text", key: known, word };
 }
 
-/** @param {string} word @returns {string} in small letters; sizes, however they are typed, as they are written here: 200×50 */
+/** @param {string} word @returns {string} in small letters; sizes, however they are typed, as they are written here:
+ * 200×50 */
 function asText(word) {
   return (/^\(?\d+( ?[x×,] ?\d+)+,?\)?$/.test(word) ? word.replace(/[() ]|,\)?$/g, "").replace(/[x,]/g, "×") : word)
     .toLowerCase();
 }
 
-/** @param {string} part @param {string} name @param {string} sign @param {string} number @returns {Bare | {error: string}} */
+/** @param {string} part @param {string} name @param {string} sign @param {string} number
+ * @returns {Bare | {error: string}} */
 function figureOf(part, name, sign, number) {
   const figure = Object.hasOwn(FIGURES, name.toLowerCase()) ? FIGURES[name.toLowerCase()] : undefined;
   if (figure === undefined) return { error: `${part}: ${name} is no figure; there are ${FIGURE_LIST}.` };

@@ -7,9 +7,6 @@
 import { backwardId } from "./graph.js";
 import { entriesOf, wiringOf } from "./wiring.js";
 
-/** @typedef {import("../types.js").Graph} Graph */
-/** @typedef {import("../types.js").Item} Item */
-
 /** @typedef {{hops: number, direction: "up" | "down" | "both"}} Reach hops: how many ops away; Infinity for all */
 
 /**

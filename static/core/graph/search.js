@@ -7,13 +7,6 @@ import { find, ROLES } from "./graph.js";
 import { OP_FIGURES, parseQuery } from "./query.js";
 import { idsOf } from "./reach.js";
 
-/** @typedef {import("../types.js").Graph} Graph */
-/** @typedef {import("../types.js").Picture} Picture */
-/** @typedef {import("./query.js").Query} Query */
-/** @typedef {import("./query.js").Term} Term */
-/** @typedef {import("./query.js").TensorFigure} TensorFigure */
-/** @typedef {import("./query.js").OpFigure} OpFigure */
-
 export { parseQuery };
 
 /**
@@ -46,7 +39,7 @@ const indices = new WeakMap();
 /**
  * @param {Graph} graph
  * @param {Picture} picture whose figures are compared
- * @param {Query} query
+ * @param {SearchQuery} query
  * @param {number} [most]
  * @returns {Found} nothing for a query without terms
  */
@@ -111,7 +104,7 @@ function idAt(graph, kind, place) {
   return (kind === "tensor" ? graph.tensorId[place] : graph.groupId[place]) ?? "";
 }
 
-/** @param {Query} query @param {Graph} graph @param {Picture} picture @returns {string | null} */
+/** @param {SearchQuery} query @param {Graph} graph @param {Picture} picture @returns {string | null} */
 function noteOf({ terms }, { topology }, picture) {
   const figures = terms.flatMap((term) => term.kind === "figure" ? [term.figure] : []);
   if (figures.includes("time") && topology.op_us == null) return "This recording does not say how long its ops took.";
@@ -178,7 +171,7 @@ function build({ arrays, topology, tensorIndex, groupId, groupLabel }) {
 /** @typedef {(kind: Kind, place: number, text: string) => boolean} Test */
 
 /**
- * @param {Term} term
+ * @param {SearchTerm} term
  * @param {Graph} graph
  * @param {Picture} picture
  * @param {Index} index
@@ -190,13 +183,15 @@ function testOf(term, graph, picture, index, isAboutOps) {
   return term.isNot ? (kind, place, text) => !test(kind, place, text) : test;
 }
 
-/** @param {Term} term @param {Graph} graph @param {Picture} picture @param {Index} index @param {boolean} isAboutOps @returns {Test} */
+/** @param {SearchTerm} term @param {Graph} graph @param {Picture} picture @param {Index} index
+ * @param {boolean} isAboutOps @returns {Test} */
 function affirmative(term, graph, picture, index, isAboutOps) {
   const { topology, arrays } = graph;
   if (term.kind === "word") return (_kind, _place, text) => text.includes(term.word);
   if (term.kind === "pattern") return (_kind, _place, text) => term.pattern.test(text.slice(0, LONGEST_TEXT));
 
-  /** Whether it holds of a tensor, or of one that an op puts out. @param {(tensor: number) => boolean} holds @returns {Test} */
+  /** Whether it holds of a tensor, or of one that an op puts out. @param {(tensor: number) => boolean} holds
+   * @returns {Test} */
   const ofTensor = (holds) => (kind, place) => {
     if (kind === "tensor") return holds(place);
     if (kind === "group" || !isAboutOps) return false;
@@ -255,13 +250,15 @@ function affirmative(term, graph, picture, index, isAboutOps) {
       );
 }
 
-/** @param {Graph} graph @param {OpFigure} figure @returns {(op: number) => number} NaN where it is not known: no comparison holds of it */
+/** @param {Graph} graph @param {OpFigure} figure @returns {(op: number) => number} NaN where it is not known: no
+ * comparison holds of it */
 function costOf({ topology }, figure) {
   if (figure === "time") return (op) => topology.op_us?.[op] ?? NaN;
   return (op) => topology.ops[op]?.[figure] ?? NaN;
 }
 
-/** @param {Graph} graph @param {Picture} picture @param {Index} index @param {TensorFigure} figure @returns {(tensor: number) => number | null} null where there is none, or it waits for a guess */
+/** @param {Graph} graph @param {Picture} picture @param {Index} index @param {TensorFigure} figure
+ * @returns {(tensor: number) => number | null} null where there is none, or it waits for a guess */
 function valueOf({ arrays, topology }, picture, { rows }, figure) {
   if (figure === "numel") return (tensor) => arrays.elements[tensor] ?? 0;
   if (figure === "rank") return (tensor) => topology.tensors[tensor]?.shape.length ?? 0;

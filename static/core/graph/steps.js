@@ -9,25 +9,7 @@
 import { idsOf } from "./reach.js";
 import { entriesOf, wiringOf } from "./wiring.js";
 
-/** @typedef {import("../types.js").Graph} Graph */
-/** @typedef {import("../types.js").GraphArrays} GraphArrays */
-/** @typedef {import("../types.js").Op} Op */
-
-/**
- * @typedef {object} Steps step k is the k-th op, from 0
- * @property {number} count
- * @property {number} forward how many of them are forward ops
- * @property {Int32Array} storage tensor → the tensor in whose memory it lies, itself where it has its own
- * @property {Int32Array} kept storages kept for the backward pass, largest first
- * @property {Int32Array} from step at which each of them is saved
- * @property {Int32Array} until the last step that needs it
- * @property {Float64Array} size of each, bytes
- * @property {Float64Array} alive bytes kept for the backward pass while a step runs
- * @property {number} base bytes of parameters and buffers
- * @property {number} peak the first step at which the most is kept
- */
-
-/** @type {WeakMap<Graph, Steps>} */
+/** @type {WeakMap<Graph, ExecutionSteps>} */
 const known = new WeakMap();
 
 const ITEM_SIZE =
@@ -44,7 +26,7 @@ export function itemSize(dtype) {
 
 /**
  * @param {Graph} graph
- * @returns {Steps} computed once per graph
+ * @returns {ExecutionSteps} computed once per graph
  */
 export function stepsOf(graph) {
   let steps = known.get(graph);
@@ -52,7 +34,7 @@ export function stepsOf(graph) {
   return steps;
 }
 
-/** @param {Graph} graph @returns {Steps} */
+/** @param {Graph} graph @returns {ExecutionSteps} */
 function build(graph) {
   const { arrays, topology } = graph;
   const { needed } = wiringOf(graph);
@@ -130,7 +112,8 @@ function build(graph) {
 const PARTS = new Set(["split", "chunk", "unbind", "narrow", "select", "expand", "expand_as", "detach", "unfold"]);
 
 /**
- * Tensor → the tensor that owns its memory. Known by the op: one that moves no bytes, works in place or hands out parts.
+ * Tensor → the tensor that owns its memory. Known by the op: one that moves no bytes, works in place or hands out
+ * parts.
  *
  * @param {Graph} graph
  * @returns {Int32Array}
@@ -152,7 +135,8 @@ function storageOf({ arrays, topology }) {
   return storage;
 }
 
-/** @param {GraphArrays} arrays @param {number} tensor @returns {number[]} backward ops that are recorded as reading it, if it is a forward tensor */
+/** @param {GraphArrays} arrays @param {number} tensor @returns {number[]} backward ops that are recorded as reading it,
+ * if it is a forward tensor */
 function readersInBackward(arrays, tensor) {
   if (arrays.tensorHalf[tensor] !== 0) return [];
   return [...entriesOf({ start: arrays.consumerStart, entries: arrays.consumers }, tensor)].filter((op) =>
@@ -196,10 +180,11 @@ export function stepAt(graph, step) {
 /**
  * The saved tensors in memory while a step runs, largest first.
  *
- * @param {Steps} steps
+ * @param {ExecutionSteps} steps
  * @param {number} step
  * @param {number} most
- * @returns {{shown: {tensor: number, bytes: number, until: number}[], more: number}} tensor: the one that owns the memory; more: how many are not shown
+ * @returns {{shown: {tensor: number, bytes: number, until: number}[], more: number}} tensor: the one that owns the
+ *   memory; more: how many are not shown
  */
 export function aliveAt(steps, step, most) {
   const shown = [];

@@ -3,9 +3,8 @@
  * which backward ops read what a forward op has kept for them. Computed once per graph. No DOM.
  */
 
-/** @typedef {import("../types.js").Graph} Graph */
-
-/** @typedef {{start: Int32Array, entries: Int32Array}} Lists item i's entries are entries[start[i]] up to entries[start[i + 1] - 1] */
+/** @typedef {{start: Int32Array, entries: Int32Array}} Lists item i's entries are entries[start[i]] up to
+ * entries[start[i + 1] - 1] */
 
 /**
  * @typedef {object} Wiring

@@ -6,12 +6,6 @@
 import { gradientText, operandsOf, ruleOf, writtenOut } from "../rules/gradient-rules.js";
 import { alphaOf, scalarOf, swappedAxes } from "../rules/rule-types.js";
 
-/** @typedef {import("../types.js").Op} Op */
-/** @typedef {import("../types.js").Tensor} Tensor */
-/** @typedef {import("../rules/rule-types.js").GradientRule} GradientRule */
-
-/** @typedef {{text: string, binds: number}} Term binds: how tightly, so that brackets stand only where needed */
-
 const COMPARISON = 1;
 const SUM = 2;
 const PRODUCT = 3;
@@ -75,7 +69,8 @@ const DEFAULTS_OF = [
   ["pool", "padding", 0],
 ];
 
-/** @param {string} op @param {string} key @param {unknown} value @returns {boolean} whether a setting is to be written */
+/** @param {string} op @param {string} key @param {unknown} value @returns {boolean} whether a setting is to be
+ * written */
 function isTold(op, key, value) {
   if (key.startsWith("_") || value === null || value === false || value === "none") return false;
   const usual = [...(DEFAULTS[key] ?? []),
@@ -98,12 +93,13 @@ export function shortName(name) {
 /** @type {Record<string, string>} */
 const SUPERSCRIPT = { 2: "²", 3: "³", "-1": "⁻¹" };
 
-/** @param {Term} term @param {number} level @returns {string} in brackets where it binds less tightly than `level` */
+/** @param {FormulaTerm} term @param {number} level @returns {string} in brackets where it binds less tightly than
+ * `level` */
 function bracketed(term, level) {
   return term.binds < level ? `(${term.text})` : term.text;
 }
 
-/** @param {unknown} value @returns {Term} constants to four digits */
+/** @param {unknown} value @returns {FormulaTerm} constants to four digits */
 function literal(value) {
   if (Array.isArray(value))
     return { text: `(${value.map((each) => literal(each).text).join(", ")}${value.length === 1 ? "," : ""})`,
@@ -113,18 +109,20 @@ function literal(value) {
   return { text: text.replace("-", "−"), binds: typeof value === "number" && value < 0 ? SIGN : ATOM };
 }
 
-/** @param {Term} left @param {Term} right @returns {Term} of numbers and arrays, element by element */
+/** @param {FormulaTerm} left @param {FormulaTerm} right @returns {FormulaTerm} of numbers and arrays, element by
+ * element */
 function productOf(left, right) {
   return { text: `${bracketed(left, PRODUCT)} · ${bracketed(right, PRODUCT)}`, binds: PRODUCT };
 }
 
-/** @param {Op} op @returns {Term | undefined} the number that stands where a tensor could */
+/** @param {Op} op @returns {FormulaTerm | undefined} the number that stands where a tensor could */
 function scalarTerm({ attributes }) {
   const scalar = scalarOf(attributes);
   return scalar !== null ? literal(scalar) : "other" in attributes ? literal(attributes["other"]) : undefined;
 }
 
-/** Whether a transposition swaps the last two axes. Without a number of axes those of a matrix are meant. @param {Op} op @param {number | undefined} axes */
+/** Whether a transposition swaps the last two axes. Without a number of axes those of a matrix are meant.
+ * @param {Op} op @param {number | undefined} axes */
 function isMatrixTransposition({ attributes }, axes = 2) {
   const [first, second] = swappedAxes(attributes);
   if (first === null || second === null) return true;
@@ -134,9 +132,9 @@ function isMatrixTransposition({ attributes }, axes = 2) {
 
 /**
  * @param {Op} op
- * @param {readonly Term[]} inputs
+ * @param {readonly FormulaTerm[]} inputs
  * @param {number} [axes] of the first input
- * @returns {Term}
+ * @returns {FormulaTerm}
  */
 export function termOf(op, inputs, axes) {
   const { name, attributes } = op;
@@ -150,7 +148,7 @@ export function termOf(op, inputs, axes) {
   if (binary !== undefined && given !== undefined) {
     const [symbol, level] = binary;
     const alpha = symbol === "+" || symbol === "−" ? alphaOf(attributes) : 1;
-    const scaled = (/** @type {Term} */ term) => alpha === 1 ? term : productOf(literal(alpha), term);
+    const scaled = (/** @type {FormulaTerm} */ term) => alpha === 1 ? term : productOf(literal(alpha), term);
     if (isBehind) {
       const front = literal(attributes["input"]);
       const behind = scaled(given);
@@ -211,10 +209,10 @@ export function termOf(op, inputs, axes) {
 }
 
 /**
- * @param {Term} term in the shape of an output
+ * @param {FormulaTerm} term in the shape of an output
  * @param {readonly number[]} shape of an operand that was stretched to it
  * @param {readonly number[]} output
- * @returns {Term} summed over the axes along which the operand was repeated, as torch writes it
+ * @returns {FormulaTerm} summed over the axes along which the operand was repeated, as torch writes it
  */
 function summedTo(term, shape, output) {
   const front = output.length - shape.length;
@@ -238,22 +236,22 @@ function summedTo(term, shape, output) {
  * The gradient of a factor of a matrix product. Vectors are rows or columns as it needs them, and a matrix that was
  * used for a whole batch gets the sum over it.
  *
- * @param {readonly [Term, Term]} factors
+ * @param {readonly [FormulaTerm, FormulaTerm]} factors
  * @param {number} position
- * @param {Term} gradient
+ * @param {FormulaTerm} gradient
  * @param {Shapes} shapes
- * @returns {Term | null} null where no short expression has the right shape
+ * @returns {FormulaTerm | null} null where no short expression has the right shape
  */
 function productGradient([x, w], position, gradient, { operand, output }) {
-  const matmul = (/** @type {Term} */ left, /** @type {Term} */ right) => ({
+  const matmul = (/** @type {FormulaTerm} */ left, /** @type {FormulaTerm} */ right) => ({
     text: `${bracketed(left, PRODUCT)} @ ${bracketed(right, PRODUCT + 1)}`,
     binds: PRODUCT,
   });
-  const outer = (/** @type {Term} */ left, /** @type {Term} */ right) => ({
+  const outer = (/** @type {FormulaTerm} */ left, /** @type {FormulaTerm} */ right) => ({
     text: `${bracketed(left, PRODUCT + 1)} ⊗ ${bracketed(right, PRODUCT + 1)}`,
     binds: PRODUCT,
   });
-  const turned = (/** @type {Term} */ term) => termOf({ ...NOTHING, name: "t" }, [term]);
+  const turned = (/** @type {FormulaTerm} */ term) => termOf({ ...NOTHING, name: "t" }, [term]);
   const other = position === 0 ? w : x;
   if (operand.length === 1) {
     if (output.length === 0) return productOf(gradient, other);
@@ -274,15 +272,15 @@ const NOTHING = { id: "", name: "", inputs: [], outputs: [], phase: "forward", m
   flops: 0, bytes: 0, attributes: {} };
 
 /**
- * The gradient rule of a forward op, for the operand at `position`: what autograd's node for it computes. Null where the
- * table has no rule.
+ * The gradient rule of a forward op, for the operand at `position`: what autograd's node for it computes. Null where
+ * the table has no rule.
  *
  * @param {Op} forward
- * @param {readonly Term[]} operands of the forward op
+ * @param {readonly FormulaTerm[]} operands of the forward op
  * @param {number} position
- * @param {Term} gradient of its output
+ * @param {FormulaTerm} gradient of its output
  * @param {{operand: readonly number[], output: readonly number[]}} shapes of the operand and of the output
- * @returns {Term | null}
+ * @returns {FormulaTerm | null}
  */
 export function gradientTerm(forward, operands, position, gradient, { operand: shape, output }) {
   const [first, second] = operands;
@@ -291,11 +289,12 @@ export function gradientTerm(forward, operands, position, gradient, { operand: s
   if ("input" in settings || settings["rounding_mode"] != null) return null;
   const other = operands[1 - position] ?? scalarTerm(forward);
   const alpha = alphaOf(settings);
-  /** @param {string} name @param {readonly Term[]} inputs @param {Record<string, unknown>} [attributes] */
+  /** @param {string} name @param {readonly FormulaTerm[]} inputs @param {Record<string, unknown>} [attributes] */
   const apply = (name, inputs, attributes = {}) => termOf({ ...forward, name, attributes }, inputs);
   // A broadcast operand's gradient is summed over what it was broadcast along.
-  const summed = (/** @type {Term} */ term) => summedTo(term, shape, output);
-  const scaled = (/** @type {Term} */ term) => position === 0 || alpha === 1 ? term : productOf(literal(alpha), term);
+  const summed = (/** @type {FormulaTerm} */ term) => summedTo(term, shape, output);
+  const scaled = (/** @type {FormulaTerm} */ term) =>
+    position === 0 || alpha === 1 ? term : productOf(literal(alpha), term);
   switch (forward.name) {
     case "add":
     case "add_":
@@ -366,13 +365,13 @@ export function gradientTerm(forward, operands, position, gradient, { operand: s
  * at `position` is, the placeholders of the rule written out.
  *
  * @param {Op} forward
- * @param {readonly Term[]} operands
+ * @param {readonly FormulaTerm[]} operands
  * @param {number} position
- * @param {Term} gradient of its output
+ * @param {FormulaTerm} gradient of its output
  * @param {{operands: readonly (readonly number[])[], output: readonly number[]}} shapes
  * @param {string} output what the output is called
  * @param {GradientRule | null} [rule] where it is known already: a few ops together follow one of another name
- * @returns {Term | null} null where the table has no rule either
+ * @returns {FormulaTerm | null} null where the table has no rule either
  */
 export function ruleTerm(
   forward,
@@ -428,8 +427,8 @@ const PRODUCTS = /^(Addmm|Mm)Backward\d$/;
  * @param {string} output
  * @param {Op} forward
  * @param {{tensors: ReadonlyMap<string, Tensor>, ops: ReadonlyMap<string, Op>}} all
- * @param {(tensor: string) => Term} termFor
- * @returns {Term | null} null where no rule is known
+ * @param {(tensor: string) => FormulaTerm} termFor
+ * @returns {FormulaTerm | null} null where no rule is known
  */
 function nodeTerm(op, output, forward, { tensors, ops }, termFor) {
   const [gradient] = op.inputs;
@@ -448,7 +447,7 @@ function nodeTerm(op, output, forward, { tensors, ops }, termFor) {
       return summedTo(from, tensors.get(output)?.shape ?? [], tensors.get(gradient)?.shape ?? []);
     const [x, w] = forward.inputs.map(termFor);
     if (!PRODUCTS.test(op.name) || x === undefined || w === undefined) return null;
-    const apply = (/** @type {string} */ name, /** @type {Term[]} */ inputs, attributes = {}) =>
+    const apply = (/** @type {string} */ name, /** @type {FormulaTerm[]} */ inputs, attributes = {}) =>
       termOf({ ...op, name, attributes }, inputs);
     const [shape, weight] = [tensors.get(output)?.shape ?? [], tensors.get(forward.inputs[1] ?? "")?.shape ?? []];
     if (shape.length < 2) return summedTo(from, shape, tensors.get(gradient)?.shape ?? []);
@@ -488,15 +487,15 @@ function nodeTerm(op, output, forward, { tensors, ops }, termFor) {
  * @returns {{tensor: string, text: string}[]} one definition per kept output
  */
 export function definitions(ops, allOps, tensors, label, isKept) {
-  /** @type {Map<string, Term>} */
+  /** @type {Map<string, FormulaTerm>} */
   const terms = new Map();
-  /** @param {string} id @returns {Term} */
+  /** @param {string} id @returns {FormulaTerm} */
   const termFor = (id) => terms.get(id) ?? { text: label(id), binds: ATOM };
 
   /** @param {Op} op @returns {number | undefined} */
   const axesOf = (op) => tensors.get(op.inputs[0] ?? "")?.shape.length;
 
-  /** @param {Op} op @param {string} output @returns {Term | null} */
+  /** @param {Op} op @param {string} output @returns {FormulaTerm | null} */
   const ruleFor = (op, output) => {
     const forward = op.name.includes("Backward") && op.twin !== null ? allOps.get(op.twin) : undefined;
     return forward === undefined ? null : nodeTerm(op, output, forward, { tensors, ops: allOps }, termFor);

@@ -6,11 +6,10 @@
 import { html, writeText } from "../dom.js";
 import { count, significant } from "../format.js";
 
-/** @typedef {import("../types.js").Graph} Graph */
-/** @typedef {import("./inspector-kit.js").Inspection} Inspection */
 /** @typedef {number | string | null} Cell a number as JSON carries it */
 /** @typedef {{output_index: number[], input_index: number[], analytic: Cell, numeric: Cell}} Worst */
-/** @typedef {{output: string, input: string, size: [number, number], passed: boolean, max_difference: Cell, outside: number, worst: Worst | null}} Comparison */
+/** @typedef {{output: string, input: string, size: [number, number], passed: boolean, max_difference: Cell, outside:
+ * number, worst: Worst | null}} Comparison */
 /**
  * @typedef {object} Check
  * @property {boolean} passed
@@ -21,7 +20,8 @@ import { count, significant } from "../format.js";
  * @property {boolean} backward_repeatable
  * @property {Comparison[]} comparisons
  * @property {{passed: boolean, finds_fault: boolean, message: string}} torch
- * @property {{agrees: boolean, max_difference: Cell, holds: boolean}} [analytic] of another dtype: whether backward says what it says in float64
+ * @property {{agrees: boolean, max_difference: Cell, holds: boolean}} [analytic] of another dtype: whether backward
+ *   says what it says in float64
  */
 /**
  * @typedef {object} Report what the server says of a Function
@@ -33,7 +33,8 @@ import { count, significant } from "../format.js";
  */
 /** @typedef {(op: string) => Promise<Report>} Checker */
 
-/** What else is asked of a backward, and what is wrong where it is not so. @type {readonly ["zero_for_zero" | "takes_undefined" | "forward_repeatable" | "backward_repeatable", string][]} */
+/** What else is asked of a backward, and what is wrong where it is not so.
+ * @type {readonly ["zero_for_zero" | "takes_undefined" | "forward_repeatable" | "backward_repeatable", string][]} */
 const ELSE = [
   ["zero_for_zero", "A gradient of 0 coming in does not give 0."],
   ["takes_undefined", "It does not take an output that the loss makes no use of."],
@@ -44,8 +45,8 @@ const ELSE = [
 /**
  * @param {Graph} graph
  * @param {number} op
- * @returns {boolean} whether it is an op of a custom Function, as far as a recording tells: its backward is one too, by its
- *   name or by its line
+ * @returns {boolean} whether it is an op of a custom Function, as far as a recording tells: its backward is one too, by
+ *   its name or by its line
  */
 export function isOfFunction({ topology }, op) {
   const { module: id, source } = topology.ops[op] ?? {};

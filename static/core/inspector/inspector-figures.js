@@ -6,13 +6,6 @@ import { count, figureAt, percent, significant, valueAt } from "../format.js";
 import { healthIcon } from "../health.js";
 import { isNumbered } from "../lab/profile-series.js";
 
-/** @typedef {import("./inspector-kit.js").Inspection} Inspection */
-/** @typedef {import("../types.js").Layer} Layer */
-/** @typedef {import("../types.js").Picture} Picture */
-/** @typedef {import("../types.js").Rule} Rule */
-/** @typedef {import("../types.js").Rules} Rules */
-/** @typedef {import("../types.js").Theory} Theory */
-
 /**
  * @typedef {object} Comparison a figure beside its expectation, as written
  * @property {string} key
@@ -26,7 +19,8 @@ import { isNumbered } from "../lab/profile-series.js";
  */
 /** @typedef {{elements: HTMLElement[], fill: (now: Comparison, isPaired: boolean) => void}} ComparisonRow */
 
-/** @typedef {HTMLElement & {show: (picture: Picture, row: number, colour: string, name: string) => void}} HistogramChart */
+/** @typedef {HTMLElement & {show: (picture: Picture, row: number, colour: string, name: string) => void}}
+ * HistogramChart */
 
 /** @type {[string, (picture: Picture, row: number) => string | null][]} */
 const FIGURES = [
@@ -166,7 +160,8 @@ export function comparison({ expectations, rules }, layer, tensor) {
   return section;
 }
 
-/** @param {Layer} layer @param {string} tensor @param {string | null} [reason] @returns {string} why theory says nothing of a tensor */
+/** @param {Layer} layer @param {string} tensor @param {string | null} [reason] @returns {string} why theory says
+ * nothing of a tensor */
 function silenceText(layer, tensor, reason) {
   if (isNumbered(layer.index, layer.name))
     return "Theory expects no figure of this tensor: its numbers leave the range of the dtype.";

@@ -3,14 +3,6 @@
 import { emit, html } from "../dom.js";
 import { idOf } from "../graph/graph.js";
 
-/** @typedef {import("../types.js").Graph} Graph */
-/** @typedef {import("../types.js").Item} Item */
-/** @typedef {import("../types.js").Op} Op */
-/** @typedef {import("../types.js").Picture} Picture */
-/** @typedef {import("../types.js").Rules} Rules */
-/** @typedef {import("../types.js").Tensor} Tensor */
-/** @typedef {import("../types.js").Theory} Theory */
-
 /** More links than these in one place are counted, not listed. */
 const MOST_LINKS = 12;
 
@@ -77,7 +69,8 @@ export class Inspection {
   }
 }
 
-/** @param {readonly number[]} items @param {(item: number) => Node} made @returns {Node | null} with commas between; null for none */
+/** @param {readonly number[]} items @param {(item: number) => Node} made @returns {Node | null} with commas between;
+ * null for none */
 function inline(items, made) {
   if (items.length === 0) return null;
   const line = html("span");

@@ -8,12 +8,6 @@ import { numberText, scalarOf } from "../rules/rule-types.js";
 import { compositeRule, sizeText } from "./op-facts.js";
 import { entriesOf, wiringOf } from "../graph/wiring.js";
 
-/** @typedef {import("./inspector-kit.js").Inspection} Inspection */
-/** @typedef {import("../rules/rule-types.js").GradientRule} GradientRule */
-/** @typedef {import("../types.js").Op} Op */
-/** @typedef {import("../types.js").Picture} Picture */
-/** @typedef {import("../types.js").Tensor} Tensor */
-
 /** Of a box with more ops than these the formulas are those of its ops, one by one. */
 const MOST_OPS = 24;
 /** As many rules are shown of one box. */
@@ -88,7 +82,9 @@ function numberOf(picture, tensor) {
   return bad ?? figureAt(picture, picture.floats.mean, row);
 }
 
-/** Which tensors of some ops have a line of their own: those that leave them, and those with a role. @param {readonly Op[]} ops @param {ById["tensors"]} tensors @param {ById["ops"]} allOps @returns {(id: string) => boolean} */
+/** Which tensors of some ops have a line of their own: those that leave them, and those with a role.
+ * @param {readonly Op[]} ops @param {ById["tensors"]} tensors @param {ById["ops"]} allOps
+ * @returns {(id: string) => boolean} */
 function keptBy(ops, tensors, allOps) {
   // What the forward ops of these keep to themselves goes without a line as well.
   const inside = new Set(ops.flatMap(({ id, twin }) => [id, twin]));
@@ -115,8 +111,8 @@ function keptBy(ops, tensors, allOps) {
  */
 
 /**
- * How the gradient goes back through some ops: of one function the one rule, else those of all in the order in which the
- * backward pass meets them.
+ * How the gradient goes back through some ops: of one function the one rule, else those of all in the order in which
+ * the backward pass meets them.
  *
  * @param {Inspection} inspection
  * @param {readonly number[]} ops forward or backward
@@ -173,7 +169,8 @@ function ruleSection(inspection, { rule, operands, output, op }) {
   const call = { ...shapes, attributes: op.attributes };
   // A rule of several ops has the name of the op that they are together.
   const applied = { ...op, name: rule.names.includes(op.name) ? op.name : (rule.names[0] ?? op.name) };
-  /** @param {Record<string, string>} labelled @param {number} order @param {(name: string) => string} gradient @param {number} binds */
+  /** @param {Record<string, string>} labelled @param {number} order @param {(name: string) => string} gradient
+   * @param {number} binds */
   const lineOf = (labelled, order, gradient, binds) => {
     const terms = letters.slice(0, operands.length).map((letter) => ({ text: labelled[letter] ?? letter, binds: 6 }));
     return ruleTerm(applied, terms, order, { text: gradient(labelled["y"] ?? "y"), binds }, shapes,

@@ -4,9 +4,6 @@ import { chainPath, chainText, measured } from "../graph/chain-path.js";
 import { emit, html, writeText } from "../dom.js";
 import { significant } from "../format.js";
 
-/** @typedef {import("./inspector-kit.js").Inspection} Inspection */
-/** @typedef {import("../graph/chain-path.js").Factor} Factor */
-
 /** Of a longer way the first and the last factors are written in one line, and all of them in the table. */
 const MOST_WRITTEN = 8;
 const MOST_ROWS = 300;
@@ -31,7 +28,7 @@ export function pathToLoss(inspection, tensor) {
     emit(host, "path-light", { ids: isLit ? [...path.ids] : [] });
   });
 
-  /** @param {Factor} factor @param {string} text */
+  /** @param {ChainFactor} factor @param {string} text */
   const factorLink = (factor, text) => {
     const target = factor.gradient >= 0 ? factor.gradient : factor.from;
     const name = (/** @type {number} */ tensor) => graph.topology.tensors[tensor]?.name ?? "";

@@ -2,10 +2,6 @@
 
 import { html } from "../dom.js";
 
-/** @typedef {import("../types.js").Op} Op */
-/** @typedef {import("../types.js").Source} Source */
-/** @typedef {import("../types.js").Topology} Topology */
-
 /** Lines shown before and after one that an op comes from. */
 const CONTEXT = 3;
 /** Places shown of a box that many ops stand in. */
@@ -36,7 +32,8 @@ export function sources({ sources: files }, ops) {
   return nodes;
 }
 
-/** @param {Source} source @param {ReadonlySet<number>} lit @param {readonly import("../types.js").Snippet[]} snippets @returns {HTMLElement} */
+/** @param {Source} source @param {ReadonlySet<number>} lit @param {readonly Snippet[]} snippets
+ * @returns {HTMLElement} */
 function stretch(source, lit, snippets) {
   const place = `${source.file}:${source.line}`;
   const where = html("span", { class: "place", title: place }, `${place} in ${source.function}`);

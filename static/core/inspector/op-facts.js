@@ -3,12 +3,6 @@
 import { count } from "../format.js";
 import { ruleOf } from "../rules/gradient-rules.js";
 
-/** @typedef {import("../types.js").Op} Op */
-/** @typedef {import("../types.js").Tensor} Tensor */
-/** @typedef {import("../types.js").Graph} Graph */
-/** @typedef {import("../types.js").Item} Item */
-/** @typedef {import("../rules/rule-types.js").GradientRule} GradientRule */
-
 /** @param {readonly number[]} sizes @returns {string} (200×50); () for a single number */
 export function sizeText(sizes) {
   return `(${sizes.join("×")})`;
@@ -75,7 +69,8 @@ const COMPOSITES = [
  * @param {readonly Op[]} ops forward, in order of execution
  * @param {boolean} isByHand whether their backward pass is written by hand
  * @param {(id: string) => readonly number[]} shapeOf
- * @returns {{rule: GradientRule, op: Op, operands: (string | undefined)[], output: string | undefined} | null} op: whose attributes count; operands: tensors, as far as they are told apart
+ * @returns {{rule: GradientRule, op: Op, operands: (string | undefined)[], output: string | undefined} | null} op:
+ *   whose attributes count; operands: tensors, as far as they are told apart
  */
 export function compositeRule(ops, isByHand, shapeOf) {
   const working = ops.filter(({ name }) => !PREPARING.has(name));

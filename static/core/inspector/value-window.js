@@ -2,11 +2,6 @@
 
 import { tensorPath } from "../api.js";
 
-/** @typedef {import("../types.js").JsonNumber} JsonNumber */
-/** @typedef {import("../types.js").Spec} Spec */
-
-/** @typedef {{rows: [number, number], cols: [number, number]}} Window along the first two dimensions, ends excluded */
-
 /** As many rows and columns as the server gives at once. */
 export const MOST_VALUES = 64;
 /** Values behind one row and column of a tensor of more dimensions. */
@@ -18,7 +13,7 @@ const MOST_CELLS = 4096;
  * @param {readonly number[]} shape
  * @param {number} row
  * @param {number} column
- * @returns {Window | null} null where even one row and column hold more values than a screen
+ * @returns {ValueWindow | null} null where even one row and column hold more values than a screen
  */
 export function windowAt(shape, row, column) {
   const [height = 1, width = 1, ...rest] = shape;
@@ -35,7 +30,7 @@ export function windowAt(shape, row, column) {
 /**
  * @param {Spec} spec
  * @param {string} name of the tensor
- * @param {Window} part
+ * @param {ValueWindow} part
  * @returns {string} where its values are
  */
 export function valuesPath(spec, name, { rows, cols }) {
@@ -47,20 +42,12 @@ export function valuesPath(spec, name, { rows, cols }) {
 }
 
 /**
- * @typedef {object} Cells
- * @property {number} rows
- * @property {number} columns
- * @property {Float64Array} values row by row
- * @property {(cell: number) => string} index of a cell in the whole tensor: [3, 5]
- */
-
-/**
  * Values as they are laid out: the last dimension runs along a row, all others down the rows.
  *
  * @param {unknown} values numbers as the server nests them
  * @param {readonly number[]} shape of the whole tensor
- * @param {Window} part
- * @returns {Cells}
+ * @param {ValueWindow} part
+ * @returns {ValueCells}
  */
 export function cellsOf(values, shape, { rows, cols }) {
   const flat = /** @type {JsonNumber[]} */ (Array.isArray(values) ? values.flat(Infinity) : [values]);

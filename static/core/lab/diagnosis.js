@@ -3,15 +3,6 @@
 import { percent, significant, valueAt } from "../format.js";
 import { inputOf } from "./profile-series.js";
 
-/** @typedef {import("../types.js").Expected} Expected */
-/** @typedef {import("../types.js").FloatColumn} FloatColumn */
-/** @typedef {import("../types.js").Health} Health */
-/** @typedef {import("../types.js").Layer} Layer */
-/** @typedef {import("../types.js").Picture} Picture */
-/** @typedef {import("../types.js").Quantity} Quantity */
-/** @typedef {import("../types.js").Spec} Spec */
-/** @typedef {import("../types.js").Theory} Theory */
-
 /**
  * @typedef {object} Measure where a quantity is read
  * @property {"preactivation" | "activation" | "gradient"} part
@@ -32,32 +23,6 @@ export const MEASURES = {
 
 const QUANTITIES = /** @type {Quantity[]} */ (Object.keys(MEASURES));
 
-/**
- * @typedef {object} Figure one quantity of one layer
- * @property {Layer} layer
- * @property {Quantity} quantity
- * @property {string} tensor
- * @property {number | null} measured
- * @property {Expected | null} expected
- */
-
-/**
- * @typedef {object} Trouble one thing that is wrong
- * @property {Health} health
- * @property {number[]} layers indices, rising
- * @property {Figure | null} figure the one it shows in most; null where there is no number
- * @property {number | null} ratio for vanishing and exploding: its RMS over that of where the signal came from
- * @property {string | null} tensor of the first layer
- */
-
-/**
- * @typedef {object} Diagnosis
- * @property {number} layers
- * @property {number} within how many figures lie in their bands
- * @property {number} figures how many have a band
- * @property {Trouble[]} troubles worst first
- */
-
 /** Worst first: what comes later in a net that overflows is a consequence. @type {readonly Health[]} */
 export const WORST_FIRST = ["non-finite", "exploding", "vanishing", "dead", "saturated"];
 
@@ -67,7 +32,7 @@ export const WORST_FIRST = ["non-finite", "exploding", "vanishing", "dead", "sat
  * @param {Picture} picture
  * @param {Theory} theory
  * @param {string} tensor
- * @returns {Figure[]}
+ * @returns {DiagnosedFigure[]}
  */
 export function figuresOf(picture, theory, tensor) {
   const figures = [];
@@ -91,7 +56,7 @@ export function figuresOf(picture, theory, tensor) {
  * @param {Theory} theory
  * @param {Layer} layer
  * @param {Quantity} quantity
- * @returns {Figure | null} null where the layer has no such tensor
+ * @returns {DiagnosedFigure | null} null where the layer has no such tensor
  */
 function figureOf(picture, theory, layer, quantity) {
   const { part, column } = MEASURES[quantity];
@@ -102,7 +67,7 @@ function figureOf(picture, theory, layer, quantity) {
 }
 
 /**
- * @param {Figure} figure
+ * @param {DiagnosedFigure} figure
  * @returns {boolean | null} whether it lies in its band; null where there is nothing to compare
  */
 export function isWithin({ measured, expected }) {
@@ -111,7 +76,8 @@ export function isWithin({ measured, expected }) {
   return low <= measured && measured <= high;
 }
 
-/** Of the last picture that was diagnosed: several elements ask. @type {{picture: Picture | null, theory: Theory | null, diagnosis: Diagnosis}} */
+/** Of the last picture that was diagnosed: several elements ask.
+ * @type {{picture: Picture | null, theory: Theory | null, diagnosis: Diagnosis}} */
 const last = { picture: null, theory: null, diagnosis: { layers: 0, within: 0, figures: 0, troubles: [] } };
 
 /**
@@ -144,7 +110,8 @@ function diagnosisOf(picture, theory) {
   return { layers: layers.length, within, figures, troubles };
 }
 
-/** @param {Picture} picture @param {Theory} theory @param {Health} health @param {Layer[]} affected @returns {Trouble} */
+/** @param {Picture} picture @param {Theory} theory @param {Health} health @param {Layer[]} affected
+ * @returns {Trouble} */
 function trouble(picture, theory, health, affected) {
   const [first] = affected;
   const layers = affected.map(({ index }) => index);
@@ -153,7 +120,7 @@ function trouble(picture, theory, health, affected) {
   if (health === "non-finite") return whole;
   if (health === "dead" || health === "saturated") {
     const quantity = health === "dead" ? "dead_fraction" : "saturation";
-    /** @type {Figure | null} */
+    /** @type {DiagnosedFigure | null} */
     let worst = null;
     for (const layer of affected) {
       const figure = figureOf(picture, theory, layer, quantity);

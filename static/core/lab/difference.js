@@ -1,13 +1,8 @@
 /** How far two pictures are apart, tensor by tensor. No DOM. */
 
-/** @typedef {import("../types.js").Picture} Picture */
-/** @typedef {import("./match.js").Match} Match */
-
-/** @typedef {{picture: Picture, match: Match}} Reference A, and which thing of A answers to which of B */
-
 /**
  * @param {Picture} picture B
- * @param {Reference} reference A
+ * @param {ComparisonReference} reference A
  * @returns {Float64Array} by tensor of B, see `relativeDifference`; NaN where there is no partner, or no statistics
  */
 export function differences(picture, { picture: other, match }) {
@@ -20,8 +15,8 @@ export function differences(picture, { picture: other, match }) {
 }
 
 /**
- * The largest of three relative differences: of std as a share of the greater one, of the least and of the greatest value as
- * shares of the greatest magnitude in both.
+ * The largest of three relative differences: of std as a share of the greater one, of the least and of the greatest
+ * value as shares of the greatest magnitude in both.
  *
  * @param {Picture} a
  * @param {number} rowA

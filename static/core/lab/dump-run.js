@@ -5,18 +5,10 @@ import { nonFinite } from "../picture.js";
 import { differences } from "./difference.js";
 import { matchGraphs } from "./match.js";
 
-/** @typedef {import("../types.js").FloatColumn} FloatColumn */
-/** @typedef {import("../types.js").Layer} Layer */
-/** @typedef {import("../types.js").LayerProfile} LayerProfile */
-/** @typedef {import("../types.js").Picture} Picture */
-/** @typedef {import("../types.js").PinnedRun} PinnedRun */
-/** @typedef {import("../types.js").SummaryDump} SummaryDump */
-/** @typedef {import("../dump/shelf.js").Taken} Taken */
-
 /** @type {readonly FloatColumn[]} */
 const FLOATS = ["mean", "std", "min", "max", "norm", "zero_fraction", "dead_fraction", "saturation"];
 
-/** @param {Taken} taken @returns {PinnedRun} not matched with anything yet */
+/** @param {OpenedDump} taken @returns {PinnedRun} not matched with anything yet */
 export function runOfDump({ index, name, dump, picture }) {
   const layers = picture.topology.layers.map((layer, order) => profileOf(picture, layer, order + 1));
   return { query: "", profile: { ...profileHead(picture), layers },
@@ -24,10 +16,11 @@ export function runOfDump({ index, name, dump, picture }) {
 }
 
 /**
- * Puts A's layers into the places of those of B that they are matched with; where one has no partner there are no figures.
+ * Puts A's layers into the places of those of B that they are matched with; where one has no partner there are no
+ * figures.
  *
  * @param {PinnedRun} run
- * @param {Pick<Taken, "index" | "name" | "dump">} shown B
+ * @param {Pick<OpenedDump, "index" | "name" | "dump">} shown B
  * @param {Picture} picture of B
  * @returns {PinnedRun} the same one where it is no dump
  */
@@ -89,7 +82,8 @@ function profileOf(picture, layer, index) {
   };
 }
 
-/** @param {Layer} layer @param {number} index @returns {LayerProfile} one that says nothing: a dump comes without theory */
+/** @param {Layer} layer @param {number} index @returns {LayerProfile} one that says nothing: a dump comes without
+ * theory */
 function blank({ name }, index) {
   const nothing = { preactivation: null, activation: null, gradient: null, weight: null, weight_gradient: null,
     bias_gradient: null };
@@ -109,7 +103,8 @@ function summaryOf(picture, tensor) {
 
 // Tensor by tensor
 
-/** @typedef {{tensor: string, name: string, a: string, b: string, difference: number}} TensorPair tensor: its id in B; a, b: its std, of one value that value itself; difference: Infinity where NaN or Inf came or went */
+/** @typedef {{tensor: string, name: string, a: string, b: string, difference: number}} TensorPair tensor: its id in B;
+ * a, b: its std, of one value that value itself; difference: Infinity where NaN or Inf came or went */
 
 /**
  * Where two dumps differ most.
@@ -117,7 +112,8 @@ function summaryOf(picture, tensor) {
  * @param {Picture} picture B
  * @param {PinnedRun} run A, matched
  * @param {number} most
- * @returns {{pairs: TensorPair[], alike: number, compared: number}} pairs: the greatest differences first; alike: how many tensors differ in nothing
+ * @returns {{pairs: TensorPair[], alike: number, compared: number}} pairs: the greatest differences first; alike: how
+ *   many tensors differ in nothing
  */
 export function greatestDifferences(picture, { dump }, most) {
   const match = dump?.match;
@@ -147,10 +143,11 @@ function figureOf(picture, tensor) {
 }
 
 /**
- * In what two dumps differ besides their numbers: keys of their specs, of what they were recorded with, types of numbers.
+ * In what two dumps differ besides their numbers: keys of their specs, of what they were recorded with, types of
+ * numbers.
  *
- * @param {import("../types.js").Dump} a
- * @param {import("../types.js").Dump} b
+ * @param {Dump} a
+ * @param {Dump} b
  * @returns {{key: string, a: string, b: string}[]}
  */
 export function dumpDifferences(a, b) {
@@ -161,7 +158,7 @@ export function dumpDifferences(a, b) {
   });
 }
 
-/** @param {import("../types.js").Dump} dump @returns {Record<string, string>} */
+/** @param {Dump} dump @returns {Record<string, string>} */
 function factsOf({ spec, environment, tensors, ops }) {
   const parameters = tensors.filter(({ role }) => role === "parameter");
   const types = [...new Set((parameters.length > 0 ? parameters : tensors).map(({ dtype }) => dtype))].sort();

@@ -1,30 +1,9 @@
-/** The chapter's experiments: what is measured of one, what the chapter printed, what theory says, and the band. No DOM. */
+/** The chapter's experiments: what is measured of one, what the chapter printed, what theory says, and the band. No
+ * DOM. */
 
 import { isHidden, percent, significant, valueAt } from "../format.js";
 import { STATISTICS } from "./prediction.js";
 import { firstInf, firstNaN } from "./verdict.js";
-
-/** @typedef {import("../types.js").FloatColumn} FloatColumn */
-/** @typedef {import("../types.js").Picture} Picture */
-/** @typedef {import("../types.js").Preset} Preset */
-
-/**
- * @typedef {object} ExperimentFigure
- * @property {string} name
- * @property {boolean} isOfThePass and not of the tensor in focus
- * @property {string} measured "?" where it waits for a guess
- * @property {string | null} printed in the chapter
- * @property {string | null} theory
- * @property {string | null} band where at least 19 of 20 seeds lie
- * @property {boolean | null} isInside whether the measured figure lies in the band
- */
-
-/**
- * @typedef {object} Experiment
- * @property {ExperimentFigure[]} figures
- * @property {string | null} printed what the chapter shows of the whole, where it is no single figure
- * @property {string | null} theory the same of theory
- */
 
 /** Figures of the whole pass, not of a tensor. @type {Record<string, (picture: Picture) => number | null>} */
 const OF_THE_PASS = { first_inf_layer: firstInf, first_nan_layer: firstNaN };
@@ -35,7 +14,8 @@ const NAMES = { first_inf_layer: "first Inf at layer", first_nan_layer: "first N
 
 /**
  * @param {Preset} preset
- * @returns {FloatColumn | null} the statistic to be guessed; null where the experiment is about none that has one number
+ * @returns {FloatColumn | null} the statistic to be guessed; null where the experiment is about none that has one
+ *   number
  */
 export function guessable(preset) {
   return STATISTICS.find((name) => name === preset.statistic) ?? null;

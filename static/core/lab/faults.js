@@ -6,14 +6,6 @@ import { HEALTH_SHAPES } from "../health.js";
 import { nonFinite } from "../picture.js";
 import { diagnose, layersText } from "./diagnosis.js";
 
-/** @typedef {import("../types.js").Fault} Fault */
-/** @typedef {import("../types.js").FaultKind} FaultKind */
-/** @typedef {import("../types.js").Graph} Graph */
-/** @typedef {import("../types.js").GraphArrays} GraphArrays */
-/** @typedef {import("../types.js").Picture} Picture */
-/** @typedef {import("../types.js").Theory} Theory */
-/** @typedef {import("../types.js").Topology} Topology */
-
 /** What a kind is called, and its shape in a square of 16. @type {Record<FaultKind, {word: string, shape: string}>} */
 const KINDS = {
   failed: { word: "broke off",
@@ -58,7 +50,8 @@ export function faultsOf(picture, theory) {
   return theory === null || theory.seq !== picture.seq ? null : (theory.faults ?? []);
 }
 
-/** Whether somebody has most likely meant it so: parameters that were frozen. @param {Fault} fault @returns {boolean} */
+/** Whether somebody has most likely meant it so: parameters that were frozen. @param {Fault} fault
+ * @returns {boolean} */
 export function isNote({ kind, op, message }) {
   return kind === "no_gradient" && op === null && message.endsWith("requires_grad=False");
 }
@@ -108,8 +101,8 @@ export function firstBad(graph, picture, theory) {
 }
 
 /**
- * The first tensor that is not finite, but for masks: what holds -Inf and nothing worse, of which only what is finite, or
- * is a mask itself, is made.
+ * The first tensor that is not finite, but for masks: what holds -Inf and nothing worse, of which only what is finite,
+ * or is a mask itself, is made.
  *
  * @param {Graph} graph
  * @param {Picture} picture

@@ -9,12 +9,6 @@ import { columnX, countTicks, LABELS, LANE, LANE_CELL, laneOpacity, laneText, la
 import { colourOf, css, LEAST_COUNT, rampPixels, rampStops } from "../ramp.js";
 import { BINS } from "./value-axis.js";
 
-/** @typedef {import("./layer-histograms.js").LayerHistograms} LayerHistograms */
-/** @typedef {import("./layers-plan.js").LaneKind} LaneKind */
-/** @typedef {import("./layers-plan.js").Paint} Paint */
-/** @typedef {import("./layers-plan.js").Plan} Plan */
-/** @typedef {import("./layers-plan.js").Section} Section */
-
 /** @type {Record<LaneKind, number>} rows of the image of cells, after the bins' */
 const LANE_ROWS = { nan: BINS, posinf: BINS + 1, above: BINS + 2, below: BINS + 3, neginf: BINS + 4 };
 /** Of the legend, px. */
@@ -30,10 +24,10 @@ export class LayersPainter {
   #warning;
   #ridge;
   #deep;
-  /** @type {Paint} */
+  /** @type {LayersPaint} */
   #paint;
 
-  /** @param {Paint} paint */
+  /** @param {LayersPaint} paint */
   constructor(paint) {
     this.#paint = paint;
     this.#shades = rampPixels(rampStops(paint.paper, paint.hue, paint.ink));
@@ -43,7 +37,7 @@ export class LayersPainter {
     this.#warning = new Uint32Array(warning.buffer)[0] ?? 0;
   }
 
-  /** @param {CanvasRenderingContext2D} context @param {Plan} plan @param {LayerHistograms} histograms */
+  /** @param {CanvasRenderingContext2D} context @param {LayersPlan} plan @param {LayerHistograms} histograms */
   draw(context, plan, histograms) {
     context.clearRect(0, 0, plan.width, plan.height);
     const { main, pitch, gap } = plan;
@@ -96,14 +90,15 @@ export class LayersPainter {
     this.#cells.getContext("2d")?.putImageData(image, 0, 0);
   }
 
-  /** @param {CanvasRenderingContext2D} context @param {Plan} plan @param {LayerHistograms} histograms */
+  /** @param {CanvasRenderingContext2D} context @param {LayersPlan} plan @param {LayerHistograms} histograms */
   #ridges(context, plan, histograms) {
     const { main, pitch, reach, gap } = plan;
     const peak = peakShare(histograms);
     /** @param {number} place @returns {number} */
     const y = (place) => main.y + main.h * (1 - place);
     context.lineJoin = "round";
-    // From the last to the first: a ridge's tips lie over the foot of the next ones, else nothing but feet would be seen.
+    // From the last to the first: a ridge's tips lie over the foot of the next ones, else nothing but feet would be
+    // seen.
     for (let order = histograms.columns.length - 1; order >= 0; order -= 1) {
       const base = main.x + order * pitch + gap / 2;
       context.beginPath();
@@ -133,10 +128,10 @@ export class LayersPainter {
  * The axes: labels, thin lines behind the layers, and a question mark for a layer that waits for a guess.
  *
  * @param {CanvasRenderingContext2D} context
- * @param {Plan} plan
+ * @param {LayersPlan} plan
  * @param {LayerHistograms} histograms
- * @param {Section} section
- * @param {Paint} paint
+ * @param {LayersSection} section
+ * @param {LayersPaint} paint
  * @param {string} family of the font
  */
 export function drawAxes(context, plan, histograms, section, paint, family) {
@@ -183,9 +178,9 @@ export function drawAxes(context, plan, histograms, section, paint, family) {
  *
  * @param {CanvasRenderingContext2D} context
  * @param {number} width
- * @param {Plan} plan
+ * @param {LayersPlan} plan
  * @param {LayerHistograms} histograms
- * @param {Paint} paint
+ * @param {LayersPaint} paint
  * @param {string} family of the font
  */
 export function drawLegend(context, width, plan, histograms, paint, family) {

@@ -9,11 +9,6 @@ import { countTicks, LANE, LANE_CELL, laneOpacity, laneText, layerLabels, mostOf
 import { css, LEAST_COUNT, rampStops } from "../ramp.js";
 import { BINS } from "./value-axis.js";
 
-/** @typedef {import("./layer-histograms.js").LayerHistograms} LayerHistograms */
-/** @typedef {import("./layers-plan.js").Plan} Plan */
-/** @typedef {import("./layers-plan.js").Paint} Paint */
-/** @typedef {import("./layers-plan.js").Lane} Lane */
-
 /** @typedef {{data: object[], layout: Record<string, any>}} Figure */
 
 const PLAIN_AXIS = { showgrid: false, zeroline: false, showline: false, showticklabels: false, ticks: "" };
@@ -21,8 +16,8 @@ const EXPORT_MARGIN = { left: 30, right: 70, top: 62, bottom: 34 };
 
 /**
  * @param {LayerHistograms} histograms
- * @param {Plan} plan
- * @param {Paint} paint
+ * @param {LayersPlan} plan
+ * @param {LayersPaint} paint
  * @param {string} family of the font
  * @returns {Figure}
  */
@@ -71,8 +66,8 @@ export function layersFigure(histograms, plan, paint, family) {
  * An image to keep: with axes, title and scale, on paper.
  *
  * @param {LayerHistograms} histograms
- * @param {Plan} plan
- * @param {Paint} paint
+ * @param {LayersPlan} plan
+ * @param {LayersPaint} paint
  * @param {string} family of the font
  * @param {string} title
  * @param {string} subtitle
@@ -162,7 +157,8 @@ function binText(histograms, order, bin) {
   return shareText(histograms, order, range, counts[order * BINS + bin] ?? 0);
 }
 
-/** @param {LayerHistograms} histograms @param {number} order @param {string} what @param {number} values @returns {string} */
+/** @param {LayerHistograms} histograms @param {number} order @param {string} what @param {number} values
+ * @returns {string} */
 function shareText(histograms, order, what, values) {
   const size = histograms.sizes[order] || 1;
   return `<b>${titleOf(histograms, order)}</b><br>${what}<br>${about(values)} of ${count(size)} values, ${
@@ -177,7 +173,7 @@ function about(values) {
   return Math.abs(values - rounded) < 1e-6 ? count(rounded) : `about ${count(rounded)}`;
 }
 
-/** @param {LayerHistograms} histograms @param {Plan} plan @param {Paint} paint @returns {object} */
+/** @param {LayerHistograms} histograms @param {LayersPlan} plan @param {LayersPaint} paint @returns {object} */
 function cells(histograms, plan, paint) {
   const { columns, counts } = histograms;
   const z = [];
@@ -197,13 +193,13 @@ function cells(histograms, plan, paint) {
   };
 }
 
-/** @param {Plan} plan @returns {object} what all heatmaps have in common */
+/** @param {LayersPlan} plan @returns {object} what all heatmaps have in common */
 function heatmap({ gap }) {
   return { type: "heatmap", hovertemplate: "%{hovertext}<extra></extra>", hoverongaps: false, showscale: false,
     zsmooth: false, xgap: gap };
 }
 
-/** @param {LayerHistograms} histograms @param {Paint} paint @returns {object} */
+/** @param {LayerHistograms} histograms @param {LayersPaint} paint @returns {object} */
 function shades(histograms, { paper, hue, ink }) {
   return {
     colorscale: rampStops(paper, hue, ink).map(([at, colour]) => [at, css(colour)]),
@@ -214,8 +210,8 @@ function shades(histograms, { paper, hue, ink }) {
 
 /**
  * @param {LayerHistograms} histograms
- * @param {Plan} plan
- * @param {Paint} paint
+ * @param {LayersPlan} plan
+ * @param {LayersPaint} paint
  * @param {Lane} lane
  * @param {string} yaxis
  * @param {number} order of the lane on its axis
@@ -250,7 +246,8 @@ function hex(opacity) {
   return Math.round(255 * opacity).toString(16).padStart(2, "0");
 }
 
-/** @param {LayerHistograms} histograms @param {Plan} plan @param {Paint} paint @returns {object[]} one outline per layer, as on the canvas the first on top */
+/** @param {LayerHistograms} histograms @param {LayersPlan} plan @param {LayersPaint} paint @returns {object[]} one
+ * outline per layer, as on the canvas the first on top */
 function ridges(histograms, plan, paint) {
   const peak = peakShare(histograms);
   const gap = plan.gap / plan.pitch;

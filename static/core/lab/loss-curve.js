@@ -4,7 +4,9 @@
 
 /** @typedef {{x: number, y: number, isBad: boolean}} Dot isBad: the loss is not finite */
 
-/** @typedef {{paths: string[], dots: Dot[], breaks: number[], isLog: boolean, low: number | null, high: number | null, endsHigh: boolean}} LossCurve breaks: steps of another graph than the one before; low, high: of the finite losses; endsHigh: the last of them in the upper half */
+/** @typedef {{paths: string[], dots: Dot[], breaks: number[], isLog: boolean, low: number | null, high: number | null,
+ * endsHigh: boolean}} LossCurve breaks: steps of another graph than the one before; low, high: of the finite losses;
+ * endsHigh: the last of them in the upper half */
 
 /** More dots than this are none. */
 const MOST_DOTS = 40;

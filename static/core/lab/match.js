@@ -1,34 +1,18 @@
 /**
- * Two graphs, thing by thing. Of the same structure each is matched by its place. Else ops are matched by pass, module path,
- * name and order; tensors by the op that makes them, by what they are the gradient of, or by role and name. What has no
- * partner is listed. No DOM, no recursion.
+ * Two graphs, thing by thing. Of the same structure each is matched by its place. Else ops are matched by pass, module
+ * path, name and order; tensors by the op that makes them, by what they are the gradient of, or by role and name. What
+ * has no partner is listed. No DOM, no recursion.
  */
 
 import { structureOf } from "../dump/structure.js";
 
-/** @typedef {import("../types.js").Module} Module */
-/** @typedef {import("../types.js").Op} Op */
-/** @typedef {import("../types.js").Tensor} Tensor */
-/** @typedef {{modules: Module[], ops: Op[], tensors: Tensor[]}} Things of a topology, or of a dump */
-
-/**
- * @typedef {object} Match
- * @property {boolean} isSame whether the two have one structure
- * @property {Int32Array} ops of B → of A, -1 for none
- * @property {Int32Array} tensors of B → of A, -1 for none
- * @property {Alone} onlyA
- * @property {Alone} onlyB
- */
-
-/** @typedef {{modules: string[], tensors: number[]}} Alone modules: path and type · tensors: those that are in no such module, gradients aside */
-
-/** @type {WeakMap<object, WeakMap<object, Match>>} */
+/** @type {WeakMap<object, WeakMap<object, GraphMatch>>} */
 const known = new WeakMap();
 
 /**
- * @param {Things} a
- * @param {Things} b
- * @returns {Match} kept as long as the two are
+ * @param {MatchableThings} a
+ * @param {MatchableThings} b
+ * @returns {GraphMatch} kept as long as the two are
  */
 export function matchGraphs(a, b) {
   let ofA = known.get(a.tensors);
@@ -38,7 +22,7 @@ export function matchGraphs(a, b) {
   return match;
 }
 
-/** @param {Things} a @param {Things} b @returns {Match} */
+/** @param {MatchableThings} a @param {MatchableThings} b @returns {GraphMatch} */
 function made(a, b) {
   if (a.tensors === b.tensors || structureOf(a) === structureOf(b)) {
     const places = (/** @type {readonly unknown[]} */ things) => Int32Array.from(things, (_, place) => place);
@@ -57,7 +41,7 @@ function made(a, b) {
   };
 }
 
-/** @param {Things} a @param {Things} b @returns {Int32Array} */
+/** @param {MatchableThings} a @param {MatchableThings} b @returns {Int32Array} */
 function matchOps(a, b) {
   const ops = new Int32Array(b.ops.length).fill(-1);
   const [pathA, pathB] = [paths(a), paths(b)];
@@ -80,7 +64,7 @@ function matchOps(a, b) {
   return ops;
 }
 
-/** @param {Things} a @param {Things} b @param {Int32Array} ops @returns {Int32Array} */
+/** @param {MatchableThings} a @param {MatchableThings} b @param {Int32Array} ops @returns {Int32Array} */
 function matchTensors(a, b, ops) {
   const tensors = new Int32Array(b.tensors.length).fill(-1);
   const [placeA, placeB] = [places(a.tensors), places(b.tensors)];
@@ -98,7 +82,8 @@ function matchTensors(a, b, ops) {
       if (a.tensors[there]?.gradient_of === null && b.tensors[here]?.gradient_of === null) set(there, here);
     });
   });
-  /** What is left, by a name for it. @param {(tensor: Tensor) => string | null} keyA @param {(tensor: Tensor) => string | null} keyB */
+  /** What is left, by a name for it. @param {(tensor: Tensor) => string | null} keyA
+   * @param {(tensor: Tensor) => string | null} keyB */
   const byKey = (keyA, keyB) => {
     const found = new Int32Array(b.tensors.length).fill(-1);
     const isFree = (/** @type {Tensor} */ { id }) => !taken.has(placeA.get(id) ?? -1);
@@ -145,7 +130,8 @@ function pair(a, b, keyA, keyB, into) {
   });
 }
 
-/** @param {Things} here @param {Things} there @param {(tensor: number) => boolean} isAlone @returns {Alone} */
+/** @param {MatchableThings} here @param {MatchableThings} there @param {(tensor: number) => boolean} isAlone
+ * @returns {UnmatchedThings} */
 function alone(here, there, isAlone) {
   const path = paths(here);
   const others = new Set(there.modules.map(({ path }) => path));
@@ -164,8 +150,8 @@ function alone(here, there, isAlone) {
  * What is selected, in another graph: its id there, or what was given where it has a name that holds in both.
  *
  * @param {string} select as in addresses
- * @param {Things} from
- * @param {Things} to
+ * @param {MatchableThings} from
+ * @param {MatchableThings} to
  * @returns {string} "" for an op that has no partner
  */
 export function carried(select, from, to) {
@@ -178,7 +164,7 @@ export function carried(select, from, to) {
   return there === undefined || (there.name === select && from.tensors[tensor]?.id !== select) ? select : there.id;
 }
 
-/** @param {Things} things @returns {Map<string, string>} module id → path */
+/** @param {MatchableThings} things @returns {Map<string, string>} module id → path */
 function paths({ modules }) {
   return new Map(modules.map(({ id, path }) => [id, path]));
 }

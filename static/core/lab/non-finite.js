@@ -6,24 +6,8 @@
 import { count, significant, valueAt } from "../format.js";
 import { gradientTerm, termOf } from "../inspector/formula.js";
 
-/** @typedef {import("../types.js").Op} Op */
-/** @typedef {import("../types.js").Picture} Picture */
-/** @typedef {import("../types.js").Tensor} Tensor */
-/** @typedef {import("../types.js").Topology} Topology */
-/** @typedef {import("../inspector/formula.js").Term} Term */
-
-/** @typedef {"Inf" | "NaN"} Kind */
-
-/**
- * @typedef {object} Cause
- * @property {Kind} kind
- * @property {number | null} layer that the tensor belongs to: 0 for the input, null outside of all, as the loss is
- * @property {string} tensor id of the first one that holds it
- * @property {boolean} isBackward whether that is a gradient
- * @property {string} text
- */
-
-/** @typedef {{label: string, n: number, largest: number | null, low: number, high: number, inf: number, posinf: number, neginf: number, nan: number, zeros: number}} Operand */
+/** @typedef {{label: string, n: number, largest: number | null, low: number, high: number, inf: number, posinf: number,
+ * neginf: number, nan: number, zeros: number}} Operand */
 
 /** Largest finite number of each dtype. @type {Record<string, number>} */
 const LARGEST = { float16: 65504, bfloat16: 3.3895313892515355e38, float32: 3.4028234663852886e38,
@@ -48,7 +32,8 @@ const LONGEST_LABEL = 40;
  * What does not change with the numbers of a graph.
  *
  * @typedef {object} Plan
- * @property {readonly {tensor: Tensor, row: number, isBackward: boolean}[]} named those with a name of their own, in order of execution
+ * @property {readonly {tensor: Tensor, row: number, isBackward: boolean}[]} named those with a name of their own, in
+ *   order of execution
  * @property {ReadonlyMap<string, Op>} ops
  * @property {ReadonlyMap<string, Tensor>} tensors
  * @property {(tensor: Tensor) => number | null} layerOf
@@ -62,7 +47,7 @@ const plans = new WeakMap();
  * forward pass is finite.
  *
  * @param {Picture} picture
- * @returns {{inf: Cause | null, nan: Cause | null}} nothing is told while a figure waits for a guess
+ * @returns {{inf: NonFiniteCause | null, nan: NonFiniteCause | null}} nothing is told while a figure waits for a guess
  */
 export function firstNonFinite(picture) {
   const { topology, rows, integers } = picture;
@@ -114,9 +99,9 @@ function isNamed({ role, gradient_of }, tensors) {
 /**
  * @param {Picture} picture
  * @param {Plan} plan
- * @param {Kind} kind
+ * @param {NonFiniteKind} kind
  * @param {{tensor: Tensor, isBackward: boolean}} first
- * @returns {Cause}
+ * @returns {NonFiniteCause}
  */
 function explain(picture, plan, kind, { tensor, isBackward }) {
   const writer = new Account(picture, plan);
@@ -135,7 +120,7 @@ class Account {
     this.plan = plan;
   }
 
-  /** @param {Tensor} tensor @param {Kind} kind @returns {string} */
+  /** @param {Tensor} tensor @param {NonFiniteKind} kind @returns {string} */
   of(tensor, kind) {
     const { op, output } = this.#origin(tensor, kind);
     if (op === null)
@@ -145,7 +130,8 @@ class Account {
     return this.#sentence(op, output, kind);
   }
 
-  /** Back along inputs that hold the same, to the op whose inputs do not. @param {Tensor} tensor @param {Kind} kind */
+  /** Back along inputs that hold the same, to the op whose inputs do not. @param {Tensor} tensor
+   * @param {NonFiniteKind} kind */
   #origin(tensor, kind) {
     let output = tensor;
     for (;;) {
@@ -157,7 +143,7 @@ class Account {
     }
   }
 
-  /** @param {string} id @param {Kind} kind */
+  /** @param {string} id @param {NonFiniteKind} kind */
   #has(id, kind) {
     const operand = this.#operand(id);
     return operand !== null && (kind === "Inf" ? operand.inf : operand.nan) > 0;
@@ -186,7 +172,7 @@ class Account {
     return name.includes("Backward") && twin !== null ? (this.plan.ops.get(twin) ?? null) : null;
   }
 
-  /** @param {Op} op @param {Tensor} output @param {Kind} kind @returns {string} */
+  /** @param {Op} op @param {Tensor} output @param {NonFiniteKind} kind @returns {string} */
   #sentence(op, output, kind) {
     const forward = this.#forwardOf(op);
     const name = forward?.name ?? op.name;
@@ -236,7 +222,8 @@ class Account {
     return termOf(op, op.inputs.map((id) => this.#label(id))).text;
   }
 
-  /** A tensor's name; of what has none of its own, how it was made. @param {string} id @param {number} [depth] @returns {Term} */
+  /** A tensor's name; of what has none of its own, how it was made. @param {string} id @param {number} [depth]
+   * @returns {FormulaTerm} */
   #label(id, depth = 0) {
     const tensor = this.plan.tensors.get(id);
     const op = this.plan.ops.get(tensor?.producer ?? "");
@@ -274,7 +261,7 @@ class Account {
     };
   }
 
-  /** @param {Tensor} tensor @param {Kind} kind @returns {string} */
+  /** @param {Tensor} tensor @param {NonFiniteKind} kind @returns {string} */
   #share(tensor, kind) {
     const operand = this.#operand(tensor.id);
     const [bad, n] = [(kind === "NaN" ? operand?.nan : operand?.inf) ?? 0, operand?.n ?? 0];

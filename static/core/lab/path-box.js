@@ -1,6 +1,6 @@
 /**
- * A field for the path of a module: it offers those that there are, narrowed down by what is typed. Words of it may stand
- * anywhere in a path. Arrow keys walk the offers, Enter takes one, Escape leaves the field as it was.
+ * A field for the path of a module: it offers those that there are, narrowed down by what is typed. Words of it may
+ * stand anywhere in a path. Arrow keys walk the offers, Enter takes one, Escape leaves the field as it was.
  */
 
 import { html } from "../dom.js";

@@ -2,14 +2,6 @@
 
 import { valueAt } from "../format.js";
 
-/** @typedef {import("../types.js").FloatColumn} FloatColumn */
-/** @typedef {import("../types.js").Picture} Picture */
-/** @typedef {import("../types.js").PinnedRun} PinnedRun */
-/** @typedef {import("../types.js").Prediction} Prediction */
-/** @typedef {import("../types.js").Quantity} Quantity */
-/** @typedef {import("../types.js").SummaryDump} SummaryDump */
-/** @typedef {import("../types.js").Theory} Theory */
-
 /** @type {readonly FloatColumn[]} */
 export const STATISTICS = ["mean", "std", "min", "max", "norm", "zero_fraction", "dead_fraction", "saturation"];
 
@@ -123,7 +115,8 @@ export function hideInRun(run, picture, prediction) {
   const secret = secretOf(picture, prediction);
   if (secret === null) return run;
   const { id, statistic, value } = secret;
-  /** @param {SummaryDump | null} summary @param {string | null | undefined} twin the tensor in its place in the picture */
+  /** @param {SummaryDump | null} summary @param {string | null | undefined} twin the tensor in its place in the
+   * picture */
   const kept = (summary, twin) => {
     if (summary === null) return null;
     const isSame = twin === id && summary[statistic] === value;

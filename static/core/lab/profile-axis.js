@@ -1,4 +1,5 @@
-/** The value axis of one half of the profile: decades, or a share of 100 %, between lanes for what has no place on it. */
+/** The value axis of one half of the profile: decades, or a share of 100 %, between lanes for what has no place on
+ * it. */
 
 import { decadeLabel, decadeTicks } from "../scales.js";
 
@@ -25,7 +26,8 @@ export class ProfileAxis {
     this.decades = decades;
   }
 
-  /** @param {number} value of a logarithmic axis the magnitude counts @returns {number} where it stands; beyond an end, at that end */
+  /** @param {number} value of a logarithmic axis the magnitude counts @returns {number} where it stands; beyond an end,
+   * at that end */
   y(value) {
     if (value === 0) return this.zero;
     if (this.decades === null) return this.#between(value);

@@ -2,11 +2,6 @@
 
 import { layerTicks } from "../scales.js";
 
-/** @typedef {import("../types.js").DepthAxis} DepthAxis */
-/** @typedef {import("./profile-series.js").Point} Point */
-
-/** @typedef {{layer: number, title: string, from: number, to: number, middle: number}} Span */
-
 /** A letter of a layer's label, px. */
 const LETTER = 6.5;
 const SHORTEST = 4;
@@ -15,7 +10,7 @@ const SHORTEST = 4;
 export const LEFT = 46;
 
 /**
- * @param {readonly Point[]} points
+ * @param {readonly ProfilePoint[]} points
  * @param {DepthAxis} axis where the graph has their tensors
  * @param {number} width
  * @returns {number[]} x of every point; evenly spread where the graph has none
@@ -26,10 +21,10 @@ export function places(points, { positions }, width) {
 }
 
 /**
- * @param {readonly Point[]} points
+ * @param {readonly ProfilePoint[]} points
  * @param {readonly number[]} xs
  * @param {number} width
- * @returns {Span[]} one per layer, meeting half-way
+ * @returns {LayerSpan[]} one per layer, meeting half-way
  */
 export function spansOf(points, xs, width) {
   /** @type {{layer: number, title: string, first: number, last: number}[]} */
@@ -49,7 +44,7 @@ export function spansOf(points, xs, width) {
 }
 
 /**
- * @param {readonly Span[]} spans
+ * @param {readonly LayerSpan[]} spans
  * @param {number} width
  * @returns {{x: number, text: string}[]} the labels there is room for
  */

@@ -3,15 +3,12 @@
 import { svg } from "../dom.js";
 import { layerLabels, LEFT } from "./profile-depth.js";
 
-/** @typedef {import("./profile-axis.js").ProfileAxis} ProfileAxis */
-/** @typedef {import("./profile-depth.js").Span} Span */
-
 /** Of more layers than these, stripes as wide as one would flicker: they are ten layers wide. */
 const CROWD = 80;
 const TEN = 10;
 
 /**
- * @param {readonly Span[]} spans
+ * @param {readonly LayerSpan[]} spans
  * @param {readonly ProfileAxis[]} axes
  * @param {{width: number, height: number}} size
  * @param {number} stripAt where the layers' numbers stand
@@ -33,7 +30,7 @@ export function ground(spans, axes, { width, height }, stripAt) {
   ];
 }
 
-/** @param {readonly Span[]} spans @returns {{from: number, to: number}[]} every other layer, or ten of them */
+/** @param {readonly LayerSpan[]} spans @returns {{from: number, to: number}[]} every other layer, or ten of them */
 function stripes(spans) {
   if (spans.length <= CROWD) return spans.filter(({ layer }) => layer % 2 === 1);
   return spans.flatMap(({ layer, from }, order) =>

@@ -4,13 +4,7 @@ import { svg, write } from "../dom.js";
 import { cross, disc, square, tenth, triangle } from "./glyphs.js";
 import { isOutside, magnitudes } from "./profile-series.js";
 
-/** @typedef {import("./profile-axis.js").ProfileAxis} ProfileAxis */
-/** @typedef {import("./profile-series.js").Figures} Figures */
-/** @typedef {import("./profile-series.js").Point} Point */
-/** @typedef {import("./profile-series.js").Series} Series */
-/** @typedef {import("./profile-series.js").Side} Side */
-
-/** @type {readonly Series[]} */
+/** @type {readonly ProfileSeries[]} */
 const SERIES = ["preactivation", "activation"];
 /** From the ground up. */
 const MARKS = /** @type {const} */ (["range", "theory", "run", "run-dots", "line", "dots", "outside", "crosses"]);
@@ -27,13 +21,13 @@ const MOST_HIGH = 2 ** 15;
 const STUB = 6;
 
 export class ProfileHalf {
-  /** @type {Record<Series, Record<typeof MARKS[number], SVGPathElement>>} */
+  /** @type {Record<ProfileSeries, Record<typeof MARKS[number], SVGPathElement>>} */
   #paths;
   #question = svg("text", { class: "question", "text-anchor": "middle" }, "?");
 
-  /** @param {Side} side */
+  /** @param {ProfileSide} side */
   constructor(side) {
-    const pathsOf = (/** @type {Series} */ series) =>
+    const pathsOf = (/** @type {ProfileSeries} */ series) =>
       Object.fromEntries(MARKS.map((mark) => [mark, svg("path", { class: `${mark} ${side} ${series}`, d: "" })]));
     this.#paths = /** @type {any} */ (Object.fromEntries(SERIES.map((series) => [series, pathsOf(series)])));
     this.root = svg("g", { class: "half" });
@@ -43,9 +37,9 @@ export class ProfileHalf {
 
   /**
    * @param {ProfileAxis | null} axis null: nothing is shown
-   * @param {readonly Point[]} points
+   * @param {readonly ProfilePoint[]} points
    * @param {readonly number[]} xs
-   * @param {Figures} figures
+   * @param {ProfileFigures} figures
    */
   draw(axis, points, xs, { measured, expected, run }) {
     let hidden = "";
@@ -121,7 +115,8 @@ class Places {
     this.counts = counts;
   }
 
-  /** @param {number} x @param {number} y @param {number} [also] px; what else is drawn with it @param {number} [and] @returns {boolean} whether nothing has been drawn there */
+  /** @param {number} x @param {number} y @param {number} [also] px; what else is drawn with it @param {number} [and]
+   * @returns {boolean} whether nothing has been drawn there */
   at(x, y, also = 0, and = 0) {
     if (!this.counts) return true;
     const column = Math.round(x / APART);

@@ -2,43 +2,6 @@
 
 import { decadeRange } from "../scales.js";
 
-/** @typedef {import("../types.js").Expected} Expected */
-/** @typedef {import("../types.js").FloatColumn} FloatColumn */
-/** @typedef {import("../types.js").LayerTheory} LayerTheory */
-/** @typedef {import("../types.js").Picture} Picture */
-/** @typedef {import("../types.js").PinnedRun} PinnedRun */
-/** @typedef {import("../types.js").ProfileDump} ProfileDump */
-/** @typedef {import("../types.js").ProfileStatistic} ProfileStatistic */
-/** @typedef {import("../types.js").Quantity} Quantity */
-/** @typedef {import("../types.js").SummaryDump} SummaryDump */
-/** @typedef {import("../types.js").Theory} Theory */
-/** @typedef {import("../types.js").Topology} Topology */
-
-/** @typedef {"preactivation" | "activation"} Series */
-/** @typedef {"forward" | "backward"} Side forward: above; backward: mirrored beneath */
-
-/**
- * @typedef {object} Point
- * @property {number} layer 0: the input
- * @property {string} title of the layer: "layer 3", or a module's path and type
- * @property {Series} series
- * @property {string} at the tensor that it stands under in the graph
- * @property {string} name of what is measured
- * @property {string} label the same, less the layer's path
- * @property {string} tensor what is measured
- * @property {string | null} gradient with respect to it
- */
-
-/** @typedef {{value: number | null, hasInf: boolean, hasNan: boolean, isHidden: boolean}} Reading */
-
-/**
- * @typedef {object} Figures one entry per point; none where there is no theory, no other run
- * @property {readonly (Reading | null)[]} measured
- * @property {readonly (Expected | null)[]} expected
- * @property {readonly (Reading | null)[]} run of the run that is compared to
- * @property {readonly (string | null)[]} reason why theory says nothing; none where it speaks
- */
-
 /**
  * @typedef {object} Form how a statistic is shown
  * @property {string} title
@@ -75,17 +38,18 @@ export const USUAL_RATIO = 1e-3;
 /**
  * @param {Topology} topology
  * @param {ProfileStatistic} statistic
- * @returns {Point[]} in order of depth; none where there are no layers
+ * @returns {ProfilePoint[]} in order of depth; none where there are no layers
  */
 export function pointsOf({ tensors, layers, modules }, statistic) {
   if (layers.length === 0) return [];
   const gradientOf = new Map(tensors.flatMap(({ id, gradient_of }) => gradient_of === null ? [] : [[gradient_of, id]]));
   const byId = new Map(tensors.map((tensor) => [tensor.id, tensor]));
   const types = new Map((modules ?? []).map(({ id, type }) => [id, type]));
-  /** @type {Point[]} */
+  /** @type {ProfilePoint[]} */
   const points = [];
   let [layer, title, path] = [0, "input", ""];
-  /** @param {Series} series @param {string | null} tensor @param {string | null} gradient @param {string | null} [at] */
+  /** @param {ProfileSeries} series @param {string | null} tensor @param {string | null} gradient
+   * @param {string | null} [at] */
   const add = (series, tensor, gradient, at) => {
     if (tensor === null) return;
     const name = byId.get(tensor)?.name ?? tensor;
@@ -108,8 +72,8 @@ export function pointsOf({ tensors, layers, modules }, statistic) {
 }
 
 /**
- * @param {readonly import("../types.js").Tensor[]} tensors
- * @returns {import("../types.js").Tensor | undefined} what the signal starts from: the first input of floats, not token ids
+ * @param {readonly Tensor[]} tensors
+ * @returns {Tensor | undefined} what the signal starts from: the first input of floats, not token ids
  */
 export function inputOf(tensors) {
   return tensors.find(({ role, dtype }) => role === "input" && !/^(u?int|bool)/.test(dtype ?? ""));
@@ -146,9 +110,9 @@ export function titleOf(index, name, type = "") {
  *
  * @param {Picture} picture
  * @param {ProfileStatistic} statistic
- * @param {Point} point
- * @param {Side} side
- * @returns {Reading | null} null where there is nothing to read
+ * @param {ProfilePoint} point
+ * @param {ProfileSide} side
+ * @returns {ProfileReading | null} null where there is nothing to read
  */
 export function measured(picture, statistic, { tensor, gradient }, side) {
   const { rows, floats, integers } = picture;
@@ -182,9 +146,9 @@ function flags({ integers, hidden }, row) {
  *
  * @param {ProfileDump} profile
  * @param {ProfileStatistic} statistic
- * @param {Point} point
- * @param {Side} side
- * @returns {Reading | null}
+ * @param {ProfilePoint} point
+ * @param {ProfileSide} side
+ * @returns {ProfileReading | null}
  */
 function ofRun({ input, layers }, statistic, { layer, series }, side) {
   const there = layers[layer - 1];
@@ -209,8 +173,8 @@ function ofRun({ input, layers }, statistic, { layer, series }, side) {
  *
  * @param {LayerTheory | undefined} layer
  * @param {ProfileStatistic} statistic
- * @param {Point} point
- * @param {Side} side
+ * @param {ProfilePoint} point
+ * @param {ProfileSide} side
  * @returns {Expected | null}
  */
 export function expectedOf(layer, statistic, { series }, side) {
@@ -228,8 +192,8 @@ export function expectedOf(layer, statistic, { series }, side) {
  *
  * @param {LayerTheory | undefined} layer
  * @param {ProfileStatistic} statistic
- * @param {Point} point
- * @param {Side} side
+ * @param {ProfilePoint} point
+ * @param {ProfileSide} side
  * @returns {string | null} null where it speaks, or never does
  */
 function reasonOf(layer, statistic, point, side) {
@@ -237,7 +201,8 @@ function reasonOf(layer, statistic, point, side) {
   return expectedOf(layer, statistic, point, side) === null ? (layer?.reason ?? null) : null;
 }
 
-/** @param {ProfileStatistic} statistic @param {Series} series @param {Side} side @returns {Quantity | null} */
+/** @param {ProfileStatistic} statistic @param {ProfileSeries} series @param {ProfileSide} side
+ * @returns {Quantity | null} */
 function quantityOf(statistic, series, side) {
   if (statistic === "ratio") return null;
   if (side === "backward") return statistic === "std" && series === "activation" ? "gradient_std" : null;
@@ -257,18 +222,19 @@ export function magnitudes({ band: [low, high] }) {
   return low <= 0 && high >= 0 ? [0, Math.max(a, b)] : [Math.min(a, b), Math.max(a, b)];
 }
 
-/** @param {Expected | null} expected @param {Reading | null | undefined} reading @returns {boolean} whether it lies outside the band */
+/** @param {Expected | null} expected @param {ProfileReading | null | undefined} reading @returns {boolean} whether it
+ * lies outside the band */
 export function isOutside(expected, reading) {
   if (expected === null || reading?.value == null) return false;
   return reading.value < expected.band[0] || reading.value > expected.band[1];
 }
 
 /**
- * @param {readonly Point[]} points
+ * @param {readonly ProfilePoint[]} points
  * @param {ProfileStatistic} statistic
- * @param {Side} side
+ * @param {ProfileSide} side
  * @param {{picture: Picture, theory: Theory | null, pinned: PinnedRun | null}} sources
- * @returns {Figures}
+ * @returns {ProfileFigures}
  */
 export function figuresOf(points, statistic, side, { picture, theory, pinned }) {
   return {
@@ -284,7 +250,7 @@ export function figuresOf(points, statistic, side, { picture, theory, pinned }) 
 /**
  * Decades that hold all of it.
  *
- * @param {Figures} figures
+ * @param {ProfileFigures} figures
  * @param {ProfileStatistic} statistic
  * @returns {[number, number]} exponents
  */

@@ -3,15 +3,6 @@
 import { percent, significant } from "../format.js";
 import { FORMS } from "./profile-series.js";
 
-/** @typedef {import("../types.js").Expected} Expected */
-/** @typedef {import("../types.js").PinnedRun} PinnedRun */
-/** @typedef {import("../types.js").ProfileStatistic} ProfileStatistic */
-/** @typedef {import("./non-finite.js").Cause} Cause */
-/** @typedef {import("./profile-series.js").Figures} Figures */
-/** @typedef {import("./profile-series.js").Point} Point */
-/** @typedef {import("./profile-series.js").Reading} Reading */
-/** @typedef {import("./profile-series.js").Side} Side */
-
 /** @type {Record<string, string>} */
 const DEATHLESS = {
   linear: "it hands on every value as it is",
@@ -31,7 +22,7 @@ const UNBOUNDED = {
 /**
  * Why there is nothing to show layer by layer.
  *
- * @param {import("../types.js").Spec | null} spec
+ * @param {Spec | null} spec
  * @returns {string}
  */
 export function whyNoLayers(spec) {
@@ -45,7 +36,7 @@ export function whyNoLayers(spec) {
  * Why a statistic has no figures; "" where it has.
  *
  * @param {ProfileStatistic} statistic
- * @param {readonly (Reading | null)[]} readings
+ * @param {readonly (ProfileReading | null)[]} readings
  * @param {string} activation its name
  * @returns {string}
  */
@@ -69,7 +60,7 @@ function written(statistic, value) {
   return FORMS[statistic].axis === "linear" ? percent(value) : significant(value);
 }
 
-/** @param {ProfileStatistic} statistic @param {Reading | null | undefined} reading @returns {string} */
+/** @param {ProfileStatistic} statistic @param {ProfileReading | null | undefined} reading @returns {string} */
 function figureOf(statistic, reading) {
   if (reading?.isHidden === true) return "?";
   const bad = [...(reading?.hasNan ? ["NaN"] : []), ...(reading?.hasInf ? ["Inf"] : [])].join(" and ");
@@ -88,14 +79,14 @@ function expectedText(statistic, expected) {
  * The figures of one point: layer 7: l14 σ 0.810, expected 0.826 (0.400–1.20).
  *
  * @param {ProfileStatistic} statistic
- * @param {Point} point
+ * @param {ProfilePoint} point
  * @param {number} order of the point
- * @param {Record<Side, Figures>} figures
+ * @param {Record<ProfileSide, ProfileFigures>} figures
  * @returns {string[]} the tensor's, and its gradient's where that is shown
  */
 export function readout(statistic, point, order, { forward, backward }) {
   const { symbol, isMirrored } = FORMS[statistic];
-  const said = (/** @type {Figures} */ { measured, expected, run }) => {
+  const said = (/** @type {ProfileFigures} */ { measured, expected, run }) => {
     const other = run[order] == null ? "" : `, A ${figureOf(statistic, run[order])}`;
     return `${symbol} ${figureOf(statistic, measured[order])}${expectedText(statistic, expected[order])}${other}`;
   };
@@ -120,9 +111,9 @@ export function runLabel(pinned, layers) {
  * The chart in a sentence or two.
  *
  * @param {ProfileStatistic} statistic
- * @param {readonly Point[]} points
- * @param {Figures} figures
- * @param {readonly Cause[]} causes
+ * @param {readonly ProfilePoint[]} points
+ * @param {ProfileFigures} figures
+ * @param {readonly NonFiniteCause[]} causes
  * @returns {string}
  */
 export function summary(statistic, points, figures, causes) {
@@ -143,8 +134,8 @@ export function summary(statistic, points, figures, causes) {
 /**
  * Of how many layers theory says nothing, and why.
  *
- * @param {readonly Point[]} points
- * @param {Figures} figures
+ * @param {readonly ProfilePoint[]} points
+ * @param {ProfileFigures} figures
  * @returns {{text: string, why: string}} text: "" where it speaks of all
  */
 export function silence(points, { reason }) {
@@ -164,7 +155,7 @@ export function silence(points, { reason }) {
     why: why.join("\n") };
 }
 
-/** @param {Cause} cause @returns {string} */
+/** @param {NonFiniteCause} cause @returns {string} */
 export function causeText({ kind, text }) {
   return `First ${kind} in ${text}`;
 }

@@ -43,7 +43,8 @@ export class ScaleSlider {
   #keyboardMoving = false;
   /** The scale that the pointer is dragging, until it lets go. @type {number | null} */
   #dragged = null;
-  /** From the middle of the slider to the last place of its thumb, px: asked for during a drag it would lay out the page. */
+  /** From the middle of the slider to the last place of its thumb, px: asked for during a drag it would lay out the
+   * page. */
   #travel = 0;
   #isAltDown = false;
 

@@ -2,10 +2,6 @@
 
 import { html, svg } from "../dom.js";
 
-/** @typedef {import("../types.js").SpecKey} SpecKey */
-
-/** @typedef {HTMLInputElement | HTMLSelectElement} Control */
-
 /** A seed of the dice has so many digits at most. */
 const SEEDS = 10_000;
 
@@ -20,7 +16,7 @@ export function textInput(kind) {
   return html("input", { type: "text", inputmode, autocomplete: "off", spellcheck: "false" });
 }
 
-/** @param {SpecKey} key @param {Control} control @returns {string | number | boolean} */
+/** @param {SpecKey} key @param {SpecControl} control @returns {string | number | boolean} */
 export function readControl(key, control) {
   if (control instanceof HTMLInputElement && control.type === "checkbox") return control.checked;
   const text = control.value.trim();
@@ -30,7 +26,7 @@ export function readControl(key, control) {
   return isNumber && (key.kind === "float" || Number.isSafeInteger(number)) ? number : text;
 }
 
-/** @param {Control} control @param {boolean} isAtFault */
+/** @param {SpecControl} control @param {boolean} isAtFault */
 export function markFault(control, isAtFault) {
   if (isAtFault) control.setAttribute("aria-invalid", "true");
   else control.removeAttribute("aria-invalid");

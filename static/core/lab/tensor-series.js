@@ -5,28 +5,10 @@ import { adaptiveRange, layerHistograms } from "./layer-histograms.js";
 import { matchGraphs } from "./match.js";
 import { ValueAxis } from "./value-axis.js";
 
-/** @typedef {import("../types.js").Picture} Picture */
-/** @typedef {import("../dump/step-figures.js").StepFigures} StepFigures */
-/** @typedef {import("../dump/step-figures.js").Structure} Structure */
-/** @typedef {import("./layer-histograms.js").LayerColumn} LayerColumn */
-/** @typedef {import("./layer-histograms.js").LayerHistograms} LayerHistograms */
-/** @typedef {import("./match.js").Things} Things */
-
-/**
- * @typedef {object} TensorSteps
- * @property {string} name
- * @property {(StepRow | null)[]} rows by step; null where it is not read, or has no such tensor
- * @property {number} missing steps that have no such tensor
- * @property {number} waiting steps that are not read yet
- * @property {LayerHistograms | null} histograms a column per step; null where no value is finite
- */
-
-/** @typedef {{mean: number | null, std: number | null, min: number | null, max: number | null, n: number, nan: number, inf: number}} StepRow */
-
 /**
  * @param {readonly (StepFigures | null)[]} steps
- * @param {ReadonlyMap<string, Structure>} graphs by structure
- * @param {Things} shown the graph that the tensor is of
+ * @param {ReadonlyMap<string, GraphStructure>} graphs by structure
+ * @param {MatchableThings} shown the graph that the tensor is of
  * @param {string} structure of that graph
  * @param {number} tensor its place there
  * @param {"linear" | "log"} kind of the axis
@@ -57,8 +39,8 @@ export function tensorSteps(steps, graphs, shown, structure, tensor, kind) {
 }
 
 /**
- * @param {ReadonlyMap<string, Structure>} graphs
- * @param {Things} shown
+ * @param {ReadonlyMap<string, GraphStructure>} graphs
+ * @param {MatchableThings} shown
  * @param {string} structure
  * @param {number} tensor
  * @returns {(of: string) => number} from a structure to the row of the tensor's statistics there, -1 for none

@@ -1,25 +1,10 @@
 /**
- * One tensor's histograms at all steps on a canvas, the first step at the top: ridges one beneath the other, or shades where
- * there are too many to be told apart.
+ * One tensor's histograms at all steps on a canvas, the first step at the top: ridges one beneath the other, or shades
+ * where there are too many to be told apart.
  */
 
 import { laneOpacity, NEEDLE, needleFill, needleOf, peakShare, ridgeFill, ridgeOf } from "./layers-plan.js";
 import { BINS } from "./value-axis.js";
-
-/** @typedef {import("./layers-plan.js").Paint} Paint */
-/** @typedef {import("./tensor-series.js").TensorSteps} TensorSteps */
-
-/**
- * @typedef {object} StepsPlan everything in px
- * @property {number} height
- * @property {number} left where the axis of values begins; before it stand the labels
- * @property {number} width of the axis
- * @property {number} top of the first step's ground
- * @property {number} pitch from one step to the next
- * @property {number} reach of the tallest ridge
- * @property {boolean} hasLane whether any value is not finite
- * @property {(y: number) => number} stepAt -1: none
- */
 
 const TOP = 14;
 const AXIS = 18;
@@ -62,8 +47,9 @@ export function planTensorSteps({ rows }, labels, width) {
  * @param {CanvasRenderingContext2D} context
  * @param {StepsPlan} plan
  * @param {TensorSteps} steps
- * @param {{labels: readonly string[], index: number, pinned: number}} marks index: the step on the screen; pinned: A, or -1
- * @param {Paint} paint
+ * @param {{labels: readonly string[], index: number, pinned: number}} marks index: the step on the screen; pinned: A,
+ *   or -1
+ * @param {LayersPaint} paint
  * @param {string} family of the font
  */
 export function drawTensorSteps(context, plan, { rows, histograms }, { labels, index, pinned }, paint, family) {
@@ -145,8 +131,8 @@ export function drawTensorSteps(context, plan, { rows, histograms }, { labels, i
  *
  * @param {CanvasRenderingContext2D} context
  * @param {StepsPlan} plan
- * @param {import("./layer-histograms.js").LayerHistograms} histograms
- * @param {Paint} paint
+ * @param {LayerHistograms} histograms
+ * @param {LayersPaint} paint
  */
 function drawShades(context, { left, width, top, pitch }, { columns, counts, sizes }, { hue }) {
   let peak = 0;
@@ -171,8 +157,8 @@ function drawShades(context, { left, width, top, pitch }, { columns, counts, siz
 /**
  * @param {CanvasRenderingContext2D} context
  * @param {StepsPlan} plan
- * @param {import("./value-axis.js").ValueAxis} axis
- * @param {Paint} paint
+ * @param {ValueAxis} axis
+ * @param {LayersPaint} paint
  * @param {string} family
  */
 function drawValues(context, { left, width, top, height }, axis, paint, family) {

@@ -1,6 +1,6 @@
 /**
- * The axis of values that many histograms share, linear or logarithmic to both sides of zero, and its bins. Places on it
- * are shares of its length, 0 to 1. No DOM.
+ * The axis of values that many histograms share, linear or logarithmic to both sides of zero, and its bins. Places on
+ * it are shares of its length, 0 to 1. No DOM.
  */
 
 import { decadeLabel, decadeTicks } from "../scales.js";
@@ -88,7 +88,8 @@ export class ValueAxis {
     return decades.length >= FEWEST_DECADES ? decades : this.#even(low, high, length / (to - from), spacing);
   }
 
-  /** @param {number} low @param {number} high @param {number} length @param {number} spacing @returns {{place: number, text: string}[]} */
+  /** @param {number} low @param {number} high @param {number} length @param {number} spacing
+   * @returns {{place: number, text: string}[]} */
   #decades(low, high, length, spacing) {
     const first = Math.floor(Math.log10(this.threshold));
     const last = Math.floor(Math.log10(Math.max(-low, high)));
@@ -108,7 +109,8 @@ export class ValueAxis {
     return ticks;
   }
 
-  /** @param {number} low @param {number} high @param {number} length @param {number} spacing @returns {{place: number, text: string}[]} */
+  /** @param {number} low @param {number} high @param {number} length @param {number} spacing
+   * @returns {{place: number, text: string}[]} */
   #even(low, high, length, spacing) {
     const fits = Math.max(1, Math.floor((length * (this.place(high) - this.place(low))) / spacing));
     const rough = high / fits - low / fits;

@@ -3,8 +3,6 @@
 import { nonFinite } from "../picture.js";
 import { significant, valueAt } from "../format.js";
 
-/** @typedef {import("../types.js").Picture} Picture */
-
 /**
  * @param {Picture} picture
  * @param {(row: number) => boolean} holds
@@ -26,7 +24,8 @@ export function firstInf(picture) {
   return firstLayer(picture, (row) => (posinf[row] ?? 0) + (neginf[row] ?? 0) > 0);
 }
 
-/** @param {Picture} picture @returns {number | null} the first layer with a NaN among its preactivations or activations */
+/** @param {Picture} picture @returns {number | null} the first layer with a NaN among its preactivations or
+ * activations */
 export function firstNaN(picture) {
   return firstLayer(picture, (row) => (picture.integers.nan[row] ?? 0) > 0);
 }

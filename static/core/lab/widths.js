@@ -72,7 +72,8 @@ export function withWidth(widths, width) {
 
 /**
  * @param {readonly number[]} widths
- * @returns {{width: number, isMixed: boolean} | null} the last hidden width, and whether others differ; null where no layer is hidden
+ * @returns {{width: number, isMixed: boolean} | null} the last hidden width, and whether others differ; null where no
+ *   layer is hidden
  */
 export function hiddenWidth(widths) {
   const hidden = isUniform(widths) ? widths : widths.slice(1, -1);

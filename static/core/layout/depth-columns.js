@@ -2,10 +2,6 @@
 
 import { TENSOR } from "./layout-sizes.js";
 
-/** @typedef {import("../view/graph-sight.js").Sight} Sight */
-/** @typedef {import("../types.js").Drawing} Drawing */
-/** @typedef {import("../view/viewport.js").Viewport} Viewport */
-
 /** Of a drawing of more boxes than this, layers alone: hundreds of thousands take longer to tell than to draw. */
 const MOST_BOXES = 2000;
 

@@ -8,8 +8,6 @@ import { takeOver } from "./layout-moves.js";
 import { DATA, FOLD, REUSE, SATELLITE, SAVED, TENSOR } from "./layout-sizes.js";
 import { crossing, direct, folding, reversed, stacked } from "./routes.js";
 
-/** @typedef {import("./layout-forward.js").ForwardLines} ForwardLines */
-
 /** So many backward tensors' lines are added between pauses. */
 const AT_ONCE = 2048;
 
@@ -50,7 +48,8 @@ function addTensor(forward, detours, stacks, tensor) {
   }
 }
 
-/** Forward box → where the stack of backward boxes beneath it starts along the depth, and where it ends. @typedef {{start: Float64Array, end: Float64Array}} Stacks */
+/** Forward box → where the stack of backward boxes beneath it starts along the depth, and where it ends.
+ * @typedef {{start: Float64Array, end: Float64Array}} Stacks */
 
 /** @param {ForwardLines} forward @returns {Stacks} */
 function stackBorders({ boxes }) {
@@ -169,7 +168,8 @@ function addKept({ list, boxes, index, store, keptLines }, before) {
   return isSure;
 }
 
-/** The backward pass starts where the forward pass ended: at the loss. @param {Pick<ForwardLines, "list" | "boxes" | "index">} forward */
+/** The backward pass starts where the forward pass ended: at the loss.
+ * @param {Pick<ForwardLines, "list" | "boxes" | "index">} forward */
 function addFold({ list, boxes, index }) {
   const { arrays, loss, gradientStart, gradient, backStart, back } = index;
   const from = loss < 0 ? -1 : (boxes.tensorBox[loss] ?? -1);

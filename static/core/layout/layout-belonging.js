@@ -1,12 +1,10 @@
 /**
- * Where lines belong: for all lines of one tensor, or of one value that is kept, the smallest group that holds everything
- * they depend on. While nothing opens or closes within it, they move with the group as they are. Counted once per graph
- * and folding.
+ * Where lines belong: for all lines of one tensor, or of one value that is kept, the smallest group that holds
+ * everything they depend on. While nothing opens or closes within it, they move with the group as they are. Counted
+ * once per graph and folding.
  */
 
 import { Numbers } from "./growing.js";
-
-/** @typedef {import("./layout-index.js").GraphIndex} GraphIndex */
 
 /**
  * @typedef {object} Belonging groups; -1 where there is none
@@ -75,7 +73,8 @@ class Around {
     this.index = index;
   }
 
-  /** @param {number} a group or -1 @param {number} b @returns {number} the smallest group that holds both, -1 if there is none */
+  /** @param {number} a group or -1 @param {number} b @returns {number} the smallest group that holds both, -1 if there
+   * is none */
   both(a, b) {
     const { parent } = this.index;
     if (a < 0 || b < 0) return -1;
@@ -98,7 +97,8 @@ class Around {
     return own < 0 ? (opGroup[maker] ?? -1) : this.both(own, opGroup[maker] ?? -1);
   }
 
-  /** @param {number} op @returns {number} where a backward op stands, and where it is hidden; -1 for one of the forward half */
+  /** @param {number} op @returns {number} where a backward op stands, and where it is hidden; -1 for one of the forward
+   * half */
   backward(op) {
     const { arrays, opGroup, sumOf, home, owner } = this.index;
     if (arrays.opHalf[op] === 0) return -1;

@@ -8,14 +8,8 @@ import { Moves } from "./layout-moves.js";
 import { STRIDE } from "./layout-slots.js";
 import { PORT_IN, PORT_OUT } from "./scene.js";
 
-/** @typedef {import("../types.js").LayoutOptions} LayoutOptions */
-/** @typedef {import("./growing.js").NumbersStore} NumbersStore */
-/** @typedef {import("./layout-frames.js").Frame} Frame */
-/** @typedef {import("./layout-frames.js").FrameStore} FrameStore */
-/** @typedef {import("./layout-moves.js").Made} Made */
-/** @typedef {import("./growing.js").ValuesType} ValuesType */
-
-/** Where the columns of a scene stand. @typedef {{start: Float32Array | Float64Array, depth: Float32Array | Float64Array}} Columns */
+/** Where the columns of a scene stand.
+ * @typedef {{start: Float32Array | Float64Array, depth: Float32Array | Float64Array}} Columns */
 
 /** Room for more boxes than the last drawing had. */
 const SPARE = 256;
@@ -38,7 +32,7 @@ export class Boxes {
    * @param {Int32Array} open groups, parents before children
    * @param {LayoutOptions} options
    * @param {NumbersStore} numbers for columns
-   * @param {Made | null} last drawing
+   * @param {KeptLayout | null} last drawing
    */
   constructor(store, open, options, numbers, last) {
     const { ops, tensors, groups } = store.index.arrays;
@@ -78,7 +72,7 @@ export class Boxes {
     this.first = [new Int32Array(groups), new Int32Array(groups)];
     /** @type {[Int32Array, Int32Array]} */
     this.last = [new Int32Array(groups), new Int32Array(groups)];
-    /** Of the groups that are open. @type {(Frame | undefined)[]} */
+    /** Of the groups that are open. @type {(LayoutFrame | undefined)[]} */
     this.frames = new Array(groups).fill(undefined);
     for (const group of open) this.frames[group] = store.frame(group);
     this.moves = new Moves(this, last === null || last.boxes.isElastic ? null : last);
@@ -130,7 +124,7 @@ export class Boxes {
     this.natural = columns.reduce((sum, { natural }) => sum + natural + sizes.gap, -sizes.gap) + before + after;
   }
 
-  /** @param {Frame} root @returns {number} */
+  /** @param {LayoutFrame} root @returns {number} */
   #countBoxes({ scene }) {
     let count = 0;
     for (let node = 0; node < scene.nodes; node += 1) {
@@ -194,7 +188,8 @@ export class Boxes {
     }
   }
 
-  /** @param {number} group that is open @param {number} node or dummy @param {0 | 1} half @returns {number} above the axis; in the backward half, below it */
+  /** @param {number} group that is open @param {number} node or dummy @param {0 | 1} half @returns {number} above the
+   * axis; in the backward half, below it */
   heightOf(group, node, half) {
     return (this.originHeight[half]?.[group] ?? 0) + (this.store.frame(group).layout.height[half][node] ?? 0);
   }
@@ -241,7 +236,8 @@ export class Boxes {
     }
   }
 
-  /** @param {number} boxKind @param {number} shown @param {number} slotKind @param {number} ref @param {boolean} isSatellite @returns {number} */
+  /** @param {number} boxKind @param {number} shown @param {number} slotKind @param {number} ref
+   * @param {boolean} isSatellite @returns {number} */
   #siteOf(boxKind, shown, slotKind, ref, isSatellite) {
     const { arrays, sumOf } = this.store.index;
     // A gradient, its parts, and the op that adds them up, stand beneath the tensor.

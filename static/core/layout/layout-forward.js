@@ -9,9 +9,6 @@ import { DATA, FRAME, GROUP, OP, REUSE, SATELLITE, TENSOR } from "./layout-sizes
 import { direct, dropping, stacked, STOP, throughStops } from "./routes.js";
 import { lowerBound, PORT_OUT } from "./scene.js";
 
-/** @typedef {import("./layout-boxes.js").Boxes} Boxes */
-/** @typedef {import("./route-list.js").RouteList} RouteList */
-
 /** Lines of so many groups are added between pauses. */
 const AT_ONCE = 64;
 
@@ -24,10 +21,12 @@ export class ForwardLines {
     this.boxes = list.boxes;
     this.store = list.boxes.store;
     this.index = list.boxes.store.index;
-    /** The routes' mirror images, and where each starts; none for tensors without a gradient, and for what only moved. */
+    /** The routes' mirror images, and where each starts; none for tensors without a gradient, and for what only
+     * moved. */
     this.mirror = new Numbers(Float64Array);
     this.mirrorStart = new Numbers(Int32Array);
-    /** Tensors that stand in groups, in the order of their lines: the tensor, its node, its first line, one past its last. */
+    /** Tensors that stand in groups, in the order of their lines: the tensor, its node, its first line, one past its
+     * last. */
     this.tensorAt = this.boxes.numbers.take("line tensor", Int32Array);
     this.nodeAt = this.boxes.numbers.take("line node", Int32Array);
     this.firstAt = this.boxes.numbers.take("line first", Int32Array);
@@ -149,7 +148,8 @@ export class ForwardLines {
     if (gradientStart[tensor] !== gradientStart[tensor + 1]) throughStops(this.mirror, this.#stops, 1);
   }
 
-  /** Puts the edges by which a tensor leaves a node on the stack. @param {number[]} stack @param {number} group @param {number} node @param {number} tensor */
+  /** Puts the edges by which a tensor leaves a node on the stack. @param {number[]} stack @param {number} group
+   * @param {number} node @param {number} tensor */
   #follow(stack, group, node, tensor) {
     const { scene } = this.store.frame(group);
     const end = scene.leaving[node + 1] ?? 0;
@@ -159,7 +159,8 @@ export class ForwardLines {
     for (edge -= 1; edge >= first; edge -= 1) stack.push(group, edge, this.#stops.length);
   }
 
-  /** The line from what makes a tensor. @param {number} group @param {number} node @param {number} tensor @param {number} own box */
+  /** The line from what makes a tensor. @param {number} group @param {number} node @param {number} tensor
+   * @param {number} own box */
   #made(group, node, tensor, own) {
     const { boxes, store } = this;
     /** Groups and edges, from the tensor back to what makes it. @type {number[]} */
@@ -251,7 +252,8 @@ export class ForwardLines {
     }
   }
 
-  /** Into an edge's target. @param {number} group @param {number} edge @param {number} border where that begins along the depth */
+  /** Into an edge's target. @param {number} group @param {number} edge @param {number} border where that begins along
+   * the depth */
   #arrive(group, edge, border) {
     const { scene, shape, layout } = this.store.frame(group);
     const { boxes } = this;

@@ -11,30 +11,19 @@ import { FRAME, SIZES } from "./layout-sizes.js";
 import { Slots } from "./layout-slots.js";
 import { lowerBound, PORT_IN, PORT_OUT, SceneMaker } from "./scene.js";
 
-/** @typedef {import("../types.js").GraphArrays} GraphArrays */
-/** @typedef {import("../types.js").LayoutOptions} LayoutOptions */
-/** @typedef {import("./layout-index.js").GraphIndex} GraphIndex */
-/** @typedef {import("./layout-moves.js").Made} Made */
-/** @typedef {import("./layout-sizes.js").Sizes} Sizes */
-/** @typedef {import("./layered.js").Shape} Shape */
-/** @typedef {import("./layered.js").LocalLayout} LocalLayout */
-/** @typedef {import("./scene.js").LocalScene} LocalScene */
-
-/** @typedef {{scene: LocalScene, shape: Shape, layout: LocalLayout}} Frame an open group, laid out on its own */
-
 /** Layouts by shape are dropped when there are so many. */
 const MOST_SHAPES = 20_000;
 
 /** Everything that is kept of one graph, for one folding and orientation. */
 export class FrameStore {
-  /** @type {(Frame | undefined)[]} by group */
+  /** @type {(LayoutFrame | undefined)[]} by group */
   #frames = [];
   /** What was open when the frames were made. @type {Uint8Array} */
   #open;
   /** @type {Map<number, {key: Int32Array, layout: LocalLayout}[]>} */
   #shapes = new Map();
   #shapeCount = 0;
-  /** The last drawing, as far as the next may take it over. @type {Made | null} */
+  /** The last drawing, as far as the next may take it over. @type {KeptLayout | null} */
   made = null;
   /** Columns of the last drawing and of the one that is being made. @type {[NumbersStore, NumbersStore]} */
   #numbers = [new NumbersStore(), new NumbersStore()];
@@ -61,7 +50,7 @@ export class FrameStore {
     this.#numbers = [new NumbersStore(), new NumbersStore()];
   }
 
-  /** @param {number} group @returns {Frame} of a group that is open and was laid out */
+  /** @param {number} group @returns {LayoutFrame} of a group that is open and was laid out */
   frame(group) {
     const frame = this.#frames[group];
     if (frame === undefined) throw new RangeError(`group ${group} is not laid out`);
@@ -103,13 +92,13 @@ export class FrameStore {
     return Int32Array.from(groups);
   }
 
-  /** @param {LocalScene} scene @returns {Frame} */
+  /** @param {LocalScene} scene @returns {LayoutFrame} */
   #layOutScene(scene) {
     const shape = this.shapeOf(scene);
     return { scene, shape, layout: this.#layoutOf(shape) };
   }
 
-  /** @param {Shape} shape @returns {LocalLayout} */
+  /** @param {SceneShape} shape @returns {LocalLayout} */
   #layoutOf(shape) {
     const key = keyOf(shape);
     let hash = 17;
@@ -130,7 +119,7 @@ export class FrameStore {
     return layout;
   }
 
-  /** @param {LocalScene} scene @returns {Shape} */
+  /** @param {LocalScene} scene @returns {SceneShape} */
   shapeOf(scene) {
     const { nodes, kind, ref, edges, source, target, tensor } = scene;
     const depth = new Float32Array(nodes);
@@ -195,7 +184,7 @@ function pair(length) {
   return [new Float32Array(length), new Float32Array(length)];
 }
 
-/** @param {Shape} shape @returns {Int32Array} equal for scenes that are laid out alike */
+/** @param {SceneShape} shape @returns {Int32Array} equal for scenes that are laid out alike */
 function keyOf({ nodes, portsIn, portsOut, isOpen, axis, depth, inner, outer, kind, edges, source, target, origin,
   sourceOffset, targetOffset })
 {
@@ -232,7 +221,8 @@ function isEqual(a, b) {
   return true;
 }
 
-/** What is kept between layouts of one graph: hand the same one in again, and only what has changed is laid out anew. */
+/** What is kept between layouts of one graph: hand the same one in again, and only what has changed is laid out
+ * anew. */
 export class LayoutCache {
   /** @type {GraphArrays | null} */
   #arrays = null;

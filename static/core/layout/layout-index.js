@@ -3,43 +3,12 @@
  * stands beneath what. Counted once per graph and folding. No DOM, no recursion.
  */
 
-/** @typedef {import("../types.js").GraphArrays} GraphArrays */
-
 const INPUT = 0;
 const TARGET = 1;
 const PARAMETER = 2;
 const LOSS = 8;
 /** A closed group has no room for more satellites. */
 const MOST_SATELLITES = 4;
-
-/**
- * Lists are two arrays, as in GraphArrays.
- *
- * @typedef {object} GraphIndex
- * @property {GraphArrays} arrays
- * @property {Int32Array} parent group → group; without folding, folds are left out
- * @property {Int32Array} opGroup op → innermost group
- * @property {Int32Array} childStart
- * @property {Int32Array} child of a group, in order of execution: ops, and groups as ~group
- * @property {Int32Array} readerStart
- * @property {Int32Array} reader tensor → forward ops that read it, in order
- * @property {Int32Array} home tensor → the group it stands in when all is open; -1: it does not stand in a group
- * @property {Int32Array} reach tensor → the outermost group it may stand in, when its home is closed
- * @property {Int32Array} owner leaf → the first forward op that reads it, -1 for what is no satellite
- * @property {Int32Array} touchStart
- * @property {Int32Array} touch group → tensors that are made, read or passed in it, in order
- * @property {Int32Array} gradientStart
- * @property {Int32Array} gradient tensor → its gradients, in order of execution: the whole one is the last
- * @property {Int32Array} sumOf backward op that adds up a gradient's parts → the tensor whose gradient it is, else -1
- * @property {Int32Array} backStart
- * @property {Int32Array} back forward op → the backward ops beneath it, in order of execution
- * @property {Int32Array} backsBefore op → how many forward ops before it have backward ops
- * @property {Int32Array} satelliteStart
- * @property {Int32Array} satellite op → leaves that stand beside it
- * @property {Int32Array} groupSatelliteStart
- * @property {Int32Array} groupSatellite leaf group → leaves that stand beside it while it is closed
- * @property {number} loss tensor, or -1
- */
 
 /**
  * @param {GraphArrays} arrays

@@ -7,10 +7,8 @@
 import { Numbers } from "./growing.js";
 import { GROUP, labelled, named, OP, TENSOR } from "./layout-sizes.js";
 
-/** @typedef {import("./layout-index.js").GraphIndex} GraphIndex */
-/** @typedef {import("./layout-sizes.js").Sizes} Sizes */
-
-/** Numbers per entry: a box kind, half, what it shows, whether it is a satellite, height of its middle, its height, depth, from and to as shares of the slot. */
+/** Numbers per entry: a box kind, half, what it shows, whether it is a satellite, height of its middle, its height,
+ * depth, from and to as shares of the slot. */
 export const STRIDE = 9;
 const EXTENTS = 5;
 
@@ -22,7 +20,7 @@ export class Slots {
   /** @type {Float32Array} depth, and for each half reach toward the axis and away from it */
   #extents;
 
-  /** @param {GraphIndex} index @param {Sizes} sizes */
+  /** @param {GraphIndex} index @param {LayoutSizes} sizes */
   constructor(index, sizes) {
     this.index = index;
     this.sizes = sizes;
@@ -142,7 +140,8 @@ export class Slots {
     return reach;
   }
 
-  /** @param {number} tensor @returns {boolean} whether it is a backward tensor that stands with the op that makes it: the gradient of nothing drawn, and read */
+  /** @param {number} tensor @returns {boolean} whether it is a backward tensor that stands with the op that makes it:
+   * the gradient of nothing drawn, and read */
   isPassedOn(tensor) {
     const { arrays, home, owner } = this.index;
     if (arrays.tensorHalf[tensor] === 0 || arrays.consumerStart[tensor] === arrays.consumerStart[tensor + 1])

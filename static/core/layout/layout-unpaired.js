@@ -6,10 +6,6 @@
 import { layered } from "./layered.js";
 import { labelled, MARGIN, named, OP, TENSOR } from "./layout-sizes.js";
 
-/** @typedef {import("./layout-boxes.js").Boxes} Boxes */
-/** @typedef {import("./layout-frames.js").FrameStore} FrameStore */
-/** @typedef {import("./layered.js").LocalLayout} LocalLayout */
-
 /** Between the backward half and what is beneath it. */
 const APART = 28;
 
@@ -87,7 +83,7 @@ class Unpaired {
     }, { gap: sizes.gap, rowGap: sizes.rowGap, fold: 0, reach: 0, start: 0, end: 0 });
   }
 
-  /** @param {Boxes} boxes with both halves placed */
+  /** @param {LayoutBoxes} boxes with both halves placed */
   put(boxes) {
     const { layout } = this;
     const floor = boxes.bottom - APART;

@@ -2,8 +2,6 @@
 
 import { columnsOf, LayoutQueue, messagePause } from "./layout-queue.js";
 
-/** @typedef {import("./layout-queue.js").LayoutRequest} LayoutRequest */
-
 const queue = new LayoutQueue((answer) => postMessage(answer, { transfer: columnsOf(answer.drawing) }), messagePause());
 
 addEventListener("message", (/** @type {MessageEvent<LayoutRequest>} */ { data }) => queue.ask(data));

@@ -2,11 +2,6 @@
 
 import { SAVED } from "./layout-sizes.js";
 
-/** @typedef {import("./layout-boxes.js").Boxes} Boxes */
-/** @typedef {import("./growing.js").ValuesType} ValuesType */
-/** @typedef {import("./layout-moves.js").Moves} Moves */
-/** @typedef {import("./routes.js").Place} Place */
-
 /** Room for more routes than the last drawing had. */
 const SPARE = 256;
 /** Numbers of a line across the axis. */
@@ -21,7 +16,7 @@ export class RouteList {
   #stamp;
   #stamps = 0;
 
-  /** @param {Boxes} boxes */
+  /** @param {LayoutBoxes} boxes */
   constructor(boxes) {
     this.boxes = boxes;
     const last = boxes.moves.last?.list;
@@ -58,7 +53,8 @@ export class RouteList {
     return this.source.length;
   }
 
-  /** A route whose points are still to be added. @param {number} source @param {number} target @param {number} kind @param {number} half @param {number} tensor */
+  /** A route whose points are still to be added. @param {number} source @param {number} target @param {number} kind
+   * @param {number} half @param {number} tensor */
   begin(source, target, kind, half, tensor) {
     this.source.push(source);
     this.target.push(target);
@@ -69,7 +65,8 @@ export class RouteList {
     this.start.push(this.points.length / 2);
   }
 
-  /** @param {number} source @param {number} target @param {number} kind @param {number} half @param {number} tensor @param {readonly number[]} curve */
+  /** @param {number} source @param {number} target @param {number} kind @param {number} half @param {number} tensor
+   * @param {readonly number[]} curve */
   add(source, target, kind, half, tensor, curve) {
     this.begin(source, target, kind, half, tensor);
     for (const value of curve) this.points.push(value);
@@ -88,7 +85,7 @@ export class RouteList {
    * @param {number} from
    * @param {number} to one past the last
    * @param {number} group
-   * @param {Moves} moves
+   * @param {LayoutMoves} moves
    */
   take(before, from, to, group, moves) {
     if (from >= to) return;
@@ -148,7 +145,7 @@ export class RouteList {
     return hidden < 0 ? -1 : (this.boxes.groupBox[half]?.[hidden] ?? -1);
   }
 
-  /** @param {number} box @returns {Place} in depth and px across */
+  /** @param {number} box @returns {LayoutRectangle} in depth and px across */
   place(box) {
     const { boxes } = this;
     const h = boxes.thickness.at(box) * boxes.factor;

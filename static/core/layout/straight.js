@@ -1,7 +1,7 @@
 /**
  * How high the nodes of ordered columns stand, so that lines run straight. Lines that can be straight together make
- * blocks: of lines that pass by first, then of those between boxes, those in the middle before others. Blocks are pushed
- * toward the axis as far as they go, and then moved to where their other lines want them. No recursion.
+ * blocks: of lines that pass by first, then of those between boxes, those in the middle before others. Blocks are
+ * pushed toward the axis as far as they go, and then moved to where their other lines want them. No recursion.
  *
  * After Brandes and Köpf 2001, "Fast and simple horizontal coordinate assignment", with one alignment instead of four.
  */
@@ -9,28 +9,22 @@
 import { climbOf, compact, limitsOf, relax } from "./compaction.js";
 import { FRAME, LINE_ROOM } from "./layout-sizes.js";
 
-/** @typedef {import("./layered.js").Shape} Shape */
-/** @typedef {import("./layered.js").Columns} Columns */
-/** @typedef {import("./layered.js").Links} Links */
-/** @typedef {import("./layered.js").Spacing} Spacing */
-
 /** Of links, by how much they should be straight. */
 const CLASSES = 5;
 const FEWER = 2;
 /** Straight lines may cost so many times the height of the tallest column, and so much besides, px. */
 const MOST_ROOM = 1.5;
 const FREE_ROOM = 200;
-/** Frames in a row whose lines would be straight may differ so much in height, and boxes so much; else they would climb like stairs. */
+/** Frames in a row whose lines would be straight may differ so much in height, and boxes so much; else they would climb
+ * like stairs. */
 const MOST_DRIFT = 24;
 
-/** @typedef {{count: number, of: Int32Array, offset: Float32Array, isStraight: Uint8Array, hasFrame: Uint8Array}} Blocks of: node → block; offset: of the node in it; isStraight: whether a link is part of one */
-
 /**
- * @param {Shape} shape
- * @param {Columns} columns
+ * @param {SceneShape} shape
+ * @param {LayoutColumns} columns
  * @param {Int32Array} column
- * @param {Links} links
- * @param {Spacing} spacing
+ * @param {LayoutLinks} links
+ * @param {LayoutSpacing} spacing
  * @param {0 | 1} half
  * @returns {{height: Float32Array, top: number}}
  */
@@ -78,7 +72,8 @@ export function assignHeights(shape, columns, column, links, { rowGap, fold, rea
   return { height, top };
 }
 
-/** @param {Columns} columns @param {(a: number, b: number) => number} apart @returns {number} how tall the tallest column is at the least */
+/** @param {LayoutColumns} columns @param {(a: number, b: number) => number} apart @returns {number} how tall the
+ * tallest column is at the least */
 function tallest({ start, node }, apart) {
   let most = 0;
   for (let at = 0; at + 1 < start.length; at += 1) {
@@ -92,13 +87,13 @@ function tallest({ start, node }, apart) {
 }
 
 /**
- * @param {Shape} shape
- * @param {Columns} columns
- * @param {Links} links
+ * @param {SceneShape} shape
+ * @param {LayoutColumns} columns
+ * @param {LayoutLinks} links
  * @param {number} all nodes and dummies
  * @param {0 | 1} half
  * @param {number} classes of links that may be straight
- * @returns {Blocks}
+ * @returns {StraightBlocks}
  */
 function align(shape, { start, node, place }, links, all, half, classes) {
   const { nodes, axis } = shape;

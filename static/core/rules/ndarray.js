@@ -1,7 +1,5 @@
 /** As much arithmetic of arrays as it takes to work out an op and its gradient on a small example. No DOM. */
 
-/** @typedef {{shape: readonly number[], values: Float64Array}} NDArray row by row */
-
 /** @param {readonly number[]} shape @returns {number} */
 export function sizeOf(shape) {
   return shape.reduce((product, size) => product * size, 1);
@@ -38,7 +36,8 @@ export function indexAt(at, shape) {
   return index;
 }
 
-/** @param {readonly number[]} index @param {readonly number[]} shape @returns {number} position in memory; axes of size 1, and those in front, count for nothing */
+/** @param {readonly number[]} index @param {readonly number[]} shape @returns {number} position in memory; axes of size
+ * 1, and those in front, count for nothing */
 export function placeOf(index, shape) {
   let at = 0;
   const skipped = index.length - shape.length;
@@ -56,7 +55,8 @@ export function broadcastShape(a, b) {
     (_, axis) => Math.max(a[axis - length + a.length] ?? 1, b[axis - length + b.length] ?? 1));
 }
 
-/** @param {NDArray} a @param {NDArray} b @param {(a: number, b: number) => number} f @returns {NDArray} element by element, broadcast */
+/** @param {NDArray} a @param {NDArray} b @param {(a: number, b: number) => number} f @returns {NDArray} element by
+ * element, broadcast */
 export function zipped(a, b, f) {
   const shape = broadcastShape(a.shape, b.shape);
   return filled(shape, (at) => {
@@ -65,7 +65,8 @@ export function zipped(a, b, f) {
   });
 }
 
-/** @param {NDArray} array @param {readonly number[]} shape that it was broadcast from @returns {NDArray} summed over what was repeated */
+/** @param {NDArray} array @param {readonly number[]} shape that it was broadcast from @returns {NDArray} summed over
+ * what was repeated */
 export function summedTo(array, shape) {
   const sums = filled(shape, () => 0);
   array.values.forEach((value, at) => {

@@ -3,10 +3,6 @@
 import { mapped, summedTo, zipped } from "./ndarray.js";
 import { alphaOf, CALCULUS, CHAPTER, isOff, numberText, scalarOf } from "./rule-types.js";
 
-/** @typedef {import("./rule-types.js").GradientRule} GradientRule */
-/** @typedef {import("./rule-types.js").Attributes} Attributes */
-/** @typedef {import("./rule-types.js").Call} Call */
-
 /** One input, one output, element by element. @type {string} */
 const ALONE = "{y}ᵢ depends on {x}ᵢ alone, so ∂{y}ⱼ/∂{x}ᵢ = 0 for j ≠ i";
 
@@ -23,8 +19,8 @@ const ALONE = "{y}ᵢ depends on {x}ᵢ alone, so ∂{y}ⱼ/∂{x}ᵢ = 0 for j 
  * @property {(x: number) => number} f
  * @property {(x: number, y: number) => number} df
  * @property {boolean} [isPositive]
- * @property {(attributes: Attributes) => Record<string, string>} [symbols]
- * @property {(call: Call) => boolean} [covers]
+ * @property {(attributes: OpAttributes) => Record<string, string>} [symbols]
+ * @property {(call: OpCall) => boolean} [covers]
  */
 
 /** @param {Slope} slope @returns {GradientRule} */
@@ -226,7 +222,7 @@ export const UNARY_RULES = [
  * @param {(a: number, b: number) => number} f
  * @param {(a: number, b: number) => number} da
  * @param {(a: number, b: number) => number} db
- * @param {{covers?: (call: Call) => boolean, isPositive?: boolean}} [more]
+ * @param {{covers?: (call: OpCall) => boolean, isPositive?: boolean}} [more]
  * @returns {GradientRule}
  */
 function binary(names, title, forward, gradients, steps, f, da, db, { covers = isWhole, isPositive = false } = {}) {
@@ -254,19 +250,19 @@ function binary(names, title, forward, gradients, steps, f, da, db, { covers = i
   };
 }
 
-/** Two tensors, or one and a number behind it, of which nothing is rounded. @param {Call} call @returns {boolean} */
+/** Two tensors, or one and a number behind it, of which nothing is rounded. @param {OpCall} call @returns {boolean} */
 function isWhole({ attributes, operands }) {
   if ("input" in attributes || !isOff(attributes["rounding_mode"])) return false;
   return operands.length === 2 || (operands.length === 1 && scalarOf(attributes) !== null);
 }
 
-/** @param {Call} call @returns {boolean} */
+/** @param {OpCall} call @returns {boolean} */
 const areTwo = ({ operands }) => operands.length === 2;
 
 /**
  * What an addition multiplies its second operand with: as a factor, and as the slope that it is.
  *
- * @param {Attributes} attributes
+ * @param {OpAttributes} attributes
  * @returns {Record<string, string>}
  */
 function scaled(attributes) {
@@ -275,7 +271,7 @@ function scaled(attributes) {
   return { α: alpha === 1 ? "" : alpha < 0 ? `(${text}) · ` : `${text} · `, slope: alpha < 0 ? `(${text})` : text };
 }
 
-/** @param {Call} call @returns {boolean} the difference turned round has its factor at the first operand */
+/** @param {OpCall} call @returns {boolean} the difference turned round has its factor at the first operand */
 const isPlain = (call) => isWhole(call) && alphaOf(call.attributes) === 1;
 
 /** @type {readonly GradientRule[]} */

@@ -4,9 +4,6 @@ import { byRow, filled, indexAt, mapped, placeOf, product, reshaped, sum, summed
   zipped } from "./ndarray.js";
 import { alphaOf, CALCULUS, CHAPTER, isOff, numberText } from "./rule-types.js";
 
-/** @typedef {import("./rule-types.js").GradientRule} GradientRule */
-/** @typedef {import("./ndarray.js").NDArray} NDArray */
-
 const EMPTY = filled([0], () => 0);
 
 /** @param {NDArray} x @returns {NDArray} all axes but the last as one */
@@ -256,7 +253,8 @@ function convolved(x, w) {
   return [batch, channels, height - rowsOfKernel + 1, width - columns + 1];
 }
 
-/** @param {NDArray} x @param {NDArray} w @param {readonly number[]} shape @param {(place: number, source: number, tap: number) => void} visit positions in y, x and w of every product */
+/** @param {NDArray} x @param {NDArray} w @param {readonly number[]} shape
+ * @param {(place: number, source: number, tap: number) => void} visit positions in y, x and w of every product */
 function eachTap(x, w, shape, visit) {
   const taps = w.values.length / (w.shape[0] ?? 1);
   const kernel = w.shape.slice(1);

@@ -3,11 +3,6 @@
 import { byRow, filled, indexAt, mapped, sizeOf, sum, summedTo, zipped } from "./ndarray.js";
 import { CALCULUS, CHAPTER, isOff } from "./rule-types.js";
 
-/** @typedef {import("./rule-types.js").GradientRule} GradientRule */
-/** @typedef {import("./rule-types.js").Attributes} Attributes */
-/** @typedef {import("./rule-types.js").Call} Call */
-/** @typedef {import("./ndarray.js").NDArray} NDArray */
-
 const EMPTY = filled([0], () => 0);
 const EPS = 1e-5;
 
@@ -31,7 +26,8 @@ function moments(values) {
   return { mean, scale: 1 / Math.sqrt(variance + EPS) };
 }
 
-/** The gradient of n numbers that were normalized, given that of the results. @param {Float64Array} values @param {Float64Array} g @returns {Float64Array} */
+/** The gradient of n numbers that were normalized, given that of the results. @param {Float64Array} values
+ * @param {Float64Array} g @returns {Float64Array} */
 function normalizedBack(values, g) {
   const { mean, scale } = moments(values);
   const hat = values.map((value) => (value - mean) * scale);
@@ -58,13 +54,13 @@ const normalizedGradient = (x, g) => byRow(x, (row, order) => normalizedBack(row
 const standardized = (x, m, v) =>
   zipped(zipped(x, m, (value, mean) => value - mean), v, (value, variance) => value / Math.sqrt(variance + EPS));
 
-/** @param {Attributes} attributes @returns {boolean} whether a loss is one number */
+/** @param {OpAttributes} attributes @returns {boolean} whether a loss is one number */
 const isReduced = ({ reduction = "mean" }) => reduction === "mean" || reduction === "sum";
 
 /**
  * Rows of scores with one class each: no weights, no smoothing, no class that is left out, no probabilities.
  *
- * @param {Call} call
+ * @param {OpCall} call
  * @returns {boolean}
  */
 function isOfClasses({ attributes, operands: [x = [], t = [], more] }) {
@@ -72,7 +68,7 @@ function isOfClasses({ attributes, operands: [x = [], t = [], more] }) {
     && isOff(attributes["label_smoothing"]) && (attributes["ignore_index"] ?? -100) === -100;
 }
 
-/** @param {Attributes} attributes of a loss @returns {Record<string, string>} */
+/** @param {OpAttributes} attributes of a loss @returns {Record<string, string>} */
 function reduced({ reduction }) {
   return reduction === "sum" ? { mean: "Σ", batch: "" } : { mean: "mean", batch: " / batch" };
 }

@@ -3,19 +3,17 @@
 import { filled, indexAt, placeOf, reshaped, summedTo, transposed, zipped } from "./ndarray.js";
 import { CALCULUS, swappedAxes } from "./rule-types.js";
 
-/** @typedef {import("./rule-types.js").GradientRule} GradientRule */
-/** @typedef {import("./rule-types.js").Call} Call */
-/** @typedef {import("./ndarray.js").NDArray} NDArray */
-
 const EMPTY = filled([0], () => 0);
 
 /** Every element of the output is one of the input's: its gradient goes back to where it came from. */
 const BACK = "each element of {y} is one element of {x}, slope 1: its gradient goes back to that place";
 
-/** @param {NDArray} x @param {readonly number[]} shape @param {readonly number[]} picks y's element at → x's @returns {NDArray} */
+/** @param {NDArray} x @param {readonly number[]} shape @param {readonly number[]} picks y's element at → x's
+ * @returns {NDArray} */
 const picked = (x, shape, picks) => filled(shape, (at) => x.values[picks[at] ?? 0] ?? NaN);
 
-/** @param {NDArray} x @param {NDArray} dy @param {readonly number[]} picks @returns {NDArray} each gradient added where its element came from */
+/** @param {NDArray} x @param {NDArray} dy @param {readonly number[]} picks @returns {NDArray} each gradient added where
+ * its element came from */
 function scattered(x, dy, picks) {
   const dx = filled(x.shape, () => 0);
   picks.forEach((place, at) => (dx.values[place] = (dx.values[place] ?? 0) + (dy.values[at] ?? NaN)));
@@ -48,12 +46,13 @@ function choosing(names, title, forward, gradient, derivation, from, to, picks) 
   };
 }
 
-/** What an op takes beside its first tensor, a shape or an index, has no gradient. @param {Call} call @returns {boolean} */
+/** What an op takes beside its first tensor, a shape or an index, has no gradient. @param {OpCall} call
+ * @returns {boolean} */
 function isOfFirst({ operands }) {
   return operands.length > 0;
 }
 
-/** Whether a transposition swaps the last two axes, as ᵀ says. @param {Call} call @returns {boolean} */
+/** Whether a transposition swaps the last two axes, as ᵀ says. @param {OpCall} call @returns {boolean} */
 function areLastTwo({ attributes, operands: [shape = []] }) {
   const [first, second] = swappedAxes(attributes);
   if (first === null || second === null) return true;

@@ -16,16 +16,6 @@ import { legendHeight, legendSvg } from "./svg-legend.js";
 import { escaped, num, shortened, tag } from "./svg-text.js";
 import { STRIP_WIDTH, textWidth } from "../view/text-fit.js";
 
-/** @typedef {import("../types.js").Drawing} Drawing */
-/** @typedef {import("../types.js").Graph} Graph */
-/** @typedef {import("../types.js").Paintwork} Paintwork */
-/** @typedef {import("../types.js").Phase} Phase */
-/** @typedef {import("../types.js").Picture} Picture */
-/** @typedef {import("../types.js").Statistic} Statistic */
-/** @typedef {import("./scheme.js").Scheme} Scheme */
-/** @typedef {import("../histogram.js").Rectangle} Rectangle */
-/** @typedef {import("../view/box-text.js").BoxText} BoxText */
-
 /**
  * @typedef {object} Shown
  * @property {Graph} graph
@@ -35,13 +25,16 @@ import { STRIP_WIDTH, textWidth } from "../view/text-fit.js";
  * @property {Paintwork | null} [paintwork]
  * @property {string} [selection] id of what is pointed out
  * @property {"light" | "dark"} [scheme]
- * @property {{x: number, y: number, width: number, height: number} | null} [viewBox] what of the drawing is shown; all of it without one
+ * @property {{x: number, y: number, width: number, height: number} | null} [viewBox] what of the drawing is shown; all
+ *   of it without one
  */
 
-/** @typedef {Required<Shown> & {colours: Scheme, facts: GraphFacts, index: DrawingIndex, selected: number, isVertical: boolean}} Scene */
+/** @typedef {Required<Shown> & {colours: ColourScheme, facts: GraphFacts, index: DrawingIndex, selected: number,
+ * isVertical: boolean}} Scene */
 
 const FONT = '-apple-system, "Segoe UI", Roboto, "Helvetica Neue", "Liberation Sans", Arial, "Fitted Sans", sans-serif';
-/** As in tokens.css: where there are only wide fonts, they are set so much smaller that labels keep within their boxes. */
+/** As in tokens.css: where there are only wide fonts, they are set so much smaller that labels keep within their
+ * boxes. */
 const FITTED = [
   '@font-face{font-family:"Fitted Sans";src:local("DejaVu Sans");size-adjust:88%}',
   '@font-face{font-family:"Fitted Sans";font-weight:700;src:local("DejaVu Sans Bold");size-adjust:84%}',
@@ -118,13 +111,15 @@ function lines(parts) {
   return parts.length === 0 ? "" : `\n${parts.join("\n")}\n`;
 }
 
-/** @param {Float32Array} rect @param {number} at @param {{x: number, y: number, width: number, height: number}} view @returns {boolean} */
+/** @param {Float32Array} rect @param {number} at @param {{x: number, y: number, width: number, height: number}} view
+ * @returns {boolean} */
 function meets(rect, at, view) {
   const [x, y, w, h] = [rect[4 * at] ?? 0, rect[4 * at + 1] ?? 0, rect[4 * at + 2] ?? 0, rect[4 * at + 3] ?? 0];
   return x <= view.x + view.width && y <= view.y + view.height && x + w >= view.x && y + h >= view.y;
 }
 
-/** @param {Drawing} drawing @returns {boolean} whether depth runs downward: gradients then stand beside their tensors */
+/** @param {Drawing} drawing @returns {boolean} whether depth runs downward: gradients then stand beside their
+ * tensors */
 function isVertical({ rect, twin, half, boxes }) {
   for (let box = 0; box < boxes; box += 1) {
     const other = twin[box] ?? -1;
@@ -244,7 +239,8 @@ function nameText({ graph, picture }, tensor, w, h) {
     : tensorText(label, w, h, graph.arrays.elements[tensor] === 1);
 }
 
-/** @param {Scene} scene @param {number} box @param {number} w @param {number} h @param {Phase} half @returns {BoxText} */
+/** @param {Scene} scene @param {number} box @param {number} w @param {number} h @param {Phase} half
+ * @returns {BoxText} */
 function groupText({ graph, drawing, facts, picture }, box, w, h, half) {
   const index = drawing.ref[box] ?? 0;
   if (drawing.kind[box] === OP) return opText(graph.opLabel[index] ?? "", [], w, h, false);
@@ -282,7 +278,7 @@ function words({ drawing, graph, picture, colours }, box, text, ink) {
     return label === "" ? "" : tag("text", at, escaped(label));
   }
   const anchor = text.anchor === "middle" ? "middle" : null;
-  const line = (/** @type {import("../view/box-text.js").Line} */ each, /** @type {boolean} */ isName) =>
+  const line = (/** @type {TextLine} */ each, /** @type {boolean} */ isName) =>
     tag("text", {
       ...{ x: x + each.x, y: y + each.y, "text-anchor": anchor, "font-size": each.size === 11 ? null : each.size },
       ...{ "font-weight": isName ? 600 : null, fill: ink ?? (isName ? null : colours["ink-soft"]) },
@@ -290,7 +286,8 @@ function words({ drawing, graph, picture, colours }, box, text, ink) {
   return text.name.map((each) => line(each, true)).join("") + text.notes.map((each) => line(each, false)).join("");
 }
 
-/** @param {Scene} scene @param {number} tensor @param {BoxText} text @param {Rectangle} at @param {string | null} ink @returns {string} */
+/** @param {Scene} scene @param {number} tensor @param {BoxText} text @param {Rectangle} at @param {string | null} ink
+ * @returns {string} */
 function figureSvg({ graph, picture, statistic, colours }, tensor, text, at, ink) {
   const shown = graph.topology.tensors[tensor];
   if (picture === null || shown === undefined || text.value === null) return "";
@@ -313,7 +310,8 @@ function figureSvg({ graph, picture, statistic, colours }, tensor, text, at, ink
     escaped(fitting));
 }
 
-/** @param {Scene} scene @param {number} group @param {Phase} half @param {Rectangle} at @param {import("../histogram.js").Paint} paint @returns {string} what each repetition of a fold puts out */
+/** @param {Scene} scene @param {number} group @param {Phase} half @param {Rectangle} at @param {HistogramPaint} paint
+ * @returns {string} what each repetition of a fold puts out */
 function repetitionsSvg({ facts, picture }, group, half, at, paint) {
   const tensors = facts.repetitions(group, half);
   if (picture === null || tensors.length === 0) return "";
@@ -330,7 +328,8 @@ function repetitionsSvg({ facts, picture }, group, half, at, paint) {
   return strips;
 }
 
-/** @param {Scene} scene @param {number} group @param {Phase} half @param {Rectangle} at @returns {string} what is not finite in a closed group */
+/** @param {Scene} scene @param {number} group @param {Phase} half @param {Rectangle} at @returns {string} what is not
+ * finite in a closed group */
 function ailmentSvg({ facts, picture, colours }, group, half, { x, y, w, h }) {
   const ailment = picture === null || w < 44 ? null : facts.ailment(picture, group, half);
   if (ailment === null) return "";
@@ -390,7 +389,7 @@ function pathOf({ points, pointStart }, route) {
   return { path, reach };
 }
 
-/** @param {Scheme} colours @returns {string} arrowheads, and the hatching of what has no finite value */
+/** @param {ColourScheme} colours @returns {string} arrowheads, and the hatching of what has no finite value */
 function definitions(colours) {
   const size = { viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7.5, markerHeight: 7.5,
     markerUnits: "userSpaceOnUse", orient: "auto" };

@@ -3,10 +3,6 @@
 import { isHidden } from "../format.js";
 import { num, tag } from "./svg-text.js";
 
-/** @typedef {import("../types.js").Picture} Picture */
-/** @typedef {import("../histogram.js").Rectangle} Rectangle */
-/** @typedef {import("../histogram.js").Paint} Paint */
-
 const LEAST_BAR = 2;
 /** Shades of a strip, and the bins that each of them adds up. */
 const SHADES = 16;
@@ -34,7 +30,7 @@ function folded({ counts, bins }, row, parts) {
  * @param {Picture} picture
  * @param {number} row
  * @param {Rectangle} at
- * @param {Paint} paint
+ * @param {HistogramPaint} paint
  * @returns {string}
  */
 export function barsSvg(picture, row, { x, y, w, h }, paint) {
@@ -61,7 +57,7 @@ export function barsSvg(picture, row, { x, y, w, h }, paint) {
  * @param {Picture} picture
  * @param {number} row
  * @param {Rectangle} at
- * @param {Paint} paint
+ * @param {HistogramPaint} paint
  * @returns {string}
  */
 export function stripSvg(picture, row, { x, y, w, h }, paint) {

@@ -4,8 +4,6 @@ import { significant } from "../format.js";
 import { escaped, tag } from "./svg-text.js";
 import { textWidth } from "../view/text-fit.js";
 
-/** @typedef {import("../types.js").Legend} Legend */
-
 const HEIGHT = 28;
 const BAR = { width: 120, height: 10 };
 const GAP = 8;
@@ -20,7 +18,7 @@ export function legendHeight(legend) {
 
 /**
  * @param {Legend} legend
- * @param {import("./scheme.js").Scheme} colours
+ * @param {ColourScheme} colours
  * @param {{x: number, y: number}} at its upper left corner
  * @returns {string}
  */

@@ -7,33 +7,6 @@ import { FRAME, GROUP } from "../layout/layout-sizes.js";
 import { pixelOf } from "./pixel-image.js";
 import { textWidth } from "./text-fit.js";
 
-/** @typedef {import("./graph-sight.js").Sight} Sight */
-/** @typedef {import("./box-text.js").BoxText} BoxText */
-/** @typedef {import("../types.js").Tensor} Tensor */
-
-/**
- * @typedef {object} BoxParts
- * @property {SVGGElement} root
- * @property {SVGTitleElement} title
- * @property {SVGRectElement} frame
- * @property {SVGTextElement} name
- * @property {SVGTextElement} value
- * @property {SVGGElement | null} toggle
- * @property {SVGGElement | null} badge
- * @property {number} code of the thing shown, whatever its box is in this drawing
- * @property {number} box
- * @property {string} id in addresses
- * @property {string} kind as classes
- * @property {string} shape what it was last shaped for
- * @property {string} place where among others, as a reader is told
- * @property {BoxText | null} text
- * @property {Tensor | null} tensor
- * @property {string} fill
- * @property {"" | "on-dark" | "on-light"} ground what words stand on
- * @property {boolean} isWarning
- * @property {string} ailment
- */
-
 /** A leaf narrower or lower than this is all mark with one on it, px. */
 const LEAST_MARKED = [44, 24];
 /** Side of the mark that opens and closes a group, px. */
@@ -93,7 +66,8 @@ export function writeLines({ name, value, text }, left, top) {
   }
 }
 
-/** The mark that opens and closes a group. @param {BoxParts} parts @param {number} kind @param {number} x of a closed one's @param {number} y @param {number} w @param {number} h */
+/** The mark that opens and closes a group. @param {BoxParts} parts @param {number} kind @param {number} x of a closed
+ * one's @param {number} y @param {number} w @param {number} h */
 export function shapeToggle(parts, kind, x, y, w, h) {
   if (kind !== GROUP && kind !== FRAME) {
     parts.toggle?.remove();
@@ -112,7 +86,8 @@ export function shapeToggle(parts, kind, x, y, w, h) {
   if (kind === GROUP) parts.toggle.setAttribute("transform", `translate(${x.toFixed(1)} ${y.toFixed(1)})`);
 }
 
-/** @param {BoxText | null} text @param {number} w @returns {boolean} whether words are where the mark of a closed group is */
+/** @param {BoxText | null} text @param {number} w @returns {boolean} whether words are where the mark of a closed group
+ * is */
 function isUnderMark(text, w) {
   const [line] = text?.name ?? [];
   if (line === undefined || line.y - 0.8 * line.size > 0.65 * TOGGLE) return false;
@@ -141,7 +116,7 @@ export function writeFigure({ picture, statistic, drawing }, parts) {
   }
 }
 
-/** @param {BoxParts} parts @param {import("./graph-facts.js").Ailment | null} ailment @param {import("./viewport.js").Region} rect */
+/** @param {BoxParts} parts @param {Ailment | null} ailment @param {Region} rect */
 export function writeAilment(parts, ailment, { x, y, width, height }) {
   const now = ailment === null ? "" : `${ailment.word} ${x} ${y} ${width} ${height}`;
   if (now === parts.ailment) return;

@@ -3,22 +3,6 @@
 import { labelLines } from "../labels.js";
 import { INSET, levelOf, STRIP_WIDTH, textWidth } from "./text-fit.js";
 
-/** @typedef {import("../histogram.js").Rectangle} Rectangle */
-
-/** @typedef {{text: string, x: number, y: number, size: number}} Line */
-
-/**
- * @typedef {object} BoxText
- * @property {"wide" | "small" | "narrow" | "strip"} level
- * @property {"start" | "middle"} anchor of the name's lines
- * @property {boolean} [isTurned] the name's only line runs upward
- * @property {Line[]} name
- * @property {Line[]} notes beneath the name, smaller
- * @property {{x: number, y: number, anchor: "middle" | "end", room: number} | null} value of the figure
- * @property {boolean} isScalar the figure is all there is to show
- * @property {Rectangle | null} plot room for a histogram, or for several side by side
- */
-
 const HEADER = 17;
 const LINE = 1.1;
 /** Least height of the strips of a fold, px. */
@@ -43,7 +27,7 @@ export function tensorText(label, w, h, isScalar) {
   const size = level === "wide" ? 11 : 10;
   const fits = level !== "strip" && textWidth(label, `600 ${size}px`) + 2 <= w && size < h;
   const isCentred = level === "narrow" || isScalar;
-  /** @type {Line} */
+  /** @type {TextLine} */
   const line = { text: label, x: isCentred ? w / 2 : INSET, y: isScalar ? h / 2 - 5 : 13, size };
   const inset = level === "narrow" ? 3 : INSET;
   const bottom = level === "narrow" ? 15 : 4;
@@ -96,7 +80,7 @@ export function opText(label, notes, w, h, hasPlot) {
   const textHeight = nameHeight + kept.length * NOTE_SIZE * LINE;
   const plotHeight = hasPlot && room >= LEAST_PLOT ? room - 2 : 0;
   let y = plotHeight > 0 ? 4 : (h - textHeight) / 2;
-  /** @param {string} text @param {number} size @returns {Line} */
+  /** @param {string} text @param {number} size @returns {TextLine} */
   const put = (text, size) => {
     y += size * LINE;
     return { text, x: w / 2, y: y - size * 0.22, size };
@@ -115,7 +99,7 @@ export function opText(label, notes, w, h, hasPlot) {
  * @param {string} label
  * @param {number} w
  * @param {number} h
- * @returns {{lines: Line[], isTurned: boolean}} no lines in a box that is too small for any of it
+ * @returns {{lines: TextLine[], isTurned: boolean}} no lines in a box that is too small for any of it
  */
 export function tightText(label, w, h) {
   if (label === "" || w < LEAST_NAMED || h < TIGHT_SIZE * LINE) return { lines: [], isTurned: false };
@@ -134,7 +118,8 @@ export function tightText(label, w, h) {
   return { lines: across === "" ? [] : stacked([across], TIGHT_SIZE, w, h), isTurned: false };
 }
 
-/** @param {readonly string[]} words @param {number} size @param {number} room px @returns {string[]} as few lines as hold them; none where a word or a fourth line does not fit */
+/** @param {readonly string[]} words @param {number} size @param {number} room px @returns {string[]} as few lines as
+ * hold them; none where a word or a fourth line does not fit */
 function wrapped(words, size, room) {
   const fits = (/** @type {string} */ text) => textWidth(text.trim(), `600 ${size}px`) <= room;
   /** @type {string[]} */
@@ -148,18 +133,21 @@ function wrapped(words, size, room) {
   return lines.map((line) => line.trim());
 }
 
-/** @param {readonly string[]} lines @param {number} size @param {number} w @param {number} h @returns {Line[]} in the middle of a box */
+/** @param {readonly string[]} lines @param {number} size @param {number} w @param {number} h @returns {TextLine[]} in
+ * the middle of a box */
 function stacked(lines, size, w, h) {
   const top = (h - lines.length * size * LINE) / 2;
   return lines.map((text, order) => ({ text, x: w / 2, y: top + (order + 1) * size * LINE - size * 0.22, size }));
 }
 
-/** @param {string} text @param {number} size @param {number} w @param {number} h @returns {Line} upward, in the middle of a box */
+/** @param {string} text @param {number} size @param {number} w @param {number} h @returns {TextLine} upward, in the
+ * middle of a box */
 function turned(text, size, w, h) {
   return { text, x: w / 2 + size * 0.34, y: h / 2, size };
 }
 
-/** @param {string} label @param {number} room px @returns {string} what there is room for in the smallest type, a letter at least */
+/** @param {string} label @param {number} room px @returns {string} what there is room for in the smallest type, a
+ * letter at least */
 export function cut(label, room) {
   const font = `600 ${TIGHT_SIZE}px`;
   for (let letters = label.length - 1; letters >= 1; letters -= 1) {

@@ -4,12 +4,6 @@ import { OP, TENSOR } from "../layout/layout-sizes.js";
 
 export { FRAME as OPEN, GROUP as CLOSED, OP, REUSE, SATELLITE, SAVED, TENSOR } from "../layout/layout-sizes.js";
 
-/** @typedef {import("../types.js").Drawing} Drawing */
-/** @typedef {import("../types.js").Graph} Graph */
-/** @typedef {import("../types.js").GraphArrays} GraphArrays */
-/** @typedef {import("../types.js").Item} Item */
-/** @typedef {import("./viewport.js").Region} Region */
-
 /** @type {readonly Item["kind"][]} the kind of thing that a kind of box shows */
 const ITEM_KINDS = ["op", "tensor", "group", "group"];
 
@@ -44,7 +38,8 @@ export class DrawingIndex {
     return this.#groups[item.index + (item.half === "backward" ? this.arrays.groups : 0)] ?? -1;
   }
 
-  /** @param {Item} item @returns {number} its box, or that of the innermost group drawn around it; -1: neither is drawn */
+  /** @param {Item} item @returns {number} its box, or that of the innermost group drawn around it; -1: neither is
+   * drawn */
   holderOf(item) {
     const own = this.boxOf(item);
     if (own >= 0) return own;

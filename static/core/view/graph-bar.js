@@ -4,8 +4,6 @@ import { html } from "../dom.js";
 import { ZOOM_STEP } from "./graph-hands.js";
 import { LegendLine } from "./graph-legend.js";
 
-/** @typedef {import("../types.js").Statistic} Statistic */
-
 export class GraphBar {
   legend = new LegendLine();
   #caption = html("p", { class: "caption" });

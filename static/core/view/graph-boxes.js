@@ -15,13 +15,6 @@ import { hue } from "../palette.js";
 import { textWidth } from "./text-fit.js";
 import { LEAST_HEADED } from "./viewport.js";
 
-/** @typedef {import("./graph-sight.js").Sight} Sight */
-/** @typedef {import("./graph-sight.js").Selection} Selection */
-/** @typedef {import("./box-text.js").BoxText} BoxText */
-/** @typedef {import("../types.js").Tensor} Tensor */
-
-/** @typedef {import("./box-parts.js").BoxParts} BoxParts */
-
 /** As many boxes may come into sight at once without their order being seen to. */
 const MANY = 200;
 const CODES_PER_KIND = 2 ** 25;
@@ -45,9 +38,9 @@ export class BoxLayer {
   #parts = new Map();
   /** @type {BoxParts[]} */
   #spare = [];
-  /** @type {import("../types.js").Graph | null} */
+  /** @type {Graph | null} */
   #graph = null;
-  /** @type {{drawing: import("../types.js").Drawing, place: Int32Array, count: Int32Array} | null} */
+  /** @type {{drawing: Drawing, place: Int32Array, count: Int32Array} | null} */
   #siblings = null;
 
   /** @returns {Iterable<BoxParts>} */
@@ -101,8 +94,8 @@ export class BoxLayer {
       parts.root.remove();
       if (this.#spare.length < 200) this.#spare.push(parts);
     }
-    // In the drawing's order, so that inner frames are above outer ones and a reader meets boxes as they are run; of boxes
-    // that come and go while one pans, those that stay are not moved for it.
+    // In the drawing's order, so that inner frames are above outer ones and a reader meets boxes as they are run; of
+    // boxes that come and go while one pans, those that stay are not moved for it.
     const isOrdered = missing.length > MANY || chosen.length < 2 * MANY;
     /** @type {(Element | null)[]} */
     const ends = [null, null];
@@ -176,7 +169,8 @@ export class BoxLayer {
     else writeLines(parts, x, y);
   }
 
-  /** The line that a frame is headed with, on its side away from the axis. @param {Sight} sight @param {BoxParts} parts @param {number} x @param {number} y @param {number} w @param {number} h */
+  /** The line that a frame is headed with, on its side away from the axis. @param {Sight} sight @param {BoxParts} parts
+   * @param {number} x @param {number} y @param {number} w @param {number} h */
   #head({ graph, drawing, scale, isVertical }, { box, name, value, toggle }, x, y, w, h) {
     const unit = 1 / Math.min(1, scale);
     const isBelow = drawing.half[box] === 1 && !isVertical;
@@ -241,7 +235,7 @@ export class BoxLayer {
     }
   }
 
-  /** Which are selected, linked to that, dimmed. @param {Sight} sight @param {Selection} selection */
+  /** Which are selected, linked to that, dimmed. @param {Sight} sight @param {BoxSelection} selection */
   mark(sight, { selected, twin, holder, focused }) {
     const { lit, drawing } = sight;
     const failed = failedBox(sight);
@@ -264,13 +258,15 @@ export class BoxLayer {
   }
 }
 
-/** @param {Sight} sight @param {number} box @returns {number} the same for a thing in every drawing of it, open or closed */
+/** @param {Sight} sight @param {number} box @returns {number} the same for a thing in every drawing of it, open or
+ * closed */
 function codeOf({ drawing }, box) {
   const kind = Math.min(drawing.kind[box] ?? 0, GROUP);
   return (kind * 2 + (drawing.half[box] ?? 0)) * CODES_PER_KIND + (drawing.ref[box] ?? 0);
 }
 
-/** @param {Sight} sight @param {number} kind @param {number} index @param {"forward" | "backward"} half @param {Tensor | null} tensor @returns {string} */
+/** @param {Sight} sight @param {number} kind @param {number} index @param {"forward" | "backward"} half
+ * @param {Tensor | null} tensor @returns {string} */
 function kindOf({ graph }, kind, index, half, tensor) {
   if (tensor !== null) return `tensor ${hue(half, tensor.role)}`;
   if (kind === OP) return `op ${half}`;
@@ -278,7 +274,8 @@ function kindOf({ graph }, kind, index, half, tensor) {
   return `op group ${graph.arrays.groupIsLeaf[index] === 1 ? "leaf" : "branch"} ${half}`;
 }
 
-/** @param {Sight} sight @param {number} kind @param {number} index @param {number} w @param {number} h @param {"forward" | "backward"} half @returns {BoxText} */
+/** @param {Sight} sight @param {number} kind @param {number} index @param {number} w @param {number} h
+ * @param {"forward" | "backward"} half @returns {BoxText} */
 function textOf({ graph, facts }, kind, index, w, h, half) {
   const { arrays } = graph;
   if (kind === TENSOR) {
@@ -309,7 +306,8 @@ function textOf({ graph, facts }, kind, index, w, h, half) {
   return named(isRoomy ? full : label, notes, w, h, repeats > 0);
 }
 
-/** @param {string} label @param {readonly string[]} notes @param {number} w @param {number} h @param {boolean} hasPlot @returns {BoxText} with the name, or as much of it as there is room for */
+/** @param {string} label @param {readonly string[]} notes @param {number} w @param {number} h @param {boolean} hasPlot
+ * @returns {BoxText} with the name, or as much of it as there is room for */
 function named(label, notes, w, h, hasPlot) {
   const text = opText(label, notes, w, h, hasPlot);
   if (text.name.length > 0) return text;
@@ -321,14 +319,16 @@ function named(label, notes, w, h, hasPlot) {
     plot: text.plot === null ? null : { ...text.plot, y: high, h: h - high - text.plot.y } };
 }
 
-/** @param {import("../types.js").Graph} graph @param {number} group @returns {string[]} what its frame may be headed with: a number alone says less than its type, a word more */
+/** @param {Graph} graph @param {number} group @returns {string[]} what its frame may be headed with: a number alone
+ * says less than its type, a word more */
 function headings(graph, group) {
   const attribute = attributeOf(graph, group);
   const type = graph.groupLabel[group] ?? "";
   return attribute === "" ? [type] : [fullLabel(graph, group), /^\d+$/.test(attribute) ? type : attribute];
 }
 
-/** @param {import("../types.js").Drawing} drawing @returns {{place: Int32Array, count: Int32Array}} place: of a box in its frame, from 1; count: by the frame's box + 1 */
+/** @param {Drawing} drawing @returns {{place: Int32Array, count: Int32Array}} place: of a box in its frame, from 1;
+ * count: by the frame's box + 1 */
 function siblingsIn({ boxes, frame }) {
   const place = new Int32Array(boxes);
   const count = new Int32Array(boxes + 1);
@@ -339,7 +339,7 @@ function siblingsIn({ boxes, frame }) {
   return { place, count };
 }
 
-/** @param {import("../types.js").Picture} picture @returns {boolean} whether no group of it can hold anything else */
+/** @param {Picture} picture @returns {boolean} whether no group of it can hold anything else */
 function allFinite({ integers }) {
   for (const column of [integers.nan, integers.posinf, integers.neginf])
     for (const found of column) if (found > 0) return false;

@@ -5,8 +5,6 @@ import { count, duration, quantity, shape } from "../format.js";
 import { describeTensor, figure } from "../labels.js";
 import { FRAME, GROUP, OP, TENSOR } from "../layout/layout-sizes.js";
 
-/** @typedef {import("./graph-sight.js").Sight} Sight */
-
 /** A reader has no use for more at once, nor the page. */
 const MOST_ROWS = 500;
 
@@ -54,7 +52,7 @@ export function describeBox({ drawing, graph, picture, facts }, box) {
  * Writes that sentence where readers and pointers find it.
  *
  * @param {Sight} sight
- * @param {import("./graph-boxes.js").BoxParts} parts
+ * @param {BoxParts} parts
  */
 export function nameBox(sight, { root, title, box }) {
   const text = describeBox(sight, box);
@@ -68,7 +66,7 @@ function plural(number, noun) {
   return `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
 }
 
-/** @param {import("../types.js").GraphArrays} arrays @param {number} group @param {"forward" | "backward"} half @returns {number} */
+/** @param {GraphArrays} arrays @param {number} group @param {"forward" | "backward"} half @returns {number} */
 function opsOf({ groupFirst, groupLast, opHalf, opAnchor, ops }, group, half) {
   const [first, last] = [groupFirst[group] ?? 0, groupLast[group] ?? 0];
   let found = 0;
@@ -106,7 +104,8 @@ export class Twin {
   #table = document.createElement("table");
   #groups = html("ul");
   #rest = html("p");
-  /** What the table has rows for, and their cells of figures. @type {{drawing: import("../types.js").Drawing, cells: {tensor: import("../types.js").Tensor, cell: HTMLTableCellElement, statistic: "mean" | "std"}[]} | null} */
+  /** What the table has rows for, and their cells of figures. @type {{drawing: Drawing, cells: {tensor: Tensor, cell:
+   * HTMLTableCellElement, statistic: "mean" | "std"}[]} | null} */
   #shown = null;
   root = html("div", { class: "visually-hidden twin-table" }, this.#summary, this.#table, this.#rest, this.#groups);
 
@@ -124,7 +123,7 @@ export class Twin {
   /** @param {Sight} sight */
   #build(sight) {
     const { drawing, graph } = sight;
-    /** @type {{tensor: import("../types.js").Tensor, cell: HTMLTableCellElement, statistic: "mean" | "std"}[]} */
+    /** @type {{tensor: Tensor, cell: HTMLTableCellElement, statistic: "mean" | "std"}[]} */
     const figures = [];
     const body = document.createElement("tbody");
     const groups = [];

@@ -6,9 +6,6 @@ import { REUSE, SATELLITE, SAVED, TENSOR } from "../layout/layout-sizes.js";
 import { hue } from "../palette.js";
 import { STRIP_WIDTH } from "./text-fit.js";
 
-/** @typedef {import("./graph-sight.js").Sight} Sight */
-/** @typedef {import("../types.js").Drawing} Drawing */
-
 /** @typedef {{path: SVGPathElement, kind: string, isMarked: boolean, width: number, classes: string}} Line */
 
 /** By position in ROUTE_KINDS of layout.js. */
@@ -114,7 +111,8 @@ function draw({ drawing, graph }, route, line) {
   else line.path.removeAttribute("marker-end");
 }
 
-/** @param {Drawing} drawing @param {number} route @returns {{text: string, reach: number}} the d of a path, and how far apart its ends are */
+/** @param {Drawing} drawing @param {number} route @returns {{text: string, reach: number}} the d of a path, and how far
+ * apart its ends are */
 function pathOf({ points, pointStart }, route) {
   // Positions count points, of two numbers each.
   const [from, to] = [2 * (pointStart[route] ?? 0), 2 * (pointStart[route + 1] ?? 0)];

@@ -1,25 +1,19 @@
-/** What a graph's closed boxes sum up, and where its figures stand in a picture. Worked out once per graph, as asked for. No DOM. */
+/** What a graph's closed boxes sum up, and where its figures stand in a picture. Worked out once per graph, as asked
+ * for. No DOM. */
 
 import { WORST_FIRST } from "../lab/diagnosis.js";
 import { nonFinite } from "../picture.js";
 
-/** @typedef {import("../types.js").Graph} Graph */
-/** @typedef {import("../types.js").Picture} Picture */
-/** @typedef {import("../types.js").Phase} Phase */
-
-/** @typedef {import("../types.js").Health} Health */
-/** @typedef {import("../types.js").Theory} Theory */
-
-/** @typedef {{word: "NaN" | "Inf" | Health, health: Health, tensors: number}} Ailment the worst that is wrong, and with how many tensors */
-
-/** @typedef {{opsForward: number, opsBackward: number, tensors: number, path: number, groups: number}} Extents path: ops on the longest way from an input to a result */
+/** @typedef {{opsForward: number, opsBackward: number, tensors: number, path: number, groups: number}} Extents path:
+ * ops on the longest way from an input to a result */
 
 export class GraphFacts {
   /** Tensor → row of the statistics, -1 for none. @type {Int32Array} */
   rows;
   /** Tensor → its gradient, the whole one where it was added up; -1 for none. @type {Int32Array} */
   gradients;
-  /** Group → how many of its kind run at once, by the position of an op: which repetition. @type {Map<number, Int32Array>} */
+  /** Group → how many of its kind run at once, by the position of an op: which repetition.
+   * @type {Map<number, Int32Array>} */
   #repetitions = new Map();
   /** @type {Map<number, number>} */
   #parameters = new Map();
@@ -27,7 +21,8 @@ export class GraphFacts {
   #times = new Map();
   /** @type {Extents | null} */
   #extents = null;
-  /** Tensor → what its layer's verdict is; of what is not finite the picture tells itself. @type {Map<number, Health>} */
+  /** Tensor → what its layer's verdict is; of what is not finite the picture tells itself.
+   * @type {Map<number, Health>} */
   #verdicts = new Map();
 
   /** @param {Graph} graph */
@@ -62,7 +57,8 @@ export class GraphFacts {
     return sum;
   }
 
-  /** @param {number} group @param {Phase} half @returns {number | null} µs that its ops of that half took; null where that is not known */
+  /** @param {number} group @param {Phase} half @returns {number | null} µs that its ops of that half took; null where
+   * that is not known */
   time(group, half) {
     const { topology, arrays } = this.graph;
     const took = topology.op_us;

@@ -6,10 +6,6 @@ import { boxShowing, firstInput, lossBox } from "./graph-selection.js";
 import { FRAME, GROUP } from "../layout/layout-sizes.js";
 import { walk } from "../graph/navigation.js";
 
-/** @typedef {import("./graph-sight.js").Sight} Sight */
-/** @typedef {import("./graph-stage.js").GraphStage} GraphStage */
-/** @typedef {import("../graph/navigation.js").Arrow} Arrow */
-
 /**
  * @typedef {object} Does
  * @property {() => Sight | null} sight
@@ -114,8 +110,10 @@ export function connectHands(stage, does) {
     const focused = does.focused();
     const isGroup = drawing.kind[focused] === GROUP || drawing.kind[focused] === FRAME;
     if (ARROWS.has(event.key))
-      does.moveFocus(walk(drawing, focused, /** @type {Arrow} */ (event.key), isVertical ? "vertical" : "horizontal"),
-        true);
+      does.moveFocus(
+        walk(drawing, focused, /** @type {ArrowKey} */ (event.key), isVertical ? "vertical" : "horizontal"),
+        true,
+      );
     else if (event.key === "Home") does.moveFocus(firstInput(sight), true);
     else if (event.key === "End") does.moveFocus(lossBox(sight), true);
     else if (event.key === "u") does.moveFocus(drawing.frame[focused] ?? -1, true);

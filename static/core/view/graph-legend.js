@@ -3,8 +3,6 @@
 import { html } from "../dom.js";
 import { significant } from "../format.js";
 
-/** @typedef {import("../types.js").Legend} Legend */
-
 /**
  * @param {Legend} legend
  * @returns {HTMLElement}

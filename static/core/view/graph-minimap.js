@@ -1,13 +1,10 @@
-/** All of a drawing in a corner, with a frame around what is seen of it. For eyes and pointers only: the keyboard has the graph itself. */
+/** All of a drawing in a corner, with a frame around what is seen of it. For eyes and pointers only: the keyboard has
+ * the graph itself. */
 
 import { html } from "../dom.js";
 import { inksOf } from "./graph-canvas.js";
 import { FRAME, TENSOR } from "../layout/layout-sizes.js";
 import { PixelImage } from "./pixel-image.js";
-
-/** @typedef {import("../types.js").Drawing} Drawing */
-/** @typedef {import("../palette.js").Palette} Palette */
-/** @typedef {import("./viewport.js").Region} Region */
 
 const WIDEST = 160;
 const HIGHEST = 72;
@@ -57,7 +54,7 @@ export class Minimap {
    * @param {Drawing} drawing
    * @param {Palette} palette
    * @param {Region} seen of the drawing
-   * @param {import("./viewport.js").Room} room of the stage
+   * @param {PanelSize} room of the stage
    * @param {boolean} isNeeded whether there is more than is seen
    */
   show(drawing, palette, seen, room, isNeeded) {

@@ -2,41 +2,6 @@
 
 import { FRAME, GROUP, REUSE, SAVED } from "../layout/layout-sizes.js";
 
-/** @typedef {import("../types.js").Drawing} Drawing */
-/** @typedef {import("./viewport.js").Region} Region */
-
-/**
- * @typedef {object} Sight everything that is drawn from
- * @property {import("../types.js").Graph} graph
- * @property {Drawing} drawing
- * @property {import("./drawing-index.js").DrawingIndex} index
- * @property {import("./graph-facts.js").GraphFacts} facts
- * @property {import("../types.js").Picture} picture
- * @property {import("../types.js").Statistic} statistic
- * @property {import("../types.js").Paintwork | null} paintwork
- * @property {import("../palette.js").Palette} palette
- * @property {Uint8Array | null} lit box → whether it is one of those that are pointed out; null: all are alike
- * @property {number} scale px of the screen per px of the drawing
- * @property {boolean} isVertical whether depth runs downward
- */
-
-/**
- * @typedef {object} Selection boxes; -1 for none
- * @property {number} selected
- * @property {number} twin
- * @property {number} holder the closed box that holds what is selected
- * @property {number} focused
- */
-
-/**
- * @typedef {object} Detail what is drawn as elements; all else that is in the region is drawn as plain shapes
- * @property {number[]} boxes in the drawing's order
- * @property {number[]} routes
- * @property {Uint8Array | null} isElement box → whether it is among them; null: all are
- * @property {boolean} routesAreElements whether all the region's routes are among them
- * @property {boolean} isAll whether all the region's boxes are as well
- */
-
 /** Drawings with no more boxes than this are elements altogether, seen or not. */
 const WHOLE = 400;
 /** The same of drawings that shrink to fit. */
@@ -63,7 +28,7 @@ const MOST_ROUTES = 2500;
  * @param {number} scale px of the screen per px of the drawing
  * @param {readonly number[]} boxes that have to be
  * @param {readonly number[]} routes that have to be
- * @returns {Detail}
+ * @returns {ViewDetail}
  */
 export function detailOf(drawing, region, scale, boxes, routes) {
   if (drawing.boxes <= (drawing.isElastic ? WHOLE_ELASTIC : WHOLE)) {

@@ -1,6 +1,7 @@
 /**
- * Where a drawing is put on the screen: elements, canvases, and the one transform that turns them. What is drawn reaches
- * beyond the stage, so that panning only moves it, and zooming stretches it until there is time to draw it sharp.
+ * Where a drawing is put on the screen: elements, canvases, and the one transform that turns them. What is drawn
+ * reaches beyond the stage, so that panning only moves it, and zooming stretches it until there is time to draw it
+ * sharp.
  */
 
 import { html, svg, write, writeText } from "../dom.js";
@@ -9,10 +10,6 @@ import { Ground, Histograms } from "./graph-canvas.js";
 import { EdgeLayer } from "./graph-edges.js";
 import { countSaved, detailOf, LEGIBLE } from "./graph-sight.js";
 import { Viewport } from "./viewport.js";
-
-/** @typedef {import("./graph-sight.js").Sight} Sight */
-/** @typedef {import("./graph-sight.js").Selection} Selection */
-/** @typedef {import("./graph-sight.js").Detail} Detail */
 
 /** How far beyond the stage is drawn where there is more, px. */
 const MARGIN = 220;
@@ -26,7 +23,7 @@ const MOST_LINES = 200;
 export class GraphStage {
   viewport = new Viewport();
   boxes = new BoxLayer();
-  /** What is drawn as elements. @type {Detail} */
+  /** What is drawn as elements. @type {ViewDetail} */
   detail = { boxes: [], routes: [], isElement: null, routesAreElements: true, isAll: true };
 
   svg = svg("svg", { class: "graph-svg", role: "tree",
@@ -44,7 +41,7 @@ export class GraphStage {
   #drawn = { x: 0, y: 0, scale: 1, margin: 0 };
   /** Boxes whose lines are pointed out. @type {number[]} */
   #pointed = [];
-  /** @type {import("../types.js").Drawing | null} */
+  /** @type {Drawing | null} */
   #counted = null;
 
   constructor() {
@@ -67,7 +64,7 @@ export class GraphStage {
    * Draws what is in sight.
    *
    * @param {Sight} sight
-   * @param {Selection} selection
+   * @param {BoxSelection} selection
    * @param {(sight: Sight, box: number) => string} idOf
    */
   draw(sight, selection, idOf) {
@@ -152,7 +149,7 @@ export class GraphStage {
     sight.scale = scale;
   }
 
-  /** What is selected, linked to that, lit. @param {Sight} sight @param {Selection} selection */
+  /** What is selected, linked to that, lit. @param {Sight} sight @param {BoxSelection} selection */
   mark(sight, selection) {
     this.boxes.mark(sight, selection);
     this.point(sight, [selection.selected, selection.holder].filter((box) => box >= 0));
@@ -165,7 +162,8 @@ export class GraphStage {
     this.paint(sight);
   }
 
-  /** Lights the lines of boxes, drawing those that are not there otherwise. @param {Sight} sight @param {number[]} boxes */
+  /** Lights the lines of boxes, drawing those that are not there otherwise. @param {Sight} sight
+   * @param {number[]} boxes */
   point(sight, boxes) {
     this.#pointed = boxes;
     const extra = boxes.flatMap((box) => sight.index.routesAt(box, MOST_LINES));

@@ -4,9 +4,6 @@ import { html } from "../dom.js";
 import { fullLabel } from "./graph-facts.js";
 import { FRAME } from "../layout/layout-sizes.js";
 
-/** @typedef {import("./graph-sight.js").Sight} Sight */
-/** @typedef {import("./viewport.js").Region} Region */
-
 /** What of the depth in view a frame has to take for the view to be inside it. */
 const TAKES = 0.6;
 

@@ -7,9 +7,6 @@ import { isHidden } from "../format.js";
 import { peak } from "../histogram.js";
 import { colourOf } from "../ramp.js";
 
-/** @typedef {import("../types.js").Picture} Picture */
-/** @typedef {import("../histogram.js").Rectangle} Rectangle */
-
 const SHADES = 12;
 const GROUND = 0.07;
 const FAINTEST = 0.12;
@@ -94,7 +91,8 @@ export class StripImage {
     }
   }
 
-  /** @param {Rectangle} at @param {number} from share of the height, from above @param {number} to @param {number} colour */
+  /** @param {Rectangle} at @param {number} from share of the height, from above @param {number} to
+   * @param {number} colour */
   #fill(at, from, to, colour) {
     const { width, height } = this.#image;
     const [left, right] = [Math.max(0, Math.round(at.x)),

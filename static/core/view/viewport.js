@@ -5,15 +5,11 @@
  * magnified only from there on: fifty layers open up like a timeline. Any other is magnified in both directions alike.
  */
 
-/** @typedef {{zoom: number, at: number, across: number}} Camera zoom 1: fit; at, across: what is at the centre, 0 to 1 */
+/** @typedef {{width: number, height: number, natural: number, isElastic: boolean}} Extent of a drawing, see Drawing in
+ * types.js */
 
-/** @typedef {{width: number, height: number}} Room px */
-
-/** @typedef {{width: number, height: number, natural: number, isElastic: boolean}} Extent of a drawing, see Drawing in types.js */
-
-/** @typedef {{x: number, y: number, width: number, height: number}} Region */
-
-/** @typedef {{box: Region, shareX: number, shareY: number, x: number, y: number}} Hold what of a box stays where on the screen */
+/** @typedef {{box: Region, shareX: number, shareY: number, x: number, y: number}} Hold what of a box stays where on the
+ * screen */
 
 /** As far as an address may say. */
 export const MOST_ZOOM = 2 ** 20;
@@ -60,7 +56,8 @@ export function clampShare(share) {
   return Math.min(1, Math.max(0, share));
 }
 
-/** Where a drawing stands on the screen: `x` and `y` of its corner, px, and `scale`, px of the screen per px of the drawing. */
+/** Where a drawing stands on the screen: `x` and `y` of its corner, px, and `scale`, px of the screen per px of the
+ * drawing. */
 export class Viewport {
   x = 0;
   y = 0;
@@ -68,7 +65,7 @@ export class Viewport {
   isVertical = false;
   /** Whether there are frames, whose headers have to be in the room as well. */
   isHeaded = false;
-  /** @type {Room} */
+  /** @type {PanelSize} */
   room = { width: 0, height: 0 };
   /** @type {Extent | null} */
   extent = null;
@@ -84,7 +81,8 @@ export class Viewport {
     );
   }
 
-  /** @param {(height: number) => number} scaleFor what a height of the room allows @returns {number} a scale that leaves room for headers where they are outside the drawing */
+  /** @param {(height: number) => number} scaleFor what a height of the room allows @returns {number} a scale that
+   * leaves room for headers where they are outside the drawing */
   #beneathHeaders(scaleFor) {
     const { height } = this.room;
     const whole = scaleFor(height);

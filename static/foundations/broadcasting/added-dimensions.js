@@ -5,8 +5,6 @@ import { html } from "../../core/dom.js";
 import { significant } from "../../core/format.js";
 import { ghost } from "./copies.js";
 
-/** @typedef {import("../../core/chapter/tensor-table.js").TensorValues} TensorValues */
-
 /**
  * @typedef {object} Way
  * @property {string} code

@@ -5,9 +5,6 @@ import { html } from "../../core/dom.js";
 import { quantity } from "../../core/format.js";
 import { written } from "./steps.js";
 
-/** @typedef {import("../../core/chapter/tensor-table.js").TensorValues} TensorValues */
-/** @typedef {import("../../core/chapter/tensor-table.js").Index} Index */
-
 /**
  * @typedef {object} Operand
  * @property {"shape" | "values"} given
@@ -23,7 +20,8 @@ import { written } from "./steps.js";
  * @property {TensorValues | null} expanded
  */
 
-/** @typedef {{operator: string, shape: number[], numel: number, bytes: number, a: Operand, b: Operand, result: TensorValues | null}} Answer */
+/** @typedef {{operator: string, shape: number[], numel: number, bytes: number, a: Operand, b: Operand, result:
+ * TensorValues | null}} Answer */
 
 const SIGNS = /** @type {Record<string, string>} */ ({ "-": "−", "*": "×", "/": "÷" });
 
@@ -44,7 +42,8 @@ export function showStorage({ a, b }) {
   document.querySelector("#storage")?.replaceChildren(table);
 }
 
-/** @param {Operand} operand @returns {(Node | string)[]} its expanded strides, the zeros of stretched dimensions set apart */
+/** @param {Operand} operand @returns {(Node | string)[]} its expanded strides, the zeros of stretched dimensions set
+ * apart */
 function strides({ expanded_stride, expanded_shape }) {
   const parts = expanded_stride.flatMap((stride, dimension) => {
     const isStretched = stride === 0 && (expanded_shape[dimension] ?? 1) !== 1;
@@ -79,9 +78,9 @@ export function showCopies(answer) {
     wideB: tensorTable(b.expanded, { label: "b, as it is read", mark: ghost(b), onhover: (index) => light(index) }),
     result: tensorTable(result, { label: `a ${sign} b`, onhover: (index) => light(index) }),
   };
-  /** @param {Index | null} index of the result */
+  /** @param {TensorIndex | null} index of the result */
   function light(index) {
-    const isAt = (/** @type {Index} */ at) => index !== null && String(at) === String(index);
+    const isAt = (/** @type {TensorIndex} */ at) => index !== null && String(at) === String(index);
     markCells(tables.wideA, (at) => `${ghost(a)(at)}${isAt(at) ? " lit" : ""}`);
     markCells(tables.wideB, (at) => `${ghost(b)(at)}${isAt(at) ? " lit-2" : ""}`);
     markCells(tables.result, (at) => isAt(at) ? "lit-backward" : "");
@@ -103,28 +102,30 @@ export function showCopies(answer) {
 
 /**
  * @param {{expanded_stride: readonly number[]}} operand
- * @returns {(index: Index) => string} the class of a cell: a cell further along a stride of 0 is the first one, seen again
+ * @returns {(index: TensorIndex) => string} the class of a cell: a cell further along a stride of 0 is the first one,
+ *   seen again
  */
 export function ghost({ expanded_stride }) {
   return (index) => index.some((at, dimension) => at > 0 && expanded_stride[dimension] === 0) ? "ghost" : "";
 }
 
-/** @param {Operand} operand @param {Index} index of the result @returns {number[]} where it is stored */
+/** @param {Operand} operand @param {TensorIndex} index of the result @returns {number[]} where it is stored */
 function source({ shape }, index) {
   return shape.map((size, dimension) => size === 1 ? 0 : (index[dimension + index.length - shape.length] ?? 0));
 }
 
-/** @param {Answer} answer @param {Index} index @param {Index} fromA @param {Index} fromB @returns {string} */
+/** @param {Answer} answer @param {TensorIndex} index @param {TensorIndex} fromA @param {TensorIndex} fromB
+ * @returns {string} */
 function sentence({ a, b, result, operator }, index, fromA, fromB) {
   const sign = SIGNS[operator] ?? operator;
-  const place = (/** @type {Index} */ at) => at.length === 0 ? "" : `[${at.join(", ")}]`;
+  const place = (/** @type {TensorIndex} */ at) => at.length === 0 ? "" : `[${at.join(", ")}]`;
   const values = [valueAt(a.tensor, fromA), valueAt(b.tensor, fromB), valueAt(result, index)].map(cellText);
   return `result${place(index)} = a${place(fromA)} ${sign} b${place(fromB)} = ${values[0]} ${sign} ${values[1]} = ${
     values[2]
   }`;
 }
 
-/** @param {TensorValues | null} tensor @param {Index} index @returns {any} */
+/** @param {TensorValues | null} tensor @param {TensorIndex} index @returns {any} */
 function valueAt(tensor, index) {
   return index.reduce((values, at) => values?.[at], tensor?.values);
 }

@@ -4,8 +4,8 @@ import { html } from "../../core/dom.js";
 import { shapeText } from "../../core/chapter/tensor-table.js";
 import { count, significant } from "../../core/format.js";
 
-/** @typedef {import("../../core/types.js").ErrorBody} ErrorBody */
-/** @typedef {{dimension: number, from_end: number, a: number | null, b: number | null, size: number | null, rule: string, explanation: string}} Step */
+/** @typedef {{dimension: number, from_end: number, a: number | null, b: number | null, size: number | null, rule:
+ * string, explanation: string}} Step */
 
 /** What is written above a column, by its rule. @type {Record<string, string>} */
 const RULES = {
@@ -17,7 +17,8 @@ const RULES = {
   fault: "at fault",
 };
 
-/** @param {{shape: number[], steps: Step[], numel: number, is_addressable: boolean, a: {shape: number[]}, b: {shape: number[]}}} answer */
+/** @param {{shape: number[], steps: Step[], numel: number, is_addressable: boolean, a: {shape: number[]}, b: {shape:
+ * number[]}}} answer */
 export function showSteps({ shape, steps, numel, is_addressable, a, b }) {
   const total = html("p", { class: "outcome" }, "The result is ", html("strong", {}, shapeText(shape)),
     `, ${written(numel)} ${numel === 1 ? "element" : "elements"}.`);
@@ -106,7 +107,8 @@ function signed(value) {
   return String(value).replace("-", "−");
 }
 
-/** @param {number} value @returns {string} exactly, or with three digits where it is beyond what a number holds exactly */
+/** @param {number} value @returns {string} exactly, or with three digits where it is beyond what a number holds
+ * exactly */
 export function written(value) {
   return Number.isSafeInteger(value) ? count(value) : significant(value);
 }

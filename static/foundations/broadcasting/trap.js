@@ -20,9 +20,11 @@ import { quantity, significant } from "../../core/format.js";
  * @property {number} squeezed_bytes
  */
 
-/** @typedef {{shape: string, loss: string} | null} Guess what was filled in; null: none was made, or it was about another exercise */
+/** @typedef {{shape: string, loss: string} | null} Guess what was filled in; null: none was made, or it was about
+ * another exercise */
 
-/** @returns {(trap: Trap, values: Record<string, string>) => void} shows a new answer: hidden until there was a guess, or the wish for none */
+/** @returns {(trap: Trap, values: Record<string, string>) => void} shows a new answer: hidden until there was a guess,
+ * or the wish for none */
 export function wireTrap() {
   /** @type {Trap | null} */
   let trap = null;
@@ -86,7 +88,8 @@ function revealed(trap, guess) {
   ];
 }
 
-/** @param {Trap} trap @returns {string} which of the two predictors each loss prefers: that of all pairs never the one that looks at its input */
+/** @param {Trap} trap @returns {string} which of the two predictors each loss prefers: that of all pairs never the one
+ * that looks at its input */
 function preference({ loss, loss_of_the_mean, true_loss, true_loss_of_the_mean }) {
   if (loss <= loss_of_the_mean) return "";
   if (true_loss < true_loss_of_the_mean) {
@@ -114,7 +117,8 @@ function verdict(trap, guess) {
   return html("p", { class: "verdict" }, ...parts);
 }
 
-/** @param {string} text `(50, 50)`, `50,50`, `[50 50]`, `50 x 50` or `50×50` @returns {number[] | null} null: it is no shape */
+/** @param {string} text `(50, 50)`, `50,50`, `[50 50]`, `50 x 50` or `50×50` @returns {number[] | null} null: it is no
+ * shape */
 export function sizesOf(text) {
   const bare = text.replace(/^torch\.Size/, "").replace(/[()[\]]/g, " ");
   const words = bare.split(/[\s,x×*]+/i).filter((word) => word !== "");

@@ -2,8 +2,8 @@
 
 import { html } from "../../core/dom.js";
 
-/** @typedef {import("../../core/types.js").ErrorBody} ErrorBody */
-/** @typedef {{text: string, position: number, explanation: string, torch: string | null, shapes: string | null}} Fault */
+/** @typedef {{text: string, position: number, explanation: string, torch: string | null, shapes: string | null}}
+ * Fault */
 
 /** @param {ErrorBody} error with a place in the text, or another one, which stands beside its control */
 export function showFailure(error) {
@@ -29,7 +29,8 @@ export function hideFailure() {
   document.querySelector("#failure")?.replaceChildren();
 }
 
-/** @param {string} text @param {number} position @returns {string} the text, with a caret under the character at fault */
+/** @param {string} text @param {number} position @returns {string} the text, with a caret under the character at
+ * fault */
 function marked(text, position) {
   // The server counts characters, JavaScript counts the halves of those outside the basic plane.
   const characters = [...text].map((each) => /\s/.test(each) ? " " : each);

@@ -3,9 +3,7 @@
 import { html, writeText } from "../../core/dom.js";
 import { significant } from "../../core/format.js";
 
-/** @typedef {import("./indices.js").Answer} Answer */
-
-/** @param {Answer} answer */
+/** @param {EinsumAnswer} answer */
 export function showLoops({ loops, loops_agree, loops_max_difference, products }) {
   const lines = loops.split("\n").map((text) =>
     html("span", { class: "line" }, html("span", { class: "code" }, ...highlighted(text), "\n"))
@@ -37,7 +35,7 @@ function highlighted(line) {
   return [line.slice(0, at), html("span", { class: `role-comment ${line.slice(at + 1).trim()}` }, line.slice(at))];
 }
 
-/** @param {Answer} answer */
+/** @param {EinsumAnswer} answer */
 export function showSublists({ sublists, sublists_agree }) {
   const call = document.querySelector("#sublist-call");
   if (call !== null) writeText(call, sublists);
@@ -52,7 +50,7 @@ export function showSublists({ sublists, sublists_agree }) {
 const BREACHES = ["repeated, and yet kept in the output", "in the operands more than twice",
   "not repeated, and yet summed"];
 
-/** @param {Answer} answer */
+/** @param {EinsumAnswer} answer */
 export function showChapterRules({ chapter_rules }) {
   const items = chapter_rules.map(({ rule, broken_by }, at) =>
     html("li", { class: broken_by.length === 0 ? "" : "broken" }, `“${rule}” `,

@@ -3,48 +3,13 @@
 import { html } from "../../core/dom.js";
 import { shapeText } from "../../core/chapter/tensor-table.js";
 
-/**
- * @typedef {object} Index
- * @property {string} name
- * @property {number} size
- * @property {"kept" | "batch" | "broadcast" | "summed"} role
- * @property {boolean} is_ellipsis
- * @property {boolean} is_diagonal
- * @property {number[]} stretched
- * @property {{operand: number, dimension: number, size: number}[]} occurrences
- * @property {number | null} output
- * @property {string} explanation
- */
-
-/** @typedef {{name: string, subscripts: string, dimensions: string[], shape: number[], values: any}} Operand */
-
-/**
- * @typedef {object} Answer
- * @property {string} equation
- * @property {string} explicit_equation
- * @property {boolean} is_implicit
- * @property {"equation" | "sublists"} written_as
- * @property {number[]} shape
- * @property {Index[]} indices
- * @property {Operand[]} operands
- * @property {{subscripts: string, dimensions: string[]}} output
- * @property {{shape: number[], values: any}} result
- * @property {number} products
- * @property {number} products_per_element
- * @property {string} loops
- * @property {boolean | null} loops_agree
- * @property {number | null} loops_max_difference
- * @property {string} sublists
- * @property {boolean} sublists_agree
- * @property {{rule: string, broken_by: string[]}[]} chapter_rules
- */
-
-/** @param {Answer} answer */
+/** @param {EinsumAnswer} answer */
 export function showAnatomy({ operands, output, shape, indices, is_implicit, written_as, equation,
   explicit_equation })
 {
   const roles = new Map(indices.map(({ name, role }) => [name, role]));
-  /** @param {string} name @param {readonly string[]} dimensions @param {readonly number[]} sizes @param {string} [note] */
+  /** @param {string} name @param {readonly string[]} dimensions @param {readonly number[]} sizes
+   * @param {string} [note] */
   const tensor = (name, dimensions, sizes, note = "") =>
     html("div", { class: "operand" }, html("span", { class: "soft" }, name),
       html("span", { class: "letters" },
@@ -75,7 +40,7 @@ export function showAnatomy({ operands, output, shape, indices, is_implicit, wri
   );
 }
 
-/** @param {Answer} answer */
+/** @param {EinsumAnswer} answer */
 export function showIndices({ indices, products, products_per_element, operands }) {
   const place = document.querySelector("#indices");
   const total = `${products.toLocaleString("en-US")} ${operands.length > 1 ? "products" : "elements"} in all, ${
@@ -99,7 +64,7 @@ export function showIndices({ indices, products, products_per_element, operands 
   );
 }
 
-/** @param {Index} index @returns {string} t0.1 out.0 */
+/** @param {EinsumIndex} index @returns {string} t0.1 out.0 */
 function where({ occurrences, output }) {
   const places = occurrences.map(({ operand, dimension }) => `t${operand}.${dimension}`);
   return [...places, ...(output === null ? [] : [`out.${output}`])].join(" ");

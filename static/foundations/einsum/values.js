@@ -4,15 +4,11 @@ import { cellText, markCells, tensorTable } from "../../core/chapter/tensor-tabl
 import { html } from "../../core/dom.js";
 import { significant } from "../../core/format.js";
 
-/** @typedef {import("./indices.js").Answer} Answer */
-/** @typedef {import("./indices.js").Operand} Operand */
-/** @typedef {import("../../core/chapter/tensor-table.js").Index} Position */
-
 /** Terms that are written out. */
 const MOST_TERMS = 6;
 const LIT = ["lit", "lit-2"];
 
-/** @param {Answer} answer */
+/** @param {EinsumAnswer} answer */
 export function showValues(answer) {
   const { operands, output, result } = answer;
   const line = document.querySelector("#element");
@@ -20,7 +16,7 @@ export function showValues(answer) {
     tensorTable(operand, { label: `${operand.name} · ${operand.dimensions.join(" ")}` })
   );
   const out = tensorTable(result, { label: `out · ${output.dimensions.join(" ")}`, onhover: light });
-  /** @param {Position | null} position of the result */
+  /** @param {TensorIndex | null} position of the result */
   function light(position) {
     for (const [at, table] of tables.entries()) {
       const operand = operands[at];
@@ -37,10 +33,10 @@ export function showValues(answer) {
 }
 
 /**
- * @param {Operand} operand
- * @param {Position} index of one of its elements
+ * @param {EinsumOperand} operand
+ * @param {TensorIndex} index of one of its elements
  * @param {readonly string[]} kept the result's indices
- * @param {Position} position in the result
+ * @param {TensorIndex} position in the result
  * @returns {boolean} whether the element is a factor of a product there
  */
 function takesPart({ dimensions, shape }, index, kept, position) {
@@ -55,7 +51,8 @@ function takesPart({ dimensions, shape }, index, kept, position) {
   });
 }
 
-/** @param {Answer} answer @param {Position} position @returns {string} out[0, 1] = Σj t0[0, j] · t1[j, 1] = 0.3 · 1.2 + … = 1.97 */
+/** @param {EinsumAnswer} answer @param {TensorIndex} position @returns {string} out[0, 1] = Σj t0[0, j] · t1[j, 1] =
+ * 0.3 · 1.2 + … = 1.97 */
 function sentence({ indices, operands, output, result, products_per_element }, position) {
   const summed = indices.filter((index) => index.output === null);
   const fixed = new Map(output.dimensions.map((name, at) => [name, position[at] ?? 0]));
@@ -100,7 +97,7 @@ function place(at) {
   return at.length === 0 ? "" : `[${at.join(", ")}]`;
 }
 
-/** @param {any} values nested @param {Position} position @returns {any} */
+/** @param {any} values nested @param {TensorIndex} position @returns {any} */
 function elementAt(values, position) {
   return position.reduce((each, at) => each?.[at], values);
 }
