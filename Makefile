@@ -59,12 +59,14 @@ check: $(VENV)/.installed-dev node_modules/.installed ## formatting, lint, types
 	@$(BIN)/ruff format --check --quiet . || { echo "Run 'make format'." >&2; exit 1; }
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy
+	@$(NODE) format.js --check || { echo "Run 'make format'." >&2; exit 1; }
 	@$(NODE) node_modules/typescript/bin/tsc --project tsconfig.json
 	@$(BIN)/hadolint Dockerfile
 
-format: $(VENV)/.installed-dev ## rewrite the Python files in the project's format
+format: $(VENV)/.installed-dev node_modules/.installed ## rewrite the Python and JavaScript files in the project's format
 	@$(BIN)/ruff check --quiet --fix-only .
 	@$(BIN)/ruff format .
+	@$(NODE) format.js
 
 bench: $(VENV)/.installed-bench ## what recording costs, beside other tools; prints a table, writes bench/results/bench.json
 	@$(BIN)/python bench/recording.py

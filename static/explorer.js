@@ -45,14 +45,6 @@ import { connectModel, specTable } from "./explorer/model.js";
 import { connectPin } from "./explorer/pin.js";
 import { connectTakeaway } from "./explorer/takeaway.js";
 
-/** @typedef {import("./core/types.js").PageData} PageData */
-/** @typedef {import("./core/types.js").Picture} Picture */
-/** @typedef {import("./core/types.js").Spec} Spec */
-/** @typedef {import("./core/types.js").ErrorBody} ErrorBody */
-/** @typedef {import("./core/types.js").PinnedRun} PinnedRun */
-/** @typedef {import("./core/types.js").Theory} Theory */
-/** @typedef {import("./core/url-state.js").View} View */
-
 const ANNOUNCE_AFTER_MS = 800;
 /** Of the screen; on a faster one pictures still come no faster. */
 const FRAME_MS = 1000 / 60;
@@ -65,7 +57,8 @@ const ASK_THEORY_AFTER_MS = 120;
 const NET = "mlp";
 
 /** What fills the boxes, in the words of the node data. @type {Record<string, string>} */
-const NODE_DATA = { std: "std", gradient_norm: "gradient_norm", dead_fraction: "dead_fraction", time: "time", memory: "bytes", flops: "flops" };
+const NODE_DATA = { std: "std", gradient_norm: "gradient_norm", dead_fraction: "dead_fraction", time: "time",
+  memory: "bytes", flops: "flops" };
 
 /**
  * @param {string} selector
@@ -112,24 +105,25 @@ const specOf = (query) => parseSpec(table, query);
 // The page's own query may hold a preset's name or a mistake: the server's reading of it is what counts.
 const spec = signal(specOf(page.query));
 const view = signal(parseView(location.hash || (page.view ?? "")));
-/** What the server last showed of the spec. @type {import("./core/signal.js").Signal<Picture | null>} */
+/** What the server last showed of the spec. @type {Signal<Picture | null>} */
 const picture = signal(/** @type {Picture | null} */ (null));
-/** @type {import("./core/signal.js").Signal<Theory | null>} */
+/** @type {Signal<Theory | null>} */
 const theory = signal(/** @type {Theory | null} */ (null));
-/** The run that is compared to. @type {import("./core/signal.js").Signal<PinnedRun | null>} */
+/** The run that is compared to. @type {Signal<PinnedRun | null>} */
 const pinned = signal(/** @type {PinnedRun | null} */ (null));
-/** A dump that is shown in place of the server's answers. @type {import("./core/signal.js").Signal<import("./explorer/dump.js").Opened | null>} */
-const opened = signal(/** @type {import("./explorer/dump.js").Opened | null} */ (null));
-/** @type {import("./core/signal.js").Signal<ErrorBody | null>} */
+/** A dump that is shown in place of the server's answers. @type {Signal<ShownDump | null>} */
+const opened = signal(/** @type {ShownDump | null} */ (null));
+/** @type {Signal<ErrorBody | null>} */
 const error = signal(page.error);
-/** What is wrong with the run that the address says to compare to. @type {import("./core/signal.js").Signal<ErrorBody | null>} */
+/** What is wrong with the run that the address says to compare to. @type {Signal<ErrorBody | null>} */
 const pinError = signal(/** @type {ErrorBody | null} */ (null));
 
-/** Opened at a mistaken address: the default model is shown, and the mistake stays in sight until something is changed. */
+/** Opened at a mistaken address: the default model is shown, and the mistake stays in sight until something is
+ * changed. */
 let isAddressAtFault = page.error !== null;
 
-// Pictures: drawn as they come, but once per frame of the screen, where of several the last counts; numbers on the screen
-// only go up.
+// Pictures: drawn as they come, but once per frame of the screen, where of several the last counts; numbers on the
+// screen only go up.
 
 /** @type {Picture | null} */
 let arrived = null;
@@ -170,33 +164,30 @@ const expectations = {
   },
 };
 
-const live = new Live(
-  {
-    picture(next) {
-      arrived = next;
-      if (next.spec === spec.value && !isAddressAtFault) {
-        error.value = null;
-        acceptedQuery = queryOf(next.spec);
-        writeAddress(specPushes, AFTER_PICTURE_MS);
-        specPushes = false;
-      }
-      paintSoon();
-    },
-    theory(next) {
-      expectations.arrived = next;
-      expectations.paint();
-    },
-    error(body, asked) {
-      if (asked === spec.value) error.value = body;
-    },
-    state(connection) {
-      elements.status.connection = connection;
-      own?.reached(connection);
-    },
-    model: (news) => own?.told(news),
+const live = new Live({
+  picture(next) {
+    arrived = next;
+    if (next.spec === spec.value && !isAddressAtFault) {
+      error.value = null;
+      acceptedQuery = queryOf(next.spec);
+      writeAddress(specPushes, AFTER_PICTURE_MS);
+      specPushes = false;
+    }
+    paintSoon();
   },
-  queryOf,
-);
+  theory(next) {
+    expectations.arrived = next;
+    expectations.paint();
+  },
+  error(body, asked) {
+    if (asked === spec.value) error.value = body;
+  },
+  state(connection) {
+    elements.status.connection = connection;
+    own?.reached(connection);
+  },
+  model: (news) => own?.told(news),
+}, queryOf);
 
 // The address: a spec gets into it once the server has accepted it, so that a reload never meets a mistake.
 
@@ -266,8 +257,8 @@ on("spec-change", (/** @type {{change: Spec, moving: boolean}} */ { change, movi
   // The slider moves the picture on the screen, whatever else has been typed and refused.
   const refused = error.value?.field;
   const accepted = specOf(acceptedQuery);
-  const isRefusedElsewhere =
-    !isAddressAtFault && refused != null && refused in spec.value && "scale" in change && "scale" in accepted && refused !== "scale";
+  const isRefusedElsewhere = !isAddressAtFault && refused != null && refused in spec.value && "scale" in change
+    && "scale" in accepted && refused !== "scale";
   const before = isRefusedElsewhere ? accepted : spec.value;
   const next = { ...("program" in change ? withProgram(page, before, String(change["program"])) : before), ...change };
   if (!moving && queryOf(next) === queryOf(spec.value)) {
@@ -278,7 +269,7 @@ on("spec-change", (/** @type {{change: Spec, moving: boolean}} */ { change, movi
   }
   setSpec(next);
 });
-on("preset-choose", (/** @type {{preset: import("./core/types.js").Preset}} */ { preset }) => {
+on("preset-choose", (/** @type {{preset: Preset}} */ { preset }) => {
   specPushes = true;
   // Into the address with the spec: one choice, one history entry.
   view.value = { ...view.value, predict: "", guess: "" };
@@ -290,12 +281,13 @@ on("tensor-select", (/** @type {{tensor: string}} */ { tensor }) => {
   elements.graph.reveal(drawn.boxOf(tensor));
 });
 on("statistic-change", (/** @type {{statistic: View["statistic"]}} */ { statistic }) => setView({ statistic }));
-on("layers-options-change", (/** @type {Partial<import("./core/types.js").LayersOptions>} */ change) => setView(change));
+on("layers-options-change", (/** @type {Partial<LayersOptions>} */ change) => setView(change));
 on("prediction-start", (/** @type {{figure: string}} */ { figure }) => {
   setView({ predict: figure, guess: "" });
   elements.prediction.focus();
 });
-on("prediction-guess", (/** @type {{guess: number | null}} */ { guess }) => setView({ guess: guess === null ? "" : String(guess) }));
+on("prediction-guess",
+  (/** @type {{guess: number | null}} */ { guess }) => setView({ guess: guess === null ? "" : String(guess) }));
 on("prediction-end", () => {
   setView({ predict: "", guess: "" });
   elements.experiment.querySelector("button")?.focus();
@@ -313,15 +305,21 @@ on("swap-runs", () => {
   setSpec(specOf(a.slice(1)));
 });
 on("camera-change", (/** @type {{zoom: number, at: number, across: number}} */ camera) => setView(camera));
-on("axis-change", (/** @type {import("./core/types.js").DepthAxis} */ { positions, width }) => {
+on("axis-change", (/** @type {DepthAxis} */ { positions, width }) => {
   // Some layers in a closed box: there is no axis that all of them have in common with the graph.
-  const places = (shown?.topology.layers ?? []).map(({ preactivation, activation }) => positions.get(activation ?? preactivation ?? ""));
-  // Nor where a graph of one's own goes on beyond the panel, or has layers beside each other: all are to be seen at once, each by itself.
-  const isShared = places.every((x, at) => x !== undefined && (!isOwn() || (x >= 0 && x <= width && x > (places[at - 1] ?? -1))));
+  const places = (shown?.topology.layers ?? []).map(({ preactivation, activation }) =>
+    positions.get(activation ?? preactivation ?? "")
+  );
+  // Nor where a graph of one's own goes on beyond the panel, or has layers beside each other: all are to be seen at
+  // once, each by itself.
+  const isShared = places.every((x, at) =>
+    x !== undefined && (!isOwn() || (x >= 0 && x <= width && x > (places[at - 1] ?? -1)))
+  );
   elements.profile.axis = { positions: isShared ? positions : new Map(), width };
 });
 
-const drawn = connectGraph({ elements, view, setView, replaceView, on, follow: (before, after) => (opened.value === null ? own?.follow(before, after) : undefined) ?? null });
+const drawn = connectGraph({ elements, view, setView, replaceView, on,
+  follow: (before, after) => (opened.value === null ? own?.follow(before, after) : undefined) ?? null });
 
 /** @returns {Spec} of the run on the screen: what was asked for last may have been refused */
 function specShown() {
@@ -332,13 +330,13 @@ function specShown() {
 
 elements.controls.configure(page);
 /** A model of the user's own, if the page is of one. */
-const own =
-  page.model == null
-    ? null
-    : connectModel({ model: page.model, elements: { ...elements, light: drawn.light }, view, replaceView, again: () => live.request(spec.value) });
+const own = page.model == null ? null
+  : connectModel({ model: page.model, elements: { ...elements, light: drawn.light }, view, replaceView,
+    again: () => live.request(spec.value) });
 elements.presets.presets = page.presets;
 // At what the picture on the screen was made with: its ops are those that the inspector shows.
-if (page.model != null) elements.inspector.check = (/** @type {string} */ op) => postJson(checkPath(queryOf(specShown())), { op });
+if (page.model != null)
+  elements.inspector.check = (/** @type {string} */ op) => postJson(checkPath(queryOf(specShown())), { op });
 
 // Looked up once: a search through a graph of thousands of elements takes longer than all the rest of a slider's event.
 const modelButtons = document.querySelectorAll("[data-widths]");
@@ -365,7 +363,8 @@ function writeNodeDataLink() {
   find("#node-data").setAttribute("href", nodeDataPath(statistic, queryOf(spec.value)));
 }
 
-/** @param {Spec} value @returns {string} of the experiment that it is a run of, whatever the seed: bands are over seeds */
+/** @param {Spec} value @returns {string} of the experiment that it is a run of, whatever the seed: bands are over
+ * seeds */
 function experimentQuery(value) {
   return queryOf({ ...value, seed: specOf("")["seed"] ?? 0 });
 }
@@ -422,7 +421,8 @@ let shownRun = null;
 function compare() {
   const prediction = parsePrediction(view.value.predict, view.value.guess);
   const run = pinned.value;
-  const matched = run === null || picture.value === null ? null : opened.value === null ? run : matchedRun(run, opened.value, picture.value);
+  const matched = run === null || picture.value === null ? null
+    : opened.value === null ? run : matchedRun(run, opened.value, picture.value);
   shownRun = matched === null || picture.value === null ? null : hideInRun(matched, picture.value, prediction);
   drawn.compare(matched?.dump?.match == null ? null : { picture: matched.dump.picture, match: matched.dump.match });
   elements.profile.pinned = shownRun;
@@ -516,7 +516,8 @@ function announce() {
   const { layers, tensors } = shown.topology;
   const focus = select === "" ? layers[0]?.activation : tensorOf(select);
   const tensor = tensors.find(({ id }) => id === focus);
-  const parts = [`Loss ${shown.hidden?.loss === true ? "hidden until it is guessed" : significant(shown.loss)}`, tensor === undefined ? "" : describeTensor(shown, tensor), verdict(shown).text];
+  const parts = [`Loss ${shown.hidden?.loss === true ? "hidden until it is guessed" : significant(shown.loss)}`,
+    tensor === undefined ? "" : describeTensor(shown, tensor), verdict(shown).text];
   elements.announcer.textContent = parts.filter((part) => part !== "").join(". ");
 }
 
@@ -566,7 +567,8 @@ find(".skip-link").addEventListener("click", (/** @type {Event} */ event) => {
 });
 
 addEventListener("keydown", (event) => {
-  if (isTyping(event) || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]") !== null) return;
+  if (isTyping(event) || event.ctrlKey || event.metaKey || event.altKey
+    || document.querySelector("dialog[open]") !== null) return;
   if (event.key === "Escape" && document.querySelector("details.menu[open]") === null) setView({ select: "" });
   if (event.key === "/") {
     event.preventDefault();
@@ -583,7 +585,9 @@ opened.subscribe((value) => {
   // Of the step before it may stand until there is news of this one.
   if (value.picture.key !== picture.value?.key) theory.value = null;
   // What the address says is of the graph that was there before.
-  if (value.isOther) setView({ select: "", toggled: "", step: 0, reach: "", span: "", predict: "", guess: "", ...unpinned(), zoom: 1, at: 0, across: 0.5 });
+  if (value.isOther)
+    setView({ select: "", toggled: "", step: 0, reach: "", span: "", predict: "", guess: "", ...unpinned(), zoom: 1,
+      at: 0, across: 0.5 });
   picture.value = { ...value.picture, seq };
   clearTimeout(askingTheory);
   // Of a spec's dump nothing is asked: its trace is one address away.

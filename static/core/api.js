@@ -1,7 +1,5 @@
 /** HTTP: paths, and the one error shape. */
 
-/** @typedef {import("./types.js").ErrorBody} ErrorBody */
-
 export const API = "/api/v1";
 
 /** Where traces, profiles, values and the live path are: the specs', or those of a model of one's own. */
@@ -31,7 +29,8 @@ export class ApiError extends Error {
     this.retryAfter = retryAfter;
   }
 
-  /** @returns {boolean} whether no server of ours has answered to the end: the way to it broke, or a proxy finds none behind it */
+  /** @returns {boolean} whether no server of ours has answered to the end: the way to it broke, or a proxy finds none
+   * behind it */
   get isOfNobody() {
     return this.status === 0 || (this.body.code === UNREADABLE && [200, 502, 503, 504].includes(this.status));
   }
@@ -95,16 +94,19 @@ async function get(path, accept, signal, more = {}) {
   if (response.ok) return response;
   const body = await response.json().catch(() => null);
   signal?.throwIfAborted();
-  throw body?.error === undefined ? unreadable(response) : new ApiError(body.error, response.status, retryAfter(response));
+  throw body?.error === undefined ? unreadable(response)
+    : new ApiError(body.error, response.status, retryAfter(response));
 }
 
 /** @param {Response} response @returns {ApiError} */
 function unreadable(response) {
   const { status } = response;
-  return new ApiError({ code: UNREADABLE, message: `The server answered ${status} without saying why.` }, status, retryAfter(response));
+  return new ApiError({ code: UNREADABLE, message: `The server answered ${status} without saying why.` }, status,
+    retryAfter(response));
 }
 
-/** @param {Response} response @returns {number | null} in seconds; a proxy may write a date, which is as good as nothing */
+/** @param {Response} response @returns {number | null} in seconds; a proxy may write a date, which is as good as
+ * nothing */
 function retryAfter({ headers }) {
   const text = headers.get("retry-after") ?? "";
   return /^\d+$/.test(text) ? Number(text) : null;

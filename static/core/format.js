@@ -1,7 +1,5 @@
 /** How numbers are written, everywhere alike: three significant digits, 1.02 and 2.46e-8. */
 
-/** @typedef {import("./types.js").Picture} Picture */
-
 /**
  * Three significant digits. Plain between 0.001 and 9999, with an exponent outside; "–" where there is no number.
  *

@@ -2,9 +2,8 @@
 
 import { svg } from "./dom.js";
 
-/** @typedef {import("./types.js").Health} Health */
-
-/** What a histogram or a signal looks like when that is wrong with it, in a square of 16. @type {Record<Health | "healthy", string>} */
+/** What a histogram or a signal looks like when that is wrong with it, in a square of 16.
+ * @type {Record<Health | "healthy", string>} */
 export const HEALTH_SHAPES = {
   healthy: "M2.5 8.5l3.5 3.5 7.5-8",
   // A number line with a hole in it.
@@ -21,5 +20,6 @@ export const HEALTH_SHAPES = {
  * @returns {SVGSVGElement}
  */
 export function healthIcon(health) {
-  return svg("svg", { class: `health-icon ${health}`, viewBox: "0 0 16 16", width: 14, height: 14, "aria-hidden": "true" }, svg("path", { d: HEALTH_SHAPES[health] }));
+  return svg("svg", { class: `health-icon ${health}`, viewBox: "0 0 16 16", width: 14, height: 14,
+    "aria-hidden": "true" }, svg("path", { d: HEALTH_SHAPES[health] }));
 }

@@ -5,12 +5,6 @@
 
 import { isHidden } from "./format.js";
 
-/** @typedef {import("./types.js").Picture} Picture */
-
-/** @typedef {{x: number, y: number, w: number, h: number}} Rectangle */
-
-/** @typedef {{ink: string, muted: string, warning: string}} Paint ink: of the bars, muted: of the zero line */
-
 /**
  * @param {Picture} picture
  * @param {number} row
@@ -33,7 +27,7 @@ export function peak(picture, row) {
  * @param {Picture} picture
  * @param {number} row
  * @param {Rectangle} at
- * @param {Paint} paint
+ * @param {HistogramPaint} paint
  */
 export function drawBars(context, picture, row, at, paint) {
   if (isHidden(picture, row)) {

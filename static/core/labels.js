@@ -3,10 +3,6 @@
 import { nonFinite } from "./picture.js";
 import { isHidden, percent, shape, significant, valueAt } from "./format.js";
 
-/** @typedef {import("./types.js").Picture} Picture */
-/** @typedef {import("./types.js").Tensor} Tensor */
-/** @typedef {import("./types.js").Statistic} Statistic */
-
 /**
  * The figure shown in a tensor's box.
  *
@@ -25,7 +21,8 @@ export function figure(picture, tensor, statistic) {
   }
   const bad = nonFinite(picture, row);
   if (bad !== null) {
-    return { text: bad.share === 1 ? `all ${bad.word}` : `${bad.word} ${percent(bad.share)}`, short: bad.word, isWarning: true };
+    return { text: bad.share === 1 ? `all ${bad.word}` : `${bad.word} ${percent(bad.share)}`, short: bad.word,
+      isWarning: true };
   }
   const low = valueAt(picture.floats.min, row);
   if (low !== null && low === picture.floats.max[row]) {

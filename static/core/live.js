@@ -1,21 +1,13 @@
 /**
- * The live path: specs out, pictures in. Of the specs that wait the latest wins. One request is in flight; if its answer
- * takes long and a newer spec waits, that is sent after it, and the server gives the older one up.
+ * The live path: specs out, pictures in. Of the specs that wait the latest wins. One request is in flight; if its
+ * answer takes long and a newer spec waits, that is sent after it, and the server gives the older one up.
  *
- * The socket comes back by itself and asks for the last spec again. Where there is a server but no socket, the same spec
- * is fetched as a dump. Nothing that was asked for is forgotten before it is answered.
+ * The socket comes back by itself and asks for the last spec again. Where there is a server but no socket, the same
+ * spec is fetched as a dump. Nothing that was asked for is forgotten before it is answered.
  */
 
 import { ApiError, getJson, isReachable, liveUrl, profilePath, tracePath } from "./api.js";
 import { decodeFrame, frameHeader, pictureOfDump, rowIndex } from "./picture.js";
-
-/** @typedef {import("./types.js").Spec} Spec */
-/** @typedef {import("./types.js").Picture} Picture */
-/** @typedef {import("./types.js").ErrorBody} ErrorBody */
-/** @typedef {import("./types.js").ModelNews} ModelNews */
-/** @typedef {import("./types.js").Topology} Topology */
-/** @typedef {import("./types.js").Theory} Theory */
-/** @typedef {import("./types.js").ConnectionState} ConnectionState */
 
 /**
  * @typedef {object} Listener
@@ -41,7 +33,8 @@ const OVERTAKE_FETCH_MS = 1000;
 // sent when nothing has come for a while, and if nothing comes of it either the socket is taken for dead.
 const QUIET_MS = 2000;
 const PING = JSON.stringify({ type: "ping" });
-/** Waited for the answer; doubled by each socket given up on, for on a slow line the answer may stand behind a large picture. */
+/** Waited for the answer; doubled by each socket given up on, for on a slow line the answer may stand behind a large
+ * picture. */
 const PATIENCE_MS = 2000;
 const PATIENCE_LAST_MS = 30_000;
 /** A timer so late says that the page itself was held up, or asleep; what has come meanwhile is still to be read. */
@@ -68,7 +61,8 @@ const FETCH_LOOKS = 20;
 const RETRY_AFTER = 1;
 const RETRY_AFTER_MOST = 30;
 
-const NEW_TOKEN = "The server was started anew with another token: open the link that it printed. What is set here stays.";
+const NEW_TOKEN =
+  "The server was started anew with another token: open the link that it printed. What is set here stays.";
 
 const TOPOLOGIES_KEPT = 8;
 
@@ -270,7 +264,8 @@ export class Live {
     this.asked = [];
     if (this.watch !== null) clearTimeout(this.watch);
     this.watch = null;
-    // Whatever was in flight gets no answer any more; and what was answered may be answered otherwise by another server.
+    // Whatever was in flight gets no answer any more; and what was answered may be answered otherwise by another
+    // server.
     this.waiting = this.last;
     this.#tell();
   }
@@ -350,8 +345,8 @@ export class Live {
     const oldest = this.asked[0];
     if (socket === null || (oldest === undefined && pingedAt === null)) return;
     const now = performance.now();
-    const left =
-      pingedAt === null ? QUIET_MS - (now - Math.max(this.heardAt, oldest?.at ?? 0)) : this.patience - (now - pingedAt);
+    const left = pingedAt === null ? QUIET_MS - (now - Math.max(this.heardAt, oldest?.at ?? 0))
+      : this.patience - (now - pingedAt);
     if (left > 0) this.#watchIn(left);
     else if (pingedAt === null || now - this.watchDue > LATE_MS) this.#ping(socket);
     else {
@@ -386,7 +381,8 @@ export class Live {
     } else if (message.type === "theory") {
       // Of a picture before the last it is dropped: its own is on the way.
       const { answered } = this;
-      if (answered !== null && message.seq === answered.seq) this.listener.theory({ ...message.theory, faults: message.faults ?? [], seq: message.seq }, answered.spec);
+      if (answered !== null && message.seq === answered.seq)
+        this.listener.theory({ ...message.theory, faults: message.faults ?? [], seq: message.seq }, answered.spec);
     } else if (message.type === "error") this.#refused(message.seq, message.error);
     else if (message.type === "model") this.listener.model?.(message);
     else if (message.type === "pong") this.pings -= 1;
@@ -560,7 +556,8 @@ export class Live {
     this.#tell();
   }
 
-  /** @param {ApiError} error The server has another token. A link opened in another tab gives this one its cookie too. */
+  /** @param {ApiError} error The server has another token. A link opened in another tab gives this one its cookie
+   * too. */
   #lock({ body: { code } }) {
     if (this.isLocked) return;
     this.isLocked = true;
@@ -587,7 +584,7 @@ export class Live {
   }
 
   /**
-   * @param {import("./types.js").Dump} dump
+   * @param {Dump} dump
    * @returns {string} the key of the last dump where this one has its shape, else a new one
    */
   #dumpKey({ modules, ops, tensors, saved, layers }) {
@@ -605,7 +602,8 @@ function isBusy({ status }) {
   return status === 503 || status === 429;
 }
 
-/** @param {ApiError} error @returns {number} ms: never before the time that the server has named, and of thirty pages not all at that time */
+/** @param {ApiError} error @returns {number} ms: never before the time that the server has named, and of thirty pages
+ * not all at that time */
 function restAfter({ retryAfter }) {
   return (Math.min(retryAfter ?? RETRY_AFTER, RETRY_AFTER_MOST) + Math.random() / 2) * 1000;
 }

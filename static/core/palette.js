@@ -1,20 +1,5 @@
 /** The colours of the style sheet, for canvas. */
 
-/** @typedef {import("./types.js").Phase} Phase */
-
-/**
- * @typedef {object} Palette
- * @property {string} forward
- * @property {string} backward
- * @property {string} parameter
- * @property {string} neutral
- * @property {string} ink
- * @property {string} muted
- * @property {string} line
- * @property {string} warning
- * @property {string} paper
- */
-
 /** @returns {Palette} as the current colour scheme has them */
 export function readPalette() {
   const style = getComputedStyle(document.documentElement);

@@ -1,12 +1,5 @@
 /** From the server's bytes to a Picture: the binary live frame, and the JSON dump. Both give the same columns. */
 
-/** @typedef {import("./types.js").Picture} Picture */
-/** @typedef {import("./types.js").Topology} Topology */
-/** @typedef {import("./types.js").Dump} Dump */
-/** @typedef {import("./types.js").Spec} Spec */
-/** @typedef {import("./types.js").FloatColumn} FloatColumn */
-/** @typedef {import("./types.js").CountColumn} CountColumn */
-
 const MAGIC = 0x31465243; // "CRF1", little endian
 const HEADER_BYTES = 48;
 
@@ -66,9 +59,15 @@ export function decodeFrame(buffer, shape, spec) {
     throw new RangeError(`live frame with ${rows} rows, its topology has ${shape.topology.statistics.tensor.length}`);
   }
   // Unknown further columns are skipped: an older page reads a newer server's frames.
-  const floats = FLOAT_COLUMNS.map((name, index) => [name, new Float64Array(buffer, HEADER_BYTES + 8 * rows * index, rows)]);
+  const floats = FLOAT_COLUMNS.map((
+    name,
+    index,
+  ) => [name, new Float64Array(buffer, HEADER_BYTES + 8 * rows * index, rows)]);
   const afterFloats = HEADER_BYTES + 8 * rows * floatColumns;
-  const integers = COUNT_COLUMNS.map((name, index) => [name, new Uint32Array(buffer, afterFloats + 4 * rows * index, rows)]);
+  const integers = COUNT_COLUMNS.map((
+    name,
+    index,
+  ) => [name, new Uint32Array(buffer, afterFloats + 4 * rows * index, rows)]);
   return {
     seq,
     key: shape.key,
@@ -96,7 +95,7 @@ export function rowIndex(topology) {
 }
 
 /**
- * @param {import("./types.js").JsonNumber} value
+ * @param {JsonNumber} value
  * @returns {number | null}
  */
 function fromJsonNumber(value) {
@@ -133,12 +132,14 @@ export function pictureOfDump(dump, seq, key) {
     key,
     topology,
     rows: rowIndex(topology),
-    floats: /** @type {Record<FloatColumn, Float64Array>} */ (
-      Object.fromEntries(FLOAT_COLUMNS.map((name) => [name, column(statistics[name])]))
-    ),
-    integers: /** @type {Record<CountColumn, Uint32Array>} */ (
-      Object.fromEntries(COUNT_COLUMNS.map((name) => [name, Uint32Array.from(statistics[name])]))
-    ),
+    floats:
+      /** @type {Record<FloatColumn, Float64Array>} */ (Object.fromEntries(
+        FLOAT_COLUMNS.map((name) => [name, column(statistics[name])]),
+      )),
+    integers:
+      /** @type {Record<CountColumn, Uint32Array>} */ (Object.fromEntries(
+        COUNT_COLUMNS.map((name) => [name, Uint32Array.from(statistics[name])]),
+      )),
     bins,
     counts,
     loss: fromJsonNumber(dump.loss),

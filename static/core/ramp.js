@@ -3,8 +3,6 @@
  * scheme, and for eyes that see no hue. Shades go with the logarithm of the count. No DOM.
  */
 
-/** @typedef {[number, number, number]} Colour red, green, blue, 0 to 255 */
-
 /** Counts below this are nothing: what is left of a bin that was spread over others. */
 export const LEAST_COUNT = 0.05;
 
@@ -12,19 +10,19 @@ const LIGHTEST = 0.1;
 const HUE_AT = 0.68;
 const DEEPEST = 0.62;
 
-/** @param {string} hex #rrggbb @returns {Colour} */
+/** @param {string} hex #rrggbb @returns {RgbColour} */
 export function colourOf(hex) {
   const number = Number.parseInt(hex.slice(1), 16);
   return [number >> 16, (number >> 8) & 255, number & 255];
 }
 
-/** @param {Colour} from @param {Colour} to @param {number} share @returns {Colour} */
+/** @param {RgbColour} from @param {RgbColour} to @param {number} share @returns {RgbColour} */
 export function mix(from, to, share) {
   const [r, g, b] = from.map((part, index) => Math.round(part + ((to[index] ?? part) - part) * share));
   return [r ?? 0, g ?? 0, b ?? 0];
 }
 
-/** @param {Colour} colour @returns {string} */
+/** @param {RgbColour} colour @returns {string} */
 export function css([r, g, b]) {
   return `rgb(${r},${g},${b})`;
 }
@@ -38,7 +36,7 @@ export function depth(count, most) {
  * @param {string} paper
  * @param {string} hue
  * @param {string} ink
- * @returns {[number, Colour][]} where on the ramp, 0 to 1, and the colour there; even in between
+ * @returns {[number, RgbColour][]} where on the ramp, 0 to 1, and the colour there; even in between
  */
 export function rampStops(paper, hue, ink) {
   const [from, middle, to] = [colourOf(paper), colourOf(hue), colourOf(ink)];
@@ -50,7 +48,7 @@ export function rampStops(paper, hue, ink) {
 }
 
 /**
- * @param {readonly [number, Colour][]} stops
+ * @param {readonly [number, RgbColour][]} stops
  * @returns {Uint32Array} 256 pixels as ImageData holds them; the first is transparent
  */
 export function rampPixels(stops) {

@@ -1,13 +1,4 @@
 /**
- * The one way that state is held: a value and the functions that want to know of its changes.
- *
- * @template T
- * @typedef {object} Signal
- * @property {T} value
- * @property {(listener: (value: T) => void) => () => void} subscribe calls at once and on every change; returns the way out
- */
-
-/**
  * @template T
  * @param {T} initial
  * @returns {Signal<T>}

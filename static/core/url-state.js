@@ -5,37 +5,6 @@
 
 import { MOST_ZOOM } from "./view/viewport.js";
 
-/** @typedef {import("./types.js").Spec} Spec */
-/** @typedef {import("./types.js").SpecTable} SpecTable */
-
-/**
- * @typedef {object} View
- * @property {string} select id of the selected box or op, "" for none
- * @property {import("./types.js").ProfileStatistic} statistic shown in the profile and, if it is one of theirs, in boxes
- * @property {"graph" | "layers" | "steps"} show what stands in the centre
- * @property {"graph" | "profile" | "inspector" | "controls"} tab the panel shown on a narrow screen; graph: the centre
- * @property {"heatmap" | "ridgeline"} form how the layers are shown
- * @property {import("./types.js").LayerTensor} of which tensors of theirs
- * @property {"adaptive" | "fixed"} range of the values shown
- * @property {"linear" | "log"} axis of the values
- * @property {string} predict figure to be guessed before it is shown, such as l2.std; "" for none
- * @property {string} guess what was guessed, "" for nothing yet
- * @property {string} a "?" and the canonical query of the run to compare to, or "dump:" and a dump's place; "" for none
- * @property {string} level of the groups that are open: "layer", "all", or how deep
- * @property {string} toggled groups that are otherwise than the level says, see expansion.js
- * @property {"auto" | "on" | "off"} fold whether repeated blocks are folded into one
- * @property {"" | import("./graph/overlay.js").OverlayKind} colour what fills the boxes, "" for nothing
- * @property {string} span values from first to last colour where they are held, "low:high"
- * @property {"" | "size" | "gradient"} thickness what widens the edges, "" for nothing
- * @property {string} q what is searched for
- * @property {string} reach how far up and down from the selection is lit: "up2", "down", "both1"; "" for not at all
- * @property {number} step of the execution
- * @property {number} dump place of the dump that is shown, where several are open
- * @property {number} zoom 1: fit
- * @property {number} at depth at the centre of the panel, 0 to 1
- * @property {number} across the depth, 0 to 1
- */
-
 /**
  * @typedef {object} ViewKey
  * @property {keyof View} name
@@ -58,7 +27,8 @@ const VIEW_KEYS = [
   { name: "show", initial: "graph", choices: ["graph", "layers", "steps"], push: true },
   { name: "tab", initial: "graph", choices: ["graph", "profile", "inspector", "controls"], push: true },
   { name: "form", initial: "heatmap", choices: ["heatmap", "ridgeline"], push: true },
-  { name: "of", initial: "activation", choices: ["activation", "preactivation", "gradient", "weight", "weight_gradient"], push: true },
+  { name: "of", initial: "activation",
+    choices: ["activation", "preactivation", "gradient", "weight", "weight_gradient"], push: true },
   { name: "range", initial: "adaptive", choices: ["adaptive", "fixed"], push: true },
   { name: "axis", initial: "linear", choices: ["linear", "log"], push: true },
   { name: "predict", initial: "", choices: null, push: true },
@@ -124,7 +94,8 @@ export function specQuery(table, spec) {
   const parts = [];
   for (const { name } of table.keys) {
     const value = spec[name];
-    if (value !== undefined && value !== defaults[name]) parts.push(`${name}=${encode(String(value).replace("e+", "e"))}`);
+    if (value !== undefined && value !== defaults[name])
+      parts.push(`${name}=${encode(String(value).replace("e+", "e"))}`);
   }
   return parts.join("&");
 }
@@ -145,7 +116,8 @@ export function parseSpec(table, query) {
     const text = given.get(name);
     if (text === undefined) continue;
     const number = text.trim() === "" ? NaN : Number(text);
-    if ((kind === "int" || kind === "float") && Number.isFinite(number) && String(number).length <= 16) spec[name] = number;
+    if ((kind === "int" || kind === "float") && Number.isFinite(number) && String(number).length <= 16)
+      spec[name] = number;
     else if (kind === "bool" && (text === "true" || text === "false")) spec[name] = text === "true";
     else spec[name] = text;
   }

@@ -1,7 +1,7 @@
 /**
- * <comparison-table>: the run on the screen beside the one that is pinned: in what their specs differ, their losses, and
- * a statistic layer by layer, with a bar that shows where they part; of two dumps the tensors that differ most, too, and what
- * only one of them has.
+ * <comparison-table>: the run on the screen beside the one that is pinned: in what their specs differ, their losses,
+ * and a statistic layer by layer, with a bar that shows where they part; of two dumps the tensors that differ most,
+ * too, and what only one of them has.
  *
  * Call `show(picture, pinned, statistic)`. Events, bubbling: `tensor-select` {tensor}, `swap-runs`, `unpin`.
  */
@@ -10,15 +10,6 @@ import { compareLayers, compareLoss, differences, isRatio, reach } from "../core
 import { dumpDifferences, greatestDifferences } from "../core/lab/dump-run.js";
 import { emit, html } from "../core/dom.js";
 import { count, significant } from "../core/format.js";
-
-/** @typedef {import("../core/types.js").Picture} Picture */
-/** @typedef {import("../core/types.js").Dump} Dump */
-/** @typedef {import("../core/types.js").PinnedDump} PinnedDump */
-/** @typedef {import("../core/types.js").PinnedRun} PinnedRun */
-/** @typedef {import("../core/lab/match.js").Alone} Alone */
-/** @typedef {import("../core/types.js").ProfileStatistic} ProfileStatistic */
-/** @typedef {import("../core/lab/comparison.js").Figure} Figure */
-/** @typedef {import("../core/lab/comparison.js").Pair} Pair */
 
 /** @typedef {{a: HTMLElement, b: HTMLElement, contrast: HTMLElement, text: HTMLElement}} Line */
 
@@ -47,7 +38,8 @@ class ComparisonTable extends HTMLElement {
 
   connectedCallback() {
     if (this.firstChild !== null) return;
-    const swap = html("button", { type: "button", class: "link", title: "What is pinned becomes the run on the screen, and the other way about" }, "Swap");
+    const swap = html("button", { type: "button", class: "link",
+      title: "What is pinned becomes the run on the screen, and the other way about" }, "Swap");
     const unpin = html("button", { type: "button", class: "link" }, "Unpin");
     swap.addEventListener("click", () => emit(this, "swap-runs", {}));
     unpin.addEventListener("click", () => emit(this, "unpin", {}));
@@ -74,23 +66,35 @@ class ComparisonTable extends HTMLElement {
   /** @param {Picture} picture @param {PinnedRun} pinned @param {PinnedDump} dump */
   #compareDumps(picture, pinned, { match, picture: a, shown }) {
     const { pairs, alike, compared } = greatestDifferences(picture, pinned, MOST_TENSORS);
-    const full = pairs.reduce((most, { difference }) => (difference < Infinity ? Math.max(most, difference) : most), Number.MIN_VALUE);
+    const full = pairs.reduce((most, { difference }) => difference < Infinity ? Math.max(most, difference) : most,
+      Number.MIN_VALUE);
     const rows = pairs.map(({ tensor, name, a, b, difference }) => {
       const link = html("button", { type: "button", class: "link" }, name);
       link.addEventListener("click", () => emit(this, "tensor-select", { tensor }));
       const bar = html("i");
       bar.style.setProperty("--share", Math.min(1, difference / full).toFixed(3));
       const text = difference < Infinity ? significant(difference) : "NaN, Inf";
-      return html("tr", { "data-tensor": name }, html("td", { class: "name", title: name }, link), html("td", {}, a), html("td", {}, b), html("td", { class: difference < Infinity ? "apart" : "apart warning" }, bar, html("span", {}, text)));
+      return html("tr", { "data-tensor": name }, html("td", { class: "name", title: name }, link), html("td", {}, a),
+        html("td", {}, b),
+        html("td", { class: difference < Infinity ? "apart" : "apart warning" }, bar, html("span", {}, text)));
     });
     const head = html("tr", {}, ...["", "A", "B", "difference"].map((name) => html("th", { scope: "col" }, name)));
-    const caption = compared === 0 ? "No tensor of one has a partner in the other." : pairs.length === 0 ? `All ${compared} tensors are alike.` : "Tensors that differ most: std, and the largest relative difference of std, least and greatest value";
-    const rest = pairs.length === 0 ? [] : [html("p", { class: "hint" }, `${count(compared)} compared, ${alike === 0 ? "none" : count(alike)} of them alike${match?.isSame === true ? "" : "; matched by module path, op and name"}`)];
+    const caption = compared === 0 ? "No tensor of one has a partner in the other."
+      : pairs.length === 0 ? `All ${compared} tensors are alike.`
+      : "Tensors that differ most: std, and the largest relative difference of std, least and greatest value";
+    const rest = pairs.length === 0 ? [] : [
+      html("p", { class: "hint" },
+        `${count(compared)} compared, ${alike === 0 ? "none" : count(alike)} of them alike${
+          match?.isSame === true ? "" : "; matched by module path, op and name"
+        }`),
+    ];
     const isSelf = shown !== null && shown.dump === pinned.dump?.dump;
     this.#tensors.replaceChildren(
-      html("table", {}, html("caption", {}, isSelf ? "B is A itself: go to another dump." : caption), ...(rows.length === 0 ? [] : [html("thead", {}, head), html("tbody", {}, ...rows)])),
+      html("table", {}, html("caption", {}, isSelf ? "B is A itself: go to another dump." : caption),
+        ...(rows.length === 0 ? [] : [html("thead", {}, head), html("tbody", {}, ...rows)])),
       ...rest,
-      ...(match === null || match.isSame ? [] : [alone("Only in A", match.onlyA, a), alone("Only in B", match.onlyB, picture)].flat()),
+      ...(match === null || match.isSame ? []
+        : [alone("Only in A", match.onlyA, a), alone("Only in B", match.onlyB, picture)].flat()),
     );
   }
 
@@ -106,7 +110,7 @@ class ComparisonTable extends HTMLElement {
     this.#specs.dataset["shown"] = text;
     // What another program does not use has no value there.
     const values = (/** @type {"a" | "b"} */ run) =>
-      changed.flatMap((difference) => (difference[run] === "" ? [] : `${difference.key} ${difference[run]}`)).join(", ");
+      changed.flatMap((difference) => difference[run] === "" ? [] : `${difference.key} ${difference[run]}`).join(", ");
     const open = html("a", { href: location.pathname + (query && `?${query}`), title: "Only this run" }, "open A");
     const same = changed.length === 0 ? "the same run as A: change anything, and it shows here" : "";
     this.#specs.replaceChildren(
@@ -122,7 +126,9 @@ class ComparisonTable extends HTMLElement {
     if (this.#specs.dataset["shown"] === text) return;
     this.#specs.dataset["shown"] = text;
     const line = (/** @type {"a" | "b"} */ run, /** @type {string} */ name) =>
-      html("div", {}, html("dt", { class: `run ${run}` }, run.toUpperCase()), html("dd", {}, html("strong", {}, name), ...changed.flatMap((difference) => [html("br"), `${difference.key} ${difference[run]}`])));
+      html("div", {}, html("dt", { class: `run ${run}` }, run.toUpperCase()),
+        html("dd", {}, html("strong", {}, name),
+          ...changed.flatMap((difference) => [html("br"), `${difference.key} ${difference[run]}`])));
     this.#specs.replaceChildren(line("a", a.name), line("b", b.name));
   }
 
@@ -136,7 +142,8 @@ class ComparisonTable extends HTMLElement {
     this.#loss = this.#line(loss, null, "", "loss");
     /** @param {"forward" | "backward"} phase @param {string} name @returns {HTMLTableSectionElement[]} */
     const section = (phase, name) => {
-      const body = html("tbody", { class: phase }, html("tr", { class: "section" }, html("th", { scope: "rowgroup", colspan: "5" }, name)));
+      const body = html("tbody", { class: phase },
+        html("tr", { class: "section" }, html("th", { scope: "rowgroup", colspan: "5" }, name)));
       let isEmpty = true;
       for (const layer of layers) {
         const pair = layer[phase];
@@ -150,10 +157,13 @@ class ComparisonTable extends HTMLElement {
     const sections = [...section("forward", forward), ...section("backward", "gradient")];
     // Of what has no layers there is the loss alone.
     const caption = layers.length === 0 ? "Loss" : title;
-    this.#table.replaceChildren(html("table", {}, html("caption", {}, caption), html("thead", {}, head), loss, ...sections));
+    this.#table.replaceChildren(
+      html("table", {}, html("caption", {}, caption), html("thead", {}, head), loss, ...sections),
+    );
   }
 
-  /** @param {HTMLTableSectionElement} body @param {string | null} tensor @param {string} layer @param {string} name @returns {Line} */
+  /** @param {HTMLTableSectionElement} body @param {string | null} tensor @param {string} layer @param {string} name
+   * @returns {Line} */
   #line(body, tensor, layer, name) {
     const line = body.insertRow();
     line.append(html("th", { scope: "row" }, layer));
@@ -193,7 +203,8 @@ class ComparisonTable extends HTMLElement {
   }
 }
 
-/** @param {string} title @param {Alone} things @param {Picture} picture @returns {HTMLElement[]} nothing where there is none */
+/** @param {string} title @param {UnmatchedThings} things @param {Picture} picture @returns {HTMLElement[]} nothing
+ * where there is none */
 function alone(title, { modules, tensors }, { topology }) {
   const names = tensors.map((tensor) => topology.tensors[tensor]?.name ?? "");
   const all = [...modules, ...names];
@@ -201,11 +212,13 @@ function alone(title, { modules, tensors }, { topology }) {
   const more = all.length - MOST_ALONE;
   return [
     html("h3", {}, `${title}: ${count(all.length)}`),
-    html("ul", { class: "alone" }, ...all.slice(0, MOST_ALONE).map((text) => html("li", {}, text)), ...(more > 0 ? [html("li", { class: "hint" }, `and ${count(more)} more`)] : [])),
+    html("ul", { class: "alone" }, ...all.slice(0, MOST_ALONE).map((text) => html("li", {}, text)),
+      ...(more > 0 ? [html("li", { class: "hint" }, `and ${count(more)} more`)] : [])),
   ];
 }
 
-/** @param {Line} line @param {Pick<Pair, "a" | "b" | "contrast">} pair @param {number} full size of a whole bar */
+/** @param {Line} line @param {Pick<ComparedPair, "a" | "b" | "contrast">} pair @param {number} full size of a whole
+ * bar */
 function write({ a, b, contrast, text }, pair, full) {
   setFigure(a, pair.a);
   setFigure(b, pair.b);
@@ -215,7 +228,7 @@ function write({ a, b, contrast, text }, pair, full) {
   contrast.style.setProperty("--share", Math.abs(share).toFixed(3));
 }
 
-/** @param {HTMLElement} cell @param {Figure} figure */
+/** @param {HTMLElement} cell @param {ComparedFigure} figure */
 function setFigure(cell, { text, isWarning }) {
   setText(cell, text);
   cell.classList.toggle("warning", isWarning);

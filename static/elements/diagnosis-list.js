@@ -7,7 +7,8 @@
  * `spec-change` {change, moving}, `tensor-select` {tensor}, `box-open` {id}.
  */
 
-import { bandText, diagnose, expectedText, figureText, hasChange, layersText, MEASURES, WORST_FIRST } from "../core/lab/diagnosis.js";
+import { bandText, diagnose, expectedText, figureText, hasChange, layersText, MEASURES,
+  WORST_FIRST } from "../core/lab/diagnosis.js";
 import { emit, html, write, writeText } from "../core/dom.js";
 import { significant } from "../core/format.js";
 import { healthIcon } from "../core/health.js";
@@ -15,16 +16,6 @@ import { faultIcon, faultsOf, faultsText, faultWord, isNote, placeOf } from "../
 import { verdict } from "../core/lab/verdict.js";
 import { whyNoLayers } from "../core/lab/profile-text.js";
 import { parseWidths } from "../core/lab/widths.js";
-
-/** @typedef {import("../core/lab/diagnosis.js").Diagnosis} Diagnosis */
-/** @typedef {import("../core/lab/diagnosis.js").Trouble} Trouble */
-/** @typedef {import("../core/types.js").Advice} Advice */
-/** @typedef {import("../core/types.js").Fault} Fault */
-/** @typedef {import("../core/types.js").Health} Health */
-/** @typedef {import("../core/types.js").Picture} Picture */
-/** @typedef {import("../core/types.js").Rules} Rules */
-/** @typedef {import("../core/types.js").Spec} Spec */
-/** @typedef {import("../core/types.js").Theory} Theory */
 
 /** Theory comes within a frame or two of its picture, or when the slider rests. */
 const PALE_AFTER_MS = 250;
@@ -126,12 +117,15 @@ class DiagnosisList extends HTMLElement {
   #fault(fault, place) {
     const { kind, message, source, remedy } = fault;
     const head = html("span", { class: "kind" }, faultIcon(kind), html("b", {}, faultWord(kind)));
-    const said = place === "" ? html("span", { class: "said" }, message) : html("button", { type: "button", class: "link said", title: "Show where" }, message);
+    const said = place === "" ? html("span", { class: "said" }, message)
+      : html("button", { type: "button", class: "link said", title: "Show where" }, message);
     if (place !== "") said.addEventListener("click", () => emit(this, "box-open", { id: place }));
     // Of what broke off the message begins with its place.
-    const line = source === null || message.startsWith(`${source.file}:${source.line}: `) ? [] : [html("code", { class: "place", title: source.text }, `${source.file}:${source.line}`)];
+    const line = source === null || message.startsWith(`${source.file}:${source.line}: `) ? []
+      : [html("code", { class: "place", title: source.text }, `${source.file}:${source.line}`)];
     const mend = remedy === null ? [] : [html("p", { class: "mend" }, remedy)];
-    return html("li", { class: isNote(fault) ? "fault note" : "fault", "data-kind": kind }, head, said, ...line, ...mend);
+    return html("li", { class: isNote(fault) ? "fault note" : "fault", "data-kind": kind }, head, said, ...line,
+      ...mend);
   }
 
   #judge() {
@@ -167,8 +161,10 @@ class DiagnosisList extends HTMLElement {
     } else if (isHealthy) {
       say(diagnosis.figures === 0 ? "no theory of it" : `${diagnosis.within} of ${diagnosis.figures} in band`);
       const { rule, source } = this.#rules?.band ?? { rule: "", source: "" };
-      const figures = `${diagnosis.within} of the ${diagnosis.figures} figures that theory speaks of lie in their bands`;
-      write(this.#state, "title", `${diagnosis.layers} layers, all healthy by the rules; ${figures}: ${rule} (${source}).`);
+      const figures =
+        `${diagnosis.within} of the ${diagnosis.figures} figures that theory speaks of lie in their bands`;
+      write(this.#state, "title",
+        `${diagnosis.layers} layers, all healthy by the rules; ${figures}: ${rule} (${source}).`);
     } else {
       const unhealthy = troubles.reduce((sum, { layers }) => sum + layers.length, 0);
       say(`${unhealthy} of ${diagnosis.layers} ${diagnosis.layers === 1 ? "layer" : "layers"} unhealthy`);
@@ -219,11 +215,14 @@ class DiagnosisList extends HTMLElement {
     if (!isDone) this.#change = advice.change;
     // It stays where it is, and in the order of tabs, when there is nothing to do.
     write(this.#remedy, "aria-disabled", String(isDone));
-    writeText(this.#remedy, isDone ? (advice.note === null ? "Variance preserved" : "Gain applied") : `Preserve variance: ${changeText(advice.change)}`);
+    writeText(this.#remedy,
+      isDone ? (advice.note === null ? "Variance preserved" : "Gain applied")
+        : `Preserve variance: ${changeText(advice.change)}`);
     const wanted = significant(advice.gain);
     const gains = isDone ? `√n·σ(w) = ${wanted}` : `√n·σ(w) = ${gainsText(theory, spec)}; should be ${wanted}`;
     writeText(this.#remedyNote, advice.note === null ? gains : `${gains}; ${advice.note}`);
-    const source = `With √n·σ(w) = ${wanted} the variance of preactivations stays as it is from layer to layer (${advice.source}).`;
+    const source =
+      `With √n·σ(w) = ${wanted} the variance of preactivations stays as it is from layer to layer (${advice.source}).`;
     write(this.#remedy, "title", source);
     write(this.#remedyNote, "title", source);
   }
@@ -252,8 +251,10 @@ function troubleView(health, rules, select) {
   const where = html("span");
   const expected = html("b");
   const band = html("span");
-  const figures = html("dl", {}, html("div", {}, html("dt", {}, "measured"), html("dd", {}, measured, " ", where)), html("div", {}, html("dt", {}, "expected"), html("dd", {}, expected, " ", band)));
-  const root = html("section", { class: "trouble", "data-health": health }, html("h3", {}, healthIcon(health), html("b", {}, health), " ", range), fold, figures);
+  const figures = html("dl", {}, html("div", {}, html("dt", {}, "measured"), html("dd", {}, measured, " ", where)),
+    html("div", {}, html("dt", {}, "expected"), html("dd", {}, expected, " ", band)));
+  const root = html("section", { class: "trouble", "data-health": health },
+    html("h3", {}, healthIcon(health), html("b", {}, health), " ", range), fold, figures);
   return {
     root,
     show(trouble, name) {
@@ -304,7 +305,8 @@ function changeText(change) {
   return parts.filter((part) => part !== "").join(" ");
 }
 
-/** @param {Theory} theory @param {Spec} spec @returns {string} √n σ(w) of the layers before the last: 1.00, or 0.866–1.22 */
+/** @param {Theory} theory @param {Spec} spec @returns {string} √n σ(w) of the layers before the last: 1.00, or
+ * 0.866–1.22 */
 function gainsText({ layers }, spec) {
   const widths = parseWidths(String(spec["widths"])) ?? [];
   const gains = layers.map(({ weight_std }, index) => weight_std * Math.sqrt(widths[index] ?? NaN));

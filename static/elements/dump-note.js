@@ -7,9 +7,6 @@
 import { emit, html, writeText } from "../core/dom.js";
 import { count, significant } from "../core/format.js";
 
-/** @typedef {import("../core/types.js").Dump} Dump */
-/** @typedef {import("../core/types.js").Picture} Picture */
-
 class DumpNote extends HTMLElement {
   #loss = html("dd");
 
@@ -18,7 +15,8 @@ class DumpNote extends HTMLElement {
     writeText(this.#loss, hidden?.loss === true ? "?" : significant(loss));
   }
 
-  /** @param {string} name @param {Dump} dump @param {boolean} canClose whether there is anything to go back to @param {string} place among several, "" for one alone */
+  /** @param {string} name @param {Dump} dump @param {boolean} canClose whether there is anything to go back to
+   * @param {string} place among several, "" for one alone */
   show(name, { spec, environment, error, ops, tensors }, canClose, place) {
     const close = html("button", { type: "button", class: "button" }, "Back to the live explorer");
     close.addEventListener("click", () => emit(this, "dump-close", {}));
@@ -27,26 +25,30 @@ class DumpNote extends HTMLElement {
       ["ops", count(ops.length)],
       ["tensors", count(tensors.length)],
     ];
-    this.replaceChildren(
-      html("h2", {}, "Graph dump"),
+    this.replaceChildren(html("h2", {}, "Graph dump"),
       html("p", { class: "file" }, name, ...(place === "" ? [] : [" ", html("small", {}, place)])),
-      ...(error === null ? [] : [html("p", { class: "error", role: "alert" }, `The recording broke off${failed === undefined ? "" : ` at ${failed.name}`}: ${error.message}`)]),
-      list(figures, html("dt", {}, "loss"), this.#loss),
+      ...(error === null ? [] : [
+        html("p", { class: "error", role: "alert" },
+          `The recording broke off${failed === undefined ? "" : ` at ${failed.name}`}: ${error.message}`),
+      ]), list(figures, html("dt", {}, "loss"), this.#loss),
       ...(spec === null ? [] : [html("h3", {}, "Spec"), list(written(spec))]),
       ...(Object.keys(environment).length === 0 ? [] : [html("h3", {}, "Recorded with"), list(written(environment))]),
-      ...(canClose ? [close] : []),
-    );
+      ...(canClose ? [close] : []));
   }
 }
 
-/** @param {Record<string, unknown>} values @returns {string[][]} all but what is empty: a model as it is, of which no what-if was asked */
+/** @param {Record<string, unknown>} values @returns {string[][]} all but what is empty: a model as it is, of which no
+ * what-if was asked */
 function written(values) {
-  return Object.entries(values).flatMap(([name, value]) => (value === "" ? [] : [[name, typeof value === "string" ? value : JSON.stringify(value)]]));
+  return Object.entries(values).flatMap(([name, value]) =>
+    value === "" ? [] : [[name, typeof value === "string" ? value : JSON.stringify(value)]]
+  );
 }
 
 /** @param {readonly string[][]} rows @param {readonly Node[]} first @returns {HTMLElement} */
 function list(rows, ...first) {
-  return html("dl", {}, ...first, ...rows.flatMap(([name = "", value = ""]) => [html("dt", {}, name), html("dd", {}, value)]));
+  return html("dl", {}, ...first,
+    ...rows.flatMap(([name = "", value = ""]) => [html("dt", {}, name), html("dd", {}, value)]));
 }
 
 customElements.define("dump-note", DumpNote);

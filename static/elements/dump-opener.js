@@ -1,32 +1,27 @@
 /**
- * <dump-opener>: graph dumps from files, chosen or dropped anywhere on the page. A file that is none is said to be none, and
- * why; the others are opened. Where there is no other, what was shown stays.
+ * <dump-opener>: graph dumps from files, chosen or dropped anywhere on the page. A file that is none is said to be
+ * none, and why; the others are opened. Where there is no other, what was shown stays.
  *
  * Call `choose()`, `refuse(problems)`. Events, bubbling: `dumps-open` {sources}.
  */
 
 import { emit, html } from "../core/dom.js";
-import { DumpProblem, checkSize, readDump } from "../core/dump/dump.js";
+import { checkSize, DumpProblem, readDump } from "../core/dump/dump.js";
 import { beginsLikeDump, inOrder } from "../core/dump/source.js";
 
-/** @typedef {import("../core/dump/source.js").Source} Source */
 /** @typedef {{name: string, message: string, where?: string}} Refusal where: path inside the dump */
 
 /** Of more files the first ones are told of. */
 const MOST_TOLD = 6;
 
 class DumpOpener extends HTMLElement {
-  #input = html("input", { type: "file", accept: ".json,application/json", multiple: true, hidden: true, "aria-label": "Graph dumps" });
+  #input = html("input", { type: "file", accept: ".json,application/json", multiple: true, hidden: true,
+    "aria-label": "Graph dumps" });
   #veil = html("p", { class: "veil", hidden: true }, "Drop a graph dump to open it, or several to go through them");
   #title = html("h2", {}, "This is no graph dump");
   #told = html("div");
-  #dialog = html(
-    "dialog",
-    { class: "dump-problem", role: "alertdialog", "aria-label": "The file cannot be opened" },
-    this.#title,
-    this.#told,
-    html("form", { method: "dialog" }, html("button", { class: "button" }, "Close")),
-  );
+  #dialog = html("dialog", { class: "dump-problem", role: "alertdialog", "aria-label": "The file cannot be opened" },
+    this.#title, this.#told, html("form", { method: "dialog" }, html("button", { class: "button" }, "Close")));
 
   connectedCallback() {
     this.append(this.#input, this.#veil, this.#dialog);
@@ -59,14 +54,14 @@ class DumpOpener extends HTMLElement {
 
   /** Says what is wrong with files. @param {readonly Refusal[]} problems */
   refuse(problems) {
-    this.#title.textContent = problems.length > 1 ? `${problems.length} files are no graph dumps` : "This is no graph dump";
+    this.#title.textContent = problems.length > 1 ? `${problems.length} files are no graph dumps`
+      : "This is no graph dump";
     const more = problems.length - MOST_TOLD;
     this.#told.replaceChildren(
-      ...problems
-        .slice(0, MOST_TOLD)
-        .map(({ name, message, where = "" }) =>
-          html("section", {}, html("p", { class: "file" }, name), html("p", { class: "message" }, message), html("p", { class: "where mono", hidden: where === "" }, where)),
-        ),
+      ...problems.slice(0, MOST_TOLD).map(({ name, message, where = "" }) =>
+        html("section", {}, html("p", { class: "file" }, name), html("p", { class: "message" }, message),
+          html("p", { class: "where mono", hidden: where === "" }, where))
+      ),
       ...(more > 0 ? [html("p", { class: "file" }, `and ${more} more`)] : []),
     );
     if (!this.#dialog.open) this.#dialog.showModal();
@@ -74,7 +69,7 @@ class DumpOpener extends HTMLElement {
 
   /** @param {readonly File[]} files */
   async #open(files) {
-    /** @type {Source[]} */
+    /** @type {DumpSource[]} */
     const sources = [];
     /** @type {Refusal[]} */
     const problems = [];

@@ -2,7 +2,8 @@
  * <dump-scrubber>: several dumps in a row, such as the steps of a training. A slider over them with the curve of their
  * losses behind it, which fills as they are read; play, one back, one on.
  *
- * Call `open(sources)`; set `index`, `pinned`, `problem`; call `tell(index, figures)`. Events, bubbling: `dump-step` {index}.
+ * Call `open(sources)`; set `index`, `pinned`, `problem`; call `tell(index, figures)`. Events, bubbling: `dump-step`
+ * {index}.
  */
 
 import { emit, html, svg, write, writeText } from "../core/dom.js";
@@ -39,9 +40,11 @@ class DumpScrubber extends HTMLElement {
   #width = 0;
   #frame = 0;
 
-  #back = html("button", { type: "button", class: "icon-button", title: "Dump before (←)", "aria-label": "Dump before" }, icon("back"));
+  #back = html("button", { type: "button", class: "icon-button", title: "Dump before (←)",
+    "aria-label": "Dump before" }, icon("back"));
   #play = html("button", { type: "button", class: "icon-button play" });
-  #on = html("button", { type: "button", class: "icon-button", title: "Next dump (→)", "aria-label": "Next dump" }, icon("on"));
+  #on = html("button", { type: "button", class: "icon-button", title: "Next dump (→)", "aria-label": "Next dump" },
+    icon("on"));
   #slider = html("input", { type: "range", min: "0", step: "1", "aria-label": "Dump" });
   #svg = svg("svg", { height: HEIGHT, "aria-hidden": "true" });
   #name = html("strong");
@@ -50,12 +53,9 @@ class DumpScrubber extends HTMLElement {
 
   connectedCallback() {
     if (this.childElementCount > 0) return;
-    this.append(
-      html("div", { class: "controls" }, this.#back, this.#play, this.#on),
-      html("div", { class: "track" }, this.#svg, this.#slider),
-      html("p", { class: "now" }, this.#name, this.#place),
-      this.#problem,
-    );
+    this.append(html("div", { class: "controls" }, this.#back, this.#play, this.#on),
+      html("div", { class: "track" }, this.#svg, this.#slider), html("p", { class: "now" }, this.#name, this.#place),
+      this.#problem);
     this.#back.addEventListener("click", () => this.#step(-1));
     this.#on.addEventListener("click", () => this.#step(1));
     this.#play.addEventListener("click", () => this.#toggle());
@@ -205,19 +205,29 @@ class DumpScrubber extends HTMLElement {
     const x = (/** @type {number} */ index) => THUMB + (index / (count - 1)) * (width - 2 * THUMB);
     const { paths, dots, breaks, isLog, low, high, endsHigh } = lossCurve(this.#figures, x, HEIGHT);
     const mark = (/** @type {number} */ index, /** @type {string} */ kind, /** @type {string} */ text) =>
-      svg("g", { class: kind, transform: `translate(${x(index).toFixed(1)} 0)` }, svg("line", { y1: 0, y2: HEIGHT }), svg("text", { x: 0, y: 8, "text-anchor": "middle" }, text));
+      svg("g", { class: kind, transform: `translate(${x(index).toFixed(1)} 0)` }, svg("line", { y1: 0, y2: HEIGHT }),
+        svg("text", { x: 0, y: 8, "text-anchor": "middle" }, text));
     // Nor where the slider's grip is.
     const grip = x(this.#index);
     const scaleEnd = grip > width - SCALE_WIDTH ? grip - THUMB - 4 : width - 2;
     write(this.#svg, "viewBox", `0 0 ${width} ${HEIGHT}`);
     this.#svg.replaceChildren(
-      ...breaks.map((index) => svg("line", { class: "break", x1: (x(index) + x(index - 1)) / 2, x2: (x(index) + x(index - 1)) / 2, y1: 0, y2: HEIGHT }, svg("title", {}, "another graph from here"))),
+      ...breaks.map((index) =>
+        svg("line", { class: "break", x1: (x(index) + x(index - 1)) / 2, x2: (x(index) + x(index - 1)) / 2, y1: 0,
+          y2: HEIGHT }, svg("title", {}, "another graph from here"))
+      ),
       ...paths.map((d) => svg("path", { class: "loss", d })),
-      ...dots.map(({ x, y, isBad }) => svg("circle", { class: isBad ? "bad" : "loss", cx: x, cy: y, r: isBad ? 3 : 1.75 })),
+      ...dots.map(({ x, y, isBad }) =>
+        svg("circle", { class: isBad ? "bad" : "loss", cx: x, cy: y, r: isBad ? 3 : 1.75 })
+      ),
       ...[...this.#problems.keys()].map((index) => mark(index, "refused", "✕")),
       ...(this.#pinned >= 0 && this.#pinned < count ? [mark(this.#pinned, "pinned", "A")] : []),
       // Where the curve is not.
-      ...(low === null ? [] : [svg("text", { class: "scale", x: scaleEnd, y: endsHigh ? HEIGHT - 2 : 9, "text-anchor": "end" }, low === high ? `loss ${significant(low)}` : `loss ${significant(low)} to ${significant(high)}${isLog ? ", log" : ""}`)]),
+      ...(low === null ? [] : [
+        svg("text", { class: "scale", x: scaleEnd, y: endsHigh ? HEIGHT - 2 : 9, "text-anchor": "end" },
+          low === high ? `loss ${significant(low)}`
+            : `loss ${significant(low)} to ${significant(high)}${isLog ? ", log" : ""}`),
+      ]),
     );
     this.dataset["read"] = String(this.#figures.filter((figures) => figures !== null).length);
   }
@@ -230,7 +240,8 @@ class DumpScrubber extends HTMLElement {
 
 /** @param {string} name @returns {SVGSVGElement} */
 function icon(name) {
-  return svg("svg", { viewBox: "0 0 16 16", width: 14, height: 14, "aria-hidden": "true" }, svg("path", { d: ICONS[name] ?? "", fill: "currentcolor" }));
+  return svg("svg", { viewBox: "0 0 16 16", width: 14, height: 14, "aria-hidden": "true" },
+    svg("path", { d: ICONS[name] ?? "", fill: "currentcolor" }));
 }
 
 customElements.define("dump-scrubber", DumpScrubber);

@@ -8,11 +8,8 @@
 import { emit, html } from "../core/dom.js";
 import { experiment, guessable } from "../core/lab/experiment.js";
 
-/** @typedef {import("../core/types.js").Picture} Picture */
-/** @typedef {import("../core/types.js").Preset} Preset */
-/** @typedef {import("../core/lab/experiment.js").Experiment} Experiment */
-
-const CONSTRUCT = "One construct of the chapter by itself: click a box for its formula, its line of code and its values.";
+const CONSTRUCT =
+  "One construct of the chapter by itself: click a box for its formula, its line of code and its values.";
 const HINT = "Drag the init scale: the same draw is rescaled, so that whatever moves is its doing.";
 
 class ExperimentNote extends HTMLElement {
@@ -40,8 +37,13 @@ class ExperimentNote extends HTMLElement {
       this.replaceChildren(html("span", { class: "hint" }, program === "mlp" ? HINT : CONSTRUCT));
       return;
     }
-    const nodes = presets.flatMap((preset, order) => figures(preset, found[order] ?? { figures: [], printed: null, theory: null }));
-    const guesses = isSecret ? [] : presets.flatMap((preset) => this.#guess(preset, presets.length === 1 ? "Guess first" : `Guess ${preset.focus} first`));
+    const nodes = presets.flatMap((preset, order) =>
+      figures(preset, found[order] ?? { figures: [], printed: null, theory: null })
+    );
+    const guesses = isSecret ? []
+      : presets.flatMap((preset) =>
+        this.#guess(preset, presets.length === 1 ? "Guess first" : `Guess ${preset.focus} first`)
+      );
     this.replaceChildren(html("strong", {}, first.title), ...nodes, ...guesses);
   }
 
@@ -65,12 +67,15 @@ function figures({ focus }, { figures: measured, printed, theory }) {
     const beside = [
       ...(figure.printed === null ? [] : [`chapter ${figure.printed}`]),
       ...(figure.theory === null ? [] : [`theory ${figure.theory}`]),
-      ...(figure.band === null ? [] : [`band ${figure.band}${figure.isInside === null ? "" : figure.isInside ? " ✓" : " outside"}`]),
+      ...(figure.band === null ? []
+        : [`band ${figure.band}${figure.isInside === null ? "" : figure.isInside ? " ✓" : " outside"}`]),
     ];
-    if (beside.length > 0) node.append(html("span", { class: figure.isInside === false ? "outside" : "beside" }, ` (${beside.join(", ")})`));
+    if (beside.length > 0)
+      node.append(html("span", { class: figure.isInside === false ? "outside" : "beside" }, ` (${beside.join(", ")})`));
     return node;
   });
-  const prose = [...(printed === null ? [] : [`chapter: ${printed}`]), ...(theory === null ? [] : [`theory: ${theory}`])];
+  const prose = [...(printed === null ? [] : [`chapter: ${printed}`]),
+    ...(theory === null ? [] : [`theory: ${theory}`])];
   return [...nodes, ...prose.map((text) => html("span", { class: "beside" }, text))];
 }
 

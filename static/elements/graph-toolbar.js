@@ -2,15 +2,15 @@
  * <graph-toolbar>: what is searched for, how deep the graph is open, what fills its boxes and widens its edges.
  *
  * Set `view`, `depth`, `overlays`, `found`, `folds`. Events, bubbling: `search-change` {q}, `search-step` {by},
- * `level-change` {level}, `fold-change` {fold}, `colour-change` {colour}, `thickness-change` {thickness}, `span-hold` {held}.
+ * `level-change` {level}, `fold-change` {fold}, `colour-change` {colour}, `thickness-change` {thickness}, `span-hold`
+ * {held}.
  */
 
 import { emit, html, write, writeText } from "../core/dom.js";
 
-/** @typedef {import("../core/url-state.js").View} View */
-
 /** @typedef {{name: string, title: string, reason: string | null}} OverlayChoice reason: why it cannot be had */
-/** @typedef {{total: number, at: number, problem: string | null, note: string | null}} Found at: of the one gone to, from 1; 0 for none */
+/** @typedef {{total: number, at: number, problem: string | null, note: string | null}} Found at: of the one gone to,
+ * from 1; 0 for none */
 
 const SEARCH_AFTER_MS = 120;
 
@@ -22,12 +22,15 @@ const THICKNESS = [
 ];
 
 class GraphToolbar extends HTMLElement {
-  #search = html("input", { type: "search", placeholder: "Search", "aria-label": "Search the graph", autocomplete: "off", spellcheck: "false", "aria-describedby": "search-found" });
+  #search = html("input", { type: "search", placeholder: "Search", "aria-label": "Search the graph",
+    autocomplete: "off", spellcheck: "false", "aria-describedby": "search-found" });
   #found = html("span", { class: "found", id: "search-found", role: "status" });
   #level = html("select", { "aria-label": "How deep the graph is open", title: "How deep the graph is open" });
-  #fold = html("button", { type: "button", class: "toggle small", title: "Fold repeated blocks into one" }, "Fold repeats");
+  #fold = html("button", { type: "button", class: "toggle small", title: "Fold repeated blocks into one" },
+    "Fold repeats");
   #colour = html("select", { "aria-label": "What fills the boxes", title: "What fills the boxes" });
-  #hold = html("button", { type: "button", class: "toggle small", title: "Hold the colours' range, so that runs can be compared" }, "Hold range");
+  #hold = html("button", { type: "button", class: "toggle small",
+    title: "Hold the colours' range, so that runs can be compared" }, "Hold range");
   #thickness = html("select", { "aria-label": "What widens the edges", title: "What widens the edges" });
   #typing = 0;
   /** What is to be chosen, as soon as there is such a choice. @type {View | null} */
@@ -37,16 +40,19 @@ class GraphToolbar extends HTMLElement {
     this.#search.title =
       "Words match names, ops, roles and modules. op:matmul  role:gradient  shape:200x50  std>10  nan>0  numel>=1000  /regex/  -not. Enter: next, Shift+Enter: previous";
     this.#thickness.append(...THICKNESS.map(([value, text]) => html("option", { value }, text)));
-    this.append(html("div", { class: "search" }, this.#search, this.#found), this.#level, this.#fold, this.#colour, this.#hold, this.#thickness);
+    this.append(html("div", { class: "search" }, this.#search, this.#found), this.#level, this.#fold, this.#colour,
+      this.#hold, this.#thickness);
     this.#search.addEventListener("input", () => {
       clearTimeout(this.#typing);
       this.#typing = setTimeout(() => this.#ask(), SEARCH_AFTER_MS);
     });
     this.#search.addEventListener("keydown", (event) => this.#key(event));
     this.#level.addEventListener("change", () => emit(this, "level-change", { level: this.#level.value }));
-    this.#fold.addEventListener("click", () => emit(this, "fold-change", { fold: this.#fold.ariaPressed === "true" ? "off" : "on" }));
+    this.#fold.addEventListener("click",
+      () => emit(this, "fold-change", { fold: this.#fold.ariaPressed === "true" ? "off" : "on" }));
     this.#colour.addEventListener("change", () => emit(this, "colour-change", { colour: this.#colour.value }));
-    this.#thickness.addEventListener("change", () => emit(this, "thickness-change", { thickness: this.#thickness.value }));
+    this.#thickness.addEventListener("change",
+      () => emit(this, "thickness-change", { thickness: this.#thickness.value }));
     this.#hold.addEventListener("click", () => emit(this, "span-hold", { held: this.#hold.ariaPressed !== "true" }));
   }
 
@@ -71,7 +77,8 @@ class GraphToolbar extends HTMLElement {
 
   /** How deep groups are nested at most. @param {number} depth */
   set depth(depth) {
-    const options = [["layer", "layers"], ...Array.from({ length: depth }, (_, index) => [String(index + 1), `depth ${index + 1}`]), ["all", "every op"]];
+    const options = [["layer", "layers"],
+      ...Array.from({ length: depth }, (_, index) => [String(index + 1), `depth ${index + 1}`]), ["all", "every op"]];
     fill(this.#level, /** @type {[string, string][]} */ (options), this.#view?.level ?? "");
   }
 
@@ -83,7 +90,9 @@ class GraphToolbar extends HTMLElement {
 
   /** @param {readonly OverlayChoice[]} overlays */
   set overlays(overlays) {
-    fill(this.#colour, [["", "colour: phase"], ...overlays.map(({ name, title }) => /** @type {[string, string]} */ ([name, `colour: ${title}`]))], this.#view?.colour ?? "");
+    fill(this.#colour, [["", "colour: phase"],
+      ...overlays.map(({ name, title }) => /** @type {[string, string]} */ ([name, `colour: ${title}`]))],
+      this.#view?.colour ?? "");
     for (const option of this.#colour.options) {
       const reason = overlays.find(({ name }) => name === option.value)?.reason ?? null;
       option.disabled = reason !== null;
@@ -94,7 +103,9 @@ class GraphToolbar extends HTMLElement {
   /** @param {Found | null} found null: nothing is searched for */
   set found(found) {
     const at = found !== null && found.at > 0 ? `${found.at} of ` : "";
-    writeText(this.#found, found === null ? "" : (found.problem ?? (found.total === 0 ? "nothing" : `${at}${found.total}${found.note === null ? "" : "+"}`)));
+    writeText(this.#found,
+      found === null ? ""
+        : (found.problem ?? (found.total === 0 ? "nothing" : `${at}${found.total}${found.note === null ? "" : "+"}`)));
     this.#search.setAttribute("aria-invalid", String(found?.problem != null));
     this.#found.title = found?.problem ?? found?.note ?? "";
   }
@@ -120,7 +131,8 @@ class GraphToolbar extends HTMLElement {
   }
 }
 
-/** @param {HTMLSelectElement} select @param {readonly [string, string][]} options value and text @param {string} value chosen */
+/** @param {HTMLSelectElement} select @param {readonly [string, string][]} options value and text @param {string} value
+ * chosen */
 function fill(select, options, value) {
   const key = JSON.stringify(options);
   if (select.dataset["options"] === key) return;

@@ -3,9 +3,10 @@
  * cannot; one canvas above them holds every histogram. Boxes are walked with the arrow keys, and a table says the same
  * to a screen reader.
  *
- * Call `show(picture, graph)`, before it `follow(find)` where another graph is of much the same model; set `theory`, `expansion`, `statistic`, `selection`, `camera`, `paintwork`, `lit`; call `reveal(id)`,
- * `zoomTo(id)`, `fit()`; read `drawing`, `viewBox()`. Events, bubbling: `box-select` {id}, `group-toggle` {id},
- * `camera-change` {zoom, at, across}, `drawing-change` {}, `axis-change` {positions, width}.
+ * Call `show(picture, graph)`, before it `follow(find)` where another graph is of much the same model; set `theory`,
+ * `expansion`, `statistic`, `selection`, `camera`, `paintwork`, `lit`; call `reveal(id)`, `zoomTo(id)`, `fit()`; read
+ * `drawing`, `viewBox()`. Events, bubbling: `box-select` {id}, `group-toggle` {id}, `camera-change` {zoom, at, across},
+ * `drawing-change` {}, `axis-change` {positions, width}.
  */
 
 import { emit } from "../core/dom.js";
@@ -13,17 +14,6 @@ import { GraphBar } from "../core/view/graph-bar.js";
 import { connectHands } from "../core/view/graph-hands.js";
 import { GraphScreen } from "../core/view/graph-screen.js";
 import { onSchemeChange } from "../core/palette.js";
-
-/** @typedef {import("../core/types.js").Drawing} Drawing */
-/** @typedef {import("../core/types.js").Expansion} Expansion */
-/** @typedef {import("../core/types.js").Graph} Graph */
-/** @typedef {import("../core/types.js").Item} Item */
-/** @typedef {import("../core/types.js").Paintwork} Paintwork */
-/** @typedef {import("../core/types.js").Picture} Picture */
-/** @typedef {import("../core/types.js").Statistic} Statistic */
-/** @typedef {import("../core/types.js").Theory} Theory */
-/** @typedef {import("../core/view/viewport.js").Camera} Camera */
-/** @typedef {import("../core/view/viewport.js").Region} Region */
 
 const NARROW_SCREEN = "(max-width: 899px)";
 
@@ -62,7 +52,8 @@ class GraphView extends HTMLElement {
     this.#screen.show(picture, graph);
   }
 
-  /** Lets the next graph be seen where this one is. @param {(item: Item) => Item | null} find from a thing of this graph to its counterpart */
+  /** Lets the next graph be seen where this one is. @param {(item: Item) => Item | null} find from a thing of this
+   * graph to its counterpart */
   follow(find) {
     this.#screen.follow(find);
   }
@@ -114,7 +105,8 @@ class GraphView extends HTMLElement {
     return this.#screen.stage.viewport.seen;
   }
 
-  /** Pans, once the graph is shown, as far as needed for a thing to be seen, and magnifies what could not be read. @param {string} id */
+  /** Pans, once the graph is shown, as far as needed for a thing to be seen, and magnifies what could not be read.
+   * @param {string} id */
   reveal(id) {
     this.#screen.reveal(id);
   }

@@ -11,7 +11,6 @@ import { drawBars, peak } from "../core/histogram.js";
 import { onSchemeChange, readPalette } from "../core/palette.js";
 import { loadPlotly } from "../core/lab/plotly.js";
 
-/** @typedef {import("../core/types.js").Picture} Picture */
 /** @typedef {"forward" | "backward" | "parameter" | "neutral"} Hue */
 
 const REST_MS = 700;
@@ -70,7 +69,11 @@ class HistogramChart extends HTMLElement {
     this.#canvas.height = Math.round(height * devicePixelRatio);
     context.setTransform(devicePixelRatio, 0, 0, devicePixelRatio, 0, 0);
     const { muted, warning } = this.#palette;
-    drawBars(context, picture, row, { x: 0, y: height * HEADROOM, w: width, h: height * (1 - HEADROOM) }, { ink: this.#palette[colour], muted, warning });
+    drawBars(context, picture, row, { x: 0, y: height * HEADROOM, w: width, h: height * (1 - HEADROOM) }, {
+      ink: this.#palette[colour],
+      muted,
+      warning,
+    });
     if (isHidden(picture, row)) {
       this.#low.textContent = "";
       this.#high.textContent = "";
@@ -131,8 +134,10 @@ class HistogramChart extends HTMLElement {
       plot_bgcolor: "rgba(0,0,0,0)",
       font: { family: getComputedStyle(this).fontFamily, size: 10, color: muted },
       hoverlabel: { font: { color: ink } },
-      xaxis: { zeroline: true, zerolinecolor: muted, gridcolor: line, nticks: 5, range: [low, low === high ? low + 1 : high] },
-      yaxis: { gridcolor: line, tickvals: ticks.map(Math.sqrt), ticktext: ticks.map(count), ticklabelposition: "inside top", side: "right", fixedrange: true, range: [0, tallest / (1 - HEADROOM)] },
+      xaxis: { zeroline: true, zerolinecolor: muted, gridcolor: line, nticks: 5,
+        range: [low, low === high ? low + 1 : high] },
+      yaxis: { gridcolor: line, tickvals: ticks.map(Math.sqrt), ticktext: ticks.map(count),
+        ticklabelposition: "inside top", side: "right", fixedrange: true, range: [0, tallest / (1 - HEADROOM)] },
     };
     const config = {
       displaylogo: false,
@@ -149,7 +154,9 @@ function niceCounts(most) {
   const power = 10 ** Math.floor(Math.log10(Math.max(1, most)));
   const lead = Math.max(1, Math.floor(most / power));
   const top = lead * power;
-  return [...new Set([Math.max(1, Math.round(top / 10)), Math.max(1, Math.round(top / 2.5)), top])].filter((tick) => tick > 0);
+  return [...new Set([Math.max(1, Math.round(top / 10)), Math.max(1, Math.round(top / 2.5)), top])].filter((tick) =>
+    tick > 0
+  );
 }
 
 customElements.define("histogram-chart", HistogramChart);

@@ -1,6 +1,6 @@
 /**
- * <inspector-panel>: everything recorded about the selected tensor, op or box; without a selection, the layers in figures
- * and what the graph consists of. Its sections are made by core/inspector-*.js.
+ * <inspector-panel>: everything recorded about the selected tensor, op or box; without a selection, the layers in
+ * figures and what the graph consists of. Its sections are made by core/inspector-*.js.
  *
  * Of a tensor that theory speaks of, measured stands beside expected, with the rule and its source. A tensor that waits
  * for a guess shows "?" for every figure.
@@ -28,17 +28,9 @@ import { opsOf } from "../core/graph/reach.js";
 import { itemSize } from "../core/graph/steps.js";
 import { entriesOf, wiringOf } from "../core/graph/wiring.js";
 
-/** @typedef {import("../core/types.js").Graph} Graph */
-/** @typedef {import("../core/types.js").Item} Item */
-/** @typedef {import("../core/types.js").Op} Op */
-/** @typedef {import("../core/types.js").Phase} Phase */
-/** @typedef {import("../core/types.js").Picture} Picture */
-/** @typedef {import("../core/types.js").Rules} Rules */
-/** @typedef {import("../core/types.js").Tensor} Tensor */
-/** @typedef {import("../core/types.js").Theory} Theory */
-
 /** @typedef {HTMLElement & {picture: Picture, theory: Theory | null}} LayerTable */
-/** @typedef {HTMLElement & {isOpen: boolean, show: (picture: Picture, graph: Graph, tensor: number) => void}} ValueMap */
+/** @typedef {HTMLElement & {isOpen: boolean, show: (picture: Picture, graph: Graph, tensor: number) => void}}
+ * ValueMap */
 
 /** Of a larger box the first ops are listed. */
 const MOST_LISTED = 100;
@@ -46,7 +38,7 @@ const MOST_LISTED = 100;
 class InspectorPanel extends HTMLElement {
   /** @type {Rules | null} */
   rules = null;
-  /** Checks the gradients of the custom Function that an op belongs to. @type {import("../core/inspector/inspector-check.js").Checker | null} */
+  /** Checks the gradients of the custom Function that an op belongs to. @type {BackwardChecker | null} */
   check = null;
   /** @type {Theory | null} */
   #theory = null;
@@ -75,7 +67,9 @@ class InspectorPanel extends HTMLElement {
   }
 
   #expect() {
-    if (this.#picture !== null) for (const expect of this.#inspection?.expectations ?? []) expect(this.#picture, this.#theory);
+    if (this.#picture !== null) {
+      for (const expect of this.#inspection?.expectations ?? []) expect(this.#picture, this.#theory);
+    }
   }
 
   /**
@@ -111,12 +105,16 @@ class InspectorPanel extends HTMLElement {
     const ops = (/** @type {Phase} */ half) => topology.ops.filter(({ phase }) => phase === half);
     const parameters = topology.tensors.filter(({ role }) => role === "parameter");
     const flops = (/** @type {Op[]} */ some) => quantity(some.reduce((sum, op) => sum + op.flops, 0), "FLOP");
-    const passes = /** @type {const} */ (["forward", "backward"]).map((half) => /** @type {[string, string]} */ ([half, `${ops(half).length} ops, ${flops(ops(half))}`]));
+    const passes = /** @type {const} */ (["forward", "backward"]).map(
+      (half) => /** @type {[string, string]} */ ([half, `${ops(half).length} ops, ${flops(ops(half))}`])
+    );
     return [
       html("header", {}, html("h2", {}, "Overview")),
       this.#firstBad(inspection),
       ...(topology.layers.length > 0 ? [table] : []),
-      list([["parameters", `${count(parameters.reduce((sum, tensor) => sum + elements(tensor), 0))} in ${parameters.length} tensors`], ...passes]),
+      list([["parameters",
+        `${count(parameters.reduce((sum, tensor) => sum + elements(tensor), 0))} in ${parameters.length} tensors`],
+        ...passes]),
       html("p", { class: "hint" }, "Click a box of the graph to see what is in it."),
     ];
   }
@@ -145,13 +143,18 @@ class InspectorPanel extends HTMLElement {
     const row = picture.rows.get(tensor.id);
     const isNamed = graph.tensorId[index] === tensor.name;
     /** @type {Node[]} */
-    const nodes = [heading(inspection, tensor.name, tensor.role, colour, row === undefined || !isNamed || picture.spec === null ? [] : [guessFirst(inspection, tensor.name, row)])];
+    const nodes = [
+      heading(inspection, tensor.name, tensor.role, colour,
+        row === undefined || !isNamed || picture.spec === null ? [] : [guessFirst(inspection, tensor.name, row)]),
+    ];
     if (row === undefined) {
       nodes.push(html("p", { class: "hint" }, tensor.note ?? "No statistics were taken of this tensor."));
     } else {
       if (elements(tensor) > 1) nodes.push(...histogram(inspection, row, colour, tensor.name));
       nodes.push(figures(inspection, row));
-      const layer = topology.layers.find((one) => [one.preactivation, one.activation, one.gradient, one.weight].includes(tensor.id));
+      const layer = topology.layers.find((one) =>
+        [one.preactivation, one.activation, one.gradient, one.weight].includes(tensor.id)
+      );
       if (layer !== undefined) nodes.push(comparison(inspection, layer, tensor.id));
     }
     const { needed } = wiringOf(graph);
@@ -163,23 +166,22 @@ class InspectorPanel extends HTMLElement {
     const gradient = gradientsOf(graph)[index] ?? -1;
     const maker = arrays.producer[index] ?? -1;
     const producer = inspection.op(maker);
-    nodes.push(
-      list([
-        ["shape", shape(tensor.shape)],
-        ["dtype", tensor.dtype],
-        ["elements", `${count(elements(tensor))}, ${quantity(elements(tensor) * itemSize(tensor.dtype), "B")}`],
-        ["module", this.#module(inspection, tensor.module, half)],
-        ["gradient", inspection.tensorLinks(gradient < 0 ? [] : [gradient])],
-        ["gradient of", inspection.tensorLinks(original < 0 ? [] : [original])],
-        ["made by", inspection.opLinks(maker < 0 ? [] : [maker])],
-        ["read by", inspection.opLinks([...readers].filter((op) => !isBackward(op)))],
-        ["saved for", inspection.opLinks(unique([...savers, ...[...readers].filter(isBackward)]))],
-        ["needed by", inspection.opLinks([...entriesOf(needed, index)])],
-      ]),
-    );
+    nodes.push(list([
+      ["shape", shape(tensor.shape)],
+      ["dtype", tensor.dtype],
+      ["elements", `${count(elements(tensor))}, ${quantity(elements(tensor) * itemSize(tensor.dtype), "B")}`],
+      ["module", this.#module(inspection, tensor.module, half)],
+      ["gradient", inspection.tensorLinks(gradient < 0 ? [] : [gradient])],
+      ["gradient of", inspection.tensorLinks(original < 0 ? [] : [original])],
+      ["made by", inspection.opLinks(maker < 0 ? [] : [maker])],
+      ["read by", inspection.opLinks([...readers].filter((op) => !isBackward(op)))],
+      ["saved for", inspection.opLinks(unique([...savers, ...[...readers].filter(isBackward)]))],
+      ["needed by", inspection.opLinks([...entriesOf(needed, index)])],
+    ]));
     if (producer !== undefined) nodes.push(...formulas(inspection, [producer]), ...sources(topology, [producer]));
     if (producer !== undefined) nodes.push(...gradientRules(inspection, [maker]));
-    nodes.push(this.#values(inspection, index), ...pathToLoss(inspection, original < 0 ? index : original), this.#controls.element);
+    nodes.push(this.#values(inspection, index), ...pathToLoss(inspection, original < 0 ? index : original),
+      this.#controls.element);
     return nodes;
   }
 
@@ -196,9 +198,11 @@ class InspectorPanel extends HTMLElement {
     return fold;
   }
 
-  /** @param {Inspection} inspection @param {number} op @returns {Node[]} nothing for one that is none of a custom Function */
+  /** @param {Inspection} inspection @param {number} op @returns {Node[]} nothing for one that is none of a custom
+   * Function */
   #check(inspection, op) {
-    return this.check === null || op < 0 || !isOfFunction(inspection.graph, op) ? [] : [gradientCheck(inspection, op, this.check)];
+    return this.check === null || op < 0 || !isOfFunction(inspection.graph, op) ? []
+      : [gradientCheck(inspection, op, this.check)];
   }
 
   /** @param {Inspection} inspection @param {Item} item @returns {Node[]} */
@@ -212,11 +216,16 @@ class InspectorPanel extends HTMLElement {
     const repeats = arrays.groupRepeats[item.index] ?? 0;
     const sum = (/** @type {(op: Op) => number} */ of) => ops.reduce((total, op) => total + of(op), 0);
     const { keeps } = wiringOf(graph);
-    const parameters = unique(opsOf(graph, { ...item, half: "forward" }).flatMap((op) => [...entriesOf({ start: arrays.inputStart, entries: arrays.inputs }, op)])).filter((tensor) => topology.tensors[tensor]?.role === "parameter");
+    const parameters = unique(
+      opsOf(graph, { ...item, half: "forward" }).flatMap(
+        (op) => [...entriesOf({ start: arrays.inputStart, entries: arrays.inputs }, op)]
+      ),
+    ).filter((tensor) => topology.tensors[tensor]?.role === "parameter");
     const hasTwin = opsOf(graph, other).length > 0;
     const took = topology.op_us;
     return [
-      heading(inspection, `${graph.groupLabel[item.index] ?? ""}${repeats > 0 ? ` × ${repeats}` : ""}`, item.half, item.half),
+      heading(inspection, `${graph.groupLabel[item.index] ?? ""}${repeats > 0 ? ` × ${repeats}` : ""}`, item.half,
+        item.half),
       ...formulas(inspection, ops),
       ...gradientRules(inspection, places),
       // Of an open module the Functions inside have boxes of their own.
@@ -224,16 +233,25 @@ class InspectorPanel extends HTMLElement {
       ...sources(topology, ops),
       list([
         ["module", module === undefined || module.path === "" ? "the model itself" : module.path],
-        [other.half, hasTwin ? inspection.itemLink(other, `${graph.groupLabel[item.index] ?? ""} (${other.half})`) : null],
-        ["parameters", parameters.length === 0 ? null : `${count(parameters.reduce((total, tensor) => total + (arrays.elements[tensor] ?? 0), 0))} in ${parameters.length} ${parameters.length === 1 ? "tensor" : "tensors"}`],
+        [other.half,
+          hasTwin ? inspection.itemLink(other, `${graph.groupLabel[item.index] ?? ""} (${other.half})`) : null],
+        ["parameters",
+          parameters.length === 0 ? null
+            : `${
+              count(parameters.reduce((total, tensor) => total + (arrays.elements[tensor] ?? 0), 0))
+            } in ${parameters.length} ${parameters.length === 1 ? "tensor" : "tensors"}`],
         ["FLOPs", quantity(sum(({ flops }) => flops), "FLOP")],
         ["read + written", quantity(sum(({ bytes }) => bytes), "B")],
         ["time", took == null ? null : microseconds(places.reduce((total, op) => total + (took[op] ?? 0), 0))],
         ["saves", inspection.tensorLinks(unique(places.flatMap((op) => [...entriesOf(keeps, op)])))],
       ]),
       html("h3", {}, ops.length === 1 ? "1 op" : `${count(ops.length)} ops, in order`),
-      html("ol", { class: "ops" }, ...places.slice(0, MOST_LISTED).map((op) => html("li", {}, inspection.opLink(op), html("span", {}, ` ${signature(inspection, op)}`)))),
-      ...(places.length > MOST_LISTED ? [html("p", { class: "hint" }, `and ${count(places.length - MOST_LISTED)} more`)] : []),
+      html("ol", { class: "ops" },
+        ...places.slice(0, MOST_LISTED).map((op) =>
+          html("li", {}, inspection.opLink(op), html("span", {}, ` ${signature(inspection, op)}`))
+        )),
+      ...(places.length > MOST_LISTED ? [html("p", { class: "hint" }, `and ${count(places.length - MOST_LISTED)} more`)]
+        : []),
       this.#controls.element,
     ];
   }
@@ -260,14 +278,19 @@ class InspectorPanel extends HTMLElement {
       ...sources(topology, [op]),
       list([
         ["module", this.#module(inspection, op.module, half)],
-        ["box", group < 0 ? null : inspection.itemLink({ kind: "group", index: group, half }, `${graph.groupLabel[group] ?? ""} (${half})`)],
+        ["box",
+          group < 0 ? null
+            : inspection.itemLink({ kind: "group", index: group, half }, `${graph.groupLabel[group] ?? ""} (${half})`)],
         ["attributes", attributes.length === 0 ? null : attributes.join(", ")],
         ["reads", inspection.tensorLinks([...entriesOf({ start: arrays.inputStart, entries: arrays.inputs }, index)])],
         ["and, saved for it", inspection.tensorLinks([...entriesOf(needs, index)])],
-        ["writes", inspection.tensorLinks([...entriesOf({ start: arrays.outputStart, entries: arrays.outputs }, index)])],
+        ["writes",
+          inspection.tensorLinks([...entriesOf({ start: arrays.outputStart, entries: arrays.outputs }, index)])],
         ["saves", inspection.tensorLinks(unique(entriesOf(keeps, index)))],
         [half === "forward" ? "backward" : "forward", inspection.opLinks(twins)],
-        ["FLOPs", hasFailed ? null : flopsText(op, (id) => topology.tensors[graph.tensorIndex.get(id) ?? -1], topology.ops[forward] ?? null)],
+        ["FLOPs",
+          hasFailed ? null
+            : flopsText(op, (id) => topology.tensors[graph.tensorIndex.get(id) ?? -1], topology.ops[forward] ?? null)],
         ["read + written", hasFailed ? null : quantity(op.bytes, "B")],
         ["time", took === undefined || hasFailed ? null : microseconds(took)],
         ["step", `${index + 1} of ${arrays.ops}`],
@@ -276,14 +299,17 @@ class InspectorPanel extends HTMLElement {
     ];
   }
 
-  /** @param {Inspection} inspection @param {string} id of a module @param {Phase} half @returns {Node | string} linked where it is a box */
+  /** @param {Inspection} inspection @param {string} id of a module @param {Phase} half @returns {Node | string} linked
+   * where it is a box */
   #module(inspection, id, half) {
     const { graph } = inspection;
     const place = graph.topology.modules.findIndex((module) => module.id === id);
     const module = graph.topology.modules[place];
     if (module === undefined) return "–";
     const text = `${module.path} ${module.type}`.trim();
-    const group = graph.groupModule.findIndex((each, at) => each === place && at > 0 && graph.arrays.groupKind[at] === 0);
+    const group = graph.groupModule.findIndex((each, at) =>
+      each === place && at > 0 && graph.arrays.groupKind[at] === 0
+    );
     return group < 0 ? text : inspection.itemLink({ kind: "group", index: group, half }, text);
   }
 }

@@ -1,8 +1,8 @@
 /**
  * <layer-profile>: one statistic per layer, each dot under its tensor in the graph. Std and mean stand on a logarithmic
- * axis with the gradient's mirrored beneath; beside what was measured, what theory expects and what another run had. Of a
- * layer that theory says nothing of, the read-out says why.
- * Zero, ±Inf and NaN have lanes of their own, so that nothing disappears; where they begin is told with its arithmetic.
+ * axis with the gradient's mirrored beneath; beside what was measured, what theory expects and what another run had. Of
+ * a layer that theory says nothing of, the read-out says why. Zero, ±Inf and NaN have lanes of their own, so that
+ * nothing disappears; where they begin is told with its arithmetic.
  *
  * Set `picture`, `theory`, `pinned`, `axis`, `statistic`, `selection`. Events, bubbling: `tensor-select` {tensor},
  * `statistic-change` {statistic}.
@@ -15,19 +15,8 @@ import { ProfileAxis } from "../core/lab/profile-axis.js";
 import { LEFT, places, spansOf } from "../core/lab/profile-depth.js";
 import { ground, scale } from "../core/lab/profile-grid.js";
 import { ProfileHalf } from "../core/lab/profile-half.js";
-import { FORMS, USUAL_RATIO, decadesOf, figuresOf, isOutside, pointsOf } from "../core/lab/profile-series.js";
+import { decadesOf, figuresOf, FORMS, isOutside, pointsOf, USUAL_RATIO } from "../core/lab/profile-series.js";
 import { causeText, readout, runLabel, silence, summary, whyEmpty, whyNoLayers } from "../core/lab/profile-text.js";
-
-/** @typedef {import("../core/types.js").Picture} Picture */
-/** @typedef {import("../core/types.js").ProfileStatistic} ProfileStatistic */
-/** @typedef {import("../core/types.js").Theory} Theory */
-/** @typedef {import("../core/types.js").PinnedRun} PinnedRun */
-/** @typedef {import("../core/types.js").DepthAxis} DepthAxis */
-/** @typedef {import("../core/lab/non-finite.js").Cause} Cause */
-/** @typedef {import("../core/lab/profile-depth.js").Span} Span */
-/** @typedef {import("../core/lab/profile-series.js").Figures} Figures */
-/** @typedef {import("../core/lab/profile-series.js").Point} Point */
-/** @typedef {import("../core/lab/profile-series.js").Side} Side */
 
 const SIDES = /** @type {const} */ (["forward", "backward"]);
 /** Half the height of the strip for the layers' numbers. */
@@ -35,7 +24,7 @@ const STRIP_HALF = 10;
 const EDGE = 4;
 const NEAR = 40;
 const REST_MS = 400;
-/** @type {Figures} */
+/** @type {ProfileFigures} */
 const NOTHING = { measured: [], expected: [], run: [], reason: [] };
 
 class LayerProfile extends HTMLElement {
@@ -52,20 +41,21 @@ class LayerProfile extends HTMLElement {
   #selection = "";
   #size = { width: 0, height: 0 };
 
-  /** @type {Point[]} */
+  /** @type {ProfilePoint[]} */
   #points = [];
   /** @type {number[]} */
   #xs = [];
-  /** @type {Span[]} */
+  /** @type {LayerSpan[]} */
   #spans = [];
-  /** @type {Record<Side, Figures>} */
+  /** @type {Record<ProfileSide, ProfileFigures>} */
   #figures = { forward: NOTHING, backward: NOTHING };
-  /** @type {Cause[]} */
+  /** @type {NonFiniteCause[]} */
   #causes = [];
   #toldCauses = "";
-  /** Decades shown above and below; while the slider moves they only grow. @type {Record<Side, [number, number]> | null} */
+  /** Decades shown above and below; while the slider moves they only grow.
+   * @type {Record<ProfileSide, [number, number]> | null} */
   #decades = null;
-  /** @type {Record<Side, ProfileAxis | null>} */
+  /** @type {Record<ProfileSide, ProfileAxis | null>} */
   #axes = { forward: null, backward: null };
   #ruledFor = "";
   #hovered = -1;
@@ -82,7 +72,8 @@ class LayerProfile extends HTMLElement {
   #svg = svg("svg", { class: "profile-svg", role: "img", tabindex: 0 });
   #ground = svg("g");
   #halves = { forward: new ProfileHalf("forward"), backward: new ProfileHalf("backward") };
-  #reference = svg("g", { class: "reference" }, svg("line"), svg("text", { "text-anchor": "end" }, "lr · ∇/W ≈ 10⁻³ (Karpathy), for lr = 1"));
+  #reference = svg("g", { class: "reference" }, svg("line"),
+    svg("text", { "text-anchor": "end" }, "lr · ∇/W ≈ 10⁻³ (Karpathy), for lr = 1"));
   #marks = new CauseMarks();
   #cursor = svg("line", { class: "cursor", y1: 0 });
   #scale = svg("g");
@@ -98,9 +89,11 @@ class LayerProfile extends HTMLElement {
     }
     this.#select.addEventListener("change", () => emit(this, "statistic-change", { statistic: this.#select.value }));
     const { forward, backward } = this.#halves;
-    this.#svg.append(this.#ground, this.#reference, forward.root, backward.root, this.#marks.root, this.#cursor, this.#scale, this.#empty);
+    this.#svg.append(this.#ground, this.#reference, forward.root, backward.root, this.#marks.root, this.#cursor,
+      this.#scale, this.#empty);
     this.#frame.append(this.#svg);
-    this.append(html("header", {}, this.#title, this.#readout, this.#buttons, this.#select), this.#causeLines, this.#frame);
+    this.append(html("header", {}, this.#title, this.#readout, this.#buttons, this.#select), this.#causeLines,
+      this.#frame);
     new ResizeObserver(([entry]) => {
       this.#size = { width: entry?.contentRect.width ?? 0, height: entry?.contentRect.height ?? 0 };
       this.#arrange();
@@ -162,7 +155,8 @@ class LayerProfile extends HTMLElement {
     this.#hovered = -1;
     this.#statistic = statistic;
     this.#title.textContent = FORMS[statistic].title;
-    for (const button of this.#buttons.children) write(button, "aria-pressed", String(button.getAttribute("data-statistic") === statistic));
+    for (const button of this.#buttons.children)
+      write(button, "aria-pressed", String(button.getAttribute("data-statistic") === statistic));
     this.#select.value = statistic;
     this.#arrange();
   }
@@ -197,19 +191,26 @@ class LayerProfile extends HTMLElement {
     const stripAt = isMirrored ? height / 2 : height - EDGE - STRIP_HALF;
     const isLog = kind === "log";
     const forward = new ProfileAxis(stripAt - STRIP_HALF, EDGE, (isLog && this.#decades?.forward) || null);
-    const backward = isMirrored ? new ProfileAxis(stripAt + STRIP_HALF, height - EDGE, this.#decades?.backward ?? null) : null;
+    const backward = isMirrored ? new ProfileAxis(stripAt + STRIP_HALF, height - EDGE, this.#decades?.backward ?? null)
+      : null;
     this.#axes = { forward, backward };
     const isEmpty = this.#points.length === 0;
-    this.#ground.replaceChildren(...(isEmpty ? [] : ground(this.#spans, backward === null ? [forward] : [forward, backward], this.#size, stripAt)));
-    const halves = [{ axis: forward, side: "forward", label }, ...(backward === null ? [] : [{ axis: backward, side: "backward", label: "gradients" }])];
+    this.#ground.replaceChildren(
+      ...(isEmpty ? [] : ground(this.#spans, backward === null ? [forward] : [forward, backward], this.#size, stripAt)),
+    );
+    const halves = [{ axis: forward, side: "forward", label },
+      ...(backward === null ? [] : [{ axis: backward, side: "backward", label: "gradients" }])];
     this.#scale.replaceChildren(...(isEmpty ? [] : scale(halves, height)));
 
     const [line, text] = this.#reference.children;
     write(this.#reference, "visibility", this.#statistic === "ratio" ? "visible" : "hidden");
-    for (const [name, value] of Object.entries({ x1: LEFT - 4, x2: width, y1: forward.y(USUAL_RATIO), y2: forward.y(USUAL_RATIO) })) line?.setAttribute(name, String(value));
-    for (const [name, value] of Object.entries({ x: width - 6, y: forward.y(USUAL_RATIO) - 5 })) text?.setAttribute(name, String(value));
+    for (const [name, value] of Object.entries({ x1: LEFT - 4, x2: width, y1: forward.y(USUAL_RATIO),
+      y2: forward.y(USUAL_RATIO) })) line?.setAttribute(name, String(value));
+    for (const [name, value] of Object.entries({ x: width - 6, y: forward.y(USUAL_RATIO) - 5 }))
+      text?.setAttribute(name, String(value));
     this.#cursor.setAttribute("y2", String(height));
-    for (const [name, value] of Object.entries({ x: (LEFT + width) / 2, y: height / 2 - 4 })) this.#empty.setAttribute(name, String(value));
+    for (const [name, value] of Object.entries({ x: (LEFT + width) / 2, y: height / 2 - 4 }))
+      this.#empty.setAttribute(name, String(value));
   }
 
   // What changes with every picture
@@ -230,29 +231,33 @@ class LayerProfile extends HTMLElement {
     this.#causes = [inf, nan].filter((cause) => cause !== null);
     this.#mark();
     const { measured } = this.#figures.forward;
-    const why = measured.length === 0 ? whyNoLayers(picture.spec) : whyEmpty(statistic, measured, String(picture.spec?.["activation"] ?? ""));
+    const why = measured.length === 0 ? whyNoLayers(picture.spec)
+      : whyEmpty(statistic, measured, String(picture.spec?.["activation"] ?? ""));
     if (this.#empty.textContent !== why) this.#empty.textContent = why;
-    if (this.#isMoving) this.#causeLines.classList.toggle("stale", this.#causes.map(causeText).join() !== this.#toldCauses);
+    if (this.#isMoving)
+      this.#causeLines.classList.toggle("stale", this.#causes.map(causeText).join() !== this.#toldCauses);
     else this.#tell(why);
     this.#point();
     this.#explain();
   }
 
-  /** In words, once the slider rests: while it moves nobody reads, and what stands beneath the lines must not jump. @param {string} why there is nothing to see */
+  /** In words, once the slider rests: while it moves nobody reads, and what stands beneath the lines must not jump.
+   * @param {string} why there is nothing to see */
   #tell(why) {
     const texts = this.#causes.map(causeText);
     this.#toldCauses = texts.join();
     this.#causeLines.replaceChildren(...texts.map((text) => html("p", { class: "cause" }, text)));
     this.#causeLines.hidden = texts.length === 0;
     this.#causeLines.classList.remove("stale");
-    const words = why === "" ? summary(this.#statistic, this.#points, this.#figures.forward, this.#causes) : `${FORMS[this.#statistic].title}: ${why}`;
+    const words = why === "" ? summary(this.#statistic, this.#points, this.#figures.forward, this.#causes)
+      : `${FORMS[this.#statistic].title}: ${why}`;
     write(this.#svg, "aria-label", words);
   }
 
   /** The axes hold all there is to show. */
   #widen() {
     const before = this.#decades;
-    /** @param {Side} side @returns {[number, number]} */
+    /** @param {ProfileSide} side @returns {[number, number]} */
     const decades = (side) => {
       const [low, high] = decadesOf(this.#figures[side], this.#statistic);
       return before === null ? [low, high] : [Math.min(low, before[side][0]), Math.max(high, before[side][1])];
@@ -262,18 +267,19 @@ class LayerProfile extends HTMLElement {
 
   /** The causes that this chart has a place for: one of weights has none for what happened among activations. */
   #mark() {
-    const isHere = (/** @type {Cause} */ { tensor }) => this.#points.some((point) => point.tensor === tensor || point.gradient === tensor);
-    const shown = this.#causes.filter((cause) => (this.#statistic === "ratio" ? isHere(cause) : !cause.isBackward || FORMS[this.#statistic].isMirrored));
-    this.#marks.draw(
-      shown,
-      (cause) => this.#placeOf(cause),
-      this.#axes,
-      (kind, side, from, to) => !this.#xs.some((x, order) => x >= from && x <= to && this.#figures[side].measured[order]?.[kind === "Inf" ? "hasInf" : "hasNan"]),
-      this.#size.width,
+    const isHere = (/** @type {NonFiniteCause} */ { tensor }) =>
+      this.#points.some((point) => point.tensor === tensor || point.gradient === tensor);
+    const shown = this.#causes.filter((cause) =>
+      this.#statistic === "ratio" ? isHere(cause) : !cause.isBackward || FORMS[this.#statistic].isMirrored
     );
+    this.#marks.draw(shown, (cause) => this.#placeOf(cause), this.#axes,
+      (kind, side, from, to) =>
+        !this.#xs.some((x, order) =>
+          x >= from && x <= to && this.#figures[side].measured[order]?.[kind === "Inf" ? "hasInf" : "hasNan"]
+        ), this.#size.width);
   }
 
-  /** @param {Cause} cause @returns {number} its tensor's x; beyond the last layer for what comes after it */
+  /** @param {NonFiniteCause} cause @returns {number} its tensor's x; beyond the last layer for what comes after it */
   #placeOf({ tensor, layer }) {
     const own = this.#points.findIndex((point) => point.tensor === tensor || point.gradient === tensor);
     const order = own >= 0 ? own : this.#points.findIndex((point) => point.layer === layer);
@@ -283,7 +289,8 @@ class LayerProfile extends HTMLElement {
 
   #point() {
     const at = this.#selection;
-    const selected = at === "" ? -1 : this.#points.findIndex(({ tensor, gradient }) => tensor === at || gradient === at);
+    const selected = at === "" ? -1
+      : this.#points.findIndex(({ tensor, gradient }) => tensor === at || gradient === at);
     const x = this.#xs[this.#hovered >= 0 ? this.#hovered : selected];
     write(this.#cursor, "visibility", x === undefined ? "hidden" : "visible");
     if (x === undefined) return;
@@ -296,14 +303,17 @@ class LayerProfile extends HTMLElement {
   /** The figures of the point; without one, what the marks mean. */
   #explain() {
     const point = this.#points[this.#hovered];
-    this.#causes.forEach(({ layer }, order) => this.#causeLines.children[order]?.classList.toggle("current", layer === point?.layer));
+    this.#causes.forEach(({ layer }, order) =>
+      this.#causeLines.children[order]?.classList.toggle("current", layer === point?.layer)
+    );
     if (point === undefined) {
       this.#explainMarks();
       return;
     }
     const [tensor = "", gradient] = readout(this.#statistic, point, this.#hovered, this.#figures);
     const apart = html("span", { class: "visually-hidden" }, " · ");
-    this.#readout.replaceChildren(html("span", {}, tensor), ...(gradient === undefined ? [] : [apart, html("span", {}, gradient)]));
+    this.#readout.replaceChildren(html("span", {}, tensor),
+      ...(gradient === undefined ? [] : [apart, html("span", {}, gradient)]));
   }
 
   #explainMarks() {
@@ -316,7 +326,9 @@ class LayerProfile extends HTMLElement {
     key.negative.hidden = this.#statistic !== "mean" || !measured.some((reading) => (reading?.value ?? 0) < 0);
     key.theory.hidden = !hasTheory;
     key.range.hidden = !hasTheory;
-    key.outside.hidden = !SIDES.some((side) => this.#figures[side].expected.some((theory, order) => isOutside(theory, this.#figures[side].measured[order])));
+    key.outside.hidden = !SIDES.some((side) =>
+      this.#figures[side].expected.some((theory, order) => isOutside(theory, this.#figures[side].measured[order]))
+    );
     const { text, why } = silence(this.#points, this.#figures.forward);
     key.silent.hidden = text === "";
     name(key.silent, text);
@@ -329,7 +341,8 @@ class LayerProfile extends HTMLElement {
   // Who points at what
 
   #listen() {
-    this.#svg.addEventListener("pointermove", ({ clientX }) => this.#hover(this.#nearest(clientX - this.#frame.getBoundingClientRect().left)));
+    this.#svg.addEventListener("pointermove",
+      ({ clientX }) => this.#hover(this.#nearest(clientX - this.#frame.getBoundingClientRect().left)));
     this.#svg.addEventListener("pointerleave", () => this.#hover(-1));
     this.#svg.addEventListener("click", () => this.#choose());
     this.#svg.addEventListener("keydown", (event) => this.#pressed(event));
@@ -360,7 +373,8 @@ class LayerProfile extends HTMLElement {
 
   #choose() {
     const point = this.#points[this.#hovered];
-    if (point !== undefined) emit(this, "tensor-select", { tensor: (this.#statistic === "ratio" ? point.gradient : null) ?? point.tensor });
+    if (point !== undefined)
+      emit(this, "tensor-select", { tensor: (this.#statistic === "ratio" ? point.gradient : null) ?? point.tensor });
   }
 
   /** @param {KeyboardEvent} event */
@@ -377,17 +391,21 @@ class LayerProfile extends HTMLElement {
     event.stopPropagation();
   }
 
-  /** @param {number} by −1 or 1 layer; 0: to the layer's other tensor @returns {number} the point there, of the same kind if there is one */
+  /** @param {number} by −1 or 1 layer; 0: to the layer's other tensor @returns {number} the point there, of the same
+   * kind if there is one */
   #step(by) {
     const here = this.#points[this.#hovered];
     if (here === undefined) return by < 0 ? this.#points.length - 1 : 0;
-    const there = this.#points.flatMap(({ layer, series }, order) => (layer === here.layer + by && order !== this.#hovered ? [{ order, series }] : []));
+    const there = this.#points.flatMap(({ layer, series }, order) =>
+      layer === here.layer + by && order !== this.#hovered ? [{ order, series }] : []
+    );
     return (there.find(({ series }) => series === here.series) ?? there.at(-1))?.order ?? this.#hovered;
   }
 }
 
 function keyParts() {
-  const part = (/** @type {string} */ mark, /** @type {string} */ text) => html("span", {}, html("i", { class: mark }), text);
+  const part = (/** @type {string} */ mark, /** @type {string} */ text) =>
+    html("span", {}, html("i", { class: mark }), text);
   const parts = {
     preactivation: part("dot hollow", "preactivation"),
     measured: part("dot", "measured"),

@@ -1,6 +1,7 @@
 /**
- * <layer-table>: the profile in figures, one row per preactivation and activation. Of a model that no spec describes each layer has
- * a heading: its module's path and type or, where theory says nothing of it, why. Of thousands of rows those near what is seen are there.
+ * <layer-table>: the profile in figures, one row per preactivation and activation. Of a model that no spec describes
+ * each layer has a heading: its module's path and type or, where theory says nothing of it, why. Of thousands of rows
+ * those near what is seen are there.
  *
  * Set `picture`, `theory`. Event, bubbling: `tensor-select` {tensor}.
  */
@@ -9,9 +10,6 @@ import { emit, html, writeText } from "../core/dom.js";
 import { figureAt, percent } from "../core/format.js";
 import { inputOf, isNumbered, labelOf, pathOf } from "../core/lab/profile-series.js";
 import { nonFinite } from "../core/picture.js";
-
-/** @typedef {import("../core/types.js").Picture} Picture */
-/** @typedef {import("../core/types.js").Theory} Theory */
 
 /** @typedef {{index: number, name: string, type: string}} Heading of a layer that has no number for a name */
 /** @typedef {{label: string, name: string, short: string, tensor: string, gradient: string | null}} Line */
@@ -52,7 +50,8 @@ class LayerTable extends HTMLElement {
   #theory = null;
   #rest = 0;
   // What scrolls is the panel around it: in browsers that know no margin of that, rows come with the next frame.
-  #sight = new IntersectionObserver((entries) => entries.forEach((entry) => this.#seen(entry)), /** @type {any} */ ({ rootMargin: NEAR, scrollMargin: NEAR }));
+  #sight = new IntersectionObserver((entries) => entries.forEach((entry) => this.#seen(entry)),
+    /** @type {any} */ ({ rootMargin: NEAR, scrollMargin: NEAR }));
 
   disconnectedCallback() {
     clearTimeout(this.#rest);
@@ -93,13 +92,16 @@ class LayerTable extends HTMLElement {
     this.#runs = [];
     this.#sight.disconnect();
     const names = new Map(topology.tensors.map(({ id, name }) => [id, name]));
-    const gradientOf = new Map(topology.tensors.flatMap(({ id, gradient_of }) => (gradient_of === null ? [] : [[gradient_of, id]])));
+    const gradientOf = new Map(
+      topology.tensors.flatMap(({ id, gradient_of }) => gradient_of === null ? [] : [[gradient_of, id]]),
+    );
     let rows = 0;
     /** @param {Heading | Line} entry */
     const add = (entry) => {
       let run = this.#runs.at(-1);
       if (run === undefined || run.lines >= RUN_ROWS) {
-        run = { body: html("tbody"), entries: [], lines: 0, first: rows, rows: [], notes: [], isFilled: false, isInSight: false };
+        run = { body: html("tbody"), entries: [], lines: 0, first: rows, rows: [], notes: [], isFilled: false,
+          isInSight: false };
         this.#runs.push(run);
       }
       run.entries.push(entry);
@@ -136,7 +138,8 @@ class LayerTable extends HTMLElement {
     const caption = html("caption", {}, "Per layer, over all elements of the batch");
     const bodies = this.#runs.map(({ body }) => body);
     // Of rows that are not there a reader is told all the same.
-    const attributes = { class: path === "" ? "" : "named", ...(this.#isLong ? { "aria-rowcount": String(rows + 1) } : {}) };
+    const attributes = { class: path === "" ? "" : "named",
+      ...(this.#isLong ? { "aria-rowcount": String(rows + 1) } : {}) };
     this.replaceChildren(html("table", attributes, caption, html("thead", {}, html("tr", {}, ...titles)), ...bodies));
     for (const body of bodies) this.#sight.observe(body);
   }
@@ -152,7 +155,9 @@ class LayerTable extends HTMLElement {
         const { index, name, type } = entry;
         const note = html("small", { class: "note" });
         run.notes.push({ layer: index, type, note });
-        line.append(html("th", { scope: "rowgroup", colspan: "5", title: name }, `${index} `, html("b", {}, name), " ", note));
+        line.append(
+          html("th", { scope: "rowgroup", colspan: "5", title: name }, `${index} `, html("b", {}, name), " ", note),
+        );
       }
       return line;
     });

@@ -1,6 +1,7 @@
 /**
- * <layers-view>: all layers at once, one column each, their values upward: a heatmap of counts, or a ridgeline. A canvas
- * while the numbers move; Plotly, with hover, zoom and export, once they have rested. Nothing is done while it is hidden.
+ * <layers-view>: all layers at once, one column each, their values upward: a heatmap of counts, or a ridgeline. A
+ * canvas while the numbers move; Plotly, with hover, zoom and export, once they have rested. Nothing is done while it
+ * is hidden.
  *
  * Set `picture`, `options`, `selection`. Events, bubbling: `tensor-select` {tensor}, `layers-options-change` {partial
  * options}, `axis-change` {positions, width}.
@@ -9,8 +10,9 @@
 import { csv, saveFile } from "../core/lab/csv.js";
 import { emit, html } from "../core/dom.js";
 import { figureAt, percent, significant, valueAt } from "../core/format.js";
-import { adaptiveRange, fixedRange, histogramRows, layerColumns, layerHistograms } from "../core/lab/layer-histograms.js";
-import { LayersPainter, drawAxes, drawLegend } from "../core/lab/layers-canvas.js";
+import { adaptiveRange, fixedRange, histogramRows, layerColumns,
+  layerHistograms } from "../core/lab/layer-histograms.js";
+import { drawAxes, drawLegend, LayersPainter } from "../core/lab/layers-canvas.js";
 import { exportedFigure, layersFigure } from "../core/lab/layers-figure.js";
 import { columnX, planOf, wholeSection } from "../core/lab/layers-plan.js";
 import { onSchemeChange, readPalette } from "../core/palette.js";
@@ -18,17 +20,8 @@ import { loadPlotly } from "../core/lab/plotly.js";
 import { whyNoLayers } from "../core/lab/profile-text.js";
 import { ValueAxis } from "../core/lab/value-axis.js";
 
-/** @typedef {import("../core/types.js").Picture} Picture */
-/** @typedef {import("../core/types.js").LayersOptions} LayersOptions */
-/** @typedef {import("../core/types.js").LayerTensor} LayerTensor */
-/** @typedef {import("../core/lab/layer-histograms.js").LayerColumn} LayerColumn */
-/** @typedef {import("../core/lab/layer-histograms.js").LayerHistograms} LayerHistograms */
-/** @typedef {import("../core/lab/layer-histograms.js").ValueRange} ValueRange */
-/** @typedef {import("../core/lab/layers-plan.js").Plan} Plan */
-/** @typedef {import("../core/lab/layers-plan.js").Section} Section */
-/** @typedef {import("../core/lab/layers-plan.js").Paint} Paint */
-
-/** Plotly's part of the page: what it calls a graph div. @typedef {HTMLElement & {on?: Function, layout?: Record<string, any>}} Plot */
+/** Plotly's part of the page: what it calls a graph div.
+ * @typedef {HTMLElement & {on?: Function, layout?: Record<string, any>}} Plot */
 
 /** The moving range has settled, and Plotly has taken over, this long after the last change. */
 const SETTLE_MS = 400;
@@ -46,7 +39,8 @@ const TITLES = {
 };
 
 /** @type {Record<LayerTensor, "forward" | "backward" | "parameter">} */
-const HUES = { activation: "forward", preactivation: "forward", gradient: "backward", weight: "parameter", weight_gradient: "backward" };
+const HUES = { activation: "forward", preactivation: "forward", gradient: "backward", weight: "parameter",
+  weight_gradient: "backward" };
 
 /** @type {{key: "form" | "range" | "axis", label: string, choices: [string, string][]}[]} */
 const SWITCHES = [
@@ -67,9 +61,9 @@ class LayersView extends HTMLElement {
   #chain = null;
   /** The range shown; while the slider moves it only grows. @type {ValueRange | null} */
   #range = null;
-  /** What is on the screen. @type {{histograms: LayerHistograms, plan: Plan, rule: string} | null} */
+  /** What is on the screen. @type {{histograms: LayerHistograms, plan: LayersPlan, rule: string} | null} */
   #shown = null;
-  /** What of it is zoomed into. @type {Section} */
+  /** What of it is zoomed into. @type {LayersSection} */
   #section = { x: [0, 1], y: [0, 1] };
   /** What the canvas of the axes shows. */
   #drawnAxes = "";
@@ -78,7 +72,7 @@ class LayersView extends HTMLElement {
   /** Column under the pointer or reached by the arrow keys, −1 for none. */
   #cursor = -1;
   #family = "sans-serif";
-  /** @type {Paint} */
+  /** @type {LayersPaint} */
   #paint = paintOf("forward");
   #painter = new LayersPainter(this.#paint);
   #narrow = matchMedia(NARROW_SCREEN);
@@ -98,8 +92,10 @@ class LayersView extends HTMLElement {
 
   connectedCallback() {
     this.#family = getComputedStyle(this).fontFamily;
-    this.#frame.append(this.#axes, this.#layers, this.#plot, this.#outlines.selected, this.#outlines.cursor, this.#empty);
-    this.append(this.#header(), html("div", { class: "caption" }, this.#readout, this.#legend), this.#frame, this.#spoken);
+    this.#frame.append(this.#axes, this.#layers, this.#plot, this.#outlines.selected, this.#outlines.cursor,
+      this.#empty);
+    this.append(this.#header(), html("div", { class: "caption" }, this.#readout, this.#legend), this.#frame,
+      this.#spoken);
     new ResizeObserver((entries) => {
       const { width = 0, height = 0 } = entries.at(-1)?.contentRect ?? {};
       this.#size = { width, height };
@@ -164,7 +160,8 @@ class LayersView extends HTMLElement {
       ["png", "Image", () => void this.#saveImage("png")],
     ];
     for (const [format, text, act] of items) {
-      const button = html("button", { type: "button", "data-save": format }, text, html("small", {}, format.toUpperCase()));
+      const button = html("button", { type: "button", "data-save": format }, text,
+        html("small", {}, format.toUpperCase()));
       button.addEventListener("click", () => {
         menu.open = false;
         act();
@@ -195,7 +192,8 @@ class LayersView extends HTMLElement {
     this.#moved();
   }
 
-  /** It has come into sight, or got another size: nothing need keep its place, and another may have set the profile's axis. */
+  /** It has come into sight, or got another size: nothing need keep its place, and another may have set the profile's
+   * axis. */
   #restart() {
     this.#range = null;
     this.#toldAxis = "";
@@ -228,8 +226,8 @@ class LayersView extends HTMLElement {
     if (columns.length === 0) {
       this.#shown = null;
       this.#readout.textContent = "";
-      this.#empty.textContent =
-        picture.topology.layers.length === 0 ? whyNoLayers(picture.spec) : `No ${TITLES[of].toLowerCase()} were recorded.`;
+      this.#empty.textContent = picture.topology.layers.length === 0 ? whyNoLayers(picture.spec)
+        : `No ${TITLES[of].toLowerCase()} were recorded.`;
       this.#frame.setAttribute("aria-label", this.#empty.textContent);
       this.#outline();
       return;
@@ -262,7 +260,8 @@ class LayersView extends HTMLElement {
     const { kind, low, high, threshold } = histograms.axis;
     // Most frames of a drag have the axes of the one before.
     const axis = { kind, low, high, threshold };
-    const all = [this.#chain?.key, this.#options.of, axis, plan, this.#section, histograms.hidden, this.#paint, devicePixelRatio];
+    const all = [this.#chain?.key, this.#options.of, axis, plan, this.#section, histograms.hidden, this.#paint,
+      devicePixelRatio];
     const drawn = JSON.stringify(all);
     if (drawn === this.#drawnAxes) return;
     this.#drawnAxes = drawn;
@@ -277,17 +276,15 @@ class LayersView extends HTMLElement {
     const needed = adaptiveRange(picture, columns);
     const before = this.#range;
     if (needed !== null) {
-      this.#range =
-        before === null
-          ? needed
-          : {
-              low: Math.min(before.low, needed.low),
-              high: Math.max(before.high, needed.high),
-              threshold: Math.min(before.threshold, needed.threshold),
-            };
+      this.#range = before === null ? needed : {
+        low: Math.min(before.low, needed.low),
+        high: Math.max(before.high, needed.high),
+        threshold: Math.min(before.threshold, needed.threshold),
+      };
     }
     const range = this.#range ?? { low: -1, high: 1, threshold: 1 };
-    const all = needed === null ? "No finite value" : `All finite values: ${significant(needed.low)} to ${significant(needed.high)}`;
+    const all = needed === null ? "No finite value"
+      : `All finite values: ${significant(needed.low)} to ${significant(needed.high)}`;
     return { ...range, rule: this.#options.range === "fixed" ? `No std to fix the range by. ${all}` : all };
   }
 
@@ -331,7 +328,9 @@ class LayersView extends HTMLElement {
   #describe(picture, columns) {
     const { form, of } = this.#options;
     const { std } = picture.floats;
-    const ends = [columns[0], columns.at(-1)].map((column) => `${column?.name} (std ${figureAt(picture, std, column?.row)})`);
+    const ends = [columns[0], columns.at(-1)].map((column) =>
+      `${column?.name} (std ${figureAt(picture, std, column?.row)})`
+    );
     const what = `${form === "heatmap" ? "Heatmap" : "Ridgeline"} of ${TITLES[of].toLowerCase()} per layer`;
     const how = "Arrow keys walk the layers, Enter selects one. The inspector's table of layers has the figures.";
     this.#frame.setAttribute("aria-label", `${what}, from ${ends.join(" to ")}. ${how}`);
@@ -390,9 +389,14 @@ class LayersView extends HTMLElement {
   #outline() {
     const { plan, histograms } = this.#shown ?? {};
     const selected = histograms?.columns.findIndex(({ tensor }) => tensor === this.#selection && tensor !== null) ?? -1;
-    for (const [element, column] of /** @type {const} */ ([[this.#outlines.selected, selected], [this.#outlines.cursor, this.#cursor]])) {
-      const [left, right] = plan === undefined ? [0, 0] : [column - 0.5, column + 0.5].map((x) => columnX(plan, this.#section, x));
-      const isShown = plan !== undefined && column >= 0 && (right ?? 0) > plan.main.x && (left ?? 0) < plan.main.x + plan.main.w;
+    for (const [element, column]
+      of /** @type {const} */ ([[this.#outlines.selected, selected], [this.#outlines.cursor, this.#cursor]]))
+    {
+      const [left, right] = plan === undefined ? [0, 0] : [column - 0.5, column + 0.5].map((x) =>
+        columnX(plan, this.#section, x)
+      );
+      const isShown = plan !== undefined && column >= 0 && (right ?? 0) > plan.main.x
+        && (left ?? 0) < plan.main.x + plan.main.w;
       if (element.hidden === isShown) element.hidden = !isShown;
       if (!isShown) continue;
       const from = Math.max(plan.main.x, left ?? 0);
@@ -420,8 +424,11 @@ class LayersView extends HTMLElement {
     if (column.row < 0) return `${title}, not recorded`;
     const { std, min, max } = picture.floats;
     const low = valueAt(min, column.row);
-    const parts = low === null ? [] : [`σ ${figureAt(picture, std, column.row)}`, `${significant(low)} to ${significant(valueAt(max, column.row))}`];
-    const outside = /** @type {const} */ ([["above", "above"], ["below", "below"], ["nan", "NaN"], ["posinf", "+Inf"], ["neginf", "−Inf"]]);
+    const parts = low === null ? []
+      : [`σ ${figureAt(picture, std, column.row)}`, `${significant(low)} to ${significant(valueAt(max, column.row))}`];
+    const outside =
+      /** @type {const} */ ([["above", "above"], ["below", "below"], ["nan", "NaN"], ["posinf", "+Inf"], ["neginf",
+        "−Inf"]]);
     for (const [kind, word] of outside) {
       const share = (histograms[kind][order] ?? 0) / (histograms.sizes[order] || 1);
       if (share > 0) parts.push(`${percent(share)} ${word}`);
@@ -429,7 +436,8 @@ class LayersView extends HTMLElement {
     return `${title} ${parts.join(", ")}`;
   }
 
-  /** The profile beneath lines its layers up with these. @param {Picture} picture @param {Plan} plan @param {LayerColumn[]} columns */
+  /** The profile beneath lines its layers up with these. @param {Picture} picture @param {LayersPlan} plan
+   * @param {LayerColumn[]} columns */
   #tellAxis({ key, topology }, plan, columns) {
     const told = [key, this.#options.of, plan.form, plan.width, this.#narrow.matches].join();
     if (told === this.#toldAxis) return;
@@ -481,14 +489,16 @@ class LayersView extends HTMLElement {
     }
     const figure = exportedFigure(histograms, plan, this.#paint, this.#family, `${TITLES[of]} per layer`, rule);
     const { width, height } = figure.layout;
-    await plotly.downloadImage(figure, { format, filename: `chainrule-${of}-layers`, width, height, scale: format === "png" ? 2 : 1 });
+    await plotly.downloadImage(figure, { format, filename: `chainrule-${of}-layers`, width, height,
+      scale: format === "png" ? 2 : 1 });
   }
 }
 
-/** @param {"forward" | "backward" | "parameter"} hue @returns {Paint} */
+/** @param {"forward" | "backward" | "parameter"} hue @returns {LayersPaint} */
 function paintOf(hue) {
   const palette = readPalette();
-  return { hue: palette[hue], paper: palette.paper, ink: palette.ink, muted: palette.muted, line: palette.line, warning: palette.warning };
+  return { hue: palette[hue], paper: palette.paper, ink: palette.ink, muted: palette.muted, line: palette.line,
+    warning: palette.warning };
 }
 
 /**

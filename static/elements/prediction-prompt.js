@@ -7,11 +7,7 @@
 
 import { emit, html } from "../core/dom.js";
 import { percent, significant } from "../core/format.js";
-import { STATISTIC_NAMES, expected, measured, problemOf, readGuess } from "../core/lab/prediction.js";
-
-/** @typedef {import("../core/types.js").Picture} Picture */
-/** @typedef {import("../core/types.js").Prediction} Prediction */
-/** @typedef {import("../core/types.js").Theory} Theory */
+import { expected, measured, problemOf, readGuess, STATISTIC_NAMES } from "../core/lab/prediction.js";
 
 class PredictionPrompt extends HTMLElement {
   /** @type {Picture | null} */
@@ -22,7 +18,8 @@ class PredictionPrompt extends HTMLElement {
   #theory = null;
   /** What stands there: what has been typed must outlast the pictures that come meanwhile. */
   #built = "";
-  #input = html("input", { type: "text", inputmode: "decimal", autocomplete: "off", size: "8", id: "guess", "aria-describedby": "guess-problem" });
+  #input = html("input", { type: "text", inputmode: "decimal", autocomplete: "off", size: "8", id: "guess",
+    "aria-describedby": "guess-problem" });
   #problem = html("span", { class: "problem", id: "guess-problem", role: "alert" });
   #answer = html("p", { class: "answer", id: "guess-answer" });
 
@@ -94,7 +91,9 @@ class PredictionPrompt extends HTMLElement {
         return;
       }
       const typed = this.#input.value.trim();
-      this.#complain(typed === "" ? "Type a number first." : `${typed.slice(0, 20)} is not a number: write it like 0.8 or 1e-3.`);
+      this.#complain(
+        typed === "" ? "Type a number first." : `${typed.slice(0, 20)} is not a number: write it like 0.8 or 1e-3.`,
+      );
       this.#input.focus();
     });
     this.#input.oninput = () => this.#complain("");
@@ -117,10 +116,11 @@ class PredictionPrompt extends HTMLElement {
     const range = theory?.band == null ? "" : ` (${written(theory.band[0])}–${written(theory.band[1])})`;
     const parts = [
       [`${prediction.figure}: your guess `, html("b", {}, isShare ? percent(guess) : String(guess).replace("-", "−"))],
-      [" · measured ", html("b", {}, value === null ? "no finite value" : written(value)), value === null ? "" : ` (${nearness(guess, value, isShare)})`],
+      [" · measured ", html("b", {}, value === null ? "no finite value" : written(value)),
+        value === null ? "" : ` (${nearness(guess, value, isShare)})`],
       theory === null ? [] : [` · theory ${written(theory.value)}${range}`],
     ].flat();
-    const text = parts.map((part) => (typeof part === "string" ? part : part.textContent)).join("");
+    const text = parts.map((part) => typeof part === "string" ? part : part.textContent).join("");
     if (this.#answer.textContent !== text) this.#answer.replaceChildren(...parts);
   }
 
@@ -134,7 +134,8 @@ class PredictionPrompt extends HTMLElement {
 
   /** @returns {HTMLElement} */
   #close() {
-    const close = html("button", { type: "button", class: "icon-button", "aria-label": "End the prediction", title: "End the prediction (Esc)" }, "✕");
+    const close = html("button", { type: "button", class: "icon-button", "aria-label": "End the prediction",
+      title: "End the prediction (Esc)" }, "✕");
     close.addEventListener("click", () => this.#end());
     return close;
   }

@@ -7,16 +7,13 @@
 import { html, write, writeText } from "../core/dom.js";
 import { significant } from "../core/format.js";
 
-/** @typedef {import("../core/types.js").Picture} Picture */
-/** @typedef {import("../core/types.js").ErrorBody} ErrorBody */
-/** @typedef {import("../core/types.js").ConnectionState} ConnectionState */
-
 /** A few words that fit beside the time, and what they mean. @type {Record<ConnectionState, [string, string]>} */
 const CONNECTION = {
   connecting: ["connecting…", ""],
   live: ["live", ""],
   fetch: ["one answer at a time", "The server answers, but has no live connection for this page just now."],
-  busy: ["server is busy, trying again", "The server has no place for a request just now. The last picture stands until it has."],
+  busy: ["server is busy, trying again",
+    "The server has no place for a request just now. The last picture stands until it has."],
   locked: ["token needed", "The server takes requests only with its token, which is in the link that it printed."],
   reconnecting: ["reconnecting…", "The server cannot be reached just now. The last picture stands until it can."],
   offline: ["offline, reconnecting…", "There is no network. The last picture stands until the server can be reached."],
@@ -37,7 +34,8 @@ class RunStatus extends HTMLElement {
   #writing = undefined;
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   #reading = undefined;
-  /** The state that was read out last: that all is well is news only after something was not. @type {ConnectionState} */
+  /** The state that was read out last: that all is well is news only after something was not.
+   * @type {ConnectionState} */
   #read = "live";
 
   connectedCallback() {
@@ -61,7 +59,8 @@ class RunStatus extends HTMLElement {
     clearTimeout(this.#reading);
     if (state === "live" || isFirst) this.#write(state);
     else this.#writing = setTimeout(() => this.#write(state), WRITE_AFTER);
-    if (state !== "connecting" && state !== this.#read) this.#reading = setTimeout(() => this.#readOut(state), READ_AFTER);
+    if (state !== "connecting" && state !== this.#read)
+      this.#reading = setTimeout(() => this.#readOut(state), READ_AFTER);
   }
 
   /** @param {ConnectionState} state */

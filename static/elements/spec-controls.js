@@ -1,6 +1,7 @@
 /**
  * <spec-controls>: every key of the spec, the program first, then the scale of the init. What keys there are, and what
- * they allow, comes with the page data; depth and width are steppers for `widths`. What the program does not use is greyed.
+ * they allow, comes with the page data; depth and width are steppers for `widths`. What the program does not use is
+ * greyed.
  *
  * The slider's ticks are in units of the weights' standard deviation, in the layer that is selected (else the first):
  * .01, 1/√n, √(2/n), 1. The pointer snaps to them; the keyboard goes from one to the next with [ and ].
@@ -16,19 +17,10 @@ import { snapTicks } from "../core/lab/snap.js";
 import { dice, markFault, readControl, textInput } from "../core/lab/spec-fields.js";
 import { hiddenWidth, nextWidth, parseWidths, widthsText, withDepth, withWidth } from "../core/lab/widths.js";
 
-/** @typedef {import("../core/types.js").Spec} Spec */
-/** @typedef {import("../core/types.js").SpecKey} SpecKey */
-/** @typedef {import("../core/types.js").Program} Program */
-/** @typedef {import("../core/types.js").PageData} PageData */
-/** @typedef {import("../core/types.js").Picture} Picture */
-/** @typedef {import("../core/types.js").Theory} Theory */
-/** @typedef {import("../core/types.js").Layer} Layer */
-/** @typedef {import("../core/types.js").ErrorBody} ErrorBody */
-/** @typedef {import("../core/lab/spec-fields.js").Control} Control */
-
-/** @typedef {{key: SpecKey, root: HTMLElement, control: Control, note: HTMLElement}} Field */
+/** @typedef {{key: SpecKey, root: HTMLElement, control: SpecControl, note: HTMLElement}} Field */
 /** @typedef {{root: HTMLElement, show: (widths: number[] | null) => void}} Stepper */
-/** @typedef {{unit: number, n: number, tensor: string | null, weight: string}} Unit std of a layer's weights at scale 1, their tensor and its name */
+/** @typedef {{unit: number, n: number, tensor: string | null, weight: string}} Unit std of a layer's weights at scale
+ * 1, their tensor and its name */
 
 /** @type {Record<string, string>} */
 const LABELS = {
@@ -60,15 +52,17 @@ const NET = "mlp";
 
 /** Why a control means nothing at the moment. @type {Record<string, (spec: Spec) => string | null>} */
 const DISABLED = {
-  scale: (spec) => (spec["init"] === "zeros" ? "Zeros stay zero at every scale." : null),
+  scale: (spec) => spec["init"] === "zeros" ? "Zeros stay zero at every scale." : null,
   bias_std: (spec) =>
-    spec["bias"] === false ? "There are no biases." : spec["init"] === "torch_default" ? "torch_default draws biases of its own." : null,
+    spec["bias"] === false ? "There are no biases."
+      : spec["init"] === "torch_default" ? "torch_default draws biases of its own." : null,
 };
 
 /** What is worth knowing of a choice. @type {Record<string, (spec: Spec) => string | null>} */
 const HINTS = {
   dtype: ({ dtype }) =>
-    dtype === "float16" ? "Overflows above 65504." : dtype === "bfloat16" ? "The range of float32, 8 bits of precision." : null,
+    dtype === "float16" ? "Overflows above 65504."
+      : dtype === "bfloat16" ? "The range of float32, 8 bits of precision." : null,
 };
 
 class SpecControls extends HTMLElement {
@@ -102,7 +96,9 @@ class SpecControls extends HTMLElement {
   /** @param {PageData} page */
   configure({ keys, programs, devices }) {
     const byName = new Map(keys.map((key) => [key.name, key]));
-    const rest = keys.map(({ name }) => name).filter((name) => ![...PROGRAM, ...FIRST, ...SECOND, ...MORE].includes(name));
+    const rest = keys.map(({ name }) => name).filter((name) =>
+      ![...PROGRAM, ...FIRST, ...SECOND, ...MORE].includes(name)
+    );
     this.#programs = new Map(programs.map((program) => [program.name, program]));
     /** @param {readonly string[]} names */
     const fields = (names) => names.flatMap((name) => this.#field(byName.get(name), devices) ?? []);
@@ -141,7 +137,7 @@ class SpecControls extends HTMLElement {
     return root;
   }
 
-  /** @param {SpecKey} key @param {readonly string[]} devices @returns {Control} */
+  /** @param {SpecKey} key @param {readonly string[]} devices @returns {SpecControl} */
   #control(key, devices) {
     if (key.kind === "bool") return html("input", { type: "checkbox" });
     if (key.kind === "choice") {
@@ -157,18 +153,13 @@ class SpecControls extends HTMLElement {
   /** @returns {HTMLElement} depth and width, which edit the widths */
   #widthSteppers() {
     this.#steppers = [
-      this.#stepper("depth", "Depth", "number of layers", (widths) => ({ value: widths.length - 1, isMixed: false }), withDepth, (depth, by) => depth + by),
-      this.#stepper(
-        "width",
-        "Width",
-        "units of every hidden layer; of input and output too where all are equal",
+      this.#stepper("depth", "Depth", "number of layers", (widths) => ({ value: widths.length - 1, isMixed: false }),
+        withDepth, (depth, by) => depth + by),
+      this.#stepper("width", "Width", "units of every hidden layer; of input and output too where all are equal",
         (widths) => {
           const hidden = hiddenWidth(widths);
           return hidden && { value: hidden.width, isMixed: hidden.isMixed };
-        },
-        withWidth,
-        nextWidth,
-      ),
+        }, withWidth, nextWidth),
     ];
     return html("div", { class: "steppers" }, ...this.#steppers.map(({ root }) => root));
   }
@@ -185,10 +176,12 @@ class SpecControls extends HTMLElement {
   #stepper(name, label, help, read, apply, step) {
     /** @type {number[] | null} */
     let widths = null;
-    const typed = html("input", { type: "text", inputmode: "numeric", autocomplete: "off", id: `spec-${name}`, title: help });
+    const typed = html("input", { type: "text", inputmode: "numeric", autocomplete: "off", id: `spec-${name}`,
+      title: help });
     /** @param {number} value */
     const to = (value) => {
-      if (widths !== null && Number.isSafeInteger(value) && value >= 1) this.#change("widths", widthsText(apply(widths, value)));
+      if (widths !== null && Number.isSafeInteger(value) && value >= 1)
+        this.#change("widths", widthsText(apply(widths, value)));
       else show(widths);
     };
     /** @param {1 | -1} by */
@@ -197,7 +190,8 @@ class SpecControls extends HTMLElement {
       if (now !== null) to(Math.max(1, step(now.value, by)));
     };
     const button = (/** @type {string} */ sign, /** @type {1 | -1} */ by, /** @type {string} */ title) => {
-      const element = html("button", { type: "button", class: "icon-button step", title, "aria-label": title, tabindex: "-1" }, sign);
+      const element = html("button", { type: "button", class: "icon-button step", title, "aria-label": title,
+        tabindex: "-1" }, sign);
       element.addEventListener("click", () => go(by));
       return element;
     };
@@ -218,7 +212,8 @@ class SpecControls extends HTMLElement {
       typed.title = now === null && next !== null ? "no layer is hidden" : help;
       for (const control of [typed, less, more]) control.disabled = now === null;
     };
-    const root = html("div", { class: "stepper" }, html("label", { for: typed.id, title: help }, label), html("span", {}, less, typed, more));
+    const root = html("div", { class: "stepper" }, html("label", { for: typed.id, title: help }, label),
+      html("span", {}, less, typed, more));
     return { root, show };
   }
 
@@ -229,7 +224,8 @@ class SpecControls extends HTMLElement {
     this.#slider.reach(minimum, maximum);
     this.#slider.input.title = `${key.doc} ${TICK_HELP}`;
     typed.before(html("span", { class: "times", "aria-hidden": "true" }, "×"));
-    root.append(this.#drawn, this.#slider.input, this.#slider.marks, html("p", { class: "unit" }, this.#where, this.#measured));
+    root.append(this.#drawn, this.#slider.input, this.#slider.marks,
+      html("p", { class: "unit" }, this.#where, this.#measured));
   }
 
   /** @param {string} name @param {string | number | boolean} value @param {boolean} [moving] */
@@ -253,13 +249,15 @@ class SpecControls extends HTMLElement {
       control.title = unused ?? key.doc;
       const value = spec[name] ?? key.default;
       if (control instanceof HTMLInputElement && control.type === "checkbox") control.checked = value === true;
-      else if (document.activeElement !== control || control instanceof HTMLSelectElement || typeof value === "number") {
+      else if (document.activeElement !== control || control instanceof HTMLSelectElement
+        || typeof value === "number")
+      {
         const text = key.kind === "float" && typeof value === "number" ? setting(value) : String(value);
         if (control.value !== text) control.value = text;
       }
       control.disabled = unused !== null || DISABLED[name]?.(spec) != null;
       if (!root.classList.contains("at-fault")) writeText(note, unused ?? noteOf(name, spec));
-      if (name === "seed") for (const dice of root.querySelectorAll("button")) dice.disabled = control.disabled;
+      if (name === "seed") { for (const dice of root.querySelectorAll("button")) dice.disabled = control.disabled; }
     }
     this.#describeProgram();
     const widths = spec["program"] === NET ? parseWidths(String(spec["widths"])) : null;
@@ -326,20 +324,24 @@ class SpecControls extends HTMLElement {
     if (this.#picture !== null) this.picture = this.#picture;
   }
 
-  /** @returns {Layer | undefined} the one whose weights the slider speaks of: that of the selected tensor, else the first */
+  /** @returns {Layer | undefined} the one whose weights the slider speaks of: that of the selected tensor, else the
+   * first */
   #layer() {
     const topology = this.#picture?.topology;
     if (topology === undefined) return undefined;
     const selection = topology.tensors.find(({ id }) => id === this.#selection);
     const ids = [selection?.id, selection?.gradient_of];
-    const own = topology.layers.find(({ index: _index, name: _name, ...parts }) => ids.some((id) => id != null && Object.values(parts).includes(id)));
+    const own = topology.layers.find(({ index: _index, name: _name, ...parts }) =>
+      ids.some((id) => id != null && Object.values(parts).includes(id))
+    );
     return own ?? topology.layers[0];
   }
 
   /** What std the weights have at scale 1: as drawn, by theory; before it has spoken of this net, as measured. */
   #measureUnit() {
     const [picture, layer] = [this.#picture, this.#layer()];
-    const n = picture === null || layer === undefined ? undefined : parseWidths(String((picture.spec ?? {})["widths"]))?.[layer.index - 1];
+    const n = picture === null || layer === undefined ? undefined
+      : parseWidths(String((picture.spec ?? {})["widths"]))?.[layer.index - 1];
     if (picture !== null && layer === undefined) {
       // No layers, no weights that the ticks could be units of.
       this.#unit = null;
@@ -354,7 +356,9 @@ class SpecControls extends HTMLElement {
     const weight = picture.topology.tensors.find(({ id }) => id === layer.weight)?.name ?? "";
     this.#unit = { unit, n, tensor: layer.weight, weight };
     writeText(this.#where, `layer ${layer.index}, n = ${n}`);
-    this.#where.title = `n: inputs of the layer. ${this.#selection === "" ? "Select a tensor for the scale of its layer." : ""}`;
+    this.#where.title = `n: inputs of the layer. ${
+      this.#selection === "" ? "Select a tensor for the scale of its layer." : ""
+    }`;
     this.#measured.title = `std of ${weight} as drawn, over all its elements`;
     this.#drawn.title = `std that ${weight}, the weights of layer ${layer.index}, are drawn with`;
     this.#drawTicks();
@@ -364,7 +368,8 @@ class SpecControls extends HTMLElement {
   #writeDrawn() {
     const scale = Number(this.#spec["scale"]);
     const std = this.#unit === null ? NaN : this.#unit.unit * scale;
-    const text = this.#unit === null || Number.isNaN(std) ? "" : `σ(${this.#unit.weight}) ${this.#isSecret ? "?" : significant(std)}`;
+    const text = this.#unit === null || Number.isNaN(std) ? ""
+      : `σ(${this.#unit.weight}) ${this.#isSecret ? "?" : significant(std)}`;
     const spoken = this.#whyUnused("scale") ?? `times ${setting(scale)}${text && `, ${text}`}`;
     if (this.#slider.input.getAttribute("aria-valuetext") === spoken) return;
     this.#slider.input.setAttribute("aria-valuetext", spoken);
@@ -377,7 +382,9 @@ class SpecControls extends HTMLElement {
     // Where the ticks stand says which std the weights have.
     const ticks = this.#unit === null || this.#isSecret ? [] : snapTicks(unit, n, minimum, maximum);
     this.#slider.ticks = ticks.map(({ formula, std, scale, ...tick }) => {
-      const says = `σ(${weight}) = ${formula}${formula.includes("n") ? ` = ${significant(std)} for n = ${n}` : ""}: ×${setting(scale)}`;
+      const says = `σ(${weight}) = ${formula}${formula.includes("n") ? ` = ${significant(std)} for n = ${n}` : ""}: ×${
+        setting(scale)
+      }`;
       return { ...tick, scale, says };
     });
   }

@@ -1,13 +1,11 @@
 /**
  * <spec-presets>: the menu of the chapter's experiments, each with what the chapter printed.
  *
- * Set `presets`, `current` (the query of the spec shown), `secretive` (what was printed would give a guess away). Event,
- * bubbling: `preset-choose` {preset}.
+ * Set `presets`, `current` (the query of the spec shown), `secretive` (what was printed would give a guess away).
+ * Event, bubbling: `preset-choose` {preset}.
  */
 
 import { emit, html, writeText } from "../core/dom.js";
-
-/** @typedef {import("../core/types.js").Preset} Preset */
 
 class SpecPresets extends HTMLElement {
   #details = html("details", { class: "menu" });
@@ -24,20 +22,19 @@ class SpecPresets extends HTMLElement {
 
   /** @param {readonly Preset[]} presets */
   set presets(presets) {
-    this.#list.replaceChildren(
-      ...presets.map((preset) => {
-        const figure = preset.printed === "–" ? `theory ${preset.theory}` : `printed ${preset.printed}`;
-        const button = html("button", { type: "button", "data-preset": preset.name, "data-query": preset.query }, html("span", {}, preset.title), html("small", {}, figure));
-        button.title = preset.note;
-        this.#notes.set(button, preset.note);
-        button.addEventListener("click", () => {
-          this.#details.open = false;
-          this.#details.querySelector("summary")?.focus();
-          emit(this, "preset-choose", { preset });
-        });
-        return button;
-      }),
-    );
+    this.#list.replaceChildren(...presets.map((preset) => {
+      const figure = preset.printed === "–" ? `theory ${preset.theory}` : `printed ${preset.printed}`;
+      const button = html("button", { type: "button", "data-preset": preset.name, "data-query": preset.query },
+        html("span", {}, preset.title), html("small", {}, figure));
+      button.title = preset.note;
+      this.#notes.set(button, preset.note);
+      button.addEventListener("click", () => {
+        this.#details.open = false;
+        this.#details.querySelector("summary")?.focus();
+        emit(this, "preset-choose", { preset });
+      });
+      return button;
+    }));
   }
 
   /** @param {string} query */

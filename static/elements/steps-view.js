@@ -1,6 +1,6 @@
 /**
- * <steps-view>: the two passes one op at a time. A scrubber over the order of execution, what the op at it reads, writes
- * and saves, which saved tensors are in memory, and how much they take over the whole run.
+ * <steps-view>: the two passes one op at a time. A scrubber over the order of execution, what the op at it reads,
+ * writes and saves, which saved tensors are in memory, and how much they take over the whole run.
  *
  * Set `step` (from 0); call `show(picture, graph)`. Events, bubbling: `step-change` {step}, `tensor-select` {tensor},
  * `box-select` {id}.
@@ -13,12 +13,6 @@ import { figure } from "../core/labels.js";
 import { memoryCurve } from "../core/graph/memory-curve.js";
 import { sizeText } from "../core/inspector/op-facts.js";
 import { aliveAt, stepAt, stepsOf } from "../core/graph/steps.js";
-
-/** @typedef {import("../core/types.js").Graph} Graph */
-/** @typedef {import("../core/types.js").Picture} Picture */
-/** @typedef {import("../core/types.js").Op} Op */
-/** @typedef {import("../core/types.js").Tensor} Tensor */
-/** @typedef {import("../core/graph/steps.js").Steps} Steps */
 
 const SPEEDS = [1, 2, 5, 10, 30];
 const MOST_ALIVE = 8;
@@ -38,7 +32,8 @@ const ICONS = {
 
 /** @param {string} name @returns {SVGSVGElement} */
 function icon(name) {
-  return svg("svg", { viewBox: "0 0 16 16", width: 14, height: 14, "aria-hidden": "true" }, svg("path", { d: ICONS[name] ?? "", fill: "currentcolor" }));
+  return svg("svg", { viewBox: "0 0 16 16", width: 14, height: 14, "aria-hidden": "true" },
+    svg("path", { d: ICONS[name] ?? "", fill: "currentcolor" }));
 }
 
 class StepsView extends HTMLElement {
@@ -46,7 +41,7 @@ class StepsView extends HTMLElement {
   #picture = null;
   /** @type {Graph | null} */
   #graph = null;
-  /** @type {Steps | null} */
+  /** @type {ExecutionSteps | null} */
   #steps = null;
   /** @type {ReadonlyMap<string, Tensor>} */
   #tensors = new Map();
@@ -60,7 +55,8 @@ class StepsView extends HTMLElement {
 
   #scrubber = html("input", { type: "range", min: "0", step: "1", "aria-label": "Step" });
   #play = html("button", { type: "button", class: "icon-button play" });
-  #speed = html("select", { "aria-label": "Speed" }, ...SPEEDS.map((speed) => html("option", { value: String(speed) }, `${speed}/s`)));
+  #speed = html("select", { "aria-label": "Speed" },
+    ...SPEEDS.map((speed) => html("option", { value: String(speed) }, `${speed}/s`)));
   #where = html("span", { class: "where" });
   #phase = html("span", { class: "chip" });
   #name = html("button", { type: "button", class: "link mono" });
@@ -82,7 +78,8 @@ class StepsView extends HTMLElement {
       ["last", "Last step (End)", () => this.#go(Infinity)],
     ];
     const [first, back, on, last] = moves.map(([name, label, act]) => {
-      const button = html("button", { type: "button", class: "icon-button", title: label, "aria-label": label }, icon(name));
+      const button = html("button", { type: "button", class: "icon-button", title: label, "aria-label": label },
+        icon(name));
       button.addEventListener("click", () => {
         this.#pause();
         act();
@@ -91,7 +88,8 @@ class StepsView extends HTMLElement {
     });
     if (first === undefined || back === undefined || on === undefined || last === undefined) return;
     this.#play.addEventListener("click", () => this.#toggle());
-    this.#name.addEventListener("click", () => emit(this, "box-select", { id: this.#graph?.topology.ops[this.#step]?.id ?? "" }));
+    this.#name.addEventListener("click",
+      () => emit(this, "box-select", { id: this.#graph?.topology.ops[this.#step]?.id ?? "" }));
     this.#scrubber.addEventListener("input", () => {
       this.#pause();
       this.#go(Number(this.#scrubber.value));
@@ -102,9 +100,12 @@ class StepsView extends HTMLElement {
     this.#curve.addEventListener("pointerdown", (event) => this.#point(event));
     this.#curve.addEventListener("pointermove", (event) => event.buttons === 1 && this.#point(event));
     this.addEventListener("keydown", (event) => this.#key(event));
-    const controls = html("div", { class: "controls" }, first, back, this.#play, on, last, this.#scrubber, this.#where, this.#speed);
-    const now = html("section", { class: "now", "aria-label": "This step" }, html("h2", {}, this.#name, this.#phase), this.#formula, this.#lists);
-    this.append(controls, html("div", { class: "memory" }, this.#caption, this.#curve), html("div", { class: "columns" }, now, this.#alive));
+    const controls = html("div", { class: "controls" }, first, back, this.#play, on, last, this.#scrubber, this.#where,
+      this.#speed);
+    const now = html("section", { class: "now", "aria-label": "This step" }, html("h2", {}, this.#name, this.#phase),
+      this.#formula, this.#lists);
+    this.append(controls, html("div", { class: "memory" }, this.#caption, this.#curve),
+      html("div", { class: "columns" }, now, this.#alive));
     this.#draw();
     this.#drawPlay();
     new ResizeObserver(() => this.#drawCurve()).observe(this);
@@ -244,15 +245,18 @@ class StepsView extends HTMLElement {
     this.#phase.className = `chip ${now.op.phase}`;
     this.#formula.replaceChildren(...this.#formulas(now.op));
     const saves = now.op.phase === "forward" ? [this.#list("saves", now.saves, "nothing for the backward pass")] : [];
-    this.#lists.replaceChildren(this.#list("reads", now.reads, "nothing", now.fetches), this.#list("writes", now.writes, "nothing"), ...saves);
+    this.#lists.replaceChildren(this.#list("reads", now.reads, "nothing", now.fetches),
+      this.#list("writes", now.writes, "nothing"), ...saves);
     this.#drawAlive(steps, place);
-    if (this.#picture !== null) for (const update of this.#updates) update(this.#picture);
+    if (this.#picture !== null) { for (const update of this.#updates) update(this.#picture); }
   }
 
   /** @param {Op} op @returns {Node[]} */
   #formulas(op) {
     const name = (/** @type {string} */ id) => this.#tensors.get(id)?.name ?? id;
-    const lines = definitions([op], this.#ops, this.#tensors, name, () => true).filter(({ tensor }) => this.#tensors.get(tensor)?.role !== "saved");
+    const lines = definitions([op], this.#ops, this.#tensors, name, () => true).filter(({ tensor }) =>
+      this.#tensors.get(tensor)?.role !== "saved"
+    );
     return lines.map(({ tensor, text }) => html("code", {}, `${name(tensor)} = ${text}`));
   }
 
@@ -264,8 +268,11 @@ class StepsView extends HTMLElement {
    * @returns {HTMLElement}
    */
   #list(title, tensors, none, fetched = []) {
-    const items = tensors.slice(0, MOST_LISTED).map((tensor) => this.#tensorLine(tensor, fetched.includes(tensor) ? "saved" : ""));
-    if (tensors.length > MOST_LISTED) items.push(html("li", { class: "hint" }, `and ${tensors.length - MOST_LISTED} more`));
+    const items = tensors.slice(0, MOST_LISTED).map((tensor) =>
+      this.#tensorLine(tensor, fetched.includes(tensor) ? "saved" : "")
+    );
+    if (tensors.length > MOST_LISTED)
+      items.push(html("li", { class: "hint" }, `and ${tensors.length - MOST_LISTED} more`));
     if (tensors.length === 0) items.push(html("li", { class: "hint" }, none));
     return html("div", {}, html("h3", {}, title), html("ul", {}, ...items));
   }
@@ -276,7 +283,8 @@ class StepsView extends HTMLElement {
     if (tensor === undefined) return html("li");
     const value = html("span", { class: "figure", title: "std" });
     this.#updates.push((picture) => writeText(value, figure(picture, tensor, "std").text));
-    return html("li", {}, this.#link(tensor), html("small", {}, sizeText(tensor.shape)), ...(mark === "" ? [] : [html("small", { class: "mark" }, mark)]), value);
+    return html("li", {}, this.#link(tensor), html("small", {}, sizeText(tensor.shape)),
+      ...(mark === "" ? [] : [html("small", { class: "mark" }, mark)]), value);
   }
 
   /** @param {Tensor} tensor @returns {HTMLElement} */
@@ -286,17 +294,21 @@ class StepsView extends HTMLElement {
     return button;
   }
 
-  /** @param {Steps} steps @param {number} place */
+  /** @param {ExecutionSteps} steps @param {number} place */
   #drawAlive(steps, place) {
     const { shown, more } = aliveAt(steps, place, MOST_ALIVE);
     const total = steps.alive[place] ?? 0;
     const lines = shown.flatMap(({ tensor, bytes, until }) => {
       const made = this.#graph?.topology.tensors[tensor];
-      return made === undefined ? [] : [html("li", {}, this.#link(made), html("small", {}, `until step ${until + 1}`), html("span", { class: "figure" }, quantity(bytes, "B")))];
+      return made === undefined ? [] : [
+        html("li", {}, this.#link(made), html("small", {}, `until step ${until + 1}`),
+          html("span", { class: "figure" }, quantity(bytes, "B"))),
+      ];
     });
     this.#alive.replaceChildren(
       html("h3", {}, "kept for the backward pass", html("span", { class: "figure" }, quantity(total, "B"))),
-      html("ul", {}, ...lines, ...(more > 0 ? [html("li", { class: "hint" }, `and ${more} more`)] : []), ...(shown.length === 0 ? [html("li", { class: "hint" }, "nothing")] : [])),
+      html("ul", {}, ...lines, ...(more > 0 ? [html("li", { class: "hint" }, `and ${more} more`)] : []),
+        ...(shown.length === 0 ? [html("li", { class: "hint" }, "nothing")] : [])),
     );
   }
 
@@ -310,16 +322,17 @@ class StepsView extends HTMLElement {
     const most = steps.alive[steps.peak] ?? 0;
     const [peakX, peakY] = [(x(steps.peak) + x(steps.peak + 1)) / 2, y(steps.base + most)];
     this.#curve.setAttribute("viewBox", `0 0 ${width} ${CURVE_HEIGHT}`);
-    this.#curve.setAttribute("aria-label", `Memory: parameters ${quantity(steps.base, "B")}, and up to ${quantity(most, "B")} kept for the backward pass, at step ${steps.peak + 1}.`);
-    this.#curve.replaceChildren(
-      svg("rect", { class: "ground forward", x: 0, y: 0, width: turn, height: CURVE_HEIGHT }),
+    this.#curve.setAttribute("aria-label",
+      `Memory: parameters ${quantity(steps.base, "B")}, and up to ${
+        quantity(most, "B")
+      } kept for the backward pass, at step ${steps.peak + 1}.`);
+    this.#curve.replaceChildren(svg("rect", { class: "ground forward", x: 0, y: 0, width: turn, height: CURVE_HEIGHT }),
       svg("rect", { class: "ground backward", x: turn, y: 0, width: Math.max(0, width - turn), height: CURVE_HEIGHT }),
-      svg("path", { class: "base", d: base }),
-      svg("path", { class: "area", d: area }),
+      svg("path", { class: "base", d: base }), svg("path", { class: "area", d: area }),
       svg("circle", { class: "peak", cx: peakX, cy: Math.max(3, peakY), r: 3 }),
-      svg("rect", { class: "cursor", y: 0, height: CURVE_HEIGHT, width: Math.max(2, x(1)) }),
-    );
-    this.#caption.replaceChildren(html("span", {}, `memory: parameters ${quantity(steps.base, "B")}`), html("span", {}, `kept for backward, at most ${quantity(most, "B")} at step ${steps.peak + 1}`));
+      svg("rect", { class: "cursor", y: 0, height: CURVE_HEIGHT, width: Math.max(2, x(1)) }));
+    this.#caption.replaceChildren(html("span", {}, `memory: parameters ${quantity(steps.base, "B")}`),
+      html("span", {}, `kept for backward, at most ${quantity(most, "B")} at step ${steps.peak + 1}`));
     this.#moveCursor(Math.max(0, Math.min(steps.count - 1, this.#step)));
   }
 

@@ -1,6 +1,6 @@
 /**
- * <tensor-over-steps>: the selected tensor at every step, a histogram under the other on one axis of values, and its figures
- * in a table. A click on one shows that step.
+ * <tensor-over-steps>: the selected tensor at every step, a histogram under the other on one axis of values, and its
+ * figures in a table. A click on one shows that step.
  *
  * Call `show(steps, labels, index, pinned, hue)`; set `axis`. Events, bubbling: `dump-step` {index},
  * `layers-options-change` {axis}.
@@ -11,10 +11,8 @@ import { count, significant } from "../core/format.js";
 import { drawTensorSteps, planTensorSteps } from "../core/lab/tensor-steps-canvas.js";
 import { onSchemeChange, readPalette } from "../core/palette.js";
 
-/** @typedef {import("../core/lab/tensor-series.js").TensorSteps} TensorSteps */
-/** @typedef {import("../core/lab/tensor-steps-canvas.js").StepsPlan} StepsPlan */
-
-/** @typedef {{steps: TensorSteps, labels: readonly string[], index: number, pinned: number, hue: "forward" | "backward" | "parameter" | "neutral"}} Shown */
+/** @typedef {{steps: TensorSteps, labels: readonly string[], index: number, pinned: number, hue: "forward" | "backward"
+ * | "parameter" | "neutral"}} Shown */
 
 class TensorOverSteps extends HTMLElement {
   /** @type {Shown | null} */
@@ -27,21 +25,23 @@ class TensorOverSteps extends HTMLElement {
   #told = "";
 
   #title = html("h2");
-  #log = html("button", { type: "button", class: "toggle small", title: "A logarithmic axis to both sides of zero" }, "log");
+  #log = html("button", { type: "button", class: "toggle small", title: "A logarithmic axis to both sides of zero" },
+    "log");
   #canvas = html("canvas", { role: "img" });
   #note = html("p", { class: "note" });
   #rows = html("tbody");
-  #figures = html(
-    "details",
-    { class: "figures" },
-    html("summary", {}, "Figures"),
-    html("table", {}, html("thead", {}, html("tr", {}, ...["step", "mean", "std", "min", "max", "NaN, Inf"].map((name) => html("th", { scope: "col" }, name)))), this.#rows),
-  );
+  #figures = html("details", { class: "figures" }, html("summary", {}, "Figures"),
+    html("table", {},
+      html("thead", {},
+        html("tr", {},
+          ...["step", "mean", "std", "min", "max", "NaN, Inf"].map((name) => html("th", { scope: "col" }, name)))),
+      this.#rows));
 
   connectedCallback() {
     if (this.childElementCount > 0) return;
     this.append(html("header", {}, this.#title, this.#log), this.#canvas, this.#note, this.#figures);
-    this.#log.addEventListener("click", () => emit(this, "layers-options-change", { axis: this.#log.ariaPressed === "true" ? "linear" : "log" }));
+    this.#log.addEventListener("click",
+      () => emit(this, "layers-options-change", { axis: this.#log.ariaPressed === "true" ? "linear" : "log" }));
     this.#canvas.addEventListener("click", ({ offsetY }) => {
       const index = this.#plan === null ? -1 : this.#plan.stepAt(offsetY);
       if (index >= 0) emit(this, "dump-step", { index });
@@ -99,7 +99,8 @@ class TensorOverSteps extends HTMLElement {
     this.#canvas.height = Math.round(plan.height * devicePixelRatio);
     context.setTransform(devicePixelRatio, 0, 0, devicePixelRatio, 0, 0);
     const { ink, muted, line, warning, paper } = this.#palette;
-    drawTensorSteps(context, plan, steps, { labels, index, pinned }, { hue: this.#palette[hue], ink, muted, line, warning, paper }, getComputedStyle(this).fontFamily);
+    drawTensorSteps(context, plan, steps, { labels, index, pinned }, { hue: this.#palette[hue], ink, muted, line,
+      warning, paper }, getComputedStyle(this).fontFamily);
     this.#say(shown);
     this.#fill();
   }
@@ -108,8 +109,10 @@ class TensorOverSteps extends HTMLElement {
   #say({ steps: { name, rows, missing, waiting, histograms }, labels }) {
     const first = rows.findIndex((row) => row?.std != null);
     const last = rows.findLastIndex((row) => row?.std != null);
-    const ends = first < 0 ? "no finite value" : `std ${significant(rows[first]?.std)} at ${labels[first]}, ${significant(rows[last]?.std)} at ${labels[last]}`;
-    write(this.#canvas, "aria-label", `Histograms of ${name} at ${labels.length} steps: ${ends}. The figures are in the table beneath.`);
+    const ends = first < 0 ? "no finite value"
+      : `std ${significant(rows[first]?.std)} at ${labels[first]}, ${significant(rows[last]?.std)} at ${labels[last]}`;
+    write(this.#canvas, "aria-label",
+      `Histograms of ${name} at ${labels.length} steps: ${ends}. The figures are in the table beneath.`);
     const notes = [
       ...(waiting > 0 ? [`${count(waiting)} of ${count(labels.length)} steps are still to be read`] : []),
       ...(missing > 0 ? [`${count(missing)} ${missing === 1 ? "step has" : "steps have"} no such tensor`] : []),
@@ -132,8 +135,12 @@ class TensorOverSteps extends HTMLElement {
     steps.rows.forEach((row, order) => {
       const line = this.#rows.rows[order];
       if (line === undefined) return;
-      const bad = row === null ? "" : [...(row.nan > 0 ? [`${count(row.nan)} NaN`] : []), ...(row.inf > 0 ? [`${count(row.inf)} Inf`] : [])].join(", ");
-      const texts = row === null ? ["–", "–", "–", "–", ""] : [significant(row.mean), significant(row.std), significant(row.min), significant(row.max), bad || "0"];
+      const bad = row === null ? ""
+        : [...(row.nan > 0 ? [`${count(row.nan)} NaN`] : []), ...(row.inf > 0 ? [`${count(row.inf)} Inf`] : [])].join(
+          ", ",
+        );
+      const texts = row === null ? ["–", "–", "–", "–", ""]
+        : [significant(row.mean), significant(row.std), significant(row.min), significant(row.max), bad || "0"];
       texts.forEach((text, at) => {
         const cell = line.cells[at + 1];
         if (cell !== undefined) writeText(cell, text);

@@ -12,17 +12,13 @@ import { hex, oklch } from "../core/oklch.js";
 import { onSchemeChange, readPalette } from "../core/palette.js";
 import { cellsOf, MOST_VALUES, valuesPath, windowAt } from "../core/inspector/value-window.js";
 
-/** @typedef {import("../core/types.js").Graph} Graph */
-/** @typedef {import("../core/types.js").Picture} Picture */
-/** @typedef {import("../core/inspector/value-window.js").Cells} Cells */
-/** @typedef {import("../core/inspector/value-window.js").Window} Window */
-
 /** While a slider moves: the run on the screen is asked for, not every one on the way. */
 const SETTLE_MS = 200;
 const [LARGEST_CELL, TALLEST] = [18, 320];
 const DARK = "(prefers-color-scheme: dark)";
 
-/** @param {number} share −1 to 1 @param {boolean} isDark @returns {string} brown above 0, teal below: apart by lightness from 0, by hue from each other */
+/** @param {number} share −1 to 1 @param {boolean} isDark @returns {string} brown above 0, teal below: apart by
+ * lightness from 0, by hue from each other */
 function shadeOf(share, isDark) {
   const size = Math.min(1, Math.abs(share));
   const hue = share < 0 ? 195 : 60;
@@ -42,7 +38,7 @@ class ValueMap extends HTMLElement {
   #timer = 0;
   /** @type {AbortController | null} */
   #pending = null;
-  /** @type {Cells | null} */
+  /** @type {ValueCells | null} */
   #cells = null;
   #cursor = -1;
   #cell = { width: 0, height: 0 };
@@ -53,7 +49,8 @@ class ValueMap extends HTMLElement {
   #message = html("p", { class: "hint" });
   #pager = html("div", { class: "pager" });
   #body = html("tbody");
-  #twin = html("details", { class: "twin" }, html("summary", {}, "As a table"), html("div", { class: "scroll" }, html("table", {}, this.#body)));
+  #twin = html("details", { class: "twin" }, html("summary", {}, "As a table"),
+    html("div", { class: "scroll" }, html("table", {}, this.#body)));
 
   connectedCallback() {
     if (this.childElementCount > 0) return;
@@ -109,7 +106,8 @@ class ValueMap extends HTMLElement {
     // A dump may be of a model that no spec describes.
     const spec = /** @type {Picture["spec"] | null} */ (picture.spec);
     if (spec === null || Object.keys(spec).length === 0) return this.#refuse("A dump holds statistics, not values.");
-    if (graph.tensorId[this.#tensor] !== tensor.name) return this.#refuse("Several tensors share its name: its values cannot be asked for.");
+    if (graph.tensorId[this.#tensor] !== tensor.name)
+      return this.#refuse("Several tensors share its name: its values cannot be asked for.");
     const part = windowAt(tensor.shape, this.#at.row, this.#at.column);
     if (part === null) return this.#refuse("Each row of it holds more values than can be shown.");
     const path = valuesPath(spec, tensor.name, part);
@@ -119,7 +117,7 @@ class ValueMap extends HTMLElement {
     this.#timer = setTimeout(() => void this.#fetch(path, tensor.shape, part), delay);
   }
 
-  /** @param {string} path @param {readonly number[]} shape @param {Window} part */
+  /** @param {string} path @param {readonly number[]} shape @param {ValueWindow} part */
   async #fetch(path, shape, part) {
     const pending = new AbortController();
     this.#pending = pending;
@@ -161,14 +159,16 @@ class ValueMap extends HTMLElement {
     for (const part of [this.#canvas, this.#readout, this.#legend, this.#twin, this.#pager]) part.hidden = !isShown;
   }
 
-  /** Where there are more rows or columns than shown, the way to them. @param {readonly number[]} shape @param {Window} part */
+  /** Where there are more rows or columns than shown, the way to them. @param {readonly number[]} shape
+   * @param {ValueWindow} part */
   #page(shape, { rows, cols }) {
     /** @param {string} word @param {[number, number]} range @param {number} size @param {(from: number) => void} go */
     const pages = (word, [from, to], size, go) => {
       if (from === 0 && to >= size) return [];
       /** @param {string} text @param {string} label @param {number} next @param {boolean} isOff */
       const button = (text, label, next, isOff) => {
-        const made = html("button", { type: "button", class: "icon-button", "aria-label": label, disabled: isOff }, text);
+        const made = html("button", { type: "button", class: "icon-button", "aria-label": label, disabled: isOff },
+          text);
         made.addEventListener("click", () => {
           go(next);
           this.#ask(0);
@@ -176,7 +176,10 @@ class ValueMap extends HTMLElement {
         return made;
       };
       const step = to - from;
-      return [html("span", {}, button("‹", `${word} before`, Math.max(0, from - step), from === 0), `${word} ${from}–${to - 1} of ${size}`, button("›", `${word} after`, to, to >= size))];
+      return [
+        html("span", {}, button("‹", `${word} before`, Math.max(0, from - step), from === 0),
+          `${word} ${from}–${to - 1} of ${size}`, button("›", `${word} after`, to, to >= size)),
+      ];
     };
     const nodes = [
       ...pages("rows", rows, shape[0] ?? 1, (row) => (this.#at.row = row)),
@@ -228,16 +231,21 @@ class ValueMap extends HTMLElement {
     if (this.#cursor >= 0) {
       context.strokeStyle = palette.ink;
       context.lineWidth = 1.5 * scale;
-      context.strokeRect((this.#cursor % cells.columns) * across, Math.floor(this.#cursor / cells.columns) * down, across, down);
+      context.strokeRect((this.#cursor % cells.columns) * across, Math.floor(this.#cursor / cells.columns) * down,
+        across, down);
     }
     const swatch = (/** @type {number} */ share, /** @type {string} */ text) => {
       const colour = html("i");
       colour.style.background = shadeOf(share, isDark);
       return html("span", {}, colour, text);
     };
-    this.#legend.replaceChildren(swatch(-1, significant(-most)), swatch(0, "0"), swatch(1, significant(most)), ...(bad > 0 ? [html("span", { class: "bad" }, html("i"), "NaN, ±Inf")] : []));
+    this.#legend.replaceChildren(swatch(-1, significant(-most)), swatch(0, "0"), swatch(1, significant(most)),
+      ...(bad > 0 ? [html("span", { class: "bad" }, html("i"), "NaN, ±Inf")] : []));
     const name = this.#graph?.topology.tensors[this.#tensor]?.name ?? "";
-    this.#canvas.setAttribute("aria-label", `Values of ${name}, ${cells.rows} by ${cells.columns}, up to ${significant(most)} away from 0${bad > 0 ? `, ${bad} of them not finite` : ""}. Arrow keys read them.`);
+    this.#canvas.setAttribute("aria-label",
+      `Values of ${name}, ${cells.rows} by ${cells.columns}, up to ${significant(most)} away from 0${
+        bad > 0 ? `, ${bad} of them not finite` : ""
+      }. Arrow keys read them.`);
     this.#read();
   }
 
@@ -253,11 +261,13 @@ class ValueMap extends HTMLElement {
   /** @param {KeyboardEvent} event */
   #key(event) {
     const cells = this.#cells;
-    const step = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -(cells?.columns ?? 0), ArrowDown: cells?.columns ?? 0 }[event.key];
+    const step =
+      { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -(cells?.columns ?? 0), ArrowDown: cells?.columns ?? 0 }[event.key];
     if (cells === null || step === undefined) return;
     event.preventDefault();
     const next = this.#cursor < 0 ? 0 : this.#cursor + step;
-    const isSameRow = Math.abs(step) > 1 || cells.columns === 1 || Math.floor(next / cells.columns) === Math.floor(this.#cursor / cells.columns);
+    const isSameRow = Math.abs(step) > 1 || cells.columns === 1
+      || Math.floor(next / cells.columns) === Math.floor(this.#cursor / cells.columns);
     if (next >= 0 && next < cells.values.length && isSameRow) this.#move(next);
   }
 
@@ -271,15 +281,19 @@ class ValueMap extends HTMLElement {
   #read() {
     const cells = this.#cells;
     const isAt = cells !== null && this.#cursor >= 0 && this.#cursor < cells.values.length;
-    writeText(this.#readout, isAt ? `${cells.index(this.#cursor)} = ${valueText(cells.values[this.#cursor])}` : `${cells?.rows} × ${cells?.columns} values`);
+    writeText(this.#readout,
+      isAt ? `${cells.index(this.#cursor)} = ${valueText(cells.values[this.#cursor])}`
+        : `${cells?.rows} × ${cells?.columns} values`);
   }
 
   #fillTable() {
     const cells = this.#cells;
     if (!this.#twin.open || cells === null) return;
-    const rows = Array.from({ length: Math.min(cells.rows, MOST_VALUES) }, (_, row) =>
-      html("tr", {}, html("th", { scope: "row" }, cells.index(row * cells.columns)), ...Array.from(cells.values.subarray(row * cells.columns, (row + 1) * cells.columns), (value) => html("td", {}, valueText(value)))),
-    );
+    const rows = Array.from({ length: Math.min(cells.rows, MOST_VALUES) },
+      (_, row) =>
+        html("tr", {}, html("th", { scope: "row" }, cells.index(row * cells.columns)),
+          ...Array.from(cells.values.subarray(row * cells.columns, (row + 1) * cells.columns), (value) =>
+            html("td", {}, valueText(value)))));
     this.#body.replaceChildren(...rows);
   }
 }

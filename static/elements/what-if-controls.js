@@ -1,10 +1,10 @@
 /**
- * <what-if-controls>: what is changed on a copy of one's own model before it runs. A group of its modules, the scale that
- * the weights of the group are multiplied with, a scheme that they are drawn anew by, and its seed.
+ * <what-if-controls>: what is changed on a copy of one's own model before it runs. A group of its modules, the scale
+ * that the weights of the group are multiplied with, a scheme that they are drawn anew by, and its seed.
  *
- * Call `configure(pageData)` and `offer(groups, tied)`; set `spec` (the what-if), `picture`, `error`, and `here`: the group
- * of what is selected in the graph, null for none. Event, bubbling: `spec-change` {change, moving}, where `moving` says that the
- * slider is still on its way.
+ * Call `configure(pageData)` and `offer(groups, tied)`; set `spec` (the what-if), `picture`, `error`, and `here`: the
+ * group of what is selected in the graph, null for none. Event, bubbling: `spec-change` {change, moving}, where
+ * `moving` says that the slider is still on its way.
  */
 
 import { emit, html, write, writeText } from "../core/dom.js";
@@ -15,14 +15,7 @@ import { dice, markFault, readControl, textInput } from "../core/lab/spec-fields
 import { weightsIn } from "../core/lab/weights.js";
 import { decadeLabel } from "../core/scales.js";
 
-/** @typedef {import("../core/types.js").ErrorBody} ErrorBody */
-/** @typedef {import("../core/types.js").PageData} PageData */
-/** @typedef {import("../core/types.js").Picture} Picture */
-/** @typedef {import("../core/types.js").Spec} Spec */
-/** @typedef {import("../core/types.js").SpecKey} SpecKey */
-/** @typedef {import("../core/types.js").Tied} Tied */
-
-/** @typedef {{key: SpecKey, root: HTMLElement, control: import("../core/lab/spec-fields.js").Control, note: HTMLElement}} Field */
+/** @typedef {{key: SpecKey, root: HTMLElement, control: SpecControl, note: HTMLElement}} Field */
 
 const ALL = "all of the model";
 const AS_IT_IS = "as it is";
@@ -50,7 +43,8 @@ class WhatIfControls extends HTMLElement {
 
   #groupBox = new PathBox({ id: "what-if-group", label: "Group", all: ALL }, (group) => this.#change({ group }));
   #slider = new ScaleSlider("Scale of the weights", (scale, moving) => this.#change({ scale }, moving));
-  #reset = html("button", { type: "button", class: "button reset", title: "The model as it is: every weight ×1, nothing drawn anew" }, "Reset");
+  #reset = html("button", { type: "button", class: "button reset",
+    title: "The model as it is: every weight ×1, nothing drawn anew" }, "Reset");
   #take = html("button", { type: "button", class: "link take" });
   #count = html("span", { class: "count" });
   #sigma = html("span", { class: "sigma", title: "std of their values as they run, smallest and largest" });
@@ -61,8 +55,10 @@ class WhatIfControls extends HTMLElement {
     const key = (/** @type {string} */ name) => keys.find((each) => each.name === name);
     const head = html("div", { class: "head" }, html("h2", {}, "What if"), this.#reset);
     const scale = this.#scaleField(key("scale"));
-    const first = html("div", { class: "group first" }, head, html("p", { class: "about" }, "On a copy: the model itself stays as it is."), ...scale);
-    const second = html("div", { class: "group second" }, ...this.#groupField(key("group")), ...this.#initField(key("init")), ...this.#seedField(key("seed")));
+    const first = html("div", { class: "group first" }, head,
+      html("p", { class: "about" }, "On a copy: the model itself stays as it is."), ...scale);
+    const second = html("div", { class: "group second" }, ...this.#groupField(key("group")),
+      ...this.#initField(key("init")), ...this.#seedField(key("seed")));
     this.replaceChildren(first, second);
     this.#reset.addEventListener("click", () => this.#change(this.#defaults));
     this.#take.addEventListener("click", () => this.#here !== null && this.#change({ group: this.#here }));
@@ -82,9 +78,16 @@ class WhatIfControls extends HTMLElement {
     const [minimum, maximum] = [key.minimum ?? 1e-4, key.maximum ?? 1e4];
     this.#slider.reach(minimum, maximum);
     this.#slider.input.title = `${key.doc} ${TICK_HELP}`;
-    this.#slider.ticks = SNAPS.map((exponent) => ({ label: exponent === 0 ? "×1" : decadeLabel(exponent).replace("0.", "."), scale: Number(`1e${exponent}`), says: `×${decadeLabel(exponent)}`, anchor: /** @type {const} */ ("middle"), rank: Math.abs(exponent) }));
+    this.#slider.ticks = SNAPS.map((exponent) => ({
+      label: exponent === 0 ? "×1" : decadeLabel(exponent).replace("0.", "."),
+      scale: Number(`1e${exponent}`),
+      says: `×${decadeLabel(exponent)}`,
+      anchor: /** @type {const} */ ("middle"),
+      rank: Math.abs(exponent),
+    }));
     const typed = textInput(key.kind);
-    const field = this.#field(key, "Scale", typed, typed, this.#slider.input, this.#slider.marks, html("p", { class: "unit" }, this.#count, this.#sigma));
+    const field = this.#field(key, "Scale", typed, typed, this.#slider.input, this.#slider.marks,
+      html("p", { class: "unit" }, this.#count, this.#sigma));
     typed.before(html("span", { class: "times", "aria-hidden": "true" }, "×"));
     return [field];
   }
@@ -92,7 +95,8 @@ class WhatIfControls extends HTMLElement {
   /** @param {SpecKey | undefined} key @returns {HTMLElement[]} */
   #initField(key) {
     if (key === undefined) return [];
-    const select = html("select", {}, ...(key.choices ?? []).map((choice) => html("option", { value: choice }, choice || AS_IT_IS)));
+    const select = html("select", {},
+      ...(key.choices ?? []).map((choice) => html("option", { value: choice }, choice || AS_IT_IS)));
     return [this.#field(key, "Draw", select, select)];
   }
 
@@ -106,7 +110,7 @@ class WhatIfControls extends HTMLElement {
   /**
    * @param {SpecKey} key
    * @param {string} label
-   * @param {import("../core/lab/spec-fields.js").Control} control
+   * @param {SpecControl} control
    * @param {HTMLElement[]} parts control among them, in order
    * @returns {HTMLElement}
    */
@@ -116,7 +120,8 @@ class WhatIfControls extends HTMLElement {
     control.title = doc;
     const note = html("p", { class: "note", id: `${control.id}-note` });
     control.setAttribute("aria-describedby", note.id);
-    const root = html("div", { class: `field ${key.kind}`, "data-key": name }, html("label", { for: control.id, title: doc }, label), ...parts, note);
+    const root = html("div", { class: `field ${key.kind}`, "data-key": name },
+      html("label", { for: control.id, title: doc }, label), ...parts, note);
     this.#fields.set(name, { key, root, control, note });
     // The box of paths tells by itself.
     if (name !== "group") control.addEventListener("change", () => this.#change({ [name]: readControl(key, control) }));
@@ -135,14 +140,17 @@ class WhatIfControls extends HTMLElement {
     for (const [name, { key, root, control, note }] of this.#fields) {
       const value = spec[name] ?? key.default;
       if (name === "group") this.#groupBox.value = String(value);
-      else if (document.activeElement !== control || control instanceof HTMLSelectElement || typeof value === "number") {
+      else if (document.activeElement !== control || control instanceof HTMLSelectElement
+        || typeof value === "number")
+      {
         const text = key.kind === "float" && typeof value === "number" ? setting(value) : String(value);
         if (control.value !== text) control.value = text;
       }
       const off = why[name] ?? null;
       control.disabled = off !== null;
       control.title = off ?? key.doc;
-      for (const button of root.querySelectorAll("button.dice")) if (button instanceof HTMLButtonElement) button.disabled = off !== null;
+      for (const button of root.querySelectorAll("button.dice"))
+        if (button instanceof HTMLButtonElement) button.disabled = off !== null;
       if (!root.classList.contains("at-fault")) writeText(note, name === "scale" ? (off ?? "") : "");
     }
     const scale = Number(spec["scale"] ?? 1);
@@ -157,7 +165,8 @@ class WhatIfControls extends HTMLElement {
     this.#writeWeights();
   }
 
-  /** @param {readonly string[]} groups paths of the modules that may be chosen @param {Tied} tied names of what they share */
+  /** @param {readonly string[]} groups paths of the modules that may be chosen @param {Tied} tied names of what they
+   * share */
   offer(groups, tied) {
     this.#groupBox.paths = groups;
     this.#tied = tied;

@@ -1,8 +1,7 @@
-/** What theory says of a dump that the server was opened with: the server is asked for it once the dump is on the screen. */
+/** What theory says of a dump that the server was opened with: the server is asked for it once the dump is on the
+ * screen. */
 
 import { API, ApiError, getJson } from "../core/api.js";
-
-/** @typedef {import("../core/types.js").Theory} Theory */
 
 /**
  * @param {number} index of the dump

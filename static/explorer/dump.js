@@ -1,6 +1,6 @@
 /**
- * Dumps in the place of the server's answers: opened with the page, from files, or dropped on it. One of them is shown; with
- * several there is a scrubber over them, and the selected tensor is seen at every step.
+ * Dumps in the place of the server's answers: opened with the page, from files, or dropped on it. One of them is shown;
+ * with several there is a scrubber over them, and the selected tensor is seen at every step.
  */
 
 import { ApiError } from "../core/api.js";
@@ -12,24 +12,13 @@ import { carried } from "../core/lab/match.js";
 import { tensorSteps } from "../core/lab/tensor-series.js";
 import { hue } from "../core/palette.js";
 
-/** @typedef {import("../core/types.js").Dump} Dump */
-/** @typedef {import("../core/types.js").Graph} Graph */
-/** @typedef {import("../core/types.js").PageData} PageData */
-/** @typedef {import("../core/types.js").Theory} Theory */
-/** @typedef {import("../core/dump/shelf.js").Taken} Taken */
-/** @typedef {import("../core/dump/source.js").Source} Source */
-/** @typedef {import("../core/url-state.js").View} View */
-/** @template T @typedef {import("../core/signal.js").Signal<T>} Signal */
-
-/** @typedef {Taken & {count: number, isOther: boolean, theory: Omit<Theory, "seq"> | null}} Opened count: how many are open · isOther: what the address says is of a graph that was there before · theory: what it expects, where that came with the dump */
-
 /** While steps are read the histograms over all of them are drawn anew at most so often, ms. */
 const DRAW_EVERY = 250;
 
 /**
  * @typedef {object} Page what dumps need of the page
  * @property {PageData} page
- * @property {Signal<Opened | null>} opened becomes the dump
+ * @property {Signal<ShownDump | null>} opened becomes the dump
  * @property {Record<string, any>} elements opener, note, scrubber, series
  * @property {Signal<View>} view
  * @property {(change: Partial<View>) => void} setView
@@ -38,9 +27,9 @@ const DRAW_EVERY = 250;
 
 /**
  * @param {Page} page
- * @returns {{take: (index: number) => Promise<Taken>, inspect: (graph: Graph | null, tensor: string) => void, tell: (problem: string) => void}}
- *   take: a dump that is open, to compare to · inspect: the tensor of the graph on the screen that is selected, by its id ·
- *   tell: what else is wrong
+ * @returns {{take: (index: number) => Promise<OpenedDump>, inspect: (graph: Graph | null, tensor: string) => void,
+ *   tell: (problem: string) => void}} take: a dump that is open, to compare to · inspect: the tensor of the graph on
+ *   the screen that is selected, by its id · tell: what else is wrong
  */
 export function connectDumps({ page, opened, elements, view, setView, on }) {
   /** @type {DumpShelf | null} */
@@ -59,7 +48,7 @@ export function connectDumps({ page, opened, elements, view, setView, on }) {
   let [drawing, drawnAt] = [0, -Infinity];
 
   document.querySelector("#open-dump")?.addEventListener("click", () => elements["opener"].choose());
-  on("dumps-open", (/** @type {{sources: Source[]}} */ { sources }) => void open(sources, 0, true));
+  on("dumps-open", (/** @type {{sources: DumpSource[]}} */ { sources }) => void open(sources, 0, true));
   on("dump-close", () => location.assign("/"));
   on("dump-step", (/** @type {{index: number}} */ { index }) => setView({ dump: index }));
   view.subscribe(({ dump, a, axis }) => {
@@ -79,12 +68,18 @@ export function connectDumps({ page, opened, elements, view, setView, on }) {
     drawSeries();
     document.title = `${value.name} · Chainrule`;
     // A page that was opened with a dump has no other run to go back to.
-    elements["note"].show(value.name, value.dump, page.dump === null, value.count > 1 ? `${value.index + 1} of ${value.count}` : "");
+    elements["note"].show(value.name, value.dump, page.dump === null,
+      value.count > 1 ? `${value.index + 1} of ${value.count}` : "");
   });
   if (page.dump !== null) {
     const { name, url, content } = page.dump;
     const one = content != null ? { name, text: JSON.stringify(content) } : { name, url: url ?? "" };
-    void open(page.dumps !== undefined && page.dumps.length > 1 ? page.dumps.map(({ name, url = "" }) => ({ name, url })) : [one], view.value.dump, false);
+    void open(
+      page.dumps !== undefined && page.dumps.length > 1 ? page.dumps.map(({ name, url = "" }) => ({ name, url }))
+        : [one],
+      view.value.dump,
+      false,
+    );
   }
 
   /** @param {number} dump as in the address @returns {number} */
@@ -95,7 +90,7 @@ export function connectDumps({ page, opened, elements, view, setView, on }) {
   /**
    * Opens dumps in the place of what is there: the first that can be read is shown.
    *
-   * @param {readonly Source[]} sources
+   * @param {readonly DumpSource[]} sources
    * @param {number} first to be tried
    * @param {boolean} isOther whether the page was not opened with them
    */
@@ -116,7 +111,7 @@ export function connectDumps({ page, opened, elements, view, setView, on }) {
     elements["opener"].refuse(problems);
   }
 
-  /** @param {DumpShelf} next @param {Taken} taken @param {boolean} isOther */
+  /** @param {DumpShelf} next @param {OpenedDump} taken @param {boolean} isOther */
   function use(next, taken, isOther) {
     const { sources } = next;
     series?.stop();
@@ -134,7 +129,7 @@ export function connectDumps({ page, opened, elements, view, setView, on }) {
     if (sources.length > 1) read(sources);
   }
 
-  /** All steps, one after the other. @param {readonly Source[]} sources */
+  /** All steps, one after the other. @param {readonly DumpSource[]} sources */
   function read(sources) {
     const own = new Series(sources, (index) => {
       const figures = own.steps[index];
@@ -173,7 +168,7 @@ export function connectDumps({ page, opened, elements, view, setView, on }) {
     ahead();
   }
 
-  /** @param {Taken} taken */
+  /** @param {OpenedDump} taken */
   function showStep(taken) {
     const before = opened.value;
     shown = taken.index;
@@ -186,7 +181,8 @@ export function connectDumps({ page, opened, elements, view, setView, on }) {
 
   /** The neighbours, while nothing else is to be done. */
   function ahead() {
-    for (const index of [shown + 1, shown - 1]) if (shelf?.sources[index] !== undefined) shelf.get(index).catch(() => null);
+    for (const index of [shown + 1, shown - 1])
+      if (shelf?.sources[index] !== undefined) shelf.get(index).catch(() => null);
   }
 
   // The selected tensor at every step
@@ -194,33 +190,34 @@ export function connectDumps({ page, opened, elements, view, setView, on }) {
   /** @param {number} [every] ms that lie at least between two drawings */
   function drawSeries(every = 0) {
     if (drawing !== 0) return;
-    drawing = setTimeout(
-      () => {
-        drawing = 0;
-        drawnAt = performance.now();
-        showSeries();
-      },
-      Math.max(0, drawnAt + every - performance.now()),
-    );
+    drawing = setTimeout(() => {
+      drawing = 0;
+      drawnAt = performance.now();
+      showSeries();
+    }, Math.max(0, drawnAt + every - performance.now()));
   }
 
   function showSeries() {
     const { graph, tensor } = inspected;
     const at = graph?.tensorIndex.get(tensor);
     const now = opened.value;
-    const isShown = series !== null && graph !== null && at !== undefined && now !== null && now.picture.rows.has(tensor);
+    const isShown = series !== null && graph !== null && at !== undefined && now !== null
+      && now.picture.rows.has(tensor);
     elements["series"].hidden = !isShown;
     if (!isShown) return;
     const { axis, a } = view.value;
-    const steps = tensorSteps(series?.steps ?? [], series?.graphs ?? new Map(), graph.topology, now.structure, at, axis);
-    const colour = hue(graph.arrays.tensorHalf[at] === 1 ? "backward" : "forward", graph.topology.tensors[at]?.role ?? "");
+    const steps = tensorSteps(series?.steps ?? [], series?.graphs ?? new Map(), graph.topology, now.structure, at,
+      axis);
+    const colour = hue(graph.arrays.tensorHalf[at] === 1 ? "backward" : "forward",
+      graph.topology.tensors[at]?.role ?? "");
     elements["series"].show(steps, labels, now.index, pinnedOf(a), colour);
   }
 
   return {
     async take(index) {
       if (shelf === null && page.dump !== null) await untilOpen(opened);
-      if (shelf === null || shelf.sources[index] === undefined) throw new ApiError({ code: "not_found", message: `there is no dump ${index}` }, 404);
+      if (shelf === null || shelf.sources[index] === undefined)
+        throw new ApiError({ code: "not_found", message: `there is no dump ${index}` }, 404);
       try {
         return await shelf.get(index);
       } catch (problem) {
@@ -244,7 +241,7 @@ export function pinnedOf(a) {
   return index === undefined ? -1 : Number(index);
 }
 
-/** @param {Signal<Opened | null>} opened @returns {Promise<void>} */
+/** @param {Signal<ShownDump | null>} opened @returns {Promise<void>} */
 function untilOpen(opened) {
   return new Promise((resolve) => {
     opened.subscribe((value) => {

@@ -4,19 +4,12 @@
  */
 
 import { expansionOf, toggle, toggledToShow } from "../core/graph/expansion.js";
-import { GROUP_KINDS, buildGraph, find, idOf, openGroups } from "../core/graph/graph.js";
+import { buildGraph, find, GROUP_KINDS, idOf, openGroups } from "../core/graph/graph.js";
 import { OVERLAYS, paintwork, rangeOf, whyNot } from "../core/graph/overlay.js";
 import { reach } from "../core/graph/reach.js";
 import { litOfFound, parseQuery, search } from "../core/graph/search.js";
 import { signal } from "../core/signal.js";
 import { litOf } from "../core/graph/steps.js";
-
-/** @typedef {import("../core/types.js").Graph} Graph */
-/** @typedef {import("../core/types.js").Paintwork} Paintwork */
-/** @typedef {import("../core/types.js").Picture} Picture */
-/** @typedef {import("../core/types.js").Theory} Theory */
-/** @typedef {import("../core/url-state.js").View} View */
-/** @template T @typedef {import("../core/signal.js").Signal<T>} Signal */
 
 /** The figures that a search compares may change with each picture; it is made anew when they rest. */
 const SEARCH_AGAIN_MS = 300;
@@ -27,18 +20,20 @@ const SEARCH_AGAIN_MS = 300;
  * @property {Signal<View>} view
  * @property {(change: Partial<View>) => void} setView
  * @property {(type: string, listener: (detail: any) => void) => void} on
- * @property {(before: Graph, after: Graph) => Partial<View> | null} follow what changes for the same to be looked at in the next graph,
- *   where that is of much the same model; null: it is not
+ * @property {(before: Graph, after: Graph) => Partial<View> | null} follow what changes for the same to be looked at in
+ *   the next graph, where that is of much the same model; null: it is not
  * @property {(change: Partial<View>) => void} replaceView as setView, without an entry in the history
  */
 
-/** @typedef {{ids: string[], total: number, at: number, problem: string | null, note: string | null}} Finds at: of the one gone to, from 1; note: why there may be more */
+/** @typedef {{ids: string[], total: number, at: number, problem: string | null, note: string | null}} Finds at: of the
+ * one gone to, from 1; note: why there may be more */
 
 /**
  * @param {Page} page
- * @returns {{graph: Signal<Graph | null>, show: (picture: Picture) => void, theory: (theory: Theory | null) => void, compare: (reference: import("../core/lab/difference.js").Reference | null) => void, boxOf: (tensor: string) => string, drawnWith: () => Paintwork | null, light: (ids: Iterable<string>) => void}}
- *   graph: of the picture on the screen · boxOf: from the id of a tensor to its id in addresses · light: points out, until something
- *   else is selected
+ * @returns {{graph: Signal<Graph | null>, show: (picture: Picture) => void, theory: (theory: Theory | null) => void,
+ *   compare: (reference: ComparisonReference | null) => void, boxOf: (tensor: string) => string, drawnWith: () =>
+ *   Paintwork | null, light: (ids: Iterable<string>) => void}} graph: of the picture on the screen · boxOf: from the id
+ *   of a tensor to its id in addresses · light: points out, until something else is selected
  */
 export function connectGraph({ elements, view, setView, on, follow, replaceView }) {
   const graph = signal(/** @type {Graph | null} */ (null));
@@ -46,11 +41,12 @@ export function connectGraph({ elements, view, setView, on, follow, replaceView 
   let picture = null;
   /** @type {Theory | null} */
   let theory = null;
-  /** A dump that the picture is compared to. @type {import("../core/lab/difference.js").Reference | null} */
+  /** A dump that the picture is compared to. @type {ComparisonReference | null} */
   let reference = null;
   /** @type {Finds | null} */
   let found = null;
-  /** What the inspector has asked to see, a path say; gone with the selection it starts from. @type {{select: string, ids: ReadonlySet<string>} | null} */
+  /** What the inspector has asked to see, a path say; gone with the selection it starts from.
+   * @type {{select: string, ids: ReadonlySet<string>} | null} */
   let path = null;
   /** @type {Paintwork | null} */
   let paints = null;
@@ -94,7 +90,9 @@ export function connectGraph({ elements, view, setView, on, follow, replaceView 
     elements["toolbar"].depth = deepest;
     // Without anything to compare to there is no such choice.
     const overlays = OVERLAYS.filter(({ name }) => name !== "difference" || reference !== null);
-    elements["toolbar"].overlays = overlays.map(({ name, title }) => ({ name, title, reason: whyNot(name, of, reference) }));
+    elements["toolbar"].overlays = overlays.map(({ name, title }) => ({ name, title,
+      reason: whyNot(name, of, reference) })
+    );
     spread();
   }
 
@@ -112,10 +110,9 @@ export function connectGraph({ elements, view, setView, on, follow, replaceView 
     const isWanted = colour !== "" || thickness !== "";
     if (!isWanted && paints === null) return;
     const scheme = dark.matches ? "dark" : "light";
-    paints =
-      !isWanted || picture === null || graph.value === null
-        ? null
-        : paintwork({ kind: colour, edges: thickness, graph: graph.value, picture, theory, reference, range: spanOf(span), scheme });
+    paints = !isWanted || picture === null || graph.value === null ? null
+      : paintwork({ kind: colour, edges: thickness, graph: graph.value, picture, theory, reference, range: spanOf(span),
+        scheme });
     elements["graph"].paintwork = paints;
   }
 
@@ -195,7 +192,8 @@ export function connectGraph({ elements, view, setView, on, follow, replaceView 
     elements["steps"].hidden = value.show !== "steps";
     elements["steps"].step = value.step;
     if (path !== null && path.select !== value.select) path = null;
-    if (value.show === "steps" && picture !== null && graph.value !== null) elements["steps"].show(picture, graph.value);
+    if (value.show === "steps" && picture !== null && graph.value !== null)
+      elements["steps"].show(picture, graph.value);
     spread();
     paint();
     look();
@@ -224,7 +222,9 @@ export function connectGraph({ elements, view, setView, on, follow, replaceView 
   on("search-change", ({ q }) => setView({ q }));
   on("search-step", ({ by }) => goToFound(by));
   on("box-open", ({ id }) => goTo(id));
-  on("reach-change", ({ direction, hops }) => setView({ reach: direction === "" ? "" : `${direction}${Number.isFinite(hops) ? hops : ""}` }));
+  on("reach-change",
+    ({ direction, hops }) =>
+      setView({ reach: direction === "" ? "" : `${direction}${Number.isFinite(hops) ? hops : ""}` }));
   on("path-light", ({ ids }) => pointOut(ids));
   on("step-change", ({ step }) => {
     setView({ step });

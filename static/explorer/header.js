@@ -4,9 +4,6 @@ import { getText, tracePath } from "../core/api.js";
 import { copyFrom } from "../core/clipboard.js";
 import { address, viewFragment } from "../core/url-state.js";
 
-/** @typedef {import("../core/url-state.js").View} View */
-/** @template T @typedef {import("../core/signal.js").Signal<T>} Signal */
-
 /**
  * @typedef {object} Page what the header needs of the page
  * @property {Signal<View>} view

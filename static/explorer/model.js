@@ -9,15 +9,6 @@ import { find } from "../core/graph/graph.js";
 import { Counterparts, keepView } from "../core/graph/keep-view.js";
 import { groupAt } from "../core/lab/weights.js";
 
-/** @typedef {import("../core/types.js").ErrorBody} ErrorBody */
-/** @typedef {import("../core/types.js").Graph} Graph */
-/** @typedef {import("../core/types.js").ModelNews} ModelNews */
-/** @typedef {import("../core/types.js").Op} Op */
-/** @typedef {import("../core/types.js").OwnModel} OwnModel */
-/** @typedef {import("../core/types.js").PageData} PageData */
-/** @typedef {import("../core/url-state.js").View} View */
-/** @template T @typedef {import("../core/signal.js").Signal<T>} Signal */
-
 /**
  * @typedef {object} Page what the part needs of the page
  * @property {OwnModel} model
@@ -31,7 +22,7 @@ import { groupAt } from "../core/lab/weights.js";
 
 /**
  * @param {PageData} page
- * @returns {import("../core/types.js").SpecTable} what the query string may say
+ * @returns {SpecTable} what the query string may say
  */
 export function specTable(page) {
   if (page.model == null) return page;
@@ -45,7 +36,8 @@ export function connectModel({ model, elements, view, replaceView, again }) {
   let { groups, error, version } = model;
   /** @type {Graph | null} */
   let graph = null;
-  /** What was looked at before the run broke off, and in which graph. @type {{graph: Graph, view: Partial<View>, failedAt: string} | null} */
+  /** What was looked at before the run broke off, and in which graph.
+   * @type {{graph: Graph, view: Partial<View>, failedAt: string} | null} */
   let left = null;
   /** Of the failure that has been gone to. */
   let wentTo = "";
@@ -74,7 +66,10 @@ export function connectModel({ model, elements, view, replaceView, again }) {
     codeNote.hidden = behind === null && failure === null;
     show.hidden = behind !== null || op === undefined;
     if (behind !== null) {
-      writeText(title, `The new code ${behind.field === "group" ? "has no such group" : "cannot be run"}; the picture is of the code before.`);
+      writeText(title,
+        `The new code ${
+          behind.field === "group" ? "has no such group" : "cannot be run"
+        }; the picture is of the code before.`);
       writeText(text, behind.message);
     } else if (graph !== null && failure !== null) {
       writeText(title, `The ${passOf(graph, op)} broke off.`);
@@ -105,15 +100,18 @@ export function connectModel({ model, elements, view, replaceView, again }) {
     follow(before, after) {
       const hasFailed = after.topology.error != null;
       const { select, toggled, step, reach, show: shown, tab, zoom, at, across } = view.value;
-      if (hasFailed) left ??= { graph: before, view: { select, toggled, step, reach, show: shown, tab, zoom, at, across }, failedAt: "" };
+      if (hasFailed)
+        left ??= { graph: before, view: { select, toggled, step, reach, show: shown, tab, zoom, at, across },
+          failedAt: "" };
       else if (left !== null) {
         const { graph: whole, view: was, failedAt } = left;
         left = null;
         // Mended: as if nothing had happened, unless something else has been looked at since.
-        if (select === failedAt) return { ...was, ...keepView({ ...view.value, ...was }, new Counterparts(whole, after)) };
+        if (select === failedAt)
+          return { ...was, ...keepView({ ...view.value, ...was }, new Counterparts(whole, after)) };
       }
       const counterparts = new Counterparts(before, after);
-      elements["graph"].follow((/** @type {import("../core/types.js").Item} */ item) => counterparts.of(item));
+      elements["graph"].follow((/** @type {Item} */ item) => counterparts.of(item));
       return keepView(view.value, counterparts);
     },
 
@@ -154,7 +152,7 @@ export function connectModel({ model, elements, view, replaceView, again }) {
       return refusal !== null;
     },
 
-    /** How the server is reached. @param {import("../core/types.js").ConnectionState} state */
+    /** How the server is reached. @param {ConnectionState} state */
     reached(state) {
       // Another server may have better code: whether it has not, it says at once.
       if (state === "live" && wasLost) error = null;

@@ -1,12 +1,9 @@
-/** Run A, the one that is compared to: a dump that is open, or asked for by its address, and again while the server is busy. */
+/** Run A, the one that is compared to: a dump that is open, or asked for by its address, and again while the server is
+ * busy. */
 
 import { ApiError, getJson, profilePath } from "../core/api.js";
 import { runOfDump } from "../core/lab/dump-run.js";
 import { pinnedOf } from "./dump.js";
-
-/** @typedef {import("../core/types.js").ErrorBody} ErrorBody */
-/** @typedef {import("../core/types.js").PinnedRun} PinnedRun */
-/** @template T @typedef {import("../core/signal.js").Signal<T>} Signal */
 
 const AGAIN_MS = 2000;
 
@@ -14,15 +11,16 @@ const AGAIN_MS = 2000;
  * @param {Signal<PinnedRun | null>} pinned becomes the run
  * @param {Signal<ErrorBody | null>} problem becomes what is wrong with it
  * @param {() => void} release is called where the address is at fault, and no run can be had
- * @param {(index: number) => Promise<import("../core/dump/shelf.js").Taken>} take a dump that is open
- * @param {(query: string) => import("../core/types.js").Spec} specOf a query
+ * @param {(index: number) => Promise<OpenedDump>} take a dump that is open
+ * @param {(query: string) => Spec} specOf a query
  * @returns {(a: string) => Promise<void>} takes the run as it stands in the address, "" for none
  */
 export function connectPin(pinned, problem, take, release, specOf) {
   /** What is asked for, and may not be there yet. */
   let pinning = "";
 
-  /** @param {string} a @param {boolean} [isAgain] whether it was asked for before: what was said of it stands until there is news */
+  /** @param {string} a @param {boolean} [isAgain] whether it was asked for before: what was said of it stands until
+   * there is news */
   async function pin(a, isAgain = false) {
     if (a === pinning) return;
     pinning = a;
@@ -58,7 +56,7 @@ export function connectPin(pinned, problem, take, release, specOf) {
 
   /** @param {string} query @returns {Promise<PinnedRun>} */
   async function runOf(query) {
-    /** @type {import("../core/types.js").ProfileDump} */
+    /** @type {ProfileDump} */
     const profile = await getJson(profilePath(query));
     // That of a model of one's own has none: it is the what-if that was asked for.
     return { query, profile: { ...profile, spec: profile.spec ?? specOf(query) } };

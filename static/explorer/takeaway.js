@@ -1,15 +1,10 @@
-/** What can be taken away of the state on the screen: a picture, the dump itself, one file that opens without a server. */
+/** What can be taken away of the state on the screen: a picture, the dump itself, one file that opens without a
+ * server. */
 
 import { getJson, getText, tracePath } from "../core/api.js";
 import { graphPng } from "../core/takeaway/graph-image.js";
 import { graphSvg } from "../core/takeaway/graph-svg.js";
 import { standaloneHtml } from "../core/takeaway/standalone.js";
-
-/** @typedef {import("../core/types.js").Dump} Dump */
-/** @typedef {import("../core/types.js").Graph} Graph */
-/** @typedef {import("../core/types.js").PageData} PageData */
-/** @typedef {import("../core/types.js").Paintwork} Paintwork */
-/** @typedef {import("../core/types.js").Picture} Picture */
 
 const FAILED_MS = 4000;
 
@@ -23,7 +18,7 @@ const FAILED_MS = 4000;
  * @property {Paintwork | null} paintwork
  * @property {string} query of the picture's spec
  * @property {string} fragment of the view
- * @property {import("../core/types.js").Theory | null} theory
+ * @property {Theory | null} theory
  * @property {string} model name of the user's own model, "" where there is none
  * @property {{name: string, dump: Dump} | null} opened the dump that is shown in place of the server's answers
  */
@@ -38,8 +33,10 @@ export function connectTakeaway(page, now) {
   offer("#save-html", async () => {
     const { fragment, query, opened, theory } = now();
     /** @type {[string, Dump]} */
-    const [shell, dump] = await Promise.all([getText("/standalone.html"), opened?.dump ?? getJson(tracePath("json", query))]);
-    const text = standaloneHtml(shell, { ...withoutModel(page), view: fragment, dumps: [], dump: { name: `${nameOf(now())}.json`, content: dump, theory } });
+    const [shell, dump] = await Promise.all([getText("/standalone.html"),
+      opened?.dump ?? getJson(tracePath("json", query))]);
+    const text = standaloneHtml(shell, { ...withoutModel(page), view: fragment, dumps: [],
+      dump: { name: `${nameOf(now())}.json`, content: dump, theory } });
     save(new Blob([text], { type: "text/html" }), `${nameOf(now())}.html`);
   });
   offer("#save-dump", async () => {

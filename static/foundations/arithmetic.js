@@ -5,22 +5,19 @@ import { cellText, markCells, shapeText, tensorTable } from "../core/chapter/ten
 import { html, svg } from "../core/dom.js";
 import { significant } from "../core/format.js";
 
-/** @typedef {import("../core/chapter/tensor-table.js").Cell} Cell */
-/** @typedef {import("../core/chapter/tensor-table.js").Index} Index */
-/** @typedef {import("../core/chapter/tensor-table.js").TensorValues} TensorValues */
 /** @typedef {{a: number | null, b: number | null, fits: boolean}} Sizes */
 /** @typedef {{message: string, dimension: number | null, sizes: Sizes[]}} Mismatch */
 /** @typedef {{result: TensorValues | null, error: Mismatch | null}} Outcome */
-/** @typedef {{value: Cell, dtype: string | null, error: string | null}} Reduction */
+/** @typedef {{value: CellValue, dtype: string | null, error: string | null}} Reduction */
 /** @typedef {Outcome & {name: string, sign: string, reductions: Record<string, Reduction>}} Operator */
-/** @typedef {{index: number[], a: Cell, sign: string, b: Cell, value: Cell, why: string}} Special */
+/** @typedef {{index: number[], a: CellValue, sign: string, b: CellValue, value: CellValue, why: string}} Special */
 /**
  * @typedef {object} Item
  * @property {number} value
  * @property {string} exact
  * @property {string | null} binary
- * @property {Cell} below the float32 before value
- * @property {Cell} above the one after it
+ * @property {CellValue} below the float32 before value
+ * @property {CellValue} above the one after it
  * @property {number} count
  * @property {number} sum
  * @property {boolean} sum_is_exact
@@ -80,37 +77,40 @@ function operation(leftName, left, sign, rightName, right, { result, error }) {
     return html("div", {}, row, ...(error === null ? [] : mismatch(leftName, left, rightName, right, error)));
   }
   const isMain = leftName === "a";
-  /** @param {Index | null} index */
+  /** @param {TensorIndex | null} index */
   const look = (index) => {
     // The first element is told before any is pointed at, so that the line below is never empty.
     const at = index ?? (isMain ? result.shape.map(() => 0) : null);
     const from = { left: at && sourceOf(at, left.shape), right: at && sourceOf(at, right.shape) };
-    markCells(tables.left, (index) => (isSame(index, from.left) ? "lit" : ""));
-    markCells(tables.right, (index) => (isSame(index, from.right) ? "lit-2" : ""));
+    markCells(tables.left, (index) => isSame(index, from.left) ? "lit" : "");
+    markCells(tables.right, (index) => isSame(index, from.right) ? "lit-2" : "");
     if (!isMain || at === null) return;
-    const [first, second, value] = [valueAt(left, from.left), valueAt(right, from.right), valueAt(result, at)].map(cellText);
+    const [first, second, value] = [valueAt(left, from.left), valueAt(right, from.right), valueAt(result, at)].map(
+      cellText,
+    );
     byId("element-sum").textContent = `a ${sign} b at [${at.join(", ")}]: ${first} ${sign} ${second} = ${value}`;
   };
   const made = tensorTable(result, {
     label: `${leftName} ${sign} ${rightName}`,
     onhover: look,
-    mark: (index) => (typeof valueAt(result, index) === "string" ? "special" : ""),
+    mark: (index) => typeof valueAt(result, index) === "string" ? "special" : "",
   });
   look(null);
   return html("div", { class: "operation" }, ...operands, html("span", { class: "sign" }, "="), made);
 }
 
-/** Where an element of the result comes from: a dimension of size 1 stays at its only place. @param {Index} at @param {readonly number[]} shape @returns {number[]} */
+/** Where an element of the result comes from: a dimension of size 1 stays at its only place. @param {TensorIndex} at
+ * @param {readonly number[]} shape @returns {number[]} */
 function sourceOf(at, shape) {
-  return shape.map((size, dim) => (size === 1 ? 0 : (at[at.length - shape.length + dim] ?? 0)));
+  return shape.map((size, dim) => size === 1 ? 0 : (at[at.length - shape.length + dim] ?? 0));
 }
 
-/** @param {Index} index @param {Index | null} other @returns {boolean} */
+/** @param {TensorIndex} index @param {TensorIndex | null} other @returns {boolean} */
 function isSame(index, other) {
   return other !== null && index.length === other.length && index.every((at, dim) => at === other[dim]);
 }
 
-/** @param {TensorValues} tensor @param {Index | null} index @returns {Cell} */
+/** @param {TensorValues} tensor @param {TensorIndex | null} index @returns {CellValue} */
 function valueAt({ values }, index) {
   return (index ?? []).reduce((inner, at) => inner[at], values);
 }
@@ -118,11 +118,11 @@ function valueAt({ values }, index) {
 /** @param {Special[]} elements @returns {HTMLElement[]} */
 function specials(elements) {
   if (elements.length === 0) return [];
-  const rows = elements
-    .slice(0, 8)
-    .map(({ index, a, sign, b, value, why }) =>
-      html("tr", {}, html("th", { scope: "row" }, `[${index.join(", ")}]`), html("td", { class: "number" }, `${cellText(a)} ${sign} ${cellText(b)} = ${cellText(value)}`), html("td", {}, why)),
-    );
+  const rows = elements.slice(0, 8).map(({ index, a, sign, b, value, why }) =>
+    html("tr", {}, html("th", { scope: "row" }, `[${index.join(", ")}]`),
+      html("td", { class: "number" }, `${cellText(a)} ${sign} ${cellText(b)} = ${cellText(value)}`),
+      html("td", {}, why))
+  );
   const more = elements.length > 8 ? [html("p", { class: "soft" }, `and ${elements.length - 8} more`)] : [];
   return [html("table", { class: "facts" }, html("tbody", {}, ...rows)), ...more];
 }
@@ -140,26 +140,27 @@ function specials(elements) {
 function mismatch(leftName, left, rightName, right, { message, dimension, sizes }) {
   /** @param {"a" | "b"} side @param {string} name @param {TensorValues} tensor */
   const row = (side, name, tensor) =>
-    html(
-      "tr",
-      {},
-      html("th", { scope: "row" }, name),
-      ...sizes.map((size) => html("td", { class: size.fits ? false : "misfit" }, String(size[side] ?? "–"))),
-      html("td", { class: "soft" }, shapeText(tensor.shape)),
-    );
-  const head = html("tr", {}, html("th", {}, "dimension"), ...sizes.map((_, at) => html("th", { class: "number" }, String(at))), html("th"));
+    html("tr", {}, html("th", { scope: "row" }, name), ...sizes.map((size) =>
+      html("td", { class: size.fits ? false : "misfit" }, String(size[side] ?? "–"))
+    ), html("td", { class: "soft" }, shapeText(tensor.shape)));
+  const head = html("tr", {}, html("th", {}, "dimension"),
+    ...sizes.map((_, at) => html("th", { class: "number" }, String(at))), html("th"));
   const fault = dimension === null ? undefined : sizes[dimension];
-  const why = fault === undefined ? "" : `In dimension ${dimension} the sizes are ${fault.a} and ${fault.b}: they differ and neither is 1. PyTorch compares from the last dimension to the first.`;
+  const why = fault === undefined ? ""
+    : `In dimension ${dimension} the sizes are ${fault.a} and ${fault.b}: they differ and neither is 1. PyTorch compares from the last dimension to the first.`;
   return [
     html("p", { class: "message" }, `RuntimeError: ${message}`),
-    html("table", { class: "facts shapes" }, html("thead", {}, head), html("tbody", {}, row("a", leftName, left), row("b", rightName, right))),
-    html("p", { class: "soft" }, `${why} In the message, “tensor a” is the operand on the left, “tensor b” the one on the right.`),
+    html("table", { class: "facts shapes" }, html("thead", {}, head),
+      html("tbody", {}, row("a", leftName, left), row("b", rightName, right))),
+    html("p", { class: "soft" },
+      `${why} In the message, “tensor a” is the operand on the left, “tensor b” the one on the right.`),
   ];
 }
 
 // --- operators and reductions
 
-/** The table anew; who chose by keyboard stays on the button. @param {readonly Operator[]} operators @param {Operator} chosen */
+/** The table anew; who chose by keyboard stays on the button. @param {readonly Operator[]} operators
+ * @param {Operator} chosen */
 function showOperators(operators, chosen) {
   const place = byId("operators");
   const had = place.contains(document.activeElement);
@@ -169,31 +170,36 @@ function showOperators(operators, chosen) {
 
 /** @param {readonly Operator[]} operators @param {Operator} chosen @returns {HTMLElement} */
 function operatorTable(operators, chosen) {
-  const heads = ["", "result", "dtype", ...REDUCTIONS.map((name) => `.${name}()`)].map((title) => html("th", {}, title));
+  const heads = ["", "result", "dtype", ...REDUCTIONS.map((name) => `.${name}()`)].map((title) =>
+    html("th", {}, title)
+  );
   const rows = operators.map((operator) => {
     const isChosen = operator === chosen;
-    const choose = html("button", { type: "button", class: "button", "data-set": `op=${operator.name}`, "aria-pressed": String(isChosen) }, `a ${operator.sign} b`);
+    const choose = html("button", { type: "button", class: "button", "data-set": `op=${operator.name}`,
+      "aria-pressed": String(isChosen) }, `a ${operator.sign} b`);
     const { result } = operator;
-    const cells =
-      result === null
-        ? [html("td", { class: "none", colspan: "5" }, "refused: the shapes do not match")]
-        : [html("td", { class: "value" }, short(result)), html("td", { class: "soft" }, result.dtype ?? ""), ...REDUCTIONS.map((name) => reduced(operator.reductions[name]))];
-    return html("tr", { class: isChosen ? "chosen" : false, "data-operator": operator.name }, html("td", {}, choose), ...cells);
+    const cells = result === null ? [html("td", { class: "none", colspan: "5" }, "refused: the shapes do not match")]
+      : [html("td", { class: "value" }, short(result)), html("td", { class: "soft" }, result.dtype ?? ""),
+        ...REDUCTIONS.map((name) => reduced(operator.reductions[name]))];
+    return html("tr", { class: isChosen ? "chosen" : false, "data-operator": operator.name }, html("td", {}, choose),
+      ...cells);
   });
-  const table = html("table", { class: "facts operators" }, html("thead", {}, html("tr", {}, ...heads)), html("tbody", {}, ...rows));
+  const table = html("table", { class: "facts operators" }, html("thead", {}, html("tr", {}, ...heads)),
+    html("tbody", {}, ...rows));
   return html("div", { class: "scroll" }, table);
 }
 
 /** @param {Reduction | undefined} reduction @returns {HTMLElement} */
 function reduced(reduction) {
-  if (reduction === undefined || reduction.error !== null) return html("td", { class: "none", title: reduction?.error ?? "" }, "refused");
+  if (reduction === undefined || reduction.error !== null)
+    return html("td", { class: "none", title: reduction?.error ?? "" }, "refused");
   return html("td", { class: "value" }, cellText(reduction.value));
 }
 
 /** A tensor on one line. @param {TensorValues} tensor @returns {string} */
 function short({ values }) {
   /** @param {any} value @returns {string} */
-  const written = (value) => (Array.isArray(value) ? `[${value.map(written).join(", ")}]` : cellText(value));
+  const written = (value) => Array.isArray(value) ? `[${value.map(written).join(", ")}]` : cellText(value);
   const text = written(values);
   return text.length > SHORT ? `${text.slice(0, SHORT - 1)}…` : text;
 }
@@ -203,7 +209,8 @@ function showRefusedMean({ sign, reductions }) {
   const message = reductions["mean"]?.error ?? null;
   const remark = byId("refused-mean");
   remark.hidden = message === null;
-  remark.textContent = message === null ? "" : `(a ${sign} b).mean() is refused, because its elements are not numbers: “${message}” The share of True is (a ${sign} b).float().mean().`;
+  remark.textContent = message === null ? ""
+    : `(a ${sign} b).mean() is refused, because its elements are not numbers: “${message}” The share of True is (a ${sign} b).float().mean().`;
 }
 
 // --- the number
@@ -211,21 +218,34 @@ function showRefusedMean({ sign, reductions }) {
 /** @param {Item | null} item @param {Operator} chosen @returns {Element[]} */
 function itemFigure(item, { sign, result }) {
   if (item === null) {
-    const why = result === null ? "there is no result" : result.dtype === "bool" ? "the mean of a tensor of True and False is refused" : "something in the result, or their sum, is not finite";
+    const why = result === null ? "there is no result"
+      : result.dtype === "bool" ? "the mean of a tensor of True and False is refused"
+      : "something in the result, or their sum, is not finite";
     return [html("p", { class: "soft" }, `No finite mean here: ${why}.`)];
   }
   const { value, exact, count, error, binary, float32_sum: float32Sum, sum_error: sumError } = item;
   const isExact = error === 0;
   const facts = [
     ["in full", `${minus(exact)}, exactly`],
-    [count === 1 ? "the element" : "the elements", count === 1 ? `is ${sumText(item)}` : `add up to ${sumText(item)}, and there are ${count}`],
-    ...(sumError === 0 ? [] : [["in float32", `the sum was already rounded to ${minus(String(float32Sum))}, ${distanceText(sumError)} it, before it was divided`]]),
-    ["the ratio", `${ratioText(item)} ${isExact ? "in float64, the same number" : `in float64; the float32 is ${distanceText(error)} the true ratio`}`],
+    [count === 1 ? "the element" : "the elements",
+      count === 1 ? `is ${sumText(item)}` : `add up to ${sumText(item)}, and there are ${count}`],
+    ...(sumError === 0 ? []
+      : [["in float32",
+        `the sum was already rounded to ${minus(String(float32Sum))}, ${
+          distanceText(sumError)
+        } it, before it was divided`]]),
+    ["the ratio",
+      `${ratioText(item)} ${
+        isExact ? "in float64, the same number" : `in float64; the float32 is ${distanceText(error)} the true ratio`
+      }`],
     ...(binary === null ? [] : [["in binary", `${minus(binary)}${isExact ? "" : `: ${digitsText(item)}`}`]]),
   ];
-  const rows = facts.map(([name = "", text = ""]) => html("tr", {}, html("th", { scope: "row" }, name), html("td", { class: "message" }, text)));
+  const rows = facts.map(([name = "", text = ""]) =>
+    html("tr", {}, html("th", { scope: "row" }, name), html("td", { class: "message" }, text))
+  );
   return [
-    html("p", { class: "item" }, html("span", { class: "expression" }, `(a ${sign} b).mean().item() = `), minus(String(value))),
+    html("p", { class: "item" }, html("span", { class: "expression" }, `(a ${sign} b).mean().item() = `),
+      minus(String(value))),
     ...(isExact ? [] : [neighbours(item)]),
     html("table", { class: "facts" }, html("tbody", {}, ...rows)),
   ];
@@ -254,7 +274,8 @@ function distanceText(error) {
 /** Where the digits of a mean that is not the ratio come from. @param {Item} item @returns {string} */
 function digitsText({ value, rounded, ratio_digits: digits }) {
   if (value !== rounded) return "24 digits of what the rounded sum gives, not of the true ratio";
-  return digits === null ? "the ratio goes on, and 24 digits are kept, the last one rounded" : `the ratio has ${digits} digits, of which 24 are kept, the last one rounded`;
+  return digits === null ? "the ratio goes on, and 24 digits are kept, the last one rounded"
+    : `the ratio has ${digits} digits, of which 24 are kept, the last one rounded`;
 }
 
 /** Where the ratio lies among float32 numbers, and which of them is stored. @param {Item} item @returns {SVGElement} */
@@ -268,29 +289,28 @@ function neighbours(item) {
   /** @param {number} at */
   const x = (at) => margin + ((at - low) / span) * (width - 2 * margin);
   const nearest = item.is_tie ? "the even one of the two nearest" : "the nearest float32";
-  const line = svg("svg", { class: "neighbours", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": placeText(item) });
+  const line = svg("svg", { class: "neighbours", viewBox: `0 0 ${width} ${height}`, role: "img",
+    "aria-label": placeText(item) });
   line.append(svg("line", { class: "axis", x1: margin / 2, x2: width - margin / 2, y1: 42, y2: 42 }));
   for (const number of numbers) {
     const isStored = number === value;
     const role = number === rounded ? nearest : isStored ? "what mean() gives" : "";
-    line.append(
-      svg("line", { class: "tick", x1: x(number), x2: x(number), y1: 34, y2: 50 }),
-      svg("text", { class: isStored ? "stored" : "", x: x(number), y: 66, "text-anchor": "middle" }, minus(String(number))),
-      svg("text", { class: isStored ? "stored" : "", x: x(number), y: 80, "text-anchor": "middle" }, role),
-    );
+    line.append(svg("line", { class: "tick", x1: x(number), x2: x(number), y1: 34, y2: 50 }),
+      svg("text", { class: isStored ? "stored" : "", x: x(number), y: 66, "text-anchor": "middle" },
+        minus(String(number))),
+      svg("text", { class: isStored ? "stored" : "", x: x(number), y: 80, "text-anchor": "middle" }, role));
     if (isStored) line.append(svg("circle", { class: "stored", cx: x(number), cy: 42, r: 5 }));
   }
-  line.append(
-    svg("path", { class: "exact", d: `M${x(ratio)} 40l-5 -9h10z` }),
-    svg("text", { class: "exact", x: x(ratio), y: 20, "text-anchor": "middle" }, ratioText(item)),
-  );
+  line.append(svg("path", { class: "exact", d: `M${x(ratio)} 40l-5 -9h10z` }),
+    svg("text", { class: "exact", x: x(ratio), y: 20, "text-anchor": "middle" }, ratioText(item)));
   return line;
 }
 
 /** The same in words. @param {Item} item @returns {string} */
 function placeText(item) {
   const [ratio, value, rounded] = [ratioText(item), minus(String(item.value)), minus(String(item.rounded))];
-  if (item.value !== item.rounded) return `The float32 nearest to the ratio ${ratio} is ${rounded}; mean() gives ${value}, because the sum was already rounded`;
+  if (item.value !== item.rounded)
+    return `The float32 nearest to the ratio ${ratio} is ${rounded}; mean() gives ${value}, because the sum was already rounded`;
   if (item.is_tie) return `The ratio ${ratio} lies halfway between two float32 numbers; ${value} is the even one`;
   return `The ratio ${ratio} lies between float32 numbers; the nearest is ${value}`;
 }

@@ -8,15 +8,19 @@ import { html } from "../core/dom.js";
 import { productPicture } from "./product-picture.js";
 import { figure, tensorHistogram } from "./tensor-histogram.js";
 
-/** @typedef {import("./tensor-histogram.js").Figure} Figure */
-/** @typedef {import("./tensor-histogram.js").Summary} Summary */
-/** @typedef {Summary & {name: string, line: string, derivation: string, autograd_difference: Figure}} Gradient */
+/** @typedef {TensorSummary & {name: string, line: string, derivation: string, autograd_difference: FigureValue}}
+ * Gradient */
 /** @typedef {{name: string, call: string, listing: string, local: string, gradients: Gradient[]}} Stage */
 /** @typedef {{title: string, code: string, equations: {says: string, mathml: string}[]}} Derivation */
-/** @typedef {{code: string, left: number[], right: number[], shape: number[] | null, error: string | null, fits: boolean, difference: Figure, is_gradient: boolean, is_transpose: boolean}} Trial */
-/** @typedef {{name: string, shape: number[], operands: {name: string, shape: number[]}[], trials: Trial[], fitting: number, right: string[]}} Trials */
-/** @typedef {{code: string, shape: number[], fits: boolean, difference: Figure, times_too_large: Figure}} TrapGradient */
-/** @typedef {{out: number[], targ: number[], numel: number, batch: number, squeezed: number[], loss: Figure, unsqueezed_loss: Figure, unsqueezed_shape: number[], gradient_max: Figure, gradients: TrapGradient[]}} Traps */
+/** @typedef {{code: string, left: number[], right: number[], shape: number[] | null, error: string | null, fits:
+ * boolean, difference: FigureValue, is_gradient: boolean, is_transpose: boolean}} Trial */
+/** @typedef {{name: string, shape: number[], operands: {name: string, shape: number[]}[], trials: Trial[], fitting:
+ * number, right: string[]}} Trials */
+/** @typedef {{code: string, shape: number[], fits: boolean, difference: FigureValue, times_too_large: FigureValue}}
+ * TrapGradient */
+/** @typedef {{out: number[], targ: number[], numel: number, batch: number, squeezed: number[], loss: FigureValue,
+ * unsqueezed_loss: FigureValue, unsqueezed_shape: number[], gradient_max: FigureValue, gradients: TrapGradient[]}}
+ * Traps */
 
 const LISTINGS = ["mse_grad", "lin_grad", "relu_grad"];
 const PARAMETERS = ["w1.g", "b1.g", "w2.g", "b2.g"];
@@ -38,7 +42,9 @@ startPage({
     byId("trials-inp").replaceChildren(...trialsOf(answer.trials.inp));
     showTraps(answer.traps);
     const widths = `${values["n_in"]},${values["hidden"]},${values["n_out"]}`;
-    byId("explorer-link").setAttribute("href", `/?${new URLSearchParams({ widths, batch: values["batch"] ?? "", seed: values["seed"] ?? "", style: "functions" })}`);
+    byId("explorer-link").setAttribute("href",
+      `/?${new URLSearchParams({ widths, batch: values["batch"] ?? "", seed: values["seed"] ?? "",
+        style: "functions" })}`);
   },
 });
 
@@ -52,21 +58,31 @@ function byId(id) {
 /** @param {Stage[]} stages @param {Record<string, Derivation>} derivations */
 function showStages(stages, derivations) {
   const items = stages.map((stage, at) => {
-    const buttons = stage.gradients.map((gradient) => gradientButton(gradient, at, () => look(stages, derivations, at, gradient.name)));
+    const buttons = stage.gradients.map((gradient) =>
+      gradientButton(gradient, at, () => look(stages, derivations, at, gradient.name))
+    );
     const call = html("h3", {}, html("code", {}, stage.call));
-    return html("li", {}, call, html("p", { class: "soft" }, "back through ", html("code", {}, stage.local)), html("div", { class: "gradients" }, ...buttons));
+    return html("li", {}, call, html("p", { class: "soft" }, "back through ", html("code", {}, stage.local)),
+      html("div", { class: "gradients" }, ...buttons));
   });
-  const focused = document.activeElement instanceof HTMLElement ? document.activeElement.dataset["gradient"] : undefined;
+  const focused = document.activeElement instanceof HTMLElement ? document.activeElement.dataset["gradient"]
+    : undefined;
   byId("stages").replaceChildren(...items);
   look(stages, derivations, looked.stage, looked.name);
-  if (focused !== undefined) /** @type {HTMLElement | null} */ (byId("stages").querySelector(`[data-gradient="${CSS.escape(focused)}"]`))?.focus({ preventScroll: true });
+  if (focused !== undefined)
+    /** @type {HTMLElement | null} */ (byId("stages").querySelector(`[data-gradient="${CSS.escape(focused)}"]`))?.focus(
+      { preventScroll: true },
+    );
 }
 
 /** @param {Gradient} gradient @param {number} stage @param {() => void} pressed @returns {HTMLElement} */
 function gradientButton(gradient, stage, pressed) {
   const hue = PARAMETERS.includes(gradient.name) ? "parameter" : "backward";
-  const agrees = html("p", { class: "agrees" }, gradient.autograd_difference === 0 ? "the very numbers of autograd" : `autograd differs by at most ${figure(gradient.autograd_difference)}`);
-  const button = html("button", { type: "button", class: "gradient", "data-gradient": `${stage} ${gradient.name}`, "aria-pressed": "false" }, tensorHistogram(gradient.name, gradient, hue), agrees);
+  const agrees = html("p", { class: "agrees" },
+    gradient.autograd_difference === 0 ? "the very numbers of autograd"
+      : `autograd differs by at most ${figure(gradient.autograd_difference)}`);
+  const button = html("button", { type: "button", class: "gradient", "data-gradient": `${stage} ${gradient.name}`,
+    "aria-pressed": "false" }, tensorHistogram(gradient.name, gradient, hue), agrees);
   button.addEventListener("click", pressed);
   return button;
 }
@@ -87,7 +103,9 @@ function look(stages, derivations, at, name) {
     button.setAttribute("aria-pressed", String(button.getAttribute("data-gradient") === `${at} ${name}`));
   }
   const derivation = derivations[gradient.derivation];
-  if (derivation !== undefined) byId("derivation").replaceChildren(html("h3", {}, `${derivation.title}: `, html("code", {}, name)), ...equations(derivation));
+  if (derivation !== undefined)
+    byId("derivation").replaceChildren(html("h3", {}, `${derivation.title}: `, html("code", {}, name)),
+      ...equations(derivation));
   for (const listing of LISTINGS) {
     byId(`listing-${listing}`).hidden = listing !== stage.listing;
     lightLines(listing, (text) => listing === stage.listing && text.trim() === gradient.line);
@@ -97,7 +115,10 @@ function look(stages, derivations, at, name) {
 
 /** @param {Derivation | undefined} derivation @returns {HTMLElement[]} */
 function equations(derivation) {
-  return (derivation?.equations ?? []).map(({ says, mathml }) => html("div", { class: "equation" }, html("p", {}, says), html("div", { class: "scroll" }, mathElement(mathml, "block"))));
+  return (derivation?.equations ?? []).map(({ says, mathml }) =>
+    html("div", { class: "equation" }, html("p", {}, says),
+      html("div", { class: "scroll" }, mathElement(mathml, "block")))
+  );
 }
 
 // --- shapes
@@ -105,9 +126,12 @@ function equations(derivation) {
 /** @param {Trials} trials @returns {HTMLElement[]} */
 function trialsOf({ name, shape, operands, trials, fitting, right }) {
   const [first, second] = operands;
-  const goal = html("p", {}, html("code", {}, name), ` has the shape ${shapeText(shape)}; there are `, html("code", {}, first?.name ?? ""), ` ${shapeText(first?.shape ?? [])} and `, html("code", {}, second?.name ?? ""), ` ${shapeText(second?.shape ?? [])}.`);
+  const goal = html("p", {}, html("code", {}, name), ` has the shape ${shapeText(shape)}; there are `,
+    html("code", {}, first?.name ?? ""), ` ${shapeText(first?.shape ?? [])} and `, html("code", {}, second?.name ?? ""),
+    ` ${shapeText(second?.shape ?? [])}.`);
   const picture = html("div", { class: "product" });
-  const shown = trials.find((each) => each.code === pictured[name]) ?? trials.find((each) => each.is_gradient) ?? trials[0];
+  const shown = trials.find((each) => each.code === pictured[name]) ?? trials.find((each) => each.is_gradient)
+    ?? trials[0];
   /** @param {Trial} trial */
   const draw = (trial) => {
     picture.replaceChildren(productPicture(trial, { name, shape }));
@@ -115,7 +139,10 @@ function trialsOf({ name, shape, operands, trials, fitting, right }) {
   };
   const rows = trials.map((trial) => {
     const button = html("button", { type: "button", class: "link" }, html("code", {}, trial.code));
-    const row = html("tr", { "data-code": trial.code }, html("th", { scope: "row" }, button), html("td", { class: "number" }, `${shapeText(trial.left)} @ ${shapeText(trial.right)}`), html("td", { class: "number" }, trial.shape === null ? "–" : shapeText(trial.shape)), html("td", { class: trial.is_gradient ? "right" : "" }, verdict(trial)));
+    const row = html("tr", { "data-code": trial.code }, html("th", { scope: "row" }, button),
+      html("td", { class: "number" }, `${shapeText(trial.left)} @ ${shapeText(trial.right)}`),
+      html("td", { class: "number" }, trial.shape === null ? "–" : shapeText(trial.shape)),
+      html("td", { class: trial.is_gradient ? "right" : "" }, verdict(trial)));
     row.title = trial.error ?? "";
     for (const type of ["pointerenter", "focusin"]) row.addEventListener(type, () => draw(trial));
     button.addEventListener("click", () => {
@@ -125,9 +152,14 @@ function trialsOf({ name, shape, operands, trials, fitting, right }) {
     return row;
   });
   if (shown !== undefined) draw(shown);
-  const head = html("thead", {}, html("tr", {}, ...["product", "shapes", "result", ""].map((title) => html("th", { scope: "col" }, title))));
-  const says = html("p", { class: fitting === 1 ? "" : "remark warning", "data-fitting": String(fitting) }, conclusion(name, fitting, right));
-  return [goal, html("div", { class: "trial-columns" }, html("div", { class: "scroll" }, html("table", { class: "facts trials" }, head, html("tbody", {}, ...rows))), picture), says];
+  const head = html("thead", {},
+    html("tr", {}, ...["product", "shapes", "result", ""].map((title) => html("th", { scope: "col" }, title))));
+  const says = html("p", { class: fitting === 1 ? "" : "remark warning", "data-fitting": String(fitting) },
+    conclusion(name, fitting, right));
+  return [goal,
+    html("div", { class: "trial-columns" },
+      html("div", { class: "scroll" }, html("table", { class: "facts trials" }, head, html("tbody", {}, ...rows))),
+      picture), says];
 }
 
 /** @param {Trial} trial @returns {string} */
@@ -141,7 +173,9 @@ function verdict({ is_gradient: isGradient, is_transpose: isTranspose, fits, sha
 /** @param {string} name @param {number} fitting @param {string[]} right @returns {string} */
 function conclusion(name, fitting, right) {
   if (fitting === 1) return `Of eight products one has the shape of ${name}. Here the shape alone leaves no choice.`;
-  return `${fitting} of eight products have the shape of ${name}, and ${right.length === fitting ? "all are equal at this size" : `only ${right.join(" and ")} is the gradient`}: shapes alone prove nothing here, the sum over indices does.`;
+  return `${fitting} of eight products have the shape of ${name}, and ${
+    right.length === fitting ? "all are equal at this size" : `only ${right.join(" and ")} is the gradient`
+  }: shapes alone prove nothing here, the sum over indices does.`;
 }
 
 // --- traps
@@ -151,20 +185,40 @@ function showTraps(traps) {
   const { out, targ, loss, unsqueezed_loss: wrong, unsqueezed_shape: shape, numel, batch, squeezed } = traps;
   const isTrap = shape.length !== targ.length || shape.some((size, at) => size !== targ[at]);
   byId("squeeze-trap").replaceChildren(
-    html("p", {}, html("code", {}, "out"), ` is ${shapeText(out)} and `, html("code", {}, "targ"), ` is ${shapeText(targ)}. `, html("code", {}, "out - targ"), ` without the squeeze is ${shapeText(shape)}${isTrap && batch > 1 ? `: ${batch} × ${batch} differences, and no error` : ""}.`),
+    html("p", {}, html("code", {}, "out"), ` is ${shapeText(out)} and `, html("code", {}, "targ"),
+      ` is ${shapeText(targ)}. `, html("code", {}, "out - targ"),
+      ` without the squeeze is ${shapeText(shape)}${
+        isTrap && batch > 1 ? `: ${batch} × ${batch} differences, and no error` : ""
+      }.`),
     table(["", "loss"], [["as it is meant", figure(loss)], ["without the squeeze", figure(wrong)]]),
-    html("p", {}, html("code", {}, "out.squeeze()"), ` is ${shapeText(squeezed)}${squeezed.length < targ.length ? ": the batch axis is gone too. It broadcasts back, so the number is right by luck" : out[1] === 1 ? "" : ": with several outputs there is nothing to squeeze"}.`),
+    html("p", {}, html("code", {}, "out.squeeze()"),
+      ` is ${shapeText(squeezed)}${
+        squeezed.length < targ.length
+          ? ": the batch axis is gone too. It broadcasts back, so the number is right by luck"
+          : out[1] === 1 ? "" : ": with several outputs there is nothing to squeeze"
+      }.`),
   );
-  const rows = traps.gradients.map((each) => [each.code, shapeText(each.shape), each.fits ? figure(each.difference) : "another shape", each.times_too_large === null ? "–" : `${figure(each.times_too_large)} ×`]);
+  const rows = traps.gradients.map(
+    (each) => [each.code, shapeText(each.shape), each.fits ? figure(each.difference) : "another shape",
+      each.times_too_large === null ? "–" : `${figure(each.times_too_large)} ×`]
+  );
   byId("divide-trap").replaceChildren(
-    html("p", {}, `targ.numel() is ${numel}, targ.shape[0] is ${batch}. The largest element of autograd's gradient is ${figure(traps.gradient_max)}.`),
+    html("p", {},
+      `targ.numel() is ${numel}, targ.shape[0] is ${batch}. The largest element of autograd's gradient is ${
+        figure(traps.gradient_max)
+      }.`),
     table(["as printed", "shape", "differs from autograd by", "largest element"], rows),
   );
 }
 
 /** @param {string[]} titles @param {string[][]} rows @returns {HTMLElement} */
 function table(titles, rows) {
-  const head = html("thead", {}, html("tr", {}, ...titles.map((title, at) => html("th", { scope: "col", class: at > 0 ? "number" : false }, title))));
-  const body = rows.map(([first = "", ...rest]) => html("tr", {}, html("th", { scope: "row" }, first.includes("(") ? html("code", {}, first) : first), ...rest.map((text) => html("td", { class: "number" }, text))));
+  const head = html("thead", {},
+    html("tr", {},
+      ...titles.map((title, at) => html("th", { scope: "col", class: at > 0 ? "number" : false }, title))));
+  const body = rows.map(([first = "", ...rest]) =>
+    html("tr", {}, html("th", { scope: "row" }, first.includes("(") ? html("code", {}, first) : first),
+      ...rest.map((text) => html("td", { class: "number" }, text)))
+  );
   return html("div", { class: "scroll" }, html("table", { class: "facts" }, head, html("tbody", {}, ...body)));
 }

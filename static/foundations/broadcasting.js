@@ -2,13 +2,11 @@
 
 import { ApiError } from "../core/api.js";
 import { startPage } from "../core/chapter/page.js";
-import { showWays, showNormalized } from "./broadcasting/added-dimensions.js";
+import { showNormalized, showWays } from "./broadcasting/added-dimensions.js";
 import { showCopies, showStorage } from "./broadcasting/copies.js";
 import { findAnswer, markStale } from "./broadcasting/sections.js";
 import { showFault, showSteps } from "./broadcasting/steps.js";
 import { wireTrap } from "./broadcasting/trap.js";
-
-/** @typedef {import("./broadcasting/sections.js").Found} Found */
 
 const PATH = "/foundations/broadcasting.json";
 
@@ -22,7 +20,7 @@ startPage({
     partial(found);
     throw new ApiError(first, 422);
   },
-  show(/** @type {Found} */ { answer, errors, stale }, values) {
+  show(/** @type {SectionsAnswer} */ { answer, errors, stale }, values) {
     markStale(stale);
     for (const error of errors) showFault(error);
     if (!stale.has("two-shapes")) {

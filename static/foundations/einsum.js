@@ -23,15 +23,12 @@ startPage({
 
 // The button that sets shapes that fit goes with the failure: whoever pressed it goes on at the shapes.
 document.querySelector("#failure")?.addEventListener("click", (event) => {
-  if (event.target instanceof Element && event.target.closest("[data-set]") !== null) document.getElementById("input-shapes")?.focus();
+  if (event.target instanceof Element && event.target.closest("[data-set]") !== null)
+    document.getElementById("input-shapes")?.focus();
 });
 
 // Who types an equation means it, not the sublists that would stand for it.
-document.querySelector("#input-equation")?.addEventListener(
-  "input",
-  () => {
-    const sublists = document.querySelector("#input-sublists");
-    if (sublists instanceof HTMLInputElement) sublists.value = "";
-  },
-  { capture: true },
-);
+document.querySelector("#input-equation")?.addEventListener("input", () => {
+  const sublists = document.querySelector("#input-sublists");
+  if (sublists instanceof HTMLInputElement) sublists.value = "";
+}, { capture: true });

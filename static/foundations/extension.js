@@ -5,14 +5,16 @@ import { cellText } from "../core/chapter/tensor-table.js";
 import { html } from "../core/dom.js";
 import { count, duration, significant } from "../core/format.js";
 
-/** @typedef {import("../core/chapter/tensor-table.js").Cell} Cell */
 /** @typedef {{name: string, purpose: string, found: boolean, remedy: string}} Requirement */
-/** @typedef {{name: string, code: string, available: boolean, forward_seconds: number | null, backward_seconds: number | null, max_difference: Cell, equal: boolean | null}} Style */
-/** @typedef {{passed: boolean, max_difference: Cell, torch: {passed: boolean}, shapes: number[][]}} Check */
-/** @typedef {{batch: number, fan_in: number, fan_out: number, multiplications: number, threads: number, styles: Style[]}} Race */
+/** @typedef {{name: string, code: string, available: boolean, forward_seconds: number | null, backward_seconds: number
+ * | null, max_difference: CellValue, equal: boolean | null}} Style */
+/** @typedef {{passed: boolean, max_difference: CellValue, torch: {passed: boolean}, shapes: number[][]}} Check */
+/** @typedef {{batch: number, fan_in: number, fan_out: number, multiplications: number, threads: number, styles:
+ * Style[]}} Race */
 /**
  * @typedef {object} Answer
- * @property {{built: boolean, broken: boolean, with_cuda: boolean, file: string | null, reason: string | null, torch: string}} state
+ * @property {{built: boolean, broken: boolean, with_cuda: boolean, file: string | null, reason: string | null, torch:
+ *   string}} state
  * @property {Requirement[]} requirements
  * @property {Requirement[]} cuda_requirements
  * @property {Check | null} check
@@ -26,12 +28,18 @@ startPage({ show });
 function show(answer) {
   byId("state").replaceChildren(...state(answer));
   const { gpu } = answer;
-  const onGpu = gpu === null ? [] : [html("p", {}, `On the server's GPU, ${gpu.name}; a run lasts until its kernels have ended:`), race(gpu.race, "Time of each style on the GPU")];
+  const onGpu = gpu === null ? []
+    : [html("p", {}, `On the server's GPU, ${gpu.name}; a run lasts until its kernels have ended:`),
+      race(gpu.race, "Time of each style on the GPU")];
   byId("race").replaceChildren(race(answer.race, "Time of each style"), ...onGpu);
   const { multiplications, threads } = answer.race;
-  byId("race-note").textContent = `Medians, on ${threads} ${threads === 1 ? "thread" : "threads"}; ${count(multiplications)} multiplications forward, twice as many backward. “Off by” is the largest distance of the output and the gradients from float64's.`;
-  const checks = answer.check === null ? "Once it is built, they are checked here against differences of forward." : checked(answer.check, "On the CPU");
-  byId("check").textContent = gpu === null ? checks : `${checks} ${checked(gpu.check, "On the GPU, by its own kernels")}`;
+  byId("race-note").textContent = `Medians, on ${threads} ${threads === 1 ? "thread" : "threads"}; ${
+    count(multiplications)
+  } multiplications forward, twice as many backward. “Off by” is the largest distance of the output and the gradients from float64's.`;
+  const checks = answer.check === null ? "Once it is built, they are checked here against differences of forward."
+    : checked(answer.check, "On the CPU");
+  byId("check").textContent = gpu === null ? checks
+    : `${checks} ${checked(gpu.check, "On the GPU, by its own kernels")}`;
 }
 
 /** @param {Answer} answer @returns {HTMLElement[]} */
@@ -39,48 +47,67 @@ function state({ state: found, requirements, cuda_requirements: cuda }) {
   const missing = requirements.filter((each) => !each.found);
   const line = html("p", { class: "state-line" });
   if (found.built) {
-    line.append(html("strong", {}, "It is built"), ` for torch ${found.torch}, ${found.with_cuda ? "with" : "without"} CUDA kernels: `, html("code", {}, found.file ?? ""));
+    line.append(html("strong", {}, "It is built"),
+      ` for torch ${found.torch}, ${found.with_cuda ? "with" : "without"} CUDA kernels: `,
+      html("code", {}, found.file ?? ""));
   } else if (found.broken) {
-    line.append(html("strong", {}, "It does not load"), ": run ", html("code", {}, "chainrule build-extension"), ", which builds it anew, and reload.");
+    line.append(html("strong", {}, "It does not load"), ": run ", html("code", {}, "chainrule build-extension"),
+      ", which builds it anew, and reload.");
   } else if (missing.length === 0) {
-    line.append(html("strong", {}, "It is not built"), ", and all that a build takes is here: run ", html("code", {}, "chainrule build-extension"), " and reload. Until then its row in the race stays empty.");
+    line.append(html("strong", {}, "It is not built"), ", and all that a build takes is here: run ",
+      html("code", {}, "chainrule build-extension"), " and reload. Until then its row in the race stays empty.");
   } else {
-    line.append(html("strong", {}, "It is not built"), `, and ${missing.map((each) => each.name).join(", ")} ${missing.length === 1 ? "is" : "are"} missing on this machine.`);
+    line.append(html("strong", {}, "It is not built"), `, and ${
+      missing.map((each) => each.name).join(", ")
+    } ${
+      missing.length === 1 ? "is" : "are"
+    } missing on this machine.`);
   }
-  return [line, ...(found.built ? [] : [table("A build takes", requirements)]), table("The CUDA kernels take besides", cuda)];
+  return [line, ...(found.built ? [] : [table("A build takes", requirements)]),
+    table("The CUDA kernels take besides", cuda)];
 }
 
 /** @param {string} title @param {readonly Requirement[]} requirements @returns {HTMLElement} */
 function table(title, requirements) {
   const rows = requirements.map((each) =>
-    html("tr", {}, html("th", { scope: "row" }, each.name), html("td", {}, each.purpose), html("td", { class: each.found ? "there" : "missing" }, each.found ? "✓ is here" : "✗ missing"), html("td", {}, each.found ? "" : each.remedy)),
+    html("tr", {}, html("th", { scope: "row" }, each.name), html("td", {}, each.purpose),
+      html("td", { class: each.found ? "there" : "missing" }, each.found ? "✓ is here" : "✗ missing"),
+      html("td", {}, each.found ? "" : each.remedy))
   );
-  const head = html("tr", {}, ...[title, "what for", "", "what to do"].map((text) => html("th", { scope: "col" }, text)));
-  return html("div", { class: "scroll" }, html("table", { class: "facts" }, html("thead", {}, head), html("tbody", {}, ...rows)));
+  const head = html("tr", {},
+    ...[title, "what for", "", "what to do"].map((text) => html("th", { scope: "col" }, text)));
+  return html("div", { class: "scroll" },
+    html("table", { class: "facts" }, html("thead", {}, head), html("tbody", {}, ...rows)));
 }
 
 /** @param {Race} race @param {string} label @returns {HTMLElement} */
 function race({ styles }, label) {
   const most = Math.max(...styles.flatMap((each) => [each.forward_seconds ?? 0, each.backward_seconds ?? 0]));
-  const titles = ["", "forward, backward", "together", "off by"].map((title) => html("span", { role: "columnheader" }, title));
-  return html("div", { class: "layer-race", role: "table", "aria-label": label }, html("div", { role: "row", class: "titles" }, ...titles), ...styles.map((each) => row(each, most)));
+  const titles = ["", "forward, backward", "together", "off by"].map((title) =>
+    html("span", { role: "columnheader" }, title)
+  );
+  return html("div", { class: "layer-race", role: "table", "aria-label": label },
+    html("div", { role: "row", class: "titles" }, ...titles), ...styles.map((each) => row(each, most)));
 }
 
 /** @param {Style} style @param {number} most @returns {HTMLElement} */
-function row({ name, code, available, forward_seconds: forward, backward_seconds: backward, max_difference: difference, equal }, most) {
+function row(
+  { name, code, available, forward_seconds: forward, backward_seconds: backward, max_difference: difference, equal },
+  most,
+) {
   const header = html("span", { role: "rowheader", title: code }, name);
   if (!available || forward === null || backward === null) {
-    return html("div", { role: "row", "data-style": name }, header, html("span", { role: "cell", class: "bars" }, "not built: chainrule build-extension"), html("span", { role: "cell" }), html("span", { role: "cell" }));
+    return html("div", { role: "row", "data-style": name }, header,
+      html("span", { role: "cell", class: "bars" }, "not built: chainrule build-extension"),
+      html("span", { role: "cell" }), html("span", { role: "cell" }));
   }
   const off = typeof difference === "number" ? significant(difference) : cellText(difference);
-  return html(
-    "div",
-    { role: "row", "data-style": name },
-    header,
+  return html("div", { role: "row", "data-style": name }, header,
     html("span", { role: "cell", class: "bars" }, bar("forward", forward, most), bar("backward", backward, most)),
     html("span", { role: "cell", class: "times" }, duration((forward + backward) * 1e6)),
-    html("span", { role: "cell", class: equal ? "" : "wrong", title: equal ? "within what rounding can make" : "more than rounding can make" }, `${off}${equal ? " ✓" : ": not equal"}`),
-  );
+    html("span", { role: "cell", class: equal ? "" : "wrong",
+      title: equal ? "within what rounding can make" : "more than rounding can make" },
+      `${off}${equal ? " ✓" : ": not equal"}`));
 }
 
 /** @param {string} pass @param {number} seconds @param {number} most @returns {HTMLElement} */
@@ -92,9 +119,15 @@ function bar(pass, seconds, most) {
 
 /** @param {Check} check @param {string} where @returns {string} */
 function checked(check, where) {
-  const largest = typeof check.max_difference === "number" ? significant(check.max_difference) : cellText(check.max_difference);
-  const agree = check.passed === check.torch.passed ? "torch.autograd.gradcheck says the same" : "torch.autograd.gradcheck does not say the same";
-  return `${where}, in float64, for tensors of ${check.shapes.map((shape) => `(${shape.join(", ")})`).join(", ")}, the gradient check ${check.passed ? "passes" : "fails"}: largest difference between backward and differences of forward ${largest}; ${agree}.`;
+  const largest = typeof check.max_difference === "number" ? significant(check.max_difference)
+    : cellText(check.max_difference);
+  const agree = check.passed === check.torch.passed ? "torch.autograd.gradcheck says the same"
+    : "torch.autograd.gradcheck does not say the same";
+  return `${where}, in float64, for tensors of ${
+    check.shapes.map((shape) => `(${shape.join(", ")})`).join(", ")
+  }, the gradient check ${
+    check.passed ? "passes" : "fails"
+  }: largest difference between backward and differences of forward ${largest}; ${agree}.`;
 }
 
 /** @param {string} id @returns {HTMLElement} */

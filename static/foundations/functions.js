@@ -5,16 +5,14 @@ import { cellText, shapeText, tensorTable } from "../core/chapter/tensor-table.j
 import { html } from "../core/dom.js";
 import { significant } from "../core/format.js";
 
-/** @typedef {import("../core/chapter/tensor-table.js").Cell} Cell */
-/** @typedef {import("../core/chapter/tensor-table.js").TensorValues} TensorValues */
-/** @typedef {{name: string, value?: Cell, requires_grad: boolean, shape?: number[], values?: any}} Argument */
+/** @typedef {{name: string, value?: CellValue, requires_grad: boolean, shape?: number[], values?: any}} Argument */
 /** @typedef {{name: string, shape: number[], values: any, requires_grad: boolean, used: boolean}} Output */
 /** @typedef {{is: string | null, shape: number[], dtype: string, bytes: number}} Saved */
 /**
  * @typedef {object} Backward
  * @property {{name: string, tensor: TensorValues | null}[]} received
  * @property {{name: string | null, needed: boolean, is_tensor: boolean, tensor: TensorValues | null}[]} returned
- * @property {Cell} max_difference
+ * @property {CellValue} max_difference
  * @property {boolean} same_places
  */
 /**
@@ -26,9 +24,10 @@ import { significant } from "../core/format.js";
  * @property {Argument[]} inputs
  * @property {Output[]} outputs
  * @property {boolean[]} needs_input_grad
- * @property {{node: string, saved: Saved[], bytes: number, attributes: Record<string, Cell>} | null} context
+ * @property {{node: string, saved: Saved[], bytes: number, attributes: Record<string, CellValue>} | null} context
  * @property {Backward | null} backward
- * @property {{torch: string, keyword_call: string, keyword_error: string | null, max_difference: Cell, wrapper: {call: string, max_difference: Cell} | null}} calls
+ * @property {{torch: string, keyword_call: string, keyword_error: string | null, max_difference: CellValue, wrapper:
+ *   {call: string, max_difference: CellValue} | null}} calls
  */
 
 startPage({ show });
@@ -42,19 +41,24 @@ function show(answer, values) {
   byId("count").textContent = counted(answer);
   byId("backward").replaceChildren(...backward(answer));
   byId("calls").replaceChildren(calls(answer));
-  for (const each of document.querySelectorAll("[data-only]")) hide(each, each.getAttribute("data-only") !== answer.function);
+  for (const each of document.querySelectorAll("[data-only]"))
+    hide(each, each.getAttribute("data-only") !== answer.function);
   for (const each of document.querySelectorAll("[data-function]")) {
     const name = each.getAttribute("data-function");
     hide(each, name === "sin_cos_sparing" ? answer.class !== "SinCosSparing" : name !== answer.function);
   }
-  byId("check-link").setAttribute("href", `/foundations/gradcheck?function=${encodeURIComponent(values["function"] ?? "")}`);
+  byId("check-link").setAttribute("href",
+    `/foundations/gradcheck?function=${encodeURIComponent(values["function"] ?? "")}`);
 }
 
 /** @param {Answer} answer @returns {HTMLElement} */
 function forward({ inputs, outputs }) {
-  const into = inputs.map((each) => value(each.name, tensorOf(each), each.value, flag("requires_grad", each.requires_grad, each.shape !== undefined)));
+  const into = inputs.map((each) =>
+    value(each.name, tensorOf(each), each.value, flag("requires_grad", each.requires_grad, each.shape !== undefined))
+  );
   const out = outputs.map((each) => value(each.name, each, undefined, flag("requires_grad", each.requires_grad, true)));
-  return html("div", { class: "flow" }, ...into, html("span", { class: "arrow", "aria-label": "forward" }, "→"), ...out);
+  return html("div", { class: "flow" }, ...into, html("span", { class: "arrow", "aria-label": "forward" }, "→"),
+    ...out);
 }
 
 /** @param {Argument} argument @returns {TensorValues | null} */
@@ -65,14 +69,17 @@ function tensorOf({ shape, values }) {
 /**
  * @param {string} title
  * @param {TensorValues | null} tensor
- * @param {Cell | undefined} plain what stands there where it is no tensor
+ * @param {CellValue | undefined} plain what stands there where it is no tensor
  * @param {HTMLElement | string} [note]
  * @returns {HTMLElement}
  */
 function value(title, tensor, plain, note = "") {
-  const body = tensor !== null ? tensorTable(tensor, { label: title }) : html("span", { class: plain === null || plain === undefined ? "none" : "plain" }, plain === undefined ? "None" : cellText(plain));
+  const body = tensor !== null ? tensorTable(tensor, { label: title })
+    : html("span", { class: plain === null || plain === undefined ? "none" : "plain" },
+      plain === undefined ? "None" : cellText(plain));
   const head = tensor === null ? [html("span", { class: "title" }, title)] : [];
-  return html("div", { class: "value", "data-name": title }, ...head, body, note === "" ? "" : html("span", { class: "note" }, note));
+  return html("div", { class: "value", "data-name": title }, ...head, body,
+    note === "" ? "" : html("span", { class: "note" }, note));
 }
 
 /** @param {string} name @param {boolean} isOn @param {boolean} isTensor @returns {HTMLElement | string} */
@@ -83,19 +90,37 @@ function flag(name, isOn, isTensor) {
 
 /** @param {Answer} answer @returns {HTMLElement[]} */
 function context({ context: kept, needs_input_grad: needs, inputs, class: name }) {
-  const tuple = html("p", { class: "tuple" }, html("code", {}, `ctx.needs_input_grad == (${needs.map((each) => (each ? "True" : "False")).join(", ")}${needs.length === 1 ? "," : ""})`), `, one for each of ${inputs.map((each) => each.name).join(", ")}`);
-  if (kept === null) return [html("p", {}, "Nothing: no input requires grad, so that autograd hangs no node into the graph, and ctx is gone when forward returns."), tuple];
+  const tuple = html("p", { class: "tuple" },
+    html("code", {},
+      `ctx.needs_input_grad == (${needs.map((each) => each ? "True" : "False").join(", ")}${
+        needs.length === 1 ? "," : ""
+      })`), `, one for each of ${inputs.map((each) => each.name).join(", ")}`);
+  if (kept === null)
+    return [
+      html("p", {},
+        "Nothing: no input requires grad, so that autograd hangs no node into the graph, and ctx is gone when forward returns."),
+      tuple,
+    ];
   const rows = kept.saved.map((each, at) =>
-    html("tr", {}, html("th", { scope: "row" }, html("code", {}, `ctx.saved_tensors[${at}]`)), html("td", {}, each.is === null ? "a tensor of its own" : html("code", {}, each.is), each.is === null ? "" : " itself, no copy"), html("td", {}, shapeText(each.shape)), html("td", {}, each.dtype), html("td", { class: "number" }, `${each.bytes} B`)),
+    html("tr", {}, html("th", { scope: "row" }, html("code", {}, `ctx.saved_tensors[${at}]`)),
+      html("td", {}, each.is === null ? "a tensor of its own" : html("code", {}, each.is),
+        each.is === null ? "" : " itself, no copy"), html("td", {}, shapeText(each.shape)), html("td", {}, each.dtype),
+      html("td", { class: "number" }, `${each.bytes} B`))
   );
   for (const [attribute, held] of Object.entries(kept.attributes)) {
-    rows.push(html("tr", {}, html("th", { scope: "row" }, html("code", {}, `ctx.${attribute}`)), html("td", {}, html("code", {}, cellText(held)), ", a plain attribute"), html("td"), html("td"), html("td")));
+    rows.push(
+      html("tr", {}, html("th", { scope: "row" }, html("code", {}, `ctx.${attribute}`)),
+        html("td", {}, html("code", {}, cellText(held)), ", a plain attribute"), html("td"), html("td"), html("td")),
+    );
   }
   if (rows.length === 0) rows.push(html("tr", {}, html("td", {}, "nothing")));
-  const head = html("tr", {}, ...["", "is", "shape", "dtype", "kept alive"].map((title) => html("th", { scope: "col" }, title)));
+  const head = html("tr", {},
+    ...["", "is", "shape", "dtype", "kept alive"].map((title) => html("th", { scope: "col" }, title)));
   return [
-    html("p", {}, `Read from the node itself, ${kept.node}: ${name} keeps ${kept.bytes} bytes of tensors alive until backward has run.`),
-    html("div", { class: "scroll" }, html("table", { class: "facts" }, html("thead", {}, head), html("tbody", {}, ...rows))),
+    html("p", {},
+      `Read from the node itself, ${kept.node}: ${name} keeps ${kept.bytes} bytes of tensors alive until backward has run.`),
+    html("div", { class: "scroll" },
+      html("table", { class: "facts" }, html("thead", {}, head), html("tbody", {}, ...rows))),
     tuple,
   ];
 }
@@ -106,8 +131,11 @@ function counted({ outputs, inputs, backward: found }) {
   const head = `forward took ${amount(into, "argument")} and returned ${amount(out, "output")}`;
   if (found === null) return `${head}; backward was never called.`;
   const surplus = found.returned.length - into;
-  const extra = surplus > 0 ? ` (${surplus === 1 ? "a None" : `${surplus} None`} more than there were arguments: autograd ignores that)` : "";
-  return `${head}, so backward got ${amount(found.received.length, "gradient")} and returned ${found.returned.length}${extra}.`;
+  const extra = surplus > 0
+    ? ` (${surplus === 1 ? "a None" : `${surplus} None`} more than there were arguments: autograd ignores that)` : "";
+  return `${head}, so backward got ${
+    amount(found.received.length, "gradient")
+  } and returned ${found.returned.length}${extra}.`;
 }
 
 /** @param {number} count @param {string} noun @returns {string} */
@@ -117,41 +145,56 @@ function amount(count, noun) {
 
 /** @param {Answer} answer @returns {HTMLElement[]} */
 function backward({ backward: found, outputs }) {
-  if (found === null) return [html("p", {}, "No input requires grad: there is nothing that backward could be asked for.")];
+  if (found === null)
+    return [html("p", {}, "No input requires grad: there is nothing that backward could be asked for.")];
   const received = found.received.map((each, at) => {
     const isUsed = outputs[at]?.used ?? true;
-    const note = isUsed ? "" : each.tensor === null ? "not used: None, for set_materialize_grads(False)" : "not used: autograd made zeros for it";
+    const note = isUsed ? ""
+      : each.tensor === null ? "not used: None, for set_materialize_grads(False)"
+      : "not used: autograd made zeros for it";
     return value(each.name, each.tensor, undefined, note);
   });
   const returned = found.returned.map((each) => {
-    const note = each.tensor !== null ? (each.needed ? "" : "not needed, and dropped by autograd") : each.name === null ? "for an argument that was not passed" : each.is_tensor ? "not needed, not computed" : "no tensor, no gradient";
+    const note = each.tensor !== null ? (each.needed ? "" : "not needed, and dropped by autograd")
+      : each.name === null ? "for an argument that was not passed"
+      : each.is_tensor ? "not needed, not computed" : "no tensor, no gradient";
     return value(each.name === null ? "(surplus)" : `for ${each.name}`, each.tensor, undefined, note);
   });
   const same = found.same_places ? "" : " Not the same inputs have one.";
   return [
     group("got", received),
     group("returned", returned),
-    html("p", { id: "agreement" }, `Autograd's own gradients of the plain expression: largest difference ${written(found.max_difference)}.${same}`),
+    html("p", { id: "agreement" },
+      `Autograd's own gradients of the plain expression: largest difference ${written(found.max_difference)}.${same}`),
   ];
 }
 
 /** @param {string} name @param {HTMLElement[]} members @returns {HTMLElement} */
 function group(name, members) {
-  return html("div", { class: "group", "data-group": name }, html("p", { class: "name" }, name), html("div", { class: "flow" }, ...members));
+  return html("div", { class: "group", "data-group": name }, html("p", { class: "name" }, name),
+    html("div", { class: "flow" }, ...members));
 }
 
 /** @param {Answer} answer @returns {HTMLElement} */
 function calls({ call, calls: ways }) {
-  const keyword = ways.keyword_error === null ? `taken by torch ${ways.torch}, largest difference ${written(ways.max_difference)}; older versions raise a TypeError` : ways.keyword_error;
+  const keyword = ways.keyword_error === null
+    ? `taken by torch ${ways.torch}, largest difference ${
+      written(ways.max_difference)
+    }; older versions raise a TypeError` : ways.keyword_error;
   const rows = [
     [call, "as above"],
     [ways.keyword_call, keyword],
-    ...(ways.wrapper === null ? [] : [[ways.wrapper.call, `the wrapper, largest difference ${written(ways.wrapper.max_difference)}`]]),
+    ...(ways.wrapper === null ? []
+      : [[ways.wrapper.call, `the wrapper, largest difference ${written(ways.wrapper.max_difference)}`]]),
   ];
-  return html("table", { class: "facts" }, html("tbody", {}, ...rows.map(([code, said]) => html("tr", {}, html("th", { scope: "row" }, html("code", {}, code ?? "")), html("td", {}, said ?? "")))));
+  return html("table", { class: "facts" },
+    html("tbody", {},
+      ...rows.map(([code, said]) =>
+        html("tr", {}, html("th", { scope: "row" }, html("code", {}, code ?? "")), html("td", {}, said ?? ""))
+      )));
 }
 
-/** @param {Cell} difference @returns {string} */
+/** @param {CellValue} difference @returns {string} */
 function written(difference) {
   return typeof difference === "number" ? significant(difference) : cellText(difference);
 }

@@ -1,4 +1,5 @@
-/** The gradient check: verdicts in both dtypes, the Jacobians of one, the error at every step, and an exercise's solution. */
+/** The gradient check: verdicts in both dtypes, the Jacobians of one, the error at every step, and an exercise's
+ * solution. */
 
 import { lightLines } from "../core/chapter/listing.js";
 import { startPage } from "../core/chapter/page.js";
@@ -17,8 +18,8 @@ import { curveText, power, stepCurve } from "./step-curve.js";
  * @property {number} eps
  * @property {number} atol
  * @property {number} rtol
- * @property {Record<"float64" | "float32", import("./jacobians.js").Check>} checks
- * @property {import("./step-curve.js").Steps} steps
+ * @property {Record<"float64" | "float32", GradientCheck>} checks
+ * @property {StepCurves} steps
  * @property {Solution | null} solution
  */
 
@@ -49,7 +50,8 @@ function show(answer) {
     if (each instanceof HTMLElement) each.hidden = each.dataset["function"] !== answer.function;
   }
   for (const each of document.querySelectorAll(".example[data-set^='function=']")) {
-    each.setAttribute("aria-pressed", String(new URLSearchParams(each.getAttribute("data-set") ?? "").get("function") === answer.function));
+    each.setAttribute("aria-pressed",
+      String(new URLSearchParams(each.getAttribute("data-set") ?? "").get("function") === answer.function));
   }
   byId("exercise").hidden = !answer.is_exercise;
   showSolution();
@@ -60,15 +62,24 @@ function why({ checks, steps, eps, atol, is_exercise: isExercise }) {
   const { rounding, truncation } = steps.float32;
   const expected = rounding / eps + truncation * eps * eps;
   if (!checks.float64.passed) return isExercise ? "The forward is right, and the backward is not." : "";
-  if (checks.float32.passed) return `float32 passes too: at eps ${power(eps)} rounding leaves ${significant(expected)} of error, which is tolerated.`;
-  return `The same backward fails in float32, and not by its own mistake: forward is rounded to ε = ${significant(steps.float32.machine_epsilon)} of itself, and the difference divides that by 2 eps. About ${significant(expected)} of error is to be expected at eps ${power(eps)}; atol tolerates ${power(atol)}.`;
+  if (checks.float32.passed)
+    return `float32 passes too: at eps ${power(eps)} rounding leaves ${
+      significant(expected)
+    } of error, which is tolerated.`;
+  return `The same backward fails in float32, and not by its own mistake: forward is rounded to ε = ${
+    significant(steps.float32.machine_epsilon)
+  } of itself, and the difference divides that by 2 eps. About ${
+    significant(expected)
+  } of error is to be expected at eps ${power(eps)}; atol tolerates ${power(atol)}.`;
 }
 
 function drawCurve() {
   if (shown === null) return;
   const frame = byId("steps");
   const width = Math.min(760, Math.max(280, frame.clientWidth));
-  frame.replaceChildren(stepCurve(shown.steps, shown, width, (eps) => page.set({ eps: Number(eps.toPrecision(3)).toExponential() })));
+  frame.replaceChildren(
+    stepCurve(shown.steps, shown, width, (eps) => page.set({ eps: Number(eps.toPrecision(3)).toExponential() })),
+  );
 }
 
 function showSolution() {
@@ -81,10 +92,8 @@ function showSolution() {
   if (shown === null) return;
   lightLines(shown.function, (_, number) => isRevealed && number === solution?.line);
   if (!isRevealed || solution === null) return;
-  place.append(
-    html("p", {}, solution.shows),
-    html("table", { class: "facts" }, html("tbody", {}, row("is", solution.wrong), row("should be", solution.right))),
-  );
+  place.append(html("p", {}, solution.shows),
+    html("table", { class: "facts" }, html("tbody", {}, row("is", solution.wrong), row("should be", solution.right))));
 }
 
 /** @param {string} title @param {string} code @returns {HTMLElement} */

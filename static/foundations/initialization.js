@@ -7,14 +7,12 @@ import { count, significant } from "../core/format.js";
 import { stackFigure } from "./stack-figure.js";
 import { figure, nonFinite, tensorHistogram } from "./tensor-histogram.js";
 
-/** @typedef {import("./tensor-histogram.js").Figure} Figure */
-/** @typedef {import("./tensor-histogram.js").Moments} Moments */
-/** @typedef {import("./tensor-histogram.js").Summary} Summary */
-/** @typedef {import("./stack-figure.js").Stack} Stack */
-/** @typedef {{mean: Figure, std: Figure}} Expected */
+/** @typedef {{mean: FigureValue, std: FigureValue}} Expected */
 /** @typedef {[number, number] | null} Range lowest and highest */
-/** @typedef {Summary & {expected: Expected, range: {mean: Range, std: Range}}} Layer */
-/** @typedef {{preset: string, code: string, depth: number, printed: {mean?: number, std?: number}, printed_window: Figure[][] | null, signs: boolean, measured: Moments, expected: Expected, range: {mean: Range, std: Range}, further_draws: number, window: import("../core/chapter/tensor-table.js").TensorValues, set: string}} Experiment */
+/** @typedef {TensorSummary & {expected: Expected, range: {mean: Range, std: Range}}} Layer */
+/** @typedef {{preset: string, code: string, depth: number, printed: {mean?: number, std?: number}, printed_window:
+ * FigureValue[][] | null, signs: boolean, measured: TensorMoments, expected: Expected, range: {mean: Range, std:
+ * Range}, further_draws: number, window: TensorValues, set: string}} Experiment */
 
 const KINDS = /** @type {const} */ (["mean", "std"]);
 
@@ -63,13 +61,20 @@ function drawsTitle(draws) {
 function showLayer({ weight_std: weightStd, layer }) {
   const { l1, l2, further_draws: draws } = layer;
   byId("weight-std").textContent = `Every weight has standard deviation ${significant(weightStd)}.`;
-  byId("histograms").replaceChildren(tensorHistogram("l1 = lin(x, w1, b1)", l1, "forward"), tensorHistogram("l2 = relu(l1)", l2, "forward"));
+  byId("histograms").replaceChildren(tensorHistogram("l1 = lin(x, w1, b1)", l1, "forward"),
+    tensorHistogram("l2 = relu(l1)", l2, "forward"));
   const rows = /** @type {[string, Layer][]} */ ([["l1", l1], ["l2", l2]]).flatMap(([name, each]) =>
-    KINDS.map((kind) => html("tr", {}, html("th", { scope: "row" }, `${name}.${kind}()`), number(figure(each[kind]), "measured"), number(figure(each.expected[kind])), number(rangeText(each.range[kind]), "range"))),
+    KINDS.map((kind) =>
+      html("tr", {}, html("th", { scope: "row" }, `${name}.${kind}()`), number(figure(each[kind]), "measured"),
+        number(figure(each.expected[kind])), number(rangeText(each.range[kind]), "range"))
+    )
   );
   byId("sample-std").textContent = sampleStd(l1);
-  const titles = html("tr", {}, head("figure"), head("measured", true), head("theory", true), head(drawsTitle(draws), true));
-  byId("layer").replaceChildren(html("table", { class: "facts" }, html("thead", {}, titles), html("tbody", {}, ...rows)));
+  const titles = html("tr", {}, head("figure"), head("measured", true), head("theory", true),
+    head(drawsTitle(draws), true));
+  byId("layer").replaceChildren(
+    html("table", { class: "facts" }, html("thead", {}, titles), html("tbody", {}, ...rows)),
+  );
 }
 
 /** @param {Layer} l1 @returns {string} what `.std()` gives for it, beside what is shown */
@@ -78,47 +83,62 @@ function sampleStd({ n, std }) {
   if (typeof std !== "number") return "";
   const factor = Math.sqrt(n / (n - 1));
   const [shown, given] = [significant(std), significant(std * factor)];
-  return shown === given ? `Of the ${count(n)} elements of l1 that changes none of the digits shown.` : `Of the ${count(n)} elements of l1 that is ${given} in place of ${shown}.`;
+  return shown === given ? `Of the ${count(n)} elements of l1 that changes none of the digits shown.`
+    : `Of the ${count(n)} elements of l1 that is ${given} in place of ${shown}.`;
 }
 
-/** The stack whose figure is shown; drawn anew when there is another width for it. @type {Stack | null} */
+/** The stack whose figure is shown; drawn anew when there is another width for it. @type {LayerStack | null} */
 let drawn = null;
 
 function drawStack() {
   if (drawn !== null) byId("stack-figure").replaceChildren(stackFigure(drawn, byId("stack-figure").clientWidth));
 }
 
-/** @param {Stack} stack @param {Record<string, string>} values */
+/** @param {LayerStack} stack @param {Record<string, string>} values */
 function showStack(stack, values) {
   drawn = stack;
   drawStack();
   byId("stack-says").textContent = verdict(stack);
-  const ends = `x[0:5, 0:5] after ${stack.layers.length} ${stack.layers.length === 1 ? "layer" : "layers"}${values["relu"] === "true" ? " with relu" : ""}`;
+  const ends = `x[0:5, 0:5] after ${stack.layers.length} ${stack.layers.length === 1 ? "layer" : "layers"}${
+    values["relu"] === "true" ? " with relu" : ""
+  }`;
   byId("window").replaceChildren(tensorTable(stack.window, { label: ends }));
-  const titles = html("tr", {}, head("layer"), head("mean", true), head("std", true), head("theory's std", true), head(drawsTitle(stack.further_draws), true), head("not finite", true), head("zeros", true));
+  const titles = html("tr", {}, head("layer"), head("mean", true), head("std", true), head("theory's std", true),
+    head(drawsTitle(stack.further_draws), true), head("not finite", true), head("zeros", true));
   const rows = stack.layers.map((layer) =>
-    html("tr", {}, html("th", { scope: "row" }, String(layer.index)), number(figure(layer.mean)), number(figure(layer.std)), number(figure(layer.expected.std)), number(rangeText(layer.range)), number(nonFinite(layer) || "–"), number(layer.zeros === 0 ? "–" : layer.zeros === layer.n ? "all" : String(layer.zeros))),
+    html("tr", {}, html("th", { scope: "row" }, String(layer.index)), number(figure(layer.mean)),
+      number(figure(layer.std)), number(figure(layer.expected.std)), number(rangeText(layer.range)),
+      number(nonFinite(layer) || "–"),
+      number(layer.zeros === 0 ? "–" : layer.zeros === layer.n ? "all" : String(layer.zeros)))
   );
-  byId("stack-table").replaceChildren(html("table", { class: "facts" }, html("thead", {}, titles), html("tbody", {}, ...rows)));
+  byId("stack-table").replaceChildren(
+    html("table", { class: "facts" }, html("thead", {}, titles), html("tbody", {}, ...rows)),
+  );
 }
 
-/** @param {Stack} stack @returns {string} */
+/** @param {LayerStack} stack @returns {string} */
 function verdict({ layers, first_inf: inf, first_nan: nan, first_all_zero: zero }) {
   const last = layers[layers.length - 1];
   const found = [
-    inf === null ? "" : `The first Inf appears in layer ${inf}${nan === null ? "" : `, the first NaN in layer ${nan}`}.`,
+    inf === null ? ""
+      : `The first Inf appears in layer ${inf}${nan === null ? "" : `, the first NaN in layer ${nan}`}.`,
     inf === null && nan !== null ? `The first NaN appears in layer ${nan}.` : "",
     zero === null ? "" : `From layer ${zero} on every value is exactly 0.`,
   ].filter((part) => part !== "");
   if (found.length > 0 || last === undefined) return found.join(" ");
-  return `After ${layers.length} layers the standard deviation is ${figure(last.std)}; theory expects ${figure(last.expected.std)}.`;
+  return `After ${layers.length} layers the standard deviation is ${figure(last.std)}; theory expects ${
+    figure(last.expected.std)
+  }.`;
 }
 
 /** @param {Experiment[]} experiments @param {string} seed */
 function showExperiments(experiments, seed) {
-  const titles = html("tr", {}, head("experiment"), head("figure"), head("the chapter", true), head("measured", true), head("theory", true), head(drawsTitle(experiments[0]?.further_draws ?? 0), true));
+  const titles = html("tr", {}, head("experiment"), head("figure"), head("the chapter", true), head("measured", true),
+    head("theory", true), head(drawsTitle(experiments[0]?.further_draws ?? 0), true));
   const rows = experiments.flatMap((each) => experimentRows(each, seed));
-  byId("experiments").replaceChildren(html("table", { class: "facts experiments" }, html("thead", {}, titles), html("tbody", {}, ...rows)));
+  byId("experiments").replaceChildren(
+    html("table", { class: "facts experiments" }, html("thead", {}, titles), html("tbody", {}, ...rows)),
+  );
 }
 
 /** @param {string} label what its column is called, for where there are no columns @param {HTMLElement} cell */
@@ -130,22 +150,31 @@ function labelled(label, cell) {
 /** @param {Experiment} experiment @param {string} seed @returns {HTMLElement[]} */
 function experimentRows(experiment, seed) {
   const { measured } = experiment;
-  const run = html("button", { type: "button", class: "button", "data-set": `${experiment.set}&seed=${seed}` }, "run it above");
+  const run = html("button", { type: "button", class: "button", "data-set": `${experiment.set}&seed=${seed}` },
+    "run it above");
   const open = html("a", { href: `/?preset=${experiment.preset}&seed=${seed}` }, "explorer");
-  const what = html("th", { scope: "row", rowspan: "2" }, html("code", {}, experiment.code), html("div", { class: "ways" }, run, open));
+  const what = html("th", { scope: "row", rowspan: "2" }, html("code", {}, experiment.code),
+    html("div", { class: "ways" }, run, open));
   if (experiment.printed_window !== null) what.append(windows(experiment));
   const odd = nonFinite(measured);
   return KINDS.map((kind, at) => {
     const printed = experiment.printed[kind];
     const text = measured[kind] === null ? odd : figure(measured[kind]);
-    return html("tr", { "data-experiment": experiment.preset, "data-figure": kind }, ...(at === 0 ? [what] : []), html("td", { class: "kind" }, kind), labelled("the chapter", number(printed === undefined ? (measured[kind] === null ? "nan" : "–") : printed.toFixed(4))), labelled("measured", number(text, "measured")), labelled("theory", number(figure(experiment.expected[kind]))), labelled(drawsTitle(experiment.further_draws), number(rangeText(experiment.range[kind]), "range")));
+    return html("tr", { "data-experiment": experiment.preset, "data-figure": kind }, ...(at === 0 ? [what] : []),
+      html("td", { class: "kind" }, kind),
+      labelled("the chapter",
+        number(printed === undefined ? (measured[kind] === null ? "nan" : "–") : printed.toFixed(4))),
+      labelled("measured", number(text, "measured")), labelled("theory", number(figure(experiment.expected[kind]))),
+      labelled(drawsTitle(experiment.further_draws), number(rangeText(experiment.range[kind]), "range")));
   });
 }
 
 /** @param {Experiment} experiment @returns {HTMLElement} */
 function windows({ printed_window: printed, window, signs }) {
   const details = html("details", {}, html("summary", {}, "x[0:5, 0:5]"));
-  const tables = html("div", { class: "figures" }, tensorTable({ shape: [5, 5], values: printed }, { label: signs ? "the chapter printed" : "the chapter printed (signs are lost in the text at hand)" }), tensorTable(window, { label: "measured" }));
+  const tables = html("div", { class: "figures" }, tensorTable({ shape: [5, 5], values: printed }, {
+    label: signs ? "the chapter printed" : "the chapter printed (signs are lost in the text at hand)",
+  }), tensorTable(window, { label: "measured" }));
   details.append(tables);
   return details;
 }

@@ -9,60 +9,40 @@ import { count, significant } from "../core/format.js";
 import { hex, oklch } from "../core/oklch.js";
 import { onSchemeChange, readPalette } from "../core/palette.js";
 
-/** @typedef {import("../core/chapter/tensor-table.js").Cell} Cell */
-/** @typedef {{values: Cell[][]}} Matrix */
-/** @typedef {{row: number, column: number, output_index: number[], input_index: number[], analytic: Cell, numeric: Cell, difference: Cell, tolerance: Cell}} Worst */
-/**
- * @typedef {object} Comparison
- * @property {string} output
- * @property {string} input
- * @property {number[]} output_shape
- * @property {number[]} input_shape
- * @property {[number, number]} size of the whole Jacobian
- * @property {{rows: [number, number], columns: [number, number]}} window the part that is here
- * @property {boolean} passed
- * @property {Cell} max_difference
- * @property {number} outside how many elements are not within the tolerance
- * @property {Worst | null} worst
- * @property {Matrix} analytic
- * @property {Matrix} numeric
- * @property {Matrix} difference
- * @property {Matrix} tolerance
- * @property {Matrix} within
- */
-/** @typedef {{passed: boolean, finds_fault: boolean, message: string}} TorchVerdict */
-/** @typedef {{passed: boolean, max_difference: Cell, zero_for_zero: boolean, takes_undefined: boolean, forward_repeatable: boolean, backward_repeatable: boolean, comparisons: Comparison[], torch: TorchVerdict}} Check */
 /** @typedef {"analytic" | "numeric" | "difference"} Kind */
 
-const TITLES = { analytic: "analytic: backward", numeric: "numeric: differences of forward", difference: "|analytic − numeric|" };
+const TITLES = { analytic: "analytic: backward", numeric: "numeric: differences of forward",
+  difference: "|analytic − numeric|" };
 /** px */
 const [WIDEST, TALLEST, LARGEST, LEAST] = [264, 288, 22, 4];
 const DARK = "(prefers-color-scheme: dark)";
 /** A difference this many times smaller than the tolerance is as good as none. */
 const NOTHING = 1e-8;
 
-/** @param {Cell} value @returns {string} */
+/** @param {CellValue} value @returns {string} */
 export function figure(value) {
   return typeof value === "number" ? significant(value) : String(value).replace("Infinity", "∞");
 }
 
 /**
- * @param {Check} check
+ * @param {GradientCheck} check
  * @returns {HTMLElement}
  */
 export function jacobians(check) {
   return html("div", { class: "jacobians" }, ...check.comparisons.map(block));
 }
 
-/** @param {Comparison} comparison @returns {HTMLElement} */
+/** @param {JacobianComparison} comparison @returns {HTMLElement} */
 function block(comparison) {
   const { output, input, size, window: part, passed, outside, max_difference: largest } = comparison;
-  const verdict = passed
-    ? html("span", { class: "verdict good" }, "agree everywhere")
+  const verdict = passed ? html("span", { class: "verdict good" }, "agree everywhere")
     : html("span", { class: "verdict bad" }, `${count(outside)} of ${count(size[0] * size[1])} elements differ`);
-  const heading = html("h3", {}, `∂${output}/∂${input} `, html("span", { class: "soft" }, `${size[0]} × ${size[1]}, largest difference ${figure(largest)}`), " ", verdict);
+  const heading = html("h3", {}, `∂${output}/∂${input} `,
+    html("span", { class: "soft" }, `${size[0]} × ${size[1]}, largest difference ${figure(largest)}`), " ", verdict);
   const readout = html("output", { class: "readout" });
-  const maps = /** @type {const} */ (["analytic", "numeric", "difference"]).map((kind) => new Heatmap(kind, comparison));
+  const maps = /** @type {const} */ (["analytic", "numeric", "difference"]).map((kind) =>
+    new Heatmap(kind, comparison)
+  );
   /** @param {number | null} row @param {number} column */
   const point = (row, column) => {
     readout.textContent = row === null ? worstText(comparison) : cellText(comparison, row, column);
@@ -71,31 +51,40 @@ function block(comparison) {
   for (const map of maps) map.onpoint = point;
   point(null, 0);
   const cut = part.rows[1] - part.rows[0] < size[0] || part.columns[1] - part.columns[0] < size[1];
-  const note = cut ? html("p", { class: "soft" }, `Shown are rows ${part.rows[0]} to ${part.rows[1] - 1} and columns ${part.columns[0]} to ${part.columns[1] - 1}, around the worst element.`) : "";
-  return html("section", { class: "jacobian", "data-passed": String(passed) }, heading, html("div", { class: "maps" }, ...maps.map((map) => map.element)), readout, note);
+  const note = cut
+    ? html("p", { class: "soft" },
+      `Shown are rows ${part.rows[0]} to ${part.rows[1] - 1} and columns ${part.columns[0]} to ${
+        part.columns[1] - 1
+      }, around the worst element.`) : "";
+  return html("section", { class: "jacobian", "data-passed": String(passed) }, heading,
+    html("div", { class: "maps" }, ...maps.map((map) => map.element)), readout, note);
 }
 
-/** @param {Comparison} comparison @returns {string} */
+/** @param {JacobianComparison} comparison @returns {string} */
 function worstText(comparison) {
   const { worst } = comparison;
   if (worst === null) return "It has no elements.";
-  return `Worst for its tolerance: ${place(comparison, worst.row, worst.column)}: ${sentence(worst.analytic, worst.numeric, worst.difference, worst.tolerance)}`;
+  return `Worst for its tolerance: ${place(comparison, worst.row, worst.column)}: ${
+    sentence(worst.analytic, worst.numeric, worst.difference, worst.tolerance)
+  }`;
 }
 
-/** @param {Comparison} comparison @param {number} row @param {number} column of the window @returns {string} */
+/** @param {JacobianComparison} comparison @param {number} row @param {number} column of the window @returns {string} */
 function cellText(comparison, row, column) {
   const { window: part } = comparison;
-  const at = /** @param {Matrix} matrix */ (matrix) => matrix.values[row]?.[column] ?? null;
-  const [a, n, d, t] = [at(comparison.analytic), at(comparison.numeric), at(comparison.difference), at(comparison.tolerance)];
+  const at = /** @param {JacobianMatrix} matrix */ (matrix) => matrix.values[row]?.[column] ?? null;
+  const [a, n, d, t] = [at(comparison.analytic), at(comparison.numeric), at(comparison.difference),
+    at(comparison.tolerance)];
   return `${place(comparison, part.rows[0] + row, part.columns[0] + column)}: ${sentence(a, n, d, t)}`;
 }
 
-/** @param {Cell} a @param {Cell} n @param {Cell} d @param {Cell} t @returns {string} */
+/** @param {CellValue} a @param {CellValue} n @param {CellValue} d @param {CellValue} t @returns {string} */
 function sentence(a, n, d, t) {
   return `analytic ${figure(a)}, numeric ${figure(n)}, difference ${figure(d)}, tolerated ${figure(t)}`;
 }
 
-/** @param {Comparison} comparison @param {number} row @param {number} column @returns {string} ∂out[0, 1] / ∂inp[2, 0] */
+/** @param {JacobianComparison} comparison @param {number} row @param {number} column @returns {string} ∂out[0, 1] /
+ * ∂inp[2, 0] */
 function place({ output, input, output_shape: from, input_shape: to }, row, column) {
   return `∂${output}${indexText(row, from)} / ∂${input}${indexText(column, to)}`;
 }
@@ -121,17 +110,21 @@ class Heatmap {
   /** @type {[number, number] | null} */
   #at = null;
 
-  /** @param {Kind} kind @param {Comparison} comparison */
+  /** @param {Kind} kind @param {JacobianComparison} comparison */
   constructor(kind, comparison) {
     this.#kind = kind;
     this.#comparison = comparison;
     const [rows, columns] = this.#size;
-    this.#cell = Math.max(LEAST, Math.min(LARGEST, Math.floor(WIDEST / Math.max(1, columns)), Math.floor(TALLEST / Math.max(1, rows))));
-    this.#canvas.setAttribute("aria-label", `${TITLES[kind]}, ${rows} rows by ${columns} columns: arrow keys read out an element`);
-    this.element = html("figure", { "data-kind": kind }, html("figcaption", {}, TITLES[kind]), this.#canvas, this.#legend());
+    this.#cell = Math.max(LEAST,
+      Math.min(LARGEST, Math.floor(WIDEST / Math.max(1, columns)), Math.floor(TALLEST / Math.max(1, rows))));
+    this.#canvas.setAttribute("aria-label",
+      `${TITLES[kind]}, ${rows} rows by ${columns} columns: arrow keys read out an element`);
+    this.element = html("figure", { "data-kind": kind }, html("figcaption", {}, TITLES[kind]), this.#canvas,
+      this.#legend());
     this.#canvas.addEventListener("pointermove", (event) => {
       const box = this.#canvas.getBoundingClientRect();
-      this.#go(Math.floor(((event.clientY - box.top) / box.height) * rows), Math.floor(((event.clientX - box.left) / box.width) * columns));
+      this.#go(Math.floor(((event.clientY - box.top) / box.height) * rows),
+        Math.floor(((event.clientX - box.left) / box.width) * columns));
     });
     this.#canvas.addEventListener("pointerleave", () => this.onpoint(null, 0));
     this.#canvas.addEventListener("blur", () => this.onpoint(null, 0));
@@ -198,13 +191,14 @@ class Heatmap {
    * @param {number} row
    * @param {number} column
    * @param {number} most
-   * @param {import("../core/palette.js").Palette} palette
+   * @param {Palette} palette
    * @param {boolean} isDark
    * @returns {string}
    */
   #colour(row, column, most, palette, isDark) {
     const value = this.#comparison[this.#kind].values[row]?.[column];
-    if (this.#kind !== "difference") return typeof value === "number" ? aroundZero(value / most, isDark) : palette.warning;
+    if (this.#kind !== "difference")
+      return typeof value === "number" ? aroundZero(value / most, isDark) : palette.warning;
     if (!this.#comparison.within.values[row]?.[column]) return palette.backward;
     const tolerance = this.#comparison.tolerance.values[row]?.[column];
     if (typeof value !== "number" || typeof tolerance !== "number" || value === 0) return grey(0, isDark);
@@ -215,21 +209,24 @@ class Heatmap {
   #legend() {
     if (this.#kind === "difference") {
       const bar = html("i", { class: "swatch tolerance" });
-      return html("p", { class: "scale" }, "0 ", bar, " tolerance ", html("i", { class: "swatch outside" }), " outside");
+      return html("p", { class: "scale" }, "0 ", bar, " tolerance ", html("i", { class: "swatch outside" }),
+        " outside");
     }
     const most = figure(largestOf(this.#comparison));
     return html("p", { class: "scale" }, `−${most} `, html("i", { class: "swatch around" }), ` ${most}`);
   }
 }
 
-/** @param {Comparison} comparison @returns {number} the largest finite absolute value of both Jacobians */
+/** @param {JacobianComparison} comparison @returns {number} the largest finite absolute value of both Jacobians */
 function largestOf({ analytic, numeric }) {
   let most = 0;
-  for (const row of [...analytic.values, ...numeric.values]) for (const value of row) if (typeof value === "number") most = Math.max(most, Math.abs(value));
+  for (const row of [...analytic.values, ...numeric.values])
+    for (const value of row) if (typeof value === "number") most = Math.max(most, Math.abs(value));
   return most || 1;
 }
 
-/** @param {number} share −1 to 1 @param {boolean} isDark @returns {string} brown above 0, teal below, as in the explorer */
+/** @param {number} share −1 to 1 @param {boolean} isDark @returns {string} brown above 0, teal below, as in the
+ * explorer */
 function aroundZero(share, isDark) {
   const size = Math.min(1, Math.abs(share));
   const hue = share < 0 ? 195 : 60;
@@ -245,22 +242,37 @@ function grey(share, isDark) {
  * The verdict of a check in one dtype, with torch's.
  *
  * @param {string} dtype
- * @param {Check} check
+ * @param {GradientCheck} check
  * @returns {HTMLElement}
  */
 export function verdictCard(dtype, check) {
   const { passed, torch } = check;
   /** @type {HTMLElement[]} */
   const rows = [
-    html("p", { class: "head" }, html("strong", {}, dtype), " ", html("span", { class: passed ? "verdict good" : "verdict bad" }, passed ? "passes" : "fails")),
+    html("p", { class: "head" }, html("strong", {}, dtype), " ",
+      html("span", { class: passed ? "verdict good" : "verdict bad" }, passed ? "passes" : "fails")),
     html("p", {}, `largest difference ${figure(check.max_difference)}`),
   ];
-  if (!check.zero_for_zero) rows.push(html("p", {}, "grad_output = 0 gives gradients that are not 0: backward does not multiply by it."));
-  if (!check.takes_undefined && check.zero_for_zero) rows.push(html("p", {}, "backward does not take an undefined grad_output for 0: it is None for an output that is not used, after ctx.set_materialize_grads(False)."));
+  if (!check.zero_for_zero)
+    rows.push(html("p", {}, "grad_output = 0 gives gradients that are not 0: backward does not multiply by it."));
+  if (!check.takes_undefined && check.zero_for_zero)
+    rows.push(
+      html("p", {},
+        "backward does not take an undefined grad_output for 0: it is None for an output that is not used, after ctx.set_materialize_grads(False)."),
+    );
   if (!check.forward_repeatable) rows.push(html("p", {}, "Run twice on the same values, forward gives two results."));
-  else if (!check.backward_repeatable) rows.push(html("p", {}, "Run twice on the same values, backward gives two results."));
-  rows.push(html("p", { class: "soft" }, torch.passed === passed ? "torch.autograd.gradcheck says the same." : `torch.autograd.gradcheck ${torch.passed ? "passes it" : torch.finds_fault ? "fails it" : "cannot check it"}.`));
-  if (torch.message !== "") rows.push(html("details", {}, html("summary", {}, "torch's message"), html("pre", { tabindex: "0" }, torch.message)));
+  else if (!check.backward_repeatable)
+    rows.push(html("p", {}, "Run twice on the same values, backward gives two results."));
+  rows.push(
+    html("p", { class: "soft" },
+      torch.passed === passed ? "torch.autograd.gradcheck says the same."
+        : `torch.autograd.gradcheck ${
+          torch.passed ? "passes it" : torch.finds_fault ? "fails it" : "cannot check it"
+        }.`),
+  );
+  if (torch.message !== "")
+    rows.push(
+      html("details", {}, html("summary", {}, "torch's message"), html("pre", { tabindex: "0" }, torch.message)),
+    );
   return html("div", { class: "check-card", "data-dtype": dtype, "data-passed": String(passed) }, ...rows);
 }
-

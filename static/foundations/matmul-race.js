@@ -4,30 +4,16 @@ import { cellText } from "../core/chapter/tensor-table.js";
 import { html, svg } from "../core/dom.js";
 import { duration, significant } from "../core/format.js";
 
-/** @typedef {import("../core/chapter/tensor-table.js").Cell} Cell */
-/**
- * @typedef {object} Rung
- * @property {string} name
- * @property {number | null} seconds
- * @property {number} repeats
- * @property {number | null} speedup over the loops
- * @property {number} printed_seconds in the chapter
- * @property {Cell} max_difference
- * @property {number} rounding_bound
- * @property {boolean | null} equal
- * @property {{estimate_seconds: number, limit_seconds: number} | null} refused
- */
-
 const TITLES = ["rung", "time", "speed-up", "", "off by", "chapter"];
 
 /**
- * @param {readonly Rung[]} rungs that have run or were refused
+ * @param {readonly MatmulRung[]} rungs that have run or were refused
  * @param {readonly string[]} names of all, in order
  * @param {number} printedLoops seconds of the loops in the chapter
  * @returns {HTMLElement}
  */
 export function raceTable(rungs, names, printedLoops) {
-  /** @param {Rung} rung */
+  /** @param {MatmulRung} rung */
   const printedSpeedup = (rung) => printedLoops / rung.printed_seconds;
   const exponents = [1, ...rungs.flatMap((rung) => [rung.speedup ?? 1, printedSpeedup(rung)])].map(Math.log10);
   const low = Math.floor(Math.min(...exponents)); // 0, the loops themselves, unless something is slower
@@ -39,15 +25,16 @@ export function raceTable(rungs, names, printedLoops) {
     return html("span", { role: "columnheader", class: kind }, ...(kind === "bar" ? [ticks(low, high, x)] : [title]));
   });
   const rows = names.map((name, at) => row(name, rungs[at], at === rungs.length, x, printedSpeedup));
-  return html("div", { class: "race", role: "table", "aria-label": "The race of the five rungs" }, html("div", { role: "row", class: "titles" }, ...titles), ...rows);
+  return html("div", { class: "race", role: "table", "aria-label": "The race of the five rungs" },
+    html("div", { role: "row", class: "titles" }, ...titles), ...rows);
 }
 
 /**
  * @param {string} name
- * @param {Rung | undefined} rung
+ * @param {MatmulRung | undefined} rung
  * @param {boolean} isNext
  * @param {(speedup: number) => number} x
- * @param {(rung: Rung) => number} printedSpeedup
+ * @param {(rung: MatmulRung) => number} printedSpeedup
  * @returns {HTMLElement}
  */
 function row(name, rung, isNext, x, printedSpeedup) {
@@ -55,20 +42,25 @@ function row(name, rung, isNext, x, printedSpeedup) {
   if (rung === undefined) {
     line.append(html("span", { role: "cell", class: "waiting" }, isNext ? "runs now …" : "waits"));
   } else if (rung.refused !== null) {
-    line.append(html("span", { role: "cell", class: "refused" }, refusal(rung.refused)), html("span", { role: "cell", class: "printed" }, secondsText(rung.printed_seconds)));
+    line.append(html("span", { role: "cell", class: "refused" }, refusal(rung.refused)),
+      html("span", { role: "cell", class: "printed" }, secondsText(rung.printed_seconds)));
   } else {
     line.append(...measured(rung, x, printedSpeedup(rung)));
   }
   return line;
 }
 
-/** @param {Rung} rung @param {(speedup: number) => number} x @param {number} printed speed-up @returns {HTMLElement[]} */
+/** @param {MatmulRung} rung @param {(speedup: number) => number} x @param {number} printed speed-up
+ * @returns {HTMLElement[]} */
 function measured(rung, x, printed) {
   const { seconds, speedup, repeats, equal, max_difference: difference } = rung;
   const check = equal ? `${written(difference)} ✓` : `${written(difference)}: not equal`;
-  const said = `Largest absolute difference to the product in float64. Rounding alone can make ${significant(rung.rounding_bound)}.`;
+  const said = `Largest absolute difference to the product in float64. Rounding alone can make ${
+    significant(rung.rounding_bound)
+  }.`;
   return [
-    html("span", { role: "cell", class: "time" }, secondsText(seconds ?? 0), html("small", {}, repeats === 1 ? "one run" : `${repeats} runs`)),
+    html("span", { role: "cell", class: "time" }, secondsText(seconds ?? 0),
+      html("small", {}, repeats === 1 ? "one run" : `${repeats} runs`)),
     html("span", { role: "cell", class: "speedup" }, `${grouped(speedup ?? 1)}×`),
     html("span", { role: "cell", class: "bar" }, bar(rung, x, printed)),
     html("span", { role: "cell", class: equal ? "check" : "check wrong", title: said }, check),
@@ -76,21 +68,20 @@ function measured(rung, x, printed) {
   ];
 }
 
-/** @param {Cell} difference @returns {string} */
+/** @param {CellValue} difference @returns {string} */
 function written(difference) {
   return typeof difference === "number" ? significant(difference) : cellText(difference);
 }
 
-/** @param {Rung} rung @param {(speedup: number) => number} x @param {number} printed speed-up @returns {SVGElement} */
+/** @param {MatmulRung} rung @param {(speedup: number) => number} x @param {number} printed speed-up
+ * @returns {SVGElement} */
 function bar(rung, x, printed) {
   const speedup = rung.speedup ?? 1;
   const start = x(1);
   const picture = svg("svg", { "aria-hidden": "true" });
   const [left, right] = [Math.min(start, x(speedup)), Math.max(start, x(speedup))];
-  picture.append(
-    svg("line", { class: "track", x1: "0%", x2: "100%", y1: 14, y2: 14 }),
-    svg("rect", { class: "run", x: `${left}%`, width: `${Math.max(0.4, right - left)}%`, y: 8, height: 12, rx: 1 }),
-  );
+  picture.append(svg("line", { class: "track", x1: "0%", x2: "100%", y1: 14, y2: 14 }),
+    svg("rect", { class: "run", x: `${left}%`, width: `${Math.max(0.4, right - left)}%`, y: 8, height: 12, rx: 1 }));
   const mark = svg("svg", { x: `${x(printed)}%`, overflow: "visible" });
   mark.append(svg("path", { class: "printed-mark", d: "M0 9l5 5l-5 5l-5 -5z" }));
   picture.append(mark);
@@ -102,7 +93,8 @@ function ticks(low, high, x) {
   const axis = svg("svg", { "aria-hidden": "true" });
   for (let decade = low; decade <= high; decade += 1) {
     const at = `${x(10 ** decade)}%`;
-    axis.append(svg("line", { class: "track", x1: at, x2: at, y1: 20, y2: 28 }), svg("text", { x: at, y: 16, "text-anchor": decade === high ? "end" : "middle" }, tick(decade)));
+    axis.append(svg("line", { class: "track", x1: at, x2: at, y1: 20, y2: 28 }),
+      svg("text", { x: at, y: 16, "text-anchor": decade === high ? "end" : "middle" }, tick(decade)));
   }
   return axis;
 }

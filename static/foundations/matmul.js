@@ -7,12 +7,9 @@ import { html, writeText } from "../core/dom.js";
 import { significant } from "../core/format.js";
 import { raceTable } from "./matmul-race.js";
 
-/** @typedef {import("../core/chapter/tensor-table.js").Index} Index */
-/** @typedef {import("../core/chapter/tensor-table.js").TensorValues} TensorValues */
-/** @typedef {import("./matmul-race.js").Rung} Rung */
 /** @typedef {{a: TensorValues, b: TensorValues, c: TensorValues}} Window */
 /** @typedef {{seconds: number, measured: boolean, printed_seconds: number}} Baseline */
-/** @typedef {{names: string[], rungs: Rung[]}} Start a race none of whose rungs has run */
+/** @typedef {{names: string[], rungs: MatmulRung[]}} Start a race none of whose rungs has run */
 /**
  * @typedef {object} Race
  * @property {number} m
@@ -20,7 +17,7 @@ import { raceTable } from "./matmul-race.js";
  * @property {number} n
  * @property {number} threads
  * @property {Baseline} baseline of all rungs alike
- * @property {Rung[]} rungs so far
+ * @property {MatmulRung[]} rungs so far
  * @property {Window} window
  * @property {string[]} names of all rungs that were asked for
  */
@@ -46,12 +43,14 @@ document.getElementById("race-again")?.addEventListener("click", () => {
  * Asks rung by rung, so that each is seen as soon as it has run.
  *
  * @param {Record<string, string>} values
- * @param {import("../core/chapter/page.js").Asking} asking
+ * @param {PageQuery} asking
  * @returns {Promise<Race>}
  */
 async function load(values, { signal, query, partial }) {
   // The loops go first: the others are compared with them.
-  const names = [...new Set((values["rungs"] ?? "").split(",").map((name) => name.trim()))].sort((x, y) => Number(y === "loops") - Number(x === "loops"));
+  const names = [...new Set((values["rungs"] ?? "").split(",").map((name) => name.trim()))].sort((x, y) =>
+    Number(y === "loops") - Number(x === "loops")
+  );
   partial({ names, rungs: [] });
   /** @type {Race | null} */
   let race = null;
@@ -87,7 +86,8 @@ function show(race) {
   progress.max = names.length;
   progress.value = rungs.length;
   const next = names[rungs.length];
-  writeText(byId("race-state"), next === undefined ? `${names.length} of ${names.length} done` : `${rungs.length + 1} of ${names.length}: ${next}`);
+  writeText(byId("race-state"),
+    next === undefined ? `${names.length} of ${names.length} done` : `${rungs.length + 1} of ${names.length}: ${next}`);
   const hasStarted = "baseline" in race;
   byId("race").replaceChildren(raceTable(rungs, names, hasStarted ? race.baseline.printed_seconds : 1));
   byId("race-notes").classList.toggle("pending", !hasStarted);
@@ -122,11 +122,13 @@ function notes({ m, k, n, threads, baseline, rungs }) {
   return [
     `Seconds are the median of the repeats, on ${threads} ${threads === 1 ? "thread" : "threads"} of the server.`,
     baseline.measured ? "" : "The loops did not run: speed-ups are over what they are estimated to take.",
-    `“Off by” is the largest distance from the product in float64; rounding can make ${significant(bound)} at most in sums of ${counted(k, "product")}.`,
-    `◇ is what the chapter printed for 5×784 by 784×10 on its machine${m === 5 && k === 784 && n === 10 ? "" : ", not for these sizes"}: only the order carries over.`,
-  ]
-    .filter((sentence) => sentence !== "")
-    .join(" ");
+    `“Off by” is the largest distance from the product in float64; rounding can make ${
+      significant(bound)
+    } at most in sums of ${counted(k, "product")}.`,
+    `◇ is what the chapter printed for 5×784 by 784×10 on its machine${
+      m === 5 && k === 784 && n === 10 ? "" : ", not for these sizes"
+    }: only the order carries over.`,
+  ].filter((sentence) => sentence !== "").join(" ");
 }
 
 // --- the window
@@ -140,13 +142,13 @@ function showWindow({ m, k, n, window: { a, b, c } }) {
     c: tensorTable(c, { label: labelOf("c", c, [m, n]), onhover: look }),
   };
 
-  /** @param {Index | null} index */
+  /** @param {TensorIndex | null} index */
   function look(index) {
     if (index !== null) looked = [...index];
     const [row = 0, column = 0] = looked;
-    markCells(tables.a, ([i]) => (i === row ? "lit" : ""));
-    markCells(tables.b, ([, j]) => (j === column ? "lit-2" : ""));
-    markCells(tables.c, ([i, j]) => (i === row && j === column ? "lit" : ""));
+    markCells(tables.a, ([i]) => i === row ? "lit" : "");
+    markCells(tables.b, ([, j]) => j === column ? "lit-2" : "");
+    markCells(tables.c, ([i, j]) => i === row && j === column ? "lit" : "");
     byId("element").textContent = sumText(row, column);
     lightLines("loops", (text) => index !== null && text.includes("c[i, j] += "));
   }
@@ -154,13 +156,20 @@ function showWindow({ m, k, n, window: { a, b, c } }) {
   /** @param {number} row @param {number} column @returns {string} */
   function sumText(row, column) {
     const shown = a.values[row].slice(0, TERMS);
-    const terms = shown.map((/** @type {number} */ value, /** @type {number} */ at) => `${factor(value)}·${factor(b.values[at][column])}`);
+    const terms = shown.map((/** @type {number} */ value, /** @type {number} */ at) =>
+      `${factor(value)}·${factor(b.values[at][column])}`
+    );
     const rest = k > TERMS ? ` + … (${counted(k, "product")})` : "";
-    return `c[${row}, ${column}] = Σₖ a[${row}, k] · b[k, ${column}] = ${terms.join(" + ")}${rest} = ${cellText(c.values[row][column])}`;
+    return `c[${row}, ${column}] = Σₖ a[${row}, k] · b[k, ${column}] = ${terms.join(" + ")}${rest} = ${
+      cellText(c.values[row][column])
+    }`;
   }
 
   byId("window").replaceChildren(
-    html("p", { class: "soft" }, `a is ${m} × ${k}, b is ${k} × ${n}, c is ${m} × ${n}: ${counted(m * k * n, "multiplication")}. Point at an element of c.`),
+    html("p", { class: "soft" },
+      `a is ${m} × ${k}, b is ${k} × ${n}, c is ${m} × ${n}: ${
+        counted(m * k * n, "multiplication")
+      }. Point at an element of c.`),
     html("div", { class: "product" }, tables.a, tables.b, tables.c),
   );
   look(null);

@@ -7,12 +7,11 @@ import { cellText, markCells, tensorTable } from "../core/chapter/tensor-table.j
 import { html, svg } from "../core/dom.js";
 import { significant } from "../core/format.js";
 
-/** @typedef {import("../core/chapter/tensor-table.js").Cell} Cell */
-/** @typedef {import("../core/chapter/tensor-table.js").Index} Index */
-/** @typedef {import("../core/chapter/tensor-table.js").TensorValues} TensorValues */
-/** @typedef {{input: Cell, weight: Cell, product: Cell, running_sum: Cell}} Term */
-/** @typedef {{terms: Term[], bias: Cell, output: Cell, relu: Cell, relu_as_printed: Cell}} Neuron */
-/** @typedef {{x: TensorValues, w: TensorValues, b: TensorValues, y: TensorValues, y_matmul: TensorValues, products: TensorValues, max_difference: Cell, rounding: Cell, equal: boolean}} Layer */
+/** @typedef {{input: CellValue, weight: CellValue, product: CellValue, running_sum: CellValue}} Term */
+/** @typedef {{terms: Term[], bias: CellValue, output: CellValue, relu: CellValue, relu_as_printed: CellValue}}
+ * Neuron */
+/** @typedef {{x: TensorValues, w: TensorValues, b: TensorValues, y: TensorValues, y_matmul: TensorValues, products:
+ * TensorValues, max_difference: CellValue, rounding: CellValue, equal: boolean}} Layer */
 
 const ANSWER = "/foundations/neuron.json";
 const NEURON_INPUTS = ["inputs", "weights", "bias"];
@@ -53,7 +52,7 @@ function byId(id) {
  * Asks for both; where one of them is refused, shows the other all the same.
  *
  * @param {Record<string, string>} _values
- * @param {import("../core/chapter/page.js").Asking} asking
+ * @param {PageQuery} asking
  * @returns {Promise<{neuron: Neuron, layer: Layer}>}
  */
 async function load(_values, { signal, query, partial }) {
@@ -98,13 +97,23 @@ function termsTable({ terms, bias, output }) {
   const sums = [0, ...terms.map((term) => term.running_sum), output].map(finite);
   const x = barScale(sums);
   const rows = terms.map((term, i) =>
-    html("tr", {}, head(String(i)), ...[term.input, term.weight, term.product, term.running_sum].map(number), bar(x, sums[i], sums[i + 1])),
+    html("tr", {}, head(String(i)), ...[term.input, term.weight, term.product, term.running_sum].map(number),
+      bar(x, sums[i], sums[i + 1]))
   );
   const last = terms.length;
-  rows.push(html("tr", {}, head("+ bias"), html("td"), html("td"), number(bias), number(output), bar(x, sums[last], sums[last + 1])));
-  rows.push(html("tr", { class: "total" }, head("output"), html("td"), html("td"), html("td"), number(output), bar(x, 0, sums[last + 1])));
-  const titles = ["i", "input", "weight", "product", "sum so far"].map((title, at) => html("th", { class: at > 0 ? "number" : false }, title));
-  const table = html("table", { class: "facts terms" }, html("thead", {}, html("tr", {}, ...titles, html("th"))), html("tbody", {}, ...rows));
+  rows.push(
+    html("tr", {}, head("+ bias"), html("td"), html("td"), number(bias), number(output),
+      bar(x, sums[last], sums[last + 1])),
+  );
+  rows.push(
+    html("tr", { class: "total" }, head("output"), html("td"), html("td"), html("td"), number(output),
+      bar(x, 0, sums[last + 1])),
+  );
+  const titles = ["i", "input", "weight", "product", "sum so far"].map((title, at) =>
+    html("th", { class: at > 0 ? "number" : false }, title)
+  );
+  const table = html("table", { class: "facts terms" }, html("thead", {}, html("tr", {}, ...titles, html("th"))),
+    html("tbody", {}, ...rows));
   return html("div", { class: "scroll" }, table);
 }
 
@@ -113,12 +122,12 @@ function head(text) {
   return html("th", { scope: "row" }, text);
 }
 
-/** @param {Cell} value @returns {HTMLElement} */
+/** @param {CellValue} value @returns {HTMLElement} */
 function number(value) {
   return html("td", { class: "number" }, cellText(value));
 }
 
-/** @param {Cell | undefined} value @returns {number | null} */
+/** @param {CellValue | undefined} value @returns {number | null} */
 function finite(value) {
   return typeof value === "number" ? value : null;
 }
@@ -141,12 +150,14 @@ function barScale(values) {
  */
 function bar(x, from, to) {
   const { width, height } = BAR;
-  const picture = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", "aria-hidden": "true" });
+  const picture = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none",
+    "aria-hidden": "true" });
   picture.append(svg("line", { class: "zero", x1: x(0), x2: x(0), y1: 0, y2: height }));
   if (typeof from === "number" && typeof to === "number") {
     const left = Math.min(x(from), x(to));
     picture.append(
-      svg("rect", { class: to < from ? "down" : "up", x: left, y: 5, width: Math.max(1, Math.abs(x(to) - x(from))), height: height - 10 }),
+      svg("rect", { class: to < from ? "down" : "up", x: left, y: 5, width: Math.max(1, Math.abs(x(to) - x(from))),
+        height: height - 10 }),
       svg("line", { class: "step", x1: x(to), x2: x(to), y1: 5, y2: height }),
     );
   }
@@ -156,21 +167,33 @@ function bar(x, from, to) {
 /**
  * What the chapter's zip makes of lists of different lengths.
  *
- * @param {{inputs: number, weights: number, pairs: number, longer: "inputs" | "weights", dropped: Cell[], terms: Term[], bias: Cell, output_without_the_dropped: Cell}} limit
+ * @param {{inputs: number, weights: number, pairs: number, longer: "inputs" | "weights", dropped: CellValue[], terms:
+ *   Term[], bias: CellValue, output_without_the_dropped: CellValue}} limit
  * @returns {HTMLElement[]}
  */
 function truncated({ inputs, weights, pairs, longer, dropped, terms, bias, output_without_the_dropped: output }) {
-  const paired = terms.map((term, i) => html("tr", {}, head(String(i)), ...[term.input, term.weight, term.product].map(number)));
+  const paired = terms.map((term, i) =>
+    html("tr", {}, head(String(i)), ...[term.input, term.weight, term.product].map(number))
+  );
   const left = dropped.map((value, i) => {
     const cells = longer === "inputs" ? [number(value), html("td")] : [html("td"), number(value)];
-    return html("tr", { class: "dropped" }, head(String(pairs + i)), ...cells, html("td", { class: "number" }, "dropped"));
+    return html("tr", { class: "dropped" }, head(String(pairs + i)), ...cells,
+      html("td", { class: "number" }, "dropped"));
   });
   const total = html("tr", { class: "total" }, head("output"), html("td"), html("td"), number(output));
   const biasRow = html("tr", {}, head("+ bias"), html("td"), html("td"), number(bias));
-  const titles = ["i", "input", "weight", "product"].map((title, at) => html("th", { class: at > 0 ? "number" : false }, title));
+  const titles = ["i", "input", "weight", "product"].map((title, at) =>
+    html("th", { class: at > 0 ? "number" : false }, title)
+  );
   return [
-    html("p", {}, `${counted(inputs, "input")} and ${counted(weights, "weight")}: zip stops after ${counted(pairs, "pair")} and drops the rest of the ${longer} without a word. The chapter's line would answer ${cellText(output)}; here it is refused.`),
-    html("table", { class: "facts terms" }, html("thead", {}, html("tr", {}, ...titles)), html("tbody", {}, ...paired, ...left, biasRow, total)),
+    html("p", {},
+      `${counted(inputs, "input")} and ${counted(weights, "weight")}: zip stops after ${
+        counted(pairs, "pair")
+      } and drops the rest of the ${longer} without a word. The chapter's line would answer ${
+        cellText(output)
+      }; here it is refused.`),
+    html("table", { class: "facts terms" }, html("thead", {}, html("tr", {}, ...titles)),
+      html("tbody", {}, ...paired, ...left, biasRow, total)),
   ];
 }
 
@@ -190,7 +213,8 @@ function reluPlot({ output, relu }) {
   /** @param {number} value */
   const y = (value) => height - margin - (Math.max(0, value) / reach) * (height - 2 * margin);
   const said = `relu(${cellText(output)}) = ${cellText(relu)}`;
-  const plot = svg("svg", { class: "relu-plot", width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": said });
+  const plot = svg("svg", { class: "relu-plot", width, height, viewBox: `0 0 ${width} ${height}`, role: "img",
+    "aria-label": said });
   plot.append(
     svg("line", { class: "axis", x1: margin / 2, x2: width - margin / 2, y1: y(0), y2: y(0) }),
     svg("line", { class: "axis", x1: x(0), x2: x(0), y1: margin / 2, y2: height - margin / 2 }),
@@ -200,11 +224,9 @@ function reluPlot({ output, relu }) {
     svg("text", { class: "said", x: x(0) - 12, y: height / 2, "text-anchor": "end" }, said), // where the curve never goes
   );
   if (typeof output === "number" && typeof relu === "number") {
-    plot.append(
-      svg("line", { class: "guide", x1: x(output), x2: x(output), y1: y(0), y2: y(relu) }),
+    plot.append(svg("line", { class: "guide", x1: x(output), x2: x(output), y1: y(0), y2: y(relu) }),
       svg("line", { class: "guide", x1: x(0), x2: x(output), y1: y(relu), y2: y(relu) }),
-      svg("circle", { class: "dot", cx: x(output), cy: y(relu), r: 5 }),
-    );
+      svg("circle", { class: "dot", cx: x(output), cy: y(relu), r: 5 }));
   }
   return plot;
 }
@@ -212,7 +234,9 @@ function reluPlot({ output, relu }) {
 /** @param {Neuron} neuron @returns {HTMLElement[]} */
 function nanRemark({ output, relu_as_printed: printed }) {
   if (output !== "NaN") return [];
-  const text = `As the chapter prints it, x if x >= 0 else 0, relu would give ${cellText(printed)}: no comparison with NaN is true, and the NaN would never be heard of again.`;
+  const text = `As the chapter prints it, x if x >= 0 else 0, relu would give ${
+    cellText(printed)
+  }: no comparison with NaN is true, and the NaN would never be heard of again.`;
   return [html("p", { class: "remark warning" }, text)];
 }
 
@@ -232,21 +256,25 @@ function showLayer(layer) {
     product: tensorTable(product, { label: "y = x @ w.t() + b", onhover: look }),
   };
 
-  /** @param {Index | null} index */
+  /** @param {TensorIndex | null} index */
   function look(index) {
     if (index !== null) looked = [...index];
     const [row = 0, neuron = 0] = looked;
-    markCells(tables.x, ([i]) => (i === row ? "lit" : ""));
-    markCells(tables.w, ([j]) => (j === neuron ? "lit-2" : ""));
-    markCells(tables.b, ([j]) => (j === neuron ? "lit-2" : ""));
-    for (const table of [tables.y, tables.product]) markCells(table, ([i, j]) => (i === row && j === neuron ? "lit" : ""));
+    markCells(tables.x, ([i]) => i === row ? "lit" : "");
+    markCells(tables.w, ([j]) => j === neuron ? "lit-2" : "");
+    markCells(tables.b, ([j]) => j === neuron ? "lit-2" : "");
+    for (const table of [tables.y, tables.product])
+      markCells(table, ([i, j]) => i === row && j === neuron ? "lit" : "");
     byId("layer-sum").textContent = sumText(layer, row, neuron);
     lightLines("dense", (text) => index !== null && text.includes("zip(x[i, :], w[j, :]"));
   }
 
-  const side = [[tables.x], [tables.w, tables.b], [tables.y, tables.product]].map((group) => html("div", { class: "figures" }, ...group));
+  const side = [[tables.x], [tables.w, tables.b], [tables.y, tables.product]].map((group) =>
+    html("div", { class: "figures" }, ...group)
+  );
   byId("layer").replaceChildren(
-    html("p", { class: "soft" }, `x: ${batchSize} × ${inputs} (batch_size × n_inputs), w: ${neurons} × ${inputs} (n_neurons × n_inputs), b: ${neurons}, y: ${batchSize} × ${neurons}. Point at an element of y.`),
+    html("p", { class: "soft" },
+      `x: ${batchSize} × ${inputs} (batch_size × n_inputs), w: ${neurons} × ${inputs} (n_neurons × n_inputs), b: ${neurons}, y: ${batchSize} × ${neurons}. Point at an element of y.`),
     html("div", { class: "layer-side" }, ...side),
   );
   look(null);
@@ -255,10 +283,14 @@ function showLayer(layer) {
 
 /** @param {Layer} layer @param {number} row @param {number} neuron @returns {string} */
 function sumText({ x, w, b, y }, row, neuron) {
-  /** @param {Cell} value */
-  const factor = (value) => (typeof value === "number" && value < 0 ? `(${cellText(value)})` : cellText(value));
-  const terms = x.values[row].map((/** @type {Cell} */ value, /** @type {number} */ k) => `${factor(value)}·${factor(w.values[neuron][k])}`);
-  return `y[${row}, ${neuron}] = ${[...terms, factor(b.values[neuron])].join(" + ")} = ${cellText(y.values[row][neuron])}`;
+  /** @param {CellValue} value */
+  const factor = (value) => typeof value === "number" && value < 0 ? `(${cellText(value)})` : cellText(value);
+  const terms = x.values[row].map((/** @type {CellValue} */ value, /** @type {number} */ k) =>
+    `${factor(value)}·${factor(w.values[neuron][k])}`
+  );
+  return `y[${row}, ${neuron}] = ${[...terms, factor(b.values[neuron])].join(" + ")} = ${
+    cellText(y.values[row][neuron])
+  }`;
 }
 
 /** @param {Layer} layer @returns {string} */
@@ -266,10 +298,11 @@ function agreement({ max_difference: difference, rounding, equal }) {
   const distance = `Largest difference of the two: ${magnitude(difference)}`;
   if (difference === 0) return `${distance}: no element differs.`;
   const limit = `what rounding can make of the same sum in two orders is at most ${magnitude(rounding)}`;
-  return equal ? `${distance}; ${limit}. They are equal but for rounding.` : `${distance}, more than rounding explains: ${limit}.`;
+  return equal ? `${distance}; ${limit}. They are equal but for rounding.`
+    : `${distance}, more than rounding explains: ${limit}.`;
 }
 
-/** @param {Cell} value @returns {string} */
+/** @param {CellValue} value @returns {string} */
 function magnitude(value) {
   return typeof value === "number" ? significant(value) : cellText(value);
 }

@@ -4,7 +4,8 @@ import { getJson } from "../core/api.js";
 import { html } from "../core/dom.js";
 import { figure, jacobians, verdictCard } from "./jacobians.js";
 
-/** @typedef {import("./jacobians.js").Check & {in_place: string[], analytic?: {agrees: boolean, max_difference: number | string}}} Check */
+/** @typedef {GradientCheck & {in_place: string[], analytic?: {agrees: boolean, max_difference: number | string}}}
+ * Check */
 
 /** @param {{checks: Record<string, Check | {error: string}>}} report */
 function show(report) {
@@ -12,16 +13,26 @@ function show(report) {
   const figures = /** @type {HTMLElement} */ (document.getElementById("jacobians"));
   for (const [dtype, check] of Object.entries(report.checks)) {
     if ("error" in check) {
-      verdicts.append(html("div", { class: "check-card" }, html("p", { class: "head" }, html("strong", {}, dtype)), html("p", {}, check.error)));
+      verdicts.append(
+        html("div", { class: "check-card" }, html("p", { class: "head" }, html("strong", {}, dtype)),
+          html("p", {}, check.error)),
+      );
       continue;
     }
     const card = verdictCard(dtype, check);
-  if (check.in_place.length > 0) card.append(html("p", { class: "soft" }, `It modifies ${check.in_place.join(", ")} in place: checked on copies.`));
-  if (check.analytic !== undefined && check.forward_repeatable) {
-    const { agrees, max_difference: difference } = check.analytic;
-    card.append(html("p", {}, agrees ? "Its analytic Jacobians are float64's, but for rounding." : `Its analytic Jacobians differ from float64's, by up to ${figure(difference)}: look at backward.`));
-  }
-  verdicts.append(card);
+    if (check.in_place.length > 0)
+      card.append(
+        html("p", { class: "soft" }, `It modifies ${check.in_place.join(", ")} in place: checked on copies.`),
+      );
+    if (check.analytic !== undefined && check.forward_repeatable) {
+      const { agrees, max_difference: difference } = check.analytic;
+      card.append(
+        html("p", {},
+          agrees ? "Its analytic Jacobians are float64's, but for rounding."
+            : `Its analytic Jacobians differ from float64's, by up to ${figure(difference)}: look at backward.`),
+      );
+    }
+    verdicts.append(card);
     figures.append(html("h2", {}, `The Jacobians in ${dtype}`), jacobians(check));
   }
   document.body.dataset["answers"] = "1";

@@ -3,10 +3,6 @@
 import { html, svg } from "../core/dom.js";
 import { figure, nonFinite } from "./tensor-histogram.js";
 
-/** @typedef {import("./tensor-histogram.js").Figure} Figure */
-/** @typedef {import("./tensor-histogram.js").Moments & {index: number, expected: {mean: Figure, std: Figure}, range: [number, number] | null}} StackLayer */
-/** @typedef {{layers: StackLayer[], first_inf: number | null, first_nan: number | null, first_all_zero: number | null, window: import("../core/chapter/tensor-table.js").TensorValues, further_draws: number}} Stack */
-
 const WIDEST = 820;
 const NARROWEST = 280;
 const HEIGHT = 280;
@@ -19,46 +15,61 @@ const HIGHEST = 1e39;
 const LANES = /** @type {const} */ ([["NaN", "nan", 10], ["Inf", "inf", 24]]);
 
 /**
- * @param {Stack} stack
+ * @param {LayerStack} stack
  * @param {number} room px across; the figure takes as much of it as it has use for, and its letters keep their size
  * @returns {HTMLElement}
  */
 export function stackFigure({ layers, further_draws: draws }, room) {
   const width = Math.min(WIDEST, Math.max(NARROWEST, room));
-  const x = (/** @type {number} */ index) => AREA.left + ((index - 0.5) / layers.length) * (width - AREA.left - AREA.right);
+  const x = (/** @type {number} */ index) =>
+    AREA.left + ((index - 0.5) / layers.length) * (width - AREA.left - AREA.right);
   const [low, high] = decades(layers);
-  const y = (/** @type {number} */ value) => AREA.top + ((high - Math.log10(value)) / (high - low)) * (HEIGHT - AREA.top - AREA.bottom);
-  const picture = svg("svg", { viewBox: `0 0 ${width} ${HEIGHT}`, width, height: HEIGHT, role: "img", class: "stack-figure" });
-  picture.setAttribute("aria-label", "Standard deviation of every layer, on a log axis; the table below holds the same figures");
+  const y = (/** @type {number} */ value) =>
+    AREA.top + ((high - Math.log10(value)) / (high - low)) * (HEIGHT - AREA.top - AREA.bottom);
+  const picture = svg("svg", { viewBox: `0 0 ${width} ${HEIGHT}`, width, height: HEIGHT, role: "img",
+    class: "stack-figure" });
+  picture.setAttribute("aria-label",
+    "Standard deviation of every layer, on a log axis; the table below holds the same figures");
   drawAxes(picture, width, layers.length, low, high, x, y);
 
-  const inBand = layers.flatMap(({ index, range }) => (range !== null && range[0] > 0 ? [{ index, low: range[0], high: range[1] }] : []));
+  const inBand = layers.flatMap(({ index, range }) =>
+    range !== null && range[0] > 0 ? [{ index, low: range[0], high: range[1] }] : []
+  );
   if (inBand.length > 1) {
-    const edge = [...inBand.map((each) => `${x(each.index)},${y(each.high)}`), ...inBand.reverse().map((each) => `${x(each.index)},${y(each.low)}`)];
+    const edge = [...inBand.map((each) => `${x(each.index)},${y(each.high)}`), ...inBand.reverse().map((each) =>
+      `${x(each.index)},${y(each.low)}`
+    )];
     picture.append(svg("polygon", { class: "band", points: edge.join(" ") }));
   }
-  const line = layers.flatMap(({ index, expected }) => (isShown(expected.std) ? [`${x(index)},${y(Number(expected.std))}`] : []));
+  const line = layers.flatMap(({ index, expected }) =>
+    isShown(expected.std) ? [`${x(index)},${y(Number(expected.std))}`] : []
+  );
   picture.append(svg("polyline", { class: "theory", points: line.join(" ") }));
   for (const layer of layers) {
-    const said = `layer ${layer.index}: std ${figure(layer.std)}, theory ${figure(layer.expected.std)}${nonFinite(layer) === "" ? "" : `, ${nonFinite(layer)}`}`;
+    const said = `layer ${layer.index}: std ${figure(layer.std)}, theory ${figure(layer.expected.std)}${
+      nonFinite(layer) === "" ? "" : `, ${nonFinite(layer)}`
+    }`;
     if (isShown(layer.std)) mark(picture, "measured", x(layer.index), y(Number(layer.std)), said);
     if (layer.nan > 0) mark(picture, "lane", x(layer.index), 10, said);
     if (layer.posinf + layer.neginf > 0) mark(picture, "lane", x(layer.index), 24, said);
     if (layer.zeros === layer.n) mark(picture, "lane", x(layer.index), HEIGHT - AREA.bottom + 10, said);
   }
-  const legend = html("p", { class: "legend" }, html("span", { class: "measured" }, "measured"), html("span", { class: "theory" }, "theory"));
-  if (draws > 0) legend.append(html("span", { class: "band" }, `range of ${draws} further seed${draws === 1 ? "" : "s"}`));
+  const legend = html("p", { class: "legend" }, html("span", { class: "measured" }, "measured"),
+    html("span", { class: "theory" }, "theory"));
+  if (draws > 0)
+    legend.append(html("span", { class: "band" }, `range of ${draws} further seed${draws === 1 ? "" : "s"}`));
   return html("div", {}, picture, legend);
 }
 
-/** @param {Figure} value @returns {boolean} */
+/** @param {FigureValue} value @returns {boolean} */
 function isShown(value) {
   return typeof value === "number" && value > LOWEST && value < HIGHEST;
 }
 
 /** @param {StackLayer[]} layers @returns {[number, number]} the decades the axis spans: at least two */
 function decades(layers) {
-  const values = layers.flatMap(({ std, expected, range }) => [std, expected.std, ...(range ?? [])]).filter(isShown).map((value) => Math.log10(Number(value)));
+  const values = layers.flatMap(({ std, expected, range }) => [std, expected.std, ...(range ?? [])]).filter(isShown)
+    .map((value) => Math.log10(Number(value)));
   if (values.length === 0) return [-1, 1];
   const low = Math.floor(Math.min(...values) - 0.1);
   const high = Math.ceil(Math.max(...values) + 0.1);
@@ -79,14 +90,22 @@ function drawAxes(picture, width, depth, low, high, x, y) {
   for (let decade = Math.ceil(low / step) * step; decade <= high; decade += step) {
     const at = y(10 ** decade);
     picture.append(svg("line", { class: "grid", x1: AREA.left, x2: width - AREA.right, y1: at, y2: at }));
-    picture.append(svg("text", { class: "tick", x: AREA.left - 6, y: at + 4, "text-anchor": "end" }, decade === 0 ? "1" : `1e${decade}`.replace("-", "−")));
+    picture.append(
+      svg("text", { class: "tick", x: AREA.left - 6, y: at + 4, "text-anchor": "end" },
+        decade === 0 ? "1" : `1e${decade}`.replace("-", "−")),
+    );
   }
-  for (const [name, , at] of LANES) picture.append(svg("text", { class: "tick", x: AREA.left - 6, y: at + 4, "text-anchor": "end" }, name));
-  picture.append(svg("text", { class: "tick", x: AREA.left - 6, y: HEIGHT - AREA.bottom + 14, "text-anchor": "end" }, "all 0"));
+  for (const [name, , at] of LANES)
+    picture.append(svg("text", { class: "tick", x: AREA.left - 6, y: at + 4, "text-anchor": "end" }, name));
+  picture.append(
+    svg("text", { class: "tick", x: AREA.left - 6, y: HEIGHT - AREA.bottom + 14, "text-anchor": "end" }, "all 0"),
+  );
   const every = [1, 5, 10, 20].find((step) => (depth / step) * ROOM_OF_A_NUMBER <= width - AREA.left) ?? 20;
   for (let index = 1; index <= depth; index += 1) {
     if (index !== 1 && index % every !== 0) continue;
-    picture.append(svg("text", { class: "tick", x: x(index), y: HEIGHT - AREA.bottom + 28, "text-anchor": "middle" }, String(index)));
+    picture.append(
+      svg("text", { class: "tick", x: x(index), y: HEIGHT - AREA.bottom + 28, "text-anchor": "middle" }, String(index)),
+    );
   }
   picture.append(svg("text", { class: "tick", x: width - AREA.right, y: HEIGHT - 2, "text-anchor": "end" }, "layer"));
   picture.append(svg("text", { class: "tick", x: 4, y: HEIGHT - 2 }, "std of its output, log scale"));

@@ -1,11 +1,8 @@
-/** How wrong the differences are at every step, on two logarithmic axes: the V of rounding and truncation, per dtype. */
+/** How wrong the differences are at every step, on two logarithmic axes: the V of rounding and truncation, per
+ * dtype. */
 
 import { html, svg } from "../core/dom.js";
 import { significant } from "../core/format.js";
-
-/** @typedef {import("../core/chapter/tensor-table.js").Cell} Cell */
-/** @typedef {{measured: Cell[], rounding: number, truncation: number, best_step: number | null, machine_epsilon: number}} Curve */
-/** @typedef {{eps: number[], float64: Curve, float32: Curve}} Steps */
 
 const HEIGHT = 320;
 const MARGIN = { left: 52, right: 16, top: 24, bottom: 40 };
@@ -14,7 +11,7 @@ const [LEAST_Y, MOST_Y] = [-14, 4];
 const DTYPES = /** @type {const} */ (["float64", "float32"]);
 
 /**
- * @param {Steps} steps
+ * @param {StepCurves} steps
  * @param {{eps: number, atol: number}} chosen
  * @param {number} width px
  * @param {(eps: number) => void} choose
@@ -23,16 +20,24 @@ const DTYPES = /** @type {const} */ (["float64", "float32"]);
 export function stepCurve(steps, chosen, width, choose) {
   const x = scale(LEAST_X, MOST_X, MARGIN.left, width - MARGIN.right);
   const y = scale(LEAST_Y, MOST_Y, HEIGHT - MARGIN.bottom, MARGIN.top);
-  const picture = svg("svg", { class: "step-curve", viewBox: `0 0 ${width} ${HEIGHT}`, width, height: HEIGHT, role: "img", "aria-label": said(steps) });
+  const picture = svg("svg", { class: "step-curve", viewBox: `0 0 ${width} ${HEIGHT}`, width, height: HEIGHT,
+    role: "img", "aria-label": said(steps) });
   picture.append(...axes(x, y, width));
   if (chosen.atol > 0) {
     const at = y(chosen.atol);
-    picture.append(svg("line", { class: "atol", x1: MARGIN.left, x2: width - MARGIN.right, y1: at, y2: at }), svg("text", { class: "note", x: width - MARGIN.right, y: at - 4, "text-anchor": "end" }, `atol ${power(chosen.atol)}`));
+    picture.append(svg("line", { class: "atol", x1: MARGIN.left, x2: width - MARGIN.right, y1: at, y2: at }),
+      svg("text", { class: "note", x: width - MARGIN.right, y: at - 4, "text-anchor": "end" },
+        `atol ${power(chosen.atol)}`));
   }
   const now = x(chosen.eps);
-  picture.append(svg("line", { class: "now", x1: now, x2: now, y1: MARGIN.top, y2: HEIGHT - MARGIN.bottom }), svg("text", { class: "note strong", x: now, y: MARGIN.top - 8, "text-anchor": "middle" }, `eps ${power(chosen.eps)}`));
+  picture.append(svg("line", { class: "now", x1: now, x2: now, y1: MARGIN.top, y2: HEIGHT - MARGIN.bottom }),
+    svg("text", { class: "note strong", x: now, y: MARGIN.top - 8, "text-anchor": "middle" },
+      `eps ${power(chosen.eps)}`));
   for (const dtype of DTYPES) picture.append(curve(dtype, steps, x, y, choose));
-  return html("div", { class: "step-curve-frame" }, picture, html("p", { class: "keys" }, key("float64"), key("float32"), html("span", { class: "soft" }, "dots: measured · lines: rounding / eps + truncation · eps², expected of a backward without a mistake")));
+  return html("div", { class: "step-curve-frame" }, picture,
+    html("p", { class: "keys" }, key("float64"), key("float32"),
+      html("span", { class: "soft" },
+        "dots: measured · lines: rounding / eps + truncation · eps², expected of a backward without a mistake")));
 }
 
 /** @param {number} value @returns {string} 1e−6 */
@@ -61,20 +66,28 @@ function axes(x, y, width) {
   const made = [];
   const every = width < 480 ? 3 : 1;
   for (let power = LEAST_X; power <= MOST_X; power += every) {
-    made.push(svg("text", { class: "tick", x: x(10 ** power), y: HEIGHT - MARGIN.bottom + 16, "text-anchor": "middle" }, `1e${power}`.replace("-", "−")));
+    made.push(
+      svg("text", { class: "tick", x: x(10 ** power), y: HEIGHT - MARGIN.bottom + 16, "text-anchor": "middle" },
+        `1e${power}`.replace("-", "−")),
+    );
   }
   for (let power = LEAST_Y + 2; power <= MOST_Y; power += 4) {
     const at = y(10 ** power);
-    made.push(svg("line", { class: "grid", x1: MARGIN.left, x2: width - MARGIN.right, y1: at, y2: at }), svg("text", { class: "tick", x: MARGIN.left - 8, y: at + 4, "text-anchor": "end" }, power === 0 ? "1" : `1e${power}`.replace("-", "−")));
+    made.push(svg("line", { class: "grid", x1: MARGIN.left, x2: width - MARGIN.right, y1: at, y2: at }),
+      svg("text", { class: "tick", x: MARGIN.left - 8, y: at + 4, "text-anchor": "end" },
+        power === 0 ? "1" : `1e${power}`.replace("-", "−")));
   }
-  made.push(svg("text", { class: "note", x: (MARGIN.left + width - MARGIN.right) / 2, y: HEIGHT - 6, "text-anchor": "middle" }, "step eps"));
+  made.push(
+    svg("text", { class: "note", x: (MARGIN.left + width - MARGIN.right) / 2, y: HEIGHT - 6, "text-anchor": "middle" },
+      "step eps"),
+  );
   made.push(svg("text", { class: "note", x: 4, y: MARGIN.top - 10 }, "largest error"));
   return made;
 }
 
 /**
  * @param {"float64" | "float32"} dtype
- * @param {Steps} steps
+ * @param {StepCurves} steps
  * @param {(value: number) => number} x @param {(value: number) => number} y
  * @param {(eps: number) => void} choose
  * @returns {SVGElement}
@@ -93,18 +106,20 @@ function curve(dtype, steps, x, y, choose) {
     if (typeof error !== "number") return;
     // No difference at all has no logarithm: it stands on the axis.
     const dot = svg("circle", { cx: x(eps), cy: error === 0 ? HEIGHT - MARGIN.bottom : y(error), r: 3.5 });
-    dot.append(svg("title", {}, `${dtype}, eps ${significant(eps)}: error ${significant(error)}. Click to take this step.`));
+    dot.append(
+      svg("title", {}, `${dtype}, eps ${significant(eps)}: error ${significant(error)}. Click to take this step.`),
+    );
     dot.addEventListener("click", () => choose(eps));
     group.append(dot);
   });
   return group;
 }
 
-/** @param {Steps} steps @returns {string} for who does not see it */
+/** @param {StepCurves} steps @returns {string} for who does not see it */
 function said(steps) {
   return DTYPES.map((dtype) => {
     const { measured } = steps[dtype];
-    const errors = measured.map((each) => (typeof each === "number" ? each : Number.POSITIVE_INFINITY));
+    const errors = measured.map((each) => typeof each === "number" ? each : Number.POSITIVE_INFINITY);
     const least = errors.indexOf(Math.min(...errors));
     return `${dtype}: the error is least, ${significant(errors[least])}, at eps ${significant(steps.eps[least])}`;
   }).join("; ");
@@ -113,14 +128,17 @@ function said(steps) {
 /**
  * What the curve shows, in words.
  *
- * @param {Steps} steps
+ * @param {StepCurves} steps
  * @returns {string}
  */
 export function curveText(steps) {
   return DTYPES.map((dtype) => {
     const { rounding, best_step: best, machine_epsilon: machine, truncation } = steps[dtype];
     const head = `${dtype}, ε ${significant(machine)}:`;
-    if (best === null) return `${head} nothing is cut off, for f is linear or quadratic along every element, and so a larger step is always better`;
-    return `${head} best at eps ≈ ${significant(best)}, where ${significant(rounding / best + truncation * best * best)} is left of the error`;
+    if (best === null)
+      return `${head} nothing is cut off, for f is linear or quadratic along every element, and so a larger step is always better`;
+    return `${head} best at eps ≈ ${significant(best)}, where ${
+      significant(rounding / best + truncation * best * best)
+    } is left of the error`;
   }).join("; ");
 }

@@ -6,18 +6,23 @@ import { html } from "../core/dom.js";
 import { count } from "../core/format.js";
 import { figure } from "./tensor-histogram.js";
 
-/** @typedef {import("./tensor-histogram.js").Figure} Figure */
 /** @typedef {{number: number, parts: [string, string][]}} Line */
 /** @typedef {{code: Line[], file: string | null, instead: string | null}} Cell */
-/** @typedef {{name: string, title: string, removes: string | null, lines: number, per_layer: number, once: number, per_model: number, backward: number, names: number}} Style */
-/** @typedef {{left: number | null, right: number | null, same: boolean}} Beside lines by their places in the cells of two styles */
-/** @typedef {{styles: Style[], rows: {part: string, role: string, cells: Cell[]}[], pairs: Record<string, Beside[][]>}} Code */
-/** @typedef {{difference: Figure, relative: Figure, nan: number, inf: number}} Agreement */
-/** @typedef {{style: string, loss: Figure, gradients: Record<string, Agreement>}} Run */
-/** @typedef {{leaves: string[], shapes: Record<string, number[]>, reference_loss: Figure, runs: Run[], non_finite: {elements: number, nan: number[], inf: number[], same: boolean}, apart: Figure[][], identical: boolean[][]}} Runs */
+/** @typedef {{name: string, title: string, removes: string | null, lines: number, per_layer: number, once: number,
+ * per_model: number, backward: number, names: number}} Style */
+/** @typedef {{left: number | null, right: number | null, same: boolean}} Beside lines by their places in the cells of
+ * two styles */
+/** @typedef {{styles: Style[], rows: {part: string, role: string, cells: Cell[]}[], pairs: Record<string, Beside[][]>}}
+ * Code */
+/** @typedef {{difference: FigureValue, relative: FigureValue, nan: number, inf: number}} Agreement */
+/** @typedef {{style: string, loss: FigureValue, gradients: Record<string, Agreement>}} Run */
+/** @typedef {{leaves: string[], shapes: Record<string, number[]>, reference_loss: FigureValue, runs: Run[], non_finite:
+ * {elements: number, nan: number[], inf: number[], same: boolean}, apart: FigureValue[][], identical: boolean[][]}}
+ * Runs */
 /** @typedef {{type: string, message: string} | null} Raised */
 /** @typedef {{error: Raised, gradients: string[], attributes: string[]}} Ran */
-/** @typedef {{linear_layer: number[][], forgotten: Raised, models: {name: string, loss: Figure, parameters: {name: string, shape: number[]}[]}[]}} Modules */
+/** @typedef {{linear_layer: number[][], forgotten: Raised, models: {name: string, loss: FigureValue, parameters: {name:
+ * string, shape: number[]}[]}[]}} Modules */
 
 const COUNTS = /** @type {const} */ ([
   ["lines", "all lines"],
@@ -34,11 +39,13 @@ startPage({
     showRuns(answer, answer.code.styles);
     showMisprint(answer.misprint);
     showModules(answer.modules);
-    const spec = { widths: `${values["n_in"]},${values["hidden"]},${values["n_out"]}`, batch: values["batch"] ?? "", seed: values["seed"] ?? "", dtype: values["dtype"] ?? "" };
-    byId("explorer").replaceChildren(
-      "This model in the explorer, at scale 1: ",
-      ...answer.code.styles.flatMap((/** @type {Style} */ { name, title }, /** @type {number} */ at) => [at > 0 ? " · " : "", html("a", { href: `/?${new URLSearchParams({ ...spec, style: name })}` }, title)]),
-    );
+    const spec = { widths: `${values["n_in"]},${values["hidden"]},${values["n_out"]}`, batch: values["batch"] ?? "",
+      seed: values["seed"] ?? "", dtype: values["dtype"] ?? "" };
+    byId("explorer").replaceChildren("This model in the explorer, at scale 1: ",
+      ...answer.code.styles.flatMap((
+        /** @type {Style} */ { name, title },
+        /** @type {number} */ at,
+      ) => [at > 0 ? " · " : "", html("a", { href: `/?${new URLSearchParams({ ...spec, style: name })}` }, title)]));
   },
 });
 
@@ -62,21 +69,40 @@ function number(text, classes = "") {
 /** @param {Code} code @param {string} compare */
 function showCode({ styles, rows, pairs }, compare) {
   const [one, other] = compare.split(" to ");
-  const shown = styles.map((style, at) => ({ ...style, at })).filter(({ name }) => other === undefined || name === one || name === other);
+  const shown = styles.map((style, at) => ({ ...style, at })).filter(({ name }) =>
+    other === undefined || name === one || name === other
+  );
   const titles = shown.map(({ title }) => html("th", { scope: "col" }, title));
   const body = rows.map(({ part, role, cells }, at) => {
     const isFirst = rows[at - 1]?.part !== part;
-    const label = html("th", { scope: "rowgroup", colspan: String(shown.length), class: isFirst ? "part first" : "part" }, html("span", { class: "what" }, isFirst ? part : ""), html("span", { class: "role" }, role));
+    const label = html("th", { scope: "rowgroup", colspan: String(shown.length),
+      class: isFirst ? "part first" : "part" }, html("span", { class: "what" }, isFirst ? part : ""),
+      html("span", { class: "role" }, role));
     const [left, right] = shown.map((style) => cells[style.at]);
     const beside = pairs[compare]?.[at];
-    const lines = beside === undefined ? [html("tr", {}, ...shown.map((style) => codeCell(cells[style.at])))] : pairedRows(left, right, beside);
+    const lines = beside === undefined ? [html("tr", {}, ...shown.map((style) => codeCell(cells[style.at])))]
+      : pairedRows(left, right, beside);
     return html("tbody", {}, html("tr", { class: "label" }, label), ...lines);
   });
-  const table = html("table", { class: other === undefined ? "styles" : "styles pair" }, html("thead", {}, html("tr", {}, ...titles)), ...body);
+  const table = html("table", { class: other === undefined ? "styles" : "styles pair" },
+    html("thead", {}, html("tr", {}, ...titles)), ...body);
   byId("code").replaceChildren(table);
-  byId("steps").replaceChildren(...shown.flatMap(({ title, removes, at }) => (removes === null || !shown.some((style) => style.at === at - 1) ? [] : [html("li", {}, html("strong", {}, `${styles[at - 1]?.title} → ${title}`), ` ${removes}`)])));
-  const countRows = shown.map((style) => html("tr", { "data-style": style.name }, html("th", { scope: "row" }, style.title), ...COUNTS.map(([key]) => number(String(style[key]), key))));
-  byId("counts").replaceChildren(html("table", { class: "facts" }, html("thead", {}, html("tr", {}, head("", false), ...COUNTS.map(([, title]) => head(title)))), html("tbody", {}, ...countRows)));
+  byId("steps").replaceChildren(
+    ...shown.flatMap(({ title, removes, at }) =>
+      removes === null || !shown.some((style) => style.at === at - 1) ? []
+        : [html("li", {}, html("strong", {}, `${styles[at - 1]?.title} → ${title}`), ` ${removes}`)]
+    ),
+  );
+  const countRows = shown.map((style) =>
+    html("tr", { "data-style": style.name }, html("th", { scope: "row" }, style.title), ...COUNTS.map(([key]) =>
+      number(String(style[key]), key)
+    ))
+  );
+  byId("counts").replaceChildren(
+    html("table", { class: "facts" }, html("thead", {}, html("tr", {}, head("", false), ...COUNTS.map(([, title]) =>
+      head(title)
+    ))), html("tbody", {}, ...countRows)),
+  );
 }
 
 /**
@@ -90,16 +116,20 @@ function showCode({ styles, rows, pairs }, compare) {
 function pairedRows(left, right, beside) {
   if (beside.length === 0) return [html("tr", {}, codeCell(left), codeCell(right))];
   return beside.map(({ left: l, right: r, same }, at) => {
-    const cells = /** @type {[Cell | undefined, number | null, string][]} */ ([[left, l, "left"], [right, r, "right"]]).flatMap(([cell, place, side]) => {
-      if (cell === undefined || cell.code.length === 0) {
-        if (at > 0) return [];
-        const nothing = codeCell(cell);
-        nothing.setAttribute("rowspan", String(beside.length));
-        return [nothing];
-      }
-      const line = place === null ? undefined : cell.code[place];
-      return [html("td", { class: line === undefined ? "gap" : side }, ...(line === undefined ? [] : [html("code", { class: "code" }, codeLine(line, cell.file))]))];
-    });
+    const cells = /** @type {[Cell | undefined, number | null, string][]} */ ([[left, l, "left"], [right, r, "right"]])
+      .flatMap(([cell, place, side]) => {
+        if (cell === undefined || cell.code.length === 0) {
+          if (at > 0) return [];
+          const nothing = codeCell(cell);
+          nothing.setAttribute("rowspan", String(beside.length));
+          return [nothing];
+        }
+        const line = place === null ? undefined : cell.code[place];
+        return [
+          html("td", { class: line === undefined ? "gap" : side },
+            ...(line === undefined ? [] : [html("code", { class: "code" }, codeLine(line, cell.file))])),
+        ];
+      });
     return html("tr", { class: same ? "beside same" : "beside changed" }, ...cells);
   });
 }
@@ -110,7 +140,8 @@ function codeCell(cell) {
   return html("td", {}, html("code", { class: "code" }, ...cell.code.map((line) => codeLine(line, cell.file))));
 }
 
-/** @param {[string, string][]} parts @returns {[string, string][]} neighbours of one kind as one, so that no arrow is in two */
+/** @param {[string, string][]} parts @returns {[string, string][]} neighbours of one kind as one, so that no arrow is
+ * in two */
 function joined(parts) {
   /** @type {[string, string][]} */
   const found = [];
@@ -128,20 +159,46 @@ function codeLine({ number: at, parts }, file) {
   const indent = text.length - text.trimStart().length;
   // A long line is wrapped, and goes on under its own beginning.
   const line = html("span", { class: "line", title: `${file}:${at}`, style: `--indent: ${indent + 2}ch` });
-  line.append(...joined(parts).map(([part, kind]) => html("span", { class: kind === "" ? false : kind }, ...part.split(/(->)/).map((piece) => (piece === "->" ? html("span", { class: "whole" }, piece) : piece)))));
+  line.append(
+    ...joined(parts).map(([part, kind]) =>
+      html("span", { class: kind === "" ? false : kind }, ...part.split(/(->)/).map((piece) =>
+        piece === "->" ? html("span", { class: "whole" }, piece) : piece
+      ))
+    ),
+  );
   return line;
 }
 
 // --- agreement
 
 /** @param {Runs} runs @param {Style[]} styles */
-function showRuns({ leaves, shapes, reference_loss: referenceLoss, runs, non_finite: nonFinite, apart, identical }, styles) {
-  const titles = leaves.map((leaf) => html("th", { scope: "col", class: "number" }, html("code", {}, leaf), ` ${shapeText(shapes[leaf] ?? [])}`));
-  const rows = runs.map(({ style, loss, gradients }, at) => html("tr", { "data-style": style }, html("th", { scope: "row" }, styles[at]?.title ?? style), number(figure(loss)), ...leaves.map((leaf) => agreementCell(leaf, gradients[leaf]))));
-  const reference = html("tr", { class: "soft" }, html("th", { scope: "row" }, "autograd in float64"), number(figure(referenceLoss)), ...leaves.map(() => number("0")));
-  byId("agreement").replaceChildren(html("table", { class: "facts" }, html("thead", {}, html("tr", {}, head("style", false), head("loss"), ...titles)), html("tbody", {}, ...rows, reference)));
-  const pairRows = apart.map((row, at) => html("tr", {}, html("th", { scope: "row" }, styles[at]?.title ?? ""), ...row.map((each, other) => pairCell(each, identical[at]?.[other] === true, at === other))));
-  byId("apart").replaceChildren(html("table", { class: "facts" }, html("thead", {}, html("tr", {}, head("", false), ...styles.map(({ title }) => head(title)))), html("tbody", {}, ...pairRows)));
+function showRuns(
+  { leaves, shapes, reference_loss: referenceLoss, runs, non_finite: nonFinite, apart, identical },
+  styles,
+) {
+  const titles = leaves.map((leaf) =>
+    html("th", { scope: "col", class: "number" }, html("code", {}, leaf), ` ${shapeText(shapes[leaf] ?? [])}`)
+  );
+  const rows = runs.map(({ style, loss, gradients }, at) =>
+    html("tr", { "data-style": style }, html("th", { scope: "row" }, styles[at]?.title ?? style), number(figure(loss)),
+      ...leaves.map((leaf) => agreementCell(leaf, gradients[leaf])))
+  );
+  const reference = html("tr", { class: "soft" }, html("th", { scope: "row" }, "autograd in float64"),
+    number(figure(referenceLoss)), ...leaves.map(() => number("0")));
+  byId("agreement").replaceChildren(
+    html("table", { class: "facts" }, html("thead", {}, html("tr", {}, head("style", false), head("loss"), ...titles)),
+      html("tbody", {}, ...rows, reference)),
+  );
+  const pairRows = apart.map((row, at) =>
+    html("tr", {}, html("th", { scope: "row" }, styles[at]?.title ?? ""), ...row.map((each, other) =>
+      pairCell(each, identical[at]?.[other] === true, at === other)
+    ))
+  );
+  byId("apart").replaceChildren(
+    html("table", { class: "facts" }, html("thead", {}, html("tr", {}, head("", false), ...styles.map(({ title }) =>
+      head(title)
+    ))), html("tbody", {}, ...pairRows)),
+  );
   byId("agreement-says").textContent = agreementSays(runs, nonFinite, identical, styles.map(({ title }) => title));
 }
 
@@ -149,17 +206,19 @@ function showRuns({ leaves, shapes, reference_loss: referenceLoss, runs, non_fin
 function agreementCell(leaf, agreement) {
   if (agreement === undefined) return number("–");
   const { difference, relative, nan, inf } = agreement;
-  const odd = [nan > 0 ? `${count(nan)} NaN` : "", inf > 0 ? `${count(inf)} Inf` : ""].filter((part) => part !== "").join(", ");
+  const odd = [nan > 0 ? `${count(nan)} NaN` : "", inf > 0 ? `${count(inf)} Inf` : ""].filter((part) => part !== "")
+    .join(", ");
   const cell = number(odd === "" ? figure(difference) : odd, odd === "" ? "" : "odd");
   cell.dataset["leaf"] = leaf;
   if (relative !== null && odd === "") cell.append(html("div", { class: "relative" }, `rel. ${figure(relative)}`));
   return cell;
 }
 
-/** @param {Figure} difference @param {boolean} isIdentical @param {boolean} isSame @returns {HTMLElement} */
+/** @param {FigureValue} difference @param {boolean} isIdentical @param {boolean} isSame @returns {HTMLElement} */
 function pairCell(difference, isIdentical, isSame) {
   if (isSame) return number("");
-  const cell = number(isIdentical ? "identical" : difference === "NaN" ? "NaN in one of them" : figure(difference), isIdentical ? "soft" : "");
+  const cell = number(isIdentical ? "identical" : difference === "NaN" ? "NaN in one of them" : figure(difference),
+    isIdentical ? "soft" : "");
   return cell;
 }
 
@@ -171,45 +230,77 @@ function pairCell(difference, isIdentical, isSame) {
  * @returns {string}
  */
 function agreementSays(runs, { elements, nan, inf, same }, identical, titles) {
-  const kinds = (/** @type {number} */ at) => [[nan[at] ?? 0, "NaN"], [inf[at] ?? 0, "±Inf"]].flatMap(([many, kind]) => (many === 0 ? [] : [`${count(Number(many))} ${kind}`])).join(" and ") || "all finite";
+  const kinds = (/** @type {number} */ at) =>
+    [[nan[at] ?? 0, "NaN"], [inf[at] ?? 0, "±Inf"]].flatMap(([many, kind]) =>
+      many === 0 ? [] : [`${count(Number(many))} ${kind}`]
+    ).join(" and ") || "all finite";
   const isOdd = runs.some((_, at) => (nan[at] ?? 0) + (inf[at] ?? 0) > 0);
   if (!same) {
     /** @type {Map<string, string[]>} */
     const groups = new Map();
     for (const at of runs.keys()) groups.set(kinds(at), [...(groups.get(kinds(at)) ?? []), titles[at] ?? ""]);
-    const counts = groups.size === 1 ? `${kinds(0)} in every style, but not in the same places` : [...groups].map(([found, names]) => `${found} in ${names.join(", ")}`).join("; ");
+    const counts = groups.size === 1 ? `${kinds(0)} in every style, but not in the same places`
+      : [...groups].map(([found, names]) => `${found} in ${names.join(", ")}`).join("; ");
     const byHand = nan[0] ?? 0;
-    const why = byHand > (nan[runs.length - 1] ?? 0) ? " Where a unit is shut, (inp > 0) · out.g is 0 · Inf = NaN, and torch's own relu puts 0 there." : "";
+    const why = byHand > (nan[runs.length - 1] ?? 0)
+      ? " Where a unit is shut, (inp > 0) · out.g is 0 · Inf = NaN, and torch's own relu puts 0 there." : "";
     return `Of ${count(elements)} elements of the gradients: ${counts}.${why}`;
   }
-  const odd = isOdd ? `Of ${count(elements)} elements of the gradients: ${kinds(0)}, the same ones in every style. ` : "";
+  const odd = isOdd ? `Of ${count(elements)} elements of the gradients: ${kinds(0)}, the same ones in every style. `
+    : "";
   if (identical.every((row) => row.every(Boolean))) return `${odd}All five give the same numbers, bit by bit.`;
-  const relative = Math.max(...runs.flatMap(({ gradients }) => Object.values(gradients).flatMap(({ relative: each }) => (typeof each === "number" ? [each] : []))));
-  const loss = !isOdd && runs.every((run) => run.loss === "Infinity") ? " The loss overflows; its gradients do not need it." : "";
-  return `${odd}${isOdd ? "The rest is the same" : "The same numbers"} but for rounding, since the order of the additions differs: float64's to within ${figure(relative)} of a gradient's largest element.${loss}`;
+  const relative = Math.max(
+    ...runs.flatMap(({ gradients }) =>
+      Object.values(gradients).flatMap(({ relative: each }) => typeof each === "number" ? [each] : [])
+    ),
+  );
+  const loss = !isOdd && runs.every((run) => run.loss === "Infinity")
+    ? " The loss overflows; its gradients do not need it." : "";
+  return `${odd}${
+    isOdd ? "The rest is the same" : "The same numbers"
+  } but for rounding, since the order of the additions differs: float64's to within ${
+    figure(relative)
+  } of a gradient's largest element.${loss}`;
 }
 
 // --- what goes wrong
 
 /** @param {{as_printed: Ran, mended: Ran}} misprint */
 function showMisprint({ as_printed: printed, mended }) {
-  byId("misprint").replaceChildren(raised("backward() of the layer as printed", printed.error), html("p", {}, "A layer on LayerFunction has ", ...names(printed.attributes), `, no inp. When the error comes, ${printed.gradients.join(", ") || "nothing"} has been found. As it is meant, with the arguments of bwd: ${mended.gradients.join(", ")}.`));
+  byId("misprint").replaceChildren(raised("backward() of the layer as printed", printed.error),
+    html("p", {}, "A layer on LayerFunction has ", ...names(printed.attributes),
+      `, no inp. When the error comes, ${
+        printed.gradients.join(", ") || "nothing"
+      } has been found. As it is meant, with the arguments of bwd: ${mended.gradients.join(", ")}.`));
 }
 
 /** @param {Modules} modules */
 function showModules({ linear_layer: shapes, forgotten, models }) {
-  byId("linear-layer").replaceChildren(html("code", {}, "lin = LinearLayer(10, 2); p1, p2 = lin.parameters()"), ` gives ${shapes.map((shape) => shapeText(shape)).join(" and ")}: both were found by being attributes.`);
+  byId("linear-layer").replaceChildren(html("code", {}, "lin = LinearLayer(10, 2); p1, p2 = lin.parameters()"),
+    ` gives ${shapes.map((shape) => shapeText(shape)).join(" and ")}: both were found by being attributes.`);
   byId("forgotten").replaceChildren(raised("ForgetfulLayer(10, 2)", forgotten));
-  const rows = models.map(({ name, loss, parameters }) => html("tr", {}, html("th", { scope: "row" }, html("code", {}, name)), number(figure(loss)), html("td", {}, parameters.map((each) => `${each.name} ${shapeText(each.shape)}`).join(", "))));
-  byId("models").replaceChildren(html("table", { class: "facts" }, html("thead", {}, html("tr", {}, head("", false), head("loss"), head("parameters", false))), html("tbody", {}, ...rows)));
+  const rows = models.map(({ name, loss, parameters }) =>
+    html("tr", {}, html("th", { scope: "row" }, html("code", {}, name)), number(figure(loss)),
+      html("td", {}, parameters.map((each) => `${each.name} ${shapeText(each.shape)}`).join(", ")))
+  );
+  byId("models").replaceChildren(
+    html("table", { class: "facts" },
+      html("thead", {}, html("tr", {}, head("", false), head("loss"), head("parameters", false))),
+      html("tbody", {}, ...rows)),
+  );
 }
 
 /** @param {string} what @param {Raised} error @returns {HTMLElement} */
 function raised(what, error) {
-  return html("p", { class: `remark ${error === null ? "" : "warning"}` }, html("code", {}, what), error === null ? " ends without an error." : " raises ", ...(error === null ? [] : [html("code", { class: "raised" }, `${error.type}: ${error.message}`)]));
+  return html("p", { class: `remark ${error === null ? "" : "warning"}` }, html("code", {}, what),
+    error === null ? " ends without an error." : " raises ",
+    ...(error === null ? [] : [html("code", { class: "raised" }, `${error.type}: ${error.message}`)]));
 }
 
 /** @param {string[]} attributes @returns {(Node | string)[]} */
 function names(attributes) {
-  return attributes.flatMap((name, at) => [at === 0 ? "" : at === attributes.length - 1 ? " and " : ", ", html("code", {}, name)]);
+  return attributes.flatMap((
+    name,
+    at,
+  ) => [at === 0 ? "" : at === attributes.length - 1 ? " and " : ", ", html("code", {}, name)]);
 }

@@ -4,32 +4,28 @@ import { cellText, shapeText } from "../core/chapter/tensor-table.js";
 import { html, svg } from "../core/dom.js";
 import { count, significant } from "../core/format.js";
 
-/** @typedef {number | string | null} Figure a number; "NaN", "Infinity" or "-Infinity" where it is not finite; null where there is none */
-/** @typedef {{n: number, mean: Figure, std: Figure, min: number | null, max: number | null, zeros: number, nan: number, posinf: number, neginf: number}} Moments */
-/** @typedef {Moments & {shape: number[], histogram: number[]}} Summary */
-
 const WIDTH = 240;
 const HEIGHT = 72;
 
-/** @param {Figure | undefined} value @returns {string} three significant digits, or what it is instead */
+/** @param {FigureValue | undefined} value @returns {string} three significant digits, or what it is instead */
 export function figure(value) {
   if (value === null || value === undefined) return "–";
   return typeof value === "number" ? significant(value) : cellText(value);
 }
 
-/** @param {Moments} moments @returns {string} "12 NaN, 3 +Inf", or nothing where all is finite */
+/** @param {TensorMoments} moments @returns {string} "12 NaN, 3 +Inf", or nothing where all is finite */
 export function nonFinite({ nan, posinf, neginf }) {
   const kinds = [
     [nan, "NaN"],
     [posinf, "+Inf"],
     [neginf, "−Inf"],
   ];
-  return kinds.flatMap(([many, name]) => (many === 0 ? [] : [`${count(Number(many))} ${name}`])).join(", ");
+  return kinds.flatMap(([many, name]) => many === 0 ? [] : [`${count(Number(many))} ${name}`]).join(", ");
 }
 
 /**
  * @param {string} name
- * @param {Summary} summary
+ * @param {TensorSummary} summary
  * @param {"forward" | "backward" | "parameter"} hue
  * @returns {HTMLElement}
  */
@@ -37,18 +33,23 @@ export function tensorHistogram(name, summary, hue) {
   const { shape, mean, std, zeros, n } = summary;
   const odd = nonFinite(summary);
   const caption = html("figcaption", {}, html("code", {}, name), html("span", { class: "soft" }, shapeText(shape)));
-  const ends = html("div", { class: "ends" }, html("span", {}, figure(summary.min)), html("span", {}, summary.max === summary.min ? "" : figure(summary.max)));
-  const facts = html("p", { class: "moments" }, `mean ${figure(mean)} · std ${figure(std)}${zeros > 0 ? ` · ${count(zeros)} of ${count(n)} are 0` : ""}`);
+  const ends = html("div", { class: "ends" }, html("span", {}, figure(summary.min)),
+    html("span", {}, summary.max === summary.min ? "" : figure(summary.max)));
+  const facts = html("p", { class: "moments" },
+    `mean ${figure(mean)} · std ${figure(std)}${zeros > 0 ? ` · ${count(zeros)} of ${count(n)} are 0` : ""}`);
   const made = html("figure", { class: `tensor-histogram ${hue}` }, caption, bars(name, summary), ends, facts);
   if (odd !== "") made.append(html("p", { class: "odd" }, `${odd} of ${count(n)}, not in the histogram`));
   return made;
 }
 
-/** @param {string} name @param {Summary} summary @returns {SVGElement} bars as high as the root of their count, so that tails stay visible */
+/** @param {string} name @param {TensorSummary} summary @returns {SVGElement} bars as high as the root of their count,
+ * so that tails stay visible */
 function bars(name, { histogram, min, max }) {
   const tallest = Math.sqrt(Math.max(...histogram));
   const box = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img" });
-  box.setAttribute("aria-label", min === null ? `${name}: no finite value` : `Histogram of ${name}, from ${figure(min)} to ${figure(max)}; heights go with the root of the counts`);
+  box.setAttribute("aria-label",
+    min === null ? `${name}: no finite value`
+      : `Histogram of ${name}, from ${figure(min)} to ${figure(max)}; heights go with the root of the counts`);
   if (min === null || max === null || tallest === 0) {
     box.append(svg("rect", { class: "none", x: 0, y: 0, width: WIDTH, height: HEIGHT }));
     return box;

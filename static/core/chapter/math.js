@@ -11,7 +11,8 @@ const MATHML = "http://www.w3.org/1998/Math/MathML";
 export function mathElement(mathml, display = "inline") {
   const inner = mathml.trim().startsWith("<math") ? mathml : `<math xmlns="${MATHML}">${mathml}</math>`;
   // A parser of its own, which runs nothing: the text never is markup of the page.
-  const parsed = new DOMParser().parseFromString(inner.replace("<math>", `<math xmlns="${MATHML}">`), "application/xml");
+  const parsed = new DOMParser().parseFromString(inner.replace("<math>", `<math xmlns="${MATHML}">`),
+    "application/xml");
   if (parsed.querySelector("parsererror") !== null) throw new Error("the formula is not well-formed");
   const element = document.importNode(parsed.documentElement, true);
   element.setAttribute("display", display);

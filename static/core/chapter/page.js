@@ -6,22 +6,15 @@
 import { ApiError, getJson } from "../api.js";
 import { html } from "../dom.js";
 
-/** @typedef {import("../types.js").ErrorBody} ErrorBody */
 /** @typedef {Record<string, string>} Values every input's text by its name */
 /** @typedef {{name: string, answer: string, inputs: {name: string, default: string, kind: string}[]}} PageData */
 
 /**
- * @typedef {object} Asking
- * @property {AbortSignal} signal aborted when something newer is asked
- * @property {string} query of the inputs, without the ?
- * @property {(answer: any) => void} partial shows what is known so far
- */
-
-/**
  * @typedef {object} Behaviour
  * @property {(answer: any, values: Values) => void} show an answer
- * @property {(error: ErrorBody, values: Values) => boolean | void} [failed] explains an error in place; true: it need not be said at the top too
- * @property {(values: Values, asking: Asking) => Promise<any>} [load] asks in another way than all at once
+ * @property {(error: ErrorBody, values: Values) => boolean | void} [failed] explains an error in place; true: it need
+ *   not be said at the top too
+ * @property {(values: Values, asking: PageQuery) => Promise<any>} [load] asks in another way than all at once
  */
 
 /** ms without typing before what was typed is asked */
@@ -71,7 +64,8 @@ class ChapterPage {
     this.#readControls();
     for (const { name } of this.#page.inputs) {
       const control = controlOf(name);
-      control?.addEventListener("input", () => this.#typed(control instanceof HTMLInputElement && control.type === "text"));
+      control?.addEventListener("input", () =>
+        this.#typed(control instanceof HTMLInputElement && control.type === "text"));
       control?.addEventListener("change", () => this.#changed());
     }
     for (const form of document.querySelectorAll("form")) {
@@ -88,7 +82,9 @@ class ChapterPage {
       // A move within the page, to one of its headings, asks for nothing.
       if (location.search.slice(1) === this.#asked) return;
       const given = new URLSearchParams(location.search);
-      this.#writeControls(Object.fromEntries(this.#page.inputs.map((each) => [each.name, given.get(each.name) ?? each.default])));
+      this.#writeControls(
+        Object.fromEntries(this.#page.inputs.map((each) => [each.name, given.get(each.name) ?? each.default])),
+      );
       this.#ask(location.search.slice(1));
     });
     // As it stands in the address: what is wrong there is said, though no control can show it.
@@ -121,13 +117,11 @@ class ChapterPage {
   }
 
   #readControls() {
-    this.values = Object.fromEntries(
-      this.#page.inputs.map((each) => {
-        const control = controlOf(each.name);
-        const given = new URLSearchParams(location.search).get(each.name);
-        return [each.name, control === null ? (given ?? each.default) : textOf(control)];
-      }),
-    );
+    this.values = Object.fromEntries(this.#page.inputs.map((each) => {
+      const control = controlOf(each.name);
+      const given = new URLSearchParams(location.search).get(each.name);
+      return [each.name, control === null ? (given ?? each.default) : textOf(control)];
+    }));
   }
 
   /** @param {Values} values */
@@ -143,7 +137,9 @@ class ChapterPage {
   /** The inputs that are not at their default. */
   get #query() {
     const given = this.#page.inputs.filter((each) => this.values[each.name] !== each.default);
-    return new URLSearchParams(given.map(({ name }) => /** @type {[string, string]} */ ([name, this.values[name] ?? ""]))).toString();
+    return new URLSearchParams(
+      given.map(({ name }) => /** @type {[string, string]} */ ([name, this.values[name] ?? ""])),
+    ).toString();
   }
 
   /** @param {boolean} push whether it makes a history entry */
@@ -161,7 +157,8 @@ class ChapterPage {
     const asking = (this.#asking = new AbortController());
     const { signal } = asking;
     const { values } = this;
-    for (const link of document.querySelectorAll("a[data-answer]")) link.setAttribute("href", this.#page.answer + (query && `?${query}`));
+    for (const link of document.querySelectorAll("a[data-answer]"))
+      link.setAttribute("href", this.#page.answer + (query && `?${query}`));
     const patience = setTimeout(() => document.body.setAttribute("aria-busy", "true"), PATIENCE);
     /** @type {(answer: any) => void} */
     const show = (answer) => {
@@ -228,7 +225,7 @@ class ChapterPage {
  * @throws {ApiError}
  */
 export async function answerOf(path, query, signal) {
-  for (let tried = 1; ; tried++) {
+  for (let tried = 1;; tried++) {
     try {
       return await getJson(path + (query && `?${query}`), signal);
     } catch (error) {

@@ -6,23 +6,20 @@
 import { html } from "../dom.js";
 import { significant } from "../format.js";
 
-/** @typedef {number | boolean | string | null} Cell a number; "NaN", "Infinity" or "-Infinity" where it is not finite */
-/** @typedef {{shape: readonly number[], values: any, dtype?: string}} TensorValues */
-/** @typedef {readonly number[]} Index */
-
 /**
  * @typedef {object} Options
  * @property {string} [label] stands above, with the shape
- * @property {(value: Cell) => string} [format]
- * @property {(index: Index) => string} [mark] classes of a cell
- * @property {(index: Index | null) => void} [onhover] the cell under the pointer or with the focus, null for none
+ * @property {(value: CellValue) => string} [format]
+ * @property {(index: TensorIndex) => string} [mark] classes of a cell
+ * @property {(index: TensorIndex | null) => void} [onhover] the cell under the pointer or with the focus, null for none
  * @property {number} [most] rows and columns that are shown, 12 unless told
  */
 
 const MOST = 12;
 const MOST_SLICES = 6;
 
-/** How a value is written: integers as they are, other numbers with three digits, what is not finite by its name. @param {Cell} value @returns {string} */
+/** How a value is written: integers as they are, other numbers with three digits, what is not finite by its name.
+ * @param {CellValue} value @returns {string} */
 export function cellText(value) {
   if (typeof value === "boolean") return value ? "True" : "False";
   if (value === null) return "None";
@@ -48,7 +45,8 @@ export function tensorTable({ shape, values }, options = {}) {
   const shown = slices.slice(0, MOST_SLICES);
   const tables = shown.map(({ index, rows }) => matrix(index, rows, shape, options));
   const body = html("div", { class: "slices" }, ...tables);
-  if (slices.length > shown.length) body.append(html("p", { class: "cut" }, `and ${slices.length - shown.length} more`));
+  if (slices.length > shown.length)
+    body.append(html("p", { class: "cut" }, `and ${slices.length - shown.length} more`));
   const caption = html("figcaption", {}, html("span", {}, label), html("span", { class: "soft" }, shapeText(shape)));
   const figure = html("figure", { class: "tensor" }, caption, body);
   if (onhover !== undefined) wireHover(figure, onhover);
@@ -59,7 +57,7 @@ export function tensorTable({ shape, values }, options = {}) {
  * Marks cells anew, by their index.
  *
  * @param {Element} table as tensorTable made it
- * @param {(index: Index) => string} classes
+ * @param {(index: TensorIndex) => string} classes
  */
 export function markCells(table, classes) {
   for (const cell of table.querySelectorAll("td[data-index]")) cell.className = classes(indexOf(cell));
@@ -68,7 +66,7 @@ export function markCells(table, classes) {
 /**
  * @param {readonly number[]} shape
  * @param {any} values
- * @returns {{index: number[], rows: Cell[][]}[]} the matrices of a tensor, in the order of their leading indices
+ * @returns {{index: number[], rows: CellValue[][]}[]} the matrices of a tensor, in the order of their leading indices
  */
 function slicesOf(shape, values) {
   if (shape.length === 0) return [{ index: [], rows: [[values]] }];
@@ -76,14 +74,16 @@ function slicesOf(shape, values) {
   /** @type {{index: number[], rows: any}[]} */
   let slices = [{ index: [], rows: values }];
   for (let dim = 0; dim < shape.length - 2; dim++) {
-    slices = slices.flatMap(({ index, rows }) => rows.map((/** @type {any} */ each, /** @type {number} */ at) => ({ index: [...index, at], rows: each })));
+    slices = slices.flatMap(({ index, rows }) =>
+      rows.map((/** @type {any} */ each, /** @type {number} */ at) => ({ index: [...index, at], rows: each }))
+    );
   }
   return slices;
 }
 
 /**
  * @param {readonly number[]} leading index of the slice
- * @param {readonly Cell[][]} rows
+ * @param {readonly CellValue[][]} rows
  * @param {readonly number[]} shape of the tensor
  * @param {Options} options
  * @returns {HTMLElement}
@@ -103,16 +103,18 @@ function matrix(leading, rows, shape, { format = cellText, mark, onhover, most =
     if (cells.length > most) line.append(html("td", { class: "cut" }, `… ${cells.length}`));
     body.append(line);
   }
-  if (rows.length > most) body.append(html("tr", {}, html("td", { class: "cut", colspan: String(most) }, `… ${rows.length} rows`)));
-  if (rows.length === 0 || rows[0]?.length === 0) body.append(html("tr", {}, html("td", { class: "cut" }, "no elements")));
+  if (rows.length > most)
+    body.append(html("tr", {}, html("td", { class: "cut", colspan: String(most) }, `… ${rows.length} rows`)));
+  if (rows.length === 0 || rows[0]?.length === 0)
+    body.append(html("tr", {}, html("td", { class: "cut" }, "no elements")));
   table.append(body);
   return table;
 }
 
-/** @param {HTMLElement} figure @param {(index: Index | null) => void} onhover */
+/** @param {HTMLElement} figure @param {(index: TensorIndex | null) => void} onhover */
 function wireHover(figure, onhover) {
   /** @param {Event} event @returns {HTMLElement | null} */
-  const cellOf = (event) => (event.target instanceof Element ? event.target.closest("td[data-index]") : null);
+  const cellOf = (event) => event.target instanceof Element ? event.target.closest("td[data-index]") : null;
   for (const type of ["pointerover", "focusin"]) {
     figure.addEventListener(type, (event) => {
       const cell = cellOf(event);

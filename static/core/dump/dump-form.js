@@ -26,37 +26,38 @@ export function shown(value) {
 }
 
 /** @type {Check} */
-const text = (value) => (typeof value === "string" ? null : fault(`${shown(value)} is not text`));
+const text = (value) => typeof value === "string" ? null : fault(`${shown(value)} is not text`);
 /** @type {Check} */
-const textOrNull = (value) => (value === null || typeof value === "string" ? null : fault(`${shown(value)} is neither text nor null`));
+const textOrNull = (value) =>
+  value === null || typeof value === "string" ? null : fault(`${shown(value)} is neither text nor null`);
 /** @type {Check} */
-const integer = (value) => (Number.isInteger(value) ? null : fault(`${shown(value)} is not an integer`));
+const integer = (value) => Number.isInteger(value) ? null : fault(`${shown(value)} is not an integer`);
 /** @type {Check} */
 const natural = (value) =>
-  Number.isInteger(value) && /** @type {number} */ (value) >= 0 ? null : fault(`${shown(value)} is not an integer from 0 on`);
+  Number.isInteger(value) && /** @type {number} */ (value) >= 0 ? null
+    : fault(`${shown(value)} is not an integer from 0 on`);
 /** @type {Check} */
 const lineNumber = (value) =>
-  Number.isInteger(value) && /** @type {number} */ (value) >= 1 ? null : fault(`${shown(value)} is not an integer from 1 on`);
+  Number.isInteger(value) && /** @type {number} */ (value) >= 1 ? null
+    : fault(`${shown(value)} is not an integer from 1 on`);
 /** JSON may hold what no float can: 1e400 is read as Infinity. */
 const TOO_LARGE = "the number is too large";
 /** @param {unknown} value @returns {Fault | null} of what is known to be a number */
-const finite = (value) => (Number.isFinite(value) ? null : fault(TOO_LARGE));
+const finite = (value) => Number.isFinite(value) ? null : fault(TOO_LARGE);
 /** @type {Check} */
-const number = (value) => (typeof value === "number" ? finite(value) : fault(`${shown(value)} is not a number`));
+const number = (value) => typeof value === "number" ? finite(value) : fault(`${shown(value)} is not a number`);
 /** @type {Check} */
 const numberOrNull = (value) =>
-  typeof value === "number" ? finite(value) : value === null ? null : fault(`${shown(value)} is neither a number nor null`);
+  typeof value === "number" ? finite(value)
+    : value === null ? null : fault(`${shown(value)} is neither a number nor null`);
 /** @type {Check} */
 const jsonNumber = (value) =>
-  typeof value === "number"
-    ? finite(value)
-    : value === null || value === "NaN" || value === "Infinity" || value === "-Infinity"
-      ? null
-      : fault(`${shown(value)} is neither a number, "NaN", "Infinity", "-Infinity" nor null`);
+  typeof value === "number" ? finite(value)
+    : value === null || value === "NaN" || value === "Infinity" || value === "-Infinity" ? null
+    : fault(`${shown(value)} is neither a number, "NaN", "Infinity", "-Infinity" nor null`);
 /** @type {Check} */
 const count = (value) =>
-  Number.isInteger(value) && /** @type {number} */ (value) >= 0 && /** @type {number} */ (value) < MOST_COUNT
-    ? null
+  Number.isInteger(value) && /** @type {number} */ (value) >= 0 && /** @type {number} */ (value) < MOST_COUNT ? null
     : fault(`${shown(value)} is not a count from 0 to ${MOST_COUNT - 1}`);
 
 /** @param {unknown} value @returns {value is Record<string, unknown>} */
@@ -90,7 +91,8 @@ const anyRecord = (value) => {
     for (const part of level) {
       for (const inner of Array.isArray(part) ? part : Object.values(/** @type {object} */ (part))) {
         if (typeof inner === "object" && inner !== null) next.push(inner);
-        else if (typeof inner === "number" && !Number.isFinite(inner)) return { at: placeOfInfinite(value), says: TOO_LARGE };
+        else if (typeof inner === "number" && !Number.isFinite(inner))
+          return { at: placeOfInfinite(value), says: TOO_LARGE };
       }
     }
     level = next;
@@ -98,12 +100,13 @@ const anyRecord = (value) => {
   return null;
 };
 /** @type {Check} */
-const anyRecordOrNull = (value) => (value === null ? null : anyRecord(value));
+const anyRecordOrNull = (value) => value === null ? null : anyRecord(value);
 
 /** @param {readonly string[]} words @returns {Check} */
 const oneOf = (words) => {
   const known = new Set(words);
-  return (value) => (known.has(/** @type {string} */ (value)) ? null : fault(`${shown(value)} is none of ${words.join(", ")}`));
+  return (value) =>
+    known.has(/** @type {string} */ (value)) ? null : fault(`${shown(value)} is none of ${words.join(", ")}`);
 };
 
 /** @param {Check} check @returns {Check} */
@@ -154,7 +157,7 @@ const record = (form, optional = []) => {
 };
 
 /** @param {Check} check @returns {Check} */
-const orNull = (check) => (value) => (value === null ? null : check(value));
+const orNull = (check) => (value) => value === null ? null : check(value);
 
 /** @param {Check} check @returns {Check} an object of any keys */
 const byKey = (check) => (value) => {
@@ -167,79 +170,78 @@ const byKey = (check) => (value) => {
 };
 
 /** Fields of a layer that name tensors. */
-export const LAYER_TENSORS = ["preactivation", "activation", "gradient", "weight", "weight_gradient", "bias", "bias_gradient"];
+export const LAYER_TENSORS = ["preactivation", "activation", "gradient", "weight", "weight_gradient", "bias",
+  "bias_gradient"];
 
 const ROLES = [
-  ...["input", "target", "parameter", "buffer", "constant", "preactivation", "activation", "intermediate", "loss", "gradient"],
+  ...["input", "target", "parameter", "buffer", "constant", "preactivation", "activation", "intermediate", "loss",
+    "gradient"],
   "saved",
 ];
 
-const FAULT_KINDS = ["failed", "in_place", "first_nonfinite", "unregistered", "detach", "no_gradient", "gradient_drop", "dead", "saturated"];
+const FAULT_KINDS = ["failed", "in_place", "first_nonfinite", "unregistered", "detach", "no_gradient", "gradient_drop",
+  "dead", "saturated"];
 
 /** Where an op comes from. */
 const sourceOrNull = orNull(record({ file: text, line: integer, text, function: text }));
 
 /** Checks a whole dump but for what its ids say of one another. */
-export const checkForm = record(
-  {
-    schema: text,
-    spec: anyRecordOrNull,
-    environment: anyRecord,
-    loss: jsonNumber,
-    modules: list(record({ id: text, path: text, type: text, parent: textOrNull })),
-    ops: list(
-      record({
-        id: text,
-        name: text,
-        phase: oneOf(["forward", "backward"]),
-        module: text,
-        attributes: anyRecord,
-        inputs: list(text),
-        outputs: list(text),
-        twin: textOrNull,
-        flops: natural,
-        bytes: natural,
-        source: sourceOrNull,
-      }),
-    ),
-    tensors: list(
-      record({
-        id: text,
-        name: text,
-        role: oneOf(ROLES),
-        shape: list(natural),
-        dtype: text,
-        module: text,
-        producer: textOrNull,
-        consumers: list(text),
-        gradient_of: textOrNull,
-        note: textOrNull,
-      }),
-    ),
-    saved: list(record({ tensor: text, op: text })),
-    layers: list(record({ index: integer, name: text, ...Object.fromEntries(LAYER_TENSORS.map((name) => [name, textOrNull])) })),
-    faults: list(
-      record({ kind: oneOf(FAULT_KINDS), message: text, module: textOrNull, op: textOrNull, tensor: textOrNull, source: sourceOrNull, remedy: textOrNull }),
-    ),
-    sources: byKey(list(record({ line: lineNumber, text }))),
-    statistics: record({
-      tensor: list(text),
-      n: list(count),
-      mean: list(numberOrNull),
-      std: list(numberOrNull),
-      min: list(numberOrNull),
-      max: list(numberOrNull),
-      norm: list(numberOrNull),
-      zero_fraction: list(number),
-      nan: list(count),
-      posinf: list(count),
-      neginf: list(count),
-      dead_fraction: list(numberOrNull),
-      saturation: list(numberOrNull),
-      histogram: record({ bins: number, low: list(numberOrNull), high: list(numberOrNull), counts: list(counts) }),
-    }),
-    error: orNull(record({ op: textOrNull, message: text })),
-    timing: anyRecord,
-  },
-  ["faults", "sources"],
-);
+export const checkForm = record({
+  schema: text,
+  spec: anyRecordOrNull,
+  environment: anyRecord,
+  loss: jsonNumber,
+  modules: list(record({ id: text, path: text, type: text, parent: textOrNull })),
+  ops: list(record({
+    id: text,
+    name: text,
+    phase: oneOf(["forward", "backward"]),
+    module: text,
+    attributes: anyRecord,
+    inputs: list(text),
+    outputs: list(text),
+    twin: textOrNull,
+    flops: natural,
+    bytes: natural,
+    source: sourceOrNull,
+  })),
+  tensors: list(record({
+    id: text,
+    name: text,
+    role: oneOf(ROLES),
+    shape: list(natural),
+    dtype: text,
+    module: text,
+    producer: textOrNull,
+    consumers: list(text),
+    gradient_of: textOrNull,
+    note: textOrNull,
+  })),
+  saved: list(record({ tensor: text, op: text })),
+  layers: list(
+    record({ index: integer, name: text, ...Object.fromEntries(LAYER_TENSORS.map((name) => [name, textOrNull])) }),
+  ),
+  faults: list(
+    record({ kind: oneOf(FAULT_KINDS), message: text, module: textOrNull, op: textOrNull, tensor: textOrNull,
+      source: sourceOrNull, remedy: textOrNull }),
+  ),
+  sources: byKey(list(record({ line: lineNumber, text }))),
+  statistics: record({
+    tensor: list(text),
+    n: list(count),
+    mean: list(numberOrNull),
+    std: list(numberOrNull),
+    min: list(numberOrNull),
+    max: list(numberOrNull),
+    norm: list(numberOrNull),
+    zero_fraction: list(number),
+    nan: list(count),
+    posinf: list(count),
+    neginf: list(count),
+    dead_fraction: list(numberOrNull),
+    saturation: list(numberOrNull),
+    histogram: record({ bins: number, low: list(numberOrNull), high: list(numberOrNull), counts: list(counts) }),
+  }),
+  error: orNull(record({ op: textOrNull, message: text })),
+  timing: anyRecord,
+}, ["faults", "sources"]);

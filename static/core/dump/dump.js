@@ -7,9 +7,6 @@ import { findCircle } from "./cycle.js";
 import { checkForm, isRecord, LAYER_TENSORS, shown } from "./dump-form.js";
 import { jsonProblem } from "./json-problem.js";
 
-/** @typedef {import("../types.js").Dump} Dump */
-/** @typedef {import("../types.js").StatisticsColumns} StatisticsColumns */
-
 /** The schema that is read here. */
 export const SCHEMA = "chainrule.trace/1";
 /** A file larger than this is not opened. */
@@ -60,7 +57,9 @@ export function readDump(text) {
     const problem = jsonProblem(text);
     if (problem === null) throw new DumpProblem(`this is not JSON: ${error instanceof Error ? error.message : ""}`);
     const { line, column, expected, found } = problem;
-    throw new DumpProblem(`this is not JSON: line ${line}, column ${column}: ${expected} should stand there, but ${found}`);
+    throw new DumpProblem(
+      `this is not JSON: line ${line}, column ${column}: ${expected} should stand there, but ${found}`,
+    );
   }
   return checkDump(value);
 }
@@ -110,7 +109,8 @@ function checkIds(dump) {
     const where = `${list}[${index}].${field}${place === undefined ? "" : `[${place}]`}`;
     throw new DumpProblem(`the ${noun} ${shown(id)} does not exist`, where);
   };
-  /** @type {(known: ReadonlyMap<string, number>, noun: string, ids: readonly string[], list: string, index: number, field: string) => void} */
+  /** @type {(known: ReadonlyMap<string, number>, noun: string, ids: readonly string[], list: string, index: number,
+   * field: string) => void} */
   const checkAll = (known, noun, ids, list, index, field) => {
     for (let place = 0; place < ids.length; place += 1) check(noun, known, ids[place] ?? "", list, index, field, place);
   };
@@ -148,12 +148,13 @@ function checkIds(dump) {
     rows.add(id);
   });
 
-  const producers = dump.tensors.map(({ producer }) => (producer === null ? -1 : (ops.get(producer) ?? -1)));
+  const producers = dump.tensors.map(({ producer }) => producer === null ? -1 : (ops.get(producer) ?? -1));
   const made = dump.ops.map(({ inputs }) => inputs.map((id) => producers[tensors.get(id) ?? -1] ?? -1));
   checkCircles("ops", dump.ops, (op) => made[op] ?? [], "needs what it makes itself");
   checkCircles("modules", dump.modules, (module) => at(modules, dump.modules[module]?.parent), "stands inside itself");
   checkCircles("ops", dump.ops, (op) => at(ops, dump.ops[op]?.twin), "is its own twin");
-  checkCircles("tensors", dump.tensors, (tensor) => at(tensors, dump.tensors[tensor]?.gradient_of), "is its own gradient");
+  checkCircles("tensors", dump.tensors, (tensor) => at(tensors, dump.tensors[tensor]?.gradient_of),
+    "is its own gradient");
   checkAgreement(dump, ops, tensors);
 }
 
@@ -172,18 +173,24 @@ function checkAgreement(dump, ops, tensors) {
     op.outputs.forEach((id, place) => {
       const where = `ops[${row}].outputs[${place}]`;
       const earlier = maker.get(id);
-      if (earlier !== undefined) throw new DumpProblem(`the tensor ${shown(id)} is an output of ops[${earlier}] already`, where);
+      if (earlier !== undefined)
+        throw new DumpProblem(`the tensor ${shown(id)} is an output of ops[${earlier}] already`, where);
       maker.set(id, row);
       const producer = dump.tensors[tensors.get(id) ?? -1]?.producer ?? null;
       if (producer === op.id) return;
-      throw new DumpProblem(`the tensor ${shown(id)} names ${producer === null ? "no producer" : `${shown(producer)} as its producer`}`, where);
+      throw new DumpProblem(
+        `the tensor ${shown(id)} names ${producer === null ? "no producer" : `${shown(producer)} as its producer`}`,
+        where,
+      );
     });
     op.inputs.forEach((id, place) => {
       if (readers[tensors.get(id) ?? -1]?.has(op.id)) return;
-      throw new DumpProblem(`the tensor ${shown(id)} does not name this op as one that reads it`, `ops[${row}].inputs[${place}]`);
+      throw new DumpProblem(`the tensor ${shown(id)} does not name this op as one that reads it`,
+        `ops[${row}].inputs[${place}]`);
     });
     // That of a backward op may be one too: of code that was differentiated itself.
-    if (op.twin !== null && op.phase === "forward") throw new DumpProblem("only a backward op has a twin", `ops[${row}].twin`);
+    if (op.twin !== null && op.phase === "forward")
+      throw new DumpProblem("only a backward op has a twin", `ops[${row}].twin`);
   });
   dump.tensors.forEach(({ id, producer, consumers }, row) => {
     if (producer !== null && !maker.has(id)) {
@@ -191,7 +198,8 @@ function checkAgreement(dump, ops, tensors) {
     }
     consumers.forEach((reader, place) => {
       if (reads[ops.get(reader) ?? -1]?.has(id)) return;
-      throw new DumpProblem(`the op ${shown(reader)} does not have it among its inputs`, `tensors[${row}].consumers[${place}]`);
+      throw new DumpProblem(`the op ${shown(reader)} does not have it among its inputs`,
+        `tensors[${row}].consumers[${place}]`);
     });
   });
 }
@@ -212,7 +220,8 @@ function idIndex(list, parts) {
   const index = new Map();
   parts.forEach(({ id }, place) => {
     const earlier = index.get(id);
-    if (earlier !== undefined) throw new DumpProblem(`the id ${shown(id)} is that of ${list}[${earlier}] already`, `${list}[${place}].id`);
+    if (earlier !== undefined)
+      throw new DumpProblem(`the id ${shown(id)} is that of ${list}[${earlier}] already`, `${list}[${place}].id`);
     index.set(id, place);
   });
   return index;
@@ -253,7 +262,8 @@ function checkStatistics(statistics) {
     if (column.length === rows) continue;
     throw new DumpProblem(`${column.length} entries, not one for each of the ${rows} tensors`, `statistics.${name}`);
   }
-  if (histogram.bins !== BINS) throw new DumpProblem(`${histogram.bins} bins, not ${BINS}`, "statistics.histogram.bins");
+  if (histogram.bins !== BINS)
+    throw new DumpProblem(`${histogram.bins} bins, not ${BINS}`, "statistics.histogram.bins");
   histogram.counts.forEach((counts, row) => {
     if (counts.length === BINS) return;
     throw new DumpProblem(`${counts.length} bins, not ${BINS}`, `statistics.histogram.counts[${row}]`);

@@ -1,14 +1,13 @@
 /** Reads steps off the main thread: a source comes, its figures go, or what is wrong with it. */
 
-import { StepReader, buffersOf } from "./step-figures.js";
-
-/** @typedef {import("./source.js").Source} Source */
+import { buffersOf, StepReader } from "./step-figures.js";
 
 const reader = new StepReader();
 
-addEventListener("message", (/** @type {MessageEvent<{index: number, source: Source}>} */ { data }) => void answer(data));
+addEventListener("message",
+  (/** @type {MessageEvent<{index: number, source: DumpSource}>} */ { data }) => void answer(data));
 
-/** @param {{index: number, source: Source}} asked */
+/** @param {{index: number, source: DumpSource}} asked */
 async function answer({ index, source }) {
   try {
     const figures = await reader.read(source);

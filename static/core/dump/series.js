@@ -5,10 +5,6 @@
 
 import { StepReader } from "./step-figures.js";
 
-/** @typedef {import("./source.js").Source} Source */
-/** @typedef {import("./step-figures.js").StepFigures} StepFigures */
-/** @typedef {import("./step-figures.js").Structure} Structure */
-
 /** @typedef {{index: number, figures?: StepFigures, problem?: string}} Answer */
 
 /** ms between two steps that the page reads itself. */
@@ -19,7 +15,7 @@ export class Series {
   steps;
   /** What is wrong with a step, by its index. @type {Map<number, string>} */
   problems = new Map();
-  /** By structure. @type {Map<string, Structure>} */
+  /** By structure. @type {Map<string, GraphStructure>} */
   graphs = new Map();
   #sources;
   #tell;
@@ -28,7 +24,7 @@ export class Series {
   #isStopped = false;
 
   /**
-   * @param {readonly Source[]} sources
+   * @param {readonly DumpSource[]} sources
    * @param {(index: number) => void} tell is called for every step that has been read, whether it is a dump or not
    */
   constructor(sources, tell) {

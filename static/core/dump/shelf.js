@@ -5,22 +5,16 @@ import { textOf } from "./source.js";
 import { structureOf, topologyKey } from "./structure.js";
 import { pictureOfDump } from "../picture.js";
 
-/** @typedef {import("../types.js").Dump} Dump */
-/** @typedef {import("../types.js").Picture} Picture */
-/** @typedef {import("./source.js").Source} Source */
-
-/** @typedef {{index: number, name: string, dump: Dump, picture: Picture, structure: string}} Taken a dump that was read; structure: see structureOf */
-
 /** So many are kept. */
 export const MOST_KEPT = 16;
 
 export class DumpShelf {
-  /** By index, the one asked for last at the end. @type {Map<number, Promise<Taken>>} */
+  /** By index, the one asked for last at the end. @type {Map<number, Promise<OpenedDump>>} */
   #kept = new Map();
-  /** Those that have been read. @type {Map<number, Taken>} */
+  /** Those that have been read. @type {Map<number, OpenedDump>} */
   #read = new Map();
 
-  /** @param {readonly Source[]} sources */
+  /** @param {readonly DumpSource[]} sources */
   constructor(sources) {
     this.sources = sources;
   }
@@ -32,9 +26,9 @@ export class DumpShelf {
 
   /**
    * @param {number} index
-   * @returns {Promise<Taken>} pictures of one topology share it
-   * @throws {import("./dump.js").DumpProblem} it is no dump
-   * @throws {import("../api.js").ApiError} the server does not hand it out
+   * @returns {Promise<OpenedDump>} pictures of one topology share it
+   * @throws {DumpProblem} it is no dump
+   * @throws {ApiError} the server does not hand it out
    */
   get(index) {
     const taken = this.#kept.get(index) ?? this.#take(index);
@@ -48,7 +42,7 @@ export class DumpShelf {
     return taken;
   }
 
-  /** @param {number} index @returns {Promise<Taken>} */
+  /** @param {number} index @returns {Promise<OpenedDump>} */
   async #take(index) {
     const source = this.sources[index];
     if (source === undefined) throw new RangeError(`there is no dump ${index}`);

@@ -3,18 +3,16 @@
 import { getText } from "../api.js";
 import { checkSize } from "./dump.js";
 
-/** @typedef {{name: string, url?: string, file?: File, text?: string}} Source one of url, file and text */
-
 /** How a dump begins that we wrote. One that somebody has written anew may have its keys in another order. */
 const BEGINS = /^\ufeff?\s*\{\s*"schema"\s*:\s*"chainrule\.trace\/1"\s*,/;
 /** So many bytes of a file show how it begins. */
 const GLANCE = 256;
 
 /**
- * @param {Source} source
+ * @param {DumpSource} source
  * @returns {Promise<string>}
- * @throws {import("../api.js").ApiError} the server does not hand it out
- * @throws {import("./dump.js").DumpProblem} the file is too large
+ * @throws {ApiError} the server does not hand it out
+ * @throws {DumpProblem} the file is too large
  * @throws {DOMException} the file cannot be read
  */
 export async function textOf({ url, file, text }) {
@@ -33,8 +31,8 @@ export async function beginsLikeDump(file) {
 }
 
 /**
- * Files in the order of the numbers in their names, where they differ in nothing else: step 900 before step 1000. Others
- * stay as they are.
+ * Files in the order of the numbers in their names, where they differ in nothing else: step 900 before step 1000.
+ * Others stay as they are.
  *
  * @template {{name: string}} T
  * @param {readonly T[]} sources
@@ -58,7 +56,8 @@ export function inOrder(sources) {
 export function stepLabels(sources) {
   const numbers = sources.map(({ name }) => numbersIn(name));
   const first = numbers[0] ?? [];
-  const apart = differInNumbers(sources) ? first.findIndex((number, place) => numbers.some((other) => other[place] !== number)) : -1;
+  const apart = differInNumbers(sources)
+    ? first.findIndex((number, place) => numbers.some((other) => other[place] !== number)) : -1;
   return sources.map((_, order) => String(apart < 0 ? order + 1 : (numbers[order]?.[apart] ?? order + 1)));
 }
 

@@ -5,23 +5,6 @@ import { textOf } from "./source.js";
 import { structureOf } from "./structure.js";
 import { pictureOfDump } from "../picture.js";
 
-/** @typedef {import("../types.js").Picture} Picture */
-/** @typedef {import("../types.js").Topology} Topology */
-
-/** @typedef {Pick<Topology, "modules" | "ops" | "tensors" | "layers" | "statistics">} Structure what is needed to match a graph with another */
-
-/**
- * @typedef {object} StepFigures
- * @property {string} structure of the graph, see structureOf
- * @property {Structure | null} graph sent once for every structure
- * @property {number | null} loss
- * @property {Record<"mean" | "std" | "min" | "max" | "zero_fraction", Float64Array>} floats by row of the statistics
- * @property {Record<"n" | "nan" | "posinf" | "neginf", Uint32Array>} integers
- * @property {number} bins
- * @property {Uint16Array} counts rows × bins, in units
- * @property {Float64Array} units by row: what a count stands for; 1 where all of them fit in 16 bits
- */
-
 const MOST = 65535;
 
 /** Reads dumps one after the other; the graph of each structure goes along with the first that has it. */
@@ -30,7 +13,7 @@ export class StepReader {
   #known = new Set();
 
   /**
-   * @param {import("./source.js").Source} source
+   * @param {DumpSource} source
    * @returns {Promise<StepFigures>}
    * @throws {Error} it cannot be read, or is no dump
    */
@@ -58,7 +41,8 @@ export function packed({ floats, integers, bins, counts, loss }) {
     units[row] = unit;
     for (let at = row * bins; at < (row + 1) * bins; at += 1) small[at] = Math.round((counts[at] ?? 0) / unit);
   }
-  return { loss, floats: { mean, std, min, max, zero_fraction }, integers: { n, nan, posinf, neginf }, bins, counts: small, units };
+  return { loss, floats: { mean, std, min, max, zero_fraction }, integers: { n, nan, posinf, neginf }, bins,
+    counts: small, units };
 }
 
 /** @param {StepFigures} figures @returns {ArrayBuffer[]} that need not be copied from one thread to the other */

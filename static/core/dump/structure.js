@@ -1,22 +1,21 @@
 /** Which graph a dump is of, in a few letters: dumps of one model at several steps have one and the same. No DOM. */
 
-/** @typedef {import("../types.js").Topology} Topology */
-
 /**
- * Names modules, ops, tensors and how they hang together. Types of numbers are no part of it: a model in float32 has the
- * structure that it has in bfloat16.
+ * Names modules, ops, tensors and how they hang together. Types of numbers are no part of it: a model in float32 has
+ * the structure that it has in bfloat16.
  *
  * @param {Pick<Topology, "modules" | "ops" | "tensors">} topology
  * @returns {string} the same for the same structure
  */
 export function structureOf({ modules, ops, tensors }) {
-  return fingerprint(
-    JSON.stringify([
-      modules.map(({ id, path, type, parent }) => [id, path, type, parent]),
-      ops.map(({ id, name, phase, module, inputs, outputs, twin }) => [id, name, phase, module, inputs, outputs, twin]),
-      tensors.map(({ id, name, role, shape, module, producer, gradient_of }) => [id, name, role, shape, module, producer, gradient_of]),
-    ]),
-  );
+  return fingerprint(JSON.stringify([
+    modules.map(({ id, path, type, parent }) => [id, path, type, parent]),
+    ops.map(({ id, name, phase, module, inputs, outputs, twin }) => [id, name, phase, module, inputs, outputs, twin]),
+    tensors.map(
+      ({ id, name, role, shape, module, producer, gradient_of }) => [id, name, role, shape, module, producer,
+        gradient_of]
+    ),
+  ]));
 }
 
 /**

@@ -8,27 +8,11 @@ import { ruleTerm, shortName, termOf } from "../inspector/formula.js";
 import { idsOf } from "./reach.js";
 import { entriesOf, wiringOf } from "./wiring.js";
 
-/** @typedef {import("../types.js").Graph} Graph */
-/** @typedef {import("../types.js").Op} Op */
-/** @typedef {import("../types.js").Picture} Picture */
-/** @typedef {import("../inspector/formula.js").Term} Term */
-
-/**
- * @typedef {object} Factor ∂to/∂from: one step of the gradient, from the loss back
- * @property {number} from tensor
- * @property {number} to tensor, nearer to the loss
- * @property {number[]} ops forward, that make `to` of `from`
- * @property {number[]} backward the ops that take the gradient from `to` to `from`
- * @property {number} gradient tensor: ∂loss/∂from; -1 where none was recorded
- * @property {number} gradientBefore tensor: ∂loss/∂to, likewise
- * @property {string | null} rule ∂L/∂l2 = ∂L/∂out @ w2ᵀ; null where one of the ops has none
- */
-
 /**
  * @typedef {object} ChainPath
  * @property {number} from tensor
  * @property {number} loss tensor
- * @property {Factor[]} factors as the chain rule is written, the loss's first
+ * @property {ChainFactor[]} factors as the chain rule is written, the loss's first
  * @property {boolean} isOneOfMany whether other ways lead to the loss too: the gradient is the sum over all of them
  * @property {Set<string>} ids of everything on the way, forward and backward, and of the groups around it
  */
@@ -44,7 +28,10 @@ export function chainPath(graph, from) {
   const { arrays, topology } = graph;
   const loss = topology.tensors.findIndex(({ role }, tensor) => role === "loss" && arrays.tensorHalf[tensor] === 0);
   if (loss === -1 || from === loss || arrays.tensorHalf[from] !== 0) return null;
-  const forwardReaders = (/** @type {number} */ tensor) => entriesOf({ start: arrays.consumerStart, entries: arrays.consumers }, tensor).filter((op) => arrays.opHalf[op] === 0);
+  const forwardReaders = (/** @type {number} */ tensor) =>
+    entriesOf({ start: arrays.consumerStart, entries: arrays.consumers }, tensor).filter((op) =>
+      arrays.opHalf[op] === 0
+    );
   const outputs = { start: arrays.outputStart, entries: arrays.outputs };
   const inputs = { start: arrays.inputStart, entries: arrays.inputs };
 
@@ -70,7 +57,7 @@ export function chainPath(graph, from) {
   const tensors = [from];
   const ops = [];
   let isOneOfMany = false;
-  for (let tensor = from; tensor !== loss; ) {
+  for (let tensor = from; tensor !== loss;) {
     const left = (distance[tensor] ?? 0) - 1;
     /** @type {{op: number, output: number} | null} */
     let best = null;
@@ -84,12 +71,12 @@ export function chainPath(graph, from) {
     if (best === null) return null;
     isOneOfMany ||= ways > 1;
     ops.push(best.op);
-    tensors.push((tensor = best.output));
+    tensors.push(tensor = best.output);
   }
 
   const gradients = gradientsOf(graph);
   const { backward } = wiringOf(graph);
-  /** @type {Factor[]} */
+  /** @type {ChainFactor[]} */
   const factors = [];
   for (let at = 0, begin = 0; at < ops.length; at += 1) {
     if (at + 1 < ops.length && !isStation(graph, tensors[at + 1] ?? 0, ops[at] ?? 0, ops[at + 1] ?? 0)) continue;
@@ -118,8 +105,8 @@ export function chainPath(graph, from) {
 }
 
 /**
- * Of the backward ops of a factor those that its gradient comes from: a layer's weight gradient is not on the way to its
- * input's.
+ * Of the backward ops of a factor those that its gradient comes from: a layer's weight gradient is not on the way to
+ * its input's.
  *
  * @param {Graph} graph
  * @param {ReadonlySet<number>} ops
@@ -139,7 +126,8 @@ function leadingTo({ arrays }, ops, gradient) {
   return [...found].sort((a, b) => a - b);
 }
 
-/** @param {Graph} graph @returns {Int32Array} tensor → its gradient, the whole one where shares were added up; -1 for none */
+/** @param {Graph} graph @returns {Int32Array} tensor → its gradient, the whole one where shares were added up; -1 for
+ * none */
 export function gradientsOf({ arrays }) {
   const gradients = new Int32Array(arrays.tensors).fill(-1);
   for (let tensor = 0; tensor < arrays.tensors; tensor += 1) {
@@ -149,7 +137,8 @@ export function gradientsOf({ arrays }) {
   return gradients;
 }
 
-/** Whether a factor ends at a tensor: it has a name of its own, or leaves a module. @param {Graph} graph @param {number} tensor @param {number} maker @param {number} reader @returns {boolean} */
+/** Whether a factor ends at a tensor: it has a name of its own, or leaves a module. @param {Graph} graph
+ * @param {number} tensor @param {number} maker @param {number} reader @returns {boolean} */
 function isStation({ topology }, tensor, maker, reader) {
   const role = topology.tensors[tensor]?.role;
   return (role !== "intermediate" && role !== "saved") || topology.ops[maker]?.module !== topology.ops[reader]?.module;
@@ -172,31 +161,41 @@ function localRule(graph, tensors, ops) {
   const [ATOM, QUOTIENT] = [6, 5];
   const nameOf = (/** @type {number} */ tensor) => shortName(topology.tensors[tensor]?.name ?? "");
   const shapeOf = (/** @type {string} */ id) => topology.tensors[tensorIndex.get(id) ?? -1]?.shape ?? [];
-  /** What was made inside of the module on the way is written as it was made. @param {string} id @param {string} module @returns {Term} */
+  /** What was made inside of the module on the way is written as it was made. @param {string} id @param {string} module
+   * @returns {FormulaTerm} */
   const labelOf = (id, module) => {
     const tensor = tensorIndex.get(id) ?? -1;
     const op = topology.ops[arrays.producer[tensor] ?? -1];
     const plain = { text: shortName(topology.tensors[tensor]?.name ?? id), binds: ATOM };
-    if (op === undefined || op.module !== module || op.outputs.length !== 1 || topology.tensors[tensor]?.role !== "intermediate") return plain;
-    const term = termOf(op, op.inputs.map((input) => ({ text: nameOf(tensorIndex.get(input) ?? -1), binds: ATOM })), shapeOf(op.inputs[0] ?? "").length);
+    if (op === undefined || op.module !== module || op.outputs.length !== 1
+      || topology.tensors[tensor]?.role !== "intermediate") return plain;
+    const term = termOf(op, op.inputs.map((input) => ({ text: nameOf(tensorIndex.get(input) ?? -1), binds: ATOM })),
+      shapeOf(op.inputs[0] ?? "").length);
     return term.text.length > 40 ? plain : term;
   };
-  /** @type {Term} */
-  let term = topology.tensors[tensors.at(-1) ?? 0]?.role === "loss" ? { text: "1", binds: ATOM } : { text: `∂L/∂${nameOf(tensors.at(-1) ?? 0)}`, binds: QUOTIENT };
+  /** @type {FormulaTerm} */
+  let term = topology.tensors[tensors.at(-1) ?? 0]?.role === "loss" ? { text: "1", binds: ATOM }
+    : { text: `∂L/∂${nameOf(tensors.at(-1) ?? 0)}`, binds: QUOTIENT };
   for (let at = ops.length - 1; at >= 0; at -= 1) {
     const op = topology.ops[ops[at] ?? -1];
     const [input, output] = [topology.tensors[tensors[at] ?? -1], topology.tensors[tensors[at + 1] ?? -1]];
     if (op === undefined || input === undefined || output === undefined) return null;
     const operands = op.inputs.map((id) => labelOf(id, op.module));
-    const isByHand = [...entriesOf(wiringOf(graph).backward, ops[at] ?? 0)].some((back) => !topology.ops[back]?.name.includes("Backward"));
-    const next = ruleTerm(asWritten(op, isByHand), operands, op.inputs.indexOf(input.id), term, { operands: op.inputs.map(shapeOf), output: output.shape }, shortName(output.name));
+    const isByHand = [...entriesOf(wiringOf(graph).backward, ops[at] ?? 0)].some((back) =>
+      !topology.ops[back]?.name.includes("Backward")
+    );
+    const next = ruleTerm(asWritten(op, isByHand), operands, op.inputs.indexOf(input.id), term, {
+      operands: op.inputs.map(shapeOf),
+      output: output.shape,
+    }, shortName(output.name));
     if (next === null) return null;
     term = next;
   }
   return term.text.length > LONGEST ? null : `∂L/∂${nameOf(tensors[0] ?? 0)} = ${term.text}`;
 }
 
-/** Written by hand, as in the chapter, a relu has slope 0 at 0; autograd's clamp_min has 1. @param {Op} op @param {boolean} isByHand @returns {Op} */
+/** Written by hand, as in the chapter, a relu has slope 0 at 0; autograd's clamp_min has 1. @param {Op} op
+ * @param {boolean} isByHand @returns {Op} */
 function asWritten(op, isByHand) {
   return isByHand && op.name === "clamp_min" && op.attributes["min"] === 0 ? { ...op, name: "relu" } : op;
 }
@@ -210,7 +209,8 @@ function asWritten(op, isByHand) {
  */
 export function chainText({ topology }, { from, loss, factors }) {
   const name = (/** @type {number} */ tensor) => shortName(topology.tensors[tensor]?.name ?? "");
-  return { left: `∂${name(loss)}/∂${name(from)}`, factors: factors.map((factor) => `∂${name(factor.to)}/∂${name(factor.from)}`) };
+  return { left: `∂${name(loss)}/∂${name(from)}`,
+    factors: factors.map((factor) => `∂${name(factor.to)}/∂${name(factor.from)}`) };
 }
 
 /**

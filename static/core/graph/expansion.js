@@ -2,10 +2,6 @@
 
 import { GROUP_KINDS, openGroups } from "./graph.js";
 
-/** @typedef {import("../types.js").Expansion} Expansion */
-/** @typedef {import("../types.js").Graph} Graph */
-/** @typedef {import("../types.js").Item} Item */
-
 /** @typedef {{level: string, toggled: string, fold: "auto" | "on" | "off"}} ExpansionKeys of the view */
 
 /**
@@ -80,12 +76,16 @@ function homeOf({ arrays }, { kind, index }) {
 }
 
 /**
- * @param {import("../types.js").GraphArrays} arrays
+ * @param {GraphArrays} arrays
  * @param {number} tensor
  * @param {number} group of the op that makes it
  * @returns {number} the first group outward in which something else reads it, too: up to there it leaves its makers
  */
-function homeOfTensor({ consumerStart, consumers, opGroup, opHalf, groupParent, groupFirst, groupLast }, tensor, group) {
+function homeOfTensor(
+  { consumerStart, consumers, opGroup, opHalf, groupParent, groupFirst, groupLast },
+  tensor,
+  group,
+) {
   const readers = [];
   for (let at = consumerStart[tensor] ?? 0; at < (consumerStart[tensor + 1] ?? 0); at += 1) {
     const op = consumers[at] ?? 0;

@@ -1,7 +1,5 @@
 /** Repeated blocks, folded: the first repetition stands for all, the others are put away together. No DOM. */
 
-/** @typedef {import("./group-tree.js").GroupNode} GroupNode */
-
 const LONGEST_PERIOD = 8;
 /** How often a run of leaves has to repeat to be folded, and a run that holds groups of groups. */
 const FEWEST = { leaves: 4, blocks: 2 };
@@ -15,7 +13,7 @@ export function foldSiblings({ items, module }, shapes) {
   const matches = matchLengths(shapes);
   /** @type {(number | GroupNode)[]} */
   const folded = [];
-  for (let at = 0; at < items.length; ) {
+  for (let at = 0; at < items.length;) {
     const { period, repeats } = longestRun(items, matches, at);
     if (repeats === 0) {
       folded.push(items[at] ?? 0);
@@ -31,7 +29,8 @@ export function foldSiblings({ items, module }, shapes) {
   return folded;
 }
 
-/** @param {readonly number[]} shapes @returns {Int32Array[]} [period][at]: how many items from there on equal the one a period later */
+/** @param {readonly number[]} shapes @returns {Int32Array[]} [period][at]: how many items from there on equal the one a
+ * period later */
 function matchLengths(shapes) {
   const lengths = [];
   for (let period = 0; period <= LONGEST_PERIOD; period += 1) {

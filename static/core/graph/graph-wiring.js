@@ -1,6 +1,5 @@
-/** What reads what in a graph, what stands beneath what, and what is drawn though nothing reads it: as numbers. No DOM. */
-
-/** @typedef {import("../types.js").Topology} Topology */
+/** What reads what in a graph, what stands beneath what, and what is drawn though nothing reads it: as numbers. No
+ * DOM. */
 
 /** @typedef {ReturnType<typeof wiring>} Wiring */
 
@@ -32,15 +31,18 @@ export function wiring({ ops, tensors, saved }, opIndex, tensorIndex) {
     if (role === "gradient" || (gradientOf[tensor] ?? -1) >= 0) return 1;
     const maker = producer[tensor] ?? -1;
     const op = maker >= 0 ? maker : (consumers[consumerStart[tensor] ?? 0] ?? -1);
-    return ((consumerStart[tensor + 1] ?? 0) > (consumerStart[tensor] ?? 0) || maker >= 0) && ops[op]?.phase === "backward" ? 1 : 0;
+    return ((consumerStart[tensor + 1] ?? 0) > (consumerStart[tensor] ?? 0) || maker >= 0)
+        && ops[op]?.phase === "backward" ? 1 : 0;
   });
   const kept = saved.filter(({ tensor, op }) => tensorIndex.has(tensor) && opIndex.has(op));
   const savedTensor = Int32Array.from(kept, ({ tensor }) => tensorIndex.get(tensor) ?? -1);
   const savedOp = Int32Array.from(kept, ({ op }) => opIndex.get(op) ?? -1);
-  return { inputStart, inputs, outputStart, outputs, consumerStart, consumers, producer, gradientOf, tensorHalf, savedTensor, savedOp };
+  return { inputStart, inputs, outputStart, outputs, consumerStart, consumers, producer, gradientOf, tensorHalf,
+    savedTensor, savedOp };
 }
 
-/** @param {readonly string[]} ids @param {ReadonlyMap<string, number>} index @returns {number[]} each once, unknown ones left out */
+/** @param {readonly string[]} ids @param {ReadonlyMap<string, number>} index @returns {number[]} each once, unknown
+ * ones left out */
 function numbers(ids, index) {
   /** @type {number[]} */
   const found = [];
@@ -51,7 +53,8 @@ function numbers(ids, index) {
   return found;
 }
 
-/** @param {readonly (readonly number[])[]} rows @returns {[Int32Array, Int32Array]} where each starts, and all of them */
+/** @param {readonly (readonly number[])[]} rows @returns {[Int32Array, Int32Array]} where each starts, and all of
+ * them */
 function lists(rows) {
   const starts = new Int32Array(rows.length + 1);
   rows.forEach((row, index) => (starts[index + 1] = (starts[index] ?? 0) + row.length));

@@ -7,13 +7,6 @@ import { anchors, results, wiring } from "./graph-wiring.js";
 import { groupTree } from "./group-tree.js";
 import { labelLines } from "../labels.js";
 
-/** @typedef {import("../types.js").Expansion} Expansion */
-/** @typedef {import("../types.js").Graph} Graph */
-/** @typedef {import("../types.js").GraphArrays} GraphArrays */
-/** @typedef {import("../types.js").Item} Item */
-/** @typedef {import("../types.js").Topology} Topology */
-/** @typedef {import("./group-tree.js").GroupNode} GroupNode */
-
 export const ROLES = /** @type {const} */ ([
   "input",
   "target",
@@ -57,13 +50,15 @@ export function buildGraph(topology) {
   const tensorLabel = tensors.map(({ name }) => withoutPath(name, paths));
   const groupLabel = groups.nodes.map((node) => labelOfGroup(node, topology));
   /** As they are measured: a fold's label is followed by how often it repeats. */
-  const measured = groups.nodes.map((node, group) => (node.kind === "fold" ? `${groupLabel[group]} × ${node.repeats}` : (groupLabel[group] ?? "")));
+  const measured = groups.nodes.map((node, group) =>
+    node.kind === "fold" ? `${groupLabel[group]} × ${node.repeats}` : (groupLabel[group] ?? "")
+  );
   /** @type {GraphArrays} */
   const arrays = {
     ops: ops.length,
     tensors: tensors.length,
     groups: groups.nodes.length,
-    opHalf: Uint8Array.from(ops, ({ phase }) => (phase === "forward" ? 0 : 1)),
+    opHalf: Uint8Array.from(ops, ({ phase }) => phase === "forward" ? 0 : 1),
     opGroup,
     opAnchor,
     opLabelLetters: Uint8Array.from(opLabel, longestLine),
@@ -80,7 +75,8 @@ export function buildGraph(topology) {
   const groupId = groupIds(groups.nodes, topology);
   const { tensorId, items } = addresses(topology, groupId, arrays);
   const groupModule = Int32Array.from(groups.nodes, ({ module }) => Math.min(module, modules.length - 1));
-  return { topology, arrays, opLabel, tensorLabel, tensorId, groupId, groupLabel, groupModule, opIndex, tensorIndex, items };
+  return { topology, arrays, opLabel, tensorLabel, tensorId, groupId, groupLabel, groupModule, opIndex, tensorIndex,
+    items };
 }
 
 /**
@@ -135,11 +131,13 @@ export function openGroups({ arrays, groupId }, { level, toggled, fold }) {
 /** @type {WeakMap<GraphArrays, number>} */
 const counted = new WeakMap();
 
-/** @param {GraphArrays} arrays @returns {number} about how many boxes there are with all but the innermost groups open and nothing folded */
+/** @param {GraphArrays} arrays @returns {number} about how many boxes there are with all but the innermost groups open
+ * and nothing folded */
 function boxesAtLayerLevel(arrays) {
   const known = counted.get(arrays);
   if (known !== undefined) return known;
-  const { ops, tensors, groups, opHalf, opGroup, groupKind, groupIsLeaf, groupParent, producer, consumerStart, consumers } = arrays;
+  const { ops, tensors, groups, opHalf, opGroup, groupKind, groupIsLeaf, groupParent, producer, consumerStart,
+    consumers } = arrays;
   /** The closed group that hides what is directly in a group, or -1. */
   const hides = new Int32Array(groups);
   for (let group = 0; group < groups; group += 1) {
@@ -151,7 +149,8 @@ function boxesAtLayerLevel(arrays) {
     return hidden >= 0 ? hidden : -2 - op;
   };
   let boxes = 0;
-  for (let group = 1; group < groups; group += 1) if (groupKind[group] === 0 && (hides[group] === group || hides[group] === -1)) boxes += 2;
+  for (let group = 1; group < groups; group += 1)
+    if (groupKind[group] === 0 && (hides[group] === group || hides[group] === -1)) boxes += 2;
   for (let op = 0; op < ops; op += 1) if ((opGroup[op] ?? -1) >= 0 && placeOf(op) < -1) boxes += 1;
   for (let tensor = 0; tensor < tensors; tensor += 1) {
     const maker = producer[tensor] ?? -1;
@@ -242,7 +241,9 @@ function groupIds(nodes, { modules, ops }) {
     const group = items.find((item) => typeof item === "object");
     const [first] = items;
     const isOfGroups = group !== undefined && group.kind === "module";
-    fold = `${isOfGroups ? pathOf(group.module) : (typeof first === "number" && ops[first]?.name) || "model"}*${repeats}`;
+    fold = `${
+      isOfGroups ? pathOf(group.module) : (typeof first === "number" && ops[first]?.name) || "model"
+    }*${repeats}`;
     return named(fold);
   });
 }
@@ -258,7 +259,8 @@ function labelOfGroup({ kind, module, items, repeats }, { modules, ops }) {
   return names.length <= NAMED_ITEMS ? names.join(" → ") : `${names.slice(0, NAMED_ITEMS - 1).join(" → ")} → …`;
 }
 
-/** @param {GroupNode} group @returns {GroupNode} what is in it, where that is one group and nothing else: of a list of layers, say */
+/** @param {GroupNode} group @returns {GroupNode} what is in it, where that is one group and nothing else: of a list of
+ * layers, say */
 function unwrapped(group) {
   for (;;) {
     const [only, more] = group.items;
@@ -291,7 +293,9 @@ function withoutPath(name, paths) {
 function addresses({ ops, tensors }, groupId, { tensorHalf }) {
   /** @type {Map<string, Item>} */
   const items = new Map();
-  tensors.forEach(({ id }, index) => items.set(id, { kind: "tensor", index, half: tensorHalf[index] === 1 ? "backward" : "forward" }));
+  tensors.forEach(({ id }, index) =>
+    items.set(id, { kind: "tensor", index, half: tensorHalf[index] === 1 ? "backward" : "forward" })
+  );
   ops.forEach(({ id, phase }, index) => items.set(id, { kind: "op", index, half: phase }));
   groupId.forEach((id, index) => {
     items.set(id, { kind: "group", index, half: "forward" });
@@ -306,7 +310,8 @@ function addresses({ ops, tensors }, groupId, { tensorHalf }) {
     return name;
   });
   tensorId.forEach((id, index) => {
-    if (!items.has(id)) items.set(id, { kind: "tensor", index, half: tensorHalf[index] === 1 ? "backward" : "forward" });
+    if (!items.has(id))
+      items.set(id, { kind: "tensor", index, half: tensorHalf[index] === 1 ? "backward" : "forward" });
   });
   return { tensorId, items };
 }

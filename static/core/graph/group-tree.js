@@ -6,17 +6,6 @@
 
 import { foldSiblings } from "./folds.js";
 
-/** @typedef {import("../types.js").Topology} Topology */
-/** @typedef {import("../types.js").Module} Module */
-
-/**
- * @typedef {object} GroupNode
- * @property {"module" | "fold" | "rest"} kind
- * @property {number} module position in the topology's modules; of a fold that of the module around it
- * @property {(number | GroupNode)[]} items forward ops and groups, in order of execution
- * @property {number} repeats of a fold how often its pattern repeats, of a rest one less; else 0
- */
-
 /**
  * @param {Topology} topology
  * @returns {GroupNode} the whole model
@@ -43,7 +32,8 @@ function runs({ modules, ops }) {
   const top = Math.max(0, modules.findIndex(({ parent }) => parent === null));
   /** @type {number[][]} */
   const chains = [];
-  /** @param {string} id @returns {number[]} the modules around it and itself, outermost first, without the whole model */
+  /** @param {string} id @returns {number[]} the modules around it and itself, outermost first, without the whole
+   * model */
   const chainOf = (id) => {
     const start = position.get(id);
     if (start === undefined) return [];
@@ -51,7 +41,9 @@ function runs({ modules, ops }) {
     if (known !== undefined) return known;
     const chain = [];
     // A dump's parents may go in circles: no chain is longer than there are modules.
-    for (let at = /** @type {number | undefined} */ (start); at !== undefined && at !== top && chain.length < modules.length; ) {
+    for (let at = /** @type {number | undefined} */ (start);
+      at !== undefined && at !== top && chain.length < modules.length;)
+    {
       chain.push(at);
       at = position.get(modules[at]?.parent ?? "");
     }
@@ -76,13 +68,14 @@ function runs({ modules, ops }) {
   return root;
 }
 
-/** Takes away wrappers: groups of nothing but groups that alone among their siblings hold groups. @param {GroupNode} root */
+/** Takes away wrappers: groups of nothing but groups that alone among their siblings hold groups.
+ * @param {GroupNode} root */
 function dissolve(root) {
   for (;;) {
     const holders = groupsIn(root).filter((group) => groupsIn(group).length > 0);
     const [only] = holders;
     if (holders.length !== 1 || only === undefined || only.items.some((item) => typeof item === "number")) return;
-    root.items = root.items.flatMap((item) => (item === only ? only.items : [item]));
+    root.items = root.items.flatMap((item) => item === only ? only.items : [item]);
   }
 }
 
@@ -112,7 +105,7 @@ function fold(root, { ops }, modules) {
   };
   for (const group of order.reverse()) {
     const shapes = group.items.map((item) =>
-      typeof item === "number" ? numbered(`op ${ops[item]?.name ?? ""}`) : (structures.get(item) ?? -1),
+      typeof item === "number" ? numbered(`op ${ops[item]?.name ?? ""}`) : (structures.get(item) ?? -1)
     );
     structures.set(group, numbered(`${modules[group.module]?.type ?? ""}(${shapes.join()})`));
     group.items = foldSiblings(group, shapes);

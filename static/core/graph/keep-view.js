@@ -7,11 +7,7 @@
 
 import { gradientsOf } from "./chain-path.js";
 import { expansionOf, written } from "./expansion.js";
-import { GROUP_KINDS, find, idOf, openGroups } from "./graph.js";
-
-/** @typedef {import("../types.js").Graph} Graph */
-/** @typedef {import("../types.js").Item} Item */
-/** @typedef {import("../url-state.js").View} View */
+import { find, GROUP_KINDS, idOf, openGroups } from "./graph.js";
 
 /** Things of one graph in another. */
 export class Counterparts {
@@ -85,7 +81,9 @@ export class Counterparts {
     if (GROUP_KINDS[before.arrays.groupKind[group] ?? 0] === "module") return -1;
     // A fold is named after how often it repeats, too.
     const stem = unrepeated(id);
-    return after.groupId.findIndex((each, at) => after.arrays.groupKind[at] === before.arrays.groupKind[group] && unrepeated(each) === stem);
+    return after.groupId.findIndex((each, at) =>
+      after.arrays.groupKind[at] === before.arrays.groupKind[group] && unrepeated(each) === stem
+    );
   }
 }
 
@@ -101,7 +99,8 @@ export function keepView(view, counterparts) {
   const { before, after } = counterparts;
   const select = view.select === "" ? "" : counterparts.id(view.select);
   const [figure = ""] = /^.*(?=\.)/.exec(view.predict) ?? [];
-  const isAsked = view.predict === "" || figure === "loss" || after.topology.tensors.some(({ name }) => name === figure);
+  const isAsked = view.predict === "" || figure === "loss"
+    || after.topology.tensors.some(({ name }) => name === figure);
   return {
     select,
     toggled: keepToggled(view, counterparts),
@@ -153,9 +152,11 @@ function counterpartsOfOps(before, after) {
   const theirs = opsByPlace(after);
   for (const [place, ops] of opsByPlace(before)) {
     const others = theirs.get(place) ?? [];
-    align(ops.map((op) => before.opLabel[op] ?? ""), others.map((op) => after.opLabel[op] ?? "")).forEach((at, order) => {
-      found[ops[order] ?? 0] = others[at] ?? -1;
-    });
+    align(ops.map((op) => before.opLabel[op] ?? ""), others.map((op) => after.opLabel[op] ?? "")).forEach(
+      (at, order) => {
+        found[ops[order] ?? 0] = others[at] ?? -1;
+      },
+    );
   }
   return found;
 }
@@ -167,9 +168,9 @@ function opsByPlace({ topology: { modules, ops } }) {
 }
 
 /**
- * Which of one run of names is which of another. What is equal at the beginning and at the end belongs together; of what
- * is left in between, what stands in place of each other where there is as much of it, else the first of a name to the
- * first of that name.
+ * Which of one run of names is which of another. What is equal at the beginning and at the end belongs together; of
+ * what is left in between, what stands in place of each other where there is as much of it, else the first of a name to
+ * the first of that name.
  *
  * @param {readonly string[]} names
  * @param {readonly string[]} others

@@ -2,23 +2,19 @@
 
 import { DATA, FOLD, FRAME } from "../layout/layout-sizes.js";
 
-/** @typedef {import("../types.js").Drawing} Drawing */
-
-/** @typedef {"ArrowLeft" | "ArrowRight" | "ArrowUp" | "ArrowDown"} Arrow */
-
 /** How much a step aside counts against a step ahead. */
 const ASIDE = 2.5;
 
 /**
  * The box to go to. Along the depth it follows a line: the one that bends least, deeper to the right whichever way the
  * values pass. Across it goes to what stands next there: satellites, backward ops of the same op, over the axis to the
- * twin; away from the axis, out of what is in a frame to the frame, and back to the first thing in it. The way the values
- * pass, a frame leads to the first thing in it as well, and back from there. Where no line leads on, it is the nearest box
- * that lies in that direction.
+ * twin; away from the axis, out of what is in a frame to the frame, and back to the first thing in it. The way the
+ * values pass, a frame leads to the first thing in it as well, and back from there. Where no line leads on, it is the
+ * nearest box that lies in that direction.
  *
  * @param {Drawing} drawing
  * @param {number} box
- * @param {Arrow} arrow
+ * @param {ArrowKey} arrow
  * @param {"horizontal" | "vertical"} [orientation] the way that depth runs: down, where it is vertical
  * @returns {number} -1 where there is none
  */
@@ -28,7 +24,8 @@ export function walk(drawing, box, arrow, orientation = "horizontal") {
   if ((arrow === "ArrowLeft" || arrow === "ArrowRight") === (orientation === "horizontal")) {
     const isOnward = sign === (half[box] === 0 ? 1 : -1);
     const around = frame[box] ?? -1;
-    const first = isOnward ? (kind[box] === FRAME ? firstIn(drawing, box) : -1) : around >= 0 && firstIn(drawing, around) === box ? around : -1;
+    const first = isOnward ? (kind[box] === FRAME ? firstIn(drawing, box) : -1)
+      : around >= 0 && firstIn(drawing, around) === box ? around : -1;
     if (first >= 0) return first;
     const along = alongLine(drawing, box, sign, orientation);
     return along >= 0 ? along : nearest(drawing, box, arrow);
@@ -40,7 +37,8 @@ export function walk(drawing, box, arrow, orientation = "horizontal") {
   return isOutward && around >= 0 && (next < 0 || !isIn(drawing, next, around)) ? around : next;
 }
 
-/** @param {Drawing} drawing @param {number} around a frame @returns {number} the first box in it that is no satellite */
+/** @param {Drawing} drawing @param {number} around a frame @returns {number} the first box in it that is no
+ * satellite */
 function firstIn({ boxes, frame, isSatellite }, around) {
   for (let box = around + 1; box < boxes; box += 1) if (frame[box] === around && isSatellite[box] === 0) return box;
   return -1;
@@ -61,7 +59,8 @@ function isIn({ frame }, box, around) {
  */
 function alongLine({ routes, source, target, routeKind, rect, isSatellite }, box, sign, orientation) {
   const at = orientation === "horizontal" ? 0 : 1;
-  const middle = (/** @type {number} */ index, /** @type {number} */ axis) => (rect[4 * index + axis] ?? 0) + (rect[4 * index + axis + 2] ?? 0) / 2;
+  const middle = (/** @type {number} */ index, /** @type {number} */ axis) =>
+    (rect[4 * index + axis] ?? 0) + (rect[4 * index + axis + 2] ?? 0) / 2;
   let [best, least] = [-1, Infinity];
   for (let route = 0; route < routes; route += 1) {
     const [from, to] = [source[route] ?? 0, target[route] ?? 0];
@@ -81,16 +80,18 @@ function alongLine({ routes, source, target, routeKind, rect, isSatellite }, box
  *
  * @param {Drawing} drawing
  * @param {number} from
- * @param {Arrow} arrow
+ * @param {ArrowKey} arrow
  * @returns {number}
  */
 function nearest(drawing, from, arrow) {
   const { boxes, rect } = drawing;
   const at = arrow === "ArrowLeft" || arrow === "ArrowRight" ? 0 : 1;
   const sign = arrow === "ArrowRight" || arrow === "ArrowDown" ? 1 : -1;
-  /** A border of a box. @param {number} box @param {number} axis @param {number} side less than 0: the left or upper one */
+  /** A border of a box. @param {number} box @param {number} axis @param {number} side less than 0: the left or upper
+   * one */
   const edge = (box, axis, side) => (rect[4 * box + axis] ?? 0) + (side > 0 ? (rect[4 * box + axis + 2] ?? 0) : 0);
-  const middle = (/** @type {number} */ box, /** @type {number} */ axis) => (edge(box, axis, -1) + edge(box, axis, 1)) / 2;
+  const middle = (/** @type {number} */ box, /** @type {number} */ axis) =>
+    (edge(box, axis, -1) + edge(box, axis, 1)) / 2;
   let [best, least] = [-1, Infinity];
   for (let box = 0; box < boxes; box += 1) {
     if (box === from || isIn(drawing, from, box) || isIn(drawing, box, from)) continue;

@@ -8,16 +8,10 @@ import { differences } from "../lab/difference.js";
 import { gradientsOf } from "./chain-path.js";
 import { itemSize } from "./steps.js";
 
-/** @typedef {import("../types.js").Graph} Graph */
-/** @typedef {import("../types.js").Item} Item */
-/** @typedef {import("../types.js").Phase} Phase */
-/** @typedef {import("../types.js").Picture} Picture */
-/** @typedef {import("../types.js").Theory} Theory */
-/** @typedef {import("./overlay.js").OverlayKind} OverlayKind */
-
 /**
  * @typedef {object} OverlayValues
- * @property {(kind: Item["kind"], index: number, half: Phase) => number} of for health: position in the list of what can be wrong, NaN for healthy
+ * @property {(kind: Item["kind"], index: number, half: Phase) => number} of for health: position in the list of what
+ *   can be wrong, NaN for healthy
  * @property {() => [number, number]} range of all finite ones; of positive ones where that spans decades
  * @property {boolean} hasInfinite
  */
@@ -40,7 +34,7 @@ const plans = new WeakMap();
 /** @param {Graph} graph @returns {Plan} */
 function planOf(graph) {
   let plan = plans.get(graph);
-  if (plan === undefined) plans.set(graph, (plan = build(graph)));
+  if (plan === undefined) plans.set(graph, plan = build(graph));
   return plan;
 }
 
@@ -50,8 +44,11 @@ function build(graph) {
   const rows = new Int32Array(arrays.tensors).fill(-1);
   topology.statistics.tensor.forEach((id, row) => (rows[tensorIndex.get(id) ?? -1] = row));
   // Code written by hand makes other things on the way back too: masks, transposed weights.
-  const isGradient = (/** @type {number} */ tensor) => (arrays.gradientOf[tensor] ?? -1) >= 0 || topology.tensors[tensor]?.role === "gradient";
-  const gradients = gradientsOf(graph).map((gradient, tensor) => (arrays.tensorHalf[tensor] === 0 ? gradient : isGradient(tensor) ? tensor : -1));
+  const isGradient = (/** @type {number} */ tensor) =>
+    (arrays.gradientOf[tensor] ?? -1) >= 0 || topology.tensors[tensor]?.role === "gradient";
+  const gradients = gradientsOf(graph).map((gradient, tensor) =>
+    arrays.tensorHalf[tensor] === 0 ? gradient : isGradient(tensor) ? tensor : -1
+  );
   const results = new Int32Array(arrays.ops).fill(-1);
   for (let op = 0; op < arrays.ops; op += 1) {
     for (let at = (arrays.outputStart[op + 1] ?? 0) - 1; at >= (arrays.outputStart[op] ?? 0); at -= 1) {
@@ -59,7 +56,9 @@ function build(graph) {
       if ((rows[output] ?? -1) >= 0) results[op] = output;
     }
   }
-  const groups = Int32Array.from({ length: arrays.groups }, (_, group) => group).sort((a, b) => (arrays.groupDepth[b] ?? 0) - (arrays.groupDepth[a] ?? 0) || b - a);
+  const groups = Int32Array.from({ length: arrays.groups }, (_, group) => group).sort((a, b) =>
+    (arrays.groupDepth[b] ?? 0) - (arrays.groupDepth[a] ?? 0) || b - a
+  );
   return { rows, gradients, results, groups, groupResults: resultsOfGroups(graph, results), constant: new Map() };
 }
 
@@ -74,7 +73,9 @@ function resultsOfGroups({ arrays, topology }, results) {
   const forward = new Int32Array(arrays.groups).fill(-1);
   const backward = new Int32Array(arrays.groups).fill(-1);
   for (let group = 0; group < arrays.groups; group += 1) {
-    for (let op = (arrays.groupLast[group] ?? 0) - 1; op >= (arrays.groupFirst[group] ?? 0) && forward[group] === -1; op -= 1) {
+    for (let op = (arrays.groupLast[group] ?? 0) - 1; op >= (arrays.groupFirst[group] ?? 0) && forward[group] === -1;
+      op -= 1)
+    {
       if (arrays.opHalf[op] === 0) forward[group] = results[op] ?? -1;
     }
   }
@@ -101,7 +102,7 @@ function resultsOfGroups({ arrays, topology }, results) {
  * @param {Graph} graph
  * @param {Picture} picture
  * @param {Theory | null} theory
- * @param {import("../lab/difference.js").Reference | null} [reference] a dump that it is compared to
+ * @param {ComparisonReference | null} [reference] a dump that it is compared to
  * @returns {OverlayValues}
  */
 export function overlayValues(kind, graph, picture, theory, reference = null) {
@@ -113,9 +114,15 @@ export function overlayValues(kind, graph, picture, theory, reference = null) {
   const ops = new Float64Array(arrays.ops).fill(NaN);
 
   if (kind === "time" || kind === "memory" || kind === "flops") {
-    const cost = topology.ops.map(({ flops, bytes }, op) => (kind === "flops" ? flops : kind === "memory" ? bytes : (topology.op_us?.[op] ?? NaN)));
+    const cost = topology.ops.map(({ flops, bytes }, op) =>
+      kind === "flops" ? flops : kind === "memory" ? bytes : (topology.op_us?.[op] ?? NaN)
+    );
     ops.set(cost);
-    if (kind === "memory") topology.tensors.forEach(({ dtype }, tensor) => (tensors[tensor] = (arrays.elements[tensor] ?? 0) * itemSize(dtype)));
+    if (kind === "memory")
+      topology.tensors.forEach((
+        { dtype },
+        tensor,
+      ) => (tensors[tensor] = (arrays.elements[tensor] ?? 0) * itemSize(dtype)));
     const values = assembled(graph, plan, tensors, ops, (sum, value) => sum + value, null);
     plan.constant.set(kind, values);
     return values;
@@ -134,7 +141,8 @@ export function overlayValues(kind, graph, picture, theory, reference = null) {
   }
 
   const { nan, posinf, neginf } = picture.integers;
-  const column = kind === "dead_fraction" ? picture.floats.dead_fraction : kind === "std" ? picture.floats.std : picture.floats.norm;
+  const column = kind === "dead_fraction" ? picture.floats.dead_fraction
+    : kind === "std" ? picture.floats.std : picture.floats.norm;
   const hidden = picture.hidden?.rows;
   for (let tensor = 0; tensor < arrays.tensors; tensor += 1) {
     const source = kind === "gradient_norm" ? (plan.gradients[tensor] ?? -1) : tensor;
@@ -145,14 +153,16 @@ export function overlayValues(kind, graph, picture, theory, reference = null) {
     tensors[tensor] = isBad && kind !== "dead_fraction" ? Infinity : (column[row] ?? NaN);
   }
   if (kind === "std") {
-    for (let op = 0; op < arrays.ops; op += 1) ops[op] = (plan.results[op] ?? -1) < 0 ? NaN : (tensors[plan.results[op] ?? 0] ?? NaN);
+    for (let op = 0; op < arrays.ops; op += 1)
+      ops[op] = (plan.results[op] ?? -1) < 0 ? NaN : (tensors[plan.results[op] ?? 0] ?? NaN);
     return assembled(graph, plan, tensors, ops, null, tensors);
   }
   spread(graph, tensors, ops, Math.max);
   return assembled(graph, plan, tensors, ops, Math.max, null);
 }
 
-/** An op has the worst of what it puts out. @param {Graph} graph @param {Float64Array} tensors @param {Float64Array} ops @param {(a: number, b: number) => number} join */
+/** An op has the worst of what it puts out. @param {Graph} graph @param {Float64Array} tensors
+ * @param {Float64Array} ops @param {(a: number, b: number) => number} join */
 function spread({ arrays }, tensors, ops, join) {
   for (let op = 0; op < arrays.ops; op += 1) {
     for (let at = arrays.outputStart[op] ?? 0; at < (arrays.outputStart[op + 1] ?? 0); at += 1) {
@@ -167,28 +177,35 @@ function spread({ arrays }, tensors, ops, join) {
  * @param {Plan} plan
  * @param {Float64Array} tensors
  * @param {Float64Array} ops
- * @param {((a: number, b: number) => number) | null} join what a group makes of its ops' figures; null: it has that of its result
+ * @param {((a: number, b: number) => number) | null} join what a group makes of its ops' figures; null: it has that of
+ *   its result
  * @param {Float64Array | null} results of tensors, for groups that have that of their result
  * @returns {OverlayValues}
  */
 function assembled({ arrays }, plan, tensors, ops, join, results) {
   const halves = [new Float64Array(arrays.groups).fill(NaN), new Float64Array(arrays.groups).fill(NaN)];
   if (join === null) {
-    plan.groupResults.forEach((outputs, half) => outputs.forEach((output, group) => output >= 0 && halves[half]?.fill(results?.[output] ?? NaN, group, group + 1)));
+    plan.groupResults.forEach((outputs, half) =>
+      outputs.forEach((output, group) => output >= 0 && halves[half]?.fill(results?.[output] ?? NaN, group, group + 1))
+    );
   } else {
     /** @param {Float64Array} into @param {number} group @param {number} value */
     const add = (into, group, value) => {
       if (group < 0 || Number.isNaN(value)) return;
       into[group] = Number.isNaN(into[group]) ? value : join(into[group] ?? NaN, value);
     };
-    for (let op = 0; op < arrays.ops; op += 1) add(halves[arrays.opHalf[op] ?? 0] ?? ops, arrays.opGroup[op] ?? -1, ops[op] ?? NaN);
-    for (const into of halves) for (const group of plan.groups) add(into, arrays.groupParent[group] ?? -1, into[group] ?? NaN);
+    for (let op = 0; op < arrays.ops; op += 1)
+      add(halves[arrays.opHalf[op] ?? 0] ?? ops, arrays.opGroup[op] ?? -1, ops[op] ?? NaN);
+    for (const into of halves)
+      for (const group of plan.groups) add(into, arrays.groupParent[group] ?? -1, into[group] ?? NaN);
   }
   const [forward = ops, backward = ops] = halves;
   let hasInfinite = false;
-  for (const values of [tensors, ops]) for (let at = 0; at < values.length && !hasInfinite; at += 1) hasInfinite = values[at] === Infinity;
+  for (const values of [tensors, ops])
+    for (let at = 0; at < values.length && !hasInfinite; at += 1) hasInfinite = values[at] === Infinity;
   return {
-    of: (kind, index, half) => (kind === "tensor" ? tensors : kind === "op" ? ops : half === "forward" ? forward : backward)[index] ?? NaN,
+    of: (kind, index, half) =>
+      (kind === "tensor" ? tensors : kind === "op" ? ops : half === "forward" ? forward : backward)[index] ?? NaN,
     range: () => rangeOf([tensors, ops, forward.subarray(1), backward.subarray(1)]),
     hasInfinite,
   };
@@ -239,7 +256,9 @@ function healthOf({ topology, tensorIndex }, plan, picture, theory, into) {
     if (row < 0 || hidden?.has(row)) return;
     const isBad = (nan[row] ?? 0) + (posinf[row] ?? 0) + (neginf[row] ?? 0) > 0;
     if (isBad) into[tensor] = WORST_FIRST.indexOf("non-finite");
-    else if (Number.isNaN(into[tensor]) && (picture.floats.dead_fraction[row] ?? 0) >= 1) into[tensor] = WORST_FIRST.indexOf("dead");
-    else if (Number.isNaN(into[tensor]) && theory === null && (picture.floats.saturation[row] ?? 0) > SATURATED) into[tensor] = WORST_FIRST.indexOf("saturated");
+    else if (Number.isNaN(into[tensor]) && (picture.floats.dead_fraction[row] ?? 0) >= 1)
+      into[tensor] = WORST_FIRST.indexOf("dead");
+    else if (Number.isNaN(into[tensor]) && theory === null && (picture.floats.saturation[row] ?? 0) > SATURATED)
+      into[tensor] = WORST_FIRST.indexOf("saturated");
   });
 }

@@ -6,15 +6,6 @@
 import { overlayValues } from "./overlay-values.js";
 import { hex, oklch } from "../oklch.js";
 
-/** @typedef {import("../types.js").Graph} Graph */
-/** @typedef {import("../types.js").Legend} Legend */
-/** @typedef {import("../types.js").Paintwork} Paintwork */
-/** @typedef {import("../types.js").Picture} Picture */
-/** @typedef {import("../types.js").Theory} Theory */
-/** @typedef {import("../lab/difference.js").Reference} Reference */
-
-/** @typedef {"std" | "gradient_norm" | "dead_fraction" | "time" | "memory" | "flops" | "health" | "difference"} OverlayKind */
-
 /**
  * @typedef {object} Overlay
  * @property {OverlayKind} name
@@ -26,13 +17,21 @@ import { hex, oklch } from "../oklch.js";
 
 /** @type {readonly Overlay[]} */
 export const OVERLAYS = [
-  { name: "std", title: "Activation std", unit: "", scale: "auto", says: "std of a tensor; of an op or a closed box that of what it puts out" },
-  { name: "gradient_norm", title: "Gradient norm", unit: "", scale: "auto", says: "L2 norm of the gradient; of a closed box the largest in it" },
-  { name: "dead_fraction", title: "Dead units", unit: "", scale: "share", says: "share of units at most 0 for every input; of a closed box the largest in it" },
-  { name: "time", title: "Time", unit: "µs", scale: "auto", says: "time an op took when the graph was recorded; of a closed box the sum" },
-  { name: "memory", title: "Memory", unit: "B", scale: "auto", says: "bytes of a tensor, and read and written by an op; of a closed box the sum" },
-  { name: "flops", title: "FLOPs", unit: "FLOP", scale: "auto", says: "floating-point operations of an op; of a closed box the sum" },
-  { name: "difference", title: "Difference to A", unit: "", scale: "auto", says: "how far a tensor is from its partner in A: the largest relative difference of std, least and greatest value; of an op or a closed box the largest in it" },
+  { name: "std", title: "Activation std", unit: "", scale: "auto",
+    says: "std of a tensor; of an op or a closed box that of what it puts out" },
+  { name: "gradient_norm", title: "Gradient norm", unit: "", scale: "auto",
+    says: "L2 norm of the gradient; of a closed box the largest in it" },
+  { name: "dead_fraction", title: "Dead units", unit: "", scale: "share",
+    says: "share of units at most 0 for every input; of a closed box the largest in it" },
+  { name: "time", title: "Time", unit: "µs", scale: "auto",
+    says: "time an op took when the graph was recorded; of a closed box the sum" },
+  { name: "memory", title: "Memory", unit: "B", scale: "auto",
+    says: "bytes of a tensor, and read and written by an op; of a closed box the sum" },
+  { name: "flops", title: "FLOPs", unit: "FLOP", scale: "auto",
+    says: "floating-point operations of an op; of a closed box the sum" },
+  { name: "difference", title: "Difference to A", unit: "", scale: "auto",
+    says:
+      "how far a tensor is from its partner in A: the largest relative difference of std, least and greatest value; of an op or a closed box the largest in it" },
   { name: "health", title: "Health", unit: "", scale: "words", says: "what is wrong; of a closed box the worst in it" },
 ];
 
@@ -44,17 +43,22 @@ const overlayOf = (kind) => OVERLAYS.find(({ name }) => name === kind);
  *
  * @param {OverlayKind} kind
  * @param {Graph} graph
- * @param {Reference | null} [reference] a dump that it is compared to
+ * @param {ComparisonReference | null} [reference] a dump that it is compared to
  * @returns {string | null} null where it can
  */
 export function whyNot(kind, { topology }, reference = null) {
   if (kind === "difference" && reference === null) return "No dump is pinned to compare to.";
   if (kind === "time" && topology.op_us == null) return "This recording does not say how long its ops took.";
-  if (kind === "dead_fraction" && !topology.ops.some(({ name }) => RECTIFIERS.has(name))) return "No op of this graph can have dead units.";
+  if (kind === "dead_fraction" && !topology.ops.some(({ name }) => RECTIFIERS.has(name)))
+    return "No op of this graph can have dead units.";
   return null;
 }
 
-const RECTIFIERS = new Set("relu relu_ relu6 clamp_min leaky_relu leaky_relu_ gelu silu elu elu_ selu selu_ celu mish prelu threshold".split(" "));
+const RECTIFIERS = new Set(
+  "relu relu_ relu6 clamp_min leaky_relu leaky_relu_ gelu silu elu elu_ selu selu_ celu mish prelu threshold".split(
+    " ",
+  ),
+);
 
 /** How many colours a ramp has: steps that the eye does not tell apart. */
 const SHADES = 64;
@@ -79,7 +83,12 @@ const between = ([from, to], share) => from + (to - from) * share;
  */
 export function shadesOf(scheme) {
   const { lightness, chroma, hue } = RAMPS[scheme];
-  return Array.from({ length: SHADES }, (_, step) => hex(oklch(between(lightness, step / (SHADES - 1)), between(chroma, step / (SHADES - 1)), between(hue, step / (SHADES - 1)))));
+  return Array.from({ length: SHADES },
+    (_, step) =>
+      hex(
+        oklch(between(lightness, step / (SHADES - 1)), between(chroma, step / (SHADES - 1)),
+          between(hue, step / (SHADES - 1))),
+      ));
 }
 
 const SHADES_OF = { light: shadesOf("light"), dark: shadesOf("dark") };
@@ -87,7 +96,8 @@ const SHADES_OF = { light: shadesOf("light"), dark: shadesOf("dark") };
 /** Beside the ramp: a tensor with NaN or Inf in it has no place on it. */
 export const NON_FINITE = { light: hex(oklch(0.83, 0.1, 320)), dark: hex(oklch(0.44, 0.13, 320)) };
 
-/** Worst first, as a closed box has the worst of what it holds. @type {readonly {word: string, hue: number, chroma: number}[]} */
+/** Worst first, as a closed box has the worst of what it holds.
+ * @type {readonly {word: string, hue: number, chroma: number}[]} */
 const HEALTH = [
   { word: "non-finite", hue: 320, chroma: 0.1 },
   { word: "exploding", hue: 55, chroma: 0.12 },
@@ -96,9 +106,12 @@ const HEALTH = [
   { word: "saturated", hue: 105, chroma: 0.12 },
 ];
 
-/** What is told apart by hue differs in lightness too. @param {"light" | "dark"} scheme @returns {string[]} by position in HEALTH */
+/** What is told apart by hue differs in lightness too. @param {"light" | "dark"} scheme @returns {string[]} by position
+ * in HEALTH */
 function healthColours(scheme) {
-  return HEALTH.map(({ hue, chroma }, order) => hex(oklch(scheme === "light" ? 0.76 + 0.045 * order : 0.5 - 0.05 * order, chroma, hue)));
+  return HEALTH.map(({ hue, chroma }, order) =>
+    hex(oklch(scheme === "light" ? 0.76 + 0.045 * order : 0.5 - 0.05 * order, chroma, hue))
+  );
 }
 
 const HEALTH_COLOURS = { light: healthColours("light"), dark: healthColours("dark") };
@@ -112,21 +125,24 @@ const [THINNEST, THICKEST, PLAIN] = [0.75, 7, 1.25];
  * @param {Graph} options.graph
  * @param {Picture} options.picture of that graph
  * @param {Theory | null} options.theory
- * @param {Reference | null} [options.reference] a dump that it is compared to
- * @param {readonly [number, number] | null} options.range of the figure, to be the same in all runs; null: that of this one
+ * @param {ComparisonReference | null} [options.reference] a dump that it is compared to
+ * @param {readonly [number, number] | null} options.range of the figure, to be the same in all runs; null: that of this
+ *   one
  * @param {"light" | "dark"} options.scheme
  * @returns {Paintwork}
  */
 export function paintwork({ kind, edges, graph, picture, theory, reference = null, range, scheme }) {
   const width = edgeWidth(edges, graph, picture);
   const overlay = kind === "" ? undefined : overlayOf(kind);
-  if (kind === "" || overlay === undefined || whyNot(kind, graph, reference) !== null) return { fill: () => null, width, legend: null };
+  if (kind === "" || overlay === undefined || whyNot(kind, graph, reference) !== null)
+    return { fill: () => null, width, legend: null };
   const { title, unit, scale } = overlay;
   const values = overlayValues(kind, graph, picture, theory, reference);
   if (scale === "words") {
     const colours = HEALTH_COLOURS[scheme];
     /** @type {Legend} */
-    const legend = { title, unit, low: 0, high: 0, isLog: false, stops: [], words: HEALTH.map(({ word }, order) => [colours[order] ?? "", word]) };
+    const legend = { title, unit, low: 0, high: 0, isLog: false, stops: [],
+      words: HEALTH.map(({ word }, order) => [colours[order] ?? "", word]) };
     return { fill: (what, index, half) => colours[values.of(what, index, half)] ?? null, width, legend };
   }
 
@@ -143,8 +159,10 @@ export function paintwork({ kind, edges, graph, picture, theory, reference = nul
     return shades[Math.max(0, Math.min(SHADES - 1, Math.round(at)))] ?? null;
   };
   /** @type {Legend} */
-  const legend = { title, unit, low, high, isLog, stops: shades.filter((_, order) => order % 9 === 0), words: values.hasInfinite ? [[NON_FINITE[scheme], "NaN or Inf"]] : [] };
-  return { fill: (what, index, half) => shade(values.of(what, index, half)), width, legend: Number.isFinite(low) ? legend : null };
+  const legend = { title, unit, low, high, isLog, stops: shades.filter((_, order) => order % 9 === 0),
+    words: values.hasInfinite ? [[NON_FINITE[scheme], "NaN or Inf"]] : [] };
+  return { fill: (what, index, half) => shade(values.of(what, index, half)), width,
+    legend: Number.isFinite(low) ? legend : null };
 }
 
 /**
@@ -157,12 +175,14 @@ export function rangeOf({ legend }) {
   return legend === null || legend.stops.length === 0 ? null : [legend.low, legend.high];
 }
 
-/** @param {"" | "size" | "gradient"} edges @param {Graph} graph @param {Picture} picture @returns {(tensor: number) => number} */
+/** @param {"" | "size" | "gradient"} edges @param {Graph} graph @param {Picture} picture
+ * @returns {(tensor: number) => number} */
 function edgeWidth(edges, graph, picture) {
   if (edges === "") return () => PLAIN;
   const { elements } = graph.arrays;
   const norms = edges === "gradient" ? overlayValues("gradient_norm", graph, picture, null) : null;
-  const valueOf = (/** @type {number} */ tensor) => (norms === null ? (elements[tensor] ?? 0) : norms.of("tensor", tensor, "forward"));
+  const valueOf = (/** @type {number} */ tensor) =>
+    norms === null ? (elements[tensor] ?? 0) : norms.of("tensor", tensor, "forward");
   let [low, high] = [Infinity, 0];
   for (let tensor = 0; tensor < elements.length; tensor += 1) {
     const value = valueOf(tensor);

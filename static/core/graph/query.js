@@ -5,22 +5,6 @@
 
 import { ROLES } from "./graph.js";
 
-/** @typedef {"std" | "mean" | "min" | "max" | "norm" | "zero_fraction" | "dead_fraction" | "saturation" | "nan" | "inf" | "numel" | "rank"} TensorFigure */
-/** @typedef {"time" | "flops" | "bytes"} OpFigure */
-/** @typedef {"op" | "name" | "module" | "role" | "dtype" | "phase"} TextKey */
-
-/**
- * @typedef {{isNot: boolean} & (
- *   {kind: "word", word: string} |
- *   {kind: "pattern", pattern: RegExp} |
- *   {kind: "text", key: TextKey, word: string} |
- *   {kind: "shape", sizes: (number | null)[]} |
- *   {kind: "figure", figure: TensorFigure | OpFigure, holds: (value: number) => boolean}
- * )} Term sizes: null for any
- */
-
-/** @typedef {{terms: Term[], isAboutOps: boolean}} Query isAboutOps: a term speaks of what only ops have */
-
 /** @type {Record<string, TensorFigure | OpFigure>} */
 const FIGURES = {
   std: "std",
@@ -43,7 +27,7 @@ const FIGURES = {
 /** @type {ReadonlySet<string>} */
 export const OP_FIGURES = new Set(["time", "flops", "bytes"]);
 
-/** @type {Record<string, TextKey>} */
+/** @type {Record<string, SearchTextKey>} */
 const KEYS = { op: "op", name: "name", module: "module", role: "role", dtype: "dtype", phase: "phase" };
 
 const KEY_LIST = [...Object.keys(KEYS), "shape"].join(", ");
@@ -67,11 +51,11 @@ const MOST_OPTIONAL = 8;
 
 /**
  * @param {string} text
- * @returns {Query | {error: string}} error: what is wrong, and what is allowed
+ * @returns {SearchQuery | {error: string}} error: what is wrong, and what is allowed
  */
 export function parseQuery(text) {
   if (text.length > LONGEST_QUERY) return { error: `A search may have ${LONGEST_QUERY} characters.` };
-  /** @type {Term[]} */
+  /** @type {SearchTerm[]} */
   const terms = [];
   for (const part of partsOf(text)) {
     const isNot = part.length > 1 && /^[-−]/.test(part);
@@ -79,7 +63,9 @@ export function parseQuery(text) {
     if ("error" in term) return term;
     terms.push({ ...term, isNot });
   }
-  const isAboutOps = terms.some((term) => (term.kind === "text" && term.key === "op") || (term.kind === "figure" && OP_FIGURES.has(term.figure)));
+  const isAboutOps = terms.some((term) =>
+    (term.kind === "text" && term.key === "op") || (term.kind === "figure" && OP_FIGURES.has(term.figure))
+  );
   return { terms, isAboutOps };
 }
 
@@ -88,7 +74,7 @@ function partsOf(text) {
   return text.match(/[-−]?(?:"[^"]*"?|\/(?:\\.|[^/\\])*\/?|[^\s"/][^\s]*)/g) ?? [];
 }
 
-/** @typedef {Term extends infer T ? T extends {isNot: boolean} ? Omit<T, "isNot"> : never : never} Bare */
+/** @typedef {SearchTerm extends infer T ? T extends {isNot: boolean} ? Omit<T, "isNot"> : never : never} Bare */
 
 /** @param {string} part @returns {Bare | {error: string}} */
 function termOf(part) {
@@ -103,26 +89,37 @@ function termOf(part) {
   if (word === "") return { error: `${key}: what? Write it behind the colon without a space, such as op:matmul.` };
   if (key === "shape") return shapeOf(word);
   const known = Object.hasOwn(KEYS, key) ? KEYS[key] : undefined;
-  if (known === undefined) return { error: `${key}: is no key; there are ${KEY_LIST}. In quotes, "${part}" is searched for as it stands.` };
-  if (known === "role" && !ROLES.some((role) => role.includes(word))) return { error: `role:${word}: no tensor has that role; there are ${ROLES.join(", ")}.` };
-  if (known === "phase" && !["forward", "backward"].some((phase) => phase.startsWith(word))) return { error: `phase:${word}: there are forward and backward.` };
+  if (known === undefined)
+    return { error: `${key}: is no key; there are ${KEY_LIST}. In quotes, "${part}" is searched for as it stands.` };
+  if (known === "role" && !ROLES.some((role) => role.includes(word)))
+    return { error: `role:${word}: no tensor has that role; there are ${ROLES.join(", ")}.` };
+  if (known === "phase" && !["forward", "backward"].some((phase) => phase.startsWith(word)))
+    return { error: `phase:${word}: there are forward and backward.` };
   return { kind: "text", key: known, word };
 }
 
-/** @param {string} word @returns {string} in small letters; sizes, however they are typed, as they are written here: 200×50 */
+/** @param {string} word @returns {string} in small letters; sizes, however they are typed, as they are written here:
+ * 200×50 */
 function asText(word) {
-  return (/^\(?\d+( ?[x×,] ?\d+)+,?\)?$/.test(word) ? word.replace(/[() ]|,\)?$/g, "").replace(/[x,]/g, "×") : word).toLowerCase();
+  return (/^\(?\d+( ?[x×,] ?\d+)+,?\)?$/.test(word) ? word.replace(/[() ]|,\)?$/g, "").replace(/[x,]/g, "×") : word)
+    .toLowerCase();
 }
 
-/** @param {string} part @param {string} name @param {string} sign @param {string} number @returns {Bare | {error: string}} */
+/** @param {string} part @param {string} name @param {string} sign @param {string} number
+ * @returns {Bare | {error: string}} */
 function figureOf(part, name, sign, number) {
   const figure = Object.hasOwn(FIGURES, name.toLowerCase()) ? FIGURES[name.toLowerCase()] : undefined;
   if (figure === undefined) return { error: `${part}: ${name} is no figure; there are ${FIGURE_LIST}.` };
   const written = number.replace("−", "-").replace(/%$/, "e-2");
-  const value = /^[-+]?inf(inity)?$/i.test(written) ? (written.startsWith("-") ? -Infinity : Infinity) : Number(written);
-  if (written.trim() === "" || Number.isNaN(value)) return { error: `${part}: ${number === "" ? "behind the sign there" : `“${number}”`} is no number, such as 10 or 1e-3.` };
+  const value = /^[-+]?inf(inity)?$/i.test(written) ? (written.startsWith("-") ? -Infinity : Infinity)
+    : Number(written);
+  if (written.trim() === "" || Number.isNaN(value))
+    return {
+      error: `${part}: ${number === "" ? "behind the sign there" : `“${number}”`} is no number, such as 10 or 1e-3.`,
+    };
   const compare = COMPARISONS[{ "≥": ">=", "≤": "<=", "≠": "!=", "==": "=" }[sign] ?? sign];
-  if (compare === undefined) return { error: `${part}: ${sign} is no comparison; there are ${Object.keys(COMPARISONS).join(" ")}.` };
+  if (compare === undefined)
+    return { error: `${part}: ${sign} is no comparison; there are ${Object.keys(COMPARISONS).join(" ")}.` };
   return { kind: "figure", figure, holds: (other) => compare(other, value) };
 }
 
@@ -130,13 +127,15 @@ function figureOf(part, name, sign, number) {
 function shapeOf(word) {
   if (word === "scalar" || word === "()") return { kind: "shape", sizes: [] };
   const parts = word.replace(/^\(|\)$/g, "").split(/[×x,]/);
-  if (!parts.every((part) => /^(\d{1,15}|\*)$/.test(part))) return { error: `shape:${word}: sizes are numbers with × , or x between, such as 200×50; * is any size.` };
-  return { kind: "shape", sizes: parts.map((part) => (part === "*" ? null : Number(part))) };
+  if (!parts.every((part) => /^(\d{1,15}|\*)$/.test(part)))
+    return { error: `shape:${word}: sizes are numbers with × , or x between, such as 200×50; * is any size.` };
+  return { kind: "shape", sizes: parts.map((part) => part === "*" ? null : Number(part)) };
 }
 
 /** @param {string} part @returns {Bare | {error: string}} */
 function patternOf(part) {
-  if (!/^\/.*\/$/.test(part) || part.length < 2) return { error: `${part}: a regular expression ends with a slash too, such as /^l\\d+$/.` };
+  if (!/^\/.*\/$/.test(part) || part.length < 2)
+    return { error: `${part}: a regular expression ends with a slash too, such as /^l\\d+$/.` };
   const source = part.slice(1, -1);
   if (source === "") return { error: "//: between the slashes stands what is searched for." };
   if (source.length > LONGEST_PATTERN) return { error: `A regular expression may have ${LONGEST_PATTERN} characters.` };
@@ -145,7 +144,12 @@ function patternOf(part) {
     // Lines: name, op, shape, role and path stand one beneath the other.
     pattern = new RegExp(source, "im");
   } catch (problem) {
-    return { error: `${part}: ${problem instanceof Error ? problem.message.replace(/^Invalid regular expression: (\/.*\/im: )?/, "") : "not a regular expression"}.` };
+    return {
+      error: `${part}: ${
+        problem instanceof Error ? problem.message.replace(/^Invalid regular expression: (\/.*\/im: )?/, "")
+          : "not a regular expression"
+      }.`,
+    };
   }
   const danger = dangerOf(source);
   return danger === null ? { kind: "pattern", pattern } : { error: `${part}: ${danger}` };
@@ -162,7 +166,8 @@ function dangerOf(source) {
   const plain = source.replace(/\\./g, "a").replace(/\[\^?(?:[^\]])*\]/g, "a");
   const repeats = plain.match(/[*+]|\{\d+,\d*\}/g)?.length ?? 0;
   const optional = (plain.match(/\?/g)?.length ?? 0) - (plain.match(/\(\?|[*+}]\?/g)?.length ?? 0);
-  if (repeats > MOST_REPEATS || optional > MOST_OPTIONAL) return `at most ${MOST_REPEATS} repeats (* + {n,m}) and ${MOST_OPTIONAL} optional parts (?); more can take for ever.`;
+  if (repeats > MOST_REPEATS || optional > MOST_OPTIONAL)
+    return `at most ${MOST_REPEATS} repeats (* + {n,m}) and ${MOST_OPTIONAL} optional parts (?); more can take for ever.`;
   /** For every open bracket, whether a choice or a repeat stands in it. @type {boolean[]} */
   const open = [];
   for (let at = 0; at < plain.length; at += 1) {
@@ -172,7 +177,8 @@ function dangerOf(source) {
       if (plain[at + 1] === "?") at += 1;
     } else if (letter === ")") {
       const isVaried = open.pop() ?? false;
-      if (isVaried && /^(?:[*+]|\{\d+(?:,\d*)?\})/.test(plain.slice(at + 1))) return "a repeat of what repeats or chooses itself, as in (a+)+ or (a|b)*, can take for ever.";
+      if (isVaried && /^(?:[*+]|\{\d+(?:,\d*)?\})/.test(plain.slice(at + 1)))
+        return "a repeat of what repeats or chooses itself, as in (a+)+ or (a|b)*, can take for ever.";
       if (isVaried && open.length > 0) open[open.length - 1] = true;
     } else if (letter !== undefined && "*+?|{".includes(letter) && open.length > 0) {
       open[open.length - 1] = true;

@@ -7,9 +7,6 @@
 import { backwardId } from "./graph.js";
 import { entriesOf, wiringOf } from "./wiring.js";
 
-/** @typedef {import("../types.js").Graph} Graph */
-/** @typedef {import("../types.js").Item} Item */
-
 /** @typedef {{hops: number, direction: "up" | "down" | "both"}} Reach hops: how many ops away; Infinity for all */
 
 /**
@@ -100,7 +97,8 @@ function walk(graph, item, way, limit) {
   const { needed, needs } = wiringOf(graph);
   const ops = new Uint8Array(arrays.ops);
   const tensors = new Uint8Array(arrays.tensors);
-  const ahead = way === "up" ? { start: arrays.inputStart, entries: arrays.inputs } : { start: arrays.outputStart, entries: arrays.outputs };
+  const ahead = way === "up" ? { start: arrays.inputStart, entries: arrays.inputs }
+    : { start: arrays.outputStart, entries: arrays.outputs };
   const readers = { start: arrays.consumerStart, entries: arrays.consumers };
 
   /** A layer of ops and one of tensors take turns. @type {{ops: number[], tensors: number[]}} */
@@ -129,7 +127,7 @@ function walk(graph, item, way, limit) {
     };
     for (const op of front.ops) {
       for (const tensor of entriesOf(ahead, op)) meetTensor(tensor);
-      if (way === "up") for (const tensor of entriesOf(needs, op)) meetTensor(tensor);
+      if (way === "up") { for (const tensor of entriesOf(needs, op)) meetTensor(tensor); }
     }
     for (const tensor of front.tensors) {
       if (way === "up") meetOp(arrays.producer[tensor] ?? -1);

@@ -7,13 +7,6 @@ import { find, ROLES } from "./graph.js";
 import { OP_FIGURES, parseQuery } from "./query.js";
 import { idsOf } from "./reach.js";
 
-/** @typedef {import("../types.js").Graph} Graph */
-/** @typedef {import("../types.js").Picture} Picture */
-/** @typedef {import("./query.js").Query} Query */
-/** @typedef {import("./query.js").Term} Term */
-/** @typedef {import("./query.js").TensorFigure} TensorFigure */
-/** @typedef {import("./query.js").OpFigure} OpFigure */
-
 export { parseQuery };
 
 /**
@@ -46,7 +39,7 @@ const indices = new WeakMap();
 /**
  * @param {Graph} graph
  * @param {Picture} picture whose figures are compared
- * @param {Query} query
+ * @param {SearchQuery} query
  * @param {number} [most]
  * @returns {Found} nothing for a query without terms
  */
@@ -99,7 +92,8 @@ export function litOfFound(graph, ids) {
   }
   const lit = idsOf(graph, ops, tensors);
   // A closed box lights for a tensor that it hides, the op beside the tensor does not.
-  for (const id of idsOf(graph, holders, new Uint8Array(arrays.tensors))) if (find(graph, id)?.kind === "group") lit.add(id);
+  for (const id of idsOf(graph, holders, new Uint8Array(arrays.tensors)))
+    if (find(graph, id)?.kind === "group") lit.add(id);
   for (const id of ids) lit.add(id);
   return lit;
 }
@@ -110,9 +104,9 @@ function idAt(graph, kind, place) {
   return (kind === "tensor" ? graph.tensorId[place] : graph.groupId[place]) ?? "";
 }
 
-/** @param {Query} query @param {Graph} graph @param {Picture} picture @returns {string | null} */
+/** @param {SearchQuery} query @param {Graph} graph @param {Picture} picture @returns {string | null} */
 function noteOf({ terms }, { topology }, picture) {
-  const figures = terms.flatMap((term) => (term.kind === "figure" ? [term.figure] : []));
+  const figures = terms.flatMap((term) => term.kind === "figure" ? [term.figure] : []);
   if (figures.includes("time") && topology.op_us == null) return "This recording does not say how long its ops took.";
   const isCompared = figures.some((figure) => !OP_FIGURES.has(figure) && figure !== "numel" && figure !== "rank");
   return isCompared && picture.hidden !== null ? "What waits for a guess is not compared." : null;
@@ -121,7 +115,7 @@ function noteOf({ terms }, { topology }, picture) {
 /** @param {Graph} graph @returns {Index} */
 function indexOf(graph) {
   let index = indices.get(graph);
-  if (index === undefined) indices.set(graph, (index = build(graph)));
+  if (index === undefined) indices.set(graph, index = build(graph));
   return index;
 }
 
@@ -142,15 +136,18 @@ function build({ arrays, topology, tensorIndex, groupId, groupLabel }) {
     order.push([1, tensor]);
   };
   for (let op = 0; op < arrays.ops; op += 1) {
-    for (const group of (opening[op] ?? []).sort((a, b) => (arrays.groupDepth[a] ?? 0) - (arrays.groupDepth[b] ?? 0))) order.push([2, group]);
-    for (let at = arrays.inputStart[op] ?? 0; at < (arrays.inputStart[op + 1] ?? 0); at += 1) list(arrays.inputs[at] ?? 0);
+    for (const group of (opening[op] ?? []).sort((a, b) => (arrays.groupDepth[a] ?? 0) - (arrays.groupDepth[b] ?? 0)))
+      order.push([2, group]);
+    for (let at = arrays.inputStart[op] ?? 0; at < (arrays.inputStart[op + 1] ?? 0); at += 1)
+      list(arrays.inputs[at] ?? 0);
     order.push([0, op]);
-    for (let at = arrays.outputStart[op] ?? 0; at < (arrays.outputStart[op + 1] ?? 0); at += 1) list(arrays.outputs[at] ?? 0);
+    for (let at = arrays.outputStart[op] ?? 0; at < (arrays.outputStart[op + 1] ?? 0); at += 1)
+      list(arrays.outputs[at] ?? 0);
   }
   for (let tensor = 0; tensor < arrays.tensors; tensor += 1) list(tensor);
 
   const modules = new Map(topology.modules.map(({ id, path, type }) => [id, `${path}\n${type}`.toLowerCase()]));
-  const shapeText = (/** @type {readonly number[]} */ sizes) => (sizes.length === 0 ? "scalar" : sizes.join("×"));
+  const shapeText = (/** @type {readonly number[]} */ sizes) => sizes.length === 0 ? "scalar" : sizes.join("×");
   const texts = order.map(([kind, place]) => {
     if (kind === 0) {
       const op = topology.ops[place];
@@ -158,19 +155,23 @@ function build({ arrays, topology, tensorIndex, groupId, groupLabel }) {
     }
     if (kind === 1) {
       const tensor = topology.tensors[place];
-      return tensor === undefined ? "" : `${tensor.name.toLowerCase()}\n${tensor.id}\n${tensor.role}\n${shapeText(tensor.shape)}\n${modules.get(tensor.module) ?? ""}`;
+      return tensor === undefined ? ""
+        : `${tensor.name.toLowerCase()}\n${tensor.id}\n${tensor.role}\n${shapeText(tensor.shape)}\n${
+          modules.get(tensor.module) ?? ""
+        }`;
     }
     return `${groupId[place] ?? ""}\n${groupLabel[place] ?? ""}`.toLowerCase();
   });
   const rows = new Int32Array(arrays.tensors).fill(-1);
   topology.statistics.tensor.forEach((id, row) => (rows[tensorIndex.get(id) ?? -1] = row));
-  return { kinds: Uint8Array.from(order, ([kind]) => kind), places: Int32Array.from(order, ([, place]) => place), texts, rows };
+  return { kinds: Uint8Array.from(order, ([kind]) => kind), places: Int32Array.from(order, ([, place]) => place), texts,
+    rows };
 }
 
 /** @typedef {(kind: Kind, place: number, text: string) => boolean} Test */
 
 /**
- * @param {Term} term
+ * @param {SearchTerm} term
  * @param {Graph} graph
  * @param {Picture} picture
  * @param {Index} index
@@ -182,17 +183,20 @@ function testOf(term, graph, picture, index, isAboutOps) {
   return term.isNot ? (kind, place, text) => !test(kind, place, text) : test;
 }
 
-/** @param {Term} term @param {Graph} graph @param {Picture} picture @param {Index} index @param {boolean} isAboutOps @returns {Test} */
+/** @param {SearchTerm} term @param {Graph} graph @param {Picture} picture @param {Index} index
+ * @param {boolean} isAboutOps @returns {Test} */
 function affirmative(term, graph, picture, index, isAboutOps) {
   const { topology, arrays } = graph;
   if (term.kind === "word") return (_kind, _place, text) => text.includes(term.word);
   if (term.kind === "pattern") return (_kind, _place, text) => term.pattern.test(text.slice(0, LONGEST_TEXT));
 
-  /** Whether it holds of a tensor, or of one that an op puts out. @param {(tensor: number) => boolean} holds @returns {Test} */
+  /** Whether it holds of a tensor, or of one that an op puts out. @param {(tensor: number) => boolean} holds
+   * @returns {Test} */
   const ofTensor = (holds) => (kind, place) => {
     if (kind === "tensor") return holds(place);
     if (kind === "group" || !isAboutOps) return false;
-    for (let at = arrays.outputStart[place] ?? 0; at < (arrays.outputStart[place + 1] ?? 0); at += 1) if (holds(arrays.outputs[at] ?? 0)) return true;
+    for (let at = arrays.outputStart[place] ?? 0; at < (arrays.outputStart[place + 1] ?? 0); at += 1)
+      if (holds(arrays.outputs[at] ?? 0)) return true;
     return false;
   };
   if (term.kind === "shape") {
@@ -218,28 +222,43 @@ function affirmative(term, graph, picture, index, isAboutOps) {
   if (key === "role") {
     // "activation" is a role, and the end of another.
     const isWhole = ROLES.some((role) => role === word);
-    return ofTensor((tensor) => (isWhole ? topology.tensors[tensor]?.role === word : (topology.tensors[tensor]?.role ?? "").includes(word)));
+    return ofTensor((tensor) =>
+      isWhole ? topology.tensors[tensor]?.role === word : (topology.tensors[tensor]?.role ?? "").includes(word)
+    );
   }
   if (key === "dtype") return ofTensor((tensor) => (topology.tensors[tensor]?.dtype ?? "").includes(word));
-  if (key === "op") return (kind, place) => kind === "op" && (topology.ops[place]?.name.toLowerCase() ?? "").includes(word);
+  if (key === "op")
+    return (kind, place) => kind === "op" && (topology.ops[place]?.name.toLowerCase() ?? "").includes(word);
   if (key === "phase") {
     const half = "forward".startsWith(word) ? 0 : 1;
-    return (kind, place) => (kind === "op" ? arrays.opHalf[place] === half : kind === "tensor" ? arrays.tensorHalf[place] === half : half === 0);
+    return (kind, place) =>
+      kind === "op" ? arrays.opHalf[place] === half
+        : kind === "tensor" ? arrays.tensorHalf[place] === half : half === 0;
   }
   if (key === "name") {
-    return (kind, place) => ((kind === "op" ? topology.ops[place]?.name : kind === "tensor" ? topology.tensors[place]?.name : graph.groupLabel[place]) ?? "").toLowerCase().includes(word);
+    return (kind, place) =>
+      ((kind === "op" ? topology.ops[place]?.name
+        : kind === "tensor" ? topology.tensors[place]?.name : graph.groupLabel[place]) ?? "").toLowerCase().includes(
+          word,
+        );
   }
   const paths = new Map(topology.modules.map(({ id, path, type }) => [id, `${path} ${type}`.toLowerCase()]));
-  return (kind, place, text) => (kind === "group" ? text : (paths.get((kind === "op" ? topology.ops[place] : topology.tensors[place])?.module ?? "") ?? "")).includes(word);
+  return (kind, place, text) =>
+    (kind === "group" ? text
+      : (paths.get((kind === "op" ? topology.ops[place] : topology.tensors[place])?.module ?? "") ?? "")).includes(
+        word,
+      );
 }
 
-/** @param {Graph} graph @param {OpFigure} figure @returns {(op: number) => number} NaN where it is not known: no comparison holds of it */
+/** @param {Graph} graph @param {OpFigure} figure @returns {(op: number) => number} NaN where it is not known: no
+ * comparison holds of it */
 function costOf({ topology }, figure) {
   if (figure === "time") return (op) => topology.op_us?.[op] ?? NaN;
   return (op) => topology.ops[op]?.[figure] ?? NaN;
 }
 
-/** @param {Graph} graph @param {Picture} picture @param {Index} index @param {TensorFigure} figure @returns {(tensor: number) => number | null} null where there is none, or it waits for a guess */
+/** @param {Graph} graph @param {Picture} picture @param {Index} index @param {TensorFigure} figure
+ * @returns {(tensor: number) => number | null} null where there is none, or it waits for a guess */
 function valueOf({ arrays, topology }, picture, { rows }, figure) {
   if (figure === "numel") return (tensor) => arrays.elements[tensor] ?? 0;
   if (figure === "rank") return (tensor) => topology.tensors[tensor]?.shape.length ?? 0;

@@ -9,28 +9,12 @@
 import { idsOf } from "./reach.js";
 import { entriesOf, wiringOf } from "./wiring.js";
 
-/** @typedef {import("../types.js").Graph} Graph */
-/** @typedef {import("../types.js").GraphArrays} GraphArrays */
-/** @typedef {import("../types.js").Op} Op */
-
-/**
- * @typedef {object} Steps step k is the k-th op, from 0
- * @property {number} count
- * @property {number} forward how many of them are forward ops
- * @property {Int32Array} storage tensor → the tensor in whose memory it lies, itself where it has its own
- * @property {Int32Array} kept storages kept for the backward pass, largest first
- * @property {Int32Array} from step at which each of them is saved
- * @property {Int32Array} until the last step that needs it
- * @property {Float64Array} size of each, bytes
- * @property {Float64Array} alive bytes kept for the backward pass while a step runs
- * @property {number} base bytes of parameters and buffers
- * @property {number} peak the first step at which the most is kept
- */
-
-/** @type {WeakMap<Graph, Steps>} */
+/** @type {WeakMap<Graph, ExecutionSteps>} */
 const known = new WeakMap();
 
-const ITEM_SIZE = /** @type {Record<string, number>} */ ({ bool: 1, uint8: 1, int8: 1, int16: 2, float16: 2, bfloat16: 2, int64: 8, float64: 8, complex64: 8, complex128: 16 });
+const ITEM_SIZE =
+  /** @type {Record<string, number>} */ ({ bool: 1, uint8: 1, int8: 1, int16: 2, float16: 2, bfloat16: 2, int64: 8,
+    float64: 8, complex64: 8, complex128: 16 });
 
 /**
  * @param {string} dtype
@@ -42,22 +26,24 @@ export function itemSize(dtype) {
 
 /**
  * @param {Graph} graph
- * @returns {Steps} computed once per graph
+ * @returns {ExecutionSteps} computed once per graph
  */
 export function stepsOf(graph) {
   let steps = known.get(graph);
-  if (steps === undefined) known.set(graph, (steps = build(graph)));
+  if (steps === undefined) known.set(graph, steps = build(graph));
   return steps;
 }
 
-/** @param {Graph} graph @returns {Steps} */
+/** @param {Graph} graph @returns {ExecutionSteps} */
 function build(graph) {
   const { arrays, topology } = graph;
   const { needed } = wiringOf(graph);
   const count = arrays.ops;
   const storage = storageOf(graph);
-  const bytes = (/** @type {number} */ tensor) => (arrays.elements[tensor] ?? 0) * itemSize(topology.tensors[tensor]?.dtype ?? "");
-  const isResident = (/** @type {number} */ tensor) => ["parameter", "buffer"].includes(topology.tensors[tensor]?.role ?? "");
+  const bytes = (/** @type {number} */ tensor) =>
+    (arrays.elements[tensor] ?? 0) * itemSize(topology.tensors[tensor]?.dtype ?? "");
+  const isResident = (/** @type {number} */ tensor) =>
+    ["parameter", "buffer"].includes(topology.tensors[tensor]?.role ?? "");
 
   const first = new Int32Array(arrays.tensors).fill(-1);
   const last = new Int32Array(arrays.tensors).fill(-1);
@@ -82,12 +68,14 @@ function build(graph) {
     if (readers.length === 0) continue;
     // Nobody said who keeps it: whoever made it, or read it first.
     const made = arrays.producer[tensor] ?? -1;
-    const saver = first[storage[tensor] ?? tensor] !== -1 ? (first[storage[tensor] ?? tensor] ?? 0) : made >= 0 ? made : (arrays.consumers[arrays.consumerStart[tensor] ?? 0] ?? 0);
+    const saver = first[storage[tensor] ?? tensor] !== -1 ? (first[storage[tensor] ?? tensor] ?? 0)
+      : made >= 0 ? made : (arrays.consumers[arrays.consumerStart[tensor] ?? 0] ?? 0);
     for (const reader of readers) keep(tensor, saver, reader);
   }
 
   const kept = [];
-  for (let tensor = 0; tensor < arrays.tensors; tensor += 1) if (last[tensor] !== -1 && bytes(tensor) > 0) kept.push(tensor);
+  for (let tensor = 0; tensor < arrays.tensors; tensor += 1)
+    if (last[tensor] !== -1 && bytes(tensor) > 0) kept.push(tensor);
   kept.sort((a, b) => bytes(b) - bytes(a) || a - b);
   const size = Float64Array.from(kept, bytes);
 
@@ -103,7 +91,8 @@ function build(graph) {
     if ((alive[step] ?? 0) > (alive[peak] ?? 0)) peak = step;
   }
   let base = 0;
-  for (let tensor = 0; tensor < arrays.tensors; tensor += 1) if (storage[tensor] === tensor && isResident(tensor)) base += bytes(tensor);
+  for (let tensor = 0; tensor < arrays.tensors; tensor += 1)
+    if (storage[tensor] === tensor && isResident(tensor)) base += bytes(tensor);
   const firstBackward = arrays.opHalf.indexOf(1);
   return {
     count,
@@ -123,7 +112,8 @@ function build(graph) {
 const PARTS = new Set(["split", "chunk", "unbind", "narrow", "select", "expand", "expand_as", "detach", "unfold"]);
 
 /**
- * Tensor → the tensor that owns its memory. Known by the op: one that moves no bytes, works in place or hands out parts.
+ * Tensor → the tensor that owns its memory. Known by the op: one that moves no bytes, works in place or hands out
+ * parts.
  *
  * @param {Graph} graph
  * @returns {Int32Array}
@@ -145,10 +135,13 @@ function storageOf({ arrays, topology }) {
   return storage;
 }
 
-/** @param {GraphArrays} arrays @param {number} tensor @returns {number[]} backward ops that are recorded as reading it, if it is a forward tensor */
+/** @param {GraphArrays} arrays @param {number} tensor @returns {number[]} backward ops that are recorded as reading it,
+ * if it is a forward tensor */
 function readersInBackward(arrays, tensor) {
   if (arrays.tensorHalf[tensor] !== 0) return [];
-  return [...entriesOf({ start: arrays.consumerStart, entries: arrays.consumers }, tensor)].filter((op) => arrays.opHalf[op] === 1);
+  return [...entriesOf({ start: arrays.consumerStart, entries: arrays.consumers }, tensor)].filter((op) =>
+    arrays.opHalf[op] === 1
+  );
 }
 
 /**
@@ -187,17 +180,19 @@ export function stepAt(graph, step) {
 /**
  * The saved tensors in memory while a step runs, largest first.
  *
- * @param {Steps} steps
+ * @param {ExecutionSteps} steps
  * @param {number} step
  * @param {number} most
- * @returns {{shown: {tensor: number, bytes: number, until: number}[], more: number}} tensor: the one that owns the memory; more: how many are not shown
+ * @returns {{shown: {tensor: number, bytes: number, until: number}[], more: number}} tensor: the one that owns the
+ *   memory; more: how many are not shown
  */
 export function aliveAt(steps, step, most) {
   const shown = [];
   let more = 0;
   for (let order = 0; order < steps.kept.length; order += 1) {
     if (step < (steps.from[order] ?? 0) || step > (steps.until[order] ?? 0)) continue;
-    if (shown.length < most) shown.push({ tensor: steps.kept[order] ?? 0, bytes: steps.size[order] ?? 0, until: steps.until[order] ?? 0 });
+    if (shown.length < most)
+      shown.push({ tensor: steps.kept[order] ?? 0, bytes: steps.size[order] ?? 0, until: steps.until[order] ?? 0 });
     else more += 1;
   }
   return { shown, more };

@@ -3,9 +3,8 @@
  * which backward ops read what a forward op has kept for them. Computed once per graph. No DOM.
  */
 
-/** @typedef {import("../types.js").Graph} Graph */
-
-/** @typedef {{start: Int32Array, entries: Int32Array}} Lists item i's entries are entries[start[i]] up to entries[start[i + 1] - 1] */
+/** @typedef {{start: Int32Array, entries: Int32Array}} Lists item i's entries are entries[start[i]] up to
+ * entries[start[i + 1] - 1] */
 
 /**
  * @typedef {object} Wiring
@@ -17,15 +16,11 @@
  */
 
 /** Backward ops that need nothing besides the gradients they are given: they add, hand on, reshape or cut them. */
-const PASSING = new Set(
-  [
-    "accumulate sum_to_size to tensor_hook AccumulateGrad Add Sub Rsub Neg Sum Mean Expand Repeat Clone Copy ToCopy Copies",
-    "View UnsafeView ReshapeAlias Reshape Alias AsStrided T Transpose Permute Squeeze Unsqueeze Select Slice Narrow Diagonal",
-    "Split SplitWithSizes UnsafeSplit UnsafeSplitWithSizes Unbind Stack Cat Flip Roll Unfold ConstantPadNd",
-  ]
-    .join(" ")
-    .split(" "),
-);
+const PASSING = new Set([
+  "accumulate sum_to_size to tensor_hook AccumulateGrad Add Sub Rsub Neg Sum Mean Expand Repeat Clone Copy ToCopy Copies",
+  "View UnsafeView ReshapeAlias Reshape Alias AsStrided T Transpose Permute Squeeze Unsqueeze Select Slice Narrow Diagonal",
+  "Split SplitWithSizes UnsafeSplit UnsafeSplitWithSizes Unbind Stack Cat Flip Roll Unfold ConstantPadNd",
+].join(" ").split(" "));
 
 /** @param {string} name of a backward op, such as ViewBackward0 @returns {boolean} */
 const passes = (name) => PASSING.has(name.replace(/Backward\w*$/, ""));
@@ -39,7 +34,7 @@ const known = new WeakMap();
  */
 export function wiringOf(graph) {
   let wiring = known.get(graph);
-  if (wiring === undefined) known.set(graph, (wiring = build(graph)));
+  if (wiring === undefined) known.set(graph, wiring = build(graph));
   return wiring;
 }
 
@@ -76,7 +71,8 @@ export function entriesOf({ start, entries }, item) {
 
 /** @param {Graph} graph @returns {Wiring} */
 function build({ topology, arrays, opIndex }) {
-  const twin = Int32Array.from(topology.ops, (op) => (op.phase === "backward" && op.twin !== null ? (opIndex.get(op.twin) ?? -1) : -1));
+  const twin = Int32Array.from(topology.ops,
+    (op) => op.phase === "backward" && op.twin !== null ? (opIndex.get(op.twin) ?? -1) : -1);
   /** @type {number[][]} */
   const [owners = [], backwards = []] = [[], []];
   twin.forEach((forward, op) => {
@@ -93,8 +89,8 @@ function build({ topology, arrays, opIndex }) {
     const [op, tensor] = [arrays.savedOp[edge] ?? 0, arrays.savedTensor[edge] ?? 0];
     const candidates = [...entriesOf(backward, op)];
     // Code that is itself recorded says which of its ops reads the tensor; autograd's nodes name gradients alone.
-    const isRecorded = entriesOf({ start: arrays.consumerStart, entries: arrays.consumers }, tensor).some(
-      (reader) => arrays.opHalf[reader] === 1 && topology.ops[reader]?.module === topology.ops[op]?.module,
+    const isRecorded = entriesOf({ start: arrays.consumerStart, entries: arrays.consumers }, tensor).some((reader) =>
+      arrays.opHalf[reader] === 1 && topology.ops[reader]?.module === topology.ops[op]?.module
     );
     if (isRecorded) continue;
     const computing = candidates.filter((candidate) => {
@@ -106,5 +102,6 @@ function build({ topology, arrays, opIndex }) {
       readers.push(reader);
     }
   }
-  return { twin, backward, keeps, needed: listsOf(arrays.tensors, tensors, readers), needs: listsOf(arrays.ops, readers, tensors) };
+  return { twin, backward, keeps, needed: listsOf(arrays.tensors, tensors, readers),
+    needs: listsOf(arrays.ops, readers, tensors) };
 }

@@ -6,12 +6,6 @@
 import { gradientText, operandsOf, ruleOf, writtenOut } from "../rules/gradient-rules.js";
 import { alphaOf, scalarOf, swappedAxes } from "../rules/rule-types.js";
 
-/** @typedef {import("../types.js").Op} Op */
-/** @typedef {import("../types.js").Tensor} Tensor */
-/** @typedef {import("../rules/rule-types.js").GradientRule} GradientRule */
-
-/** @typedef {{text: string, binds: number}} Term binds: how tightly, so that brackets stand only where needed */
-
 const COMPARISON = 1;
 const SUM = 2;
 const PRODUCT = 3;
@@ -45,7 +39,8 @@ const BINARY = {
 };
 
 /** Ops that change how elements lie or are kept, not what they are. */
-const SILENT = new Set(["to", "float", "type", "type_as", "contiguous", "view_as", "detach", "clone", "double", "half"]);
+const SILENT = new Set(["to", "float", "type", "type_as", "contiguous", "view_as", "detach", "clone", "double",
+  "half"]);
 
 /** What torch takes where nothing is said goes without saying. @type {Record<string, readonly unknown[]>} */
 const DEFAULTS = {
@@ -74,10 +69,12 @@ const DEFAULTS_OF = [
   ["pool", "padding", 0],
 ];
 
-/** @param {string} op @param {string} key @param {unknown} value @returns {boolean} whether a setting is to be written */
+/** @param {string} op @param {string} key @param {unknown} value @returns {boolean} whether a setting is to be
+ * written */
 function isTold(op, key, value) {
   if (key.startsWith("_") || value === null || value === false || value === "none") return false;
-  const usual = [...(DEFAULTS[key] ?? []), ...DEFAULTS_OF.flatMap(([word, setting, otherwise]) => (setting === key && op.includes(word) ? [otherwise] : []))];
+  const usual = [...(DEFAULTS[key] ?? []),
+    ...DEFAULTS_OF.flatMap(([word, setting, otherwise]) => setting === key && op.includes(word) ? [otherwise] : [])];
   const values = Array.isArray(value) ? value : [value];
   return values.length === 0 || !values.every((each) => usual.includes(each));
 }
@@ -96,42 +93,48 @@ export function shortName(name) {
 /** @type {Record<string, string>} */
 const SUPERSCRIPT = { 2: "²", 3: "³", "-1": "⁻¹" };
 
-/** @param {Term} term @param {number} level @returns {string} in brackets where it binds less tightly than `level` */
+/** @param {FormulaTerm} term @param {number} level @returns {string} in brackets where it binds less tightly than
+ * `level` */
 function bracketed(term, level) {
   return term.binds < level ? `(${term.text})` : term.text;
 }
 
-/** @param {unknown} value @returns {Term} constants to four digits */
+/** @param {unknown} value @returns {FormulaTerm} constants to four digits */
 function literal(value) {
-  if (Array.isArray(value)) return { text: `(${value.map((each) => literal(each).text).join(", ")}${value.length === 1 ? "," : ""})`, binds: ATOM };
-  const text = typeof value === "number" ? String(Number(value.toPrecision(4))) : value === null ? "None" : String(value);
+  if (Array.isArray(value))
+    return { text: `(${value.map((each) => literal(each).text).join(", ")}${value.length === 1 ? "," : ""})`,
+      binds: ATOM };
+  const text = typeof value === "number" ? String(Number(value.toPrecision(4)))
+    : value === null ? "None" : String(value);
   return { text: text.replace("-", "−"), binds: typeof value === "number" && value < 0 ? SIGN : ATOM };
 }
 
-/** @param {Term} left @param {Term} right @returns {Term} of numbers and arrays, element by element */
+/** @param {FormulaTerm} left @param {FormulaTerm} right @returns {FormulaTerm} of numbers and arrays, element by
+ * element */
 function productOf(left, right) {
   return { text: `${bracketed(left, PRODUCT)} · ${bracketed(right, PRODUCT)}`, binds: PRODUCT };
 }
 
-/** @param {Op} op @returns {Term | undefined} the number that stands where a tensor could */
+/** @param {Op} op @returns {FormulaTerm | undefined} the number that stands where a tensor could */
 function scalarTerm({ attributes }) {
   const scalar = scalarOf(attributes);
   return scalar !== null ? literal(scalar) : "other" in attributes ? literal(attributes["other"]) : undefined;
 }
 
-/** Whether a transposition swaps the last two axes. Without a number of axes those of a matrix are meant. @param {Op} op @param {number | undefined} axes */
+/** Whether a transposition swaps the last two axes. Without a number of axes those of a matrix are meant.
+ * @param {Op} op @param {number | undefined} axes */
 function isMatrixTransposition({ attributes }, axes = 2) {
   const [first, second] = swappedAxes(attributes);
   if (first === null || second === null) return true;
-  const swapped = [first, second].map((axis) => (axis < 0 ? axis : axis - axes)).sort((a, b) => a - b);
+  const swapped = [first, second].map((axis) => axis < 0 ? axis : axis - axes).sort((a, b) => a - b);
   return swapped[0] === -2 && swapped[1] === -1;
 }
 
 /**
  * @param {Op} op
- * @param {readonly Term[]} inputs
+ * @param {readonly FormulaTerm[]} inputs
  * @param {number} [axes] of the first input
- * @returns {Term}
+ * @returns {FormulaTerm}
  */
 export function termOf(op, inputs, axes) {
   const { name, attributes } = op;
@@ -145,11 +148,16 @@ export function termOf(op, inputs, axes) {
   if (binary !== undefined && given !== undefined) {
     const [symbol, level] = binary;
     const alpha = symbol === "+" || symbol === "−" ? alphaOf(attributes) : 1;
-    const scaled = (/** @type {Term} */ term) => (alpha === 1 ? term : productOf(literal(alpha), term));
+    const scaled = (/** @type {FormulaTerm} */ term) => alpha === 1 ? term : productOf(literal(alpha), term);
     if (isBehind) {
       const front = literal(attributes["input"]);
       const behind = scaled(given);
-      return { text: `${bracketed(front, level)} ${symbol} ${bracketed(behind, symbol === "+" || symbol === "·" ? level : level + 1)}`, binds: level };
+      return {
+        text: `${bracketed(front, level)} ${symbol} ${
+          bracketed(behind, symbol === "+" || symbol === "·" ? level : level + 1)
+        }`,
+        binds: level,
+      };
     }
     const [minuend, other] = name === "rsub" ? [scaled(first), given] : [first, scaled(given)];
     // A factor stands in front: 2 · (a − b).
@@ -160,7 +168,8 @@ export function termOf(op, inputs, axes) {
     return { text: `${bracketed(left, level)} ${symbol} ${bracketed(right, strict)}`, binds: level };
   }
   if (name === "accumulate") {
-    return { text: inputs.map((input) => bracketed(input, SUM)).join(" + "), binds: inputs.length > 1 ? SUM : first.binds };
+    return { text: inputs.map((input) => bracketed(input, SUM)).join(" + "),
+      binds: inputs.length > 1 ? SUM : first.binds };
   }
   if (name === "rpow" || (name === "pow" && isBehind)) {
     const base = literal(attributes[name === "pow" ? "input" : "1"] ?? attributes["other"] ?? "k");
@@ -172,7 +181,9 @@ export function termOf(op, inputs, axes) {
     return { text: bracketed(first, ATOM) + (raised ?? `^${bracketed(exponent, ATOM)}`), binds: POWER };
   }
   if (name === "neg") return { text: `−${bracketed(first, SIGN)}`, binds: SIGN };
-  if (name === "t" || name === "T" || name === "mT" || (name === "transpose" && inputs.length === 1 && isMatrixTransposition(op, axes))) {
+  if (name === "t" || name === "T" || name === "mT"
+    || (name === "transpose" && inputs.length === 1 && isMatrixTransposition(op, axes)))
+  {
     const isTwice = first.binds === ATOM && first.text.endsWith("ᵀ");
     return { text: isTwice ? first.text.slice(0, -1) : `${bracketed(first, ATOM)}ᵀ`, binds: ATOM };
   }
@@ -180,32 +191,37 @@ export function termOf(op, inputs, axes) {
   if (name === "linear" && other !== undefined) {
     const bias = inputs[2];
     const product = `${bracketed(first, PRODUCT)} @ ${bracketed(other, ATOM)}ᵀ`;
-    return bias === undefined ? { text: product, binds: PRODUCT } : { text: `${product} + ${bracketed(bias, SUM)}`, binds: SUM };
+    return bias === undefined ? { text: product, binds: PRODUCT }
+      : { text: `${product} + ${bracketed(bias, SUM)}`, binds: SUM };
   }
-  if (name === "clamp_min") return { text: `max(${first.text}, ${inputs[1]?.text ?? literal(attributes["min"] ?? 0).text})`, binds: ATOM };
+  if (name === "clamp_min")
+    return { text: `max(${first.text}, ${inputs[1]?.text ?? literal(attributes["min"] ?? 0).text})`, binds: ATOM };
   if (SILENT.has(name)) return first;
   if (name === "getitem" && inputs.length === 1 && "index" in attributes) {
     const parts = [attributes["index"]].flat();
     return { text: `${bracketed(first, ATOM)}[${parts.map((part) => literal(part).text).join(", ")}]`, binds: ATOM };
   }
   const settings = Object.entries(attributes).filter(([key, value]) => isTold(name, key, value));
-  const written = settings.map(([key, value]) => (/^\d+$/.test(key) || name === "transpose" ? literal(value).text : `${key}=${literal(value).text}`));
+  const written = settings.map(([key, value]) =>
+    /^\d+$/.test(key) || name === "transpose" ? literal(value).text : `${key}=${literal(value).text}`
+  );
   return { text: `${name}(${[...inputs.map(({ text }) => text), ...written].join(", ")})`, binds: ATOM };
 }
 
 /**
- * @param {Term} term in the shape of an output
+ * @param {FormulaTerm} term in the shape of an output
  * @param {readonly number[]} shape of an operand that was stretched to it
  * @param {readonly number[]} output
- * @returns {Term} summed over the axes along which the operand was repeated, as torch writes it
+ * @returns {FormulaTerm} summed over the axes along which the operand was repeated, as torch writes it
  */
 function summedTo(term, shape, output) {
   const front = output.length - shape.length;
   const dropped = output.slice(0, Math.max(0, front)).map((_, axis) => axis);
-  const kept = shape.flatMap((size, axis) => (size === 1 && output[axis + front] !== 1 ? [axis] : []));
+  const kept = shape.flatMap((size, axis) => size === 1 && output[axis + front] !== 1 ? [axis] : []);
   const over = (/** @type {readonly number[]} */ axes) => `dim=${axes.length === 1 ? axes[0] : `(${axes.join(", ")})`}`;
   let { text, binds } = term;
-  if (dropped.length > 0) [text, binds] = [shape.length === 0 ? `sum(${text})` : `sum(${text}, ${over(dropped)})`, ATOM];
+  if (dropped.length > 0)
+    [text, binds] = [shape.length === 0 ? `sum(${text})` : `sum(${text}, ${over(dropped)})`, ATOM];
   if (kept.length > 0) [text, binds] = [`sum(${text}, ${over(kept)}, keepdim=True)`, ATOM];
   return { text, binds };
 }
@@ -220,16 +236,22 @@ function summedTo(term, shape, output) {
  * The gradient of a factor of a matrix product. Vectors are rows or columns as it needs them, and a matrix that was
  * used for a whole batch gets the sum over it.
  *
- * @param {readonly [Term, Term]} factors
+ * @param {readonly [FormulaTerm, FormulaTerm]} factors
  * @param {number} position
- * @param {Term} gradient
+ * @param {FormulaTerm} gradient
  * @param {Shapes} shapes
- * @returns {Term | null} null where no short expression has the right shape
+ * @returns {FormulaTerm | null} null where no short expression has the right shape
  */
 function productGradient([x, w], position, gradient, { operand, output }) {
-  const matmul = (/** @type {Term} */ left, /** @type {Term} */ right) => ({ text: `${bracketed(left, PRODUCT)} @ ${bracketed(right, PRODUCT + 1)}`, binds: PRODUCT });
-  const outer = (/** @type {Term} */ left, /** @type {Term} */ right) => ({ text: `${bracketed(left, PRODUCT + 1)} ⊗ ${bracketed(right, PRODUCT + 1)}`, binds: PRODUCT });
-  const turned = (/** @type {Term} */ term) => termOf({ ...NOTHING, name: "t" }, [term]);
+  const matmul = (/** @type {FormulaTerm} */ left, /** @type {FormulaTerm} */ right) => ({
+    text: `${bracketed(left, PRODUCT)} @ ${bracketed(right, PRODUCT + 1)}`,
+    binds: PRODUCT,
+  });
+  const outer = (/** @type {FormulaTerm} */ left, /** @type {FormulaTerm} */ right) => ({
+    text: `${bracketed(left, PRODUCT + 1)} ⊗ ${bracketed(right, PRODUCT + 1)}`,
+    binds: PRODUCT,
+  });
+  const turned = (/** @type {FormulaTerm} */ term) => termOf({ ...NOTHING, name: "t" }, [term]);
   const other = position === 0 ? w : x;
   if (operand.length === 1) {
     if (output.length === 0) return productOf(gradient, other);
@@ -246,18 +268,19 @@ function productGradient([x, w], position, gradient, { operand, output }) {
 }
 
 /** An op to write terms with. @type {Op} */
-const NOTHING = { id: "", name: "", inputs: [], outputs: [], phase: "forward", module: "", twin: null, source: null, flops: 0, bytes: 0, attributes: {} };
+const NOTHING = { id: "", name: "", inputs: [], outputs: [], phase: "forward", module: "", twin: null, source: null,
+  flops: 0, bytes: 0, attributes: {} };
 
 /**
- * The gradient rule of a forward op, for the operand at `position`: what autograd's node for it computes. Null where the
- * table has no rule.
+ * The gradient rule of a forward op, for the operand at `position`: what autograd's node for it computes. Null where
+ * the table has no rule.
  *
  * @param {Op} forward
- * @param {readonly Term[]} operands of the forward op
+ * @param {readonly FormulaTerm[]} operands of the forward op
  * @param {number} position
- * @param {Term} gradient of its output
+ * @param {FormulaTerm} gradient of its output
  * @param {{operand: readonly number[], output: readonly number[]}} shapes of the operand and of the output
- * @returns {Term | null}
+ * @returns {FormulaTerm | null}
  */
 export function gradientTerm(forward, operands, position, gradient, { operand: shape, output }) {
   const [first, second] = operands;
@@ -266,18 +289,21 @@ export function gradientTerm(forward, operands, position, gradient, { operand: s
   if ("input" in settings || settings["rounding_mode"] != null) return null;
   const other = operands[1 - position] ?? scalarTerm(forward);
   const alpha = alphaOf(settings);
-  /** @param {string} name @param {readonly Term[]} inputs @param {Record<string, unknown>} [attributes] */
+  /** @param {string} name @param {readonly FormulaTerm[]} inputs @param {Record<string, unknown>} [attributes] */
   const apply = (name, inputs, attributes = {}) => termOf({ ...forward, name, attributes }, inputs);
   // A broadcast operand's gradient is summed over what it was broadcast along.
-  const summed = (/** @type {Term} */ term) => summedTo(term, shape, output);
-  const scaled = (/** @type {Term} */ term) => (position === 0 || alpha === 1 ? term : productOf(literal(alpha), term));
+  const summed = (/** @type {FormulaTerm} */ term) => summedTo(term, shape, output);
+  const scaled = (/** @type {FormulaTerm} */ term) =>
+    position === 0 || alpha === 1 ? term : productOf(literal(alpha), term);
   switch (forward.name) {
     case "add":
     case "add_":
       return summed(scaled(gradient));
     case "sub":
     case "sub_":
-      return summed(position === 0 ? gradient : alpha === 1 ? apply("neg", [gradient]) : productOf(literal(-alpha), gradient));
+      return summed(
+        position === 0 ? gradient : alpha === 1 ? apply("neg", [gradient]) : productOf(literal(-alpha), gradient),
+      );
     case "mul":
     case "mul_":
       if (other === undefined) return null;
@@ -285,15 +311,18 @@ export function gradientTerm(forward, operands, position, gradient, { operand: s
     case "matmul":
     case "mm":
     case "bmm":
-      return first === undefined || second === undefined ? null : productGradient([first, second], position, gradient, { operand: shape, output });
+      return first === undefined || second === undefined ? null
+        : productGradient([first, second], position, gradient, { operand: shape, output });
     case "lin":
       if (first === undefined || second === undefined) return null;
-      return position < 2 ? productGradient([first, second], position, gradient, { operand: shape, output }) : summed(gradient);
+      return position < 2 ? productGradient([first, second], position, gradient, { operand: shape, output })
+        : summed(gradient);
     case "linear":
       if (first === undefined || second === undefined) return null;
       if (position === 0) return apply("matmul", [gradient, second]);
       if (position === 2) return summed(gradient);
-      if (output.length < 2) return { text: `${bracketed(gradient, POWER)} ⊗ ${bracketed(first, POWER)}`, binds: PRODUCT };
+      if (output.length < 2)
+        return { text: `${bracketed(gradient, POWER)} ⊗ ${bracketed(first, POWER)}`, binds: PRODUCT };
       return summedTo(apply("matmul", [apply("t", [gradient]), first]), shape, [...output.slice(0, -2), ...shape]);
     case "t":
       return apply("t", [gradient]);
@@ -308,9 +337,11 @@ export function gradientTerm(forward, operands, position, gradient, { operand: s
     case "relu":
       return first === undefined ? null : apply("mul", [apply("gt", [first], { other: 0 }), gradient]);
     case "tanh":
-      return first === undefined ? null : { text: `(1 − tanh(${first.text})²) · ${bracketed(gradient, PRODUCT)}`, binds: PRODUCT };
+      return first === undefined ? null
+        : { text: `(1 − tanh(${first.text})²) · ${bracketed(gradient, PRODUCT)}`, binds: PRODUCT };
     case "sigmoid":
-      return first === undefined ? null : { text: `σ(${first.text}) · (1 − σ(${first.text})) · ${bracketed(gradient, PRODUCT)}`, binds: PRODUCT };
+      return first === undefined ? null
+        : { text: `σ(${first.text}) · (1 − σ(${first.text})) · ${bracketed(gradient, PRODUCT)}`, binds: PRODUCT };
     case "pow": {
       const exponent = forward.attributes["exponent"];
       if (typeof exponent !== "number" || first === undefined) return null;
@@ -320,7 +351,8 @@ export function gradientTerm(forward, operands, position, gradient, { operand: s
     case "mean": {
       // An average over an axis that is gone cannot be divided and repeated in one.
       if (output.length > 0 && output.length < shape.length) return null;
-      const n = shape.reduce((product, size) => product * size, 1) / output.reduce((product, size) => product * size, 1);
+      const n = shape.reduce((product, size) => product * size, 1)
+        / output.reduce((product, size) => product * size, 1);
       return apply("div", [gradient], { other: n });
     }
     default:
@@ -333,19 +365,28 @@ export function gradientTerm(forward, operands, position, gradient, { operand: s
  * at `position` is, the placeholders of the rule written out.
  *
  * @param {Op} forward
- * @param {readonly Term[]} operands
+ * @param {readonly FormulaTerm[]} operands
  * @param {number} position
- * @param {Term} gradient of its output
+ * @param {FormulaTerm} gradient of its output
  * @param {{operands: readonly (readonly number[])[], output: readonly number[]}} shapes
  * @param {string} output what the output is called
  * @param {GradientRule | null} [rule] where it is known already: a few ops together follow one of another name
- * @returns {Term | null} null where the table has no rule either
+ * @returns {FormulaTerm | null} null where the table has no rule either
  */
-export function ruleTerm(forward, operands, position, gradient, shapes, output, rule = ruleOf(forward.name, { ...shapes, attributes: forward.attributes })) {
+export function ruleTerm(
+  forward,
+  operands,
+  position,
+  gradient,
+  shapes,
+  output,
+  rule = ruleOf(forward.name, { ...shapes, attributes: forward.attributes }),
+) {
   const shape = shapes.operands[position] ?? [];
   const short = gradientTerm(forward, operands, position, gradient, { operand: shape, output: shapes.output });
   // What is handed on in another shape is said in words, where the words are at hand.
-  if (short !== null && (rule === null || short.text !== gradient.text || shape.join() === shapes.output.join())) return short;
+  if (short !== null && (rule === null || short.text !== gradient.text || shape.join() === shapes.output.join()))
+    return short;
   if (rule === null) return null;
   const names = operandsOf(rule, operands.length);
   const text = gradientText(rule, names[position] ?? "");
@@ -360,10 +401,13 @@ export function ruleTerm(forward, operands, position, gradient, shapes, output, 
   if (scalar !== undefined) labels["b"] = bracketed(scalar, ATOM);
   const pattern = text.replaceAll("({dy})", "{dy}");
   const bracketedGradient = bracketed(gradient, /\{dy\}ᵀ/.test(pattern) ? ATOM : PRODUCT);
-  const written = writtenOut(rule, pattern, labels, forward.attributes, () => bracketedGradient, { ...shapes, attributes: forward.attributes });
+  const written = writtenOut(rule, pattern, labels, forward.attributes, () => bracketedGradient, { ...shapes,
+    attributes: forward.attributes });
   // Rules in words bind as loosely as can be.
-  const binds = text === "{dy}" ? gradient.binds : / [+−] |[a-z]{3}/.test(text.replace(/\{[^}]+\}/g, "")) ? COMPARISON : PRODUCT;
-  return rule.isElementwise === true ? summedTo({ text: written, binds }, shape, shapes.output) : { text: written, binds };
+  const binds = text === "{dy}" ? gradient.binds
+    : / [+−] |[a-z]{3}/.test(text.replace(/\{[^}]+\}/g, "")) ? COMPARISON : PRODUCT;
+  return rule.isElementwise === true ? summedTo({ text: written, binds }, shape, shapes.output)
+    : { text: written, binds };
 }
 
 /** Nodes of autograd that hand their gradient on as it is, in another shape. */
@@ -383,13 +427,14 @@ const PRODUCTS = /^(Addmm|Mm)Backward\d$/;
  * @param {string} output
  * @param {Op} forward
  * @param {{tensors: ReadonlyMap<string, Tensor>, ops: ReadonlyMap<string, Op>}} all
- * @param {(tensor: string) => Term} termFor
- * @returns {Term | null} null where no rule is known
+ * @param {(tensor: string) => FormulaTerm} termFor
+ * @returns {FormulaTerm | null} null where no rule is known
  */
 function nodeTerm(op, output, forward, { tensors, ops }, termFor) {
   const [gradient] = op.inputs;
   if (gradient === undefined) return null;
-  if (PARTS.test(op.name)) return termOf({ ...op, name: "cat", attributes: { dim: forward.attributes["dim"] ?? 0 } }, op.inputs.map(termFor));
+  if (PARTS.test(op.name))
+    return termOf({ ...op, name: "cat", attributes: { dim: forward.attributes["dim"] ?? 0 } }, op.inputs.map(termFor));
   if (op.inputs.length !== 1) return null;
   const made = forward.outputs[0] ?? "";
   const from = termFor(gradient);
@@ -398,10 +443,12 @@ function nodeTerm(op, output, forward, { tensors, ops }, termFor) {
     const isSame = (tensors.get(gradient)?.shape ?? []).join() === (tensors.get(output)?.shape ?? []).join();
     if (RESHAPES.test(op.name) || (isSame && SAME.test(op.name))) return from;
     if (op.name === "TBackward0") return termOf({ ...op, name: "t", attributes: {} }, [from]);
-    if (op.name === "AddBackward0") return summedTo(from, tensors.get(output)?.shape ?? [], tensors.get(gradient)?.shape ?? []);
+    if (op.name === "AddBackward0")
+      return summedTo(from, tensors.get(output)?.shape ?? [], tensors.get(gradient)?.shape ?? []);
     const [x, w] = forward.inputs.map(termFor);
     if (!PRODUCTS.test(op.name) || x === undefined || w === undefined) return null;
-    const apply = (/** @type {string} */ name, /** @type {Term[]} */ inputs, attributes = {}) => termOf({ ...op, name, attributes }, inputs);
+    const apply = (/** @type {string} */ name, /** @type {FormulaTerm[]} */ inputs, attributes = {}) =>
+      termOf({ ...op, name, attributes }, inputs);
     const [shape, weight] = [tensors.get(output)?.shape ?? [], tensors.get(forward.inputs[1] ?? "")?.shape ?? []];
     if (shape.length < 2) return summedTo(from, shape, tensors.get(gradient)?.shape ?? []);
     const matrices = op.outputs.filter((id) => (tensors.get(id)?.shape.length ?? 0) > 1);
@@ -413,10 +460,12 @@ function nodeTerm(op, output, forward, { tensors, ops }, termFor) {
   }
   // One of several shares of a gradient is called after what they are added up to.
   const whole = ops.get(tensors.get(output)?.consumers[0] ?? "");
-  const of = tensors.get(output)?.gradient_of ?? (whole?.name === "accumulate" ? tensors.get(whole.outputs[0] ?? "")?.gradient_of : null);
+  const of = tensors.get(output)?.gradient_of
+    ?? (whole?.name === "accumulate" ? tensors.get(whole.outputs[0] ?? "")?.gradient_of : null);
   const position = of == null ? -1 : forward.inputs.indexOf(of);
   if (position < 0) return null;
-  const shapes = { operands: forward.inputs.map((id) => tensors.get(id)?.shape ?? []), output: tensors.get(made)?.shape ?? [] };
+  const shapes = { operands: forward.inputs.map((id) => tensors.get(id)?.shape ?? []),
+    output: tensors.get(made)?.shape ?? [] };
   // Of several nodes of one op the last writes the gradient, and the rule starts at what the first one reads.
   let start = gradient;
   for (;;) {
@@ -438,15 +487,15 @@ function nodeTerm(op, output, forward, { tensors, ops }, termFor) {
  * @returns {{tensor: string, text: string}[]} one definition per kept output
  */
 export function definitions(ops, allOps, tensors, label, isKept) {
-  /** @type {Map<string, Term>} */
+  /** @type {Map<string, FormulaTerm>} */
   const terms = new Map();
-  /** @param {string} id @returns {Term} */
+  /** @param {string} id @returns {FormulaTerm} */
   const termFor = (id) => terms.get(id) ?? { text: label(id), binds: ATOM };
 
   /** @param {Op} op @returns {number | undefined} */
   const axesOf = (op) => tensors.get(op.inputs[0] ?? "")?.shape.length;
 
-  /** @param {Op} op @param {string} output @returns {Term | null} */
+  /** @param {Op} op @param {string} output @returns {FormulaTerm | null} */
   const ruleFor = (op, output) => {
     const forward = op.name.includes("Backward") && op.twin !== null ? allOps.get(op.twin) : undefined;
     return forward === undefined ? null : nodeTerm(op, output, forward, { tensors, ops: allOps }, termFor);
@@ -467,7 +516,8 @@ export function definitions(ops, allOps, tensors, label, isKept) {
       const rule = ruleFor(op, output);
       const term = rule ?? termOf(op, op.inputs.map(termFor), axesOf(op));
       const isOneOfSeveral = rule === null && op.outputs.length > 1;
-      if (isKept(output) || term.text.length > LONGEST || isOneOfSeveral) defined.push({ tensor: output, text: term.text });
+      if (isKept(output) || term.text.length > LONGEST || isOneOfSeveral)
+        defined.push({ tensor: output, text: term.text });
       else terms.set(output, term);
     }
   }

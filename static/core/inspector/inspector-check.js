@@ -6,11 +6,10 @@
 import { html, writeText } from "../dom.js";
 import { count, significant } from "../format.js";
 
-/** @typedef {import("../types.js").Graph} Graph */
-/** @typedef {import("./inspector-kit.js").Inspection} Inspection */
 /** @typedef {number | string | null} Cell a number as JSON carries it */
 /** @typedef {{output_index: number[], input_index: number[], analytic: Cell, numeric: Cell}} Worst */
-/** @typedef {{output: string, input: string, size: [number, number], passed: boolean, max_difference: Cell, outside: number, worst: Worst | null}} Comparison */
+/** @typedef {{output: string, input: string, size: [number, number], passed: boolean, max_difference: Cell, outside:
+ * number, worst: Worst | null}} Comparison */
 /**
  * @typedef {object} Check
  * @property {boolean} passed
@@ -21,7 +20,8 @@ import { count, significant } from "../format.js";
  * @property {boolean} backward_repeatable
  * @property {Comparison[]} comparisons
  * @property {{passed: boolean, finds_fault: boolean, message: string}} torch
- * @property {{agrees: boolean, max_difference: Cell, holds: boolean}} [analytic] of another dtype: whether backward says what it says in float64
+ * @property {{agrees: boolean, max_difference: Cell, holds: boolean}} [analytic] of another dtype: whether backward
+ *   says what it says in float64
  */
 /**
  * @typedef {object} Report what the server says of a Function
@@ -33,7 +33,8 @@ import { count, significant } from "../format.js";
  */
 /** @typedef {(op: string) => Promise<Report>} Checker */
 
-/** What else is asked of a backward, and what is wrong where it is not so. @type {readonly ["zero_for_zero" | "takes_undefined" | "forward_repeatable" | "backward_repeatable", string][]} */
+/** What else is asked of a backward, and what is wrong where it is not so.
+ * @type {readonly ["zero_for_zero" | "takes_undefined" | "forward_repeatable" | "backward_repeatable", string][]} */
 const ELSE = [
   ["zero_for_zero", "A gradient of 0 coming in does not give 0."],
   ["takes_undefined", "It does not take an output that the loss makes no use of."],
@@ -44,8 +45,8 @@ const ELSE = [
 /**
  * @param {Graph} graph
  * @param {number} op
- * @returns {boolean} whether it is an op of a custom Function, as far as a recording tells: its backward is one too, by its
- *   name or by its line
+ * @returns {boolean} whether it is an op of a custom Function, as far as a recording tells: its backward is one too, by
+ *   its name or by its line
  */
 export function isOfFunction({ topology }, op) {
   const { module: id, source } = topology.ops[op] ?? {};
@@ -85,14 +86,22 @@ export function gradientCheck({ graph }, op, check) {
       writeText(button, "Check again");
     }
   });
-  const hint = html("p", { class: "hint" }, "Holds this Function's backward against differences of its forward, at the inputs of this call, in float64.");
+  const hint = html("p", { class: "hint" },
+    "Holds this Function's backward against differences of its forward, at the inputs of this call, in float64.");
   return html("section", { class: "gradcheck" }, html("h3", {}, "Gradient check ", button), hint, answer);
 }
 
 /** @param {Report} report @returns {Node[]} */
 function told({ name, passed, checks, sampled }) {
-  const verdict = html("p", { class: passed ? "verdict good" : "verdict bad" }, html("b", {}, passed ? "✓ right" : "✗ not right"), ` The gradients of ${name} are ${passed ? "" : "not "}those of its forward.`);
-  const part = sampled === null ? [] : [html("p", { class: "hint" }, `A sample: ${count(sampled.columns[0])} of ${count(sampled.columns[1])} elements of the inputs, ${count(sampled.rows[0])} of ${count(sampled.rows[1])} of the outputs.`)];
+  const verdict = html("p", { class: passed ? "verdict good" : "verdict bad" },
+    html("b", {}, passed ? "✓ right" : "✗ not right"),
+    ` The gradients of ${name} are ${passed ? "" : "not "}those of its forward.`);
+  const part = sampled === null ? [] : [
+    html("p", { class: "hint" },
+      `A sample: ${count(sampled.columns[0])} of ${count(sampled.columns[1])} elements of the inputs, ${
+        count(sampled.rows[0])
+      } of ${count(sampled.rows[1])} of the outputs.`),
+  ];
   return [verdict, ...part, ...Object.entries(checks).flatMap(([dtype, check]) => ofDtype(dtype, check))];
 }
 
@@ -102,25 +111,34 @@ function ofDtype(dtype, check) {
   const { analytic } = check;
   if (analytic !== undefined) {
     // Differences are too coarse in a narrow dtype: what counts there is that backward says the same.
-    const text = analytic.agrees && analytic.holds ? "backward says what it says in float64" : `backward differs from float64's by up to ${figure(analytic.max_difference)}`;
+    const text = analytic.agrees && analytic.holds ? "backward says what it says in float64"
+      : `backward differs from float64's by up to ${figure(analytic.max_difference)}`;
     return [html("p", { class: analytic.agrees && analytic.holds ? "" : "bad" }, `${dtype}: ${text}.`)];
   }
   const rows = check.comparisons.map((comparison) => {
     const { output, input, passed, size, max_difference: largest } = comparison;
-    return html("tr", { class: passed ? "" : "bad" }, html("th", { scope: "row" }, `∂${output}/∂${input}`), html("td", {}, `${size[0]} × ${size[1]}`), html("td", {}, figure(largest)), html("td", {}, passed ? "✓" : `✗ ${count(comparison.outside)}`));
+    return html("tr", { class: passed ? "" : "bad" }, html("th", { scope: "row" }, `∂${output}/∂${input}`),
+      html("td", {}, `${size[0]} × ${size[1]}`), html("td", {}, figure(largest)),
+      html("td", {}, passed ? "✓" : `✗ ${count(comparison.outside)}`));
   });
-  const head = html("tr", {}, ...["Jacobian", "size", "max |a−n|", "differ"].map((text) => html("th", { scope: "col" }, text)));
+  const head = html("tr", {},
+    ...["Jacobian", "size", "max |a−n|", "differ"].map((text) => html("th", { scope: "col" }, text)));
   const table = html("table", {}, html("caption", {}, dtype), html("thead", {}, head), html("tbody", {}, ...rows));
-  const worst = check.comparisons.flatMap((comparison) => (comparison.passed || comparison.worst === null ? [] : [worstText(comparison, comparison.worst)]));
-  const others = ELSE.flatMap(([property, text]) => (check[property] ? [] : [text]));
+  const worst = check.comparisons.flatMap((comparison) =>
+    comparison.passed || comparison.worst === null ? [] : [worstText(comparison, comparison.worst)]
+  );
+  const others = ELSE.flatMap(([property, text]) => check[property] ? [] : [text]);
   const torch = check.torch.finds_fault && check.comparisons.every(({ passed }) => passed) ? [check.torch.message] : [];
   return [table, ...[...worst, ...others, ...torch].map((text) => html("p", { class: "bad" }, text))];
 }
 
 /** @param {Comparison} comparison @param {Worst} worst @returns {string} */
 function worstText({ output, input }, { output_index: row, input_index: column, analytic, numeric }) {
-  const at = (/** @type {string} */ name, /** @type {number[]} */ index) => (index.length === 0 ? name : `${name}[${index.join(", ")}]`);
-  return `Worst: ∂${at(output, row)}/∂${at(input, column)} is ${figure(analytic)} by backward, ${figure(numeric)} by differences.`;
+  const at = (/** @type {string} */ name, /** @type {number[]} */ index) =>
+    index.length === 0 ? name : `${name}[${index.join(", ")}]`;
+  return `Worst: ∂${at(output, row)}/∂${at(input, column)} is ${figure(analytic)} by backward, ${
+    figure(numeric)
+  } by differences.`;
 }
 
 /** @param {Cell} value @returns {string} */

@@ -6,13 +6,6 @@ import { count, figureAt, percent, significant, valueAt } from "../format.js";
 import { healthIcon } from "../health.js";
 import { isNumbered } from "../lab/profile-series.js";
 
-/** @typedef {import("./inspector-kit.js").Inspection} Inspection */
-/** @typedef {import("../types.js").Layer} Layer */
-/** @typedef {import("../types.js").Picture} Picture */
-/** @typedef {import("../types.js").Rule} Rule */
-/** @typedef {import("../types.js").Rules} Rules */
-/** @typedef {import("../types.js").Theory} Theory */
-
 /**
  * @typedef {object} Comparison a figure beside its expectation, as written
  * @property {string} key
@@ -26,7 +19,8 @@ import { isNumbered } from "../lab/profile-series.js";
  */
 /** @typedef {{elements: HTMLElement[], fill: (now: Comparison, isPaired: boolean) => void}} ComparisonRow */
 
-/** @typedef {HTMLElement & {show: (picture: Picture, row: number, colour: string, name: string) => void}} HistogramChart */
+/** @typedef {HTMLElement & {show: (picture: Picture, row: number, colour: string, name: string) => void}}
+ * HistogramChart */
 
 /** @type {[string, (picture: Picture, row: number) => string | null][]} */
 const FIGURES = [
@@ -104,7 +98,8 @@ export function figures({ updates }, row) {
 
 /** @param {Inspection} inspection @param {string} name @param {number} row @returns {HTMLElement} */
 export function guessFirst({ host, updates }, name, row) {
-  const button = html("button", { type: "button", class: "guess", title: `Hide the figures of ${name} until you have said what its std is` }, "Guess first");
+  const button = html("button", { type: "button", class: "guess",
+    title: `Hide the figures of ${name} until you have said what its std is` }, "Guess first");
   button.addEventListener("click", () => emit(host, "prediction-start", { figure: `${name}.std` }));
   updates.push((picture) => (button.disabled = isHidden(picture, row)));
   return button;
@@ -125,10 +120,13 @@ export function comparison({ expectations, rules }, layer, tensor) {
   const band = html("p");
   const fold = html("details", { class: "band-rule" }, html("summary", {}, "What the band is"), band);
   const columns = ["", "measured", "expected"].map((text) => html("th", { scope: "col" }, text));
-  const head = html("tr", {}, ...columns, html("th", { scope: "col" }, html("span", { class: "visually-hidden" }, "in its band")));
+  const head = html("tr", {}, ...columns,
+    html("th", { scope: "col" }, html("span", { class: "visually-hidden" }, "in its band")));
   const none = html("p", { class: "hint" });
-  const title = html("h3", {}, isNumbered(layer.index, layer.name) ? `Layer ${layer.index}` : `Layer ${layer.index}: ${layer.name}`, health);
-  const section = html("section", { class: "comparison" }, title, html("table", {}, html("thead", {}, head), body), fold, none);
+  const title = html("h3", {},
+    isNumbered(layer.index, layer.name) ? `Layer ${layer.index}` : `Layer ${layer.index}: ${layer.name}`, health);
+  const section = html("section", { class: "comparison" }, title, html("table", {}, html("thead", {}, head), body),
+    fold, none);
   let built = "none yet";
   let word = "";
   /** @type {ComparisonRow[]} */
@@ -162,10 +160,13 @@ export function comparison({ expectations, rules }, layer, tensor) {
   return section;
 }
 
-/** @param {Layer} layer @param {string} tensor @param {string | null} [reason] @returns {string} why theory says nothing of a tensor */
+/** @param {Layer} layer @param {string} tensor @param {string | null} [reason] @returns {string} why theory says
+ * nothing of a tensor */
 function silenceText(layer, tensor, reason) {
-  if (isNumbered(layer.index, layer.name)) return "Theory expects no figure of this tensor: its numbers leave the range of the dtype.";
-  if (tensor === layer.gradient) return "Theory expects no figure of this gradient: it comes from more than one layer, or from one that there is no theory of.";
+  if (isNumbered(layer.index, layer.name))
+    return "Theory expects no figure of this tensor: its numbers leave the range of the dtype.";
+  if (tensor === layer.gradient)
+    return "Theory expects no figure of this gradient: it comes from more than one layer, or from one that there is no theory of.";
   return `${reason ?? "There is no theory of this tensor"}.`;
 }
 
@@ -182,7 +183,8 @@ function comparisons(picture, theory, layer, tensor, rules) {
     if (theory.layers[layer.index - 1]?.weight_std == null) return [];
     const std = figureAt(picture, picture.floats.std, picture.rows.get(tensor));
     const drawn = significant(theory.layers[layer.index - 1]?.weight_std);
-    return [{ key: "weight_std", label: "std", measured: std, expected: drawn, band: "", isIn: null, says: "the std that the init draws with, its scale included", source: "" }];
+    return [{ key: "weight_std", label: "std", measured: std, expected: drawn, band: "", isIn: null,
+      says: "the std that the init draws with, its scale included", source: "" }];
   }
   return figuresOf(picture, theory, tensor).map((figure) => {
     const { quantity: name, measured, expected } = figure;
@@ -205,7 +207,8 @@ function comparisonRow({ key, label, says, source }) {
   const [value, band] = [html("b"), html("small")];
   expected.append(value, band);
   const line = html("tr", { "data-quantity": key }, html("th", { scope: "row" }, label), measured, expected, mark);
-  const elements = says === "" ? [line] : [line, html("tr", { class: "rule" }, html("td", { colspan: "4", title: source }, says))];
+  const elements = says === "" ? [line]
+    : [line, html("tr", { class: "rule" }, html("td", { colspan: "4", title: source }, says))];
   return {
     elements,
     fill(now, isPaired) {

@@ -3,14 +3,6 @@
 import { emit, html } from "../dom.js";
 import { idOf } from "../graph/graph.js";
 
-/** @typedef {import("../types.js").Graph} Graph */
-/** @typedef {import("../types.js").Item} Item */
-/** @typedef {import("../types.js").Op} Op */
-/** @typedef {import("../types.js").Picture} Picture */
-/** @typedef {import("../types.js").Rules} Rules */
-/** @typedef {import("../types.js").Tensor} Tensor */
-/** @typedef {import("../types.js").Theory} Theory */
-
 /** More links than these in one place are counted, not listed. */
 const MOST_LINKS = 12;
 
@@ -77,7 +69,8 @@ export class Inspection {
   }
 }
 
-/** @param {readonly number[]} items @param {(item: number) => Node} made @returns {Node | null} with commas between; null for none */
+/** @param {readonly number[]} items @param {(item: number) => Node} made @returns {Node | null} with commas between;
+ * null for none */
 function inline(items, made) {
   if (items.length === 0) return null;
   const line = html("span");
@@ -95,14 +88,18 @@ function inline(items, made) {
  * @returns {HTMLElement}
  */
 export function heading({ host }, name, kind, colour, beside = []) {
-  const close = html("button", { type: "button", class: "icon-button", "aria-label": "Back to the overview", title: "Back to the overview (Esc)" }, "✕");
+  const close = html("button", { type: "button", class: "icon-button", "aria-label": "Back to the overview",
+    title: "Back to the overview (Esc)" }, "✕");
   close.addEventListener("click", () => emit(host, "box-select", { id: "" }));
-  return html("header", {}, html("h2", { class: "mono" }, name), html("span", { class: `chip ${colour}` }, kind), ...beside, close);
+  return html("header", {}, html("h2", { class: "mono" }, name), html("span", { class: `chip ${colour}` }, kind),
+    ...beside, close);
 }
 
 /** @param {readonly [string, Node | string | null][]} rows what is null is left out @returns {HTMLElement} */
 export function list(rows) {
-  const lines = rows.flatMap(([name, value]) => (value === null ? [] : [html("div", {}, html("dt", {}, name), html("dd", {}, value))]));
+  const lines = rows.flatMap(([name, value]) =>
+    value === null ? [] : [html("div", {}, html("dt", {}, name), html("dd", {}, value))]
+  );
   return html("dl", { class: "facts" }, ...lines);
 }
 

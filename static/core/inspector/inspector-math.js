@@ -8,12 +8,6 @@ import { numberText, scalarOf } from "../rules/rule-types.js";
 import { compositeRule, sizeText } from "./op-facts.js";
 import { entriesOf, wiringOf } from "../graph/wiring.js";
 
-/** @typedef {import("./inspector-kit.js").Inspection} Inspection */
-/** @typedef {import("../rules/rule-types.js").GradientRule} GradientRule */
-/** @typedef {import("../types.js").Op} Op */
-/** @typedef {import("../types.js").Picture} Picture */
-/** @typedef {import("../types.js").Tensor} Tensor */
-
 /** Of a box with more ops than these the formulas are those of its ops, one by one. */
 const MOST_OPS = 24;
 /** As many rules are shown of one box. */
@@ -29,7 +23,9 @@ function byId({ graph }) {
   let maps = known.get(graph);
   if (maps === undefined) {
     const { tensors, ops } = graph.topology;
-    known.set(graph, (maps = { tensors: new Map(tensors.map((tensor) => [tensor.id, tensor])), ops: new Map(ops.map((op) => [op.id, op])) }));
+    known.set(graph,
+      maps = { tensors: new Map(tensors.map((tensor) => [tensor.id, tensor])),
+        ops: new Map(ops.map((op) => [op.id, op])) });
   }
   return maps;
 }
@@ -52,7 +48,8 @@ export function formulas(inspection, ops) {
     const sizes = html("code", { class: "shapes" });
     const name = tensors.get(tensor)?.name ?? tensor;
     const named = [tensor, ...ops.flatMap(({ inputs }) => inputs)].map((id) => tensors.get(id)?.name ?? id);
-    return { tensor, sizes, element: html("div", { class: "formula" }, html("code", titleOf(named), `${shortName(name)} = ${text}`), sizes) };
+    return { tensor, sizes,
+      element: html("div", { class: "formula" }, html("code", titleOf(named), `${shortName(name)} = ${text}`), sizes) };
   });
   const fill = (/** @type {Picture} */ picture) => {
     const label = (/** @type {string} */ id) => numberOf(picture, tensors.get(id));
@@ -61,7 +58,9 @@ export function formulas(inspection, ops) {
   };
   fill(inspection.picture);
   // Sizes stay what they are; single numbers follow every picture.
-  const hasNumbers = ops.some(({ inputs, outputs }) => [...inputs, ...outputs].some((id) => tensors.get(id)?.shape.length === 0));
+  const hasNumbers = ops.some(({ inputs, outputs }) =>
+    [...inputs, ...outputs].some((id) => tensors.get(id)?.shape.length === 0)
+  );
   if (hasNumbers) inspection.updates.push(fill);
   return rows.map(({ element }) => element);
 }
@@ -78,11 +77,14 @@ function numberOf(picture, tensor) {
   const row = picture.rows.get(tensor.id);
   if (tensor.shape.length > 0 || row === undefined) return sizeText(tensor.shape);
   if (isHidden(picture, row)) return "?";
-  const bad = (picture.integers.nan[row] ?? 0) > 0 ? "NaN" : (picture.integers.posinf[row] ?? 0) > 0 ? "Inf" : (picture.integers.neginf[row] ?? 0) > 0 ? "−Inf" : null;
+  const bad = (picture.integers.nan[row] ?? 0) > 0 ? "NaN"
+    : (picture.integers.posinf[row] ?? 0) > 0 ? "Inf" : (picture.integers.neginf[row] ?? 0) > 0 ? "−Inf" : null;
   return bad ?? figureAt(picture, picture.floats.mean, row);
 }
 
-/** Which tensors of some ops have a line of their own: those that leave them, and those with a role. @param {readonly Op[]} ops @param {ById["tensors"]} tensors @param {ById["ops"]} allOps @returns {(id: string) => boolean} */
+/** Which tensors of some ops have a line of their own: those that leave them, and those with a role.
+ * @param {readonly Op[]} ops @param {ById["tensors"]} tensors @param {ById["ops"]} allOps
+ * @returns {(id: string) => boolean} */
 function keptBy(ops, tensors, allOps) {
   // What the forward ops of these keep to themselves goes without a line as well.
   const inside = new Set(ops.flatMap(({ id, twin }) => [id, twin]));
@@ -109,8 +111,8 @@ function keptBy(ops, tensors, allOps) {
  */
 
 /**
- * How the gradient goes back through some ops: of one function the one rule, else those of all in the order in which the
- * backward pass meets them.
+ * How the gradient goes back through some ops: of one function the one rule, else those of all in the order in which
+ * the backward pass meets them.
  *
  * @param {Inspection} inspection
  * @param {readonly number[]} ops forward or backward
@@ -119,9 +121,12 @@ function keptBy(ops, tensors, allOps) {
 export function gradientRules(inspection, ops) {
   const { twin, backward } = wiringOf(inspection.graph);
   const { topology, arrays } = inspection.graph;
-  const forward = [...new Set(ops.map((op) => (arrays.opHalf[op] === 0 ? op : (twin[op] ?? -1))))].filter((op) => op >= 0).sort((a, b) => a - b);
+  const forward = [...new Set(ops.map((op) => arrays.opHalf[op] === 0 ? op : (twin[op] ?? -1)))].filter((op) => op >= 0)
+    .sort((a, b) => a - b);
   const calls = forward.flatMap((op) => topology.ops[op] ?? []);
-  const isByHand = forward.some((op) => [...entriesOf(backward, op)].some((back) => !topology.ops[back]?.name.includes("Backward")));
+  const isByHand = forward.some((op) =>
+    [...entriesOf(backward, op)].some((back) => !topology.ops[back]?.name.includes("Backward"))
+  );
   if (calls.length > MOST_OPS) return [];
 
   /** @type {Applied[]} */
@@ -131,12 +136,14 @@ export function gradientRules(inspection, ops) {
   if (whole !== null) applied.push(whole);
   else {
     for (const op of [...calls].reverse()) {
-      const rule = ruleOf(op.name, { attributes: op.attributes, operands: op.inputs.map(shapeOf), output: shapeOf(op.outputs[0] ?? "") });
+      const rule = ruleOf(op.name, { attributes: op.attributes, operands: op.inputs.map(shapeOf),
+        output: shapeOf(op.outputs[0] ?? "") });
       if (rule !== null) applied.push({ rule, operands: op.inputs, output: op.outputs[0], op });
     }
   }
   const nodes = applied.slice(0, MOST_RULES).map((each) => ruleSection(inspection, each));
-  if (applied.length > MOST_RULES) nodes.push(html("p", { class: "hint" }, `and the rules of ${applied.length - MOST_RULES} more ops`));
+  if (applied.length > MOST_RULES)
+    nodes.push(html("p", { class: "hint" }, `and the rules of ${applied.length - MOST_RULES} more ops`));
   return nodes;
 }
 
@@ -157,44 +164,49 @@ function ruleSection(inspection, { rule, operands, output, op }) {
   const names = labels(({ name }) => shortName(name));
   const scalar = rule.operands[1] === "b" && operands.length === 1 ? scalarOf(op.attributes) : null;
   const sizes = labels(({ shape }) => sizeText(shape));
-  const shapes = { operands: operands.map((id) => tensors.get(id ?? "")?.shape ?? []), output: tensors.get(output ?? "")?.shape ?? [] };
+  const shapes = { operands: operands.map((id) => tensors.get(id ?? "")?.shape ?? []),
+    output: tensors.get(output ?? "")?.shape ?? [] };
   const call = { ...shapes, attributes: op.attributes };
   // A rule of several ops has the name of the op that they are together.
   const applied = { ...op, name: rule.names.includes(op.name) ? op.name : (rule.names[0] ?? op.name) };
-  /** @param {Record<string, string>} labelled @param {number} order @param {(name: string) => string} gradient @param {number} binds */
+  /** @param {Record<string, string>} labelled @param {number} order @param {(name: string) => string} gradient
+   * @param {number} binds */
   const lineOf = (labelled, order, gradient, binds) => {
     const terms = letters.slice(0, operands.length).map((letter) => ({ text: labelled[letter] ?? letter, binds: 6 }));
-    return ruleTerm(applied, terms, order, { text: gradient(labelled["y"] ?? "y"), binds }, shapes, labelled["y"] ?? "y", rule)?.text ?? null;
+    return ruleTerm(applied, terms, order, { text: gradient(labelled["y"] ?? "y"), binds }, shapes,
+      labelled["y"] ?? "y", rule)?.text ?? null;
   };
   const lines = letters.flatMap((letter, order) => {
     const tensor = tensors.get(operands[order] ?? "");
     if (tensor === undefined || gradientText(rule, letter) === null) return [];
     // A quotient, ∂L/∂x, binds less tightly than what is transposed.
-    const [inNames, inSizes] = [lineOf(names, order, (name) => `∂L/∂${name}`, 5), lineOf(sizes, order, (size) => size, 6)];
+    const [inNames, inSizes] = [lineOf(names, order, (name) => `∂L/∂${name}`, 5),
+      lineOf(sizes, order, (size) => size, 6)];
     if (inNames === null || inSizes === null) return [];
     return [
-      html(
-        "div",
-        { class: "formula" },
-        html("code", titleOf([...operands, output].map((id) => tensors.get(id ?? "")?.name ?? "")), `∂L/∂${names[letter]} = ${inNames}`),
-        html("code", { class: "shapes" }, `${sizes[letter]} = ${inSizes}`),
-      ),
+      html("div", { class: "formula" },
+        html("code", titleOf([...operands, output].map((id) => tensors.get(id ?? "")?.name ?? "")),
+          `∂L/∂${names[letter]} = ${inNames}`), html("code", { class: "shapes" }, `${sizes[letter]} = ${inSizes}`)),
     ];
   });
-  const here = [...Object.entries(names), ...(scalar === null ? [] : [["b", numberText(scalar)]])].map(([letter, name]) => `${letter} = ${name}`).join(", ");
+  const here = [...Object.entries(names), ...(scalar === null ? [] : [["b", numberText(scalar)]])].map(
+    ([letter, name]) => `${letter} = ${name}`
+  ).join(", ");
   const general = (/** @type {string} */ text) => writtenOut(rule, text, {}, op.attributes, undefined, call);
   const steps = rule.derivation.map((step) => html("li", {}, general(step)));
   const checked = html("output", { class: "checked" });
   const check = html("button", { type: "button", class: "link" }, "Check the general rule with finite differences");
   check.addEventListener("click", () => {
     const { error, elements } = checkRule(rule);
-    writeText(checked, `${elements} elements of a small example of the general rule, not of this op's sizes and settings, each moved by ±10⁻⁵: the rule is off by at most ${significant(error)} of the largest gradient.`);
+    writeText(checked,
+      `${elements} elements of a small example of the general rule, not of this op's sizes and settings, each moved by ±10⁻⁵: the rule is off by at most ${
+        significant(error)
+      } of the largest gradient.`);
   });
-  return html(
-    "section",
-    { class: "gradient-rule" },
-    html("h3", {}, "Gradient rule", html("small", {}, rule.title)),
+  return html("section", { class: "gradient-rule" }, html("h3", {}, "Gradient rule", html("small", {}, rule.title)),
     ...lines,
-    html("details", {}, html("summary", {}, "Derivation"), html("p", { class: "hint" }, `L is the loss; y = ${general(rule.forward)}. Here ${here}.`), html("ol", {}, ...steps), html("p", { class: "hint" }, `Source: ${rule.source}.`), html("p", {}, check), checked),
-  );
+    html("details", {}, html("summary", {}, "Derivation"),
+      html("p", { class: "hint" }, `L is the loss; y = ${general(rule.forward)}. Here ${here}.`),
+      html("ol", {}, ...steps), html("p", { class: "hint" }, `Source: ${rule.source}.`), html("p", {}, check),
+      checked));
 }

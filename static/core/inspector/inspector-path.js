@@ -4,9 +4,6 @@ import { chainPath, chainText, measured } from "../graph/chain-path.js";
 import { emit, html, writeText } from "../dom.js";
 import { significant } from "../format.js";
 
-/** @typedef {import("./inspector-kit.js").Inspection} Inspection */
-/** @typedef {import("../graph/chain-path.js").Factor} Factor */
-
 /** Of a longer way the first and the last factors are written in one line, and all of them in the table. */
 const MOST_WRITTEN = 8;
 const MOST_ROWS = 300;
@@ -31,7 +28,7 @@ export function pathToLoss(inspection, tensor) {
     emit(host, "path-light", { ids: isLit ? [...path.ids] : [] });
   });
 
-  /** @param {Factor} factor @param {string} text */
+  /** @param {ChainFactor} factor @param {string} text */
   const factorLink = (factor, text) => {
     const target = factor.gradient >= 0 ? factor.gradient : factor.from;
     const name = (/** @type {number} */ tensor) => graph.topology.tensors[tensor]?.name ?? "";
@@ -72,15 +69,24 @@ export function pathToLoss(inspection, tensor) {
       bar.style.width = `${Math.abs(share) * 50}%`;
     }
   });
-  const head = ["factor", "gradient RMS", "change"].map((text) => html("th", { scope: "col", ...(text === "factor" ? {} : { title: text === "change" ? "what the factor makes of the root mean square" : "its root mean square, behind the factor" }) }, text));
+  const head = ["factor", "gradient RMS", "change"].map((text) =>
+    html("th", { scope: "col", ...(text === "factor" ? {} : {
+      title: text === "change" ? "what the factor makes of the root mean square"
+        : "its root mean square, behind the factor",
+    }) }, text)
+  );
   return [
-    html(
-      "section",
-      { class: "path" },
-      html("h3", {}, "Path to the loss", light),
-      chain,
-      ...(path.isOneOfMany ? [html("p", { class: "hint" }, "The shortest of several ways: the gradient is the sum over all of them.")] : []),
-      html("details", { open: !isLong }, html("summary", {}, `${factors.length === 1 ? "The factor" : `The ${factors.length} factors`}, and what ${factors.length === 1 ? "it does" : "each does"} to the gradient`), html("div", { class: "scroll" }, html("table", {}, html("thead", {}, html("tr", {}, ...head)), html("tbody", {}, ...rows.flatMap(({ nodes }) => nodes))))),
-    ),
+    html("section", { class: "path" }, html("h3", {}, "Path to the loss", light), chain,
+      ...(path.isOneOfMany
+        ? [html("p", { class: "hint" }, "The shortest of several ways: the gradient is the sum over all of them.")]
+        : []),
+      html("details", { open: !isLong },
+        html("summary", {},
+          `${factors.length === 1 ? "The factor" : `The ${factors.length} factors`}, and what ${
+            factors.length === 1 ? "it does" : "each does"
+          } to the gradient`),
+        html("div", { class: "scroll" },
+          html("table", {}, html("thead", {}, html("tr", {}, ...head)),
+            html("tbody", {}, ...rows.flatMap(({ nodes }) => nodes)))))),
   ];
 }

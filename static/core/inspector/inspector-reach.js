@@ -26,21 +26,27 @@ export function reachControls(host) {
     });
     return { way, button };
   });
-  const select = html("select", { "aria-label": "Ops away" }, ...HOPS.map((each) => html("option", { value: String(each) }, each === Infinity ? "all" : `${each} ${each === 1 ? "op" : "ops"}`)));
+  const select = html("select", { "aria-label": "Ops away" },
+    ...HOPS.map((each) =>
+      html("option", { value: String(each) }, each === Infinity ? "all" : `${each} ${each === 1 ? "op" : "ops"}`)
+    ));
   select.addEventListener("change", () => {
     hops = Number(select.value);
     if (direction !== "") tell();
   });
-  const group = html("div", { class: "segmented small", role: "group", "aria-label": "Light what is connected" }, ...buttons.map(({ button }) => button));
+  const group = html("div", { class: "segmented small", role: "group", "aria-label": "Light what is connected" },
+    ...buttons.map(({ button }) => button));
   return {
-    element: html("section", { class: "reach" }, html("h3", {}, "Light what is connected"), html("div", {}, group, select)),
+    element: html("section", { class: "reach" }, html("h3", {}, "Light what is connected"),
+      html("div", {}, group, select)),
     fill(reach) {
       const [, way = "", far] = /^(up|down|both)(\d*)$/.exec(reach) ?? [];
       direction = way;
       if (far !== undefined) hops = far === "" ? Infinity : Number(far);
       for (const { way: each, button } of buttons) button.setAttribute("aria-pressed", String(each === direction));
       // A number of its own, from an address, is shown as it is.
-      if (!HOPS.includes(hops) && ![...select.options].some(({ value }) => value === String(hops))) select.append(html("option", { value: String(hops) }, `${hops} ops`));
+      if (!HOPS.includes(hops) && ![...select.options].some(({ value }) => value === String(hops)))
+        select.append(html("option", { value: String(hops) }, `${hops} ops`));
       select.value = String(hops);
     },
   };

@@ -3,18 +3,13 @@
 import { count } from "../format.js";
 import { ruleOf } from "../rules/gradient-rules.js";
 
-/** @typedef {import("../types.js").Op} Op */
-/** @typedef {import("../types.js").Tensor} Tensor */
-/** @typedef {import("../types.js").Graph} Graph */
-/** @typedef {import("../types.js").Item} Item */
-/** @typedef {import("../rules/rule-types.js").GradientRule} GradientRule */
-
 /** @param {readonly number[]} sizes @returns {string} (200×50); () for a single number */
 export function sizeText(sizes) {
   return `(${sizes.join("×")})`;
 }
 
-const ELEMENTWISE_COST = /** @type {Record<string, number>} */ ({ mse_loss: 3, cross_entropy: 4, batch_norm: 5, layer_norm: 5, softmax: 3 });
+const ELEMENTWISE_COST =
+  /** @type {Record<string, number>} */ ({ mse_loss: 3, cross_entropy: 4, batch_norm: 5, layer_norm: 5, softmax: 3 });
 const REDUCTIONS = new Set(["sum", "mean", "norm", ...Object.keys(ELEMENTWISE_COST)]);
 
 /**
@@ -31,7 +26,8 @@ export function flopsText(op, tensor, twin = null) {
   if (twin !== null && op.name.includes("Backward")) {
     const times = op.flops / twin.flops;
     if (times === 1) return `${total}, as many as the forward op`;
-    if (Number.isInteger(times)) return `${times} · ${count(twin.flops)} = ${total}: one product as large as the forward op's for each operand`;
+    if (Number.isInteger(times))
+      return `${times} · ${count(twin.flops)} = ${total}: one product as large as the forward op's for each operand`;
     return total;
   }
   const inputs = op.inputs.map((id) => tensor(id)?.shape ?? []);
@@ -40,20 +36,24 @@ export function flopsText(op, tensor, twin = null) {
   const [out = []] = outputs;
   /** @type {readonly (readonly number[])[]} products that are added up */
   let terms;
-  if (["matmul", "mm", "bmm"].includes(op.name)) terms = [[2, ...out.slice(0, -1), first.at(-1) ?? 1, ...out.slice(-1)]];
-  else if (op.name === "linear") terms = [[2, ...out.slice(0, -1), first.at(-1) ?? 1, ...out.slice(-1)], ...(inputs.length > 2 ? [out] : [])];
+  if (["matmul", "mm", "bmm"].includes(op.name))
+    terms = [[2, ...out.slice(0, -1), first.at(-1) ?? 1, ...out.slice(-1)]];
+  else if (op.name === "linear")
+    terms = [[2, ...out.slice(0, -1), first.at(-1) ?? 1, ...out.slice(-1)], ...(inputs.length > 2 ? [out] : [])];
   else if (op.name === "addmm") terms = [[2, ...out.slice(0, -1), second.at(-1) ?? 1, ...out.slice(-1)], out];
   else if (op.name.startsWith("conv")) terms = [[2, ...out, ...second.slice(1)]];
   else if (op.name === "scaled_dot_product_attention") terms = [[4, ...first, second.at(-2) ?? 1]];
-  else if (REDUCTIONS.has(op.name)) terms = [[...(ELEMENTWISE_COST[op.name] === undefined ? [] : [ELEMENTWISE_COST[op.name] ?? 1]), ...first]];
+  else if (REDUCTIONS.has(op.name))
+    terms = [[...(ELEMENTWISE_COST[op.name] === undefined ? [] : [ELEMENTWISE_COST[op.name] ?? 1]), ...first]];
   else terms = outputs;
   const sum = terms.reduce((result, factors) => result + factors.reduce((product, factor) => product * factor, 1), 0);
-  const text = terms.map((factors) => (factors.length === 0 ? "1" : factors.join("·"))).join(" + ");
+  const text = terms.map((factors) => factors.length === 0 ? "1" : factors.join("·")).join(" + ");
   return sum !== op.flops || /^\d+$/.test(text) ? total : `${text} = ${total}`;
 }
 
 /** Ops that only prepare an operand: they do not make another rule of what they stand with. */
-const PREPARING = new Set(["t", "T", "mT", "transpose", "squeeze", "unsqueeze", "view", "reshape", "flatten", "view_as", "contiguous", "to"]);
+const PREPARING = new Set(["t", "T", "mT", "transpose", "squeeze", "unsqueeze", "view", "reshape", "flatten", "view_as",
+  "contiguous", "to"]);
 
 /** Sequences of ops that are one function with one rule, and that rule's name. @type {readonly [string, string][]} */
 const COMPOSITES = [
@@ -69,7 +69,8 @@ const COMPOSITES = [
  * @param {readonly Op[]} ops forward, in order of execution
  * @param {boolean} isByHand whether their backward pass is written by hand
  * @param {(id: string) => readonly number[]} shapeOf
- * @returns {{rule: GradientRule, op: Op, operands: (string | undefined)[], output: string | undefined} | null} op: whose attributes count; operands: tensors, as far as they are told apart
+ * @returns {{rule: GradientRule, op: Op, operands: (string | undefined)[], output: string | undefined} | null} op:
+ *   whose attributes count; operands: tensors, as far as they are told apart
  */
 export function compositeRule(ops, isByHand, shapeOf) {
   const working = ops.filter(({ name }) => !PREPARING.has(name));
@@ -81,19 +82,25 @@ export function compositeRule(ops, isByHand, shapeOf) {
     // What was prepared is named as it was before.
     let source = id;
     for (;;) {
-      const maker = ops.find(({ outputs, name }) => source !== undefined && outputs.includes(source) && PREPARING.has(name));
+      const maker = ops.find(({ outputs, name }) =>
+        source !== undefined && outputs.includes(source) && PREPARING.has(name)
+      );
       if (maker === undefined) return source;
       source = maker.inputs[0];
     }
   };
   const output = last.outputs[0];
   if (sequence === "matmul add") {
-    const isTransposed = ops.some(({ name, outputs }) => ["t", "T", "mT", "transpose"].includes(name) && outputs.some((id) => head.inputs[1] === id));
+    const isTransposed = ops.some(({ name, outputs }) =>
+      ["t", "T", "mT", "transpose"].includes(name) && outputs.some((id) => head.inputs[1] === id)
+    );
     const rule = ruleOf(isTransposed ? "linear" : "lin");
     const bias = last.inputs.find((id) => id !== head.outputs[0]);
     // A product of batches, or one to which another matrix is added, is no linear layer.
-    const isLayer = bias !== undefined && shapeOf(bias).length === 1 && shapeOf(head.inputs[1] ?? "").length === 2 && shapeOf(output ?? "").length > 1 && (last.attributes["alpha"] ?? 1) === 1;
-    return rule === null || !isLayer ? null : { rule, op: head, operands: [before(head.inputs[0]), before(head.inputs[1]), bias], output };
+    const isLayer = bias !== undefined && shapeOf(bias).length === 1 && shapeOf(head.inputs[1] ?? "").length === 2
+      && shapeOf(output ?? "").length > 1 && (last.attributes["alpha"] ?? 1) === 1;
+    return rule === null || !isLayer ? null
+      : { rule, op: head, operands: [before(head.inputs[0]), before(head.inputs[1]), bias], output };
   }
   // Written by hand, the chapter's relu has slope 0 at 0, where autograd's clamp_min has 1.
   if (sequence === "clamp_min" && isByHand && head.attributes["min"] === 0) {
@@ -101,14 +108,21 @@ export function compositeRule(ops, isByHand, shapeOf) {
     return rule === null ? null : { rule, op: head, operands: [head.inputs[0]], output };
   }
   const name = COMPOSITES.find(([pattern]) => pattern === sequence)?.[1];
-  const hasOwnSettings = working.some((op) => (op.name === "pow" && op.attributes["exponent"] !== 2) || (op.name === "mean" && shapeOf(op.outputs[0] ?? "").length > 0) || (op.attributes["alpha"] ?? 1) !== 1);
-  const isStretched = name === "mse_loss" && shapeOf(head.inputs[0] ?? "").join() !== shapeOf(head.inputs[1] ?? "").join();
+  const hasOwnSettings = working.some((op) =>
+    (op.name === "pow" && op.attributes["exponent"] !== 2)
+    || (op.name === "mean" && shapeOf(op.outputs[0] ?? "").length > 0) || (op.attributes["alpha"] ?? 1) !== 1
+  );
+  const isStretched = name === "mse_loss"
+    && shapeOf(head.inputs[0] ?? "").join() !== shapeOf(head.inputs[1] ?? "").join();
   if (name !== undefined && !hasOwnSettings && !isStretched) {
     const rule = ruleOf(name);
-    const second = name === "mse_loss" ? before(head.inputs[1]) : before(working.find((op) => op.name === "gather")?.inputs[1]);
+    const second = name === "mse_loss" ? before(head.inputs[1]) : before(working.find((op) =>
+      op.name === "gather"
+    )?.inputs[1]);
     return rule === null ? null : { rule, op: head, operands: [before(head.inputs[0]), second], output };
   }
   if (working.length !== 1 || ops.length === working.length) return null;
-  const rule = ruleOf(head.name, { attributes: head.attributes, operands: head.inputs.map(shapeOf), output: shapeOf(output ?? "") });
+  const rule = ruleOf(head.name, { attributes: head.attributes, operands: head.inputs.map(shapeOf),
+    output: shapeOf(output ?? "") });
   return rule === null ? null : { rule, op: head, operands: head.inputs, output };
 }

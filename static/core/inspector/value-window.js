@@ -2,11 +2,6 @@
 
 import { tensorPath } from "../api.js";
 
-/** @typedef {import("../types.js").JsonNumber} JsonNumber */
-/** @typedef {import("../types.js").Spec} Spec */
-
-/** @typedef {{rows: [number, number], cols: [number, number]}} Window along the first two dimensions, ends excluded */
-
 /** As many rows and columns as the server gives at once. */
 export const MOST_VALUES = 64;
 /** Values behind one row and column of a tensor of more dimensions. */
@@ -18,22 +13,24 @@ const MOST_CELLS = 4096;
  * @param {readonly number[]} shape
  * @param {number} row
  * @param {number} column
- * @returns {Window | null} null where even one row and column hold more values than a screen
+ * @returns {ValueWindow | null} null where even one row and column hold more values than a screen
  */
 export function windowAt(shape, row, column) {
   const [height = 1, width = 1, ...rest] = shape;
   const behind = rest.reduce((product, size) => product * size, 1);
   if (behind > MOST_CELLS) return null;
   const columns = Math.max(1, Math.min(MOST_VALUES, Math.floor(MOST_CELLS / behind)));
-  const rows = Math.max(1, Math.min(MOST_VALUES, Math.floor(MOST_CELLS / (behind * Math.min(columns, Math.max(1, width))))));
+  const rows = Math.max(1,
+    Math.min(MOST_VALUES, Math.floor(MOST_CELLS / (behind * Math.min(columns, Math.max(1, width))))));
   const [first, left] = [Math.min(row, Math.max(0, height - 1)), Math.min(column, Math.max(0, width - 1))];
-  return { rows: [first, Math.max(first + 1, Math.min(first + rows, height))], cols: [left, Math.max(left + 1, Math.min(left + columns, width))] };
+  return { rows: [first, Math.max(first + 1, Math.min(first + rows, height))],
+    cols: [left, Math.max(left + 1, Math.min(left + columns, width))] };
 }
 
 /**
  * @param {Spec} spec
  * @param {string} name of the tensor
- * @param {Window} part
+ * @param {ValueWindow} part
  * @returns {string} where its values are
  */
 export function valuesPath(spec, name, { rows, cols }) {
@@ -45,29 +42,23 @@ export function valuesPath(spec, name, { rows, cols }) {
 }
 
 /**
- * @typedef {object} Cells
- * @property {number} rows
- * @property {number} columns
- * @property {Float64Array} values row by row
- * @property {(cell: number) => string} index of a cell in the whole tensor: [3, 5]
- */
-
-/**
  * Values as they are laid out: the last dimension runs along a row, all others down the rows.
  *
  * @param {unknown} values numbers as the server nests them
  * @param {readonly number[]} shape of the whole tensor
- * @param {Window} part
- * @returns {Cells}
+ * @param {ValueWindow} part
+ * @returns {ValueCells}
  */
 export function cellsOf(values, shape, { rows, cols }) {
   const flat = /** @type {JsonNumber[]} */ (Array.isArray(values) ? values.flat(Infinity) : [values]);
-  const sizes = shape.map((size, axis) => (axis === 0 ? Math.min(rows[1], size) - rows[0] : axis === 1 ? Math.min(cols[1], size) - cols[0] : size));
+  const sizes = shape.map((size, axis) =>
+    axis === 0 ? Math.min(rows[1], size) - rows[0] : axis === 1 ? Math.min(cols[1], size) - cols[0] : size
+  );
   const columns = sizes.at(-1) ?? 1;
   return {
     rows: columns === 0 ? 0 : flat.length / columns,
     columns,
-    values: Float64Array.from(flat, (value) => (value === null ? NaN : Number(value))),
+    values: Float64Array.from(flat, (value) => value === null ? NaN : Number(value)),
     index(cell) {
       let rest = cell;
       const place = [];

@@ -3,11 +3,6 @@
 import { svg, write } from "../dom.js";
 import { LEFT } from "./profile-depth.js";
 
-/** @typedef {import("./non-finite.js").Cause} Cause */
-/** @typedef {import("./non-finite.js").Kind} Kind */
-/** @typedef {import("./profile-axis.js").ProfileAxis} ProfileAxis */
-/** @typedef {import("./profile-series.js").Side} Side */
-
 /** Room that a label takes. */
 const LABEL = 58;
 const GAP = 6;
@@ -16,7 +11,7 @@ const BENEATH = 8;
 
 export class CauseMarks {
   root = svg("g");
-  /** @type {Record<Kind, {group: SVGGElement, rule: SVGLineElement, label: SVGTextElement}>} */
+  /** @type {Record<NonFiniteKind, {group: SVGGElement, rule: SVGLineElement, label: SVGTextElement}>} */
   #marks = { Inf: mark("Inf"), NaN: mark("NaN") };
 
   constructor() {
@@ -24,10 +19,11 @@ export class CauseMarks {
   }
 
   /**
-   * @param {readonly Cause[]} causes those that have a place in the chart
-   * @param {(cause: Cause) => number} xOf
-   * @param {Record<Side, ProfileAxis | null>} axes
-   * @param {(kind: Kind, side: Side, from: number, to: number) => boolean} isFree whether a stretch of a lane has no crosses
+   * @param {readonly NonFiniteCause[]} causes those that have a place in the chart
+   * @param {(cause: NonFiniteCause) => number} xOf
+   * @param {Record<ProfileSide, ProfileAxis | null>} axes
+   * @param {(kind: NonFiniteKind, side: ProfileSide, from: number, to: number) => boolean} isFree whether a stretch of
+   *   a lane has no crosses
    * @param {number} width of the chart
    */
   draw(causes, xOf, axes, isFree, width) {
@@ -35,7 +31,7 @@ export class CauseMarks {
       const cause = causes.find((each) => each.kind === kind);
       const { group, rule, label } = this.#marks[kind];
       const x = cause === undefined ? -1 : xOf(cause);
-      /** @type {Side} */
+      /** @type {ProfileSide} */
       const side = cause?.isBackward === true && axes.backward !== null ? "backward" : "forward";
       const axis = axes[side];
       const isShown = axis !== null && x >= LEFT && x <= width;
@@ -60,9 +56,10 @@ export class CauseMarks {
   }
 }
 
-/** @param {Kind} kind */
+/** @param {NonFiniteKind} kind */
 function mark(kind) {
   const rule = svg("line", { class: "cause-rule" });
   const label = svg("text", { class: "cause-label" }, `first ${kind}`);
-  return { group: svg("g", { class: "cause-mark", "data-kind": kind, visibility: "hidden" }, rule, label), rule, label };
+  return { group: svg("g", { class: "cause-mark", "data-kind": kind, visibility: "hidden" }, rule, label), rule,
+    label };
 }

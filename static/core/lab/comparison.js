@@ -4,27 +4,13 @@ import { isHidden, percent, setting, significant, valueAt } from "../format.js";
 import { nonFinite } from "../picture.js";
 import { parseWidths, widthsText } from "./widths.js";
 
-/** @typedef {import("../types.js").Picture} Picture */
-/** @typedef {import("../types.js").ProfileDump} ProfileDump */
-/** @typedef {import("../types.js").ProfileStatistic} ProfileStatistic */
-/** @typedef {import("../types.js").LayerProfile} LayerProfile */
-/** @typedef {import("../types.js").Layer} Layer */
-/** @typedef {import("../types.js").Spec} Spec */
-/** @typedef {import("../types.js").SummaryDump} SummaryDump */
+/** @typedef {{index: number, forward: ComparedPair, backward: ComparedPair | null}} ComparedLayer */
 
-/** @typedef {{value: number | null, text: string, isWarning: boolean}} Figure value: null where there is none to reckon with */
-
-/** @typedef {{text: string, size: number | null}} Contrast size: in decades or in units of the figure, above 0 where B is greater */
-
-/** @typedef {{tensor: string | null, name: string, a: Figure, b: Figure, contrast: Contrast}} Pair tensor: its id in B */
-
-/** @typedef {{index: number, forward: Pair, backward: Pair | null}} ComparedLayer */
-
-/** @type {Figure} */
+/** @type {ComparedFigure} */
 const BLANK = { value: null, text: "", isWarning: false };
-/** @type {Figure} */
+/** @type {ComparedFigure} */
 const NONE = { value: null, text: "–", isWarning: false };
-/** @type {Figure} */
+/** @type {ComparedFigure} */
 const SECRET = { value: null, text: "?", isWarning: false };
 
 // Less than these is no parting of ways: a ratio, in decades, and a share of the units.
@@ -74,7 +60,8 @@ export function compareLayers(picture, profile, statistic) {
   const { layers } = picture.topology;
   const names = new Map(picture.topology.tensors.map(({ id, name }) => [id, name]));
   const hasBackward = statistic === "std" || statistic === "mean";
-  /** @param {string | null | undefined} tensor @param {Figure} a @param {Figure} b @returns {Pair} */
+  /** @param {string | null | undefined} tensor @param {ComparedFigure} a @param {ComparedFigure} b
+   * @returns {ComparedPair} */
   const pair = (tensor, a, b) => {
     const isSecret = picture.hidden !== null && b === SECRET;
     const figures = isSecret ? { a: a === BLANK ? BLANK : SECRET, b } : { a, b };
@@ -86,10 +73,11 @@ export function compareLayers(picture, profile, statistic) {
     const forward = statistic === "ratio" ? here?.weight_gradient : here?.activation;
     return {
       index: order + 1,
-      forward: pair(forward, figureOfRun(there, "activation", statistic), figureOfPicture(picture, here, "activation", statistic)),
+      forward: pair(forward, figureOfRun(there, "activation", statistic),
+        figureOfPicture(picture, here, "activation", statistic)),
       backward: hasBackward
-        ? pair(here?.gradient, figureOfRun(there, "gradient", statistic), figureOfPicture(picture, here, "gradient", statistic))
-        : null,
+        ? pair(here?.gradient, figureOfRun(there, "gradient", statistic),
+          figureOfPicture(picture, here, "gradient", statistic)) : null,
     };
   });
 }
@@ -99,7 +87,7 @@ export function compareLayers(picture, profile, statistic) {
  *
  * @param {Picture} picture
  * @param {ProfileDump} profile
- * @returns {Pick<Pair, "a" | "b" | "contrast">}
+ * @returns {Pick<ComparedPair, "a" | "b" | "contrast">}
  */
 export function compareLoss(picture, profile) {
   if (picture.hidden?.loss === true) return { a: SECRET, b: SECRET, contrast: { text: "?", size: null } };
@@ -110,7 +98,7 @@ export function compareLoss(picture, profile) {
 /**
  * The size that a whole bar stands for: the greatest of all, but not less than what counts as a difference.
  *
- * @param {readonly Pair[]} pairs of one kind
+ * @param {readonly ComparedPair[]} pairs of one kind
  * @param {ProfileStatistic} statistic
  * @returns {number} above 0
  */
@@ -129,7 +117,7 @@ export function reach(pairs, statistic) {
  * @param {Layer | undefined} layer
  * @param {"activation" | "gradient"} kind
  * @param {ProfileStatistic} statistic
- * @returns {Figure}
+ * @returns {ComparedFigure}
  */
 function figureOfPicture(picture, layer, kind, statistic) {
   if (layer === undefined) return BLANK;
@@ -142,11 +130,14 @@ function figureOfPicture(picture, layer, kind, statistic) {
   return written(valueAt(picture.floats[statistic], row), statistic);
 }
 
-/** @param {Picture} picture @param {Layer} layer @returns {Figure} std of the weight's gradient over that of the weight */
+/** @param {Picture} picture @param {Layer} layer @returns {ComparedFigure} std of the weight's gradient over that of
+ * the weight */
 function ratioOfPicture(picture, { weight, weight_gradient }) {
   const rows = [picture.rows.get(weight_gradient ?? ""), picture.rows.get(weight ?? "")];
   if (rows.some((row) => isHidden(picture, row))) return SECRET;
-  const [above, below] = rows.map((row) => (row === undefined || nonFinite(picture, row) !== null ? null : valueAt(picture.floats.std, row)));
+  const [above, below] = rows.map((row) =>
+    row === undefined || nonFinite(picture, row) !== null ? null : valueAt(picture.floats.std, row)
+  );
   if (above == null || below == null || below === 0) return NONE;
   return written(above / below, "ratio");
 }
@@ -155,7 +146,7 @@ function ratioOfPicture(picture, { weight, weight_gradient }) {
  * @param {LayerProfile | undefined} layer
  * @param {"activation" | "gradient"} kind
  * @param {ProfileStatistic} statistic
- * @returns {Figure}
+ * @returns {ComparedFigure}
  */
 function figureOfRun(layer, kind, statistic) {
   if (layer === undefined) return BLANK;
@@ -167,23 +158,23 @@ function figureOfRun(layer, kind, statistic) {
   return written(summary[statistic], statistic);
 }
 
-/** @param {number | null} value @param {ProfileStatistic} statistic @returns {Figure} */
+/** @param {number | null} value @param {ProfileStatistic} statistic @returns {ComparedFigure} */
 function written(value, statistic) {
   const isFraction = statistic === "dead_fraction" || statistic === "saturation";
   return isFraction ? { value, text: percent(value), isWarning: false } : numberFigure(value);
 }
 
-/** @param {number | null} value @returns {Figure} */
+/** @param {number | null} value @returns {ComparedFigure} */
 function numberFigure(value) {
   if (value === null || Number.isFinite(value)) return { value, text: significant(value), isWarning: false };
   return { value: null, text: Number.isNaN(value) ? "NaN" : significant(value), isWarning: true };
 }
 
 /**
- * @param {Figure} a
- * @param {Figure} b
+ * @param {ComparedFigure} a
+ * @param {ComparedFigure} b
  * @param {ProfileStatistic} statistic
- * @returns {Contrast}
+ * @returns {ComparedContrast}
  */
 function contrastOf(a, b, statistic) {
   if (a === BLANK || b === BLANK) return { text: "", size: null };

@@ -3,15 +3,6 @@
 import { percent, significant, valueAt } from "../format.js";
 import { inputOf } from "./profile-series.js";
 
-/** @typedef {import("../types.js").Expected} Expected */
-/** @typedef {import("../types.js").FloatColumn} FloatColumn */
-/** @typedef {import("../types.js").Health} Health */
-/** @typedef {import("../types.js").Layer} Layer */
-/** @typedef {import("../types.js").Picture} Picture */
-/** @typedef {import("../types.js").Quantity} Quantity */
-/** @typedef {import("../types.js").Spec} Spec */
-/** @typedef {import("../types.js").Theory} Theory */
-
 /**
  * @typedef {object} Measure where a quantity is read
  * @property {"preactivation" | "activation" | "gradient"} part
@@ -32,32 +23,6 @@ export const MEASURES = {
 
 const QUANTITIES = /** @type {Quantity[]} */ (Object.keys(MEASURES));
 
-/**
- * @typedef {object} Figure one quantity of one layer
- * @property {Layer} layer
- * @property {Quantity} quantity
- * @property {string} tensor
- * @property {number | null} measured
- * @property {Expected | null} expected
- */
-
-/**
- * @typedef {object} Trouble one thing that is wrong
- * @property {Health} health
- * @property {number[]} layers indices, rising
- * @property {Figure | null} figure the one it shows in most; null where there is no number
- * @property {number | null} ratio for vanishing and exploding: its RMS over that of where the signal came from
- * @property {string | null} tensor of the first layer
- */
-
-/**
- * @typedef {object} Diagnosis
- * @property {number} layers
- * @property {number} within how many figures lie in their bands
- * @property {number} figures how many have a band
- * @property {Trouble[]} troubles worst first
- */
-
 /** Worst first: what comes later in a net that overflows is a consequence. @type {readonly Health[]} */
 export const WORST_FIRST = ["non-finite", "exploding", "vanishing", "dead", "saturated"];
 
@@ -67,7 +32,7 @@ export const WORST_FIRST = ["non-finite", "exploding", "vanishing", "dead", "sat
  * @param {Picture} picture
  * @param {Theory} theory
  * @param {string} tensor
- * @returns {Figure[]}
+ * @returns {DiagnosedFigure[]}
  */
 export function figuresOf(picture, theory, tensor) {
   const figures = [];
@@ -91,7 +56,7 @@ export function figuresOf(picture, theory, tensor) {
  * @param {Theory} theory
  * @param {Layer} layer
  * @param {Quantity} quantity
- * @returns {Figure | null} null where the layer has no such tensor
+ * @returns {DiagnosedFigure | null} null where the layer has no such tensor
  */
 function figureOf(picture, theory, layer, quantity) {
   const { part, column } = MEASURES[quantity];
@@ -102,7 +67,7 @@ function figureOf(picture, theory, layer, quantity) {
 }
 
 /**
- * @param {Figure} figure
+ * @param {DiagnosedFigure} figure
  * @returns {boolean | null} whether it lies in its band; null where there is nothing to compare
  */
 export function isWithin({ measured, expected }) {
@@ -111,7 +76,8 @@ export function isWithin({ measured, expected }) {
   return low <= measured && measured <= high;
 }
 
-/** Of the last picture that was diagnosed: several elements ask. @type {{picture: Picture | null, theory: Theory | null, diagnosis: Diagnosis}} */
+/** Of the last picture that was diagnosed: several elements ask.
+ * @type {{picture: Picture | null, theory: Theory | null, diagnosis: Diagnosis}} */
 const last = { picture: null, theory: null, diagnosis: { layers: 0, within: 0, figures: 0, troubles: [] } };
 
 /**
@@ -120,7 +86,8 @@ const last = { picture: null, theory: null, diagnosis: { layers: 0, within: 0, f
  * @returns {Diagnosis}
  */
 export function diagnose(picture, theory) {
-  if (last.picture !== picture || last.theory !== theory) Object.assign(last, { picture, theory, diagnosis: diagnosisOf(picture, theory) });
+  if (last.picture !== picture || last.theory !== theory)
+    Object.assign(last, { picture, theory, diagnosis: diagnosisOf(picture, theory) });
   return last.diagnosis;
 }
 
@@ -143,15 +110,17 @@ function diagnosisOf(picture, theory) {
   return { layers: layers.length, within, figures, troubles };
 }
 
-/** @param {Picture} picture @param {Theory} theory @param {Health} health @param {Layer[]} affected @returns {Trouble} */
+/** @param {Picture} picture @param {Theory} theory @param {Health} health @param {Layer[]} affected
+ * @returns {Trouble} */
 function trouble(picture, theory, health, affected) {
   const [first] = affected;
   const layers = affected.map(({ index }) => index);
-  const whole = { health, layers, figure: null, ratio: null, tensor: first?.activation ?? first?.preactivation ?? null };
+  const whole = { health, layers, figure: null, ratio: null,
+    tensor: first?.activation ?? first?.preactivation ?? null };
   if (health === "non-finite") return whole;
   if (health === "dead" || health === "saturated") {
     const quantity = health === "dead" ? "dead_fraction" : "saturation";
-    /** @type {Figure | null} */
+    /** @type {DiagnosedFigure | null} */
     let worst = null;
     for (const layer of affected) {
       const figure = figureOf(picture, theory, layer, quantity);
@@ -160,13 +129,19 @@ function trouble(picture, theory, health, affected) {
     return { ...whole, figure: worst };
   }
   // The rules speak of root mean squares: activations against the input's, gradients against the last layer's.
-  const source = rms(picture, (picture.topology.tensors.find(({ name }) => name === "x") ?? inputOf(picture.topology.tensors))?.id ?? null);
-  const end = picture.topology.layers.reduceRight((/** @type {number | null} */ found, { gradient }) => found ?? rms(picture, gradient), null);
+  const source = rms(picture,
+    (picture.topology.tensors.find(({ name }) => name === "x") ?? inputOf(picture.topology.tensors))?.id ?? null);
+  const end = picture.topology.layers.reduceRight(
+    (/** @type {number | null} */ found, { gradient }) => found ?? rms(picture, gradient),
+    null,
+  );
   const direction = health === "vanishing" ? -1 : 1;
   /** @type {{layer: Layer, quantity: Quantity, ratio: number} | null} */
   let worst = null;
   for (const layer of affected) {
-    for (const [quantity, reference] of /** @type {[Quantity, number | null][]} */ ([["activation_std", source], ["gradient_std", end]])) {
+    for (const [quantity, reference]
+      of /** @type {[Quantity, number | null][]} */ ([["activation_std", source], ["gradient_std", end]]))
+    {
       const size = rms(picture, layer[MEASURES[quantity].part]);
       if (size === null || reference === null || reference === 0) continue;
       const ratio = size / reference;
@@ -198,7 +173,7 @@ export function layersText(indices) {
     if (last !== undefined && last[1] === index - 1) last[1] = index;
     else runs.push([index, index]);
   }
-  const parts = runs.map(([from, to]) => (from === to ? String(from) : `${from}–${to}`));
+  const parts = runs.map(([from, to]) => from === to ? String(from) : `${from}–${to}`);
   const [from, to] = [indices[0], indices.at(-1)];
   if (parts.length > 3) return `${indices.length} layers, ${from} to ${to}`;
   return `${indices.length === 1 ? "layer" : "layers"} ${parts.join(", ")}`;
@@ -237,7 +212,8 @@ export function bandText(quantity, [low, high]) {
   const [from, to] = [figureText(quantity, low), figureText(quantity, high)];
   if (from === to) return "exactly";
   // A dash before a minus does not read; one sign says percent of both.
-  return low < 0 || high < 0 ? `${from} to ${to}` : `${MEASURES[quantity].isShare ? from.replace(" %", "") : from}–${to}`;
+  return low < 0 || high < 0 ? `${from} to ${to}`
+    : `${MEASURES[quantity].isShare ? from.replace(" %", "") : from}–${to}`;
 }
 
 /** How far apart two settings may be and still be the same to three digits. */

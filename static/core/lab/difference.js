@@ -1,26 +1,22 @@
 /** How far two pictures are apart, tensor by tensor. No DOM. */
 
-/** @typedef {import("../types.js").Picture} Picture */
-/** @typedef {import("./match.js").Match} Match */
-
-/** @typedef {{picture: Picture, match: Match}} Reference A, and which thing of A answers to which of B */
-
 /**
  * @param {Picture} picture B
- * @param {Reference} reference A
+ * @param {ComparisonReference} reference A
  * @returns {Float64Array} by tensor of B, see `relativeDifference`; NaN where there is no partner, or no statistics
  */
 export function differences(picture, { picture: other, match }) {
   return Float64Array.from(picture.topology.tensors, ({ id }, tensor) => {
-    const [row, there] = [picture.rows.get(id), other.rows.get(other.topology.tensors[match.tensors[tensor] ?? -1]?.id ?? "")];
+    const [row, there] = [picture.rows.get(id),
+      other.rows.get(other.topology.tensors[match.tensors[tensor] ?? -1]?.id ?? "")];
     if (row === undefined || there === undefined || picture.hidden?.rows.has(row) === true) return NaN;
     return relativeDifference(other, there, picture, row);
   });
 }
 
 /**
- * The largest of three relative differences: of std as a share of the greater one, of the least and of the greatest value as
- * shares of the greatest magnitude in both.
+ * The largest of three relative differences: of std as a share of the greater one, of the least and of the greatest
+ * value as shares of the greatest magnitude in both.
  *
  * @param {Picture} a
  * @param {number} rowA
@@ -31,7 +27,8 @@ export function differences(picture, { picture: other, match }) {
 export function relativeDifference(a, rowA, b, rowB) {
   if (badShare(a, rowA) !== badShare(b, rowB)) return Infinity;
   const of = (/** @type {"std" | "min" | "max"} */ name) => [a.floats[name][rowA] ?? NaN, b.floats[name][rowB] ?? NaN];
-  const [[stdA = NaN, stdB = NaN], [minA = NaN, minB = NaN], [maxA = NaN, maxB = NaN]] = [of("std"), of("min"), of("max")];
+  const [[stdA = NaN, stdB = NaN], [minA = NaN, minB = NaN], [maxA = NaN, maxB = NaN]] = [of("std"), of("min"),
+    of("max")];
   // Nothing finite in either of them.
   if (Number.isNaN(minA) || Number.isNaN(minB)) return Number.isNaN(minA) && Number.isNaN(minB) ? 0 : Infinity;
   const reach = Math.max(Math.abs(minA), Math.abs(maxA), Math.abs(minB), Math.abs(maxB));
@@ -40,7 +37,8 @@ export function relativeDifference(a, rowA, b, rowB) {
 
 /** @param {Picture} picture @param {number} row @returns {number} of values that are not finite */
 function badShare({ integers }, row) {
-  return ((integers.nan[row] ?? 0) + (integers.posinf[row] ?? 0) + (integers.neginf[row] ?? 0)) / (integers.n[row] || 1);
+  return ((integers.nan[row] ?? 0) + (integers.posinf[row] ?? 0) + (integers.neginf[row] ?? 0))
+    / (integers.n[row] || 1);
 }
 
 /** @param {number} difference @param {number} of @returns {number} */

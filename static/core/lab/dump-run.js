@@ -5,28 +5,22 @@ import { nonFinite } from "../picture.js";
 import { differences } from "./difference.js";
 import { matchGraphs } from "./match.js";
 
-/** @typedef {import("../types.js").FloatColumn} FloatColumn */
-/** @typedef {import("../types.js").Layer} Layer */
-/** @typedef {import("../types.js").LayerProfile} LayerProfile */
-/** @typedef {import("../types.js").Picture} Picture */
-/** @typedef {import("../types.js").PinnedRun} PinnedRun */
-/** @typedef {import("../types.js").SummaryDump} SummaryDump */
-/** @typedef {import("../dump/shelf.js").Taken} Taken */
-
 /** @type {readonly FloatColumn[]} */
 const FLOATS = ["mean", "std", "min", "max", "norm", "zero_fraction", "dead_fraction", "saturation"];
 
-/** @param {Taken} taken @returns {PinnedRun} not matched with anything yet */
+/** @param {OpenedDump} taken @returns {PinnedRun} not matched with anything yet */
 export function runOfDump({ index, name, dump, picture }) {
   const layers = picture.topology.layers.map((layer, order) => profileOf(picture, layer, order + 1));
-  return { query: "", profile: { ...profileHead(picture), layers }, dump: { index, name, dump, picture, shown: null, match: null } };
+  return { query: "", profile: { ...profileHead(picture), layers },
+    dump: { index, name, dump, picture, shown: null, match: null } };
 }
 
 /**
- * Puts A's layers into the places of those of B that they are matched with; where one has no partner there are no figures.
+ * Puts A's layers into the places of those of B that they are matched with; where one has no partner there are no
+ * figures.
  *
  * @param {PinnedRun} run
- * @param {Pick<Taken, "index" | "name" | "dump">} shown B
+ * @param {Pick<OpenedDump, "index" | "name" | "dump">} shown B
  * @param {Picture} picture of B
  * @returns {PinnedRun} the same one where it is no dump
  */
@@ -35,32 +29,44 @@ export function matchedRun(run, shown, picture) {
   const a = run.dump.picture;
   const match = matchGraphs(a.topology, picture.topology);
   const places = new Map(picture.topology.tensors.map(({ id }, place) => [id, place]));
-  const partner = (/** @type {string | null} */ id) => a.topology.tensors[match.tensors[places.get(id ?? "") ?? -1] ?? -1]?.id ?? null;
+  const partner = (/** @type {string | null} */ id) =>
+    a.topology.tensors[match.tensors[places.get(id ?? "") ?? -1] ?? -1]?.id ?? null;
   const layers = picture.topology.layers.map((layer, order) => {
     const { preactivation, activation, weight } = layer;
-    const there = a.topology.layers.find((other) => isPartner(other, { preactivation: partner(preactivation), activation: partner(activation), weight: partner(weight) }));
+    const there = a.topology.layers.find((other) =>
+      isPartner(other, { preactivation: partner(preactivation), activation: partner(activation),
+        weight: partner(weight) })
+    );
     return there === undefined ? blank(layer, order + 1) : profileOf(a, there, order + 1);
   });
-  return { ...run, profile: { ...run.profile, layers }, dump: { ...run.dump, match, shown: { index: shown.index, name: shown.name, dump: shown.dump } } };
+  return { ...run, profile: { ...run.profile, layers },
+    dump: { ...run.dump, match, shown: { index: shown.index, name: shown.name, dump: shown.dump } } };
 }
 
 /** @param {Layer} layer @param {Pick<Layer, "preactivation" | "activation" | "weight">} sought @returns {boolean} */
 function isPartner(layer, sought) {
-  for (const key of /** @type {const} */ (["weight", "activation", "preactivation"])) if (sought[key] !== null) return layer[key] === sought[key];
+  for (const key of /** @type {const} */ (["weight", "activation", "preactivation"]))
+    if (sought[key] !== null) return layer[key] === sought[key];
   return false;
 }
 
 /** @param {Picture} picture */
 function profileHead(picture) {
   const input = picture.topology.tensors.find(({ role }) => role === "input")?.id ?? null;
-  const loss = picture.loss === null || Number.isFinite(picture.loss) ? picture.loss : Number.isNaN(picture.loss) ? /** @type {const} */ ("NaN") : picture.loss > 0 ? /** @type {const} */ ("Infinity") : /** @type {const} */ ("-Infinity");
-  return { spec: picture.spec ?? {}, loss, first_inf_layer: null, first_nan_layer: null, advice: null, input: summaryOf(picture, input) };
+  const loss = picture.loss === null || Number.isFinite(picture.loss) ? picture.loss
+    : Number.isNaN(picture.loss) ? /** @type {const} */ ("NaN")
+    : picture.loss > 0 ? /** @type {const} */ ("Infinity") : /** @type {const} */ ("-Infinity");
+  return { spec: picture.spec ?? {}, loss, first_inf_layer: null, first_nan_layer: null, advice: null,
+    input: summaryOf(picture, input) };
 }
 
 /** @param {Picture} picture @param {Layer} layer @param {number} index @returns {LayerProfile} */
 function profileOf(picture, layer, index) {
-  const [activation, weight, gradient] = [summaryOf(picture, layer.activation), summaryOf(picture, layer.weight), summaryOf(picture, layer.weight_gradient)];
-  const isFinite = [weight, gradient].every((summary) => summary !== null && summary.nan + summary.posinf + summary.neginf === 0);
+  const [activation, weight, gradient] = [summaryOf(picture, layer.activation), summaryOf(picture, layer.weight),
+    summaryOf(picture, layer.weight_gradient)];
+  const isFinite = [weight, gradient].every((summary) =>
+    summary !== null && summary.nan + summary.posinf + summary.neginf === 0
+  );
   const ratio = isFinite && weight?.std && gradient?.std != null ? gradient.std / weight.std : null;
   return {
     ...blank(layer, index),
@@ -76,10 +82,13 @@ function profileOf(picture, layer, index) {
   };
 }
 
-/** @param {Layer} layer @param {number} index @returns {LayerProfile} one that says nothing: a dump comes without theory */
+/** @param {Layer} layer @param {number} index @returns {LayerProfile} one that says nothing: a dump comes without
+ * theory */
 function blank({ name }, index) {
-  const nothing = { preactivation: null, activation: null, gradient: null, weight: null, weight_gradient: null, bias_gradient: null };
-  return { index, name, health: null, weight_std: 0, expected: {}, ...nothing, gradient_to_weight_ratio: null, dead_fraction: null, saturation: null };
+  const nothing = { preactivation: null, activation: null, gradient: null, weight: null, weight_gradient: null,
+    bias_gradient: null };
+  return { index, name, health: null, weight_std: 0, expected: {}, ...nothing, gradient_to_weight_ratio: null,
+    dead_fraction: null, saturation: null };
 }
 
 /** @param {Picture} picture @param {string | null} tensor @returns {SummaryDump | null} */
@@ -94,7 +103,8 @@ function summaryOf(picture, tensor) {
 
 // Tensor by tensor
 
-/** @typedef {{tensor: string, name: string, a: string, b: string, difference: number}} TensorPair tensor: its id in B; a, b: its std, of one value that value itself; difference: Infinity where NaN or Inf came or went */
+/** @typedef {{tensor: string, name: string, a: string, b: string, difference: number}} TensorPair tensor: its id in B;
+ * a, b: its std, of one value that value itself; difference: Infinity where NaN or Inf came or went */
 
 /**
  * Where two dumps differ most.
@@ -102,18 +112,22 @@ function summaryOf(picture, tensor) {
  * @param {Picture} picture B
  * @param {PinnedRun} run A, matched
  * @param {number} most
- * @returns {{pairs: TensorPair[], alike: number, compared: number}} pairs: the greatest differences first; alike: how many tensors differ in nothing
+ * @returns {{pairs: TensorPair[], alike: number, compared: number}} pairs: the greatest differences first; alike: how
+ *   many tensors differ in nothing
  */
 export function greatestDifferences(picture, { dump }, most) {
   const match = dump?.match;
   if (dump === undefined || match == null) return { pairs: [], alike: 0, compared: 0 };
   const all = differences(picture, { picture: dump.picture, match });
   const order = [...all.keys()].filter((tensor) => !Number.isNaN(all[tensor]));
-  const apart = order.filter((tensor) => all[tensor] !== 0).sort((one, other) => (all[other] ?? 0) - (all[one] ?? 0) || one - other);
+  const apart = order.filter((tensor) => all[tensor] !== 0).sort((one, other) =>
+    (all[other] ?? 0) - (all[one] ?? 0) || one - other
+  );
   const pairs = apart.slice(0, most).map((tensor) => {
     const { id = "", name = "" } = picture.topology.tensors[tensor] ?? {};
     const there = dump.picture.topology.tensors[match.tensors[tensor] ?? -1]?.id ?? "";
-    return { tensor: id, name, a: figureOf(dump.picture, there), b: figureOf(picture, id), difference: all[tensor] ?? NaN };
+    return { tensor: id, name, a: figureOf(dump.picture, there), b: figureOf(picture, id),
+      difference: all[tensor] ?? NaN };
   });
   return { pairs, alike: order.length - apart.length, compared: order.length };
 }
@@ -129,10 +143,11 @@ function figureOf(picture, tensor) {
 }
 
 /**
- * In what two dumps differ besides their numbers: keys of their specs, of what they were recorded with, types of numbers.
+ * In what two dumps differ besides their numbers: keys of their specs, of what they were recorded with, types of
+ * numbers.
  *
- * @param {import("../types.js").Dump} a
- * @param {import("../types.js").Dump} b
+ * @param {Dump} a
+ * @param {Dump} b
  * @returns {{key: string, a: string, b: string}[]}
  */
 export function dumpDifferences(a, b) {
@@ -143,10 +158,13 @@ export function dumpDifferences(a, b) {
   });
 }
 
-/** @param {import("../types.js").Dump} dump @returns {Record<string, string>} */
+/** @param {Dump} dump @returns {Record<string, string>} */
 function factsOf({ spec, environment, tensors, ops }) {
   const parameters = tensors.filter(({ role }) => role === "parameter");
   const types = [...new Set((parameters.length > 0 ? parameters : tensors).map(({ dtype }) => dtype))].sort();
-  const values = Object.entries({ ...spec, ...environment }).map(([key, value]) => [key, typeof value === "string" ? value : JSON.stringify(value)]);
-  return { ...Object.fromEntries(values), dtype: types.join(", "), ops: String(ops.length), parameters: String(parameters.length) };
+  const values = Object.entries({ ...spec, ...environment }).map(
+    ([key, value]) => [key, typeof value === "string" ? value : JSON.stringify(value)]
+  );
+  return { ...Object.fromEntries(values), dtype: types.join(", "), ops: String(ops.length),
+    parameters: String(parameters.length) };
 }

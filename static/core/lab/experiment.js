@@ -1,40 +1,21 @@
-/** The chapter's experiments: what is measured of one, what the chapter printed, what theory says, and the band. No DOM. */
+/** The chapter's experiments: what is measured of one, what the chapter printed, what theory says, and the band. No
+ * DOM. */
 
 import { isHidden, percent, significant, valueAt } from "../format.js";
 import { STATISTICS } from "./prediction.js";
 import { firstInf, firstNaN } from "./verdict.js";
 
-/** @typedef {import("../types.js").FloatColumn} FloatColumn */
-/** @typedef {import("../types.js").Picture} Picture */
-/** @typedef {import("../types.js").Preset} Preset */
-
-/**
- * @typedef {object} ExperimentFigure
- * @property {string} name
- * @property {boolean} isOfThePass and not of the tensor in focus
- * @property {string} measured "?" where it waits for a guess
- * @property {string | null} printed in the chapter
- * @property {string | null} theory
- * @property {string | null} band where at least 19 of 20 seeds lie
- * @property {boolean | null} isInside whether the measured figure lies in the band
- */
-
-/**
- * @typedef {object} Experiment
- * @property {ExperimentFigure[]} figures
- * @property {string | null} printed what the chapter shows of the whole, where it is no single figure
- * @property {string | null} theory the same of theory
- */
-
 /** Figures of the whole pass, not of a tensor. @type {Record<string, (picture: Picture) => number | null>} */
 const OF_THE_PASS = { first_inf_layer: firstInf, first_nan_layer: firstNaN };
 
 /** @type {Record<string, string>} */
-const NAMES = { first_inf_layer: "first Inf at layer", first_nan_layer: "first NaN at", zero_fraction: "zeros", nan: "NaN" };
+const NAMES = { first_inf_layer: "first Inf at layer", first_nan_layer: "first NaN at", zero_fraction: "zeros",
+  nan: "NaN" };
 
 /**
  * @param {Preset} preset
- * @returns {FloatColumn | null} the statistic to be guessed; null where the experiment is about none that has one number
+ * @returns {FloatColumn | null} the statistic to be guessed; null where the experiment is about none that has one
+ *   number
  */
 export function guessable(preset) {
   return STATISTICS.find((name) => name === preset.statistic) ?? null;
@@ -53,7 +34,10 @@ export function experiment(picture, preset) {
   const row = picture.rows.get(focus?.id ?? "");
   const told = picture.hidden === null;
   const theory = told ? theoryOf(preset.theory) : new Map();
-  const names = [...new Set([...theoryOf(preset.theory).keys(), ...Object.keys(preset.band), ...(preset.statistic === "nan" ? ["nan"] : [])])];
+  const names = [
+    ...new Set([...theoryOf(preset.theory).keys(), ...Object.keys(preset.band),
+      ...(preset.statistic === "nan" ? ["nan"] : [])]),
+  ];
   const printed = told ? printedOf(preset, names) : new Map();
   const figures = names.map((name) => {
     const value = read(picture, row, name);
@@ -83,7 +67,9 @@ export function experiment(picture, preset) {
  */
 function theoryOf(phrase) {
   const found = phrase.split(", ").map((part) => /^(mean|std) (.+)$/.exec(part));
-  return new Map(found.every((match) => match !== null) ? found.map((match) => [match?.[1] ?? "", match?.[2] ?? ""]) : []);
+  return new Map(
+    found.every((match) => match !== null) ? found.map((match) => [match?.[1] ?? "", match?.[2] ?? ""]) : [],
+  );
 }
 
 /**

@@ -6,17 +6,10 @@ import { HEALTH_SHAPES } from "../health.js";
 import { nonFinite } from "../picture.js";
 import { diagnose, layersText } from "./diagnosis.js";
 
-/** @typedef {import("../types.js").Fault} Fault */
-/** @typedef {import("../types.js").FaultKind} FaultKind */
-/** @typedef {import("../types.js").Graph} Graph */
-/** @typedef {import("../types.js").GraphArrays} GraphArrays */
-/** @typedef {import("../types.js").Picture} Picture */
-/** @typedef {import("../types.js").Theory} Theory */
-/** @typedef {import("../types.js").Topology} Topology */
-
 /** What a kind is called, and its shape in a square of 16. @type {Record<FaultKind, {word: string, shape: string}>} */
 const KINDS = {
-  failed: { word: "broke off", shape: "M8 1.8a6.2 6.2 0 1 0 0 12.4a6.2 6.2 0 1 0 0-12.4M5.6 5.6l4.8 4.8M10.4 5.6l-4.8 4.8" },
+  failed: { word: "broke off",
+    shape: "M8 1.8a6.2 6.2 0 1 0 0 12.4a6.2 6.2 0 1 0 0-12.4M5.6 5.6l4.8 4.8M10.4 5.6l-4.8 4.8" },
   // What is written over what is there.
   in_place: { word: "in place", shape: "M2.5 13.5h11M4 10.5l6.5-6.5 2 2-6.5 6.5H4z" },
   first_nonfinite: { word: "not finite", shape: HEALTH_SHAPES["non-finite"] },
@@ -39,7 +32,8 @@ export function faultWord(kind) {
 
 /** @param {FaultKind} kind @returns {SVGSVGElement} */
 export function faultIcon(kind) {
-  return svg("svg", { class: `health-icon ${kind}`, viewBox: "0 0 16 16", width: 14, height: 14, "aria-hidden": "true" }, svg("path", { d: KINDS[kind].shape }));
+  return svg("svg", { class: `health-icon ${kind}`, viewBox: "0 0 16 16", width: 14, height: 14,
+    "aria-hidden": "true" }, svg("path", { d: KINDS[kind].shape }));
 }
 
 /**
@@ -56,7 +50,8 @@ export function faultsOf(picture, theory) {
   return theory === null || theory.seq !== picture.seq ? null : (theory.faults ?? []);
 }
 
-/** Whether somebody has most likely meant it so: parameters that were frozen. @param {Fault} fault @returns {boolean} */
+/** Whether somebody has most likely meant it so: parameters that were frozen. @param {Fault} fault
+ * @returns {boolean} */
 export function isNote({ kind, op, message }) {
   return kind === "no_gradient" && op === null && message.endsWith("requires_grad=False");
 }
@@ -79,7 +74,7 @@ export function placeOf({ kind, op, tensor, module }, { modules, ops }) {
 export function faultsText(faults) {
   const notes = faults.filter(isNote).length;
   const parts = /** @type {const} */ ([["fault", faults.length - notes], ["note", notes]]);
-  return parts.flatMap(([word, count]) => (count === 0 ? [] : [`${count} ${word}${count === 1 ? "" : "s"}`])).join(", ");
+  return parts.flatMap(([word, count]) => count === 0 ? [] : [`${count} ${word}${count === 1 ? "" : "s"}`]).join(", ");
 }
 
 /**
@@ -96,16 +91,18 @@ export function firstBad(graph, picture, theory) {
   const told = faultsOf(picture, theory)?.find(({ kind }) => kind === "first_nonfinite")?.tensor ?? null;
   const first = (told === null ? undefined : tensorIndex.get(told)) ?? firstNonFinite(graph, picture);
   const bad = first === -1 ? null : nonFinite(picture, rowOf(graph, picture, first));
-  if (bad !== null) return { tensor: first, why: bad.share === 1 ? `all ${bad.word}` : `${percent(bad.share)} ${bad.word}` };
+  if (bad !== null)
+    return { tensor: first, why: bad.share === 1 ? `all ${bad.word}` : `${percent(bad.share)} ${bad.word}` };
   if (theory === null) return null;
   const [worst] = diagnose(picture, theory).troubles.filter(({ health }) => health !== "non-finite");
   const tensor = tensorIndex.get(worst?.tensor ?? "");
-  return worst === undefined || tensor === undefined ? null : { tensor, why: `${worst.health} in ${layersText(worst.layers)}` };
+  return worst === undefined || tensor === undefined ? null
+    : { tensor, why: `${worst.health} in ${layersText(worst.layers)}` };
 }
 
 /**
- * The first tensor that is not finite, but for masks: what holds -Inf and nothing worse, of which only what is finite, or
- * is a mask itself, is made.
+ * The first tensor that is not finite, but for masks: what holds -Inf and nothing worse, of which only what is finite,
+ * or is a mask itself, is made.
  *
  * @param {Graph} graph
  * @param {Picture} picture
@@ -122,14 +119,18 @@ function firstNonFinite(graph, picture) {
     if (arrays.opHalf[op] !== 0) continue;
     for (const tensor of [...outputsOf(arrays, op), ...inputsOf(arrays, op)]) {
       const row = rowOf(graph, picture, tensor);
-      if (masks.has(tensor) || (neginf[row] ?? 0) === 0 || (nan[row] ?? 0) + (posinf[row] ?? 0) > 0 || topology.tensors[tensor]?.role === "loss") continue;
+      if (masks.has(tensor) || (neginf[row] ?? 0) === 0 || (nan[row] ?? 0) + (posinf[row] ?? 0) > 0
+        || topology.tensors[tensor]?.role === "loss") continue;
       const readers = arrays.consumers.subarray(arrays.consumerStart[tensor], arrays.consumerStart[tensor + 1]);
-      const made = [...readers].filter((reader) => arrays.opHalf[reader] === 0).flatMap((reader) => [...outputsOf(arrays, reader)]);
+      const made = [...readers].filter((reader) => arrays.opHalf[reader] === 0).flatMap(
+        (reader) => [...outputsOf(arrays, reader)]
+      );
       if (made.length > 0 && made.every((each) => masks.has(each) || !isBad(each))) masks.add(tensor);
     }
   }
   for (let op = 0; op < arrays.ops; op += 1) {
-    for (const tensor of [...inputsOf(arrays, op), ...outputsOf(arrays, op)]) if (isBad(tensor) && !masks.has(tensor)) return tensor;
+    for (const tensor of [...inputsOf(arrays, op), ...outputsOf(arrays, op)])
+      if (isBad(tensor) && !masks.has(tensor)) return tensor;
   }
   return -1;
 }

@@ -1,25 +1,11 @@
 /**
- * The histograms of all layers on one axis. A tensor's 64 bins cover its own [min, max]; here its counts are spread over
- * the common bins that they overlap, as if every bin were filled evenly. No DOM.
+ * The histograms of all layers on one axis. A tensor's 64 bins cover its own [min, max]; here its counts are spread
+ * over the common bins that they overlap, as if every bin were filled evenly. No DOM.
  */
 
 import { valueAt } from "../format.js";
 import { inputOf } from "./profile-series.js";
 import { BINS, ValueAxis } from "./value-axis.js";
-
-/** @typedef {import("../types.js").Picture} Picture */
-/** @typedef {import("../types.js").Topology} Topology */
-/** @typedef {import("../types.js").LayerTensor} LayerTensor */
-
-/**
- * @typedef {object} LayerColumn
- * @property {number} index of the layer; 0 for the input
- * @property {string} name of the tensor, "" where the layer has none
- * @property {string | null} tensor
- * @property {number} row of its statistics, −1 where it has none
- */
-
-/** @typedef {{low: number, high: number, threshold: number}} ValueRange threshold: see ValueAxis */
 
 /** Fixed ranges end at this many standard deviations. */
 const REACH = 4;
@@ -36,11 +22,13 @@ const FIXED_DECADES = 3;
 export function layerColumns({ topology, rows }, of) {
   const names = new Map(topology.tensors.map(({ id, name }) => [id, name]));
   /** @param {number} index @param {string | null} tensor @returns {LayerColumn} */
-  const column = (index, tensor) => ({ index, name: names.get(tensor ?? "") ?? "", tensor, row: rows.get(tensor ?? "") ?? -1 });
+  const column = (index, tensor) => ({ index, name: names.get(tensor ?? "") ?? "", tensor,
+    row: rows.get(tensor ?? "") ?? -1 });
   const columns = topology.layers.map((layer) => column(layer.index, layer[of]));
   if (columns.every(({ tensor }) => tensor === null)) return [];
   const input = inputOf(topology.tensors)?.id;
-  const first = of === "activation" ? input : of === "gradient" ? topology.tensors.find(({ gradient_of }) => gradient_of === input)?.id : undefined;
+  const first = of === "activation" ? input
+    : of === "gradient" ? topology.tensors.find(({ gradient_of }) => gradient_of === input)?.id : undefined;
   return first === undefined || input === undefined ? columns : [column(0, first), ...columns];
 }
 
@@ -69,8 +57,8 @@ export function adaptiveRange({ floats }, columns) {
 }
 
 /**
- * A range that says what is healthy, not what there is: four standard deviations to both sides, of 1 for activations, of
- * Kaiming's draw (He 2015) for weights, of the gradient that the loss hands to the last layer for gradients.
+ * A range that says what is healthy, not what there is: four standard deviations to both sides, of 1 for activations,
+ * of Kaiming's draw (He 2015) for weights, of the gradient that the loss hands to the last layer for gradients.
  *
  * @param {Picture} picture
  * @param {readonly LayerColumn[]} columns
@@ -89,34 +77,18 @@ export function fixedRange({ topology, floats }, columns, of) {
     rule = "4 × the last layer’s std";
     if (!(unit > 0)) return null;
   }
-  return { low: -REACH * unit, high: REACH * unit, threshold: 10 ** Math.floor(Math.log10(unit) - FIXED_DECADES), rule };
+  return { low: -REACH * unit, high: REACH * unit, threshold: 10 ** Math.floor(Math.log10(unit) - FIXED_DECADES),
+    rule };
 }
 
-/** @param {Topology} topology @returns {number} the fan_in of the layer that has the least, whose weights are the largest */
+/** @param {Topology} topology @returns {number} the fan_in of the layer that has the least, whose weights are the
+ * largest */
 function fewestInputs({ tensors, layers }) {
   const widths = new Map(tensors.map(({ id, shape }) => [id, shape.at(-1) ?? 1]));
   const inputs = [inputOf(tensors)?.id, ...layers.slice(0, -1).map(({ activation }) => activation)];
   const known = inputs.flatMap((tensor) => widths.get(tensor ?? "") ?? []);
   return known.length === 0 ? 1 : Math.min(...known);
 }
-
-/**
- * All layers' counts in the bins of one axis.
- *
- * @typedef {object} LayerHistograms
- * @property {readonly LayerColumn[]} columns
- * @property {ValueAxis} axis
- * @property {Float64Array} counts columns × BINS; fractions where a bin was divided
- * @property {Float64Array} below the axis
- * @property {Float64Array} above it
- * @property {Float64Array} nan
- * @property {Float64Array} posinf
- * @property {Float64Array} neginf
- * @property {Float64Array} sizes how many values there are, finite or not
- * @property {Float64Array} spikes how many values are exactly the same, of those in counts: zeros, or all values of a constant
- * @property {Float64Array} spikeBins where they lie; −1 off the axis
- * @property {number} hidden column that waits for a guess, −1 for none
- */
 
 /**
  * @param {Picture} picture
@@ -145,7 +117,8 @@ export function layerHistograms(picture, columns, axis) {
     if (row < 0) return;
     result.sizes[order] = integers.n[row] ?? 0;
     if (order === result.hidden) return;
-    for (const kind of /** @type {const} */ (["nan", "posinf", "neginf"])) result[kind][order] = integers[kind][row] ?? 0;
+    for (const kind of /** @type {const} */ (["nan", "posinf", "neginf"]))
+      result[kind][order] = integers[kind][row] ?? 0;
     const [low, high] = [valueAt(floats.min, row), valueAt(floats.max, row)];
     if (low === null || high === null) return;
     const zeros = Math.round((floats.zero_fraction[row] ?? 0) * (integers.n[row] ?? 0));
@@ -170,8 +143,8 @@ export function layerHistograms(picture, columns, axis) {
  * @param {number} zeros among the counted values
  * @param {ValueAxis} axis
  * @param {Float64Array} into counts per bin of the axis, added to
- * @returns {{below: number, above: number, spike: number, spikeBin: number}} what lies outside the axis; how many values are
- *   exactly the same, and the bin they are in: −1 below the axis, BINS above
+ * @returns {{below: number, above: number, spike: number, spikeBin: number}} what lies outside the axis; how many
+ *   values are exactly the same, and the bin they are in: −1 below the axis, BINS above
  */
 export function spread(source, low, high, zeros, axis, into) {
   const result = { below: 0, above: 0, spike: 0, spikeBin: axis.binOf(low === high ? low : 0) };

@@ -4,31 +4,10 @@
  */
 
 import { percent } from "../format.js";
-import {
-  LABELS,
-  LANE,
-  LANE_CELL,
-  NEEDLE,
-  columnX,
-  countTicks,
-  laneOpacity,
-  laneText,
-  layerLabels,
-  mostOf,
-  needleFill,
-  needleOf,
-  peakShare,
-  ridgeFill,
-  ridgeOf,
-} from "./layers-plan.js";
-import { LEAST_COUNT, colourOf, css, rampPixels, rampStops } from "../ramp.js";
+import { columnX, countTicks, LABELS, LANE, LANE_CELL, laneOpacity, laneText, layerLabels, mostOf, NEEDLE, needleFill,
+  needleOf, peakShare, ridgeFill, ridgeOf } from "./layers-plan.js";
+import { colourOf, css, LEAST_COUNT, rampPixels, rampStops } from "../ramp.js";
 import { BINS } from "./value-axis.js";
-
-/** @typedef {import("./layer-histograms.js").LayerHistograms} LayerHistograms */
-/** @typedef {import("./layers-plan.js").LaneKind} LaneKind */
-/** @typedef {import("./layers-plan.js").Paint} Paint */
-/** @typedef {import("./layers-plan.js").Plan} Plan */
-/** @typedef {import("./layers-plan.js").Section} Section */
 
 /** @type {Record<LaneKind, number>} rows of the image of cells, after the bins' */
 const LANE_ROWS = { nan: BINS, posinf: BINS + 1, above: BINS + 2, below: BINS + 3, neginf: BINS + 4 };
@@ -45,10 +24,10 @@ export class LayersPainter {
   #warning;
   #ridge;
   #deep;
-  /** @type {Paint} */
+  /** @type {LayersPaint} */
   #paint;
 
-  /** @param {Paint} paint */
+  /** @param {LayersPaint} paint */
   constructor(paint) {
     this.#paint = paint;
     this.#shades = rampPixels(rampStops(paint.paper, paint.hue, paint.ink));
@@ -58,7 +37,7 @@ export class LayersPainter {
     this.#warning = new Uint32Array(warning.buffer)[0] ?? 0;
   }
 
-  /** @param {CanvasRenderingContext2D} context @param {Plan} plan @param {LayerHistograms} histograms */
+  /** @param {CanvasRenderingContext2D} context @param {LayersPlan} plan @param {LayerHistograms} histograms */
   draw(context, plan, histograms) {
     context.clearRect(0, 0, plan.width, plan.height);
     const { main, pitch, gap } = plan;
@@ -66,7 +45,8 @@ export class LayersPainter {
     const across = layers * pitch;
     this.#fill(histograms);
     context.imageSmoothingEnabled = false;
-    for (const { kind, y } of plan.lanes) context.drawImage(this.#cells, 0, LANE_ROWS[kind], layers, 1, main.x, y, across, LANE_CELL);
+    for (const { kind, y } of plan.lanes)
+      context.drawImage(this.#cells, 0, LANE_ROWS[kind], layers, 1, main.x, y, across, LANE_CELL);
     if (plan.form === "heatmap") context.drawImage(this.#cells, 0, 0, layers, BINS, main.x, main.y, across, main.h);
     if (gap > 0) {
       // On the pixels that Plotly leaves free.
@@ -92,7 +72,7 @@ export class LayersPainter {
     const { image, pixels } = this.#image;
     const scale = 254 / Math.log1p(mostOf(histograms));
     /** @param {number} count */
-    const shade = (count) => (count < LEAST_COUNT ? 0 : (this.#shades[1 + Math.floor(scale * Math.log1p(count))] ?? 0));
+    const shade = (count) => count < LEAST_COUNT ? 0 : (this.#shades[1 + Math.floor(scale * Math.log1p(count))] ?? 0);
     for (let order = 0; order < layers; order += 1) {
       for (let bin = 0; bin < BINS; bin += 1) {
         pixels[(BINS - 1 - bin) * layers + order] = shade(counts[order * BINS + bin] ?? 0);
@@ -103,20 +83,22 @@ export class LayersPainter {
       for (const kind of /** @type {const} */ (["nan", "posinf", "neginf"])) {
         const share = (histograms[kind][order] ?? 0) / (sizes[order] || 1);
         // Little endian, as in every browser there is: opacity is the highest byte.
-        pixels[LANE_ROWS[kind] * layers + order] = share > 0 ? (this.#warning | (Math.round(255 * laneOpacity(share)) << 24)) >>> 0 : 0;
+        pixels[LANE_ROWS[kind] * layers + order] = share > 0
+          ? (this.#warning | (Math.round(255 * laneOpacity(share)) << 24)) >>> 0 : 0;
       }
     }
     this.#cells.getContext("2d")?.putImageData(image, 0, 0);
   }
 
-  /** @param {CanvasRenderingContext2D} context @param {Plan} plan @param {LayerHistograms} histograms */
+  /** @param {CanvasRenderingContext2D} context @param {LayersPlan} plan @param {LayerHistograms} histograms */
   #ridges(context, plan, histograms) {
     const { main, pitch, reach, gap } = plan;
     const peak = peakShare(histograms);
     /** @param {number} place @returns {number} */
     const y = (place) => main.y + main.h * (1 - place);
     context.lineJoin = "round";
-    // From the last to the first: a ridge's tips lie over the foot of the next ones, else nothing but feet would be seen.
+    // From the last to the first: a ridge's tips lie over the foot of the next ones, else nothing but feet would be
+    // seen.
     for (let order = histograms.columns.length - 1; order >= 0; order -= 1) {
       const base = main.x + order * pitch + gap / 2;
       context.beginPath();
@@ -146,10 +128,10 @@ export class LayersPainter {
  * The axes: labels, thin lines behind the layers, and a question mark for a layer that waits for a guess.
  *
  * @param {CanvasRenderingContext2D} context
- * @param {Plan} plan
+ * @param {LayersPlan} plan
  * @param {LayerHistograms} histograms
- * @param {Section} section
- * @param {Paint} paint
+ * @param {LayersSection} section
+ * @param {LayersPaint} paint
  * @param {string} family of the font
  */
 export function drawAxes(context, plan, histograms, section, paint, family) {
@@ -196,9 +178,9 @@ export function drawAxes(context, plan, histograms, section, paint, family) {
  *
  * @param {CanvasRenderingContext2D} context
  * @param {number} width
- * @param {Plan} plan
+ * @param {LayersPlan} plan
  * @param {LayerHistograms} histograms
- * @param {Paint} paint
+ * @param {LayersPaint} paint
  * @param {string} family of the font
  */
 export function drawLegend(context, width, plan, histograms, paint, family) {

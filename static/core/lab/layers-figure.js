@@ -4,29 +4,10 @@
  */
 
 import { count, percent, significant } from "../format.js";
-import {
-  LANE,
-  LANE_CELL,
-  NEEDLE,
-  countTicks,
-  laneOpacity,
-  laneText,
-  layerLabels,
-  mostOf,
-  needleFill,
-  needleOf,
-  peakShare,
-  ridgeFill,
-  ridgeOf,
-  wholeSection,
-} from "./layers-plan.js";
-import { LEAST_COUNT, css, rampStops } from "../ramp.js";
+import { countTicks, LANE, LANE_CELL, laneOpacity, laneText, layerLabels, mostOf, NEEDLE, needleFill, needleOf,
+  peakShare, ridgeFill, ridgeOf, wholeSection } from "./layers-plan.js";
+import { css, LEAST_COUNT, rampStops } from "../ramp.js";
 import { BINS } from "./value-axis.js";
-
-/** @typedef {import("./layer-histograms.js").LayerHistograms} LayerHistograms */
-/** @typedef {import("./layers-plan.js").Plan} Plan */
-/** @typedef {import("./layers-plan.js").Paint} Paint */
-/** @typedef {import("./layers-plan.js").Lane} Lane */
 
 /** @typedef {{data: object[], layout: Record<string, any>}} Figure */
 
@@ -35,8 +16,8 @@ const EXPORT_MARGIN = { left: 30, right: 70, top: 62, bottom: 34 };
 
 /**
  * @param {LayerHistograms} histograms
- * @param {Plan} plan
- * @param {Paint} paint
+ * @param {LayersPlan} plan
+ * @param {LayersPaint} paint
  * @param {string} family of the font
  * @returns {Figure}
  */
@@ -69,7 +50,8 @@ export function layersFigure(histograms, plan, paint, family) {
       paper_bgcolor: "rgba(0,0,0,0)",
       plot_bgcolor: "rgba(0,0,0,0)",
       font: { family, size: 10, color: paint.muted },
-      hoverlabel: { bgcolor: paint.paper, bordercolor: paint.line, font: { color: paint.ink, family, size: 12 }, align: "left" },
+      hoverlabel: { bgcolor: paint.paper, bordercolor: paint.line, font: { color: paint.ink, family, size: 12 },
+        align: "left" },
       hovermode: "closest",
       showlegend: false,
       xaxis: { ...PLAIN_AXIS, anchor: "y", range: wholeSection(plan).x },
@@ -84,8 +66,8 @@ export function layersFigure(histograms, plan, paint, family) {
  * An image to keep: with axes, title and scale, on paper.
  *
  * @param {LayerHistograms} histograms
- * @param {Plan} plan
- * @param {Paint} paint
+ * @param {LayersPlan} plan
+ * @param {LayersPaint} paint
  * @param {string} family of the font
  * @param {string} title
  * @param {string} subtitle
@@ -117,7 +99,7 @@ export function exportedFigure(histograms, plan, paint, family, title, subtitle)
   const margin = layout["margin"];
   const question = { x: histograms.hidden, y: 0.5, text: "?", showarrow: false, font: { size: 14, color: paint.ink } };
   return {
-    data: data.map((trace, order) => (order === 0 && isHeatmap ? { ...trace, showscale: true, colorbar } : trace)),
+    data: data.map((trace, order) => order === 0 && isHeatmap ? { ...trace, showscale: true, colorbar } : trace),
     layout: {
       ...layout,
       width: plan.width + left + right,
@@ -175,10 +157,13 @@ function binText(histograms, order, bin) {
   return shareText(histograms, order, range, counts[order * BINS + bin] ?? 0);
 }
 
-/** @param {LayerHistograms} histograms @param {number} order @param {string} what @param {number} values @returns {string} */
+/** @param {LayerHistograms} histograms @param {number} order @param {string} what @param {number} values
+ * @returns {string} */
 function shareText(histograms, order, what, values) {
   const size = histograms.sizes[order] || 1;
-  return `<b>${titleOf(histograms, order)}</b><br>${what}<br>${about(values)} of ${count(size)} values, ${percent(values / size)}`;
+  return `<b>${titleOf(histograms, order)}</b><br>${what}<br>${about(values)} of ${count(size)} values, ${
+    percent(values / size)
+  }`;
 }
 
 /** @param {number} values @returns {string} counts that were spread over bins are no whole numbers */
@@ -188,15 +173,15 @@ function about(values) {
   return Math.abs(values - rounded) < 1e-6 ? count(rounded) : `about ${count(rounded)}`;
 }
 
-/** @param {LayerHistograms} histograms @param {Plan} plan @param {Paint} paint @returns {object} */
+/** @param {LayerHistograms} histograms @param {LayersPlan} plan @param {LayersPaint} paint @returns {object} */
 function cells(histograms, plan, paint) {
   const { columns, counts } = histograms;
   const z = [];
   const texts = [];
   for (let bin = 0; bin < BINS; bin += 1) {
     const values = columns.map((_, order) => counts[order * BINS + bin] ?? 0);
-    z.push(values.map((value) => (value < LEAST_COUNT ? null : Math.log1p(value))));
-    texts.push(values.map((value, order) => (value < LEAST_COUNT ? "" : binText(histograms, order, bin))));
+    z.push(values.map((value) => value < LEAST_COUNT ? null : Math.log1p(value)));
+    texts.push(values.map((value, order) => value < LEAST_COUNT ? "" : binText(histograms, order, bin)));
   }
   return {
     ...heatmap(plan),
@@ -208,12 +193,13 @@ function cells(histograms, plan, paint) {
   };
 }
 
-/** @param {Plan} plan @returns {object} what all heatmaps have in common */
+/** @param {LayersPlan} plan @returns {object} what all heatmaps have in common */
 function heatmap({ gap }) {
-  return { type: "heatmap", hovertemplate: "%{hovertext}<extra></extra>", hoverongaps: false, showscale: false, zsmooth: false, xgap: gap };
+  return { type: "heatmap", hovertemplate: "%{hovertext}<extra></extra>", hoverongaps: false, showscale: false,
+    zsmooth: false, xgap: gap };
 }
 
-/** @param {LayerHistograms} histograms @param {Paint} paint @returns {object} */
+/** @param {LayerHistograms} histograms @param {LayersPaint} paint @returns {object} */
 function shades(histograms, { paper, hue, ink }) {
   return {
     colorscale: rampStops(paper, hue, ink).map(([at, colour]) => [at, css(colour)]),
@@ -224,8 +210,8 @@ function shades(histograms, { paper, hue, ink }) {
 
 /**
  * @param {LayerHistograms} histograms
- * @param {Plan} plan
- * @param {Paint} paint
+ * @param {LayersPlan} plan
+ * @param {LayersPaint} paint
  * @param {Lane} lane
  * @param {string} yaxis
  * @param {number} order of the lane on its axis
@@ -242,9 +228,16 @@ function laneCells(histograms, plan, paint, { kind }, yaxis, order) {
     x: columns.map((_, column) => column),
     y: [order + 0.5],
     ygap: LANE - LANE_CELL,
-    z: [counts.map((value, column) => (value < LEAST_COUNT ? null : isOutside ? Math.log1p(value) : value / (sizes[column] || 1)))],
-    hovertext: [counts.map((value, column) => shareText(histograms, column, plain(laneText(kind, histograms.axis)), value))],
-    ...(isOutside ? shades(histograms, paint) : { colorscale: [[0, opacities[0]], [1, opacities[1]]], zmin: 0, zmax: 1 }),
+    z: [
+      counts.map((value, column) =>
+        value < LEAST_COUNT ? null : isOutside ? Math.log1p(value) : value / (sizes[column] || 1)
+      ),
+    ],
+    hovertext: [
+      counts.map((value, column) => shareText(histograms, column, plain(laneText(kind, histograms.axis)), value)),
+    ],
+    ...(isOutside ? shades(histograms, paint)
+      : { colorscale: [[0, opacities[0]], [1, opacities[1]]], zmin: 0, zmax: 1 }),
   };
 }
 
@@ -253,7 +246,8 @@ function hex(opacity) {
   return Math.round(255 * opacity).toString(16).padStart(2, "0");
 }
 
-/** @param {LayerHistograms} histograms @param {Plan} plan @param {Paint} paint @returns {object[]} one outline per layer, as on the canvas the first on top */
+/** @param {LayerHistograms} histograms @param {LayersPlan} plan @param {LayersPaint} paint @returns {object[]} one
+ * outline per layer, as on the canvas the first on top */
 function ridges(histograms, plan, paint) {
   const peak = peakShare(histograms);
   const gap = plan.gap / plan.pitch;
@@ -276,7 +270,9 @@ function ridges(histograms, plan, paint) {
         fill: "toself",
         fillcolor: ridgeFill(paint),
         line: { color: paint.hue, width: 1 },
-        hovertext: points.map(({ place }) => binText(histograms, order, Math.min(BINS - 1, Math.floor((place ?? 0) * BINS)))),
+        hovertext: points.map(({ place }) =>
+          binText(histograms, order, Math.min(BINS - 1, Math.floor((place ?? 0) * BINS)))
+        ),
       },
     ];
   });

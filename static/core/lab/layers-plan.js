@@ -1,36 +1,12 @@
 /**
- * Where everything stands in the picture of all layers, on the canvas and in Plotly alike: columns, lanes, the outlines of a
- * ridgeline, labels. No DOM.
+ * Where everything stands in the picture of all layers, on the canvas and in Plotly alike: columns, lanes, the outlines
+ * of a ridgeline, labels. No DOM.
  */
 
 import { significant } from "../format.js";
-import { LEAST_COUNT, colourOf, css, depth, mix, rampStops } from "../ramp.js";
+import { colourOf, css, depth, LEAST_COUNT, mix, rampStops } from "../ramp.js";
 import { layerTicks } from "../scales.js";
 import { BINS } from "./value-axis.js";
-
-/** @typedef {import("./layer-histograms.js").LayerHistograms} LayerHistograms */
-/** @typedef {import("../histogram.js").Rectangle} Rectangle */
-
-/** @typedef {"heatmap" | "ridgeline"} Form */
-/** @typedef {"nan" | "posinf" | "above" | "below" | "neginf"} LaneKind */
-
-/** @typedef {{kind: LaneKind, y: number}} Lane y: of its upper side */
-
-/**
- * @typedef {object} Plan everything in px
- * @property {Form} form
- * @property {number} width
- * @property {number} height
- * @property {Rectangle} main where the axis of values runs, upward
- * @property {Lane[]} lanes for what it cannot show, above it and below
- * @property {number} pitch from one layer to the next
- * @property {number} gap between cells of two layers
- * @property {number} reach of the tallest ridge
- */
-
-/** @typedef {{x: [number, number], y: [number, number]}} Section what of the axes is seen: columns from −0.5, places from 0 to 1 */
-
-/** @typedef {{hue: string, paper: string, ink: string, muted: string, line: string, warning: string}} Paint */
 
 export const LANE = 12;
 export const LANE_CELL = 11;
@@ -46,12 +22,12 @@ const CROWDED_PITCH = 14;
 export const NEEDLE = 2;
 
 /**
- * @param {Form} form
+ * @param {LayersForm} form
  * @param {number} width
  * @param {number} height
  * @param {number} layers
  * @param {boolean} isCut whether values may lie beyond the axis
- * @returns {Plan}
+ * @returns {LayersPlan}
  */
 export function planOf(form, width, height, layers, isCut) {
   const upper = /** @type {LaneKind[]} */ (isCut ? ["nan", "posinf", "above"] : ["nan", "posinf"]);
@@ -77,12 +53,13 @@ export function planOf(form, width, height, layers, isCut) {
   };
 }
 
-/** @param {Plan} plan @returns {Section} everything */
+/** @param {LayersPlan} plan @returns {LayersSection} everything */
 export function wholeSection({ main, pitch }) {
   return { x: [-0.5, main.w / pitch - 0.5], y: [0, 1] };
 }
 
-/** @param {Plan} plan @param {Section} section @param {number} column @returns {number} x of its middle, px */
+/** @param {LayersPlan} plan @param {LayersSection} section @param {number} column @returns {number} x of its middle,
+ * px */
 export function columnX({ main }, { x: [from, to] }, column) {
   return main.x + ((column - from) / (to - from)) * main.w;
 }
@@ -95,8 +72,8 @@ export function mostOf({ counts, below, above }) {
 }
 
 /**
- * A ridge's count in a bin, less the spike: zeros exactly zero, which are half of what relu hands on, would leave no width
- * for all other values.
+ * A ridge's count in a bin, less the spike: zeros exactly zero, which are half of what relu hands on, would leave no
+ * width for all other values.
  *
  * @param {LayerHistograms} histograms
  * @param {number} order
@@ -107,7 +84,8 @@ function smoothCount({ counts, spikes, spikeBins }, order, bin) {
   return (counts[order * BINS + bin] ?? 0) - (bin === spikeBins[order] ? (spikes[order] ?? 0) : 0);
 }
 
-/** @param {LayerHistograms} histograms @returns {number} the greatest share of a layer's values in one bin, spikes apart */
+/** @param {LayerHistograms} histograms @returns {number} the greatest share of a layer's values in one bin, spikes
+ * apart */
 export function peakShare(histograms) {
   let peak = 0;
   histograms.columns.forEach((_, order) => {
@@ -117,11 +95,12 @@ export function peakShare(histograms) {
   return peak || 1;
 }
 
-/** @typedef {{places: number[], heights: number[]}} Run along the axis, 0 to 1, and away from it, as shares of the reach */
+/** @typedef {{places: number[], heights: number[]}} Run along the axis, 0 to 1, and away from it, as shares of the
+ * reach */
 
 /**
- * The outline of one layer's histogram, in runs of bins that hold something. Heights go with the square root, as bars do,
- * so that tails stay visible.
+ * The outline of one layer's histogram, in runs of bins that hold something. Heights go with the square root, as bars
+ * do, so that tails stay visible.
  *
  * @param {LayerHistograms} histograms
  * @param {number} order
@@ -156,7 +135,8 @@ export function ridgeOf(histograms, order, peak) {
 
 /** @typedef {{place: number, share: number}} Needle */
 
-/** @param {LayerHistograms} histograms @param {number} order @returns {Needle | null} values that are all exactly the same */
+/** @param {LayerHistograms} histograms @param {number} order @returns {Needle | null} values that are all exactly the
+ * same */
 export function needleOf({ axis, spikes, spikeBins, sizes }, order) {
   const share = (spikes[order] ?? 0) / (sizes[order] || 1);
   const bin = spikeBins[order] ?? 0;
@@ -169,12 +149,12 @@ export function laneOpacity(share) {
   return 0.3 + 0.7 * share;
 }
 
-/** @param {Paint} paint @returns {string} of a ridge: its hue on paper, opaque enough to stand before the next */
+/** @param {LayersPaint} paint @returns {string} of a ridge: its hue on paper, opaque enough to stand before the next */
 export function ridgeFill({ paper, hue }) {
   return css(mix(colourOf(paper), colourOf(hue), 0.28));
 }
 
-/** @param {Paint} paint @returns {string} of a needle: as of the greatest count */
+/** @param {LayersPaint} paint @returns {string} of a needle: as of the greatest count */
 export function needleFill({ paper, hue, ink }) {
   return css(rampStops(paper, hue, ink).at(-1)?.[1] ?? [0, 0, 0]);
 }
@@ -183,7 +163,7 @@ export function needleFill({ paper, hue, ink }) {
  * What a lane is called: an end of the axis where it holds what lies beyond.
  *
  * @param {LaneKind} kind
- * @param {import("./value-axis.js").ValueAxis} axis
+ * @param {ValueAxis} axis
  * @returns {string}
  */
 export function laneText(kind, { low, high }) {
@@ -196,8 +176,8 @@ export function laneText(kind, { low, high }) {
  * Labels of the layers that there is room for.
  *
  * @param {LayerHistograms} histograms
- * @param {Plan} plan
- * @param {Section} section
+ * @param {LayersPlan} plan
+ * @param {LayersSection} section
  * @returns {{column: number, text: string}[]}
  */
 export function layerLabels({ columns }, { main }, { x: [from, to] }) {
@@ -223,7 +203,8 @@ export function layerLabels({ columns }, { main }, { x: [from, to] }) {
 export function countTicks(most) {
   const ticks = [];
   for (let count = 1; count <= most; count *= 10) {
-    ticks.push({ place: depth(count, most), text: count < 1000 ? String(count) : count < 1e6 ? `${count / 1000}k` : `${count / 1e6}M` });
+    ticks.push({ place: depth(count, most),
+      text: count < 1000 ? String(count) : count < 1e6 ? `${count / 1000}k` : `${count / 1e6}M` });
   }
   return ticks;
 }

@@ -4,7 +4,9 @@
 
 /** @typedef {{x: number, y: number, isBad: boolean}} Dot isBad: the loss is not finite */
 
-/** @typedef {{paths: string[], dots: Dot[], breaks: number[], isLog: boolean, low: number | null, high: number | null, endsHigh: boolean}} LossCurve breaks: steps of another graph than the one before; low, high: of the finite losses; endsHigh: the last of them in the upper half */
+/** @typedef {{paths: string[], dots: Dot[], breaks: number[], isLog: boolean, low: number | null, high: number | null,
+ * endsHigh: boolean}} LossCurve breaks: steps of another graph than the one before; low, high: of the finite losses;
+ * endsHigh: the last of them in the upper half */
 
 /** More dots than this are none. */
 const MOST_DOTS = 40;
@@ -19,11 +21,13 @@ const MARGIN = 5;
 export function lossCurve(steps, x, height) {
   const losses = steps.map((step) => step?.loss ?? null);
   const finite = losses.filter((loss) => loss !== null && Number.isFinite(loss)).map(Number);
-  const [low, high] = finite.length === 0 ? [null, null] : [finite.reduce((a, b) => Math.min(a, b)), finite.reduce((a, b) => Math.max(a, b))];
+  const [low, high] = finite.length === 0 ? [null, null]
+    : [finite.reduce((a, b) => Math.min(a, b)), finite.reduce((a, b) => Math.max(a, b))];
   const isLog = low !== null && high !== null && low > 0 && high > 10 * low;
-  const place = (/** @type {number} */ loss) => (isLog ? Math.log(loss) : loss);
+  const place = (/** @type {number} */ loss) => isLog ? Math.log(loss) : loss;
   const [from, to] = [place(low ?? 0), place(high ?? 0)];
-  const y = (/** @type {number} */ loss) => height - MARGIN - (to > from ? (place(loss) - from) / (to - from) : 0.5) * (height - 2 * MARGIN);
+  const y = (/** @type {number} */ loss) =>
+    height - MARGIN - (to > from ? (place(loss) - from) / (to - from) : 0.5) * (height - 2 * MARGIN);
   /** @type {string[]} */
   const paths = [];
   /** @type {Dot[]} */

@@ -1,48 +1,33 @@
 /**
- * Two graphs, thing by thing. Of the same structure each is matched by its place. Else ops are matched by pass, module path,
- * name and order; tensors by the op that makes them, by what they are the gradient of, or by role and name. What has no
- * partner is listed. No DOM, no recursion.
+ * Two graphs, thing by thing. Of the same structure each is matched by its place. Else ops are matched by pass, module
+ * path, name and order; tensors by the op that makes them, by what they are the gradient of, or by role and name. What
+ * has no partner is listed. No DOM, no recursion.
  */
 
 import { structureOf } from "../dump/structure.js";
 
-/** @typedef {import("../types.js").Module} Module */
-/** @typedef {import("../types.js").Op} Op */
-/** @typedef {import("../types.js").Tensor} Tensor */
-/** @typedef {{modules: Module[], ops: Op[], tensors: Tensor[]}} Things of a topology, or of a dump */
-
-/**
- * @typedef {object} Match
- * @property {boolean} isSame whether the two have one structure
- * @property {Int32Array} ops of B → of A, -1 for none
- * @property {Int32Array} tensors of B → of A, -1 for none
- * @property {Alone} onlyA
- * @property {Alone} onlyB
- */
-
-/** @typedef {{modules: string[], tensors: number[]}} Alone modules: path and type · tensors: those that are in no such module, gradients aside */
-
-/** @type {WeakMap<object, WeakMap<object, Match>>} */
+/** @type {WeakMap<object, WeakMap<object, GraphMatch>>} */
 const known = new WeakMap();
 
 /**
- * @param {Things} a
- * @param {Things} b
- * @returns {Match} kept as long as the two are
+ * @param {MatchableThings} a
+ * @param {MatchableThings} b
+ * @returns {GraphMatch} kept as long as the two are
  */
 export function matchGraphs(a, b) {
   let ofA = known.get(a.tensors);
-  if (ofA === undefined) known.set(a.tensors, (ofA = new WeakMap()));
+  if (ofA === undefined) known.set(a.tensors, ofA = new WeakMap());
   let match = ofA.get(b.tensors);
-  if (match === undefined) ofA.set(b.tensors, (match = made(a, b)));
+  if (match === undefined) ofA.set(b.tensors, match = made(a, b));
   return match;
 }
 
-/** @param {Things} a @param {Things} b @returns {Match} */
+/** @param {MatchableThings} a @param {MatchableThings} b @returns {GraphMatch} */
 function made(a, b) {
   if (a.tensors === b.tensors || structureOf(a) === structureOf(b)) {
     const places = (/** @type {readonly unknown[]} */ things) => Int32Array.from(things, (_, place) => place);
-    return { isSame: true, ops: places(b.ops), tensors: places(b.tensors), onlyA: { modules: [], tensors: [] }, onlyB: { modules: [], tensors: [] } };
+    return { isSame: true, ops: places(b.ops), tensors: places(b.tensors), onlyA: { modules: [], tensors: [] },
+      onlyB: { modules: [], tensors: [] } };
   }
   const ops = matchOps(a, b);
   const tensors = matchTensors(a, b, ops);
@@ -56,7 +41,7 @@ function made(a, b) {
   };
 }
 
-/** @param {Things} a @param {Things} b @returns {Int32Array} */
+/** @param {MatchableThings} a @param {MatchableThings} b @returns {Int32Array} */
 function matchOps(a, b) {
   const ops = new Int32Array(b.ops.length).fill(-1);
   const [pathA, pathB] = [paths(a), paths(b)];
@@ -70,14 +55,16 @@ function matchOps(a, b) {
     const at = phase === "backward" && twin !== null ? place(twin) : -1;
     return at < 0 ? null : `${at} ${name}`;
   };
-  pair(a.ops, b.ops, (op) => twin(op, (id) => placeA.get(id) ?? -1), (op) => twin(op, (id) => ops[placeB.get(id) ?? -1] ?? -1), ops);
-  const orphan = (/** @type {ReadonlyMap<string, string>} */ path) => (/** @type {Op} */ { phase, twin, module, name }) =>
-    phase === "backward" && twin === null ? `${path.get(module)} ${name}` : null;
+  pair(a.ops, b.ops, (op) => twin(op, (id) => placeA.get(id) ?? -1),
+    (op) => twin(op, (id) => ops[placeB.get(id) ?? -1] ?? -1), ops);
+  const orphan =
+    (/** @type {ReadonlyMap<string, string>} */ path) => (/** @type {Op} */ { phase, twin, module, name }) =>
+      phase === "backward" && twin === null ? `${path.get(module)} ${name}` : null;
   pair(a.ops, b.ops, orphan(pathA), orphan(pathB), ops);
   return ops;
 }
 
-/** @param {Things} a @param {Things} b @param {Int32Array} ops @returns {Int32Array} */
+/** @param {MatchableThings} a @param {MatchableThings} b @param {Int32Array} ops @returns {Int32Array} */
 function matchTensors(a, b, ops) {
   const tensors = new Int32Array(b.tensors.length).fill(-1);
   const [placeA, placeB] = [places(a.tensors), places(b.tensors)];
@@ -95,20 +82,23 @@ function matchTensors(a, b, ops) {
       if (a.tensors[there]?.gradient_of === null && b.tensors[here]?.gradient_of === null) set(there, here);
     });
   });
-  /** What is left, by a name for it. @param {(tensor: Tensor) => string | null} keyA @param {(tensor: Tensor) => string | null} keyB */
+  /** What is left, by a name for it. @param {(tensor: Tensor) => string | null} keyA
+   * @param {(tensor: Tensor) => string | null} keyB */
   const byKey = (keyA, keyB) => {
     const found = new Int32Array(b.tensors.length).fill(-1);
     const isFree = (/** @type {Tensor} */ { id }) => !taken.has(placeA.get(id) ?? -1);
     const isOpen = (/** @type {Tensor} */ { id }) => tensors[placeB.get(id) ?? -1] === -1;
-    pair(a.tensors, b.tensors, (tensor) => (isFree(tensor) ? keyA(tensor) : null), (tensor) => (isOpen(tensor) ? keyB(tensor) : null), found);
+    pair(a.tensors, b.tensors, (tensor) => isFree(tensor) ? keyA(tensor) : null,
+      (tensor) => isOpen(tensor) ? keyB(tensor) : null, found);
     found.forEach(set);
   };
-  const leaf = (/** @type {Tensor} */ { producer, gradient_of, role, name }) => (producer === null && gradient_of === null ? `${role} ${name}` : null);
+  const leaf = (/** @type {Tensor} */ { producer, gradient_of, role, name }) =>
+    producer === null && gradient_of === null ? `${role} ${name}` : null;
   byKey(leaf, leaf);
-  byKey(
-    ({ gradient_of }) => (gradient_of === null ? null : String(placeA.get(gradient_of))),
-    ({ gradient_of }) => (gradient_of === null || (tensors[placeB.get(gradient_of) ?? -1] ?? -1) < 0 ? null : String(tensors[placeB.get(gradient_of) ?? -1])),
-  );
+  byKey(({ gradient_of }) => gradient_of === null ? null : String(placeA.get(gradient_of)),
+    ({ gradient_of }) =>
+      gradient_of === null || (tensors[placeB.get(gradient_of) ?? -1] ?? -1) < 0 ? null
+        : String(tensors[placeB.get(gradient_of) ?? -1]));
   return tensors;
 }
 
@@ -140,15 +130,19 @@ function pair(a, b, keyA, keyB, into) {
   });
 }
 
-/** @param {Things} here @param {Things} there @param {(tensor: number) => boolean} isAlone @returns {Alone} */
+/** @param {MatchableThings} here @param {MatchableThings} there @param {(tensor: number) => boolean} isAlone
+ * @returns {UnmatchedThings} */
 function alone(here, there, isAlone) {
   const path = paths(here);
   const others = new Set(there.modules.map(({ path }) => path));
   const modules = here.modules.filter(({ path }) => !others.has(path));
   const inside = new Set(modules.map(({ path }) => path));
   // A parameter is of the module that it is named after, wherever it is read.
-  const isTold = (/** @type {Tensor} */ { module, name }) => inside.has(path.get(module) ?? "") || [...inside].some((stem) => name.startsWith(`${stem}.`));
-  const tensors = here.tensors.flatMap((tensor, at) => (tensor.gradient_of === null && tensor.role !== "gradient" && isAlone(at) && !isTold(tensor) ? [at] : []));
+  const isTold = (/** @type {Tensor} */ { module, name }) =>
+    inside.has(path.get(module) ?? "") || [...inside].some((stem) => name.startsWith(`${stem}.`));
+  const tensors = here.tensors.flatMap((tensor, at) =>
+    tensor.gradient_of === null && tensor.role !== "gradient" && isAlone(at) && !isTold(tensor) ? [at] : []
+  );
   return { modules: modules.map(({ path, type }) => `${path} ${type}`.trim()), tensors };
 }
 
@@ -156,8 +150,8 @@ function alone(here, there, isAlone) {
  * What is selected, in another graph: its id there, or what was given where it has a name that holds in both.
  *
  * @param {string} select as in addresses
- * @param {Things} from
- * @param {Things} to
+ * @param {MatchableThings} from
+ * @param {MatchableThings} to
  * @returns {string} "" for an op that has no partner
  */
 export function carried(select, from, to) {
@@ -170,7 +164,7 @@ export function carried(select, from, to) {
   return there === undefined || (there.name === select && from.tensors[tensor]?.id !== select) ? select : there.id;
 }
 
-/** @param {Things} things @returns {Map<string, string>} module id → path */
+/** @param {MatchableThings} things @returns {Map<string, string>} module id → path */
 function paths({ modules }) {
   return new Map(modules.map(({ id, path }) => [id, path]));
 }

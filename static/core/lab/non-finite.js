@@ -6,32 +6,18 @@
 import { count, significant, valueAt } from "../format.js";
 import { gradientTerm, termOf } from "../inspector/formula.js";
 
-/** @typedef {import("../types.js").Op} Op */
-/** @typedef {import("../types.js").Picture} Picture */
-/** @typedef {import("../types.js").Tensor} Tensor */
-/** @typedef {import("../types.js").Topology} Topology */
-/** @typedef {import("../inspector/formula.js").Term} Term */
-
-/** @typedef {"Inf" | "NaN"} Kind */
-
-/**
- * @typedef {object} Cause
- * @property {Kind} kind
- * @property {number | null} layer that the tensor belongs to: 0 for the input, null outside of all, as the loss is
- * @property {string} tensor id of the first one that holds it
- * @property {boolean} isBackward whether that is a gradient
- * @property {string} text
- */
-
-/** @typedef {{label: string, n: number, largest: number | null, low: number, high: number, inf: number, posinf: number, neginf: number, nan: number, zeros: number}} Operand */
+/** @typedef {{label: string, n: number, largest: number | null, low: number, high: number, inf: number, posinf: number,
+ * neginf: number, nan: number, zeros: number}} Operand */
 
 /** Largest finite number of each dtype. @type {Record<string, number>} */
-const LARGEST = { float16: 65504, bfloat16: 3.3895313892515355e38, float32: 3.4028234663852886e38, float64: Number.MAX_VALUE };
+const LARGEST = { float16: 65504, bfloat16: 3.3895313892515355e38, float32: 3.4028234663852886e38,
+  float64: Number.MAX_VALUE };
 
 /** Ops whose output has its input's values: what is said of one holds for the other. */
 const SAME_VALUES = new Set(
-  ("squeeze unsqueeze view view_as reshape flatten contiguous detach clone to " +
-    "SqueezeBackward0 SqueezeBackward1 SqueezeBackward2 UnsqueezeBackward0 ViewBackward0 AddBackward0 AccumulateGrad").split(" "),
+  ("squeeze unsqueeze view view_as reshape flatten contiguous detach clone to "
+    + "SqueezeBackward0 SqueezeBackward1 SqueezeBackward2 UnsqueezeBackward0 ViewBackward0 AddBackward0 AccumulateGrad")
+    .split(" "),
 );
 const TRANSPOSES = new Set(["t", "T", "mT", "TBackward0"]);
 const PRODUCTS = new Set(["matmul", "mm", "bmm", "linear", "addmm"]);
@@ -46,7 +32,8 @@ const LONGEST_LABEL = 40;
  * What does not change with the numbers of a graph.
  *
  * @typedef {object} Plan
- * @property {readonly {tensor: Tensor, row: number, isBackward: boolean}[]} named those with a name of their own, in order of execution
+ * @property {readonly {tensor: Tensor, row: number, isBackward: boolean}[]} named those with a name of their own, in
+ *   order of execution
  * @property {ReadonlyMap<string, Op>} ops
  * @property {ReadonlyMap<string, Tensor>} tensors
  * @property {(tensor: Tensor) => number | null} layerOf
@@ -60,17 +47,18 @@ const plans = new WeakMap();
  * forward pass is finite.
  *
  * @param {Picture} picture
- * @returns {{inf: Cause | null, nan: Cause | null}} nothing is told while a figure waits for a guess
+ * @returns {{inf: NonFiniteCause | null, nan: NonFiniteCause | null}} nothing is told while a figure waits for a guess
  */
 export function firstNonFinite(picture) {
   const { topology, rows, integers } = picture;
   if (picture.hidden !== null) return { inf: null, nan: null };
   let plan = plans.get(topology);
-  if (plan === undefined) plans.set(topology, (plan = planOf(topology, rows)));
+  if (plan === undefined) plans.set(topology, plan = planOf(topology, rows));
   const { posinf, neginf, nan } = integers;
   const inf = plan.named.find(({ row }) => (posinf[row] ?? 0) + (neginf[row] ?? 0) > 0);
   const notNumber = plan.named.find(({ row }) => (nan[row] ?? 0) > 0);
-  return { inf: inf === undefined ? null : explain(picture, plan, "Inf", inf), nan: notNumber === undefined ? null : explain(picture, plan, "NaN", notNumber) };
+  return { inf: inf === undefined ? null : explain(picture, plan, "Inf", inf),
+    nan: notNumber === undefined ? null : explain(picture, plan, "NaN", notNumber) };
 }
 
 /** @param {Topology} topology @param {ReadonlyMap<string, number>} rows @returns {Plan} */
@@ -96,7 +84,8 @@ function planOf({ ops, tensors: all, layers }, rows) {
       const tensor = tensors.get(id);
       const row = rows.get(id);
       if (tensor === undefined || row === undefined || !isNamed(tensor, tensors)) continue;
-      if (!named.has(id)) named.set(id, { tensor, row, isBackward: phase === "backward" && tensor.gradient_of !== null });
+      if (!named.has(id))
+        named.set(id, { tensor, row, isBackward: phase === "backward" && tensor.gradient_of !== null });
     }
   }
   return { named: [...named.values()], ops: new Map(ops.map((op) => [op.id, op])), tensors, layerOf };
@@ -110,15 +99,16 @@ function isNamed({ role, gradient_of }, tensors) {
 /**
  * @param {Picture} picture
  * @param {Plan} plan
- * @param {Kind} kind
+ * @param {NonFiniteKind} kind
  * @param {{tensor: Tensor, isBackward: boolean}} first
- * @returns {Cause}
+ * @returns {NonFiniteCause}
  */
 function explain(picture, plan, kind, { tensor, isBackward }) {
   const writer = new Account(picture, plan);
   const layer = plan.layerOf(tensor);
   const isLoss = layer === null && tensor.producer !== null && picture.topology.layers.length > 0;
-  const place = isLoss ? "loss" : layer === null ? tensor.name : `${layer === 0 ? "input" : `layer ${layer}`}, ${tensor.name}`;
+  const place = isLoss ? "loss"
+    : layer === null ? tensor.name : `${layer === 0 ? "input" : `layer ${layer}`}, ${tensor.name}`;
   return { kind, layer, tensor: tensor.id, isBackward, text: `${place}: ${writer.of(tensor, kind)}` };
 }
 
@@ -130,14 +120,18 @@ class Account {
     this.plan = plan;
   }
 
-  /** @param {Tensor} tensor @param {Kind} kind @returns {string} */
+  /** @param {Tensor} tensor @param {NonFiniteKind} kind @returns {string} */
   of(tensor, kind) {
     const { op, output } = this.#origin(tensor, kind);
-    if (op === null) return `${output.name} came into the pass so, its numbers do not fit ${output.dtype}: ${this.#share(output, kind)}.`;
+    if (op === null)
+      return `${output.name} came into the pass so, its numbers do not fit ${output.dtype}: ${
+        this.#share(output, kind)
+      }.`;
     return this.#sentence(op, output, kind);
   }
 
-  /** Back along inputs that hold the same, to the op whose inputs do not. @param {Tensor} tensor @param {Kind} kind */
+  /** Back along inputs that hold the same, to the op whose inputs do not. @param {Tensor} tensor
+   * @param {NonFiniteKind} kind */
   #origin(tensor, kind) {
     let output = tensor;
     for (;;) {
@@ -149,7 +143,7 @@ class Account {
     }
   }
 
-  /** @param {string} id @param {Kind} kind */
+  /** @param {string} id @param {NonFiniteKind} kind */
   #has(id, kind) {
     const operand = this.#operand(id);
     return operand !== null && (kind === "Inf" ? operand.inf : operand.nan) > 0;
@@ -166,8 +160,10 @@ class Account {
   #operandsOf(op, output) {
     const forward = this.#forwardOf(op);
     if (forward === null) return op.inputs;
-    const others = PRODUCTS.has(forward.name) ? forward.inputs.slice(0, 2).filter((id) => id !== output.gradient_of) : forward.inputs;
-    const isReader = PRODUCTS.has(forward.name) || forward.name === "mul" || forward.name === "pow" || SLOPES.test(op.name);
+    const others = PRODUCTS.has(forward.name) ? forward.inputs.slice(0, 2).filter((id) => id !== output.gradient_of)
+      : forward.inputs;
+    const isReader = PRODUCTS.has(forward.name) || forward.name === "mul" || forward.name === "pow"
+      || SLOPES.test(op.name);
     return isReader ? [...op.inputs, ...others] : op.inputs;
   }
 
@@ -176,7 +172,7 @@ class Account {
     return name.includes("Backward") && twin !== null ? (this.plan.ops.get(twin) ?? null) : null;
   }
 
-  /** @param {Op} op @param {Tensor} output @param {Kind} kind @returns {string} */
+  /** @param {Op} op @param {Tensor} output @param {NonFiniteKind} kind @returns {string} */
   #sentence(op, output, kind) {
     const forward = this.#forwardOf(op);
     const name = forward?.name ?? op.name;
@@ -190,7 +186,8 @@ class Account {
       name,
       expression: this.#expression(op, output, forward),
       operands,
-      sum: isProduct || isSum ? `${count(terms)} ${isProduct ? "products" : "values"}${name === "mean" ? " before it divides" : ""}` : "",
+      sum: isProduct || isSum
+        ? `${count(terms)} ${isProduct ? "products" : "values"}${name === "mean" ? " before it divides" : ""}` : "",
       slope: forward !== null && SLOPES.test(op.name) ? this.#label(op.inputs[0] ?? "").text : "",
       exponent: op.attributes["exponent"],
       largest,
@@ -214,19 +211,24 @@ class Account {
     const [gradient] = op.inputs;
     if (forward !== null && gradient !== undefined) {
       const position = forward.inputs.indexOf(output.gradient_of ?? "");
-      const [operand, result] = [forward.inputs[position], forward.outputs[0]].map((id) => this.plan.tensors.get(id ?? "")?.shape ?? []);
+      const [operand, result] = [forward.inputs[position], forward.outputs[0]].map((id) =>
+        this.plan.tensors.get(id ?? "")?.shape ?? []
+      );
       const terms = forward.inputs.map((id) => this.#label(id));
-      const rule = position < 0 || operand === undefined || result === undefined ? null : gradientTerm(forward, terms, position, this.#label(gradient), { operand, output: result });
+      const rule = position < 0 || operand === undefined || result === undefined ? null
+        : gradientTerm(forward, terms, position, this.#label(gradient), { operand, output: result });
       if (rule !== null) return rule.text;
     }
     return termOf(op, op.inputs.map((id) => this.#label(id))).text;
   }
 
-  /** A tensor's name; of what has none of its own, how it was made. @param {string} id @param {number} [depth] @returns {Term} */
+  /** A tensor's name; of what has none of its own, how it was made. @param {string} id @param {number} [depth]
+   * @returns {FormulaTerm} */
   #label(id, depth = 0) {
     const tensor = this.plan.tensors.get(id);
     const op = this.plan.ops.get(tensor?.producer ?? "");
-    if (tensor === undefined || op === undefined || isNamed(tensor, this.plan.tensors)) return { text: tensor?.name ?? id, binds: Infinity };
+    if (tensor === undefined || op === undefined || isNamed(tensor, this.plan.tensors))
+      return { text: tensor?.name ?? id, binds: Infinity };
     const unwritten = { text: "(…)", binds: Infinity };
     if (depth > 4) return unwritten;
     const inputs = op.inputs.map((input) => this.#label(input, depth + 1));
@@ -259,12 +261,14 @@ class Account {
     };
   }
 
-  /** @param {Tensor} tensor @param {Kind} kind @returns {string} */
+  /** @param {Tensor} tensor @param {NonFiniteKind} kind @returns {string} */
   #share(tensor, kind) {
     const operand = this.#operand(tensor.id);
     const [bad, n] = [(kind === "NaN" ? operand?.nan : operand?.inf) ?? 0, operand?.n ?? 0];
-    const values = n === 1 ? "its one value" : bad === n ? `all ${count(n)} values` : `${count(bad)} of ${count(n)} values`;
-    return kind === "NaN" || operand === null ? values : `${values} ${bad === 1 || n === 1 ? "is" : "are"} ${infWord(operand)}`;
+    const values = n === 1 ? "its one value"
+      : bad === n ? `all ${count(n)} values` : `${count(bad)} of ${count(n)} values`;
+    return kind === "NaN" || operand === null ? values
+      : `${values} ${bad === 1 || n === 1 ? "is" : "are"} ${infWord(operand)}`;
   }
 }
 
@@ -292,7 +296,9 @@ function overflow({ name, expression, operands, sum, exponent, largest, limit, s
   const [operand] = operands;
   if (operand !== undefined && ((name === "pow" && exponent === 2) || name === "exp")) {
     const from = name === "exp" ? Math.log(largest) : Math.sqrt(largest);
-    return `${expression} passes ${limit}, from |${operand.label}| = ${significant(from)} on, and that goes up to ${significant(operand.largest)}: ${share}.`;
+    return `${expression} passes ${limit}, from |${operand.label}| = ${significant(from)} on, and that goes up to ${
+      significant(operand.largest)
+    }: ${share}.`;
   }
   if (GATES.has(name)) return `on the way to ${expression}${size} a number passes ${limit}: ${share}.`;
   return `${expression}${size} passes ${limit}: ${share}.`;
@@ -303,16 +309,21 @@ function notANumber({ name, expression, operands, sum, slope, largest, nan, shar
   const infinite = operands.filter(({ inf }) => inf > 0);
   const held = infinite.map((operand) => `${operand.label}'s ${count(operand.inf)} ${infWord(operand)}`).join(" and ");
   if (sum !== "" && infinite.length === 0) {
-    return `${expression} sums ${sum} (${sizesOf(operands)}); partial sums pass ±${significant(largest)}, and Inf − Inf is NaN: ${share}.`;
+    return `${expression} sums ${sum} (${sizesOf(operands)}); partial sums pass ±${
+      significant(largest)
+    }, and Inf − Inf is NaN: ${share}.`;
   }
   if (sum !== "") {
     const others = (/** @type {Operand} */ one) => operands.filter((other) => other !== one);
     const isMixed = infinite.some((one) => one.posinf > 0 && one.neginf > 0);
     const isSigned = infinite.some((one) => others(one).some(({ low, high }) => low < 0 && high > 0));
     const hasZeros = infinite.some((one) => others(one).some(({ zeros }) => zeros > 0));
-    const factor = operands.length < 2 ? "" : isSigned ? " times numbers of either sign" : hasZeros ? " times numbers some of which are 0" : "";
+    const factor = operands.length < 2 ? ""
+      : isSigned ? " times numbers of either sign" : hasZeros ? " times numbers some of which are 0" : "";
     const reasons = [...(isMixed || isSigned || !hasZeros ? ["Inf − Inf"] : []), ...(hasZeros ? ["0 · Inf"] : [])];
-    return `${expression} sums ${held}${factor}; ${reasons.join(" and ")} ${reasons.length > 1 ? "are" : "is"} NaN: ${share}.`;
+    return `${expression} sums ${held}${factor}; ${reasons.join(" and ")} ${
+      reasons.length > 1 ? "are" : "is"
+    } NaN: ${share}.`;
   }
   if (slope !== "") {
     return infinite.some(({ label }) => label === slope)
@@ -322,12 +333,17 @@ function notANumber({ name, expression, operands, sum, slope, largest, nan, shar
   if (GATES.has(name)) {
     // A kernel may compute its halves before it adds them: then +Inf fares no better.
     const isBothWays = nan > infinite.reduce((sum, { neginf }) => sum + neginf, 0);
-    return `${held}: ${name} of −Inf is −Inf · 0, which is NaN${isBothWays ? ", and this device makes NaN of +Inf too" : ""}: ${share}.`;
+    return `${held}: ${name} of −Inf is −Inf · 0, which is NaN${
+      isBothWays ? ", and this device makes NaN of +Inf too" : ""
+    }: ${share}.`;
   }
-  if (name.endsWith("softmax")) return `${expression} subtracts the largest of a row from ${held}; Inf − Inf is NaN: ${share}.`;
+  if (name.endsWith("softmax"))
+    return `${expression} subtracts the largest of a row from ${held}; Inf − Inf is NaN: ${share}.`;
   if (name === "mul") {
     const zero = operands.find(({ inf, zeros }) => inf === 0 && zeros > 0);
-    return `${expression} multiplies ${held} by ${zero === undefined ? "" : `${/^[^(]* /.test(zero.label) ? `(${zero.label})` : zero.label}, which is `}0 in places; 0 · Inf is NaN: ${share}.`;
+    return `${expression} multiplies ${held} by ${
+      zero === undefined ? "" : `${/^[^(]* /.test(zero.label) ? `(${zero.label})` : zero.label}, which is `
+    }0 in places; 0 · Inf is NaN: ${share}.`;
   }
   if (name === "add" || name === "sub") return `${expression} meets ${held}; Inf − Inf is NaN: ${share}.`;
   return `${expression} has no value${held === "" ? "" : ` at ${held}`}: NaN in ${share}.`;
@@ -335,7 +351,9 @@ function notANumber({ name, expression, operands, sum, slope, largest, nan, shar
 
 /** @param {readonly Operand[]} operands @returns {string} how large they get; what is 0 throughout says nothing */
 function sizesOf(operands) {
-  return operands.flatMap(({ label, largest }) => (largest === null || largest === 0 ? [] : [`|${label}| ≤ ${significant(largest)}`])).join(", ");
+  return operands.flatMap(({ label, largest }) =>
+    largest === null || largest === 0 ? [] : [`|${label}| ≤ ${significant(largest)}`]
+  ).join(", ");
 }
 
 /** @param {Operand} operand @returns {string} */

@@ -1,6 +1,6 @@
 /**
- * A field for the path of a module: it offers those that there are, narrowed down by what is typed. Words of it may stand
- * anywhere in a path. Arrow keys walk the offers, Enter takes one, Escape leaves the field as it was.
+ * A field for the path of a module: it offers those that there are, narrowed down by what is typed. Words of it may
+ * stand anywhere in a path. Arrow keys walk the offers, Enter takes one, Escape leaves the field as it was.
  */
 
 import { html } from "../dom.js";
@@ -76,14 +76,19 @@ export class PathBox {
   /** @param {string} typed */
   #offer(typed) {
     const words = typed.toLowerCase().split(/\s+/);
-    const found = ["", ...this.#paths].filter((path) => words.every((word) => (path || this.#all).toLowerCase().includes(word)));
+    const found = ["", ...this.#paths].filter((path) =>
+      words.every((word) => (path || this.#all).toLowerCase().includes(word))
+    );
     this.#offered = found.slice(0, MOST_OFFERED);
     const options = this.#offered.map((path, order) =>
-      html("li", { role: "option", id: `${this.#list.id}-${order}`, "data-path": path, "aria-selected": String(path === this.#value) }, path || this.#all),
+      html("li", { role: "option", id: `${this.#list.id}-${order}`, "data-path": path,
+        "aria-selected": String(path === this.#value) }, path || this.#all)
     );
     const left = found.length - this.#offered.length;
-    const rest = left > 0 ? `${left} more: type to narrow them down` : found.length === 0 ? "No module of this model is called so." : "";
-    this.#list.replaceChildren(...options, ...(rest === "" ? [] : [html("li", { role: "presentation", class: "rest" }, rest)]));
+    const rest = left > 0 ? `${left} more: type to narrow them down`
+      : found.length === 0 ? "No module of this model is called so." : "";
+    this.#list.replaceChildren(...options,
+      ...(rest === "" ? [] : [html("li", { role: "presentation", class: "rest" }, rest)]));
     this.#list.hidden = false;
     this.input.setAttribute("aria-expanded", "true");
     this.#walk(typed === "" ? this.#offered.indexOf(this.#value) : found.length > 0 ? 0 : -1);

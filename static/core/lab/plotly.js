@@ -19,7 +19,8 @@ export function loadPlotly() {
   loading ??= new Promise((resolve, reject) => {
     const script = document.createElement("script");
     script.src = ADDRESS;
-    script.addEventListener("load", () => resolve(/** @type {{Plotly: Plotly}} */ (/** @type {unknown} */ (window)).Plotly));
+    script.addEventListener("load",
+      () => resolve(/** @type {{Plotly: Plotly}} */ (/** @type {unknown} */ (window)).Plotly));
     script.addEventListener("error", () => {
       // Another try may succeed.
       loading = null;

@@ -2,14 +2,6 @@
 
 import { valueAt } from "../format.js";
 
-/** @typedef {import("../types.js").FloatColumn} FloatColumn */
-/** @typedef {import("../types.js").Picture} Picture */
-/** @typedef {import("../types.js").PinnedRun} PinnedRun */
-/** @typedef {import("../types.js").Prediction} Prediction */
-/** @typedef {import("../types.js").Quantity} Quantity */
-/** @typedef {import("../types.js").SummaryDump} SummaryDump */
-/** @typedef {import("../types.js").Theory} Theory */
-
 /** @type {readonly FloatColumn[]} */
 export const STATISTICS = ["mean", "std", "min", "max", "norm", "zero_fraction", "dead_fraction", "saturation"];
 
@@ -29,7 +21,8 @@ export const STATISTIC_NAMES = {
 const SAME = 1e-6;
 
 /** Which figure of theory is that of an activation's column. @type {Partial<Record<FloatColumn, Quantity>>} */
-const ACTIVATION_QUANTITY = { mean: "activation_mean", std: "activation_std", dead_fraction: "dead_fraction", saturation: "saturation" };
+const ACTIVATION_QUANTITY = { mean: "activation_mean", std: "activation_std", dead_fraction: "dead_fraction",
+  saturation: "saturation" };
 
 /**
  * @param {string} figure such as l2.std or w1.g.norm
@@ -61,12 +54,18 @@ export function readGuess(text) {
 export function problemOf(picture, prediction) {
   const { figure, tensor, statistic } = prediction;
   const statistics = `Statistics: ${STATISTICS.join(", ")}.`;
-  if (statistic === null) return `${figure} names no figure: it takes a tensor and a statistic, such as l2.std. ${statistics}`;
+  if (statistic === null)
+    return `${figure} names no figure: it takes a tensor and a statistic, such as l2.std. ${statistics}`;
   const row = rowOf(picture, tensor);
-  if (row === undefined) return `There is no ${tensor} with statistics in this graph. Tensors: ${tensorNames(picture).join(", ")}; with .g their gradients.`;
+  if (row === undefined)
+    return `There is no ${tensor} with statistics in this graph. Tensors: ${
+      tensorNames(picture).join(", ")
+    }; with .g their gradients.`;
   const isOptional = statistic === "dead_fraction" || statistic === "saturation";
   if (isOptional && valueAt(picture.floats[statistic], row) === null) {
-    return `${tensor} has no ${statistic}: that is a figure of ${statistic === "saturation" ? "bounded activations" : "rectifiers"}.`;
+    return `${tensor} has no ${statistic}: that is a figure of ${
+      statistic === "saturation" ? "bounded activations" : "rectifiers"
+    }.`;
   }
   return null;
 }
@@ -100,7 +99,8 @@ export function hide(picture, prediction) {
   const lossRow = picture.rows.get(picture.topology.tensors.find(({ role }) => role === "loss")?.id ?? "");
   const loss = lossRow !== undefined && rows.has(lossRow);
   const tensor = prediction?.tensor ?? "";
-  return { ...picture, floats, integers, counts, loss: loss ? null : picture.loss, hidden: { row, rows, loss, tensor, statistic } };
+  return { ...picture, floats, integers, counts, loss: loss ? null : picture.loss,
+    hidden: { row, rows, loss, tensor, statistic } };
 }
 
 /**
@@ -115,7 +115,8 @@ export function hideInRun(run, picture, prediction) {
   const secret = secretOf(picture, prediction);
   if (secret === null) return run;
   const { id, statistic, value } = secret;
-  /** @param {SummaryDump | null} summary @param {string | null | undefined} twin the tensor in its place in the picture */
+  /** @param {SummaryDump | null} summary @param {string | null | undefined} twin the tensor in its place in the
+   * picture */
   const kept = (summary, twin) => {
     if (summary === null) return null;
     const isSame = twin === id && summary[statistic] === value;
@@ -124,7 +125,8 @@ export function hideInRun(run, picture, prediction) {
   const layers = run.profile.layers.map((layer, order) => {
     const here = picture.topology.layers[order];
     const activation = kept(layer.activation, here?.activation);
-    const [weight, weightGradient] = [kept(layer.weight, here?.weight), kept(layer.weight_gradient, here?.weight_gradient)];
+    const [weight, weightGradient] = [kept(layer.weight, here?.weight),
+      kept(layer.weight_gradient, here?.weight_gradient)];
     return {
       ...layer,
       activation,

@@ -1,4 +1,5 @@
-/** The value axis of one half of the profile: decades, or a share of 100 %, between lanes for what has no place on it. */
+/** The value axis of one half of the profile: decades, or a share of 100 %, between lanes for what has no place on
+ * it. */
 
 import { decadeLabel, decadeTicks } from "../scales.js";
 
@@ -25,7 +26,8 @@ export class ProfileAxis {
     this.decades = decades;
   }
 
-  /** @param {number} value of a logarithmic axis the magnitude counts @returns {number} where it stands; beyond an end, at that end */
+  /** @param {number} value of a logarithmic axis the magnitude counts @returns {number} where it stands; beyond an end,
+   * at that end */
   y(value) {
     if (value === 0) return this.zero;
     if (this.decades === null) return this.#between(value);
@@ -46,11 +48,14 @@ export class ProfileAxis {
     ];
     if (this.decades === null) {
       const shares = Math.abs(this.high - this.low) < 90 ? SHARES.filter((share) => share % 0.5 === 0) : SHARES;
-      return [...shares.map((share) => ({ text: `${share * 100} %`, y: this.#between(share), isLane: false })), ...lanes];
+      return [...shares.map((share) => ({ text: `${share * 100} %`, y: this.#between(share), isLane: false })),
+        ...lanes];
     }
     const [first, last] = this.decades;
     const exponents = decadeTicks(first, last, Math.abs(this.high - this.low), 13);
-    const decades = exponents.map((exponent) => ({ text: decadeLabel(exponent), y: this.#between((exponent - first) / (last - first)), isLane: false }));
+    const decades = exponents.map((exponent) => ({ text: decadeLabel(exponent),
+      y: this.#between((exponent - first) / (last - first)), isLane: false })
+    );
     return [...decades, { text: "0", y: this.zero, isLane: true }, ...lanes];
   }
 }

@@ -2,11 +2,6 @@
 
 import { layerTicks } from "../scales.js";
 
-/** @typedef {import("../types.js").DepthAxis} DepthAxis */
-/** @typedef {import("./profile-series.js").Point} Point */
-
-/** @typedef {{layer: number, title: string, from: number, to: number, middle: number}} Span */
-
 /** A letter of a layer's label, px. */
 const LETTER = 6.5;
 const SHORTEST = 4;
@@ -15,7 +10,7 @@ const SHORTEST = 4;
 export const LEFT = 46;
 
 /**
- * @param {readonly Point[]} points
+ * @param {readonly ProfilePoint[]} points
  * @param {DepthAxis} axis where the graph has their tensors
  * @param {number} width
  * @returns {number[]} x of every point; evenly spread where the graph has none
@@ -26,10 +21,10 @@ export function places(points, { positions }, width) {
 }
 
 /**
- * @param {readonly Point[]} points
+ * @param {readonly ProfilePoint[]} points
  * @param {readonly number[]} xs
  * @param {number} width
- * @returns {Span[]} one per layer, meeting half-way
+ * @returns {LayerSpan[]} one per layer, meeting half-way
  */
 export function spansOf(points, xs, width) {
   /** @type {{layer: number, title: string, first: number, last: number}[]} */
@@ -43,12 +38,13 @@ export function spansOf(points, xs, width) {
   return ends.map(({ layer, title, first, last }, order) => {
     const before = ends[order - 1]?.last ?? 2 * first - (ends[order + 1]?.first ?? width);
     const after = ends[order + 1]?.first ?? 2 * last - before;
-    return { layer, title, from: Math.max(0, (before + first) / 2), to: Math.min(width, (last + after) / 2), middle: (first + last) / 2 };
+    return { layer, title, from: Math.max(0, (before + first) / 2), to: Math.min(width, (last + after) / 2),
+      middle: (first + last) / 2 };
   });
 }
 
 /**
- * @param {readonly Span[]} spans
+ * @param {readonly LayerSpan[]} spans
  * @param {number} width
  * @returns {{x: number, text: string}[]} the labels there is room for
  */
@@ -60,7 +56,8 @@ export function layerLabels(spans, width) {
   const isRoomy = last.layer <= 8;
   return spans.flatMap(({ layer, title, from, to, middle: x }) => {
     if (x < -20 || x > width + 20 || (layer === 0 ? !isRoomy : !ticks.has(layer))) return [];
-    return [{ x, text: layer === 0 ? "input" : isRoomy ? shortened(title, 2 * Math.min(x - from, to - x)) : String(layer) }];
+    return [{ x,
+      text: layer === 0 ? "input" : isRoomy ? shortened(title, 2 * Math.min(x - from, to - x)) : String(layer) }];
   });
 }
 

@@ -1,17 +1,14 @@
 /** What the profile's marks are read against: layers in stripes, lines across, the scale at the left. */
 
 import { svg } from "../dom.js";
-import { LEFT, layerLabels } from "./profile-depth.js";
-
-/** @typedef {import("./profile-axis.js").ProfileAxis} ProfileAxis */
-/** @typedef {import("./profile-depth.js").Span} Span */
+import { layerLabels, LEFT } from "./profile-depth.js";
 
 /** Of more layers than these, stripes as wide as one would flicker: they are ten layers wide. */
 const CROWD = 80;
 const TEN = 10;
 
 /**
- * @param {readonly Span[]} spans
+ * @param {readonly LayerSpan[]} spans
  * @param {readonly ProfileAxis[]} axes
  * @param {{width: number, height: number}} size
  * @param {number} stripAt where the layers' numbers stand
@@ -19,16 +16,26 @@ const TEN = 10;
  */
 export function ground(spans, axes, { width, height }, stripAt) {
   return [
-    ...stripes(spans).map(({ from, to }) => svg("rect", { class: "band", x: from, y: 0, width: Math.max(0, to - from), height })),
-    ...axes.flatMap(({ ticks }) => ticks.map(({ y, isLane }) => svg("line", { class: `grid${isLane ? " lane" : ""}`, x1: LEFT - 4, x2: width, y1: y, y2: y }))),
-    ...layerLabels(spans, width).map(({ x, text }) => svg("text", { class: "layer-label", x, y: stripAt + 4, "text-anchor": "middle" }, text)),
+    ...stripes(spans).map(({ from, to }) =>
+      svg("rect", { class: "band", x: from, y: 0, width: Math.max(0, to - from), height })
+    ),
+    ...axes.flatMap(({ ticks }) =>
+      ticks.map(({ y, isLane }) =>
+        svg("line", { class: `grid${isLane ? " lane" : ""}`, x1: LEFT - 4, x2: width, y1: y, y2: y })
+      )
+    ),
+    ...layerLabels(spans, width).map(({ x, text }) =>
+      svg("text", { class: "layer-label", x, y: stripAt + 4, "text-anchor": "middle" }, text)
+    ),
   ];
 }
 
-/** @param {readonly Span[]} spans @returns {{from: number, to: number}[]} every other layer, or ten of them */
+/** @param {readonly LayerSpan[]} spans @returns {{from: number, to: number}[]} every other layer, or ten of them */
 function stripes(spans) {
   if (spans.length <= CROWD) return spans.filter(({ layer }) => layer % 2 === 1);
-  return spans.flatMap(({ layer, from }, order) => (layer % (2 * TEN) === 1 ? [{ from, to: spans[Math.min(spans.length, order + TEN) - 1]?.to ?? from }] : []));
+  return spans.flatMap(({ layer, from }, order) =>
+    layer % (2 * TEN) === 1 ? [{ from, to: spans[Math.min(spans.length, order + TEN) - 1]?.to ?? from }] : []
+  );
 }
 
 /**
@@ -40,8 +47,11 @@ export function scale(halves, height) {
   return [
     svg("rect", { class: "margin", x: 0, y: 0, width: LEFT - 5, height }),
     ...halves.flatMap(({ axis, side, label }) => [
-      ...axis.ticks.map(({ text, y, isLane }) => svg("text", { class: `tick${isLane ? " lane" : ""}`, x: LEFT - 8, y: y + 3.5, "text-anchor": "end" }, text)),
-      svg("text", { class: `side ${side}`, transform: `translate(10 ${(axis.low + axis.high) / 2}) rotate(-90)`, "text-anchor": "middle" }, label),
+      ...axis.ticks.map(({ text, y, isLane }) =>
+        svg("text", { class: `tick${isLane ? " lane" : ""}`, x: LEFT - 8, y: y + 3.5, "text-anchor": "end" }, text)
+      ),
+      svg("text", { class: `side ${side}`, transform: `translate(10 ${(axis.low + axis.high) / 2}) rotate(-90)`,
+        "text-anchor": "middle" }, label),
     ]),
   ];
 }

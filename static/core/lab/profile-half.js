@@ -4,13 +4,7 @@ import { svg, write } from "../dom.js";
 import { cross, disc, square, tenth, triangle } from "./glyphs.js";
 import { isOutside, magnitudes } from "./profile-series.js";
 
-/** @typedef {import("./profile-axis.js").ProfileAxis} ProfileAxis */
-/** @typedef {import("./profile-series.js").Figures} Figures */
-/** @typedef {import("./profile-series.js").Point} Point */
-/** @typedef {import("./profile-series.js").Series} Series */
-/** @typedef {import("./profile-series.js").Side} Side */
-
-/** @type {readonly Series[]} */
+/** @type {readonly ProfileSeries[]} */
 const SERIES = ["preactivation", "activation"];
 /** From the ground up. */
 const MARKS = /** @type {const} */ (["range", "theory", "run", "run-dots", "line", "dots", "outside", "crosses"]);
@@ -27,13 +21,14 @@ const MOST_HIGH = 2 ** 15;
 const STUB = 6;
 
 export class ProfileHalf {
-  /** @type {Record<Series, Record<typeof MARKS[number], SVGPathElement>>} */
+  /** @type {Record<ProfileSeries, Record<typeof MARKS[number], SVGPathElement>>} */
   #paths;
   #question = svg("text", { class: "question", "text-anchor": "middle" }, "?");
 
-  /** @param {Side} side */
+  /** @param {ProfileSide} side */
   constructor(side) {
-    const pathsOf = (/** @type {Series} */ series) => Object.fromEntries(MARKS.map((mark) => [mark, svg("path", { class: `${mark} ${side} ${series}`, d: "" })]));
+    const pathsOf = (/** @type {ProfileSeries} */ series) =>
+      Object.fromEntries(MARKS.map((mark) => [mark, svg("path", { class: `${mark} ${side} ${series}`, d: "" })]));
     this.#paths = /** @type {any} */ (Object.fromEntries(SERIES.map((series) => [series, pathsOf(series)])));
     this.root = svg("g", { class: "half" });
     for (const mark of MARKS) this.root.append(...SERIES.map((series) => this.#paths[series][mark]));
@@ -42,9 +37,9 @@ export class ProfileHalf {
 
   /**
    * @param {ProfileAxis | null} axis null: nothing is shown
-   * @param {readonly Point[]} points
+   * @param {readonly ProfilePoint[]} points
    * @param {readonly number[]} xs
-   * @param {Figures} figures
+   * @param {ProfileFigures} figures
    */
   draw(axis, points, xs, { measured, expected, run }) {
     let hidden = "";
@@ -88,7 +83,9 @@ export class ProfileHalf {
         const isNew = value === null || y === null || isNewDot.at(x, y, value < 0 ? 1 : 0);
         if (isBreak || isNew) line.to(x, isBreak ? null : y);
         if (value !== null && y !== null) {
-          if (isNew) drawn.dots += value < 0 ? triangle(x, y, radius + 0.5) : isThrong ? square(x, y, SPECK) : disc(x, y, radius);
+          if (isNew)
+            drawn.dots += value < 0 ? triangle(x, y, radius + 0.5)
+              : isThrong ? square(x, y, SPECK) : disc(x, y, radius);
           if (isOutside(theory, reading) && isNewRing.at(x, y)) drawn.outside += disc(x, y, radius + 2);
         }
         if (reading.hasNan) drawn.crosses += cross(x, axis.nan, CROSS);
@@ -118,7 +115,8 @@ class Places {
     this.counts = counts;
   }
 
-  /** @param {number} x @param {number} y @param {number} [also] px; what else is drawn with it @param {number} [and] @returns {boolean} whether nothing has been drawn there */
+  /** @param {number} x @param {number} y @param {number} [also] px; what else is drawn with it @param {number} [and]
+   * @returns {boolean} whether nothing has been drawn there */
   at(x, y, also = 0, and = 0) {
     if (!this.counts) return true;
     const column = Math.round(x / APART);
@@ -158,5 +156,7 @@ function drawTheory(drawn, stretch, stub) {
   const ends = stretch.length > 1 ? stretch : [{ ...only, x: only.x - stub }, { ...only, x: only.x + stub }];
   const at = (/** @type {number} */ x, /** @type {number} */ y) => `${tenth(x)} ${tenth(y)}`;
   drawn.theory += `M${ends.map(({ x, value }) => at(x, value)).join("L")}`;
-  drawn.range += `M${[...ends.map(({ x, high }) => at(x, high)), ...ends.toReversed().map(({ x, low }) => at(x, low))].join("L")}z`;
+  drawn.range += `M${
+    [...ends.map(({ x, high }) => at(x, high)), ...ends.toReversed().map(({ x, low }) => at(x, low))].join("L")
+  }z`;
 }

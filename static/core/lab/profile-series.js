@@ -2,43 +2,6 @@
 
 import { decadeRange } from "../scales.js";
 
-/** @typedef {import("../types.js").Expected} Expected */
-/** @typedef {import("../types.js").FloatColumn} FloatColumn */
-/** @typedef {import("../types.js").LayerTheory} LayerTheory */
-/** @typedef {import("../types.js").Picture} Picture */
-/** @typedef {import("../types.js").PinnedRun} PinnedRun */
-/** @typedef {import("../types.js").ProfileDump} ProfileDump */
-/** @typedef {import("../types.js").ProfileStatistic} ProfileStatistic */
-/** @typedef {import("../types.js").Quantity} Quantity */
-/** @typedef {import("../types.js").SummaryDump} SummaryDump */
-/** @typedef {import("../types.js").Theory} Theory */
-/** @typedef {import("../types.js").Topology} Topology */
-
-/** @typedef {"preactivation" | "activation"} Series */
-/** @typedef {"forward" | "backward"} Side forward: above; backward: mirrored beneath */
-
-/**
- * @typedef {object} Point
- * @property {number} layer 0: the input
- * @property {string} title of the layer: "layer 3", or a module's path and type
- * @property {Series} series
- * @property {string} at the tensor that it stands under in the graph
- * @property {string} name of what is measured
- * @property {string} label the same, less the layer's path
- * @property {string} tensor what is measured
- * @property {string | null} gradient with respect to it
- */
-
-/** @typedef {{value: number | null, hasInf: boolean, hasNan: boolean, isHidden: boolean}} Reading */
-
-/**
- * @typedef {object} Figures one entry per point; none where there is no theory, no other run
- * @property {readonly (Reading | null)[]} measured
- * @property {readonly (Expected | null)[]} expected
- * @property {readonly (Reading | null)[]} run of the run that is compared to
- * @property {readonly (string | null)[]} reason why theory says nothing; none where it speaks
- */
-
 /**
  * @typedef {object} Form how a statistic is shown
  * @property {string} title
@@ -52,11 +15,21 @@ import { decadeRange } from "../scales.js";
 
 /** @type {Record<ProfileStatistic, Form>} */
 export const FORMS = {
-  std: { title: "Std per layer", button: "σ std", help: "Standard deviation over all elements of the batch", symbol: "σ", axis: "log", isMirrored: true, label: "activations" },
-  mean: { title: "Mean per layer", button: "μ mean", help: "Mean over all elements of the batch; its magnitude, a triangle where it is negative", symbol: "μ", axis: "log", isMirrored: true, label: "activations" },
-  dead_fraction: { title: "Dead units", button: "dead", help: "Share of units that are at most 0 for every input of the batch", symbol: "dead", axis: "linear", isMirrored: false, label: "dead units" },
-  saturation: { title: "Saturation", button: "saturated", help: "Share of activations in the flat ends of the activation", symbol: "saturated", axis: "linear", isMirrored: false, label: "saturated" },
-  ratio: { title: "Gradient : weight", button: "∇:W", help: "Std of the weight's gradient over std of the weight: times the learning rate, the relative size of an SGD update", symbol: "∇:W", axis: "log", isMirrored: false, label: "σ(∇) / σ(W)" },
+  std: { title: "Std per layer", button: "σ std", help: "Standard deviation over all elements of the batch",
+    symbol: "σ", axis: "log", isMirrored: true, label: "activations" },
+  mean: { title: "Mean per layer", button: "μ mean",
+    help: "Mean over all elements of the batch; its magnitude, a triangle where it is negative", symbol: "μ",
+    axis: "log", isMirrored: true, label: "activations" },
+  dead_fraction: { title: "Dead units", button: "dead",
+    help: "Share of units that are at most 0 for every input of the batch", symbol: "dead", axis: "linear",
+    isMirrored: false, label: "dead units" },
+  saturation: { title: "Saturation", button: "saturated",
+    help: "Share of activations in the flat ends of the activation", symbol: "saturated", axis: "linear",
+    isMirrored: false, label: "saturated" },
+  ratio: { title: "Gradient : weight", button: "∇:W",
+    help:
+      "Std of the weight's gradient over std of the weight: times the learning rate, the relative size of an SGD update",
+    symbol: "∇:W", axis: "log", isMirrored: false, label: "σ(∇) / σ(W)" },
 };
 
 /** Above it, an update of SGD at learning rate 1 changes the weights by more than a thousandth. */
@@ -65,26 +38,29 @@ export const USUAL_RATIO = 1e-3;
 /**
  * @param {Topology} topology
  * @param {ProfileStatistic} statistic
- * @returns {Point[]} in order of depth; none where there are no layers
+ * @returns {ProfilePoint[]} in order of depth; none where there are no layers
  */
 export function pointsOf({ tensors, layers, modules }, statistic) {
   if (layers.length === 0) return [];
-  const gradientOf = new Map(tensors.flatMap(({ id, gradient_of }) => (gradient_of === null ? [] : [[gradient_of, id]])));
+  const gradientOf = new Map(tensors.flatMap(({ id, gradient_of }) => gradient_of === null ? [] : [[gradient_of, id]]));
   const byId = new Map(tensors.map((tensor) => [tensor.id, tensor]));
   const types = new Map((modules ?? []).map(({ id, type }) => [id, type]));
-  /** @type {Point[]} */
+  /** @type {ProfilePoint[]} */
   const points = [];
   let [layer, title, path] = [0, "input", ""];
-  /** @param {Series} series @param {string | null} tensor @param {string | null} gradient @param {string | null} [at] */
+  /** @param {ProfileSeries} series @param {string | null} tensor @param {string | null} gradient
+   * @param {string | null} [at] */
   const add = (series, tensor, gradient, at) => {
     if (tensor === null) return;
     const name = byId.get(tensor)?.name ?? tensor;
-    points.push({ layer, title, series, at: at ?? tensor, name, label: labelOf(name, path), tensor, gradient: gradient ?? gradientOf.get(tensor) ?? null });
+    points.push({ layer, title, series, at: at ?? tensor, name, label: labelOf(name, path), tensor,
+      gradient: gradient ?? gradientOf.get(tensor) ?? null });
   };
   if (FORMS[statistic].isMirrored) add("activation", inputOf(tensors)?.id ?? null, null);
   for (const { index, name, preactivation, activation, gradient, weight, weight_gradient } of layers) {
     layer = index;
-    [title, path] = [titleOf(index, name, types.get(byId.get(preactivation ?? "")?.module ?? "")), isNumbered(index, name) ? "" : pathOf(name)];
+    [title, path] = [titleOf(index, name, types.get(byId.get(preactivation ?? "")?.module ?? "")),
+      isNumbered(index, name) ? "" : pathOf(name)];
     if (statistic === "ratio") {
       add("activation", weight, weight_gradient, preactivation ?? activation);
       continue;
@@ -96,8 +72,8 @@ export function pointsOf({ tensors, layers, modules }, statistic) {
 }
 
 /**
- * @param {readonly import("../types.js").Tensor[]} tensors
- * @returns {import("../types.js").Tensor | undefined} what the signal starts from: the first input of floats, not token ids
+ * @param {readonly Tensor[]} tensors
+ * @returns {Tensor | undefined} what the signal starts from: the first input of floats, not token ids
  */
 export function inputOf(tensors) {
   return tensors.find(({ role, dtype }) => role === "input" && !/^(u?int|bool)/.test(dtype ?? ""));
@@ -134,9 +110,9 @@ export function titleOf(index, name, type = "") {
  *
  * @param {Picture} picture
  * @param {ProfileStatistic} statistic
- * @param {Point} point
- * @param {Side} side
- * @returns {Reading | null} null where there is nothing to read
+ * @param {ProfilePoint} point
+ * @param {ProfileSide} side
+ * @returns {ProfileReading | null} null where there is nothing to read
  */
 export function measured(picture, statistic, { tensor, gradient }, side) {
   const { rows, floats, integers } = picture;
@@ -145,7 +121,8 @@ export function measured(picture, statistic, { tensor, gradient }, side) {
     if (above === undefined || below === undefined) return null;
     const [top, bottom] = [flags(picture, above), flags(picture, below)];
     const [hasInf, hasNan] = [top.hasInf || bottom.hasInf, top.hasNan || bottom.hasNan];
-    const value = hasInf || hasNan || !floats.std[below] ? NaN : (floats.std[above] ?? NaN) / (floats.std[below] ?? NaN);
+    const value = hasInf || hasNan || !floats.std[below] ? NaN
+      : (floats.std[above] ?? NaN) / (floats.std[below] ?? NaN);
     return { value: Number.isFinite(value) ? value : null, hasInf, hasNan, isHidden: top.isHidden || bottom.isHidden };
   }
   const row = rows.get((side === "forward" ? tensor : gradient) ?? "");
@@ -153,7 +130,8 @@ export function measured(picture, statistic, { tensor, gradient }, side) {
   const value = floats[statistic][row] ?? NaN;
   const isHidden = picture.hidden?.row === row;
   const infinite = (integers.posinf[row] ?? 0) + (integers.neginf[row] ?? 0);
-  return { value: Number.isNaN(value) ? null : value, hasInf: !isHidden && infinite > 0, hasNan: !isHidden && (integers.nan[row] ?? 0) > 0, isHidden };
+  return { value: Number.isNaN(value) ? null : value, hasInf: !isHidden && infinite > 0,
+    hasNan: !isHidden && (integers.nan[row] ?? 0) > 0, isHidden };
 }
 
 /** @param {Picture} picture @param {number} row */
@@ -168,23 +146,26 @@ function flags({ integers, hidden }, row) {
  *
  * @param {ProfileDump} profile
  * @param {ProfileStatistic} statistic
- * @param {Point} point
- * @param {Side} side
- * @returns {Reading | null}
+ * @param {ProfilePoint} point
+ * @param {ProfileSide} side
+ * @returns {ProfileReading | null}
  */
 function ofRun({ input, layers }, statistic, { layer, series }, side) {
   const there = layers[layer - 1];
   if (statistic === "ratio") {
     if (there === undefined) return null;
     const [gradient, weight] = [there.weight_gradient, there.weight];
-    const has = (/** @type {(summary: SummaryDump) => number} */ of) => (gradient !== null && of(gradient) > 0) || (weight !== null && of(weight) > 0);
-    return { value: there.gradient_to_weight_ratio, hasInf: has(({ posinf, neginf }) => posinf + neginf), hasNan: has(({ nan }) => nan), isHidden: false };
+    const has = (/** @type {(summary: SummaryDump) => number} */ of) =>
+      (gradient !== null && of(gradient) > 0) || (weight !== null && of(weight) > 0);
+    return { value: there.gradient_to_weight_ratio, hasInf: has(({ posinf, neginf }) => posinf + neginf),
+      hasNan: has(({ nan }) => nan), isHidden: false };
   }
   // Only of its activations does a profile hold the gradients.
   const backward = series === "activation" ? (there?.gradient ?? null) : null;
   const summary = side === "backward" ? backward : layer === 0 ? input : (there?.[series] ?? null);
   if (summary === null) return null;
-  return { value: summary[statistic], hasInf: summary.posinf + summary.neginf > 0, hasNan: summary.nan > 0, isHidden: false };
+  return { value: summary[statistic], hasInf: summary.posinf + summary.neginf > 0, hasNan: summary.nan > 0,
+    isHidden: false };
 }
 
 /**
@@ -192,8 +173,8 @@ function ofRun({ input, layers }, statistic, { layer, series }, side) {
  *
  * @param {LayerTheory | undefined} layer
  * @param {ProfileStatistic} statistic
- * @param {Point} point
- * @param {Side} side
+ * @param {ProfilePoint} point
+ * @param {ProfileSide} side
  * @returns {Expected | null}
  */
 export function expectedOf(layer, statistic, { series }, side) {
@@ -211,8 +192,8 @@ export function expectedOf(layer, statistic, { series }, side) {
  *
  * @param {LayerTheory | undefined} layer
  * @param {ProfileStatistic} statistic
- * @param {Point} point
- * @param {Side} side
+ * @param {ProfilePoint} point
+ * @param {ProfileSide} side
  * @returns {string | null} null where it speaks, or never does
  */
 function reasonOf(layer, statistic, point, side) {
@@ -220,7 +201,8 @@ function reasonOf(layer, statistic, point, side) {
   return expectedOf(layer, statistic, point, side) === null ? (layer?.reason ?? null) : null;
 }
 
-/** @param {ProfileStatistic} statistic @param {Series} series @param {Side} side @returns {Quantity | null} */
+/** @param {ProfileStatistic} statistic @param {ProfileSeries} series @param {ProfileSide} side
+ * @returns {Quantity | null} */
 function quantityOf(statistic, series, side) {
   if (statistic === "ratio") return null;
   if (side === "backward") return statistic === "std" && series === "activation" ? "gradient_std" : null;
@@ -240,32 +222,35 @@ export function magnitudes({ band: [low, high] }) {
   return low <= 0 && high >= 0 ? [0, Math.max(a, b)] : [Math.min(a, b), Math.max(a, b)];
 }
 
-/** @param {Expected | null} expected @param {Reading | null | undefined} reading @returns {boolean} whether it lies outside the band */
+/** @param {Expected | null} expected @param {ProfileReading | null | undefined} reading @returns {boolean} whether it
+ * lies outside the band */
 export function isOutside(expected, reading) {
   if (expected === null || reading?.value == null) return false;
   return reading.value < expected.band[0] || reading.value > expected.band[1];
 }
 
 /**
- * @param {readonly Point[]} points
+ * @param {readonly ProfilePoint[]} points
  * @param {ProfileStatistic} statistic
- * @param {Side} side
+ * @param {ProfileSide} side
  * @param {{picture: Picture, theory: Theory | null, pinned: PinnedRun | null}} sources
- * @returns {Figures}
+ * @returns {ProfileFigures}
  */
 export function figuresOf(points, statistic, side, { picture, theory, pinned }) {
   return {
     measured: points.map((point) => measured(picture, statistic, point, side)),
-    expected: theory === null ? [] : points.map((point) => expectedOf(theory.layers[point.layer - 1], statistic, point, side)),
+    expected: theory === null ? []
+      : points.map((point) => expectedOf(theory.layers[point.layer - 1], statistic, point, side)),
     run: pinned === null ? [] : points.map((point) => ofRun(pinned.profile, statistic, point, side)),
-    reason: theory === null ? [] : points.map((point) => reasonOf(theory.layers[point.layer - 1], statistic, point, side)),
+    reason: theory === null ? []
+      : points.map((point) => reasonOf(theory.layers[point.layer - 1], statistic, point, side)),
   };
 }
 
 /**
  * Decades that hold all of it.
  *
- * @param {Figures} figures
+ * @param {ProfileFigures} figures
  * @param {ProfileStatistic} statistic
  * @returns {[number, number]} exponents
  */

@@ -3,15 +3,6 @@
 import { percent, significant } from "../format.js";
 import { FORMS } from "./profile-series.js";
 
-/** @typedef {import("../types.js").Expected} Expected */
-/** @typedef {import("../types.js").PinnedRun} PinnedRun */
-/** @typedef {import("../types.js").ProfileStatistic} ProfileStatistic */
-/** @typedef {import("./non-finite.js").Cause} Cause */
-/** @typedef {import("./profile-series.js").Figures} Figures */
-/** @typedef {import("./profile-series.js").Point} Point */
-/** @typedef {import("./profile-series.js").Reading} Reading */
-/** @typedef {import("./profile-series.js").Side} Side */
-
 /** @type {Record<string, string>} */
 const DEATHLESS = {
   linear: "it hands on every value as it is",
@@ -21,13 +12,17 @@ const DEATHLESS = {
 /** @type {Record<string, string>} */
 const UNBOUNDED = {
   linear: "it hands on every value as it is",
-  ...Object.fromEntries(["relu", "leaky_relu", "gelu", "silu", "elu", "selu"].map((name) => [name, "it grows without bound, and its flat side counts as dead"])),
+  ...Object.fromEntries(
+    ["relu", "leaky_relu", "gelu", "silu", "elu", "selu"].map(
+      (name) => [name, "it grows without bound, and its flat side counts as dead"]
+    ),
+  ),
 };
 
 /**
  * Why there is nothing to show layer by layer.
  *
- * @param {import("../types.js").Spec | null} spec
+ * @param {Spec | null} spec
  * @returns {string}
  */
 export function whyNoLayers(spec) {
@@ -41,18 +36,22 @@ export function whyNoLayers(spec) {
  * Why a statistic has no figures; "" where it has.
  *
  * @param {ProfileStatistic} statistic
- * @param {readonly (Reading | null)[]} readings
+ * @param {readonly (ProfileReading | null)[]} readings
  * @param {string} activation its name
  * @returns {string}
  */
 export function whyEmpty(statistic, readings, activation) {
   if (readings.length === 0) return whyNoLayers(null);
-  if (readings.some((reading) => reading !== null && (reading.value !== null || reading.hasInf || reading.hasNan || reading.isHidden))) return "";
+  if (readings.some((reading) =>
+    reading !== null && (reading.value !== null || reading.hasInf || reading.hasNan || reading.isHidden)
+  )) return "";
   if (activation === "" && statistic === "dead_fraction") return "No layer has units that could be dead.";
   if (activation === "" && statistic === "saturation") return "No layer has an activation that could saturate.";
   const noActivation = "No layer has an activation.";
-  if (statistic === "dead_fraction") return activation in DEATHLESS ? `${activation} has no dead units: ${DEATHLESS[activation]}.` : noActivation;
-  if (statistic === "saturation") return activation in UNBOUNDED ? `${activation} does not saturate: ${UNBOUNDED[activation]}.` : noActivation;
+  if (statistic === "dead_fraction")
+    return activation in DEATHLESS ? `${activation} has no dead units: ${DEATHLESS[activation]}.` : noActivation;
+  if (statistic === "saturation")
+    return activation in UNBOUNDED ? `${activation} does not saturate: ${UNBOUNDED[activation]}.` : noActivation;
   return "No layer has such a figure.";
 }
 
@@ -61,7 +60,7 @@ function written(statistic, value) {
   return FORMS[statistic].axis === "linear" ? percent(value) : significant(value);
 }
 
-/** @param {ProfileStatistic} statistic @param {Reading | null | undefined} reading @returns {string} */
+/** @param {ProfileStatistic} statistic @param {ProfileReading | null | undefined} reading @returns {string} */
 function figureOf(statistic, reading) {
   if (reading?.isHidden === true) return "?";
   const bad = [...(reading?.hasNan ? ["NaN"] : []), ...(reading?.hasInf ? ["Inf"] : [])].join(" and ");
@@ -80,14 +79,14 @@ function expectedText(statistic, expected) {
  * The figures of one point: layer 7: l14 σ 0.810, expected 0.826 (0.400–1.20).
  *
  * @param {ProfileStatistic} statistic
- * @param {Point} point
+ * @param {ProfilePoint} point
  * @param {number} order of the point
- * @param {Record<Side, Figures>} figures
+ * @param {Record<ProfileSide, ProfileFigures>} figures
  * @returns {string[]} the tensor's, and its gradient's where that is shown
  */
 export function readout(statistic, point, order, { forward, backward }) {
   const { symbol, isMirrored } = FORMS[statistic];
-  const said = (/** @type {Figures} */ { measured, expected, run }) => {
+  const said = (/** @type {ProfileFigures} */ { measured, expected, run }) => {
     const other = run[order] == null ? "" : `, A ${figureOf(statistic, run[order])}`;
     return `${symbol} ${figureOf(statistic, measured[order])}${expectedText(statistic, expected[order])}${other}`;
   };
@@ -112,28 +111,31 @@ export function runLabel(pinned, layers) {
  * The chart in a sentence or two.
  *
  * @param {ProfileStatistic} statistic
- * @param {readonly Point[]} points
- * @param {Figures} figures
- * @param {readonly Cause[]} causes
+ * @param {readonly ProfilePoint[]} points
+ * @param {ProfileFigures} figures
+ * @param {readonly NonFiniteCause[]} causes
  * @returns {string}
  */
 export function summary(statistic, points, figures, causes) {
   const { measured, expected, run } = figures;
   const { title, symbol } = FORMS[statistic];
   const end = points.length - 1;
-  const of = (/** @type {number} */ order) => `${points[order]?.name} ${symbol} ${figureOf(statistic, measured[order])}`;
+  const of = (/** @type {number} */ order) =>
+    `${points[order]?.name} ${symbol} ${figureOf(statistic, measured[order])}`;
   const other = run[end] == null ? "" : ` Run A ends at ${figureOf(statistic, run[end])}.`;
   const said = causes.map((cause) => ` ${causeText(cause)}`).join("");
   const { text: silent } = silence(points, figures);
   const unsaid = silent === "" ? "" : ` There is ${silent}.`;
-  return `${title}: from ${of(0)} to ${of(end)}${expectedText(statistic, expected[end])}.${other}${unsaid}${said} Arrow keys walk the layers, Enter selects.`;
+  return `${title}: from ${of(0)} to ${of(end)}${
+    expectedText(statistic, expected[end])
+  }.${other}${unsaid}${said} Arrow keys walk the layers, Enter selects.`;
 }
 
 /**
  * Of how many layers theory says nothing, and why.
  *
- * @param {readonly Point[]} points
- * @param {Figures} figures
+ * @param {readonly ProfilePoint[]} points
+ * @param {ProfileFigures} figures
  * @returns {{text: string, why: string}} text: "" where it speaks of all
  */
 export function silence(points, { reason }) {
@@ -146,11 +148,14 @@ export function silence(points, { reason }) {
   });
   const all = new Set([...silent.values()].flatMap((some) => [...some]));
   if (all.size === 0) return { text: "", why: "" };
-  const why = [...silent].sort(([, one], [, other]) => other.size - one.size).map(([why, some]) => (some.size === 1 ? why : `${why} (${some.size} layers)`));
-  return { text: `no theory of ${all.size === layers.size ? "these layers" : `${all.size} of ${layers.size} layers`}`, why: why.join("\n") };
+  const why = [...silent].sort(([, one], [, other]) => other.size - one.size).map(([why, some]) =>
+    some.size === 1 ? why : `${why} (${some.size} layers)`
+  );
+  return { text: `no theory of ${all.size === layers.size ? "these layers" : `${all.size} of ${layers.size} layers`}`,
+    why: why.join("\n") };
 }
 
-/** @param {Cause} cause @returns {string} */
+/** @param {NonFiniteCause} cause @returns {string} */
 export function causeText({ kind, text }) {
   return `First ${kind} in ${text}`;
 }

@@ -43,7 +43,8 @@ export class ScaleSlider {
   #keyboardMoving = false;
   /** The scale that the pointer is dragging, until it lets go. @type {number | null} */
   #dragged = null;
-  /** From the middle of the slider to the last place of its thumb, px: asked for during a drag it would lay out the page. */
+  /** From the middle of the slider to the last place of its thumb, px: asked for during a drag it would lay out the
+   * page. */
   #travel = 0;
   #isAltDown = false;
 
@@ -88,19 +89,21 @@ export class ScaleSlider {
     const { minimum, maximum } = this.#range;
     this.#snaps = { ticks, places: ticks.map(({ scale }) => this.#scale.position(scale)) };
     const buttons = ticks.map(({ label, says, scale, anchor, rank }) => {
-      const tick = html("button", { type: "button", class: `tick ${anchor}`, tabindex: "-1", title: `${says}. ${TICK_HELP}`, "aria-label": says }, html("span", {}, label));
+      const tick = html("button", { type: "button", class: `tick ${anchor}`, tabindex: "-1",
+        title: `${says}. ${TICK_HELP}`, "aria-label": says }, html("span", {}, label));
       tick.dataset["rank"] = String(rank);
       tick.dataset["scale"] = String(scale);
       tick.addEventListener("click", () => this.#change(scale, false));
       return this.#at(tick, scale);
     });
-    const decades = [-4, -2, 0, 2, 4]
-      .filter((exponent) => 10 ** exponent >= minimum && 10 ** exponent <= maximum)
-      .map((exponent, order, { length }) => {
-        const decade = html("span", { class: order === length - 1 ? "decade last" : "decade", "aria-hidden": "true" }, html("span", {}, `×${decadeLabel(exponent)}`));
+    const decades = [-4, -2, 0, 2, 4].filter((exponent) => 10 ** exponent >= minimum && 10 ** exponent <= maximum).map(
+      (exponent, order, { length }) => {
+        const decade = html("span", { class: order === length - 1 ? "decade last" : "decade", "aria-hidden": "true" },
+          html("span", {}, `×${decadeLabel(exponent)}`));
         decade.dataset["rank"] = String(DECADE_RANK + order);
         return this.#at(decade, 10 ** exponent);
-      });
+      },
+    );
     this.marks.replaceChildren(...decades, ...buttons);
     this.#placeLabels();
   }
@@ -135,7 +138,8 @@ export class ScaleSlider {
     }
     const step = event.shiftKey ? COARSE_STEP : FINE_STEP;
     /** @type {Record<string, number>} */
-    const steps = { ArrowRight: step, ArrowUp: step, ArrowLeft: -step, ArrowDown: -step, PageUp: COARSE_STEP, PageDown: -COARSE_STEP };
+    const steps = { ArrowRight: step, ArrowUp: step, ArrowLeft: -step, ArrowDown: -step, PageUp: COARSE_STEP,
+      PageDown: -COARSE_STEP };
     const by = steps[event.key];
     const ends = event.key === "Home" ? minimum : event.key === "End" ? maximum : undefined;
     if (by === undefined && ends === undefined) return;

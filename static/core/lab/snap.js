@@ -31,9 +31,9 @@ const SHARED = 1 / 3;
  */
 export function snapTicks(unit, n, minimum, maximum) {
   if (!(unit > 0) || !Number.isFinite(unit)) return [];
-  return WORTH_HITTING.map(({ std, ...tick }) => ({ ...tick, std: std(n), scale: Number((std(n) / unit).toPrecision(4)) }))
-    .filter(({ scale }) => scale >= minimum && scale <= maximum)
-    .sort((a, b) => a.scale - b.scale);
+  return WORTH_HITTING.map(({ std, ...tick }) => ({ ...tick, std: std(n),
+    scale: Number((std(n) / unit).toPrecision(4)) })
+  ).filter(({ scale }) => scale >= minimum && scale <= maximum).sort((a, b) => a.scale - b.scale);
 }
 
 /**
@@ -87,7 +87,8 @@ export function fitLabels(labels, length, gap) {
   for (const index of order) {
     const label = labels[index];
     if (label === undefined || label.left < 0 || label.left + label.width > length) continue;
-    if (placed.some(({ left, width }) => label.left < left + width + gap && left < label.left + label.width + gap)) continue;
+    if (placed.some(({ left, width }) => label.left < left + width + gap && left < label.left + label.width + gap))
+      continue;
     placed.push(label);
     fits[index] = true;
   }

@@ -2,10 +2,6 @@
 
 import { html, svg } from "../dom.js";
 
-/** @typedef {import("../types.js").SpecKey} SpecKey */
-
-/** @typedef {HTMLInputElement | HTMLSelectElement} Control */
-
 /** A seed of the dice has so many digits at most. */
 const SEEDS = 10_000;
 
@@ -20,7 +16,7 @@ export function textInput(kind) {
   return html("input", { type: "text", inputmode, autocomplete: "off", spellcheck: "false" });
 }
 
-/** @param {SpecKey} key @param {Control} control @returns {string | number | boolean} */
+/** @param {SpecKey} key @param {SpecControl} control @returns {string | number | boolean} */
 export function readControl(key, control) {
   if (control instanceof HTMLInputElement && control.type === "checkbox") return control.checked;
   const text = control.value.trim();
@@ -30,7 +26,7 @@ export function readControl(key, control) {
   return isNumber && (key.kind === "float" || Number.isSafeInteger(number)) ? number : text;
 }
 
-/** @param {Control} control @param {boolean} isAtFault */
+/** @param {SpecControl} control @param {boolean} isAtFault */
 export function markFault(control, isAtFault) {
   if (isAtFault) control.setAttribute("aria-invalid", "true");
   else control.removeAttribute("aria-invalid");
@@ -38,10 +34,13 @@ export function markFault(control, isAtFault) {
 
 /** @param {(seed: number) => void} roll @returns {HTMLButtonElement} */
 export function dice(roll) {
-  const pips = [[5, 5], [11, 5], [8, 8], [5, 11], [11, 11]].map(([cx = 0, cy = 0]) => svg("circle", { cx, cy, r: 1.2 }));
+  const pips = [[5, 5], [11, 5], [8, 8], [5, 11], [11, 11]].map(([cx = 0, cy = 0]) =>
+    svg("circle", { cx, cy, r: 1.2 })
+  );
   const frame = svg("rect", { x: 1.5, y: 1.5, width: 13, height: 13, rx: 2.5 });
   const icon = svg("svg", { viewBox: "0 0 16 16", width: 16, height: 16, "aria-hidden": "true" }, frame, ...pips);
-  const button = html("button", { type: "button", class: "icon-button dice", title: "Another seed", "aria-label": "Another seed" }, icon);
+  const button = html("button", { type: "button", class: "icon-button dice", title: "Another seed",
+    "aria-label": "Another seed" }, icon);
   button.addEventListener("click", () => {
     const [number = 0] = crypto.getRandomValues(new Uint32Array(1));
     roll(number % SEEDS);

@@ -5,28 +5,10 @@ import { adaptiveRange, layerHistograms } from "./layer-histograms.js";
 import { matchGraphs } from "./match.js";
 import { ValueAxis } from "./value-axis.js";
 
-/** @typedef {import("../types.js").Picture} Picture */
-/** @typedef {import("../dump/step-figures.js").StepFigures} StepFigures */
-/** @typedef {import("../dump/step-figures.js").Structure} Structure */
-/** @typedef {import("./layer-histograms.js").LayerColumn} LayerColumn */
-/** @typedef {import("./layer-histograms.js").LayerHistograms} LayerHistograms */
-/** @typedef {import("./match.js").Things} Things */
-
-/**
- * @typedef {object} TensorSteps
- * @property {string} name
- * @property {(StepRow | null)[]} rows by step; null where it is not read, or has no such tensor
- * @property {number} missing steps that have no such tensor
- * @property {number} waiting steps that are not read yet
- * @property {LayerHistograms | null} histograms a column per step; null where no value is finite
- */
-
-/** @typedef {{mean: number | null, std: number | null, min: number | null, max: number | null, n: number, nan: number, inf: number}} StepRow */
-
 /**
  * @param {readonly (StepFigures | null)[]} steps
- * @param {ReadonlyMap<string, Structure>} graphs by structure
- * @param {Things} shown the graph that the tensor is of
+ * @param {ReadonlyMap<string, GraphStructure>} graphs by structure
+ * @param {MatchableThings} shown the graph that the tensor is of
  * @param {string} structure of that graph
  * @param {number} tensor its place there
  * @param {"linear" | "log"} kind of the axis
@@ -35,25 +17,30 @@ import { ValueAxis } from "./value-axis.js";
 export function tensorSteps(steps, graphs, shown, structure, tensor, kind) {
   const name = shown.tensors[tensor]?.name ?? "";
   const rowOf = rowFinder(graphs, shown, structure, tensor);
-  const found = steps.map((step) => (step === null ? -2 : rowOf(step.structure)));
+  const found = steps.map((step) => step === null ? -2 : rowOf(step.structure));
   const picture = pictureOfSteps(steps, found);
   /** @type {LayerColumn[]} */
-  const columns = steps.map((_, order) => ({ index: order, name, tensor: null, row: (found[order] ?? -1) < 0 ? -1 : order }));
+  const columns = steps.map((_, order) => ({ index: order, name, tensor: null,
+    row: (found[order] ?? -1) < 0 ? -1 : order })
+  );
   const range = adaptiveRange(picture, columns.filter(({ row }) => row >= 0));
-  const histograms = range === null ? null : layerHistograms(picture, columns, new ValueAxis(kind, range.low, range.high, range.threshold));
+  const histograms = range === null ? null
+    : layerHistograms(picture, columns, new ValueAxis(kind, range.low, range.high, range.threshold));
   const rows = found.map((row, order) => {
     if (row < 0) return null;
     const { floats, integers } = picture;
     const of = (/** @type {"mean" | "std" | "min" | "max"} */ column) => valueAt(floats[column], order);
     const inf = (integers.posinf[order] ?? 0) + (integers.neginf[order] ?? 0);
-    return { mean: of("mean"), std: of("std"), min: of("min"), max: of("max"), n: integers.n[order] ?? 0, nan: integers.nan[order] ?? 0, inf };
+    return { mean: of("mean"), std: of("std"), min: of("min"), max: of("max"), n: integers.n[order] ?? 0,
+      nan: integers.nan[order] ?? 0, inf };
   });
-  return { name, rows, missing: found.filter((row) => row === -1).length, waiting: found.filter((row) => row === -2).length, histograms };
+  return { name, rows, missing: found.filter((row) => row === -1).length,
+    waiting: found.filter((row) => row === -2).length, histograms };
 }
 
 /**
- * @param {ReadonlyMap<string, Structure>} graphs
- * @param {Things} shown
+ * @param {ReadonlyMap<string, GraphStructure>} graphs
+ * @param {MatchableThings} shown
  * @param {string} structure
  * @param {number} tensor
  * @returns {(of: string) => number} from a structure to the row of the tensor's statistics there, -1 for none
@@ -65,7 +52,8 @@ function rowFinder(graphs, shown, structure, tensor) {
     let row = known.get(of);
     if (row === undefined) {
       const graph = graphs.get(of);
-      const place = graph === undefined ? -1 : of === structure ? tensor : (matchGraphs(graph, shown).tensors[tensor] ?? -1);
+      const place = graph === undefined ? -1
+        : of === structure ? tensor : (matchGraphs(graph, shown).tensors[tensor] ?? -1);
       const id = graph?.tensors[place]?.id;
       row = id === undefined ? -1 : (graph?.statistics.tensor.indexOf(id) ?? -1);
       known.set(of, row);
@@ -84,15 +72,19 @@ function rowFinder(graphs, shown, structure, tensor) {
 function pictureOfSteps(steps, found) {
   const bins = steps.find((step) => step !== null)?.bins ?? 1;
   const counts = new Uint32Array(steps.length * bins);
-  const float = (/** @type {keyof StepFigures["floats"]} */ name) => Float64Array.from(steps, (step, order) => step?.floats[name][found[order] ?? -1] ?? NaN);
-  const integer = (/** @type {keyof StepFigures["integers"]} */ name) => Uint32Array.from(steps, (step, order) => step?.integers[name][found[order] ?? -1] ?? 0);
+  const float = (/** @type {keyof StepFigures["floats"]} */ name) =>
+    Float64Array.from(steps, (step, order) => step?.floats[name][found[order] ?? -1] ?? NaN);
+  const integer = (/** @type {keyof StepFigures["integers"]} */ name) =>
+    Uint32Array.from(steps, (step, order) => step?.integers[name][found[order] ?? -1] ?? 0);
   steps.forEach((step, order) => {
     const row = found[order] ?? -1;
     if (step === null || row < 0) return;
     const unit = step.units[row] ?? 1;
-    for (let bin = 0; bin < bins; bin += 1) counts[order * bins + bin] = Math.round((step.counts[row * bins + bin] ?? 0) * unit);
+    for (let bin = 0; bin < bins; bin += 1)
+      counts[order * bins + bin] = Math.round((step.counts[row * bins + bin] ?? 0) * unit);
   });
-  const floats = { mean: float("mean"), std: float("std"), min: float("min"), max: float("max"), zero_fraction: float("zero_fraction") };
+  const floats = { mean: float("mean"), std: float("std"), min: float("min"), max: float("max"),
+    zero_fraction: float("zero_fraction") };
   const integers = { n: integer("n"), nan: integer("nan"), posinf: integer("posinf"), neginf: integer("neginf") };
   return /** @type {Picture} */ (/** @type {unknown} */ ({ floats, integers, bins, counts, hidden: null }));
 }

@@ -1,25 +1,10 @@
 /**
- * One tensor's histograms at all steps on a canvas, the first step at the top: ridges one beneath the other, or shades where
- * there are too many to be told apart.
+ * One tensor's histograms at all steps on a canvas, the first step at the top: ridges one beneath the other, or shades
+ * where there are too many to be told apart.
  */
 
-import { NEEDLE, laneOpacity, needleFill, needleOf, peakShare, ridgeFill, ridgeOf } from "./layers-plan.js";
+import { laneOpacity, NEEDLE, needleFill, needleOf, peakShare, ridgeFill, ridgeOf } from "./layers-plan.js";
 import { BINS } from "./value-axis.js";
-
-/** @typedef {import("./layers-plan.js").Paint} Paint */
-/** @typedef {import("./tensor-series.js").TensorSteps} TensorSteps */
-
-/**
- * @typedef {object} StepsPlan everything in px
- * @property {number} height
- * @property {number} left where the axis of values begins; before it stand the labels
- * @property {number} width of the axis
- * @property {number} top of the first step's ground
- * @property {number} pitch from one step to the next
- * @property {number} reach of the tallest ridge
- * @property {boolean} hasLane whether any value is not finite
- * @property {(y: number) => number} stepAt -1: none
- */
 
 const TOP = 14;
 const AXIS = 18;
@@ -47,7 +32,8 @@ export function planTensorSteps({ rows }, labels, width) {
   const pitch = inner / count;
   const hasLane = rows.some((row) => row !== null && row.nan + row.inf > 0);
   const left = 10 + LETTER * labels.reduce((most, label) => Math.max(most, label.length), 1);
-  const plan = { height: TOP + inner + AXIS, left, width: Math.max(20, width - left - RIGHT - (hasLane ? LANE + 4 : 0)), top: TOP, pitch, reach: Math.max(LEAST_REACH, pitch * OVERLAP), hasLane };
+  const plan = { height: TOP + inner + AXIS, left, width: Math.max(20, width - left - RIGHT - (hasLane ? LANE + 4 : 0)),
+    top: TOP, pitch, reach: Math.max(LEAST_REACH, pitch * OVERLAP), hasLane };
   return {
     ...plan,
     stepAt(y) {
@@ -61,8 +47,9 @@ export function planTensorSteps({ rows }, labels, width) {
  * @param {CanvasRenderingContext2D} context
  * @param {StepsPlan} plan
  * @param {TensorSteps} steps
- * @param {{labels: readonly string[], index: number, pinned: number}} marks index: the step on the screen; pinned: A, or -1
- * @param {Paint} paint
+ * @param {{labels: readonly string[], index: number, pinned: number}} marks index: the step on the screen; pinned: A,
+ *   or -1
+ * @param {LayersPaint} paint
  * @param {string} family of the font
  */
 export function drawTensorSteps(context, plan, { rows, histograms }, { labels, index, pinned }, paint, family) {
@@ -81,11 +68,14 @@ export function drawTensorSteps(context, plan, { rows, histograms }, { labels, i
   const every = Math.max(1, Math.ceil(STEP_SPACING / pitch));
   rows.forEach((_, order) => {
     const isMarked = order === index || order === pinned;
-    const isNear = [index, pinned].some((marked) => marked >= 0 && marked !== order && Math.abs(marked - order) * pitch < STEP_SPACING);
+    const isNear = [index, pinned].some((marked) =>
+      marked >= 0 && marked !== order && Math.abs(marked - order) * pitch < STEP_SPACING
+    );
     if (!isMarked && (order % every !== 0 || isNear)) return;
     context.font = `${isMarked ? "600 " : ""}10px ${family}`;
     context.fillStyle = isMarked ? paint.ink : paint.muted;
-    context.fillText(order === pinned ? `A ${labels[order]}` : (labels[order] ?? ""), left - 6, ground(order) - Math.min(3, pitch / 4));
+    context.fillText(order === pinned ? `A ${labels[order]}` : (labels[order] ?? ""), left - 6,
+      ground(order) - Math.min(3, pitch / 4));
   });
 
   if (histograms !== null && pitch < LEAST_RIDGE_PITCH) {
@@ -94,7 +84,8 @@ export function drawTensorSteps(context, plan, { rows, histograms }, { labels, i
       if (marked < 0 || marked >= rows.length) continue;
       context.strokeStyle = paint.ink;
       context.lineWidth = 1;
-      context.strokeRect(left - 0.5, Math.round(ground(marked) - pitch) - 0.5, width + 1, Math.max(2, Math.round(pitch)) + 1);
+      context.strokeRect(left - 0.5, Math.round(ground(marked) - pitch) - 0.5, width + 1,
+        Math.max(2, Math.round(pitch)) + 1);
     }
   } else if (histograms !== null) {
     const peak = peakShare(histograms);
@@ -106,7 +97,8 @@ export function drawTensorSteps(context, plan, { rows, histograms }, { labels, i
       context.beginPath();
       for (const { places, heights } of ridgeOf(histograms, order, peak)) {
         context.moveTo(left + (places[0] ?? 0) * width, base);
-        for (let point = 1; point < places.length; point += 1) context.lineTo(left + (places[point] ?? 0) * width, base - (heights[point] ?? 0) * plan.reach);
+        for (let point = 1; point < places.length; point += 1)
+          context.lineTo(left + (places[point] ?? 0) * width, base - (heights[point] ?? 0) * plan.reach);
       }
       context.fillStyle = order === index ? paint.hue : ridgeFill(paint);
       context.fill();
@@ -116,7 +108,8 @@ export function drawTensorSteps(context, plan, { rows, histograms }, { labels, i
       const needle = needleOf(histograms, order);
       if (needle === null) return;
       context.fillStyle = needleFill(paint);
-      context.fillRect(Math.round(left + needle.place * width) - NEEDLE / 2, base - needle.share * Math.min(pitch, plan.reach), NEEDLE, needle.share * Math.min(pitch, plan.reach));
+      context.fillRect(Math.round(left + needle.place * width) - NEEDLE / 2,
+        base - needle.share * Math.min(pitch, plan.reach), NEEDLE, needle.share * Math.min(pitch, plan.reach));
     });
   }
 
@@ -138,13 +131,14 @@ export function drawTensorSteps(context, plan, { rows, histograms }, { labels, i
  *
  * @param {CanvasRenderingContext2D} context
  * @param {StepsPlan} plan
- * @param {import("./layer-histograms.js").LayerHistograms} histograms
- * @param {Paint} paint
+ * @param {LayerHistograms} histograms
+ * @param {LayersPaint} paint
  */
 function drawShades(context, { left, width, top, pitch }, { columns, counts, sizes }, { hue }) {
   let peak = 0;
   columns.forEach((_, order) => {
-    for (let bin = 0; bin < BINS; bin += 1) peak = Math.max(peak, (counts[order * BINS + bin] ?? 0) / (sizes[order] || Infinity));
+    for (let bin = 0; bin < BINS; bin += 1)
+      peak = Math.max(peak, (counts[order * BINS + bin] ?? 0) / (sizes[order] || Infinity));
   });
   context.fillStyle = hue;
   columns.forEach((_, order) => {
@@ -163,8 +157,8 @@ function drawShades(context, { left, width, top, pitch }, { columns, counts, siz
 /**
  * @param {CanvasRenderingContext2D} context
  * @param {StepsPlan} plan
- * @param {import("./value-axis.js").ValueAxis} axis
- * @param {Paint} paint
+ * @param {ValueAxis} axis
+ * @param {LayersPaint} paint
  * @param {string} family
  */
 function drawValues(context, { left, width, top, height }, axis, paint, family) {

@@ -1,6 +1,6 @@
 /**
- * The axis of values that many histograms share, linear or logarithmic to both sides of zero, and its bins. Places on it
- * are shares of its length, 0 to 1. No DOM.
+ * The axis of values that many histograms share, linear or logarithmic to both sides of zero, and its bins. Places on
+ * it are shares of its length, 0 to 1. No DOM.
  */
 
 import { decadeLabel, decadeTicks } from "../scales.js";
@@ -41,7 +41,8 @@ export class ValueAxis {
     if (this.kind === "linear") return value / 2;
     const magnitude = Math.abs(value);
     const quotient = magnitude / this.threshold;
-    return Math.sign(value) * (quotient < FAR ? Math.log10(1 + quotient) : Math.log10(magnitude) - Math.log10(this.threshold));
+    return Math.sign(value)
+      * (quotient < FAR ? Math.log10(1 + quotient) : Math.log10(magnitude) - Math.log10(this.threshold));
   }
 
   /** @param {number} value @returns {number} its place, outside 0 to 1 where the axis does not reach */
@@ -54,7 +55,8 @@ export class ValueAxis {
     const stretched = this.#from * (1 - place) + this.#to * place;
     if (this.kind === "linear") return 2 * stretched;
     const decades = Math.abs(stretched);
-    const magnitude = decades < 15 ? this.threshold * (10 ** decades - 1) : 10 ** (decades + Math.log10(this.threshold));
+    const magnitude = decades < 15 ? this.threshold * (10 ** decades - 1)
+      : 10 ** (decades + Math.log10(this.threshold));
     return Math.sign(stretched) * magnitude;
   }
 
@@ -86,7 +88,8 @@ export class ValueAxis {
     return decades.length >= FEWEST_DECADES ? decades : this.#even(low, high, length / (to - from), spacing);
   }
 
-  /** @param {number} low @param {number} high @param {number} length @param {number} spacing @returns {{place: number, text: string}[]} */
+  /** @param {number} low @param {number} high @param {number} length @param {number} spacing
+   * @returns {{place: number, text: string}[]} */
   #decades(low, high, length, spacing) {
     const first = Math.floor(Math.log10(this.threshold));
     const last = Math.floor(Math.log10(Math.max(-low, high)));
@@ -106,7 +109,8 @@ export class ValueAxis {
     return ticks;
   }
 
-  /** @param {number} low @param {number} high @param {number} length @param {number} spacing @returns {{place: number, text: string}[]} */
+  /** @param {number} low @param {number} high @param {number} length @param {number} spacing
+   * @returns {{place: number, text: string}[]} */
   #even(low, high, length, spacing) {
     const fits = Math.max(1, Math.floor((length * (this.place(high) - this.place(low))) / spacing));
     const rough = high / fits - low / fits;

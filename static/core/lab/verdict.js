@@ -3,8 +3,6 @@
 import { nonFinite } from "../picture.js";
 import { significant, valueAt } from "../format.js";
 
-/** @typedef {import("../types.js").Picture} Picture */
-
 /**
  * @param {Picture} picture
  * @param {(row: number) => boolean} holds
@@ -26,7 +24,8 @@ export function firstInf(picture) {
   return firstLayer(picture, (row) => (posinf[row] ?? 0) + (neginf[row] ?? 0) > 0);
 }
 
-/** @param {Picture} picture @returns {number | null} the first layer with a NaN among its preactivations or activations */
+/** @param {Picture} picture @returns {number | null} the first layer with a NaN among its preactivations or
+ * activations */
 export function firstNaN(picture) {
   return firstLayer(picture, (row) => (picture.integers.nan[row] ?? 0) > 0);
 }
@@ -39,7 +38,7 @@ export function verdict(picture) {
   const { layers } = picture.topology;
   // In a chain what is lost stays lost; any other net may go around a layer.
   const isChain = picture.spec !== null && "program" in picture.spec;
-  const where = (/** @type {number} */ layer) => (isChain ? `from layer ${layer} on` : `first in layer ${layer}`);
+  const where = (/** @type {number} */ layer) => isChain ? `from layer ${layer} on` : `first in layer ${layer}`;
   if (picture.failed) return { text: "The recording broke off: what there is of it is shown.", isWarning: true };
   // Where numbers end may be what is to be guessed.
   if (layers.length === 0 || picture.hidden !== null) return { text: "", isWarning: false };
@@ -55,7 +54,8 @@ export function verdict(picture) {
 
   for (const { gradient, index } of layers) {
     const row = picture.rows.get(gradient ?? "");
-    if (row !== undefined && nonFinite(picture, row) !== null) return { text: `Non-finite gradient in layer ${index}.`, isWarning: true };
+    if (row !== undefined && nonFinite(picture, row) !== null)
+      return { text: `Non-finite gradient in layer ${index}.`, isWarning: true };
   }
   const [first, last] = [layers[0], layers.at(-1)];
   const from = valueAt(picture.floats.std, picture.rows.get(last?.gradient ?? ""));

@@ -2,10 +2,6 @@
 
 import { find } from "../graph/graph.js";
 
-/** @typedef {import("../types.js").Graph} Graph */
-/** @typedef {import("../types.js").Tied} Tied */
-/** @typedef {import("../types.js").Topology} Topology */
-
 /**
  * @param {string} path of a module, or of a parameter
  * @param {string} group path of a module; "" is the model
@@ -23,7 +19,9 @@ export function isIn(path, group) {
  */
 export function weightsIn({ tensors }, group, tied = {}) {
   const isOf = (/** @type {string} */ name) => [name, ...(tied[name] ?? [])].some((each) => isIn(each, group));
-  return tensors.filter(({ role, shape, name }) => role === "parameter" && shape.length >= 2 && isOf(name)).map(({ id }) => id);
+  return tensors.filter(({ role, shape, name }) => role === "parameter" && shape.length >= 2 && isOf(name)).map(
+    ({ id }) => id
+  );
 }
 
 /**
@@ -47,14 +45,16 @@ export function groupAt(graph, id, groups) {
   return null;
 }
 
-/** @param {Graph} graph @param {import("../types.js").Item} item @returns {string} name of the weight of the layer that a tensor belongs to; "" for none */
+/** @param {Graph} graph @param {Item} item @returns {string} name of the weight of the layer that a tensor belongs to;
+ * "" for none */
 function weightOf({ topology: { layers, tensors }, tensorIndex }, { kind, index }) {
   const id = kind === "tensor" ? tensors[index]?.id : undefined;
-  const layer = id === undefined ? undefined : layers.find(({ preactivation, activation, gradient }) => [preactivation, activation, gradient].includes(id));
+  const layer = id === undefined ? undefined
+    : layers.find(({ preactivation, activation, gradient }) => [preactivation, activation, gradient].includes(id));
   return tensors[tensorIndex.get(layer?.weight ?? "") ?? -1]?.name ?? "";
 }
 
-/** @param {Graph} graph @param {import("../types.js").Item} item @returns {string} of its module; of a parameter, or its gradient, its own */
+/** @param {Graph} graph @param {Item} item @returns {string} of its module; of a parameter, or its gradient, its own */
 function pathOf({ topology: { modules, ops, tensors }, arrays, groupModule }, { kind, index }) {
   if (kind === "group") return modules[groupModule[index] ?? -1]?.path ?? "";
   const original = kind === "tensor" ? (arrays.gradientOf[index] ?? -1) : -1;

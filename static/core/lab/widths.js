@@ -26,7 +26,7 @@ export function parseWidths(text) {
  */
 export function widthsText(widths) {
   const parts = [];
-  for (let start = 0; start < widths.length; ) {
+  for (let start = 0; start < widths.length;) {
     let end = start + 1;
     while (end < widths.length && widths[end] === widths[start]) end += 1;
     parts.push(end - start > 1 ? `${widths[start]}x${end - start}` : String(widths[start]));
@@ -67,12 +67,13 @@ export function withDepth(widths, depth) {
 export function withWidth(widths, width) {
   const to = Math.min(MAX_WIDTH, Math.max(1, width));
   if (isUniform(widths)) return widths.map(() => to);
-  return widths.map((old, index) => (index === 0 || index === widths.length - 1 ? old : to));
+  return widths.map((old, index) => index === 0 || index === widths.length - 1 ? old : to);
 }
 
 /**
  * @param {readonly number[]} widths
- * @returns {{width: number, isMixed: boolean} | null} the last hidden width, and whether others differ; null where no layer is hidden
+ * @returns {{width: number, isMixed: boolean} | null} the last hidden width, and whether others differ; null where no
+ *   layer is hidden
  */
 export function hiddenWidth(widths) {
   const hidden = isUniform(widths) ? widths : widths.slice(1, -1);

@@ -4,7 +4,8 @@
  * @param {Int32Array} keys
  * @param {number} count of different keys
  * @param {number} [used] so many of the keys
- * @returns {[Int32Array, Int32Array]} where each key's list starts, with one entry more than there are keys, and all lists one after the other
+ * @returns {[Int32Array, Int32Array]} where each key's list starts, with one entry more than there are keys, and all
+ *   lists one after the other
  */
 export function byKey(keys, count, used = keys.length) {
   const starts = new Int32Array(count + 1);

@@ -1,17 +1,14 @@
-/** Blocks of nodes in straight lines, pushed toward the axis and moved to where their other lines want them. No recursion. */
+/** Blocks of nodes in straight lines, pushed toward the axis and moved to where their other lines want them. No
+ * recursion. */
 
 import { byKey } from "./buckets.js";
-
-/** @typedef {import("./layered.js").Shape} Shape */
-/** @typedef {import("./layered.js").Columns} Columns */
-/** @typedef {import("./layered.js").Links} Links */
-/** @typedef {import("./straight.js").Blocks} Blocks */
 
 const ROUNDS = 2;
 /** How much a line between two boxes counts against one that only passes by. */
 const BETWEEN_BOXES = 4;
 
-/** @param {Shape} shape @param {Links} links @param {number} link @param {number} half @returns {number} how much higher a link leaves its first node than it enters its second, beside their own heights */
+/** @param {SceneShape} shape @param {LayoutLinks} links @param {number} link @param {number} half @returns {number} how
+ * much higher a link leaves its first node than it enters its second, beside their own heights */
 export function climbOf({ sourceOffset, targetOffset }, { edge, edgeTo }, link, half) {
   const [from, to] = [edge[link] ?? -1, edgeTo[link] ?? -1];
   return (from < 0 ? 0 : (sourceOffset[half]?.[from] ?? 0)) - (to < 0 ? 0 : (targetOffset[half]?.[to] ?? 0));
@@ -32,8 +29,8 @@ export function climbOf({ sourceOffset, targetOffset }, { edge, edgeTo }, link, 
  */
 
 /**
- * @param {Columns} columns
- * @param {Blocks} blocks
+ * @param {LayoutColumns} columns
+ * @param {StraightBlocks} blocks
  * @param {number} axis
  * @param {(a: number, b: number) => number} apart
  * @returns {Limits}
@@ -72,7 +69,8 @@ export function limitsOf({ start, node }, { count, of, offset }, axis, apart) {
       if (waiting[next] === 0) order[filled++] = next;
     }
   }
-  for (let block = 0; block < count && filled < count; block += 1) if ((waiting[block] ?? 0) > 0) order[filled++] = block;
+  for (let block = 0; block < count && filled < count; block += 1)
+    if ((waiting[block] ?? 0) > 0) order[filled++] = block;
   return { below, above, distance, aboveStart, aboveList, belowStart, belowList, order };
 }
 
@@ -80,7 +78,7 @@ export function limitsOf({ start, node }, { count, of, offset }, axis, apart) {
  * Every block as near to the axis as it can be.
  *
  * @param {Limits} limits
- * @param {Blocks} blocks
+ * @param {StraightBlocks} blocks
  * @param {number} all
  * @param {(node: number) => number} innerOf
  * @returns {Float32Array} block → height
@@ -105,16 +103,17 @@ export function compact({ above, distance, aboveStart, aboveList, order }, { cou
  * Moves blocks to the mean of what their bent lines want, as far as there is room: from the outside inward and back.
  *
  * @param {Limits} limits
- * @param {Blocks} blocks
- * @param {Links} links
- * @param {Shape} shape
+ * @param {StraightBlocks} blocks
+ * @param {LayoutLinks} links
+ * @param {SceneShape} shape
  * @param {0 | 1} half
  * @param {Float32Array} height of blocks, is changed
  */
 export function relax(limits, { count, of, offset, isStraight, hasFrame }, links, shape, half, height) {
   const { from, to } = links;
   const { nodes, axis } = shape;
-  /** Ends of bent links: the block, the other end's block, how much higher the block wants to be, and how much it counts. */
+  /** Ends of bent links: the block, the other end's block, how much higher the block wants to be, and how much it
+   * counts. */
   const bent = [];
   for (let link = 0; link < from.length; link += 1) {
     const [a, b] = [from[link] ?? 0, to[link] ?? 0];
@@ -159,7 +158,13 @@ export function relax(limits, { count, of, offset, isStraight, hasFrame }, links
  * @param {number} least
  * @returns {number} the height nearest to the wanted one that its neighbours leave room for
  */
-function within({ below, above, distance, aboveStart, aboveList, belowStart, belowList }, block, wanted, height, least) {
+function within(
+  { below, above, distance, aboveStart, aboveList, belowStart, belowList },
+  block,
+  wanted,
+  height,
+  least,
+) {
   let high = Infinity;
   for (let index = aboveStart[block] ?? 0; index < (aboveStart[block + 1] ?? 0); index += 1) {
     const limit = aboveList[index] ?? 0;

@@ -2,10 +2,6 @@
 
 import { TENSOR } from "./layout-sizes.js";
 
-/** @typedef {import("../view/graph-sight.js").Sight} Sight */
-/** @typedef {import("../types.js").Drawing} Drawing */
-/** @typedef {import("../view/viewport.js").Viewport} Viewport */
-
 /** Of a drawing of more boxes than this, layers alone: hundreds of thousands take longer to tell than to draw. */
 const MOST_BOXES = 2000;
 
@@ -26,7 +22,11 @@ export class DepthColumns {
       this.#boxes = boxesOf(sight);
     }
     const { rect } = sight.drawing;
-    return new Map(this.#boxes.map(([tensor, box]) => [tensor, viewport.x + ((rect[4 * box] ?? 0) + (rect[4 * box + 2] ?? 0) / 2) * viewport.scale]));
+    return new Map(
+      this.#boxes.map(
+        ([tensor, box]) => [tensor, viewport.x + ((rect[4 * box] ?? 0) + (rect[4 * box + 2] ?? 0) / 2) * viewport.scale]
+      ),
+    );
   }
 }
 

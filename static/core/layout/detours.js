@@ -3,9 +3,6 @@
 import { FRAME } from "./layout-sizes.js";
 import { direct } from "./routes.js";
 
-/** @typedef {import("./route-list.js").RouteList} RouteList */
-/** @typedef {import("./routes.js").Place} Place */
-
 /** Boxes are looked up by the stretch of depth that they are in, px each. */
 const STRETCH = 256;
 const ROOM = 9;
@@ -15,7 +12,8 @@ const MOST_STRETCHES = 400;
 export const MOST_LINES = 4000;
 
 export class Detours {
-  /** Boxes of the backward half, by the stretches they reach into. @type {{starts: Int32Array, boxes: Int32Array} | null} */
+  /** Boxes of the backward half, by the stretches they reach into.
+   * @type {{starts: Int32Array, boxes: Int32Array} | null} */
   #near = null;
 
   /** @param {RouteList} list */
@@ -31,7 +29,8 @@ export class Detours {
     const [y0, y1] = [a.y + a.h / 2, b.y + b.h / 2];
     if (right - left < 2 * ROOM || this.list.wary >= MOST_LINES) return direct(a, b);
     // In its way is what the line would touch, or come close to.
-    const inWay = this.#between(left + 1, right - 1, Math.min(y0, y1) - ROOM / 2, Math.max(y0, y1) + ROOM / 2, from, to);
+    const inWay = this.#between(left + 1, right - 1, Math.min(y0, y1) - ROOM / 2, Math.max(y0, y1) + ROOM / 2, from,
+      to);
     const touched = inWay.filter((place) => isTouched(place, along ? left : right, y0, along ? right : left, y1));
     if (touched.length === 0) return direct(a, b);
     let [begin, end, bottom] = [Infinity, -Infinity, -Infinity];
@@ -47,7 +46,8 @@ export class Detours {
     return [x0, y0, ...curve(x0, y0, near, low), ...curve(near, low, far, low), ...curve(far, low, x1, y1)];
   }
 
-  /** @param {number} left @param {number} right @param {number} top @param {number} bottom @param {number} from @param {number} to @returns {Place[]} */
+  /** @param {number} left @param {number} right @param {number} top @param {number} bottom @param {number} from
+   * @param {number} to @returns {LayoutRectangle[]} */
   #between(left, right, top, bottom, from, to) {
     const near = (this.#near ??= this.#lookUp());
     const met = new Set([from, to]);
@@ -87,7 +87,8 @@ export class Detours {
     each((stretch) => {
       starts[stretch + 1] = (starts[stretch + 1] ?? 0) + 1;
     });
-    for (let stretch = 0; stretch < stretches; stretch += 1) starts[stretch + 1] = (starts[stretch + 1] ?? 0) + (starts[stretch] ?? 0);
+    for (let stretch = 0; stretch < stretches; stretch += 1)
+      starts[stretch + 1] = (starts[stretch + 1] ?? 0) + (starts[stretch] ?? 0);
     const boxes = new Int32Array(starts[stretches] ?? 0);
     const next = starts.slice();
     each((stretch, box) => {
@@ -99,7 +100,8 @@ export class Detours {
   }
 }
 
-/** @param {Place} place @param {number} x0 @param {number} y0 @param {number} x1 @param {number} y1 @returns {boolean} whether an S-curve between the points comes near the box */
+/** @param {LayoutRectangle} place @param {number} x0 @param {number} y0 @param {number} x1 @param {number} y1
+ * @returns {boolean} whether an S-curve between the points comes near the box */
 function isTouched(place, x0, y0, x1, y1) {
   for (let step = 1; step < 24; step += 1) {
     const t = step / 24;
@@ -110,7 +112,8 @@ function isTouched(place, x0, y0, x1, y1) {
   return false;
 }
 
-/** @param {readonly Place[]} places @param {number} start @returns {number} the first level beneath the start with room for a line */
+/** @param {readonly LayoutRectangle[]} places @param {number} start @returns {number} the first level beneath the start
+ * with room for a line */
 function freeLevel(places, start) {
   let level = start + ROOM;
   for (const { y, h } of [...places].sort((a, b) => a.y - b.y || b.h - a.h)) {

@@ -1,7 +1,6 @@
 /** Arrays of numbers that grow, and a store from which to take them again. */
 
 /** @typedef {Float64Array | Float32Array | Int32Array | Uint8Array} Values */
-/** @typedef {typeof Float64Array | typeof Float32Array | typeof Int32Array | typeof Uint8Array} ValuesType */
 
 /** What is longer is copied as a whole: before that, a view of it would cost more. */
 const LONG = 256;

@@ -15,60 +15,8 @@ import { assignHeights } from "./straight.js";
 const MOST_DUMMIES = 200_000;
 
 /**
- * @typedef {object} Shape a scene, as far as its layout depends on it
- * @property {number} nodes
- * @property {number} portsIn
- * @property {number} portsOut
- * @property {boolean} isOpen whether it stands for itself, and not in a frame: then no column is kept for ports
- * @property {number} axis node that stands on the axis, -1 for none
- * @property {Float32Array} depth of nodes
- * @property {[Float32Array, Float32Array]} inner in either half, reach toward the axis
- * @property {[Float32Array, Float32Array]} outer
- * @property {Uint8Array} kind of nodes, as in scenes
- * @property {number} edges sorted by origin
- * @property {Int32Array} source
- * @property {Int32Array} target
- * @property {Int32Array} origin equal numbers for edges of one value from one source
- * @property {[Float32Array, Float32Array]} sourceOffset in either half, height at which an edge leaves, from that of its source
- * @property {[Float32Array, Float32Array]} targetOffset
- */
-
-/** @typedef {{gap: number, rowGap: number, fold: number, reach: number, start: number, end: number}} Spacing fold: from the axis to the nearest box; reach: of what stands on the axis; start, end: from a frame to what it holds */
-
-/**
- * @typedef {object} LocalLayout
- * @property {number} columns
- * @property {Int32Array} column of nodes, then of dummies
- * @property {[Float32Array, Float32Array]} height in either half, of nodes, then of dummies
- * @property {Float32Array} columnStart
- * @property {Float32Array} columnDepth
- * @property {Int32Array} via edge → the dummy it runs along first, the others following; -1 for none
- * @property {number} width along the depth
- * @property {[number, number]} top how far either half reaches from the axis, or from a frame's edge
- */
-
-/**
- * @typedef {object} Columns where nodes and dummies stand
- * @property {Int32Array} start column → its first place, one entry more than there are columns
- * @property {Int32Array} node place → node or dummy
- * @property {Int32Array} place node or dummy → place
- */
-
-/**
- * @typedef {object} Links lines from column to column
- * @property {Int32Array} from node or dummy
- * @property {Int32Array} to one in the next column
- * @property {Int32Array} edge whose offset counts at `from`, -1 where there is none
- * @property {Int32Array} edgeTo at `to`
- * @property {Int32Array} rightStart
- * @property {Int32Array} right node → its links to the next column
- * @property {Int32Array} leftStart
- * @property {Int32Array} left node → its links from the column before
- */
-
-/**
- * @param {Shape} shape
- * @param {Spacing} spacing
+ * @param {SceneShape} shape
+ * @param {LayoutSpacing} spacing
  * @returns {LocalLayout}
  */
 export function layered(shape, spacing) {
@@ -106,13 +54,16 @@ export function layered(shape, spacing) {
   }
   /** @type {[Float32Array, Float32Array]} */
   const height = [forward.height, backward.height];
-  return { columns: count, column, height, columnStart, columnDepth, via, width: start, top: [forward.top, backward.top] };
+  return { columns: count, column, height, columnStart, columnDepth, via, width: start,
+    top: [forward.top, backward.top] };
 }
 
-/** @param {Shape} shape @returns {boolean} whether both halves are alike, so that one is the exact mirror image of the other */
+/** @param {SceneShape} shape @returns {boolean} whether both halves are alike, so that one is the exact mirror image of
+ * the other */
 function isSymmetric({ axis, inner, outer, sourceOffset, targetOffset }) {
   for (const [forward, backward] of [inner, outer]) {
-    for (let node = 0; node < forward.length; node += 1) if (node !== axis && forward[node] !== backward[node]) return false;
+    for (let node = 0; node < forward.length; node += 1)
+      if (node !== axis && forward[node] !== backward[node]) return false;
   }
   for (const [forward, backward] of [sourceOffset, targetOffset]) {
     for (let edge = 0; edge < forward.length; edge += 1) if (forward[edge] !== backward[edge]) return false;
@@ -124,7 +75,7 @@ function isSymmetric({ axis, inner, outer, sourceOffset, targetOffset }) {
  * Longest path from what comes in. What nothing leads to, and what is made of values that others read as well, stands
  * just before what reads it: those values' lines pass by in any case.
  *
- * @param {Shape} shape
+ * @param {SceneShape} shape
  * @returns {{column: Int32Array, count: number}}
  */
 function assignColumns({ nodes, portsIn, portsOut, isOpen, edges, source, target, kind }) {
@@ -166,7 +117,8 @@ function assignColumns({ nodes, portsIn, portsOut, isOpen, edges, source, target
   for (let node = inside - 1; node >= portsIn; node -= 1) {
     if (isFast[node] === 1 || (incoming[node] ?? 0) > (outgoing[node] ?? 0) || outgoing[node] === 0) continue;
     let soonest = last + 1;
-    for (let at = starts[node] ?? 0; at < (starts[node + 1] ?? 0); at += 1) soonest = Math.min(soonest, column[ends[at] ?? 0] ?? 0);
+    for (let at = starts[node] ?? 0; at < (starts[node + 1] ?? 0); at += 1)
+      soonest = Math.min(soonest, column[ends[at] ?? 0] ?? 0);
     column[node] = Math.max(column[node] ?? 0, soonest - 1);
   }
   return { column, count: isOpen ? last + 1 : last + 2 };
@@ -175,7 +127,7 @@ function assignColumns({ nodes, portsIn, portsOut, isOpen, edges, source, target
 /**
  * Dummies where values pass by a column, and the links between neighbouring columns.
  *
- * @param {Shape} shape
+ * @param {SceneShape} shape
  * @param {{column: Int32Array, count: number}} assigned
  */
 function passBy({ nodes, edges, source, target, origin }, { column, count }) {
@@ -187,10 +139,13 @@ function passBy({ nodes, edges, source, target, origin }, { column, count }) {
     const own = origin[edge] ?? 0;
     origins = Math.max(origins, own + 1);
     if (first[own] === -1) first[own] = edge;
-    farthest[own] = Math.max(farthest[own] ?? 0, (column[target[edge] ?? 0] ?? 0) - (column[source[edge] ?? 0] ?? 0) - 1);
+    farthest[own] = Math.max(farthest[own] ?? 0,
+      (column[target[edge] ?? 0] ?? 0) - (column[source[edge] ?? 0] ?? 0) - 1);
   }
   // Short ones first: long lines run outside them.
-  const byLength = Array.from({ length: origins }, (_, own) => own).sort((a, b) => (farthest[a] ?? 0) - (farthest[b] ?? 0) || b - a);
+  const byLength = Array.from({ length: origins }, (_, own) => own).sort((a, b) =>
+    (farthest[a] ?? 0) - (farthest[b] ?? 0) || b - a
+  );
   const base = new Int32Array(origins).fill(-1);
   let dummies = 0;
   for (const own of byLength) {
@@ -234,13 +189,14 @@ function passBy({ nodes, edges, source, target, origin }, { column, count }) {
     via[own] = start;
     link(start + span - 2, b, -1, own);
   }
-  const ends = { from: from.subarray(0, made), to: to.subarray(0, made), edge: edge.subarray(0, made), edgeTo: edgeTo.subarray(0, made) };
+  const ends = { from: from.subarray(0, made), to: to.subarray(0, made), edge: edge.subarray(0, made),
+    edgeTo: edgeTo.subarray(0, made) };
   const [rightStart, right] = byKey(ends.from, nodes + dummies);
   const [leftStart, left] = byKey(ends.to, nodes + dummies);
   return { column: all, count, via, links: { ...ends, rightStart, right, leftStart, left } };
 }
 
-/** @param {Int32Array} column @param {number} count @returns {Columns} */
+/** @param {Int32Array} column @param {number} count @returns {LayoutColumns} */
 function fillColumns(column, count) {
   const [start, node] = byKey(column, count);
   const place = new Int32Array(column.length);

@@ -8,8 +8,6 @@ import { takeOver } from "./layout-moves.js";
 import { DATA, FOLD, REUSE, SATELLITE, SAVED, TENSOR } from "./layout-sizes.js";
 import { crossing, direct, folding, reversed, stacked } from "./routes.js";
 
-/** @typedef {import("./layout-forward.js").ForwardLines} ForwardLines */
-
 /** So many backward tensors' lines are added between pauses. */
 const AT_ONCE = 2048;
 
@@ -50,7 +48,8 @@ function addTensor(forward, detours, stacks, tensor) {
   }
 }
 
-/** Forward box → where the stack of backward boxes beneath it starts along the depth, and where it ends. @typedef {{start: Float64Array, end: Float64Array}} Stacks */
+/** Forward box → where the stack of backward boxes beneath it starts along the depth, and where it ends.
+ * @typedef {{start: Float64Array, end: Float64Array}} Stacks */
 
 /** @param {ForwardLines} forward @returns {Stacks} */
 function stackBorders({ boxes }) {
@@ -76,7 +75,14 @@ function stackBorders({ boxes }) {
  * @param {number} to box
  * @param {number} tensor
  */
-function addBackward({ list, boxes, index, store, first, last, mirror, mirrorStart }, detours, stacks, from, to, tensor) {
+function addBackward(
+  { list, boxes, index, store, first, last, mirror, mirrorStart },
+  detours,
+  stacks,
+  from,
+  to,
+  tensor,
+) {
   const original = index.arrays.gradientOf[tensor] ?? -1;
   const [siteFrom, siteTo] = [boxes.site.at(from), boxes.site.at(to)];
   const [a, b] = [list.place(from), list.place(to)];
@@ -101,11 +107,13 @@ function addBackward({ list, boxes, index, store, first, last, mirror, mirrorSta
   if (half === 1 && site >= 0) {
     for (let route = first[original] ?? 0; route < (last[original] ?? 0); route += 1) {
       const [source, target] = [list.source.at(route), list.target.at(route)];
-      const isBack = siteTo === site ? source === site && target === siteFrom : siteFrom === site && target === site && source === siteTo;
+      const isBack = siteTo === site ? source === site && target === siteFrom
+        : siteFrom === site && target === site && source === siteTo;
       if (!isBack) continue;
       const end = route + 1 < mirrorStart.length ? mirrorStart.at(route + 1) : mirror.length;
       list.begin(from, to, DATA, 1, tensor);
-      reversed(list.points, mirror, mirrorStart.at(route), end, a, b, stacks.start[siteFrom] ?? a.x, stacks.end[siteTo] ?? b.x + b.w);
+      reversed(list.points, mirror, mirrorStart.at(route), end, a, b, stacks.start[siteFrom] ?? a.x,
+        stacks.end[siteTo] ?? b.x + b.w);
       return;
     }
   }
@@ -160,12 +168,14 @@ function addKept({ list, boxes, index, store, keptLines }, before) {
   return isSure;
 }
 
-/** The backward pass starts where the forward pass ended: at the loss. @param {Pick<ForwardLines, "list" | "boxes" | "index">} forward */
+/** The backward pass starts where the forward pass ended: at the loss.
+ * @param {Pick<ForwardLines, "list" | "boxes" | "index">} forward */
 function addFold({ list, boxes, index }) {
   const { arrays, loss, gradientStart, gradient, backStart, back } = index;
   const from = loss < 0 ? -1 : (boxes.tensorBox[loss] ?? -1);
   if (from < 0) return;
-  const seed = gradientStart[loss] === gradientStart[loss + 1] ? -1 : (gradient[(gradientStart[loss + 1] ?? 0) - 1] ?? -1);
+  const seed = gradientStart[loss] === gradientStart[loss + 1] ? -1
+    : (gradient[(gradientStart[loss + 1] ?? 0) - 1] ?? -1);
   const maker = arrays.producer[loss] ?? -1;
   const own = maker < 0 || backStart[maker] === backStart[maker + 1] ? -1 : (back[backStart[maker] ?? 0] ?? -1);
   const begins = own >= 0 ? own : arrays.opHalf.indexOf(1);

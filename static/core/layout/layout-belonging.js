@@ -1,12 +1,10 @@
 /**
- * Where lines belong: for all lines of one tensor, or of one value that is kept, the smallest group that holds everything
- * they depend on. While nothing opens or closes within it, they move with the group as they are. Counted once per graph
- * and folding.
+ * Where lines belong: for all lines of one tensor, or of one value that is kept, the smallest group that holds
+ * everything they depend on. While nothing opens or closes within it, they move with the group as they are. Counted
+ * once per graph and folding.
  */
 
 import { Numbers } from "./growing.js";
-
-/** @typedef {import("./layout-index.js").GraphIndex} GraphIndex */
 
 /**
  * @typedef {object} Belonging groups; -1 where there is none
@@ -63,7 +61,9 @@ export function belonging(index) {
     back: new Int32Array(back.all),
     backGroup: new Int32Array(backGroup.all),
     ...kept,
-    keptGroup: kept.keptTensor.map((tensor, at) => around.both(around.tensor(tensor), around.backward(kept.keptFor[at] ?? 0))),
+    keptGroup: kept.keptTensor.map((tensor, at) =>
+      around.both(around.tensor(tensor), around.backward(kept.keptFor[at] ?? 0))
+    ),
   };
 }
 
@@ -73,7 +73,8 @@ class Around {
     this.index = index;
   }
 
-  /** @param {number} a group or -1 @param {number} b @returns {number} the smallest group that holds both, -1 if there is none */
+  /** @param {number} a group or -1 @param {number} b @returns {number} the smallest group that holds both, -1 if there
+   * is none */
   both(a, b) {
     const { parent } = this.index;
     if (a < 0 || b < 0) return -1;
@@ -96,13 +97,15 @@ class Around {
     return own < 0 ? (opGroup[maker] ?? -1) : this.both(own, opGroup[maker] ?? -1);
   }
 
-  /** @param {number} op @returns {number} where a backward op stands, and where it is hidden; -1 for one of the forward half */
+  /** @param {number} op @returns {number} where a backward op stands, and where it is hidden; -1 for one of the forward
+   * half */
   backward(op) {
     const { arrays, opGroup, sumOf, home, owner } = this.index;
     if (arrays.opHalf[op] === 0) return -1;
     const hidden = opGroup[op] ?? -1;
     const summed = sumOf[op] ?? -1;
-    if (summed >= 0 && ((home[summed] ?? -1) >= 0 || (owner[summed] ?? -1) >= 0)) return this.both(hidden, this.tensor(summed));
+    if (summed >= 0 && ((home[summed] ?? -1) >= 0 || (owner[summed] ?? -1) >= 0))
+      return this.both(hidden, this.tensor(summed));
     const anchor = arrays.opAnchor[op] ?? -1;
     return anchor < 0 ? -1 : this.both(hidden, opGroup[anchor] ?? -1);
   }
@@ -146,7 +149,8 @@ function keptValues({ arrays, backStart, back, loss }) {
   }
   for (let at = 0; at < arrays.savedTensor.length; at += 1) {
     const [tensor, op] = [arrays.savedTensor[at] ?? 0, arrays.savedOp[at] ?? 0];
-    if (arrays.tensorHalf[tensor] === 1 || backStart[op] === backStart[op + 1] || known.has(op * arrays.tensors + tensor)) continue;
+    if (arrays.tensorHalf[tensor] === 1 || backStart[op] === backStart[op + 1]
+      || known.has(op * arrays.tensors + tensor)) continue;
     keep(tensor, back[backStart[op] ?? 0] ?? -1);
   }
   return { keptTensor: new Int32Array(tensors.all), keptFor: new Int32Array(needs.all) };

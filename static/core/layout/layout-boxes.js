@@ -3,19 +3,13 @@
  * the backward half, which is its mirror image. Everything in two coordinates: depth, and height above the axis.
  */
 
-import { FRAME, GROUP, HAIRLINE_BELOW, MARGIN, MOST_ELASTIC, OP, TENSOR, spread } from "./layout-sizes.js";
+import { FRAME, GROUP, HAIRLINE_BELOW, MARGIN, MOST_ELASTIC, OP, spread, TENSOR } from "./layout-sizes.js";
 import { Moves } from "./layout-moves.js";
 import { STRIDE } from "./layout-slots.js";
 import { PORT_IN, PORT_OUT } from "./scene.js";
 
-/** @typedef {import("../types.js").LayoutOptions} LayoutOptions */
-/** @typedef {import("./growing.js").NumbersStore} NumbersStore */
-/** @typedef {import("./layout-frames.js").Frame} Frame */
-/** @typedef {import("./layout-frames.js").FrameStore} FrameStore */
-/** @typedef {import("./layout-moves.js").Made} Made */
-/** @typedef {import("./growing.js").ValuesType} ValuesType */
-
-/** Where the columns of a scene stand. @typedef {{start: Float32Array | Float64Array, depth: Float32Array | Float64Array}} Columns */
+/** Where the columns of a scene stand.
+ * @typedef {{start: Float32Array | Float64Array, depth: Float32Array | Float64Array}} Columns */
 
 /** Room for more boxes than the last drawing had. */
 const SPARE = 256;
@@ -38,7 +32,7 @@ export class Boxes {
    * @param {Int32Array} open groups, parents before children
    * @param {LayoutOptions} options
    * @param {NumbersStore} numbers for columns
-   * @param {Made | null} last drawing
+   * @param {KeptLayout | null} last drawing
    */
   constructor(store, open, options, numbers, last) {
     const { ops, tensors, groups } = store.index.arrays;
@@ -78,7 +72,7 @@ export class Boxes {
     this.first = [new Int32Array(groups), new Int32Array(groups)];
     /** @type {[Int32Array, Int32Array]} */
     this.last = [new Int32Array(groups), new Int32Array(groups)];
-    /** Of the groups that are open. @type {(Frame | undefined)[]} */
+    /** Of the groups that are open. @type {(LayoutFrame | undefined)[]} */
     this.frames = new Array(groups).fill(undefined);
     for (const group of open) this.frames[group] = store.frame(group);
     this.moves = new Moves(this, last === null || last.boxes.isElastic ? null : last);
@@ -121,7 +115,8 @@ export class Boxes {
         least[column] = Math.max(least[column] ?? 0, entries.at(at) === TENSOR ? sizes.least / share : sizes.leastOp);
       }
     }
-    const columns = Array.from(layout.columnDepth, (natural, column) => ({ natural, least: Math.min(least[column] ?? 0, natural) }));
+    const columns = Array.from(layout.columnDepth,
+      (natural, column) => ({ natural, least: Math.min(least[column] ?? 0, natural) }));
     const spaced = spread(columns, sizes, this.options.length);
     this.columns = { start: spaced.starts, depth: spaced.sizes };
     this.#stretch = spaced.stretch;
@@ -129,7 +124,7 @@ export class Boxes {
     this.natural = columns.reduce((sum, { natural }) => sum + natural + sizes.gap, -sizes.gap) + before + after;
   }
 
-  /** @param {Frame} root @returns {number} */
+  /** @param {LayoutFrame} root @returns {number} */
   #countBoxes({ scene }) {
     let count = 0;
     for (let node = 0; node < scene.nodes; node += 1) {
@@ -181,7 +176,8 @@ export class Boxes {
       this.originDepth[ref] = middle - depth / 2;
       this.originHeight[half][ref] = height;
       this.nodeAround[ref] = node;
-      const hasBackward = (backsBefore[arrays.groupLast[ref] ?? 0] ?? 0) > (backsBefore[arrays.groupFirst[ref] ?? 0] ?? 0);
+      const hasBackward =
+        (backsBefore[arrays.groupLast[ref] ?? 0] ?? 0) > (backsBefore[arrays.groupFirst[ref] ?? 0] ?? 0);
       if (half === 0 || hasBackward) {
         const thickness = this.store.frame(ref).layout.top[half] + room.outer;
         const up = height + thickness / 2;
@@ -192,7 +188,8 @@ export class Boxes {
     }
   }
 
-  /** @param {number} group that is open @param {number} node or dummy @param {0 | 1} half @returns {number} above the axis; in the backward half, below it */
+  /** @param {number} group that is open @param {number} node or dummy @param {0 | 1} half @returns {number} above the
+   * axis; in the backward half, below it */
   heightOf(group, node, half) {
     return (this.originHeight[half]?.[group] ?? 0) + (this.store.frame(group).layout.height[half][node] ?? 0);
   }
@@ -233,18 +230,21 @@ export class Boxes {
       const shown = entries.at(at + 2);
       const isSatellite = entries.at(at + 3) === 1;
       const signed = half === 0 ? up : -up;
-      const box = this.#put(boxKind, half, shown, group, isSatellite, middle - depth / 2, depth, signed, entries.at(at + 5));
+      const box = this.#put(boxKind, half, shown, group, isSatellite, middle - depth / 2, depth, signed,
+        entries.at(at + 5));
       if (half === 1) this.site.set(box, this.#siteOf(boxKind, shown, kind, ref, isSatellite));
     }
   }
 
-  /** @param {number} boxKind @param {number} shown @param {number} slotKind @param {number} ref @param {boolean} isSatellite @returns {number} */
+  /** @param {number} boxKind @param {number} shown @param {number} slotKind @param {number} ref
+   * @param {boolean} isSatellite @returns {number} */
   #siteOf(boxKind, shown, slotKind, ref, isSatellite) {
     const { arrays, sumOf } = this.store.index;
     // A gradient, its parts, and the op that adds them up, stand beneath the tensor.
     const of = boxKind === TENSOR ? arrays.gradientOf[shown] : boxKind === OP ? sumOf[shown] : -1;
     if ((of ?? -1) >= 0 && (isSatellite || slotKind === TENSOR)) return this.tensorBox[of ?? 0] ?? -1;
-    return (slotKind === OP ? this.opBox[ref] : slotKind === TENSOR ? this.tensorBox[ref] : this.groupBox[0]?.[ref]) ?? -1;
+    return (slotKind === OP ? this.opBox[ref] : slotKind === TENSOR ? this.tensorBox[ref] : this.groupBox[0]?.[ref])
+      ?? -1;
   }
 
   /**

@@ -1,13 +1,8 @@
-/** Layouts on demand: from a worker, or from the page itself where none can be made, as in a page opened from a file. */
+/** Layouts on demand: from a worker, or from the page itself where none can be made, as in a page opened from a
+ * file. */
 
 import { openGroups } from "../graph/graph.js";
 import { LayoutQueue, messagePause } from "./layout-queue.js";
-
-/** @typedef {import("../types.js").Expansion} Expansion */
-/** @typedef {import("../types.js").Graph} Graph */
-/** @typedef {import("../types.js").LayoutOptions} LayoutOptions */
-/** @typedef {import("./layout-queue.js").LayoutRequest} LayoutRequest */
-/** @typedef {import("./layout-queue.js").LayoutAnswer} LayoutAnswer */
 
 export class LayoutClient {
   #onDrawing;
@@ -22,7 +17,8 @@ export class LayoutClient {
   /** Requests that a worker which fails to start has not answered. @type {LayoutRequest | null} */
   #unanswered = null;
 
-  /** @param {(answer: LayoutAnswer) => void} onDrawing gets the answers to the latest requests; what was overtaken has none */
+  /** @param {(answer: LayoutAnswer) => void} onDrawing gets the answers to the latest requests; what was overtaken has
+   * none */
   constructor(onDrawing) {
     this.#onDrawing = onDrawing;
     try {
@@ -32,7 +28,8 @@ export class LayoutClient {
       this.#here();
       return;
     }
-    this.#worker.addEventListener("message", (/** @type {MessageEvent<LayoutAnswer>} */ { data }) => this.#receive(data));
+    this.#worker.addEventListener("message",
+      (/** @type {MessageEvent<LayoutAnswer>} */ { data }) => this.#receive(data));
     this.#worker.addEventListener("error", () => this.#here());
   }
 
@@ -48,7 +45,8 @@ export class LayoutClient {
     this.#requests += 1;
     const isSent = this.#sent === graph && this.#sentKey === key;
     /** @type {LayoutRequest} */
-    const request = { request: this.#requests, key, arrays: isSent ? null : graph.arrays, ...openGroups(graph, expansion), options };
+    const request = { request: this.#requests, key, arrays: isSent ? null : graph.arrays,
+      ...openGroups(graph, expansion), options };
     [this.#sent, this.#sentKey] = [graph, key];
     if (this.#queue !== null) this.#queue.ask(request);
     else {

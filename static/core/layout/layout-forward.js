@@ -6,11 +6,8 @@
 import { Numbers } from "./growing.js";
 import { takeOver } from "./layout-moves.js";
 import { DATA, FRAME, GROUP, OP, REUSE, SATELLITE, TENSOR } from "./layout-sizes.js";
-import { STOP, direct, dropping, stacked, throughStops } from "./routes.js";
-import { PORT_OUT, lowerBound } from "./scene.js";
-
-/** @typedef {import("./layout-boxes.js").Boxes} Boxes */
-/** @typedef {import("./route-list.js").RouteList} RouteList */
+import { direct, dropping, stacked, STOP, throughStops } from "./routes.js";
+import { lowerBound, PORT_OUT } from "./scene.js";
 
 /** Lines of so many groups are added between pauses. */
 const AT_ONCE = 64;
@@ -24,10 +21,12 @@ export class ForwardLines {
     this.boxes = list.boxes;
     this.store = list.boxes.store;
     this.index = list.boxes.store.index;
-    /** The routes' mirror images, and where each starts; none for tensors without a gradient, and for what only moved. */
+    /** The routes' mirror images, and where each starts; none for tensors without a gradient, and for what only
+     * moved. */
     this.mirror = new Numbers(Float64Array);
     this.mirrorStart = new Numbers(Int32Array);
-    /** Tensors that stand in groups, in the order of their lines: the tensor, its node, its first line, one past its last. */
+    /** Tensors that stand in groups, in the order of their lines: the tensor, its node, its first line, one past its
+     * last. */
     this.tensorAt = this.boxes.numbers.take("line tensor", Int32Array);
     this.nodeAt = this.boxes.numbers.take("line node", Int32Array);
     this.firstAt = this.boxes.numbers.take("line first", Int32Array);
@@ -62,7 +61,8 @@ export class ForwardLines {
       }
       this.groupLast[group] = this.tensorAt.length;
     }
-    takeOver(this.list, moves, leafGroup, this.leafLines, moves.last?.lines.leafLines ?? null, (at) => this.#leaf(leaf[at] ?? 0));
+    takeOver(this.list, moves, leafGroup, this.leafLines, moves.last?.lines.leafLines ?? null,
+      (at) => this.#leaf(leaf[at] ?? 0));
   }
 
   /** Lines of the tensors in a group that only moved; of those that come or go anew. @param {number} group */
@@ -73,7 +73,7 @@ export class ForwardLines {
     const last = moves.last?.lines;
     if (last === undefined) return;
     const to = last.groupLast[group] ?? 0;
-    for (let item = last.groupFirst[group] ?? 0; item < to; ) {
+    for (let item = last.groupFirst[group] ?? 0; item < to;) {
       const start = item;
       while (item < to && moves.rootOf(forward[last.tensorAt.at(item)] ?? -1) >= 0) item += 1;
       if (item === start) {
@@ -148,7 +148,8 @@ export class ForwardLines {
     if (gradientStart[tensor] !== gradientStart[tensor + 1]) throughStops(this.mirror, this.#stops, 1);
   }
 
-  /** Puts the edges by which a tensor leaves a node on the stack. @param {number[]} stack @param {number} group @param {number} node @param {number} tensor */
+  /** Puts the edges by which a tensor leaves a node on the stack. @param {number[]} stack @param {number} group
+   * @param {number} node @param {number} tensor */
   #follow(stack, group, node, tensor) {
     const { scene } = this.store.frame(group);
     const end = scene.leaving[node + 1] ?? 0;
@@ -158,7 +159,8 @@ export class ForwardLines {
     for (edge -= 1; edge >= first; edge -= 1) stack.push(group, edge, this.#stops.length);
   }
 
-  /** The line from what makes a tensor. @param {number} group @param {number} node @param {number} tensor @param {number} own box */
+  /** The line from what makes a tensor. @param {number} group @param {number} node @param {number} tensor
+   * @param {number} own box */
   #made(group, node, tensor, own) {
     const { boxes, store } = this;
     /** Groups and edges, from the tensor back to what makes it. @type {number[]} */
@@ -192,7 +194,8 @@ export class ForwardLines {
     this.#add(box, own, tensor);
     if (!isDrop) return;
     const last = this.#stops.length - STOP;
-    for (const value of dropping(this.#stops.at(last), this.#stops.at(last + 1), this.list.place(own))) this.list.points.push(value);
+    for (const value of dropping(this.#stops.at(last), this.#stops.at(last + 1), this.list.place(own)))
+      this.list.points.push(value);
   }
 
   /** @param {number} depth @param {number} forward height in either half @param {number} backward */
@@ -210,7 +213,8 @@ export class ForwardLines {
   /** Out of a box. @param {number} box @param {number} group @param {number} node that the box shows */
   #leave(box, group, node) {
     const { boxes } = this;
-    this.#stop(boxes.start.at(box) + boxes.depth.at(box), boxes.heightOf(group, node, 0), boxes.heightOf(group, node, 1));
+    this.#stop(boxes.start.at(box) + boxes.depth.at(box), boxes.heightOf(group, node, 0),
+      boxes.heightOf(group, node, 1));
   }
 
   /** Out of an edge's column and past what stands between. @param {number} group @param {number} edge */
@@ -224,7 +228,8 @@ export class ForwardLines {
     if (!boxes.isElastic) {
       const end = Number(start[column] ?? 0) + Number(depth[column] ?? 0);
       const [forward, backward] = [shape.sourceOffset[0][edge] ?? 0, shape.sourceOffset[1][edge] ?? 0];
-      this.#stop((boxes.originDepth[group] ?? 0) + end, boxes.heightOf(group, source, 0) + forward, boxes.heightOf(group, source, 1) + backward);
+      this.#stop((boxes.originDepth[group] ?? 0) + end, boxes.heightOf(group, source, 0) + forward,
+        boxes.heightOf(group, source, 1) + backward);
     }
     this.#pass(group, edge);
   }
@@ -247,7 +252,8 @@ export class ForwardLines {
     }
   }
 
-  /** Into an edge's target. @param {number} group @param {number} edge @param {number} border where that begins along the depth */
+  /** Into an edge's target. @param {number} group @param {number} edge @param {number} border where that begins along
+   * the depth */
   #arrive(group, edge, border) {
     const { scene, shape, layout } = this.store.frame(group);
     const { boxes } = this;

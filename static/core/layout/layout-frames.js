@@ -9,32 +9,21 @@ import { indexGraph } from "./layout-index.js";
 import { layered } from "./layered.js";
 import { FRAME, SIZES } from "./layout-sizes.js";
 import { Slots } from "./layout-slots.js";
-import { PORT_IN, PORT_OUT, SceneMaker, lowerBound } from "./scene.js";
-
-/** @typedef {import("../types.js").GraphArrays} GraphArrays */
-/** @typedef {import("../types.js").LayoutOptions} LayoutOptions */
-/** @typedef {import("./layout-index.js").GraphIndex} GraphIndex */
-/** @typedef {import("./layout-moves.js").Made} Made */
-/** @typedef {import("./layout-sizes.js").Sizes} Sizes */
-/** @typedef {import("./layered.js").Shape} Shape */
-/** @typedef {import("./layered.js").LocalLayout} LocalLayout */
-/** @typedef {import("./scene.js").LocalScene} LocalScene */
-
-/** @typedef {{scene: LocalScene, shape: Shape, layout: LocalLayout}} Frame an open group, laid out on its own */
+import { lowerBound, PORT_IN, PORT_OUT, SceneMaker } from "./scene.js";
 
 /** Layouts by shape are dropped when there are so many. */
 const MOST_SHAPES = 20_000;
 
 /** Everything that is kept of one graph, for one folding and orientation. */
 export class FrameStore {
-  /** @type {(Frame | undefined)[]} by group */
+  /** @type {(LayoutFrame | undefined)[]} by group */
   #frames = [];
   /** What was open when the frames were made. @type {Uint8Array} */
   #open;
   /** @type {Map<number, {key: Int32Array, layout: LocalLayout}[]>} */
   #shapes = new Map();
   #shapeCount = 0;
-  /** The last drawing, as far as the next may take it over. @type {Made | null} */
+  /** The last drawing, as far as the next may take it over. @type {KeptLayout | null} */
   made = null;
   /** Columns of the last drawing and of the one that is being made. @type {[NumbersStore, NumbersStore]} */
   #numbers = [new NumbersStore(), new NumbersStore()];
@@ -61,7 +50,7 @@ export class FrameStore {
     this.#numbers = [new NumbersStore(), new NumbersStore()];
   }
 
-  /** @param {number} group @returns {Frame} of a group that is open and was laid out */
+  /** @param {number} group @returns {LayoutFrame} of a group that is open and was laid out */
   frame(group) {
     const frame = this.#frames[group];
     if (frame === undefined) throw new RangeError(`group ${group} is not laid out`);
@@ -82,7 +71,8 @@ export class FrameStore {
       if (open[group] !== this.#open[group]) {
         // What is around it is laid out anew; of what was not laid out nothing around was.
         let above = parent[group] ?? -1;
-        for (; above >= 0 && this.#frames[above] !== undefined; above = parent[above] ?? -1) this.#frames[above] = undefined;
+        for (; above >= 0 && this.#frames[above] !== undefined; above = parent[above] ?? -1)
+          this.#frames[above] = undefined;
       }
       const around = parent[group] ?? -1;
       const isThere = group === 0 || (childStart[group + 1] ?? 0) > (childStart[group] ?? 0);
@@ -102,13 +92,13 @@ export class FrameStore {
     return Int32Array.from(groups);
   }
 
-  /** @param {LocalScene} scene @returns {Frame} */
+  /** @param {LocalScene} scene @returns {LayoutFrame} */
   #layOutScene(scene) {
     const shape = this.shapeOf(scene);
     return { scene, shape, layout: this.#layoutOf(shape) };
   }
 
-  /** @param {Shape} shape @returns {LocalLayout} */
+  /** @param {SceneShape} shape @returns {LocalLayout} */
   #layoutOf(shape) {
     const key = keyOf(shape);
     let hash = 17;
@@ -118,7 +108,8 @@ export class FrameStore {
     const { gap, rowGap, fold, frame } = this.sizes;
     // How far the loss goes from the axis, with its gradient beneath it.
     const reach = shape.axis < 0 ? 0 : Math.max(shape.inner[0][shape.axis] ?? 0, shape.outer[1][shape.axis] ?? 0);
-    const layout = layered(shape, { gap, rowGap, fold: shape.isOpen ? fold : frame.inner, reach, start: frame.start, end: frame.end });
+    const layout = layered(shape, { gap, rowGap, fold: shape.isOpen ? fold : frame.inner, reach, start: frame.start,
+      end: frame.end });
     if (this.#shapeCount > MOST_SHAPES) {
       this.#shapes.clear();
       this.#shapeCount = 0;
@@ -128,7 +119,7 @@ export class FrameStore {
     return layout;
   }
 
-  /** @param {LocalScene} scene @returns {Shape} */
+  /** @param {LocalScene} scene @returns {SceneShape} */
   shapeOf(scene) {
     const { nodes, kind, ref, edges, source, target, tensor } = scene;
     const depth = new Float32Array(nodes);
@@ -193,8 +184,10 @@ function pair(length) {
   return [new Float32Array(length), new Float32Array(length)];
 }
 
-/** @param {Shape} shape @returns {Int32Array} equal for scenes that are laid out alike */
-function keyOf({ nodes, portsIn, portsOut, isOpen, axis, depth, inner, outer, kind, edges, source, target, origin, sourceOffset, targetOffset }) {
+/** @param {SceneShape} shape @returns {Int32Array} equal for scenes that are laid out alike */
+function keyOf({ nodes, portsIn, portsOut, isOpen, axis, depth, inner, outer, kind, edges, source, target, origin,
+  sourceOffset, targetOffset })
+{
   const key = new Int32Array(6 + 6 * nodes + 7 * edges);
   key.set([nodes, edges, portsIn, portsOut, isOpen ? 1 : 0, axis]);
   let at = 6;
@@ -228,7 +221,8 @@ function isEqual(a, b) {
   return true;
 }
 
-/** What is kept between layouts of one graph: hand the same one in again, and only what has changed is laid out anew. */
+/** What is kept between layouts of one graph: hand the same one in again, and only what has changed is laid out
+ * anew. */
 export class LayoutCache {
   /** @type {GraphArrays | null} */
   #arrays = null;

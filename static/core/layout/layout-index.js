@@ -3,43 +3,12 @@
  * stands beneath what. Counted once per graph and folding. No DOM, no recursion.
  */
 
-/** @typedef {import("../types.js").GraphArrays} GraphArrays */
-
 const INPUT = 0;
 const TARGET = 1;
 const PARAMETER = 2;
 const LOSS = 8;
 /** A closed group has no room for more satellites. */
 const MOST_SATELLITES = 4;
-
-/**
- * Lists are two arrays, as in GraphArrays.
- *
- * @typedef {object} GraphIndex
- * @property {GraphArrays} arrays
- * @property {Int32Array} parent group → group; without folding, folds are left out
- * @property {Int32Array} opGroup op → innermost group
- * @property {Int32Array} childStart
- * @property {Int32Array} child of a group, in order of execution: ops, and groups as ~group
- * @property {Int32Array} readerStart
- * @property {Int32Array} reader tensor → forward ops that read it, in order
- * @property {Int32Array} home tensor → the group it stands in when all is open; -1: it does not stand in a group
- * @property {Int32Array} reach tensor → the outermost group it may stand in, when its home is closed
- * @property {Int32Array} owner leaf → the first forward op that reads it, -1 for what is no satellite
- * @property {Int32Array} touchStart
- * @property {Int32Array} touch group → tensors that are made, read or passed in it, in order
- * @property {Int32Array} gradientStart
- * @property {Int32Array} gradient tensor → its gradients, in order of execution: the whole one is the last
- * @property {Int32Array} sumOf backward op that adds up a gradient's parts → the tensor whose gradient it is, else -1
- * @property {Int32Array} backStart
- * @property {Int32Array} back forward op → the backward ops beneath it, in order of execution
- * @property {Int32Array} backsBefore op → how many forward ops before it have backward ops
- * @property {Int32Array} satelliteStart
- * @property {Int32Array} satellite op → leaves that stand beside it
- * @property {Int32Array} groupSatelliteStart
- * @property {Int32Array} groupSatellite leaf group → leaves that stand beside it while it is closed
- * @property {number} loss tensor, or -1
- */
 
 /**
  * @param {GraphArrays} arrays
@@ -50,9 +19,11 @@ export function indexGraph(arrays, foldOn) {
   const tree = treeOf(arrays, foldOn);
   const [readerStart, reader] = readers(arrays);
   const places = placesOf(arrays, tree.parent, tree.opGroup, readerStart, reader);
-  const [touchStart, touch] = touches(arrays, tree.parent, tree.opGroup, readerStart, reader, places.home, places.reach);
+  const [touchStart, touch] = touches(arrays, tree.parent, tree.opGroup, readerStart, reader, places.home,
+    places.reach);
   const { gradientStart, gradient, sumOf } = gradients(arrays);
-  const [backStart, back] = lists(arrays.ops, arrays.ops, (op) => (arrays.opHalf[op] === 1 ? (arrays.opAnchor[op] ?? -1) : -1));
+  const [backStart, back] = lists(arrays.ops, arrays.ops,
+    (op) => arrays.opHalf[op] === 1 ? (arrays.opAnchor[op] ?? -1) : -1);
   const backsBefore = new Int32Array(arrays.ops + 1);
   for (let op = 0; op < arrays.ops; op += 1) {
     backsBefore[op + 1] = (backsBefore[op] ?? 0) + ((backStart[op + 1] ?? 0) > (backStart[op] ?? 0) ? 1 : 0);
@@ -60,8 +31,23 @@ export function indexGraph(arrays, foldOn) {
   const [satelliteStart, satellite] = lists(arrays.tensors, arrays.ops, (tensor) => places.owner[tensor] ?? -1);
   const [groupSatelliteStart, groupSatellite] = satellitesOfGroups(arrays, places.owner);
   return {
-    arrays, ...tree, readerStart, reader, ...places, touchStart, touch, gradientStart, gradient, sumOf, backStart, back, backsBefore,
-    satelliteStart, satellite, groupSatelliteStart, groupSatellite,
+    arrays,
+    ...tree,
+    readerStart,
+    reader,
+    ...places,
+    touchStart,
+    touch,
+    gradientStart,
+    gradient,
+    sumOf,
+    backStart,
+    back,
+    backsBefore,
+    satelliteStart,
+    satellite,
+    groupSatelliteStart,
+    groupSatellite,
   };
 }
 
@@ -102,10 +88,11 @@ function treeOf({ ops, groups, opHalf, opGroup, groupParent, groupKind, groupFir
     parent[group] = around;
     seen[group] = isThere(group) ? group : around;
   }
-  const inside = opGroup.map((group) => (group < 0 ? -1 : (seen[group] ?? 0)));
+  const inside = opGroup.map((group) => group < 0 ? -1 : (seen[group] ?? 0));
   /** Of op i the entry i, of group g the entry ops + g; sorted by first op, groups before their ops. */
   const order = new Int32Array(ops + groups);
-  const [start, groupAt] = lists(groups, ops + 1, (group) => (group > 0 && isThere(group) ? (groupFirst[group] ?? ops) : -1));
+  const [start, groupAt] = lists(groups, ops + 1,
+    (group) => group > 0 && isThere(group) ? (groupFirst[group] ?? ops) : -1);
   let count = 0;
   for (let op = 0; op <= ops; op += 1) {
     for (let at = start[op] ?? 0; at < (start[op + 1] ?? 0); at += 1) order[count++] = ~(groupAt[at] ?? 0);
@@ -142,11 +129,13 @@ function readers({ tensors, consumerStart, consumers, opHalf, opGroup }) {
  * @param {Int32Array} reader
  */
 function placesOf(arrays, parent, opGroup, readerStart, reader) {
-  const { ops, tensors, opHalf, tensorHalf, tensorRole, producer, isResult, groupFirst, groupLast, groupKind, groupIsLeaf } = arrays;
+  const { ops, tensors, opHalf, tensorHalf, tensorRole, producer, isResult, groupFirst, groupLast, groupKind,
+    groupIsLeaf } = arrays;
   const home = new Int32Array(tensors).fill(-1);
   const reach = new Int32Array(tensors).fill(-1);
   const owner = new Int32Array(tensors).fill(-1);
-  const holds = (/** @type {number} */ group, /** @type {number} */ op) => op >= (groupFirst[group] ?? 0) && op < (groupLast[group] ?? 0);
+  const holds = (/** @type {number} */ group, /** @type {number} */ op) =>
+    op >= (groupFirst[group] ?? 0) && op < (groupLast[group] ?? 0);
   let loss = -1;
   let lastOp = ops - 1;
   while (lastOp > 0 && opHalf[lastOp] === 1) lastOp -= 1;
@@ -164,9 +153,9 @@ function placesOf(arrays, parent, opGroup, readerStart, reader) {
     } else if (opHalf[maker] === 0 && (from < to || isResult[tensor] === 1)) {
       const [first, last] = [reader[from] ?? 0, reader[to - 1] ?? 0];
       let group = opGroup[maker] ?? 0;
-      if (from < to) while (group > 0 && !holds(group, first) && !holds(group, last)) group = parent[group] ?? 0;
+      if (from < to) { while (group > 0 && !holds(group, first) && !holds(group, last)) group = parent[group] ?? 0; }
       home[tensor] = group;
-      if (from < to) while (group > 0 && !(holds(group, first) && holds(group, last))) group = parent[group] ?? 0;
+      if (from < to) { while (group > 0 && !(holds(group, first) && holds(group, last))) group = parent[group] ?? 0; }
       if (isResult[tensor] === 1) {
         // What a layer puts out is seen beside it while it is closed; what the model does, always.
         let layer = opGroup[maker] ?? 0;

@@ -5,16 +5,10 @@
 
 import { OP, TENSOR } from "./layout-sizes.js";
 
-/** @typedef {import("./layout-boxes.js").Boxes} Boxes */
-/** @typedef {import("./layout-forward.js").ForwardLines} ForwardLines */
-/** @typedef {import("./route-list.js").RouteList} RouteList */
-
-/** What is kept of the last drawing. @typedef {{boxes: Boxes, list: RouteList, lines: ForwardLines}} Made */
-
 const HALVES = /** @type {const} */ ([0, 1]);
 
 export class Moves {
-  /** @param {Boxes} boxes to be placed @param {Made | null} last */
+  /** @param {LayoutBoxes} boxes to be placed @param {KeptLayout | null} last */
   constructor(boxes, last) {
     const { parent, arrays } = boxes.store.index;
     const { groups } = arrays;
@@ -43,7 +37,8 @@ export class Moves {
     return this.root[group] ?? -1;
   }
 
-  /** All boxes of a group that only moved, and of those within. @param {Boxes} boxes @param {number} group whose own place is known @param {0 | 1} half */
+  /** All boxes of a group that only moved, and of those within. @param {LayoutBoxes} boxes @param {number} group whose
+   * own place is known @param {0 | 1} half */
   takeBoxes(boxes, group, half) {
     if (this.last === null) return;
     const before = this.last.boxes;
@@ -69,7 +64,8 @@ export class Moves {
     this.#renumber(boxes, begin, group, half);
   }
 
-  /** Of boxes taken over, what they refer to, and what refers to them. @param {Boxes} boxes @param {number} begin @param {number} group @param {0 | 1} half */
+  /** Of boxes taken over, what they refer to, and what refers to them. @param {LayoutBoxes} boxes @param {number} begin
+   * @param {number} group @param {0 | 1} half */
   #renumber(boxes, begin, group, half) {
     const [kind, ref, frame, site] = [boxes.kind.room, boxes.ref.room, boxes.frame.room, boxes.site.room];
     const { opBox, tensorBox } = boxes;
@@ -87,7 +83,7 @@ export class Moves {
     }
   }
 
-  /** Where groups within those that only moved start. @param {Boxes} boxes of both halves */
+  /** Where groups within those that only moved start. @param {LayoutBoxes} boxes of both halves */
   takeOrigins(boxes) {
     if (this.last === null) return;
     const before = this.last.boxes;
@@ -105,7 +101,7 @@ export class Moves {
     }
   }
 
-  /** How far lines move across the depth. @param {Boxes} boxes that were measured */
+  /** How far lines move across the depth. @param {LayoutBoxes} boxes that were measured */
   settle(boxes) {
     if (this.last === null) return;
     const lifted = boxes.top - this.last.boxes.top;
@@ -116,13 +112,14 @@ export class Moves {
     }
   }
 
-  /** @param {Boxes} boxes @param {number} a box @param {number} b box @returns {boolean} whether one group that only moved holds both */
+  /** @param {LayoutBoxes} boxes @param {number} a box @param {number} b box @returns {boolean} whether one group that
+   * only moved holds both */
   isWithin(boxes, a, b) {
     const root = this.#rootOfBox(boxes, a);
     return root >= 0 && root === this.#rootOfBox(boxes, b);
   }
 
-  /** @param {Boxes} boxes @param {number} box @returns {number} */
+  /** @param {LayoutBoxes} boxes @param {number} box @returns {number} */
   #rootOfBox(boxes, box) {
     const frame = boxes.frame.at(box);
     return this.rootOf(frame < 0 ? 0 : boxes.ref.at(frame));
@@ -130,7 +127,8 @@ export class Moves {
 }
 
 /**
- * Lines of a sequence of items, each of which belongs to a group: where that only moved, the last drawing's, else new ones.
+ * Lines of a sequence of items, each of which belongs to a group: where that only moved, the last drawing's, else new
+ * ones.
  *
  * @param {RouteList} list
  * @param {Moves} moves
@@ -143,7 +141,7 @@ export class Moves {
  */
 export function takeOver(list, moves, groups, first, before, draw, from = 0, to = groups.length) {
   const { last } = moves;
-  for (let item = from; item < to; ) {
+  for (let item = from; item < to;) {
     const root = moves.rootOf(groups[item] ?? -1);
     if (root < 0 || last === null || before === null) {
       first[item] = list.count;

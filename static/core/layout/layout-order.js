@@ -2,27 +2,23 @@
 
 import { OP } from "./layout-sizes.js";
 
-/** @typedef {import("./layered.js").Shape} Shape */
-/** @typedef {import("./layered.js").Columns} Columns */
-/** @typedef {import("./layered.js").Links} Links */
-
 const SWEEPS = 8;
 const TO_SORT_BY_HAND = 24;
 
 /**
- * Barycentre sweeps, alternately with the depth and against it; the order with fewest crossings stays, but for what leads
- * nowhere.
+ * Barycentre sweeps, alternately with the depth and against it; the order with fewest crossings stays, but for what
+ * leads nowhere.
  *
- * @param {Columns} columns
- * @param {Links} links
- * @param {Shape} shape
+ * @param {LayoutColumns} columns
+ * @param {LayoutLinks} links
+ * @param {SceneShape} shape
  */
 export function orderColumns(columns, links, shape) {
   sweep(columns, links, shape);
   sinksOutward(columns, shape);
 }
 
-/** @param {Columns} columns @param {Links} links @param {Shape} shape */
+/** @param {LayoutColumns} columns @param {LayoutLinks} links @param {SceneShape} shape */
 function sweep({ start, node, place }, links, { inner, outer, nodes, sourceOffset, targetOffset }) {
   const count = start.length - 1;
   let fewest = crossings(start, node, place, links);
@@ -30,7 +26,8 @@ function sweep({ start, node, place }, links, { inner, outer, nodes, sourceOffse
   const best = node.slice();
   const weight = new Float64Array(node.length);
   /** Where at its box a line ends, as a share of a place. @param {number} end @param {number} offset */
-  const within = (end, offset) => (end >= nodes || offset === 0 ? 0 : (0.98 * offset) / ((inner[0][end] ?? 0) + (outer[0][end] ?? 0) + 1));
+  const within = (end, offset) =>
+    end >= nodes || offset === 0 ? 0 : (0.98 * offset) / ((inner[0][end] ?? 0) + (outer[0][end] ?? 0) + 1);
   for (let round = 0; round < SWEEPS && fewest > 0; round += 1) {
     const along = round % 2 === 0;
     const starts = along ? links.leftStart : links.rightStart;
@@ -67,7 +64,8 @@ function sweep({ start, node, place }, links, { inner, outer, nodes, sourceOffse
   for (let position = 0; position < node.length; position += 1) place[node[position] ?? 0] = position;
 }
 
-/** Ops that nothing goes on from stand beyond the others of their column, out of the way of what does go on. @param {Columns} columns @param {Shape} shape */
+/** Ops that nothing goes on from stand beyond the others of their column, out of the way of what does go on.
+ * @param {LayoutColumns} columns @param {SceneShape} shape */
 function sinksOutward({ start, node, place }, { nodes, kind, edges, source }) {
   const isSink = new Uint8Array(nodes);
   let sinks = 0;
@@ -89,7 +87,8 @@ function sinksOutward({ start, node, place }, { nodes, kind, edges, source }) {
   }
 }
 
-/** Sorts the nodes at some places by weight; equal ones stay in order. @param {Int32Array} node @param {Float64Array} weight @param {number} first @param {number} last */
+/** Sorts the nodes at some places by weight; equal ones stay in order. @param {Int32Array} node
+ * @param {Float64Array} weight @param {number} first @param {number} last */
 function sortPlaces(node, weight, first, last) {
   if (last - first > TO_SORT_BY_HAND) {
     const ordered = Array.from(node.subarray(first, last)).sort((a, b) => (weight[a] ?? 0) - (weight[b] ?? 0));
@@ -110,7 +109,7 @@ function sortPlaces(node, weight, first, last) {
  * @param {Int32Array} start
  * @param {Int32Array} node
  * @param {Int32Array} place
- * @param {Links} links
+ * @param {LayoutLinks} links
  * @returns {number}
  */
 function crossings(start, node, place, { from, leftStart, left }) {
@@ -135,10 +134,10 @@ function crossings(start, node, place, { from, leftStart, left }) {
         for (let slot = end + 1; slot > 0; slot -= slot & -slot) below += tree[slot] ?? 0;
         total += seen - below;
       }
-      for (const end of ends) for (let slot = end + 1; slot <= width; slot += slot & -slot) tree[slot] = (tree[slot] ?? 0) + 1;
+      for (const end of ends)
+        for (let slot = end + 1; slot <= width; slot += slot & -slot) tree[slot] = (tree[slot] ?? 0) + 1;
       seen += ends.length;
     }
   }
   return total;
 }
-

@@ -5,13 +5,6 @@
 
 import { LayoutCache, layoutSteps } from "./layout.js";
 
-/** @typedef {import("../types.js").Drawing} Drawing */
-/** @typedef {import("../types.js").GraphArrays} GraphArrays */
-/** @typedef {import("../types.js").LayoutOptions} LayoutOptions */
-
-/** @typedef {{request: number, key: string, arrays: GraphArrays | null, open: Uint8Array, foldOn: boolean, options: LayoutOptions}} LayoutRequest arrays: with the first request of a key */
-/** @typedef {{request: number, key: string, drawing: Drawing}} LayoutAnswer */
-
 /** After so long newer requests are looked for, ms. */
 const PATIENCE_MS = 20;
 

@@ -14,27 +14,7 @@ export const SAVED = 2;
 export const FOLD = 3;
 export const REUSE = 4;
 
-/**
- * @typedef {object} Sizes
- * @property {[number, number]} tensor depth, height
- * @property {[number, number]} op
- * @property {[number, number]} satellite
- * @property {[number, number]} scalar
- * @property {[number, number]} block a closed group that holds groups
- * @property {number} gap between columns
- * @property {number} rowGap between boxes of one column
- * @property {number} stackGap between the backward ops of one forward op
- * @property {number} fold from the axis to the nearest box
- * @property {boolean} stackOutward satellites stand one beyond the other; else side by side along the depth
- * @property {number} least of a tensor's depth
- * @property {number} leastOp of an op's
- * @property {number} leastGap between columns
- * @property {[number, number]} heights least and greatest factor on heights
- * @property {[number, number]} ends room before the first and after the last column
- * @property {{start: number, end: number, inner: number, outer: number}} frame room around what an open group holds; its label is in the widest
- */
-
-/** @type {Record<"horizontal" | "vertical", Sizes>} */
+/** @type {Record<"horizontal" | "vertical", LayoutSizes>} */
 export const SIZES = {
   horizontal: {
     tensor: [104, 76],
@@ -95,7 +75,7 @@ const STEEPNESS = 0.12;
 const WIDEST_GAP = 64;
 
 /**
- * @param {Sizes} sizes
+ * @param {LayoutSizes} sizes
  * @param {[number, number]} least
  * @param {number} letters of its label
  * @returns {[number, number]} of an op or a closed group
@@ -106,7 +86,7 @@ export function labelled({ stackOutward }, [depth, height], letters) {
 }
 
 /**
- * @param {Sizes} sizes
+ * @param {LayoutSizes} sizes
  * @param {[number, number]} least
  * @param {number} letters of its name
  * @returns {[number, number]} of a tensor
@@ -125,7 +105,7 @@ export function widened(gap, rise) {
  * Column depths and gaps that fill a length: one factor for all, found by bisection, within what stays legible.
  *
  * @param {readonly {natural: number, least: number}[]} columns
- * @param {Sizes} sizes
+ * @param {LayoutSizes} sizes
  * @param {number} length
  * @returns {{starts: Float64Array, sizes: Float64Array, stretch: number, length: number}}
  */
@@ -134,7 +114,8 @@ export function spread(columns, { gap, ends, leastGap }, length) {
   const room = length - ends[0] - ends[1];
   /** @param {number} factor */
   const total = (factor) =>
-    columns.reduce((sum, column) => sum + Math.max(column.least, column.natural * factor), 0) + gaps * Math.max(leastGap, gap * factor);
+    columns.reduce((sum, column) => sum + Math.max(column.least, column.natural * factor), 0)
+    + gaps * Math.max(leastGap, gap * factor);
   let [low, high] = [0, MOST_STRETCH];
   for (let step = 0; step < 40; step += 1) {
     const middle = (low + high) / 2;
@@ -143,7 +124,8 @@ export function spread(columns, { gap, ends, leastGap }, length) {
   }
   const stretch = low;
   const spare = Math.max(0, room - total(stretch));
-  const between = Math.max(leastGap, Math.min(gap * stretch + (gaps > 0 ? spare / gaps : 0), Math.max(MOST_GAP, gap * stretch)));
+  const between = Math.max(leastGap,
+    Math.min(gap * stretch + (gaps > 0 ? spare / gaps : 0), Math.max(MOST_GAP, gap * stretch)));
   const sizes = Float64Array.from(columns, (column) => Math.max(column.least, column.natural * stretch));
   const used = sizes.reduce((sum, size) => sum + size, 0) + gaps * between;
   let start = ends[0] + Math.max(0, room - used) / 2;

@@ -5,12 +5,10 @@
  */
 
 import { Numbers } from "./growing.js";
-import { GROUP, OP, TENSOR, labelled, named } from "./layout-sizes.js";
+import { GROUP, labelled, named, OP, TENSOR } from "./layout-sizes.js";
 
-/** @typedef {import("./layout-index.js").GraphIndex} GraphIndex */
-/** @typedef {import("./layout-sizes.js").Sizes} Sizes */
-
-/** Numbers per entry: a box kind, half, what it shows, whether it is a satellite, height of its middle, its height, depth, from and to as shares of the slot. */
+/** Numbers per entry: a box kind, half, what it shows, whether it is a satellite, height of its middle, its height,
+ * depth, from and to as shares of the slot. */
 export const STRIDE = 9;
 const EXTENTS = 5;
 
@@ -22,7 +20,7 @@ export class Slots {
   /** @type {Float32Array} depth, and for each half reach toward the axis and away from it */
   #extents;
 
-  /** @param {GraphIndex} index @param {Sizes} sizes */
+  /** @param {GraphIndex} index @param {LayoutSizes} sizes */
   constructor(index, sizes) {
     this.index = index;
     this.sizes = sizes;
@@ -98,7 +96,8 @@ export class Slots {
    * @param {number} [to]
    */
   #put(kind, half, ref, height, [depth, thickness], isSatellite = false, from = 0, to = 1) {
-    for (const value of [kind, half, ref, isSatellite ? 1 : 0, height, thickness, depth, from, to]) this.entries.push(value);
+    for (const value of [kind, half, ref, isSatellite ? 1 : 0, height, thickness, depth, from, to])
+      this.entries.push(value);
   }
 
   /** @param {number} op */
@@ -134,16 +133,19 @@ export class Slots {
       stack(OP, backward, labelled(sizes, sizes.op, arrays.opLabelLetters[backward] ?? 0));
       for (let out = arrays.outputStart[backward] ?? 0; out < (arrays.outputStart[backward + 1] ?? 0); out += 1) {
         const tensor = arrays.outputs[out] ?? 0;
-        if (this.isPassedOn(tensor)) stack(TENSOR, tensor, named(sizes, sizes.satellite, arrays.tensorLabelLetters[tensor] ?? 0));
+        if (this.isPassedOn(tensor))
+          stack(TENSOR, tensor, named(sizes, sizes.satellite, arrays.tensorLabelLetters[tensor] ?? 0));
       }
     }
     return reach;
   }
 
-  /** @param {number} tensor @returns {boolean} whether it is a backward tensor that stands with the op that makes it: the gradient of nothing drawn, and read */
+  /** @param {number} tensor @returns {boolean} whether it is a backward tensor that stands with the op that makes it:
+   * the gradient of nothing drawn, and read */
   isPassedOn(tensor) {
     const { arrays, home, owner } = this.index;
-    if (arrays.tensorHalf[tensor] === 0 || arrays.consumerStart[tensor] === arrays.consumerStart[tensor + 1]) return false;
+    if (arrays.tensorHalf[tensor] === 0 || arrays.consumerStart[tensor] === arrays.consumerStart[tensor + 1])
+      return false;
     const of = arrays.gradientOf[tensor] ?? -1;
     return of < 0 || ((home[of] ?? -1) < 0 && (owner[of] ?? -1) < 0);
   }
@@ -179,7 +181,8 @@ export class Slots {
     const { arrays, gradientStart, gradient } = this.index;
     const whole = gradient[(gradientStart[tensor + 1] ?? 0) - 1] ?? -1;
     const hasGradient = (gradientStart[tensor + 1] ?? 0) > (gradientStart[tensor] ?? 0);
-    const letters = Math.max(arrays.tensorLabelLetters[tensor] ?? 0, hasGradient ? (arrays.tensorLabelLetters[whole] ?? 0) : 0);
+    const letters = Math.max(arrays.tensorLabelLetters[tensor] ?? 0,
+      hasGradient ? (arrays.tensorLabelLetters[whole] ?? 0) : 0);
     const isScalar = arrays.elements[tensor] === 1 && least === this.sizes.tensor;
     return isScalar ? this.sizes.scalar : named(this.sizes, least, letters);
   }
@@ -191,7 +194,8 @@ export class Slots {
     const isLeaf = arrays.groupIsLeaf[group] === 1 && arrays.groupKind[group] === 0;
     const size = labelled(sizes, isLeaf ? sizes.op : sizes.block, arrays.groupLabelLetters[group] ?? 0);
     this.#put(GROUP, 0, group, 0, size);
-    const hasBackward = (backsBefore[arrays.groupLast[group] ?? 0] ?? 0) > (backsBefore[arrays.groupFirst[group] ?? 0] ?? 0);
+    const hasBackward =
+      (backsBefore[arrays.groupLast[group] ?? 0] ?? 0) > (backsBefore[arrays.groupFirst[group] ?? 0] ?? 0);
     if (hasBackward) this.#put(GROUP, 1, group, 0, size);
     const beside = groupSatellite.subarray(groupSatelliteStart[group], groupSatelliteStart[group + 1]);
     this.#satellites(beside, size[1] / 2, size[1] / 2, false);

@@ -4,11 +4,7 @@
  */
 
 import { layered } from "./layered.js";
-import { MARGIN, OP, TENSOR, labelled, named } from "./layout-sizes.js";
-
-/** @typedef {import("./layout-boxes.js").Boxes} Boxes */
-/** @typedef {import("./layout-frames.js").FrameStore} FrameStore */
-/** @typedef {import("./layered.js").LocalLayout} LocalLayout */
+import { labelled, MARGIN, named, OP, TENSOR } from "./layout-sizes.js";
 
 /** Between the backward half and what is beneath it. */
 const APART = 28;
@@ -45,7 +41,8 @@ class Unpaired {
     const { arrays } = store.index;
     const { sizes } = store;
     this.size = items.map(({ kind, ref }) =>
-      kind === OP ? labelled(sizes, sizes.op, arrays.opLabelLetters[ref] ?? 0) : named(sizes, sizes.satellite, arrays.tensorLabelLetters[ref] ?? 0),
+      kind === OP ? labelled(sizes, sizes.op, arrays.opLabelLetters[ref] ?? 0)
+        : named(sizes, sizes.satellite, arrays.tensorLabelLetters[ref] ?? 0)
     );
     const node = new Map(items.map(({ kind, ref }, at) => [`${kind} ${ref}`, at]));
     /** @type {[number, number][]} */
@@ -56,7 +53,9 @@ class Unpaired {
         const tensor = arrays.outputs[out] ?? 0;
         const stands = node.get(`${TENSOR} ${tensor}`);
         if (stands !== undefined) ends.push([at, stands]);
-        for (let reader = arrays.consumerStart[tensor] ?? 0; reader < (arrays.consumerStart[tensor + 1] ?? 0); reader += 1) {
+        for (let reader = arrays.consumerStart[tensor] ?? 0; reader < (arrays.consumerStart[tensor + 1] ?? 0);
+          reader += 1)
+        {
           const reads = node.get(`${OP} ${arrays.consumers[reader] ?? -1}`);
           if (reads !== undefined) ends.push([stands ?? at, reads]);
         }
@@ -65,29 +64,26 @@ class Unpaired {
     ends.sort(([a], [b]) => a - b);
     const half = Float32Array.from(this.size, ([, height]) => height / 2);
     const none = new Float32Array(ends.length);
-    this.layout = layered(
-      {
-        nodes: items.length,
-        portsIn: 0,
-        portsOut: 0,
-        isOpen: true,
-        axis: -1,
-        depth: Float32Array.from(this.size, ([depth]) => depth),
-        inner: [half, half],
-        outer: [half, half],
-        kind: Uint8Array.from(items, ({ kind }) => kind),
-        edges: ends.length,
-        source: Int32Array.from(ends, ([from]) => from),
-        target: Int32Array.from(ends, ([, to]) => to),
-        origin: Int32Array.from(ends, ([from]) => from),
-        sourceOffset: [none, none],
-        targetOffset: [none, none],
-      },
-      { gap: sizes.gap, rowGap: sizes.rowGap, fold: 0, reach: 0, start: 0, end: 0 },
-    );
+    this.layout = layered({
+      nodes: items.length,
+      portsIn: 0,
+      portsOut: 0,
+      isOpen: true,
+      axis: -1,
+      depth: Float32Array.from(this.size, ([depth]) => depth),
+      inner: [half, half],
+      outer: [half, half],
+      kind: Uint8Array.from(items, ({ kind }) => kind),
+      edges: ends.length,
+      source: Int32Array.from(ends, ([from]) => from),
+      target: Int32Array.from(ends, ([, to]) => to),
+      origin: Int32Array.from(ends, ([from]) => from),
+      sourceOffset: [none, none],
+      targetOffset: [none, none],
+    }, { gap: sizes.gap, rowGap: sizes.rowGap, fold: 0, reach: 0, start: 0, end: 0 });
   }
 
-  /** @param {Boxes} boxes with both halves placed */
+  /** @param {LayoutBoxes} boxes with both halves placed */
   put(boxes) {
     const { layout } = this;
     const floor = boxes.bottom - APART;

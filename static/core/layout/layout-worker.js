@@ -1,8 +1,6 @@
 /** The layout off the main thread: a graph's arrays come once, then any number of states. */
 
-import { LayoutQueue, columnsOf, messagePause } from "./layout-queue.js";
-
-/** @typedef {import("./layout-queue.js").LayoutRequest} LayoutRequest */
+import { columnsOf, LayoutQueue, messagePause } from "./layout-queue.js";
 
 const queue = new LayoutQueue((answer) => postMessage(answer, { transfer: columnsOf(answer.drawing) }), messagePause());
 

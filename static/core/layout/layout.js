@@ -6,9 +6,10 @@
  *      x.g ─ [Lin] ─ l1.g ─ [Relu] ─ l2.g ┘     backward, the mirror image: each gradient under its tensor
  *
  * Each open group is laid out on its own, from the innermost outward (layout-frames.js), then all boxes and lines are
- * placed in one pass (layout-boxes.js, layout-forward.js, layout-backward.js). Everything is computed in two coordinates: depth (along the
- * columns) and height above the axis. A vertical layout is the same one transposed. With no group open within the
- * model, boxes shrink or grow along the depth with the space there is, and heights follow the breadth.
+ * placed in one pass (layout-boxes.js, layout-forward.js, layout-backward.js). Everything is computed in two
+ * coordinates: depth (along the columns) and height above the axis. A vertical layout is the same one transposed. With
+ * no group open within the model, boxes shrink or grow along the depth with the space there is, and heights follow the
+ * breadth.
  */
 
 import { MOST_LINES } from "./detours.js";
@@ -19,12 +20,6 @@ import { LayoutCache } from "./layout-frames.js";
 import { BOX_KINDS, MARGIN, ROUTE_KINDS, TENSOR } from "./layout-sizes.js";
 import { placeUnpaired } from "./layout-unpaired.js";
 import { RouteList } from "./route-list.js";
-
-/** @typedef {import("../types.js").Drawing} Drawing */
-/** @typedef {import("../types.js").GraphArrays} GraphArrays */
-/** @typedef {import("../types.js").LayoutOptions} LayoutOptions */
-/** @typedef {import("./layout-frames.js").FrameStore} FrameStore */
-/** @typedef {import("./layout-moves.js").Made} Made */
 
 /** @typedef {{open: Uint8Array, foldOn: boolean}} Opened as openGroups of graph.js says it */
 
@@ -46,8 +41,8 @@ export function layoutGraph(arrays, opened, options, cache = new LayoutCache()) 
 }
 
 /**
- * The same, pausing after each group, so that who asked may do other things in between, or give up. Of one cache, no two
- * layouts may be under way at once.
+ * The same, pausing after each group, so that who asked may do other things in between, or give up. Of one cache, no
+ * two layouts may be under way at once.
  *
  * @param {GraphArrays} arrays
  * @param {Opened} opened
@@ -71,8 +66,8 @@ export function* layoutSteps(arrays, { open, foldOn }, options, cache) {
  * @param {FrameStore} store
  * @param {Int32Array} groups that are open, laid out
  * @param {LayoutOptions} options
- * @param {Made | null} last drawing, of which is taken over what only moved
- * @returns {Generator<undefined, Made, void>}
+ * @param {KeptLayout | null} last drawing, of which is taken over what only moved
+ * @returns {Generator<undefined, KeptLayout, void>}
  */
 function* make(store, groups, options, last) {
   const boxes = new Boxes(store, groups, options, store.spare(), last);
@@ -99,7 +94,8 @@ function drawing(boxes, routes, { orientation }) {
   const { count, factor } = boxes;
   const rect = new Float32Array(4 * count);
   const [along, aside] = isVertical ? [1, 0] : [0, 1];
-  const [starts, depths, heights, thicknesses] = [boxes.start.all, boxes.depth.all, boxes.height.all, boxes.thickness.all];
+  const [starts, depths, heights, thicknesses] = [boxes.start.all, boxes.depth.all, boxes.height.all,
+    boxes.thickness.all];
   for (let box = 0; box < count; box += 1) {
     const thickness = (thicknesses[box] ?? 0) * factor;
     rect[4 * box + along] = starts[box] ?? 0;
@@ -166,7 +162,8 @@ function twins(boxes) {
   return twin;
 }
 
-/** @param {Float32Array} points @param {Int32Array} start @returns {Float32Array} x, y, width, height of every route: a curve lies among its points */
+/** @param {Float32Array} points @param {Int32Array} start @returns {Float32Array} x, y, width, height of every route: a
+ * curve lies among its points */
 function bounds(points, start) {
   const routes = start.length - 1;
   const all = new Float32Array(4 * routes);

@@ -2,11 +2,6 @@
 
 import { SAVED } from "./layout-sizes.js";
 
-/** @typedef {import("./layout-boxes.js").Boxes} Boxes */
-/** @typedef {import("./growing.js").ValuesType} ValuesType */
-/** @typedef {import("./layout-moves.js").Moves} Moves */
-/** @typedef {import("./routes.js").Place} Place */
-
 /** Room for more routes than the last drawing had. */
 const SPARE = 256;
 /** Numbers of a line across the axis. */
@@ -21,7 +16,7 @@ export class RouteList {
   #stamp;
   #stamps = 0;
 
-  /** @param {Boxes} boxes */
+  /** @param {LayoutBoxes} boxes */
   constructor(boxes) {
     this.boxes = boxes;
     const last = boxes.moves.last?.list;
@@ -58,7 +53,8 @@ export class RouteList {
     return this.source.length;
   }
 
-  /** A route whose points are still to be added. @param {number} source @param {number} target @param {number} kind @param {number} half @param {number} tensor */
+  /** A route whose points are still to be added. @param {number} source @param {number} target @param {number} kind
+   * @param {number} half @param {number} tensor */
   begin(source, target, kind, half, tensor) {
     this.source.push(source);
     this.target.push(target);
@@ -69,7 +65,8 @@ export class RouteList {
     this.start.push(this.points.length / 2);
   }
 
-  /** @param {number} source @param {number} target @param {number} kind @param {number} half @param {number} tensor @param {readonly number[]} curve */
+  /** @param {number} source @param {number} target @param {number} kind @param {number} half @param {number} tensor
+   * @param {readonly number[]} curve */
   add(source, target, kind, half, tensor, curve) {
     this.begin(source, target, kind, half, tensor);
     for (const value of curve) this.points.push(value);
@@ -88,15 +85,17 @@ export class RouteList {
    * @param {number} from
    * @param {number} to one past the last
    * @param {number} group
-   * @param {Moves} moves
+   * @param {LayoutMoves} moves
    */
   take(before, from, to, group, moves) {
     if (from >= to) return;
     const half = before.half.at(from);
     const isAcross = before.kind.at(from) === SAVED;
-    const [pointsFrom, pointsTo] = [2 * before.start.at(from), to < before.count ? 2 * before.start.at(to) : before.points.length];
+    const [pointsFrom, pointsTo] = [2 * before.start.at(from),
+      to < before.count ? 2 * before.start.at(to) : before.points.length];
     const shift = this.points.length / 2 - pointsFrom / 2;
-    const [sources, targets] = [half === 0 ? moves.box[0] : moves.box[1], half === 0 && !isAcross ? moves.box[0] : moves.box[1]];
+    const [sources, targets] = [half === 0 ? moves.box[0] : moves.box[1],
+      half === 0 && !isAcross ? moves.box[0] : moves.box[1]];
     this.source.append(before.source, from, to, sources[group]);
     this.target.append(before.target, from, to, targets[group]);
     this.kind.append(before.kind, from, to);
@@ -104,7 +103,7 @@ export class RouteList {
     this.tensor.append(before.tensor, from, to);
     this.isWary.append(before.isWary, from, to);
     this.start.append(before.start, from, to, shift);
-    if (half === 1) for (let route = from; route < to; route += 1) this.wary += before.isWary.at(route);
+    if (half === 1) { for (let route = from; route < to; route += 1) this.wary += before.isWary.at(route); }
 
     const begin = this.points.extend(pointsTo - pointsFrom);
     const points = this.points.room;
@@ -117,7 +116,8 @@ export class RouteList {
       for (let at = 0; at < pointsTo - pointsFrom; at += 2) {
         const point = at % CROSSING;
         points[begin + at] = (old[pointsFrom + at] ?? 0) + deeper;
-        points[begin + at + 1] = (old[pointsFrom + at + 1] ?? 0) + (point === 0 ? above : point === CROSSING - 2 ? beneath : middle);
+        points[begin + at + 1] = (old[pointsFrom + at + 1] ?? 0)
+          + (point === 0 ? above : point === CROSSING - 2 ? beneath : middle);
       }
       return;
     }
@@ -132,7 +132,8 @@ export class RouteList {
   cut(count) {
     if (count >= this.count) return;
     this.points.length = 2 * this.start.at(count);
-    for (const column of [this.source, this.target, this.tensor, this.kind, this.half, this.isWary, this.start]) column.length = count;
+    for (const column of [this.source, this.target, this.tensor, this.kind, this.half, this.isWary, this.start])
+      column.length = count;
   }
 
   /** @param {number} op @param {number} half @returns {number} the box that it is, or that hides it; -1 for none */
@@ -144,7 +145,7 @@ export class RouteList {
     return hidden < 0 ? -1 : (this.boxes.groupBox[half]?.[hidden] ?? -1);
   }
 
-  /** @param {number} box @returns {Place} in depth and px across */
+  /** @param {number} box @returns {LayoutRectangle} in depth and px across */
   place(box) {
     const { boxes } = this;
     const h = boxes.thickness.at(box) * boxes.factor;

@@ -4,8 +4,6 @@
  * A curve is its start and then triples of points, x (depth) and y (across) of each.
  */
 
-/** @typedef {{x: number, y: number, w: number, h: number}} Place a box: x and w along the depth, y and h across it */
-
 /** How far a line bows out around what stands between. */
 const BOW = 11;
 /** Where a line from one side enters or leaves another's face, as a share of its depth from the middle. */
@@ -19,9 +17,9 @@ const NEAR = 4;
 /** Numbers per Bézier curve of a line. */
 const CURVE = 6;
 
-/** @param {Place} box @returns {number} */
+/** @param {LayoutRectangle} box @returns {number} */
 const middle = ({ x, w }) => x + w / 2;
-/** @param {Place} box @returns {number} */
+/** @param {LayoutRectangle} box @returns {number} */
 const level = ({ y, h }) => y + h / 2;
 
 /** Numbers per stop: x, and y in the forward and in the backward half. */
@@ -30,8 +28,8 @@ export const STOP = 3;
 /**
  * Straight lines and S-curves through stops, at each of which the line runs along the depth.
  *
- * @param {import("./growing.js").Numbers} points to which the curve is added
- * @param {import("./growing.js").Numbers} stops at least one
+ * @param {Numbers} points to which the curve is added
+ * @param {Numbers} stops at least one
  * @param {0 | 1} half
  */
 export function throughStops(points, stops, half) {
@@ -56,7 +54,7 @@ export function throughStops(points, stops, half) {
   if (ahead !== x || points.length - begin === 2) pushCurve(points, x, y, ahead, y);
 }
 
-/** @param {import("./growing.js").Numbers} points @param {number} x0 @param {number} y0 @param {number} x1 @param {number} y1 */
+/** @param {Numbers} points @param {number} x0 @param {number} y0 @param {number} x1 @param {number} y1 */
 function pushCurve(points, x0, y0, x1, y1) {
   const bend = (x0 + x1) / 2;
   points.push(bend);
@@ -70,8 +68,8 @@ function pushCurve(points, x0, y0, x1, y1) {
 /**
  * Straight from box to box, with the depth or against it.
  *
- * @param {Place} a
- * @param {Place} b
+ * @param {LayoutRectangle} a
+ * @param {LayoutRectangle} b
  * @returns {number[]}
  */
 export function direct(a, b) {
@@ -86,8 +84,8 @@ export function direct(a, b) {
 /**
  * Between boxes one beyond the other: straight where nothing is in between, else around it.
  *
- * @param {Place} a
- * @param {Place} b
+ * @param {LayoutRectangle} a
+ * @param {LayoutRectangle} b
  * @param {number} nearest how far apart neighbours are; 0: straight in any case
  * @param {1 | -1} [side] 1: around the side that is deeper
  * @param {number} [border] of all that stands there, on that side
@@ -113,7 +111,8 @@ export function stacked(a, b, nearest, side = 1, border = a.x) {
   return [x0, y0, x0, (y0 + y1) / 2, x1, (y0 + y1) / 2, x1, y1];
 }
 
-/** Across the axis: from beside into the near shoulder of the box, from straight above behind whatever stands between. @param {Place} a @param {Place} b @returns {number[]} */
+/** Across the axis: from beside into the near shoulder of the box, from straight above behind whatever stands between.
+ * @param {LayoutRectangle} a @param {LayoutRectangle} b @returns {number[]} */
 export function crossing(a, b) {
   const ahead = middle(b) - middle(a);
   const side = Math.abs(ahead) < 1 ? 0 : Math.sign(ahead);
@@ -122,7 +121,8 @@ export function crossing(a, b) {
   return [x0, a.y + a.h, x0, bend, x1, bend, x1, b.y];
 }
 
-/** From the loss to where the backward pass begins. @param {Place} a @param {Place} b @returns {number[]} */
+/** From the loss to where the backward pass begins. @param {LayoutRectangle} a @param {LayoutRectangle} b
+ * @returns {number[]} */
 export function folding(a, b) {
   if (Math.abs(middle(a) - middle(b)) < 1) return line(middle(a), a.y + a.h, middle(b), b.y);
   // Leaves across the depth, arrives along it.
@@ -130,7 +130,8 @@ export function folding(a, b) {
   return [x0, y0, x0, (y0 + 2 * y1) / 3, (2 * x0 + x1) / 3, y1, x1, y1];
 }
 
-/** The last stretch down to the loss: leaves along the depth, arrives across it. @param {number} x0 @param {number} y0 @param {Place} loss @returns {number[]} without the start */
+/** The last stretch down to the loss: leaves along the depth, arrives across it. @param {number} x0 @param {number} y0
+ * @param {LayoutRectangle} loss @returns {number[]} without the start */
 export function dropping(x0, y0, loss) {
   const [x1, y1] = [middle(loss), loss.y];
   return [(x0 + 2 * x1) / 3, y0, x1, (2 * y0 + y1) / 3, x1, y1];
@@ -145,12 +146,12 @@ function line(x0, y0, x1, y1) {
  * A line the other way round, its ends moved to the borders of the boxes that it is to join. Where those stand in a
  * stack, it runs straight past the stack's border before it bends.
  *
- * @param {import("./growing.js").Numbers} points
- * @param {import("./growing.js").Numbers} line made by throughStops
+ * @param {Numbers} points
+ * @param {Numbers} line made by throughStops
  * @param {number} first position of the line's first point
  * @param {number} last one past its last
- * @param {Place} from
- * @param {Place} to
+ * @param {LayoutRectangle} from
+ * @param {LayoutRectangle} to
  * @param {number} leave where the stack ends that the line comes from
  * @param {number} enter where the stack begins that it goes to
  */

@@ -5,30 +5,10 @@
 
 import { GROUP, OP, TENSOR } from "./layout-sizes.js";
 
-/** @typedef {import("./layout-index.js").GraphIndex} GraphIndex */
-
 /** Kinds of nodes beside those of boxes; OP, TENSOR, GROUP (closed) and FRAME (open) are as in layout-sizes.js. */
 export const PORT_IN = 4;
 export const PORT_OUT = 5;
 const FRAME = 3;
-
-/**
- * @typedef {object} LocalScene nodes in order of execution: ports in, boxes, ports out
- * @property {number} group
- * @property {number} nodes
- * @property {Uint8Array} kind
- * @property {Int32Array} ref op, tensor or group; of a port the tensor
- * @property {number} portsIn so many nodes come first, by tensor
- * @property {number} portsOut so many come last, by tensor
- * @property {number} edges sorted by source, then by tensor
- * @property {Int32Array} source node
- * @property {Int32Array} target node
- * @property {Int32Array} tensor
- * @property {Int32Array} leaving node → position of its first edge, one entry more than there are nodes
- * @property {Int32Array} entering tensor node or port out → the edge that comes in, or -1
- * @property {number} axis node of the loss, which stands on the axis, or -1
- * @property {Int32Array} frames nodes that are open groups
- */
 
 /** Where things are in the scene that is being made; one for all scenes of a graph. */
 export class SceneMaker {
@@ -142,14 +122,17 @@ export class SceneMaker {
     }
     const edges = sorted(ends, nodes, entering, kind);
     const axis = group === 0 && loss >= 0 ? (tensorNode.get(loss) ?? -1) : -1;
-    return { group, nodes, kind, ref, portsIn: portsIn.length, portsOut: portsOut.length, ...edges, entering, axis, frames: Int32Array.from(frames) };
+    return { group, nodes, kind, ref, portsIn: portsIn.length, portsOut: portsOut.length, ...edges, entering, axis,
+      frames: Int32Array.from(frames) };
   }
 
-  /** @param {number} op @param {number} group @param {Int32Array} parent @returns {number} the node of the scene that the op is in */
+  /** @param {number} op @param {number} group @param {Int32Array} parent @returns {number} the node of the scene that
+   * the op is in */
   #nodeOf(op, group, parent) {
     let inside = this.index.opGroup[op] ?? 0;
     if (inside === group) return this.#opNode[op] ?? 0;
-    for (let around = parent[inside] ?? -1; around !== group && around >= 0; around = parent[inside] ?? -1) inside = around;
+    for (let around = parent[inside] ?? -1; around !== group && around >= 0; around = parent[inside] ?? -1)
+      inside = around;
     return this.#groupNode[inside] ?? 0;
   }
 
@@ -166,7 +149,8 @@ export class SceneMaker {
     return open[inside] === 0;
   }
 
-  /** @param {number} tensor @param {number} first @param {number} last @returns {boolean} whether an op outside reads it */
+  /** @param {number} tensor @param {number} first @param {number} last @returns {boolean} whether an op outside reads
+   * it */
   #leaves(tensor, first, last) {
     const { readerStart, reader, loss } = this.index;
     if (tensor === loss) return true;

@@ -1,7 +1,7 @@
 /**
  * How high the nodes of ordered columns stand, so that lines run straight. Lines that can be straight together make
- * blocks: of lines that pass by first, then of those between boxes, those in the middle before others. Blocks are pushed
- * toward the axis as far as they go, and then moved to where their other lines want them. No recursion.
+ * blocks: of lines that pass by first, then of those between boxes, those in the middle before others. Blocks are
+ * pushed toward the axis as far as they go, and then moved to where their other lines want them. No recursion.
  *
  * After Brandes and Köpf 2001, "Fast and simple horizontal coordinate assignment", with one alignment instead of four.
  */
@@ -9,28 +9,22 @@
 import { climbOf, compact, limitsOf, relax } from "./compaction.js";
 import { FRAME, LINE_ROOM } from "./layout-sizes.js";
 
-/** @typedef {import("./layered.js").Shape} Shape */
-/** @typedef {import("./layered.js").Columns} Columns */
-/** @typedef {import("./layered.js").Links} Links */
-/** @typedef {import("./layered.js").Spacing} Spacing */
-
 /** Of links, by how much they should be straight. */
 const CLASSES = 5;
 const FEWER = 2;
 /** Straight lines may cost so many times the height of the tallest column, and so much besides, px. */
 const MOST_ROOM = 1.5;
 const FREE_ROOM = 200;
-/** Frames in a row whose lines would be straight may differ so much in height, and boxes so much; else they would climb like stairs. */
+/** Frames in a row whose lines would be straight may differ so much in height, and boxes so much; else they would climb
+ * like stairs. */
 const MOST_DRIFT = 24;
 
-/** @typedef {{count: number, of: Int32Array, offset: Float32Array, isStraight: Uint8Array, hasFrame: Uint8Array}} Blocks of: node → block; offset: of the node in it; isStraight: whether a link is part of one */
-
 /**
- * @param {Shape} shape
- * @param {Columns} columns
+ * @param {SceneShape} shape
+ * @param {LayoutColumns} columns
  * @param {Int32Array} column
- * @param {Links} links
- * @param {Spacing} spacing
+ * @param {LayoutLinks} links
+ * @param {LayoutSpacing} spacing
  * @param {0 | 1} half
  * @returns {{height: Float32Array, top: number}}
  */
@@ -38,9 +32,10 @@ export function assignHeights(shape, columns, column, links, { rowGap, fold, rea
   const { nodes, axis } = shape;
   const [inner, outer] = [shape.inner[half], shape.outer[half]];
   const all = column.length;
-  const innerOf = (/** @type {number} */ node) => (node < nodes ? (inner[node] ?? 0) : LINE_ROOM);
-  const outerOf = (/** @type {number} */ node) => (node < nodes ? (outer[node] ?? 0) : LINE_ROOM);
-  const gap = (/** @type {number} */ a, /** @type {number} */ b) => (a < nodes && b < nodes ? rowGap : a < nodes || b < nodes ? rowGap / 2 : 0);
+  const innerOf = (/** @type {number} */ node) => node < nodes ? (inner[node] ?? 0) : LINE_ROOM;
+  const outerOf = (/** @type {number} */ node) => node < nodes ? (outer[node] ?? 0) : LINE_ROOM;
+  const gap = (/** @type {number} */ a, /** @type {number} */ b) =>
+    a < nodes && b < nodes ? rowGap : a < nodes || b < nodes ? rowGap / 2 : 0;
   /** How far apart neighbours in a column are at the least. */
   const apart = (/** @type {number} */ a, /** @type {number} */ b) => outerOf(a) + gap(a, b) + innerOf(b);
   const most = MOST_ROOM * tallest(columns, apart) + FREE_ROOM;
@@ -50,7 +45,8 @@ export function assignHeights(shape, columns, column, links, { rowGap, fold, rea
     const limits = limitsOf(columns, blocks, axis, apart);
     const base = compact(limits, blocks, all, innerOf);
     let top = 0;
-    for (let node = 0; node < all; node += 1) top = Math.max(top, (base[blocks.of[node] ?? 0] ?? 0) + (blocks.offset[node] ?? 0));
+    for (let node = 0; node < all; node += 1)
+      top = Math.max(top, (base[blocks.of[node] ?? 0] ?? 0) + (blocks.offset[node] ?? 0));
     return { blocks, limits, base, top };
   };
   let standing = stand(CLASSES);
@@ -65,7 +61,8 @@ export function assignHeights(shape, columns, column, links, { rowGap, fold, rea
     height[node] = (base[blocks.of[node] ?? 0] ?? 0) + (blocks.offset[node] ?? 0);
     if (node !== axis) lowest = Math.min(lowest, (height[node] ?? 0) - innerOf(node));
   }
-  const isShared = axis >= 0 && (columns.start[(column[axis] ?? 0) + 1] ?? 0) - (columns.start[column[axis] ?? 0] ?? 0) > 1;
+  const isShared = axis >= 0
+    && (columns.start[(column[axis] ?? 0) + 1] ?? 0) - (columns.start[column[axis] ?? 0] ?? 0) > 1;
   const shift = (isShared ? Math.max(fold, reach + rowGap) : fold) - (lowest === Infinity ? 0 : lowest);
   let top = 0;
   for (let node = 0; node < all; node += 1) {
@@ -75,7 +72,8 @@ export function assignHeights(shape, columns, column, links, { rowGap, fold, rea
   return { height, top };
 }
 
-/** @param {Columns} columns @param {(a: number, b: number) => number} apart @returns {number} how tall the tallest column is at the least */
+/** @param {LayoutColumns} columns @param {(a: number, b: number) => number} apart @returns {number} how tall the
+ * tallest column is at the least */
 function tallest({ start, node }, apart) {
   let most = 0;
   for (let at = 0; at + 1 < start.length; at += 1) {
@@ -89,13 +87,13 @@ function tallest({ start, node }, apart) {
 }
 
 /**
- * @param {Shape} shape
- * @param {Columns} columns
- * @param {Links} links
+ * @param {SceneShape} shape
+ * @param {LayoutColumns} columns
+ * @param {LayoutLinks} links
  * @param {number} all nodes and dummies
  * @param {0 | 1} half
  * @param {number} classes of links that may be straight
- * @returns {Blocks}
+ * @returns {StraightBlocks}
  */
 function align(shape, { start, node, place }, links, all, half, classes) {
   const { nodes, axis } = shape;
@@ -213,7 +211,8 @@ function align(shape, { start, node, place }, links, all, half, classes) {
     of[here] = block;
     if (Number.isNaN(first[block])) first[block] = offset[here] ?? 0;
   }
-  return { count, of, offset, isStraight, hasFrame: Uint8Array.from(firstFrame.subarray(0, count), (at) => (Number.isNaN(at) ? 0 : 1)) };
+  return { count, of, offset, isStraight,
+    hasFrame: Uint8Array.from(firstFrame.subarray(0, count), (at) => Number.isNaN(at) ? 0 : 1) };
 
   /** @param {number} link */
   function choose(link) {

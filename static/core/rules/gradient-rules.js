@@ -10,11 +10,6 @@ import { PRODUCT_RULES } from "./rules-products.js";
 import { REDUCTION_RULES } from "./rules-reductions.js";
 import { SHAPE_RULES } from "./rules-shapes.js";
 
-/** @typedef {import("./rule-types.js").GradientRule} GradientRule */
-/** @typedef {import("./rule-types.js").Attributes} Attributes */
-/** @typedef {import("./rule-types.js").Call} Call */
-/** @typedef {import("./ndarray.js").NDArray} NDArray */
-
 /** @type {readonly GradientRule[]} */
 export const RULES = [...UNARY_RULES, ...BINARY_RULES, ...PRODUCT_RULES, ...SHAPE_RULES, ...REDUCTION_RULES];
 
@@ -24,7 +19,7 @@ for (const rule of RULES) for (const name of rule.names) byName.set(name, [...(b
 
 /**
  * @param {string} name of a forward op
- * @param {Call} [call] that the rule has to be true of; without one, the name's first rule
+ * @param {OpCall} [call] that the rule has to be true of; without one, the name's first rule
  * @returns {GradientRule | null} null where the table has none: no rule is better than a wrong one
  */
 export function ruleOf(name, call) {
@@ -32,7 +27,7 @@ export function ruleOf(name, call) {
   return (call === undefined ? rules[0] : rules.find((rule) => covers(rule, call))) ?? null;
 }
 
-/** @param {GradientRule} rule @param {Call} call @returns {boolean} */
+/** @param {GradientRule} rule @param {OpCall} call @returns {boolean} */
 function covers(rule, call) {
   return rule.covers?.(call) ?? call.operands.length === rule.operands.length;
 }
@@ -46,7 +41,8 @@ function covers(rule, call) {
  */
 export function operandsOf({ operands, optional, isVariadic = false }, count) {
   if (isVariadic) return Array.from({ length: count }, (_, order) => operands[order] ?? `operand${order + 1}`);
-  return optional === undefined || count >= operands.length ? operands : operands.filter((name) => !optional.includes(name));
+  return optional === undefined || count >= operands.length ? operands
+    : operands.filter((name) => !optional.includes(name));
 }
 
 /**
@@ -66,9 +62,9 @@ export function gradientText({ operands, gradients, isVariadic = false }, operan
  * @param {GradientRule} rule
  * @param {string} text
  * @param {Record<string, string>} labels of operands and of y
- * @param {Attributes} [attributes] of the op
+ * @param {OpAttributes} [attributes] of the op
  * @param {(name: string) => string} [gradient] how the gradient of something is written
- * @param {Call} [call]
+ * @param {OpCall} [call]
  * @returns {string}
  */
 export function writtenOut(rule, text, labels, attributes = {}, gradient = (name) => `∂L/∂${name}`, call = undefined) {
@@ -111,7 +107,8 @@ const STEP = 1e-5;
  *
  * @param {GradientRule} rule
  * @param {number} [seed]
- * @returns {{error: number, elements: number}} error: the largest difference, as a share of the largest gradient or of 1
+ * @returns {{error: number, elements: number}} error: the largest difference, as a share of the largest gradient or of
+ *   1
  */
 export function checkRule({ kernel }, seed = 1) {
   const draw = normal(seed);
@@ -128,7 +125,13 @@ export function checkRule({ kernel }, seed = 1) {
     const input = inputs[operand];
     if (gradient === null || input === undefined) return;
     gradient.values.forEach((claimed, at) => {
-      const [up, down] = [STEP, -STEP].map((by) => loss(inputs.map((each, other) => (other === operand ? mapped(each, (value, place) => value + (place === at ? by : 0)) : each))));
+      const [up, down] = [STEP, -STEP].map((by) =>
+        loss(
+          inputs.map((each, other) =>
+            other === operand ? mapped(each, (value, place) => value + (place === at ? by : 0)) : each
+          ),
+        )
+      );
       worst = Math.max(worst, Math.abs(claimed - ((up ?? NaN) - (down ?? NaN)) / (2 * STEP)));
       largest = Math.max(largest, Math.abs(claimed));
       elements += 1;

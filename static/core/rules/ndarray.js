@@ -1,7 +1,5 @@
 /** As much arithmetic of arrays as it takes to work out an op and its gradient on a small example. No DOM. */
 
-/** @typedef {{shape: readonly number[], values: Float64Array}} NDArray row by row */
-
 /** @param {readonly number[]} shape @returns {number} */
 export function sizeOf(shape) {
   return shape.reduce((product, size) => product * size, 1);
@@ -38,7 +36,8 @@ export function indexAt(at, shape) {
   return index;
 }
 
-/** @param {readonly number[]} index @param {readonly number[]} shape @returns {number} position in memory; axes of size 1, and those in front, count for nothing */
+/** @param {readonly number[]} index @param {readonly number[]} shape @returns {number} position in memory; axes of size
+ * 1, and those in front, count for nothing */
 export function placeOf(index, shape) {
   let at = 0;
   const skipped = index.length - shape.length;
@@ -52,10 +51,12 @@ export function placeOf(index, shape) {
 /** @param {readonly number[]} a @param {readonly number[]} b @returns {number[]} of both, stretched to each other */
 export function broadcastShape(a, b) {
   const length = Math.max(a.length, b.length);
-  return Array.from({ length }, (_, axis) => Math.max(a[axis - length + a.length] ?? 1, b[axis - length + b.length] ?? 1));
+  return Array.from({ length },
+    (_, axis) => Math.max(a[axis - length + a.length] ?? 1, b[axis - length + b.length] ?? 1));
 }
 
-/** @param {NDArray} a @param {NDArray} b @param {(a: number, b: number) => number} f @returns {NDArray} element by element, broadcast */
+/** @param {NDArray} a @param {NDArray} b @param {(a: number, b: number) => number} f @returns {NDArray} element by
+ * element, broadcast */
 export function zipped(a, b, f) {
   const shape = broadcastShape(a.shape, b.shape);
   return filled(shape, (at) => {
@@ -64,7 +65,8 @@ export function zipped(a, b, f) {
   });
 }
 
-/** @param {NDArray} array @param {readonly number[]} shape that it was broadcast from @returns {NDArray} summed over what was repeated */
+/** @param {NDArray} array @param {readonly number[]} shape that it was broadcast from @returns {NDArray} summed over
+ * what was repeated */
 export function summedTo(array, shape) {
   const sums = filled(shape, () => 0);
   array.values.forEach((value, at) => {
@@ -77,7 +79,7 @@ export function summedTo(array, shape) {
 /** @param {NDArray} array @param {number} [first] @param {number} [second] axes to swap @returns {NDArray} */
 export function transposed({ shape, values }, first = -2, second = -1) {
   const order = shape.map((_, axis) => axis);
-  const [i, j] = [first, second].map((axis) => (axis < 0 ? axis + shape.length : axis));
+  const [i, j] = [first, second].map((axis) => axis < 0 ? axis + shape.length : axis);
   if (i === undefined || j === undefined) return { shape, values };
   [order[i], order[j]] = [j, i];
   const swapped = order.map((axis) => shape[axis] ?? 1);
@@ -99,7 +101,8 @@ export function product(a, b) {
     const [batch, row, column] = [index.slice(0, -2), index.at(-2) ?? 0, index.at(-1) ?? 0];
     let sum = 0;
     for (let inner = 0; inner < k; inner += 1) {
-      sum += (a.values[placeOf([...batch, row, inner], a.shape)] ?? NaN) * (b.values[placeOf([...batch, inner, column], b.shape)] ?? NaN);
+      sum += (a.values[placeOf([...batch, row, inner], a.shape)] ?? NaN)
+        * (b.values[placeOf([...batch, inner, column], b.shape)] ?? NaN);
     }
     return sum;
   });
@@ -115,7 +118,8 @@ export function product(a, b) {
 export function byRow(array, f) {
   const width = array.shape.at(-1) ?? 1;
   const values = new Float64Array(array.values.length);
-  for (let at = 0; at < values.length; at += width) values.set(f(array.values.subarray(at, at + width), at / width), at);
+  for (let at = 0; at < values.length; at += width)
+    values.set(f(array.values.subarray(at, at + width), at / width), at);
   return { shape: array.shape, values };
 }
 

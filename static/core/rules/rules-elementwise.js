@@ -3,10 +3,6 @@
 import { mapped, summedTo, zipped } from "./ndarray.js";
 import { alphaOf, CALCULUS, CHAPTER, isOff, numberText, scalarOf } from "./rule-types.js";
 
-/** @typedef {import("./rule-types.js").GradientRule} GradientRule */
-/** @typedef {import("./rule-types.js").Attributes} Attributes */
-/** @typedef {import("./rule-types.js").Call} Call */
-
 /** One input, one output, element by element. @type {string} */
 const ALONE = "{y}ᵢ depends on {x}ᵢ alone, so ∂{y}ⱼ/∂{x}ᵢ = 0 for j ≠ i";
 
@@ -23,8 +19,8 @@ const ALONE = "{y}ᵢ depends on {x}ᵢ alone, so ∂{y}ⱼ/∂{x}ᵢ = 0 for j 
  * @property {(x: number) => number} f
  * @property {(x: number, y: number) => number} df
  * @property {boolean} [isPositive]
- * @property {(attributes: Attributes) => Record<string, string>} [symbols]
- * @property {(call: Call) => boolean} [covers]
+ * @property {(attributes: OpAttributes) => Record<string, string>} [symbols]
+ * @property {(call: OpCall) => boolean} [covers]
  */
 
 /** @param {Slope} slope @returns {GradientRule} */
@@ -42,7 +38,11 @@ function elementwise({ names, title, forward, slope, steps, source, f, df, isPos
     ...(covers === undefined ? {} : { covers }),
     kernel: {
       value: ([x]) => mapped(x ?? none(), f),
-      vjp: ([x], dy, y) => [mapped(x ?? none(), (value, at) => df(value, y.values[at] ?? NaN) * (dy.values[at] ?? NaN))],
+      vjp: (
+        [x],
+        dy,
+        y,
+      ) => [mapped(x ?? none(), (value, at) => df(value, y.values[at] ?? NaN) * (dy.values[at] ?? NaN))],
       shapes: [[3, 4]],
       isPositive,
     },
@@ -82,20 +82,33 @@ const SELU_ALPHA = 1.6732632423543772;
 const SELU_SCALE = 1.0507009873554805;
 
 /** @param {unknown} value @param {string} otherwise @returns {string} */
-const written = (value, otherwise) => (typeof value === "number" ? String(value).replace("-", "−") : otherwise);
+const written = (value, otherwise) => typeof value === "number" ? String(value).replace("-", "−") : otherwise;
 
 /** @param {unknown} exponent @param {string} otherwise @returns {string} behind what is raised */
-const power = (exponent, otherwise) => (typeof exponent !== "number" ? otherwise : exponent === 1 ? "" : exponent === 2 ? "²" : exponent === 3 ? "³" : `^(${written(exponent, "")})`);
+const power = (exponent, otherwise) =>
+  typeof exponent !== "number" ? otherwise
+    : exponent === 1 ? "" : exponent === 2 ? "²" : exponent === 3 ? "³" : `^(${written(exponent, "")})`;
 
 /** @type {readonly GradientRule[]} */
 export const UNARY_RULES = [
-  elementwise({ names: ["neg"], title: "Negation", forward: "−{x}", slope: "−1", steps: ["(−x)′ = −1"], source: CALCULUS, f: (x) => -x, df: () => -1 }),
-  elementwise({ names: ["exp"], title: "Exponential", forward: "exp({x})", slope: "{y}", steps: ["(eˣ)′ = eˣ, which is the output itself: nothing else need be kept"], source: CALCULUS, f: Math.exp, df: (_, y) => y }),
-  elementwise({ names: ["log"], title: "Natural logarithm", forward: "log({x})", slope: "(1/{x})", steps: ["from e^(log x) = x by the chain rule: x · (log x)′ = 1"], source: CALCULUS, f: Math.log, df: (x) => 1 / x, isPositive: true }),
-  elementwise({ names: ["sqrt"], title: "Square root", forward: "√{x}", slope: "(1/(2 · {y}))", steps: ["from y² = x: 2 y · y′ = 1"], source: CALCULUS, f: Math.sqrt, df: (_, y) => 0.5 / y, isPositive: true }),
-  elementwise({ names: ["rsqrt"], title: "Reciprocal square root", forward: "1/√{x}", slope: "−½ · {y}³", steps: ["(x^(−½))′ = −½ · x^(−3/2) = −½ · y³"], source: CALCULUS, f: (x) => 1 / Math.sqrt(x), df: (_, y) => -0.5 * y ** 3, isPositive: true }),
-  elementwise({ names: ["square"], title: "Square", forward: "{x}²", slope: "2 · {x}", steps: ["(x²)′ = 2x"], source: CALCULUS, f: (x) => x * x, df: (x) => 2 * x }),
-  elementwise({ names: ["abs"], title: "Absolute value", forward: "|{x}|", slope: "sign({x})", steps: ["|x| is x where x > 0 and −x where x < 0; at the kink autograd takes 0"], source: CALCULUS, f: Math.abs, df: Math.sign }),
+  elementwise({ names: ["neg"], title: "Negation", forward: "−{x}", slope: "−1", steps: ["(−x)′ = −1"],
+    source: CALCULUS, f: (x) => -x, df: () => -1 }),
+  elementwise({ names: ["exp"], title: "Exponential", forward: "exp({x})", slope: "{y}",
+    steps: ["(eˣ)′ = eˣ, which is the output itself: nothing else need be kept"], source: CALCULUS, f: Math.exp,
+    df: (_, y) => y }),
+  elementwise({ names: ["log"], title: "Natural logarithm", forward: "log({x})", slope: "(1/{x})",
+    steps: ["from e^(log x) = x by the chain rule: x · (log x)′ = 1"], source: CALCULUS, f: Math.log, df: (x) => 1 / x,
+    isPositive: true }),
+  elementwise({ names: ["sqrt"], title: "Square root", forward: "√{x}", slope: "(1/(2 · {y}))",
+    steps: ["from y² = x: 2 y · y′ = 1"], source: CALCULUS, f: Math.sqrt, df: (_, y) => 0.5 / y, isPositive: true }),
+  elementwise({ names: ["rsqrt"], title: "Reciprocal square root", forward: "1/√{x}", slope: "−½ · {y}³",
+    steps: ["(x^(−½))′ = −½ · x^(−3/2) = −½ · y³"], source: CALCULUS, f: (x) => 1 / Math.sqrt(x),
+    df: (_, y) => -0.5 * y ** 3, isPositive: true }),
+  elementwise({ names: ["square"], title: "Square", forward: "{x}²", slope: "2 · {x}", steps: ["(x²)′ = 2x"],
+    source: CALCULUS, f: (x) => x * x, df: (x) => 2 * x }),
+  elementwise({ names: ["abs"], title: "Absolute value", forward: "|{x}|", slope: "sign({x})",
+    steps: ["|x| is x where x > 0 and −x where x < 0; at the kink autograd takes 0"], source: CALCULUS, f: Math.abs,
+    df: Math.sign }),
   elementwise({
     names: ["pow"],
     title: "Power",
@@ -104,17 +117,21 @@ export const UNARY_RULES = [
     steps: ["(xᵏ)′ = k · xᵏ⁻¹, here k = {c}"],
     source: CALCULUS,
     covers: ({ attributes, operands }) => operands.length === 1 && typeof attributes["exponent"] === "number",
-    symbols: ({ exponent }) => ({ c: written(exponent, "k"), k: power(exponent, "^k"), l: typeof exponent === "number" ? power(exponent - 1, "") : "^(k − 1)" }),
+    symbols: ({ exponent }) => ({ c: written(exponent, "k"), k: power(exponent, "^k"),
+      l: typeof exponent === "number" ? power(exponent - 1, "") : "^(k − 1)" }),
     f: (x) => x ** 3,
     df: (x) => 3 * x ** 2,
   }),
-  elementwise({ names: ["relu", "relu_"], title: "Rectified linear unit", forward: "max({x}, 0)", slope: "1[{x} > 0]", steps: ["max(x, 0) is x where x > 0, slope 1, and 0 elsewhere, slope 0", "at 0 the slope on the left is taken: 0"], source: CHAPTER, f: (x) => Math.max(x, 0), df: (x) => Number(x > 0) }),
+  elementwise({ names: ["relu", "relu_"], title: "Rectified linear unit", forward: "max({x}, 0)", slope: "1[{x} > 0]",
+    steps: ["max(x, 0) is x where x > 0, slope 1, and 0 elsewhere, slope 0", "at 0 the slope on the left is taken: 0"],
+    source: CHAPTER, f: (x) => Math.max(x, 0), df: (x) => Number(x > 0) }),
   elementwise({
     names: ["clamp_min", "clamp_min_"],
     title: "Lower bound",
     forward: "max({x}, {m})",
     slope: "1[{x} ≥ {m}]",
-    steps: ["max(x, m) is x above m, slope 1, and the constant m below, slope 0", "at m itself autograd gives slope 1; the chapter's relu, written by hand, gives 0"],
+    steps: ["max(x, m) is x above m, slope 1, and the constant m below, slope 0",
+      "at m itself autograd gives slope 1; the chapter's relu, written by hand, gives 0"],
     source: CHAPTER,
     symbols: ({ min }) => ({ m: written(min, "m") }),
     f: (x) => Math.max(x, 0),
@@ -128,26 +145,72 @@ export const UNARY_RULES = [
     steps: ["two straight lines that meet at 0: slope 1 on the right, a on the left"],
     source: "Maas et al. 2013, Rectifier Nonlinearities Improve Neural Network Acoustic Models",
     symbols: ({ negative_slope }) => ({ a: written(negative_slope, "0.01") }),
-    f: (x) => (x > 0 ? x : 0.01 * x),
-    df: (x) => (x > 0 ? 1 : 0.01),
+    f: (x) => x > 0 ? x : 0.01 * x,
+    df: (x) => x > 0 ? 1 : 0.01,
   }),
-  elementwise({ names: ["tanh", "tanh_"], title: "Hyperbolic tangent", forward: "tanh({x})", slope: "(1 − {y}²)", steps: ["tanh x = (eˣ − e⁻ˣ)/(eˣ + e⁻ˣ); by the quotient rule tanh′ x = 1 − tanh² x", "in terms of the output: 1 − y², so y is what is kept"], source: CALCULUS, f: Math.tanh, df: (_, y) => 1 - y * y }),
-  elementwise({ names: ["sigmoid", "sigmoid_"], title: "Logistic sigmoid", forward: "σ({x})", slope: "{y} · (1 − {y})", steps: ["σ(x) = 1/(1 + e⁻ˣ); σ′(x) = e⁻ˣ/(1 + e⁻ˣ)² = σ(x) · (1 − σ(x))", "in terms of the output: y · (1 − y), at most ¼"], source: CALCULUS, f: sigmoid, df: (_, y) => y * (1 - y) }),
-  elementwise({ names: ["elu", "elu_"], title: "Exponential linear unit", forward: "{x} where {x} > 0, else {α}(exp({x}) − 1)", slope: "(1 where {x} > 0, else {α}exp({x}))", steps: ["right of 0 the identity, slope 1; left of it ({α}(eˣ − 1))′ = {α}eˣ"], symbols: ({ alpha }) => ({ α: typeof alpha !== "number" || alpha === 1 ? "" : `${numberText(alpha)} · ` }), source: "Clevert et al. 2015, Fast and Accurate Deep Network Learning by Exponential Linear Units", f: (x) => (x > 0 ? x : Math.expm1(x)), df: (x) => (x > 0 ? 1 : Math.exp(x)) }),
-  elementwise({ names: ["selu", "selu_"], title: "Scaled exponential linear unit", forward: "λ · ({x} where {x} > 0, else α · (exp({x}) − 1))", slope: "λ · (1 where {x} > 0, else α · exp({x}))", steps: ["the elu with α = 1.673, times λ = 1.051; a constant factor stays in front of a derivative"], source: "Klambauer et al. 2017, Self-Normalizing Neural Networks", f: (x) => SELU_SCALE * (x > 0 ? x : SELU_ALPHA * Math.expm1(x)), df: (x) => SELU_SCALE * (x > 0 ? 1 : SELU_ALPHA * Math.exp(x)) }),
-  elementwise({ names: ["gelu"], title: "Gaussian error linear unit", forward: "{x} · Φ({x})", slope: "(Φ({x}) + {x} · φ({x}))", steps: ["Φ is the normal distribution function, Φ′ = φ its density", "by the product rule (x · Φ(x))′ = Φ(x) + x · φ(x)"], source: "Hendrycks and Gimpel 2016, Gaussian Error Linear Units", covers: ({ attributes, operands }) => operands.length === 1 && isOff(attributes["approximate"]), f: (x) => x * distribution(x), df: (x) => distribution(x) + x * density(x) }),
+  elementwise({ names: ["tanh", "tanh_"], title: "Hyperbolic tangent", forward: "tanh({x})", slope: "(1 − {y}²)",
+    steps: ["tanh x = (eˣ − e⁻ˣ)/(eˣ + e⁻ˣ); by the quotient rule tanh′ x = 1 − tanh² x",
+      "in terms of the output: 1 − y², so y is what is kept"], source: CALCULUS, f: Math.tanh,
+    df: (_, y) => 1 - y * y }),
+  elementwise({ names: ["sigmoid", "sigmoid_"], title: "Logistic sigmoid", forward: "σ({x})", slope: "{y} · (1 − {y})",
+    steps: ["σ(x) = 1/(1 + e⁻ˣ); σ′(x) = e⁻ˣ/(1 + e⁻ˣ)² = σ(x) · (1 − σ(x))",
+      "in terms of the output: y · (1 − y), at most ¼"], source: CALCULUS, f: sigmoid, df: (_, y) => y * (1 - y) }),
+  elementwise({
+    names: ["elu", "elu_"],
+    title: "Exponential linear unit",
+    forward: "{x} where {x} > 0, else {α}(exp({x}) − 1)",
+    slope: "(1 where {x} > 0, else {α}exp({x}))",
+    steps: ["right of 0 the identity, slope 1; left of it ({α}(eˣ − 1))′ = {α}eˣ"],
+    symbols: ({ alpha }) => ({ α: typeof alpha !== "number" || alpha === 1 ? "" : `${numberText(alpha)} · ` }),
+    source: "Clevert et al. 2015, Fast and Accurate Deep Network Learning by Exponential Linear Units",
+    f: (x) => x > 0 ? x : Math.expm1(x),
+    df: (x) => x > 0 ? 1 : Math.exp(x),
+  }),
+  elementwise({
+    names: ["selu", "selu_"],
+    title: "Scaled exponential linear unit",
+    forward: "λ · ({x} where {x} > 0, else α · (exp({x}) − 1))",
+    slope: "λ · (1 where {x} > 0, else α · exp({x}))",
+    steps: ["the elu with α = 1.673, times λ = 1.051; a constant factor stays in front of a derivative"],
+    source: "Klambauer et al. 2017, Self-Normalizing Neural Networks",
+    f: (x) => SELU_SCALE * (x > 0 ? x : SELU_ALPHA * Math.expm1(x)),
+    df: (x) => SELU_SCALE * (x > 0 ? 1 : SELU_ALPHA * Math.exp(x)),
+  }),
+  elementwise({
+    names: ["gelu"],
+    title: "Gaussian error linear unit",
+    forward: "{x} · Φ({x})",
+    slope: "(Φ({x}) + {x} · φ({x}))",
+    steps: ["Φ is the normal distribution function, Φ′ = φ its density",
+      "by the product rule (x · Φ(x))′ = Φ(x) + x · φ(x)"],
+    source: "Hendrycks and Gimpel 2016, Gaussian Error Linear Units",
+    covers: ({ attributes, operands }) => operands.length === 1 && isOff(attributes["approximate"]),
+    f: (x) => x * distribution(x),
+    df: (x) => distribution(x) + x * density(x),
+  }),
   elementwise({
     names: ["gelu"],
     title: "Gaussian error linear unit, by tanh",
     forward: "½ · {x} · (1 + T), T = tanh(√(2/π) · ({x} + 0.044715 · {x}³))",
     slope: "(½ · (1 + T) + ½ · {x} · (1 − T²) · √(2/π) · (1 + 0.134145 · {x}²))",
-    steps: ["T stands near to 2 · Φ(x) − 1, and costs no integral", "by the product rule (½ · x · (1 + T))′ = ½ · (1 + T) + ½ · x · T′", "T′ = (1 − T²) · √(2/π) · (1 + 3 · 0.044715 · x²)"],
+    steps: ["T stands near to 2 · Φ(x) − 1, and costs no integral",
+      "by the product rule (½ · x · (1 + T))′ = ½ · (1 + T) + ½ · x · T′",
+      "T′ = (1 − T²) · √(2/π) · (1 + 3 · 0.044715 · x²)"],
     source: "Hendrycks and Gimpel 2016, Gaussian Error Linear Units",
     covers: ({ attributes, operands }) => operands.length === 1 && attributes["approximate"] === "tanh",
     f: (x) => 0.5 * x * (1 + bent(x)),
     df: (x) => 0.5 * (1 + bent(x)) + 0.5 * x * (1 - bent(x) ** 2) * Math.sqrt(2 / Math.PI) * (1 + 3 * 0.044715 * x * x),
   }),
-  elementwise({ names: ["silu", "silu_"], title: "Sigmoid linear unit", forward: "{x} · σ({x})", slope: "σ({x}) · (1 + {x} · (1 − σ({x})))", steps: ["by the product rule (x · σ(x))′ = σ(x) + x · σ′(x)", "σ′ = σ · (1 − σ), and σ(x) in front"], source: "Elfwing et al. 2017, Sigmoid-Weighted Linear Units", f: (x) => x * sigmoid(x), df: (x) => sigmoid(x) * (1 + x * (1 - sigmoid(x))) }),
+  elementwise({
+    names: ["silu", "silu_"],
+    title: "Sigmoid linear unit",
+    forward: "{x} · σ({x})",
+    slope: "σ({x}) · (1 + {x} · (1 − σ({x})))",
+    steps: ["by the product rule (x · σ(x))′ = σ(x) + x · σ′(x)", "σ′ = σ · (1 − σ), and σ(x) in front"],
+    source: "Elfwing et al. 2017, Sigmoid-Weighted Linear Units",
+    f: (x) => x * sigmoid(x),
+    df: (x) => sigmoid(x) * (1 + x * (1 - sigmoid(x))),
+  }),
 ];
 
 /**
@@ -159,7 +222,7 @@ export const UNARY_RULES = [
  * @param {(a: number, b: number) => number} f
  * @param {(a: number, b: number) => number} da
  * @param {(a: number, b: number) => number} db
- * @param {{covers?: (call: Call) => boolean, isPositive?: boolean}} [more]
+ * @param {{covers?: (call: OpCall) => boolean, isPositive?: boolean}} [more]
  * @returns {GradientRule}
  */
 function binary(names, title, forward, gradients, steps, f, da, db, { covers = isWhole, isPositive = false } = {}) {
@@ -169,33 +232,37 @@ function binary(names, title, forward, gradients, steps, f, da, db, { covers = i
     operands: ["a", "b"],
     forward,
     gradients,
-    derivation: ["{y}ᵢ depends on {a}ᵢ and {b}ᵢ alone: one factor per element", ...steps, "an operand that was repeated to fit the other's shape enters several outputs: its gradient is the sum over the axes it was repeated along"],
+    derivation: ["{y}ᵢ depends on {a}ᵢ and {b}ᵢ alone: one factor per element", ...steps,
+      "an operand that was repeated to fit the other's shape enters several outputs: its gradient is the sum over the axes it was repeated along"],
     source: CALCULUS,
     isElementwise: true,
     covers,
     symbols: scaled,
     kernel: {
       value: ([a, b]) => zipped(a ?? none(), b ?? none(), f),
-      vjp: ([a = none(), b = none()], dy) => [da, db].map((slope, order) => summedTo(zipped(zipped(a, b, slope), dy, (x, y) => x * y), (order === 0 ? a : b).shape)),
+      vjp: ([a = none(), b = none()], dy) =>
+        [da, db].map((slope, order) =>
+          summedTo(zipped(zipped(a, b, slope), dy, (x, y) => x * y), (order === 0 ? a : b).shape)
+        ),
       shapes: [[3, 4], [4]],
       isPositive,
     },
   };
 }
 
-/** Two tensors, or one and a number behind it, of which nothing is rounded. @param {Call} call @returns {boolean} */
+/** Two tensors, or one and a number behind it, of which nothing is rounded. @param {OpCall} call @returns {boolean} */
 function isWhole({ attributes, operands }) {
   if ("input" in attributes || !isOff(attributes["rounding_mode"])) return false;
   return operands.length === 2 || (operands.length === 1 && scalarOf(attributes) !== null);
 }
 
-/** @param {Call} call @returns {boolean} */
+/** @param {OpCall} call @returns {boolean} */
 const areTwo = ({ operands }) => operands.length === 2;
 
 /**
  * What an addition multiplies its second operand with: as a factor, and as the slope that it is.
  *
- * @param {Attributes} attributes
+ * @param {OpAttributes} attributes
  * @returns {Record<string, string>}
  */
 function scaled(attributes) {
@@ -204,32 +271,55 @@ function scaled(attributes) {
   return { α: alpha === 1 ? "" : alpha < 0 ? `(${text}) · ` : `${text} · `, slope: alpha < 0 ? `(${text})` : text };
 }
 
-/** @param {Call} call @returns {boolean} the difference turned round has its factor at the first operand */
+/** @param {OpCall} call @returns {boolean} the difference turned round has its factor at the first operand */
 const isPlain = (call) => isWhole(call) && alphaOf(call.attributes) === 1;
 
 /** @type {readonly GradientRule[]} */
 export const BINARY_RULES = [
-  binary(["add", "add_"], "Sum", "{a} + {α}{b}", ["{dy}", "{α}{dy}"], ["∂y/∂a = 1, ∂y/∂b = {slope}: the gradient goes to both"], (a, b) => a + b, () => 1, () => 1),
-  binary(["sub", "sub_"], "Difference", "{a} − {α}{b}", ["{dy}", "−{α}{dy}"], ["∂y/∂a = 1, ∂y/∂b = −{slope}"], (a, b) => a - b, () => 1, () => -1),
-  binary(["rsub"], "Difference", "{b} − {a}", ["−{dy}", "{dy}"], ["∂y/∂a = −1, ∂y/∂b = 1"], (a, b) => b - a, () => -1, () => 1, { covers: isPlain }),
-  binary(["mul", "mul_"], "Product, element by element", "{a} · {b}", ["{b} · {dy}", "{a} · {dy}"], ["∂y/∂a = b, ∂y/∂b = a: each is scaled by the other"], (a, b) => a * b, (_, b) => b, (a) => a),
-  binary(["div", "div_"], "Quotient", "{a} / {b}", ["{dy} / {b}", "−{a} · {dy} / {b}²"], ["∂y/∂a = 1/b; by the quotient rule ∂y/∂b = −a/b²"], (a, b) => a / b, (_, b) => 1 / b, (a, b) => -a / (b * b), { isPositive: true }),
-  binary(["rdiv"], "Quotient", "{b} / {a}", ["−{b} · {dy} / {a}²", "{dy} / {a}"], ["by the quotient rule ∂y/∂a = −b/a²; ∂y/∂b = 1/a"], (a, b) => b / a, (a, b) => -b / (a * a), (a) => 1 / a, { isPositive: true }),
-  binary(["pow"], "Power with a tensor as exponent", "{a}^{b}", ["{b} · {a}^({b} − 1) · {dy}", "{y} · log({a}) · {dy}"], ["of a power of a: ∂y/∂a = b · aᵇ⁻¹", "from aᵇ = e^(b · log a): ∂y/∂b = aᵇ · log a"], (a, b) => a ** b, (a, b) => b * a ** (b - 1), (a, b) => a ** b * Math.log(a), { covers: areTwo, isPositive: true }),
-  binary(["maximum", "max"], "The larger of two", "max({a}, {b})", ["{dy} where {a} > {b}, else 0", "{dy} where {b} > {a}, else 0"], ["y is a copy of the larger, slope 1, and does not depend on the other, slope 0", "where both are equal each gets half of the gradient"], Math.max, (a, b) => Number(a > b), (a, b) => Number(b > a), { covers: areTwo }),
-  binary(["minimum", "min"], "The smaller of two", "min({a}, {b})", ["{dy} where {a} < {b}, else 0", "{dy} where {b} < {a}, else 0"], ["y is a copy of the smaller, slope 1, and does not depend on the other, slope 0", "where both are equal each gets half of the gradient"], Math.min, (a, b) => Number(a < b), (a, b) => Number(b < a), { covers: areTwo }),
+  binary(["add", "add_"], "Sum", "{a} + {α}{b}", ["{dy}", "{α}{dy}"], [
+    "∂y/∂a = 1, ∂y/∂b = {slope}: the gradient goes to both",
+  ], (a, b) => a + b, () => 1, () => 1),
+  binary(["sub", "sub_"], "Difference", "{a} − {α}{b}", ["{dy}", "−{α}{dy}"], ["∂y/∂a = 1, ∂y/∂b = −{slope}"],
+    (a, b) => a - b, () => 1, () => -1),
+  binary(["rsub"], "Difference", "{b} − {a}", ["−{dy}", "{dy}"], ["∂y/∂a = −1, ∂y/∂b = 1"], (a, b) => b - a, () => -1,
+    () => 1, { covers: isPlain }),
+  binary(["mul", "mul_"], "Product, element by element", "{a} · {b}", ["{b} · {dy}", "{a} · {dy}"], [
+    "∂y/∂a = b, ∂y/∂b = a: each is scaled by the other",
+  ], (a, b) => a * b, (_, b) => b, (a) => a),
+  binary(["div", "div_"], "Quotient", "{a} / {b}", ["{dy} / {b}", "−{a} · {dy} / {b}²"], [
+    "∂y/∂a = 1/b; by the quotient rule ∂y/∂b = −a/b²",
+  ], (a, b) => a / b, (_, b) => 1 / b, (a, b) => -a / (b * b), { isPositive: true }),
+  binary(["rdiv"], "Quotient", "{b} / {a}", ["−{b} · {dy} / {a}²", "{dy} / {a}"], [
+    "by the quotient rule ∂y/∂a = −b/a²; ∂y/∂b = 1/a",
+  ], (a, b) => b / a, (a, b) => -b / (a * a), (a) => 1 / a, { isPositive: true }),
+  binary(["pow"], "Power with a tensor as exponent", "{a}^{b}", ["{b} · {a}^({b} − 1) · {dy}", "{y} · log({a}) · {dy}"],
+    ["of a power of a: ∂y/∂a = b · aᵇ⁻¹", "from aᵇ = e^(b · log a): ∂y/∂b = aᵇ · log a"], (a, b) => a ** b,
+    (a, b) => b * a ** (b - 1), (a, b) => a ** b * Math.log(a), { covers: areTwo, isPositive: true }),
+  binary(["maximum", "max"], "The larger of two", "max({a}, {b})", ["{dy} where {a} > {b}, else 0",
+    "{dy} where {b} > {a}, else 0"], ["y is a copy of the larger, slope 1, and does not depend on the other, slope 0",
+    "where both are equal each gets half of the gradient"], Math.max, (a, b) => Number(a > b), (a, b) => Number(b > a),
+    { covers: areTwo }),
+  binary(["minimum", "min"], "The smaller of two", "min({a}, {b})", ["{dy} where {a} < {b}, else 0",
+    "{dy} where {b} < {a}, else 0"], ["y is a copy of the smaller, slope 1, and does not depend on the other, slope 0",
+    "where both are equal each gets half of the gradient"], Math.min, (a, b) => Number(a < b), (a, b) => Number(b < a),
+    { covers: areTwo }),
   {
     names: ["where"],
     title: "Choice, element by element",
     operands: ["c", "a", "b"],
     forward: "{a} where {c}, else {b}",
     gradients: [null, "{dy} where {c}, else 0", "0 where {c}, else {dy}"],
-    derivation: ["{y}ᵢ is one of {a}ᵢ and {b}ᵢ: slope 1 for the one, 0 for the other", "the condition has no gradient: y does not change when c changes a little"],
+    derivation: ["{y}ᵢ is one of {a}ᵢ and {b}ᵢ: slope 1 for the one, 0 for the other",
+      "the condition has no gradient: y does not change when c changes a little"],
     source: CALCULUS,
     isElementwise: true,
     kernel: {
-      value: ([c = none(), a = none(), b = none()]) => mapped(a, (value, at) => (c.values[at] === 1 ? value : (b.values[at] ?? NaN))),
-      vjp: ([c = none()], dy) => [null, zipped(c, dy, (chosen, g) => chosen * g), zipped(c, dy, (chosen, g) => (1 - chosen) * g)],
+      value: ([c = none(), a = none(), b = none()]) =>
+        mapped(a, (value, at) => c.values[at] === 1 ? value : (b.values[at] ?? NaN)),
+      vjp: (
+        [c = none()],
+        dy,
+      ) => [null, zipped(c, dy, (chosen, g) => chosen * g), zipped(c, dy, (chosen, g) => (1 - chosen) * g)],
       shapes: [[2, 3], [2, 3], [2, 3]],
       fixed: { 0: [1, 0, 0, 1, 1, 0] },
     },
@@ -240,13 +330,15 @@ export const BINARY_RULES = [
     operands: ["x"],
     forward: "mask · {x} / (1 − p)",
     gradients: ["mask · {dy} / (1 − p)"],
-    derivation: ["the mask is drawn anew for every pass, 0 with probability p; in the backward pass it is a constant", "so y is x times a constant, and the gradient takes the same factor", "in evaluation mode y = x, and the gradient passes unchanged"],
+    derivation: ["the mask is drawn anew for every pass, 0 with probability p; in the backward pass it is a constant",
+      "so y is x times a constant, and the gradient takes the same factor",
+      "in evaluation mode y = x, and the gradient passes unchanged"],
     source: "Srivastava et al. 2014, Dropout",
     isElementwise: true,
     covers: ({ attributes, operands }) => operands.length === 1 && attributes["training"] !== false,
     kernel: {
-      value: ([x = none()]) => mapped(x, (value, at) => (at % 3 === 0 ? 0 : value / 0.6)),
-      vjp: (_, dy) => [mapped(dy, (value, at) => (at % 3 === 0 ? 0 : value / 0.6))],
+      value: ([x = none()]) => mapped(x, (value, at) => at % 3 === 0 ? 0 : value / 0.6),
+      vjp: (_, dy) => [mapped(dy, (value, at) => at % 3 === 0 ? 0 : value / 0.6)],
       shapes: [[3, 4]],
     },
   },
@@ -260,6 +352,7 @@ export const BINARY_RULES = [
     source: "Srivastava et al. 2014, Dropout",
     isElementwise: true,
     covers: ({ attributes, operands }) => operands.length === 1 && attributes["training"] === false,
-    kernel: { value: ([x = none()]) => mapped(x, (value) => value), vjp: (_, dy) => [mapped(dy, (value) => value)], shapes: [[3, 4]] },
+    kernel: { value: ([x = none()]) => mapped(x, (value) => value), vjp: (_, dy) => [mapped(dy, (value) => value)],
+      shapes: [[3, 4]] },
   },
 ];

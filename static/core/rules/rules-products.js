@@ -1,10 +1,8 @@
 /** Gradient rules of matrix products, convolution and attention, in words and in numbers. No DOM. */
 
-import { byRow, filled, indexAt, mapped, placeOf, product, reshaped, summedTo, sum, transposed, zipped } from "./ndarray.js";
+import { byRow, filled, indexAt, mapped, placeOf, product, reshaped, sum, summedTo, transposed,
+  zipped } from "./ndarray.js";
 import { alphaOf, CALCULUS, CHAPTER, isOff, numberText } from "./rule-types.js";
-
-/** @typedef {import("./rule-types.js").GradientRule} GradientRule */
-/** @typedef {import("./ndarray.js").NDArray} NDArray */
 
 const EMPTY = filled([0], () => 0);
 
@@ -37,7 +35,10 @@ export const PRODUCT_RULES = [
     source: CHAPTER,
     kernel: {
       value: ([x = EMPTY, w = EMPTY]) => product(x, w),
-      vjp: ([x = EMPTY, w = EMPTY], dy) => [summedTo(product(dy, transposed(w)), x.shape), summedTo(product(transposed(x), dy), w.shape)],
+      vjp: (
+        [x = EMPTY, w = EMPTY],
+        dy,
+      ) => [summedTo(product(dy, transposed(w)), x.shape), summedTo(product(transposed(x), dy), w.shape)],
       shapes: [[2, 3, 4], [4, 2]],
     },
   },
@@ -56,7 +57,11 @@ export const PRODUCT_RULES = [
     source: CALCULUS,
     kernel: {
       value: ([x = EMPTY, v = EMPTY]) => reshaped(product(x, upright(v)), x.shape.slice(0, -1)),
-      vjp: ([x = EMPTY, v = EMPTY], dy) => [product(upright(dy), reshaped(v, [1, v.values.length])), reshaped(product(transposed(x), upright(dy)), v.shape)],
+      vjp: (
+        [x = EMPTY, v = EMPTY],
+        dy,
+      ) => [product(upright(dy), reshaped(v, [1, v.values.length])),
+        reshaped(product(transposed(x), upright(dy)), v.shape)],
       shapes: [[3, 4], [4]],
     },
   },
@@ -67,11 +72,15 @@ export const PRODUCT_RULES = [
     forward: "{v} @ {w}",
     gradients: ["{dy} @ {w}ᵀ", "{v} ⊗ {dy}"],
     covers: ({ operands: [v = [], w = []] }) => v.length === 1 && w.length === 2,
-    derivation: ["{y}ⱼ = Σₖ {v}ₖ · {w}ₖⱼ", "{dv}ₖ = Σⱼ {dy}ⱼ · {w}ₖⱼ, which is {dy} @ {w}ᵀ", "{w}ₖⱼ enters {y}ⱼ alone: {dw}ₖⱼ = {v}ₖ · {dy}ⱼ, the outer product {v} ⊗ {dy}"],
+    derivation: ["{y}ⱼ = Σₖ {v}ₖ · {w}ₖⱼ", "{dv}ₖ = Σⱼ {dy}ⱼ · {w}ₖⱼ, which is {dy} @ {w}ᵀ",
+      "{w}ₖⱼ enters {y}ⱼ alone: {dw}ₖⱼ = {v}ₖ · {dy}ⱼ, the outer product {v} ⊗ {dy}"],
     source: CALCULUS,
     kernel: {
       value: ([v = EMPTY, w = EMPTY]) => reshaped(product(transposed(upright(v)), w), w.shape.slice(1)),
-      vjp: ([v = EMPTY, w = EMPTY], dy) => [reshaped(product(w, upright(dy)), v.shape), product(upright(v), transposed(upright(dy)))],
+      vjp: (
+        [v = EMPTY, w = EMPTY],
+        dy,
+      ) => [reshaped(product(w, upright(dy)), v.shape), product(upright(v), transposed(upright(dy)))],
       shapes: [[4], [4, 2]],
     },
   },
@@ -82,7 +91,8 @@ export const PRODUCT_RULES = [
     forward: "{a} · {b}",
     gradients: ["{dy} · {b}", "{dy} · {a}"],
     covers: ({ operands: [a = [], b = []] }) => a.length === 1 && b.length === 1,
-    derivation: ["{y} = Σₖ {a}ₖ · {b}ₖ", "∂{y}/∂{a}ₖ = {b}ₖ and ∂{y}/∂{b}ₖ = {a}ₖ: each is the other, times the one number {dy}"],
+    derivation: ["{y} = Σₖ {a}ₖ · {b}ₖ",
+      "∂{y}/∂{a}ₖ = {b}ₖ and ∂{y}/∂{b}ₖ = {a}ₖ: each is the other, times the one number {dy}"],
     source: CALCULUS,
     kernel: {
       value: ([a = EMPTY, b = EMPTY]) => filled([], () => sum(zipped(a, b, (p, q) => p * q).values)),
@@ -135,12 +145,17 @@ export const PRODUCT_RULES = [
     operands: ["b", "x", "w"],
     forward: "{b} + {x} @ {w}",
     gradients: ["Σ_rows {dy}", "{dy} @ {w}ᵀ", "{x}ᵀ @ {dy}"],
-    covers: ({ attributes, operands: { length, 0: b = [] } }) => length === 3 && b.length === 1 && alphaOf(attributes) === 1 && (attributes["beta"] ?? 1) === 1,
-    derivation: ["{y} is a sum, and a sum hands its gradient to both terms", "the product's share goes on as for a matrix product: {dx} = {dy} @ {w}ᵀ, {dw} = {x}ᵀ @ {dy}", BIAS],
+    covers: ({ attributes, operands: { length, 0: b = [] } }) =>
+      length === 3 && b.length === 1 && alphaOf(attributes) === 1 && (attributes["beta"] ?? 1) === 1,
+    derivation: ["{y} is a sum, and a sum hands its gradient to both terms",
+      "the product's share goes on as for a matrix product: {dx} = {dy} @ {w}ᵀ, {dw} = {x}ᵀ @ {dy}", BIAS],
     source: CALCULUS,
     kernel: {
       value: ([b = EMPTY, x = EMPTY, w = EMPTY]) => zipped(product(x, w), b, (p, c) => p + c),
-      vjp: ([b = EMPTY, x = EMPTY, w = EMPTY], dy) => [summedTo(dy, b.shape), product(dy, transposed(w)), product(transposed(x), dy)],
+      vjp: (
+        [b = EMPTY, x = EMPTY, w = EMPTY],
+        dy,
+      ) => [summedTo(dy, b.shape), product(dy, transposed(w)), product(transposed(x), dy)],
       shapes: [[2], [3, 4], [4, 2]],
     },
   },
@@ -150,7 +165,8 @@ export const PRODUCT_RULES = [
     operands: ["x", "w", "b"],
     forward: "{x} ⋆ {w} + {b}",
     covers: ({ operands }) => operands.length === 2 || operands.length === 3,
-    gradients: ["{dy} convolved with {w}, turned by 180°", "Σ over batch and positions of {dy} · the patch of {x} under it", "Σ over batch and positions of {dy}"],
+    gradients: ["{dy} convolved with {w}, turned by 180°",
+      "Σ over batch and positions of {dy} · the patch of {x} under it", "Σ over batch and positions of {dy}"],
     derivation: [
       "{y}[n,o,i,j] = Σ_c,u,v {x}[n,c,i+u,j+v] · {w}[o,c,u,v] + {b}[o]: one linear layer, applied to every patch",
       "{x}[n,c,p,q] enters {y}[n,o,p−u,q−v] for every u, v: {dx}[n,c,p,q] = Σ_o,u,v {dy}[n,o,p−u,q−v] · {w}[o,c,u,v], a convolution with the kernel turned around",
@@ -162,7 +178,12 @@ export const PRODUCT_RULES = [
       value: ([x = EMPTY, w = EMPTY, b = EMPTY]) => {
         const shape = convolved(x, w);
         const y = filled(shape, (at) => b.values[indexAt(at, shape)[1] ?? 0] ?? NaN);
-        eachTap(x, w, shape, (place, source, tap) => (y.values[place] = (y.values[place] ?? 0) + (x.values[source] ?? 0) * (w.values[tap] ?? 0)));
+        eachTap(x, w, shape,
+          (
+            place,
+            source,
+            tap,
+          ) => (y.values[place] = (y.values[place] ?? 0) + (x.values[source] ?? 0) * (w.values[tap] ?? 0)));
         return y;
       },
       vjp: ([x = EMPTY, w = EMPTY, b = EMPTY], dy) => {
@@ -171,7 +192,8 @@ export const PRODUCT_RULES = [
           dx.values[source] = (dx.values[source] ?? 0) + (dy.values[place] ?? 0) * (w.values[tap] ?? 0);
           dw.values[tap] = (dw.values[tap] ?? 0) + (dy.values[place] ?? 0) * (x.values[source] ?? 0);
         });
-        return [dx, dw, filled(b.shape, (channel) => sum(dy.values.filter((_, at) => indexAt(at, dy.shape)[1] === channel)))];
+        return [dx, dw,
+          filled(b.shape, (channel) => sum(dy.values.filter((_, at) => indexAt(at, dy.shape)[1] === channel)))];
       },
       shapes: [[2, 2, 4, 3], [3, 2, 2, 2], [3]],
     },
@@ -183,8 +205,11 @@ export const PRODUCT_RULES = [
     forward: "softmax({q} @ {k}ᵀ{scale}) @ {v}",
     gradients: ["dS @ {k}{scale}", "dSᵀ @ {q}{scale}", "Pᵀ @ {dy}"],
     // A fourth tensor is a mask; of dropped weights and of heads that share a key the rule says nothing.
-    covers: ({ attributes, operands: { length } }) => (length === 3 || length === 4) && isOff(attributes["dropout_p"]) && isOff(attributes["enable_gqa"]),
-    symbols: ({ scale }) => ({ scale: typeof scale === "number" ? ` · ${scale < 0 ? `(${numberText(scale)})` : numberText(scale)}` : " / √d" }),
+    covers: ({ attributes, operands: { length } }) =>
+      (length === 3 || length === 4) && isOff(attributes["dropout_p"]) && isOff(attributes["enable_gqa"]),
+    symbols: ({ scale }) => ({
+      scale: typeof scale === "number" ? ` · ${scale < 0 ? `(${numberText(scale)})` : numberText(scale)}` : " / √d",
+    }),
     derivation: [
       "S = {q} @ {k}ᵀ{scale}, P = softmax(S) row by row, {y} = P @ {v}; d is the last axis of {q}",
       "{y} = P @ {v} is a matrix product: {dv} = Pᵀ @ {dy}, dP = {dy} @ {v}ᵀ",
@@ -201,7 +226,9 @@ export const PRODUCT_RULES = [
         const ds = byRow(p, (row, order) => {
           const from = order * row.length;
           const mean = sum(weighed.values.subarray(from, from + row.length));
-          return row.map((share, at) => (share * ((dp.values[from + at] ?? NaN) - mean)) / Math.sqrt(q.shape.at(-1) ?? 1));
+          return row.map((share, at) =>
+            (share * ((dp.values[from + at] ?? NaN) - mean)) / Math.sqrt(q.shape.at(-1) ?? 1)
+          );
         });
         return [product(ds, k), product(transposed(ds), q), product(transposed(p), dy)];
       },
@@ -226,7 +253,8 @@ function convolved(x, w) {
   return [batch, channels, height - rowsOfKernel + 1, width - columns + 1];
 }
 
-/** @param {NDArray} x @param {NDArray} w @param {readonly number[]} shape @param {(place: number, source: number, tap: number) => void} visit positions in y, x and w of every product */
+/** @param {NDArray} x @param {NDArray} w @param {readonly number[]} shape
+ * @param {(place: number, source: number, tap: number) => void} visit positions in y, x and w of every product */
 function eachTap(x, w, shape, visit) {
   const taps = w.values.length / (w.shape[0] ?? 1);
   const kernel = w.shape.slice(1);

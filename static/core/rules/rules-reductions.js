@@ -3,11 +3,6 @@
 import { byRow, filled, indexAt, mapped, sizeOf, sum, summedTo, zipped } from "./ndarray.js";
 import { CALCULUS, CHAPTER, isOff } from "./rule-types.js";
 
-/** @typedef {import("./rule-types.js").GradientRule} GradientRule */
-/** @typedef {import("./rule-types.js").Attributes} Attributes */
-/** @typedef {import("./rule-types.js").Call} Call */
-/** @typedef {import("./ndarray.js").NDArray} NDArray */
-
 const EMPTY = filled([0], () => 0);
 const EPS = 1e-5;
 
@@ -21,7 +16,8 @@ function softmax(row) {
 }
 
 /** @param {NDArray} array @param {number} order @returns {Float64Array} a row along the last axis */
-const rowOf = (array, order) => array.values.subarray(order * (array.shape.at(-1) ?? 1), (order + 1) * (array.shape.at(-1) ?? 1));
+const rowOf = (array, order) =>
+  array.values.subarray(order * (array.shape.at(-1) ?? 1), (order + 1) * (array.shape.at(-1) ?? 1));
 
 /** @param {ArrayLike<number>} values @returns {{mean: number, scale: number}} scale: 1/√(variance + ε) */
 function moments(values) {
@@ -30,7 +26,8 @@ function moments(values) {
   return { mean, scale: 1 / Math.sqrt(variance + EPS) };
 }
 
-/** The gradient of n numbers that were normalized, given that of the results. @param {Float64Array} values @param {Float64Array} g @returns {Float64Array} */
+/** The gradient of n numbers that were normalized, given that of the results. @param {Float64Array} values
+ * @param {Float64Array} g @returns {Float64Array} */
 function normalizedBack(values, g) {
   const { mean, scale } = moments(values);
   const hat = values.map((value) => (value - mean) * scale);
@@ -40,39 +37,44 @@ function normalizedBack(values, g) {
 }
 
 /** @param {NDArray} x (batch, features) @returns {NDArray} the other way round */
-const flipped = ({ shape: [rows = 1, columns = 1], values }) => filled([columns, rows], (at) => values[(at % rows) * columns + Math.floor(at / rows)] ?? NaN);
+const flipped = ({ shape: [rows = 1, columns = 1], values }) =>
+  filled([columns, rows], (at) => values[(at % rows) * columns + Math.floor(at / rows)] ?? NaN);
 
 /** @param {NDArray} x @returns {NDArray} each row normalized */
-const normalized = (x) => byRow(x, (row) => {
-  const { mean, scale } = moments(row);
-  return row.map((value) => (value - mean) * scale);
-});
+const normalized = (x) =>
+  byRow(x, (row) => {
+    const { mean, scale } = moments(row);
+    return row.map((value) => (value - mean) * scale);
+  });
 
 /** @param {NDArray} x @param {NDArray} g @returns {NDArray} */
 const normalizedGradient = (x, g) => byRow(x, (row, order) => normalizedBack(row, rowOf(g, order)));
 
 /** @param {NDArray} x @param {NDArray} m @param {NDArray} v @returns {NDArray} by means and variances that are given */
-const standardized = (x, m, v) => zipped(zipped(x, m, (value, mean) => value - mean), v, (value, variance) => value / Math.sqrt(variance + EPS));
+const standardized = (x, m, v) =>
+  zipped(zipped(x, m, (value, mean) => value - mean), v, (value, variance) => value / Math.sqrt(variance + EPS));
 
-/** @param {Attributes} attributes @returns {boolean} whether a loss is one number */
+/** @param {OpAttributes} attributes @returns {boolean} whether a loss is one number */
 const isReduced = ({ reduction = "mean" }) => reduction === "mean" || reduction === "sum";
 
 /**
  * Rows of scores with one class each: no weights, no smoothing, no class that is left out, no probabilities.
  *
- * @param {Call} call
+ * @param {OpCall} call
  * @returns {boolean}
  */
 function isOfClasses({ attributes, operands: [x = [], t = [], more] }) {
-  return more === undefined && x.length === 2 && t.length === 1 && isReduced(attributes) && isOff(attributes["label_smoothing"]) && (attributes["ignore_index"] ?? -100) === -100;
+  return more === undefined && x.length === 2 && t.length === 1 && isReduced(attributes)
+    && isOff(attributes["label_smoothing"]) && (attributes["ignore_index"] ?? -100) === -100;
 }
 
-/** @param {Attributes} attributes of a loss @returns {Record<string, string>} */
+/** @param {OpAttributes} attributes of a loss @returns {Record<string, string>} */
 function reduced({ reduction }) {
   return reduction === "sum" ? { mean: "Σ", batch: "" } : { mean: "mean", batch: " / batch" };
 }
 
-const MOMENTS = "x̂ = ({x} − mean) / s with s = √(variance + ε); {y} = {w} · x̂ + {b}, so {db} = Σ {dy} and {dw} = Σ {dy} · x̂";
+const MOMENTS =
+  "x̂ = ({x} − mean) / s with s = √(variance + ε); {y} = {w} · x̂ + {b}, so {db} = Σ {dy} and {dw} = Σ {dy} · x̂";
 const THROUGH = "g = {w} · {dy} goes back to x̂; {x} enters x̂ three times: itself, in the mean, in s";
 
 /** @type {readonly GradientRule[]} */
@@ -83,9 +85,11 @@ export const REDUCTION_RULES = [
     operands: ["x"],
     forward: "Σ {x}",
     gradients: ["{dy}, repeated to the shape of {x}"],
-    derivation: ["{y} = Σᵢ {x}ᵢ: ∂{y}/∂{x}ᵢ = 1 for every i", "so each {x}ᵢ gets the whole of {dy}; a sum over one axis repeats it along that axis"],
+    derivation: ["{y} = Σᵢ {x}ᵢ: ∂{y}/∂{x}ᵢ = 1 for every i",
+      "so each {x}ᵢ gets the whole of {dy}; a sum over one axis repeats it along that axis"],
     source: CALCULUS,
-    kernel: { value: ([x = EMPTY]) => summedTo(x, [4]), vjp: ([x = EMPTY], dy) => [filled(x.shape, (at) => dy.values[at % 4] ?? NaN)], shapes: [[3, 4]] },
+    kernel: { value: ([x = EMPTY]) => summedTo(x, [4]),
+      vjp: ([x = EMPTY], dy) => [filled(x.shape, (at) => dy.values[at % 4] ?? NaN)], shapes: [[3, 4]] },
   },
   {
     names: ["mean"],
@@ -93,10 +97,14 @@ export const REDUCTION_RULES = [
     operands: ["x"],
     forward: "Σ {x} / n",
     gradients: ["{dy} / {n}, repeated to the shape of {x}"],
-    symbols: (_, call) => ({ n: call === undefined ? "n" : String(sizeOf(call.operands[0] ?? []) / sizeOf(call.output)) }),
-    derivation: ["{y} = (1/n) Σᵢ {x}ᵢ: ∂{y}/∂{x}ᵢ = 1/n for each of the n elements averaged", "each {x}ᵢ gets the same n-th part of {dy}"],
+    symbols: (_, call) => ({
+      n: call === undefined ? "n" : String(sizeOf(call.operands[0] ?? []) / sizeOf(call.output)),
+    }),
+    derivation: ["{y} = (1/n) Σᵢ {x}ᵢ: ∂{y}/∂{x}ᵢ = 1/n for each of the n elements averaged",
+      "each {x}ᵢ gets the same n-th part of {dy}"],
     source: CALCULUS,
-    kernel: { value: ([x = EMPTY]) => mapped(summedTo(x, []), (total) => total / 12), vjp: ([x = EMPTY], dy) => [filled(x.shape, () => (dy.values[0] ?? NaN) / 12)], shapes: [[3, 4]] },
+    kernel: { value: ([x = EMPTY]) => mapped(summedTo(x, []), (total) => total / 12),
+      vjp: ([x = EMPTY], dy) => [filled(x.shape, () => (dy.values[0] ?? NaN) / 12)], shapes: [[3, 4]] },
   },
   {
     names: ["max", "amax", "min", "amin"],
@@ -104,11 +112,12 @@ export const REDUCTION_RULES = [
     operands: ["x"],
     forward: "the extreme element of {x}",
     gradients: ["{dy} at the extreme element, 0 elsewhere"],
-    derivation: ["a small change of any other element leaves {y} as it is: slope 0", "of the extreme one {y} is a copy: slope 1"],
+    derivation: ["a small change of any other element leaves {y} as it is: slope 0",
+      "of the extreme one {y} is a copy: slope 1"],
     source: CALCULUS,
     kernel: {
       value: ([x = EMPTY]) => filled([], () => Math.max(...x.values)),
-      vjp: ([x = EMPTY], dy) => [mapped(x, (value) => (value === Math.max(...x.values) ? (dy.values[0] ?? NaN) : 0))],
+      vjp: ([x = EMPTY], dy) => [mapped(x, (value) => value === Math.max(...x.values) ? (dy.values[0] ?? NaN) : 0)],
       shapes: [[3, 4]],
     },
   },
@@ -118,7 +127,11 @@ export const REDUCTION_RULES = [
     operands: ["x"],
     forward: "the largest element of each window of {x}",
     gradients: ["{dy} at the largest element of each window, 0 elsewhere"],
-    derivation: ["in each window {y} is a copy of the largest element, slope 1, and does not depend on the others, slope 0", "so the index of the largest is what is kept for the backward pass", "an element that is the largest of several windows gets the sum"],
+    derivation: [
+      "in each window {y} is a copy of the largest element, slope 1, and does not depend on the others, slope 0",
+      "so the index of the largest is what is kept for the backward pass",
+      "an element that is the largest of several windows gets the sum",
+    ],
     source: "LeCun et al. 1998, Gradient-based learning applied to document recognition",
     kernel: {
       value: ([x = EMPTY]) => filled([2, 2], (at) => Math.max(...windowAt(at).map((place) => x.values[place] ?? NaN))),
@@ -126,7 +139,7 @@ export const REDUCTION_RULES = [
         const dx = filled(x.shape, () => 0);
         dy.values.forEach((g, at) => {
           const places = windowAt(at);
-          const top = places.reduce((best, place) => ((x.values[place] ?? 0) > (x.values[best] ?? 0) ? place : best));
+          const top = places.reduce((best, place) => (x.values[place] ?? 0) > (x.values[best] ?? 0) ? place : best);
           dx.values[top] = (dx.values[top] ?? 0) + g;
         });
         return [dx];
@@ -163,7 +176,9 @@ export const REDUCTION_RULES = [
     operands: ["x"],
     forward: "{x} − log Σ exp({x})",
     gradients: ["{dy} − exp({y}) · Σ {dy}"],
-    derivation: ["in each row {y}ⱼ = {x}ⱼ − log Σₖ exp {x}ₖ", "∂{y}ⱼ/∂{x}ᵢ = 1[i = j] − softmax({x})ᵢ, and softmax({x}) = exp({y})", "{dx}ᵢ = Σⱼ {dy}ⱼ · (1[i = j] − exp {y}ᵢ) = {dy}ᵢ − exp({y}ᵢ) · Σⱼ {dy}ⱼ"],
+    derivation: ["in each row {y}ⱼ = {x}ⱼ − log Σₖ exp {x}ₖ",
+      "∂{y}ⱼ/∂{x}ᵢ = 1[i = j] − softmax({x})ᵢ, and softmax({x}) = exp({y})",
+      "{dx}ᵢ = Σⱼ {dy}ⱼ · (1[i = j] − exp {y}ᵢ) = {dy}ᵢ − exp({y}ᵢ) · Σⱼ {dy}ⱼ"],
     source: CALCULUS,
     kernel: {
       value: ([x = EMPTY]) => byRow(x, (row) => softmax(row).map(Math.log)),
@@ -181,10 +196,13 @@ export const REDUCTION_RULES = [
     operands: ["x", "w", "b"],
     forward: "{w} · ({x} − mean) / √(variance + ε) + {b}",
     gradients: ["(g − mean(g) − x̂ · mean(g · x̂)) / s, g = {w} · {dy}", "Σ_rows {dy} · x̂", "Σ_rows {dy}"],
-    derivation: [MOMENTS, THROUGH, "the mean takes mean(g) off, the variance takes x̂ · mean(g · x̂) off: what is left is orthogonal to a shift and to a scaling of {x}, which do not change {y}", "all means are over the normalized axes of one row: mean and 1/s are kept"],
+    derivation: [MOMENTS, THROUGH,
+      "the mean takes mean(g) off, the variance takes x̂ · mean(g · x̂) off: what is left is orthogonal to a shift and to a scaling of {x}, which do not change {y}",
+      "all means are over the normalized axes of one row: mean and 1/s are kept"],
     source: "Ba et al. 2016, Layer Normalization",
     kernel: {
-      value: ([x = EMPTY, w = EMPTY, b = EMPTY]) => zipped(zipped(normalized(x), w, (a, c) => a * c), b, (a, c) => a + c),
+      value: ([x = EMPTY, w = EMPTY, b = EMPTY]) =>
+        zipped(zipped(normalized(x), w, (a, c) => a * c), b, (a, c) => a + c),
       vjp: ([x = EMPTY, w = EMPTY, b = EMPTY], dy) => [
         normalizedGradient(x, zipped(dy, w, (g, c) => g * c)),
         summedTo(zipped(dy, normalized(x), (g, hat) => g * hat), w.shape),
@@ -198,13 +216,17 @@ export const REDUCTION_RULES = [
     title: "Batch normalization, in training",
     operands: ["x", "m", "v", "w", "b"],
     optional: ["m", "v"],
-    covers: ({ attributes, operands: { length } }) => attributes["training"] === true && (length === 5 || (length === 3 && !("weight" in attributes))),
+    covers: ({ attributes, operands: { length } }) =>
+      attributes["training"] === true && (length === 5 || (length === 3 && !("weight" in attributes))),
     forward: "{w} · ({x} − mean) / √(variance + ε) + {b}",
-    gradients: ["(g − mean(g) − x̂ · mean(g · x̂)) / s, g = {w} · {dy}", null, null, "Σ over the batch of {dy} · x̂", "Σ over the batch of {dy}"],
-    derivation: [MOMENTS, THROUGH, "the mean takes mean(g) off, the variance takes x̂ · mean(g · x̂) off", "all means are per channel, over the batch and all positions: through them the inputs of a batch depend on each other; the running averages are no part of it"],
+    gradients: ["(g − mean(g) − x̂ · mean(g · x̂)) / s, g = {w} · {dy}", null, null, "Σ over the batch of {dy} · x̂",
+      "Σ over the batch of {dy}"],
+    derivation: [MOMENTS, THROUGH, "the mean takes mean(g) off, the variance takes x̂ · mean(g · x̂) off",
+      "all means are per channel, over the batch and all positions: through them the inputs of a batch depend on each other; the running averages are no part of it"],
     source: "Ioffe and Szegedy 2015, Batch Normalization",
     kernel: {
-      value: ([x = EMPTY, , , w = EMPTY, b = EMPTY]) => zipped(zipped(flipped(normalized(flipped(x))), w, (a, c) => a * c), b, (a, c) => a + c),
+      value: ([x = EMPTY, , , w = EMPTY, b = EMPTY]) =>
+        zipped(zipped(flipped(normalized(flipped(x))), w, (a, c) => a * c), b, (a, c) => a + c),
       vjp: ([x = EMPTY, , , w = EMPTY, b = EMPTY], dy) => [
         flipped(normalizedGradient(flipped(x), flipped(zipped(dy, w, (g, c) => g * c)))),
         null,
@@ -222,10 +244,13 @@ export const REDUCTION_RULES = [
     forward: "{w} · ({x} − {m}) / √({v} + ε) + {b}",
     gradients: ["{w} · {dy} / √({v} + ε)", null, null, "Σ over the batch of {dy} · x̂", "Σ over the batch of {dy}"],
     covers: ({ attributes, operands: { length } }) => attributes["training"] === false && length === 5,
-    derivation: ["x̂ = ({x} − {m}) / √({v} + ε), with the running averages: constants, that do not depend on {x}", "so {y} is a straight line of each {x}ᵢ alone, with slope {w} / √({v} + ε)", "{w} and {b} enter all elements of their channel: {dw} = Σ {dy} · x̂, {db} = Σ {dy}"],
+    derivation: ["x̂ = ({x} − {m}) / √({v} + ε), with the running averages: constants, that do not depend on {x}",
+      "so {y} is a straight line of each {x}ᵢ alone, with slope {w} / √({v} + ε)",
+      "{w} and {b} enter all elements of their channel: {dw} = Σ {dy} · x̂, {db} = Σ {dy}"],
     source: "Ioffe and Szegedy 2015, Batch Normalization",
     kernel: {
-      value: ([x = EMPTY, m = EMPTY, v = EMPTY, w = EMPTY, b = EMPTY]) => zipped(zipped(standardized(x, m, v), w, (a, c) => a * c), b, (a, c) => a + c),
+      value: ([x = EMPTY, m = EMPTY, v = EMPTY, w = EMPTY, b = EMPTY]) =>
+        zipped(zipped(standardized(x, m, v), w, (a, c) => a * c), b, (a, c) => a + c),
       vjp: ([x = EMPTY, m = EMPTY, v = EMPTY, w = EMPTY, b = EMPTY], dy) => [
         zipped(zipped(dy, w, (g, c) => g * c), v, (g, variance) => g / Math.sqrt(variance + EPS)),
         null,
@@ -243,13 +268,22 @@ export const REDUCTION_RULES = [
     operands: ["x", "t"],
     forward: "{mean}(({x} − {t})²)",
     gradients: ["2 · ({x} − {t}){n} · {dy}", "−2 · ({x} − {t}){n} · {dy}"],
-    covers: ({ attributes, operands: [x = [], t, more] }) => more === undefined && t !== undefined && x.join() === t.join() && isReduced(attributes),
-    symbols: (attributes, call) => (attributes["reduction"] === "sum" ? { mean: "Σ", n: "" } : { mean: "mean", n: ` / ${call === undefined ? "n" : sizeOf(call.operands[0] ?? [])}` }),
-    derivation: ["{y} = {mean} of ({x}ᵢ − {t}ᵢ)²; of a mean n is the number of elements, a sum is not divided", "of the square 2 · ({x}ᵢ − {t}ᵢ), of the difference 1, of the mean 1/n: multiplied along the chain", "where {y} is the loss itself, ∂loss/∂loss = 1; a target that is given gets no gradient"],
+    covers: ({ attributes, operands: [x = [], t, more] }) =>
+      more === undefined && t !== undefined && x.join() === t.join() && isReduced(attributes),
+    symbols: (attributes, call) =>
+      attributes["reduction"] === "sum" ? { mean: "Σ", n: "" }
+        : { mean: "mean", n: ` / ${call === undefined ? "n" : sizeOf(call.operands[0] ?? [])}` },
+    derivation: ["{y} = {mean} of ({x}ᵢ − {t}ᵢ)²; of a mean n is the number of elements, a sum is not divided",
+      "of the square 2 · ({x}ᵢ − {t}ᵢ), of the difference 1, of the mean 1/n: multiplied along the chain",
+      "where {y} is the loss itself, ∂loss/∂loss = 1; a target that is given gets no gradient"],
     source: CHAPTER,
     kernel: {
-      value: ([x = EMPTY, t = EMPTY]) => filled([], () => sum(zipped(x, t, (a, b) => (a - b) ** 2).values) / x.values.length),
-      vjp: ([x = EMPTY, t = EMPTY], dy) => [2, -2].map((factor) => zipped(zipped(x, t, (a, b) => (factor * (a - b)) / x.values.length), dy, (a, g) => a * g)),
+      value: ([x = EMPTY, t = EMPTY]) =>
+        filled([], () => sum(zipped(x, t, (a, b) => (a - b) ** 2).values) / x.values.length),
+      vjp: ([x = EMPTY, t = EMPTY], dy) =>
+        [2, -2].map((factor) =>
+          zipped(zipped(x, t, (a, b) => (factor * (a - b)) / x.values.length), dy, (a, g) => a * g)
+        ),
       shapes: [[3, 2], [3, 2]],
     },
   },
@@ -269,9 +303,15 @@ export const REDUCTION_RULES = [
     ],
     source: "Bishop 2006, Pattern Recognition and Machine Learning, equation 4.109",
     kernel: {
-      value: ([x = EMPTY, t = EMPTY]) => filled([], () => -sum(t.values.map((chosen, row) => Math.log(softmax(rowOf(x, row))[chosen] ?? NaN))) / t.values.length),
+      value: ([x = EMPTY, t = EMPTY]) =>
+        filled([], () =>
+          -sum(t.values.map((chosen, row) => Math.log(softmax(rowOf(x, row))[chosen] ?? NaN))) / t.values.length),
       vjp: ([x = EMPTY, t = EMPTY], dy) => [
-        byRow(x, (row, order) => softmax(row).map((share, at) => ((share - Number(at === t.values[order])) / t.values.length) * (dy.values[0] ?? NaN))),
+        byRow(x,
+          (row, order) =>
+            softmax(row).map((share, at) =>
+              ((share - Number(at === t.values[order])) / t.values.length) * (dy.values[0] ?? NaN)
+            )),
         null,
       ],
       shapes: [[3, 4], [3]],
@@ -286,10 +326,12 @@ export const REDUCTION_RULES = [
     gradients: ["−onehot({t}){batch} · {dy}", null],
     covers: isOfClasses,
     symbols: reduced,
-    derivation: ["{y} = −{mean} of {x}ₙ,ₜ: of each row one element enters, with slope −1{batch}", "the others do not enter: gradient 0; a class index has none"],
+    derivation: ["{y} = −{mean} of {x}ₙ,ₜ: of each row one element enters, with slope −1{batch}",
+      "the others do not enter: gradient 0; a class index has none"],
     source: "Bishop 2006, Pattern Recognition and Machine Learning, 4.3.4",
     kernel: {
-      value: ([x = EMPTY, t = EMPTY]) => filled([], () => -sum(t.values.map((chosen, row) => rowOf(x, row)[chosen] ?? NaN)) / t.values.length),
+      value: ([x = EMPTY, t = EMPTY]) =>
+        filled([], () => -sum(t.values.map((chosen, row) => rowOf(x, row)[chosen] ?? NaN)) / t.values.length),
       vjp: ([x = EMPTY, t = EMPTY], dy) => [filled(x.shape, (at) => {
         const [row = 0, column = 0] = indexAt(at, x.shape);
         return (-Number(t.values[row] === column) / t.values.length) * (dy.values[0] ?? NaN);

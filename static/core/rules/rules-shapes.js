@@ -3,19 +3,17 @@
 import { filled, indexAt, placeOf, reshaped, summedTo, transposed, zipped } from "./ndarray.js";
 import { CALCULUS, swappedAxes } from "./rule-types.js";
 
-/** @typedef {import("./rule-types.js").GradientRule} GradientRule */
-/** @typedef {import("./rule-types.js").Call} Call */
-/** @typedef {import("./ndarray.js").NDArray} NDArray */
-
 const EMPTY = filled([0], () => 0);
 
 /** Every element of the output is one of the input's: its gradient goes back to where it came from. */
 const BACK = "each element of {y} is one element of {x}, slope 1: its gradient goes back to that place";
 
-/** @param {NDArray} x @param {readonly number[]} shape @param {readonly number[]} picks y's element at → x's @returns {NDArray} */
+/** @param {NDArray} x @param {readonly number[]} shape @param {readonly number[]} picks y's element at → x's
+ * @returns {NDArray} */
 const picked = (x, shape, picks) => filled(shape, (at) => x.values[picks[at] ?? 0] ?? NaN);
 
-/** @param {NDArray} x @param {NDArray} dy @param {readonly number[]} picks @returns {NDArray} each gradient added where its element came from */
+/** @param {NDArray} x @param {NDArray} dy @param {readonly number[]} picks @returns {NDArray} each gradient added where
+ * its element came from */
 function scattered(x, dy, picks) {
   const dx = filled(x.shape, () => 0);
   picks.forEach((place, at) => (dx.values[place] = (dx.values[place] ?? 0) + (dy.values[at] ?? NaN)));
@@ -43,20 +41,22 @@ function choosing(names, title, forward, gradient, derivation, from, to, picks) 
     derivation,
     source: CALCULUS,
     covers: isOfFirst,
-    kernel: { value: ([x = EMPTY]) => picked(x, to, picks), vjp: ([x = EMPTY], dy) => [scattered(x, dy, picks)], shapes: [from] },
+    kernel: { value: ([x = EMPTY]) => picked(x, to, picks), vjp: ([x = EMPTY], dy) => [scattered(x, dy, picks)],
+      shapes: [from] },
   };
 }
 
-/** What an op takes beside its first tensor, a shape or an index, has no gradient. @param {Call} call @returns {boolean} */
+/** What an op takes beside its first tensor, a shape or an index, has no gradient. @param {OpCall} call
+ * @returns {boolean} */
 function isOfFirst({ operands }) {
   return operands.length > 0;
 }
 
-/** Whether a transposition swaps the last two axes, as ᵀ says. @param {Call} call @returns {boolean} */
+/** Whether a transposition swaps the last two axes, as ᵀ says. @param {OpCall} call @returns {boolean} */
 function areLastTwo({ attributes, operands: [shape = []] }) {
   const [first, second] = swappedAxes(attributes);
   if (first === null || second === null) return true;
-  const axes = [first, second].map((axis) => (axis < 0 ? axis + shape.length : axis)).sort((a, b) => a - b);
+  const axes = [first, second].map((axis) => axis < 0 ? axis + shape.length : axis).sort((a, b) => a - b);
   return axes[0] === shape.length - 2 && axes[1] === shape.length - 1;
 }
 
@@ -64,7 +64,10 @@ function areLastTwo({ attributes, operands: [shape = []] }) {
 const turned = (x) => transposed(transposed(x, 0, 1), 1, 2);
 
 /** @param {NDArray} index @returns {number[]} of a gather along the last axis of four */
-const gathered = (index) => [...index.values].map((column, at) => placeOf([...indexAt(at, index.shape).slice(0, -1), column], [...index.shape.slice(0, -1), 4]));
+const gathered = (index) =>
+  [...index.values].map((column, at) =>
+    placeOf([...indexAt(at, index.shape).slice(0, -1), column], [...index.shape.slice(0, -1), 4])
+  );
 
 /** @type {readonly GradientRule[]} */
 export const SHAPE_RULES = [
@@ -85,12 +88,14 @@ export const SHAPE_RULES = [
     operands: ["x"],
     forward: "{x}, its axes in another order",
     gradients: ["{dy}, its axes in the order that they have in {x}"],
-    derivation: [BACK, "axis k of {y} is axis p(k) of {x}: the gradient's axes are put back by the inverse of p, which is p itself for two axes swapped, and not in general"],
+    derivation: [BACK,
+      "axis k of {y} is axis p(k) of {x}: the gradient's axes are put back by the inverse of p, which is p itself for two axes swapped, and not in general"],
     source: CALCULUS,
     kernel: { value: ([x = EMPTY]) => turned(x), vjp: (_, dy) => [turned(turned(dy))], shapes: [[2, 3, 4]] },
   },
   {
-    names: ["view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "view_as", "reshape_as", "contiguous", "to", "clone", "ravel", "float", "double", "type_as"],
+    names: ["view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "view_as", "reshape_as", "contiguous",
+      "to", "clone", "ravel", "float", "double", "type_as"],
     title: "Same elements, another shape",
     operands: ["x"],
     covers: isOfFirst,
@@ -98,7 +103,8 @@ export const SHAPE_RULES = [
     gradients: ["{dy} in the shape of {x}"],
     derivation: ["the elements stay what they are, slope 1", "the gradient gets the shape back that {x} had"],
     source: CALCULUS,
-    kernel: { value: ([x = EMPTY]) => reshaped(x, [2, 6]), vjp: ([x = EMPTY], dy) => [reshaped(dy, x.shape)], shapes: [[3, 4]] },
+    kernel: { value: ([x = EMPTY]) => reshaped(x, [2, 6]), vjp: ([x = EMPTY], dy) => [reshaped(dy, x.shape)],
+      shapes: [[3, 4]] },
   },
   {
     names: ["expand", "expand_as", "broadcast_to"],
@@ -107,12 +113,19 @@ export const SHAPE_RULES = [
     covers: isOfFirst,
     forward: "{x}, repeated to the shape of {y}",
     gradients: ["Σ over the repeated axes of {dy}"],
-    derivation: ["{x}ᵢ stands in several places of {y}, each with slope 1", "the chain rule sums over all of them: {dx}ᵢ = Σ of {dy} over the places where {x}ᵢ stands"],
+    derivation: ["{x}ᵢ stands in several places of {y}, each with slope 1",
+      "the chain rule sums over all of them: {dx}ᵢ = Σ of {dy} over the places where {x}ᵢ stands"],
     source: CALCULUS,
-    kernel: { value: ([x = EMPTY]) => zipped(x, filled([3, 4], () => 0), (a, b) => a + b), vjp: ([x = EMPTY], dy) => [summedTo(dy, x.shape)], shapes: [[4]] },
+    kernel: { value: ([x = EMPTY]) => zipped(x, filled([3, 4], () => 0), (a, b) => a + b),
+      vjp: ([x = EMPTY], dy) => [summedTo(dy, x.shape)], shapes: [[4]] },
   },
-  choosing(["getitem", "index", "select", "narrow", "index_select", "__getitem__"], "A part of a tensor", "the part of {x} that was asked for", "{dy} at that part, 0 elsewhere", [BACK, "what was not asked for does not enter the loss this way: gradient 0", "what was asked for twice gets the sum"], [3, 4], [2, 4], [4, 5, 6, 7, 0, 1, 2, 3]),
-  choosing(["split", "chunk", "unbind"], "Split into parts", "the parts of {x} along an axis", "the gradients of the parts, joined along that axis", [BACK, "every element of {x} is in one part: together they give all of {dx}"], [3, 4], [3, 2], [2, 3, 6, 7, 10, 11]),
+  choosing(["getitem", "index", "select", "narrow", "index_select", "__getitem__"], "A part of a tensor",
+    "the part of {x} that was asked for", "{dy} at that part, 0 elsewhere", [BACK,
+    "what was not asked for does not enter the loss this way: gradient 0", "what was asked for twice gets the sum"], [3,
+    4], [2, 4], [4, 5, 6, 7, 0, 1, 2, 3]),
+  choosing(["split", "chunk", "unbind"], "Split into parts", "the parts of {x} along an axis",
+    "the gradients of the parts, joined along that axis", [BACK,
+    "every element of {x} is in one part: together they give all of {dx}"], [3, 4], [3, 2], [2, 3, 6, 7, 10, 11]),
   {
     names: ["cat", "concat", "stack", "hstack", "vstack"],
     title: "Joining",
@@ -125,7 +138,10 @@ export const SHAPE_RULES = [
     source: CALCULUS,
     kernel: {
       value: ([a = EMPTY, b = EMPTY]) => filled([5, 2], (at) => (at < 4 ? a.values[at] : b.values[at - 4]) ?? NaN),
-      vjp: ([a = EMPTY, b = EMPTY], dy) => [filled(a.shape, (at) => dy.values[at] ?? NaN), filled(b.shape, (at) => dy.values[at + 4] ?? NaN)],
+      vjp: (
+        [a = EMPTY, b = EMPTY],
+        dy,
+      ) => [filled(a.shape, (at) => dy.values[at] ?? NaN), filled(b.shape, (at) => dy.values[at + 4] ?? NaN)],
       shapes: [[2, 2], [3, 2]],
     },
   },
@@ -135,7 +151,8 @@ export const SHAPE_RULES = [
     operands: ["x", "i"],
     forward: "{x} at the indices {i}",
     gradients: ["{dy} at the indices {i}, 0 elsewhere", null],
-    derivation: [BACK, "an element that was taken twice gets the sum", "an index is no real number: it has no gradient"],
+    derivation: [BACK, "an element that was taken twice gets the sum",
+      "an index is no real number: it has no gradient"],
     source: CALCULUS,
     kernel: {
       value: ([x = EMPTY, i = EMPTY]) => picked(x, i.shape, gathered(i)),
@@ -150,13 +167,20 @@ export const SHAPE_RULES = [
     operands: ["i", "w"],
     forward: "the rows of {w} that {i} names",
     gradients: [null, "Σ of {dy} over the places where a row was used"],
-    derivation: ["{y}ₙ = {w}[{i}ₙ], the same as a one-hot matrix times {w}", "row r of {w} enters every {y}ₙ with {i}ₙ = r: {dw}ᵣ = Σ of {dy}ₙ over those n", "rows that no index names get gradient 0; an index has none"],
+    derivation: ["{y}ₙ = {w}[{i}ₙ], the same as a one-hot matrix times {w}",
+      "row r of {w} enters every {y}ₙ with {i}ₙ = r: {dw}ᵣ = Σ of {dy}ₙ over those n",
+      "rows that no index names get gradient 0; an index has none"],
     source: "Mikolov et al. 2013, Efficient Estimation of Word Representations in Vector Space",
     kernel: {
-      value: ([i = EMPTY, w = EMPTY]) => filled([i.values.length, w.shape[1] ?? 1], (at) => w.values[(i.values[Math.floor(at / (w.shape[1] ?? 1))] ?? 0) * (w.shape[1] ?? 1) + (at % (w.shape[1] ?? 1))] ?? NaN),
+      value: ([i = EMPTY, w = EMPTY]) =>
+        filled([i.values.length, w.shape[1] ?? 1], (at) =>
+          w.values[(i.values[Math.floor(at / (w.shape[1] ?? 1))] ?? 0) * (w.shape[1] ?? 1) + (at % (w.shape[1] ?? 1))]
+            ?? NaN),
       vjp: ([i = EMPTY, w = EMPTY], dy) => {
         const width = w.shape[1] ?? 1;
-        return [null, scattered(w, dy, [...dy.values].map((_, at) => (i.values[Math.floor(at / width)] ?? 0) * width + (at % width)))];
+        return [null,
+          scattered(w, dy,
+            [...dy.values].map((_, at) => (i.values[Math.floor(at / width)] ?? 0) * width + (at % width)))];
       },
       shapes: [[4], [3, 2]],
       fixed: { 0: [2, 0, 2, 1] },

@@ -22,7 +22,9 @@ export async function graphPng(svg) {
     canvas.width = Math.max(1, Math.round(width * scale));
     canvas.height = Math.max(1, Math.round(height * scale));
     canvas.getContext("2d")?.drawImage(image, 0, 0, canvas.width, canvas.height);
-    const blob = await new Promise((/** @type {(blob: Blob | null) => void} */ resolve) => canvas.toBlob(resolve, "image/png"));
+    const blob = await new Promise((/** @type {(blob: Blob | null) => void} */ resolve) =>
+      canvas.toBlob(resolve, "image/png")
+    );
     if (blob === null) throw new Error("the picture is too large for this browser");
     return blob;
   } finally {

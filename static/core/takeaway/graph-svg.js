@@ -4,7 +4,7 @@
  */
 
 import { opText, tensorText } from "../view/box-text.js";
-import { SAVED, SATELLITE, REUSE, OP, TENSOR, CLOSED, OPEN, DrawingIndex } from "../view/drawing-index.js";
+import { CLOSED, DrawingIndex, OP, OPEN, REUSE, SATELLITE, SAVED, TENSOR } from "../view/drawing-index.js";
 import { quantity, shape, significant } from "../format.js";
 import { find } from "../graph/graph.js";
 import { GraphFacts } from "../view/graph-facts.js";
@@ -16,16 +16,6 @@ import { legendHeight, legendSvg } from "./svg-legend.js";
 import { escaped, num, shortened, tag } from "./svg-text.js";
 import { STRIP_WIDTH, textWidth } from "../view/text-fit.js";
 
-/** @typedef {import("../types.js").Drawing} Drawing */
-/** @typedef {import("../types.js").Graph} Graph */
-/** @typedef {import("../types.js").Paintwork} Paintwork */
-/** @typedef {import("../types.js").Phase} Phase */
-/** @typedef {import("../types.js").Picture} Picture */
-/** @typedef {import("../types.js").Statistic} Statistic */
-/** @typedef {import("./scheme.js").Scheme} Scheme */
-/** @typedef {import("../histogram.js").Rectangle} Rectangle */
-/** @typedef {import("../view/box-text.js").BoxText} BoxText */
-
 /**
  * @typedef {object} Shown
  * @property {Graph} graph
@@ -35,13 +25,16 @@ import { STRIP_WIDTH, textWidth } from "../view/text-fit.js";
  * @property {Paintwork | null} [paintwork]
  * @property {string} [selection] id of what is pointed out
  * @property {"light" | "dark"} [scheme]
- * @property {{x: number, y: number, width: number, height: number} | null} [viewBox] what of the drawing is shown; all of it without one
+ * @property {{x: number, y: number, width: number, height: number} | null} [viewBox] what of the drawing is shown; all
+ *   of it without one
  */
 
-/** @typedef {Required<Shown> & {colours: Scheme, facts: GraphFacts, index: DrawingIndex, selected: number, isVertical: boolean}} Scene */
+/** @typedef {Required<Shown> & {colours: ColourScheme, facts: GraphFacts, index: DrawingIndex, selected: number,
+ * isVertical: boolean}} Scene */
 
 const FONT = '-apple-system, "Segoe UI", Roboto, "Helvetica Neue", "Liberation Sans", Arial, "Fitted Sans", sans-serif';
-/** As in tokens.css: where there are only wide fonts, they are set so much smaller that labels keep within their boxes. */
+/** As in tokens.css: where there are only wide fonts, they are set so much smaller that labels keep within their
+ * boxes. */
 const FITTED = [
   '@font-face{font-family:"Fitted Sans";src:local("DejaVu Sans");size-adjust:88%}',
   '@font-face{font-family:"Fitted Sans";font-weight:700;src:local("DejaVu Sans Bold");size-adjust:84%}',
@@ -118,13 +111,15 @@ function lines(parts) {
   return parts.length === 0 ? "" : `\n${parts.join("\n")}\n`;
 }
 
-/** @param {Float32Array} rect @param {number} at @param {{x: number, y: number, width: number, height: number}} view @returns {boolean} */
+/** @param {Float32Array} rect @param {number} at @param {{x: number, y: number, width: number, height: number}} view
+ * @returns {boolean} */
 function meets(rect, at, view) {
   const [x, y, w, h] = [rect[4 * at] ?? 0, rect[4 * at + 1] ?? 0, rect[4 * at + 2] ?? 0, rect[4 * at + 3] ?? 0];
   return x <= view.x + view.width && y <= view.y + view.height && x + w >= view.x && y + h >= view.y;
 }
 
-/** @param {Drawing} drawing @returns {boolean} whether depth runs downward: gradients then stand beside their tensors */
+/** @param {Drawing} drawing @returns {boolean} whether depth runs downward: gradients then stand beside their
+ * tensors */
 function isVertical({ rect, twin, half, boxes }) {
   for (let box = 0; box < boxes; box += 1) {
     const other = twin[box] ?? -1;
@@ -147,10 +142,8 @@ function titleOf({ topology }) {
 function describe({ graph, facts, drawing, picture }) {
   const { opsForward, opsBackward, tensors } = facts.extents;
   const loss = picture === null || picture.loss === null ? "" : ` Loss ${significant(picture.loss)}.`;
-  return (
-    `Forward pass on top with ${opsForward} ops, backward pass beneath with ${opsBackward}, ${tensors} tensors in ` +
-    `${graph.topology.modules.length} modules; ${drawing.boxes} boxes are drawn.${loss}`
-  );
+  return (`Forward pass on top with ${opsForward} ops, backward pass beneath with ${opsBackward}, ${tensors} tensors in `
+    + `${graph.topology.modules.length} modules; ${drawing.boxes} boxes are drawn.${loss}`);
 }
 
 /** @param {Scene} scene @param {number} box @returns {string} all that is known of a box without its figures */
@@ -165,7 +158,9 @@ function nameOf({ graph, drawing }, box) {
   if (drawing.kind[box] === OP) return `${graph.opLabel[index] ?? ""}: ${half}`;
   const path = topology.modules[graph.groupModule[index] ?? 0]?.path ?? "";
   const repeats = graph.arrays.groupRepeats[index] ?? 0;
-  return `${graph.groupLabel[index] ?? ""}${path === "" ? "" : ` ${path}`}${repeats > 0 ? ` × ${repeats}` : ""}: ${half}`;
+  return `${graph.groupLabel[index] ?? ""}${path === "" ? "" : ` ${path}`}${
+    repeats > 0 ? ` × ${repeats}` : ""
+  }: ${half}`;
 }
 
 // Boxes
@@ -186,11 +181,14 @@ function frameSvg(scene, box) {
   const colour = scene.colours[halfOf(scene, box)];
   const label = shortened(scene.graph.groupLabel[scene.drawing.ref[box] ?? 0] ?? "", "600 11px", w - 2 * HEAD.x);
   const isSelected = box === scene.selected;
-  const outline = { x, y, width: w, height: h, rx: Math.min(RADIUS.frame, w / 3), fill: colour, "fill-opacity": 0.05, stroke: colour };
-  const frame = tag("rect", { ...outline, "stroke-opacity": isSelected ? 1 : 0.45, "stroke-width": isSelected ? 2.5 : 1 });
+  const outline = { x, y, width: w, height: h, rx: Math.min(RADIUS.frame, w / 3), fill: colour, "fill-opacity": 0.05,
+    stroke: colour };
+  const frame = tag("rect", { ...outline, "stroke-opacity": isSelected ? 1 : 0.45,
+    "stroke-width": isSelected ? 2.5 : 1 });
   // At the outer side, where the layout leaves room: the halves are mirror images.
   const line = scene.drawing.half[box] === 1 && !scene.isVertical ? y + h - HEAD.y + 8 : y + HEAD.y;
-  const head = label === "" ? "" : tag("text", { x: x + HEAD.x, y: line, fill: colour, "font-weight": 600 }, escaped(label));
+  const head = label === "" ? ""
+    : tag("text", { x: x + HEAD.x, y: line, fill: colour, "font-weight": 600 }, escaped(label));
   return tag("g", { class: "frame" }, tag("title", {}, escaped(nameOf(scene, box))) + frame + head);
 }
 
@@ -222,7 +220,9 @@ function boxSvg(scene, box) {
   if (plot !== null && scene.picture !== null) {
     if (isTensor) {
       const row = scene.facts.rows[index] ?? -1;
-      if (row >= 0) inside += text.level === "strip" ? stripSvg(scene.picture, row, plot, paint) : barsSvg(scene.picture, row, plot, paint);
+      if (row >= 0)
+        inside += text.level === "strip" ? stripSvg(scene.picture, row, plot, paint)
+          : barsSvg(scene.picture, row, plot, paint);
     } else inside += repetitionsSvg(scene, index, half, plot, paint);
   }
   inside += words(scene, box, text, ink);
@@ -235,10 +235,12 @@ function boxSvg(scene, box) {
 function nameText({ graph, picture }, tensor, w, h) {
   const label = graph.tensorLabel[tensor] ?? "";
   // Without a figure beside it and a histogram beneath it, the name is all there is.
-  return picture === null ? opText(label, [], w, h, false) : tensorText(label, w, h, graph.arrays.elements[tensor] === 1);
+  return picture === null ? opText(label, [], w, h, false)
+    : tensorText(label, w, h, graph.arrays.elements[tensor] === 1);
 }
 
-/** @param {Scene} scene @param {number} box @param {number} w @param {number} h @param {Phase} half @returns {BoxText} */
+/** @param {Scene} scene @param {number} box @param {number} w @param {number} h @param {Phase} half
+ * @returns {BoxText} */
 function groupText({ graph, drawing, facts, picture }, box, w, h, half) {
   const index = drawing.ref[box] ?? 0;
   if (drawing.kind[box] === OP) return opText(graph.opLabel[index] ?? "", [], w, h, false);
@@ -263,30 +265,29 @@ function groupText({ graph, drawing, facts, picture }, box, w, h, half) {
  * @returns {string}
  */
 function words({ drawing, graph, picture, colours }, box, text, ink) {
-  const [x, y, w, h] = [drawing.rect[4 * box] ?? 0, drawing.rect[4 * box + 1] ?? 0, drawing.rect[4 * box + 2] ?? 0, drawing.rect[4 * box + 3] ?? 0];
+  const [x, y, w, h] = [drawing.rect[4 * box] ?? 0, drawing.rect[4 * box + 1] ?? 0, drawing.rect[4 * box + 2] ?? 0,
+    drawing.rect[4 * box + 3] ?? 0];
   if (text.level === "strip") return "";
   if (text.name.length === 0) {
     const index = drawing.ref[box] ?? 0;
     const isTensor = drawing.kind[box] === TENSOR;
     const labels = isTensor ? graph.tensorLabel : drawing.kind[box] === OP ? graph.opLabel : graph.groupLabel;
     const label = h < 12 ? "" : shortened(labels[index] ?? "", "600 10px", w - 4);
-    const at = { x: x + w / 2, y: isTensor && picture !== null ? y + 13 : y + h / 2 + 3.5, "text-anchor": "middle", "font-size": 10, "font-weight": 600, fill: ink };
+    const at = { x: x + w / 2, y: isTensor && picture !== null ? y + 13 : y + h / 2 + 3.5, "text-anchor": "middle",
+      "font-size": 10, "font-weight": 600, fill: ink };
     return label === "" ? "" : tag("text", at, escaped(label));
   }
   const anchor = text.anchor === "middle" ? "middle" : null;
-  const line = (/** @type {import("../view/box-text.js").Line} */ each, /** @type {boolean} */ isName) =>
-    tag(
-      "text",
-      {
-        ...{ x: x + each.x, y: y + each.y, "text-anchor": anchor, "font-size": each.size === 11 ? null : each.size },
-        ...{ "font-weight": isName ? 600 : null, fill: ink ?? (isName ? null : colours["ink-soft"]) },
-      },
-      escaped(each.text),
-    );
+  const line = (/** @type {TextLine} */ each, /** @type {boolean} */ isName) =>
+    tag("text", {
+      ...{ x: x + each.x, y: y + each.y, "text-anchor": anchor, "font-size": each.size === 11 ? null : each.size },
+      ...{ "font-weight": isName ? 600 : null, fill: ink ?? (isName ? null : colours["ink-soft"]) },
+    }, escaped(each.text));
   return text.name.map((each) => line(each, true)).join("") + text.notes.map((each) => line(each, false)).join("");
 }
 
-/** @param {Scene} scene @param {number} tensor @param {BoxText} text @param {Rectangle} at @param {string | null} ink @returns {string} */
+/** @param {Scene} scene @param {number} tensor @param {BoxText} text @param {Rectangle} at @param {string | null} ink
+ * @returns {string} */
 function figureSvg({ graph, picture, statistic, colours }, tensor, text, at, ink) {
   const shown = graph.topology.tensors[tensor];
   if (picture === null || shown === undefined || text.value === null) return "";
@@ -305,10 +306,12 @@ function figureSvg({ graph, picture, statistic, colours }, tensor, text, at, ink
   const fill = ink ?? (isWarning ? colours.warning : text.isScalar ? null : colours["ink-soft"]);
   const weight = isWarning || text.isScalar ? 600 : null;
   const place = { x: at.x + text.value.x, y: at.y + text.value.y, "text-anchor": text.value.anchor };
-  return tag("text", { ...place, "font-size": size === 11 ? null : size, "font-weight": weight, fill }, escaped(fitting));
+  return tag("text", { ...place, "font-size": size === 11 ? null : size, "font-weight": weight, fill },
+    escaped(fitting));
 }
 
-/** @param {Scene} scene @param {number} group @param {Phase} half @param {Rectangle} at @param {import("../histogram.js").Paint} paint @returns {string} what each repetition of a fold puts out */
+/** @param {Scene} scene @param {number} group @param {Phase} half @param {Rectangle} at @param {HistogramPaint} paint
+ * @returns {string} what each repetition of a fold puts out */
 function repetitionsSvg({ facts, picture }, group, half, at, paint) {
   const tensors = facts.repetitions(group, half);
   if (picture === null || tensors.length === 0) return "";
@@ -318,17 +321,21 @@ function repetitionsSvg({ facts, picture }, group, half, at, paint) {
   for (let strip = 0; strip < shown; strip += 1) {
     const tensor = tensors[Math.floor((strip * tensors.length) / shown)] ?? -1;
     const row = tensor < 0 ? -1 : (facts.rows[tensor] ?? -1);
-    if (row >= 0) strips += stripSvg(picture, row, { x: at.x + strip * step, y: at.y, w: step - (step >= 5 ? 1 : 0), h: at.h }, paint);
+    if (row >= 0)
+      strips += stripSvg(picture, row, { x: at.x + strip * step, y: at.y, w: step - (step >= 5 ? 1 : 0), h: at.h },
+        paint);
   }
   return strips;
 }
 
-/** @param {Scene} scene @param {number} group @param {Phase} half @param {Rectangle} at @returns {string} what is not finite in a closed group */
+/** @param {Scene} scene @param {number} group @param {Phase} half @param {Rectangle} at @returns {string} what is not
+ * finite in a closed group */
 function ailmentSvg({ facts, picture, colours }, group, half, { x, y, w, h }) {
   const ailment = picture === null || w < 44 ? null : facts.ailment(picture, group, half);
   if (ailment === null) return "";
   const ground = tag("rect", { x: x + w / 2 - 17, y: y + h - 7, width: 34, height: 14, rx: 7, fill: colours.warning });
-  const word = { x: x + w / 2, y: y + h + 3.5, "text-anchor": "middle", "font-size": 10, "font-weight": 600, fill: colours.paper };
+  const word = { x: x + w / 2, y: y + h + 3.5, "text-anchor": "middle", "font-size": 10, "font-weight": 600,
+    fill: colours.paper };
   return ground + tag("text", word, ailment.word);
 }
 
@@ -349,16 +356,14 @@ function edgesSvg(scene, view) {
     const { path, reach } = pathOf(drawing, route);
     const isCramped = Math.min(drawing.rect[4 * from + 2] ?? 0, drawing.rect[4 * to + 2] ?? 0) < STRIP_WIDTH;
     const painted = paintwork?.width(drawing.routeTensor[route] ?? -1) ?? 0;
-    layers[isAside ? 0 : 1].push(
-      tag("path", {
-        d: path,
-        stroke: isAside ? colours["ink-muted"] : colours[name],
-        "stroke-width": painted > 0 ? painted : isLit ? 2.25 : isAside || isCramped ? 1 : 1.25,
-        "stroke-opacity": isLit ? 1 : isAside ? 0.6 : isCramped ? 0.35 : 0.75,
-        "stroke-dasharray": isAside ? "2 4" : null,
-        "marker-end": isAside || isCramped || reach < LEAST_ARROW ? null : `url(#arrow-${name})`,
-      }),
-    );
+    layers[isAside ? 0 : 1].push(tag("path", {
+      d: path,
+      stroke: isAside ? colours["ink-muted"] : colours[name],
+      "stroke-width": painted > 0 ? painted : isLit ? 2.25 : isAside || isCramped ? 1 : 1.25,
+      "stroke-opacity": isLit ? 1 : isAside ? 0.6 : isCramped ? 0.35 : 0.75,
+      "stroke-dasharray": isAside ? "2 4" : null,
+      "marker-end": isAside || isCramped || reach < LEAST_ARROW ? null : `url(#arrow-${name})`,
+    }));
   }
   return layers.flat();
 }
@@ -379,27 +384,29 @@ function pathOf({ points, pointStart }, route) {
   for (let position = from + 2; position + 5 < to; position += 6) {
     path += `C${[0, 1, 2, 3, 4, 5].map((offset) => at(position + offset)).join(" ")}`;
   }
-  const reach = Math.hypot((points[to - 2] ?? 0) - (points[from] ?? 0), (points[to - 1] ?? 0) - (points[from + 1] ?? 0));
+  const reach = Math.hypot((points[to - 2] ?? 0) - (points[from] ?? 0),
+    (points[to - 1] ?? 0) - (points[from + 1] ?? 0));
   return { path, reach };
 }
 
-/** @param {Scheme} colours @returns {string} arrowheads, and the hatching of what has no finite value */
+/** @param {ColourScheme} colours @returns {string} arrowheads, and the hatching of what has no finite value */
 function definitions(colours) {
-  const size = { viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7.5, markerHeight: 7.5, markerUnits: "userSpaceOnUse", orient: "auto" };
-  const arrows = HUES.map((name) => tag("marker", { id: `arrow-${name}`, ...size, fill: colours[name] }, tag("path", { d: "M0.5 1 7 4 0.5 7z" })));
-  const hatch = tag(
-    "pattern",
-    { id: "hatch", width: 6, height: 6, patternUnits: "userSpaceOnUse" },
-    tag("path", { d: "M0 6 6 0", stroke: colours.warning, "stroke-opacity": 0.55 }),
+  const size = { viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7.5, markerHeight: 7.5,
+    markerUnits: "userSpaceOnUse", orient: "auto" };
+  const arrows = HUES.map((name) =>
+    tag("marker", { id: `arrow-${name}`, ...size, fill: colours[name] }, tag("path", { d: "M0.5 1 7 4 0.5 7z" }))
   );
+  const hatch = tag("pattern", { id: "hatch", width: 6, height: 6, patternUnits: "userSpaceOnUse" },
+    tag("path", { d: "M0 6 6 0", stroke: colours.warning, "stroke-opacity": 0.55 }));
   return tag("defs", {}, [...arrows, hatch].join(""));
 }
 
 /** @param {string} colour #rrggbb or rgb(…) @returns {number} 0 to 1, as WCAG has it */
 function luminance(colour) {
-  const parts = colour.startsWith("#")
-    ? [1, 3, 5].map((start) => Number.parseInt(colour.slice(start, start + 2), 16))
+  const parts = colour.startsWith("#") ? [1, 3, 5].map((start) => Number.parseInt(colour.slice(start, start + 2), 16))
     : (colour.match(/[\d.]+/g) ?? []).map(Number);
-  const [r, g, b] = parts.map((part) => (part / 255 <= 0.04045 ? part / 255 / 12.92 : ((part / 255 + 0.055) / 1.055) ** 2.4));
+  const [r, g, b] = parts.map((part) =>
+    part / 255 <= 0.04045 ? part / 255 / 12.92 : ((part / 255 + 0.055) / 1.055) ** 2.4
+  );
   return 0.2126 * (r ?? 1) + 0.7152 * (g ?? 1) + 0.0722 * (b ?? 1);
 }

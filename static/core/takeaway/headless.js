@@ -5,8 +5,6 @@ import { graphSvg } from "./graph-svg.js";
 import { layoutGraph } from "../layout/layout.js";
 import { pictureOfDump } from "../picture.js";
 
-/** @typedef {import("../types.js").Dump} Dump */
-
 /**
  * @typedef {object} Wishes
  * @property {string} level

@@ -1,23 +1,6 @@
 /** The colours of css/tokens.css for what is drawn where no style sheet is: a test holds the two together. */
 
-/**
- * @typedef {object} Scheme
- * @property {string} paper
- * @property {string} raised
- * @property {string} ink
- * @property {string} ink-soft
- * @property {string} ink-muted
- * @property {string} line
- * @property {string} forward
- * @property {string} forward-soft
- * @property {string} backward
- * @property {string} backward-soft
- * @property {string} parameter
- * @property {string} neutral
- * @property {string} warning
- */
-
-/** @type {Record<"light" | "dark", Scheme>} */
+/** @type {Record<"light" | "dark", ColourScheme>} */
 export const SCHEMES = {
   light: {
     "paper": "#ffffff",

@@ -1,7 +1,5 @@
 /** The page as one file that opens without a server: a shell from the server, filled with what is on the screen. */
 
-/** @typedef {import("../types.js").PageData} PageData */
-
 const DATA = /(<script type="application\/json" id="page-data">)[^<]*(<\/script>)/;
 
 /**

@@ -3,10 +3,6 @@
 import { isHidden } from "../format.js";
 import { num, tag } from "./svg-text.js";
 
-/** @typedef {import("../types.js").Picture} Picture */
-/** @typedef {import("../histogram.js").Rectangle} Rectangle */
-/** @typedef {import("../histogram.js").Paint} Paint */
-
 const LEAST_BAR = 2;
 /** Shades of a strip, and the bins that each of them adds up. */
 const SHADES = 16;
@@ -34,11 +30,12 @@ function folded({ counts, bins }, row, parts) {
  * @param {Picture} picture
  * @param {number} row
  * @param {Rectangle} at
- * @param {Paint} paint
+ * @param {HistogramPaint} paint
  * @returns {string}
  */
 export function barsSvg(picture, row, { x, y, w, h }, paint) {
-  if (isHidden(picture, row)) return tag("rect", { x, y, width: w, height: h, fill: paint.muted, "fill-opacity": 0.12 });
+  if (isHidden(picture, row))
+    return tag("rect", { x, y, width: w, height: h, fill: paint.muted, "fill-opacity": 0.12 });
   const parts = Math.min(picture.bins, 2 ** Math.max(2, Math.floor(Math.log2(Math.max(1, w / LEAST_BAR)))));
   const { sums, most } = folded(picture, row, parts);
   if (most === 0) return tag("rect", { x, y, width: w, height: h, fill: "url(#hatch)" });
@@ -50,7 +47,8 @@ export function barsSvg(picture, row, { x, y, w, h }, paint) {
   });
   const bars = tag("path", { d: `${path}V${num(y + h)}z`, fill: paint.ink });
   if (low >= 0 || high <= 0) return bars;
-  return tag("rect", { x: x + (-low / (high - low)) * w - 0.5, y, width: 1, height: h, fill: paint.muted, "fill-opacity": 0.5 }) + bars;
+  return tag("rect", { x: x + (-low / (high - low)) * w - 0.5, y, width: 1, height: h, fill: paint.muted,
+    "fill-opacity": 0.5 }) + bars;
 }
 
 /**
@@ -59,11 +57,12 @@ export function barsSvg(picture, row, { x, y, w, h }, paint) {
  * @param {Picture} picture
  * @param {number} row
  * @param {Rectangle} at
- * @param {Paint} paint
+ * @param {HistogramPaint} paint
  * @returns {string}
  */
 export function stripSvg(picture, row, { x, y, w, h }, paint) {
-  if (isHidden(picture, row)) return tag("rect", { x, y, width: w, height: h, fill: paint.muted, "fill-opacity": 0.12 });
+  if (isHidden(picture, row))
+    return tag("rect", { x, y, width: w, height: h, fill: paint.muted, "fill-opacity": 0.12 });
   const { sums, most } = folded(picture, row, SHADES);
   if (most === 0) return tag("rect", { x, y, width: w, height: h, fill: "url(#hatch)" });
   const step = h / SHADES;

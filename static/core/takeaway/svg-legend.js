@@ -4,8 +4,6 @@ import { significant } from "../format.js";
 import { escaped, tag } from "./svg-text.js";
 import { textWidth } from "../view/text-fit.js";
 
-/** @typedef {import("../types.js").Legend} Legend */
-
 const HEIGHT = 28;
 const BAR = { width: 120, height: 10 };
 const GAP = 8;
@@ -20,7 +18,7 @@ export function legendHeight(legend) {
 
 /**
  * @param {Legend} legend
- * @param {import("./scheme.js").Scheme} colours
+ * @param {ColourScheme} colours
  * @param {{x: number, y: number}} at its upper left corner
  * @returns {string}
  */
@@ -35,7 +33,9 @@ export function legendSvg({ title, unit, low, high, isLog, stops, words }, colou
   };
   write(unit === "" ? title : `${title}, ${unit}`, true);
   if (stops.length > 0) {
-    const offsets = stops.map((colour, stop) => tag("stop", { offset: stops.length < 2 ? 0 : stop / (stops.length - 1), "stop-color": colour }));
+    const offsets = stops.map((colour, stop) =>
+      tag("stop", { offset: stops.length < 2 ? 0 : stop / (stops.length - 1), "stop-color": colour })
+    );
     inside += tag("linearGradient", { id: "scale" }, offsets.join(""));
     write(significant(low));
     inside += tag("rect", { x, y: base - 9, width: BAR.width, height: BAR.height, rx: 2, fill: "url(#scale)" });

@@ -7,33 +7,6 @@ import { FRAME, GROUP } from "../layout/layout-sizes.js";
 import { pixelOf } from "./pixel-image.js";
 import { textWidth } from "./text-fit.js";
 
-/** @typedef {import("./graph-sight.js").Sight} Sight */
-/** @typedef {import("./box-text.js").BoxText} BoxText */
-/** @typedef {import("../types.js").Tensor} Tensor */
-
-/**
- * @typedef {object} BoxParts
- * @property {SVGGElement} root
- * @property {SVGTitleElement} title
- * @property {SVGRectElement} frame
- * @property {SVGTextElement} name
- * @property {SVGTextElement} value
- * @property {SVGGElement | null} toggle
- * @property {SVGGElement | null} badge
- * @property {number} code of the thing shown, whatever its box is in this drawing
- * @property {number} box
- * @property {string} id in addresses
- * @property {string} kind as classes
- * @property {string} shape what it was last shaped for
- * @property {string} place where among others, as a reader is told
- * @property {BoxText | null} text
- * @property {Tensor | null} tensor
- * @property {string} fill
- * @property {"" | "on-dark" | "on-light"} ground what words stand on
- * @property {boolean} isWarning
- * @property {string} ailment
- */
-
 /** A leaf narrower or lower than this is all mark with one on it, px. */
 const LEAST_MARKED = [44, 24];
 /** Side of the mark that opens and closes a group, px. */
@@ -54,7 +27,8 @@ export function makeParts() {
   const value = svg("text", { class: "value" });
   const title = svg("title");
   root.append(title, frame, name, value);
-  return { root, frame, name, value, title, toggle: null, badge: null, code: -1, box: -1, id: "", kind: "", shape: "", place: "", text: null, tensor: null, fill: "", ground: "", isWarning: false, ailment: "" };
+  return { root, frame, name, value, title, toggle: null, badge: null, code: -1, box: -1, id: "", kind: "", shape: "",
+    place: "", text: null, tensor: null, fill: "", ground: "", isWarning: false, ailment: "" };
 }
 
 /**
@@ -82,7 +56,8 @@ export function writeLines({ name, value, text }, left, top) {
     name.style.fontSize = `${only.size}px`;
   } else name.replaceChildren(...spans);
   name.setAttribute("text-anchor", text.anchor);
-  if (text.isTurned === true && only !== undefined) name.setAttribute("transform", `rotate(-90 ${(left + only.x).toFixed(1)} ${(top + only.y).toFixed(1)})`);
+  if (text.isTurned === true && only !== undefined)
+    name.setAttribute("transform", `rotate(-90 ${(left + only.x).toFixed(1)} ${(top + only.y).toFixed(1)})`);
   else name.removeAttribute("transform");
   if (text.value !== null) {
     value.setAttribute("text-anchor", text.value.anchor);
@@ -91,24 +66,28 @@ export function writeLines({ name, value, text }, left, top) {
   }
 }
 
-/** The mark that opens and closes a group. @param {BoxParts} parts @param {number} kind @param {number} x of a closed one's @param {number} y @param {number} w @param {number} h */
+/** The mark that opens and closes a group. @param {BoxParts} parts @param {number} kind @param {number} x of a closed
+ * one's @param {number} y @param {number} w @param {number} h */
 export function shapeToggle(parts, kind, x, y, w, h) {
   if (kind !== GROUP && kind !== FRAME) {
     parts.toggle?.remove();
     parts.toggle = null;
     return;
   }
-  parts.toggle ??= svg("g", { class: "toggle", "aria-hidden": "true" }, svg("rect", { width: TOGGLE, height: TOGGLE, rx: 3 }), svg("path"));
+  parts.toggle ??= svg("g", { class: "toggle", "aria-hidden": "true" },
+    svg("rect", { width: TOGGLE, height: TOGGLE, rx: 3 }), svg("path"));
   parts.root.append(parts.toggle);
   const middle = TOGGLE / 2;
-  parts.toggle.lastElementChild?.setAttribute("d", `M3 ${middle}H${TOGGLE - 3}${kind === GROUP ? `M${middle} 3V${TOGGLE - 3}` : ""}`);
+  parts.toggle.lastElementChild?.setAttribute("d",
+    `M3 ${middle}H${TOGGLE - 3}${kind === GROUP ? `M${middle} 3V${TOGGLE - 3}` : ""}`);
   parts.toggle.setAttribute("visibility", w >= TOGGLE + 8 ? "inherit" : "hidden");
   const [wide = 0, high = 0] = LEAST_MARKED;
   parts.toggle.classList.toggle("roomy", w >= wide && h >= high && !isUnderMark(parts.text, w));
   if (kind === GROUP) parts.toggle.setAttribute("transform", `translate(${x.toFixed(1)} ${y.toFixed(1)})`);
 }
 
-/** @param {BoxText | null} text @param {number} w @returns {boolean} whether words are where the mark of a closed group is */
+/** @param {BoxText | null} text @param {number} w @returns {boolean} whether words are where the mark of a closed group
+ * is */
 function isUnderMark(text, w) {
   const [line] = text?.name ?? [];
   if (line === undefined || line.y - 0.8 * line.size > 0.65 * TOGGLE) return false;
@@ -137,7 +116,7 @@ export function writeFigure({ picture, statistic, drawing }, parts) {
   }
 }
 
-/** @param {BoxParts} parts @param {import("./graph-facts.js").Ailment | null} ailment @param {import("./viewport.js").Region} rect */
+/** @param {BoxParts} parts @param {Ailment | null} ailment @param {Region} rect */
 export function writeAilment(parts, ailment, { x, y, width, height }) {
   const now = ailment === null ? "" : `${ailment.word} ${x} ${y} ${width} ${height}`;
   if (now === parts.ailment) return;
@@ -155,7 +134,9 @@ export function writeAilment(parts, ailment, { x, y, width, height }) {
   const into = height < LOW ? 3 : BADGE.height / 2;
   const wide = Math.max(BADGE.width, 23 + textWidth(ailment.word, "600 10px"));
   const ground = svg("rect", { width: wide, height: BADGE.height, rx: BADGE.height / 2 });
-  parts.badge = svg("g", { class: "badge", transform: `translate(${(x + (width - wide) / 2).toFixed(1)} ${(y + height - into).toFixed(1)})` }, ground, icon, svg("text", { x: 17, y: 10.5 }, ailment.word));
+  parts.badge = svg("g", { class: "badge",
+    transform: `translate(${(x + (width - wide) / 2).toFixed(1)} ${(y + height - into).toFixed(1)})` }, ground, icon,
+    svg("text", { x: 17, y: 10.5 }, ailment.word));
   parts.root.append(parts.badge);
 }
 

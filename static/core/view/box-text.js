@@ -1,23 +1,7 @@
 /** Where in a box its words and its histogram go. Measured in the page's own font. */
 
 import { labelLines } from "../labels.js";
-import { INSET, STRIP_WIDTH, levelOf, textWidth } from "./text-fit.js";
-
-/** @typedef {import("../histogram.js").Rectangle} Rectangle */
-
-/** @typedef {{text: string, x: number, y: number, size: number}} Line */
-
-/**
- * @typedef {object} BoxText
- * @property {"wide" | "small" | "narrow" | "strip"} level
- * @property {"start" | "middle"} anchor of the name's lines
- * @property {boolean} [isTurned] the name's only line runs upward
- * @property {Line[]} name
- * @property {Line[]} notes beneath the name, smaller
- * @property {{x: number, y: number, anchor: "middle" | "end", room: number} | null} value of the figure
- * @property {boolean} isScalar the figure is all there is to show
- * @property {Rectangle | null} plot room for a histogram, or for several side by side
- */
+import { INSET, levelOf, STRIP_WIDTH, textWidth } from "./text-fit.js";
 
 const HEADER = 17;
 const LINE = 1.1;
@@ -43,7 +27,7 @@ export function tensorText(label, w, h, isScalar) {
   const size = level === "wide" ? 11 : 10;
   const fits = level !== "strip" && textWidth(label, `600 ${size}px`) + 2 <= w && size < h;
   const isCentred = level === "narrow" || isScalar;
-  /** @type {Line} */
+  /** @type {TextLine} */
   const line = { text: label, x: isCentred ? w / 2 : INSET, y: isScalar ? h / 2 - 5 : 13, size };
   const inset = level === "narrow" ? 3 : INSET;
   const bottom = level === "narrow" ? 15 : 4;
@@ -60,7 +44,8 @@ export function tensorText(label, w, h, isScalar) {
       room: w - (isBeside ? textWidth(label, "600 11px") + 2 * INSET : 0),
     },
     isScalar,
-    plot: level === "strip" ? { x: 0, y: 0, w, h } : isScalar ? null : { x: inset, y: HEADER, w: w - 2 * inset, h: Math.max(4, h - HEADER - bottom) },
+    plot: level === "strip" ? { x: 0, y: 0, w, h }
+      : isScalar ? null : { x: inset, y: HEADER, w: w - 2 * inset, h: Math.max(4, h - HEADER - bottom) },
   };
 }
 
@@ -77,7 +62,8 @@ export function tensorText(label, w, h, isScalar) {
 export function opText(label, notes, w, h, hasPlot) {
   const isStrip = w < STRIP_WIDTH;
   /** @type {BoxText} */
-  const empty = { level: isStrip ? "strip" : "narrow", anchor: "middle", name: [], notes: [], value: null, isScalar: false, plot: null };
+  const empty = { level: isStrip ? "strip" : "narrow", anchor: "middle", name: [], notes: [], value: null,
+    isScalar: false, plot: null };
   if (isStrip) return { ...empty, plot: hasPlot ? { x: 0, y: 0, w, h } : null };
   const lines = labelLines(label);
   const size = lines.length > 1 ? 11 : 12;
@@ -94,7 +80,7 @@ export function opText(label, notes, w, h, hasPlot) {
   const textHeight = nameHeight + kept.length * NOTE_SIZE * LINE;
   const plotHeight = hasPlot && room >= LEAST_PLOT ? room - 2 : 0;
   let y = plotHeight > 0 ? 4 : (h - textHeight) / 2;
-  /** @param {string} text @param {number} size @returns {Line} */
+  /** @param {string} text @param {number} size @returns {TextLine} */
   const put = (text, size) => {
     y += size * LINE;
     return { text, x: w / 2, y: y - size * 0.22, size };
@@ -113,24 +99,27 @@ export function opText(label, notes, w, h, hasPlot) {
  * @param {string} label
  * @param {number} w
  * @param {number} h
- * @returns {{lines: Line[], isTurned: boolean}} no lines in a box that is too small for any of it
+ * @returns {{lines: TextLine[], isTurned: boolean}} no lines in a box that is too small for any of it
  */
 export function tightText(label, w, h) {
   if (label === "" || w < LEAST_NAMED || h < TIGHT_SIZE * LINE) return { lines: [], isTurned: false };
   const words = label.split(/(?<=[\s_·])|(?<=[a-z])(?=[A-Z])/);
   for (const size of TIGHT_SIZES) {
     const lines = wrapped(words, size, w - 2);
-    if (lines.length > 0 && lines.length * size * LINE <= h) return { lines: stacked(lines, size, w, h), isTurned: false };
+    if (lines.length > 0 && lines.length * size * LINE <= h)
+      return { lines: stacked(lines, size, w, h), isTurned: false };
   }
   for (const size of TIGHT_SIZES) {
-    if (size * LINE <= w && textWidth(label, `600 ${size}px`) + 4 <= h) return { lines: [turned(label, size, w, h)], isTurned: true };
+    if (size * LINE <= w && textWidth(label, `600 ${size}px`) + 4 <= h)
+      return { lines: [turned(label, size, w, h)], isTurned: true };
   }
   const [across, up] = [cut(label, w - 2), cut(label, h - 4)];
   if (up.length > across.length) return { lines: [turned(up, TIGHT_SIZE, w, h)], isTurned: true };
   return { lines: across === "" ? [] : stacked([across], TIGHT_SIZE, w, h), isTurned: false };
 }
 
-/** @param {readonly string[]} words @param {number} size @param {number} room px @returns {string[]} as few lines as hold them; none where a word or a fourth line does not fit */
+/** @param {readonly string[]} words @param {number} size @param {number} room px @returns {string[]} as few lines as
+ * hold them; none where a word or a fourth line does not fit */
 function wrapped(words, size, room) {
   const fits = (/** @type {string} */ text) => textWidth(text.trim(), `600 ${size}px`) <= room;
   /** @type {string[]} */
@@ -144,18 +133,21 @@ function wrapped(words, size, room) {
   return lines.map((line) => line.trim());
 }
 
-/** @param {readonly string[]} lines @param {number} size @param {number} w @param {number} h @returns {Line[]} in the middle of a box */
+/** @param {readonly string[]} lines @param {number} size @param {number} w @param {number} h @returns {TextLine[]} in
+ * the middle of a box */
 function stacked(lines, size, w, h) {
   const top = (h - lines.length * size * LINE) / 2;
   return lines.map((text, order) => ({ text, x: w / 2, y: top + (order + 1) * size * LINE - size * 0.22, size }));
 }
 
-/** @param {string} text @param {number} size @param {number} w @param {number} h @returns {Line} upward, in the middle of a box */
+/** @param {string} text @param {number} size @param {number} w @param {number} h @returns {TextLine} upward, in the
+ * middle of a box */
 function turned(text, size, w, h) {
   return { text, x: w / 2 + size * 0.34, y: h / 2, size };
 }
 
-/** @param {string} label @param {number} room px @returns {string} what there is room for in the smallest type, a letter at least */
+/** @param {string} label @param {number} room px @returns {string} what there is room for in the smallest type, a
+ * letter at least */
 export function cut(label, room) {
   const font = `600 ${TIGHT_SIZE}px`;
   for (let letters = label.length - 1; letters >= 1; letters -= 1) {

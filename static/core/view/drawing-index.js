@@ -4,12 +4,6 @@ import { OP, TENSOR } from "../layout/layout-sizes.js";
 
 export { FRAME as OPEN, GROUP as CLOSED, OP, REUSE, SATELLITE, SAVED, TENSOR } from "../layout/layout-sizes.js";
 
-/** @typedef {import("../types.js").Drawing} Drawing */
-/** @typedef {import("../types.js").Graph} Graph */
-/** @typedef {import("../types.js").GraphArrays} GraphArrays */
-/** @typedef {import("../types.js").Item} Item */
-/** @typedef {import("./viewport.js").Region} Region */
-
 /** @type {readonly Item["kind"][]} the kind of thing that a kind of box shows */
 const ITEM_KINDS = ["op", "tensor", "group", "group"];
 
@@ -44,11 +38,13 @@ export class DrawingIndex {
     return this.#groups[item.index + (item.half === "backward" ? this.arrays.groups : 0)] ?? -1;
   }
 
-  /** @param {Item} item @returns {number} its box, or that of the innermost group drawn around it; -1: neither is drawn */
+  /** @param {Item} item @returns {number} its box, or that of the innermost group drawn around it; -1: neither is
+   * drawn */
   holderOf(item) {
     const own = this.boxOf(item);
     if (own >= 0) return own;
-    if (item.kind === "group") return this.#around(this.arrays.groupParent[item.index] ?? -1, item.half === "backward" ? 1 : 0);
+    if (item.kind === "group")
+      return this.#around(this.arrays.groupParent[item.index] ?? -1, item.half === "backward" ? 1 : 0);
     if (item.kind === "op") return this.#aroundOp(item.index);
     const { producer, consumerStart, consumers, gradientOf, tensorHalf } = this.arrays;
     const made = producer[item.index] ?? -1;
@@ -88,13 +84,15 @@ export class DrawingIndex {
   /** @param {number} box @returns {Item} what it shows */
   itemOf(box) {
     const { kind, ref, half } = this.drawing;
-    return { kind: ITEM_KINDS[kind[box] ?? 0] ?? "op", index: ref[box] ?? 0, half: half[box] === 1 ? "backward" : "forward" };
+    return { kind: ITEM_KINDS[kind[box] ?? 0] ?? "op", index: ref[box] ?? 0,
+      half: half[box] === 1 ? "backward" : "forward" };
   }
 
   /** @param {number} box @returns {Region} */
   rectOf(box) {
     const { rect } = this.drawing;
-    return { x: rect[4 * box] ?? 0, y: rect[4 * box + 1] ?? 0, width: rect[4 * box + 2] ?? 0, height: rect[4 * box + 3] ?? 0 };
+    return { x: rect[4 * box] ?? 0, y: rect[4 * box + 1] ?? 0, width: rect[4 * box + 2] ?? 0,
+      height: rect[4 * box + 3] ?? 0 };
   }
 
   /**

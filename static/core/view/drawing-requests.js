@@ -2,7 +2,6 @@
 
 import { LayoutClient } from "../layout/layout-client.js";
 
-/** @typedef {import("../types.js").Drawing} Drawing */
 /** @typedef {Parameters<LayoutClient["ask"]>[0]} Wanted */
 
 export class DrawingRequests {

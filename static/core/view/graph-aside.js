@@ -1,11 +1,9 @@
-/** What stands beside the drawing: where in the model one is, all of it in a corner, and words for who does not see it. */
+/** What stands beside the drawing: where in the model one is, all of it in a corner, and words for who does not see
+ * it. */
 
-import { Twin, nameBox } from "./graph-describe.js";
+import { nameBox, Twin } from "./graph-describe.js";
 import { Minimap } from "./graph-minimap.js";
 import { Trail } from "./graph-trail.js";
-
-/** @typedef {import("./graph-sight.js").Sight} Sight */
-/** @typedef {import("./graph-stage.js").GraphStage} GraphStage */
 
 const STILL_MS = 30;
 const REST_MS = 250;
@@ -17,9 +15,10 @@ export class GraphAside {
   #trail;
   #minimap;
 
-  /** @param {{fit: () => void, zoomTo: (box: number) => void, centre: (x: number, y: number) => void}} does centre: px of the drawing */
+  /** @param {{fit: () => void, zoomTo: (box: number) => void, centre: (x: number, y: number) => void}} does centre: px
+   * of the drawing */
   constructor({ fit, zoomTo, centre }) {
-    this.#trail = new Trail((box) => (box < 0 ? fit() : zoomTo(box)));
+    this.#trail = new Trail((box) => box < 0 ? fit() : zoomTo(box));
     this.#minimap = new Minimap(centre);
   }
 

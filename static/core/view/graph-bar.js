@@ -4,8 +4,6 @@ import { html } from "../dom.js";
 import { ZOOM_STEP } from "./graph-hands.js";
 import { LegendLine } from "./graph-legend.js";
 
-/** @typedef {import("../types.js").Statistic} Statistic */
-
 export class GraphBar {
   legend = new LegendLine();
   #caption = html("p", { class: "caption" });
@@ -32,6 +30,7 @@ export class GraphBar {
   set statistic(statistic) {
     if (statistic === this.#statistic) return;
     this.#statistic = statistic;
-    this.#caption.replaceChildren(html("span", {}, `number in a box: ${statistic}`), " ", html("span", {}, html("i"), "saved for backward"));
+    this.#caption.replaceChildren(html("span", {}, `number in a box: ${statistic}`), " ",
+      html("span", {}, html("i"), "saved for backward"));
   }
 }

@@ -3,8 +3,8 @@
  * written where they change; everything else is touched only when the drawing, or what is seen of it, does.
  */
 
-import { TOGGLE, groundOf, makeParts, shapeToggle, writeAilment, writeFigure, writeLines } from "./box-parts.js";
-import { TIGHT_SIZE, cut, frameText, opText, tensorText, tightText } from "./box-text.js";
+import { groundOf, makeParts, shapeToggle, TOGGLE, writeAilment, writeFigure, writeLines } from "./box-parts.js";
+import { cut, frameText, opText, tensorText, TIGHT_SIZE, tightText } from "./box-text.js";
 import { svg, write } from "../dom.js";
 import { duration, quantity } from "../format.js";
 import { attributeOf, fullLabel } from "./graph-facts.js";
@@ -14,13 +14,6 @@ import { FRAME, GROUP, OP, TENSOR } from "../layout/layout-sizes.js";
 import { hue } from "../palette.js";
 import { textWidth } from "./text-fit.js";
 import { LEAST_HEADED } from "./viewport.js";
-
-/** @typedef {import("./graph-sight.js").Sight} Sight */
-/** @typedef {import("./graph-sight.js").Selection} Selection */
-/** @typedef {import("./box-text.js").BoxText} BoxText */
-/** @typedef {import("../types.js").Tensor} Tensor */
-
-/** @typedef {import("./box-parts.js").BoxParts} BoxParts */
 
 /** As many boxes may come into sight at once without their order being seen to. */
 const MANY = 200;
@@ -45,9 +38,9 @@ export class BoxLayer {
   #parts = new Map();
   /** @type {BoxParts[]} */
   #spare = [];
-  /** @type {import("../types.js").Graph | null} */
+  /** @type {Graph | null} */
   #graph = null;
-  /** @type {{drawing: import("../types.js").Drawing, place: Int32Array, count: Int32Array} | null} */
+  /** @type {{drawing: Drawing, place: Int32Array, count: Int32Array} | null} */
   #siblings = null;
 
   /** @returns {Iterable<BoxParts>} */
@@ -101,8 +94,8 @@ export class BoxLayer {
       parts.root.remove();
       if (this.#spare.length < 200) this.#spare.push(parts);
     }
-    // In the drawing's order, so that inner frames are above outer ones and a reader meets boxes as they are run; of boxes
-    // that come and go while one pans, those that stay are not moved for it.
+    // In the drawing's order, so that inner frames are above outer ones and a reader meets boxes as they are run; of
+    // boxes that come and go while one pans, those that stay are not moved for it.
     const isOrdered = missing.length > MANY || chosen.length < 2 * MANY;
     /** @type {(Element | null)[]} */
     const ends = [null, null];
@@ -150,7 +143,8 @@ export class BoxLayer {
     const { box, root, frame } = parts;
     this.#placeIn(sight, parts);
     const kind = drawing.kind[box] ?? OP;
-    const [x, y, w, h] = [drawing.rect[4 * box] ?? 0, drawing.rect[4 * box + 1] ?? 0, drawing.rect[4 * box + 2] ?? 0, drawing.rect[4 * box + 3] ?? 0];
+    const [x, y, w, h] = [drawing.rect[4 * box] ?? 0, drawing.rect[4 * box + 1] ?? 0, drawing.rect[4 * box + 2] ?? 0,
+      drawing.rect[4 * box + 3] ?? 0];
     const shape = `${kind} ${x} ${y} ${w} ${h} ${kind === FRAME ? scale : ""} ${graph.groupId.length}`;
     if (shape === parts.shape) return;
     parts.shape = shape;
@@ -162,7 +156,8 @@ export class BoxLayer {
     frame.setAttribute("y", y.toFixed(2));
     frame.setAttribute("width", w.toFixed(2));
     frame.setAttribute("height", h.toFixed(2));
-    frame.setAttribute("rx", String(Math.min(kind === FRAME ? RADIUS.frame : kind === TENSOR ? RADIUS.tensor : RADIUS.op, w / 3)));
+    frame.setAttribute("rx",
+      String(Math.min(kind === FRAME ? RADIUS.frame : kind === TENSOR ? RADIUS.tensor : RADIUS.op, w / 3)));
     parts.text = kind === FRAME ? null : textOf(sight, kind, index, w, h, half);
     root.dataset["level"] = parts.text?.level ?? "wide";
     root.dataset["scalar"] = String(parts.text?.isScalar ?? false);
@@ -174,7 +169,8 @@ export class BoxLayer {
     else writeLines(parts, x, y);
   }
 
-  /** The line that a frame is headed with, on its side away from the axis. @param {Sight} sight @param {BoxParts} parts @param {number} x @param {number} y @param {number} w @param {number} h */
+  /** The line that a frame is headed with, on its side away from the axis. @param {Sight} sight @param {BoxParts} parts
+   * @param {number} x @param {number} y @param {number} w @param {number} h */
   #head({ graph, drawing, scale, isVertical }, { box, name, value, toggle }, x, y, w, h) {
     const unit = 1 / Math.min(1, scale);
     const isBelow = drawing.half[box] === 1 && !isVertical;
@@ -184,7 +180,8 @@ export class BoxLayer {
     const line = y + (isBelow ? h - middle : middle) + HALF_LETTER * unit;
     const before = (TOGGLE + 2 * HEADER_INSET) * unit;
     const isNamed = !isOutside || (drawing.frame[box] ?? -1) < 0;
-    const text = isNamed ? frameText(headings(graph, drawing.ref[box] ?? 0), w, scale, before + HEADER_INSET * unit) : null;
+    const text = isNamed ? frameText(headings(graph, drawing.ref[box] ?? 0), w, scale, before + HEADER_INSET * unit)
+      : null;
     name.replaceChildren(text === null ? "" : text.text);
     name.style.fontSize = `${(text?.size ?? 11).toFixed(2)}px`;
     name.removeAttribute("transform");
@@ -193,7 +190,10 @@ export class BoxLayer {
     name.setAttribute("y", line.toFixed(1));
     value.textContent = "";
     toggle?.setAttribute("visibility", isNamed ? "inherit" : "hidden");
-    toggle?.setAttribute("transform", `translate(${(x + HEADER_INSET * unit).toFixed(1)} ${(line - (HALF_LETTER + TOGGLE / 2) * unit).toFixed(1)}) scale(${unit.toFixed(3)})`);
+    toggle?.setAttribute("transform",
+      `translate(${(x + HEADER_INSET * unit).toFixed(1)} ${
+        (line - (HALF_LETTER + TOGGLE / 2) * unit).toFixed(1)
+      }) scale(${unit.toFixed(3)})`);
   }
 
   /** The numbers of the picture, and its colours. @param {Sight} sight */
@@ -207,7 +207,8 @@ export class BoxLayer {
         if (parts.value.firstChild !== null) parts.value.textContent = "";
         if (kind === GROUP) {
           const half = drawing.half[parts.box] === 1 ? "backward" : "forward";
-          writeAilment(parts, isWell ? null : facts.ailment(picture, drawing.ref[parts.box] ?? 0, half), sight.index.rectOf(parts.box));
+          writeAilment(parts, isWell ? null : facts.ailment(picture, drawing.ref[parts.box] ?? 0, half),
+            sight.index.rectOf(parts.box));
         } else if (parts.ailment !== "") writeAilment(parts, null, sight.index.rectOf(parts.box));
       }
     }
@@ -234,7 +235,7 @@ export class BoxLayer {
     }
   }
 
-  /** Which are selected, linked to that, dimmed. @param {Sight} sight @param {Selection} selection */
+  /** Which are selected, linked to that, dimmed. @param {Sight} sight @param {BoxSelection} selection */
   mark(sight, { selected, twin, holder, focused }) {
     const { lit, drawing } = sight;
     const failed = failedBox(sight);
@@ -246,7 +247,8 @@ export class BoxLayer {
       if (box === holder) marks.push("holds-selection");
       if (box === failed) marks.push("failed");
       // A frame is what others stand in: it is neither.
-      if (lit !== null && drawing.kind[box] !== FRAME) marks.push(lit[box] === 1 || box === selected ? "lit" : "dimmed");
+      if (lit !== null && drawing.kind[box] !== FRAME)
+        marks.push(lit[box] === 1 || box === selected ? "lit" : "dimmed");
       if (parts.isWarning) marks.push("warning");
       if (parts.ground !== "") marks.push(parts.ground);
       write(root, "class", ["box", parts.kind, ...marks].join(" "));
@@ -256,13 +258,15 @@ export class BoxLayer {
   }
 }
 
-/** @param {Sight} sight @param {number} box @returns {number} the same for a thing in every drawing of it, open or closed */
+/** @param {Sight} sight @param {number} box @returns {number} the same for a thing in every drawing of it, open or
+ * closed */
 function codeOf({ drawing }, box) {
   const kind = Math.min(drawing.kind[box] ?? 0, GROUP);
   return (kind * 2 + (drawing.half[box] ?? 0)) * CODES_PER_KIND + (drawing.ref[box] ?? 0);
 }
 
-/** @param {Sight} sight @param {number} kind @param {number} index @param {"forward" | "backward"} half @param {Tensor | null} tensor @returns {string} */
+/** @param {Sight} sight @param {number} kind @param {number} index @param {"forward" | "backward"} half
+ * @param {Tensor | null} tensor @returns {string} */
 function kindOf({ graph }, kind, index, half, tensor) {
   if (tensor !== null) return `tensor ${hue(half, tensor.role)}`;
   if (kind === OP) return `op ${half}`;
@@ -270,7 +274,8 @@ function kindOf({ graph }, kind, index, half, tensor) {
   return `op group ${graph.arrays.groupIsLeaf[index] === 1 ? "leaf" : "branch"} ${half}`;
 }
 
-/** @param {Sight} sight @param {number} kind @param {number} index @param {number} w @param {number} h @param {"forward" | "backward"} half @returns {BoxText} */
+/** @param {Sight} sight @param {number} kind @param {number} index @param {number} w @param {number} h
+ * @param {"forward" | "backward"} half @returns {BoxText} */
 function textOf({ graph, facts }, kind, index, w, h, half) {
   const { arrays } = graph;
   if (kind === TENSOR) {
@@ -286,9 +291,13 @@ function textOf({ graph, facts }, kind, index, w, h, half) {
   const isRoomy = attribute !== "" && textWidth(full, `600 ${NAME_SIZE}px`) + 2 * HEADER_INSET <= w;
   const aside = attribute === "" || isRoomy ? [] : [attribute];
   // Of a layer among its like a number says nothing that its place does not.
-  if (arrays.groupIsLeaf[index] === 1 && /^\d+$/.test(attribute)) return named(graph.groupLabel[index] ?? "", [], w, h, false);
-  if (arrays.groupIsLeaf[index] === 1 && repeats === 0) return named(isRoomy ? full : (graph.groupLabel[index] ?? ""), aside, w, h, false);
-  const label = `${graph.groupLabel[index] ?? ""}${GROUP_KINDS[arrays.groupKind[index] ?? 0] === "fold" ? ` × ${repeats}` : ""}`;
+  if (arrays.groupIsLeaf[index] === 1 && /^\d+$/.test(attribute))
+    return named(graph.groupLabel[index] ?? "", [], w, h, false);
+  if (arrays.groupIsLeaf[index] === 1 && repeats === 0)
+    return named(isRoomy ? full : (graph.groupLabel[index] ?? ""), aside, w, h, false);
+  const label = `${graph.groupLabel[index] ?? ""}${
+    GROUP_KINDS[arrays.groupKind[index] ?? 0] === "fold" ? ` × ${repeats}` : ""
+  }`;
   const notes = aside;
   const parameters = facts.parameters(index);
   if (parameters > 0) notes.push(`${quantity(parameters, "")} params`.replace("  ", " "));
@@ -297,7 +306,8 @@ function textOf({ graph, facts }, kind, index, w, h, half) {
   return named(isRoomy ? full : label, notes, w, h, repeats > 0);
 }
 
-/** @param {string} label @param {readonly string[]} notes @param {number} w @param {number} h @param {boolean} hasPlot @returns {BoxText} with the name, or as much of it as there is room for */
+/** @param {string} label @param {readonly string[]} notes @param {number} w @param {number} h @param {boolean} hasPlot
+ * @returns {BoxText} with the name, or as much of it as there is room for */
 function named(label, notes, w, h, hasPlot) {
   const text = opText(label, notes, w, h, hasPlot);
   if (text.name.length > 0) return text;
@@ -305,17 +315,20 @@ function named(label, notes, w, h, hasPlot) {
   const high = hasPlot ? h / 2 : h;
   const { lines, isTurned } = tightText(label, w, high);
   if (lines.length === 0) return text;
-  return { ...text, name: lines, isTurned, plot: text.plot === null ? null : { ...text.plot, y: high, h: h - high - text.plot.y } };
+  return { ...text, name: lines, isTurned,
+    plot: text.plot === null ? null : { ...text.plot, y: high, h: h - high - text.plot.y } };
 }
 
-/** @param {import("../types.js").Graph} graph @param {number} group @returns {string[]} what its frame may be headed with: a number alone says less than its type, a word more */
+/** @param {Graph} graph @param {number} group @returns {string[]} what its frame may be headed with: a number alone
+ * says less than its type, a word more */
 function headings(graph, group) {
   const attribute = attributeOf(graph, group);
   const type = graph.groupLabel[group] ?? "";
   return attribute === "" ? [type] : [fullLabel(graph, group), /^\d+$/.test(attribute) ? type : attribute];
 }
 
-/** @param {import("../types.js").Drawing} drawing @returns {{place: Int32Array, count: Int32Array}} place: of a box in its frame, from 1; count: by the frame's box + 1 */
+/** @param {Drawing} drawing @returns {{place: Int32Array, count: Int32Array}} place: of a box in its frame, from 1;
+ * count: by the frame's box + 1 */
 function siblingsIn({ boxes, frame }) {
   const place = new Int32Array(boxes);
   const count = new Int32Array(boxes + 1);
@@ -326,8 +339,9 @@ function siblingsIn({ boxes, frame }) {
   return { place, count };
 }
 
-/** @param {import("../types.js").Picture} picture @returns {boolean} whether no group of it can hold anything else */
+/** @param {Picture} picture @returns {boolean} whether no group of it can hold anything else */
 function allFinite({ integers }) {
-  for (const column of [integers.nan, integers.posinf, integers.neginf]) for (const found of column) if (found > 0) return false;
+  for (const column of [integers.nan, integers.posinf, integers.neginf])
+    for (const found of column) if (found > 0) return false;
   return true;
 }

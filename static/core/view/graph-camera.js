@@ -1,19 +1,14 @@
 /**
- * Zoom and pan as a person means them, for either kind of drawing: one whose columns spread, for which another drawing has
- * to be asked for, and one that is magnified as it is. No DOM.
+ * Zoom and pan as a person means them, for either kind of drawing: one whose columns spread, for which another drawing
+ * has to be asked for, and one that is magnified as it is. No DOM.
  */
 
 import { LEGIBLE } from "./graph-sight.js";
 import { FRAME } from "../layout/layout-sizes.js";
 import { splitZoom } from "./viewport.js";
 
-/** @typedef {import("./graph-sight.js").Sight} Sight */
-/** @typedef {import("../types.js").Drawing} Drawing */
-/** @typedef {import("../types.js").Item} Item */
-/** @typedef {import("./viewport.js").Camera} Camera */
-/** @typedef {import("./viewport.js").Viewport} Viewport */
-
-/** @typedef {{item: Item, shareX: number, shareY: number, x: number, y: number}} Held what of a thing stays where on the screen, until the drawing that shows it */
+/** @typedef {{item: Item, shareX: number, shareY: number, x: number, y: number}} Held what of a thing stays where on
+ * the screen, until the drawing that shows it */
 
 /** Room around a frame that is zoomed to, px. */
 const AROUND = 48;
@@ -65,8 +60,8 @@ export class GraphCamera {
   }
 
   /**
-   * Keeps what is in the middle of the view where it is, in the drawing of another graph as well. Where all of a drawing is
-   * in view, so is all of the next.
+   * Keeps what is in the middle of the view where it is, in the drawing of another graph as well. Where all of a
+   * drawing is in view, so is all of the next.
    *
    * @param {Sight} sight
    * @param {(item: Item) => Item | null} find its counterpart in the other graph; null: it has none
@@ -89,7 +84,8 @@ export class GraphCamera {
     else this.does.draw();
   }
 
-  /** @param {Sight} sight @param {number} factor @param {number} [x] what stays where it is; the middle without it @param {number} [y] */
+  /** @param {Sight} sight @param {number} factor @param {number} [x] what stays where it is; the middle without it
+   * @param {number} [y] */
   zoomBy(sight, factor, x = this.viewport.room.width / 2, y = this.viewport.room.height / 2) {
     const { viewport } = this;
     if (sight.drawing.isElastic) {
@@ -110,7 +106,8 @@ export class GraphCamera {
     const { natural, isElastic, kind } = sight.drawing;
     if (isElastic) {
       const { zoom } = splitZoom(Math.max(viewport.camera.zoom, natural / this.#length), natural, this.#length);
-      this.#spread(sight, zoom, { item: sight.index.itemOf(box), shareX: 0.5, shareY: 0.5, x: width / 2, y: height / 2 });
+      this.#spread(sight, zoom, { item: sight.index.itemOf(box), shareX: 0.5, shareY: 0.5, x: width / 2,
+        y: height / 2 });
       return;
     }
     const whole = Math.min(width / (rect.width + AROUND), height / (rect.height + AROUND));
@@ -150,14 +147,16 @@ export class GraphCamera {
     return true;
   }
 
-  /** Keeps a box's corner where it is on the screen, in the next drawing as well. @param {Sight} sight @param {number} box */
+  /** Keeps a box's corner where it is on the screen, in the next drawing as well. @param {Sight} sight
+   * @param {number} box */
   holdCorner({ index }, box) {
     const { x, y, scale } = this.viewport;
     const rect = index.rectOf(box);
     this.held = { item: index.itemOf(box), shareX: 0, shareY: 0, x: x + rect.x * scale, y: y + rect.y * scale };
   }
 
-  /** Spreads the columns, which takes another drawing, or magnifies what is spread already. @param {Sight} sight @param {number} zoom @param {Held} held */
+  /** Spreads the columns, which takes another drawing, or magnifies what is spread already. @param {Sight} sight
+   * @param {number} zoom @param {Held} held */
   #spread(sight, zoom, held) {
     const { viewport } = this;
     viewport.camera = { ...viewport.camera, zoom };
@@ -171,18 +170,22 @@ export class GraphCamera {
     this.does.turned();
   }
 
-  /** @param {Sight} sight @param {number} x on the stage @param {number} y @param {(item: Item) => Item | null} [find] what is held of a thing; null: nothing can be @returns {Held} */
+  /** @param {Sight} sight @param {number} x on the stage @param {number} y @param {(item: Item) => Item | null} [find]
+   * what is held of a thing; null: nothing can be @returns {Held} */
   #nearest({ index, drawing }, x, y, find = (item) => item) {
     const { viewport } = this;
     const [dx, dy] = [(x - viewport.x) / viewport.scale, (y - viewport.y) / viewport.scale];
-    const box = Math.max(0, index.nearest(dx, dy, (candidate) => drawing.kind[candidate] !== FRAME && find(index.itemOf(candidate)) !== null));
+    const box = Math.max(0,
+      index.nearest(dx, dy,
+        (candidate) => drawing.kind[candidate] !== FRAME && find(index.itemOf(candidate)) !== null));
     const rect = index.rectOf(box);
     const own = index.itemOf(box);
     return { item: find(own) ?? own, shareX: (dx - rect.x) / rect.width, shareY: (dy - rect.y) / rect.height, x, y };
   }
 }
 
-/** @param {number} start @param {number} size @param {number} from of the view @param {number} room @returns {boolean} whether all of it is in view, or as much as there is room for */
+/** @param {number} start @param {number} size @param {number} from of the view @param {number} room @returns {boolean}
+ * whether all of it is in view, or as much as there is room for */
 function isIn(start, size, from, room) {
   if (size > room) return start < from + room && start + size > from;
   return start >= from - 0.5 && start + size <= from + room + 0.5;

@@ -10,13 +10,8 @@ import { PixelImage, pixelOf } from "./pixel-image.js";
 import { colourOf, css, mix } from "../ramp.js";
 import { StripImage } from "./strip-image.js";
 
-/** @typedef {import("./graph-sight.js").Sight} Sight */
-/** @typedef {import("./graph-sight.js").Detail} Detail */
-/** @typedef {import("./graph-boxes.js").BoxParts} BoxParts */
-/** @typedef {import("../histogram.js").Rectangle} Rectangle */
-/** @typedef {import("../palette.js").Palette} Palette */
-
-/** @typedef {{x: number, y: number, width: number, height: number}} Place where the drawing starts on the canvas, and the canvas's size, px */
+/** @typedef {{x: number, y: number, width: number, height: number}} Place where the drawing starts on the canvas, and
+ * the canvas's size, px */
 
 /** Narrower or lower than this on the screen, a histogram says nothing, px. */
 const LEAST_STRIP = [3, 8];
@@ -28,7 +23,8 @@ const LEAST_LINE = 2.5;
 const MOST_SAVED = 1500;
 const DIMMED = 0.3;
 
-/** @param {HTMLCanvasElement} canvas @param {Place} place @returns {CanvasRenderingContext2D | null} of the place's size, in px of the page */
+/** @param {HTMLCanvasElement} canvas @param {Place} place @returns {CanvasRenderingContext2D | null} of the place's
+ * size, in px of the page */
 function sized(canvas, { width, height }) {
   const ratio = devicePixelRatio;
   const [across, down] = [Math.round(width * ratio), Math.round(height * ratio)];
@@ -50,7 +46,7 @@ export class Ground {
 
   /**
    * @param {Sight} sight
-   * @param {Detail} detail
+   * @param {ViewDetail} detail
    * @param {Place} place
    */
   paint(sight, detail, place) {
@@ -73,7 +69,8 @@ export class Ground {
     this.#image.onto(context);
   }
 
-  /** @param {Sight} sight @param {Uint8Array | null} isElement @param {number} k @param {number} dx @param {number} dy @param {boolean} ofFrames */
+  /** @param {Sight} sight @param {Uint8Array | null} isElement @param {number} k @param {number} dx @param {number} dy
+   * @param {boolean} ofFrames */
   #boxes({ drawing, graph, palette, paintwork, lit, index }, isElement, k, dx, dy, ofFrames) {
     const { rect, kind, half, ref, boxes } = drawing;
     const { width, height } = this.canvas;
@@ -127,7 +124,8 @@ export class Ground {
   }
 }
 
-/** @typedef {{ground: number, soft: number, middle: number, strong: number, border: number}} Inks as pixelOf gives them */
+/** @typedef {{ground: number, soft: number, middle: number, strong: number, border: number}} Inks as pixelOf gives
+ * them */
 
 /** @type {{palette: Palette | null, inks: Record<"forward" | "backward" | "parameter" | "neutral", Inks> | null}} */
 const mixed = { palette: null, inks: null };
@@ -142,7 +140,8 @@ export function inksOf(palette) {
     return { ground: shade(0.05), soft: shade(0.3), middle: shade(0.55), strong: shade(0.75), border: shade(0.85) };
   };
   mixed.palette = palette;
-  mixed.inks = { forward: inks(palette.forward), backward: inks(palette.backward), parameter: inks(palette.parameter), neutral: inks(palette.neutral) };
+  mixed.inks = { forward: inks(palette.forward), backward: inks(palette.backward), parameter: inks(palette.parameter),
+    neutral: inks(palette.neutral) };
   return mixed.inks;
 }
 
@@ -153,7 +152,7 @@ export class Histograms {
 
   /**
    * @param {Sight} sight
-   * @param {Detail} detail
+   * @param {ViewDetail} detail
    * @param {Place} place
    * @param {(box: number) => BoxParts | undefined} partsOf
    */
@@ -182,7 +181,8 @@ export class Histograms {
       if (isElement && (text === null || text.plot === null)) continue;
       const plot = text?.plot ?? null;
       /** @type {Rectangle} */
-      const at = plot === null ? { x, y, w, h } : { x: x + plot.x * scale, y: y + plot.y * scale, w: plot.w * scale, h: plot.h * scale };
+      const at = plot === null ? { x, y, w, h }
+        : { x: x + plot.x * scale, y: y + plot.y * scale, w: plot.w * scale, h: plot.h * scale };
       const isDimmed = sight.lit !== null && sight.lit[box] === 0;
       if (kind[box] === GROUP) {
         this.#repetitions(sight, index, phase, at, isDimmed);
@@ -191,7 +191,8 @@ export class Histograms {
       const row = facts.rows[index] ?? -1;
       if (row < 0) continue;
       const paint = paintOf(sight, hue(phase, sight.graph.topology.tensors[index]?.role ?? ""), isDimmed);
-      if (text === null || text.level === "strip" || at.w < LEAST_BARS || at.h < LEAST_BARS / 2) this.#strips.draw(picture, row, scaled(at, ratio), paint);
+      if (text === null || text.level === "strip" || at.w < LEAST_BARS || at.h < LEAST_BARS / 2)
+        this.#strips.draw(picture, row, scaled(at, ratio), paint);
       else {
         const share = scale < 1 ? 1 : scale;
         const inset = text.level === "narrow" ? 3 : 6;
@@ -204,7 +205,8 @@ export class Histograms {
     for (const draw of bars) draw();
   }
 
-  /** What each repetition of a fold puts out, side by side. @param {Sight} sight @param {number} group @param {import("../types.js").Phase} half @param {Rectangle} at @param {boolean} isDimmed */
+  /** What each repetition of a fold puts out, side by side. @param {Sight} sight @param {number} group
+   * @param {Phase} half @param {Rectangle} at @param {boolean} isDimmed */
   #repetitions(sight, group, half, at, isDimmed) {
     const tensors = sight.facts.repetitions(group, half);
     if (tensors.length === 0 || at.h < 4) return;
@@ -217,7 +219,9 @@ export class Histograms {
       // Backward they stand as their tensors do: the last to be run is the first on the left.
       const tensor = tensors[Math.floor((strip * tensors.length) / shown)] ?? -1;
       const row = tensor < 0 ? -1 : (sight.facts.rows[tensor] ?? -1);
-      if (row >= 0) this.#strips.draw(sight.picture, row, scaled({ x: at.x + strip * step, y: at.y, w: step - gap, h: at.h }, ratio), paint);
+      if (row >= 0)
+        this.#strips.draw(sight.picture, row,
+          scaled({ x: at.x + strip * step, y: at.y, w: step - gap, h: at.h }, ratio), paint);
     }
   }
 }
@@ -230,7 +234,7 @@ function paintOf({ palette }, name, isDimmed) {
   return { ink: faint(palette[name]), muted: faint(palette.muted), warning: faint(palette.warning) };
 }
 
-/** @param {import("../ramp.js").Colour} colour @returns {string} #rrggbb */
+/** @param {RgbColour} colour @returns {string} #rrggbb */
 function hexOf(colour) {
   return `#${colour.map((part) => part.toString(16).padStart(2, "0")).join("")}`;
 }

@@ -5,8 +5,6 @@ import { count, duration, quantity, shape } from "../format.js";
 import { describeTensor, figure } from "../labels.js";
 import { FRAME, GROUP, OP, TENSOR } from "../layout/layout-sizes.js";
 
-/** @typedef {import("./graph-sight.js").Sight} Sight */
-
 /** A reader has no use for more at once, nor the page. */
 const MOST_ROWS = 500;
 
@@ -29,9 +27,12 @@ export function describeBox({ drawing, graph, picture, facts }, box) {
   if (kind === OP) {
     const op = topology.ops[index];
     if (op === undefined) return "";
-    const shapes = (/** @type {readonly string[]} */ ids) => ids.map((id) => shape(topology.tensors[graph.tensorIndex.get(id) ?? -1]?.shape ?? [])).join(" and ");
+    const shapes = (/** @type {readonly string[]} */ ids) =>
+      ids.map((id) => shape(topology.tensors[graph.tensorIndex.get(id) ?? -1]?.shape ?? [])).join(" and ");
     const failed = topology.error?.op === op.id ? ", where it broke off" : "";
-    return `${graph.opLabel[index] ?? op.name}, ${half} op, from ${shapes(op.inputs) || "nothing"} to ${shapes(op.outputs) || "nothing"}${failed}`;
+    return `${graph.opLabel[index] ?? op.name}, ${half} op, from ${shapes(op.inputs) || "nothing"} to ${
+      shapes(op.outputs) || "nothing"
+    }${failed}`;
   }
   const module = topology.modules[graph.groupModule[index] ?? -1];
   const repeats = arrays.groupRepeats[index] ?? 0;
@@ -51,7 +52,7 @@ export function describeBox({ drawing, graph, picture, facts }, box) {
  * Writes that sentence where readers and pointers find it.
  *
  * @param {Sight} sight
- * @param {import("./graph-boxes.js").BoxParts} parts
+ * @param {BoxParts} parts
  */
 export function nameBox(sight, { root, title, box }) {
   const text = describeBox(sight, box);
@@ -65,11 +66,11 @@ function plural(number, noun) {
   return `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
 }
 
-/** @param {import("../types.js").GraphArrays} arrays @param {number} group @param {"forward" | "backward"} half @returns {number} */
+/** @param {GraphArrays} arrays @param {number} group @param {"forward" | "backward"} half @returns {number} */
 function opsOf({ groupFirst, groupLast, opHalf, opAnchor, ops }, group, half) {
   const [first, last] = [groupFirst[group] ?? 0, groupLast[group] ?? 0];
   let found = 0;
-  if (half === "forward") for (let op = first; op < last; op += 1) found += opHalf[op] === 0 ? 1 : 0;
+  if (half === "forward") { for (let op = first; op < last; op += 1) found += opHalf[op] === 0 ? 1 : 0; }
   else {
     for (let op = 0; op < ops; op += 1) {
       const anchor = opAnchor[op] ?? -1;
@@ -88,8 +89,13 @@ function opsOf({ groupFirst, groupLast, opHalf, opAnchor, ops }, group, half) {
 export function summary({ facts, drawing }) {
   const { opsForward, opsBackward, tensors, path, groups } = facts.extents;
   let open = 0;
-  for (let box = 0; box < drawing.boxes; box += 1) if (drawing.kind[box] === FRAME && drawing.half[box] === 0) open += 1;
-  return `${plural(opsForward, "op")} forward, ${count(opsBackward)} backward, ${plural(tensors, "tensor")}; longest path ${plural(path, "op")}; ${plural(groups, "group")}, of which ${count(open)} open; ${plural(drawing.boxes, "box").replace(/boxs$/, "boxes")} drawn.`;
+  for (let box = 0; box < drawing.boxes; box += 1)
+    if (drawing.kind[box] === FRAME && drawing.half[box] === 0) open += 1;
+  return `${plural(opsForward, "op")} forward, ${count(opsBackward)} backward, ${
+    plural(tensors, "tensor")
+  }; longest path ${plural(path, "op")}; ${plural(groups, "group")}, of which ${count(open)} open; ${
+    plural(drawing.boxes, "box").replace(/boxs$/, "boxes")
+  } drawn.`;
 }
 
 /** What the graph shows, for a screen reader. */
@@ -98,7 +104,8 @@ export class Twin {
   #table = document.createElement("table");
   #groups = html("ul");
   #rest = html("p");
-  /** What the table has rows for, and their cells of figures. @type {{drawing: import("../types.js").Drawing, cells: {tensor: import("../types.js").Tensor, cell: HTMLTableCellElement, statistic: "mean" | "std"}[]} | null} */
+  /** What the table has rows for, and their cells of figures. @type {{drawing: Drawing, cells: {tensor: Tensor, cell:
+   * HTMLTableCellElement, statistic: "mean" | "std"}[]} | null} */
   #shown = null;
   root = html("div", { class: "visually-hidden twin-table" }, this.#summary, this.#table, this.#rest, this.#groups);
 
@@ -116,14 +123,16 @@ export class Twin {
   /** @param {Sight} sight */
   #build(sight) {
     const { drawing, graph } = sight;
-    /** @type {{tensor: import("../types.js").Tensor, cell: HTMLTableCellElement, statistic: "mean" | "std"}[]} */
+    /** @type {{tensor: Tensor, cell: HTMLTableCellElement, statistic: "mean" | "std"}[]} */
     const figures = [];
     const body = document.createElement("tbody");
     const groups = [];
     let [rows, left] = [0, 0];
     for (let box = 0; box < drawing.boxes; box += 1) {
       if (drawing.kind[box] === GROUP || drawing.kind[box] === FRAME) {
-        if (groups.length < MOST_ROWS && !(graph.arrays.groupIsLeaf[drawing.ref[box] ?? 0] === 1 && drawing.kind[box] === GROUP)) {
+        if (groups.length < MOST_ROWS
+          && !(graph.arrays.groupIsLeaf[drawing.ref[box] ?? 0] === 1 && drawing.kind[box] === GROUP))
+        {
           groups.push(html("li", {}, `${describeBox(sight, box)}, ${drawing.kind[box] === FRAME ? "open" : "closed"}`));
         }
         continue;
@@ -137,7 +146,8 @@ export class Twin {
       rows += 1;
       const line = body.insertRow();
       for (const text of [tensor.name, tensor.role, shape(tensor.shape)]) line.insertCell().textContent = text;
-      for (const statistic of /** @type {const} */ (["mean", "std"])) figures.push({ tensor, cell: line.insertCell(), statistic });
+      for (const statistic of /** @type {const} */ (["mean", "std"]))
+        figures.push({ tensor, cell: line.insertCell(), statistic });
     }
     const caption = html("caption", {}, "Every tensor that the graph shows, in order of execution");
     const titles = ["tensor", "role", "shape", "mean", "std"].map((title) => html("th", { scope: "col" }, title));

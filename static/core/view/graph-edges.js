@@ -6,9 +6,6 @@ import { REUSE, SATELLITE, SAVED, TENSOR } from "../layout/layout-sizes.js";
 import { hue } from "../palette.js";
 import { STRIP_WIDTH } from "./text-fit.js";
 
-/** @typedef {import("./graph-sight.js").Sight} Sight */
-/** @typedef {import("../types.js").Drawing} Drawing */
-
 /** @typedef {{path: SVGPathElement, kind: string, isMarked: boolean, width: number, classes: string}} Line */
 
 /** By position in ROUTE_KINDS of layout.js. */
@@ -19,7 +16,8 @@ const LEAST_ARROW = 9;
 
 /** @param {string} hueName @returns {SVGMarkerElement} an arrowhead */
 function arrowhead(hueName) {
-  const attributes = { id: `arrow-${hueName}`, class: hueName, viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7.5, markerHeight: 7.5, markerUnits: "userSpaceOnUse", orient: "auto" };
+  const attributes = { id: `arrow-${hueName}`, class: hueName, viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7.5,
+    markerHeight: 7.5, markerUnits: "userSpaceOnUse", orient: "auto" };
   return svg("marker", attributes, svg("path", { d: "M0.5 1 7 4 0.5 7z" }));
 }
 
@@ -113,7 +111,8 @@ function draw({ drawing, graph }, route, line) {
   else line.path.removeAttribute("marker-end");
 }
 
-/** @param {Drawing} drawing @param {number} route @returns {{text: string, reach: number}} the d of a path, and how far apart its ends are */
+/** @param {Drawing} drawing @param {number} route @returns {{text: string, reach: number}} the d of a path, and how far
+ * apart its ends are */
 function pathOf({ points, pointStart }, route) {
   // Positions count points, of two numbers each.
   const [from, to] = [2 * (pointStart[route] ?? 0), 2 * (pointStart[route + 1] ?? 0)];
@@ -122,5 +121,6 @@ function pathOf({ points, pointStart }, route) {
   for (let index = from + 2; index + 5 < to; index += 6) {
     text += `C${at(index)} ${at(index + 1)} ${at(index + 2)} ${at(index + 3)} ${at(index + 4)} ${at(index + 5)}`;
   }
-  return { text, reach: Math.hypot((points[to - 2] ?? 0) - (points[from] ?? 0), (points[to - 1] ?? 0) - (points[from + 1] ?? 0)) };
+  return { text,
+    reach: Math.hypot((points[to - 2] ?? 0) - (points[from] ?? 0), (points[to - 1] ?? 0) - (points[from + 1] ?? 0)) };
 }

@@ -1,25 +1,19 @@
-/** What a graph's closed boxes sum up, and where its figures stand in a picture. Worked out once per graph, as asked for. No DOM. */
+/** What a graph's closed boxes sum up, and where its figures stand in a picture. Worked out once per graph, as asked
+ * for. No DOM. */
 
 import { WORST_FIRST } from "../lab/diagnosis.js";
 import { nonFinite } from "../picture.js";
 
-/** @typedef {import("../types.js").Graph} Graph */
-/** @typedef {import("../types.js").Picture} Picture */
-/** @typedef {import("../types.js").Phase} Phase */
-
-/** @typedef {import("../types.js").Health} Health */
-/** @typedef {import("../types.js").Theory} Theory */
-
-/** @typedef {{word: "NaN" | "Inf" | Health, health: Health, tensors: number}} Ailment the worst that is wrong, and with how many tensors */
-
-/** @typedef {{opsForward: number, opsBackward: number, tensors: number, path: number, groups: number}} Extents path: ops on the longest way from an input to a result */
+/** @typedef {{opsForward: number, opsBackward: number, tensors: number, path: number, groups: number}} Extents path:
+ * ops on the longest way from an input to a result */
 
 export class GraphFacts {
   /** Tensor → row of the statistics, -1 for none. @type {Int32Array} */
   rows;
   /** Tensor → its gradient, the whole one where it was added up; -1 for none. @type {Int32Array} */
   gradients;
-  /** Group → how many of its kind run at once, by the position of an op: which repetition. @type {Map<number, Int32Array>} */
+  /** Group → how many of its kind run at once, by the position of an op: which repetition.
+   * @type {Map<number, Int32Array>} */
   #repetitions = new Map();
   /** @type {Map<number, number>} */
   #parameters = new Map();
@@ -27,7 +21,8 @@ export class GraphFacts {
   #times = new Map();
   /** @type {Extents | null} */
   #extents = null;
-  /** Tensor → what its layer's verdict is; of what is not finite the picture tells itself. @type {Map<number, Health>} */
+  /** Tensor → what its layer's verdict is; of what is not finite the picture tells itself.
+   * @type {Map<number, Health>} */
   #verdicts = new Map();
 
   /** @param {Graph} graph */
@@ -62,7 +57,8 @@ export class GraphFacts {
     return sum;
   }
 
-  /** @param {number} group @param {Phase} half @returns {number | null} µs that its ops of that half took; null where that is not known */
+  /** @param {number} group @param {Phase} half @returns {number | null} µs that its ops of that half took; null where
+   * that is not known */
   time(group, half) {
     const { topology, arrays } = this.graph;
     const took = topology.op_us;
@@ -97,7 +93,8 @@ export class GraphFacts {
       const tensor = tensorIndex.get(layer.activation ?? layer.preactivation ?? "");
       if (tensor !== undefined) verdicts.set(tensor, health);
     }
-    const isNews = verdicts.size !== this.#verdicts.size || [...verdicts].some(([tensor, health]) => this.#verdicts.get(tensor) !== health);
+    const isNews = verdicts.size !== this.#verdicts.size
+      || [...verdicts].some(([tensor, health]) => this.#verdicts.get(tensor) !== health);
     this.#verdicts = verdicts;
     return isNews;
   }
@@ -132,7 +129,8 @@ export class GraphFacts {
     });
     if (tensors > 0) return { word: isNan ? "NaN" : "Inf", health: "non-finite", tensors };
     const worst = WORST_FIRST.find((health) => verdicts.includes(health));
-    return worst === undefined ? null : { word: worst, health: worst, tensors: verdicts.filter((verdict) => verdict === worst).length };
+    return worst === undefined ? null
+      : { word: worst, health: worst, tensors: verdicts.filter((verdict) => verdict === worst).length };
   }
 
   /**
@@ -152,7 +150,9 @@ export class GraphFacts {
       const each = repeats > 0 ? ops.length / repeats : 0;
       results = new Int32Array(Number.isInteger(each) ? repeats : 0).fill(-1);
       for (let repetition = 0; repetition < results.length; repetition += 1) {
-        for (let place = (repetition + 1) * each - 1; place >= repetition * each && (results[repetition] ?? -1) < 0; place -= 1) {
+        for (let place = (repetition + 1) * each - 1; place >= repetition * each && (results[repetition] ?? -1) < 0;
+          place -= 1)
+        {
           const op = ops[place] ?? 0;
           const [from, to] = [arrays.outputStart[op] ?? 0, arrays.outputStart[op + 1] ?? 0];
           if (to > from) results[repetition] = arrays.outputs[from] ?? -1;
@@ -160,7 +160,7 @@ export class GraphFacts {
       }
       this.#repetitions.set(group, results);
     }
-    return half === "forward" ? results : results.map((tensor) => (tensor < 0 ? -1 : (this.gradients[tensor] ?? -1)));
+    return half === "forward" ? results : results.map((tensor) => tensor < 0 ? -1 : (this.gradients[tensor] ?? -1));
   }
 
   /** @returns {Extents} */
@@ -182,7 +182,8 @@ export class GraphFacts {
       reach[op] = before + 1;
       path = Math.max(path, before + 1);
     }
-    this.#extents = { opsForward: forward, opsBackward: ops - forward, tensors: arrays.tensors, path, groups: Math.max(0, arrays.groups - 1) };
+    this.#extents = { opsForward: forward, opsBackward: ops - forward, tensors: arrays.tensors, path,
+      groups: Math.max(0, arrays.groups - 1) };
     return this.#extents;
   }
 
@@ -204,7 +205,8 @@ export class GraphFacts {
         // What another op made is that op's.
         if (tensor >= 0 && (producer[tensor] ?? -1) < 0) visit(tensor);
       }
-      for (let entry = outputStart[op] ?? 0; entry < (outputStart[op + 1] ?? 0); entry += 1) visit(outputs[entry] ?? -1);
+      for (let entry = outputStart[op] ?? 0; entry < (outputStart[op + 1] ?? 0); entry += 1)
+        visit(outputs[entry] ?? -1);
     }
   }
 }

@@ -33,7 +33,8 @@ export function listen(stage, { canPan, start, moveTo, zoomBy, press, doublePres
   const measure = () => {
     const [one, other] = [...pointers.values()];
     if (one === undefined || other === undefined) return pinch;
-    return { x: (one.x + other.x) / 2, y: (one.y + other.y) / 2, spread: Math.max(1, Math.hypot(one.x - other.x, one.y - other.y)) };
+    return { x: (one.x + other.x) / 2, y: (one.y + other.y) / 2,
+      spread: Math.max(1, Math.hypot(one.x - other.x, one.y - other.y)) };
   };
 
   stage.addEventListener("wheel", (event) => {
@@ -45,7 +46,8 @@ export function listen(stage, { canPan, start, moveTo, zoomBy, press, doublePres
       return;
     }
     const area = stage.getBoundingClientRect();
-    zoomBy(Math.exp(-event.deltaY * (event.deltaMode === 1 ? PER_LINE : PER_PIXEL)), event.clientX - area.left, event.clientY - area.top);
+    zoomBy(Math.exp(-event.deltaY * (event.deltaMode === 1 ? PER_LINE : PER_PIXEL)), event.clientX - area.left,
+      event.clientY - area.top);
   }, { passive: false });
 
   stage.addEventListener("pointerdown", (event) => {

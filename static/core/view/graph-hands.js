@@ -6,10 +6,6 @@ import { boxShowing, firstInput, lossBox } from "./graph-selection.js";
 import { FRAME, GROUP } from "../layout/layout-sizes.js";
 import { walk } from "../graph/navigation.js";
 
-/** @typedef {import("./graph-sight.js").Sight} Sight */
-/** @typedef {import("./graph-stage.js").GraphStage} GraphStage */
-/** @typedef {import("../graph/navigation.js").Arrow} Arrow */
-
 /**
  * @typedef {object} Does
  * @property {() => Sight | null} sight
@@ -52,7 +48,8 @@ export function connectHands(stage, does) {
     press: (event) => withSight((sight) => press(sight, event)),
     doublePress: (event) => withSight((sight) => doublePress(sight, event)),
   });
-  svg.addEventListener("focusin", ({ target }) => withSight((sight) => does.moveFocus(elementBox(sight, target), false)));
+  svg.addEventListener("focusin",
+    ({ target }) => withSight((sight) => does.moveFocus(elementBox(sight, target), false)));
   svg.addEventListener("keydown", (event) => {
     if (!event.ctrlKey && !event.metaKey && !event.altKey) withSight((sight) => key(sight, event));
   });
@@ -112,7 +109,11 @@ export function connectHands(stage, does) {
     const { drawing, isVertical } = sight;
     const focused = does.focused();
     const isGroup = drawing.kind[focused] === GROUP || drawing.kind[focused] === FRAME;
-    if (ARROWS.has(event.key)) does.moveFocus(walk(drawing, focused, /** @type {Arrow} */ (event.key), isVertical ? "vertical" : "horizontal"), true);
+    if (ARROWS.has(event.key))
+      does.moveFocus(
+        walk(drawing, focused, /** @type {ArrowKey} */ (event.key), isVertical ? "vertical" : "horizontal"),
+        true,
+      );
     else if (event.key === "Home") does.moveFocus(firstInput(sight), true);
     else if (event.key === "End") does.moveFocus(lossBox(sight), true);
     else if (event.key === "u") does.moveFocus(drawing.frame[focused] ?? -1, true);

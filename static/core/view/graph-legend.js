@@ -3,8 +3,6 @@
 import { html } from "../dom.js";
 import { significant } from "../format.js";
 
-/** @typedef {import("../types.js").Legend} Legend */
-
 /**
  * @param {Legend} legend
  * @returns {HTMLElement}
@@ -20,7 +18,8 @@ function written(legend) {
   if (stops.length === 0) return html("div", {}, name, ...list);
   const bar = html("i", { class: "bar" });
   bar.style.background = `linear-gradient(to right, ${stops.join(", ")})`;
-  const scale = html("span", { class: "legend-scale" }, html("span", {}, significant(low)), bar, html("span", {}, significant(high)), html("span", { class: "legend-axis" }, isLog ? "log" : "linear"));
+  const scale = html("span", { class: "legend-scale" }, html("span", {}, significant(low)), bar,
+    html("span", {}, significant(high)), html("span", { class: "legend-axis" }, isLog ? "log" : "linear"));
   // What has no place on the scale stands beside it.
   return html("div", {}, name, scale, ...list);
 }

@@ -1,13 +1,10 @@
-/** All of a drawing in a corner, with a frame around what is seen of it. For eyes and pointers only: the keyboard has the graph itself. */
+/** All of a drawing in a corner, with a frame around what is seen of it. For eyes and pointers only: the keyboard has
+ * the graph itself. */
 
 import { html } from "../dom.js";
 import { inksOf } from "./graph-canvas.js";
 import { FRAME, TENSOR } from "../layout/layout-sizes.js";
 import { PixelImage } from "./pixel-image.js";
-
-/** @typedef {import("../types.js").Drawing} Drawing */
-/** @typedef {import("../palette.js").Palette} Palette */
-/** @typedef {import("./viewport.js").Region} Region */
 
 const WIDEST = 160;
 const HIGHEST = 72;
@@ -38,7 +35,8 @@ export class Minimap {
       const area = this.#canvas.getBoundingClientRect();
       const drawing = this.#drawing;
       if (drawing === null) return;
-      go(((event.clientX - area.left) / area.width) * drawing.width, ((event.clientY - area.top) / area.height) * drawing.height);
+      go(((event.clientX - area.left) / area.width) * drawing.width,
+        ((event.clientY - area.top) / area.height) * drawing.height);
     };
     this.root.addEventListener("pointerdown", (event) => {
       if (event.button !== 0) return;
@@ -56,13 +54,15 @@ export class Minimap {
    * @param {Drawing} drawing
    * @param {Palette} palette
    * @param {Region} seen of the drawing
-   * @param {import("./viewport.js").Room} room of the stage
+   * @param {PanelSize} room of the stage
    * @param {boolean} isNeeded whether there is more than is seen
    */
   show(drawing, palette, seen, room, isNeeded) {
     if (this.root.hidden === isNeeded) this.root.hidden = !isNeeded;
     if (!isNeeded) return;
-    if (drawing !== this.#drawing || palette !== this.#palette || room.width !== this.#room.width || room.height !== this.#room.height) {
+    if (drawing !== this.#drawing || palette !== this.#palette || room.width !== this.#room.width
+      || room.height !== this.#room.height)
+    {
       this.#room = { ...room };
       this.#drawing = drawing;
       this.#palette = palette;
@@ -86,7 +86,8 @@ export class Minimap {
 
   /** @param {Drawing} drawing */
   #measure(drawing) {
-    const scale = Math.min(Math.min(WIDEST, SHARE.width * this.#room.width) / drawing.width, Math.min(HIGHEST, SHARE.height * this.#room.height) / drawing.height);
+    const scale = Math.min(Math.min(WIDEST, SHARE.width * this.#room.width) / drawing.width,
+      Math.min(HIGHEST, SHARE.height * this.#room.height) / drawing.height);
     const width = Math.max(LEAST, Math.round(drawing.width * scale));
     const height = Math.max(LEAST, Math.round(drawing.height * scale));
     this.#size = { width, height };
@@ -108,7 +109,8 @@ export class Minimap {
     for (let box = 0; box < boxes; box += 1) {
       const ink = inks[half[box] === 1 ? "backward" : "forward"];
       const colour = kind[box] === FRAME ? ink.ground : kind[box] === TENSOR ? ink.soft : ink.strong;
-      this.#image.fill((rect[4 * box] ?? 0) * across, (rect[4 * box + 1] ?? 0) * down, (rect[4 * box + 2] ?? 0) * across, (rect[4 * box + 3] ?? 0) * down, colour, 1);
+      this.#image.fill((rect[4 * box] ?? 0) * across, (rect[4 * box + 1] ?? 0) * down,
+        (rect[4 * box + 2] ?? 0) * across, (rect[4 * box + 3] ?? 0) * down, colour, 1);
     }
     this.#image.onto(context);
   }

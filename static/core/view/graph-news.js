@@ -2,20 +2,12 @@
 
 import { DepthColumns } from "../layout/depth-columns.js";
 
-/** @typedef {import("./graph-sight.js").Sight} Sight */
-/** @typedef {import("./viewport.js").Camera} Camera */
-/** @typedef {import("./viewport.js").Viewport} Viewport */
-
-/** @typedef {"box-select" | "group-toggle" | "camera-change" | "drawing-change" | "axis-change"} Told */
-
-/** @typedef {(type: Told, detail: unknown) => void} Tell */
-
 export class GraphNews {
   /** What the page last said or heard of the camera. @type {Camera} */
   #known = { zoom: 1, at: 0, across: 0.5 };
   #columns = new DepthColumns();
 
-  /** @param {Tell} tell */
+  /** @param {TellNews} tell */
   constructor(tell) {
     this.tell = tell;
   }
@@ -33,10 +25,12 @@ export class GraphNews {
     return zoom !== known.zoom || at !== known.at || across !== known.across;
   }
 
-  /** Where tensors stand along the depth, for what lines up with them. @param {Sight} sight @param {Viewport} viewport @param {number} width of the stage; 0: it is not shown */
+  /** Where tensors stand along the depth, for what lines up with them. @param {Sight} sight @param {Viewport} viewport
+   * @param {number} width of the stage; 0: it is not shown */
   axis(sight, viewport, width) {
     // Out of sight it lines up with nothing.
     if (width === 0 && !sight.isVertical) return;
-    this.tell("axis-change", { positions: sight.isVertical ? new Map() : this.#columns.positions(sight, viewport), width });
+    this.tell("axis-change", { positions: sight.isVertical ? new Map() : this.#columns.positions(sight, viewport),
+      width });
   }
 }

@@ -1,6 +1,6 @@
 /**
- * What the graph view shows, and how it comes to: pictures and drawings in, elements and canvases turned and drawn anew,
- * what is selected, focused and pointed out, and what the page is told of it.
+ * What the graph view shows, and how it comes to: pictures and drawings in, elements and canvases turned and drawn
+ * anew, what is selected, focused and pointed out, and what the page is told of it.
  */
 
 import { DrawingIndex } from "./drawing-index.js";
@@ -17,22 +17,10 @@ import { find, idOf } from "../graph/graph.js";
 import { FRAME, GROUP } from "../layout/layout-sizes.js";
 import { readPalette } from "../palette.js";
 
-/** @typedef {import("../types.js").Drawing} Drawing */
-/** @typedef {import("../types.js").Expansion} Expansion */
-/** @typedef {import("../types.js").Graph} Graph */
-/** @typedef {import("../types.js").Item} Item */
-/** @typedef {import("../types.js").Paintwork} Paintwork */
-/** @typedef {import("../types.js").Picture} Picture */
-/** @typedef {import("../types.js").Statistic} Statistic */
-/** @typedef {import("./graph-sight.js").Selection} Selection */
-/** @typedef {import("./graph-sight.js").Sight} Sight */
-/** @typedef {import("./viewport.js").Camera} Camera */
-/** @typedef {import("./viewport.js").Room} Room */
-
 /** @type {[number, number]} */
 const UNSEEN = [800, 600];
 const STILL_MS = 120;
-/** @type {Selection} */
+/** @type {BoxSelection} */
 const NOTHING = { selected: -1, twin: -1, holder: -1, focused: -1 };
 
 export class GraphScreen {
@@ -40,7 +28,8 @@ export class GraphScreen {
   #sight = null;
   /** A picture of another shape, until its drawing is there. @type {{picture: Picture, graph: Graph} | null} */
   #next = null;
-  /** From what is on the screen to what of the next graph it is; null: it is shown as if for the first time. @type {((item: Item) => Item | null) | null} */
+  /** From what is on the screen to what of the next graph it is; null: it is shown as if for the first time.
+   * @type {((item: Item) => Item | null) | null} */
   #find = null;
   /** @type {Expansion} */
   #expansion = { level: "layer", toggled: [], fold: "auto" };
@@ -48,14 +37,14 @@ export class GraphScreen {
   #statistic = "std";
   /** @type {Paintwork | null} */
   #paintwork = null;
-  /** @type {import("../types.js").Theory | null} */
+  /** @type {Theory | null} */
   #theory = null;
   /** @type {ReadonlySet<string> | null} */
   #lit = null;
   #selectedId = "";
   /** @type {Item | null} */
   #focused = null;
-  /** @type {Selection} */
+  /** @type {BoxSelection} */
   #selection = NOTHING;
   #hovered = -1;
   /** A thing to be brought into view, as soon as there is a view. */
@@ -69,10 +58,7 @@ export class GraphScreen {
   #size = { width: 0, height: 0 };
   /** Whether depth runs downward. */
   #isVertical = false;
-  #requests = new DrawingRequests(
-    () => this.#wanting(),
-    (key, drawing) => this.#receive(key, drawing),
-  );
+  #requests = new DrawingRequests(() => this.#wanting(), (key, drawing) => this.#receive(key, drawing));
 
   stage = new GraphStage();
   #camera = new GraphCamera(this.stage.viewport, {
@@ -91,7 +77,7 @@ export class GraphScreen {
     },
   });
 
-  /** @param {import("./graph-news.js").Tell} tell the page */
+  /** @param {TellNews} tell the page */
   constructor(tell) {
     this.#news = new GraphNews(tell);
   }
@@ -116,7 +102,8 @@ export class GraphScreen {
   /**
    * Lets the next graph be seen where this one is.
    *
-   * @param {(item: Item) => Item | null} find from a thing of the graph shown last to its counterpart in the next; null: it has gone
+   * @param {(item: Item) => Item | null} find from a thing of the graph shown last to its counterpart in the next;
+   *   null: it has gone
    */
   follow(find) {
     const before = this.#next === null ? null : this.#find;
@@ -126,7 +113,7 @@ export class GraphScreen {
     };
   }
 
-  /** @param {import("../types.js").Theory | null} theory what it says of the layers */
+  /** @param {Theory | null} theory what it says of the layers */
   set theory(theory) {
     this.#theory = theory;
     const sight = this.#sight;
@@ -139,7 +126,8 @@ export class GraphScreen {
   /** @param {Expansion} expansion */
   set expansion(expansion) {
     const { level, toggled, fold } = this.#expansion;
-    if (expansion.level === level && expansion.fold === fold && expansion.toggled.join("\n") === toggled.join("\n")) return;
+    if (expansion.level === level && expansion.fold === fold && expansion.toggled.join("\n") === toggled.join("\n"))
+      return;
     this.#expansion = expansion;
     this.#requests.ask();
   }
@@ -201,7 +189,8 @@ export class GraphScreen {
     return this.#selection.focused;
   }
 
-  /** Pans, once the graph is shown, as far as needed for a thing to be seen, and magnifies what could not be read. @param {string} id */
+  /** Pans, once the graph is shown, as far as needed for a thing to be seen, and magnifies what could not be read.
+   * @param {string} id */
   reveal(id) {
     this.#wanted = id;
     this.#showWanted();
@@ -225,7 +214,8 @@ export class GraphScreen {
     if (this.#sight !== null) this.#camera.zoomTo(this.#sight, box);
   }
 
-  /** @param {number} factor @param {number} [x] what stays where it is on the stage; the middle without it @param {number} [y] */
+  /** @param {number} factor @param {number} [x] what stays where it is on the stage; the middle without it
+   * @param {number} [y] */
   zoomBy(factor, x, y) {
     if (this.#sight !== null) this.#camera.zoomBy(this.#sight, factor, x, y);
   }
@@ -247,7 +237,7 @@ export class GraphScreen {
     this.#draw();
   }
 
-  /** @returns {Room} in a tab that is not shown there is no room; the drawing is wanted all the same */
+  /** @returns {PanelSize} in a tab that is not shown there is no room; the drawing is wanted all the same */
   get #room() {
     return this.#size.width > 0 && this.#size.height > 0 ? this.#size : { width: UNSEEN[0], height: UNSEEN[1] };
   }
@@ -255,7 +245,7 @@ export class GraphScreen {
   /**
    * Takes the room there is.
    *
-   * @param {Room} size of the stage; 0 by 0 where it is not shown
+   * @param {PanelSize} size of the stage; 0 by 0 where it is not shown
    * @param {boolean} isVertical whether depth is to run downward
    */
   resize(size, isVertical) {
@@ -275,7 +265,7 @@ export class GraphScreen {
     this.#showWanted();
   }
 
-  /** @returns {import("./drawing-requests.js").Wanted | null} */
+  /** @returns {WantedDrawing | null} */
   #wanting() {
     const of = this.#next ?? this.#sight;
     if (of === null) return null;
@@ -284,7 +274,8 @@ export class GraphScreen {
     viewport.isVertical = isVertical;
     viewport.room = this.#room;
     const breadth = isVertical ? viewport.room.width : viewport.room.height;
-    const options = { orientation: isVertical ? /** @type {const} */ ("vertical") : /** @type {const} */ ("horizontal"), length: this.#camera.length(), breadth };
+    const options = { orientation: isVertical ? /** @type {const} */ ("vertical") : /** @type {const} */ ("horizontal"),
+      length: this.#camera.length(), breadth };
     return { key: of.picture.key, graph: of.graph, expansion: this.#expansion, options };
   }
 
@@ -300,7 +291,8 @@ export class GraphScreen {
     if (isNew) facts.judge(this.#theory);
     const index = new DrawingIndex(graph.arrays, drawing);
     /** @type {Sight} */
-    const sight = { graph, drawing, index, facts, picture, statistic: this.#statistic, paintwork: this.#paintwork, palette: this.#palette, lit: null, scale: 1, isVertical: this.#isVertical };
+    const sight = { graph, drawing, index, facts, picture, statistic: this.#statistic, paintwork: this.#paintwork,
+      palette: this.#palette, lit: null, scale: 1, isVertical: this.#isVertical };
     sight.lit = litBoxes(sight, this.#lit);
     this.#sight = sight;
     this.stage.viewport.room = this.#room;
@@ -379,7 +371,9 @@ export class GraphScreen {
     if (sight === null) return;
     this.#selection = locate(sight, this.#selectedId, this.#focused);
     const { selected, twin, holder, focused } = this.#selection;
-    const isThere = [selected, twin, holder, focused].every((box) => box < 0 || this.stage.boxes.partsOf(sight, box) !== undefined);
+    const isThere = [selected, twin, holder, focused].every((box) =>
+      box < 0 || this.stage.boxes.partsOf(sight, box) !== undefined
+    );
     if (isThere) this.stage.mark(sight, this.#selection);
     else this.#draw();
   }
@@ -440,7 +434,8 @@ export class GraphScreen {
     if (sight === null || box === this.#hovered) return;
     this.#hovered = box;
     const { selected, holder } = this.#selection;
-    const boxes = box >= 0 && sight.drawing.kind[box] !== FRAME ? [box] : [selected, holder].filter((each) => each >= 0);
+    const boxes = box >= 0 && sight.drawing.kind[box] !== FRAME ? [box]
+      : [selected, holder].filter((each) => each >= 0);
     if (!this.stage.points(boxes)) this.stage.point(sight, boxes);
   }
 }

@@ -3,10 +3,6 @@
 import { find } from "../graph/graph.js";
 import { GROUP, TENSOR } from "../layout/layout-sizes.js";
 
-/** @typedef {import("./graph-sight.js").Sight} Sight */
-/** @typedef {import("./graph-sight.js").Selection} Selection */
-/** @typedef {import("../types.js").Item} Item */
-
 /**
  * @param {Sight} sight
  * @param {string} id of a thing
@@ -21,7 +17,7 @@ export function boxShowing({ graph, index }, id) {
  * @param {Sight} sight
  * @param {string} selected id of a thing, "" for none
  * @param {Item | null} focused
- * @returns {Selection}
+ * @returns {BoxSelection}
  */
 export function locate(sight, selected, focused) {
   const { index, graph, drawing } = sight;

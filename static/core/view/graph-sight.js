@@ -2,41 +2,6 @@
 
 import { FRAME, GROUP, REUSE, SAVED } from "../layout/layout-sizes.js";
 
-/** @typedef {import("../types.js").Drawing} Drawing */
-/** @typedef {import("./viewport.js").Region} Region */
-
-/**
- * @typedef {object} Sight everything that is drawn from
- * @property {import("../types.js").Graph} graph
- * @property {Drawing} drawing
- * @property {import("./drawing-index.js").DrawingIndex} index
- * @property {import("./graph-facts.js").GraphFacts} facts
- * @property {import("../types.js").Picture} picture
- * @property {import("../types.js").Statistic} statistic
- * @property {import("../types.js").Paintwork | null} paintwork
- * @property {import("../palette.js").Palette} palette
- * @property {Uint8Array | null} lit box → whether it is one of those that are pointed out; null: all are alike
- * @property {number} scale px of the screen per px of the drawing
- * @property {boolean} isVertical whether depth runs downward
- */
-
-/**
- * @typedef {object} Selection boxes; -1 for none
- * @property {number} selected
- * @property {number} twin
- * @property {number} holder the closed box that holds what is selected
- * @property {number} focused
- */
-
-/**
- * @typedef {object} Detail what is drawn as elements; all else that is in the region is drawn as plain shapes
- * @property {number[]} boxes in the drawing's order
- * @property {number[]} routes
- * @property {Uint8Array | null} isElement box → whether it is among them; null: all are
- * @property {boolean} routesAreElements whether all the region's routes are among them
- * @property {boolean} isAll whether all the region's boxes are as well
- */
-
 /** Drawings with no more boxes than this are elements altogether, seen or not. */
 const WHOLE = 400;
 /** The same of drawings that shrink to fit. */
@@ -63,11 +28,12 @@ const MOST_ROUTES = 2500;
  * @param {number} scale px of the screen per px of the drawing
  * @param {readonly number[]} boxes that have to be
  * @param {readonly number[]} routes that have to be
- * @returns {Detail}
+ * @returns {ViewDetail}
  */
 export function detailOf(drawing, region, scale, boxes, routes) {
   if (drawing.boxes <= (drawing.isElastic ? WHOLE_ELASTIC : WHOLE)) {
-    return { boxes: countTo(drawing.boxes), routes: [...ordinary(drawing), ...routes], isElement: null, routesAreElements: true, isAll: true };
+    return { boxes: countTo(drawing.boxes), routes: [...ordinary(drawing), ...routes], isElement: null,
+      routesAreElements: true, isAll: true };
   }
   const right = region.x + region.width;
   const bottom = region.y + region.height;
@@ -79,7 +45,8 @@ export function detailOf(drawing, region, scale, boxes, routes) {
   for (let box = 0; box < drawing.boxes; box += 1) {
     const [x, y, w, h] = [rect[4 * box] ?? 0, rect[4 * box + 1] ?? 0, rect[4 * box + 2] ?? 0, rect[4 * box + 3] ?? 0];
     if (x > right || y > bottom || x + w < region.x || y + h < region.y) continue;
-    const isLarge = kind[box] === FRAME ? w * scale >= leastWidth && h * scale >= leastHeight : kind[box] === GROUP && Math.min(w, h) * scale >= READABLE_GROUP;
+    const isLarge = kind[box] === FRAME ? w * scale >= leastWidth && h * scale >= leastHeight
+      : kind[box] === GROUP && Math.min(w, h) * scale >= READABLE_GROUP;
     isElement[box] = isLarge ? 2 : 1;
     all += 1;
     if (isLarge) large += 1;
@@ -97,7 +64,8 @@ export function detailOf(drawing, region, scale, boxes, routes) {
   let routesAreElements = isReadable;
   if (isReadable) {
     for (let route = 0; route < drawing.routes; route += 1) {
-      const [x, y, w, h] = [bounds[4 * route] ?? 0, bounds[4 * route + 1] ?? 0, bounds[4 * route + 2] ?? 0, bounds[4 * route + 3] ?? 0];
+      const [x, y, w, h] = [bounds[4 * route] ?? 0, bounds[4 * route + 1] ?? 0, bounds[4 * route + 2] ?? 0,
+        bounds[4 * route + 3] ?? 0];
       if (routeKind[route] === REUSE || x > right || y > bottom || x + w < region.x || y + h < region.y) continue;
       if (lines.size >= MOST_ROUTES) {
         routesAreElements = false;

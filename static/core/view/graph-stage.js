@@ -1,18 +1,15 @@
 /**
- * Where a drawing is put on the screen: elements, canvases, and the one transform that turns them. What is drawn reaches
- * beyond the stage, so that panning only moves it, and zooming stretches it until there is time to draw it sharp.
+ * Where a drawing is put on the screen: elements, canvases, and the one transform that turns them. What is drawn
+ * reaches beyond the stage, so that panning only moves it, and zooming stretches it until there is time to draw it
+ * sharp.
  */
 
 import { html, svg, write, writeText } from "../dom.js";
 import { BoxLayer } from "./graph-boxes.js";
 import { Ground, Histograms } from "./graph-canvas.js";
 import { EdgeLayer } from "./graph-edges.js";
-import { LEGIBLE, countSaved, detailOf } from "./graph-sight.js";
+import { countSaved, detailOf, LEGIBLE } from "./graph-sight.js";
 import { Viewport } from "./viewport.js";
-
-/** @typedef {import("./graph-sight.js").Sight} Sight */
-/** @typedef {import("./graph-sight.js").Selection} Selection */
-/** @typedef {import("./graph-sight.js").Detail} Detail */
 
 /** How far beyond the stage is drawn where there is more, px. */
 const MARGIN = 220;
@@ -26,15 +23,17 @@ const MOST_LINES = 200;
 export class GraphStage {
   viewport = new Viewport();
   boxes = new BoxLayer();
-  /** What is drawn as elements. @type {Detail} */
+  /** What is drawn as elements. @type {ViewDetail} */
   detail = { boxes: [], routes: [], isElement: null, routesAreElements: true, isAll: true };
 
-  svg = svg("svg", { class: "graph-svg", role: "tree", "aria-label": "Computation graph: arrow keys walk along its edges, Enter inspects, E opens and closes" });
+  svg = svg("svg", { class: "graph-svg", role: "tree",
+    "aria-label": "Computation graph: arrow keys walk along its edges, Enter inspects, E opens and closes" });
   #edges = new EdgeLayer();
   #ground = new Ground();
   #histograms = new Histograms();
   #world = svg("g", { class: "world" });
-  #sides = { forward: svg("text", { class: "side forward" }, "forward"), backward: svg("text", { class: "side backward" }, "backward") };
+  #sides = { forward: svg("text", { class: "side forward" }, "forward"),
+    backward: svg("text", { class: "side backward" }, "backward") };
   #layer = html("div", { class: "layer" });
   #nothing = html("p", { class: "nothing", role: "status", hidden: true });
   root = html("div", { class: "stage" });
@@ -42,13 +41,14 @@ export class GraphStage {
   #drawn = { x: 0, y: 0, scale: 1, margin: 0 };
   /** Boxes whose lines are pointed out. @type {number[]} */
   #pointed = [];
-  /** @type {import("../types.js").Drawing | null} */
+  /** @type {Drawing | null} */
   #counted = null;
 
   constructor() {
     this.#histograms.canvas.setAttribute("aria-hidden", "true");
     this.#ground.canvas.setAttribute("aria-hidden", "true");
-    this.#world.append(this.boxes.frames, this.#edges.root, this.#sides.forward, this.#sides.backward, this.boxes.boxes);
+    this.#world.append(this.boxes.frames, this.#edges.root, this.#sides.forward, this.#sides.backward,
+      this.boxes.boxes);
     this.svg.append(this.#edges.definitions, this.#world);
     // The ground lies beneath the elements all the same: the style sheet says so.
     this.#layer.append(this.svg, this.#histograms.canvas, this.#ground.canvas);
@@ -64,7 +64,7 @@ export class GraphStage {
    * Draws what is in sight.
    *
    * @param {Sight} sight
-   * @param {Selection} selection
+   * @param {BoxSelection} selection
    * @param {(sight: Sight, box: number) => string} idOf
    */
   draw(sight, selection, idOf) {
@@ -81,13 +81,18 @@ export class GraphStage {
     this.svg.classList.toggle("illegible", scale < LEGIBLE);
     const { seen } = viewport;
     const beyond = margin / scale;
-    const region = { x: seen.x - beyond, y: seen.y - beyond, width: seen.width + 2 * beyond, height: seen.height + 2 * beyond };
+    const region = { x: seen.x - beyond, y: seen.y - beyond, width: seen.width + 2 * beyond,
+      height: seen.height + 2 * beyond };
     const needed = [selection.selected, selection.twin, selection.holder, selection.focused];
     this.detail = detailOf(sight.drawing, region, scale, needed, []);
     this.boxes.show(sight, this.detail.boxes, idOf);
     write(this.svg, "aria-owns", this.boxes.order(sight, this.detail.boxes));
     this.#nothing.hidden = sight.graph.arrays.ops > 0;
-    if (!this.#nothing.hidden) writeText(this.#nothing, `Nothing was recorded: ${sight.picture.failed ? "the run broke off before its first op" : "the model ran no op"}.`);
+    if (!this.#nothing.hidden)
+      writeText(this.#nothing,
+        `Nothing was recorded: ${
+          sight.picture.failed ? "the run broke off before its first op" : "the model ran no op"
+        }.`);
     this.#headSides(sight);
     if (this.#counted !== sight.drawing) {
       this.#counted = sight.drawing;
@@ -144,7 +149,7 @@ export class GraphStage {
     sight.scale = scale;
   }
 
-  /** What is selected, linked to that, lit. @param {Sight} sight @param {Selection} selection */
+  /** What is selected, linked to that, lit. @param {Sight} sight @param {BoxSelection} selection */
   mark(sight, selection) {
     this.boxes.mark(sight, selection);
     this.point(sight, [selection.selected, selection.holder].filter((box) => box >= 0));
@@ -157,7 +162,8 @@ export class GraphStage {
     this.paint(sight);
   }
 
-  /** Lights the lines of boxes, drawing those that are not there otherwise. @param {Sight} sight @param {number[]} boxes */
+  /** Lights the lines of boxes, drawing those that are not there otherwise. @param {Sight} sight
+   * @param {number[]} boxes */
   point(sight, boxes) {
     this.#pointed = boxes;
     const extra = boxes.flatMap((box) => sight.index.routesAt(box, MOST_LINES));
@@ -182,7 +188,9 @@ export class GraphStage {
     const isHeaded = drawing.isElastic && !isVertical;
     for (const half of /** @type {const} */ (["forward", "backward"])) {
       const side = half === "backward" ? 1 : 0;
-      const box = !isHeaded ? -1 : drawing.half.findIndex((candidate, at) => candidate === side && drawing.kind[at] !== 1 && drawing.kind[at] !== 3);
+      const box = !isHeaded ? -1 : drawing.half.findIndex((candidate, at) =>
+        candidate === side && drawing.kind[at] !== 1 && drawing.kind[at] !== 3
+      );
       const level = (drawing.rect[4 * box + 1] ?? 0) + (drawing.rect[4 * box + 3] ?? 0) / 2;
       this.#sides[half].setAttribute("transform", `translate(18 ${level}) rotate(-90)`);
       this.#sides[half].classList.toggle("absent", box < 0);

@@ -4,9 +4,6 @@ import { html } from "../dom.js";
 import { fullLabel } from "./graph-facts.js";
 import { FRAME } from "../layout/layout-sizes.js";
 
-/** @typedef {import("./graph-sight.js").Sight} Sight */
-/** @typedef {import("./viewport.js").Region} Region */
-
 /** What of the depth in view a frame has to take for the view to be inside it. */
 const TAKES = 0.6;
 
@@ -56,7 +53,10 @@ export class Trail {
     if (now === this.#shown) return;
     this.#shown = now;
     this.root.hidden = path.length === 0;
-    const steps = [html("button", { type: "button", "data-box": "-1" }, "model"), ...path.map((box, order) => html("button", { type: "button", "data-box": String(box) }, labels[order] ?? ""))];
-    this.root.replaceChildren(...steps.flatMap((step, order) => (order === 0 ? [step] : [html("span", { "aria-hidden": "true" }, "›"), step])));
+    const steps = [html("button", { type: "button", "data-box": "-1" }, "model"),
+      ...path.map((box, order) => html("button", { type: "button", "data-box": String(box) }, labels[order] ?? ""))];
+    this.root.replaceChildren(
+      ...steps.flatMap((step, order) => order === 0 ? [step] : [html("span", { "aria-hidden": "true" }, "›"), step]),
+    );
   }
 }

@@ -1,6 +1,6 @@
 /**
- * Tens of thousands of small rectangles and thin lines as one picture, pixel by pixel: shape by shape a canvas would take
- * a hundred times as long. What lies over something else covers it where it is the stronger of the two.
+ * Tens of thousands of small rectangles and thin lines as one picture, pixel by pixel: shape by shape a canvas would
+ * take a hundred times as long. What lies over something else covers it where it is the stronger of the two.
  */
 
 import { colourOf } from "../ramp.js";
@@ -72,7 +72,8 @@ export class PixelImage {
     }
   }
 
-  /** The border of a rectangle, a pixel wide. @param {number} x @param {number} y @param {number} w @param {number} h @param {number} colour @param {number} alpha */
+  /** The border of a rectangle, a pixel wide. @param {number} x @param {number} y @param {number} w @param {number} h
+   * @param {number} colour @param {number} alpha */
   outline(x, y, w, h, colour, alpha) {
     this.fill(x, y, w, 1, colour, alpha);
     this.fill(x, y + h - 1, w, 1, colour, alpha);
@@ -119,7 +120,8 @@ export class PixelImage {
     if (to >= from) this.#isUsed = true;
   }
 
-  /** A line along the picture's edges. @param {boolean} isSteep whether it runs downward @param {number} from along it @param {number} to @param {number} v where it is across @param {number} colour @param {number} alpha */
+  /** A line along the picture's edges. @param {boolean} isSteep whether it runs downward @param {number} from along it
+   * @param {number} to @param {number} v where it is across @param {number} colour @param {number} alpha */
   #straight(isSteep, from, to, v, colour, alpha) {
     if (to < from) return;
     this.#isUsed = true;
@@ -139,15 +141,18 @@ export class PixelImage {
     }
   }
 
-  /** A cubic Bézier curve. @param {ArrayLike<number>} points eight numbers from `at` on @param {number} at @param {number} scale @param {number} dx @param {number} dy @param {number} colour @param {number} alpha */
+  /** A cubic Bézier curve. @param {ArrayLike<number>} points eight numbers from `at` on @param {number} at
+   * @param {number} scale @param {number} dx @param {number} dy @param {number} colour @param {number} alpha */
   curve(points, at, scale, dx, dy, colour, alpha) {
     const p = (/** @type {number} */ offset) => (points[at + offset] ?? 0) * scale + (offset % 2 === 0 ? dx : dy);
     const [ax, ay, bx, by, cx, cy, ex, ey] = [p(0), p(1), p(2), p(3), p(4), p(5), p(6), p(7)];
     const { width, height } = this.#image;
     // A curve lies among its four points.
-    if (Math.max(ax, bx, cx, ex) < -1 || Math.min(ax, bx, cx, ex) > width || Math.max(ay, by, cy, ey) < -1 || Math.min(ay, by, cy, ey) > height) return;
+    if (Math.max(ax, bx, cx, ex) < -1 || Math.min(ax, bx, cx, ex) > width || Math.max(ay, by, cy, ey) < -1
+      || Math.min(ay, by, cy, ey) > height) return;
     const size = Math.abs(ex - ax) + Math.abs(ey - ay);
-    const isStraight = Math.abs(ay - by) + Math.abs(cy - ey) + Math.abs(ay - ey) < 1 || Math.abs(ax - bx) + Math.abs(cx - ex) + Math.abs(ax - ex) < 1;
+    const isStraight = Math.abs(ay - by) + Math.abs(cy - ey) + Math.abs(ay - ey) < 1
+      || Math.abs(ax - bx) + Math.abs(cx - ex) + Math.abs(ax - ex) < 1;
     const steps = isStraight ? 1 : Math.min(24, Math.max(2, Math.ceil(size / 10)));
     let [x, y] = [ax, ay];
     for (let step = 1; step <= steps; step += 1) {

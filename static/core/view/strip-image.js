@@ -7,9 +7,6 @@ import { isHidden } from "../format.js";
 import { peak } from "../histogram.js";
 import { colourOf } from "../ramp.js";
 
-/** @typedef {import("../types.js").Picture} Picture */
-/** @typedef {import("../histogram.js").Rectangle} Rectangle */
-
 const SHADES = 12;
 const GROUND = 0.07;
 const FAINTEST = 0.12;
@@ -29,7 +26,8 @@ function shades(hex) {
   let known = shadesOf.get(hex);
   if (known === undefined) {
     const alphas = Array.from({ length: SHADES }, (_, shade) => Math.max(FAINTEST, (shade + 1) / SHADES));
-    known = Uint32Array.from([GROUND, ...alphas.map((alpha) => 1 - (1 - GROUND) * (1 - alpha))], (alpha) => pixel(hex, alpha));
+    known = Uint32Array.from([GROUND, ...alphas.map((alpha) => 1 - (1 - GROUND) * (1 - alpha))], (alpha) =>
+      pixel(hex, alpha));
     shadesOf.set(hex, known);
   }
   return known;
@@ -93,15 +91,18 @@ export class StripImage {
     }
   }
 
-  /** @param {Rectangle} at @param {number} from share of the height, from above @param {number} to @param {number} colour */
+  /** @param {Rectangle} at @param {number} from share of the height, from above @param {number} to
+   * @param {number} colour */
   #fill(at, from, to, colour) {
     const { width, height } = this.#image;
-    const [left, right] = [Math.max(0, Math.round(at.x)), Math.min(width, Math.max(Math.round(at.x) + 1, Math.round(at.x + at.w)))];
+    const [left, right] = [Math.max(0, Math.round(at.x)),
+      Math.min(width, Math.max(Math.round(at.x) + 1, Math.round(at.x + at.w)))];
     const top = Math.max(0, Math.round(at.y + from * at.h));
     const bottom = Math.min(height, Math.max(top + 1, Math.round(at.y + to * at.h)));
     const pixels = this.#pixels;
     // A strip is a few pixels wide: a call per row would cost more than the pixels.
-    for (let y = top; y < bottom; y += 1) for (let place = y * width + left; place < y * width + right; place += 1) pixels[place] = colour;
+    for (let y = top; y < bottom; y += 1)
+      for (let place = y * width + left; place < y * width + right; place += 1) pixels[place] = colour;
   }
 
   /** Puts the picture on a canvas of its size, in place of what is there. @param {CanvasRenderingContext2D} context */

@@ -20,7 +20,8 @@ const WIDEST_FIGURE = "0.00000";
 export function levelOf(label, width) {
   if (width < STRIP_WIDTH) return "strip";
   for (const [level, size] of /** @type {const} */ ([["wide", 11], ["small", 10]])) {
-    if (textWidth(label, `600 ${size}px`) + textWidth(WIDEST_FIGURE, `${size}px`) + 2 * INSET + 2 <= width) return level;
+    if (textWidth(label, `600 ${size}px`) + textWidth(WIDEST_FIGURE, `${size}px`) + 2 * INSET + 2 <= width)
+      return level;
   }
   return "narrow";
 }
@@ -34,7 +35,8 @@ export function textWidth(text, font) {
   const key = `${font} ${text}`;
   let width = widths.get(key);
   if (width === undefined) {
-    if (measuring === null) return estimatedWidth(text, Number.parseFloat(/[\d.]+(?=px)/.exec(font)?.[0] ?? "11"), font.startsWith("6"));
+    if (measuring === null)
+      return estimatedWidth(text, Number.parseFloat(/[\d.]+(?=px)/.exec(font)?.[0] ?? "11"), font.startsWith("6"));
     measuring.font = `${font} ${getComputedStyle(document.body).fontFamily}`;
     width = measuring.measureText(text).width;
     if (widths.size > 5000) widths.clear();

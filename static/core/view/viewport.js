@@ -5,15 +5,11 @@
  * magnified only from there on: fifty layers open up like a timeline. Any other is magnified in both directions alike.
  */
 
-/** @typedef {{zoom: number, at: number, across: number}} Camera zoom 1: fit; at, across: what is at the centre, 0 to 1 */
+/** @typedef {{width: number, height: number, natural: number, isElastic: boolean}} Extent of a drawing, see Drawing in
+ * types.js */
 
-/** @typedef {{width: number, height: number}} Room px */
-
-/** @typedef {{width: number, height: number, natural: number, isElastic: boolean}} Extent of a drawing, see Drawing in types.js */
-
-/** @typedef {{x: number, y: number, width: number, height: number}} Region */
-
-/** @typedef {{box: Region, shareX: number, shareY: number, x: number, y: number}} Hold what of a box stays where on the screen */
+/** @typedef {{box: Region, shareX: number, shareY: number, x: number, y: number}} Hold what of a box stays where on the
+ * screen */
 
 /** As far as an address may say. */
 export const MOST_ZOOM = 2 ** 20;
@@ -60,7 +56,8 @@ export function clampShare(share) {
   return Math.min(1, Math.max(0, share));
 }
 
-/** Where a drawing stands on the screen: `x` and `y` of its corner, px, and `scale`, px of the screen per px of the drawing. */
+/** Where a drawing stands on the screen: `x` and `y` of its corner, px, and `scale`, px of the screen per px of the
+ * drawing. */
 export class Viewport {
   x = 0;
   y = 0;
@@ -68,7 +65,7 @@ export class Viewport {
   isVertical = false;
   /** Whether there are frames, whose headers have to be in the room as well. */
   isHeaded = false;
-  /** @type {Room} */
+  /** @type {PanelSize} */
   room = { width: 0, height: 0 };
   /** @type {Extent | null} */
   extent = null;
@@ -79,10 +76,13 @@ export class Viewport {
   get fitScale() {
     const { extent, room } = this;
     if (extent === null || extent.isElastic) return 1;
-    return this.#beneathHeaders((height) => Math.min(1, room.width / Math.max(1, extent.width), height / Math.max(1, extent.height)));
+    return this.#beneathHeaders((height) =>
+      Math.min(1, room.width / Math.max(1, extent.width), height / Math.max(1, extent.height))
+    );
   }
 
-  /** @param {(height: number) => number} scaleFor what a height of the room allows @returns {number} a scale that leaves room for headers where they are outside the drawing */
+  /** @param {(height: number) => number} scaleFor what a height of the room allows @returns {number} a scale that
+   * leaves room for headers where they are outside the drawing */
   #beneathHeaders(scaleFor) {
     const { height } = this.room;
     const whole = scaleFor(height);
@@ -157,8 +157,10 @@ export class Viewport {
     this.#magnify(this.fitScale * camera.zoom);
     const isFit = this.camera.zoom === 1;
     // Fit, all of it is in the room; else any of it may be at the centre.
-    this.x = isFit ? (room.width - extent.width * this.scale) / 2 : room.width / 2 - clampShare(sideways) * extent.width * this.scale;
-    this.y = isFit ? (room.height - extent.height * this.scale) / 2 : room.height / 2 - clampShare(upright) * extent.height * this.scale;
+    this.x = isFit ? (room.width - extent.width * this.scale) / 2
+      : room.width / 2 - clampShare(sideways) * extent.width * this.scale;
+    this.y = isFit ? (room.height - extent.height * this.scale) / 2
+      : room.height / 2 - clampShare(upright) * extent.height * this.scale;
   }
 
   /** To where the drawing begins, as large as its breadth allows. @param {Extent} extent */
@@ -207,7 +209,8 @@ export class Viewport {
    */
   centre(part, scale) {
     if (scale !== undefined && this.extent?.isElastic === false) this.#magnify(scale);
-    this.moveTo(this.room.width / 2 - (part.x + part.width / 2) * this.scale, this.room.height / 2 - (part.y + part.height / 2) * this.scale);
+    this.moveTo(this.room.width / 2 - (part.x + part.width / 2) * this.scale,
+      this.room.height / 2 - (part.y + part.height / 2) * this.scale);
   }
 
   /** @param {number} scale */
@@ -250,5 +253,6 @@ export class Viewport {
 function within(start, content, room, now) {
   const centred = (room - content) / 2;
   const [low, high] = content <= room ? [centred, centred] : [room - content, 0];
-  return Math.min(Number.isNaN(now) ? high : Math.max(high, now), Math.max(Number.isNaN(now) ? low : Math.min(low, now), start));
+  return Math.min(Number.isNaN(now) ? high : Math.max(high, now),
+    Math.max(Number.isNaN(now) ? low : Math.min(low, now), start));
 }

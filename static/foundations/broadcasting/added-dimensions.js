@@ -5,8 +5,6 @@ import { html } from "../../core/dom.js";
 import { significant } from "../../core/format.js";
 import { ghost } from "./copies.js";
 
-/** @typedef {import("../../core/chapter/tensor-table.js").TensorValues} TensorValues */
-
 /**
  * @typedef {object} Way
  * @property {string} code
@@ -25,22 +23,18 @@ import { ghost } from "./copies.js";
 export function showWays({ m, ways }) {
   const head = ["", "shape", "stride", "expand_as(m): shape", "stride", "stored"];
   const rows = ways.map((way) =>
-    html(
-      "tr",
-      {},
-      html("th", { scope: "row" }, html("code", {}, way.code)),
-      html("td", { class: "mono" }, shapeText(way.shape)),
-      html("td", { class: "mono" }, shapeText(way.stride)),
+    html("tr", {}, html("th", { scope: "row" }, html("code", {}, way.code)),
+      html("td", { class: "mono" }, shapeText(way.shape)), html("td", { class: "mono" }, shapeText(way.stride)),
       ...(way.expanded === null || way.expanded_stride === null
-        ? [html("td", { class: "refused", colspan: "3" }, "does not fit")]
-        : [
-            html("td", { class: "mono" }, shapeText(way.expanded.shape)),
-            html("td", { class: "mono" }, shapeText(way.expanded_stride)),
-            html("td", {}, `${way.stored_numel} numbers${way.shares_memory ? ", those of c" : ""}`),
-          ]),
-    ),
+        ? [html("td", { class: "refused", colspan: "3" }, "does not fit")] : [
+          html("td", { class: "mono" }, shapeText(way.expanded.shape)),
+          html("td", { class: "mono" }, shapeText(way.expanded_stride)),
+          html("td", {}, `${way.stored_numel} numbers${way.shares_memory ? ", those of c" : ""}`),
+        ]))
   );
-  const table = html("table", { class: "facts" }, html("thead", {}, html("tr", {}, ...head.map((text) => html("th", { scope: "col" }, text)))), html("tbody", {}, ...rows));
+  const table = html("table", { class: "facts" },
+    html("thead", {}, html("tr", {}, ...head.map((text) => html("th", { scope: "col" }, text)))),
+    html("tbody", {}, ...rows));
   document.querySelector("#ways")?.replaceChildren(table);
   document.querySelector("#ways-copies")?.replaceChildren(...groups(ways).map((group) => groupFigure(group, m)));
 }
@@ -66,36 +60,27 @@ function groupFigure(group, m) {
   if (expanded === null || expanded_stride === null || sum === null) {
     // The others say the same of their own sizes.
     const messages = [first.sum_error, first.expand_error].filter((each) => each !== null);
-    return html("div", { class: "way" }, title, html("div", { class: "remark fault" }, ...messages.map((each) => html("p", {}, html("code", {}, `RuntimeError: ${each}`)))));
+    return html("div", { class: "way" }, title, html("div", { class: "remark fault" }, ...messages.map((each) =>
+      html("p", {}, html("code", {}, `RuntimeError: ${each}`))
+    )));
   }
-  return html(
-    "div",
-    { class: "way" },
-    title,
-    html(
-      "div",
-      { class: "operand-pair" },
+  return html("div", { class: "way" }, title,
+    html("div", { class: "operand-pair" },
       tensorTable(expanded, { label: "expand_as(m)", mark: ghost({ expanded_stride }) }),
-      html("span", { class: "arrow", "aria-hidden": "true" }, "+"),
-      tensorTable(m, { label: "m" }),
-      html("span", { class: "arrow", "aria-hidden": "true" }, "="),
-      tensorTable(sum, { label: "sum" }),
-    ),
-  );
+      html("span", { class: "arrow", "aria-hidden": "true" }, "+"), tensorTable(m, { label: "m" }),
+      html("span", { class: "arrow", "aria-hidden": "true" }, "="), tensorTable(sum, { label: "sum" })));
 }
 
 /** @param {{values: TensorValues, mean_of_m: number, std_of_m: number}} normalized @param {TensorValues} m */
 export function showNormalized({ values, mean_of_m, std_of_m }, m) {
-  document
-    .querySelector("#normalized")
-    ?.replaceChildren(
-      html(
-        "div",
-        { class: "operand-pair" },
-        tensorTable(m, { label: "m" }),
-        html("span", { class: "arrow", "aria-hidden": "true" }, "→"),
-        tensorTable(values, { label: "(m − mean) / std", format: (value) => (typeof value === "number" ? significant(value) : String(value)) }),
-      ),
-      html("p", { class: "soft" }, `The mean of m is ${significant(Number(mean_of_m))}, its standard deviation ${significant(Number(std_of_m))} (of the population).`),
-    );
+  document.querySelector("#normalized")?.replaceChildren(
+    html("div", { class: "operand-pair" }, tensorTable(m, { label: "m" }),
+      html("span", { class: "arrow", "aria-hidden": "true" }, "→"),
+      tensorTable(values, { label: "(m − mean) / std", format: (value) =>
+        typeof value === "number" ? significant(value) : String(value) })),
+    html("p", { class: "soft" },
+      `The mean of m is ${significant(Number(mean_of_m))}, its standard deviation ${
+        significant(Number(std_of_m))
+      } (of the population).`),
+  );
 }

@@ -1,12 +1,11 @@
 /**
- * The page's sections, each of which lives on its own inputs. The twin answers all of them or, where inputs are at fault,
- * none; the page then asks again with those at their defaults, so that only the sections that use them stand still.
+ * The page's sections, each of which lives on its own inputs. The twin answers all of them or, where inputs are at
+ * fault, none; the page then asks again with those at their defaults, so that only the sections that use them stand
+ * still.
  */
 
 import { ApiError } from "../../core/api.js";
 import { answerOf } from "../../core/chapter/page.js";
-
-/** @typedef {import("../../core/types.js").ErrorBody} ErrorBody */
 
 /** Inputs that each section uses, by the id of its heading. @type {Readonly<Record<string, readonly string[]>>} */
 const USED = {
@@ -20,17 +19,10 @@ const USED = {
 const PAIR = ["a", "b"];
 
 /**
- * @typedef {object} Found
- * @property {any} answer
- * @property {readonly ErrorBody[]} errors why it is not the answer to all that was asked
- * @property {ReadonlySet<string>} stale sections that it says nothing of
- */
-
-/**
  * @param {string} path of the twin
  * @param {string} query
  * @param {AbortSignal} signal
- * @returns {Promise<Found>}
+ * @returns {Promise<SectionsAnswer>}
  * @throws {ApiError} an error that is not of an input
  */
 export async function findAnswer(path, query, signal) {
@@ -49,7 +41,8 @@ export async function findAnswer(path, query, signal) {
       if (!reset.some((name) => asked.has(name))) throw error;
       errors.push(error.body);
       for (const name of reset) asked.delete(name);
-      for (const [section, used] of Object.entries(USED)) if (used.some((name) => reset.includes(name))) stale.add(section);
+      for (const [section, used] of Object.entries(USED))
+        if (used.some((name) => reset.includes(name))) stale.add(section);
     }
   }
 }
@@ -57,6 +50,7 @@ export async function findAnswer(path, query, signal) {
 /** Dims the figures of some sections, those of the others are current. @param {ReadonlySet<string> | "all"} stale */
 export function markStale(stale) {
   for (const section of Object.keys(USED)) {
-    document.getElementById(section)?.closest("section")?.toggleAttribute("data-stale", stale === "all" || stale.has(section));
+    document.getElementById(section)?.closest("section")?.toggleAttribute("data-stale",
+      stale === "all" || stale.has(section));
   }
 }

@@ -20,9 +20,11 @@ import { quantity, significant } from "../../core/format.js";
  * @property {number} squeezed_bytes
  */
 
-/** @typedef {{shape: string, loss: string} | null} Guess what was filled in; null: none was made, or it was about another exercise */
+/** @typedef {{shape: string, loss: string} | null} Guess what was filled in; null: none was made, or it was about
+ * another exercise */
 
-/** @returns {(trap: Trap, values: Record<string, string>) => void} shows a new answer: hidden until there was a guess, or the wish for none */
+/** @returns {(trap: Trap, values: Record<string, string>) => void} shows a new answer: hidden until there was a guess,
+ * or the wish for none */
 export function wireTrap() {
   /** @type {Trap | null} */
   let trap = null;
@@ -61,37 +63,33 @@ function textOf(id) {
 
 /** @param {Trap} trap @param {Guess} guess @returns {Element[]} */
 function revealed(trap, guess) {
-  const head = html("tr", {}, ...["", "forgotten", "with squeeze(-1)"].map((text) => html("th", { scope: "col" }, text)));
+  const head = html("tr", {},
+    ...["", "forgotten", "with squeeze(-1)"].map((text) => html("th", { scope: "col" }, text)));
   /** @param {string} name @param {...string} cells */
-  const row = (name, ...cells) => html("tr", {}, html("th", { scope: "row" }, name), ...cells.map((text) => html("td", { class: "number" }, text)));
-  const figures = html(
-    "table",
-    { class: "facts" },
-    html("thead", {}, head),
-    html(
-      "tbody",
-      {},
-      row("pred − targ", shapeText(trap.difference), shapeText(trap.squeezed_difference)),
+  const row = (name, ...cells) =>
+    html("tr", {}, html("th", { scope: "row" }, name), ...cells.map((text) => html("td", { class: "number" }, text)));
+  const figures = html("table", { class: "facts" }, html("thead", {}, head),
+    html("tbody", {}, row("pred − targ", shapeText(trap.difference), shapeText(trap.squeezed_difference)),
       row("its memory", quantity(trap.bytes, "B"), quantity(trap.squeezed_bytes, "B")),
       row("loss of these predictions", significant(trap.loss), significant(trap.true_loss)),
-      row("loss of mean(targ) for every input", significant(trap.loss_of_the_mean), significant(trap.true_loss_of_the_mean)),
-    ),
-  );
+      row("loss of mean(targ) for every input", significant(trap.loss_of_the_mean),
+        significant(trap.true_loss_of_the_mean))));
   const n = trap.targ[0] ?? 0;
   return [
     ...(guess === null || (guess.shape === "" && guess.loss === "") ? [] : [verdict(trap, guess)]),
     html("div", { class: "scroll" }, figures),
-    html(
-      "p",
-      { class: "remark warning" },
-      n === 1
-        ? "With one prediction there is one pair, and both losses are the same. From two on they are not."
-        : `The column meets the row, and every prediction is held against every target: ${n} × ${n} pairs, without a word. The loss is too ${trap.loss_difference < 0 ? "low" : "high"} by ${significant(Math.abs(trap.loss_difference))}: it differs by twice the covariance of pred and targ, ${significant(trap.twice_the_covariance)}. The better the predictions follow the targets, the larger the error. ${preference(trap)}`,
-    ),
+    html("p", { class: "remark warning" },
+      n === 1 ? "With one prediction there is one pair, and both losses are the same. From two on they are not."
+        : `The column meets the row, and every prediction is held against every target: ${n} × ${n} pairs, without a word. The loss is too ${
+          trap.loss_difference < 0 ? "low" : "high"
+        } by ${significant(Math.abs(trap.loss_difference))}: it differs by twice the covariance of pred and targ, ${
+          significant(trap.twice_the_covariance)
+        }. The better the predictions follow the targets, the larger the error. ${preference(trap)}`),
   ];
 }
 
-/** @param {Trap} trap @returns {string} which of the two predictors each loss prefers: that of all pairs never the one that looks at its input */
+/** @param {Trap} trap @returns {string} which of the two predictors each loss prefers: that of all pairs never the one
+ * that looks at its input */
 function preference({ loss, loss_of_the_mean, true_loss, true_loss_of_the_mean }) {
   if (loss <= loss_of_the_mean) return "";
   if (true_loss < true_loss_of_the_mean) {
@@ -105,20 +103,22 @@ function verdict(trap, guess) {
   const parts = [];
   if (guess.shape !== "") {
     const isRight = String(sizesOf(guess.shape)) === String(trap.difference);
-    parts.push(
-      html("strong", {}, isRight ? "The shape is right: " : "The shape is another: "),
-      `${shapeText(trap.pred)} − ${shapeText(trap.targ)} is ${shapeText(trap.difference)}.${isRight ? "" : ` You said ${said(guess.shape)}.`} `,
-    );
+    parts.push(html("strong", {}, isRight ? "The shape is right: " : "The shape is another: "),
+      `${shapeText(trap.pred)} − ${shapeText(trap.targ)} is ${shapeText(trap.difference)}.${
+        isRight ? "" : ` You said ${said(guess.shape)}.`
+      } `);
   }
   if (guess.loss !== "") {
     const loss = Number(guess.loss.replace(",", ".").replace("−", "-"));
     const isRight = Math.abs(loss - trap.loss) <= 0.1 * Math.abs(trap.loss);
-    parts.push(html("strong", {}, isRight ? "The loss is right: " : "The loss is another: "), `${significant(trap.loss)}.${isRight ? "" : ` You said ${guess.loss}.`}`);
+    parts.push(html("strong", {}, isRight ? "The loss is right: " : "The loss is another: "),
+      `${significant(trap.loss)}.${isRight ? "" : ` You said ${guess.loss}.`}`);
   }
   return html("p", { class: "verdict" }, ...parts);
 }
 
-/** @param {string} text `(50, 50)`, `50,50`, `[50 50]`, `50 x 50` or `50×50` @returns {number[] | null} null: it is no shape */
+/** @param {string} text `(50, 50)`, `50,50`, `[50 50]`, `50 x 50` or `50×50` @returns {number[] | null} null: it is no
+ * shape */
 export function sizesOf(text) {
   const bare = text.replace(/^torch\.Size/, "").replace(/[()[\]]/g, " ");
   const words = bare.split(/[\s,x×*]+/i).filter((word) => word !== "");

@@ -3,93 +3,68 @@
 import { html } from "../../core/dom.js";
 import { shapeText } from "../../core/chapter/tensor-table.js";
 
-/**
- * @typedef {object} Index
- * @property {string} name
- * @property {number} size
- * @property {"kept" | "batch" | "broadcast" | "summed"} role
- * @property {boolean} is_ellipsis
- * @property {boolean} is_diagonal
- * @property {number[]} stretched
- * @property {{operand: number, dimension: number, size: number}[]} occurrences
- * @property {number | null} output
- * @property {string} explanation
- */
-
-/** @typedef {{name: string, subscripts: string, dimensions: string[], shape: number[], values: any}} Operand */
-
-/**
- * @typedef {object} Answer
- * @property {string} equation
- * @property {string} explicit_equation
- * @property {boolean} is_implicit
- * @property {"equation" | "sublists"} written_as
- * @property {number[]} shape
- * @property {Index[]} indices
- * @property {Operand[]} operands
- * @property {{subscripts: string, dimensions: string[]}} output
- * @property {{shape: number[], values: any}} result
- * @property {number} products
- * @property {number} products_per_element
- * @property {string} loops
- * @property {boolean | null} loops_agree
- * @property {number | null} loops_max_difference
- * @property {string} sublists
- * @property {boolean} sublists_agree
- * @property {{rule: string, broken_by: string[]}[]} chapter_rules
- */
-
-/** @param {Answer} answer */
-export function showAnatomy({ operands, output, shape, indices, is_implicit, written_as, equation, explicit_equation }) {
+/** @param {EinsumAnswer} answer */
+export function showAnatomy({ operands, output, shape, indices, is_implicit, written_as, equation,
+  explicit_equation })
+{
   const roles = new Map(indices.map(({ name, role }) => [name, role]));
-  /** @param {string} name @param {readonly string[]} dimensions @param {readonly number[]} sizes @param {string} [note] */
+  /** @param {string} name @param {readonly string[]} dimensions @param {readonly number[]} sizes
+   * @param {string} [note] */
   const tensor = (name, dimensions, sizes, note = "") =>
-    html(
-      "div",
-      { class: "operand" },
-      html("span", { class: "soft" }, name),
-      html(
-        "span",
-        { class: "letters" },
+    html("div", { class: "operand" }, html("span", { class: "soft" }, name),
+      html("span", { class: "letters" },
         ...(dimensions.length === 0
           ? [html("span", { class: "letter none" }, html("b", {}, "·"), html("small", {}, "scalar"))]
-          : dimensions.map((letter, dimension) => html("span", { class: `letter ${roles.get(letter) ?? ""}` }, html("b", {}, letter), html("small", {}, String(sizes[dimension]))))),
-      ),
-      html("span", { class: "soft" }, shapeText(sizes), note),
-    );
-  const parts = operands.flatMap((operand, at) => [...(at === 0 ? [] : [html("span", { class: "mark" }, ",")]), tensor(operand.name, operand.dimensions, operand.shape)]);
+          : dimensions.map((letter, dimension) =>
+            html("span", { class: `letter ${roles.get(letter) ?? ""}` }, html("b", {}, letter),
+              html("small", {}, String(sizes[dimension])))
+          ))), html("span", { class: "soft" }, shapeText(sizes), note));
+  const parts = operands.flatMap((
+    operand,
+    at,
+  ) => [...(at === 0 ? [] : [html("span", { class: "mark" }, ",")]),
+    tensor(operand.name, operand.dimensions, operand.shape)]
+  );
   const notes = [];
   if (written_as === "sublists") notes.push(html("p", {}, "The sublists say ", html("code", {}, equation), "."));
-  if (is_implicit) notes.push(html("p", {}, "There is no arrow, so the output is implicit: ", output.subscripts === "" ? "nothing, a scalar" : html("code", {}, output.subscripts), ". With an arrow it is ", html("code", {}, explicit_equation), "."));
-  document
-    .querySelector("#anatomy")
-    ?.replaceChildren(html("div", { class: "anatomy" }, ...parts, html("span", { class: "mark" }, "→"), tensor("out", output.dimensions, shape, is_implicit ? ", implicit" : "")), ...notes);
+  if (is_implicit)
+    notes.push(
+      html("p", {}, "There is no arrow, so the output is implicit: ",
+        output.subscripts === "" ? "nothing, a scalar" : html("code", {}, output.subscripts), ". With an arrow it is ",
+        html("code", {}, explicit_equation), "."),
+    );
+  document.querySelector("#anatomy")?.replaceChildren(
+    html("div", { class: "anatomy" }, ...parts, html("span", { class: "mark" }, "→"),
+      tensor("out", output.dimensions, shape, is_implicit ? ", implicit" : "")),
+    ...notes,
+  );
 }
 
-/** @param {Answer} answer */
+/** @param {EinsumAnswer} answer */
 export function showIndices({ indices, products, products_per_element, operands }) {
   const place = document.querySelector("#indices");
-  const total = `${products.toLocaleString("en-US")} ${operands.length > 1 ? "products" : "elements"} in all, ${products_per_element.toLocaleString("en-US")} for each element of the result.`;
-  if (indices.length === 0) return place?.replaceChildren(html("p", {}, `No index: the operands are scalars. ${total}`));
+  const total = `${products.toLocaleString("en-US")} ${operands.length > 1 ? "products" : "elements"} in all, ${
+    products_per_element.toLocaleString("en-US")
+  } for each element of the result.`;
+  if (indices.length === 0)
+    return place?.replaceChildren(html("p", {}, `No index: the operands are scalars. ${total}`));
   const head = ["index", "size", "", "tensor.dimension", "what becomes of it"];
   const rows = indices.map((index) =>
-    html(
-      "tr",
-      { "data-name": index.name },
+    html("tr", { "data-name": index.name },
       html("th", { scope: "row" }, html("span", { class: `letter ${index.role}` }, html("b", {}, index.name))),
       html("td", { class: "number" }, String(index.size)),
       html("td", {}, html("span", { class: `role ${index.role}` }, index.role)),
-      html("td", { class: "mono" }, where(index)),
-      html("td", {}, index.explanation),
-    ),
+      html("td", { class: "mono" }, where(index)), html("td", {}, index.explanation))
   );
   place?.replaceChildren(
-    html("table", { class: "facts" }, html("thead", {}, html("tr", {}, ...head.map((text) => html("th", { scope: "col" }, text)))), html("tbody", {}, ...rows)),
+    html("table", { class: "facts" }, html("thead", {}, html("tr", {}, ...head.map((text) =>
+      html("th", { scope: "col" }, text)
+    ))), html("tbody", {}, ...rows)),
     html("p", { class: "soft" }, total),
   );
 }
 
-/** @param {Index} index @returns {string} t0.1 out.0 */
+/** @param {EinsumIndex} index @returns {string} t0.1 out.0 */
 function where({ occurrences, output }) {
   const places = occurrences.map(({ operand, dimension }) => `t${operand}.${dimension}`);
   return [...places, ...(output === null ? [] : [`out.${output}`])].join(" ");

@@ -4,40 +4,39 @@ import { cellText, markCells, tensorTable } from "../../core/chapter/tensor-tabl
 import { html } from "../../core/dom.js";
 import { significant } from "../../core/format.js";
 
-/** @typedef {import("./indices.js").Answer} Answer */
-/** @typedef {import("./indices.js").Operand} Operand */
-/** @typedef {import("../../core/chapter/tensor-table.js").Index} Position */
-
 /** Terms that are written out. */
 const MOST_TERMS = 6;
 const LIT = ["lit", "lit-2"];
 
-/** @param {Answer} answer */
+/** @param {EinsumAnswer} answer */
 export function showValues(answer) {
   const { operands, output, result } = answer;
   const line = document.querySelector("#element");
-  const tables = operands.map((operand) => tensorTable(operand, { label: `${operand.name} · ${operand.dimensions.join(" ")}` }));
+  const tables = operands.map((operand) =>
+    tensorTable(operand, { label: `${operand.name} · ${operand.dimensions.join(" ")}` })
+  );
   const out = tensorTable(result, { label: `out · ${output.dimensions.join(" ")}`, onhover: light });
-  /** @param {Position | null} position of the result */
+  /** @param {TensorIndex | null} position of the result */
   function light(position) {
     for (const [at, table] of tables.entries()) {
       const operand = operands[at];
-      if (operand !== undefined) markCells(table, (index) => (position !== null && takesPart(operand, index, output.dimensions, position) ? (LIT[at % 2] ?? "lit") : ""));
+      if (operand !== undefined)
+        markCells(table, (index) =>
+          position !== null && takesPart(operand, index, output.dimensions, position) ? (LIT[at % 2] ?? "lit") : "");
     }
-    markCells(out, (index) => (position !== null && String(index) === String(position) ? "lit-backward" : ""));
+    markCells(out, (index) => position !== null && String(index) === String(position) ? "lit-backward" : "");
     line?.replaceChildren(position === null ? "" : sentence(answer, position));
   }
   line?.replaceChildren();
-  document
-    .querySelector("#operands")
-    ?.replaceChildren(html("div", { class: "figures" }, ...tables), html("div", { class: "figures result" }, out));
+  document.querySelector("#operands")?.replaceChildren(html("div", { class: "figures" }, ...tables),
+    html("div", { class: "figures result" }, out));
 }
 
 /**
- * @param {Operand} operand
- * @param {Position} index of one of its elements
+ * @param {EinsumOperand} operand
+ * @param {TensorIndex} index of one of its elements
  * @param {readonly string[]} kept the result's indices
- * @param {Position} position in the result
+ * @param {TensorIndex} position in the result
  * @returns {boolean} whether the element is a factor of a product there
  */
 function takesPart({ dimensions, shape }, index, kept, position) {
@@ -52,17 +51,23 @@ function takesPart({ dimensions, shape }, index, kept, position) {
   });
 }
 
-/** @param {Answer} answer @param {Position} position @returns {string} out[0, 1] = Σj t0[0, j] · t1[j, 1] = 0.3 · 1.2 + … = 1.97 */
+/** @param {EinsumAnswer} answer @param {TensorIndex} position @returns {string} out[0, 1] = Σj t0[0, j] · t1[j, 1] =
+ * 0.3 · 1.2 + … = 1.97 */
 function sentence({ indices, operands, output, result, products_per_element }, position) {
   const summed = indices.filter((index) => index.output === null);
   const fixed = new Map(output.dimensions.map((name, at) => [name, position[at] ?? 0]));
-  const formula = operands.map(({ name, dimensions, shape }) => `${name}${place(dimensions.map((each, at) => (shape[at] === 1 ? 0 : (fixed.get(each) ?? each))))}`);
+  const formula = operands.map(({ name, dimensions, shape }) =>
+    `${name}${place(dimensions.map((each, at) => shape[at] === 1 ? 0 : (fixed.get(each) ?? each)))}`
+  );
   const sigma = summed.length === 0 ? "" : `Σ ${summed.map(({ name }) => name).join(", ")}  `;
   const value = cellText(elementAt(result.values, position));
   const terms = firstTerms(summed, products_per_element).map((at) => {
     const all = new Map([...fixed, ...at]);
-    const factors = operands.map(({ dimensions, shape, values }) => Number(elementAt(values, dimensions.map((name, dimension) => (shape[dimension] === 1 ? 0 : (all.get(name) ?? 0))))));
-    return factors.map((factor) => (factor < 0 && operands.length > 1 ? `(${significant(factor)})` : significant(factor))).join(" · ");
+    const factors = operands.map(({ dimensions, shape, values }) =>
+      Number(elementAt(values, dimensions.map((name, dimension) => shape[dimension] === 1 ? 0 : (all.get(name) ?? 0))))
+    );
+    return factors.map((factor) => factor < 0 && operands.length > 1 ? `(${significant(factor)})` : significant(factor))
+      .join(" · ");
   });
   const more = products_per_element > terms.length ? [`… ${products_per_element - terms.length} more`] : [];
   const written = summed.length === 0 && operands.length === 1 ? "" : ` = ${[...terms, ...more].join(" + ") || "0"}`;
@@ -92,7 +97,7 @@ function place(at) {
   return at.length === 0 ? "" : `[${at.join(", ")}]`;
 }
 
-/** @param {any} values nested @param {Position} position @returns {any} */
+/** @param {any} values nested @param {TensorIndex} position @returns {any} */
 function elementAt(values, position) {
   return position.reduce((each, at) => each?.[at], values);
 }

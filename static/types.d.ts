@@ -1,0 +1,1258 @@
+/** Types that more than one module uses, for the type check alone; a type with one user is a `@typedef` there. */
+
+// Graph dump
+
+type Phase = "forward" | "backward";
+type Module = { id: string; path: string; type: string; parent: string | null };
+type Source = { file: string; line: number; text: string; function: string };
+
+interface Op {
+  id: string;
+  name: string;
+  phase: Phase;
+  module: string;
+  attributes: Record<string, unknown>;
+  inputs: string[];
+  outputs: string[];
+  twin: string | null; // the forward op that this backward op is the backward of
+  flops: number;
+  bytes: number; // read plus written
+  source: Source | null;
+}
+
+interface Tensor {
+  id: string;
+  name: string;
+  role: string;
+  shape: number[];
+  dtype: string;
+  module: string;
+  producer: string | null; // null for a leaf
+  consumers: string[];
+  gradient_of: string | null;
+  note: string | null; // why it has no statistics
+}
+
+type Saved = { tensor: string; op: string };
+
+/** one layer of a chain; every value but index and name is a tensor id */
+interface Layer {
+  index: number; // from 1
+  name: string;
+  preactivation: string | null;
+  activation: string | null;
+  gradient: string | null; // of the loss for the activation
+  weight: string | null;
+  weight_gradient: string | null;
+  bias: string | null;
+  bias_gradient: string | null;
+}
+
+/** a graph dump without its numbers */
+interface Topology {
+  schema: string;
+  modules: Module[];
+  ops: Op[];
+  tensors: Tensor[];
+  saved: Saved[];
+  layers: Layer[];
+  statistics: { tensor: string[] };
+  sources: Record<string, Snippet[]>; // file → the lines around those that ops come from
+  error?: Failure | null; // where the recording broke off
+  op_us: number[] | null; // how long each op took when this topology was recorded, µs; null where that is not known
+}
+
+type Snippet = { line: number; text: string }; // consecutive lines; line: number of the first
+type JsonNumber = number | "NaN" | "Infinity" | "-Infinity" | null;
+
+/** row i of every column belongs to tensor[i]; null: no finite value, or not applicable */
+interface StatisticsColumns {
+  tensor: string[];
+  n: number[];
+  mean: (number | null)[];
+  std: (number | null)[];
+  min: (number | null)[];
+  max: (number | null)[];
+  norm: (number | null)[];
+  zero_fraction: (number | null)[];
+  dead_fraction: (number | null)[];
+  saturation: (number | null)[];
+  nan: number[];
+  posinf: number[];
+  neginf: number[];
+  histogram: { bins: number; low: (number | null)[]; high: (number | null)[]; counts: number[][] };
+}
+
+type Failure = { op: string | null; message: string };
+type FaultKind = "failed" | "in_place" | "first_nonfinite" | "unregistered" | "detach" | "no_gradient" | "gradient_drop"
+  | "dead" | "saturated";
+
+/** one thing that is wrong with a pass */
+interface Fault {
+  kind: FaultKind;
+  message: string; // what was found, and why
+  module: string | null; // path of the module that it concerns; it need not have run
+  op: string | null;
+  tensor: string | null;
+  source: Source | null;
+  remedy: string | null;
+}
+
+interface DumpOnly {
+  spec: Spec | null; // null: of no model of ours
+  environment: Record<string, unknown>;
+  loss: JsonNumber;
+  statistics: StatisticsColumns;
+  faults: Fault[];
+  error: Failure | null;
+  timing: Record<string, number | number[]>;
+}
+
+type Dump = Omit<Topology, "statistics" | "op_us" | "error"> & DumpOnly; // schema chainrule.trace/1
+
+// Specs and pictures
+
+type Spec = Record<string, string | number | boolean>;
+type FloatColumn = "mean" | "std" | "min" | "max" | "norm" | "zero_fraction" | "dead_fraction" | "saturation";
+type CountColumn = "n" | "nan" | "posinf" | "neginf";
+
+/** everything one answer of the server says, in columns; NaN in a float column stands for null */
+interface Picture {
+  seq: number;
+  key: string; // names the graph shape; two pictures with one key share their topology
+  topology: Topology;
+  rows: ReadonlyMap<string, number>; // tensor id → row
+  floats: Record<FloatColumn, Float64Array>;
+  integers: Record<CountColumn, Uint32Array>;
+  bins: number;
+  counts: Uint32Array; // rows × bins
+  loss: number | null;
+  computeMs: number;
+  failed: boolean; // the recording broke off; what there is of it is shown
+  faults: Fault[] | null; // of a dump what is wrong with it, the most urgent first; null: told with the theory
+  spec: Spec | null; // the spec this is the picture of; null: of no model of ours
+  hidden: Hidden | null; // a tensor whose figures wait for a guess: in its rows floats are NaN and counts 0
+}
+
+interface Hidden {
+  row: number;
+  rows: ReadonlySet<number>; // that one and whatever else would show the same figure, such as its transpose
+  loss: boolean; // whether the loss is among them
+  tensor: string; // its name
+  statistic: FloatColumn;
+}
+
+// Theory and profile
+
+type Quantity = "preactivation_std" | "activation_mean" | "activation_std" | "gradient_std" | "dead_fraction"
+  | "saturation";
+type Expected = { value: number; band: [number, number] }; // what theory says of a figure, and where 19 of 20 draws lie
+type Health = "non-finite" | "dead" | "saturated" | "vanishing" | "exploding";
+
+interface LayerTheory {
+  index: number; // from 1
+  health: Health | null; // null: nothing is wrong
+  /** of the distribution that the weights are drawn from; null where no spec says it, which nobody asks for there */
+  weight_std: number;
+  expected: Partial<Record<Quantity, Expected>>;
+  reason?: string | null; // why theory says nothing of the layer, or not all
+}
+
+/** how to keep the variance from layer to layer */
+interface Advice {
+  gain: number; // σ_w at which a layer hands on the second moment it got
+  scale: number | null; // the spec's scale with that gain in every layer, if one suits them all
+  change: Spec; // keys of the spec to change
+  note: string | null; // what it does not see to
+  source: string;
+}
+
+/** what theory expects of a picture, and the verdict on it; it may be that of a picture shortly before */
+interface Theory {
+  seq: number; // of the picture it belongs to
+  advice: Advice | null;
+  first_inf_layer: number | null;
+  first_nan_layer: number | null;
+  layers: LayerTheory[];
+  faults?: Fault[]; // what is wrong with that picture, the most urgent first
+}
+
+type Rule = { rule: string; source: string };
+
+interface Rules {
+  expected: Record<Quantity, Rule>;
+  band: Rule;
+  health: Record<Health, Rule>;
+}
+
+type SummaryDump = Record<FloatColumn, number | null> & Record<CountColumn, number>; // one tensor's statistics
+
+interface ProfileOnly {
+  name: string;
+  preactivation: SummaryDump | null;
+  activation: SummaryDump | null;
+  gradient: SummaryDump | null;
+  weight: SummaryDump | null;
+  weight_gradient: SummaryDump | null;
+  bias_gradient: SummaryDump | null;
+  gradient_to_weight_ratio: number | null;
+  dead_fraction: number | null;
+  saturation: number | null;
+}
+
+type LayerProfile = LayerTheory & ProfileOnly;
+
+/** schema chainrule.profile/1 */
+interface ProfileDump {
+  spec: Spec;
+  loss: JsonNumber;
+  first_inf_layer: number | null;
+  first_nan_layer: number | null;
+  advice: Advice | null;
+  input: SummaryDump | null;
+  layers: LayerProfile[];
+}
+
+// Pinned run and prediction
+
+/** the run that is compared to, A; where it is a dump its layers stand beside those of B that they are matched with */
+type PinnedRun = { query: string; profile: ProfileDump; dump?: PinnedDump };
+
+interface PinnedDump {
+  index: number;
+  name: string;
+  dump: Dump;
+  picture: Picture;
+  shown: { index: number; name: string; dump: Dump } | null; // what it was matched with
+  match: GraphMatch | null;
+}
+
+/** statistic: null where the figure names none */
+type Prediction = { figure: string; tensor: string; statistic: FloatColumn | null; guess: number | null };
+
+// Connection and models of the user
+
+/**
+ * fetch: there is a server, but no socket; busy: it has no place for a request just now; locked: it wants another
+ * token; reconnecting: there is no server; offline: nor, as the browser has it, a network.
+ */
+type ConnectionState = "connecting" | "live" | "fetch" | "busy" | "locked" | "reconnecting" | "offline";
+
+type ErrorBody = { code: string; message: string; field?: string | null; limit?: unknown };
+
+/** a model's code was read again; error: and it cannot be run, so the version before stands */
+type ModelNews = { version: number; groups: string[]; tied: Tied; error: ErrorBody | null };
+
+type Tied = Record<string, string[]>; // a weight of several names → all but the first
+
+/** a model of the user's own, in the place of specs */
+interface OwnModel {
+  name: string;
+  base: string; // what the addresses of its API begin with
+  groups: string[]; // paths of the modules that a what-if may change
+  tied: Tied;
+  version: number;
+  error: ErrorBody | null; // what is wrong with the code as it was read last
+  seed: number;
+}
+
+// Page
+
+interface SpecKey {
+  name: string;
+  default: string | number | boolean;
+  kind: "int" | "float" | "bool" | "choice" | "widths";
+  choices: string[] | null;
+  minimum: number | null;
+  maximum: number | null;
+  doc: string;
+}
+
+/** what a spec can compute */
+interface Program {
+  name: string;
+  doc: string;
+  defaults: Spec; // the whole spec that it has of itself: the keys that it uses, and no other
+  page: string | null; // of the chapter
+}
+
+type SpecTable = { keys: readonly SpecKey[]; programs: readonly Program[] }; // what may stand in a spec
+
+interface Preset {
+  name: string;
+  title: string;
+  spec: Record<string, unknown>; // the keys that differ from the default
+  query: string;
+  focus: string; // name of the tensor that the experiment is about
+  statistic: string;
+  theory: string; // what should be seen
+  printed: string; // what the chapter shows
+  band: Record<string, [number, number]>;
+  note: string;
+}
+
+interface PageData {
+  version: string;
+  spec: Spec;
+  query: string;
+  keys: SpecKey[];
+  programs: Program[];
+  presets: Preset[];
+  limits: Record<string, number>;
+  devices: string[];
+  rules: Rules;
+  local_rules?: Rules; // of what no spec describes: of each layer, from what came into it
+  needs_token: boolean; // whether a request without the page's cookie has to bring the token
+  error: ErrorBody | null;
+  dump: OpenDump | null; // shown in place of the server's answers
+  dumps?: OpenDump[]; // all of them, where the server was opened with several
+  model?: OwnModel | null; // whose what-if the page's spec is; the programs and presets are none then
+  view?: string; // fragment to start with, of a page that was saved
+}
+
+/** a dump and where it is: at an address, or here; with what theory expects of it */
+type OpenDump = { name: string; url?: string; content?: Dump | null; theory?: Omit<Theory, "seq"> | null };
+
+// What the explorer shows
+
+type Statistic = "std" | "mean"; // the one shown in boxes
+
+/** the one shown per layer; ratio: of gradient to weight */
+type ProfileStatistic = Statistic | "dead_fraction" | "saturation" | "ratio";
+
+type LayerTensor = "activation" | "preactivation" | "gradient" | "weight" | "weight_gradient";
+
+/** how all layers are shown at once */
+interface LayersOptions {
+  form: "heatmap" | "ridgeline";
+  of: LayerTensor;
+  range: "adaptive" | "fixed";
+  axis: "linear" | "log";
+}
+
+// Graph and its layout
+
+/**
+ * what laying out a graph needs, as numbers alone; -1 stands for none everywhere
+ *
+ * Ops and tensors are counted as in the topology, groups in the order of their first op, 0 being the whole model. A
+ * list per item is two arrays: item i's entries are `entries[start[i]]` up to `entries[start[i + 1] - 1]`.
+ */
+interface GraphArrays {
+  ops: number;
+  tensors: number;
+  groups: number;
+  opHalf: Uint8Array; // 0 forward, 1 backward
+  opGroup: Int32Array; // innermost group; of a backward op that of its anchor, -1 where it has none
+  /**
+   * backward op → the forward op under which it stands: its twin, or the first reader of the leaf whose gradient it
+   * accumulates
+   */
+  opAnchor: Int32Array;
+  inputStart: Int32Array;
+  inputs: Int32Array; // op → tensors
+  outputStart: Int32Array;
+  outputs: Int32Array; // op → tensors
+  opLabelLetters: Uint8Array; // longest line of the op's label
+  opLabelLines: Uint8Array;
+  tensorHalf: Uint8Array; // 0 forward, 1 backward
+  tensorRole: Uint8Array; // position in ROLES of graph.js
+  producer: Int32Array; // tensor → op
+  consumerStart: Int32Array;
+  consumers: Int32Array; // tensor → ops
+  gradientOf: Int32Array; // tensor → tensor
+  elements: Float64Array; // of a tensor
+  tensorLabelLetters: Uint8Array;
+  isResult: Uint8Array; // whether a layer puts the tensor out, so that it is drawn even where nothing reads it
+  savedTensor: Int32Array;
+  savedOp: Int32Array; // by the same position: the forward op that keeps the tensor
+  groupParent: Int32Array;
+  groupKind: Uint8Array; // position in GROUP_KINDS of graph.js
+  groupFirst: Int32Array; // first forward op of the group
+  groupLast: Int32Array; // one past its last forward op: a group is a run in the order of execution
+  groupDepth: Int32Array; // 0 for the whole model
+  groupIsLeaf: Uint8Array; // whether it holds no group
+  groupRepeats: Int32Array; // of a fold how often its pattern repeats, of a rest one less; else 0
+  groupLabelLetters: Uint8Array;
+  groupLabelLines: Uint8Array;
+}
+
+/** a topology, ready to be looked at; states of expansion do not change it */
+interface Graph {
+  topology: Topology;
+  arrays: GraphArrays;
+  opLabel: string[];
+  tensorLabel: string[]; // name, less the path of the module that it stands in
+  tensorId: string[]; // in addresses: the name where that is unique, else the id
+  groupId: string[]; // of the forward half, "layers.0/forward"; the backward half's ends in "/backward"
+  groupLabel: string[];
+  groupModule: Int32Array; // position in the topology's modules
+  opIndex: ReadonlyMap<string, number>; // by op id
+  tensorIndex: ReadonlyMap<string, number>; // by tensor id
+  items: ReadonlyMap<string, Item>; // by id in addresses, see `find` of graph.js
+}
+
+type Item = { kind: "op" | "tensor" | "group"; index: number; half: Phase }; // a thing of the graph, drawn or not
+
+/** which groups are open */
+interface Expansion {
+  level: string; // "layer": all but the innermost groups; "all": every one; "0" and up: those less deep than that
+  toggled: readonly string[]; // ids of the groups, forward halves, that are otherwise than the level says
+  fold: "auto" | "on" | "off"; // whether repeated blocks are folded into one; auto: where there is too much to see
+}
+
+interface LayoutOptions {
+  orientation: "horizontal" | "vertical"; // the way that depth runs
+  length: number; // space along the depth axis, px
+  breadth: number; // space across it, px
+}
+
+/**
+ * a graph laid out at one state of expansion, in columns
+ *
+ * Boxes come parents before children, in order of execution, forward half before backward half. Coordinates in px.
+ */
+interface Drawing {
+  boxes: number;
+  kind: Uint8Array; // position in BOX_KINDS of layout.js
+  half: Uint8Array; // 0 forward, 1 backward
+  ref: Int32Array; // the op, tensor or group that a box shows
+  rect: Float32Array; // x, y, width, height of every box
+  frame: Int32Array; // box → the open group's box that it stands in, or -1
+  twin: Int32Array; // box → the box of its gradient, or of what it is the gradient or backward of, or -1
+  isSatellite: Uint8Array; // whether it stands beside its op: a parameter, a target, or a gradient of one
+  routes: number;
+  source: Int32Array; // box of every route; where the line crosses borders of groups, the box it comes from in the end
+  target: Int32Array;
+  routeKind: Uint8Array; // position in ROUTE_KINDS of layout.js
+  routeHalf: Uint8Array;
+  routeTensor: Int32Array; // the tensor that passes along
+  pointStart: Int32Array; // where a route's points begin in `points`, one entry more than there are routes
+  points: Float32Array; // x, y of a start and then of triples of cubic Bézier points, route after route
+  bounds: Float32Array; // x, y, width, height of every route
+  width: number;
+  height: number;
+  axis: number; // where the halves meet, across the depth
+  natural: number; // length along the depth axis at which every box has its natural size
+  isElastic: boolean; // whether columns shrink to fit a length; what is too large, or has an open group, keeps its size
+}
+
+/** what colours boxes and widens edges besides their phase */
+interface Paintwork {
+  fill: (kind: Item["kind"], index: number, half: Phase) => string | null; // a CSS colour
+  width: (tensor: number) => number; // of an edge, px
+  legend: Legend | null;
+}
+
+/** stops: colours from low to high; words: [colour, word] where the scale is not one of numbers */
+interface Legend {
+  title: string;
+  unit: string;
+  low: number;
+  high: number;
+  isLog: boolean;
+  stops: string[];
+  words: [string, string][];
+}
+
+type DepthAxis = { positions: ReadonlyMap<string, number>; width: number }; // tensor id → x in px of the panel
+
+// Graph: groups, steps, search
+
+/** ∂to/∂from: one step of the gradient, from the loss back */
+interface ChainFactor {
+  from: number; // tensor
+  to: number; // tensor, nearer to the loss
+  ops: number[]; // forward, that make `to` of `from`
+  backward: number[]; // the ops that take the gradient from `to` to `from`
+  gradient: number; // tensor: ∂loss/∂from; -1 where none was recorded
+  gradientBefore: number; // tensor: ∂loss/∂to, likewise
+  rule: string | null; // ∂L/∂l2 = ∂L/∂out @ w2ᵀ; null where one of the ops has none
+}
+
+interface GroupNode {
+  kind: "module" | "fold" | "rest";
+  module: number; // position in the topology's modules; of a fold that of the module around it
+  items: (number | GroupNode)[]; // forward ops and groups, in order of execution
+  repeats: number; // of a fold how often its pattern repeats, of a rest one less; else 0
+}
+
+type ArrowKey = "ArrowLeft" | "ArrowRight" | "ArrowUp" | "ArrowDown";
+type OverlayKind = "std" | "gradient_norm" | "dead_fraction" | "time" | "memory" | "flops" | "health" | "difference";
+type TensorFigure = "std" | "mean" | "min" | "max" | "norm" | "zero_fraction" | "dead_fraction" | "saturation" | "nan"
+  | "inf" | "numel" | "rank";
+type OpFigure = "time" | "flops" | "bytes";
+type SearchTextKey = "op" | "name" | "module" | "role" | "dtype" | "phase";
+
+interface TextTest {
+  kind: "text";
+  key: SearchTextKey;
+  word: string;
+}
+
+interface FigureTest {
+  kind: "figure";
+  figure: TensorFigure | OpFigure;
+  holds: (value: number) => boolean;
+}
+
+/** sizes: null for any */
+type ShapeTest = { kind: "shape"; sizes: (number | null)[] };
+
+type SearchTest = { kind: "word"; word: string } | { kind: "pattern"; pattern: RegExp } | TextTest | ShapeTest
+  | FigureTest;
+type SearchTerm = { isNot: boolean } & SearchTest;
+type SearchQuery = { terms: SearchTerm[]; isAboutOps: boolean }; // isAboutOps: a term speaks of what only ops have
+
+/** step k is the k-th op, from 0 */
+interface ExecutionSteps {
+  count: number;
+  forward: number; // how many of them are forward ops
+  storage: Int32Array; // tensor → the tensor in whose memory it lies, itself where it has its own
+  kept: Int32Array; // storages kept for the backward pass, largest first
+  from: Int32Array; // step at which each of them is saved
+  until: Int32Array; // the last step that needs it
+  size: Float64Array; // of each, bytes
+  alive: Float64Array; // bytes kept for the backward pass while a step runs
+  base: number; // bytes of parameters and buffers
+  peak: number; // the first step at which the most is kept
+}
+
+// Layout
+
+type ValuesType = typeof Float64Array | typeof Float32Array | typeof Int32Array | typeof Uint8Array;
+type Numbers = import("./core/layout/growing.js").Numbers;
+type NumbersStore = import("./core/layout/growing.js").NumbersStore;
+
+/** a scene, as far as its layout depends on it */
+interface SceneShape {
+  nodes: number;
+  portsIn: number;
+  portsOut: number;
+  isOpen: boolean; // whether it stands for itself, and not in a frame: then no column is kept for ports
+  axis: number; // node that stands on the axis, -1 for none
+  depth: Float32Array; // of nodes
+  inner: [Float32Array, Float32Array]; // in either half, reach toward the axis
+  outer: [Float32Array, Float32Array];
+  kind: Uint8Array; // of nodes, as in scenes
+  edges: number; // sorted by origin
+  source: Int32Array;
+  target: Int32Array;
+  origin: Int32Array; // equal numbers for edges of one value from one source
+  sourceOffset: [Float32Array, Float32Array]; // in either half, height at which an edge leaves, from that of its source
+  targetOffset: [Float32Array, Float32Array];
+}
+
+/**
+ * fold: from the axis to the nearest box; reach: of what stands on the axis; start, end: from a frame to what it holds
+ */
+type LayoutSpacing = { gap: number; rowGap: number; fold: number; reach: number; start: number; end: number };
+
+interface LocalLayout {
+  columns: number;
+  column: Int32Array; // of nodes, then of dummies
+  height: [Float32Array, Float32Array]; // in either half, of nodes, then of dummies
+  columnStart: Float32Array;
+  columnDepth: Float32Array;
+  via: Int32Array; // edge → the dummy it runs along first, the others following; -1 for none
+  width: number; // along the depth
+  top: [number, number]; // how far either half reaches from the axis, or from a frame's edge
+}
+
+/** where nodes and dummies stand */
+interface LayoutColumns {
+  start: Int32Array; // column → its first place, one entry more than there are columns
+  node: Int32Array; // place → node or dummy
+  place: Int32Array; // node or dummy → place
+}
+
+/** lines from column to column */
+interface LayoutLinks {
+  from: Int32Array; // node or dummy
+  to: Int32Array; // one in the next column
+  edge: Int32Array; // whose offset counts at `from`, -1 where there is none
+  edgeTo: Int32Array; // at `to`
+  rightStart: Int32Array;
+  right: Int32Array; // node → its links to the next column
+  leftStart: Int32Array;
+  left: Int32Array; // node → its links from the column before
+}
+
+type LayoutBoxes = import("./core/layout/layout-boxes.js").Boxes;
+type ForwardLines = import("./core/layout/layout-forward.js").ForwardLines;
+type LayoutFrame = { scene: LocalScene; shape: SceneShape; layout: LocalLayout }; // an open group, laid out on its own
+type FrameStore = import("./core/layout/layout-frames.js").FrameStore;
+
+/** Lists are two arrays, as in GraphArrays. */
+interface GraphIndex {
+  arrays: GraphArrays;
+  parent: Int32Array; // group → group; without folding, folds are left out
+  opGroup: Int32Array; // op → innermost group
+  childStart: Int32Array;
+  child: Int32Array; // of a group, in order of execution: ops, and groups as ~group
+  readerStart: Int32Array;
+  reader: Int32Array; // tensor → forward ops that read it, in order
+  home: Int32Array; // tensor → the group it stands in when all is open; -1: it does not stand in a group
+  reach: Int32Array; // tensor → the outermost group it may stand in, when its home is closed
+  owner: Int32Array; // leaf → the first forward op that reads it, -1 for what is no satellite
+  touchStart: Int32Array;
+  touch: Int32Array; // group → tensors that are made, read or passed in it, in order
+  gradientStart: Int32Array;
+  gradient: Int32Array; // tensor → its gradients, in order of execution: the whole one is the last
+  sumOf: Int32Array; // backward op that adds up a gradient's parts → the tensor whose gradient it is, else -1
+  backStart: Int32Array;
+  back: Int32Array; // forward op → the backward ops beneath it, in order of execution
+  backsBefore: Int32Array; // op → how many forward ops before it have backward ops
+  satelliteStart: Int32Array;
+  satellite: Int32Array; // op → leaves that stand beside it
+  groupSatelliteStart: Int32Array;
+  groupSatellite: Int32Array; // leaf group → leaves that stand beside it while it is closed
+  loss: number; // tensor, or -1
+}
+
+type KeptLayout = { boxes: LayoutBoxes; list: RouteList; lines: ForwardLines }; // What is kept of the last drawing.
+type LayoutMoves = import("./core/layout/layout-moves.js").Moves;
+
+/** arrays: with the first request of a key */
+interface LayoutRequest {
+  request: number;
+  key: string;
+  arrays: GraphArrays | null;
+  open: Uint8Array;
+  foldOn: boolean;
+  options: LayoutOptions;
+}
+
+type LayoutAnswer = { request: number; key: string; drawing: Drawing };
+
+interface LayoutSizes {
+  tensor: [number, number]; // depth, height
+  op: [number, number];
+  satellite: [number, number];
+  scalar: [number, number];
+  block: [number, number]; // a closed group that holds groups
+  gap: number; // between columns
+  rowGap: number; // between boxes of one column
+  stackGap: number; // between the backward ops of one forward op
+  fold: number; // from the axis to the nearest box
+  stackOutward: boolean; // satellites stand one beyond the other; else side by side along the depth
+  least: number; // of a tensor's depth
+  leastOp: number; // of an op's
+  leastGap: number; // between columns
+  heights: [number, number]; // least and greatest factor on heights
+  ends: [number, number]; // room before the first and after the last column
+  /** room around what an open group holds; its label is in the widest */
+  frame: { start: number; end: number; inner: number; outer: number };
+}
+
+type RouteList = import("./core/layout/route-list.js").RouteList;
+
+/** a box: x and w along the depth, y and h across it */
+type LayoutRectangle = { x: number; y: number; w: number; h: number };
+
+/** nodes in order of execution: ports in, boxes, ports out */
+interface LocalScene {
+  group: number;
+  nodes: number;
+  kind: Uint8Array;
+  ref: Int32Array; // op, tensor or group; of a port the tensor
+  portsIn: number; // so many nodes come first, by tensor
+  portsOut: number; // so many come last, by tensor
+  edges: number; // sorted by source, then by tensor
+  source: Int32Array; // node
+  target: Int32Array; // node
+  tensor: Int32Array;
+  leaving: Int32Array; // node → position of its first edge, one entry more than there are nodes
+  entering: Int32Array; // tensor node or port out → the edge that comes in, or -1
+  axis: number; // node of the loss, which stands on the axis, or -1
+  frames: Int32Array; // nodes that are open groups
+}
+
+/** of: node → block; offset: of the node in it; isStraight: whether a link is part of one */
+interface StraightBlocks {
+  count: number;
+  of: Int32Array;
+  offset: Float32Array;
+  isStraight: Uint8Array;
+  hasFrame: Uint8Array;
+}
+
+// Drawing of the graph on the screen
+
+interface BoxParts {
+  root: SVGGElement;
+  title: SVGTitleElement;
+  frame: SVGRectElement;
+  name: SVGTextElement;
+  value: SVGTextElement;
+  toggle: SVGGElement | null;
+  badge: SVGGElement | null;
+  code: number; // of the thing shown, whatever its box is in this drawing
+  box: number;
+  id: string; // in addresses
+  kind: string; // as classes
+  shape: string; // what it was last shaped for
+  place: string; // where among others, as a reader is told
+  text: BoxText | null;
+  tensor: Tensor | null;
+  fill: string;
+  ground: "" | "on-dark" | "on-light"; // what words stand on
+  isWarning: boolean;
+  ailment: string;
+}
+
+type TextLine = { text: string; x: number; y: number; size: number };
+
+interface BoxText {
+  level: "wide" | "small" | "narrow" | "strip";
+  anchor: "start" | "middle"; // of the name's lines
+  isTurned?: boolean; // the name's only line runs upward
+  name: TextLine[];
+  notes: TextLine[]; // beneath the name, smaller
+  value: { x: number; y: number; anchor: "middle" | "end"; room: number } | null; // of the figure
+  isScalar: boolean; // the figure is all there is to show
+  plot: Rectangle | null; // room for a histogram, or for several side by side
+}
+
+type DrawingIndex = import("./core/view/drawing-index.js").DrawingIndex;
+type WantedDrawing = import("./core/view/drawing-requests.js").Wanted;
+
+/** the worst that is wrong, and with how many tensors */
+type Ailment = { word: "NaN" | "Inf" | Health; health: Health; tensors: number };
+
+type GraphFacts = import("./core/view/graph-facts.js").GraphFacts;
+type NewsType = "box-select" | "group-toggle" | "camera-change" | "drawing-change" | "axis-change";
+type TellNews = (type: NewsType, detail: unknown) => void;
+
+/** everything that is drawn from */
+interface Sight {
+  graph: Graph;
+  drawing: Drawing;
+  index: DrawingIndex;
+  facts: GraphFacts;
+  picture: Picture;
+  statistic: Statistic;
+  paintwork: Paintwork | null;
+  palette: Palette;
+  lit: Uint8Array | null; // box → whether it is one of those that are pointed out; null: all are alike
+  scale: number; // px of the screen per px of the drawing
+  isVertical: boolean; // whether depth runs downward
+}
+
+/** boxes; -1 for none */
+interface BoxSelection {
+  selected: number;
+  twin: number;
+  holder: number; // the closed box that holds what is selected
+  focused: number;
+}
+
+/** what is drawn as elements; all else that is in the region is drawn as plain shapes */
+interface ViewDetail {
+  boxes: number[]; // in the drawing's order
+  routes: number[];
+  isElement: Uint8Array | null; // box → whether it is among them; null: all are
+  routesAreElements: boolean; // whether all the region's routes are among them
+  isAll: boolean; // whether all the region's boxes are as well
+}
+
+type GraphStage = import("./core/view/graph-stage.js").GraphStage;
+type Camera = { zoom: number; at: number; across: number }; // zoom 1: fit; at, across: what is at the centre, 0 to 1
+type PanelSize = { width: number; height: number }; // px
+type Region = { x: number; y: number; width: number; height: number };
+type Viewport = import("./core/view/viewport.js").Viewport;
+
+// Saved pictures
+
+interface ColourScheme {
+  paper: string;
+  raised: string;
+  ink: string;
+  "ink-soft": string;
+  "ink-muted": string;
+  line: string;
+  forward: string;
+  "forward-soft": string;
+  backward: string;
+  "backward-soft": string;
+  parameter: string;
+  neutral: string;
+  warning: string;
+}
+
+// Dumps
+
+type DumpProblem = import("./core/dump/dump.js").DumpProblem;
+
+/** a dump that was read; structure: see structureOf */
+type OpenedDump = { index: number; name: string; dump: Dump; picture: Picture; structure: string };
+
+type DumpSource = { name: string; url?: string; file?: File; text?: string }; // one of url, file and text
+
+/** what is needed to match a graph with another */
+type GraphStructure = Pick<Topology, "modules" | "ops" | "tensors" | "layers" | "statistics">;
+
+interface StepFigures {
+  structure: string; // of the graph, see structureOf
+  graph: GraphStructure | null; // sent once for every structure
+  loss: number | null;
+  floats: Record<"mean" | "std" | "min" | "max" | "zero_fraction", Float64Array>; // by row of the statistics
+  integers: Record<"n" | "nan" | "posinf" | "neginf", Uint32Array>;
+  bins: number;
+  counts: Uint16Array; // rows × bins, in units
+  units: Float64Array; // by row: what a count stands for; 1 where all of them fit in 16 bits
+}
+
+// Layers, profile, comparison
+
+/** value: null where there is none to reckon with */
+type ComparedFigure = { value: number | null; text: string; isWarning: boolean };
+
+/** size: in decades or in units of the figure, above 0 where B is greater */
+type ComparedContrast = { text: string; size: number | null };
+
+/** tensor: its id in B */
+interface ComparedPair {
+  tensor: string | null;
+  name: string;
+  a: ComparedFigure;
+  b: ComparedFigure;
+  contrast: ComparedContrast;
+}
+
+/** one quantity of one layer */
+interface DiagnosedFigure {
+  layer: Layer;
+  quantity: Quantity;
+  tensor: string;
+  measured: number | null;
+  expected: Expected | null;
+}
+
+/** one thing that is wrong */
+interface Trouble {
+  health: Health;
+  layers: number[]; // indices, rising
+  figure: DiagnosedFigure | null; // the one it shows in most; null where there is no number
+  ratio: number | null; // for vanishing and exploding: its RMS over that of where the signal came from
+  tensor: string | null; // of the first layer
+}
+
+interface Diagnosis {
+  layers: number;
+  within: number; // how many figures lie in their bands
+  figures: number; // how many have a band
+  troubles: Trouble[]; // worst first
+}
+
+type ComparisonReference = { picture: Picture; match: GraphMatch }; // A, and which thing of A answers to which of B
+
+interface ExperimentFigure {
+  name: string;
+  isOfThePass: boolean; // and not of the tensor in focus
+  measured: string; // "?" where it waits for a guess
+  printed: string | null; // in the chapter
+  theory: string | null;
+  band: string | null; // where at least 19 of 20 seeds lie
+  isInside: boolean | null; // whether the measured figure lies in the band
+}
+
+interface Experiment {
+  figures: ExperimentFigure[];
+  printed: string | null; // what the chapter shows of the whole, where it is no single figure
+  theory: string | null; // the same of theory
+}
+
+interface LayerColumn {
+  index: number; // of the layer; 0 for the input
+  name: string; // of the tensor, "" where the layer has none
+  tensor: string | null;
+  row: number; // of its statistics, −1 where it has none
+}
+
+type ValueRange = { low: number; high: number; threshold: number }; // threshold: see ValueAxis
+
+/** All layers' counts in the bins of one axis. */
+interface LayerHistograms {
+  columns: readonly LayerColumn[];
+  axis: ValueAxis;
+  counts: Float64Array; // columns × BINS; fractions where a bin was divided
+  below: Float64Array; // values below the axis
+  above: Float64Array; // values above the axis
+  nan: Float64Array;
+  posinf: Float64Array;
+  neginf: Float64Array;
+  sizes: Float64Array; // how many values there are, finite or not
+  spikes: Float64Array; // how many values are exactly the same, of those in counts: zeros, or all values of a constant
+  spikeBins: Float64Array; // where they lie; −1 off the axis
+  hidden: number; // column that waits for a guess, −1 for none
+}
+
+type LayersForm = "heatmap" | "ridgeline";
+type LaneKind = "nan" | "posinf" | "above" | "below" | "neginf";
+type Lane = { kind: LaneKind; y: number }; // y: of its upper side
+
+/** everything in px */
+interface LayersPlan {
+  form: LayersForm;
+  width: number;
+  height: number;
+  main: Rectangle; // where the axis of values runs, upward
+  lanes: Lane[]; // for what it cannot show, above it and below
+  pitch: number; // from one layer to the next
+  gap: number; // between cells of two layers
+  reach: number; // of the tallest ridge
+}
+
+/** what of the axes is seen: columns from −0.5, places from 0 to 1 */
+type LayersSection = { x: [number, number]; y: [number, number] };
+
+type LayersPaint = { hue: string; paper: string; ink: string; muted: string; line: string; warning: string };
+type MatchableThings = { modules: Module[]; ops: Op[]; tensors: Tensor[] }; // of a topology, or of a dump
+
+interface GraphMatch {
+  isSame: boolean; // whether the two have one structure
+  ops: Int32Array; // of B → of A, -1 for none
+  tensors: Int32Array; // of B → of A, -1 for none
+  onlyA: UnmatchedThings;
+  onlyB: UnmatchedThings;
+}
+
+/** modules: path and type · tensors: those that are in no such module, gradients aside */
+type UnmatchedThings = { modules: string[]; tensors: number[] };
+
+type NonFiniteKind = "Inf" | "NaN";
+
+interface NonFiniteCause {
+  kind: NonFiniteKind;
+  layer: number | null; // that the tensor belongs to: 0 for the input, null outside of all, as the loss is
+  tensor: string; // id of the first one that holds it
+  isBackward: boolean; // whether that is a gradient
+  text: string;
+}
+
+type ProfileAxis = import("./core/lab/profile-axis.js").ProfileAxis;
+type LayerSpan = { layer: number; title: string; from: number; to: number; middle: number };
+type ProfileSeries = "preactivation" | "activation";
+type ProfileSide = "forward" | "backward"; // forward: above; backward: mirrored beneath
+
+interface ProfilePoint {
+  layer: number; // 0: the input
+  title: string; // of the layer: "layer 3", or a module's path and type
+  series: ProfileSeries;
+  at: string; // the tensor that it stands under in the graph
+  name: string; // of what is measured
+  label: string; // the same, less the layer's path
+  tensor: string; // what is measured
+  gradient: string | null; // with respect to it
+}
+
+type ProfileReading = { value: number | null; hasInf: boolean; hasNan: boolean; isHidden: boolean };
+
+/** one entry per point; none where there is no theory, no other run */
+interface ProfileFigures {
+  measured: readonly (ProfileReading | null)[];
+  expected: readonly (Expected | null)[];
+  run: readonly (ProfileReading | null)[]; // of the run that is compared to
+  reason: readonly (string | null)[]; // why theory says nothing; none where it speaks
+}
+
+type SpecControl = HTMLInputElement | HTMLSelectElement;
+
+interface TensorSteps {
+  name: string;
+  rows: (TensorStepRow | null)[]; // by step; null where it is not read, or has no such tensor
+  missing: number; // steps that have no such tensor
+  waiting: number; // steps that are not read yet
+  histograms: LayerHistograms | null; // a column per step; null where no value is finite
+}
+
+interface TensorStepRow {
+  mean: number | null;
+  std: number | null;
+  min: number | null;
+  max: number | null;
+  n: number;
+  nan: number;
+  inf: number;
+}
+
+/** everything in px */
+interface StepsPlan {
+  height: number;
+  left: number; // where the axis of values begins; before it stand the labels
+  width: number; // of the axis
+  top: number; // of the first step's ground
+  pitch: number; // from one step to the next
+  reach: number; // of the tallest ridge
+  hasLane: boolean; // whether any value is not finite
+  stepAt: (y: number) => number; // -1: none
+}
+
+type ValueAxis = import("./core/lab/value-axis.js").ValueAxis;
+
+// Inspector
+
+type FormulaTerm = { text: string; binds: number }; // binds: how tightly, so that brackets stand only where needed
+type BackwardChecker = import("./core/inspector/inspector-check.js").Checker;
+type Inspection = import("./core/inspector/inspector-kit.js").Inspection;
+type ValueWindow = { rows: [number, number]; cols: [number, number] }; // along the first two dimensions, ends excluded
+
+interface ValueCells {
+  rows: number;
+  columns: number;
+  values: Float64Array; // row by row
+  index: (cell: number) => string; // of a cell in the whole tensor: [3, 5]
+}
+
+// Gradient rules
+
+type NDArray = { shape: readonly number[]; values: Float64Array }; // row by row
+type OpAttributes = Record<string, unknown>; // of an op
+
+/** of an op */
+interface OpCall {
+  attributes: OpAttributes;
+  operands: readonly (readonly number[])[]; // the shapes of the tensors it was called with
+  output: readonly number[];
+}
+
+/**
+ * A rule: how the gradient of an op's output becomes that of its operands.
+ *
+ * Texts hold placeholders: {x} is the operand called x, {y} the output, {dx} and {dy} the loss's gradient for them, and
+ * what `symbols` names beside.
+ */
+interface GradientRule {
+  names: readonly string[]; // of ops, as recorded
+  title: string;
+  operands: readonly string[]; // tensors, in the order in which the op takes them
+  isVariadic?: boolean; // the op takes any number of tensors, and the first one's gradient is written as all are
+  optional?: readonly string[]; // operands that an op may be called without, all of them or none
+  forward: string; // what y is
+  gradients: readonly (string | null)[]; // of each operand; null: it has none
+  derivation: readonly string[];
+  source: string;
+  isElementwise?: boolean; // operands are broadcast to the shape of y, and gradients summed back to theirs
+  /** whether the rule is true of a call; without it, of every call with as many tensors as the rule has operands */
+  covers?: (call: OpCall) => boolean;
+  /** what an op's attributes make of the texts */
+  symbols?: (attributes: OpAttributes, call?: OpCall) => Record<string, string>;
+  kernel: RuleKernel;
+}
+
+/** the rule in numbers, on an example */
+interface RuleKernel {
+  value: (inputs: NDArray[]) => NDArray;
+  vjp: (inputs: NDArray[], dy: NDArray, y: NDArray) => (NDArray | null)[];
+  shapes: readonly (readonly number[])[]; // of the example's operands
+  fixed?: Record<number, readonly number[]>; // operands that are no variables: indices, masks
+  isPositive?: boolean; // the operands have to be
+}
+
+// Chapter pages
+
+interface PageQuery {
+  signal: AbortSignal; // aborted when something newer is asked
+  query: string; // of the inputs, without the ?
+  partial: (answer: any) => void; // shows what is known so far
+}
+
+type CellValue = number | boolean | string | null; // a number; "NaN", "Infinity" or "-Infinity" where it is not finite
+type TensorValues = { shape: readonly number[]; values: any; dtype?: string };
+type TensorIndex = readonly number[];
+
+// Shared parts of pages
+
+type ApiError = import("./core/api.js").ApiError;
+type Rectangle = { x: number; y: number; w: number; h: number };
+type HistogramPaint = { ink: string; muted: string; warning: string }; // ink: of the bars, muted: of the zero line
+
+interface Palette {
+  forward: string;
+  backward: string;
+  parameter: string;
+  neutral: string;
+  ink: string;
+  muted: string;
+  line: string;
+  warning: string;
+  paper: string;
+}
+
+type RgbColour = [number, number, number]; // red, green, blue, 0 to 255
+
+/** The one way that state is held: a value and the functions that want to know of its changes. */
+interface Signal<T> {
+  value: T;
+  subscribe: (listener: (value: T) => void) => () => void; // calls at once and on every change; returns the way out
+}
+
+interface View {
+  select: string; // id of the selected box or op, "" for none
+  statistic: ProfileStatistic; // shown in the profile and, if it is one of theirs, in boxes
+  show: "graph" | "layers" | "steps"; // what stands in the centre
+  tab: "graph" | "profile" | "inspector" | "controls"; // the panel shown on a narrow screen; graph: the centre
+  form: "heatmap" | "ridgeline"; // how the layers are shown
+  of: LayerTensor; // which tensors of theirs
+  range: "adaptive" | "fixed"; // of the values shown
+  axis: "linear" | "log"; // of the values
+  predict: string; // figure to be guessed before it is shown, such as l2.std; "" for none
+  guess: string; // what was guessed, "" for nothing yet
+  a: string; // "?" and the canonical query of the run to compare to, or "dump:" and a dump's place; "" for none
+  level: string; // of the groups that are open: "layer", "all", or how deep
+  toggled: string; // groups that are otherwise than the level says, see expansion.js
+  fold: "auto" | "on" | "off"; // whether repeated blocks are folded into one
+  colour: "" | OverlayKind; // what fills the boxes, "" for nothing
+  span: string; // values from first to last colour where they are held, "low:high"
+  thickness: "" | "size" | "gradient"; // what widens the edges, "" for nothing
+  q: string; // what is searched for
+  reach: string; // how far up and down from the selection is lit: "up2", "down", "both1"; "" for not at all
+  step: number; // of the execution
+  dump: number; // place of the dump that is shown, where several are open
+  zoom: number; // 1: fit
+  at: number; // depth at the centre of the panel, 0 to 1
+  across: number; // across the depth, 0 to 1
+}
+
+// Explorer
+
+/**
+ * count: how many are open · isOther: what the address says is of a graph that was there before · theory: what it
+ * expects, where that came with the dump
+ */
+type ShownDump = OpenedDump & { count: number; isOther: boolean; theory: Omit<Theory, "seq"> | null };
+
+// Foundations pages
+
+interface SectionsAnswer {
+  answer: any;
+  errors: readonly ErrorBody[]; // why it is not the answer to all that was asked
+  stale: ReadonlySet<string>; // sections that it says nothing of
+}
+
+interface EinsumIndex {
+  name: string;
+  size: number;
+  role: "kept" | "batch" | "broadcast" | "summed";
+  is_ellipsis: boolean;
+  is_diagonal: boolean;
+  stretched: number[];
+  occurrences: { operand: number; dimension: number; size: number }[];
+  output: number | null;
+  explanation: string;
+}
+
+type EinsumOperand = { name: string; subscripts: string; dimensions: string[]; shape: number[]; values: any };
+
+interface EinsumAnswer {
+  equation: string;
+  explicit_equation: string;
+  is_implicit: boolean;
+  written_as: "equation" | "sublists";
+  shape: number[];
+  indices: EinsumIndex[];
+  operands: EinsumOperand[];
+  output: { subscripts: string; dimensions: string[] };
+  result: { shape: number[]; values: any };
+  products: number;
+  products_per_element: number;
+  loops: string;
+  loops_agree: boolean | null;
+  loops_max_difference: number | null;
+  sublists: string;
+  sublists_agree: boolean;
+  chapter_rules: { rule: string; broken_by: string[] }[];
+}
+
+type JacobianMatrix = { values: CellValue[][] };
+interface JacobianWorst {
+  row: number;
+  column: number;
+  output_index: number[];
+  input_index: number[];
+  analytic: CellValue;
+  numeric: CellValue;
+  difference: CellValue;
+  tolerance: CellValue;
+}
+
+interface JacobianComparison {
+  output: string;
+  input: string;
+  output_shape: number[];
+  input_shape: number[];
+  size: [number, number]; // of the whole Jacobian
+  window: { rows: [number, number]; columns: [number, number] }; // the part that is here
+  passed: boolean;
+  max_difference: CellValue;
+  outside: number; // how many elements are not within the tolerance
+  worst: JacobianWorst | null;
+  analytic: JacobianMatrix;
+  numeric: JacobianMatrix;
+  difference: JacobianMatrix;
+  tolerance: JacobianMatrix;
+  within: JacobianMatrix;
+}
+
+type TorchVerdict = { passed: boolean; finds_fault: boolean; message: string };
+interface GradientCheck {
+  passed: boolean;
+  max_difference: CellValue;
+  zero_for_zero: boolean;
+  takes_undefined: boolean;
+  forward_repeatable: boolean;
+  backward_repeatable: boolean;
+  comparisons: JacobianComparison[];
+  torch: TorchVerdict;
+}
+
+interface MatmulRung {
+  name: string;
+  seconds: number | null;
+  repeats: number;
+  speedup: number | null; // over the loops
+  printed_seconds: number; // in the chapter
+  max_difference: CellValue;
+  rounding_bound: number;
+  equal: boolean | null;
+  refused: { estimate_seconds: number; limit_seconds: number } | null;
+}
+
+type StackLayer = TensorMoments & {
+  index: number;
+  expected: { mean: FigureValue; std: FigureValue };
+  range: [number, number] | null;
+};
+interface LayerStack {
+  layers: StackLayer[];
+  first_inf: number | null;
+  first_nan: number | null;
+  first_all_zero: number | null;
+  window: TensorValues;
+  further_draws: number;
+}
+interface StepCurve {
+  measured: CellValue[];
+  rounding: number;
+  truncation: number;
+  best_step: number | null;
+  machine_epsilon: number;
+}
+type StepCurves = { eps: number[]; float64: StepCurve; float32: StepCurve };
+
+/** a number; "NaN", "Infinity" or "-Infinity" where it is not finite; null where there is none */
+type FigureValue = number | string | null;
+
+interface TensorMoments {
+  n: number;
+  mean: FigureValue;
+  std: FigureValue;
+  min: number | null;
+  max: number | null;
+  zeros: number;
+  nan: number;
+  posinf: number;
+  neginf: number;
+}
+type TensorSummary = TensorMoments & { shape: number[]; histogram: number[] };
