@@ -14,7 +14,7 @@ export function peak(picture, row) {
   const { bins, counts } = picture;
   let most = 0;
   for (let bin = row * bins; bin < (row + 1) * bins; bin += 1) {
-    const found = counts[bin] ?? 0;
+    const found = counts[bin];
     if (found > most) most = found;
   }
   return most;
@@ -39,8 +39,8 @@ export function drawBars(context, picture, row, at, paint) {
     drawHatch(context, at, paint.warning);
     return;
   }
-  const low = picture.floats.min[row] ?? 0;
-  const high = picture.floats.max[row] ?? 0;
+  const low = picture.floats.min[row];
+  const high = picture.floats.max[row];
   context.fillStyle = paint.ink;
   if (low === high) {
     // One value only: a single bar in the middle.
@@ -62,13 +62,13 @@ export function drawBars(context, picture, row, at, paint) {
   const sums = new Float64Array(bars);
   for (let bin = 0; bin < picture.bins; bin += 1) {
     const bar = Math.floor(bin / fold);
-    sums[bar] = (sums[bar] ?? 0) + (picture.counts[row * picture.bins + bin] ?? 0);
-    tallest = Math.max(tallest, sums[bar] ?? 0);
+    sums[bar] = sums[bar] + picture.counts[row * picture.bins + bin];
+    tallest = Math.max(tallest, sums[bar]);
   }
   const seam = width > 4 ? 1 : 0;
   context.beginPath();
   for (let bar = 0; bar < bars; bar += 1) {
-    const sum = sums[bar] ?? 0;
+    const sum = sums[bar];
     if (sum === 0) continue;
     const height = Math.max(1, Math.sqrt(sum / tallest) * at.h);
     // On whole pixels: neighbours neither overlap nor leave a gap.

@@ -159,10 +159,10 @@ export function pictureOfDump(dump, seq, key) {
  * @returns {{word: "NaN" | "Inf", share: number} | null}
  */
 export function nonFinite(picture, row) {
-  const n = picture.integers.n[row] ?? 0;
+  const n = picture.integers.n[row];
   if (n === 0) return null;
-  const nan = picture.integers.nan[row] ?? 0;
-  const inf = (picture.integers.posinf[row] ?? 0) + (picture.integers.neginf[row] ?? 0);
+  const nan = picture.integers.nan[row];
+  const inf = picture.integers.posinf[row] + picture.integers.neginf[row];
   if (nan > 0) return { word: "NaN", share: nan / n };
   return inf > 0 ? { word: "Inf", share: inf / n } : null;
 }

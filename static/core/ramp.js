@@ -18,8 +18,8 @@ export function colourOf(hex) {
 
 /** @param {RgbColour} from @param {RgbColour} to @param {number} share @returns {RgbColour} */
 export function mix(from, to, share) {
-  const [r, g, b] = from.map((part, index) => Math.round(part + ((to[index] ?? part) - part) * share));
-  return [r ?? 0, g ?? 0, b ?? 0];
+  const [r, g, b] = from.map((part, index) => Math.round(part + (to[index] - part) * share));
+  return [r, g, b];
 }
 
 /** @param {RgbColour} colour @returns {string} */

@@ -309,7 +309,7 @@ function changeText(change) {
  * 0.866–1.22 */
 function gainsText({ layers }, spec) {
   const widths = parseWidths(String(spec["widths"])) ?? [];
-  const gains = layers.map(({ weight_std }, index) => weight_std * Math.sqrt(widths[index] ?? NaN));
+  const gains = layers.map(({ weight_std }, index) => weight_std * Math.sqrt(widths[index]));
   const hidden = gains.length > 1 ? gains.slice(0, -1) : gains;
   const [low, high] = [significant(Math.min(...hidden)), significant(Math.max(...hidden))];
   return low === high ? low : `${low}–${high}`;

@@ -108,8 +108,8 @@ class HistogramChart extends HTMLElement {
     }
     if (this.#shown !== shown || !this.isConnected) return;
     const { picture, row, colour, name } = shown;
-    const low = picture.floats.min[row] ?? 0;
-    const high = picture.floats.max[row] ?? 0;
+    const low = picture.floats.min[row];
+    const high = picture.floats.max[row];
     const counts = Array.from(picture.counts.subarray(row * picture.bins, (row + 1) * picture.bins));
     const width = (high - low) / picture.bins || 1;
     const edges = counts.map((_, bin) => [low + bin * width, low + (bin + 1) * width]);

@@ -162,9 +162,9 @@ class InspectorPanel extends HTMLElement {
     // A layer written by hand keeps what its backward reads; autograd's saving is recorded as such.
     const isBackward = (/** @type {number} */ op) => half === "forward" && arrays.opHalf[op] === 1;
     const savers = [...arrays.savedOp].filter((_, edge) => arrays.savedTensor[edge] === index);
-    const original = arrays.gradientOf[index] ?? -1;
-    const gradient = gradientsOf(graph)[index] ?? -1;
-    const maker = arrays.producer[index] ?? -1;
+    const original = arrays.gradientOf[index];
+    const gradient = gradientsOf(graph)[index];
+    const maker = arrays.producer[index];
     const producer = inspection.op(maker);
     nodes.push(list([
       ["shape", shape(tensor.shape)],
@@ -212,8 +212,8 @@ class InspectorPanel extends HTMLElement {
     const places = opsOf(graph, item);
     const ops = places.flatMap((op) => topology.ops[op] ?? []);
     const other = /** @type {Item} */ ({ ...item, half: item.half === "forward" ? "backward" : "forward" });
-    const module = topology.modules[graph.groupModule[item.index] ?? -1];
-    const repeats = arrays.groupRepeats[item.index] ?? 0;
+    const module = topology.modules[graph.groupModule[item.index]];
+    const repeats = arrays.groupRepeats[item.index];
     const sum = (/** @type {(op: Op) => number} */ of) => ops.reduce((total, op) => total + of(op), 0);
     const { keeps } = wiringOf(graph);
     const parameters = unique(
@@ -224,8 +224,7 @@ class InspectorPanel extends HTMLElement {
     const hasTwin = opsOf(graph, other).length > 0;
     const took = topology.op_us;
     return [
-      heading(inspection, `${graph.groupLabel[item.index] ?? ""}${repeats > 0 ? ` × ${repeats}` : ""}`, item.half,
-        item.half),
+      heading(inspection, `${graph.groupLabel[item.index]}${repeats > 0 ? ` × ${repeats}` : ""}`, item.half, item.half),
       ...formulas(inspection, ops),
       ...gradientRules(inspection, places),
       // Of an open module the Functions inside have boxes of their own.
@@ -233,12 +232,11 @@ class InspectorPanel extends HTMLElement {
       ...sources(topology, ops),
       list([
         ["module", module === undefined || module.path === "" ? "the model itself" : module.path],
-        [other.half,
-          hasTwin ? inspection.itemLink(other, `${graph.groupLabel[item.index] ?? ""} (${other.half})`) : null],
+        [other.half, hasTwin ? inspection.itemLink(other, `${graph.groupLabel[item.index]} (${other.half})`) : null],
         ["parameters",
           parameters.length === 0 ? null
             : `${
-              count(parameters.reduce((total, tensor) => total + (arrays.elements[tensor] ?? 0), 0))
+              count(parameters.reduce((total, tensor) => total + arrays.elements[tensor], 0))
             } in ${parameters.length} ${parameters.length === 1 ? "tensor" : "tensors"}`],
         ["FLOPs", quantity(sum(({ flops }) => flops), "FLOP")],
         ["read + written", quantity(sum(({ bytes }) => bytes), "B")],
@@ -263,9 +261,9 @@ class InspectorPanel extends HTMLElement {
     const op = inspection.op(index);
     if (op === undefined) return [];
     const { keeps, needs, backward, twin } = wiringOf(graph);
-    const forward = twin[index] ?? -1;
+    const forward = twin[index];
     const twins = half === "backward" ? (forward < 0 ? [] : [forward]) : [...entriesOf(backward, index)];
-    const group = arrays.opGroup[index] ?? -1;
+    const group = arrays.opGroup[index];
     const attributes = Object.entries(op.attributes).map(([name, value]) => `${name}=${JSON.stringify(value)}`);
     const took = topology.op_us?.[index];
     // One that raised has been given what it reads, and nothing more is known of it.
@@ -280,7 +278,7 @@ class InspectorPanel extends HTMLElement {
         ["module", this.#module(inspection, op.module, half)],
         ["box",
           group < 0 ? null
-            : inspection.itemLink({ kind: "group", index: group, half }, `${graph.groupLabel[group] ?? ""} (${half})`)],
+            : inspection.itemLink({ kind: "group", index: group, half }, `${graph.groupLabel[group]} (${half})`)],
         ["attributes", attributes.length === 0 ? null : attributes.join(", ")],
         ["reads", inspection.tensorLinks([...entriesOf({ start: arrays.inputStart, entries: arrays.inputs }, index)])],
         ["and, saved for it", inspection.tensorLinks([...entriesOf(needs, index)])],

@@ -283,7 +283,7 @@ class LayerProfile extends HTMLElement {
   #placeOf({ tensor, layer }) {
     const own = this.#points.findIndex((point) => point.tensor === tensor || point.gradient === tensor);
     const order = own >= 0 ? own : this.#points.findIndex((point) => point.layer === layer);
-    if (order >= 0) return this.#xs[order] ?? 0;
+    if (order >= 0) return this.#xs[order];
     return Math.min(this.#axis.positions.get(tensor) ?? Infinity, (this.#xs.at(-1) ?? 0) + 16, this.#size.width - 4);
   }
 

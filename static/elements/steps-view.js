@@ -297,7 +297,7 @@ class StepsView extends HTMLElement {
   /** @param {ExecutionSteps} steps @param {number} place */
   #drawAlive(steps, place) {
     const { shown, more } = aliveAt(steps, place, MOST_ALIVE);
-    const total = steps.alive[place] ?? 0;
+    const total = steps.alive[place];
     const lines = shown.flatMap(({ tensor, bytes, until }) => {
       const made = this.#graph?.topology.tensors[tensor];
       return made === undefined ? [] : [
@@ -319,7 +319,7 @@ class StepsView extends HTMLElement {
     this.#size = width;
     const { area, base, x, y } = memoryCurve(steps, width, CURVE_HEIGHT);
     const turn = x(steps.forward);
-    const most = steps.alive[steps.peak] ?? 0;
+    const most = steps.alive[steps.peak];
     const [peakX, peakY] = [(x(steps.peak) + x(steps.peak + 1)) / 2, y(steps.base + most)];
     this.#curve.setAttribute("viewBox", `0 0 ${width} ${CURVE_HEIGHT}`);
     this.#curve.setAttribute("aria-label",

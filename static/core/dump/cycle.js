@@ -12,18 +12,18 @@ export function findCircle(count, before) {
   const waitsFor = new Int32Array(count);
   const start = new Int32Array(count + 1);
   for (let thing = 0; thing < count; thing += 1) {
-    for (const earlier of before(thing)) if (earlier >= 0) start[earlier + 1] = (start[earlier + 1] ?? 0) + 1;
+    for (const earlier of before(thing)) if (earlier >= 0) start[earlier + 1] = start[earlier + 1] + 1;
   }
-  for (let thing = 0; thing < count; thing += 1) start[thing + 1] = (start[thing + 1] ?? 0) + (start[thing] ?? 0);
-  const after = new Int32Array(start[count] ?? 0);
+  for (let thing = 0; thing < count; thing += 1) start[thing + 1] = start[thing + 1] + start[thing];
+  const after = new Int32Array(start[count]);
   const filled = start.slice();
   for (let thing = 0; thing < count; thing += 1) {
     for (const earlier of before(thing)) {
       if (earlier < 0) continue;
-      const slot = filled[earlier] ?? 0;
+      const slot = filled[earlier];
       after[slot] = thing;
       filled[earlier] = slot + 1;
-      waitsFor[thing] = (waitsFor[thing] ?? 0) + 1;
+      waitsFor[thing] = waitsFor[thing] + 1;
     }
   }
   /** @type {number[]} */
@@ -33,15 +33,15 @@ export function findCircle(count, before) {
   while (ready.length > 0) {
     const thing = ready.pop() ?? 0;
     sorted += 1;
-    for (let slot = start[thing] ?? 0; slot < (start[thing + 1] ?? 0); slot += 1) {
-      const next = after[slot] ?? 0;
-      waitsFor[next] = (waitsFor[next] ?? 0) - 1;
+    for (let slot = start[thing]; slot < start[thing + 1]; slot += 1) {
+      const next = after[slot];
+      waitsFor[next] = waitsFor[next] - 1;
       if (waitsFor[next] === 0) ready.push(next);
     }
   }
   if (sorted === count) return [];
   // Everything that still waits follows something that still waits: going back long enough comes round.
-  const stuck = (/** @type {number} */ thing) => (waitsFor[thing] ?? 0) > 0;
+  const stuck = (/** @type {number} */ thing) => waitsFor[thing] > 0;
   let thing = waitsFor.findIndex((waiting) => waiting > 0);
   /** @type {Map<number, number>} */
   const visited = new Map();

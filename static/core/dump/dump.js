@@ -112,7 +112,7 @@ function checkIds(dump) {
   /** @type {(known: ReadonlyMap<string, number>, noun: string, ids: readonly string[], list: string, index: number,
    * field: string) => void} */
   const checkAll = (known, noun, ids, list, index, field) => {
-    for (let place = 0; place < ids.length; place += 1) check(noun, known, ids[place] ?? "", list, index, field, place);
+    for (let place = 0; place < ids.length; place += 1) check(noun, known, ids[place], list, index, field, place);
   };
   dump.modules.forEach((module, index) => check("module", modules, module.parent, "modules", index, "parent"));
   dump.ops.forEach((op, index) => {

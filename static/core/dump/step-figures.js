@@ -36,10 +36,10 @@ export function packed({ floats, integers, bins, counts, loss }) {
   const small = new Uint16Array(counts.length);
   for (let row = 0; row < n.length; row += 1) {
     let most = 0;
-    for (let at = row * bins; at < (row + 1) * bins; at += 1) most = Math.max(most, counts[at] ?? 0);
+    for (let at = row * bins; at < (row + 1) * bins; at += 1) most = Math.max(most, counts[at]);
     const unit = most > MOST ? most / MOST : 1;
     units[row] = unit;
-    for (let at = row * bins; at < (row + 1) * bins; at += 1) small[at] = Math.round((counts[at] ?? 0) / unit);
+    for (let at = row * bins; at < (row + 1) * bins; at += 1) small[at] = Math.round(counts[at] / unit);
   }
   return { loss, floats: { mean, std, min, max, zero_fraction }, integers: { n, nan, posinf, neginf }, bins,
     counts: small, units };

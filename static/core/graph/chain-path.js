@@ -42,11 +42,11 @@ export function chainPath(graph, from) {
   while (front.length > 0) {
     const next = [];
     for (const tensor of front) {
-      const maker = arrays.producer[tensor] ?? -1;
+      const maker = arrays.producer[tensor];
       if (maker < 0 || arrays.opHalf[maker] !== 0) continue;
       for (const input of entriesOf(inputs, maker)) {
         if (distance[input] !== -1 || arrays.tensorHalf[input] !== 0) continue;
-        distance[input] = (distance[tensor] ?? 0) + 1;
+        distance[input] = distance[tensor] + 1;
         next.push(input);
       }
     }
@@ -58,7 +58,7 @@ export function chainPath(graph, from) {
   const ops = [];
   let isOneOfMany = false;
   for (let tensor = from; tensor !== loss;) {
-    const left = (distance[tensor] ?? 0) - 1;
+    const left = distance[tensor] - 1;
     /** @type {{op: number, output: number} | null} */
     let best = null;
     let ways = 0;
@@ -79,16 +79,16 @@ export function chainPath(graph, from) {
   /** @type {ChainFactor[]} */
   const factors = [];
   for (let at = 0, begin = 0; at < ops.length; at += 1) {
-    if (at + 1 < ops.length && !isStation(graph, tensors[at + 1] ?? 0, ops[at] ?? 0, ops[at + 1] ?? 0)) continue;
+    if (at + 1 < ops.length && !isStation(graph, tensors[at + 1], ops[at], ops[at + 1])) continue;
     const run = ops.slice(begin, at + 1);
-    const [start, end] = [tensors[begin] ?? 0, tensors[at + 1] ?? 0];
+    const [start, end] = [tensors[begin], tensors[at + 1]];
     factors.unshift({
       from: start,
       to: end,
       ops: run,
-      backward: leadingTo(graph, new Set(run.flatMap((op) => [...entriesOf(backward, op)])), gradients[start] ?? -1),
-      gradient: gradients[start] ?? -1,
-      gradientBefore: gradients[end] ?? -1,
+      backward: leadingTo(graph, new Set(run.flatMap((op) => [...entriesOf(backward, op)])), gradients[start]),
+      gradient: gradients[start],
+      gradientBefore: gradients[end],
       rule: localRule(graph, tensors.slice(begin, at + 2), run),
     });
     begin = at + 1;
@@ -97,7 +97,7 @@ export function chainPath(graph, from) {
   const marks = { ops: new Uint8Array(arrays.ops), tensors: new Uint8Array(arrays.tensors) };
   for (const tensor of tensors) {
     marks.tensors[tensor] = 1;
-    const gradient = gradients[tensor] ?? -1;
+    const gradient = gradients[tensor];
     if (gradient >= 0) marks.tensors[gradient] = 1;
   }
   for (const { ops: run, backward: back } of factors) for (const op of [...run, ...back]) marks.ops[op] = 1;
@@ -118,7 +118,7 @@ function leadingTo({ arrays }, ops, gradient) {
   const found = new Set();
   const waiting = [gradient];
   for (let tensor = waiting.pop(); tensor !== undefined; tensor = waiting.pop()) {
-    const maker = arrays.producer[tensor] ?? -1;
+    const maker = arrays.producer[tensor];
     if (found.has(maker) || !ops.has(maker)) continue;
     found.add(maker);
     waiting.push(...entriesOf({ start: arrays.inputStart, entries: arrays.inputs }, maker));
@@ -131,7 +131,7 @@ function leadingTo({ arrays }, ops, gradient) {
 export function gradientsOf({ arrays }) {
   const gradients = new Int32Array(arrays.tensors).fill(-1);
   for (let tensor = 0; tensor < arrays.tensors; tensor += 1) {
-    const original = arrays.gradientOf[tensor] ?? -1;
+    const original = arrays.gradientOf[tensor];
     if (original >= 0) gradients[original] = tensor;
   }
   return gradients;
@@ -159,13 +159,13 @@ function localRule(graph, tensors, ops) {
   const { topology, arrays, tensorIndex } = graph;
   // A quotient, ∂L/∂x, binds less tightly than what is raised or transposed.
   const [ATOM, QUOTIENT] = [6, 5];
-  const nameOf = (/** @type {number} */ tensor) => shortName(topology.tensors[tensor]?.name ?? "");
+  const nameOf = (/** @type {number} */ tensor) => shortName(topology.tensors[tensor].name);
   const shapeOf = (/** @type {string} */ id) => topology.tensors[tensorIndex.get(id) ?? -1]?.shape ?? [];
   /** What was made inside of the module on the way is written as it was made. @param {string} id @param {string} module
    * @returns {FormulaTerm} */
   const labelOf = (id, module) => {
     const tensor = tensorIndex.get(id) ?? -1;
-    const op = topology.ops[arrays.producer[tensor] ?? -1];
+    const op = topology.ops[arrays.producer[tensor]];
     const plain = { text: shortName(topology.tensors[tensor]?.name ?? id), binds: ATOM };
     if (op === undefined || op.module !== module || op.outputs.length !== 1
       || topology.tensors[tensor]?.role !== "intermediate") return plain;
@@ -177,12 +177,12 @@ function localRule(graph, tensors, ops) {
   let term = topology.tensors[tensors.at(-1) ?? 0]?.role === "loss" ? { text: "1", binds: ATOM }
     : { text: `∂L/∂${nameOf(tensors.at(-1) ?? 0)}`, binds: QUOTIENT };
   for (let at = ops.length - 1; at >= 0; at -= 1) {
-    const op = topology.ops[ops[at] ?? -1];
-    const [input, output] = [topology.tensors[tensors[at] ?? -1], topology.tensors[tensors[at + 1] ?? -1]];
+    const op = topology.ops[ops[at]];
+    const [input, output] = [topology.tensors[tensors[at]], topology.tensors[tensors[at + 1]]];
     if (op === undefined || input === undefined || output === undefined) return null;
     const operands = op.inputs.map((id) => labelOf(id, op.module));
-    const isByHand = [...entriesOf(wiringOf(graph).backward, ops[at] ?? 0)].some((back) =>
-      !topology.ops[back]?.name.includes("Backward")
+    const isByHand = [...entriesOf(wiringOf(graph).backward, ops[at])].some((back) =>
+      !topology.ops[back].name.includes("Backward")
     );
     const next = ruleTerm(asWritten(op, isByHand), operands, op.inputs.indexOf(input.id), term, {
       operands: op.inputs.map(shapeOf),
@@ -208,7 +208,7 @@ function asWritten(op, isByHand) {
  * @returns {{left: string, factors: string[]}}
  */
 export function chainText({ topology }, { from, loss, factors }) {
-  const name = (/** @type {number} */ tensor) => shortName(topology.tensors[tensor]?.name ?? "");
+  const name = (/** @type {number} */ tensor) => shortName(topology.tensors[tensor].name);
   return { left: `∂${name(loss)}/∂${name(from)}`,
     factors: factors.map((factor) => `∂${name(factor.to)}/∂${name(factor.from)}`) };
 }
@@ -239,7 +239,7 @@ export function measured(graph, picture, { factors, loss }) {
     if (tensor < 0) return of === loss ? 1 : null;
     const row = picture.rows.get(topology.tensors[tensor]?.id ?? "");
     const norm = valueAt(picture.floats.norm, row);
-    return norm === null || row === undefined ? null : norm / Math.sqrt(picture.integers.n[row] ?? 1);
+    return norm === null || row === undefined ? null : norm / Math.sqrt(picture.integers.n[row]);
   };
   return factors.map(({ gradient, gradientBefore, from, to }) => {
     const row = picture.rows.get(topology.tensors[gradient]?.id ?? "");

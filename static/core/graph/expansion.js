@@ -51,9 +51,9 @@ export function toggledToShow(view, graph, item) {
   const { arrays, groupId } = graph;
   const { open, foldOn } = openGroups(graph, expansion);
   const ids = new Set(expansion.toggled);
-  for (let group = homeOf(graph, item); group > 0; group = arrays.groupParent[group] ?? 0) {
-    const isSeeThrough = !foldOn && GROUP_KINDS[arrays.groupKind[group] ?? 0] !== "module";
-    const id = groupId[group] ?? "";
+  for (let group = homeOf(graph, item); group > 0; group = arrays.groupParent[group]) {
+    const isSeeThrough = !foldOn && GROUP_KINDS[arrays.groupKind[group]] !== "module";
+    const id = groupId[group];
     if (!isSeeThrough && open[group] === 0 && !ids.delete(id)) ids.add(id);
   }
   return written(ids);
@@ -65,14 +65,14 @@ export function toggledToShow(view, graph, item) {
  * @returns {number} the innermost group that has to be open for the item to be drawn as itself
  */
 function homeOf({ arrays }, { kind, index }) {
-  if (kind === "group") return arrays.groupParent[index] ?? 0;
-  if (kind === "op") return Math.max(0, arrays.opGroup[index] ?? 0);
-  const of = arrays.gradientOf[index] ?? -1;
+  if (kind === "group") return arrays.groupParent[index];
+  if (kind === "op") return Math.max(0, arrays.opGroup[index]);
+  const of = arrays.gradientOf[index];
   const tensor = of >= 0 ? of : index;
-  const op = arrays.producer[tensor] ?? -1;
+  const op = arrays.producer[tensor];
   // A leaf stands beside its first reader.
-  const at = op >= 0 ? op : (arrays.consumers[arrays.consumerStart[tensor] ?? 0] ?? -1);
-  return homeOfTensor(arrays, tensor, Math.max(0, arrays.opGroup[at] ?? 0));
+  const at = op >= 0 ? op : arrays.consumers[arrays.consumerStart[tensor]];
+  return homeOfTensor(arrays, tensor, Math.max(0, arrays.opGroup[at]));
 }
 
 /**
@@ -87,13 +87,13 @@ function homeOfTensor(
   group,
 ) {
   const readers = [];
-  for (let at = consumerStart[tensor] ?? 0; at < (consumerStart[tensor + 1] ?? 0); at += 1) {
-    const op = consumers[at] ?? 0;
-    if (opHalf[op] === 0 && (opGroup[op] ?? -1) >= 0) readers.push(op);
+  for (let at = consumerStart[tensor]; at < consumerStart[tensor + 1]; at += 1) {
+    const op = consumers[at];
+    if (opHalf[op] === 0 && opGroup[op] >= 0) readers.push(op);
   }
-  if (readers.length === 0) return groupParent[group] ?? 0;
+  if (readers.length === 0) return groupParent[group];
   let home = group;
-  const holds = (/** @type {number} */ op) => op >= (groupFirst[home] ?? 0) && op < (groupLast[home] ?? 0);
-  while (home > 0 && !readers.some(holds)) home = groupParent[home] ?? 0;
+  const holds = (/** @type {number} */ op) => op >= groupFirst[home] && op < groupLast[home];
+  while (home > 0 && !readers.some(holds)) home = groupParent[home];
   return home;
 }

@@ -16,7 +16,7 @@ export function foldSiblings({ items, module }, shapes) {
   for (let at = 0; at < items.length;) {
     const { period, repeats } = longestRun(items, matches, at);
     if (repeats === 0) {
-      folded.push(items[at] ?? 0);
+      folded.push(items[at]);
       at += 1;
       continue;
     }
@@ -36,7 +36,7 @@ function matchLengths(shapes) {
   for (let period = 0; period <= LONGEST_PERIOD; period += 1) {
     const run = new Int32Array(shapes.length + 1);
     for (let at = shapes.length - 1 - period; at >= 0 && period > 0; at -= 1) {
-      run[at] = shapes[at] === shapes[at + period] ? (run[at + 1] ?? 0) + 1 : 0;
+      run[at] = shapes[at] === shapes[at + period] ? run[at + 1] + 1 : 0;
     }
     lengths.push(run);
   }
@@ -52,7 +52,7 @@ function matchLengths(shapes) {
 function longestRun(items, matches, at) {
   let best = { period: 0, repeats: 0 };
   for (let period = 1; period <= LONGEST_PERIOD; period += 1) {
-    const repeats = Math.floor((matches[period]?.[at] ?? 0) / period) + 1;
+    const repeats = Math.floor(matches[period][at] / period) + 1;
     if (repeats < FEWEST.blocks || repeats * period <= best.repeats * best.period) continue;
     const holdsGroups = items.slice(at, at + period).some((item) => typeof item !== "number" && holdsGroup(item));
     if (repeats >= (holdsGroups ? FEWEST.blocks : FEWEST.leaves)) best = { period, repeats };

@@ -28,11 +28,10 @@ export function wiring({ ops, tensors, saved }, opIndex, tensorIndex) {
     for (const part of toTensors(op.inputs)) if (gradientOf[part] === -1) gradientOf[part] = whole;
   }
   const tensorHalf = Uint8Array.from(tensors, ({ role }, tensor) => {
-    if (role === "gradient" || (gradientOf[tensor] ?? -1) >= 0) return 1;
-    const maker = producer[tensor] ?? -1;
-    const op = maker >= 0 ? maker : (consumers[consumerStart[tensor] ?? 0] ?? -1);
-    return ((consumerStart[tensor + 1] ?? 0) > (consumerStart[tensor] ?? 0) || maker >= 0)
-        && ops[op]?.phase === "backward" ? 1 : 0;
+    if (role === "gradient" || gradientOf[tensor] >= 0) return 1;
+    const maker = producer[tensor];
+    const op = maker >= 0 ? maker : consumers[consumerStart[tensor]];
+    return (consumerStart[tensor + 1] > consumerStart[tensor] || maker >= 0) && ops[op].phase === "backward" ? 1 : 0;
   });
   const kept = saved.filter(({ tensor, op }) => tensorIndex.has(tensor) && opIndex.has(op));
   const savedTensor = Int32Array.from(kept, ({ tensor }) => tensorIndex.get(tensor) ?? -1);
@@ -57,9 +56,9 @@ function numbers(ids, index) {
  * them */
 function lists(rows) {
   const starts = new Int32Array(rows.length + 1);
-  rows.forEach((row, index) => (starts[index + 1] = (starts[index] ?? 0) + row.length));
-  const all = new Int32Array(starts[rows.length] ?? 0);
-  rows.forEach((row, index) => all.set(row, starts[index] ?? 0));
+  rows.forEach((row, index) => (starts[index + 1] = starts[index] + row.length));
+  const all = new Int32Array(starts[rows.length]);
+  rows.forEach((row, index) => all.set(row, starts[index]));
   return [starts, all];
 }
 
@@ -76,12 +75,12 @@ export function anchors({ ops }, opIndex, { outputStart, outputs, gradientOf, pr
     if (op.phase === "forward") return -1;
     const twin = op.twin === null ? -1 : (opIndex.get(op.twin) ?? -1);
     if (twin >= 0 && ops[twin]?.phase === "forward") return twin;
-    for (let at = outputStart[index] ?? 0; at < (outputStart[index + 1] ?? 0); at += 1) {
-      const original = gradientOf[outputs[at] ?? -1] ?? -1;
-      if (original < 0 || (producer[original] ?? -1) >= 0) continue;
-      for (let reader = consumerStart[original] ?? 0; reader < (consumerStart[original + 1] ?? 0); reader += 1) {
-        const consumer = consumers[reader] ?? -1;
-        if (ops[consumer]?.phase === "forward") return consumer;
+    for (let at = outputStart[index]; at < outputStart[index + 1]; at += 1) {
+      const original = gradientOf[outputs[at]];
+      if (original < 0 || producer[original] >= 0) continue;
+      for (let reader = consumerStart[original]; reader < consumerStart[original + 1]; reader += 1) {
+        const consumer = consumers[reader];
+        if (ops[consumer].phase === "forward") return consumer;
       }
     }
     return -1;
@@ -104,7 +103,7 @@ export function results({ ops, tensors, layers }, { producer, consumerStart }, t
   }
   tensors.forEach(({ role }, tensor) => {
     const isUnread = consumerStart[tensor] === consumerStart[tensor + 1];
-    const isMade = ops[producer[tensor] ?? -1]?.phase === "forward";
+    const isMade = ops[producer[tensor]]?.phase === "forward";
     if (role === "loss" || (isUnread && isMade && role !== "saved" && role !== "buffer")) isResult[tensor] = 1;
   });
   return isResult;

@@ -41,8 +41,8 @@ export function buildGraph(topology) {
   const wired = wiring(topology, opIndex, tensorIndex);
   const opAnchor = anchors(topology, opIndex, wired);
   ops.forEach((_, op) => {
-    const anchor = opAnchor[op] ?? -1;
-    if (anchor >= 0) opGroup[op] = opGroup[anchor] ?? -1;
+    const anchor = opAnchor[op];
+    if (anchor >= 0) opGroup[op] = opGroup[anchor];
   });
 
   const opLabel = ops.map(({ name }) => name);
@@ -51,7 +51,7 @@ export function buildGraph(topology) {
   const groupLabel = groups.nodes.map((node) => labelOfGroup(node, topology));
   /** As they are measured: a fold's label is followed by how often it repeats. */
   const measured = groups.nodes.map((node, group) =>
-    node.kind === "fold" ? `${groupLabel[group]} × ${node.repeats}` : (groupLabel[group] ?? "")
+    node.kind === "fold" ? `${groupLabel[group]} × ${node.repeats}` : groupLabel[group]
   );
   /** @type {GraphArrays} */
   const arrays = {
@@ -94,9 +94,9 @@ export function find(graph, id) {
  * @returns {string} as in addresses, whatever is open; "" for what is not in the graph
  */
 export function idOf(graph, { kind, index, half }) {
-  if (kind === "tensor") return graph.tensorId[index] ?? "";
-  if (kind === "op") return graph.topology.ops[index]?.id ?? "";
-  const id = graph.groupId[index] ?? "";
+  if (kind === "tensor") return graph.tensorId[index];
+  if (kind === "op") return graph.topology.ops[index].id;
+  const id = graph.groupId[index];
   return half === "forward" ? id : backwardId(id);
 }
 
@@ -120,7 +120,7 @@ export function openGroups({ arrays, groupId }, { level, toggled, fold }) {
   const depth = level === "all" ? Infinity : level === "layer" ? -1 : Number.parseInt(level, 10);
   for (let group = 0; group < groups; group += 1) {
     const isModule = groupKind[group] === 0;
-    const byLevel = isModule && (depth === -1 ? groupIsLeaf[group] === 0 : (groupDepth[group] ?? 0) < depth);
+    const byLevel = isModule && (depth === -1 ? groupIsLeaf[group] === 0 : groupDepth[group] < depth);
     open[group] = byLevel !== flipped.has(groupId[group] ?? "") ? 1 : 0;
   }
   // A closed model would be a single box.
@@ -141,22 +141,22 @@ function boxesAtLayerLevel(arrays) {
   /** The closed group that hides what is directly in a group, or -1. */
   const hides = new Int32Array(groups);
   for (let group = 0; group < groups; group += 1) {
-    const above = group === 0 ? -1 : (hides[groupParent[group] ?? 0] ?? -1);
+    const above = group === 0 ? -1 : hides[groupParent[group]];
     hides[group] = above >= 0 ? above : groupKind[group] === 0 && groupIsLeaf[group] === 1 && group > 0 ? group : -1;
   }
   const placeOf = (/** @type {number} */ op) => {
-    const hidden = hides[opGroup[op] ?? 0] ?? -1;
+    const hidden = hides[opGroup[op]];
     return hidden >= 0 ? hidden : -2 - op;
   };
   let boxes = 0;
   for (let group = 1; group < groups; group += 1)
     if (groupKind[group] === 0 && (hides[group] === group || hides[group] === -1)) boxes += 2;
-  for (let op = 0; op < ops; op += 1) if ((opGroup[op] ?? -1) >= 0 && placeOf(op) < -1) boxes += 1;
+  for (let op = 0; op < ops; op += 1) if (opGroup[op] >= 0 && placeOf(op) < -1) boxes += 1;
   for (let tensor = 0; tensor < tensors; tensor += 1) {
-    const maker = producer[tensor] ?? -1;
+    const maker = producer[tensor];
     let crosses = false;
-    for (let at = consumerStart[tensor] ?? 0; at < (consumerStart[tensor + 1] ?? 0) && !crosses; at += 1) {
-      const reader = consumers[at] ?? 0;
+    for (let at = consumerStart[tensor]; at < consumerStart[tensor + 1] && !crosses; at += 1) {
+      const reader = consumers[at];
       crosses = opHalf[reader] === 0 && (maker < 0 || placeOf(maker) !== placeOf(reader));
     }
     // With its gradient.
@@ -201,15 +201,15 @@ function numberGroups(topology) {
   };
   const { groupParent, groupKind, groupFirst, groupLast, groupIsLeaf } = columns;
   for (let group = count - 1; group >= 0; group -= 1) {
-    for (const item of nodes[group]?.items ?? []) {
+    for (const item of nodes[group].items) {
       if (typeof item !== "number") continue;
-      groupFirst[group] = Math.min(groupFirst[group] ?? item, item);
-      groupLast[group] = Math.max(groupLast[group] ?? 0, item + 1);
+      groupFirst[group] = Math.min(groupFirst[group], item);
+      groupLast[group] = Math.max(groupLast[group], item + 1);
     }
-    const parent = groupParent[group] ?? -1;
+    const parent = groupParent[group];
     if (parent < 0) continue;
-    groupFirst[parent] = Math.min(groupFirst[parent] ?? 0, groupFirst[group] ?? 0);
-    groupLast[parent] = Math.max(groupLast[parent] ?? 0, groupLast[group] ?? 0);
+    groupFirst[parent] = Math.min(groupFirst[parent], groupFirst[group]);
+    groupLast[parent] = Math.max(groupLast[parent], groupLast[group]);
     if (groupKind[group] === 0 || groupIsLeaf[group] === 0) groupIsLeaf[parent] = 0;
   }
   return { nodes, columns };
@@ -233,7 +233,7 @@ function groupIds(nodes, { modules, ops }) {
     used.add(id);
     return id;
   };
-  const pathOf = (/** @type {number} */ module) => modules[module]?.path || "model";
+  const pathOf = (/** @type {number} */ module) => modules[module].path || "model";
   let fold = "";
   return nodes.map(({ kind, module, items, repeats }) => {
     if (kind === "module") return named(pathOf(module));
@@ -242,7 +242,7 @@ function groupIds(nodes, { modules, ops }) {
     const [first] = items;
     const isOfGroups = group !== undefined && group.kind === "module";
     fold = `${
-      isOfGroups ? pathOf(group.module) : (typeof first === "number" && ops[first]?.name) || "model"
+      isOfGroups ? pathOf(group.module) : (typeof first === "number" && ops[first].name) || "model"
     }*${repeats}`;
     return named(fold);
   });
@@ -250,11 +250,11 @@ function groupIds(nodes, { modules, ops }) {
 
 /** @param {GroupNode} node @param {Topology} topology @returns {string} */
 function labelOfGroup({ kind, module, items, repeats }, { modules, ops }) {
-  if (kind === "module") return modules[module]?.type ?? "";
+  if (kind === "module") return modules[module].type;
   if (kind === "rest") return `${repeats} more`;
   const names = items.flatMap((item) => {
-    if (typeof item === "number") return [ops[item]?.name ?? ""];
-    return item.kind === "rest" ? [] : [item.kind === "module" ? (modules[unwrapped(item).module]?.type ?? "") : "…"];
+    if (typeof item === "number") return [ops[item].name];
+    return item.kind === "rest" ? [] : [item.kind === "module" ? modules[unwrapped(item).module].type : "…"];
   });
   return names.length <= NAMED_ITEMS ? names.join(" → ") : `${names.slice(0, NAMED_ITEMS - 1).join(" → ")} → …`;
 }

@@ -60,10 +60,10 @@ function runs({ modules, ops }) {
     open.length = depth + 1;
     for (; depth < chain.length; depth += 1) {
       const group = emptyGroup(chain[depth] ?? top);
-      open[depth]?.items.push(group);
+      open[depth].items.push(group);
       open.push(group);
     }
-    open[depth]?.items.push(index);
+    open[depth].items.push(index);
   });
   return root;
 }
@@ -105,9 +105,9 @@ function fold(root, { ops }, modules) {
   };
   for (const group of order.reverse()) {
     const shapes = group.items.map((item) =>
-      typeof item === "number" ? numbered(`op ${ops[item]?.name ?? ""}`) : (structures.get(item) ?? -1)
+      typeof item === "number" ? numbered(`op ${ops[item].name}`) : (structures.get(item) ?? -1)
     );
-    structures.set(group, numbered(`${modules[group.module]?.type ?? ""}(${shapes.join()})`));
+    structures.set(group, numbered(`${modules[group.module].type}(${shapes.join()})`));
     group.items = foldSiblings(group, shapes);
   }
 }

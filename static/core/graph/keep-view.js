@@ -46,17 +46,17 @@ export class Counterparts {
 
   /** @param {number} op @returns {number} -1: it has gone */
   op(op) {
-    return this.#ops[op] ?? -1;
+    return this.#ops[op];
   }
 
   /** @param {number} tensor @returns {number} -1: it has gone */
   #tensor(tensor) {
     const { before, after } = this;
-    const of = before.arrays.gradientOf[tensor] ?? -1;
+    const of = before.arrays.gradientOf[tensor];
     // A gradient has no gradient here, or a dump that says otherwise would be followed in circles.
-    const original = of < 0 || (before.arrays.gradientOf[of] ?? -1) >= 0 ? -1 : this.#tensor(of);
-    if (original >= 0) return this.#gradients[original] ?? -1;
-    const maker = before.arrays.producer[tensor] ?? -1;
+    const original = of < 0 || before.arrays.gradientOf[of] >= 0 ? -1 : this.#tensor(of);
+    if (original >= 0) return this.#gradients[original];
+    const maker = before.arrays.producer[tensor];
     const op = maker < 0 ? -1 : this.op(maker);
     if (op >= 0) {
       const place = outputsOf(before, maker).indexOf(tensor);
@@ -75,10 +75,10 @@ export class Counterparts {
   /** @param {number} group @returns {number} -1: it has gone */
   #group(group) {
     const { before, after } = this;
-    const id = before.groupId[group] ?? "";
+    const id = before.groupId[group];
     const same = find(after, id);
     if (same?.kind === "group") return same.index;
-    if (GROUP_KINDS[before.arrays.groupKind[group] ?? 0] === "module") return -1;
+    if (GROUP_KINDS[before.arrays.groupKind[group]] === "module") return -1;
     // A fold is named after how often it repeats, too.
     const stem = unrepeated(id);
     return after.groupId.findIndex((each, at) =>
@@ -126,7 +126,7 @@ function keepToggled(view, counterparts) {
     const item = find(before, id);
     const there = item?.kind === "group" ? counterparts.of(item) : null;
     if (item === null || there === null) ids.add(id);
-    else if (byLevel[there.index] !== open[item.index]) ids.add(after.groupId[there.index] ?? "");
+    else if (byLevel[there.index] !== open[item.index]) ids.add(after.groupId[there.index]);
   }
   return written(ids);
 }
@@ -152,11 +152,9 @@ function counterpartsOfOps(before, after) {
   const theirs = opsByPlace(after);
   for (const [place, ops] of opsByPlace(before)) {
     const others = theirs.get(place) ?? [];
-    align(ops.map((op) => before.opLabel[op] ?? ""), others.map((op) => after.opLabel[op] ?? "")).forEach(
-      (at, order) => {
-        found[ops[order] ?? 0] = others[at] ?? -1;
-      },
-    );
+    align(ops.map((op) => before.opLabel[op]), others.map((op) => after.opLabel[op])).forEach((at, order) => {
+      found[ops[order]] = others[at] ?? -1;
+    });
   }
   return found;
 }
@@ -197,7 +195,7 @@ export function align(names, others) {
 
 /** @param {Graph} graph @param {number} op @returns {number[]} tensors */
 function outputsOf({ arrays: { outputStart, outputs } }, op) {
-  return [...outputs.slice(outputStart[op] ?? 0, outputStart[op + 1] ?? 0)];
+  return [...outputs.slice(outputStart[op], outputStart[op + 1])];
 }
 
 /** @param {string} id of a fold or a rest @returns {string} whatever the number of repetitions */

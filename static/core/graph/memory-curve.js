@@ -18,7 +18,7 @@
  * @returns {Curve}
  */
 export function memoryCurve(steps, width, height) {
-  const top = Math.max(1, steps.base + (steps.alive[steps.peak] ?? 0));
+  const top = Math.max(1, steps.base + steps.alive[steps.peak]);
   const x = (/** @type {number} */ step) => steps.count === 0 ? 0 : (step / steps.count) * width;
   const y = (/** @type {number} */ bytes) => height - (bytes / top) * height;
   const bars = Math.max(1, Math.min(steps.count, Math.floor(width)));
@@ -27,7 +27,7 @@ export function memoryCurve(steps, width, height) {
     const [from, to] = [Math.floor((bar / bars) * steps.count),
       Math.max(Math.floor((bar / bars) * steps.count) + 1, Math.floor(((bar + 1) / bars) * steps.count))];
     let most = 0;
-    for (let step = from; step < to; step += 1) most = Math.max(most, steps.alive[step] ?? 0);
+    for (let step = from; step < to; step += 1) most = Math.max(most, steps.alive[step]);
     const level = tenth(y(steps.base + most));
     points.push(`L${tenth((bar / bars) * width)} ${level}L${tenth(((bar + 1) / bars) * width)} ${level}`);
   }

@@ -23,7 +23,7 @@ export function walk(drawing, box, arrow, orientation = "horizontal") {
   const sign = arrow === "ArrowRight" || arrow === "ArrowDown" ? 1 : -1;
   if ((arrow === "ArrowLeft" || arrow === "ArrowRight") === (orientation === "horizontal")) {
     const isOnward = sign === (half[box] === 0 ? 1 : -1);
-    const around = frame[box] ?? -1;
+    const around = frame[box];
     const first = isOnward ? (kind[box] === FRAME ? firstIn(drawing, box) : -1)
       : around >= 0 && firstIn(drawing, around) === box ? around : -1;
     if (first >= 0) return first;
@@ -33,7 +33,7 @@ export function walk(drawing, box, arrow, orientation = "horizontal") {
   const isOutward = sign === (half[box] === 0 ? -1 : 1);
   if (kind[box] === FRAME && !isOutward) return firstIn(drawing, box);
   const next = nearest(drawing, box, arrow);
-  const around = frame[box] ?? -1;
+  const around = frame[box];
   return isOutward && around >= 0 && (next < 0 || !isIn(drawing, next, around)) ? around : next;
 }
 
@@ -46,7 +46,7 @@ function firstIn({ boxes, frame, isSatellite }, around) {
 
 /** @param {Drawing} drawing @param {number} box @param {number} around a frame @returns {boolean} */
 function isIn({ frame }, box, around) {
-  for (let at = frame[box] ?? -1; at >= 0; at = frame[at] ?? -1) if (at === around) return true;
+  for (let at = frame[box]; at >= 0; at = frame[at]) if (at === around) return true;
   return false;
 }
 
@@ -60,10 +60,10 @@ function isIn({ frame }, box, around) {
 function alongLine({ routes, source, target, routeKind, rect, isSatellite }, box, sign, orientation) {
   const at = orientation === "horizontal" ? 0 : 1;
   const middle = (/** @type {number} */ index, /** @type {number} */ axis) =>
-    (rect[4 * index + axis] ?? 0) + (rect[4 * index + axis + 2] ?? 0) / 2;
+    rect[4 * index + axis] + rect[4 * index + axis + 2] / 2;
   let [best, least] = [-1, Infinity];
   for (let route = 0; route < routes; route += 1) {
-    const [from, to] = [source[route] ?? 0, target[route] ?? 0];
+    const [from, to] = [source[route], target[route]];
     if ((from !== box && to !== box) || (routeKind[route] !== DATA && routeKind[route] !== FOLD)) continue;
     const other = from === box ? to : from;
     const ahead = sign * (middle(other, at) - middle(box, at));
@@ -89,7 +89,7 @@ function nearest(drawing, from, arrow) {
   const sign = arrow === "ArrowRight" || arrow === "ArrowDown" ? 1 : -1;
   /** A border of a box. @param {number} box @param {number} axis @param {number} side less than 0: the left or upper
    * one */
-  const edge = (box, axis, side) => (rect[4 * box + axis] ?? 0) + (side > 0 ? (rect[4 * box + axis + 2] ?? 0) : 0);
+  const edge = (box, axis, side) => rect[4 * box + axis] + (side > 0 ? rect[4 * box + axis + 2] : 0);
   const middle = (/** @type {number} */ box, /** @type {number} */ axis) =>
     (edge(box, axis, -1) + edge(box, axis, 1)) / 2;
   let [best, least] = [-1, Infinity];

@@ -45,19 +45,19 @@ function build(graph) {
   topology.statistics.tensor.forEach((id, row) => (rows[tensorIndex.get(id) ?? -1] = row));
   // Code written by hand makes other things on the way back too: masks, transposed weights.
   const isGradient = (/** @type {number} */ tensor) =>
-    (arrays.gradientOf[tensor] ?? -1) >= 0 || topology.tensors[tensor]?.role === "gradient";
+    arrays.gradientOf[tensor] >= 0 || topology.tensors[tensor].role === "gradient";
   const gradients = gradientsOf(graph).map((gradient, tensor) =>
     arrays.tensorHalf[tensor] === 0 ? gradient : isGradient(tensor) ? tensor : -1
   );
   const results = new Int32Array(arrays.ops).fill(-1);
   for (let op = 0; op < arrays.ops; op += 1) {
-    for (let at = (arrays.outputStart[op + 1] ?? 0) - 1; at >= (arrays.outputStart[op] ?? 0); at -= 1) {
-      const output = arrays.outputs[at] ?? 0;
-      if ((rows[output] ?? -1) >= 0) results[op] = output;
+    for (let at = arrays.outputStart[op + 1] - 1; at >= arrays.outputStart[op]; at -= 1) {
+      const output = arrays.outputs[at];
+      if (rows[output] >= 0) results[op] = output;
     }
   }
   const groups = Int32Array.from({ length: arrays.groups }, (_, group) => group).sort((a, b) =>
-    (arrays.groupDepth[b] ?? 0) - (arrays.groupDepth[a] ?? 0) || b - a
+    arrays.groupDepth[b] - arrays.groupDepth[a] || b - a
   );
   return { rows, gradients, results, groups, groupResults: resultsOfGroups(graph, results), constant: new Map() };
 }
@@ -73,24 +73,22 @@ function resultsOfGroups({ arrays, topology }, results) {
   const forward = new Int32Array(arrays.groups).fill(-1);
   const backward = new Int32Array(arrays.groups).fill(-1);
   for (let group = 0; group < arrays.groups; group += 1) {
-    for (let op = (arrays.groupLast[group] ?? 0) - 1; op >= (arrays.groupFirst[group] ?? 0) && forward[group] === -1;
-      op -= 1)
-    {
-      if (arrays.opHalf[op] === 0) forward[group] = results[op] ?? -1;
+    for (let op = arrays.groupLast[group] - 1; op >= arrays.groupFirst[group] && forward[group] === -1; op -= 1) {
+      if (arrays.opHalf[op] === 0) forward[group] = results[op];
     }
   }
   for (let op = 0; op < arrays.ops; op += 1) {
     if (arrays.opHalf[op] !== 1) continue;
-    for (let at = arrays.outputStart[op] ?? 0; at < (arrays.outputStart[op + 1] ?? 0); at += 1) {
-      const output = arrays.outputs[at] ?? 0;
-      const original = arrays.gradientOf[output] ?? -1;
+    for (let at = arrays.outputStart[op]; at < arrays.outputStart[op + 1]; at += 1) {
+      const output = arrays.outputs[at];
+      const original = arrays.gradientOf[output];
       if (original < 0 || topology.tensors[original]?.role === "parameter") continue;
-      const maker = arrays.producer[original] ?? -1;
-      let group = arrays.opGroup[op] ?? -1;
+      const maker = arrays.producer[original];
+      let group = arrays.opGroup[op];
       // Out of every group that does not hold what it is the gradient of.
-      while (group >= 0 && !(maker >= (arrays.groupFirst[group] ?? 0) && maker < (arrays.groupLast[group] ?? 0))) {
+      while (group >= 0 && !(maker >= arrays.groupFirst[group] && maker < arrays.groupLast[group])) {
         backward[group] = output;
-        group = arrays.groupParent[group] ?? -1;
+        group = arrays.groupParent[group];
       }
     }
   }
@@ -119,10 +117,7 @@ export function overlayValues(kind, graph, picture, theory, reference = null) {
     );
     ops.set(cost);
     if (kind === "memory")
-      topology.tensors.forEach((
-        { dtype },
-        tensor,
-      ) => (tensors[tensor] = (arrays.elements[tensor] ?? 0) * itemSize(dtype)));
+      topology.tensors.forEach(({ dtype }, tensor) => (tensors[tensor] = arrays.elements[tensor] * itemSize(dtype)));
     const values = assembled(graph, plan, tensors, ops, (sum, value) => sum + value, null);
     plan.constant.set(kind, values);
     return values;
@@ -145,16 +140,16 @@ export function overlayValues(kind, graph, picture, theory, reference = null) {
     : kind === "std" ? picture.floats.std : picture.floats.norm;
   const hidden = picture.hidden?.rows;
   for (let tensor = 0; tensor < arrays.tensors; tensor += 1) {
-    const source = kind === "gradient_norm" ? (plan.gradients[tensor] ?? -1) : tensor;
-    const row = source < 0 ? -1 : (plan.rows[source] ?? -1);
+    const source = kind === "gradient_norm" ? plan.gradients[tensor] : tensor;
+    const row = source < 0 ? -1 : plan.rows[source];
     // What waits for a guess must not show by its colour.
     if (row < 0 || hidden?.has(row)) continue;
-    const isBad = (nan[row] ?? 0) + (posinf[row] ?? 0) + (neginf[row] ?? 0) > 0;
-    tensors[tensor] = isBad && kind !== "dead_fraction" ? Infinity : (column[row] ?? NaN);
+    const isBad = nan[row] + posinf[row] + neginf[row] > 0;
+    tensors[tensor] = isBad && kind !== "dead_fraction" ? Infinity : column[row];
   }
   if (kind === "std") {
     for (let op = 0; op < arrays.ops; op += 1)
-      ops[op] = (plan.results[op] ?? -1) < 0 ? NaN : (tensors[plan.results[op] ?? 0] ?? NaN);
+      ops[op] = plan.results[op] < 0 ? NaN : tensors[plan.results[op]];
     return assembled(graph, plan, tensors, ops, null, tensors);
   }
   spread(graph, tensors, ops, Math.max);
@@ -165,9 +160,9 @@ export function overlayValues(kind, graph, picture, theory, reference = null) {
  * @param {Float64Array} ops @param {(a: number, b: number) => number} join */
 function spread({ arrays }, tensors, ops, join) {
   for (let op = 0; op < arrays.ops; op += 1) {
-    for (let at = arrays.outputStart[op] ?? 0; at < (arrays.outputStart[op + 1] ?? 0); at += 1) {
-      const value = tensors[arrays.outputs[at] ?? 0] ?? NaN;
-      if (!Number.isNaN(value)) ops[op] = Number.isNaN(ops[op]) ? value : join(ops[op] ?? NaN, value);
+    for (let at = arrays.outputStart[op]; at < arrays.outputStart[op + 1]; at += 1) {
+      const value = tensors[arrays.outputs[at]];
+      if (!Number.isNaN(value)) ops[op] = Number.isNaN(ops[op]) ? value : join(ops[op], value);
     }
   }
 }
@@ -186,20 +181,20 @@ function assembled({ arrays }, plan, tensors, ops, join, results) {
   const halves = [new Float64Array(arrays.groups).fill(NaN), new Float64Array(arrays.groups).fill(NaN)];
   if (join === null) {
     plan.groupResults.forEach((outputs, half) =>
-      outputs.forEach((output, group) => output >= 0 && halves[half]?.fill(results?.[output] ?? NaN, group, group + 1))
+      outputs.forEach((output, group) => output >= 0 && halves[half].fill(results?.[output] ?? NaN, group, group + 1))
     );
   } else {
     /** @param {Float64Array} into @param {number} group @param {number} value */
     const add = (into, group, value) => {
       if (group < 0 || Number.isNaN(value)) return;
-      into[group] = Number.isNaN(into[group]) ? value : join(into[group] ?? NaN, value);
+      into[group] = Number.isNaN(into[group]) ? value : join(into[group], value);
     };
     for (let op = 0; op < arrays.ops; op += 1)
-      add(halves[arrays.opHalf[op] ?? 0] ?? ops, arrays.opGroup[op] ?? -1, ops[op] ?? NaN);
+      add(halves[arrays.opHalf[op]], arrays.opGroup[op], ops[op]);
     for (const into of halves)
-      for (const group of plan.groups) add(into, arrays.groupParent[group] ?? -1, into[group] ?? NaN);
+      for (const group of plan.groups) add(into, arrays.groupParent[group], into[group]);
   }
-  const [forward = ops, backward = ops] = halves;
+  const [forward, backward] = halves;
   let hasInfinite = false;
   for (const values of [tensors, ops])
     for (let at = 0; at < values.length && !hasInfinite; at += 1) hasInfinite = values[at] === Infinity;
@@ -254,11 +249,11 @@ function healthOf({ topology, tensorIndex }, plan, picture, theory, into) {
   }
   plan.rows.forEach((row, tensor) => {
     if (row < 0 || hidden?.has(row)) return;
-    const isBad = (nan[row] ?? 0) + (posinf[row] ?? 0) + (neginf[row] ?? 0) > 0;
+    const isBad = nan[row] + posinf[row] + neginf[row] > 0;
     if (isBad) into[tensor] = WORST_FIRST.indexOf("non-finite");
-    else if (Number.isNaN(into[tensor]) && (picture.floats.dead_fraction[row] ?? 0) >= 1)
+    else if (Number.isNaN(into[tensor]) && picture.floats.dead_fraction[row] >= 1)
       into[tensor] = WORST_FIRST.indexOf("dead");
-    else if (Number.isNaN(into[tensor]) && theory === null && (picture.floats.saturation[row] ?? 0) > SATURATED)
+    else if (Number.isNaN(into[tensor]) && theory === null && picture.floats.saturation[row] > SATURATED)
       into[tensor] = WORST_FIRST.indexOf("saturated");
   });
 }

@@ -182,7 +182,7 @@ function edgeWidth(edges, graph, picture) {
   const { elements } = graph.arrays;
   const norms = edges === "gradient" ? overlayValues("gradient_norm", graph, picture, null) : null;
   const valueOf = (/** @type {number} */ tensor) =>
-    norms === null ? (elements[tensor] ?? 0) : norms.of("tensor", tensor, "forward");
+    norms === null ? elements[tensor] : norms.of("tensor", tensor, "forward");
   let [low, high] = [Infinity, 0];
   for (let tensor = 0; tensor < elements.length; tensor += 1) {
     const value = valueOf(tensor);

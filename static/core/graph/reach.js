@@ -24,8 +24,8 @@ export function reach(graph, item, { hops, direction }) {
   for (const way of /** @type {const} */ (["up", "down"])) {
     if (direction !== way && direction !== "both") continue;
     const walked = walk(graph, item, way, 2 * hops);
-    walked.ops.forEach((isIn, op) => (ops[op] = (ops[op] ?? 0) | isIn));
-    walked.tensors.forEach((isIn, tensor) => (tensors[tensor] = (tensors[tensor] ?? 0) | isIn));
+    walked.ops.forEach((isIn, op) => (ops[op] = ops[op] | isIn));
+    walked.tensors.forEach((isIn, tensor) => (tensors[tensor] = tensors[tensor] | isIn));
   }
   return idsOf(graph, ops, tensors);
 }
@@ -45,19 +45,19 @@ export function idsOf(graph, ops, tensors) {
   const groups = [new Uint8Array(arrays.groups), new Uint8Array(arrays.groups)];
   for (let op = 0; op < arrays.ops; op += 1) {
     if (ops[op] !== 1) continue;
-    ids.add(topology.ops[op]?.id ?? "");
-    const marked = groups[arrays.opHalf[op] ?? 0];
-    let group = arrays.opGroup[op] ?? -1;
+    ids.add(topology.ops[op].id);
+    const marked = groups[arrays.opHalf[op]];
+    let group = arrays.opGroup[op];
     while (marked !== undefined && group >= 0 && marked[group] === 0) {
       marked[group] = 1;
-      group = arrays.groupParent[group] ?? -1;
+      group = arrays.groupParent[group];
     }
   }
-  for (let tensor = 0; tensor < arrays.tensors; tensor += 1) if (tensors[tensor] === 1) ids.add(tensorId[tensor] ?? "");
+  for (let tensor = 0; tensor < arrays.tensors; tensor += 1) if (tensors[tensor] === 1) ids.add(tensorId[tensor]);
   groups.forEach((marked, half) => {
     for (let group = 0; group < arrays.groups; group += 1) {
       if (marked[group] !== 1) continue;
-      const id = groupId[group] ?? "";
+      const id = groupId[group];
       ids.add(half === 0 ? id : backwardId(id));
     }
   });
@@ -78,8 +78,8 @@ export function opsOf({ arrays }, item) {
   const wanted = item.half === "forward" ? 0 : 1;
   for (let op = 0; op < arrays.ops; op += 1) {
     if (arrays.opHalf[op] !== wanted) continue;
-    let group = arrays.opGroup[op] ?? -1;
-    while (group >= 0 && group !== item.index) group = arrays.groupParent[group] ?? -1;
+    let group = arrays.opGroup[op];
+    while (group >= 0 && group !== item.index) group = arrays.groupParent[group];
     if (group === item.index) ops.push(op);
   }
   return ops;
@@ -130,7 +130,7 @@ function walk(graph, item, way, limit) {
       if (way === "up") { for (const tensor of entriesOf(needs, op)) meetTensor(tensor); }
     }
     for (const tensor of front.tensors) {
-      if (way === "up") meetOp(arrays.producer[tensor] ?? -1);
+      if (way === "up") meetOp(arrays.producer[tensor]);
       else {
         for (const op of entriesOf(readers, tensor)) meetOp(op);
         for (const op of entriesOf(needed, tensor)) meetOp(op);

@@ -54,11 +54,11 @@ export function search(graph, picture, query, most = Infinity) {
   let total = 0;
   let note = noteOf(query, graph, picture);
   for (let at = 0; at < index.kinds.length; at += 1) {
-    const kind = KINDS[index.kinds[at] ?? 0] ?? "op";
+    const kind = KINDS[index.kinds[at]];
     // Of what only ops have, tensors know nothing.
     if (query.isAboutOps && kind !== "op") continue;
-    const place = index.places[at] ?? 0;
-    if (tests.every((test) => test(kind, place, index.texts[at] ?? ""))) {
+    const place = index.places[at];
+    if (tests.every((test) => test(kind, place, index.texts[at]))) {
       total += 1;
       if (ids.length < most) ids.push(idAt(graph, kind, place));
     }
@@ -87,8 +87,8 @@ export function litOfFound(graph, ids) {
     if (item?.kind === "op") ops[item.index] = 1;
     if (item?.kind !== "tensor") continue;
     tensors[item.index] = 1;
-    const holder = arrays.producer[item.index] ?? -1;
-    holders[holder >= 0 ? holder : (arrays.consumers[arrays.consumerStart[item.index] ?? 0] ?? 0)] = 1;
+    const holder = arrays.producer[item.index];
+    holders[holder >= 0 ? holder : arrays.consumers[arrays.consumerStart[item.index]]] = 1;
   }
   const lit = idsOf(graph, ops, tensors);
   // A closed box lights for a tensor that it hides, the op beside the tensor does not.
@@ -100,8 +100,8 @@ export function litOfFound(graph, ids) {
 
 /** @param {Graph} graph @param {Kind} kind @param {number} place @returns {string} */
 function idAt(graph, kind, place) {
-  if (kind === "op") return graph.topology.ops[place]?.id ?? "";
-  return (kind === "tensor" ? graph.tensorId[place] : graph.groupId[place]) ?? "";
+  if (kind === "op") return graph.topology.ops[place].id;
+  return (kind === "tensor" ? graph.tensorId[place] : graph.groupId[place]);
 }
 
 /** @param {SearchQuery} query @param {Graph} graph @param {Picture} picture @returns {string | null} */
@@ -127,7 +127,7 @@ function build({ arrays, topology, tensorIndex, groupId, groupLabel }) {
   /** @type {number[][]} */
   const opening = [];
   for (let group = arrays.groups - 1; group >= 0; group -= 1) {
-    if (arrays.groupKind[group] === 0) (opening[arrays.groupFirst[group] ?? 0] ??= []).push(group);
+    if (arrays.groupKind[group] === 0) (opening[arrays.groupFirst[group]] ??= []).push(group);
   }
   /** @param {number} tensor */
   const list = (tensor) => {
@@ -136,13 +136,13 @@ function build({ arrays, topology, tensorIndex, groupId, groupLabel }) {
     order.push([1, tensor]);
   };
   for (let op = 0; op < arrays.ops; op += 1) {
-    for (const group of (opening[op] ?? []).sort((a, b) => (arrays.groupDepth[a] ?? 0) - (arrays.groupDepth[b] ?? 0)))
+    for (const group of (opening[op] ?? []).sort((a, b) => arrays.groupDepth[a] - arrays.groupDepth[b]))
       order.push([2, group]);
-    for (let at = arrays.inputStart[op] ?? 0; at < (arrays.inputStart[op + 1] ?? 0); at += 1)
-      list(arrays.inputs[at] ?? 0);
+    for (let at = arrays.inputStart[op]; at < arrays.inputStart[op + 1]; at += 1)
+      list(arrays.inputs[at]);
     order.push([0, op]);
-    for (let at = arrays.outputStart[op] ?? 0; at < (arrays.outputStart[op + 1] ?? 0); at += 1)
-      list(arrays.outputs[at] ?? 0);
+    for (let at = arrays.outputStart[op]; at < arrays.outputStart[op + 1]; at += 1)
+      list(arrays.outputs[at]);
   }
   for (let tensor = 0; tensor < arrays.tensors; tensor += 1) list(tensor);
 
@@ -160,7 +160,7 @@ function build({ arrays, topology, tensorIndex, groupId, groupLabel }) {
           modules.get(tensor.module) ?? ""
         }`;
     }
-    return `${groupId[place] ?? ""}\n${groupLabel[place] ?? ""}`.toLowerCase();
+    return `${groupId[place]}\n${groupLabel[place]}`.toLowerCase();
   });
   const rows = new Int32Array(arrays.tensors).fill(-1);
   topology.statistics.tensor.forEach((id, row) => (rows[tensorIndex.get(id) ?? -1] = row));
@@ -195,14 +195,14 @@ function affirmative(term, graph, picture, index, isAboutOps) {
   const ofTensor = (holds) => (kind, place) => {
     if (kind === "tensor") return holds(place);
     if (kind === "group" || !isAboutOps) return false;
-    for (let at = arrays.outputStart[place] ?? 0; at < (arrays.outputStart[place + 1] ?? 0); at += 1)
-      if (holds(arrays.outputs[at] ?? 0)) return true;
+    for (let at = arrays.outputStart[place]; at < arrays.outputStart[place + 1]; at += 1)
+      if (holds(arrays.outputs[at])) return true;
     return false;
   };
   if (term.kind === "shape") {
     const { sizes } = term;
     return ofTensor((tensor) => {
-      const shape = topology.tensors[tensor]?.shape ?? [];
+      const shape = topology.tensors[tensor].shape;
       return shape.length === sizes.length && sizes.every((size, axis) => size === null || size === shape[axis]);
     });
   }
@@ -223,12 +223,12 @@ function affirmative(term, graph, picture, index, isAboutOps) {
     // "activation" is a role, and the end of another.
     const isWhole = ROLES.some((role) => role === word);
     return ofTensor((tensor) =>
-      isWhole ? topology.tensors[tensor]?.role === word : (topology.tensors[tensor]?.role ?? "").includes(word)
+      isWhole ? topology.tensors[tensor].role === word : topology.tensors[tensor].role.includes(word)
     );
   }
-  if (key === "dtype") return ofTensor((tensor) => (topology.tensors[tensor]?.dtype ?? "").includes(word));
+  if (key === "dtype") return ofTensor((tensor) => topology.tensors[tensor].dtype.includes(word));
   if (key === "op")
-    return (kind, place) => kind === "op" && (topology.ops[place]?.name.toLowerCase() ?? "").includes(word);
+    return (kind, place) => kind === "op" && (topology.ops[place].name.toLowerCase()).includes(word);
   if (key === "phase") {
     const half = "forward".startsWith(word) ? 0 : 1;
     return (kind, place) =>
@@ -237,17 +237,13 @@ function affirmative(term, graph, picture, index, isAboutOps) {
   }
   if (key === "name") {
     return (kind, place) =>
-      ((kind === "op" ? topology.ops[place]?.name
-        : kind === "tensor" ? topology.tensors[place]?.name : graph.groupLabel[place]) ?? "").toLowerCase().includes(
-          word,
-        );
+      (kind === "op" ? topology.ops[place].name
+        : kind === "tensor" ? topology.tensors[place].name : graph.groupLabel[place]).toLowerCase().includes(word);
   }
   const paths = new Map(topology.modules.map(({ id, path, type }) => [id, `${path} ${type}`.toLowerCase()]));
   return (kind, place, text) =>
     (kind === "group" ? text
-      : (paths.get((kind === "op" ? topology.ops[place] : topology.tensors[place])?.module ?? "") ?? "")).includes(
-        word,
-      );
+      : (paths.get((kind === "op" ? topology.ops[place] : topology.tensors[place]).module) ?? "")).includes(word);
 }
 
 /** @param {Graph} graph @param {OpFigure} figure @returns {(op: number) => number} NaN where it is not known: no
@@ -260,14 +256,14 @@ function costOf({ topology }, figure) {
 /** @param {Graph} graph @param {Picture} picture @param {Index} index @param {TensorFigure} figure
  * @returns {(tensor: number) => number | null} null where there is none, or it waits for a guess */
 function valueOf({ arrays, topology }, picture, { rows }, figure) {
-  if (figure === "numel") return (tensor) => arrays.elements[tensor] ?? 0;
-  if (figure === "rank") return (tensor) => topology.tensors[tensor]?.shape.length ?? 0;
+  if (figure === "numel") return (tensor) => arrays.elements[tensor];
+  if (figure === "rank") return (tensor) => topology.tensors[tensor].shape.length;
   const { floats, integers, hidden } = picture;
   return (tensor) => {
-    const row = rows[tensor] ?? -1;
+    const row = rows[tensor];
     if (row < 0 || hidden?.rows.has(row)) return null;
-    if (figure === "nan") return integers.nan[row] ?? 0;
-    if (figure === "inf") return (integers.posinf[row] ?? 0) + (integers.neginf[row] ?? 0);
+    if (figure === "nan") return integers.nan[row];
+    if (figure === "inf") return integers.posinf[row] + integers.neginf[row];
     const value = floats[figure][row] ?? NaN;
     return Number.isNaN(value) ? null : value;
   };

@@ -40,22 +40,20 @@ function build(graph) {
   const { needed } = wiringOf(graph);
   const count = arrays.ops;
   const storage = storageOf(graph);
-  const bytes = (/** @type {number} */ tensor) =>
-    (arrays.elements[tensor] ?? 0) * itemSize(topology.tensors[tensor]?.dtype ?? "");
-  const isResident = (/** @type {number} */ tensor) =>
-    ["parameter", "buffer"].includes(topology.tensors[tensor]?.role ?? "");
+  const bytes = (/** @type {number} */ tensor) => arrays.elements[tensor] * itemSize(topology.tensors[tensor].dtype);
+  const isResident = (/** @type {number} */ tensor) => ["parameter", "buffer"].includes(topology.tensors[tensor].role);
 
   const first = new Int32Array(arrays.tensors).fill(-1);
   const last = new Int32Array(arrays.tensors).fill(-1);
   /** @param {number} tensor @param {number} saver @param {number} end */
   const keep = (tensor, saver, end) => {
-    const root = storage[tensor] ?? tensor;
+    const root = storage[tensor];
     if (isResident(root)) return;
-    if (first[root] === -1 || saver < (first[root] ?? 0)) first[root] = saver;
-    last[root] = Math.max(last[root] ?? -1, end);
+    if (first[root] === -1 || saver < first[root]) first[root] = saver;
+    last[root] = Math.max(last[root], end);
   };
   for (let edge = 0; edge < arrays.savedOp.length; edge += 1) {
-    const [op, tensor] = [arrays.savedOp[edge] ?? 0, arrays.savedTensor[edge] ?? 0];
+    const [op, tensor] = [arrays.savedOp[edge], arrays.savedTensor[edge]];
     const readers = entriesOf(needed, tensor);
     // What nobody comes to fetch stays until the graph is let go.
     const hasReader = readers.length > 0 || readersInBackward(arrays, tensor).length > 0;
@@ -67,9 +65,9 @@ function build(graph) {
     const readers = readersInBackward(arrays, tensor);
     if (readers.length === 0) continue;
     // Nobody said who keeps it: whoever made it, or read it first.
-    const made = arrays.producer[tensor] ?? -1;
-    const saver = first[storage[tensor] ?? tensor] !== -1 ? (first[storage[tensor] ?? tensor] ?? 0)
-      : made >= 0 ? made : (arrays.consumers[arrays.consumerStart[tensor] ?? 0] ?? 0);
+    const made = arrays.producer[tensor];
+    const saver = first[storage[tensor]] !== -1 ? first[storage[tensor]]
+      : made >= 0 ? made : arrays.consumers[arrays.consumerStart[tensor]];
     for (const reader of readers) keep(tensor, saver, reader);
   }
 
@@ -81,14 +79,14 @@ function build(graph) {
 
   const alive = new Float64Array(count);
   kept.forEach((tensor, order) => {
-    const [from, until] = [first[tensor] ?? 0, last[tensor] ?? 0];
-    alive[from] = (alive[from] ?? 0) + (size[order] ?? 0);
-    if (until + 1 < count) alive[until + 1] = (alive[until + 1] ?? 0) - (size[order] ?? 0);
+    const [from, until] = [first[tensor], last[tensor]];
+    alive[from] = alive[from] + size[order];
+    if (until + 1 < count) alive[until + 1] = alive[until + 1] - size[order];
   });
   let peak = 0;
   for (let step = 1; step < count; step += 1) {
-    alive[step] = (alive[step] ?? 0) + (alive[step - 1] ?? 0);
-    if ((alive[step] ?? 0) > (alive[peak] ?? 0)) peak = step;
+    alive[step] = alive[step] + alive[step - 1];
+    if (alive[step] > alive[peak]) peak = step;
   }
   let base = 0;
   for (let tensor = 0; tensor < arrays.tensors; tensor += 1)
@@ -99,8 +97,8 @@ function build(graph) {
     forward: firstBackward === -1 ? count : firstBackward,
     storage,
     kept: Int32Array.from(kept),
-    from: Int32Array.from(kept, (tensor) => first[tensor] ?? 0),
-    until: Int32Array.from(kept, (tensor) => last[tensor] ?? 0),
+    from: Int32Array.from(kept, (tensor) => first[tensor]),
+    until: Int32Array.from(kept, (tensor) => last[tensor]),
     size,
     alive,
     base,
@@ -123,13 +121,13 @@ function storageOf({ arrays, topology }) {
   // In order of execution: an input's memory is known before an output's.
   topology.ops.forEach((op, index) => {
     const isView = (op.bytes === 0 && op.inputs.length > 0) || PARTS.has(op.name) || /[^_]_$/.test(op.name);
-    const source = arrays.inputs[arrays.inputStart[index] ?? 0];
+    const source = arrays.inputs[arrays.inputStart[index]];
     if (!isView || source === undefined || arrays.inputStart[index] === arrays.inputStart[index + 1]) return;
-    const [from, to] = [arrays.outputStart[index] ?? 0, arrays.outputStart[index + 1] ?? 0];
+    const [from, to] = [arrays.outputStart[index], arrays.outputStart[index + 1]];
     for (let at = from; at < to; at += 1) {
-      const output = arrays.outputs[at] ?? 0;
+      const output = arrays.outputs[at];
       // A tensor changed in place may be one tensor before and after.
-      if (output !== source) storage[output] = storage[source] ?? source;
+      if (output !== source) storage[output] = storage[source];
     }
   });
   return storage;
@@ -190,9 +188,9 @@ export function aliveAt(steps, step, most) {
   const shown = [];
   let more = 0;
   for (let order = 0; order < steps.kept.length; order += 1) {
-    if (step < (steps.from[order] ?? 0) || step > (steps.until[order] ?? 0)) continue;
+    if (step < steps.from[order] || step > steps.until[order]) continue;
     if (shown.length < most)
-      shown.push({ tensor: steps.kept[order] ?? 0, bytes: steps.size[order] ?? 0, until: steps.until[order] ?? 0 });
+      shown.push({ tensor: steps.kept[order], bytes: steps.size[order], until: steps.until[order] });
     else more += 1;
   }
   return { shown, more };

@@ -48,14 +48,14 @@ export function wiringOf(graph) {
  */
 export function listsOf(count, keys, values) {
   const start = new Int32Array(count + 1);
-  for (let at = 0; at < keys.length; at += 1) start[(keys[at] ?? 0) + 1] = (start[(keys[at] ?? 0) + 1] ?? 0) + 1;
-  for (let item = 0; item < count; item += 1) start[item + 1] = (start[item + 1] ?? 0) + (start[item] ?? 0);
+  for (let at = 0; at < keys.length; at += 1) start[(keys[at] ?? 0) + 1] = start[(keys[at] ?? 0) + 1] + 1;
+  for (let item = 0; item < count; item += 1) start[item + 1] = start[item + 1] + start[item];
   const entries = new Int32Array(keys.length);
   const next = start.slice(0, count);
   for (let at = 0; at < keys.length; at += 1) {
     const key = keys[at] ?? 0;
-    entries[next[key] ?? 0] = values[at] ?? 0;
-    next[key] = (next[key] ?? 0) + 1;
+    entries[next[key]] = values[at] ?? 0;
+    next[key] = next[key] + 1;
   }
   return { start, entries };
 }
@@ -66,7 +66,7 @@ export function listsOf(count, keys, values) {
  * @returns {Int32Array} its entries, not to be written to
  */
 export function entriesOf({ start, entries }, item) {
-  return entries.subarray(start[item] ?? 0, start[item + 1] ?? 0);
+  return entries.subarray(start[item], start[item + 1]);
 }
 
 /** @param {Graph} graph @returns {Wiring} */
@@ -74,7 +74,7 @@ function build({ topology, arrays, opIndex }) {
   const twin = Int32Array.from(topology.ops,
     (op) => op.phase === "backward" && op.twin !== null ? (opIndex.get(op.twin) ?? -1) : -1);
   /** @type {number[][]} */
-  const [owners = [], backwards = []] = [[], []];
+  const [owners, backwards] = [[], []];
   twin.forEach((forward, op) => {
     if (forward < 0) return;
     owners.push(forward);
@@ -84,17 +84,17 @@ function build({ topology, arrays, opIndex }) {
   const keeps = listsOf(arrays.ops, arrays.savedOp, arrays.savedTensor);
 
   /** @type {number[][]} */
-  const [tensors = [], readers = []] = [[], []];
+  const [tensors, readers] = [[], []];
   for (let edge = 0; edge < arrays.savedOp.length; edge += 1) {
-    const [op, tensor] = [arrays.savedOp[edge] ?? 0, arrays.savedTensor[edge] ?? 0];
+    const [op, tensor] = [arrays.savedOp[edge], arrays.savedTensor[edge]];
     const candidates = [...entriesOf(backward, op)];
     // Code that is itself recorded says which of its ops reads the tensor; autograd's nodes name gradients alone.
     const isRecorded = entriesOf({ start: arrays.consumerStart, entries: arrays.consumers }, tensor).some((reader) =>
-      arrays.opHalf[reader] === 1 && topology.ops[reader]?.module === topology.ops[op]?.module
+      arrays.opHalf[reader] === 1 && topology.ops[reader].module === topology.ops[op].module
     );
     if (isRecorded) continue;
     const computing = candidates.filter((candidate) => {
-      const { bytes = 0, name = "" } = topology.ops[candidate] ?? {};
+      const { bytes = 0, name = "" } = topology.ops[candidate];
       return bytes > 0 && !passes(name);
     });
     for (const reader of computing.length > 0 ? computing : candidates) {

@@ -30,9 +30,9 @@ const FIGURES = [
   ["max", (picture, row) => figureAt(picture, picture.floats.max, row)],
   ["L2 norm", (picture, row) => figureAt(picture, picture.floats.norm, row)],
   ["zeros", (picture, row) => unlessHidden(picture, row, percent(valueAt(picture.floats.zero_fraction, row)))],
-  ["NaN", (picture, row) => unlessHidden(picture, row, count(picture.integers.nan[row] ?? 0))],
-  ["+Inf", (picture, row) => unlessHidden(picture, row, count(picture.integers.posinf[row] ?? 0))],
-  ["−Inf", (picture, row) => unlessHidden(picture, row, count(picture.integers.neginf[row] ?? 0))],
+  ["NaN", (picture, row) => unlessHidden(picture, row, count(picture.integers.nan[row]))],
+  ["+Inf", (picture, row) => unlessHidden(picture, row, count(picture.integers.posinf[row]))],
+  ["−Inf", (picture, row) => unlessHidden(picture, row, count(picture.integers.neginf[row]))],
   ["dead units", ({ floats }, row) => optional(valueAt(floats.dead_fraction, row))],
   ["saturated", ({ floats }, row) => optional(valueAt(floats.saturation, row))],
 ];

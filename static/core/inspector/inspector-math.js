@@ -77,8 +77,8 @@ function numberOf(picture, tensor) {
   const row = picture.rows.get(tensor.id);
   if (tensor.shape.length > 0 || row === undefined) return sizeText(tensor.shape);
   if (isHidden(picture, row)) return "?";
-  const bad = (picture.integers.nan[row] ?? 0) > 0 ? "NaN"
-    : (picture.integers.posinf[row] ?? 0) > 0 ? "Inf" : (picture.integers.neginf[row] ?? 0) > 0 ? "−Inf" : null;
+  const bad = picture.integers.nan[row] > 0 ? "NaN"
+    : picture.integers.posinf[row] > 0 ? "Inf" : picture.integers.neginf[row] > 0 ? "−Inf" : null;
   return bad ?? figureAt(picture, picture.floats.mean, row);
 }
 
@@ -121,8 +121,10 @@ function keptBy(ops, tensors, allOps) {
 export function gradientRules(inspection, ops) {
   const { twin, backward } = wiringOf(inspection.graph);
   const { topology, arrays } = inspection.graph;
-  const forward = [...new Set(ops.map((op) => arrays.opHalf[op] === 0 ? op : (twin[op] ?? -1)))].filter((op) => op >= 0)
-    .sort((a, b) => a - b);
+  const forward = [...new Set(ops.map((op) => arrays.opHalf[op] === 0 ? op : twin[op]))].filter((op) => op >= 0).sort((
+    a,
+    b,
+  ) => a - b);
   const calls = forward.flatMap((op) => topology.ops[op] ?? []);
   const isByHand = forward.some((op) =>
     [...entriesOf(backward, op)].some((back) => !topology.ops[back]?.name.includes("Backward"))

@@ -45,7 +45,7 @@ export function pathToLoss(inspection, tensor) {
       if (order === MOST_WRITTEN / 2) chain.append(" · … ");
       return;
     }
-    chain.append(...(order > 0 ? [" · "] : []), factorLink(factor, factors[order] ?? ""));
+    chain.append(...(order > 0 ? [" · "] : []), factorLink(factor, factors[order]));
   });
 
   const rows = path.factors.slice(0, MOST_ROWS).map((factor, order) => {
@@ -53,7 +53,7 @@ export function pathToLoss(inspection, tensor) {
     const bar = html("i");
     const change = html("span");
     ratio.append(change, html("span", { class: "bar", "aria-hidden": "true" }, bar));
-    const name = html("th", { scope: "row" }, factorLink(factor, factors[order] ?? ""));
+    const name = html("th", { scope: "row" }, factorLink(factor, factors[order]));
     const rule = factor.rule === null ? [] : [html("tr", { class: "rule" }, html("td", { colspan: "3" }, factor.rule))];
     return { order, size, change, bar, nodes: [html("tr", {}, name, size, ratio), ...rule] };
   });

@@ -158,7 +158,7 @@ function trouble(picture, theory, health, affected) {
 function rms(picture, tensor) {
   const row = tensor === null ? undefined : picture.rows.get(tensor);
   const norm = valueAt(picture.floats.norm, row);
-  return norm === null || row === undefined ? null : norm / Math.sqrt(picture.integers.n[row] ?? 1);
+  return norm === null || row === undefined ? null : norm / Math.sqrt(picture.integers.n[row]);
 }
 
 /**

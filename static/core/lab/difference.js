@@ -8,7 +8,7 @@
 export function differences(picture, { picture: other, match }) {
   return Float64Array.from(picture.topology.tensors, ({ id }, tensor) => {
     const [row, there] = [picture.rows.get(id),
-      other.rows.get(other.topology.tensors[match.tensors[tensor] ?? -1]?.id ?? "")];
+      other.rows.get(other.topology.tensors[match.tensors[tensor]]?.id ?? "")];
     if (row === undefined || there === undefined || picture.hidden?.rows.has(row) === true) return NaN;
     return relativeDifference(other, there, picture, row);
   });
@@ -27,8 +27,7 @@ export function differences(picture, { picture: other, match }) {
 export function relativeDifference(a, rowA, b, rowB) {
   if (badShare(a, rowA) !== badShare(b, rowB)) return Infinity;
   const of = (/** @type {"std" | "min" | "max"} */ name) => [a.floats[name][rowA] ?? NaN, b.floats[name][rowB] ?? NaN];
-  const [[stdA = NaN, stdB = NaN], [minA = NaN, minB = NaN], [maxA = NaN, maxB = NaN]] = [of("std"), of("min"),
-    of("max")];
+  const [[stdA, stdB], [minA, minB], [maxA, maxB]] = [of("std"), of("min"), of("max")];
   // Nothing finite in either of them.
   if (Number.isNaN(minA) || Number.isNaN(minB)) return Number.isNaN(minA) && Number.isNaN(minB) ? 0 : Infinity;
   const reach = Math.max(Math.abs(minA), Math.abs(maxA), Math.abs(minB), Math.abs(maxB));
@@ -37,8 +36,7 @@ export function relativeDifference(a, rowA, b, rowB) {
 
 /** @param {Picture} picture @param {number} row @returns {number} of values that are not finite */
 function badShare({ integers }, row) {
-  return ((integers.nan[row] ?? 0) + (integers.posinf[row] ?? 0) + (integers.neginf[row] ?? 0))
-    / (integers.n[row] || 1);
+  return (integers.nan[row] + integers.posinf[row] + integers.neginf[row]) / (integers.n[row] || 1);
 }
 
 /** @param {number} difference @param {number} of @returns {number} */

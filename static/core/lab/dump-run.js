@@ -97,7 +97,7 @@ function summaryOf(picture, tensor) {
   if (row === undefined) return null;
   const floats = Object.fromEntries(FLOATS.map((name) => [name, valueAt(picture.floats[name], row)]));
   const { n, nan, posinf, neginf } = picture.integers;
-  const counts = { n: n[row] ?? 0, nan: nan[row] ?? 0, posinf: posinf[row] ?? 0, neginf: neginf[row] ?? 0 };
+  const counts = { n: n[row], nan: nan[row], posinf: posinf[row], neginf: neginf[row] };
   return /** @type {SummaryDump} */ ({ ...floats, ...counts });
 }
 
@@ -120,14 +120,11 @@ export function greatestDifferences(picture, { dump }, most) {
   if (dump === undefined || match == null) return { pairs: [], alike: 0, compared: 0 };
   const all = differences(picture, { picture: dump.picture, match });
   const order = [...all.keys()].filter((tensor) => !Number.isNaN(all[tensor]));
-  const apart = order.filter((tensor) => all[tensor] !== 0).sort((one, other) =>
-    (all[other] ?? 0) - (all[one] ?? 0) || one - other
-  );
+  const apart = order.filter((tensor) => all[tensor] !== 0).sort((one, other) => all[other] - all[one] || one - other);
   const pairs = apart.slice(0, most).map((tensor) => {
     const { id = "", name = "" } = picture.topology.tensors[tensor] ?? {};
-    const there = dump.picture.topology.tensors[match.tensors[tensor] ?? -1]?.id ?? "";
-    return { tensor: id, name, a: figureOf(dump.picture, there), b: figureOf(picture, id),
-      difference: all[tensor] ?? NaN };
+    const there = dump.picture.topology.tensors[match.tensors[tensor]]?.id ?? "";
+    return { tensor: id, name, a: figureOf(dump.picture, there), b: figureOf(picture, id), difference: all[tensor] };
   });
   return { pairs, alike: order.length - apart.length, compared: order.length };
 }

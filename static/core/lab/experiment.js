@@ -93,6 +93,6 @@ function read(picture, row, name) {
   const ofThePass = OF_THE_PASS[name];
   if (ofThePass !== undefined) return ofThePass(picture);
   if (row === undefined) return null;
-  if (name === "nan") return (picture.integers.nan[row] ?? 0) / (picture.integers.n[row] ?? 1);
+  if (name === "nan") return picture.integers.nan[row] / picture.integers.n[row];
   return valueAt(picture.floats[/** @type {FloatColumn} */ (name)], row);
 }

@@ -119,7 +119,7 @@ function firstNonFinite(graph, picture) {
     if (arrays.opHalf[op] !== 0) continue;
     for (const tensor of [...outputsOf(arrays, op), ...inputsOf(arrays, op)]) {
       const row = rowOf(graph, picture, tensor);
-      if (masks.has(tensor) || (neginf[row] ?? 0) === 0 || (nan[row] ?? 0) + (posinf[row] ?? 0) > 0
+      if (masks.has(tensor) || neginf[row] === 0 || nan[row] + posinf[row] > 0
         || topology.tensors[tensor]?.role === "loss") continue;
       const readers = arrays.consumers.subarray(arrays.consumerStart[tensor], arrays.consumerStart[tensor + 1]);
       const made = [...readers].filter((reader) => arrays.opHalf[reader] === 0).flatMap(

@@ -115,13 +115,13 @@ export function layerHistograms(picture, columns, axis) {
   const { floats, integers, bins } = picture;
   columns.forEach(({ row }, order) => {
     if (row < 0) return;
-    result.sizes[order] = integers.n[row] ?? 0;
+    result.sizes[order] = integers.n[row];
     if (order === result.hidden) return;
     for (const kind of /** @type {const} */ (["nan", "posinf", "neginf"]))
       result[kind][order] = integers[kind][row] ?? 0;
     const [low, high] = [valueAt(floats.min, row), valueAt(floats.max, row)];
     if (low === null || high === null) return;
-    const zeros = Math.round((floats.zero_fraction[row] ?? 0) * (integers.n[row] ?? 0));
+    const zeros = Math.round(floats.zero_fraction[row] * integers.n[row]);
     const source = picture.counts.subarray(row * bins, (row + 1) * bins);
     const into = result.counts.subarray(order * BINS, (order + 1) * BINS);
     const { below, above, spike, spikeBin } = spread(source, low, high, zeros, axis, into);
@@ -151,11 +151,11 @@ export function spread(source, low, high, zeros, axis, into) {
   const putSpike = () => {
     if (result.spikeBin < 0) result.below += result.spike;
     else if (result.spikeBin >= BINS) result.above += result.spike;
-    else into[result.spikeBin] = (into[result.spikeBin] ?? 0) + result.spike;
+    else into[result.spikeBin] = into[result.spikeBin] + result.spike;
   };
   const bins = source.length;
   let total = 0;
-  for (let bin = 0; bin < bins; bin += 1) total += source[bin] ?? 0;
+  for (let bin = 0; bin < bins; bin += 1) total += source[bin];
   if (low === high) {
     result.spike = total;
     putSpike();
@@ -164,17 +164,17 @@ export function spread(source, low, high, zeros, axis, into) {
   let zeroBin = -1;
   if (zeros > 0 && low <= 0 && high >= 0) {
     zeroBin = Math.min(bins - 1, Math.floor((-low / 2 / (high / 2 - low / 2)) * bins));
-    result.spike = Math.min(zeros, source[zeroBin] ?? 0);
+    result.spike = Math.min(zeros, source[zeroBin]);
   }
   // How many values lie below each edge of the axis: what a bin holds is the difference of two.
   let bin = 0;
   let passed = 0;
   let before = 0;
-  let inside = (source[0] ?? 0) - (zeroBin === 0 ? result.spike : 0);
+  let inside = source[0] - (zeroBin === 0 ? result.spike : 0);
   let start = low;
   let end = binEdge(low, high, 1 / bins);
   for (let edge = 0; edge <= BINS; edge += 1) {
-    const value = axis.edges[edge] ?? 0;
+    const value = axis.edges[edge];
     while (bin < bins && end <= value) {
       bin += 1;
       passed += inside;
@@ -184,7 +184,7 @@ export function spread(source, low, high, zeros, axis, into) {
     }
     const lower = bin < bins && value > start ? passed + (inside * (value - start)) / (end - start) : passed;
     if (edge === 0) result.below += lower;
-    else into[edge - 1] = (into[edge - 1] ?? 0) + lower - before;
+    else into[edge - 1] = into[edge - 1] + lower - before;
     before = lower;
   }
   result.above += total - result.spike - before;
@@ -221,7 +221,7 @@ export function histogramRows(picture, columns) {
       const used = low === high ? 1 : bins;
       for (let bin = 0; bin < used; bin += 1) {
         const ends = [binEdge(low, high, bin / used), binEdge(low, high, (bin + 1) / used)];
-        table.push([index, name, ...ends, picture.counts[row * bins + bin] ?? 0]);
+        table.push([index, name, ...ends, picture.counts[row * bins + bin]]);
       }
     }
     /** @type {[number, "nan" | "posinf" | "neginf"][]} */

@@ -34,7 +34,7 @@ export class LayersPainter {
     this.#ridge = ridgeFill(paint);
     this.#deep = needleFill(paint);
     const warning = new Uint8ClampedArray([...colourOf(paint.warning), 0]);
-    this.#warning = new Uint32Array(warning.buffer)[0] ?? 0;
+    this.#warning = new Uint32Array(warning.buffer)[0];
   }
 
   /** @param {CanvasRenderingContext2D} context @param {LayersPlan} plan @param {LayerHistograms} histograms */
@@ -72,10 +72,10 @@ export class LayersPainter {
     const { image, pixels } = this.#image;
     const scale = 254 / Math.log1p(mostOf(histograms));
     /** @param {number} count */
-    const shade = (count) => count < LEAST_COUNT ? 0 : (this.#shades[1 + Math.floor(scale * Math.log1p(count))] ?? 0);
+    const shade = (count) => count < LEAST_COUNT ? 0 : this.#shades[1 + Math.floor(scale * Math.log1p(count))];
     for (let order = 0; order < layers; order += 1) {
       for (let bin = 0; bin < BINS; bin += 1) {
-        pixels[(BINS - 1 - bin) * layers + order] = shade(counts[order * BINS + bin] ?? 0);
+        pixels[(BINS - 1 - bin) * layers + order] = shade(counts[order * BINS + bin]);
       }
       for (const kind of /** @type {const} */ (["above", "below"])) {
         pixels[LANE_ROWS[kind] * layers + order] = shade(histograms[kind][order] ?? 0);
@@ -105,7 +105,7 @@ export class LayersPainter {
       for (const { places, heights } of ridgeOf(histograms, order, peak)) {
         context.moveTo(base, y(places[0] ?? 0));
         for (let point = 1; point < places.length; point += 1) {
-          context.lineTo(base + (heights[point] ?? 0) * (reach - gap), y(places[point] ?? 0));
+          context.lineTo(base + heights[point] * (reach - gap), y(places[point]));
         }
       }
       context.fillStyle = this.#ridge;

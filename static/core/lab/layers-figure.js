@@ -154,7 +154,7 @@ function plain(text) {
 function binText(histograms, order, bin) {
   const { axis, counts } = histograms;
   const range = `${significant(axis.edges[bin])} to ${significant(axis.edges[bin + 1])}`;
-  return shareText(histograms, order, range, counts[order * BINS + bin] ?? 0);
+  return shareText(histograms, order, range, counts[order * BINS + bin]);
 }
 
 /** @param {LayerHistograms} histograms @param {number} order @param {string} what @param {number} values
@@ -179,7 +179,7 @@ function cells(histograms, plan, paint) {
   const z = [];
   const texts = [];
   for (let bin = 0; bin < BINS; bin += 1) {
-    const values = columns.map((_, order) => counts[order * BINS + bin] ?? 0);
+    const values = columns.map((_, order) => counts[order * BINS + bin]);
     z.push(values.map((value) => value < LEAST_COUNT ? null : Math.log1p(value)));
     texts.push(values.map((value, order) => value < LEAST_COUNT ? "" : binText(histograms, order, bin)));
   }
@@ -258,7 +258,7 @@ function ridges(histograms, plan, paint) {
   const outlines = histograms.columns.flatMap((_, order) => {
     // A gap in the outline is a point without a number.
     const points = ridgeOf(histograms, order, peak).flatMap(({ places, heights }) => [
-      ...places.map((place, point) => ({ place, x: base(order) + (heights[point] ?? 0) * reach })),
+      ...places.map((place, point) => ({ place, x: base(order) + heights[point] * reach })),
       { place: null, x: null },
     ]);
     if (points.length === 0) return [];
@@ -279,7 +279,7 @@ function ridges(histograms, plan, paint) {
   const needles = histograms.columns.flatMap((_, order) => {
     const needle = needleOf(histograms, order);
     if (needle === null) return [];
-    const text = shareText(histograms, order, "exactly equal", histograms.spikes[order] ?? 0);
+    const text = shareText(histograms, order, "exactly equal", histograms.spikes[order]);
     const end = base(order) + needle.share * (1 - gap);
     return [base(order), end, null].map((x) => ({ x, y: x === null ? null : needle.place, text }));
   });

@@ -81,7 +81,7 @@ export function mostOf({ counts, below, above }) {
  * @returns {number}
  */
 function smoothCount({ counts, spikes, spikeBins }, order, bin) {
-  return (counts[order * BINS + bin] ?? 0) - (bin === spikeBins[order] ? (spikes[order] ?? 0) : 0);
+  return counts[order * BINS + bin] - (bin === spikeBins[order] ? spikes[order] : 0);
 }
 
 /** @param {LayerHistograms} histograms @returns {number} the greatest share of a layer's values in one bin, spikes
@@ -138,9 +138,9 @@ export function ridgeOf(histograms, order, peak) {
 /** @param {LayerHistograms} histograms @param {number} order @returns {Needle | null} values that are all exactly the
  * same */
 export function needleOf({ axis, spikes, spikeBins, sizes }, order) {
-  const share = (spikes[order] ?? 0) / (sizes[order] || 1);
-  const bin = spikeBins[order] ?? 0;
-  const holdsZero = (axis.edges[bin] ?? 0) <= 0 && (axis.edges[bin + 1] ?? 0) >= 0;
+  const share = spikes[order] / (sizes[order] || 1);
+  const bin = spikeBins[order];
+  const holdsZero = axis.edges[bin] <= 0 && axis.edges[bin + 1] >= 0;
   return share > 0 ? { place: holdsZero ? axis.place(0) : (bin + 0.5) / BINS, share } : null;
 }
 

@@ -56,7 +56,7 @@ function matchOps(a, b) {
     return at < 0 ? null : `${at} ${name}`;
   };
   pair(a.ops, b.ops, (op) => twin(op, (id) => placeA.get(id) ?? -1),
-    (op) => twin(op, (id) => ops[placeB.get(id) ?? -1] ?? -1), ops);
+    (op) => twin(op, (id) => ops[placeB.get(id) ?? -1]), ops);
   const orphan =
     (/** @type {ReadonlyMap<string, string>} */ path) => (/** @type {Op} */ { phase, twin, module, name }) =>
       phase === "backward" && twin === null ? `${path.get(module)} ${name}` : null;
@@ -76,7 +76,7 @@ function matchTensors(a, b, ops) {
   };
   // A gradient belongs to what it is the gradient of, even where another op makes it.
   b.ops.forEach(({ outputs }, op) => {
-    const other = a.ops[ops[op] ?? -1];
+    const other = a.ops[ops[op]];
     outputs.forEach((id, at) => {
       const [there, here] = [placeA.get(other?.outputs[at] ?? "") ?? -1, placeB.get(id) ?? -1];
       if (a.tensors[there]?.gradient_of === null && b.tensors[here]?.gradient_of === null) set(there, here);
@@ -97,7 +97,7 @@ function matchTensors(a, b, ops) {
   byKey(leaf, leaf);
   byKey(({ gradient_of }) => gradient_of === null ? null : String(placeA.get(gradient_of)),
     ({ gradient_of }) =>
-      gradient_of === null || (tensors[placeB.get(gradient_of) ?? -1] ?? -1) < 0 ? null
+      gradient_of === null || tensors[placeB.get(gradient_of) ?? -1] < 0 ? null
         : String(tensors[placeB.get(gradient_of) ?? -1]));
   return tensors;
 }

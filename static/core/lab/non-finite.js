@@ -55,8 +55,8 @@ export function firstNonFinite(picture) {
   let plan = plans.get(topology);
   if (plan === undefined) plans.set(topology, plan = planOf(topology, rows));
   const { posinf, neginf, nan } = integers;
-  const inf = plan.named.find(({ row }) => (posinf[row] ?? 0) + (neginf[row] ?? 0) > 0);
-  const notNumber = plan.named.find(({ row }) => (nan[row] ?? 0) > 0);
+  const inf = plan.named.find(({ row }) => posinf[row] + neginf[row] > 0);
+  const notNumber = plan.named.find(({ row }) => nan[row] > 0);
   return { inf: inf === undefined ? null : explain(picture, plan, "Inf", inf),
     nan: notNumber === undefined ? null : explain(picture, plan, "NaN", notNumber) };
 }
@@ -245,18 +245,18 @@ class Account {
     const row = rows.get(id);
     if (row === undefined) return null;
     const [low, high] = [valueAt(floats.min, row), valueAt(floats.max, row)];
-    const [posinf, neginf] = [integers.posinf[row] ?? 0, integers.neginf[row] ?? 0];
+    const [posinf, neginf] = [integers.posinf[row], integers.neginf[row]];
     return {
       // A transposed matrix is as large as the matrix.
       label: this.#label(id).text.replace(/ᵀ$/, ""),
-      n: integers.n[row] ?? 0,
+      n: integers.n[row],
       largest: low === null || high === null ? null : Math.max(Math.abs(low), Math.abs(high)),
       low: neginf > 0 ? -Infinity : (low ?? 0),
       high: posinf > 0 ? Infinity : (high ?? 0),
       inf: posinf + neginf,
       posinf,
       neginf,
-      nan: integers.nan[row] ?? 0,
+      nan: integers.nan[row],
       zeros: valueAt(floats.zero_fraction, row) ?? 0,
     };
   }

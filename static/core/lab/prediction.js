@@ -124,14 +124,14 @@ export function hideInRun(run, picture, prediction) {
   };
   const layers = run.profile.layers.map((layer, order) => {
     const here = picture.topology.layers[order];
-    const activation = kept(layer.activation, here?.activation);
-    const [weight, weightGradient] = [kept(layer.weight, here?.weight),
-      kept(layer.weight_gradient, here?.weight_gradient)];
+    const activation = kept(layer.activation, here.activation);
+    const [weight, weightGradient] = [kept(layer.weight, here.weight),
+      kept(layer.weight_gradient, here.weight_gradient)];
     return {
       ...layer,
       activation,
-      preactivation: kept(layer.preactivation, here?.preactivation),
-      gradient: kept(layer.gradient, here?.gradient),
+      preactivation: kept(layer.preactivation, here.preactivation),
+      gradient: kept(layer.gradient, here.gradient),
       weight,
       weight_gradient: weightGradient,
       dead_fraction: activation === null ? null : layer.dead_fraction,

@@ -30,7 +30,7 @@ export function spansOf(points, xs, width) {
   /** @type {{layer: number, title: string, first: number, last: number}[]} */
   const ends = [];
   points.forEach(({ layer, title }, order) => {
-    const x = xs[order] ?? 0;
+    const x = xs[order];
     const end = ends.at(-1);
     if (end?.layer === layer) [end.first, end.last] = [Math.min(end.first, x), Math.max(end.last, x)];
     else ends.push({ layer, title, first: x, last: x });

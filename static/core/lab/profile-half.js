@@ -56,15 +56,15 @@ export class ProfileHalf {
       let stretch = [];
       for (let order = 0; axis !== null && order < points.length; order += 1) {
         // The input is where the line starts; it is nobody's preactivation.
-        if (points[order]?.series !== series) continue;
-        const x = xs[order] ?? 0;
+        if (points[order].series !== series) continue;
+        const x = xs[order];
         const [reading, theory, other] = [measured[order] ?? null, expected[order] ?? null, run[order] ?? null];
 
         if (theory === null) {
           drawTheory(drawn, stretch, stub);
           stretch = [];
         } else {
-          const [low = 0, high = 0] = magnitudes(theory).map((end) => axis.y(end));
+          const [low, high] = magnitudes(theory).map((end) => axis.y(end));
           const value = axis.y(theory.value);
           // One that stands alone is drawn however near the last one is.
           if (isNewBand.at(x, value, low, high) || stretch.length < 2) stretch.push({ x, value, low, high });

@@ -121,24 +121,23 @@ export function measured(picture, statistic, { tensor, gradient }, side) {
     if (above === undefined || below === undefined) return null;
     const [top, bottom] = [flags(picture, above), flags(picture, below)];
     const [hasInf, hasNan] = [top.hasInf || bottom.hasInf, top.hasNan || bottom.hasNan];
-    const value = hasInf || hasNan || !floats.std[below] ? NaN
-      : (floats.std[above] ?? NaN) / (floats.std[below] ?? NaN);
+    const value = hasInf || hasNan || !floats.std[below] ? NaN : floats.std[above] / floats.std[below];
     return { value: Number.isFinite(value) ? value : null, hasInf, hasNan, isHidden: top.isHidden || bottom.isHidden };
   }
   const row = rows.get((side === "forward" ? tensor : gradient) ?? "");
   if (row === undefined) return null;
   const value = floats[statistic][row] ?? NaN;
   const isHidden = picture.hidden?.row === row;
-  const infinite = (integers.posinf[row] ?? 0) + (integers.neginf[row] ?? 0);
+  const infinite = integers.posinf[row] + integers.neginf[row];
   return { value: Number.isNaN(value) ? null : value, hasInf: !isHidden && infinite > 0,
-    hasNan: !isHidden && (integers.nan[row] ?? 0) > 0, isHidden };
+    hasNan: !isHidden && integers.nan[row] > 0, isHidden };
 }
 
 /** @param {Picture} picture @param {number} row */
 function flags({ integers, hidden }, row) {
   const isHidden = hidden?.row === row;
-  const infinite = (integers.posinf[row] ?? 0) + (integers.neginf[row] ?? 0);
-  return { hasInf: !isHidden && infinite > 0, hasNan: !isHidden && (integers.nan[row] ?? 0) > 0, isHidden };
+  const infinite = integers.posinf[row] + integers.neginf[row];
+  return { hasInf: !isHidden && infinite > 0, hasNan: !isHidden && integers.nan[row] > 0, isHidden };
 }
 
 /**

@@ -120,8 +120,7 @@ export function summary(statistic, points, figures, causes) {
   const { measured, expected, run } = figures;
   const { title, symbol } = FORMS[statistic];
   const end = points.length - 1;
-  const of = (/** @type {number} */ order) =>
-    `${points[order]?.name} ${symbol} ${figureOf(statistic, measured[order])}`;
+  const of = (/** @type {number} */ order) => `${points[order].name} ${symbol} ${figureOf(statistic, measured[order])}`;
   const other = run[end] == null ? "" : ` Run A ends at ${figureOf(statistic, run[end])}.`;
   const said = causes.map((cause) => ` ${causeText(cause)}`).join("");
   const { text: silent } = silence(points, figures);
@@ -143,7 +142,7 @@ export function silence(points, { reason }) {
   /** @type {Map<string, Set<number>>} */
   const silent = new Map();
   reason.forEach((why, order) => {
-    const layer = points[order]?.layer ?? 0;
+    const layer = points[order].layer;
     if (why !== null) silent.set(why, (silent.get(why) ?? new Set()).add(layer));
   });
   const all = new Set([...silent.values()].flatMap((some) => [...some]));

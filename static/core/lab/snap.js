@@ -83,7 +83,7 @@ export function fitLabels(labels, length, gap) {
   const fits = labels.map(() => false);
   /** @type {{left: number, width: number}[]} */
   const placed = [];
-  const order = labels.map((_, index) => index).sort((a, b) => (labels[a]?.rank ?? 0) - (labels[b]?.rank ?? 0));
+  const order = labels.map((_, index) => index).sort((a, b) => labels[a].rank - labels[b].rank);
   for (const index of order) {
     const label = labels[index];
     if (label === undefined || label.left < 0 || label.left + label.width > length) continue;

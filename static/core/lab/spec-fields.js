@@ -34,15 +34,13 @@ export function markFault(control, isAtFault) {
 
 /** @param {(seed: number) => void} roll @returns {HTMLButtonElement} */
 export function dice(roll) {
-  const pips = [[5, 5], [11, 5], [8, 8], [5, 11], [11, 11]].map(([cx = 0, cy = 0]) =>
-    svg("circle", { cx, cy, r: 1.2 })
-  );
+  const pips = [[5, 5], [11, 5], [8, 8], [5, 11], [11, 11]].map(([cx, cy]) => svg("circle", { cx, cy, r: 1.2 }));
   const frame = svg("rect", { x: 1.5, y: 1.5, width: 13, height: 13, rx: 2.5 });
   const icon = svg("svg", { viewBox: "0 0 16 16", width: 16, height: 16, "aria-hidden": "true" }, frame, ...pips);
   const button = html("button", { type: "button", class: "icon-button dice", title: "Another seed",
     "aria-label": "Another seed" }, icon);
   button.addEventListener("click", () => {
-    const [number = 0] = crypto.getRandomValues(new Uint32Array(1));
+    const [number] = crypto.getRandomValues(new Uint32Array(1));
     roll(number % SEEDS);
   });
   return button;

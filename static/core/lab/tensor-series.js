@@ -20,9 +20,7 @@ export function tensorSteps(steps, graphs, shown, structure, tensor, kind) {
   const found = steps.map((step) => step === null ? -2 : rowOf(step.structure));
   const picture = pictureOfSteps(steps, found);
   /** @type {LayerColumn[]} */
-  const columns = steps.map((_, order) => ({ index: order, name, tensor: null,
-    row: (found[order] ?? -1) < 0 ? -1 : order })
-  );
+  const columns = steps.map((_, order) => ({ index: order, name, tensor: null, row: found[order] < 0 ? -1 : order }));
   const range = adaptiveRange(picture, columns.filter(({ row }) => row >= 0));
   const histograms = range === null ? null
     : layerHistograms(picture, columns, new ValueAxis(kind, range.low, range.high, range.threshold));
@@ -30,9 +28,9 @@ export function tensorSteps(steps, graphs, shown, structure, tensor, kind) {
     if (row < 0) return null;
     const { floats, integers } = picture;
     const of = (/** @type {"mean" | "std" | "min" | "max"} */ column) => valueAt(floats[column], order);
-    const inf = (integers.posinf[order] ?? 0) + (integers.neginf[order] ?? 0);
-    return { mean: of("mean"), std: of("std"), min: of("min"), max: of("max"), n: integers.n[order] ?? 0,
-      nan: integers.nan[order] ?? 0, inf };
+    const inf = integers.posinf[order] + integers.neginf[order];
+    return { mean: of("mean"), std: of("std"), min: of("min"), max: of("max"), n: integers.n[order],
+      nan: integers.nan[order], inf };
   });
   return { name, rows, missing: found.filter((row) => row === -1).length,
     waiting: found.filter((row) => row === -2).length, histograms };
@@ -52,8 +50,7 @@ function rowFinder(graphs, shown, structure, tensor) {
     let row = known.get(of);
     if (row === undefined) {
       const graph = graphs.get(of);
-      const place = graph === undefined ? -1
-        : of === structure ? tensor : (matchGraphs(graph, shown).tensors[tensor] ?? -1);
+      const place = graph === undefined ? -1 : of === structure ? tensor : matchGraphs(graph, shown).tensors[tensor];
       const id = graph?.tensors[place]?.id;
       row = id === undefined ? -1 : (graph?.statistics.tensor.indexOf(id) ?? -1);
       known.set(of, row);
@@ -73,15 +70,15 @@ function pictureOfSteps(steps, found) {
   const bins = steps.find((step) => step !== null)?.bins ?? 1;
   const counts = new Uint32Array(steps.length * bins);
   const float = (/** @type {keyof StepFigures["floats"]} */ name) =>
-    Float64Array.from(steps, (step, order) => step?.floats[name][found[order] ?? -1] ?? NaN);
+    Float64Array.from(steps, (step, order) => step?.floats[name][found[order]] ?? NaN);
   const integer = (/** @type {keyof StepFigures["integers"]} */ name) =>
-    Uint32Array.from(steps, (step, order) => step?.integers[name][found[order] ?? -1] ?? 0);
+    Uint32Array.from(steps, (step, order) => step?.integers[name][found[order]] ?? 0);
   steps.forEach((step, order) => {
-    const row = found[order] ?? -1;
+    const row = found[order];
     if (step === null || row < 0) return;
-    const unit = step.units[row] ?? 1;
+    const unit = step.units[row];
     for (let bin = 0; bin < bins; bin += 1)
-      counts[order * bins + bin] = Math.round((step.counts[row * bins + bin] ?? 0) * unit);
+      counts[order * bins + bin] = Math.round(step.counts[row * bins + bin] * unit);
   });
   const floats = { mean: float("mean"), std: float("std"), min: float("min"), max: float("max"),
     zero_fraction: float("zero_fraction") };

@@ -74,7 +74,7 @@ export function drawTensorSteps(context, plan, { rows, histograms }, { labels, i
     if (!isMarked && (order % every !== 0 || isNear)) return;
     context.font = `${isMarked ? "600 " : ""}10px ${family}`;
     context.fillStyle = isMarked ? paint.ink : paint.muted;
-    context.fillText(order === pinned ? `A ${labels[order]}` : (labels[order] ?? ""), left - 6,
+    context.fillText(order === pinned ? `A ${labels[order]}` : labels[order], left - 6,
       ground(order) - Math.min(3, pitch / 4));
   });
 
@@ -98,7 +98,7 @@ export function drawTensorSteps(context, plan, { rows, histograms }, { labels, i
       for (const { places, heights } of ridgeOf(histograms, order, peak)) {
         context.moveTo(left + (places[0] ?? 0) * width, base);
         for (let point = 1; point < places.length; point += 1)
-          context.lineTo(left + (places[point] ?? 0) * width, base - (heights[point] ?? 0) * plan.reach);
+          context.lineTo(left + places[point] * width, base - heights[point] * plan.reach);
       }
       context.fillStyle = order === index ? paint.hue : ridgeFill(paint);
       context.fill();
@@ -138,13 +138,13 @@ function drawShades(context, { left, width, top, pitch }, { columns, counts, siz
   let peak = 0;
   columns.forEach((_, order) => {
     for (let bin = 0; bin < BINS; bin += 1)
-      peak = Math.max(peak, (counts[order * BINS + bin] ?? 0) / (sizes[order] || Infinity));
+      peak = Math.max(peak, counts[order * BINS + bin] / (sizes[order] || Infinity));
   });
   context.fillStyle = hue;
   columns.forEach((_, order) => {
     const [from, to] = [Math.round(top + order * pitch), Math.round(top + (order + 1) * pitch)];
     for (let bin = 0; bin < BINS; bin += 1) {
-      const share = (counts[order * BINS + bin] ?? 0) / (sizes[order] || Infinity);
+      const share = counts[order * BINS + bin] / (sizes[order] || Infinity);
       if (share === 0) continue;
       context.globalAlpha = Math.sqrt(share / peak);
       const [start, end] = [Math.round(left + (bin * width) / BINS), Math.round(left + ((bin + 1) * width) / BINS)];

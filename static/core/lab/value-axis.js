@@ -67,7 +67,7 @@ export class ValueAxis {
     let [first, last] = [0, BINS - 1];
     while (first < last) {
       const middle = (first + last + 1) >> 1;
-      if (value >= (this.edges[middle] ?? 0)) first = middle;
+      if (value >= this.edges[middle]) first = middle;
       else last = middle - 1;
     }
     return first;

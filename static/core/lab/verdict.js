@@ -21,13 +21,13 @@ function firstLayer({ topology, rows }, holds) {
 /** @param {Picture} picture @returns {number | null} the first layer with an infinite preactivation or activation */
 export function firstInf(picture) {
   const { posinf, neginf } = picture.integers;
-  return firstLayer(picture, (row) => (posinf[row] ?? 0) + (neginf[row] ?? 0) > 0);
+  return firstLayer(picture, (row) => posinf[row] + neginf[row] > 0);
 }
 
 /** @param {Picture} picture @returns {number | null} the first layer with a NaN among its preactivations or
  * activations */
 export function firstNaN(picture) {
-  return firstLayer(picture, (row) => (picture.integers.nan[row] ?? 0) > 0);
+  return firstLayer(picture, (row) => picture.integers.nan[row] > 0);
 }
 
 /**

@@ -56,10 +56,10 @@ function weightOf({ topology: { layers, tensors }, tensorIndex }, { kind, index 
 
 /** @param {Graph} graph @param {Item} item @returns {string} of its module; of a parameter, or its gradient, its own */
 function pathOf({ topology: { modules, ops, tensors }, arrays, groupModule }, { kind, index }) {
-  if (kind === "group") return modules[groupModule[index] ?? -1]?.path ?? "";
-  const original = kind === "tensor" ? (arrays.gradientOf[index] ?? -1) : -1;
+  if (kind === "group") return modules[groupModule[index]]?.path ?? "";
+  const original = kind === "tensor" ? arrays.gradientOf[index] : -1;
   const tensor = kind === "tensor" ? tensors[original < 0 ? index : original] : undefined;
   if (tensor?.role === "parameter") return tensor.name;
-  const module = kind === "op" ? ops[index]?.module : tensor?.module;
+  const module = kind === "op" ? ops[index].module : tensor?.module;
   return modules.find(({ id }) => id === module)?.path ?? "";
 }

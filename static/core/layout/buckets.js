@@ -9,14 +9,14 @@
  */
 export function byKey(keys, count, used = keys.length) {
   const starts = new Int32Array(count + 1);
-  for (let at = 0; at < used; at += 1) starts[(keys[at] ?? 0) + 1] = (starts[(keys[at] ?? 0) + 1] ?? 0) + 1;
-  for (let key = 0; key < count; key += 1) starts[key + 1] = (starts[key + 1] ?? 0) + (starts[key] ?? 0);
+  for (let at = 0; at < used; at += 1) starts[keys[at] + 1] = starts[keys[at] + 1] + 1;
+  for (let key = 0; key < count; key += 1) starts[key + 1] = starts[key + 1] + starts[key];
   const next = starts.slice();
   const all = new Int32Array(used);
   for (let at = 0; at < used; at += 1) {
-    const key = keys[at] ?? 0;
-    all[next[key] ?? 0] = at;
-    next[key] = (next[key] ?? 0) + 1;
+    const key = keys[at];
+    all[next[key]] = at;
+    next[key] = next[key] + 1;
   }
   return [starts, all];
 }

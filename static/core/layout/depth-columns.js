@@ -24,7 +24,7 @@ export class DepthColumns {
     const { rect } = sight.drawing;
     return new Map(
       this.#boxes.map(
-        ([tensor, box]) => [tensor, viewport.x + ((rect[4 * box] ?? 0) + (rect[4 * box + 2] ?? 0) / 2) * viewport.scale]
+        ([tensor, box]) => [tensor, viewport.x + (rect[4 * box] + rect[4 * box + 2] / 2) * viewport.scale]
       ),
     );
   }
@@ -37,7 +37,7 @@ function boxesOf({ drawing, graph, index }) {
   const { tensors, layers } = graph.topology;
   if (drawing.boxes <= MOST_BOXES) {
     for (let box = 0; box < drawing.boxes; box += 1) {
-      const tensor = drawing.kind[box] === TENSOR ? tensors[drawing.ref[box] ?? 0] : undefined;
+      const tensor = drawing.kind[box] === TENSOR ? tensors[drawing.ref[box]] : undefined;
       if (tensor !== undefined) boxes.push([tensor.id, box]);
     }
     return boxes;

@@ -56,8 +56,8 @@ export class Detours {
     const first = Math.max(0, Math.floor(left / STRETCH));
     const last = Math.min(near.starts.length - 2, Math.floor(end / STRETCH));
     for (let stretch = first; stretch <= last; stretch += 1) {
-      for (let at = near.starts[stretch] ?? 0; at < (near.starts[stretch + 1] ?? 0); at += 1) {
-        const box = near.boxes[at] ?? 0;
+      for (let at = near.starts[stretch]; at < near.starts[stretch + 1]; at += 1) {
+        const box = near.boxes[at];
         if (met.has(box)) continue;
         met.add(box);
         const place = this.list.place(box);
@@ -79,20 +79,20 @@ export class Detours {
     const each = (visit) => {
       for (let box = 0; box < count; box += 1) {
         if (halves[box] === 0 || kinds[box] === FRAME) continue;
-        const begin = from[box] ?? 0;
-        const last = of(begin + (depths[box] ?? 0));
+        const begin = from[box];
+        const last = of(begin + depths[box]);
         for (let stretch = of(begin); stretch <= last; stretch += 1) visit(stretch, box);
       }
     };
     each((stretch) => {
-      starts[stretch + 1] = (starts[stretch + 1] ?? 0) + 1;
+      starts[stretch + 1] = starts[stretch + 1] + 1;
     });
     for (let stretch = 0; stretch < stretches; stretch += 1)
-      starts[stretch + 1] = (starts[stretch + 1] ?? 0) + (starts[stretch] ?? 0);
-    const boxes = new Int32Array(starts[stretches] ?? 0);
+      starts[stretch + 1] = starts[stretch + 1] + starts[stretch];
+    const boxes = new Int32Array(starts[stretches]);
     const next = starts.slice();
     each((stretch, box) => {
-      const at = next[stretch] ?? 0;
+      const at = next[stretch];
       boxes[at] = box;
       next[stretch] = at + 1;
     });

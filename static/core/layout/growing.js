@@ -26,7 +26,7 @@ export class Numbers {
 
   /** @param {number} index @returns {number} */
   at(index) {
-    return this.#values[index] ?? 0;
+    return this.#values[index];
   }
 
   /** @param {number} index @param {number} value */
@@ -62,7 +62,7 @@ export class Numbers {
     const values = this.#values;
     const old = others.#values;
     if (by === 0 && to - from > LONG) values.set(old.subarray(from, to), begin);
-    else for (let at = from; at < to; at += 1) values[at - from + begin] = (old[at] ?? 0) + by;
+    else for (let at = from; at < to; at += 1) values[at - from + begin] = old[at] + by;
   }
 
   /** Room for so many more, with whatever stands there. @param {number} count @returns {number} where it begins */

@@ -31,17 +31,17 @@ export function layered(shape, spacing) {
   const count = assigned.count;
   const columnDepth = new Float32Array(count);
   for (let node = 0; node < nodes; node += 1) {
-    const at = column[node] ?? 0;
-    columnDepth[at] = Math.max(columnDepth[at] ?? 0, shape.depth[node] ?? 0);
+    const at = column[node];
+    columnDepth[at] = Math.max(columnDepth[at], shape.depth[node]);
   }
   const rise = new Float32Array(count);
   for (let link = 0; link < links.from.length; link += 1) {
-    const [from, to] = [links.from[link] ?? 0, links.to[link] ?? 0];
+    const [from, to] = [links.from[link], links.to[link]];
     if (to === shape.axis) continue;
-    const at = column[from] ?? 0;
-    const climb = (forward.height[from] ?? 0) - (forward.height[to] ?? 0) + climbOf(shape, links, link, 0);
-    const mirrored = (backward.height[from] ?? 0) - (backward.height[to] ?? 0) + climbOf(shape, links, link, 1);
-    rise[at] = Math.max(rise[at] ?? 0, Math.abs(climb), Math.abs(mirrored));
+    const at = column[from];
+    const climb = forward.height[from] - forward.height[to] + climbOf(shape, links, link, 0);
+    const mirrored = backward.height[from] - backward.height[to] + climbOf(shape, links, link, 1);
+    rise[at] = Math.max(rise[at], Math.abs(climb), Math.abs(mirrored));
   }
   const columnStart = new Float32Array(count);
   let start = 0;
@@ -50,7 +50,7 @@ export function layered(shape, spacing) {
     const isFirst = !shape.isOpen && at === 0;
     const isLast = !shape.isOpen && at === count - 2;
     const gap = isFirst ? spacing.start : isLast ? spacing.end : spacing.gap;
-    start += (columnDepth[at] ?? 0) + (at < count - 1 ? widened(gap, rise[at] ?? 0) : 0);
+    start += columnDepth[at] + (at < count - 1 ? widened(gap, rise[at]) : 0);
   }
   /** @type {[Float32Array, Float32Array]} */
   const height = [forward.height, backward.height];
@@ -86,40 +86,40 @@ function assignColumns({ nodes, portsIn, portsOut, isOpen, edges, source, target
   // Nodes come in order of execution, which is a topological order; an edge back, of a bad dump, is passed over.
   const [starts, ends] = [new Int32Array(nodes + 1), new Int32Array(edges)];
   for (let edge = 0; edge < edges; edge += 1) {
-    const [from, to] = [source[edge] ?? 0, target[edge] ?? 0];
+    const [from, to] = [source[edge], target[edge]];
     if (from >= to) continue;
-    starts[from + 1] = (starts[from + 1] ?? 0) + 1;
-    incoming[to] = (incoming[to] ?? 0) + 1;
-    outgoing[from] = (outgoing[from] ?? 0) + 1;
+    starts[from + 1] = starts[from + 1] + 1;
+    incoming[to] = incoming[to] + 1;
+    outgoing[from] = outgoing[from] + 1;
   }
-  for (let node = 0; node < nodes; node += 1) starts[node + 1] = (starts[node + 1] ?? 0) + (starts[node] ?? 0);
+  for (let node = 0; node < nodes; node += 1) starts[node + 1] = starts[node + 1] + starts[node];
   const next = starts.slice(0, nodes);
   for (let edge = 0; edge < edges; edge += 1) {
-    const [from, to] = [source[edge] ?? 0, target[edge] ?? 0];
+    const [from, to] = [source[edge], target[edge]];
     if (from >= to) continue;
-    ends[next[from] ?? 0] = to;
-    next[from] = (next[from] ?? 0) + 1;
+    ends[next[from]] = to;
+    next[from] = next[from] + 1;
   }
   const isFast = new Uint8Array(nodes);
   for (let node = 0; node < inside; node += 1) {
-    const after = (column[node] ?? 0) + 1;
+    const after = column[node] + 1;
     const isValue = kind[node] === TENSOR || node < portsIn;
-    const holds = (outgoing[node] ?? 0) > 1 ? !isValue : node < portsIn || isFast[node] === 1;
-    for (let at = starts[node] ?? 0; at < (starts[node + 1] ?? 0); at += 1) {
-      const to = ends[at] ?? 0;
+    const holds = outgoing[node] > 1 ? !isValue : node < portsIn || isFast[node] === 1;
+    for (let at = starts[node]; at < starts[node + 1]; at += 1) {
+      const to = ends[at];
       if (holds) isFast[to] = 1;
-      if ((column[to] ?? 0) < after) column[to] = after;
+      if (column[to] < after) column[to] = after;
     }
   }
   let last = 0;
-  for (let node = 0; node < inside; node += 1) last = Math.max(last, column[node] ?? 0);
+  for (let node = 0; node < inside; node += 1) last = Math.max(last, column[node]);
   for (let node = inside; node < nodes; node += 1) column[node] = last + 1;
   for (let node = inside - 1; node >= portsIn; node -= 1) {
-    if (isFast[node] === 1 || (incoming[node] ?? 0) > (outgoing[node] ?? 0) || outgoing[node] === 0) continue;
+    if (isFast[node] === 1 || incoming[node] > outgoing[node] || outgoing[node] === 0) continue;
     let soonest = last + 1;
-    for (let at = starts[node] ?? 0; at < (starts[node + 1] ?? 0); at += 1)
-      soonest = Math.min(soonest, column[ends[at] ?? 0] ?? 0);
-    column[node] = Math.max(column[node] ?? 0, soonest - 1);
+    for (let at = starts[node]; at < starts[node + 1]; at += 1)
+      soonest = Math.min(soonest, column[ends[at]]);
+    column[node] = Math.max(column[node], soonest - 1);
   }
   return { column, count: isOpen ? last + 1 : last + 2 };
 }
@@ -136,20 +136,17 @@ function passBy({ nodes, edges, source, target, origin }, { column, count }) {
   const first = new Int32Array(edges).fill(-1);
   let origins = 0;
   for (let edge = 0; edge < edges; edge += 1) {
-    const own = origin[edge] ?? 0;
+    const own = origin[edge];
     origins = Math.max(origins, own + 1);
     if (first[own] === -1) first[own] = edge;
-    farthest[own] = Math.max(farthest[own] ?? 0,
-      (column[target[edge] ?? 0] ?? 0) - (column[source[edge] ?? 0] ?? 0) - 1);
+    farthest[own] = Math.max(farthest[own], column[target[edge]] - column[source[edge]] - 1);
   }
   // Short ones first: long lines run outside them.
-  const byLength = Array.from({ length: origins }, (_, own) => own).sort((a, b) =>
-    (farthest[a] ?? 0) - (farthest[b] ?? 0) || b - a
-  );
+  const byLength = Array.from({ length: origins }, (_, own) => own).sort((a, b) => farthest[a] - farthest[b] || b - a);
   const base = new Int32Array(origins).fill(-1);
   let dummies = 0;
   for (const own of byLength) {
-    const length = farthest[own] ?? 0;
+    const length = farthest[own];
     if (length <= 0 || dummies + length > MOST_DUMMIES) continue;
     base[own] = nodes + dummies;
     dummies += length;
@@ -170,21 +167,21 @@ function passBy({ nodes, edges, source, target, origin }, { column, count }) {
     made += 1;
   };
   for (const own of byLength) {
-    const start = base[own] ?? -1;
+    const start = base[own];
     if (start < 0) continue;
-    const leaving = first[own] ?? 0;
-    const begin = source[leaving] ?? 0;
-    for (let step = 0; step < (farthest[own] ?? 0); step += 1) {
-      all[start + step] = (column[begin] ?? 0) + 1 + step;
+    const leaving = first[own];
+    const begin = source[leaving];
+    for (let step = 0; step < farthest[own]; step += 1) {
+      all[start + step] = column[begin] + 1 + step;
       if (step === 0) link(begin, start, leaving, -1);
       else link(start + step - 1, start + step, -1, -1);
     }
   }
   for (let own = 0; own < edges; own += 1) {
-    const [a, b] = [source[own] ?? 0, target[own] ?? 0];
-    const span = (column[b] ?? 0) - (column[a] ?? 0);
+    const [a, b] = [source[own], target[own]];
+    const span = column[b] - column[a];
     if (span === 1) link(a, b, own, own);
-    const start = base[origin[own] ?? 0] ?? -1;
+    const start = base[origin[own]];
     if (span <= 1 || start < 0) continue;
     via[own] = start;
     link(start + span - 2, b, -1, own);
@@ -200,6 +197,6 @@ function passBy({ nodes, edges, source, target, origin }, { column, count }) {
 function fillColumns(column, count) {
   const [start, node] = byKey(column, count);
   const place = new Int32Array(column.length);
-  for (let at = 0; at < node.length; at += 1) place[node[at] ?? 0] = at;
+  for (let at = 0; at < node.length; at += 1) place[node[at]] = at;
   return { start, node, place };
 }

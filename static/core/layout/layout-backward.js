@@ -23,7 +23,7 @@ export function* backwardLines(forward) {
   const detours = new Detours(list);
   const stacks = stackBorders(forward);
   const before = boxes.moves.last?.lines.backLines ?? null;
-  const draw = (/** @type {number} */ at) => addTensor(forward, detours, stacks, back[at] ?? 0);
+  const draw = (/** @type {number} */ at) => addTensor(forward, detours, stacks, back[at]);
   for (let at = 0; at < back.length; at += AT_ONCE) {
     yield;
     takeOver(list, boxes.moves, backGroup, backLines, before, draw, at, Math.min(back.length, at + AT_ONCE));
@@ -34,14 +34,14 @@ export function* backwardLines(forward) {
 function addTensor(forward, detours, stacks, tensor) {
   const { list } = forward;
   const { arrays } = forward.index;
-  const own = list.boxes.tensorBox[tensor] ?? -1;
-  const maker = arrays.producer[tensor] ?? -1;
-  const from = maker < 0 ? -1 : list.boxOfOp(maker, arrays.opHalf[maker] ?? 1);
+  const own = list.boxes.tensorBox[tensor];
+  const maker = arrays.producer[tensor];
+  const from = maker < 0 ? -1 : list.boxOfOp(maker, arrays.opHalf[maker]);
   if (own >= 0 && from >= 0) addBackward(forward, detours, stacks, from, own, tensor);
   list.startRound();
-  for (let at = arrays.consumerStart[tensor] ?? 0; at < (arrays.consumerStart[tensor + 1] ?? 0); at += 1) {
-    const op = arrays.consumers[at] ?? 0;
-    const to = list.boxOfOp(op, arrays.opHalf[op] ?? 1);
+  for (let at = arrays.consumerStart[tensor]; at < arrays.consumerStart[tensor + 1]; at += 1) {
+    const op = arrays.consumers[at];
+    const to = list.boxOfOp(op, arrays.opHalf[op]);
     if (to < 0 || !list.meet(to)) continue;
     if (own >= 0) addBackward(forward, detours, stacks, own, to, tensor);
     else if (from >= 0 && from !== to) addBackward(forward, detours, stacks, from, to, tensor);
@@ -57,12 +57,12 @@ function stackBorders({ boxes }) {
   const end = new Float64Array(boxes.count).fill(-Infinity);
   const [sites, halves, starts, depths] = [boxes.site.all, boxes.half.all, boxes.start.all, boxes.depth.all];
   for (let box = 0; box < sites.length; box += 1) {
-    const site = sites[box] ?? -1;
+    const site = sites[box];
     if (site < 0 || halves[box] === 0) continue;
-    const from = starts[box] ?? 0;
-    const to = from + (depths[box] ?? 0);
-    if (from < (start[site] ?? from)) start[site] = from;
-    if (to > (end[site] ?? to)) end[site] = to;
+    const from = starts[box];
+    const to = from + depths[box];
+    if (from < start[site]) start[site] = from;
+    if (to > end[site]) end[site] = to;
   }
   return { start, end };
 }
@@ -83,7 +83,7 @@ function addBackward(
   to,
   tensor,
 ) {
-  const original = index.arrays.gradientOf[tensor] ?? -1;
+  const original = index.arrays.gradientOf[tensor];
   const [siteFrom, siteTo] = [boxes.site.at(from), boxes.site.at(to)];
   const [a, b] = [list.place(from), list.place(to)];
   const isBeside = boxes.isSatellite.at(from) + boxes.isSatellite.at(to) > 0;
@@ -96,24 +96,23 @@ function addBackward(
     list.add(from, to, isBeside ? SATELLITE : DATA, 1, tensor, curve);
     return;
   }
-  if (original >= 0 && (index.owner[original] ?? -1) >= 0) {
+  if (original >= 0 && index.owner[original] >= 0) {
     // Parts of a parameter's gradient come from wherever it is read again.
-    const isOwn = isBeside && (siteFrom === list.boxOfOp(index.owner[original] ?? 0, 0));
+    const isOwn = isBeside && (siteFrom === list.boxOfOp(index.owner[original], 0));
     if (isOwn) list.add(from, to, SATELLITE, 1, tensor, stacked(a, b, 0));
     else list.add(from, to, REUSE, 1, tensor, direct(a, b));
     return;
   }
-  const site = original < 0 || original === index.loss ? -1 : (boxes.tensorBox[original] ?? -1);
+  const site = original < 0 || original === index.loss ? -1 : boxes.tensorBox[original];
   if (half === 1 && site >= 0) {
-    for (let route = first[original] ?? 0; route < (last[original] ?? 0); route += 1) {
+    for (let route = first[original]; route < last[original]; route += 1) {
       const [source, target] = [list.source.at(route), list.target.at(route)];
       const isBack = siteTo === site ? source === site && target === siteFrom
         : siteFrom === site && target === site && source === siteTo;
       if (!isBack) continue;
       const end = route + 1 < mirrorStart.length ? mirrorStart.at(route + 1) : mirror.length;
       list.begin(from, to, DATA, 1, tensor);
-      reversed(list.points, mirror, mirrorStart.at(route), end, a, b, stacks.start[siteFrom] ?? a.x,
-        stacks.end[siteTo] ?? b.x + b.w);
+      reversed(list.points, mirror, mirrorStart.at(route), end, a, b, stacks.start[siteFrom], stacks.end[siteTo]);
       return;
     }
   }
@@ -154,11 +153,11 @@ function addKept({ list, boxes, index, store, keptLines }, before) {
   const drawn = new Set();
   /** @param {number} at */
   const keep = (at) => {
-    const tensor = keptTensor[at] ?? 0;
-    const maker = arrays.producer[tensor] ?? -1;
-    const shown = boxes.tensorBox[tensor] ?? -1;
+    const tensor = keptTensor[at];
+    const maker = arrays.producer[tensor];
+    const shown = boxes.tensorBox[tensor];
     const from = shown >= 0 ? shown : maker < 0 ? -1 : list.boxOfOp(maker, 0);
-    const to = list.boxOfOp(keptFor[at] ?? 0, 1);
+    const to = list.boxOfOp(keptFor[at], 1);
     if (from < 0 || to < 0 || drawn.has(from * boxes.count + to)) return;
     if (before !== null && moves.isWithin(boxes, from, to)) isSure = false;
     drawn.add(from * boxes.count + to);
@@ -172,13 +171,12 @@ function addKept({ list, boxes, index, store, keptLines }, before) {
  * @param {Pick<ForwardLines, "list" | "boxes" | "index">} forward */
 function addFold({ list, boxes, index }) {
   const { arrays, loss, gradientStart, gradient, backStart, back } = index;
-  const from = loss < 0 ? -1 : (boxes.tensorBox[loss] ?? -1);
+  const from = loss < 0 ? -1 : boxes.tensorBox[loss];
   if (from < 0) return;
-  const seed = gradientStart[loss] === gradientStart[loss + 1] ? -1
-    : (gradient[(gradientStart[loss + 1] ?? 0) - 1] ?? -1);
-  const maker = arrays.producer[loss] ?? -1;
-  const own = maker < 0 || backStart[maker] === backStart[maker + 1] ? -1 : (back[backStart[maker] ?? 0] ?? -1);
+  const seed = gradientStart[loss] === gradientStart[loss + 1] ? -1 : (gradient[gradientStart[loss + 1] - 1] ?? -1);
+  const maker = arrays.producer[loss];
+  const own = maker < 0 || backStart[maker] === backStart[maker + 1] ? -1 : back[backStart[maker]];
   const begins = own >= 0 ? own : arrays.opHalf.indexOf(1);
-  const to = seed >= 0 ? (boxes.tensorBox[seed] ?? -1) : begins < 0 ? -1 : list.boxOfOp(begins, 1);
+  const to = seed >= 0 ? boxes.tensorBox[seed] : begins < 0 ? -1 : list.boxOfOp(begins, 1);
   if (to >= 0) list.add(from, to, FOLD, 1, loss, folding(list.place(from), list.place(to)));
 }

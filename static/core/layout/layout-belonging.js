@@ -32,15 +32,15 @@ export function belonging(index) {
     if (arrays.tensorHalf[tensor] === 0) continue;
     backwardOf[tensor] = around.gradient(tensor);
     back.push(tensor);
-    backGroup.push(backwardOf[tensor] ?? -1);
+    backGroup.push(backwardOf[tensor]);
   }
   for (let tensor = 0; tensor < arrays.tensors; tensor += 1) {
     if (arrays.tensorHalf[tensor] === 1) continue;
-    const isLeaf = (owner[tensor] ?? -1) >= 0;
-    if (!isLeaf && (home[tensor] ?? -1) < 0) continue;
+    const isLeaf = owner[tensor] >= 0;
+    if (!isLeaf && home[tensor] < 0) continue;
     let group = around.tensor(tensor);
-    for (let at = readerStart[tensor] ?? 0; at < (readerStart[tensor + 1] ?? 0); at += 1) {
-      group = around.both(group, index.opGroup[reader[at] ?? 0] ?? -1);
+    for (let at = readerStart[tensor]; at < readerStart[tensor + 1]; at += 1) {
+      group = around.both(group, index.opGroup[reader[at]]);
     }
     if (isLeaf) {
       leaf.push(tensor);
@@ -48,8 +48,8 @@ export function belonging(index) {
       continue;
     }
     // A gradient's line may be the mirror image of the tensor's: where one is drawn anew, both are.
-    for (let at = gradientStart[tensor] ?? 0; at < (gradientStart[tensor + 1] ?? 0); at += 1) {
-      group = around.both(group, backwardOf[gradient[at] ?? 0] ?? -1);
+    for (let at = gradientStart[tensor]; at < gradientStart[tensor + 1]; at += 1) {
+      group = around.both(group, backwardOf[gradient[at]]);
     }
     forward[tensor] = group;
   }
@@ -62,7 +62,7 @@ export function belonging(index) {
     backGroup: new Int32Array(backGroup.all),
     ...kept,
     keptGroup: kept.keptTensor.map((tensor, at) =>
-      around.both(around.tensor(tensor), around.backward(kept.keptFor[at] ?? 0))
+      around.both(around.tensor(tensor), around.backward(kept.keptFor[at]))
     ),
   };
 }
@@ -80,8 +80,8 @@ class Around {
     if (a < 0 || b < 0) return -1;
     // Groups come after those around them.
     while (a !== b) {
-      if (a > b) a = parent[a] ?? 0;
-      else b = parent[b] ?? 0;
+      if (a > b) a = parent[a];
+      else b = parent[b];
     }
     return a;
   }
@@ -89,12 +89,12 @@ class Around {
   /** @param {number} tensor of the forward half @returns {number} where it stands when all is open */
   tensor(tensor) {
     const { arrays, home, owner, opGroup } = this.index;
-    const maker = arrays.producer[tensor] ?? -1;
-    const reads = owner[tensor] ?? -1;
-    const own = home[tensor] ?? -1;
-    if (reads >= 0) return opGroup[reads] ?? -1;
+    const maker = arrays.producer[tensor];
+    const reads = owner[tensor];
+    const own = home[tensor];
+    if (reads >= 0) return opGroup[reads];
     if (maker < 0) return own;
-    return own < 0 ? (opGroup[maker] ?? -1) : this.both(own, opGroup[maker] ?? -1);
+    return own < 0 ? opGroup[maker] : this.both(own, opGroup[maker]);
   }
 
   /** @param {number} op @returns {number} where a backward op stands, and where it is hidden; -1 for one of the forward
@@ -102,25 +102,25 @@ class Around {
   backward(op) {
     const { arrays, opGroup, sumOf, home, owner } = this.index;
     if (arrays.opHalf[op] === 0) return -1;
-    const hidden = opGroup[op] ?? -1;
-    const summed = sumOf[op] ?? -1;
-    if (summed >= 0 && ((home[summed] ?? -1) >= 0 || (owner[summed] ?? -1) >= 0))
+    const hidden = opGroup[op];
+    const summed = sumOf[op];
+    if (summed >= 0 && (home[summed] >= 0 || owner[summed] >= 0))
       return this.both(hidden, this.tensor(summed));
-    const anchor = arrays.opAnchor[op] ?? -1;
-    return anchor < 0 ? -1 : this.both(hidden, opGroup[anchor] ?? -1);
+    const anchor = arrays.opAnchor[op];
+    return anchor < 0 ? -1 : this.both(hidden, opGroup[anchor]);
   }
 
   /** @param {number} tensor of the backward half @returns {number} */
   gradient(tensor) {
     const { arrays } = this.index;
-    const maker = arrays.producer[tensor] ?? -1;
-    const of = arrays.gradientOf[tensor] ?? -1;
+    const maker = arrays.producer[tensor];
+    const of = arrays.gradientOf[tensor];
     if (of >= 0 && arrays.tensorHalf[of] === 1) return -1;
     if (of < 0 && maker < 0) return -1;
     let group = of >= 0 ? this.tensor(of) : this.backward(maker);
     if (maker >= 0) group = this.both(group, this.backward(maker));
-    for (let at = arrays.consumerStart[tensor] ?? 0; at < (arrays.consumerStart[tensor + 1] ?? 0); at += 1) {
-      group = this.both(group, this.backward(arrays.consumers[at] ?? 0));
+    for (let at = arrays.consumerStart[tensor]; at < arrays.consumerStart[tensor + 1]; at += 1) {
+      group = this.both(group, this.backward(arrays.consumers[at]));
     }
     return group;
   }
@@ -140,18 +140,18 @@ function keptValues({ arrays, backStart, back, loss }) {
   const known = new Set();
   for (let op = 0; op < arrays.ops; op += 1) {
     if (arrays.opHalf[op] === 0) continue;
-    for (let at = arrays.inputStart[op] ?? 0; at < (arrays.inputStart[op + 1] ?? 0); at += 1) {
-      const tensor = arrays.inputs[at] ?? 0;
+    for (let at = arrays.inputStart[op]; at < arrays.inputStart[op + 1]; at += 1) {
+      const tensor = arrays.inputs[at];
       if (arrays.tensorHalf[tensor] === 1) continue;
-      known.add((arrays.opAnchor[op] ?? -1) * arrays.tensors + tensor);
+      known.add(arrays.opAnchor[op] * arrays.tensors + tensor);
       keep(tensor, op);
     }
   }
   for (let at = 0; at < arrays.savedTensor.length; at += 1) {
-    const [tensor, op] = [arrays.savedTensor[at] ?? 0, arrays.savedOp[at] ?? 0];
+    const [tensor, op] = [arrays.savedTensor[at], arrays.savedOp[at]];
     if (arrays.tensorHalf[tensor] === 1 || backStart[op] === backStart[op + 1]
       || known.has(op * arrays.tensors + tensor)) continue;
-    keep(tensor, back[backStart[op] ?? 0] ?? -1);
+    keep(tensor, back[backStart[op]]);
   }
   return { keptTensor: new Int32Array(tensors.all), keptFor: new Int32Array(needs.all) };
 }

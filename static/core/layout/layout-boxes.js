@@ -108,15 +108,15 @@ export class Boxes {
     }
     const least = new Float64Array(layout.columns);
     for (let node = 0; node < scene.nodes; node += 1) {
-      const column = layout.column[node] ?? 0;
-      const { entries, start, end } = this.#entriesOf(scene.kind[node] ?? 0, scene.ref[node] ?? 0);
+      const column = layout.column[node];
+      const { entries, start, end } = this.#entriesOf(scene.kind[node], scene.ref[node]);
       for (let at = start; at < end; at += STRIDE) {
         const share = entries.at(at + 8) - entries.at(at + 7);
-        least[column] = Math.max(least[column] ?? 0, entries.at(at) === TENSOR ? sizes.least / share : sizes.leastOp);
+        least[column] = Math.max(least[column], entries.at(at) === TENSOR ? sizes.least / share : sizes.leastOp);
       }
     }
     const columns = Array.from(layout.columnDepth,
-      (natural, column) => ({ natural, least: Math.min(least[column] ?? 0, natural) }));
+      (natural, column) => ({ natural, least: Math.min(least[column], natural) }));
     const spaced = spread(columns, sizes, this.options.length);
     this.columns = { start: spaced.starts, depth: spaced.sizes };
     this.#stretch = spaced.stretch;
@@ -128,7 +128,7 @@ export class Boxes {
   #countBoxes({ scene }) {
     let count = 0;
     for (let node = 0; node < scene.nodes; node += 1) {
-      const { start, end } = this.#entriesOf(scene.kind[node] ?? 0, scene.ref[node] ?? 0);
+      const { start, end } = this.#entriesOf(scene.kind[node], scene.ref[node]);
       count += (end - start) / STRIDE;
     }
     return count;
@@ -160,24 +160,23 @@ export class Boxes {
       if (done === scene.nodes) continue;
       stack.push(group, done + 1);
       const node = half === 0 ? done : scene.nodes - 1 - done;
-      const kind = scene.kind[node] ?? 0;
+      const kind = scene.kind[node];
       if (kind === PORT_IN || kind === PORT_OUT) continue;
-      const ref = scene.ref[node] ?? 0;
-      const column = layout.column[node] ?? 0;
+      const ref = scene.ref[node];
+      const column = layout.column[node];
       const columns = this.columnsOf(group);
       const height = this.heightOf(group, node, half);
-      const depth = shape.depth[node] ?? 0;
-      const middle = (this.originDepth[group] ?? 0) + (columns.start[column] ?? 0) + (columns.depth[column] ?? 0) / 2;
+      const depth = shape.depth[node];
+      const middle = this.originDepth[group] + columns.start[column] + columns.depth[column] / 2;
       if (kind !== FRAME) {
-        const slotDepth = this.isElastic ? (columns.depth[column] ?? 0) : depth;
+        const slotDepth = this.isElastic ? columns.depth[column] : depth;
         this.#putSlot(kind, ref, half, group, middle - slotDepth / 2, slotDepth, height);
         continue;
       }
       this.originDepth[ref] = middle - depth / 2;
       this.originHeight[half][ref] = height;
       this.nodeAround[ref] = node;
-      const hasBackward =
-        (backsBefore[arrays.groupLast[ref] ?? 0] ?? 0) > (backsBefore[arrays.groupFirst[ref] ?? 0] ?? 0);
+      const hasBackward = backsBefore[arrays.groupLast[ref]] > backsBefore[arrays.groupFirst[ref]];
       if (half === 0 || hasBackward) {
         const thickness = this.store.frame(ref).layout.top[half] + room.outer;
         const up = height + thickness / 2;
@@ -191,7 +190,7 @@ export class Boxes {
   /** @param {number} group that is open @param {number} node or dummy @param {0 | 1} half @returns {number} above the
    * axis; in the backward half, below it */
   heightOf(group, node, half) {
-    return (this.originHeight[half]?.[group] ?? 0) + (this.store.frame(group).layout.height[half][node] ?? 0);
+    return this.originHeight[half][group] + this.store.frame(group).layout.height[half][node];
   }
 
   /** @param {number} group that is open @returns {Columns} from where its scene starts */
@@ -242,9 +241,8 @@ export class Boxes {
     const { arrays, sumOf } = this.store.index;
     // A gradient, its parts, and the op that adds them up, stand beneath the tensor.
     const of = boxKind === TENSOR ? arrays.gradientOf[shown] : boxKind === OP ? sumOf[shown] : -1;
-    if ((of ?? -1) >= 0 && (isSatellite || slotKind === TENSOR)) return this.tensorBox[of ?? 0] ?? -1;
-    return (slotKind === OP ? this.opBox[ref] : slotKind === TENSOR ? this.tensorBox[ref] : this.groupBox[0]?.[ref])
-      ?? -1;
+    if (of >= 0 && (isSatellite || slotKind === TENSOR)) return this.tensorBox[of];
+    return (slotKind === OP ? this.opBox[ref] : slotKind === TENSOR ? this.tensorBox[ref] : this.groupBox[0][ref]);
   }
 
   /**
@@ -265,7 +263,7 @@ export class Boxes {
     this.kind.push(kind);
     this.half.push(half);
     this.ref.push(ref);
-    this.frame.push(group <= 0 ? -1 : (groups?.[group] ?? -1));
+    this.frame.push(group <= 0 ? -1 : groups[group]);
     this.isSatellite.push(isSatellite ? 1 : 0);
     this.site.push(-1);
     this.start.push(start);
@@ -275,7 +273,7 @@ export class Boxes {
     if (kind === OP) this.opBox[ref] = box;
     else if (kind === TENSOR) this.tensorBox[ref] = box;
     else if (groups !== undefined) groups[ref] = box;
-    if (half === 1 && (kind === GROUP || kind === FRAME)) this.site.set(box, this.groupBox[0]?.[ref] ?? -1);
+    if (half === 1 && (kind === GROUP || kind === FRAME)) this.site.set(box, this.groupBox[0][ref]);
     return box;
   }
 
@@ -297,8 +295,8 @@ export class Boxes {
     const [heights, thickness] = [this.height.all, this.thickness.all];
     let [top, bottom] = [0, 0];
     for (let box = 0; box < heights.length; box += 1) {
-      const height = heights[box] ?? 0;
-      const reach = (thickness[box] ?? 0) / 2;
+      const height = heights[box];
+      const reach = thickness[box] / 2;
       if (height + reach > top) top = height + reach;
       if (height - reach < bottom) bottom = height - reach;
     }

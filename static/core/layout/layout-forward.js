@@ -50,7 +50,7 @@ export class ForwardLines {
     const { leafGroup, leaf } = this.store.belonging;
     for (let at = 0; at < open.length; at += 1) {
       if (at % AT_ONCE === 0) yield;
-      const group = open[at] ?? 0;
+      const group = open[at];
       this.groupFirst[group] = this.tensorAt.length;
       if (moves.rootOf(group) >= 0) this.#takeOver(group);
       else {
@@ -62,7 +62,7 @@ export class ForwardLines {
       this.groupLast[group] = this.tensorAt.length;
     }
     takeOver(this.list, moves, leafGroup, this.leafLines, moves.last?.lines.leafLines ?? null,
-      (at) => this.#leaf(leaf[at] ?? 0));
+      (at) => this.#leaf(leaf[at]));
   }
 
   /** Lines of the tensors in a group that only moved; of those that come or go anew. @param {number} group */
@@ -72,10 +72,10 @@ export class ForwardLines {
     const { forward } = this.store.belonging;
     const last = moves.last?.lines;
     if (last === undefined) return;
-    const to = last.groupLast[group] ?? 0;
-    for (let item = last.groupFirst[group] ?? 0; item < to;) {
+    const to = last.groupLast[group];
+    for (let item = last.groupFirst[group]; item < to;) {
       const start = item;
-      while (item < to && moves.rootOf(forward[last.tensorAt.at(item)] ?? -1) >= 0) item += 1;
+      while (item < to && moves.rootOf(forward[last.tensorAt.at(item)]) >= 0) item += 1;
       if (item === start) {
         this.#tensor(group, last.nodeAt.at(item));
         item += 1;
@@ -95,8 +95,8 @@ export class ForwardLines {
   /** @param {number} group @param {number} node */
   #tensor(group, node) {
     const { scene } = this.store.frame(group);
-    const tensor = scene.ref[node] ?? 0;
-    const own = this.boxes.tensorBox[tensor] ?? -1;
+    const tensor = scene.ref[node];
+    const own = this.boxes.tensorBox[tensor];
     this.first[tensor] = this.list.count;
     this.tensorAt.push(tensor);
     this.nodeAt.push(node);
@@ -115,15 +115,15 @@ export class ForwardLines {
       const at = stack.pop() ?? 0;
       const { scene: here } = this.store.frame(at);
       this.#along(at, edge);
-      const target = here.target[edge] ?? 0;
-      const ref = here.ref[target] ?? 0;
-      const kind = here.kind[target] ?? 0;
+      const target = here.target[edge];
+      const ref = here.ref[target];
+      const kind = here.kind[target];
       if (kind === FRAME) {
-        this.#arrive(at, edge, this.boxes.originDepth[ref] ?? 0);
+        this.#arrive(at, edge, this.boxes.originDepth[ref]);
         this.#follow(stack, ref, this.store.portIn(ref, tensor), tensor);
       } else if (kind === PORT_OUT) {
         this.#arrive(at, edge, this.#endOf(at));
-        this.#follow(stack, this.index.parent[at] ?? 0, this.boxes.nodeAround[at] ?? 0, tensor);
+        this.#follow(stack, this.index.parent[at], this.boxes.nodeAround[at], tensor);
       } else {
         const box = this.#boxOf(kind, ref);
         this.#arrive(at, edge, this.boxes.start.at(box));
@@ -136,7 +136,7 @@ export class ForwardLines {
 
   /** @param {number} kind @param {number} ref @returns {number} */
   #boxOf(kind, ref) {
-    return (kind === OP ? this.boxes.opBox[ref] : kind === GROUP ? this.boxes.groupBox[0]?.[ref] : -1) ?? -1;
+    return (kind === OP ? this.boxes.opBox[ref] : kind === GROUP ? this.boxes.groupBox[0][ref] : -1);
   }
 
   /** The line along the stops. @param {number} source @param {number} target @param {number} tensor */
@@ -152,8 +152,8 @@ export class ForwardLines {
    * @param {number} node @param {number} tensor */
   #follow(stack, group, node, tensor) {
     const { scene } = this.store.frame(group);
-    const end = scene.leaving[node + 1] ?? 0;
-    const first = lowerBound(scene.tensor, scene.leaving[node] ?? 0, end, tensor);
+    const end = scene.leaving[node + 1];
+    const first = lowerBound(scene.tensor, scene.leaving[node], end, tensor);
     let edge = first;
     while (edge < end && scene.tensor[edge] === tensor) edge += 1;
     for (edge -= 1; edge >= first; edge -= 1) stack.push(group, edge, this.#stops.length);
@@ -166,15 +166,15 @@ export class ForwardLines {
     /** Groups and edges, from the tensor back to what makes it. @type {number[]} */
     const way = [];
     let [at, kind, ref, source] = [group, FRAME, -1, -1];
-    let edge = store.frame(group).scene.entering[node] ?? -1;
+    let edge = store.frame(group).scene.entering[node];
     while (edge >= 0) {
       const { scene } = store.frame(at);
       way.push(at, edge);
-      source = scene.source[edge] ?? 0;
-      [kind, ref] = [scene.kind[source] ?? 0, scene.ref[source] ?? 0];
+      source = scene.source[edge];
+      [kind, ref] = [scene.kind[source], scene.ref[source]];
       if (kind !== FRAME) break;
       at = ref;
-      edge = store.frame(ref).scene.entering[store.portOut(ref, tensor)] ?? -1;
+      edge = store.frame(ref).scene.entering[store.portOut(ref, tensor)];
     }
     const box = this.#boxOf(kind, ref);
     if (box < 0) return;
@@ -182,7 +182,7 @@ export class ForwardLines {
     this.#leave(box, at, source);
     const isDrop = tensor === this.index.loss && boxes.height.at(box) > boxes.height.at(own);
     for (let index = way.length - 2; index >= 0; index -= 2) {
-      const [through, passing] = [way[index] ?? 0, way[index + 1] ?? 0];
+      const [through, passing] = [way[index], way[index + 1]];
       if (index > 0) {
         this.#along(through, passing);
         this.#arrive(through, passing, this.#endOf(through));
@@ -207,7 +207,7 @@ export class ForwardLines {
 
   /** @param {number} group that is open @returns {number} where it ends along the depth */
   #endOf(group) {
-    return (this.boxes.originDepth[group] ?? 0) + this.store.frame(group).layout.width;
+    return this.boxes.originDepth[group] + this.store.frame(group).layout.width;
   }
 
   /** Out of a box. @param {number} box @param {number} group @param {number} node that the box shows */
@@ -221,14 +221,14 @@ export class ForwardLines {
   #along(group, edge) {
     const { scene, shape, layout } = this.store.frame(group);
     const { boxes } = this;
-    const source = scene.source[edge] ?? 0;
-    const column = layout.column[source] ?? 0;
+    const source = scene.source[edge];
+    const column = layout.column[source];
     const { start, depth } = boxes.columnsOf(group);
     // What is elastic has no room beside its boxes that a line could run along.
     if (!boxes.isElastic) {
-      const end = Number(start[column] ?? 0) + Number(depth[column] ?? 0);
-      const [forward, backward] = [shape.sourceOffset[0][edge] ?? 0, shape.sourceOffset[1][edge] ?? 0];
-      this.#stop((boxes.originDepth[group] ?? 0) + end, boxes.heightOf(group, source, 0) + forward,
+      const end = Number(start[column]) + Number(depth[column]);
+      const [forward, backward] = [shape.sourceOffset[0][edge], shape.sourceOffset[1][edge]];
+      this.#stop(boxes.originDepth[group] + end, boxes.heightOf(group, source, 0) + forward,
         boxes.heightOf(group, source, 1) + backward);
     }
     this.#pass(group, edge);
@@ -238,17 +238,17 @@ export class ForwardLines {
   #pass(group, edge) {
     const { scene, layout } = this.store.frame(group);
     const { boxes } = this;
-    const via = layout.via[edge] ?? -1;
+    const via = layout.via[edge];
     if (via < 0) return;
     const { start, depth } = boxes.columnsOf(group);
-    const from = layout.column[scene.source[edge] ?? 0] ?? 0;
-    const to = layout.column[scene.target[edge] ?? 0] ?? 0;
+    const from = layout.column[scene.source[edge]];
+    const to = layout.column[scene.target[edge]];
     for (let column = from + 1; column < to; column += 1) {
       const dummy = via + column - from - 1;
       const [forward, backward] = [boxes.heightOf(group, dummy, 0), boxes.heightOf(group, dummy, 1)];
-      const begin = (boxes.originDepth[group] ?? 0) + Number(start[column] ?? 0);
+      const begin = boxes.originDepth[group] + Number(start[column]);
       this.#stop(begin, forward, backward);
-      this.#stop(begin + Number(depth[column] ?? 0), forward, backward);
+      this.#stop(begin + Number(depth[column]), forward, backward);
     }
   }
 
@@ -257,12 +257,12 @@ export class ForwardLines {
   #arrive(group, edge, border) {
     const { scene, shape, layout } = this.store.frame(group);
     const { boxes } = this;
-    const target = scene.target[edge] ?? 0;
-    const column = layout.column[target] ?? 0;
-    const forward = boxes.heightOf(group, target, 0) + (shape.targetOffset[0][edge] ?? 0);
-    const backward = boxes.heightOf(group, target, 1) + (shape.targetOffset[1][edge] ?? 0);
-    if (!boxes.isElastic && (layout.column[scene.source[edge] ?? 0] ?? 0) < column) {
-      const left = (boxes.originDepth[group] ?? 0) + Number(boxes.columnsOf(group).start[column] ?? 0);
+    const target = scene.target[edge];
+    const column = layout.column[target];
+    const forward = boxes.heightOf(group, target, 0) + shape.targetOffset[0][edge];
+    const backward = boxes.heightOf(group, target, 1) + shape.targetOffset[1][edge];
+    if (!boxes.isElastic && layout.column[scene.source[edge]] < column) {
+      const left = boxes.originDepth[group] + Number(boxes.columnsOf(group).start[column]);
       this.#stop(Math.min(left, border), forward, backward);
     }
     this.#stop(border, forward, backward);
@@ -272,12 +272,12 @@ export class ForwardLines {
   #leaf(tensor) {
     const { list } = this;
     const { owner, readerStart, reader } = this.index;
-    const own = this.boxes.tensorBox[tensor] ?? -1;
+    const own = this.boxes.tensorBox[tensor];
     if (own < 0) return;
-    const beside = list.boxOfOp(owner[tensor] ?? 0, 0);
+    const beside = list.boxOfOp(owner[tensor], 0);
     list.startRound();
-    for (let at = readerStart[tensor] ?? 0; at < (readerStart[tensor + 1] ?? 0); at += 1) {
-      const box = list.boxOfOp(reader[at] ?? 0, 0);
+    for (let at = readerStart[tensor]; at < readerStart[tensor + 1]; at += 1) {
+      const box = list.boxOfOp(reader[at], 0);
       if (box < 0 || !list.meet(box)) continue;
       const [a, b] = [list.place(own), list.place(box)];
       if (box === beside) list.add(own, box, SATELLITE, 0, tensor, stacked(a, b, 0));

@@ -70,12 +70,12 @@ export class FrameStore {
     for (let group = 0; group < arrays.groups; group += 1) {
       if (open[group] !== this.#open[group]) {
         // What is around it is laid out anew; of what was not laid out nothing around was.
-        let above = parent[group] ?? -1;
-        for (; above >= 0 && this.#frames[above] !== undefined; above = parent[above] ?? -1)
+        let above = parent[group];
+        for (; above >= 0 && this.#frames[above] !== undefined; above = parent[above])
           this.#frames[above] = undefined;
       }
-      const around = parent[group] ?? -1;
-      const isThere = group === 0 || (childStart[group + 1] ?? 0) > (childStart[group] ?? 0);
+      const around = parent[group];
+      const isThere = group === 0 || childStart[group + 1] > childStart[group];
       if (group === 0 || (isThere && open[group] === 1 && seen[around] === 1)) {
         seen[group] = 1;
         groups.push(group);
@@ -83,7 +83,7 @@ export class FrameStore {
     }
     this.#open.set(open);
     for (let at = groups.length - 1; at >= 0; at -= 1) {
-      const group = groups[at] ?? 0;
+      const group = groups[at];
       if (this.#frames[group] !== undefined) continue;
       const scene = this.maker.make(group, open);
       this.#frames[group] = this.#layOutScene(scene);
@@ -107,7 +107,7 @@ export class FrameStore {
     if (known !== undefined) return known.layout;
     const { gap, rowGap, fold, frame } = this.sizes;
     // How far the loss goes from the axis, with its gradient beneath it.
-    const reach = shape.axis < 0 ? 0 : Math.max(shape.inner[0][shape.axis] ?? 0, shape.outer[1][shape.axis] ?? 0);
+    const reach = shape.axis < 0 ? 0 : Math.max(shape.inner[0][shape.axis], shape.outer[1][shape.axis]);
     const layout = layered(shape, { gap, rowGap, fold: shape.isOpen ? fold : frame.inner, reach, start: frame.start,
       end: frame.end });
     if (this.#shapeCount > MOST_SHAPES) {
@@ -126,8 +126,8 @@ export class FrameStore {
     const [inner, outer] = [pair(nodes), pair(nodes)];
     for (const half of HALVES) {
       for (let node = 0; node < nodes; node += 1) {
-        const nodeKind = kind[node] ?? 0;
-        const shows = ref[node] ?? 0;
+        const nodeKind = kind[node];
+        const shows = ref[node];
         if (nodeKind === PORT_IN || nodeKind === PORT_OUT) {
           inner[half][node] = PORT_REACH;
           outer[half][node] = PORT_REACH;
@@ -147,15 +147,15 @@ export class FrameStore {
     const [sourceOffset, targetOffset] = [pair(edges), pair(edges)];
     for (let edge = 0; edge < edges; edge += 1) {
       const isSame = edge > 0 && source[edge] === source[edge - 1] && tensor[edge] === tensor[edge - 1];
-      origin[edge] = edge === 0 ? 0 : (origin[edge - 1] ?? 0) + (isSame ? 0 : 1);
-      const [from, to, passing] = [source[edge] ?? 0, target[edge] ?? 0, tensor[edge] ?? 0];
+      origin[edge] = edge === 0 ? 0 : origin[edge - 1] + (isSame ? 0 : 1);
+      const [from, to, passing] = [source[edge], target[edge], tensor[edge]];
       if (kind[from] === FRAME) {
-        const port = this.portOut(ref[from] ?? 0, passing);
-        for (const half of HALVES) sourceOffset[half][edge] = this.frame(ref[from] ?? 0).layout.height[half][port] ?? 0;
+        const port = this.portOut(ref[from], passing);
+        for (const half of HALVES) sourceOffset[half][edge] = this.frame(ref[from]).layout.height[half][port];
       }
       if (kind[to] === FRAME) {
-        const port = this.portIn(ref[to] ?? 0, passing);
-        for (const half of HALVES) targetOffset[half][edge] = this.frame(ref[to] ?? 0).layout.height[half][port] ?? 0;
+        const port = this.portIn(ref[to], passing);
+        for (const half of HALVES) targetOffset[half][edge] = this.frame(ref[to]).layout.height[half][port];
       }
     }
     const { portsIn, portsOut, axis, group } = scene;
@@ -193,22 +193,22 @@ function keyOf({ nodes, portsIn, portsOut, isOpen, axis, depth, inner, outer, ki
   let at = 6;
   // To a sixteenth of a pixel.
   for (let node = 0; node < nodes; node += 1) {
-    key[at] = 16 * (depth[node] ?? 0);
-    key[at + 1] = 16 * (inner[0][node] ?? 0);
-    key[at + 2] = 16 * (outer[0][node] ?? 0);
-    key[at + 3] = 16 * (inner[1][node] ?? 0);
-    key[at + 4] = 16 * (outer[1][node] ?? 0);
-    key[at + 5] = kind[node] ?? 0;
+    key[at] = 16 * depth[node];
+    key[at + 1] = 16 * inner[0][node];
+    key[at + 2] = 16 * outer[0][node];
+    key[at + 3] = 16 * inner[1][node];
+    key[at + 4] = 16 * outer[1][node];
+    key[at + 5] = kind[node];
     at += 6;
   }
   for (let edge = 0; edge < edges; edge += 1) {
-    key[at] = source[edge] ?? 0;
-    key[at + 1] = target[edge] ?? 0;
-    key[at + 2] = origin[edge] ?? 0;
-    key[at + 3] = 16 * (sourceOffset[0][edge] ?? 0);
-    key[at + 4] = 16 * (targetOffset[0][edge] ?? 0);
-    key[at + 5] = 16 * (sourceOffset[1][edge] ?? 0);
-    key[at + 6] = 16 * (targetOffset[1][edge] ?? 0);
+    key[at] = source[edge];
+    key[at + 1] = target[edge];
+    key[at + 2] = origin[edge];
+    key[at + 3] = 16 * sourceOffset[0][edge];
+    key[at + 4] = 16 * targetOffset[0][edge];
+    key[at + 5] = 16 * sourceOffset[1][edge];
+    key[at + 6] = 16 * targetOffset[1][edge];
     at += 7;
   }
   return key;

@@ -22,13 +22,12 @@ export function indexGraph(arrays, foldOn) {
   const [touchStart, touch] = touches(arrays, tree.parent, tree.opGroup, readerStart, reader, places.home,
     places.reach);
   const { gradientStart, gradient, sumOf } = gradients(arrays);
-  const [backStart, back] = lists(arrays.ops, arrays.ops,
-    (op) => arrays.opHalf[op] === 1 ? (arrays.opAnchor[op] ?? -1) : -1);
+  const [backStart, back] = lists(arrays.ops, arrays.ops, (op) => arrays.opHalf[op] === 1 ? arrays.opAnchor[op] : -1);
   const backsBefore = new Int32Array(arrays.ops + 1);
   for (let op = 0; op < arrays.ops; op += 1) {
-    backsBefore[op + 1] = (backsBefore[op] ?? 0) + ((backStart[op + 1] ?? 0) > (backStart[op] ?? 0) ? 1 : 0);
+    backsBefore[op + 1] = backsBefore[op] + (backStart[op + 1] > backStart[op] ? 1 : 0);
   }
-  const [satelliteStart, satellite] = lists(arrays.tensors, arrays.ops, (tensor) => places.owner[tensor] ?? -1);
+  const [satelliteStart, satellite] = lists(arrays.tensors, arrays.ops, (tensor) => places.owner[tensor]);
   const [groupSatelliteStart, groupSatellite] = satellitesOfGroups(arrays, places.owner);
   return {
     arrays,
@@ -63,16 +62,16 @@ function lists(items, keys, keyOf) {
   const starts = new Int32Array(keys + 1);
   for (let item = 0; item < items; item += 1) {
     const key = keyOf(item);
-    if (key >= 0) starts[key + 1] = (starts[key + 1] ?? 0) + 1;
+    if (key >= 0) starts[key + 1] = starts[key + 1] + 1;
   }
-  for (let key = 0; key < keys; key += 1) starts[key + 1] = (starts[key + 1] ?? 0) + (starts[key] ?? 0);
-  const all = new Int32Array(starts[keys] ?? 0);
+  for (let key = 0; key < keys; key += 1) starts[key + 1] = starts[key + 1] + starts[key];
+  const all = new Int32Array(starts[keys]);
   const next = starts.slice();
   for (let item = 0; item < items; item += 1) {
     const key = keyOf(item);
     if (key < 0) continue;
-    all[next[key] ?? 0] = item;
-    next[key] = (next[key] ?? 0) + 1;
+    all[next[key]] = item;
+    next[key] = next[key] + 1;
   }
   return [starts, all];
 }
@@ -84,25 +83,24 @@ function treeOf({ ops, groups, opHalf, opGroup, groupParent, groupKind, groupFir
   const seen = new Int32Array(groups);
   const parent = new Int32Array(groups).fill(-1);
   for (let group = 0; group < groups; group += 1) {
-    const around = group === 0 ? -1 : (seen[groupParent[group] ?? 0] ?? 0);
+    const around = group === 0 ? -1 : seen[groupParent[group]];
     parent[group] = around;
     seen[group] = isThere(group) ? group : around;
   }
-  const inside = opGroup.map((group) => group < 0 ? -1 : (seen[group] ?? 0));
+  const inside = opGroup.map((group) => group < 0 ? -1 : seen[group]);
   /** Of op i the entry i, of group g the entry ops + g; sorted by first op, groups before their ops. */
   const order = new Int32Array(ops + groups);
-  const [start, groupAt] = lists(groups, ops + 1,
-    (group) => group > 0 && isThere(group) ? (groupFirst[group] ?? ops) : -1);
+  const [start, groupAt] = lists(groups, ops + 1, (group) => group > 0 && isThere(group) ? groupFirst[group] : -1);
   let count = 0;
   for (let op = 0; op <= ops; op += 1) {
-    for (let at = start[op] ?? 0; at < (start[op + 1] ?? 0); at += 1) order[count++] = ~(groupAt[at] ?? 0);
-    if (op < ops && opHalf[op] === 0 && (inside[op] ?? -1) >= 0) order[count++] = op;
+    for (let at = start[op]; at < start[op + 1]; at += 1) order[count++] = ~groupAt[at];
+    if (op < ops && opHalf[op] === 0 && inside[op] >= 0) order[count++] = op;
   }
   const [childStart, places] = lists(count, groups, (at) => {
-    const item = order[at] ?? 0;
-    return (item >= 0 ? inside[item] : parent[~item]) ?? -1;
+    const item = order[at];
+    return (item >= 0 ? inside[item] : parent[~item]);
   });
-  const child = places.map((at) => order[at] ?? 0);
+  const child = places.map((at) => order[at]);
   return { parent, opGroup: inside, childStart, child };
 }
 
@@ -112,9 +110,9 @@ function readers({ tensors, consumerStart, consumers, opHalf, opGroup }) {
   const all = new Int32Array(consumers.length);
   let count = 0;
   for (let tensor = 0; tensor < tensors; tensor += 1) {
-    for (let at = consumerStart[tensor] ?? 0; at < (consumerStart[tensor + 1] ?? 0); at += 1) {
-      const op = consumers[at] ?? 0;
-      if (opHalf[op] === 0 && (opGroup[op] ?? -1) >= 0) all[count++] = op;
+    for (let at = consumerStart[tensor]; at < consumerStart[tensor + 1]; at += 1) {
+      const op = consumers[at];
+      if (opHalf[op] === 0 && opGroup[op] >= 0) all[count++] = op;
     }
     starts[tensor + 1] = count;
   }
@@ -135,33 +133,33 @@ function placesOf(arrays, parent, opGroup, readerStart, reader) {
   const reach = new Int32Array(tensors).fill(-1);
   const owner = new Int32Array(tensors).fill(-1);
   const holds = (/** @type {number} */ group, /** @type {number} */ op) =>
-    op >= (groupFirst[group] ?? 0) && op < (groupLast[group] ?? 0);
+    op >= groupFirst[group] && op < groupLast[group];
   let loss = -1;
   let lastOp = ops - 1;
   while (lastOp > 0 && opHalf[lastOp] === 1) lastOp -= 1;
   for (let tensor = 0; tensor < tensors; tensor += 1) {
     if (tensorHalf[tensor] === 1) continue;
-    const maker = producer[tensor] ?? -1;
-    const from = readerStart[tensor] ?? 0;
-    const to = readerStart[tensor + 1] ?? 0;
+    const maker = producer[tensor];
+    const from = readerStart[tensor];
+    const to = readerStart[tensor + 1];
     const role = tensorRole[tensor];
     if (role === LOSS) {
       [home[tensor], reach[tensor], loss] = [0, 0, tensor];
     } else if (maker < 0) {
       if (role === INPUT) [home[tensor], reach[tensor]] = [0, 0];
-      else if (from < to) owner[tensor] = reader[from] ?? -1;
+      else if (from < to) owner[tensor] = reader[from];
     } else if (opHalf[maker] === 0 && (from < to || isResult[tensor] === 1)) {
       const [first, last] = [reader[from] ?? 0, reader[to - 1] ?? 0];
-      let group = opGroup[maker] ?? 0;
-      if (from < to) { while (group > 0 && !holds(group, first) && !holds(group, last)) group = parent[group] ?? 0; }
+      let group = opGroup[maker];
+      if (from < to) { while (group > 0 && !holds(group, first) && !holds(group, last)) group = parent[group]; }
       home[tensor] = group;
-      if (from < to) { while (group > 0 && !(holds(group, first) && holds(group, last))) group = parent[group] ?? 0; }
+      if (from < to) { while (group > 0 && !(holds(group, first) && holds(group, last))) group = parent[group]; }
       if (isResult[tensor] === 1) {
         // What a layer puts out is seen beside it while it is closed; what the model does, always.
-        let layer = opGroup[maker] ?? 0;
-        while (layer > 0 && groupKind[layer] !== 0) layer = parent[layer] ?? 0;
+        let layer = opGroup[maker];
+        while (layer > 0 && groupKind[layer] !== 0) layer = parent[layer];
         // Of an op between layers it is hidden with the op, in a fold that is closed, say.
-        const outside = groupIsLeaf[layer] === 1 ? Math.max(0, parent[layer] ?? 0) : (opGroup[maker] ?? 0);
+        const outside = groupIsLeaf[layer] === 1 ? Math.max(0, parent[layer]) : opGroup[maker];
         const around = maker === lastOp && from === to ? 0 : outside;
         group = Math.min(group, around);
       }
@@ -191,25 +189,25 @@ function touches({ tensors, groups, producer }, parent, opGroup, readerStart, re
   for (const isFilling of [false, true]) {
     seen.fill(-1);
     for (let tensor = 0; tensor < tensors; tensor += 1) {
-      if ((home[tensor] ?? -1) < 0) continue;
-      const top = reach[tensor] ?? 0;
-      const from = (readerStart[tensor] ?? 0) - 1;
-      for (let at = from; at < (readerStart[tensor + 1] ?? 0); at += 1) {
-        const op = at === from ? (producer[tensor] ?? -1) : (reader[at] ?? -1);
+      if (home[tensor] < 0) continue;
+      const top = reach[tensor];
+      const from = readerStart[tensor] - 1;
+      for (let at = from; at < readerStart[tensor + 1]; at += 1) {
+        const op = at === from ? producer[tensor] : reader[at];
         // An input that nothing reads stands in the model all the same.
-        let group = op < 0 ? top : (opGroup[op] ?? -1);
-        for (; group >= 0 && seen[group] !== tensor; group = group === top ? -1 : (parent[group] ?? -1)) {
+        let group = op < 0 ? top : opGroup[op];
+        for (; group >= 0 && seen[group] !== tensor; group = group === top ? -1 : parent[group]) {
           seen[group] = tensor;
-          if (isFilling) all[next[group] ?? 0] = tensor;
+          if (isFilling) all[next[group]] = tensor;
           const count = isFilling ? next : starts;
           const place = isFilling ? group : group + 1;
-          count[place] = (count[place] ?? 0) + 1;
+          count[place] = count[place] + 1;
         }
       }
     }
     if (isFilling) break;
-    for (let group = 0; group < groups; group += 1) starts[group + 1] = (starts[group + 1] ?? 0) + (starts[group] ?? 0);
-    all = new Int32Array(starts[groups] ?? 0);
+    for (let group = 0; group < groups; group += 1) starts[group + 1] = starts[group + 1] + starts[group];
+    all = new Int32Array(starts[groups]);
     next.set(starts.subarray(0, groups));
   }
   return [starts, all];
@@ -217,14 +215,14 @@ function touches({ tensors, groups, producer }, parent, opGroup, readerStart, re
 
 /** @param {GraphArrays} arrays */
 function gradients({ ops, tensors, opHalf, gradientOf, inputStart, inputs, outputStart, outputs }) {
-  const [gradientStart, gradient] = lists(tensors, tensors, (tensor) => gradientOf[tensor] ?? -1);
+  const [gradientStart, gradient] = lists(tensors, tensors, (tensor) => gradientOf[tensor]);
   const sumOf = new Int32Array(ops).fill(-1);
   for (let op = 0; op < ops; op += 1) {
-    const [from, to] = [inputStart[op] ?? 0, inputStart[op + 1] ?? 0];
-    if (opHalf[op] === 0 || to - from < 2 || (outputStart[op + 1] ?? 0) - (outputStart[op] ?? 0) !== 1) continue;
-    const of = gradientOf[outputs[outputStart[op] ?? 0] ?? 0] ?? -1;
+    const [from, to] = [inputStart[op], inputStart[op + 1]];
+    if (opHalf[op] === 0 || to - from < 2 || outputStart[op + 1] - outputStart[op] !== 1) continue;
+    const of = gradientOf[outputs[outputStart[op]]];
     let isSum = of >= 0;
-    for (let at = from; at < to && isSum; at += 1) isSum = gradientOf[inputs[at] ?? 0] === of;
+    for (let at = from; at < to && isSum; at += 1) isSum = gradientOf[inputs[at]] === of;
     if (isSum) sumOf[op] = of;
   }
   return { gradientStart, gradient, sumOf };
@@ -235,13 +233,13 @@ function satellitesOfGroups({ tensors, groups, opGroup, tensorRole, groupKind, g
   const taken = new Uint8Array(groups);
   const groupOf = new Int32Array(tensors).fill(-1);
   for (let tensor = 0; tensor < tensors; tensor += 1) {
-    const op = owner[tensor] ?? -1;
+    const op = owner[tensor];
     if (op < 0 || (tensorRole[tensor] !== PARAMETER && tensorRole[tensor] !== TARGET)) continue;
-    let group = opGroup[op] ?? 0;
-    while (group > 0 && groupKind[group] !== 0) group = groupParent[group] ?? 0;
-    if (groupIsLeaf[group] === 0 || (taken[group] ?? 0) >= MOST_SATELLITES) continue;
-    taken[group] = (taken[group] ?? 0) + 1;
+    let group = opGroup[op];
+    while (group > 0 && groupKind[group] !== 0) group = groupParent[group];
+    if (groupIsLeaf[group] === 0 || taken[group] >= MOST_SATELLITES) continue;
+    taken[group] = taken[group] + 1;
     groupOf[tensor] = group;
   }
-  return lists(tensors, groups, (tensor) => groupOf[tensor] ?? -1);
+  return lists(tensors, groups, (tensor) => groupOf[tensor]);
 }

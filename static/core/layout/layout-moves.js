@@ -26,7 +26,7 @@ export class Moves {
     this.box = [new Int32Array(groups), new Int32Array(groups)];
     if (last === null) return;
     for (let group = 0; group < groups; group += 1) {
-      const outer = group === 0 ? -1 : (this.root[parent[group] ?? 0] ?? -1);
+      const outer = group === 0 ? -1 : this.root[parent[group]];
       const frame = boxes.frames[group];
       this.root[group] = outer < 0 && frame !== undefined && frame === last.boxes.frames[group] ? group : outer;
     }
@@ -42,10 +42,10 @@ export class Moves {
   takeBoxes(boxes, group, half) {
     if (this.last === null) return;
     const before = this.last.boxes;
-    const [from, to] = [before.first[half][group] ?? 0, before.last[half][group] ?? 0];
+    const [from, to] = [before.first[half][group], before.last[half][group]];
     const begin = boxes.count;
-    const rise = (boxes.originHeight[half][group] ?? 0) - (before.originHeight[half][group] ?? 0);
-    const deeper = (boxes.originDepth[group] ?? 0) - (before.originDepth[group] ?? 0);
+    const rise = boxes.originHeight[half][group] - before.originHeight[half][group];
+    const deeper = boxes.originDepth[group] - before.originDepth[group];
     this.depth[group] = deeper;
     this.height[half][group] = rise;
     this.box[half][group] = begin - from;
@@ -70,13 +70,13 @@ export class Moves {
     const [kind, ref, frame, site] = [boxes.kind.room, boxes.ref.room, boxes.frame.room, boxes.site.room];
     const { opBox, tensorBox } = boxes;
     const groupBox = boxes.groupBox[half];
-    const [shift, siteShift] = [this.box[half][group] ?? 0, this.box[0][group] ?? 0];
+    const [shift, siteShift] = [this.box[half][group], this.box[0][group]];
     for (let box = begin; box < boxes.count; box += 1) {
-      const around = frame[box] ?? -1;
+      const around = frame[box];
       if (around >= 0) frame[box] = around + shift;
-      const above = site[box] ?? -1;
+      const above = site[box];
       if (above >= 0) site[box] = above + siteShift;
-      const shown = ref[box] ?? 0;
+      const shown = ref[box];
       if (kind[box] === OP) opBox[shown] = box;
       else if (kind[box] === TENSOR) tensorBox[shown] = box;
       else groupBox[shown] = box;
@@ -90,13 +90,13 @@ export class Moves {
     for (const group of boxes.open) {
       const outer = this.rootOf(group);
       if (outer < 0 || outer === group) continue;
-      boxes.originDepth[group] = (before.originDepth[group] ?? 0) + (this.depth[outer] ?? 0);
-      boxes.nodeAround[group] = before.nodeAround[group] ?? 0;
+      boxes.originDepth[group] = before.originDepth[group] + this.depth[outer];
+      boxes.nodeAround[group] = before.nodeAround[group];
       for (const half of HALVES) {
-        const shift = this.box[half][outer] ?? 0;
-        boxes.originHeight[half][group] = (before.originHeight[half][group] ?? 0) + (this.height[half][outer] ?? 0);
-        boxes.first[half][group] = (before.first[half][group] ?? 0) + shift;
-        boxes.last[half][group] = (before.last[half][group] ?? 0) + shift;
+        const shift = this.box[half][outer];
+        boxes.originHeight[half][group] = before.originHeight[half][group] + this.height[half][outer];
+        boxes.first[half][group] = before.first[half][group] + shift;
+        boxes.last[half][group] = before.last[half][group] + shift;
       }
     }
   }
@@ -107,8 +107,8 @@ export class Moves {
     const lifted = boxes.top - this.last.boxes.top;
     for (const group of boxes.open) {
       if (this.root[group] !== group) continue;
-      this.across[0][group] = lifted - (this.height[0][group] ?? 0);
-      this.across[1][group] = lifted + (this.height[1][group] ?? 0);
+      this.across[0][group] = lifted - this.height[0][group];
+      this.across[1][group] = lifted + this.height[1][group];
     }
   }
 
@@ -142,7 +142,7 @@ export class Moves {
 export function takeOver(list, moves, groups, first, before, draw, from = 0, to = groups.length) {
   const { last } = moves;
   for (let item = from; item < to;) {
-    const root = moves.rootOf(groups[item] ?? -1);
+    const root = moves.rootOf(groups[item]);
     if (root < 0 || last === null || before === null) {
       first[item] = list.count;
       draw(item);
@@ -150,11 +150,11 @@ export function takeOver(list, moves, groups, first, before, draw, from = 0, to 
       continue;
     }
     const start = item;
-    while (item < to && moves.rootOf(groups[item] ?? -1) === root) item += 1;
-    const begin = before[start] ?? 0;
+    while (item < to && moves.rootOf(groups[item]) === root) item += 1;
+    const begin = before[start];
     const shift = list.count - begin;
-    for (let at = start; at < item; at += 1) first[at] = (before[at] ?? 0) + shift;
-    list.take(last.list, begin, before[item] ?? begin, root, moves);
+    for (let at = start; at < item; at += 1) first[at] = before[at] + shift;
+    list.take(last.list, begin, before[item], root, moves);
   }
   first[to] = list.count;
 }

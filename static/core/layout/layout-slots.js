@@ -35,33 +35,33 @@ export class Slots {
   slotOf(kind, ref) {
     const { ops, tensors } = this.index.arrays;
     const slot = kind === OP ? ref : kind === TENSOR ? ops + ref : ops + tensors + ref;
-    if ((this.#start[slot] ?? 0) < 0) this.#build(slot, kind, ref);
+    if (this.#start[slot] < 0) this.#build(slot, kind, ref);
     return slot;
   }
 
   /** @param {number} slot @returns {number} */
   start(slot) {
-    return this.#start[slot] ?? 0;
+    return this.#start[slot];
   }
 
   /** @param {number} slot @returns {number} */
   end(slot) {
-    return this.#end[slot] ?? 0;
+    return this.#end[slot];
   }
 
   /** @param {number} slot @returns {number} */
   depth(slot) {
-    return this.#extents[EXTENTS * slot] ?? 0;
+    return this.#extents[EXTENTS * slot];
   }
 
   /** @param {number} slot @param {number} half @returns {number} how far it reaches toward the axis */
   inner(slot, half) {
-    return this.#extents[EXTENTS * slot + 1 + 2 * half] ?? 0;
+    return this.#extents[EXTENTS * slot + 1 + 2 * half];
   }
 
   /** @param {number} slot @param {number} half @returns {number} how far it reaches away from the axis */
   outer(slot, half) {
-    return this.#extents[EXTENTS * slot + 2 + 2 * half] ?? 0;
+    return this.#extents[EXTENTS * slot + 2 + 2 * half];
   }
 
   /** @param {number} slot @param {number} kind @param {number} ref */
@@ -79,8 +79,8 @@ export class Slots {
       const share = this.entries.at(at + 8) - this.entries.at(at + 7);
       const inner = first + 1 + 2 * this.entries.at(at + 1);
       depth = Math.max(depth, this.entries.at(at + 6) / share + (share < 1 ? this.sizes.rowGap / 2 : 0));
-      this.#extents[inner] = Math.max(this.#extents[inner] ?? 0, reach - height);
-      this.#extents[inner + 1] = Math.max(this.#extents[inner + 1] ?? 0, height + reach);
+      this.#extents[inner] = Math.max(this.#extents[inner], reach - height);
+      this.#extents[inner + 1] = Math.max(this.#extents[inner + 1], height + reach);
     }
     this.#extents[first] = depth;
   }
@@ -103,7 +103,7 @@ export class Slots {
   /** @param {number} op */
   #op(op) {
     const { arrays, satelliteStart, satellite } = this.index;
-    const size = labelled(this.sizes, this.sizes.op, arrays.opLabelLetters[op] ?? 0);
+    const size = labelled(this.sizes, this.sizes.op, arrays.opLabelLetters[op]);
     this.#put(OP, 0, op, 0, size);
     const beside = satellite.subarray(satelliteStart[op], satelliteStart[op + 1]);
     const reach = this.#backwardOps(op);
@@ -125,16 +125,16 @@ export class Slots {
       this.#put(kind, 1, ref, reach < 0 ? 0 : reach + sizes.stackGap + size[1] / 2, size);
       reach = reach < 0 ? size[1] / 2 : reach + sizes.stackGap + size[1];
     };
-    for (let at = backStart[op] ?? 0; at < (backStart[op + 1] ?? 0); at += 1) {
-      const backward = back[at] ?? 0;
-      const summed = sumOf[backward] ?? -1;
+    for (let at = backStart[op]; at < backStart[op + 1]; at += 1) {
+      const backward = back[at];
+      const summed = sumOf[backward];
       // Where parts are added up, the op stands with them, if they are drawn.
-      if (summed >= 0 && ((home[summed] ?? -1) >= 0 || (owner[summed] ?? -1) >= 0)) continue;
-      stack(OP, backward, labelled(sizes, sizes.op, arrays.opLabelLetters[backward] ?? 0));
-      for (let out = arrays.outputStart[backward] ?? 0; out < (arrays.outputStart[backward + 1] ?? 0); out += 1) {
-        const tensor = arrays.outputs[out] ?? 0;
+      if (summed >= 0 && (home[summed] >= 0 || owner[summed] >= 0)) continue;
+      stack(OP, backward, labelled(sizes, sizes.op, arrays.opLabelLetters[backward]));
+      for (let out = arrays.outputStart[backward]; out < arrays.outputStart[backward + 1]; out += 1) {
+        const tensor = arrays.outputs[out];
         if (this.isPassedOn(tensor))
-          stack(TENSOR, tensor, named(sizes, sizes.satellite, arrays.tensorLabelLetters[tensor] ?? 0));
+          stack(TENSOR, tensor, named(sizes, sizes.satellite, arrays.tensorLabelLetters[tensor]));
       }
     }
     return reach;
@@ -146,32 +146,32 @@ export class Slots {
     const { arrays, home, owner } = this.index;
     if (arrays.tensorHalf[tensor] === 0 || arrays.consumerStart[tensor] === arrays.consumerStart[tensor + 1])
       return false;
-    const of = arrays.gradientOf[tensor] ?? -1;
-    return of < 0 || ((home[of] ?? -1) < 0 && (owner[of] ?? -1) < 0);
+    const of = arrays.gradientOf[tensor];
+    return of < 0 || (home[of] < 0 && owner[of] < 0);
   }
 
   /** @param {number} tensor */
   #tensor(tensor) {
     const { sizes } = this;
     const { arrays, gradientStart, gradient, loss } = this.index;
-    const [from, to] = [gradientStart[tensor] ?? 0, gradientStart[tensor + 1] ?? 0];
+    const [from, to] = [gradientStart[tensor], gradientStart[tensor + 1]];
     const size = this.#sizeOf(tensor, sizes.tensor);
     this.#put(TENSOR, 0, tensor, 0, size);
     if (from === to) return;
     // The gradient of the loss stands beneath the loss, which is on the axis.
     const start = tensor === loss ? size[1] + sizes.rowGap : 0;
-    this.#put(TENSOR, 1, gradient[to - 1] ?? 0, start, size);
+    this.#put(TENSOR, 1, gradient[to - 1], start, size);
     let reach = start + size[1] / 2;
-    const sum = arrays.producer[gradient[to - 1] ?? 0] ?? -1;
-    if (sum >= 0 && (this.index.sumOf[sum] ?? -1) === tensor) {
-      const opSize = labelled(sizes, sizes.op, arrays.opLabelLetters[sum] ?? 0);
+    const sum = arrays.producer[gradient[to - 1]];
+    if (sum >= 0 && this.index.sumOf[sum] === tensor) {
+      const opSize = labelled(sizes, sizes.op, arrays.opLabelLetters[sum]);
       this.#put(OP, 1, sum, reach + sizes.stackGap + opSize[1] / 2, opSize);
       reach += sizes.stackGap + opSize[1];
     }
     // The parts that come last come from nearest, and stand nearest.
     for (let at = to - 2; at >= from; at -= 1) {
-      const part = this.#sizeOf(gradient[at] ?? 0, sizes.satellite);
-      this.#put(TENSOR, 1, gradient[at] ?? 0, reach + sizes.stackGap + part[1] / 2, part);
+      const part = this.#sizeOf(gradient[at], sizes.satellite);
+      this.#put(TENSOR, 1, gradient[at], reach + sizes.stackGap + part[1] / 2, part);
       reach += sizes.stackGap + part[1];
     }
   }
@@ -179,10 +179,9 @@ export class Slots {
   /** @param {number} tensor @param {[number, number]} least @returns {[number, number]} */
   #sizeOf(tensor, least) {
     const { arrays, gradientStart, gradient } = this.index;
-    const whole = gradient[(gradientStart[tensor + 1] ?? 0) - 1] ?? -1;
-    const hasGradient = (gradientStart[tensor + 1] ?? 0) > (gradientStart[tensor] ?? 0);
-    const letters = Math.max(arrays.tensorLabelLetters[tensor] ?? 0,
-      hasGradient ? (arrays.tensorLabelLetters[whole] ?? 0) : 0);
+    const whole = gradient[gradientStart[tensor + 1] - 1] ?? -1;
+    const hasGradient = gradientStart[tensor + 1] > gradientStart[tensor];
+    const letters = Math.max(arrays.tensorLabelLetters[tensor], hasGradient ? arrays.tensorLabelLetters[whole] : 0);
     const isScalar = arrays.elements[tensor] === 1 && least === this.sizes.tensor;
     return isScalar ? this.sizes.scalar : named(this.sizes, least, letters);
   }
@@ -192,10 +191,9 @@ export class Slots {
     const { sizes } = this;
     const { arrays, groupSatelliteStart, groupSatellite, backsBefore } = this.index;
     const isLeaf = arrays.groupIsLeaf[group] === 1 && arrays.groupKind[group] === 0;
-    const size = labelled(sizes, isLeaf ? sizes.op : sizes.block, arrays.groupLabelLetters[group] ?? 0);
+    const size = labelled(sizes, isLeaf ? sizes.op : sizes.block, arrays.groupLabelLetters[group]);
     this.#put(GROUP, 0, group, 0, size);
-    const hasBackward =
-      (backsBefore[arrays.groupLast[group] ?? 0] ?? 0) > (backsBefore[arrays.groupFirst[group] ?? 0] ?? 0);
+    const hasBackward = backsBefore[arrays.groupLast[group]] > backsBefore[arrays.groupFirst[group]];
     if (hasBackward) this.#put(GROUP, 1, group, 0, size);
     const beside = groupSatellite.subarray(groupSatelliteStart[group], groupSatelliteStart[group + 1]);
     this.#satellites(beside, size[1] / 2, size[1] / 2, false);
@@ -217,20 +215,20 @@ export class Slots {
       if (!sizes.stackOutward) [reach, mirrored] = [forward, backward];
       this.#put(TENSOR, 0, tensor, reach + sizes.rowGap + size[1] / 2, size, true, from, to);
       reach += sizes.rowGap + size[1];
-      const [first, end] = [gradientStart[tensor] ?? 0, gradientStart[tensor + 1] ?? 0];
+      const [first, end] = [gradientStart[tensor], gradientStart[tensor + 1]];
       if (end === first) return;
-      const whole = gradient[end - 1] ?? 0;
+      const whole = gradient[end - 1];
       this.#put(TENSOR, 1, whole, mirrored + sizes.rowGap + size[1] / 2, size, true, from, to);
       mirrored += sizes.rowGap + size[1];
       if (!withParts) return;
-      const sum = arrays.producer[whole] ?? -1;
+      const sum = arrays.producer[whole];
       if (sum >= 0 && sumOf[sum] === tensor) {
-        const opSize = labelled(sizes, sizes.op, arrays.opLabelLetters[sum] ?? 0);
+        const opSize = labelled(sizes, sizes.op, arrays.opLabelLetters[sum]);
         this.#put(OP, 1, sum, mirrored + sizes.stackGap + opSize[1] / 2, opSize, true, from, to);
         mirrored += sizes.stackGap + opSize[1];
       }
       for (let at = end - 2; at >= first; at -= 1) {
-        this.#put(TENSOR, 1, gradient[at] ?? 0, mirrored + sizes.stackGap + size[1] / 2, size, true, from, to);
+        this.#put(TENSOR, 1, gradient[at], mirrored + sizes.stackGap + size[1] / 2, size, true, from, to);
         mirrored += sizes.stackGap + size[1];
       }
     });

@@ -22,10 +22,10 @@ export function placeUnpaired(store) {
   const { arrays, sumOf } = store.index;
   const items = [];
   for (let op = 0; op < arrays.ops; op += 1) {
-    if (arrays.opHalf[op] === 0 || (arrays.opAnchor[op] ?? -1) >= 0 || (sumOf[op] ?? -1) >= 0) continue;
+    if (arrays.opHalf[op] === 0 || arrays.opAnchor[op] >= 0 || sumOf[op] >= 0) continue;
     items.push({ kind: OP, ref: op });
-    for (let at = arrays.outputStart[op] ?? 0; at < (arrays.outputStart[op + 1] ?? 0); at += 1) {
-      const tensor = arrays.outputs[at] ?? 0;
+    for (let at = arrays.outputStart[op]; at < arrays.outputStart[op + 1]; at += 1) {
+      const tensor = arrays.outputs[at];
       if (store.slots.isPassedOn(tensor)) items.push({ kind: TENSOR, ref: tensor });
     }
   }
@@ -41,22 +41,20 @@ class Unpaired {
     const { arrays } = store.index;
     const { sizes } = store;
     this.size = items.map(({ kind, ref }) =>
-      kind === OP ? labelled(sizes, sizes.op, arrays.opLabelLetters[ref] ?? 0)
-        : named(sizes, sizes.satellite, arrays.tensorLabelLetters[ref] ?? 0)
+      kind === OP ? labelled(sizes, sizes.op, arrays.opLabelLetters[ref])
+        : named(sizes, sizes.satellite, arrays.tensorLabelLetters[ref])
     );
     const node = new Map(items.map(({ kind, ref }, at) => [`${kind} ${ref}`, at]));
     /** @type {[number, number][]} */
     const ends = [];
     items.forEach(({ kind, ref }, at) => {
       if (kind !== OP) return;
-      for (let out = arrays.outputStart[ref] ?? 0; out < (arrays.outputStart[ref + 1] ?? 0); out += 1) {
-        const tensor = arrays.outputs[out] ?? 0;
+      for (let out = arrays.outputStart[ref]; out < arrays.outputStart[ref + 1]; out += 1) {
+        const tensor = arrays.outputs[out];
         const stands = node.get(`${TENSOR} ${tensor}`);
         if (stands !== undefined) ends.push([at, stands]);
-        for (let reader = arrays.consumerStart[tensor] ?? 0; reader < (arrays.consumerStart[tensor + 1] ?? 0);
-          reader += 1)
-        {
-          const reads = node.get(`${OP} ${arrays.consumers[reader] ?? -1}`);
+        for (let reader = arrays.consumerStart[tensor]; reader < arrays.consumerStart[tensor + 1]; reader += 1) {
+          const reads = node.get(`${OP} ${arrays.consumers[reader]}`);
           if (reads !== undefined) ends.push([stands ?? at, reads]);
         }
       }
@@ -91,9 +89,9 @@ class Unpaired {
     const end = boxes.length - MARGIN;
     this.items.forEach(({ kind, ref }, at) => {
       const [depth, thickness] = this.size[at] ?? [0, 0];
-      const column = layout.column[at] ?? 0;
-      const middle = end - (layout.columnStart[column] ?? 0) - (layout.columnDepth[column] ?? 0) / 2;
-      boxes.putUnpaired(kind, ref, middle - depth / 2, depth, floor - (layout.height[0][at] ?? 0), thickness);
+      const column = layout.column[at];
+      const middle = end - layout.columnStart[column] - layout.columnDepth[column] / 2;
+      boxes.putUnpaired(kind, ref, middle - depth / 2, depth, floor - layout.height[0][at], thickness);
     });
     boxes.bottom = Math.min(boxes.bottom, floor - layout.top[0]);
   }

@@ -97,16 +97,16 @@ function drawing(boxes, routes, { orientation }) {
   const [starts, depths, heights, thicknesses] = [boxes.start.all, boxes.depth.all, boxes.height.all,
     boxes.thickness.all];
   for (let box = 0; box < count; box += 1) {
-    const thickness = (thicknesses[box] ?? 0) * factor;
-    rect[4 * box + along] = starts[box] ?? 0;
-    rect[4 * box + aside] = boxes.across(heights[box] ?? 0) - thickness / 2;
-    rect[4 * box + 2 + along] = depths[box] ?? 0;
+    const thickness = thicknesses[box] * factor;
+    rect[4 * box + along] = starts[box];
+    rect[4 * box + aside] = boxes.across(heights[box]) - thickness / 2;
+    rect[4 * box + 2 + along] = depths[box];
     rect[4 * box + 2 + aside] = thickness;
   }
   const points = new Float32Array(routes.points.all);
   for (let at = 0; at < points.length && isVertical; at += 2) {
-    const depth = points[at] ?? 0;
-    points[at] = points[at + 1] ?? 0;
+    const depth = points[at];
+    points[at] = points[at + 1];
     points[at + 1] = depth;
   }
   const pointStart = new Int32Array(routes.count + 1);
@@ -146,14 +146,14 @@ function twins(boxes) {
   const [kind, ref, half, site] = [boxes.kind.all, boxes.ref.all, boxes.half.all, boxes.site.all];
   const twin = new Int32Array(count).fill(-1);
   for (let box = 0; box < count; box += 1) {
-    const here = site[box] ?? -1;
+    const here = site[box];
     if (half[box] === 0 || here < 0 || kind[here] !== kind[box]) continue;
-    const shown = ref[box] ?? 0;
+    const shown = ref[box];
     if (kind[box] === TENSOR) {
-      const of = arrays.gradientOf[shown] ?? -1;
+      const of = arrays.gradientOf[shown];
       if (of < 0 || tensorBox[of] !== here) continue;
       twin[box] = here;
-      if (gradient[(gradientStart[of + 1] ?? 0) - 1] === shown) twin[here] = box;
+      if (gradient[gradientStart[of + 1] - 1] === shown) twin[here] = box;
     } else {
       twin[box] = here;
       if (twin[here] === -1) twin[here] = box;
@@ -172,10 +172,10 @@ function bounds(points, start) {
     let top = Infinity;
     let right = -Infinity;
     let bottom = -Infinity;
-    const end = 2 * (start[route + 1] ?? 0);
-    for (let at = 2 * (start[route] ?? 0); at < end; at += 2) {
-      const x = points[at] ?? 0;
-      const y = points[at + 1] ?? 0;
+    const end = 2 * start[route + 1];
+    for (let at = 2 * start[route]; at < end; at += 2) {
+      const x = points[at];
+      const y = points[at + 1];
       if (x < left) left = x;
       if (x > right) right = x;
       if (y < top) top = y;

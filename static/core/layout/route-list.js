@@ -44,7 +44,7 @@ export class RouteList {
     for (const group of boxes.open) isOpen[group] = 1;
     this.#closed = new Int32Array(arrays.groups).fill(-1);
     for (let group = 1; group < arrays.groups; group += 1) {
-      const above = this.#closed[parent[group] ?? 0] ?? -1;
+      const above = this.#closed[parent[group]];
       this.#closed[group] = above >= 0 ? above : isOpen[group] === 1 ? -1 : group;
     }
   }
@@ -108,23 +108,23 @@ export class RouteList {
     const begin = this.points.extend(pointsTo - pointsFrom);
     const points = this.points.room;
     const old = before.points.room;
-    const deeper = moves.depth[group] ?? 0;
-    const [above, beneath] = [moves.across[0][group] ?? 0, moves.across[1][group] ?? 0];
+    const deeper = moves.depth[group];
+    const [above, beneath] = [moves.across[0][group], moves.across[1][group]];
     if (isAcross) {
       // A start, two bends half-way, and an end in the other half.
       const middle = (above + beneath) / 2;
       for (let at = 0; at < pointsTo - pointsFrom; at += 2) {
         const point = at % CROSSING;
-        points[begin + at] = (old[pointsFrom + at] ?? 0) + deeper;
-        points[begin + at + 1] = (old[pointsFrom + at + 1] ?? 0)
+        points[begin + at] = old[pointsFrom + at] + deeper;
+        points[begin + at + 1] = old[pointsFrom + at + 1]
           + (point === 0 ? above : point === CROSSING - 2 ? beneath : middle);
       }
       return;
     }
     const across = half === 0 ? above : beneath;
     for (let at = 0; at < pointsTo - pointsFrom; at += 2) {
-      points[begin + at] = (old[pointsFrom + at] ?? 0) + deeper;
-      points[begin + at + 1] = (old[pointsFrom + at + 1] ?? 0) + across;
+      points[begin + at] = old[pointsFrom + at] + deeper;
+      points[begin + at + 1] = old[pointsFrom + at + 1] + across;
     }
   }
 
@@ -138,11 +138,11 @@ export class RouteList {
 
   /** @param {number} op @param {number} half @returns {number} the box that it is, or that hides it; -1 for none */
   boxOfOp(op, half) {
-    const own = this.boxes.opBox[op] ?? -1;
+    const own = this.boxes.opBox[op];
     if (own >= 0) return own;
-    const group = this.boxes.store.index.opGroup[op] ?? -1;
-    const hidden = group < 0 ? -1 : (this.#closed[group] ?? -1);
-    return hidden < 0 ? -1 : (this.boxes.groupBox[half]?.[hidden] ?? -1);
+    const group = this.boxes.store.index.opGroup[op];
+    const hidden = group < 0 ? -1 : this.#closed[group];
+    return hidden < 0 ? -1 : this.boxes.groupBox[half][hidden];
   }
 
   /** @param {number} box @returns {LayoutRectangle} in depth and px across */

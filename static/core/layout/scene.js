@@ -35,7 +35,7 @@ export class SceneMaker {
    */
   make(group, open) {
     const { arrays, childStart, child, touchStart, touch, parent, home, readerStart, reader, loss } = this.index;
-    const [first, last] = [arrays.groupFirst[group] ?? 0, arrays.groupLast[group] ?? 0];
+    const [first, last] = [arrays.groupFirst[group], arrays.groupLast[group]];
     const holds = (/** @type {number} */ op) => op >= first && op < last;
 
     /** @type {number[]} */
@@ -46,9 +46,9 @@ export class SceneMaker {
     const here = [];
     /** @type {number[]} */
     const inputs = [];
-    for (let at = touchStart[group] ?? 0; at < (touchStart[group + 1] ?? 0); at += 1) {
-      const tensor = touch[at] ?? 0;
-      const maker = arrays.producer[tensor] ?? -1;
+    for (let at = touchStart[group]; at < touchStart[group + 1]; at += 1) {
+      const tensor = touch[at];
+      const maker = arrays.producer[tensor];
       if (maker < 0 && group === 0) inputs.push(tensor);
       else if (maker < 0 || !holds(maker)) portsIn.push(tensor);
       else {
@@ -56,9 +56,9 @@ export class SceneMaker {
         if (group > 0 && this.#leaves(tensor, first, last)) portsOut.push(tensor);
       }
     }
-    here.sort((a, b) => (arrays.producer[a] ?? 0) - (arrays.producer[b] ?? 0) || a - b);
+    here.sort((a, b) => arrays.producer[a] - arrays.producer[b] || a - b);
 
-    const children = (childStart[group + 1] ?? 0) - (childStart[group] ?? 0);
+    const children = childStart[group + 1] - childStart[group];
     const nodes = portsIn.length + inputs.length + children + here.length + portsOut.length;
     const kind = new Uint8Array(nodes);
     const ref = new Int32Array(nodes);
@@ -76,7 +76,7 @@ export class SceneMaker {
     for (const tensor of inputs) tensorNode.set(tensor, add(TENSOR, tensor));
     let standing = 0;
     for (let at = 0; at < children; at += 1) {
-      const item = child[(childStart[group] ?? 0) + at] ?? 0;
+      const item = child[childStart[group] + at];
       const isOp = item >= 0;
       if (isOp) this.#opNode[item] = add(OP, item);
       else {
@@ -85,9 +85,9 @@ export class SceneMaker {
         this.#groupNode[~item] = node;
         if (isOpen) frames.push(node);
       }
-      const end = isOp ? item + 1 : (arrays.groupLast[~item] ?? 0);
-      for (; standing < here.length && (arrays.producer[here[standing] ?? 0] ?? 0) < end; standing += 1) {
-        const tensor = here[standing] ?? 0;
+      const end = isOp ? item + 1 : arrays.groupLast[~item];
+      for (; standing < here.length && arrays.producer[here[standing]] < end; standing += 1) {
+        const tensor = here[standing];
         tensorNode.set(tensor, add(TENSOR, tensor));
       }
     }
@@ -98,9 +98,9 @@ export class SceneMaker {
     const ends = [];
     const entering = new Int32Array(nodes).fill(-1);
     let [inPort, outPort] = [0, 0];
-    for (let at = touchStart[group] ?? 0; at < (touchStart[group + 1] ?? 0); at += 1) {
-      const tensor = touch[at] ?? 0;
-      const maker = arrays.producer[tensor] ?? -1;
+    for (let at = touchStart[group]; at < touchStart[group + 1]; at += 1) {
+      const tensor = touch[at];
+      const maker = arrays.producer[tensor];
       const maker1 = maker >= 0 && holds(maker) ? this.#nodeOf(maker, group, parent) : -1;
       const standing1 = tensorNode.get(tensor) ?? -1;
       let origin = standing1;
@@ -108,11 +108,11 @@ export class SceneMaker {
       if (standing1 < 0) origin = maker1;
       if (origin < 0) origin = inPort++;
       if (portsOut[outPort] === tensor) ends.push(origin, firstOut + outPort++, tensor);
-      if (maker1 >= 0 && standing1 < 0 && (home[tensor] ?? -1) < group) continue;
+      if (maker1 >= 0 && standing1 < 0 && home[tensor] < group) continue;
       this.#stamps += 1;
-      const end = readerStart[tensor + 1] ?? 0;
-      for (let position = lowerBound(reader, readerStart[tensor] ?? 0, end, first); position < end; position += 1) {
-        const op = reader[position] ?? 0;
+      const end = readerStart[tensor + 1];
+      for (let position = lowerBound(reader, readerStart[tensor], end, first); position < end; position += 1) {
+        const op = reader[position];
         if (op >= last) break;
         const node = this.#nodeOf(op, group, parent);
         if (node === maker1 || this.#stamp[node] === this.#stamps) continue;
@@ -129,20 +129,20 @@ export class SceneMaker {
   /** @param {number} op @param {number} group @param {Int32Array} parent @returns {number} the node of the scene that
    * the op is in */
   #nodeOf(op, group, parent) {
-    let inside = this.index.opGroup[op] ?? 0;
-    if (inside === group) return this.#opNode[op] ?? 0;
-    for (let around = parent[inside] ?? -1; around !== group && around >= 0; around = parent[inside] ?? -1)
+    let inside = this.index.opGroup[op];
+    if (inside === group) return this.#opNode[op];
+    for (let around = parent[inside]; around !== group && around >= 0; around = parent[inside])
       inside = around;
-    return this.#groupNode[inside] ?? 0;
+    return this.#groupNode[inside];
   }
 
   /** @param {number} tensor made in the group @param {number} group @param {Uint8Array} open */
   #standsIn(tensor, group, open) {
     const { home, parent } = this.index;
-    let inside = home[tensor] ?? -1;
+    let inside = home[tensor];
     if (inside === group) return true;
     if (inside < group) return false;
-    for (let around = parent[inside] ?? -1; around !== group; around = parent[inside] ?? -1) {
+    for (let around = parent[inside]; around !== group; around = parent[inside]) {
       if (around < 0) return false;
       inside = around;
     }
@@ -154,8 +154,8 @@ export class SceneMaker {
   #leaves(tensor, first, last) {
     const { readerStart, reader, loss } = this.index;
     if (tensor === loss) return true;
-    const [from, to] = [readerStart[tensor] ?? 0, readerStart[tensor + 1] ?? 0];
-    return from < to && ((reader[to - 1] ?? 0) >= last || (reader[from] ?? 0) < first);
+    const [from, to] = [readerStart[tensor], readerStart[tensor + 1]];
+    return from < to && (reader[to - 1] >= last || reader[from] < first);
   }
 }
 
@@ -169,7 +169,7 @@ export class SceneMaker {
 export function lowerBound(values, from, to, least) {
   while (from < to) {
     const middle = (from + to) >> 1;
-    if ((values[middle] ?? 0) < least) from = middle + 1;
+    if (values[middle] < least) from = middle + 1;
     else to = middle;
   }
   return from;
@@ -184,18 +184,18 @@ export function lowerBound(values, from, to, least) {
 function sorted(ends, nodes, entering, kind) {
   const edges = ends.length / 3;
   const leaving = new Int32Array(nodes + 1);
-  for (let at = 0; at < ends.length; at += 3) leaving[(ends[at] ?? 0) + 1] = (leaving[(ends[at] ?? 0) + 1] ?? 0) + 1;
-  for (let node = 0; node < nodes; node += 1) leaving[node + 1] = (leaving[node + 1] ?? 0) + (leaving[node] ?? 0);
+  for (let at = 0; at < ends.length; at += 3) leaving[ends[at] + 1] = leaving[ends[at] + 1] + 1;
+  for (let node = 0; node < nodes; node += 1) leaving[node + 1] = leaving[node + 1] + leaving[node];
   const next = leaving.slice();
   const [source, target, tensor] = [new Int32Array(edges), new Int32Array(edges), new Int32Array(edges)];
   for (let at = 0; at < ends.length; at += 3) {
-    const from = ends[at] ?? 0;
-    const to = ends[at + 1] ?? 0;
-    const edge = next[from] ?? 0;
+    const from = ends[at];
+    const to = ends[at + 1];
+    const edge = next[from];
     next[from] = edge + 1;
     source[edge] = from;
     target[edge] = to;
-    tensor[edge] = ends[at + 2] ?? 0;
+    tensor[edge] = ends[at + 2];
     if (kind[to] === TENSOR || kind[to] === PORT_OUT) entering[to] = edge;
   }
   return { edges, source, target, tensor, leaving };

@@ -32,8 +32,8 @@ export function assignHeights(shape, columns, column, links, { rowGap, fold, rea
   const { nodes, axis } = shape;
   const [inner, outer] = [shape.inner[half], shape.outer[half]];
   const all = column.length;
-  const innerOf = (/** @type {number} */ node) => node < nodes ? (inner[node] ?? 0) : LINE_ROOM;
-  const outerOf = (/** @type {number} */ node) => node < nodes ? (outer[node] ?? 0) : LINE_ROOM;
+  const innerOf = (/** @type {number} */ node) => node < nodes ? inner[node] : LINE_ROOM;
+  const outerOf = (/** @type {number} */ node) => node < nodes ? outer[node] : LINE_ROOM;
   const gap = (/** @type {number} */ a, /** @type {number} */ b) =>
     a < nodes && b < nodes ? rowGap : a < nodes || b < nodes ? rowGap / 2 : 0;
   /** How far apart neighbours in a column are at the least. */
@@ -46,7 +46,7 @@ export function assignHeights(shape, columns, column, links, { rowGap, fold, rea
     const base = compact(limits, blocks, all, innerOf);
     let top = 0;
     for (let node = 0; node < all; node += 1)
-      top = Math.max(top, (base[blocks.of[node] ?? 0] ?? 0) + (blocks.offset[node] ?? 0));
+      top = Math.max(top, base[blocks.of[node]] + blocks.offset[node]);
     return { blocks, limits, base, top };
   };
   let standing = stand(CLASSES);
@@ -58,16 +58,15 @@ export function assignHeights(shape, columns, column, links, { rowGap, fold, rea
   const height = new Float32Array(all);
   let lowest = Infinity;
   for (let node = 0; node < all; node += 1) {
-    height[node] = (base[blocks.of[node] ?? 0] ?? 0) + (blocks.offset[node] ?? 0);
-    if (node !== axis) lowest = Math.min(lowest, (height[node] ?? 0) - innerOf(node));
+    height[node] = base[blocks.of[node]] + blocks.offset[node];
+    if (node !== axis) lowest = Math.min(lowest, height[node] - innerOf(node));
   }
-  const isShared = axis >= 0
-    && (columns.start[(column[axis] ?? 0) + 1] ?? 0) - (columns.start[column[axis] ?? 0] ?? 0) > 1;
+  const isShared = axis >= 0 && columns.start[column[axis] + 1] - columns.start[column[axis]] > 1;
   const shift = (isShared ? Math.max(fold, reach + rowGap) : fold) - (lowest === Infinity ? 0 : lowest);
   let top = 0;
   for (let node = 0; node < all; node += 1) {
-    height[node] = node === axis ? 0 : (height[node] ?? 0) + shift;
-    top = Math.max(top, (height[node] ?? 0) + outerOf(node));
+    height[node] = node === axis ? 0 : height[node] + shift;
+    top = Math.max(top, height[node] + outerOf(node));
   }
   return { height, top };
 }
@@ -78,8 +77,8 @@ function tallest({ start, node }, apart) {
   let most = 0;
   for (let at = 0; at + 1 < start.length; at += 1) {
     let height = 0;
-    for (let position = (start[at] ?? 0) + 1; position < (start[at + 1] ?? 0); position += 1) {
-      height += apart(node[position - 1] ?? 0, node[position] ?? 0);
+    for (let position = start[at] + 1; position < start[at + 1]; position += 1) {
+      height += apart(node[position - 1], node[position]);
     }
     most = Math.max(most, height);
   }
@@ -106,19 +105,19 @@ function align(shape, { start, node, place }, links, all, half, classes) {
   /** @param {number} here @param {Int32Array} starts @param {Int32Array} list @param {Int32Array} ends */
   const middle = (here, starts, list, ends) => {
     found.length = 0;
-    for (let index = starts[here] ?? 0; index < (starts[here + 1] ?? 0); index += 1) {
-      const link = list[index] ?? 0;
-      if (!isDummy(ends[link] ?? 0)) found.push(link);
+    for (let index = starts[here]; index < starts[here + 1]; index += 1) {
+      const link = list[index];
+      if (!isDummy(ends[link])) found.push(link);
     }
-    if (found.length > 1) found.sort((a, b) => (place[ends[a] ?? 0] ?? 0) - (place[ends[b] ?? 0] ?? 0));
+    if (found.length > 1) found.sort((a, b) => place[ends[a]] - place[ends[b]]);
     return found[(found.length - 1) >> 1] ?? -1;
   };
   for (let here = 0; here < nodes; here += 1) middleLeft[here] = middle(here, leftStart, left, from);
   const goesOn = (/** @type {number} */ link) => {
-    const next = to[link] ?? 0;
-    for (let index = rightStart[next] ?? 0; index < (rightStart[next + 1] ?? 0); index += 1) {
-      const after = right[index] ?? 0;
-      if (middleLeft[to[after] ?? 0] === after) return true;
+    const next = to[link];
+    for (let index = rightStart[next]; index < rightStart[next + 1]; index += 1) {
+      const after = right[index];
+      if (middleLeft[to[after]] === after) return true;
     }
     return false;
   };
@@ -129,7 +128,7 @@ function align(shape, { start, node, place }, links, all, half, classes) {
     middleRight[here] = other !== link && !goesOn(link) && goesOn(other) ? other : link;
   }
   const classOf = (/** @type {number} */ link) => {
-    const [a, b] = [from[link] ?? 0, to[link] ?? 0];
+    const [a, b] = [from[link], to[link]];
     if (isDummy(a) && isDummy(b)) return 0;
     if (isDummy(a) || isDummy(b)) return 4;
     return 3 - (middleRight[a] === link ? 1 : 0) - (middleLeft[b] === link ? 1 : 0);
@@ -147,16 +146,16 @@ function align(shape, { start, node, place }, links, all, half, classes) {
   const candidates = [];
   for (let at = 0; at + 2 < start.length; at += 1) {
     candidates.length = 0;
-    const [first, last] = [start[at] ?? 0, start[at + 1] ?? 0];
+    const [first, last] = [start[at], start[at + 1]];
     for (let position = first; position < last; position += 1) {
-      const here = node[position] ?? 0;
+      const here = node[position];
       const begin = candidates.length;
-      for (let index = rightStart[here] ?? 0; index < (rightStart[here + 1] ?? 0); index += 1) {
-        const link = right[index] ?? 0;
+      for (let index = rightStart[here]; index < rightStart[here + 1]; index += 1) {
+        const link = right[index];
         if (to[link] !== axis) candidates.push(link);
       }
       if (candidates.length - begin > 1) {
-        const own = candidates.splice(begin).sort((a, b) => (place[to[a] ?? 0] ?? 0) - (place[to[b] ?? 0] ?? 0));
+        const own = candidates.splice(begin).sort((a, b) => place[to[a]] - place[to[b]]);
         for (const link of own) candidates.push(link);
       }
     }
@@ -170,22 +169,22 @@ function align(shape, { start, node, place }, links, all, half, classes) {
       let run = -1;
       for (let position = first; position < last; position += 1) {
         highest[position] = run;
-        const partner = next[node[position] ?? 0] ?? -1;
-        if (partner >= 0) run = Math.max(run, place[partner] ?? 0);
+        const partner = next[node[position]];
+        if (partner >= 0) run = Math.max(run, place[partner]);
       }
       run = all;
       for (let position = last - 1; position >= first; position -= 1) {
         lowest[position] = run;
-        const partner = next[node[position] ?? 0] ?? -1;
-        if (partner >= 0) run = Math.min(run, place[partner] ?? 0);
+        const partner = next[node[position]];
+        if (partner >= 0) run = Math.min(run, place[partner]);
       }
       let own = -1;
       for (const link of candidates) {
-        const [a, b] = [from[link] ?? 0, to[link] ?? 0];
-        if (classOf(link) !== rank || (next[a] ?? -1) >= 0 || (previous[b] ?? -1) >= 0) continue;
-        const position = place[a] ?? 0;
-        const target = place[b] ?? 0;
-        if (target <= (highest[position] ?? -1) || target >= (lowest[position] ?? 0) || target <= own) continue;
+        const [a, b] = [from[link], to[link]];
+        if (classOf(link) !== rank || next[a] >= 0 || previous[b] >= 0) continue;
+        const position = place[a];
+        const target = place[b];
+        if (target <= highest[position] || target >= lowest[position] || target <= own) continue;
         choose(link);
         own = target;
       }
@@ -198,25 +197,25 @@ function align(shape, { start, node, place }, links, all, half, classes) {
   const [firstFrame, firstBox] = [new Float32Array(all).fill(NaN), new Float32Array(all).fill(NaN)];
   let count = 0;
   for (const here of node) {
-    const before = previous[here] ?? -1;
+    const before = previous[here];
     const first = shape.kind[here] === FRAME ? firstFrame : firstBox;
-    let block = before < 0 ? -1 : (of[before] ?? 0);
-    const at = before < 0 ? 0 : (offset[before] ?? 0) + (shift[here] ?? 0);
-    if (block >= 0 && Math.abs(at - (first[block] ?? NaN)) > MOST_DRIFT) {
+    let block = before < 0 ? -1 : of[before];
+    const at = before < 0 ? 0 : offset[before] + shift[here];
+    if (block >= 0 && Math.abs(at - first[block]) > MOST_DRIFT) {
       block = -1;
-      isStraight[into[here] ?? 0] = 0;
+      isStraight[into[here]] = 0;
     }
     if (block < 0) block = count++;
     else offset[here] = at;
     of[here] = block;
-    if (Number.isNaN(first[block])) first[block] = offset[here] ?? 0;
+    if (Number.isNaN(first[block])) first[block] = offset[here];
   }
   return { count, of, offset, isStraight,
     hasFrame: Uint8Array.from(firstFrame.subarray(0, count), (at) => Number.isNaN(at) ? 0 : 1) };
 
   /** @param {number} link */
   function choose(link) {
-    const [a, b] = [from[link] ?? 0, to[link] ?? 0];
+    const [a, b] = [from[link], to[link]];
     next[a] = b;
     previous[b] = a;
     isStraight[link] = 1;

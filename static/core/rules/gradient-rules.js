@@ -132,7 +132,7 @@ export function checkRule({ kernel }, seed = 1) {
           ),
         )
       );
-      worst = Math.max(worst, Math.abs(claimed - ((up ?? NaN) - (down ?? NaN)) / (2 * STEP)));
+      worst = Math.max(worst, Math.abs(claimed - (up - down) / (2 * STEP)));
       largest = Math.max(largest, Math.abs(claimed));
       elements += 1;
     });

@@ -61,7 +61,7 @@ export function zipped(a, b, f) {
   const shape = broadcastShape(a.shape, b.shape);
   return filled(shape, (at) => {
     const index = indexAt(at, shape);
-    return f(a.values[placeOf(index, a.shape)] ?? NaN, b.values[placeOf(index, b.shape)] ?? NaN);
+    return f(a.values[placeOf(index, a.shape)], b.values[placeOf(index, b.shape)]);
   });
 }
 
@@ -71,7 +71,7 @@ export function summedTo(array, shape) {
   const sums = filled(shape, () => 0);
   array.values.forEach((value, at) => {
     const place = placeOf(indexAt(at, array.shape), shape);
-    sums.values[place] = (sums.values[place] ?? 0) + value;
+    sums.values[place] = sums.values[place] + value;
   });
   return sums;
 }
@@ -87,7 +87,7 @@ export function transposed({ shape, values }, first = -2, second = -1) {
     const index = indexAt(at, swapped);
     const source = new Array(shape.length).fill(0);
     order.forEach((axis, place) => (source[axis] = index[place] ?? 0));
-    return values[placeOf(source, shape)] ?? NaN;
+    return values[placeOf(source, shape)];
   });
 }
 
@@ -101,8 +101,7 @@ export function product(a, b) {
     const [batch, row, column] = [index.slice(0, -2), index.at(-2) ?? 0, index.at(-1) ?? 0];
     let sum = 0;
     for (let inner = 0; inner < k; inner += 1) {
-      sum += (a.values[placeOf([...batch, row, inner], a.shape)] ?? NaN)
-        * (b.values[placeOf([...batch, inner, column], b.shape)] ?? NaN);
+      sum += a.values[placeOf([...batch, row, inner], a.shape)] * b.values[placeOf([...batch, inner, column], b.shape)];
     }
     return sum;
   });

@@ -37,21 +37,12 @@ function elementwise({ names, title, forward, slope, steps, source, f, df, isPos
     ...(symbols === undefined ? {} : { symbols }),
     ...(covers === undefined ? {} : { covers }),
     kernel: {
-      value: ([x]) => mapped(x ?? none(), f),
-      vjp: (
-        [x],
-        dy,
-        y,
-      ) => [mapped(x ?? none(), (value, at) => df(value, y.values[at] ?? NaN) * (dy.values[at] ?? NaN))],
+      value: ([x]) => mapped(x, f),
+      vjp: ([x], dy, y) => [mapped(x, (value, at) => df(value, y.values[at]) * dy.values[at])],
       shapes: [[3, 4]],
       isPositive,
     },
   };
-}
-
-/** @returns {never} */
-function none() {
-  throw new RangeError("the rule's example lacks an operand");
 }
 
 /** @param {number} x @returns {number} */
@@ -239,8 +230,8 @@ function binary(names, title, forward, gradients, steps, f, da, db, { covers = i
     covers,
     symbols: scaled,
     kernel: {
-      value: ([a, b]) => zipped(a ?? none(), b ?? none(), f),
-      vjp: ([a = none(), b = none()], dy) =>
+      value: ([a, b]) => zipped(a, b, f),
+      vjp: ([a, b], dy) =>
         [da, db].map((slope, order) =>
           summedTo(zipped(zipped(a, b, slope), dy, (x, y) => x * y), (order === 0 ? a : b).shape)
         ),
@@ -314,10 +305,9 @@ export const BINARY_RULES = [
     source: CALCULUS,
     isElementwise: true,
     kernel: {
-      value: ([c = none(), a = none(), b = none()]) =>
-        mapped(a, (value, at) => c.values[at] === 1 ? value : (b.values[at] ?? NaN)),
+      value: ([c, a, b]) => mapped(a, (value, at) => c.values[at] === 1 ? value : b.values[at]),
       vjp: (
-        [c = none()],
+        [c],
         dy,
       ) => [null, zipped(c, dy, (chosen, g) => chosen * g), zipped(c, dy, (chosen, g) => (1 - chosen) * g)],
       shapes: [[2, 3], [2, 3], [2, 3]],
@@ -337,7 +327,7 @@ export const BINARY_RULES = [
     isElementwise: true,
     covers: ({ attributes, operands }) => operands.length === 1 && attributes["training"] !== false,
     kernel: {
-      value: ([x = none()]) => mapped(x, (value, at) => at % 3 === 0 ? 0 : value / 0.6),
+      value: ([x]) => mapped(x, (value, at) => at % 3 === 0 ? 0 : value / 0.6),
       vjp: (_, dy) => [mapped(dy, (value, at) => at % 3 === 0 ? 0 : value / 0.6)],
       shapes: [[3, 4]],
     },
@@ -352,7 +342,7 @@ export const BINARY_RULES = [
     source: "Srivastava et al. 2014, Dropout",
     isElementwise: true,
     covers: ({ attributes, operands }) => operands.length === 1 && attributes["training"] === false,
-    kernel: { value: ([x = none()]) => mapped(x, (value) => value), vjp: (_, dy) => [mapped(dy, (value) => value)],
+    kernel: { value: ([x]) => mapped(x, (value) => value), vjp: (_, dy) => [mapped(dy, (value) => value)],
       shapes: [[3, 4]] },
   },
 ];

@@ -4,8 +4,6 @@ import { byRow, filled, indexAt, mapped, placeOf, product, reshaped, sum, summed
   zipped } from "./ndarray.js";
 import { alphaOf, CALCULUS, CHAPTER, isOff, numberText } from "./rule-types.js";
 
-const EMPTY = filled([0], () => 0);
-
 /** @param {NDArray} x @returns {NDArray} all axes but the last as one */
 const rows = (x) => reshaped(x, [x.values.length / (x.shape.at(-1) ?? 1), x.shape.at(-1) ?? 1]);
 
@@ -34,9 +32,9 @@ export const PRODUCT_RULES = [
     ],
     source: CHAPTER,
     kernel: {
-      value: ([x = EMPTY, w = EMPTY]) => product(x, w),
+      value: ([x, w]) => product(x, w),
       vjp: (
-        [x = EMPTY, w = EMPTY],
+        [x, w],
         dy,
       ) => [summedTo(product(dy, transposed(w)), x.shape), summedTo(product(transposed(x), dy), w.shape)],
       shapes: [[2, 3, 4], [4, 2]],
@@ -56,9 +54,9 @@ export const PRODUCT_RULES = [
     ],
     source: CALCULUS,
     kernel: {
-      value: ([x = EMPTY, v = EMPTY]) => reshaped(product(x, upright(v)), x.shape.slice(0, -1)),
+      value: ([x, v]) => reshaped(product(x, upright(v)), x.shape.slice(0, -1)),
       vjp: (
-        [x = EMPTY, v = EMPTY],
+        [x, v],
         dy,
       ) => [product(upright(dy), reshaped(v, [1, v.values.length])),
         reshaped(product(transposed(x), upright(dy)), v.shape)],
@@ -76,11 +74,8 @@ export const PRODUCT_RULES = [
       "{w}ₖⱼ enters {y}ⱼ alone: {dw}ₖⱼ = {v}ₖ · {dy}ⱼ, the outer product {v} ⊗ {dy}"],
     source: CALCULUS,
     kernel: {
-      value: ([v = EMPTY, w = EMPTY]) => reshaped(product(transposed(upright(v)), w), w.shape.slice(1)),
-      vjp: (
-        [v = EMPTY, w = EMPTY],
-        dy,
-      ) => [reshaped(product(w, upright(dy)), v.shape), product(upright(v), transposed(upright(dy)))],
+      value: ([v, w]) => reshaped(product(transposed(upright(v)), w), w.shape.slice(1)),
+      vjp: ([v, w], dy) => [reshaped(product(w, upright(dy)), v.shape), product(upright(v), transposed(upright(dy)))],
       shapes: [[4], [4, 2]],
     },
   },
@@ -95,8 +90,8 @@ export const PRODUCT_RULES = [
       "∂{y}/∂{a}ₖ = {b}ₖ and ∂{y}/∂{b}ₖ = {a}ₖ: each is the other, times the one number {dy}"],
     source: CALCULUS,
     kernel: {
-      value: ([a = EMPTY, b = EMPTY]) => filled([], () => sum(zipped(a, b, (p, q) => p * q).values)),
-      vjp: ([a = EMPTY, b = EMPTY], dy) => [zipped(dy, b, (g, q) => g * q), zipped(dy, a, (g, p) => g * p)],
+      value: ([a, b]) => filled([], () => sum(zipped(a, b, (p, q) => p * q).values)),
+      vjp: ([a, b], dy) => [zipped(dy, b, (g, q) => g * q), zipped(dy, a, (g, p) => g * p)],
       shapes: [[4], [4]],
     },
   },
@@ -115,8 +110,8 @@ export const PRODUCT_RULES = [
     ],
     source: "PyTorch tutorial, Extending torch.autograd: LinearFunction",
     kernel: {
-      value: ([x = EMPTY, w = EMPTY, b = EMPTY]) => zipped(product(x, transposed(w)), b, (p, c) => p + c),
-      vjp: ([x = EMPTY, w = EMPTY], dy) => [product(dy, w), product(transposed(rows(dy)), rows(x)), overBatch(dy)],
+      value: ([x, w, b]) => zipped(product(x, transposed(w)), b, (p, c) => p + c),
+      vjp: ([x, w], dy) => [product(dy, w), product(transposed(rows(dy)), rows(x)), overBatch(dy)],
       shapes: [[3, 4], [2, 4], [2]],
     },
   },
@@ -134,8 +129,8 @@ export const PRODUCT_RULES = [
     ],
     source: CHAPTER,
     kernel: {
-      value: ([x = EMPTY, w = EMPTY, b = EMPTY]) => zipped(product(x, w), b, (p, c) => p + c),
-      vjp: ([x = EMPTY, w = EMPTY], dy) => [product(dy, transposed(w)), product(transposed(x), dy), overBatch(dy)],
+      value: ([x, w, b]) => zipped(product(x, w), b, (p, c) => p + c),
+      vjp: ([x, w], dy) => [product(dy, transposed(w)), product(transposed(x), dy), overBatch(dy)],
       shapes: [[3, 4], [4, 2], [2]],
     },
   },
@@ -151,11 +146,8 @@ export const PRODUCT_RULES = [
       "the product's share goes on as for a matrix product: {dx} = {dy} @ {w}ᵀ, {dw} = {x}ᵀ @ {dy}", BIAS],
     source: CALCULUS,
     kernel: {
-      value: ([b = EMPTY, x = EMPTY, w = EMPTY]) => zipped(product(x, w), b, (p, c) => p + c),
-      vjp: (
-        [b = EMPTY, x = EMPTY, w = EMPTY],
-        dy,
-      ) => [summedTo(dy, b.shape), product(dy, transposed(w)), product(transposed(x), dy)],
+      value: ([b, x, w]) => zipped(product(x, w), b, (p, c) => p + c),
+      vjp: ([b, x, w], dy) => [summedTo(dy, b.shape), product(dy, transposed(w)), product(transposed(x), dy)],
       shapes: [[2], [3, 4], [4, 2]],
     },
   },
@@ -175,22 +167,18 @@ export const PRODUCT_RULES = [
     ],
     source: "Dumoulin and Visin 2016, A guide to convolution arithmetic for deep learning",
     kernel: {
-      value: ([x = EMPTY, w = EMPTY, b = EMPTY]) => {
+      value: ([x, w, b]) => {
         const shape = convolved(x, w);
-        const y = filled(shape, (at) => b.values[indexAt(at, shape)[1] ?? 0] ?? NaN);
+        const y = filled(shape, (at) => b.values[indexAt(at, shape)[1]]);
         eachTap(x, w, shape,
-          (
-            place,
-            source,
-            tap,
-          ) => (y.values[place] = (y.values[place] ?? 0) + (x.values[source] ?? 0) * (w.values[tap] ?? 0)));
+          (place, source, tap) => (y.values[place] = y.values[place] + x.values[source] * w.values[tap]));
         return y;
       },
-      vjp: ([x = EMPTY, w = EMPTY, b = EMPTY], dy) => {
+      vjp: ([x, w, b], dy) => {
         const [dx, dw] = [mapped(x, () => 0), mapped(w, () => 0)];
         eachTap(x, w, dy.shape, (place, source, tap) => {
-          dx.values[source] = (dx.values[source] ?? 0) + (dy.values[place] ?? 0) * (w.values[tap] ?? 0);
-          dw.values[tap] = (dw.values[tap] ?? 0) + (dy.values[place] ?? 0) * (x.values[source] ?? 0);
+          dx.values[source] = dx.values[source] + dy.values[place] * w.values[tap];
+          dw.values[tap] = dw.values[tap] + dy.values[place] * x.values[source];
         });
         return [dx, dw,
           filled(b.shape, (channel) => sum(dy.values.filter((_, at) => indexAt(at, dy.shape)[1] === channel)))];
@@ -218,17 +206,15 @@ export const PRODUCT_RULES = [
     ],
     source: "Vaswani et al. 2017, Attention Is All You Need; Dao et al. 2022, FlashAttention, appendix B.2",
     kernel: {
-      value: ([q = EMPTY, k = EMPTY, v = EMPTY]) => product(attended(q, k), v),
-      vjp: ([q = EMPTY, k = EMPTY, v = EMPTY], dy) => {
+      value: ([q, k, v]) => product(attended(q, k), v),
+      vjp: ([q, k, v], dy) => {
         const p = attended(q, k);
         const dp = product(dy, transposed(v));
         const weighed = zipped(dp, p, (a, b) => a * b);
         const ds = byRow(p, (row, order) => {
           const from = order * row.length;
           const mean = sum(weighed.values.subarray(from, from + row.length));
-          return row.map((share, at) =>
-            (share * ((dp.values[from + at] ?? NaN) - mean)) / Math.sqrt(q.shape.at(-1) ?? 1)
-          );
+          return row.map((share, at) => (share * (dp.values[from + at] - mean)) / Math.sqrt(q.shape.at(-1) ?? 1));
         });
         return [product(ds, k), product(transposed(ds), q), product(transposed(p), dy)];
       },
@@ -248,20 +234,20 @@ function attended(q, k) {
 
 /** @param {NDArray} x @param {NDArray} w @returns {number[]} the shape of their convolution, stride 1, no padding */
 function convolved(x, w) {
-  const [batch = 0, , height = 0, width = 0] = x.shape;
-  const [channels = 0, , rowsOfKernel = 0, columns = 0] = w.shape;
+  const [batch, , height, width] = x.shape;
+  const [channels, , rowsOfKernel, columns] = w.shape;
   return [batch, channels, height - rowsOfKernel + 1, width - columns + 1];
 }
 
 /** @param {NDArray} x @param {NDArray} w @param {readonly number[]} shape
  * @param {(place: number, source: number, tap: number) => void} visit positions in y, x and w of every product */
 function eachTap(x, w, shape, visit) {
-  const taps = w.values.length / (w.shape[0] ?? 1);
+  const taps = w.values.length / w.shape[0];
   const kernel = w.shape.slice(1);
   for (let place = 0; place < shape.reduce((a, b) => a * b, 1); place += 1) {
-    const [n = 0, o = 0, i = 0, j = 0] = indexAt(place, shape);
+    const [n, o, i, j] = indexAt(place, shape);
     for (let tap = 0; tap < taps; tap += 1) {
-      const [c = 0, u = 0, v = 0] = indexAt(tap, kernel);
+      const [c, u, v] = indexAt(tap, kernel);
       visit(place, placeOf([n, c, i + u, j + v], x.shape), o * taps + tap);
     }
   }

@@ -3,7 +3,6 @@
 import { byRow, filled, indexAt, mapped, sizeOf, sum, summedTo, zipped } from "./ndarray.js";
 import { CALCULUS, CHAPTER, isOff } from "./rule-types.js";
 
-const EMPTY = filled([0], () => 0);
 const EPS = 1e-5;
 
 /** @param {ArrayLike<number>} row @returns {Float64Array} */
@@ -32,13 +31,13 @@ function normalizedBack(values, g) {
   const { mean, scale } = moments(values);
   const hat = values.map((value) => (value - mean) * scale);
   const average = sum(g) / g.length;
-  const along = sum(g.map((each, at) => each * (hat[at] ?? NaN))) / g.length;
-  return g.map((each, at) => scale * (each - average - (hat[at] ?? NaN) * along));
+  const along = sum(g.map((each, at) => each * hat[at])) / g.length;
+  return g.map((each, at) => scale * (each - average - hat[at] * along));
 }
 
 /** @param {NDArray} x (batch, features) @returns {NDArray} the other way round */
 const flipped = ({ shape: [rows = 1, columns = 1], values }) =>
-  filled([columns, rows], (at) => values[(at % rows) * columns + Math.floor(at / rows)] ?? NaN);
+  filled([columns, rows], (at) => values[(at % rows) * columns + Math.floor(at / rows)]);
 
 /** @param {NDArray} x @returns {NDArray} each row normalized */
 const normalized = (x) =>
@@ -88,8 +87,8 @@ export const REDUCTION_RULES = [
     derivation: ["{y} = Σᵢ {x}ᵢ: ∂{y}/∂{x}ᵢ = 1 for every i",
       "so each {x}ᵢ gets the whole of {dy}; a sum over one axis repeats it along that axis"],
     source: CALCULUS,
-    kernel: { value: ([x = EMPTY]) => summedTo(x, [4]),
-      vjp: ([x = EMPTY], dy) => [filled(x.shape, (at) => dy.values[at % 4] ?? NaN)], shapes: [[3, 4]] },
+    kernel: { value: ([x]) => summedTo(x, [4]), vjp: ([x], dy) => [filled(x.shape, (at) => dy.values[at % 4])],
+      shapes: [[3, 4]] },
   },
   {
     names: ["mean"],
@@ -103,8 +102,8 @@ export const REDUCTION_RULES = [
     derivation: ["{y} = (1/n) Σᵢ {x}ᵢ: ∂{y}/∂{x}ᵢ = 1/n for each of the n elements averaged",
       "each {x}ᵢ gets the same n-th part of {dy}"],
     source: CALCULUS,
-    kernel: { value: ([x = EMPTY]) => mapped(summedTo(x, []), (total) => total / 12),
-      vjp: ([x = EMPTY], dy) => [filled(x.shape, () => (dy.values[0] ?? NaN) / 12)], shapes: [[3, 4]] },
+    kernel: { value: ([x]) => mapped(summedTo(x, []), (total) => total / 12),
+      vjp: ([x], dy) => [filled(x.shape, () => dy.values[0] / 12)], shapes: [[3, 4]] },
   },
   {
     names: ["max", "amax", "min", "amin"],
@@ -116,8 +115,8 @@ export const REDUCTION_RULES = [
       "of the extreme one {y} is a copy: slope 1"],
     source: CALCULUS,
     kernel: {
-      value: ([x = EMPTY]) => filled([], () => Math.max(...x.values)),
-      vjp: ([x = EMPTY], dy) => [mapped(x, (value) => value === Math.max(...x.values) ? (dy.values[0] ?? NaN) : 0)],
+      value: ([x]) => filled([], () => Math.max(...x.values)),
+      vjp: ([x], dy) => [mapped(x, (value) => value === Math.max(...x.values) ? dy.values[0] : 0)],
       shapes: [[3, 4]],
     },
   },
@@ -134,13 +133,13 @@ export const REDUCTION_RULES = [
     ],
     source: "LeCun et al. 1998, Gradient-based learning applied to document recognition",
     kernel: {
-      value: ([x = EMPTY]) => filled([2, 2], (at) => Math.max(...windowAt(at).map((place) => x.values[place] ?? NaN))),
-      vjp: ([x = EMPTY], dy) => {
+      value: ([x]) => filled([2, 2], (at) => Math.max(...windowAt(at).map((place) => x.values[place]))),
+      vjp: ([x], dy) => {
         const dx = filled(x.shape, () => 0);
         dy.values.forEach((g, at) => {
           const places = windowAt(at);
-          const top = places.reduce((best, place) => (x.values[place] ?? 0) > (x.values[best] ?? 0) ? place : best);
-          dx.values[top] = (dx.values[top] ?? 0) + g;
+          const top = places.reduce((best, place) => x.values[place] > x.values[best] ? place : best);
+          dx.values[top] = dx.values[top] + g;
         });
         return [dx];
       },
@@ -161,11 +160,11 @@ export const REDUCTION_RULES = [
     ],
     source: "Bridle 1990, Probabilistic Interpretation of Feedforward Classification Network Outputs",
     kernel: {
-      value: ([x = EMPTY]) => byRow(x, softmax),
+      value: ([x]) => byRow(x, softmax),
       vjp: (_, dy, y) => [byRow(y, (row, order) => {
         const g = rowOf(dy, order);
-        const along = sum(g.map((each, at) => each * (row[at] ?? NaN)));
-        return row.map((share, at) => share * ((g[at] ?? NaN) - along));
+        const along = sum(g.map((each, at) => each * row[at]));
+        return row.map((share, at) => share * (g[at] - along));
       })],
       shapes: [[3, 4]],
     },
@@ -181,10 +180,10 @@ export const REDUCTION_RULES = [
       "{dx}ᵢ = Σⱼ {dy}ⱼ · (1[i = j] − exp {y}ᵢ) = {dy}ᵢ − exp({y}ᵢ) · Σⱼ {dy}ⱼ"],
     source: CALCULUS,
     kernel: {
-      value: ([x = EMPTY]) => byRow(x, (row) => softmax(row).map(Math.log)),
+      value: ([x]) => byRow(x, (row) => softmax(row).map(Math.log)),
       vjp: (_, dy, y) => [byRow(y, (row, order) => {
         const total = sum(rowOf(dy, order));
-        return row.map((value, at) => (rowOf(dy, order)[at] ?? NaN) - Math.exp(value) * total);
+        return row.map((value, at) => rowOf(dy, order)[at] - Math.exp(value) * total);
       })],
       shapes: [[3, 4]],
     },
@@ -201,9 +200,8 @@ export const REDUCTION_RULES = [
       "all means are over the normalized axes of one row: mean and 1/s are kept"],
     source: "Ba et al. 2016, Layer Normalization",
     kernel: {
-      value: ([x = EMPTY, w = EMPTY, b = EMPTY]) =>
-        zipped(zipped(normalized(x), w, (a, c) => a * c), b, (a, c) => a + c),
-      vjp: ([x = EMPTY, w = EMPTY, b = EMPTY], dy) => [
+      value: ([x, w, b]) => zipped(zipped(normalized(x), w, (a, c) => a * c), b, (a, c) => a + c),
+      vjp: ([x, w, b], dy) => [
         normalizedGradient(x, zipped(dy, w, (g, c) => g * c)),
         summedTo(zipped(dy, normalized(x), (g, hat) => g * hat), w.shape),
         summedTo(dy, b.shape),
@@ -225,9 +223,8 @@ export const REDUCTION_RULES = [
       "all means are per channel, over the batch and all positions: through them the inputs of a batch depend on each other; the running averages are no part of it"],
     source: "Ioffe and Szegedy 2015, Batch Normalization",
     kernel: {
-      value: ([x = EMPTY, , , w = EMPTY, b = EMPTY]) =>
-        zipped(zipped(flipped(normalized(flipped(x))), w, (a, c) => a * c), b, (a, c) => a + c),
-      vjp: ([x = EMPTY, , , w = EMPTY, b = EMPTY], dy) => [
+      value: ([x, , , w, b]) => zipped(zipped(flipped(normalized(flipped(x))), w, (a, c) => a * c), b, (a, c) => a + c),
+      vjp: ([x, , , w, b], dy) => [
         flipped(normalizedGradient(flipped(x), flipped(zipped(dy, w, (g, c) => g * c)))),
         null,
         null,
@@ -249,9 +246,8 @@ export const REDUCTION_RULES = [
       "{w} and {b} enter all elements of their channel: {dw} = Σ {dy} · x̂, {db} = Σ {dy}"],
     source: "Ioffe and Szegedy 2015, Batch Normalization",
     kernel: {
-      value: ([x = EMPTY, m = EMPTY, v = EMPTY, w = EMPTY, b = EMPTY]) =>
-        zipped(zipped(standardized(x, m, v), w, (a, c) => a * c), b, (a, c) => a + c),
-      vjp: ([x = EMPTY, m = EMPTY, v = EMPTY, w = EMPTY, b = EMPTY], dy) => [
+      value: ([x, m, v, w, b]) => zipped(zipped(standardized(x, m, v), w, (a, c) => a * c), b, (a, c) => a + c),
+      vjp: ([x, m, v, w, b], dy) => [
         zipped(zipped(dy, w, (g, c) => g * c), v, (g, variance) => g / Math.sqrt(variance + EPS)),
         null,
         null,
@@ -278,9 +274,8 @@ export const REDUCTION_RULES = [
       "where {y} is the loss itself, ∂loss/∂loss = 1; a target that is given gets no gradient"],
     source: CHAPTER,
     kernel: {
-      value: ([x = EMPTY, t = EMPTY]) =>
-        filled([], () => sum(zipped(x, t, (a, b) => (a - b) ** 2).values) / x.values.length),
-      vjp: ([x = EMPTY, t = EMPTY], dy) =>
+      value: ([x, t]) => filled([], () => sum(zipped(x, t, (a, b) => (a - b) ** 2).values) / x.values.length),
+      vjp: ([x, t], dy) =>
         [2, -2].map((factor) =>
           zipped(zipped(x, t, (a, b) => (factor * (a - b)) / x.values.length), dy, (a, g) => a * g)
         ),
@@ -303,14 +298,14 @@ export const REDUCTION_RULES = [
     ],
     source: "Bishop 2006, Pattern Recognition and Machine Learning, equation 4.109",
     kernel: {
-      value: ([x = EMPTY, t = EMPTY]) =>
+      value: ([x, t]) =>
         filled([], () =>
-          -sum(t.values.map((chosen, row) => Math.log(softmax(rowOf(x, row))[chosen] ?? NaN))) / t.values.length),
-      vjp: ([x = EMPTY, t = EMPTY], dy) => [
+          -sum(t.values.map((chosen, row) => Math.log(softmax(rowOf(x, row))[chosen]))) / t.values.length),
+      vjp: ([x, t], dy) => [
         byRow(x,
           (row, order) =>
             softmax(row).map((share, at) =>
-              ((share - Number(at === t.values[order])) / t.values.length) * (dy.values[0] ?? NaN)
+              ((share - Number(at === t.values[order])) / t.values.length) * dy.values[0]
             )),
         null,
       ],
@@ -330,11 +325,10 @@ export const REDUCTION_RULES = [
       "the others do not enter: gradient 0; a class index has none"],
     source: "Bishop 2006, Pattern Recognition and Machine Learning, 4.3.4",
     kernel: {
-      value: ([x = EMPTY, t = EMPTY]) =>
-        filled([], () => -sum(t.values.map((chosen, row) => rowOf(x, row)[chosen] ?? NaN)) / t.values.length),
-      vjp: ([x = EMPTY, t = EMPTY], dy) => [filled(x.shape, (at) => {
-        const [row = 0, column = 0] = indexAt(at, x.shape);
-        return (-Number(t.values[row] === column) / t.values.length) * (dy.values[0] ?? NaN);
+      value: ([x, t]) => filled([], () => -sum(t.values.map((chosen, row) => rowOf(x, row)[chosen])) / t.values.length),
+      vjp: ([x, t], dy) => [filled(x.shape, (at) => {
+        const [row, column] = indexAt(at, x.shape);
+        return (-Number(t.values[row] === column) / t.values.length) * dy.values[0];
       }), null],
       shapes: [[3, 4], [3]],
       fixed: { 1: [2, 0, 3] },

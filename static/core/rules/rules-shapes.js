@@ -3,20 +3,18 @@
 import { filled, indexAt, placeOf, reshaped, summedTo, transposed, zipped } from "./ndarray.js";
 import { CALCULUS, swappedAxes } from "./rule-types.js";
 
-const EMPTY = filled([0], () => 0);
-
 /** Every element of the output is one of the input's: its gradient goes back to where it came from. */
 const BACK = "each element of {y} is one element of {x}, slope 1: its gradient goes back to that place";
 
 /** @param {NDArray} x @param {readonly number[]} shape @param {readonly number[]} picks y's element at → x's
  * @returns {NDArray} */
-const picked = (x, shape, picks) => filled(shape, (at) => x.values[picks[at] ?? 0] ?? NaN);
+const picked = (x, shape, picks) => filled(shape, (at) => x.values[picks[at]]);
 
 /** @param {NDArray} x @param {NDArray} dy @param {readonly number[]} picks @returns {NDArray} each gradient added where
  * its element came from */
 function scattered(x, dy, picks) {
   const dx = filled(x.shape, () => 0);
-  picks.forEach((place, at) => (dx.values[place] = (dx.values[place] ?? 0) + (dy.values[at] ?? NaN)));
+  picks.forEach((place, at) => (dx.values[place] = dx.values[place] + dy.values[at]));
   return dx;
 }
 
@@ -41,8 +39,7 @@ function choosing(names, title, forward, gradient, derivation, from, to, picks) 
     derivation,
     source: CALCULUS,
     covers: isOfFirst,
-    kernel: { value: ([x = EMPTY]) => picked(x, to, picks), vjp: ([x = EMPTY], dy) => [scattered(x, dy, picks)],
-      shapes: [from] },
+    kernel: { value: ([x]) => picked(x, to, picks), vjp: ([x], dy) => [scattered(x, dy, picks)], shapes: [from] },
   };
 }
 
@@ -80,7 +77,7 @@ export const SHAPE_RULES = [
     gradients: ["({dy})ᵀ"],
     derivation: ["{y}ᵢⱼ = {x}ⱼᵢ, slope 1", "so {dx}ⱼᵢ = {dy}ᵢⱼ: the gradient is turned back the same way"],
     source: CALCULUS,
-    kernel: { value: ([x = EMPTY]) => transposed(x), vjp: (_, dy) => [transposed(dy)], shapes: [[3, 4]] },
+    kernel: { value: ([x]) => transposed(x), vjp: (_, dy) => [transposed(dy)], shapes: [[3, 4]] },
   },
   {
     names: ["permute", "movedim", "transpose", "swapaxes", "T"],
@@ -91,7 +88,7 @@ export const SHAPE_RULES = [
     derivation: [BACK,
       "axis k of {y} is axis p(k) of {x}: the gradient's axes are put back by the inverse of p, which is p itself for two axes swapped, and not in general"],
     source: CALCULUS,
-    kernel: { value: ([x = EMPTY]) => turned(x), vjp: (_, dy) => [turned(turned(dy))], shapes: [[2, 3, 4]] },
+    kernel: { value: ([x]) => turned(x), vjp: (_, dy) => [turned(turned(dy))], shapes: [[2, 3, 4]] },
   },
   {
     names: ["view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "view_as", "reshape_as", "contiguous",
@@ -103,8 +100,7 @@ export const SHAPE_RULES = [
     gradients: ["{dy} in the shape of {x}"],
     derivation: ["the elements stay what they are, slope 1", "the gradient gets the shape back that {x} had"],
     source: CALCULUS,
-    kernel: { value: ([x = EMPTY]) => reshaped(x, [2, 6]), vjp: ([x = EMPTY], dy) => [reshaped(dy, x.shape)],
-      shapes: [[3, 4]] },
+    kernel: { value: ([x]) => reshaped(x, [2, 6]), vjp: ([x], dy) => [reshaped(dy, x.shape)], shapes: [[3, 4]] },
   },
   {
     names: ["expand", "expand_as", "broadcast_to"],
@@ -116,8 +112,8 @@ export const SHAPE_RULES = [
     derivation: ["{x}ᵢ stands in several places of {y}, each with slope 1",
       "the chain rule sums over all of them: {dx}ᵢ = Σ of {dy} over the places where {x}ᵢ stands"],
     source: CALCULUS,
-    kernel: { value: ([x = EMPTY]) => zipped(x, filled([3, 4], () => 0), (a, b) => a + b),
-      vjp: ([x = EMPTY], dy) => [summedTo(dy, x.shape)], shapes: [[4]] },
+    kernel: { value: ([x]) => zipped(x, filled([3, 4], () => 0), (a, b) => a + b),
+      vjp: ([x], dy) => [summedTo(dy, x.shape)], shapes: [[4]] },
   },
   choosing(["getitem", "index", "select", "narrow", "index_select", "__getitem__"], "A part of a tensor",
     "the part of {x} that was asked for", "{dy} at that part, 0 elsewhere", [BACK,
@@ -137,11 +133,8 @@ export const SHAPE_RULES = [
     derivation: ["each element of {y} is one element of one operand, slope 1", "{dy} is cut where they were joined"],
     source: CALCULUS,
     kernel: {
-      value: ([a = EMPTY, b = EMPTY]) => filled([5, 2], (at) => (at < 4 ? a.values[at] : b.values[at - 4]) ?? NaN),
-      vjp: (
-        [a = EMPTY, b = EMPTY],
-        dy,
-      ) => [filled(a.shape, (at) => dy.values[at] ?? NaN), filled(b.shape, (at) => dy.values[at + 4] ?? NaN)],
+      value: ([a, b]) => filled([5, 2], (at) => (at < 4 ? a.values[at] : b.values[at - 4])),
+      vjp: ([a, b], dy) => [filled(a.shape, (at) => dy.values[at]), filled(b.shape, (at) => dy.values[at + 4])],
       shapes: [[2, 2], [3, 2]],
     },
   },
@@ -155,8 +148,8 @@ export const SHAPE_RULES = [
       "an index is no real number: it has no gradient"],
     source: CALCULUS,
     kernel: {
-      value: ([x = EMPTY, i = EMPTY]) => picked(x, i.shape, gathered(i)),
-      vjp: ([x = EMPTY, i = EMPTY], dy) => [scattered(x, dy, gathered(i)), null],
+      value: ([x, i]) => picked(x, i.shape, gathered(i)),
+      vjp: ([x, i], dy) => [scattered(x, dy, gathered(i)), null],
       shapes: [[3, 4], [3, 1]],
       fixed: { 1: [2, 0, 2] },
     },
@@ -172,15 +165,13 @@ export const SHAPE_RULES = [
       "rows that no index names get gradient 0; an index has none"],
     source: "Mikolov et al. 2013, Efficient Estimation of Word Representations in Vector Space",
     kernel: {
-      value: ([i = EMPTY, w = EMPTY]) =>
-        filled([i.values.length, w.shape[1] ?? 1], (at) =>
-          w.values[(i.values[Math.floor(at / (w.shape[1] ?? 1))] ?? 0) * (w.shape[1] ?? 1) + (at % (w.shape[1] ?? 1))]
-            ?? NaN),
-      vjp: ([i = EMPTY, w = EMPTY], dy) => {
-        const width = w.shape[1] ?? 1;
+      value: ([i, w]) =>
+        filled([i.values.length, w.shape[1]], (at) =>
+          w.values[i.values[Math.floor(at / w.shape[1])] * w.shape[1] + (at % w.shape[1])]),
+      vjp: ([i, w], dy) => {
+        const width = w.shape[1];
         return [null,
-          scattered(w, dy,
-            [...dy.values].map((_, at) => (i.values[Math.floor(at / width)] ?? 0) * width + (at % width)))];
+          scattered(w, dy, [...dy.values].map((_, at) => i.values[Math.floor(at / width)] * width + (at % width)))];
       },
       shapes: [[4], [3, 2]],
       fixed: { 0: [2, 0, 2, 1] },

@@ -114,7 +114,7 @@ function lines(parts) {
 /** @param {Float32Array} rect @param {number} at @param {{x: number, y: number, width: number, height: number}} view
  * @returns {boolean} */
 function meets(rect, at, view) {
-  const [x, y, w, h] = [rect[4 * at] ?? 0, rect[4 * at + 1] ?? 0, rect[4 * at + 2] ?? 0, rect[4 * at + 3] ?? 0];
+  const [x, y, w, h] = [rect[4 * at], rect[4 * at + 1], rect[4 * at + 2], rect[4 * at + 3]];
   return x <= view.x + view.width && y <= view.y + view.height && x + w >= view.x && y + h >= view.y;
 }
 
@@ -122,9 +122,9 @@ function meets(rect, at, view) {
  * tensors */
 function isVertical({ rect, twin, half, boxes }) {
   for (let box = 0; box < boxes; box += 1) {
-    const other = twin[box] ?? -1;
+    const other = twin[box];
     if (other < 0 || half[box] === half[other]) continue;
-    const apart = (/** @type {number} */ side) => Math.abs((rect[4 * box + side] ?? 0) - (rect[4 * other + side] ?? 0));
+    const apart = (/** @type {number} */ side) => Math.abs(rect[4 * box + side] - rect[4 * other + side]);
     return apart(0) > apart(1);
   }
   return false;
@@ -148,26 +148,24 @@ function describe({ graph, facts, drawing, picture }) {
 
 /** @param {Scene} scene @param {number} box @returns {string} all that is known of a box without its figures */
 function nameOf({ graph, drawing }, box) {
-  const index = drawing.ref[box] ?? 0;
+  const index = drawing.ref[box];
   const { topology } = graph;
   if (drawing.kind[box] === TENSOR) {
     const tensor = topology.tensors[index];
     return tensor === undefined ? "" : `${tensor.name}: ${tensor.role}, ${tensor.dtype} ${shape(tensor.shape)}`;
   }
   const half = drawing.half[box] === 1 ? "backward" : "forward";
-  if (drawing.kind[box] === OP) return `${graph.opLabel[index] ?? ""}: ${half}`;
-  const path = topology.modules[graph.groupModule[index] ?? 0]?.path ?? "";
-  const repeats = graph.arrays.groupRepeats[index] ?? 0;
-  return `${graph.groupLabel[index] ?? ""}${path === "" ? "" : ` ${path}`}${
-    repeats > 0 ? ` × ${repeats}` : ""
-  }: ${half}`;
+  if (drawing.kind[box] === OP) return `${graph.opLabel[index]}: ${half}`;
+  const path = topology.modules[graph.groupModule[index]]?.path ?? "";
+  const repeats = graph.arrays.groupRepeats[index];
+  return `${graph.groupLabel[index]}${path === "" ? "" : ` ${path}`}${repeats > 0 ? ` × ${repeats}` : ""}: ${half}`;
 }
 
 // Boxes
 
 /** @param {Scene} scene @param {number} box @returns {Rectangle} */
 function rectOf({ drawing: { rect } }, box) {
-  return { x: rect[4 * box] ?? 0, y: rect[4 * box + 1] ?? 0, w: rect[4 * box + 2] ?? 0, h: rect[4 * box + 3] ?? 0 };
+  return { x: rect[4 * box], y: rect[4 * box + 1], w: rect[4 * box + 2], h: rect[4 * box + 3] };
 }
 
 /** @param {Scene} scene @param {number} box @returns {Phase} */
@@ -179,7 +177,7 @@ function halfOf({ drawing }, box) {
 function frameSvg(scene, box) {
   const { x, y, w, h } = rectOf(scene, box);
   const colour = scene.colours[halfOf(scene, box)];
-  const label = shortened(scene.graph.groupLabel[scene.drawing.ref[box] ?? 0] ?? "", "600 11px", w - 2 * HEAD.x);
+  const label = shortened(scene.graph.groupLabel[scene.drawing.ref[box]], "600 11px", w - 2 * HEAD.x);
   const isSelected = box === scene.selected;
   const outline = { x, y, width: w, height: h, rx: Math.min(RADIUS.frame, w / 3), fill: colour, "fill-opacity": 0.05,
     stroke: colour };
@@ -197,10 +195,10 @@ function boxSvg(scene, box) {
   const { drawing, graph, colours, paintwork } = scene;
   const { x, y, w, h } = rectOf(scene, box);
   const half = halfOf(scene, box);
-  const index = drawing.ref[box] ?? 0;
+  const index = drawing.ref[box];
   const kind = drawing.kind[box];
   const isTensor = kind === TENSOR;
-  const colour = colours[isTensor ? hue(half, graph.topology.tensors[index]?.role ?? "") : half];
+  const colour = colours[isTensor ? hue(half, graph.topology.tensors[index].role) : half];
   const item = scene.index.itemOf(box);
   const painted = paintwork?.fill(item.kind, item.index, item.half) ?? null;
   const isStrip = w < STRIP_WIDTH;
@@ -219,7 +217,7 @@ function boxSvg(scene, box) {
   let inside = tag("title", {}, escaped(nameOf(scene, box))) + frame;
   if (plot !== null && scene.picture !== null) {
     if (isTensor) {
-      const row = scene.facts.rows[index] ?? -1;
+      const row = scene.facts.rows[index];
       if (row >= 0)
         inside += text.level === "strip" ? stripSvg(scene.picture, row, plot, paint)
           : barsSvg(scene.picture, row, plot, paint);
@@ -233,7 +231,7 @@ function boxSvg(scene, box) {
 
 /** @param {Scene} scene @param {number} tensor @param {number} w @param {number} h @returns {BoxText} */
 function nameText({ graph, picture }, tensor, w, h) {
-  const label = graph.tensorLabel[tensor] ?? "";
+  const label = graph.tensorLabel[tensor];
   // Without a figure beside it and a histogram beneath it, the name is all there is.
   return picture === null ? opText(label, [], w, h, false)
     : tensorText(label, w, h, graph.arrays.elements[tensor] === 1);
@@ -242,9 +240,9 @@ function nameText({ graph, picture }, tensor, w, h) {
 /** @param {Scene} scene @param {number} box @param {number} w @param {number} h @param {Phase} half
  * @returns {BoxText} */
 function groupText({ graph, drawing, facts, picture }, box, w, h, half) {
-  const index = drawing.ref[box] ?? 0;
-  if (drawing.kind[box] === OP) return opText(graph.opLabel[index] ?? "", [], w, h, false);
-  const repeats = graph.arrays.groupRepeats[index] ?? 0;
+  const index = drawing.ref[box];
+  if (drawing.kind[box] === OP) return opText(graph.opLabel[index], [], w, h, false);
+  const repeats = graph.arrays.groupRepeats[index];
   const notes = repeats > 0 ? [`× ${repeats}`] : [];
   if (graph.arrays.groupIsLeaf[index] !== 1 || repeats > 0) {
     const parameters = facts.parameters(index);
@@ -252,7 +250,7 @@ function groupText({ graph, drawing, facts, picture }, box, w, h, half) {
     const time = picture === null ? null : facts.time(index, half);
     if (time !== null) notes.push(time >= 1000 ? `${(time / 1000).toPrecision(3)} ms` : `${time.toPrecision(3)} µs`);
   }
-  return opText(graph.groupLabel[index] ?? "", notes, w, h, repeats > 0);
+  return opText(graph.groupLabel[index], notes, w, h, repeats > 0);
 }
 
 /**
@@ -265,14 +263,14 @@ function groupText({ graph, drawing, facts, picture }, box, w, h, half) {
  * @returns {string}
  */
 function words({ drawing, graph, picture, colours }, box, text, ink) {
-  const [x, y, w, h] = [drawing.rect[4 * box] ?? 0, drawing.rect[4 * box + 1] ?? 0, drawing.rect[4 * box + 2] ?? 0,
-    drawing.rect[4 * box + 3] ?? 0];
+  const [x, y, w, h] = [drawing.rect[4 * box], drawing.rect[4 * box + 1], drawing.rect[4 * box + 2],
+    drawing.rect[4 * box + 3]];
   if (text.level === "strip") return "";
   if (text.name.length === 0) {
-    const index = drawing.ref[box] ?? 0;
+    const index = drawing.ref[box];
     const isTensor = drawing.kind[box] === TENSOR;
     const labels = isTensor ? graph.tensorLabel : drawing.kind[box] === OP ? graph.opLabel : graph.groupLabel;
-    const label = h < 12 ? "" : shortened(labels[index] ?? "", "600 10px", w - 4);
+    const label = h < 12 ? "" : shortened(labels[index], "600 10px", w - 4);
     const at = { x: x + w / 2, y: isTensor && picture !== null ? y + 13 : y + h / 2 + 3.5, "text-anchor": "middle",
       "font-size": 10, "font-weight": 600, fill: ink };
     return label === "" ? "" : tag("text", at, escaped(label));
@@ -319,8 +317,8 @@ function repetitionsSvg({ facts, picture }, group, half, at, paint) {
   const step = at.w / shown;
   let strips = "";
   for (let strip = 0; strip < shown; strip += 1) {
-    const tensor = tensors[Math.floor((strip * tensors.length) / shown)] ?? -1;
-    const row = tensor < 0 ? -1 : (facts.rows[tensor] ?? -1);
+    const tensor = tensors[Math.floor((strip * tensors.length) / shown)];
+    const row = tensor < 0 ? -1 : facts.rows[tensor];
     if (row >= 0)
       strips += stripSvg(picture, row, { x: at.x + strip * step, y: at.y, w: step - (step >= 5 ? 1 : 0), h: at.h },
         paint);
@@ -348,14 +346,14 @@ function edgesSvg(scene, view) {
   const layers = [[], []];
   for (let route = 0; route < drawing.routes; route += 1) {
     const kind = drawing.routeKind[route];
-    const [from, to] = [drawing.source[route] ?? 0, drawing.target[route] ?? 0];
+    const [from, to] = [drawing.source[route], drawing.target[route]];
     const isLit = scene.selected >= 0 && (from === scene.selected || to === scene.selected);
     if ((kind === REUSE && !isLit) || !meets(drawing.bounds, route, view)) continue;
     const isAside = kind === SAVED || kind === REUSE;
     const name = isAside ? "neutral" : hueOf(scene, route, from);
     const { path, reach } = pathOf(drawing, route);
-    const isCramped = Math.min(drawing.rect[4 * from + 2] ?? 0, drawing.rect[4 * to + 2] ?? 0) < STRIP_WIDTH;
-    const painted = paintwork?.width(drawing.routeTensor[route] ?? -1) ?? 0;
+    const isCramped = Math.min(drawing.rect[4 * from + 2], drawing.rect[4 * to + 2]) < STRIP_WIDTH;
+    const painted = paintwork?.width(drawing.routeTensor[route]) ?? 0;
     layers[isAside ? 0 : 1].push(tag("path", {
       d: path,
       stroke: isAside ? colours["ink-muted"] : colours[name],
@@ -372,20 +370,19 @@ function edgesSvg(scene, view) {
 function hueOf({ drawing, graph }, route, from) {
   const half = drawing.routeHalf[route] === 1 ? "backward" : "forward";
   const isLeaf = drawing.routeKind[route] === SATELLITE && half === "forward" && drawing.kind[from] === TENSOR;
-  return hue(half, isLeaf ? (graph.topology.tensors[drawing.routeTensor[route] ?? -1]?.role ?? "") : "");
+  return hue(half, isLeaf ? graph.topology.tensors[drawing.routeTensor[route]].role : "");
 }
 
 /** @param {Drawing} drawing @param {number} route @returns {{path: string, reach: number}} */
 function pathOf({ points, pointStart }, route) {
   // Positions count points, of two numbers each.
-  const [from, to] = [2 * (pointStart[route] ?? 0), 2 * (pointStart[route + 1] ?? 0)];
-  const at = (/** @type {number} */ position) => num(points[position] ?? 0);
+  const [from, to] = [2 * pointStart[route], 2 * pointStart[route + 1]];
+  const at = (/** @type {number} */ position) => num(points[position]);
   let path = `M${at(from)} ${at(from + 1)}`;
   for (let position = from + 2; position + 5 < to; position += 6) {
     path += `C${[0, 1, 2, 3, 4, 5].map((offset) => at(position + offset)).join(" ")}`;
   }
-  const reach = Math.hypot((points[to - 2] ?? 0) - (points[from] ?? 0),
-    (points[to - 1] ?? 0) - (points[from + 1] ?? 0));
+  const reach = Math.hypot(points[to - 2] - points[from], points[to - 1] - points[from + 1]);
   return { path, reach };
 }
 
@@ -408,5 +405,5 @@ function luminance(colour) {
   const [r, g, b] = parts.map((part) =>
     part / 255 <= 0.04045 ? part / 255 / 12.92 : ((part / 255 + 0.055) / 1.055) ** 2.4
   );
-  return 0.2126 * (r ?? 1) + 0.7152 * (g ?? 1) + 0.0722 * (b ?? 1);
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
 }

@@ -18,7 +18,7 @@ function folded({ counts, bins }, row, parts) {
   let most = 0;
   for (let bin = 0; bin < bins; bin += 1) {
     const part = Math.floor((bin * parts) / bins);
-    sums[part] = (sums[part] ?? 0) + (counts[row * bins + bin] ?? 0);
+    sums[part] = sums[part] + counts[row * bins + bin];
   }
   for (const sum of sums) most = Math.max(most, sum);
   return { sums, most };
@@ -39,7 +39,7 @@ export function barsSvg(picture, row, { x, y, w, h }, paint) {
   const parts = Math.min(picture.bins, 2 ** Math.max(2, Math.floor(Math.log2(Math.max(1, w / LEAST_BAR)))));
   const { sums, most } = folded(picture, row, parts);
   if (most === 0) return tag("rect", { x, y, width: w, height: h, fill: "url(#hatch)" });
-  const [low, high] = [picture.floats.min[row] ?? 0, picture.floats.max[row] ?? 0];
+  const [low, high] = [picture.floats.min[row], picture.floats.max[row]];
   if (low === high) return tag("rect", { x: x + w / 2 - 1.5, y, width: 3, height: h, fill: paint.ink });
   let path = `M${num(x)} ${num(y + h)}`;
   sums.forEach((sum, bar) => {

@@ -81,7 +81,7 @@ export function shapeToggle(parts, kind, x, y, w, h) {
   parts.toggle.lastElementChild?.setAttribute("d",
     `M3 ${middle}H${TOGGLE - 3}${kind === GROUP ? `M${middle} 3V${TOGGLE - 3}` : ""}`);
   parts.toggle.setAttribute("visibility", w >= TOGGLE + 8 ? "inherit" : "hidden");
-  const [wide = 0, high = 0] = LEAST_MARKED;
+  const [wide, high] = LEAST_MARKED;
   parts.toggle.classList.toggle("roomy", w >= wide && h >= high && !isUnderMark(parts.text, w));
   if (kind === GROUP) parts.toggle.setAttribute("transform", `translate(${x.toFixed(1)} ${y.toFixed(1)})`);
 }
@@ -106,7 +106,7 @@ export function writeFigure({ picture, statistic, drawing }, parts) {
   const { text: words, short, isWarning } = figure(picture, tensor, statistic);
   warn(parts, isWarning);
   if (text?.isScalar === true) {
-    const width = drawing.rect[4 * box + 2] ?? 0;
+    const width = drawing.rect[4 * box + 2];
     const size = [14, 11, 9].find((candidate) => textWidth(words, `600 ${candidate}px`) + 4 <= width);
     value.style.fontSize = `${size ?? 9}px`;
     writeText(value, size === undefined ? "" : words);
@@ -155,5 +155,5 @@ export function groundOf(css) {
     return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
   });
   // Luminance, as WCAG has it.
-  return 0.2126 * (r ?? 0) + 0.7152 * (g ?? 0) + 0.0722 * (b ?? 0) < DARK ? "on-dark" : "on-light";
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b < DARK ? "on-dark" : "on-light";
 }

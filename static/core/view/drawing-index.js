@@ -24,18 +24,18 @@ export class DrawingIndex {
     this.#groups = new Int32Array(2 * arrays.groups).fill(-1);
     const { kind, ref, half, boxes } = drawing;
     for (let box = 0; box < boxes; box += 1) {
-      const index = ref[box] ?? 0;
+      const index = ref[box];
       if (kind[box] === OP) this.#ops[index] = box;
       else if (kind[box] === TENSOR) this.#tensors[index] = box;
-      else this.#groups[index + (half[box] ?? 0) * arrays.groups] = box;
+      else this.#groups[index + half[box] * arrays.groups] = box;
     }
   }
 
   /** @param {Item} item @returns {number} its box; -1 where it has none */
   boxOf(item) {
-    if (item.kind === "op") return this.#ops[item.index] ?? -1;
-    if (item.kind === "tensor") return this.#tensors[item.index] ?? -1;
-    return this.#groups[item.index + (item.half === "backward" ? this.arrays.groups : 0)] ?? -1;
+    if (item.kind === "op") return this.#ops[item.index];
+    if (item.kind === "tensor") return this.#tensors[item.index];
+    return this.#groups[item.index + (item.half === "backward" ? this.arrays.groups : 0)];
   }
 
   /** @param {Item} item @returns {number} its box, or that of the innermost group drawn around it; -1: neither is
@@ -44,38 +44,38 @@ export class DrawingIndex {
     const own = this.boxOf(item);
     if (own >= 0) return own;
     if (item.kind === "group")
-      return this.#around(this.arrays.groupParent[item.index] ?? -1, item.half === "backward" ? 1 : 0);
+      return this.#around(this.arrays.groupParent[item.index], item.half === "backward" ? 1 : 0);
     if (item.kind === "op") return this.#aroundOp(item.index);
     const { producer, consumerStart, consumers, gradientOf, tensorHalf } = this.arrays;
-    const made = producer[item.index] ?? -1;
+    const made = producer[item.index];
     if (made >= 0) return this.#opOrAround(made);
-    const first = consumerStart[item.index] ?? 0;
-    if (first < (consumerStart[item.index + 1] ?? 0)) return this.#opOrAround(consumers[first] ?? -1);
+    const first = consumerStart[item.index];
+    if (first < consumerStart[item.index + 1]) return this.#opOrAround(consumers[first]);
     // A gradient that nothing was seen to make is where its tensor is, in the other half.
-    const original = gradientOf[item.index] ?? -1;
+    const original = gradientOf[item.index];
     if (original < 0) return -1;
     const beside = this.holderOf({ kind: "tensor", index: original, half: "forward" });
-    const mirrored = beside < 0 ? -1 : (this.drawing.twin[beside] ?? -1);
+    const mirrored = beside < 0 ? -1 : this.drawing.twin[beside];
     return mirrored >= 0 && tensorHalf[item.index] === 1 ? mirrored : beside;
   }
 
   /** @param {number} op @returns {number} */
   #opOrAround(op) {
-    const own = this.#ops[op] ?? -1;
+    const own = this.#ops[op];
     return own >= 0 ? own : this.#aroundOp(op);
   }
 
   /** @param {number} op @returns {number} */
   #aroundOp(op) {
     const { opGroup, opHalf } = this.arrays;
-    return this.#around(opGroup[op] ?? -1, opHalf[op] ?? 0);
+    return this.#around(opGroup[op], opHalf[op]);
   }
 
   /** @param {number} group @param {number} half @returns {number} */
   #around(group, half) {
     const { groupParent, groups } = this.arrays;
-    for (let around = group; around >= 0; around = groupParent[around] ?? -1) {
-      const box = this.#groups[around + half * groups] ?? -1;
+    for (let around = group; around >= 0; around = groupParent[around]) {
+      const box = this.#groups[around + half * groups];
       if (box >= 0) return box;
     }
     return -1;
@@ -84,15 +84,13 @@ export class DrawingIndex {
   /** @param {number} box @returns {Item} what it shows */
   itemOf(box) {
     const { kind, ref, half } = this.drawing;
-    return { kind: ITEM_KINDS[kind[box] ?? 0] ?? "op", index: ref[box] ?? 0,
-      half: half[box] === 1 ? "backward" : "forward" };
+    return { kind: ITEM_KINDS[kind[box]], index: ref[box], half: half[box] === 1 ? "backward" : "forward" };
   }
 
   /** @param {number} box @returns {Region} */
   rectOf(box) {
     const { rect } = this.drawing;
-    return { x: rect[4 * box] ?? 0, y: rect[4 * box + 1] ?? 0, width: rect[4 * box + 2] ?? 0,
-      height: rect[4 * box + 3] ?? 0 };
+    return { x: rect[4 * box], y: rect[4 * box + 1], width: rect[4 * box + 2], height: rect[4 * box + 3] };
   }
 
   /**
@@ -107,10 +105,10 @@ export class DrawingIndex {
     const { rect, boxes } = this.drawing;
     // Children come after their frames.
     for (let box = boxes - 1; box >= 0; box -= 1) {
-      const left = rect[4 * box] ?? 0;
-      const top = rect[4 * box + 1] ?? 0;
+      const left = rect[4 * box];
+      const top = rect[4 * box + 1];
       if (x < left - reach || y < top - reach) continue;
-      if (x <= left + (rect[4 * box + 2] ?? 0) + reach && y <= top + (rect[4 * box + 3] ?? 0) + reach) return box;
+      if (x <= left + rect[4 * box + 2] + reach && y <= top + rect[4 * box + 3] + reach) return box;
     }
     return -1;
   }
@@ -128,8 +126,8 @@ export class DrawingIndex {
     let best = -1;
     let least = Infinity;
     for (let box = 0; box < boxes; box += 1) {
-      const dx = (rect[4 * box] ?? 0) + (rect[4 * box + 2] ?? 0) / 2 - x;
-      const dy = (rect[4 * box + 1] ?? 0) + (rect[4 * box + 3] ?? 0) / 2 - y;
+      const dx = rect[4 * box] + rect[4 * box + 2] / 2 - x;
+      const dy = rect[4 * box + 1] + rect[4 * box + 3] / 2 - y;
       const away = dx * dx + dy * dy;
       if (away < least && counts(box)) [best, least] = [box, away];
     }
@@ -152,7 +150,7 @@ export class DrawingIndex {
   framesAround(box) {
     const { frame } = this.drawing;
     const frames = [];
-    for (let around = frame[box] ?? -1; around >= 0; around = frame[around] ?? -1) frames.push(around);
+    for (let around = frame[box]; around >= 0; around = frame[around]) frames.push(around);
     return frames.reverse();
   }
 }

@@ -133,8 +133,8 @@ export class BoxLayer {
     if (this.#siblings?.drawing !== drawing) this.#siblings = { drawing, ...siblingsIn(drawing) };
     const { place, count } = this.#siblings;
     write(root, "aria-level", String(index.framesAround(box).length + 1));
-    write(root, "aria-posinset", String(place[box] ?? 1));
-    write(root, "aria-setsize", String(count[(drawing.frame[box] ?? -1) + 1] ?? 1));
+    write(root, "aria-posinset", String(place[box]));
+    write(root, "aria-setsize", String(count[drawing.frame[box] + 1]));
   }
 
   /** @param {Sight} sight @param {BoxParts} parts */
@@ -142,15 +142,15 @@ export class BoxLayer {
     const { drawing, graph, scale } = sight;
     const { box, root, frame } = parts;
     this.#placeIn(sight, parts);
-    const kind = drawing.kind[box] ?? OP;
-    const [x, y, w, h] = [drawing.rect[4 * box] ?? 0, drawing.rect[4 * box + 1] ?? 0, drawing.rect[4 * box + 2] ?? 0,
-      drawing.rect[4 * box + 3] ?? 0];
+    const kind = drawing.kind[box];
+    const [x, y, w, h] = [drawing.rect[4 * box], drawing.rect[4 * box + 1], drawing.rect[4 * box + 2],
+      drawing.rect[4 * box + 3]];
     const shape = `${kind} ${x} ${y} ${w} ${h} ${kind === FRAME ? scale : ""} ${graph.groupId.length}`;
     if (shape === parts.shape) return;
     parts.shape = shape;
-    const index = drawing.ref[box] ?? 0;
+    const index = drawing.ref[box];
     const half = drawing.half[box] === 1 ? "backward" : "forward";
-    parts.tensor = kind === TENSOR ? (graph.topology.tensors[index] ?? null) : null;
+    parts.tensor = kind === TENSOR ? graph.topology.tensors[index] : null;
     parts.kind = kindOf(sight, kind, index, half, parts.tensor);
     frame.setAttribute("x", x.toFixed(2));
     frame.setAttribute("y", y.toFixed(2));
@@ -179,9 +179,8 @@ export class BoxLayer {
     const middle = isOutside ? -OUTSIDE * unit : HEADER / 2;
     const line = y + (isBelow ? h - middle : middle) + HALF_LETTER * unit;
     const before = (TOGGLE + 2 * HEADER_INSET) * unit;
-    const isNamed = !isOutside || (drawing.frame[box] ?? -1) < 0;
-    const text = isNamed ? frameText(headings(graph, drawing.ref[box] ?? 0), w, scale, before + HEADER_INSET * unit)
-      : null;
+    const isNamed = !isOutside || drawing.frame[box] < 0;
+    const text = isNamed ? frameText(headings(graph, drawing.ref[box]), w, scale, before + HEADER_INSET * unit) : null;
     name.replaceChildren(text === null ? "" : text.text);
     name.style.fontSize = `${(text?.size ?? 11).toFixed(2)}px`;
     name.removeAttribute("transform");
@@ -207,7 +206,7 @@ export class BoxLayer {
         if (parts.value.firstChild !== null) parts.value.textContent = "";
         if (kind === GROUP) {
           const half = drawing.half[parts.box] === 1 ? "backward" : "forward";
-          writeAilment(parts, isWell ? null : facts.ailment(picture, drawing.ref[parts.box] ?? 0, half),
+          writeAilment(parts, isWell ? null : facts.ailment(picture, drawing.ref[parts.box], half),
             sight.index.rectOf(parts.box));
         } else if (parts.ailment !== "") writeAilment(parts, null, sight.index.rectOf(parts.box));
       }
@@ -261,8 +260,8 @@ export class BoxLayer {
 /** @param {Sight} sight @param {number} box @returns {number} the same for a thing in every drawing of it, open or
  * closed */
 function codeOf({ drawing }, box) {
-  const kind = Math.min(drawing.kind[box] ?? 0, GROUP);
-  return (kind * 2 + (drawing.half[box] ?? 0)) * CODES_PER_KIND + (drawing.ref[box] ?? 0);
+  const kind = Math.min(drawing.kind[box], GROUP);
+  return (kind * 2 + drawing.half[box]) * CODES_PER_KIND + drawing.ref[box];
 }
 
 /** @param {Sight} sight @param {number} kind @param {number} index @param {"forward" | "backward"} half
@@ -279,25 +278,23 @@ function kindOf({ graph }, kind, index, half, tensor) {
 function textOf({ graph, facts }, kind, index, w, h, half) {
   const { arrays } = graph;
   if (kind === TENSOR) {
-    const label = graph.tensorLabel[index] ?? "";
+    const label = graph.tensorLabel[index];
     const text = tensorText(label, w, h, arrays.elements[index] === 1);
     const part = text.level === "narrow" && text.name.length === 0 && !text.isScalar ? cut(label, w - 2) : "";
     return part === "" ? text : { ...text, name: [{ text: part, x: w / 2, y: 12, size: TIGHT_SIZE }] };
   }
-  if (kind === OP) return named(graph.opLabel[index] ?? "", [], w, h, false);
-  const repeats = arrays.groupRepeats[index] ?? 0;
+  if (kind === OP) return named(graph.opLabel[index], [], w, h, false);
+  const repeats = arrays.groupRepeats[index];
   const attribute = attributeOf(graph, index);
   const full = fullLabel(graph, index);
   const isRoomy = attribute !== "" && textWidth(full, `600 ${NAME_SIZE}px`) + 2 * HEADER_INSET <= w;
   const aside = attribute === "" || isRoomy ? [] : [attribute];
   // Of a layer among its like a number says nothing that its place does not.
   if (arrays.groupIsLeaf[index] === 1 && /^\d+$/.test(attribute))
-    return named(graph.groupLabel[index] ?? "", [], w, h, false);
+    return named(graph.groupLabel[index], [], w, h, false);
   if (arrays.groupIsLeaf[index] === 1 && repeats === 0)
-    return named(isRoomy ? full : (graph.groupLabel[index] ?? ""), aside, w, h, false);
-  const label = `${graph.groupLabel[index] ?? ""}${
-    GROUP_KINDS[arrays.groupKind[index] ?? 0] === "fold" ? ` × ${repeats}` : ""
-  }`;
+    return named(isRoomy ? full : graph.groupLabel[index], aside, w, h, false);
+  const label = `${graph.groupLabel[index]}${GROUP_KINDS[arrays.groupKind[index]] === "fold" ? ` × ${repeats}` : ""}`;
   const notes = aside;
   const parameters = facts.parameters(index);
   if (parameters > 0) notes.push(`${quantity(parameters, "")} params`.replace("  ", " "));
@@ -323,7 +320,7 @@ function named(label, notes, w, h, hasPlot) {
  * says less than its type, a word more */
 function headings(graph, group) {
   const attribute = attributeOf(graph, group);
-  const type = graph.groupLabel[group] ?? "";
+  const type = graph.groupLabel[group];
   return attribute === "" ? [type] : [fullLabel(graph, group), /^\d+$/.test(attribute) ? type : attribute];
 }
 
@@ -333,8 +330,8 @@ function siblingsIn({ boxes, frame }) {
   const place = new Int32Array(boxes);
   const count = new Int32Array(boxes + 1);
   for (let box = 0; box < boxes; box += 1) {
-    const around = (frame[box] ?? -1) + 1;
-    place[box] = count[around] = (count[around] ?? 0) + 1;
+    const around = frame[box] + 1;
+    place[box] = count[around] = count[around] + 1;
   }
   return { place, count };
 }

@@ -78,8 +78,8 @@ export class Ground {
     for (let box = 0; box < boxes; box += 1) {
       const isFrame = kind[box] === FRAME;
       if (isFrame !== ofFrames || isElement?.[box] === 1) continue;
-      const [x, y] = [(rect[4 * box] ?? 0) * k + dx, (rect[4 * box + 1] ?? 0) * k + dy];
-      const [w, h] = [(rect[4 * box + 2] ?? 0) * k, (rect[4 * box + 3] ?? 0) * k];
+      const [x, y] = [rect[4 * box] * k + dx, rect[4 * box + 1] * k + dy];
+      const [w, h] = [rect[4 * box + 2] * k, rect[4 * box + 3] * k];
       if (x > width || y > height || x + w < 0 || y + h < 0) continue;
       const phase = half[box] === 1 ? "backward" : "forward";
       if (isFrame) {
@@ -88,7 +88,7 @@ export class Ground {
         if (Math.min(w, h) >= 8) this.#image.outline(x, y, w, h, inks[phase].border, 1);
         continue;
       }
-      const ink = inks[kind[box] === TENSOR ? hue(phase, graph.topology.tensors[ref[box] ?? 0]?.role ?? "") : phase];
+      const ink = inks[kind[box] === TENSOR ? hue(phase, graph.topology.tensors[ref[box]].role) : phase];
       const item = paintwork === null ? null : index.itemOf(box);
       const painted = item === null ? null : (paintwork?.fill(item.kind, item.index, item.half) ?? null);
       const isDimmed = lit !== null && lit[box] === 0;
@@ -110,14 +110,14 @@ export class Ground {
     for (let route = 0; route < routes; route += 1) {
       const kind = routeKind[route];
       if (kind === REUSE || (kind === SAVED && saved > MOST_SAVED)) continue;
-      const [w, h] = [(bounds[4 * route + 2] ?? 0) * k, (bounds[4 * route + 3] ?? 0) * k];
+      const [w, h] = [bounds[4 * route + 2] * k, bounds[4 * route + 3] * k];
       if (w + h < LEAST_LINE) continue;
-      const [x, y] = [(bounds[4 * route] ?? 0) * k + dx, (bounds[4 * route + 1] ?? 0) * k + dy];
+      const [x, y] = [bounds[4 * route] * k + dx, bounds[4 * route + 1] * k + dy];
       if (x > width || y > height || x + w < 0 || y + h < 0) continue;
-      const isDimmed = lit !== null && (lit[source[route] ?? 0] === 0 || lit[target[route] ?? 0] === 0);
+      const isDimmed = lit !== null && (lit[source[route]] === 0 || lit[target[route]] === 0);
       const colour = kind === SAVED ? muted : inks[routeHalf[route] === 1 ? "backward" : "forward"].border;
       const alpha = (kind === SAVED ? 0.3 : 0.75) * (isDimmed ? DIMMED : 1);
-      for (let at = 2 * (pointStart[route] ?? 0); at + 7 < 2 * (pointStart[route + 1] ?? 0); at += 6) {
+      for (let at = 2 * pointStart[route]; at + 7 < 2 * pointStart[route + 1]; at += 6) {
         this.#image.curve(points, at, k, dx, dy, colour, alpha);
       }
     }
@@ -167,15 +167,15 @@ export class Histograms {
     /** Bars go on the canvas after the strips, which replace what is there. @type {(() => void)[]} */
     const bars = [];
     const { rect, kind, half, ref } = drawing;
-    const [leastWidth = 0, leastHeight = 0] = LEAST_STRIP;
+    const [leastWidth, leastHeight] = LEAST_STRIP;
     for (let box = 0; box < drawing.boxes; box += 1) {
       if (kind[box] === OP || kind[box] === FRAME) continue;
-      const [w, h] = [(rect[4 * box + 2] ?? 0) * scale, (rect[4 * box + 3] ?? 0) * scale];
-      const [x, y] = [place.x + (rect[4 * box] ?? 0) * scale, place.y + (rect[4 * box + 1] ?? 0) * scale];
+      const [w, h] = [rect[4 * box + 2] * scale, rect[4 * box + 3] * scale];
+      const [x, y] = [place.x + rect[4 * box] * scale, place.y + rect[4 * box + 1] * scale];
       if (x > place.width || y > place.height || x + w < 0 || y + h < 0) continue;
       const isElement = detail.isElement === null || detail.isElement[box] === 1;
       if (!isElement && (w < leastWidth || h < leastHeight)) continue;
-      const index = ref[box] ?? 0;
+      const index = ref[box];
       const phase = half[box] === 1 ? "backward" : "forward";
       const text = isElement ? (partsOf(box)?.text ?? null) : null;
       if (isElement && (text === null || text.plot === null)) continue;
@@ -188,9 +188,9 @@ export class Histograms {
         this.#repetitions(sight, index, phase, at, isDimmed);
         continue;
       }
-      const row = facts.rows[index] ?? -1;
+      const row = facts.rows[index];
       if (row < 0) continue;
-      const paint = paintOf(sight, hue(phase, sight.graph.topology.tensors[index]?.role ?? ""), isDimmed);
+      const paint = paintOf(sight, hue(phase, sight.graph.topology.tensors[index].role), isDimmed);
       if (text === null || text.level === "strip" || at.w < LEAST_BARS || at.h < LEAST_BARS / 2)
         this.#strips.draw(picture, row, scaled(at, ratio), paint);
       else {
@@ -217,8 +217,8 @@ export class Histograms {
     const paint = paintOf(sight, half, isDimmed);
     for (let strip = 0; strip < shown; strip += 1) {
       // Backward they stand as their tensors do: the last to be run is the first on the left.
-      const tensor = tensors[Math.floor((strip * tensors.length) / shown)] ?? -1;
-      const row = tensor < 0 ? -1 : (sight.facts.rows[tensor] ?? -1);
+      const tensor = tensors[Math.floor((strip * tensors.length) / shown)];
+      const row = tensor < 0 ? -1 : sight.facts.rows[tensor];
       if (row >= 0)
         this.#strips.draw(sight.picture, row,
           scaled({ x: at.x + strip * step, y: at.y, w: step - gap, h: at.h }, ratio), paint);

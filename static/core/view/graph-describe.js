@@ -16,8 +16,8 @@ const MOST_ROWS = 500;
  * @returns {string}
  */
 export function describeBox({ drawing, graph, picture, facts }, box) {
-  const kind = drawing.kind[box] ?? OP;
-  const index = drawing.ref[box] ?? 0;
+  const kind = drawing.kind[box];
+  const index = drawing.ref[box];
   const half = drawing.half[box] === 1 ? "backward" : "forward";
   const { topology, arrays } = graph;
   if (kind === TENSOR) {
@@ -30,13 +30,13 @@ export function describeBox({ drawing, graph, picture, facts }, box) {
     const shapes = (/** @type {readonly string[]} */ ids) =>
       ids.map((id) => shape(topology.tensors[graph.tensorIndex.get(id) ?? -1]?.shape ?? [])).join(" and ");
     const failed = topology.error?.op === op.id ? ", where it broke off" : "";
-    return `${graph.opLabel[index] ?? op.name}, ${half} op, from ${shapes(op.inputs) || "nothing"} to ${
+    return `${graph.opLabel[index]}, ${half} op, from ${shapes(op.inputs) || "nothing"} to ${
       shapes(op.outputs) || "nothing"
     }${failed}`;
   }
-  const module = topology.modules[graph.groupModule[index] ?? -1];
-  const repeats = arrays.groupRepeats[index] ?? 0;
-  const parts = [`${graph.groupLabel[index] ?? ""}${repeats > 0 ? `, ${repeats} times` : ""}`];
+  const module = topology.modules[graph.groupModule[index]];
+  const repeats = arrays.groupRepeats[index];
+  const parts = [`${graph.groupLabel[index]}${repeats > 0 ? `, ${repeats} times` : ""}`];
   if (module !== undefined && module.path !== "") parts.push(module.path);
   parts.push(half, plural(opsOf(arrays, index, half), "op"));
   const parameters = facts.parameters(index);
@@ -68,12 +68,12 @@ function plural(number, noun) {
 
 /** @param {GraphArrays} arrays @param {number} group @param {"forward" | "backward"} half @returns {number} */
 function opsOf({ groupFirst, groupLast, opHalf, opAnchor, ops }, group, half) {
-  const [first, last] = [groupFirst[group] ?? 0, groupLast[group] ?? 0];
+  const [first, last] = [groupFirst[group], groupLast[group]];
   let found = 0;
   if (half === "forward") { for (let op = first; op < last; op += 1) found += opHalf[op] === 0 ? 1 : 0; }
   else {
     for (let op = 0; op < ops; op += 1) {
-      const anchor = opAnchor[op] ?? -1;
+      const anchor = opAnchor[op];
       if (opHalf[op] === 1 && anchor >= first && anchor < last) found += 1;
     }
   }
@@ -131,13 +131,13 @@ export class Twin {
     for (let box = 0; box < drawing.boxes; box += 1) {
       if (drawing.kind[box] === GROUP || drawing.kind[box] === FRAME) {
         if (groups.length < MOST_ROWS
-          && !(graph.arrays.groupIsLeaf[drawing.ref[box] ?? 0] === 1 && drawing.kind[box] === GROUP))
+          && !(graph.arrays.groupIsLeaf[drawing.ref[box]] === 1 && drawing.kind[box] === GROUP))
         {
           groups.push(html("li", {}, `${describeBox(sight, box)}, ${drawing.kind[box] === FRAME ? "open" : "closed"}`));
         }
         continue;
       }
-      const tensor = drawing.kind[box] === TENSOR ? graph.topology.tensors[drawing.ref[box] ?? 0] : undefined;
+      const tensor = drawing.kind[box] === TENSOR ? graph.topology.tensors[drawing.ref[box]] : undefined;
       if (tensor === undefined) continue;
       if (rows >= MOST_ROWS) {
         left += 1;

@@ -67,7 +67,7 @@ export class EdgeLayer {
   /** As wide as the overlay says. @param {Sight} sight */
   widen({ paintwork, drawing }) {
     for (const [route, line] of this.#lines) {
-      const width = paintwork?.width(drawing.routeTensor[route] ?? -1) ?? 0;
+      const width = paintwork?.width(drawing.routeTensor[route]) ?? 0;
       if (width === line.width) continue;
       line.width = width;
       line.path.style.strokeWidth = width > 0 ? `${width.toFixed(2)}px` : "";
@@ -83,7 +83,7 @@ export class EdgeLayer {
   mark({ drawing, lit }, boxes) {
     const { source, target } = drawing;
     for (const [route, { path, classes }] of this.#lines) {
-      const [from, to] = [source[route] ?? -1, target[route] ?? -1];
+      const [from, to] = [source[route], target[route]];
       const isLit = boxes.includes(from) || boxes.includes(to);
       const isDimmed = lit !== null && !isLit && (lit[from] === 0 || lit[to] === 0);
       write(path, "class", `${classes}${isLit ? " lit" : ""}${isDimmed ? " dimmed" : ""}`);
@@ -94,14 +94,14 @@ export class EdgeLayer {
 /** @param {Sight} sight @param {number} route @param {Line} line */
 function draw({ drawing, graph }, route, line) {
   const { routeKind, routeHalf, routeTensor, source, target, rect, kind } = drawing;
-  const [from, to] = [source[route] ?? 0, target[route] ?? 0];
+  const [from, to] = [source[route], target[route]];
   const half = routeHalf[route] === 1 ? "backward" : "forward";
   const passes = routeKind[route] === SATELLITE && half === "forward" && kind[from] === TENSOR;
-  const role = passes ? (graph.topology.tensors[routeTensor[route] ?? -1]?.role ?? "") : "";
+  const role = passes ? graph.topology.tensors[routeTensor[route]].role : "";
   const colour = routeKind[route] === SAVED || routeKind[route] === REUSE ? "saved" : hue(half, role);
-  const name = CLASSES[routeKind[route] ?? 0] ?? "data";
+  const name = CLASSES[routeKind[route]];
   // A strip a few pixels wide, to which no arrow can point.
-  const isCramped = Math.min(rect[4 * from + 2] ?? 0, rect[4 * to + 2] ?? 0) < STRIP_WIDTH;
+  const isCramped = Math.min(rect[4 * from + 2], rect[4 * to + 2]) < STRIP_WIDTH;
   line.classes = `edge ${name} ${colour}${isCramped ? " cramped" : ""}`;
   const { text, reach } = pathOf(drawing, route);
   line.path.setAttribute("class", line.classes);
@@ -115,12 +115,11 @@ function draw({ drawing, graph }, route, line) {
  * apart its ends are */
 function pathOf({ points, pointStart }, route) {
   // Positions count points, of two numbers each.
-  const [from, to] = [2 * (pointStart[route] ?? 0), 2 * (pointStart[route + 1] ?? 0)];
-  const at = (/** @type {number} */ index) => tenth(points[index] ?? 0);
+  const [from, to] = [2 * pointStart[route], 2 * pointStart[route + 1]];
+  const at = (/** @type {number} */ index) => tenth(points[index]);
   let text = `M${at(from)} ${at(from + 1)}`;
   for (let index = from + 2; index + 5 < to; index += 6) {
     text += `C${at(index)} ${at(index + 1)} ${at(index + 2)} ${at(index + 3)} ${at(index + 4)} ${at(index + 5)}`;
   }
-  return { text,
-    reach: Math.hypot((points[to - 2] ?? 0) - (points[from] ?? 0), (points[to - 1] ?? 0) - (points[from + 1] ?? 0)) };
+  return { text, reach: Math.hypot(points[to - 2] - points[from], points[to - 1] - points[from + 1]) };
 }

@@ -36,7 +36,7 @@ export class GraphFacts {
     });
     this.gradients = new Int32Array(arrays.tensors).fill(-1);
     for (let tensor = 0; tensor < arrays.tensors; tensor += 1) {
-      const original = arrays.gradientOf[tensor] ?? -1;
+      const original = arrays.gradientOf[tensor];
       if (original >= 0) this.gradients[original] = tensor;
     }
   }
@@ -49,9 +49,9 @@ export class GraphFacts {
     let sum = 0;
     const seen = new Set();
     this.#eachTensor(group, (tensor) => {
-      if (seen.has(tensor) || topology.tensors[tensor]?.role !== "parameter") return;
+      if (seen.has(tensor) || topology.tensors[tensor].role !== "parameter") return;
       seen.add(tensor);
-      sum += arrays.elements[tensor] ?? 0;
+      sum += arrays.elements[tensor];
     });
     this.#parameters.set(group, sum);
     return sum;
@@ -66,11 +66,11 @@ export class GraphFacts {
     let known = this.#times.get(group);
     if (known === undefined) {
       known = [0, 0];
-      const [first, last] = [arrays.groupFirst[group] ?? 0, arrays.groupLast[group] ?? 0];
+      const [first, last] = [arrays.groupFirst[group], arrays.groupLast[group]];
       for (let op = 0; op < arrays.ops; op += 1) {
         const isBackward = arrays.opHalf[op] === 1;
-        const place = isBackward ? (arrays.opAnchor[op] ?? -1) : op;
-        if (place >= first && place < last) known[isBackward ? 1 : 0] += took[op] ?? 0;
+        const place = isBackward ? arrays.opAnchor[op] : op;
+        if (place >= first && place < last) known[isBackward ? 1 : 0] += took[op];
       }
       this.#times.set(group, known);
     }
@@ -120,8 +120,8 @@ export class GraphFacts {
     this.#eachTensor(group, (tensor) => {
       const verdict = this.#verdicts.get(tensor);
       if (verdict !== undefined) verdicts.push(verdict);
-      const own = half === "backward" ? (this.gradients[tensor] ?? -1) : tensor;
-      const row = own < 0 ? -1 : (this.rows[own] ?? -1);
+      const own = half === "backward" ? this.gradients[tensor] : tensor;
+      const row = own < 0 ? -1 : this.rows[own];
       const bad = row < 0 ? null : nonFinite(picture, row);
       if (bad === null) return;
       tensors += 1;
@@ -145,22 +145,22 @@ export class GraphFacts {
     const { arrays } = this.graph;
     if (results === undefined) {
       // A rest's pattern repeats as often as its fold's, less once: for it there is a strip per repetition as well.
-      const repeats = arrays.groupRepeats[group] ?? 0;
+      const repeats = arrays.groupRepeats[group];
       const ops = this.#opsOf(group);
       const each = repeats > 0 ? ops.length / repeats : 0;
       results = new Int32Array(Number.isInteger(each) ? repeats : 0).fill(-1);
       for (let repetition = 0; repetition < results.length; repetition += 1) {
-        for (let place = (repetition + 1) * each - 1; place >= repetition * each && (results[repetition] ?? -1) < 0;
+        for (let place = (repetition + 1) * each - 1; place >= repetition * each && results[repetition] < 0;
           place -= 1)
         {
-          const op = ops[place] ?? 0;
-          const [from, to] = [arrays.outputStart[op] ?? 0, arrays.outputStart[op + 1] ?? 0];
-          if (to > from) results[repetition] = arrays.outputs[from] ?? -1;
+          const op = ops[place];
+          const [from, to] = [arrays.outputStart[op], arrays.outputStart[op + 1]];
+          if (to > from) results[repetition] = arrays.outputs[from];
         }
       }
       this.#repetitions.set(group, results);
     }
-    return half === "forward" ? results : results.map((tensor) => tensor < 0 ? -1 : (this.gradients[tensor] ?? -1));
+    return half === "forward" ? results : results.map((tensor) => tensor < 0 ? -1 : this.gradients[tensor]);
   }
 
   /** @returns {Extents} */
@@ -175,9 +175,9 @@ export class GraphFacts {
       if (opHalf[op] === 1) continue;
       forward += 1;
       let before = 0;
-      for (let entry = inputStart[op] ?? 0; entry < (inputStart[op + 1] ?? 0); entry += 1) {
-        const made = producer[inputs[entry] ?? 0] ?? -1;
-        if (made >= 0 && made < op) before = Math.max(before, reach[made] ?? 0);
+      for (let entry = inputStart[op]; entry < inputStart[op + 1]; entry += 1) {
+        const made = producer[inputs[entry]];
+        if (made >= 0 && made < op) before = Math.max(before, reach[made]);
       }
       reach[op] = before + 1;
       path = Math.max(path, before + 1);
@@ -191,22 +191,22 @@ export class GraphFacts {
   #opsOf(group) {
     const { groupFirst, groupLast, opHalf } = this.graph.arrays;
     const ops = [];
-    for (let op = groupFirst[group] ?? 0; op < (groupLast[group] ?? 0); op += 1) if (opHalf[op] === 0) ops.push(op);
+    for (let op = groupFirst[group]; op < groupLast[group]; op += 1) if (opHalf[op] === 0) ops.push(op);
     return ops;
   }
 
   /** What a group's forward ops read and write. @param {number} group @param {(tensor: number) => void} visit */
   #eachTensor(group, visit) {
     const { groupFirst, groupLast, opHalf, inputStart, inputs, outputStart, outputs, producer } = this.graph.arrays;
-    for (let op = groupFirst[group] ?? 0; op < (groupLast[group] ?? 0); op += 1) {
+    for (let op = groupFirst[group]; op < groupLast[group]; op += 1) {
       if (opHalf[op] !== 0) continue;
-      for (let entry = inputStart[op] ?? 0; entry < (inputStart[op + 1] ?? 0); entry += 1) {
-        const tensor = inputs[entry] ?? -1;
+      for (let entry = inputStart[op]; entry < inputStart[op + 1]; entry += 1) {
+        const tensor = inputs[entry];
         // What another op made is that op's.
-        if (tensor >= 0 && (producer[tensor] ?? -1) < 0) visit(tensor);
+        if (tensor >= 0 && producer[tensor] < 0) visit(tensor);
       }
-      for (let entry = outputStart[op] ?? 0; entry < (outputStart[op + 1] ?? 0); entry += 1)
-        visit(outputs[entry] ?? -1);
+      for (let entry = outputStart[op]; entry < outputStart[op + 1]; entry += 1)
+        visit(outputs[entry]);
     }
   }
 }
@@ -220,9 +220,9 @@ export class GraphFacts {
  */
 export function attributeOf({ arrays, topology, groupModule, groupLabel }, group) {
   if (arrays.groupKind[group] !== 0) return "";
-  const path = topology.modules[groupModule[group] ?? -1]?.path ?? "";
+  const path = topology.modules[groupModule[group]]?.path ?? "";
   const last = path.slice(path.lastIndexOf(".") + 1);
-  return last.toLowerCase() === (groupLabel[group] ?? "").toLowerCase() ? "" : last;
+  return last.toLowerCase() === groupLabel[group].toLowerCase() ? "" : last;
 }
 
 /**
@@ -231,7 +231,7 @@ export function attributeOf({ arrays, topology, groupModule, groupLabel }, group
  * @returns {string} "norm1 · LayerNorm"; the type alone where there is no other name
  */
 export function fullLabel(graph, group) {
-  const type = graph.groupLabel[group] ?? "";
+  const type = graph.groupLabel[group];
   const attribute = attributeOf(graph, group);
   return attribute === "" ? type : `${attribute} · ${type}`;
 }

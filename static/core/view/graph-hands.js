@@ -116,7 +116,7 @@ export function connectHands(stage, does) {
       );
     else if (event.key === "Home") does.moveFocus(firstInput(sight), true);
     else if (event.key === "End") does.moveFocus(lossBox(sight), true);
-    else if (event.key === "u") does.moveFocus(drawing.frame[focused] ?? -1, true);
+    else if (event.key === "u") does.moveFocus(drawing.frame[focused], true);
     else if ((event.key === "e" || event.key === " ") && isGroup) does.toggle(focused);
     else if (event.key === "Enter" || event.key === " ") does.select(addressOf(sight, focused));
     else if (event.key === "Escape") does.select("");

@@ -109,8 +109,8 @@ export class Minimap {
     for (let box = 0; box < boxes; box += 1) {
       const ink = inks[half[box] === 1 ? "backward" : "forward"];
       const colour = kind[box] === FRAME ? ink.ground : kind[box] === TENSOR ? ink.soft : ink.strong;
-      this.#image.fill((rect[4 * box] ?? 0) * across, (rect[4 * box + 1] ?? 0) * down,
-        (rect[4 * box + 2] ?? 0) * across, (rect[4 * box + 3] ?? 0) * down, colour, 1);
+      this.#image.fill(rect[4 * box] * across, rect[4 * box + 1] * down, rect[4 * box + 2] * across,
+        rect[4 * box + 3] * down, colour, 1);
     }
     this.#image.onto(context);
   }

@@ -27,7 +27,7 @@ export function locate(sight, selected, focused) {
   const at = focused === null ? -1 : index.holderOf(focused);
   return {
     selected: own,
-    twin: own < 0 ? -1 : (drawing.twin[own] ?? -1),
+    twin: own < 0 ? -1 : drawing.twin[own],
     holder: around >= 0 && drawing.kind[around] === GROUP ? around : -1,
     focused: at >= 0 ? at : firstInput(sight),
   };
@@ -58,7 +58,7 @@ export function firstInput({ drawing, graph }) {
   const { boxes, kind, half, ref, isSatellite } = drawing;
   for (let box = 0; box < boxes; box += 1) {
     if (kind[box] !== TENSOR || isSatellite[box] === 1 || half[box] === 1) continue;
-    if (graph.topology.tensors[ref[box] ?? 0]?.role === "input") return box;
+    if (graph.topology.tensors[ref[box]].role === "input") return box;
   }
   return boxes > 0 ? 0 : -1;
 }
@@ -67,7 +67,7 @@ export function firstInput({ drawing, graph }) {
 export function lossBox({ drawing, graph }) {
   const { boxes, kind, ref } = drawing;
   for (let box = 0; box < boxes; box += 1) {
-    if (kind[box] === TENSOR && graph.topology.tensors[ref[box] ?? 0]?.role === "loss") return box;
+    if (kind[box] === TENSOR && graph.topology.tensors[ref[box]].role === "loss") return box;
   }
   return -1;
 }

@@ -40,10 +40,10 @@ export function detailOf(drawing, region, scale, boxes, routes) {
   const { rect, kind, bounds, routeKind } = drawing;
   /** 1: in the region, 2: and large enough to be an element on any scale. */
   const isElement = new Uint8Array(drawing.boxes);
-  const [leastWidth = 0, leastHeight = 0] = READABLE_FRAME;
+  const [leastWidth, leastHeight] = READABLE_FRAME;
   let [all, large] = [0, 0];
   for (let box = 0; box < drawing.boxes; box += 1) {
-    const [x, y, w, h] = [rect[4 * box] ?? 0, rect[4 * box + 1] ?? 0, rect[4 * box + 2] ?? 0, rect[4 * box + 3] ?? 0];
+    const [x, y, w, h] = [rect[4 * box], rect[4 * box + 1], rect[4 * box + 2], rect[4 * box + 3]];
     if (x > right || y > bottom || x + w < region.x || y + h < region.y) continue;
     const isLarge = kind[box] === FRAME ? w * scale >= leastWidth && h * scale >= leastHeight
       : kind[box] === GROUP && Math.min(w, h) * scale >= READABLE_GROUP;
@@ -56,16 +56,15 @@ export function detailOf(drawing, region, scale, boxes, routes) {
   for (const box of boxes) if (box >= 0) isElement[box] = 3;
   const chosen = [];
   for (let box = 0; box < drawing.boxes; box += 1) {
-    if ((isElement[box] ?? 0) >= least) chosen.push(box);
-    isElement[box] = (isElement[box] ?? 0) >= least ? 1 : 0;
+    if (isElement[box] >= least) chosen.push(box);
+    isElement[box] = isElement[box] >= least ? 1 : 0;
   }
 
   const lines = new Set(routes);
   let routesAreElements = isReadable;
   if (isReadable) {
     for (let route = 0; route < drawing.routes; route += 1) {
-      const [x, y, w, h] = [bounds[4 * route] ?? 0, bounds[4 * route + 1] ?? 0, bounds[4 * route + 2] ?? 0,
-        bounds[4 * route + 3] ?? 0];
+      const [x, y, w, h] = [bounds[4 * route], bounds[4 * route + 1], bounds[4 * route + 2], bounds[4 * route + 3]];
       if (routeKind[route] === REUSE || x > right || y > bottom || x + w < region.x || y + h < region.y) continue;
       if (lines.size >= MOST_ROUTES) {
         routesAreElements = false;

@@ -22,10 +22,10 @@ export function frameInSight({ drawing, graph, isVertical }, seen) {
   if (room >= (isVertical ? drawing.height : drawing.width)) return found;
   for (let box = 0; box < boxes; box += 1) {
     if (kind[box] !== FRAME) continue;
-    const [start, size] = [rect[4 * box + along] ?? 0, rect[4 * box + along + 2] ?? 0];
+    const [start, size] = [rect[4 * box + along], rect[4 * box + along + 2]];
     if (Math.min(start + size, from + room) - Math.max(start, from) < TAKES * room) continue;
-    const [top, height] = [rect[4 * box + across] ?? 0, rect[4 * box + across + 2] ?? 0];
-    const depth = graph.arrays.groupDepth[ref[box] ?? 0] ?? 0;
+    const [top, height] = [rect[4 * box + across], rect[4 * box + across + 2]];
+    const depth = graph.arrays.groupDepth[ref[box]];
     if (top < level + breadth && top + height > level && depth > deepest) [found, deepest] = [box, depth];
   }
   return found;
@@ -48,13 +48,13 @@ export class Trail {
     const frame = frameInSight(sight, seen);
     const { drawing, graph, index } = sight;
     const path = frame < 0 ? [] : [...index.framesAround(frame), frame];
-    const labels = path.map((box) => fullLabel(graph, drawing.ref[box] ?? 0));
+    const labels = path.map((box) => fullLabel(graph, drawing.ref[box]));
     const now = JSON.stringify([path, labels]);
     if (now === this.#shown) return;
     this.#shown = now;
     this.root.hidden = path.length === 0;
     const steps = [html("button", { type: "button", "data-box": "-1" }, "model"),
-      ...path.map((box, order) => html("button", { type: "button", "data-box": String(box) }, labels[order] ?? ""))];
+      ...path.map((box, order) => html("button", { type: "button", "data-box": String(box) }, labels[order]))];
     this.root.replaceChildren(
       ...steps.flatMap((step, order) => order === 0 ? [step] : [html("span", { "aria-hidden": "true" }, "›"), step]),
     );

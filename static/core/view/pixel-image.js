@@ -26,7 +26,7 @@ export function pixelOf(css) {
     hex = reading.fillStyle;
   }
   const [r, g, b] = hex.startsWith("#") ? colourOf(hex) : (hex.match(/[\d.]+/g) ?? []).map(Number);
-  pixel = ((b ?? 0) << 16) | ((g ?? 0) << 8) | (r ?? 0);
+  pixel = (b << 16) | (g << 8) | r;
   if (known.size > 4000) known.clear();
   known.set(css, pixel);
   return pixel;
@@ -114,7 +114,7 @@ export class PixelImage {
         if (at < 0 || at >= acrossMost) continue;
         const strength = Math.round((side === 0 ? 1 - (v - near) : v - near) * alpha * 255);
         const place = isSteep ? u * width + at : at * width + u;
-        if (strength > (pixels[place] ?? 0) >>> 24) pixels[place] = (colour | (strength << 24)) >>> 0;
+        if (strength > pixels[place] >>> 24) pixels[place] = (colour | (strength << 24)) >>> 0;
       }
     }
     if (to >= from) this.#isUsed = true;
@@ -136,7 +136,7 @@ export class PixelImage {
       const pixel = (colour | (strength << 24)) >>> 0;
       const start = isSteep ? at : at * width;
       for (let place = start + from * step, last = start + to * step; place <= last; place += step) {
-        if (strength > (pixels[place] ?? 0) >>> 24) pixels[place] = pixel;
+        if (strength > pixels[place] >>> 24) pixels[place] = pixel;
       }
     }
   }

@@ -18,7 +18,7 @@ const shadesOf = new Map();
 
 /** @param {string} hex @param {number} alpha @returns {number} one pixel as ImageData holds it */
 function pixel(hex, alpha) {
-  return new Uint32Array(new Uint8ClampedArray([...colourOf(hex), Math.round(alpha * 255)]).buffer)[0] ?? 0;
+  return new Uint32Array(new Uint8ClampedArray([...colourOf(hex), Math.round(alpha * 255)]).buffer)[0];
 }
 
 /** @param {string} hex @returns {Uint32Array} the ground, then SHADES shades on it */
@@ -74,8 +74,8 @@ export class StripImage {
     const colours = shades(paint.ink);
     if (picture.floats.min[row] === picture.floats.max[row]) {
       const thick = Math.min(1, 2 / at.h);
-      this.#fill(at, 0, 1, colours[0] ?? 0);
-      this.#fill(at, 0.5 - thick / 2, 0.5 + thick / 2, colours[SHADES] ?? 0);
+      this.#fill(at, 0, 1, colours[0]);
+      this.#fill(at, 0.5 - thick / 2, 0.5 + thick / 2, colours[SHADES]);
       return;
     }
     const { bins, counts } = picture;
@@ -85,9 +85,9 @@ export class StripImage {
       const from = row * bins + cell * fold;
       const to = Math.min((row + 1) * bins, from + fold);
       let sum = 0;
-      for (let bin = from; bin < to; bin += 1) sum += counts[bin] ?? 0;
+      for (let bin = from; bin < to; bin += 1) sum += counts[bin];
       const shade = sum === 0 ? 0 : Math.max(1, Math.min(SHADES, Math.round(Math.sqrt(sum / (most * fold)) * SHADES)));
-      this.#fill(at, 1 - (cell + 1) / cells, 1 - cell / cells, colours[shade] ?? 0);
+      this.#fill(at, 1 - (cell + 1) / cells, 1 - cell / cells, colours[shade]);
     }
   }
 
