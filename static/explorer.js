@@ -5,7 +5,8 @@
  *   event → spec → live → picture → elements          event → view → elements, address
  */
 
-import { AddressBar } from "./core/address-bar.js";
+import { address, AddressBar, parseSpec, parseView, specQuery, viewFragment, viewPushes,
+  withProgram } from "./core/url-state.js";
 import { checkPath, nodeDataPath, postJson, tracePath, useBase } from "./core/api.js";
 import { significant } from "./core/format.js";
 import { find as findItem } from "./core/graph/graph.js";
@@ -14,7 +15,6 @@ import { Live } from "./core/live.js";
 import { matchedRun } from "./core/lab/dump-run.js";
 import { hide, hideInRun, parsePrediction } from "./core/lab/prediction.js";
 import { signal } from "./core/signal.js";
-import { address, parseSpec, parseView, specQuery, viewFragment, viewPushes, withProgram } from "./core/url-state.js";
 import { verdict } from "./core/lab/verdict.js";
 import "./elements/comparison-table.js";
 import "./elements/diagnosis-list.js";

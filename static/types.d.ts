@@ -521,8 +521,8 @@ interface ExecutionSteps {
 // Layout
 
 type ValuesType = typeof Float64Array | typeof Float32Array | typeof Int32Array | typeof Uint8Array;
-type Numbers = import("./core/layout/growing.js").Numbers;
-type NumbersStore = import("./core/layout/growing.js").NumbersStore;
+type Numbers = import("./core/layout/scene.js").Numbers;
+type NumbersStore = import("./core/layout/scene.js").NumbersStore;
 
 /** a scene, as far as its layout depends on it */
 interface SceneShape {
@@ -578,10 +578,10 @@ interface LayoutLinks {
   left: Int32Array; // node → its links from the column before
 }
 
-type LayoutBoxes = import("./core/layout/layout-boxes.js").Boxes;
-type ForwardLines = import("./core/layout/layout-forward.js").ForwardLines;
+type LayoutBoxes = import("./core/layout/boxes.js").Boxes;
+type ForwardLines = import("./core/layout/forward.js").ForwardLines;
 type LayoutFrame = { scene: LocalScene; shape: SceneShape; layout: LocalLayout }; // an open group, laid out on its own
-type FrameStore = import("./core/layout/layout-frames.js").FrameStore;
+type FrameStore = import("./core/layout/frames.js").FrameStore;
 
 /** Lists are two arrays, as in GraphArrays. */
 interface GraphIndex {
@@ -611,7 +611,7 @@ interface GraphIndex {
 }
 
 type KeptLayout = { boxes: LayoutBoxes; list: RouteList; lines: ForwardLines }; // What is kept of the last drawing.
-type LayoutMoves = import("./core/layout/layout-moves.js").Moves;
+type LayoutMoves = import("./core/layout/moves.js").Moves;
 
 /** arrays: with the first request of a key */
 interface LayoutRequest {
@@ -715,12 +715,12 @@ interface BoxText {
 }
 
 type DrawingIndex = import("./core/view/drawing-index.js").DrawingIndex;
-type WantedDrawing = import("./core/view/drawing-requests.js").Wanted;
+type WantedDrawing = import("./core/layout/client.js").Wanted;
 
 /** the worst that is wrong, and with how many tensors */
 type Ailment = { word: "NaN" | "Inf" | Health; health: Health; tensors: number };
 
-type GraphFacts = import("./core/view/graph-facts.js").GraphFacts;
+type GraphFacts = import("./core/view/facts.js").GraphFacts;
 type NewsType = "box-select" | "group-toggle" | "camera-change" | "drawing-change" | "axis-change";
 type TellNews = (type: NewsType, detail: unknown) => void;
 
@@ -756,7 +756,7 @@ interface ViewDetail {
   isAll: boolean; // whether all the region's boxes are as well
 }
 
-type GraphStage = import("./core/view/graph-stage.js").GraphStage;
+type GraphStage = import("./core/view/stage.js").GraphStage;
 type Camera = { zoom: number; at: number; across: number }; // zoom 1: fit; at, across: what is at the centre, 0 to 1
 type PanelSize = { width: number; height: number }; // px
 type Region = { x: number; y: number; width: number; height: number };
@@ -931,7 +931,7 @@ interface NonFiniteCause {
   text: string;
 }
 
-type ProfileAxis = import("./core/lab/profile-axis.js").ProfileAxis;
+type ProfileAxis = import("./core/lab/profile-axes.js").ProfileAxis;
 type LayerSpan = { layer: number; title: string; from: number; to: number; middle: number };
 type ProfileSeries = "preactivation" | "activation";
 type ProfileSide = "forward" | "backward"; // forward: above; backward: mirrored beneath
@@ -994,8 +994,8 @@ type ValueAxis = import("./core/lab/value-axis.js").ValueAxis;
 // Inspector
 
 type FormulaTerm = { text: string; binds: number }; // binds: how tightly, so that brackets stand only where needed
-type BackwardChecker = import("./core/inspector/inspector-check.js").Checker;
-type Inspection = import("./core/inspector/inspector-kit.js").Inspection;
+type BackwardChecker = import("./core/inspector/check.js").Checker;
+type Inspection = import("./core/inspector/sections.js").Inspection;
 type ValueWindow = { rows: [number, number]; cols: [number, number] }; // along the first two dimensions, ends excluded
 
 interface ValueCells {

@@ -3,7 +3,48 @@
  * the spec's comes with the page data, the view's stands here.
  */
 
-import { MOST_ZOOM } from "./view/viewport.js";
+// Writes the address of the page: not too often, since browsers refuse more than a few changes a second.
+
+/** The largest zoom that an address may hold. */
+export const MAX_ZOOM = 2 ** 20;
+
+const EVERY_MS = 250;
+
+export class AddressBar {
+  #shown = location.pathname + location.search + location.hash;
+  #written = 0;
+  #later = 0;
+
+  /**
+   * @param {string} next
+   * @param {boolean} push whether it makes a history entry, which is done at once
+   * @param {number} [delay] ms that it may wait: it takes the browser a millisecond or two
+   */
+  write(next, push, delay = 0) {
+    clearTimeout(this.#later);
+    const wait = Math.max(delay, this.#written + EVERY_MS - performance.now());
+    if (wait > 0 && !push) {
+      this.#later = setTimeout(() => this.write(next, false), wait);
+      return;
+    }
+    if (next === this.#shown) return;
+    this.#shown = next;
+    this.#written = performance.now();
+    try {
+      if (push) history.pushState(null, "", next);
+      else history.replaceState(null, "", next);
+    } catch (problem) {
+      // In a frame that holds the page itself, as a notebook shows it, there is no address to write.
+      if (!(problem instanceof DOMException && problem.name === "SecurityError")) throw problem;
+    }
+  }
+
+  /** The browser went to another entry of its history: that is what is shown now. */
+  moved() {
+    this.#shown = location.pathname + location.search + location.hash;
+    clearTimeout(this.#later);
+  }
+}
 
 /**
  * @typedef {object} ViewKey
@@ -17,7 +58,7 @@ import { MOST_ZOOM } from "./view/viewport.js";
 /** Of groups that are open: all but the innermost, all, or those less deep than a number. */
 export const LEVELS = ["layer", "all", ...Array.from({ length: 20 }, (_, depth) => String(depth))];
 /** What edges can be as wide as. */
-export const THICKNESSES = ["", "size", "gradient"];
+const THICKNESSES = ["", "size", "gradient"];
 const OVERLAY_NAMES = ["", "std", "gradient_norm", "dead_fraction", "time", "memory", "flops", "health", "difference"];
 
 /** @type {readonly ViewKey[]} */
@@ -44,7 +85,7 @@ const VIEW_KEYS = [
   { name: "reach", initial: "", choices: null, push: true },
   { name: "step", initial: 0, choices: null, push: false },
   { name: "dump", initial: 0, choices: null, push: false },
-  { name: "zoom", initial: 1, choices: null, most: MOST_ZOOM, push: false },
+  { name: "zoom", initial: 1, choices: null, most: MAX_ZOOM, push: false },
   { name: "at", initial: 0, choices: null, most: 1, push: false },
   { name: "across", initial: 0.5, choices: null, most: 1, push: false },
 ];
@@ -75,7 +116,7 @@ function pairs(text) {
  * @param {Spec[string] | undefined} program its name; undefined for the first, which goes without saying
  * @returns {Spec} of one that is not known, the first one's: the server says what is wrong
  */
-export function programDefaults({ programs }, program) {
+function programDefaults({ programs }, program) {
   const [first] = programs;
   const known = programs.find(({ name }) => name === (program ?? first?.name));
   return known?.defaults ?? { ...first?.defaults, program: program ?? "" };

@@ -23,7 +23,7 @@ const TITLES = {
 };
 
 /** Of two dumps so many tensors that differ, and so many things that only one of them has. */
-const [MOST_TENSORS, MOST_ALONE] = [12, 20];
+const [MAX_TENSORS, MAX_ALONE] = [12, 20];
 
 class ComparisonTable extends HTMLElement {
   #built = "";
@@ -65,7 +65,7 @@ class ComparisonTable extends HTMLElement {
 
   /** @param {Picture} picture @param {PinnedRun} pinned @param {PinnedDump} dump */
   #compareDumps(picture, pinned, { match, picture: a, shown }) {
-    const { pairs, alike, compared } = greatestDifferences(picture, pinned, MOST_TENSORS);
+    const { pairs, alike, compared } = greatestDifferences(picture, pinned, MAX_TENSORS);
     const full = pairs.reduce((most, { difference }) => difference < Infinity ? Math.max(most, difference) : most,
       Number.MIN_VALUE);
     const rows = pairs.map(({ tensor, name, a, b, difference }) => {
@@ -209,10 +209,10 @@ function alone(title, { modules, tensors }, { topology }) {
   const names = tensors.map((tensor) => topology.tensors[tensor]?.name ?? "");
   const all = [...modules, ...names];
   if (all.length === 0) return [];
-  const more = all.length - MOST_ALONE;
+  const more = all.length - MAX_ALONE;
   return [
     html("h3", {}, `${title}: ${count(all.length)}`),
-    html("ul", { class: "alone" }, ...all.slice(0, MOST_ALONE).map((text) => html("li", {}, text)),
+    html("ul", { class: "alone" }, ...all.slice(0, MAX_ALONE).map((text) => html("li", {}, text)),
       ...(more > 0 ? [html("li", { class: "hint" }, `and ${count(more)} more`)] : [])),
   ];
 }

@@ -7,12 +7,12 @@
 
 import { emit, html } from "../core/dom.js";
 import { checkSize, DumpProblem, readDump } from "../core/dump/dump.js";
-import { beginsLikeDump, inOrder } from "../core/dump/source.js";
+import { beginsLikeDump, inOrder } from "../core/dump/sources.js";
 
 /** @typedef {{name: string, message: string, where?: string}} Refusal where: path inside the dump */
 
 /** Of more files the first ones are told of. */
-const MOST_TOLD = 6;
+const MAX_TOLD = 6;
 
 class DumpOpener extends HTMLElement {
   #input = html("input", { type: "file", accept: ".json,application/json", multiple: true, hidden: true,
@@ -56,9 +56,9 @@ class DumpOpener extends HTMLElement {
   refuse(problems) {
     this.#title.textContent = problems.length > 1 ? `${problems.length} files are no graph dumps`
       : "This is no graph dump";
-    const more = problems.length - MOST_TOLD;
+    const more = problems.length - MAX_TOLD;
     this.#told.replaceChildren(
-      ...problems.slice(0, MOST_TOLD).map(({ name, message, where = "" }) =>
+      ...problems.slice(0, MAX_TOLD).map(({ name, message, where = "" }) =>
         html("section", {}, html("p", { class: "file" }, name), html("p", { class: "message" }, message),
           html("p", { class: "where mono", hidden: where === "" }, where))
       ),

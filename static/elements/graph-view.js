@@ -10,10 +10,10 @@
  */
 
 import { emit } from "../core/dom.js";
-import { GraphBar } from "../core/view/graph-bar.js";
-import { connectHands } from "../core/view/graph-hands.js";
-import { GraphScreen } from "../core/view/graph-screen.js";
-import { onSchemeChange } from "../core/palette.js";
+import { GraphBar } from "../core/view/bar.js";
+import { connectHands } from "../core/view/input.js";
+import { GraphScreen } from "../core/view/screen.js";
+import { onSchemeChange } from "../core/colours.js";
 
 const NARROW_SCREEN = "(max-width: 899px)";
 

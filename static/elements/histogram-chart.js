@@ -8,7 +8,7 @@
 import { html } from "../core/dom.js";
 import { count, isHidden, significant, valueAt } from "../core/format.js";
 import { drawBars, peak } from "../core/histogram.js";
-import { onSchemeChange, readPalette } from "../core/palette.js";
+import { onSchemeChange, readPalette } from "../core/colours.js";
 import { loadPlotly } from "../core/lab/plotly.js";
 
 /** @typedef {"forward" | "backward" | "parameter" | "neutral"} Hue */

@@ -14,16 +14,14 @@ import { gradientsOf } from "../core/graph/chain-path.js";
 import { emit, html, writeText } from "../core/dom.js";
 import { count, quantity, shape } from "../core/format.js";
 import { find } from "../core/graph/graph.js";
-import { gradientCheck, isOfFunction } from "../core/inspector/inspector-check.js";
-import { comparison, figures, guessFirst, histogram } from "../core/inspector/inspector-figures.js";
-import { heading, Inspection, list, unique } from "../core/inspector/inspector-kit.js";
-import { formulas, gradientRules } from "../core/inspector/inspector-math.js";
-import { pathToLoss } from "../core/inspector/inspector-path.js";
-import { reachControls } from "../core/inspector/inspector-reach.js";
-import { sources } from "../core/inspector/inspector-source.js";
+import { gradientCheck, isOfFunction } from "../core/inspector/check.js";
+import { comparison, figures, guessFirst, histogram } from "../core/inspector/figures.js";
+import { heading, Inspection, list, reachControls, sources, unique } from "../core/inspector/sections.js";
+import { formulas, gradientRules } from "../core/inspector/math.js";
+import { pathToLoss } from "../core/inspector/path.js";
 import { flopsText, sizeText } from "../core/inspector/op-facts.js";
 import { firstBad } from "../core/lab/faults.js";
-import { hue } from "../core/palette.js";
+import { hue } from "../core/colours.js";
 import { opsOf } from "../core/graph/reach.js";
 import { itemSize } from "../core/graph/steps.js";
 import { entriesOf, wiringOf } from "../core/graph/wiring.js";
@@ -33,7 +31,7 @@ import { entriesOf, wiringOf } from "../core/graph/wiring.js";
  * ValueMap */
 
 /** Of a larger box the first ops are listed. */
-const MOST_LISTED = 100;
+const MAX_LISTED = 100;
 
 class InspectorPanel extends HTMLElement {
   /** @type {Rules | null} */
@@ -245,10 +243,10 @@ class InspectorPanel extends HTMLElement {
       ]),
       html("h3", {}, ops.length === 1 ? "1 op" : `${count(ops.length)} ops, in order`),
       html("ol", { class: "ops" },
-        ...places.slice(0, MOST_LISTED).map((op) =>
+        ...places.slice(0, MAX_LISTED).map((op) =>
           html("li", {}, inspection.opLink(op), html("span", {}, ` ${signature(inspection, op)}`))
         )),
-      ...(places.length > MOST_LISTED ? [html("p", { class: "hint" }, `and ${count(places.length - MOST_LISTED)} more`)]
+      ...(places.length > MAX_LISTED ? [html("p", { class: "hint" }, `and ${count(places.length - MAX_LISTED)} more`)]
         : []),
       this.#controls.element,
     ];

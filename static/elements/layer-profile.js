@@ -8,12 +8,9 @@
  * `statistic-change` {statistic}.
  */
 
-import { CauseMarks } from "../core/lab/cause-marks.js";
+import { CauseMarks, ground, LEFT, places, ProfileAxis, scale, spansOf } from "../core/lab/profile-axes.js";
 import { emit, html, svg, write } from "../core/dom.js";
 import { firstNonFinite } from "../core/lab/non-finite.js";
-import { ProfileAxis } from "../core/lab/profile-axis.js";
-import { LEFT, places, spansOf } from "../core/lab/profile-depth.js";
-import { ground, scale } from "../core/lab/profile-grid.js";
 import { ProfileHalf } from "../core/lab/profile-half.js";
 import { decadesOf, figuresOf, FORMS, isOutside, pointsOf, USUAL_RATIO } from "../core/lab/profile-series.js";
 import { causeText, readout, runLabel, silence, summary, whyEmpty, whyNoLayers } from "../core/lab/profile-text.js";

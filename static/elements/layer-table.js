@@ -30,7 +30,7 @@ import { nonFinite } from "../core/picture.js";
 const RUN_ROWS = 10;
 const REST_MS = 250;
 /** Of more rows than these only those in sight, and near it, are elements. */
-const MOST_ROWS = 600;
+const MAX_ROWS = 600;
 const NEAR = "600px 0px";
 /** Until a row has been measured, px. */
 const USUAL_ROW = 26;
@@ -128,7 +128,7 @@ class LayerTable extends HTMLElement {
       if (preactivation !== activation) addLine(number, preactivation);
       addLine(preactivation === activation || preactivation === null ? number : "", activation, gradient);
     }
-    this.#isLong = rows > MOST_ROWS;
+    this.#isLong = rows > MAX_ROWS;
     this.#runOf = new Map(this.#runs.map((run) => [run.body, run]));
     for (const run of this.#runs) {
       if (this.#isLong) this.#empty(run, run.entries.length * this.#rowHeight);

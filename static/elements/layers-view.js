@@ -15,7 +15,7 @@ import { adaptiveRange, fixedRange, histogramRows, layerColumns,
 import { drawAxes, drawLegend, LayersPainter } from "../core/lab/layers-canvas.js";
 import { exportedFigure, layersFigure } from "../core/lab/layers-figure.js";
 import { columnX, planOf, wholeSection } from "../core/lab/layers-plan.js";
-import { onSchemeChange, readPalette } from "../core/palette.js";
+import { onSchemeChange, readPalette } from "../core/colours.js";
 import { loadPlotly } from "../core/lab/plotly.js";
 import { whyNoLayers } from "../core/lab/profile-text.js";
 import { ValueAxis } from "../core/lab/value-axis.js";

@@ -12,8 +12,7 @@
 
 import { emit, html, writeText } from "../core/dom.js";
 import { figureAt, isHidden, setting, significant, valueAt } from "../core/format.js";
-import { ScaleSlider, TICK_HELP } from "../core/lab/scale-slider.js";
-import { snapTicks } from "../core/lab/snap.js";
+import { ScaleSlider, snapTicks, TICK_HELP } from "../core/lab/scale-slider.js";
 import { dice, markFault, readControl, textInput } from "../core/lab/spec-fields.js";
 import { hiddenWidth, nextWidth, parseWidths, widthsText, withDepth, withWidth } from "../core/lab/widths.js";
 

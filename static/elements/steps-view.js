@@ -8,16 +8,15 @@
 
 import { emit, html, svg, write, writeText } from "../core/dom.js";
 import { quantity } from "../core/format.js";
-import { definitions } from "../core/inspector/formula.js";
+import { definitions } from "../core/rules/formula.js";
 import { figure } from "../core/labels.js";
-import { memoryCurve } from "../core/graph/memory-curve.js";
+import { aliveAt, memoryCurve, stepAt, stepsOf } from "../core/graph/steps.js";
 import { sizeText } from "../core/inspector/op-facts.js";
-import { aliveAt, stepAt, stepsOf } from "../core/graph/steps.js";
 
 const SPEEDS = [1, 2, 5, 10, 30];
-const MOST_ALIVE = 8;
+const MAX_ALIVE = 8;
 /** Tensors listed of what one op reads or writes. */
-const MOST_LISTED = 6;
+const MAX_LISTED = 6;
 const CURVE_HEIGHT = 64;
 
 /** In a square of 16: not every font has the signs. @type {Record<string, string>} */
@@ -268,11 +267,11 @@ class StepsView extends HTMLElement {
    * @returns {HTMLElement}
    */
   #list(title, tensors, none, fetched = []) {
-    const items = tensors.slice(0, MOST_LISTED).map((tensor) =>
+    const items = tensors.slice(0, MAX_LISTED).map((tensor) =>
       this.#tensorLine(tensor, fetched.includes(tensor) ? "saved" : "")
     );
-    if (tensors.length > MOST_LISTED)
-      items.push(html("li", { class: "hint" }, `and ${tensors.length - MOST_LISTED} more`));
+    if (tensors.length > MAX_LISTED)
+      items.push(html("li", { class: "hint" }, `and ${tensors.length - MAX_LISTED} more`));
     if (tensors.length === 0) items.push(html("li", { class: "hint" }, none));
     return html("div", {}, html("h3", {}, title), html("ul", {}, ...items));
   }
@@ -296,7 +295,7 @@ class StepsView extends HTMLElement {
 
   /** @param {ExecutionSteps} steps @param {number} place */
   #drawAlive(steps, place) {
-    const { shown, more } = aliveAt(steps, place, MOST_ALIVE);
+    const { shown, more } = aliveAt(steps, place, MAX_ALIVE);
     const total = steps.alive[place];
     const lines = shown.flatMap(({ tensor, bytes, until }) => {
       const made = this.#graph?.topology.tensors[tensor];

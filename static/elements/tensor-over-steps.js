@@ -8,8 +8,8 @@
 
 import { emit, html, write, writeText } from "../core/dom.js";
 import { count, significant } from "../core/format.js";
-import { drawTensorSteps, planTensorSteps } from "../core/lab/tensor-steps-canvas.js";
-import { onSchemeChange, readPalette } from "../core/palette.js";
+import { drawTensorSteps, planTensorSteps } from "../core/lab/tensor-steps.js";
+import { onSchemeChange, readPalette } from "../core/colours.js";
 
 /** @typedef {{steps: TensorSteps, labels: readonly string[], index: number, pinned: number, hue: "forward" | "backward"
  * | "parameter" | "neutral"}} Shown */

@@ -8,9 +8,8 @@
 import { ApiError, getJson } from "../core/api.js";
 import { html, writeText } from "../core/dom.js";
 import { isHidden, significant } from "../core/format.js";
-import { hex, oklch } from "../core/oklch.js";
-import { onSchemeChange, readPalette } from "../core/palette.js";
-import { cellsOf, MOST_VALUES, valuesPath, windowAt } from "../core/inspector/value-window.js";
+import { hex, oklch, onSchemeChange, readPalette } from "../core/colours.js";
+import { cellsOf, MAX_VALUES, valuesPath, windowAt } from "../core/inspector/value-window.js";
 
 /** While a slider moves: the run on the screen is asked for, not every one on the way. */
 const SETTLE_MS = 200;
@@ -289,7 +288,7 @@ class ValueMap extends HTMLElement {
   #fillTable() {
     const cells = this.#cells;
     if (!this.#twin.open || cells === null) return;
-    const rows = Array.from({ length: Math.min(cells.rows, MOST_VALUES) },
+    const rows = Array.from({ length: Math.min(cells.rows, MAX_VALUES) },
       (_, row) =>
         html("tr", {}, html("th", { scope: "row" }, cells.index(row * cells.columns)),
           ...Array.from(cells.values.subarray(row * cells.columns, (row + 1) * cells.columns), (value) =>

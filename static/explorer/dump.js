@@ -6,11 +6,10 @@
 import { ApiError } from "../core/api.js";
 import { DumpProblem } from "../core/dump/dump.js";
 import { Series } from "../core/dump/series.js";
-import { DumpShelf } from "../core/dump/shelf.js";
-import { stepLabels } from "../core/dump/source.js";
+import { DumpShelf, stepLabels } from "../core/dump/sources.js";
 import { carried } from "../core/lab/match.js";
-import { tensorSteps } from "../core/lab/tensor-series.js";
-import { hue } from "../core/palette.js";
+import { tensorSteps } from "../core/lab/tensor-steps.js";
+import { hue } from "../core/colours.js";
 
 /** While steps are read the histograms over all of them are drawn anew at most so often, ms. */
 const DRAW_EVERY = 250;

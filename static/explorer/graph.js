@@ -5,7 +5,7 @@
 
 import { expansionOf, toggle, toggledToShow } from "../core/graph/expansion.js";
 import { buildGraph, find, GROUP_KINDS, idOf, openGroups } from "../core/graph/graph.js";
-import { OVERLAYS, paintwork, rangeOf, whyNot } from "../core/graph/overlay.js";
+import { OVERLAYS, paintwork, rangeOf, whyNot } from "../core/lab/overlay.js";
 import { reach } from "../core/graph/reach.js";
 import { litOfFound, parseQuery, search } from "../core/graph/search.js";
 import { signal } from "../core/signal.js";

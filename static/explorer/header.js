@@ -1,8 +1,31 @@
 /** The header: menus, views, tabs, what can be taken away, and the list of keys. */
 
 import { getText, tracePath } from "../core/api.js";
-import { copyFrom } from "../core/clipboard.js";
 import { address, viewFragment } from "../core/url-state.js";
+
+// Copying to the clipboard from a menu's button, which says how it went.
+
+const COPIED_MS = 1500;
+
+/**
+ * @param {HTMLButtonElement} button
+ * @param {() => string | Promise<string>} text
+ */
+async function copyFrom(button, text) {
+  const label = button.textContent;
+  button.disabled = true;
+  try {
+    await navigator.clipboard.writeText(await text());
+    button.textContent = "Copied";
+  } catch {
+    // Only pages of a secure origin may write to the clipboard.
+    button.textContent = "The browser does not let this page copy";
+  }
+  setTimeout(() => {
+    button.textContent = label;
+    button.disabled = false;
+  }, COPIED_MS);
+}
 
 /**
  * @typedef {object} Page what the header needs of the page

@@ -6,8 +6,7 @@
 
 import { html } from "../core/dom.js";
 import { count, significant } from "../core/format.js";
-import { hex, oklch } from "../core/oklch.js";
-import { onSchemeChange, readPalette } from "../core/palette.js";
+import { hex, oklch, onSchemeChange, readPalette } from "../core/colours.js";
 
 /** @typedef {"analytic" | "numeric" | "difference"} Kind */
 

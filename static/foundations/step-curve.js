@@ -6,8 +6,8 @@ import { significant } from "../core/format.js";
 
 const HEIGHT = 320;
 const MARGIN = { left: 52, right: 16, top: 24, bottom: 40 };
-const [LEAST_X, MOST_X] = [-12, -1];
-const [LEAST_Y, MOST_Y] = [-14, 4];
+const [MIN_X, MAX_X] = [-12, -1];
+const [MIN_Y, MAX_Y] = [-14, 4];
 const DTYPES = /** @type {const} */ (["float64", "float32"]);
 
 /**
@@ -18,8 +18,8 @@ const DTYPES = /** @type {const} */ (["float64", "float32"]);
  * @returns {HTMLElement}
  */
 export function stepCurve(steps, chosen, width, choose) {
-  const x = scale(LEAST_X, MOST_X, MARGIN.left, width - MARGIN.right);
-  const y = scale(LEAST_Y, MOST_Y, HEIGHT - MARGIN.bottom, MARGIN.top);
+  const x = scale(MIN_X, MAX_X, MARGIN.left, width - MARGIN.right);
+  const y = scale(MIN_Y, MAX_Y, HEIGHT - MARGIN.bottom, MARGIN.top);
   const picture = svg("svg", { class: "step-curve", viewBox: `0 0 ${width} ${HEIGHT}`, width, height: HEIGHT,
     role: "img", "aria-label": said(steps) });
   picture.append(...axes(x, y, width));
@@ -65,13 +65,13 @@ function scale(low, high, from, to) {
 function axes(x, y, width) {
   const made = [];
   const every = width < 480 ? 3 : 1;
-  for (let power = LEAST_X; power <= MOST_X; power += every) {
+  for (let power = MIN_X; power <= MAX_X; power += every) {
     made.push(
       svg("text", { class: "tick", x: x(10 ** power), y: HEIGHT - MARGIN.bottom + 16, "text-anchor": "middle" },
         `1e${power}`.replace("-", "−")),
     );
   }
-  for (let power = LEAST_Y + 2; power <= MOST_Y; power += 4) {
+  for (let power = MIN_Y + 2; power <= MAX_Y; power += 4) {
     const at = y(10 ** power);
     made.push(svg("line", { class: "grid", x1: MARGIN.left, x2: width - MARGIN.right, y1: at, y2: at }),
       svg("text", { class: "tick", x: MARGIN.left - 8, y: at + 4, "text-anchor": "end" },
@@ -96,7 +96,7 @@ function curve(dtype, steps, x, y, choose) {
   const { measured, rounding, truncation } = steps[dtype];
   const group = svg("g", { class: `curve ${dtype}` });
   const line = [];
-  for (let power = LEAST_X; power <= MOST_X + 1e-9; power += 0.1) {
+  for (let power = MIN_X; power <= MAX_X + 1e-9; power += 0.1) {
     const eps = 10 ** power;
     line.push(`${x(eps).toFixed(1)},${y(rounding / eps + truncation * eps * eps).toFixed(1)}`);
   }

@@ -241,7 +241,7 @@ def test_opening_a_group_moves_nothing_within_others(topology_of, module):
 def test_an_overtaken_request_is_never_answered(topology_of, module):
     script = """async (m, [chapter, lstm]) => {
         const { buildGraph } = await import("/static/core/graph/graph.js");
-        const { LayoutQueue } = await import("/static/core/layout/layout-queue.js");
+        const { LayoutQueue } = await import("/static/core/layout/queue.js");
         const options = { orientation: "horizontal", length: 860, breadth: 480 };
         const expansion = { level: "all", toggled: [], fold: "off" };
         const graphs = [buildGraph(chapter), buildGraph(lstm)];

@@ -173,7 +173,9 @@ def test_the_colours_are_those_of_the_style_sheet():
     css = (STATIC / "css" / "tokens.css").read_text()
     light, dark = css.split("@media (prefers-color-scheme: dark)")
     engine = MiniRacer()
-    schemes = json.loads(engine.eval(f"JSON.stringify(({bundle(STATIC / 'core' / 'takeaway' / 'scheme.js')}).SCHEMES)"))
+    schemes = json.loads(
+        engine.eval(f"JSON.stringify(({bundle(STATIC / 'core' / 'takeaway' / 'svg-parts.js')}).SCHEMES)")
+    )
     engine.close()
     for scheme, section in (("light", light), ("dark", dark)):
         tokens = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6});", section))

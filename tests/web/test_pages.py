@@ -337,7 +337,7 @@ def test_a_pages_own_files_are_kept_for_good_under_one_digest(client, path):
 def test_under_one_digest_are_all_files_and_no_others(client):
     text = client.get("/").text
     digest = re.search(r"/static/(~\w+)/", text)[1]
-    for name in ("core/layout/layout-worker.js", "core/dom.js", "docs.js", "icon.svg"):
+    for name in ("core/layout/worker.js", "core/dom.js", "docs.js", "icon.svg"):
         assert client.get(f"/static/{digest}/{name}").status_code == 200, name
     head = client.request("HEAD", f"/static/{digest}/explorer.js")
     assert (head.status_code, head.content) == (200, b"")

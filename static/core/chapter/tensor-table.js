@@ -16,7 +16,7 @@ import { significant } from "../format.js";
  */
 
 const MOST = 12;
-const MOST_SLICES = 6;
+const MAX_SLICES = 6;
 
 /** How a value is written: integers as they are, other numbers with three digits, what is not finite by its name.
  * @param {CellValue} value @returns {string} */
@@ -42,7 +42,7 @@ export function shapeText(shape) {
 export function tensorTable({ shape, values }, options = {}) {
   const { label = "", onhover } = options;
   const slices = slicesOf(shape, values);
-  const shown = slices.slice(0, MOST_SLICES);
+  const shown = slices.slice(0, MAX_SLICES);
   const tables = shown.map(({ index, rows }) => matrix(index, rows, shape, options));
   const body = html("div", { class: "slices" }, ...tables);
   if (slices.length > shown.length)

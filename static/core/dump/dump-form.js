@@ -7,7 +7,7 @@
 /** @typedef {(value: unknown) => Fault | null} Check */
 /** @typedef {Record<string, Check>} Form every field with its check */
 
-const MOST_COUNT = 2 ** 32;
+const MAX_COUNT = 2 ** 32;
 /** Free-form values go no deeper than this: whoever walks them may do so by recursion. */
 const DEEPEST = 100;
 
@@ -57,8 +57,8 @@ const jsonNumber = (value) =>
     : fault(`${shown(value)} is neither a number, "NaN", "Infinity", "-Infinity" nor null`);
 /** @type {Check} */
 const count = (value) =>
-  Number.isInteger(value) && /** @type {number} */ (value) >= 0 && /** @type {number} */ (value) < MOST_COUNT ? null
-    : fault(`${shown(value)} is not a count from 0 to ${MOST_COUNT - 1}`);
+  Number.isInteger(value) && /** @type {number} */ (value) >= 0 && /** @type {number} */ (value) < MAX_COUNT ? null
+    : fault(`${shown(value)} is not a count from 0 to ${MAX_COUNT - 1}`);
 
 /** @param {unknown} value @returns {value is Record<string, unknown>} */
 export function isRecord(value) {

@@ -10,11 +10,11 @@ import { jsonProblem } from "./json-problem.js";
 /** The schema that is read here. */
 export const SCHEMA = "chainrule.trace/1";
 /** A file larger than this is not opened. */
-export const MOST_BYTES = 128 * 2 ** 20;
+export const MAX_BYTES = 128 * 2 ** 20;
 
 const BINS = 64;
 /** So many members of a circle are named. */
-const MOST_NAMED = 8;
+const MAX_NAMED = 8;
 
 /** What is wrong with a dump, and where: `where` is a path such as `ops[12].inputs[0]`, empty for the whole. */
 export class DumpProblem extends Error {
@@ -36,9 +36,9 @@ export class DumpProblem extends Error {
  * @throws {DumpProblem} it is too large
  */
 export function checkSize(bytes) {
-  if (bytes <= MOST_BYTES) return;
+  if (bytes <= MAX_BYTES) return;
   const size = (/** @type {number} */ value) => `${(value / 2 ** 20).toFixed(value >= 10 * 2 ** 20 ? 0 : 1)} MiB`;
-  throw new DumpProblem(`the file has ${size(bytes)}; at most ${size(MOST_BYTES)} are opened`);
+  throw new DumpProblem(`the file has ${size(bytes)}; at most ${size(MAX_BYTES)} are opened`);
 }
 
 /**
@@ -237,8 +237,8 @@ function idIndex(list, parts) {
 function checkCircles(list, parts, before, says) {
   const circle = findCircle(parts.length, before);
   if (circle.length === 0) return;
-  const names = circle.slice(0, MOST_NAMED).map((part) => shown(parts[part]?.id));
-  const more = circle.length > MOST_NAMED ? ` → … (${circle.length} in all)` : "";
+  const names = circle.slice(0, MAX_NAMED).map((part) => shown(parts[part]?.id));
+  const more = circle.length > MAX_NAMED ? ` → … (${circle.length} in all)` : "";
   const path = `${names.join(" → ")}${more} → ${names[0]}`;
   const where = `${list}[${circle[0]}]`;
   throw new DumpProblem(circle.length === 1 ? `${names[0]} ${says}` : `a cycle: ${path}`, where);

@@ -1,7 +1,7 @@
 /** What stays of a dump that is put away: the figures of its tensors, packed, for its place among all steps. No DOM. */
 
 import { readDump } from "./dump.js";
-import { textOf } from "./source.js";
+import { textOf } from "./sources.js";
 import { structureOf } from "./structure.js";
 import { pictureOfDump } from "../picture.js";
 

@@ -4,7 +4,7 @@
  */
 
 import { valueAt } from "../format.js";
-import { ruleTerm, shortName, termOf } from "../inspector/formula.js";
+import { ruleTerm, shortName, termOf } from "../rules/formula.js";
 import { idsOf } from "./reach.js";
 import { entriesOf, wiringOf } from "./wiring.js";
 

@@ -3,7 +3,7 @@
  * addresses, and the arrays that layouts are made from. No DOM, no geometry, no recursion.
  */
 
-import { anchors, results, wiring } from "./graph-wiring.js";
+import { anchors, results, wiring } from "./readers.js";
 import { groupTree } from "./group-tree.js";
 import { labelLines } from "../labels.js";
 
@@ -24,7 +24,7 @@ export const ROLES = /** @type {const} */ ([
 export const GROUP_KINDS = /** @type {const} */ (["module", "fold", "rest"]);
 
 /** At layer level, a graph of more boxes than this has its repetitions folded. */
-const MOST_UNFOLDED = 700;
+const MAX_UNFOLDED = 700;
 /** How many of the items of a pattern its fold is called by. */
 const NAMED_ITEMS = 3;
 
@@ -125,7 +125,7 @@ export function openGroups({ arrays, groupId }, { level, toggled, fold }) {
   }
   // A closed model would be a single box.
   open[0] = 1;
-  return { open, foldOn: fold === "on" || (fold === "auto" && boxesAtLayerLevel(arrays) > MOST_UNFOLDED) };
+  return { open, foldOn: fold === "on" || (fold === "auto" && boxesAtLayerLevel(arrays) > MAX_UNFOLDED) };
 }
 
 /** @type {WeakMap<GraphArrays, number>} */

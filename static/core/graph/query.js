@@ -46,8 +46,8 @@ const COMPARISONS = {
 const LONGEST_QUERY = 300;
 const LONGEST_PATTERN = 100;
 /** With more of them one text can take seconds. */
-const MOST_REPEATS = 3;
-const MOST_OPTIONAL = 8;
+const MAX_REPEATS = 3;
+const MAX_OPTIONAL = 8;
 
 /**
  * @param {string} text
@@ -166,8 +166,8 @@ function dangerOf(source) {
   const plain = source.replace(/\\./g, "a").replace(/\[\^?(?:[^\]])*\]/g, "a");
   const repeats = plain.match(/[*+]|\{\d+,\d*\}/g)?.length ?? 0;
   const optional = (plain.match(/\?/g)?.length ?? 0) - (plain.match(/\(\?|[*+}]\?/g)?.length ?? 0);
-  if (repeats > MOST_REPEATS || optional > MOST_OPTIONAL)
-    return `at most ${MOST_REPEATS} repeats (* + {n,m}) and ${MOST_OPTIONAL} optional parts (?); more can take for ever.`;
+  if (repeats > MAX_REPEATS || optional > MAX_OPTIONAL)
+    return `at most ${MAX_REPEATS} repeats (* + {n,m}) and ${MAX_OPTIONAL} optional parts (?); more can take for ever.`;
   /** For every open bracket, whether a choice or a repeat stands in it. @type {boolean[]} */
   const open = [];
   for (let at = 0; at < plain.length; at += 1) {

@@ -31,7 +31,7 @@ const KINDS = /** @type {const} */ (["op", "tensor", "group"]);
 /** No more of a text is held against a regular expression. */
 const LONGEST_TEXT = 200;
 /** A pattern that is not done by then is not going to be. */
-const MOST_MS = 250;
+const MAX_MS = 250;
 
 /** @type {WeakMap<Graph, Index>} */
 const indices = new WeakMap();
@@ -62,7 +62,7 @@ export function search(graph, picture, query, most = Infinity) {
       total += 1;
       if (ids.length < most) ids.push(idAt(graph, kind, place));
     }
-    if (isTimed && performance.now() - began > MOST_MS) {
+    if (isTimed && performance.now() - began > MAX_MS) {
       note = "The search took too long and stopped here: a simpler expression finds more.";
       break;
     }

@@ -3,9 +3,9 @@
 import { tensorPath } from "../api.js";
 
 /** As many rows and columns as the server gives at once. */
-export const MOST_VALUES = 64;
+export const MAX_VALUES = 64;
 /** Values behind one row and column of a tensor of more dimensions. */
-const MOST_CELLS = 4096;
+const MAX_CELLS = 4096;
 
 /**
  * The window that begins at a row and a column.
@@ -18,10 +18,10 @@ const MOST_CELLS = 4096;
 export function windowAt(shape, row, column) {
   const [height = 1, width = 1, ...rest] = shape;
   const behind = rest.reduce((product, size) => product * size, 1);
-  if (behind > MOST_CELLS) return null;
-  const columns = Math.max(1, Math.min(MOST_VALUES, Math.floor(MOST_CELLS / behind)));
+  if (behind > MAX_CELLS) return null;
+  const columns = Math.max(1, Math.min(MAX_VALUES, Math.floor(MAX_CELLS / behind)));
   const rows = Math.max(1,
-    Math.min(MOST_VALUES, Math.floor(MOST_CELLS / (behind * Math.min(columns, Math.max(1, width))))));
+    Math.min(MAX_VALUES, Math.floor(MAX_CELLS / (behind * Math.min(columns, Math.max(1, width))))));
   const [first, left] = [Math.min(row, Math.max(0, height - 1)), Math.min(column, Math.max(0, width - 1))];
   return { rows: [first, Math.max(first + 1, Math.min(first + rows, height))],
     cols: [left, Math.max(left + 1, Math.min(left + columns, width))] };

@@ -6,7 +6,7 @@
 import { percent } from "../format.js";
 import { columnX, countTicks, LABELS, LANE, LANE_CELL, laneOpacity, laneText, layerLabels, mostOf, NEEDLE, needleFill,
   needleOf, peakShare, ridgeFill, ridgeOf } from "./layers-plan.js";
-import { colourOf, css, LEAST_COUNT, rampPixels, rampStops } from "../ramp.js";
+import { colourOf, css, MIN_COUNT, rampPixels, rampStops } from "../colours.js";
 import { BINS } from "./value-axis.js";
 
 /** @type {Record<LaneKind, number>} rows of the image of cells, after the bins' */
@@ -72,7 +72,7 @@ export class LayersPainter {
     const { image, pixels } = this.#image;
     const scale = 254 / Math.log1p(mostOf(histograms));
     /** @param {number} count */
-    const shade = (count) => count < LEAST_COUNT ? 0 : this.#shades[1 + Math.floor(scale * Math.log1p(count))];
+    const shade = (count) => count < MIN_COUNT ? 0 : this.#shades[1 + Math.floor(scale * Math.log1p(count))];
     for (let order = 0; order < layers; order += 1) {
       for (let bin = 0; bin < BINS; bin += 1) {
         pixels[(BINS - 1 - bin) * layers + order] = shade(counts[order * BINS + bin]);

@@ -6,7 +6,7 @@
 import { count, percent, significant } from "../format.js";
 import { countTicks, LANE, LANE_CELL, laneOpacity, laneText, layerLabels, mostOf, NEEDLE, needleFill, needleOf,
   peakShare, ridgeFill, ridgeOf, wholeSection } from "./layers-plan.js";
-import { css, LEAST_COUNT, rampStops } from "../ramp.js";
+import { css, MIN_COUNT, rampStops } from "../colours.js";
 import { BINS } from "./value-axis.js";
 
 /** @typedef {{data: object[], layout: Record<string, any>}} Figure */
@@ -180,8 +180,8 @@ function cells(histograms, plan, paint) {
   const texts = [];
   for (let bin = 0; bin < BINS; bin += 1) {
     const values = columns.map((_, order) => counts[order * BINS + bin]);
-    z.push(values.map((value) => value < LEAST_COUNT ? null : Math.log1p(value)));
-    texts.push(values.map((value, order) => value < LEAST_COUNT ? "" : binText(histograms, order, bin)));
+    z.push(values.map((value) => value < MIN_COUNT ? null : Math.log1p(value)));
+    texts.push(values.map((value, order) => value < MIN_COUNT ? "" : binText(histograms, order, bin)));
   }
   return {
     ...heatmap(plan),
@@ -230,7 +230,7 @@ function laneCells(histograms, plan, paint, { kind }, yaxis, order) {
     ygap: LANE - LANE_CELL,
     z: [
       counts.map((value, column) =>
-        value < LEAST_COUNT ? null : isOutside ? Math.log1p(value) : value / (sizes[column] || 1)
+        value < MIN_COUNT ? null : isOutside ? Math.log1p(value) : value / (sizes[column] || 1)
       ),
     ],
     hovertext: [

@@ -4,7 +4,7 @@
  */
 
 import { significant } from "../format.js";
-import { colourOf, css, depth, LEAST_COUNT, mix, rampStops } from "../ramp.js";
+import { colourOf, css, depth, MIN_COUNT, mix, rampStops } from "../colours.js";
 import { layerTicks } from "../scales.js";
 import { BINS } from "./value-axis.js";
 
@@ -115,7 +115,7 @@ export function ridgeOf(histograms, order, peak) {
   let run = null;
   for (let bin = 0; bin < BINS; bin += 1) {
     const count = smoothCount(histograms, order, bin);
-    if (count < LEAST_COUNT) {
+    if (count < MIN_COUNT) {
       run?.places.push(bin / BINS);
       run?.heights.push(0);
       run = null;

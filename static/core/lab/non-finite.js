@@ -4,7 +4,7 @@
  */
 
 import { count, significant, valueAt } from "../format.js";
-import { gradientTerm, termOf } from "../inspector/formula.js";
+import { gradientTerm, termOf } from "../rules/formula.js";
 
 /** @typedef {{label: string, n: number, largest: number | null, low: number, high: number, inf: number, posinf: number,
  * neginf: number, nan: number, zeros: number}} Operand */

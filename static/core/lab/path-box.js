@@ -6,7 +6,7 @@
 import { html } from "../dom.js";
 
 /** Of more than these the first are offered, and typing narrows them down. */
-const MOST_OFFERED = 200;
+const MAX_OFFERED = 200;
 
 export class PathBox {
   input;
@@ -79,7 +79,7 @@ export class PathBox {
     const found = ["", ...this.#paths].filter((path) =>
       words.every((word) => (path || this.#all).toLowerCase().includes(word))
     );
-    this.#offered = found.slice(0, MOST_OFFERED);
+    this.#offered = found.slice(0, MAX_OFFERED);
     const options = this.#offered.map((path, order) =>
       html("li", { role: "option", id: `${this.#list.id}-${order}`, "data-path": path,
         "aria-selected": String(path === this.#value) }, path || this.#all)

@@ -16,7 +16,7 @@ const SPECK = 1.2;
 /** Of a pixel: marks no further apart are one. */
 const APART = 0.5;
 /** No chart is so many of them high. */
-const MOST_HIGH = 2 ** 15;
+const MAX_HIGH = 2 ** 15;
 /** Half the width of what theory says of a layer that stands alone, at most. */
 const STUB = 6;
 
@@ -124,7 +124,7 @@ class Places {
       this.#column = column;
       this.#seen.clear();
     }
-    const place = (Math.round(y / APART) * MOST_HIGH + Math.round(also / APART)) * MOST_HIGH + Math.round(and / APART);
+    const place = (Math.round(y / APART) * MAX_HIGH + Math.round(also / APART)) * MAX_HIGH + Math.round(and / APART);
     if (this.#seen.has(place)) return false;
     this.#seen.add(place);
     return true;

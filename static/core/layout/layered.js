@@ -5,14 +5,13 @@
  *   order within a column: barycentre sweeps · heights: see straight.js
  */
 
-import { byKey } from "./buckets.js";
-import { TENSOR, widened } from "./layout-sizes.js";
-import { climbOf } from "./compaction.js";
-import { orderColumns } from "./layout-order.js";
+import { byKey, climbOf } from "./compaction.js";
+import { TENSOR, widened } from "./sizes.js";
+import { orderColumns } from "./order.js";
 import { assignHeights } from "./straight.js";
 
 /** So many dummies at the most; values that pass by longer than that are drawn straight across. */
-const MOST_DUMMIES = 200_000;
+const MAX_DUMMIES = 200_000;
 
 /**
  * @param {SceneShape} shape
@@ -147,7 +146,7 @@ function passBy({ nodes, edges, source, target, origin }, { column, count }) {
   let dummies = 0;
   for (const own of byLength) {
     const length = farthest[own];
-    if (length <= 0 || dummies + length > MOST_DUMMIES) continue;
+    if (length <= 0 || dummies + length > MAX_DUMMIES) continue;
     base[own] = nodes + dummies;
     dummies += length;
   }

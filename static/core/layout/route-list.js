@@ -1,6 +1,6 @@
 /** The routes of a drawing while it is made, and the boxes that they join. */
 
-import { SAVED } from "./layout-sizes.js";
+import { SAVED } from "./sizes.js";
 
 /** Room for more routes than the last drawing had. */
 const SPARE = 256;

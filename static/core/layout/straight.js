@@ -7,17 +7,17 @@
  */
 
 import { climbOf, compact, limitsOf, relax } from "./compaction.js";
-import { FRAME, LINE_ROOM } from "./layout-sizes.js";
+import { FRAME, LINE_ROOM } from "./sizes.js";
 
 /** Of links, by how much they should be straight. */
 const CLASSES = 5;
 const FEWER = 2;
 /** Straight lines may cost so many times the height of the tallest column, and so much besides, px. */
-const MOST_ROOM = 1.5;
+const MAX_ROOM = 1.5;
 const FREE_ROOM = 200;
 /** Frames in a row whose lines would be straight may differ so much in height, and boxes so much; else they would climb
  * like stairs. */
-const MOST_DRIFT = 24;
+const MAX_DRIFT = 24;
 
 /**
  * @param {SceneShape} shape
@@ -38,7 +38,7 @@ export function assignHeights(shape, columns, column, links, { rowGap, fold, rea
     a < nodes && b < nodes ? rowGap : a < nodes || b < nodes ? rowGap / 2 : 0;
   /** How far apart neighbours in a column are at the least. */
   const apart = (/** @type {number} */ a, /** @type {number} */ b) => outerOf(a) + gap(a, b) + innerOf(b);
-  const most = MOST_ROOM * tallest(columns, apart) + FREE_ROOM;
+  const most = MAX_ROOM * tallest(columns, apart) + FREE_ROOM;
   /** @param {number} classes of links that may be straight */
   const stand = (classes) => {
     const blocks = align(shape, columns, links, all, half, classes);
@@ -201,7 +201,7 @@ function align(shape, { start, node, place }, links, all, half, classes) {
     const first = shape.kind[here] === FRAME ? firstFrame : firstBox;
     let block = before < 0 ? -1 : of[before];
     const at = before < 0 ? 0 : offset[before] + shift[here];
-    if (block >= 0 && Math.abs(at - first[block]) > MOST_DRIFT) {
+    if (block >= 0 && Math.abs(at - first[block]) > MAX_DRIFT) {
       block = -1;
       isStraight[into[here]] = 0;
     }

@@ -5,10 +5,10 @@
  */
 
 import { filled, mapped, sum, zipped } from "./ndarray.js";
-import { BINARY_RULES, UNARY_RULES } from "./rules-elementwise.js";
-import { PRODUCT_RULES } from "./rules-products.js";
-import { REDUCTION_RULES } from "./rules-reductions.js";
-import { SHAPE_RULES } from "./rules-shapes.js";
+import { BINARY_RULES, UNARY_RULES } from "./elementwise.js";
+import { PRODUCT_RULES } from "./products.js";
+import { REDUCTION_RULES } from "./reductions.js";
+import { SHAPE_RULES } from "./shapes.js";
 
 /** @type {readonly GradientRule[]} */
 export const RULES = [...UNARY_RULES, ...BINARY_RULES, ...PRODUCT_RULES, ...SHAPE_RULES, ...REDUCTION_RULES];

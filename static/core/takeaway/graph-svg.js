@@ -3,18 +3,14 @@
  * that it can be made where there is no page; the same input gives the same text.
  */
 
-import { opText, tensorText } from "../view/box-text.js";
+import { opText, STRIP_WIDTH, tensorText, textWidth } from "../view/box-text.js";
 import { CLOSED, DrawingIndex, OP, OPEN, REUSE, SATELLITE, SAVED, TENSOR } from "../view/drawing-index.js";
 import { quantity, shape, significant } from "../format.js";
 import { find } from "../graph/graph.js";
-import { GraphFacts } from "../view/graph-facts.js";
+import { GraphFacts } from "../view/facts.js";
 import { figure } from "../labels.js";
-import { hue } from "../palette.js";
-import { SCHEMES } from "./scheme.js";
-import { barsSvg, stripSvg } from "./svg-histogram.js";
-import { legendHeight, legendSvg } from "./svg-legend.js";
-import { escaped, num, shortened, tag } from "./svg-text.js";
-import { STRIP_WIDTH, textWidth } from "../view/text-fit.js";
+import { hue } from "../colours.js";
+import { barsSvg, escaped, legendHeight, legendSvg, num, SCHEMES, shortened, stripSvg, tag } from "./svg-parts.js";
 
 /**
  * @typedef {object} Shown
@@ -43,7 +39,7 @@ const HUES = /** @type {const} */ (["forward", "backward", "parameter", "neutral
 const RADIUS = { op: 8, tensor: 4, frame: 6 };
 const MARGIN = 6;
 /** Shorter than this a line has no arrowhead, px. */
-const LEAST_ARROW = 9;
+const MIN_ARROW = 9;
 /** Where the words in a frame's head begin, from its outer corner, px. */
 const HEAD = { x: 8, y: 18 };
 const DARK = 0.36;
@@ -360,7 +356,7 @@ function edgesSvg(scene, view) {
       "stroke-width": painted > 0 ? painted : isLit ? 2.25 : isAside || isCramped ? 1 : 1.25,
       "stroke-opacity": isLit ? 1 : isAside ? 0.6 : isCramped ? 0.35 : 0.75,
       "stroke-dasharray": isAside ? "2 4" : null,
-      "marker-end": isAside || isCramped || reach < LEAST_ARROW ? null : `url(#arrow-${name})`,
+      "marker-end": isAside || isCramped || reach < MIN_ARROW ? null : `url(#arrow-${name})`,
     }));
   }
   return layers.flat();

@@ -3,16 +3,16 @@
 import { svg, writeText } from "../dom.js";
 import { healthIcon } from "../health.js";
 import { figure } from "../labels.js";
-import { FRAME, GROUP } from "../layout/layout-sizes.js";
-import { pixelOf } from "./pixel-image.js";
-import { textWidth } from "./text-fit.js";
+import { FRAME, GROUP } from "../layout/sizes.js";
+import { pixelOf } from "./images.js";
+import { textWidth } from "./box-text.js";
 
 /** A leaf narrower or lower than this is all mark with one on it, px. */
-const LEAST_MARKED = [44, 24];
+const MIN_MARKED = [44, 24];
 /** Side of the mark that opens and closes a group, px. */
 export const TOGGLE = 13;
 /** Narrower boxes have no room for a word across their border, px. */
-const LEAST_BADGED = 44;
+const MIN_BADGED = 44;
 const BADGE = { width: 40, height: 14 };
 /** Words of a lower box reach down to where a badge would be, px. */
 const LOW = 60;
@@ -81,7 +81,7 @@ export function shapeToggle(parts, kind, x, y, w, h) {
   parts.toggle.lastElementChild?.setAttribute("d",
     `M3 ${middle}H${TOGGLE - 3}${kind === GROUP ? `M${middle} 3V${TOGGLE - 3}` : ""}`);
   parts.toggle.setAttribute("visibility", w >= TOGGLE + 8 ? "inherit" : "hidden");
-  const [wide, high] = LEAST_MARKED;
+  const [wide, high] = MIN_MARKED;
   parts.toggle.classList.toggle("roomy", w >= wide && h >= high && !isUnderMark(parts.text, w));
   if (kind === GROUP) parts.toggle.setAttribute("transform", `translate(${x.toFixed(1)} ${y.toFixed(1)})`);
 }
@@ -124,7 +124,7 @@ export function writeAilment(parts, ailment, { x, y, width, height }) {
   warn(parts, ailment !== null);
   parts.badge?.remove();
   parts.badge = null;
-  if (ailment === null || width < LEAST_BADGED) return;
+  if (ailment === null || width < MIN_BADGED) return;
   const icon = healthIcon(ailment.health);
   icon.setAttribute("width", "10");
   icon.setAttribute("height", "10");

@@ -1,19 +1,96 @@
 /** Where in a box its words and its histogram go. Measured in the page's own font. */
 
 import { labelLines } from "../labels.js";
-import { INSET, levelOf, STRIP_WIDTH, textWidth } from "./text-fit.js";
+
+// How wide a text is about, where no font can be asked: on a server, or in a worker.
+
+/** Of a sans-serif such as Helvetica or Arial, thousandths of the size, from the space to the tilde. */
+const WIDTHS = [
+  ...[278, 278, 355, 556, 556, 889, 667, 191, 333, 333, 389, 584, 278, 333, 278, 278],
+  ...[556, 556, 556, 556, 556, 556, 556, 556, 556, 556, 278, 278, 584, 584, 584, 556],
+  ...[1015, 667, 667, 722, 722, 667, 611, 778, 722, 278, 500, 667, 556, 833, 722, 778],
+  ...[667, 778, 722, 667, 611, 722, 667, 944, 667, 667, 611, 278, 278, 278, 469, 556],
+  ...[333, 556, 556, 500, 556, 556, 278, 556, 556, 222, 222, 500, 222, 833, 556, 556],
+  ...[556, 556, 333, 500, 278, 556, 500, 722, 500, 500, 500, 334, 260, 334, 584],
+];
+const OTHER = 600;
+/** From here on scripts begin whose letters are as wide as they are high. */
+const FIRST_SQUARE = 0x2e80;
+const BOLD = 1.08;
+/** Fonts differ: rather too much room than too little. */
+const MARGIN = 1.04;
+
+/**
+ * @param {string} text
+ * @param {number} size px
+ * @param {boolean} isBold
+ * @returns {number} px
+ */
+function estimatedWidth(text, size, isBold) {
+  let sum = 0;
+  for (const letter of text) {
+    const code = letter.codePointAt(0) ?? 0;
+    sum += code >= FIRST_SQUARE ? 1000 : (WIDTHS[code - 32] ?? OTHER);
+  }
+  return (sum / 1000) * size * (isBold ? BOLD : 1) * MARGIN;
+}
+
+// What of a label fits into a box, measured in the page's own font; estimated where there is no page.
+
+/** Room between a box's frame and its text, px. */
+const INSET = 6;
+/** A box narrower than this is a strip of shades, without text. */
+export const STRIP_WIDTH = 16;
+
+/** Room for any figure beside a name. */
+const WIDEST_FIGURE = "0.00000";
+
+/**
+ * How much a box can say: name and figure side by side, the same in smaller type, one above the other, or nothing.
+ *
+ * @param {string} label
+ * @param {number} width
+ * @returns {"wide" | "small" | "narrow" | "strip"}
+ */
+function levelOf(label, width) {
+  if (width < STRIP_WIDTH) return "strip";
+  for (const [level, size] of /** @type {const} */ ([["wide", 11], ["small", 10]])) {
+    if (textWidth(label, `600 ${size}px`) + textWidth(WIDEST_FIGURE, `${size}px`) + 2 * INSET + 2 <= width)
+      return level;
+  }
+  return "narrow";
+}
+
+const measuring = typeof document === "undefined" ? null : document.createElement("canvas").getContext("2d");
+/** @type {Map<string, number>} */
+const widths = new Map();
+
+/** @param {string} text @param {string} font weight and size; the family is the page's @returns {number} px */
+export function textWidth(text, font) {
+  const key = `${font} ${text}`;
+  let width = widths.get(key);
+  if (width === undefined) {
+    if (measuring === null)
+      return estimatedWidth(text, Number.parseFloat(/[\d.]+(?=px)/.exec(font)?.[0] ?? "11"), font.startsWith("6"));
+    measuring.font = `${font} ${getComputedStyle(document.body).fontFamily}`;
+    width = measuring.measureText(text).width;
+    if (widths.size > 5000) widths.clear();
+    widths.set(key, width);
+  }
+  return width;
+}
 
 const HEADER = 17;
 const LINE = 1.1;
 /** Least height of the strips of a fold, px. */
-const LEAST_PLOT = 10;
+const MIN_PLOT = 10;
 const NOTE_SIZE = 10;
 /** Type that a name shrinks to before it is cut, px. */
 const TIGHT_SIZES = [11, 10, 9, 8];
 export const TIGHT_SIZE = 8;
-const MOST_LINES = 3;
+const MAX_LINES = 3;
 /** In the smallest box that says anything at all, px. */
-const LEAST_NAMED = 14;
+const MIN_NAMED = 14;
 
 /**
  * @param {string} label
@@ -78,7 +155,7 @@ export function opText(label, notes, w, h, hasPlot) {
     room -= NOTE_SIZE * LINE;
   }
   const textHeight = nameHeight + kept.length * NOTE_SIZE * LINE;
-  const plotHeight = hasPlot && room >= LEAST_PLOT ? room - 2 : 0;
+  const plotHeight = hasPlot && room >= MIN_PLOT ? room - 2 : 0;
   let y = plotHeight > 0 ? 4 : (h - textHeight) / 2;
   /** @param {string} text @param {number} size @returns {TextLine} */
   const put = (text, size) => {
@@ -102,7 +179,7 @@ export function opText(label, notes, w, h, hasPlot) {
  * @returns {{lines: TextLine[], isTurned: boolean}} no lines in a box that is too small for any of it
  */
 export function tightText(label, w, h) {
-  if (label === "" || w < LEAST_NAMED || h < TIGHT_SIZE * LINE) return { lines: [], isTurned: false };
+  if (label === "" || w < MIN_NAMED || h < TIGHT_SIZE * LINE) return { lines: [], isTurned: false };
   const words = label.split(/(?<=[\s_·])|(?<=[a-z])(?=[A-Z])/);
   for (const size of TIGHT_SIZES) {
     const lines = wrapped(words, size, w - 2);
@@ -127,7 +204,7 @@ function wrapped(words, size, room) {
   for (const word of words) {
     const last = lines.at(-1);
     if (last !== undefined && fits(last + word)) lines[lines.length - 1] = last + word;
-    else if (lines.length < MOST_LINES && fits(word)) lines.push(word);
+    else if (lines.length < MAX_LINES && fits(word)) lines.push(word);
     else return [];
   }
   return lines.map((line) => line.trim());

@@ -1,8 +1,8 @@
 /** Looking things up in a drawing: the box of a thing, the thing at a point, the box that hides another. No DOM. */
 
-import { OP, TENSOR } from "../layout/layout-sizes.js";
+import { OP, TENSOR } from "../layout/sizes.js";
 
-export { FRAME as OPEN, GROUP as CLOSED, OP, REUSE, SATELLITE, SAVED, TENSOR } from "../layout/layout-sizes.js";
+export { FRAME as OPEN, GROUP as CLOSED, OP, REUSE, SATELLITE, SAVED, TENSOR } from "../layout/sizes.js";
 
 /** @type {readonly Item["kind"][]} the kind of thing that a kind of box shows */
 const ITEM_KINDS = ["op", "tensor", "group", "group"];

@@ -5,21 +5,21 @@
  * magnified only from there on: fifty layers open up like a timeline. Any other is magnified in both directions alike.
  */
 
+import { MAX_ZOOM } from "../url-state.js";
+
 /** @typedef {{width: number, height: number, natural: number, isElastic: boolean}} Extent of a drawing, see Drawing in
  * types.js */
 
 /** @typedef {{box: Region, shareX: number, shareY: number, x: number, y: number}} Hold what of a box stays where on the
  * screen */
 
-/** As far as an address may say. */
-export const MOST_ZOOM = 2 ** 20;
 /** How many times its natural size a box may have on the screen. */
-export const MOST_MAGNIFICATION = 3;
+export const MAX_MAGNIFICATION = 3;
 /** Of a drawing that would be smaller than this if all of it were in the room, the beginning is shown first. */
-const LEAST_FIT = 0.5;
+const MIN_FIT = 0.5;
 const NATURAL_STRETCH = 1.25;
 /** Smaller than this, a frame's header stands outside it, at its own size on the screen. */
-export const LEAST_HEADED = 0.46;
+export const MIN_HEADED = 0.46;
 /** Room for it there, px of the screen. */
 const HEADROOM = 18;
 
@@ -33,7 +33,7 @@ const HEADROOM = 18;
  */
 export function splitZoom(zoom, natural, length) {
   const open = Math.max(1, (natural * NATURAL_STRETCH) / Math.max(1, length));
-  const clamped = Math.min(Math.max(1, zoom), open * MOST_MAGNIFICATION, MOST_ZOOM);
+  const clamped = Math.min(Math.max(1, zoom), open * MAX_MAGNIFICATION, MAX_ZOOM);
   const spread = Math.min(clamped, open);
   return { spread, magnify: clamped / spread, zoom: clamped };
 }
@@ -86,7 +86,7 @@ export class Viewport {
   #beneathHeaders(scaleFor) {
     const { height } = this.room;
     const whole = scaleFor(height);
-    return this.isHeaded && whole < LEAST_HEADED ? scaleFor(Math.max(1, height - 2 * HEADROOM)) : whole;
+    return this.isHeaded && whole < MIN_HEADED ? scaleFor(Math.max(1, height - 2 * HEADROOM)) : whole;
   }
 
   /** @returns {number} how far the columns of an elastic drawing are to be spread, 1 or more */
@@ -150,7 +150,7 @@ export class Viewport {
       this.y = offset(extent.height * magnify, room.height, upright);
       return;
     }
-    if (camera.zoom === 1 && camera.at === 0 && this.fitScale < LEAST_FIT) {
+    if (camera.zoom === 1 && camera.at === 0 && this.fitScale < MIN_FIT) {
       this.#begin(extent);
       return;
     }
@@ -168,7 +168,7 @@ export class Viewport {
     const { room } = this;
     this.#magnify(this.#beneathHeaders((high) => Math.min(1, this.isVertical ? room.width / width : high / height)));
     this.x = this.isVertical ? (room.width - width * this.scale) / 2 : 0;
-    const headroom = this.isHeaded && this.scale < LEAST_HEADED ? HEADROOM : 0;
+    const headroom = this.isHeaded && this.scale < MIN_HEADED ? HEADROOM : 0;
     this.y = this.isVertical ? headroom : (room.height - height * this.scale) / 2;
     this.#remember();
   }
@@ -216,7 +216,7 @@ export class Viewport {
   /** @param {number} scale */
   #magnify(scale) {
     const fit = this.fitScale;
-    this.scale = Math.min(Math.max(scale, fit), Math.max(fit, MOST_MAGNIFICATION));
+    this.scale = Math.min(Math.max(scale, fit), Math.max(fit, MAX_MAGNIFICATION));
     this.camera = { ...this.camera, zoom: this.scale / fit };
   }
 

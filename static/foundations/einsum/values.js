@@ -5,7 +5,7 @@ import { html } from "../../core/dom.js";
 import { significant } from "../../core/format.js";
 
 /** Terms that are written out. */
-const MOST_TERMS = 6;
+const MAX_TERMS = 6;
 const LIT = ["lit", "lit-2"];
 
 /** @param {EinsumAnswer} answer */
@@ -80,7 +80,7 @@ function sentence({ indices, operands, output, result, products_per_element }, p
  * @returns {Map<string, number>[]} the first values that the summed indices run through
  */
 function firstTerms(summed, count) {
-  return Array.from({ length: Math.min(count, MOST_TERMS) }, (_, number) => {
+  return Array.from({ length: Math.min(count, MAX_TERMS) }, (_, number) => {
     /** @type {Map<string, number>} */
     const at = new Map();
     let rest = number;

@@ -1,0 +1,135 @@
+/** The dumps that are open together: each is read when it is asked for, and the last few are kept as they were read. */
+
+import { getText } from "../api.js";
+import { checkSize, readDump } from "./dump.js";
+import { structureOf, topologyKey } from "./structure.js";
+import { pictureOfDump } from "../picture.js";
+
+// Where a dump is, and how its text is got: at an address of the server, in a file, or here.
+
+/** How a dump begins that we wrote. One that somebody has written anew may have its keys in another order. */
+const BEGINS = /^\ufeff?\s*\{\s*"schema"\s*:\s*"chainrule\.trace\/1"\s*,/;
+/** So many bytes of a file show how it begins. */
+const GLANCE = 256;
+
+/**
+ * @param {DumpSource} source
+ * @returns {Promise<string>}
+ * @throws {ApiError} the server does not hand it out
+ * @throws {DumpProblem} the file is too large
+ * @throws {DOMException} the file cannot be read
+ */
+export async function textOf({ url, file, text }) {
+  if (text !== undefined) return text;
+  if (file === undefined) return getText(url ?? "");
+  checkSize(file.size);
+  return file.text();
+}
+
+/**
+ * @param {File} file
+ * @returns {Promise<boolean>} whether it begins as our dumps do; of another that says nothing yet
+ */
+export async function beginsLikeDump(file) {
+  return BEGINS.test(await file.slice(0, GLANCE).text());
+}
+
+/**
+ * Files in the order of the numbers in their names, where they differ in nothing else: step 900 before step 1000.
+ * Others stay as they are.
+ *
+ * @template {{name: string}} T
+ * @param {readonly T[]} sources
+ * @returns {T[]}
+ */
+export function inOrder(sources) {
+  if (!differInNumbers(sources)) return [...sources];
+  return [...sources].sort((a, b) => {
+    const [ours, theirs] = [numbersIn(a.name), numbersIn(b.name)];
+    const at = ours.findIndex((number, place) => number !== theirs[place]);
+    return at < 0 ? 0 : (ours[at] ?? 0) - (theirs[at] ?? 0);
+  });
+}
+
+/**
+ * What steps are called in a line of them: the number that tells them apart, else how many they are.
+ *
+ * @param {readonly {name: string}[]} sources
+ * @returns {string[]}
+ */
+export function stepLabels(sources) {
+  const numbers = sources.map(({ name }) => numbersIn(name));
+  const first = numbers[0] ?? [];
+  const apart = differInNumbers(sources)
+    ? first.findIndex((number, place) => numbers.some((other) => other[place] !== number)) : -1;
+  return sources.map((_, order) => String(apart < 0 ? order + 1 : (numbers[order]?.[apart] ?? order + 1)));
+}
+
+/** @param {readonly {name: string}[]} sources @returns {boolean} */
+function differInNumbers(sources) {
+  return new Set(sources.map(({ name }) => name.replace(/\d+/g, "#"))).size === 1;
+}
+
+/** @param {string} name @returns {number[]} */
+function numbersIn(name) {
+  return (name.match(/\d+/g) ?? []).map(Number);
+}
+
+/** So many are kept. */
+const MAX_KEPT = 16;
+
+export class DumpShelf {
+  /** By index, the one asked for last at the end. @type {Map<number, Promise<OpenedDump>>} */
+  #kept = new Map();
+  /** Those that have been read. @type {Map<number, OpenedDump>} */
+  #read = new Map();
+
+  /** @param {readonly DumpSource[]} sources */
+  constructor(sources) {
+    this.sources = sources;
+  }
+
+  /** @returns {number} how many are in memory */
+  get kept() {
+    return this.#kept.size;
+  }
+
+  /**
+   * @param {number} index
+   * @returns {Promise<OpenedDump>} pictures of one topology share it
+   * @throws {DumpProblem} it is no dump
+   * @throws {ApiError} the server does not hand it out
+   */
+  get(index) {
+    const taken = this.#kept.get(index) ?? this.#take(index);
+    this.#kept.delete(index);
+    this.#kept.set(index, taken);
+    for (const oldest of this.#kept.keys()) {
+      if (this.#kept.size <= MAX_KEPT) break;
+      this.#kept.delete(oldest);
+      this.#read.delete(oldest);
+    }
+    return taken;
+  }
+
+  /** @param {number} index @returns {Promise<OpenedDump>} */
+  async #take(index) {
+    const source = this.sources[index];
+    if (source === undefined) throw new RangeError(`there is no dump ${index}`);
+    try {
+      const dump = readDump(await textOf(source));
+      const own = pictureOfDump(dump, 0, "");
+      const key = topologyKey(own.topology);
+      // One object for one graph: what hangs on it is not worked out anew at every step.
+      const twin = [...this.#read.values()].find(({ picture }) => picture.key === key)?.picture;
+      const picture = twin === undefined ? { ...own, key } : { ...own, key, topology: twin.topology, rows: twin.rows };
+      const taken = { index, name: source.name, dump, picture, structure: structureOf(dump) };
+      if (this.#kept.has(index)) this.#read.set(index, taken);
+      return taken;
+    } catch (problem) {
+      // Asked for again it may be there.
+      this.#kept.delete(index);
+      throw problem;
+    }
+  }
+}

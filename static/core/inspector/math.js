@@ -1,0 +1,214 @@
+/** The mathematics of a selection: what its ops compute, with names and with sizes, and how the gradient goes back. */
+
+import { html, writeText } from "../dom.js";
+import { figureAt, isHidden, significant } from "../format.js";
+import { definitions, ruleTerm, shortName } from "../rules/formula.js";
+import { checkRule, gradientText, operandsOf, ruleOf, writtenOut } from "../rules/gradient-rules.js";
+import { numberText, scalarOf } from "../rules/rule-types.js";
+import { compositeRule, sizeText } from "./op-facts.js";
+import { entriesOf, wiringOf } from "../graph/wiring.js";
+
+/** Of a box with more ops than these the formulas are those of its ops, one by one. */
+const MAX_OPS = 24;
+/** As many rules are shown of one box. */
+const MAX_RULES = 6;
+
+/** @typedef {{tensors: Map<string, Tensor>, ops: Map<string, Op>}} ById */
+
+/** @type {WeakMap<Inspection["graph"], ById>} */
+const known = new WeakMap();
+
+/** @param {Inspection} inspection @returns {ById} */
+function byId({ graph }) {
+  let maps = known.get(graph);
+  if (maps === undefined) {
+    const { tensors, ops } = graph.topology;
+    known.set(graph,
+      maps = { tensors: new Map(tensors.map((tensor) => [tensor.id, tensor])),
+        ops: new Map(ops.map((op) => [op.id, op])) });
+  }
+  return maps;
+}
+
+/**
+ * What some ops compute: with the names of the tensors, and with their sizes, where a single number stands for itself.
+ *
+ * @param {Inspection} inspection
+ * @param {readonly Op[]} ops in order of execution
+ * @returns {Node[]}
+ */
+export function formulas(inspection, ops) {
+  if (ops.length > MAX_OPS) return [];
+  const { tensors, ops: allOps } = byId(inspection);
+  const isKept = ops.length === 1 ? () => true : keptBy(ops, tensors, allOps);
+  const byName = definitions(ops, allOps, tensors, (id) => shortName(tensors.get(id)?.name ?? id), isKept);
+  // What else a kernel puts out for its backward pass is no function that is written down.
+  const lines = byName.filter(({ tensor }) => tensors.get(tensor)?.role !== "saved");
+  const rows = lines.map(({ tensor, text }) => {
+    const sizes = html("code", { class: "shapes" });
+    const name = tensors.get(tensor)?.name ?? tensor;
+    const named = [tensor, ...ops.flatMap(({ inputs }) => inputs)].map((id) => tensors.get(id)?.name ?? id);
+    return { tensor, sizes,
+      element: html("div", { class: "formula" }, html("code", titleOf(named), `${shortName(name)} = ${text}`), sizes) };
+  });
+  const fill = (/** @type {Picture} */ picture) => {
+    const label = (/** @type {string} */ id) => numberOf(picture, tensors.get(id));
+    const inSizes = new Map(definitions(ops, allOps, tensors, label, isKept).map(({ tensor, text }) => [tensor, text]));
+    for (const { tensor, sizes } of rows) writeText(sizes, `${label(tensor)} = ${inSizes.get(tensor) ?? ""}`);
+  };
+  fill(inspection.picture);
+  // Sizes stay what they are; single numbers follow every picture.
+  const hasNumbers = ops.some(({ inputs, outputs }) =>
+    [...inputs, ...outputs].some((id) => tensors.get(id)?.shape.length === 0)
+  );
+  if (hasNumbers) inspection.updates.push(fill);
+  return rows.map(({ element }) => element);
+}
+
+/** @param {readonly string[]} names @returns {{title?: string}} those that formulas shorten, in full */
+function titleOf(names) {
+  const long = [...new Set(names)].filter((name) => shortName(name) !== name);
+  return long.length === 0 ? {} : { title: long.join("\n") };
+}
+
+/** @param {Picture} picture @param {Tensor | undefined} tensor @returns {string} its size, or the number that it is */
+function numberOf(picture, tensor) {
+  if (tensor === undefined) return "";
+  const row = picture.rows.get(tensor.id);
+  if (tensor.shape.length > 0 || row === undefined) return sizeText(tensor.shape);
+  if (isHidden(picture, row)) return "?";
+  const bad = picture.integers.nan[row] > 0 ? "NaN"
+    : picture.integers.posinf[row] > 0 ? "Inf" : picture.integers.neginf[row] > 0 ? "−Inf" : null;
+  return bad ?? figureAt(picture, picture.floats.mean, row);
+}
+
+/** Which tensors of some ops have a line of their own: those that leave them, and those with a role.
+ * @param {readonly Op[]} ops @param {ById["tensors"]} tensors @param {ById["ops"]} allOps
+ * @returns {(id: string) => boolean} */
+function keptBy(ops, tensors, allOps) {
+  // What the forward ops of these keep to themselves goes without a line as well.
+  const inside = new Set(ops.flatMap(({ id, twin }) => [id, twin]));
+  const isPlain = (/** @type {string | undefined} */ role) => role === "intermediate" || role === "saved";
+  return (id) => {
+    const tensor = tensors.get(id);
+    if (tensor === undefined) return true;
+    const phase = allOps.get(tensor.producer ?? "")?.phase ?? ops[0]?.phase;
+    const readers = tensor.consumers.filter((op) => allOps.get(op)?.phase === phase);
+    if (readers.length === 0 || readers.some((op) => !inside.has(op))) return true;
+    if (tensor.role !== "gradient") return !isPlain(tensor.role);
+    return tensor.gradient_of !== null && !isPlain(tensors.get(tensor.gradient_of)?.role);
+  };
+}
+
+/**
+ * A rule for one call: the tensors that stand for its letters.
+ *
+ * @typedef {object} Applied
+ * @property {GradientRule} rule
+ * @property {(string | undefined)[]} operands tensor ids, as far as they are known
+ * @property {string | undefined} output
+ * @property {Op} op whose attributes count
+ */
+
+/**
+ * How the gradient goes back through some ops: of one function the one rule, else those of all in the order in which
+ * the backward pass meets them.
+ *
+ * @param {Inspection} inspection
+ * @param {readonly number[]} ops forward or backward
+ * @returns {Node[]}
+ */
+export function gradientRules(inspection, ops) {
+  const { twin, backward } = wiringOf(inspection.graph);
+  const { topology, arrays } = inspection.graph;
+  const forward = [...new Set(ops.map((op) => arrays.opHalf[op] === 0 ? op : twin[op]))].filter((op) => op >= 0).sort((
+    a,
+    b,
+  ) => a - b);
+  const calls = forward.flatMap((op) => topology.ops[op] ?? []);
+  const isByHand = forward.some((op) =>
+    [...entriesOf(backward, op)].some((back) => !topology.ops[back]?.name.includes("Backward"))
+  );
+  if (calls.length > MAX_OPS) return [];
+
+  /** @type {Applied[]} */
+  const applied = [];
+  const shapeOf = (/** @type {string} */ id) => byId(inspection).tensors.get(id)?.shape ?? [];
+  const whole = compositeRule(calls, isByHand, shapeOf);
+  if (whole !== null) applied.push(whole);
+  else {
+    for (const op of [...calls].reverse()) {
+      const rule = ruleOf(op.name, { attributes: op.attributes, operands: op.inputs.map(shapeOf),
+        output: shapeOf(op.outputs[0] ?? "") });
+      if (rule !== null) applied.push({ rule, operands: op.inputs, output: op.outputs[0], op });
+    }
+  }
+  const nodes = applied.slice(0, MAX_RULES).map((each) => ruleSection(inspection, each));
+  if (applied.length > MAX_RULES)
+    nodes.push(html("p", { class: "hint" }, `and the rules of ${applied.length - MAX_RULES} more ops`));
+  return nodes;
+}
+
+/** @param {Inspection} inspection @param {Applied} applied @returns {HTMLElement} */
+function ruleSection(inspection, { rule, operands, output, op }) {
+  const { tensors } = byId(inspection);
+  const letters = operandsOf(rule, operands.length);
+  /** @param {(tensor: Tensor) => string} label */
+  const labels = (label) => {
+    /** @type {Record<string, string>} */
+    const all = {};
+    [...letters, "y"].forEach((letter, order) => {
+      const tensor = tensors.get((order < letters.length ? operands[order] : output) ?? "");
+      if (tensor !== undefined) all[letter] = label(tensor);
+    });
+    return all;
+  };
+  const names = labels(({ name }) => shortName(name));
+  const scalar = rule.operands[1] === "b" && operands.length === 1 ? scalarOf(op.attributes) : null;
+  const sizes = labels(({ shape }) => sizeText(shape));
+  const shapes = { operands: operands.map((id) => tensors.get(id ?? "")?.shape ?? []),
+    output: tensors.get(output ?? "")?.shape ?? [] };
+  const call = { ...shapes, attributes: op.attributes };
+  // A rule of several ops has the name of the op that they are together.
+  const applied = { ...op, name: rule.names.includes(op.name) ? op.name : (rule.names[0] ?? op.name) };
+  /** @param {Record<string, string>} labelled @param {number} order @param {(name: string) => string} gradient
+   * @param {number} binds */
+  const lineOf = (labelled, order, gradient, binds) => {
+    const terms = letters.slice(0, operands.length).map((letter) => ({ text: labelled[letter] ?? letter, binds: 6 }));
+    return ruleTerm(applied, terms, order, { text: gradient(labelled["y"] ?? "y"), binds }, shapes,
+      labelled["y"] ?? "y", rule)?.text ?? null;
+  };
+  const lines = letters.flatMap((letter, order) => {
+    const tensor = tensors.get(operands[order] ?? "");
+    if (tensor === undefined || gradientText(rule, letter) === null) return [];
+    // A quotient, ∂L/∂x, binds less tightly than what is transposed.
+    const [inNames, inSizes] = [lineOf(names, order, (name) => `∂L/∂${name}`, 5),
+      lineOf(sizes, order, (size) => size, 6)];
+    if (inNames === null || inSizes === null) return [];
+    return [
+      html("div", { class: "formula" },
+        html("code", titleOf([...operands, output].map((id) => tensors.get(id ?? "")?.name ?? "")),
+          `∂L/∂${names[letter]} = ${inNames}`), html("code", { class: "shapes" }, `${sizes[letter]} = ${inSizes}`)),
+    ];
+  });
+  const here = [...Object.entries(names), ...(scalar === null ? [] : [["b", numberText(scalar)]])].map(
+    ([letter, name]) => `${letter} = ${name}`
+  ).join(", ");
+  const general = (/** @type {string} */ text) => writtenOut(rule, text, {}, op.attributes, undefined, call);
+  const steps = rule.derivation.map((step) => html("li", {}, general(step)));
+  const checked = html("output", { class: "checked" });
+  const check = html("button", { type: "button", class: "link" }, "Check the general rule with finite differences");
+  check.addEventListener("click", () => {
+    const { error, elements } = checkRule(rule);
+    writeText(checked,
+      `${elements} elements of a small example of the general rule, not of this op's sizes and settings, each moved by ±10⁻⁵: the rule is off by at most ${
+        significant(error)
+      } of the largest gradient.`);
+  });
+  return html("section", { class: "gradient-rule" }, html("h3", {}, "Gradient rule", html("small", {}, rule.title)),
+    ...lines,
+    html("details", {}, html("summary", {}, "Derivation"),
+      html("p", { class: "hint" }, `L is the loss; y = ${general(rule.forward)}. Here ${here}.`),
+      html("ol", {}, ...steps), html("p", { class: "hint" }, `Source: ${rule.source}.`), html("p", {}, check),
+      checked));
+}

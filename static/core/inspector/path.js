@@ -1,0 +1,92 @@
+/** The inspector's way from a tensor to the loss: the chain rule along it, factor by factor, with what was measured. */
+
+import { chainPath, chainText, measured } from "../graph/chain-path.js";
+import { emit, html, writeText } from "../dom.js";
+import { significant } from "../format.js";
+
+/** Of a longer way the first and the last factors are written in one line, and all of them in the table. */
+const MAX_WRITTEN = 8;
+const MAX_ROWS = 300;
+/** Factors by which a gradient grows or shrinks that fill the bar, as powers of ten. */
+const WIDEST = 2;
+
+/**
+ * @param {Inspection} inspection
+ * @param {number} tensor a forward one
+ * @returns {Node[]} none where no way leads to the loss
+ */
+export function pathToLoss(inspection, tensor) {
+  const { graph, host } = inspection;
+  const path = chainPath(graph, tensor);
+  if (path === null) return [];
+  const { left, factors } = chainText(graph, path);
+
+  const light = html("button", { type: "button", class: "toggle", "aria-pressed": "false" }, "Light it in the graph");
+  light.addEventListener("click", () => {
+    const isLit = light.getAttribute("aria-pressed") !== "true";
+    light.setAttribute("aria-pressed", String(isLit));
+    emit(host, "path-light", { ids: isLit ? [...path.ids] : [] });
+  });
+
+  /** @param {ChainFactor} factor @param {string} text */
+  const factorLink = (factor, text) => {
+    const target = factor.gradient >= 0 ? factor.gradient : factor.from;
+    const name = (/** @type {number} */ tensor) => graph.topology.tensors[tensor]?.name ?? "";
+    const whole = `∂${name(factor.to)}/∂${name(factor.from)}`;
+    // What is shortened stands in full in the title.
+    const title = [...(whole === text ? [] : [whole]), ...(factor.rule === null ? [] : [factor.rule])].join("\n");
+    return inspection.link(text, () => emit(host, "box-select", { id: graph.tensorId[target] ?? "" }), title);
+  };
+  const chain = html("p", { class: "chain mono" }, `${left} = `);
+  const isLong = factors.length > MAX_WRITTEN;
+  path.factors.forEach((factor, order) => {
+    const fromEnd = factors.length - order;
+    if (isLong && order >= MAX_WRITTEN / 2 && fromEnd > MAX_WRITTEN / 2) {
+      if (order === MAX_WRITTEN / 2) chain.append(" · … ");
+      return;
+    }
+    chain.append(...(order > 0 ? [" · "] : []), factorLink(factor, factors[order]));
+  });
+
+  const rows = path.factors.slice(0, MAX_ROWS).map((factor, order) => {
+    const [size, ratio] = [html("td"), html("td", { class: "ratio" })];
+    const bar = html("i");
+    const change = html("span");
+    ratio.append(change, html("span", { class: "bar", "aria-hidden": "true" }, bar));
+    const name = html("th", { scope: "row" }, factorLink(factor, factors[order]));
+    const rule = factor.rule === null ? [] : [html("tr", { class: "rule" }, html("td", { colspan: "3" }, factor.rule))];
+    return { order, size, change, bar, nodes: [html("tr", {}, name, size, ratio), ...rule] };
+  });
+  inspection.updates.push((picture) => {
+    const figures = measured(graph, picture, path);
+    for (const { order, size, change, bar } of rows) {
+      const figure = figures[order];
+      const { rms = null, ratio = null, isHidden = false } = figure ?? {};
+      writeText(size, isHidden ? "?" : significant(rms));
+      writeText(change, isHidden ? "?" : ratio === null ? "–" : `× ${significant(ratio)}`);
+      const share = ratio === null || ratio === 0 ? 0 : Math.max(-1, Math.min(1, Math.log10(ratio) / WIDEST));
+      bar.className = share < 0 ? "shrinks" : "grows";
+      bar.style.width = `${Math.abs(share) * 50}%`;
+    }
+  });
+  const head = ["factor", "gradient RMS", "change"].map((text) =>
+    html("th", { scope: "col", ...(text === "factor" ? {} : {
+      title: text === "change" ? "what the factor makes of the root mean square"
+        : "its root mean square, behind the factor",
+    }) }, text)
+  );
+  return [
+    html("section", { class: "path" }, html("h3", {}, "Path to the loss", light), chain,
+      ...(path.isOneOfMany
+        ? [html("p", { class: "hint" }, "The shortest of several ways: the gradient is the sum over all of them.")]
+        : []),
+      html("details", { open: !isLong },
+        html("summary", {},
+          `${factors.length === 1 ? "The factor" : `The ${factors.length} factors`}, and what ${
+            factors.length === 1 ? "it does" : "each does"
+          } to the gradient`),
+        html("div", { class: "scroll" },
+          html("table", {}, html("thead", {}, html("tr", {}, ...head)),
+            html("tbody", {}, ...rows.flatMap(({ nodes }) => nodes)))))),
+  ];
+}

@@ -1,0 +1,259 @@
+/**
+ * The figure behind an overlay, for every op, tensor and group of a graph. NaN: there is none; Infinity: what it would
+ * be taken of is not finite. No DOM, no recursion.
+ */
+
+import { WORST_FIRST } from "./diagnosis.js";
+import { differences } from "./dump-run.js";
+import { gradientsOf } from "../graph/chain-path.js";
+import { itemSize } from "../graph/steps.js";
+
+/**
+ * @typedef {object} OverlayValues
+ * @property {(kind: Item["kind"], index: number, half: Phase) => number} of for health: position in the list of what
+ *   can be wrong, NaN for healthy
+ * @property {() => [number, number]} range of all finite ones; of positive ones where that spans decades
+ * @property {boolean} hasInfinite
+ */
+
+/**
+ * What of a graph the figures are read with, the same for every picture.
+ *
+ * @typedef {object} Plan
+ * @property {Int32Array} rows tensor → row of the statistics, -1 for none
+ * @property {Int32Array} gradients tensor → its gradient; a gradient's is itself
+ * @property {Int32Array} results op → the output that its std is of
+ * @property {Int32Array} groups innermost last, so that what is inside comes first
+ * @property {[Int32Array, Int32Array]} groupResults group → the tensor that its half puts out
+ * @property {Map<OverlayKind, OverlayValues>} constant overlays that pictures do not change
+ */
+
+/** @type {WeakMap<Graph, Plan>} */
+const plans = new WeakMap();
+
+/** @param {Graph} graph @returns {Plan} */
+function planOf(graph) {
+  let plan = plans.get(graph);
+  if (plan === undefined) plans.set(graph, plan = build(graph));
+  return plan;
+}
+
+/** @param {Graph} graph @returns {Plan} */
+function build(graph) {
+  const { arrays, topology, tensorIndex } = graph;
+  const rows = new Int32Array(arrays.tensors).fill(-1);
+  topology.statistics.tensor.forEach((id, row) => (rows[tensorIndex.get(id) ?? -1] = row));
+  // Code written by hand makes other things on the way back too: masks, transposed weights.
+  const isGradient = (/** @type {number} */ tensor) =>
+    arrays.gradientOf[tensor] >= 0 || topology.tensors[tensor].role === "gradient";
+  const gradients = gradientsOf(graph).map((gradient, tensor) =>
+    arrays.tensorHalf[tensor] === 0 ? gradient : isGradient(tensor) ? tensor : -1
+  );
+  const results = new Int32Array(arrays.ops).fill(-1);
+  for (let op = 0; op < arrays.ops; op += 1) {
+    for (let at = arrays.outputStart[op + 1] - 1; at >= arrays.outputStart[op]; at -= 1) {
+      const output = arrays.outputs[at];
+      if (rows[output] >= 0) results[op] = output;
+    }
+  }
+  const groups = Int32Array.from({ length: arrays.groups }, (_, group) => group).sort((a, b) =>
+    arrays.groupDepth[b] - arrays.groupDepth[a] || b - a
+  );
+  return { rows, gradients, results, groups, groupResults: resultsOfGroups(graph, results), constant: new Map() };
+}
+
+/**
+ * What leaves a group: forward the output of its last op, backward the gradient that goes on to what stands before it.
+ *
+ * @param {Graph} graph
+ * @param {Int32Array} results
+ * @returns {[Int32Array, Int32Array]}
+ */
+function resultsOfGroups({ arrays, topology }, results) {
+  const forward = new Int32Array(arrays.groups).fill(-1);
+  const backward = new Int32Array(arrays.groups).fill(-1);
+  for (let group = 0; group < arrays.groups; group += 1) {
+    for (let op = arrays.groupLast[group] - 1; op >= arrays.groupFirst[group] && forward[group] === -1; op -= 1) {
+      if (arrays.opHalf[op] === 0) forward[group] = results[op];
+    }
+  }
+  for (let op = 0; op < arrays.ops; op += 1) {
+    if (arrays.opHalf[op] !== 1) continue;
+    for (let at = arrays.outputStart[op]; at < arrays.outputStart[op + 1]; at += 1) {
+      const output = arrays.outputs[at];
+      const original = arrays.gradientOf[output];
+      if (original < 0 || topology.tensors[original]?.role === "parameter") continue;
+      const maker = arrays.producer[original];
+      let group = arrays.opGroup[op];
+      // Out of every group that does not hold what it is the gradient of.
+      while (group >= 0 && !(maker >= arrays.groupFirst[group] && maker < arrays.groupLast[group])) {
+        backward[group] = output;
+        group = arrays.groupParent[group];
+      }
+    }
+  }
+  return [forward, backward];
+}
+
+/**
+ * @param {OverlayKind} kind
+ * @param {Graph} graph
+ * @param {Picture} picture
+ * @param {Theory | null} theory
+ * @param {ComparisonReference | null} [reference] a dump that it is compared to
+ * @returns {OverlayValues}
+ */
+export function overlayValues(kind, graph, picture, theory, reference = null) {
+  const plan = planOf(graph);
+  const known = plan.constant.get(kind);
+  if (known !== undefined) return known;
+  const { arrays, topology } = graph;
+  const tensors = new Float64Array(arrays.tensors).fill(NaN);
+  const ops = new Float64Array(arrays.ops).fill(NaN);
+
+  if (kind === "time" || kind === "memory" || kind === "flops") {
+    const cost = topology.ops.map(({ flops, bytes }, op) =>
+      kind === "flops" ? flops : kind === "memory" ? bytes : (topology.op_us?.[op] ?? NaN)
+    );
+    ops.set(cost);
+    if (kind === "memory")
+      topology.tensors.forEach(({ dtype }, tensor) => (tensors[tensor] = arrays.elements[tensor] * itemSize(dtype)));
+    const values = assembled(graph, plan, tensors, ops, (sum, value) => sum + value, null);
+    plan.constant.set(kind, values);
+    return values;
+  }
+
+  if (kind === "difference") {
+    if (reference !== null) tensors.set(differences(picture, reference));
+    spread(graph, tensors, ops, Math.max);
+    return assembled(graph, plan, tensors, ops, Math.max, null);
+  }
+
+  if (kind === "health") {
+    healthOf(graph, plan, picture, theory, tensors);
+    spread(graph, tensors, ops, Math.min);
+    return assembled(graph, plan, tensors, ops, Math.min, null);
+  }
+
+  const { nan, posinf, neginf } = picture.integers;
+  const column = kind === "dead_fraction" ? picture.floats.dead_fraction
+    : kind === "std" ? picture.floats.std : picture.floats.norm;
+  const hidden = picture.hidden?.rows;
+  for (let tensor = 0; tensor < arrays.tensors; tensor += 1) {
+    const source = kind === "gradient_norm" ? plan.gradients[tensor] : tensor;
+    const row = source < 0 ? -1 : plan.rows[source];
+    // What waits for a guess must not show by its colour.
+    if (row < 0 || hidden?.has(row)) continue;
+    const isBad = nan[row] + posinf[row] + neginf[row] > 0;
+    tensors[tensor] = isBad && kind !== "dead_fraction" ? Infinity : column[row];
+  }
+  if (kind === "std") {
+    for (let op = 0; op < arrays.ops; op += 1)
+      ops[op] = plan.results[op] < 0 ? NaN : tensors[plan.results[op]];
+    return assembled(graph, plan, tensors, ops, null, tensors);
+  }
+  spread(graph, tensors, ops, Math.max);
+  return assembled(graph, plan, tensors, ops, Math.max, null);
+}
+
+/** An op has the worst of what it puts out. @param {Graph} graph @param {Float64Array} tensors
+ * @param {Float64Array} ops @param {(a: number, b: number) => number} join */
+function spread({ arrays }, tensors, ops, join) {
+  for (let op = 0; op < arrays.ops; op += 1) {
+    for (let at = arrays.outputStart[op]; at < arrays.outputStart[op + 1]; at += 1) {
+      const value = tensors[arrays.outputs[at]];
+      if (!Number.isNaN(value)) ops[op] = Number.isNaN(ops[op]) ? value : join(ops[op], value);
+    }
+  }
+}
+
+/**
+ * @param {Graph} graph
+ * @param {Plan} plan
+ * @param {Float64Array} tensors
+ * @param {Float64Array} ops
+ * @param {((a: number, b: number) => number) | null} join what a group makes of its ops' figures; null: it has that of
+ *   its result
+ * @param {Float64Array | null} results of tensors, for groups that have that of their result
+ * @returns {OverlayValues}
+ */
+function assembled({ arrays }, plan, tensors, ops, join, results) {
+  const halves = [new Float64Array(arrays.groups).fill(NaN), new Float64Array(arrays.groups).fill(NaN)];
+  if (join === null) {
+    plan.groupResults.forEach((outputs, half) =>
+      outputs.forEach((output, group) => output >= 0 && halves[half].fill(results?.[output] ?? NaN, group, group + 1))
+    );
+  } else {
+    /** @param {Float64Array} into @param {number} group @param {number} value */
+    const add = (into, group, value) => {
+      if (group < 0 || Number.isNaN(value)) return;
+      into[group] = Number.isNaN(into[group]) ? value : join(into[group], value);
+    };
+    for (let op = 0; op < arrays.ops; op += 1)
+      add(halves[arrays.opHalf[op]], arrays.opGroup[op], ops[op]);
+    for (const into of halves)
+      for (const group of plan.groups) add(into, arrays.groupParent[group], into[group]);
+  }
+  const [forward, backward] = halves;
+  let hasInfinite = false;
+  for (const values of [tensors, ops])
+    for (let at = 0; at < values.length && !hasInfinite; at += 1) hasInfinite = values[at] === Infinity;
+  return {
+    of: (kind, index, half) =>
+      (kind === "tensor" ? tensors : kind === "op" ? ops : half === "forward" ? forward : backward)[index] ?? NaN,
+    range: () => rangeOf([tensors, ops, forward.subarray(1), backward.subarray(1)]),
+    hasInfinite,
+  };
+}
+
+/** @param {readonly Float64Array[]} columns @returns {[number, number]} Infinity, -Infinity where there is no number */
+function rangeOf(columns) {
+  let [low, high, least] = [Infinity, -Infinity, Infinity];
+  for (const values of columns) {
+    for (const value of values) {
+      if (!(value < Infinity)) continue;
+      if (value < low) low = value;
+      if (value > high) high = value;
+      if (value > 0 && value < least) least = value;
+    }
+  }
+  // A 0 has no place on a logarithmic scale: it gets the colour of the least.
+  return low <= 0 && least < Infinity && high > 10 * least ? [least, high] : [low, high];
+}
+
+/** Above this share of saturated units a tensor counts as saturated where theory does not say. */
+const SATURATED = 0.5;
+
+/**
+ * What is wrong with each tensor, as a position in WORST_FIRST: what its own numbers say, else its layer's verdict.
+ *
+ * @param {Graph} graph
+ * @param {Plan} plan
+ * @param {Picture} picture
+ * @param {Theory | null} theory
+ * @param {Float64Array} into NaN: nothing is wrong
+ */
+function healthOf({ topology, tensorIndex }, plan, picture, theory, into) {
+  const { nan, posinf, neginf } = picture.integers;
+  const hidden = picture.hidden?.rows;
+  if (hidden === undefined) {
+    for (const { health, index } of theory?.layers ?? []) {
+      const layer = topology.layers[index - 1];
+      // Non-finite is what a tensor's own numbers are, not its neighbour's.
+      if (health === null || health === "non-finite" || layer === undefined) continue;
+      for (const id of [layer.preactivation, layer.activation, layer.gradient]) {
+        const tensor = tensorIndex.get(id ?? "");
+        if (tensor !== undefined) into[tensor] = WORST_FIRST.indexOf(health);
+      }
+    }
+  }
+  plan.rows.forEach((row, tensor) => {
+    if (row < 0 || hidden?.has(row)) return;
+    const isBad = nan[row] + posinf[row] + neginf[row] > 0;
+    if (isBad) into[tensor] = WORST_FIRST.indexOf("non-finite");
+    else if (Number.isNaN(into[tensor]) && picture.floats.dead_fraction[row] >= 1)
+      into[tensor] = WORST_FIRST.indexOf("dead");
+    else if (Number.isNaN(into[tensor]) && theory === null && picture.floats.saturation[row] > SATURATED)
+      into[tensor] = WORST_FIRST.indexOf("saturated");
+  });
+}

@@ -1,0 +1,200 @@
+/**
+ * What colours the boxes of a graph besides their phase: one figure at a time, on one ramp, with its legend. What
+ * depends on the graph alone is worked out once, so that a live picture costs a pass over numbers. No DOM.
+ */
+
+import { overlayValues } from "./overlay-values.js";
+import { hex, oklch } from "../colours.js";
+
+/**
+ * @typedef {object} Overlay
+ * @property {OverlayKind} name
+ * @property {string} title
+ * @property {string} unit
+ * @property {"auto" | "share" | "words"} scale auto: logarithmic over more than a decade; share: 0 to 1
+ * @property {string} says what the colour of a box is of
+ */
+
+/** @type {readonly Overlay[]} */
+export const OVERLAYS = [
+  { name: "std", title: "Activation std", unit: "", scale: "auto",
+    says: "std of a tensor; of an op or a closed box that of what it puts out" },
+  { name: "gradient_norm", title: "Gradient norm", unit: "", scale: "auto",
+    says: "L2 norm of the gradient; of a closed box the largest in it" },
+  { name: "dead_fraction", title: "Dead units", unit: "", scale: "share",
+    says: "share of units at most 0 for every input; of a closed box the largest in it" },
+  { name: "time", title: "Time", unit: "µs", scale: "auto",
+    says: "time an op took when the graph was recorded; of a closed box the sum" },
+  { name: "memory", title: "Memory", unit: "B", scale: "auto",
+    says: "bytes of a tensor, and read and written by an op; of a closed box the sum" },
+  { name: "flops", title: "FLOPs", unit: "FLOP", scale: "auto",
+    says: "floating-point operations of an op; of a closed box the sum" },
+  { name: "difference", title: "Difference to A", unit: "", scale: "auto",
+    says:
+      "how far a tensor is from its partner in A: the largest relative difference of std, least and greatest value; of an op or a closed box the largest in it" },
+  { name: "health", title: "Health", unit: "", scale: "words", says: "what is wrong; of a closed box the worst in it" },
+];
+
+/** @param {OverlayKind} kind @returns {Overlay | undefined} */
+const overlayOf = (kind) => OVERLAYS.find(({ name }) => name === kind);
+
+/**
+ * Why an overlay cannot be had of a graph.
+ *
+ * @param {OverlayKind} kind
+ * @param {Graph} graph
+ * @param {ComparisonReference | null} [reference] a dump that it is compared to
+ * @returns {string | null} null where it can
+ */
+export function whyNot(kind, { topology }, reference = null) {
+  if (kind === "difference" && reference === null) return "No dump is pinned to compare to.";
+  if (kind === "time" && topology.op_us == null) return "This recording does not say how long its ops took.";
+  if (kind === "dead_fraction" && !topology.ops.some(({ name }) => RECTIFIERS.has(name)))
+    return "No op of this graph can have dead units.";
+  return null;
+}
+
+const RECTIFIERS = new Set(
+  "relu relu_ relu6 clamp_min leaky_relu leaky_relu_ gelu silu elu elu_ selu selu_ celu mish prelu threshold".split(
+    " ",
+  ),
+);
+
+/** How many colours a ramp has: steps that the eye does not tell apart. */
+const SHADES = 64;
+
+/**
+ * From next to the paper to as deep as the ink on it stays legible. Lightness runs one way and evenly, so the order
+ * shows to eyes that tell no hues apart; the hues, yellow over green to blue, are none of a phase's borders.
+ *
+ * @type {Record<"light" | "dark", {lightness: [number, number], chroma: [number, number], hue: [number, number]}>}
+ */
+const RAMPS = {
+  light: { lightness: [0.97, 0.66], chroma: [0.05, 0.11], hue: [105, 240] },
+  dark: { lightness: [0.27, 0.51], chroma: [0.05, 0.09], hue: [285, 150] },
+};
+
+/** @param {[number, number]} ends @param {number} share @returns {number} */
+const between = ([from, to], share) => from + (to - from) * share;
+
+/**
+ * @param {"light" | "dark"} scheme
+ * @returns {string[]} colours from low to high
+ */
+export function shadesOf(scheme) {
+  const { lightness, chroma, hue } = RAMPS[scheme];
+  return Array.from({ length: SHADES },
+    (_, step) =>
+      hex(
+        oklch(between(lightness, step / (SHADES - 1)), between(chroma, step / (SHADES - 1)),
+          between(hue, step / (SHADES - 1))),
+      ));
+}
+
+const SHADES_OF = { light: shadesOf("light"), dark: shadesOf("dark") };
+
+/** Beside the ramp: a tensor with NaN or Inf in it has no place on it. */
+export const NON_FINITE = { light: hex(oklch(0.83, 0.1, 320)), dark: hex(oklch(0.44, 0.13, 320)) };
+
+/** Worst first, as a closed box has the worst of what it holds.
+ * @type {readonly {word: string, hue: number, chroma: number}[]} */
+const HEALTH = [
+  { word: "non-finite", hue: 320, chroma: 0.1 },
+  { word: "exploding", hue: 55, chroma: 0.12 },
+  { word: "vanishing", hue: 235, chroma: 0.09 },
+  { word: "dead", hue: 0, chroma: 0 },
+  { word: "saturated", hue: 105, chroma: 0.12 },
+];
+
+/** What is told apart by hue differs in lightness too. @param {"light" | "dark"} scheme @returns {string[]} by position
+ * in HEALTH */
+function healthColours(scheme) {
+  return HEALTH.map(({ hue, chroma }, order) =>
+    hex(oklch(scheme === "light" ? 0.76 + 0.045 * order : 0.5 - 0.05 * order, chroma, hue))
+  );
+}
+
+const HEALTH_COLOURS = { light: healthColours("light"), dark: healthColours("dark") };
+
+const [THINNEST, THICKEST, PLAIN] = [0.75, 7, 1.25];
+
+/**
+ * @param {object} options
+ * @param {OverlayKind | ""} options.kind "": boxes keep the colours of their phases
+ * @param {"" | "size" | "gradient"} options.edges what the width of an edge says
+ * @param {Graph} options.graph
+ * @param {Picture} options.picture of that graph
+ * @param {Theory | null} options.theory
+ * @param {ComparisonReference | null} [options.reference] a dump that it is compared to
+ * @param {readonly [number, number] | null} options.range of the figure, to be the same in all runs; null: that of this
+ *   one
+ * @param {"light" | "dark"} options.scheme
+ * @returns {Paintwork}
+ */
+export function paintwork({ kind, edges, graph, picture, theory, reference = null, range, scheme }) {
+  const width = edgeWidth(edges, graph, picture);
+  const overlay = kind === "" ? undefined : overlayOf(kind);
+  if (kind === "" || overlay === undefined || whyNot(kind, graph, reference) !== null)
+    return { fill: () => null, width, legend: null };
+  const { title, unit, scale } = overlay;
+  const values = overlayValues(kind, graph, picture, theory, reference);
+  if (scale === "words") {
+    const colours = HEALTH_COLOURS[scheme];
+    /** @type {Legend} */
+    const legend = { title, unit, low: 0, high: 0, isLog: false, stops: [],
+      words: HEALTH.map(({ word }, order) => [colours[order] ?? "", word]) };
+    return { fill: (what, index, half) => colours[values.of(what, index, half)] ?? null, width, legend };
+  }
+
+  const [low, high] = range ?? (scale === "share" ? [0, 1] : values.range());
+  const isLog = scale === "auto" && low > 0 && high > 10 * low;
+  const shades = SHADES_OF[scheme];
+  const [from, to] = isLog ? [Math.log(low), Math.log(high)] : [low, high];
+  const step = to > from ? (SHADES - 1) / (to - from) : 0;
+  /** @param {number} value @returns {string | null} */
+  const shade = (value) => {
+    if (Number.isNaN(value)) return null;
+    if (value === Infinity) return NON_FINITE[scheme];
+    const at = step === 0 ? SHADES / 2 : ((isLog ? Math.log(Math.max(value, low)) : value) - from) * step;
+    return shades[Math.max(0, Math.min(SHADES - 1, Math.round(at)))] ?? null;
+  };
+  /** @type {Legend} */
+  const legend = { title, unit, low, high, isLog, stops: shades.filter((_, order) => order % 9 === 0),
+    words: values.hasInfinite ? [[NON_FINITE[scheme], "NaN or Inf"]] : [] };
+  return { fill: (what, index, half) => shade(values.of(what, index, half)), width,
+    legend: Number.isFinite(low) ? legend : null };
+}
+
+/**
+ * The range of a paintwork's figure, for the address: with it, other runs are coloured on the same scale.
+ *
+ * @param {Paintwork} paint
+ * @returns {[number, number] | null} null where the overlay has no numbers
+ */
+export function rangeOf({ legend }) {
+  return legend === null || legend.stops.length === 0 ? null : [legend.low, legend.high];
+}
+
+/** @param {"" | "size" | "gradient"} edges @param {Graph} graph @param {Picture} picture
+ * @returns {(tensor: number) => number} */
+function edgeWidth(edges, graph, picture) {
+  if (edges === "") return () => PLAIN;
+  const { elements } = graph.arrays;
+  const norms = edges === "gradient" ? overlayValues("gradient_norm", graph, picture, null) : null;
+  const valueOf = (/** @type {number} */ tensor) =>
+    norms === null ? elements[tensor] : norms.of("tensor", tensor, "forward");
+  let [low, high] = [Infinity, 0];
+  for (let tensor = 0; tensor < elements.length; tensor += 1) {
+    const value = valueOf(tensor);
+    if (!(value > 0) || value === Infinity) continue;
+    low = Math.min(low, value);
+    high = Math.max(high, value);
+  }
+  const span = Math.log(high / low);
+  return (tensor) => {
+    const value = valueOf(tensor);
+    if (value === Infinity) return THICKEST;
+    if (!(value > 0)) return THINNEST;
+    return span > 0 ? THINNEST + (THICKEST - THINNEST) * Math.min(1, Math.max(0, Math.log(value / low) / span)) : PLAIN;
+  };
+}

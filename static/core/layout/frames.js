@@ -1,0 +1,247 @@
+/**
+ * Scenes of open groups, each laid out on its own, from the innermost outward. What has not changed is kept: a group's
+ * scene until something opens or closes within it, a scene's layout for every scene of the same shape, wherever it is.
+ */
+
+import { lowerBound, NumbersStore, PORT_IN, PORT_OUT, SceneMaker } from "./scene.js";
+import { belonging } from "./belonging.js";
+import { indexGraph } from "./index.js";
+import { layered } from "./layered.js";
+import { FRAME, SIZES } from "./sizes.js";
+import { Slots } from "./slots.js";
+
+/** Layouts by shape are dropped when there are so many. */
+const MAX_SHAPES = 20_000;
+
+/** Everything that is kept of one graph, for one folding and orientation. */
+export class FrameStore {
+  /** @type {(LayoutFrame | undefined)[]} by group */
+  #frames = [];
+  /** What was open when the frames were made. @type {Uint8Array} */
+  #open;
+  /** @type {Map<number, {key: Int32Array, layout: LocalLayout}[]>} */
+  #shapes = new Map();
+  #shapeCount = 0;
+  /** The last drawing, as far as the next may take it over. @type {KeptLayout | null} */
+  made = null;
+  /** Columns of the last drawing and of the one that is being made. @type {[NumbersStore, NumbersStore]} */
+  #numbers = [new NumbersStore(), new NumbersStore()];
+
+  /** @param {GraphIndex} index @param {LayoutOptions["orientation"]} orientation */
+  constructor(index, orientation) {
+    this.index = index;
+    this.sizes = SIZES[orientation];
+    this.slots = new Slots(index, this.sizes);
+    this.maker = new SceneMaker(index);
+    this.#open = new Uint8Array(index.arrays.groups);
+    this.belonging = belonging(index);
+  }
+
+  /** @returns {NumbersStore} for the columns of a new drawing, beside those of the last */
+  spare() {
+    const [one, other] = this.#numbers;
+    return this.made?.boxes.numbers === one ? other : one;
+  }
+
+  /** Gives up the last drawing, but not the groups' scenes. */
+  forget() {
+    this.made = null;
+    this.#numbers = [new NumbersStore(), new NumbersStore()];
+  }
+
+  /** @param {number} group @returns {LayoutFrame} of a group that is open and was laid out */
+  frame(group) {
+    const frame = this.#frames[group];
+    if (frame === undefined) throw new RangeError(`group ${group} is not laid out`);
+    return frame;
+  }
+
+  /**
+   * Lays out every group that is open and seen; yields between groups.
+   *
+   * @param {Uint8Array} open
+   * @returns {Generator<undefined, Int32Array>} those groups, parents before children
+   */
+  *layOut(open) {
+    const { arrays, parent, childStart } = this.index;
+    const seen = new Uint8Array(arrays.groups);
+    const groups = [];
+    for (let group = 0; group < arrays.groups; group += 1) {
+      if (open[group] !== this.#open[group]) {
+        // What is around it is laid out anew; of what was not laid out nothing around was.
+        let above = parent[group];
+        for (; above >= 0 && this.#frames[above] !== undefined; above = parent[above])
+          this.#frames[above] = undefined;
+      }
+      const around = parent[group];
+      const isThere = group === 0 || childStart[group + 1] > childStart[group];
+      if (group === 0 || (isThere && open[group] === 1 && seen[around] === 1)) {
+        seen[group] = 1;
+        groups.push(group);
+      }
+    }
+    this.#open.set(open);
+    for (let at = groups.length - 1; at >= 0; at -= 1) {
+      const group = groups[at];
+      if (this.#frames[group] !== undefined) continue;
+      const scene = this.maker.make(group, open);
+      this.#frames[group] = this.#layOutScene(scene);
+      yield;
+    }
+    return Int32Array.from(groups);
+  }
+
+  /** @param {LocalScene} scene @returns {LayoutFrame} */
+  #layOutScene(scene) {
+    const shape = this.shapeOf(scene);
+    return { scene, shape, layout: this.#layoutOf(shape) };
+  }
+
+  /** @param {SceneShape} shape @returns {LocalLayout} */
+  #layoutOf(shape) {
+    const key = keyOf(shape);
+    let hash = 17;
+    for (const number of key) hash = (Math.imul(hash, 31) + number) | 0;
+    const known = this.#shapes.get(hash)?.find((candidate) => isEqual(candidate.key, key));
+    if (known !== undefined) return known.layout;
+    const { gap, rowGap, fold, frame } = this.sizes;
+    // How far the loss goes from the axis, with its gradient beneath it.
+    const reach = shape.axis < 0 ? 0 : Math.max(shape.inner[0][shape.axis], shape.outer[1][shape.axis]);
+    const layout = layered(shape, { gap, rowGap, fold: shape.isOpen ? fold : frame.inner, reach, start: frame.start,
+      end: frame.end });
+    if (this.#shapeCount > MAX_SHAPES) {
+      this.#shapes.clear();
+      this.#shapeCount = 0;
+    }
+    this.#shapes.set(hash, [...(this.#shapes.get(hash) ?? []), { key, layout }]);
+    this.#shapeCount += 1;
+    return layout;
+  }
+
+  /** @param {LocalScene} scene @returns {SceneShape} */
+  shapeOf(scene) {
+    const { nodes, kind, ref, edges, source, target, tensor } = scene;
+    const depth = new Float32Array(nodes);
+    const [inner, outer] = [pair(nodes), pair(nodes)];
+    for (const half of HALVES) {
+      for (let node = 0; node < nodes; node += 1) {
+        const nodeKind = kind[node];
+        const shows = ref[node];
+        if (nodeKind === PORT_IN || nodeKind === PORT_OUT) {
+          inner[half][node] = PORT_REACH;
+          outer[half][node] = PORT_REACH;
+        } else if (nodeKind === FRAME) {
+          const { layout } = this.frame(shows);
+          depth[node] = layout.width;
+          outer[half][node] = layout.top[half] + this.sizes.frame.outer;
+        } else {
+          const slot = this.slots.slotOf(nodeKind, shows);
+          depth[node] = this.slots.depth(slot);
+          inner[half][node] = this.slots.inner(slot, half);
+          outer[half][node] = this.slots.outer(slot, half);
+        }
+      }
+    }
+    const origin = new Int32Array(edges);
+    const [sourceOffset, targetOffset] = [pair(edges), pair(edges)];
+    for (let edge = 0; edge < edges; edge += 1) {
+      const isSame = edge > 0 && source[edge] === source[edge - 1] && tensor[edge] === tensor[edge - 1];
+      origin[edge] = edge === 0 ? 0 : origin[edge - 1] + (isSame ? 0 : 1);
+      const [from, to, passing] = [source[edge], target[edge], tensor[edge]];
+      if (kind[from] === FRAME) {
+        const port = this.portOut(ref[from], passing);
+        for (const half of HALVES) sourceOffset[half][edge] = this.frame(ref[from]).layout.height[half][port];
+      }
+      if (kind[to] === FRAME) {
+        const port = this.portIn(ref[to], passing);
+        for (const half of HALVES) targetOffset[half][edge] = this.frame(ref[to]).layout.height[half][port];
+      }
+    }
+    const { portsIn, portsOut, axis, group } = scene;
+    const ends = { edges, source, target, origin, sourceOffset, targetOffset };
+    return { nodes, portsIn, portsOut, isOpen: group <= 0, axis, depth, inner, outer, kind, ...ends };
+  }
+
+  /** @param {number} group @param {number} tensor @returns {number} node where the tensor comes into an open group */
+  portIn(group, tensor) {
+    const { scene } = this.frame(group);
+    return lowerBound(scene.ref, 0, scene.portsIn, tensor);
+  }
+
+  /** @param {number} group @param {number} tensor @returns {number} node where the tensor leaves an open group */
+  portOut(group, tensor) {
+    const { scene } = this.frame(group);
+    return lowerBound(scene.ref, scene.nodes - scene.portsOut, scene.nodes, tensor);
+  }
+}
+
+const PORT_REACH = 4;
+const HALVES = /** @type {const} */ ([0, 1]);
+
+/** @param {number} length @returns {[Float32Array, Float32Array]} one for each half */
+function pair(length) {
+  return [new Float32Array(length), new Float32Array(length)];
+}
+
+/** @param {SceneShape} shape @returns {Int32Array} equal for scenes that are laid out alike */
+function keyOf({ nodes, portsIn, portsOut, isOpen, axis, depth, inner, outer, kind, edges, source, target, origin,
+  sourceOffset, targetOffset })
+{
+  const key = new Int32Array(6 + 6 * nodes + 7 * edges);
+  key.set([nodes, edges, portsIn, portsOut, isOpen ? 1 : 0, axis]);
+  let at = 6;
+  // To a sixteenth of a pixel.
+  for (let node = 0; node < nodes; node += 1) {
+    key[at] = 16 * depth[node];
+    key[at + 1] = 16 * inner[0][node];
+    key[at + 2] = 16 * outer[0][node];
+    key[at + 3] = 16 * inner[1][node];
+    key[at + 4] = 16 * outer[1][node];
+    key[at + 5] = kind[node];
+    at += 6;
+  }
+  for (let edge = 0; edge < edges; edge += 1) {
+    key[at] = source[edge];
+    key[at + 1] = target[edge];
+    key[at + 2] = origin[edge];
+    key[at + 3] = 16 * sourceOffset[0][edge];
+    key[at + 4] = 16 * targetOffset[0][edge];
+    key[at + 5] = 16 * sourceOffset[1][edge];
+    key[at + 6] = 16 * targetOffset[1][edge];
+    at += 7;
+  }
+  return key;
+}
+
+/** @param {Int32Array} a @param {Int32Array} b @returns {boolean} */
+function isEqual(a, b) {
+  if (a.length !== b.length) return false;
+  for (let at = 0; at < a.length; at += 1) if (a[at] !== b[at]) return false;
+  return true;
+}
+
+/** What is kept between layouts of one graph: hand the same one in again, and only what has changed is laid out
+ * anew. */
+export class LayoutCache {
+  /** @type {GraphArrays | null} */
+  #arrays = null;
+  /** @type {Map<string, FrameStore>} */
+  #stores = new Map();
+
+  /**
+   * @param {GraphArrays} arrays
+   * @param {boolean} foldOn
+   * @param {LayoutOptions["orientation"]} orientation
+   * @returns {FrameStore}
+   */
+  store(arrays, foldOn, orientation) {
+    if (this.#arrays !== arrays) this.#stores.clear();
+    this.#arrays = arrays;
+    const key = `${foldOn} ${orientation}`;
+    for (const [other, store] of this.#stores) if (other !== key) store.forget();
+    const other = this.#stores.get(`${foldOn} ${orientation === "horizontal" ? "vertical" : "horizontal"}`);
+    const store = this.#stores.get(key) ?? new FrameStore(other?.index ?? indexGraph(arrays, foldOn), orientation);
+    this.#stores.set(key, store);
+    return store;
+  }
+}

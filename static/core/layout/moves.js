@@ -1,0 +1,160 @@
+/**
+ * What of the last drawing stays as it is but for its place: open groups in which nothing opened or closed. Of each
+ * such group that is in no other, boxes and lines are taken over in bulk, shifted.
+ */
+
+import { OP, TENSOR } from "./sizes.js";
+
+const HALVES = /** @type {const} */ ([0, 1]);
+
+export class Moves {
+  /** @param {LayoutBoxes} boxes to be placed @param {KeptLayout | null} last */
+  constructor(boxes, last) {
+    const { parent, arrays } = boxes.store.index;
+    const { groups } = arrays;
+    this.last = last;
+    /** Group → the outermost group around it, or itself, that only moves; else -1. Of closed ones too. */
+    this.root = new Int32Array(groups).fill(-1);
+    /** How far it moves: along the depth, in either half away from the axis, and across on the drawing. */
+    this.depth = new Float64Array(groups);
+    /** @type {[Float64Array, Float64Array]} */
+    this.height = [new Float64Array(groups), new Float64Array(groups)];
+    /** @type {[Float64Array, Float64Array]} */
+    this.across = [new Float64Array(groups), new Float64Array(groups)];
+    /** By how much the numbers of its boxes differ. */
+    /** @type {[Int32Array, Int32Array]} */
+    this.box = [new Int32Array(groups), new Int32Array(groups)];
+    if (last === null) return;
+    for (let group = 0; group < groups; group += 1) {
+      const outer = group === 0 ? -1 : this.root[parent[group]];
+      const frame = boxes.frames[group];
+      this.root[group] = outer < 0 && frame !== undefined && frame === last.boxes.frames[group] ? group : outer;
+    }
+  }
+
+  /** @param {number} group or -1 @returns {number} */
+  rootOf(group) {
+    return this.root[group] ?? -1;
+  }
+
+  /** All boxes of a group that only moved, and of those within. @param {LayoutBoxes} boxes @param {number} group whose
+   * own place is known @param {0 | 1} half */
+  takeBoxes(boxes, group, half) {
+    if (this.last === null) return;
+    const before = this.last.boxes;
+    const [from, to] = [before.first[half][group], before.last[half][group]];
+    const begin = boxes.count;
+    const rise = boxes.originHeight[half][group] - before.originHeight[half][group];
+    const deeper = boxes.originDepth[group] - before.originDepth[group];
+    this.depth[group] = deeper;
+    this.height[half][group] = rise;
+    this.box[half][group] = begin - from;
+    boxes.kind.append(before.kind, from, to);
+    boxes.half.append(before.half, from, to);
+    boxes.ref.append(before.ref, from, to);
+    boxes.isSatellite.append(before.isSatellite, from, to);
+    boxes.start.append(before.start, from, to, deeper);
+    boxes.depth.append(before.depth, from, to);
+    boxes.height.append(before.height, from, to, half === 0 ? rise : -rise);
+    boxes.thickness.append(before.thickness, from, to);
+    boxes.frame.append(before.frame, from, to);
+    boxes.site.append(before.site, from, to);
+    boxes.first[half][group] = begin;
+    boxes.last[half][group] = begin + to - from;
+    this.#renumber(boxes, begin, group, half);
+  }
+
+  /** Of boxes taken over, what they refer to, and what refers to them. @param {LayoutBoxes} boxes @param {number} begin
+   * @param {number} group @param {0 | 1} half */
+  #renumber(boxes, begin, group, half) {
+    const [kind, ref, frame, site] = [boxes.kind.room, boxes.ref.room, boxes.frame.room, boxes.site.room];
+    const { opBox, tensorBox } = boxes;
+    const groupBox = boxes.groupBox[half];
+    const [shift, siteShift] = [this.box[half][group], this.box[0][group]];
+    for (let box = begin; box < boxes.count; box += 1) {
+      const around = frame[box];
+      if (around >= 0) frame[box] = around + shift;
+      const above = site[box];
+      if (above >= 0) site[box] = above + siteShift;
+      const shown = ref[box];
+      if (kind[box] === OP) opBox[shown] = box;
+      else if (kind[box] === TENSOR) tensorBox[shown] = box;
+      else groupBox[shown] = box;
+    }
+  }
+
+  /** Where groups within those that only moved start. @param {LayoutBoxes} boxes of both halves */
+  takeOrigins(boxes) {
+    if (this.last === null) return;
+    const before = this.last.boxes;
+    for (const group of boxes.open) {
+      const outer = this.rootOf(group);
+      if (outer < 0 || outer === group) continue;
+      boxes.originDepth[group] = before.originDepth[group] + this.depth[outer];
+      boxes.nodeAround[group] = before.nodeAround[group];
+      for (const half of HALVES) {
+        const shift = this.box[half][outer];
+        boxes.originHeight[half][group] = before.originHeight[half][group] + this.height[half][outer];
+        boxes.first[half][group] = before.first[half][group] + shift;
+        boxes.last[half][group] = before.last[half][group] + shift;
+      }
+    }
+  }
+
+  /** How far lines move across the depth. @param {LayoutBoxes} boxes that were measured */
+  settle(boxes) {
+    if (this.last === null) return;
+    const lifted = boxes.top - this.last.boxes.top;
+    for (const group of boxes.open) {
+      if (this.root[group] !== group) continue;
+      this.across[0][group] = lifted - this.height[0][group];
+      this.across[1][group] = lifted + this.height[1][group];
+    }
+  }
+
+  /** @param {LayoutBoxes} boxes @param {number} a box @param {number} b box @returns {boolean} whether one group that
+   * only moved holds both */
+  isWithin(boxes, a, b) {
+    const root = this.#rootOfBox(boxes, a);
+    return root >= 0 && root === this.#rootOfBox(boxes, b);
+  }
+
+  /** @param {LayoutBoxes} boxes @param {number} box @returns {number} */
+  #rootOfBox(boxes, box) {
+    const frame = boxes.frame.at(box);
+    return this.rootOf(frame < 0 ? 0 : boxes.ref.at(frame));
+  }
+}
+
+/**
+ * Lines of a sequence of items, each of which belongs to a group: where that only moved, the last drawing's, else new
+ * ones.
+ *
+ * @param {RouteList} list
+ * @param {Moves} moves
+ * @param {Int32Array} groups item → its group, or -1
+ * @param {Int32Array} first item → its first line, one entry more than there are items; is filled
+ * @param {Int32Array | null} before the same of the last drawing
+ * @param {(item: number) => void} draw
+ * @param {number} [from]
+ * @param {number} [to] items
+ */
+export function takeOver(list, moves, groups, first, before, draw, from = 0, to = groups.length) {
+  const { last } = moves;
+  for (let item = from; item < to;) {
+    const root = moves.rootOf(groups[item]);
+    if (root < 0 || last === null || before === null) {
+      first[item] = list.count;
+      draw(item);
+      item += 1;
+      continue;
+    }
+    const start = item;
+    while (item < to && moves.rootOf(groups[item]) === root) item += 1;
+    const begin = before[start];
+    const shift = list.count - begin;
+    for (let at = start; at < item; at += 1) first[at] = before[at] + shift;
+    list.take(last.list, begin, before[item], root, moves);
+  }
+  first[to] = list.count;
+}

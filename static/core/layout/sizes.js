@@ -1,0 +1,138 @@
+/** How large things are drawn, in px. depth: along the columns, height: away from the axis where the halves meet. */
+
+export const BOX_KINDS = /** @type {const} */ (["op", "tensor", "group", "frame"]);
+export const ROUTE_KINDS = /** @type {const} */ (["data", "satellite", "saved", "fold", "reuse"]);
+
+export const OP = 0;
+export const TENSOR = 1;
+export const GROUP = 2;
+export const FRAME = 3;
+
+export const DATA = 0;
+export const SATELLITE = 1;
+export const SAVED = 2;
+export const FOLD = 3;
+export const REUSE = 4;
+
+/** @type {Record<"horizontal" | "vertical", LayoutSizes>} */
+export const SIZES = {
+  horizontal: {
+    tensor: [104, 76],
+    op: [72, 34],
+    satellite: [88, 50],
+    scalar: [84, 44],
+    block: [120, 76],
+    gap: 22,
+    rowGap: 12,
+    stackGap: 8,
+    fold: 40,
+    stackOutward: true,
+    least: 2.5,
+    leastOp: 1.5,
+    leastGap: 0.5,
+    heights: [0.62, 1.5],
+    ends: [44, 16],
+    frame: { start: 18, end: 18, inner: 12, outer: 30 },
+  },
+  vertical: {
+    tensor: [58, 92],
+    op: [34, 54],
+    satellite: [40, 74],
+    scalar: [44, 80],
+    block: [76, 110],
+    gap: 18,
+    rowGap: 10,
+    stackGap: 8,
+    fold: 16,
+    stackOutward: false,
+    least: 38,
+    leastOp: 26,
+    leastGap: 10,
+    heights: [0.8, 1.5],
+    ends: [12, 12],
+    frame: { start: 34, end: 18, inner: 10, outer: 10 },
+  },
+};
+
+/** An op this narrow is drawn as a line: the room is the tensors'. */
+export const HAIRLINE_BELOW = 6;
+export const MARGIN = 16;
+/** Half the room around a line that passes by. */
+export const LINE_ROOM = 4;
+/** Most boxes of a drawing whose columns shrink to fit. */
+export const MAX_ELASTIC = 2000;
+
+const LETTER = 7;
+const LABEL_MARGIN = 14;
+const TENSOR_LETTER = 6.6;
+/** Beside a tensor's name stands a number. */
+const TENSOR_MARGIN = 24;
+const WIDEST_TENSOR = 200;
+const MAX_STRETCH = 1.25;
+const MAX_GAP = 56;
+/** How much wider a gap gets where lines cross it steeply. */
+const STEEPNESS = 0.12;
+const WIDEST_GAP = 64;
+
+/**
+ * @param {LayoutSizes} sizes
+ * @param {[number, number]} least
+ * @param {number} letters of its label
+ * @returns {[number, number]} of an op or a closed group
+ */
+export function labelled({ stackOutward }, [depth, height], letters) {
+  const width = LETTER * letters + LABEL_MARGIN;
+  return stackOutward ? [Math.max(depth, width), height] : [depth, Math.max(height, width)];
+}
+
+/**
+ * @param {LayoutSizes} sizes
+ * @param {[number, number]} least
+ * @param {number} letters of its name
+ * @returns {[number, number]} of a tensor
+ */
+export function named({ stackOutward }, [depth, height], letters) {
+  const width = Math.min(WIDEST_TENSOR, TENSOR_LETTER * letters + TENSOR_MARGIN);
+  return stackOutward ? [Math.max(depth, width), height] : [depth, Math.max(height, width)];
+}
+
+/** @param {number} gap @param {number} rise the most that a line across it climbs @returns {number} */
+export function widened(gap, rise) {
+  return Math.min(Math.max(gap, WIDEST_GAP), gap + STEEPNESS * rise);
+}
+
+/**
+ * Column depths and gaps that fill a length: one factor for all, found by bisection, within what stays legible.
+ *
+ * @param {readonly {natural: number, least: number}[]} columns
+ * @param {LayoutSizes} sizes
+ * @param {number} length
+ * @returns {{starts: Float64Array, sizes: Float64Array, stretch: number, length: number}}
+ */
+export function spread(columns, { gap, ends, leastGap }, length) {
+  const gaps = Math.max(0, columns.length - 1);
+  const room = length - ends[0] - ends[1];
+  /** @param {number} factor */
+  const total = (factor) =>
+    columns.reduce((sum, column) => sum + Math.max(column.least, column.natural * factor), 0)
+    + gaps * Math.max(leastGap, gap * factor);
+  let [low, high] = [0, MAX_STRETCH];
+  for (let step = 0; step < 40; step += 1) {
+    const middle = (low + high) / 2;
+    if (total(middle) > room) high = middle;
+    else low = middle;
+  }
+  const stretch = low;
+  const spare = Math.max(0, room - total(stretch));
+  const between = Math.max(leastGap,
+    Math.min(gap * stretch + (gaps > 0 ? spare / gaps : 0), Math.max(MAX_GAP, gap * stretch)));
+  const sizes = Float64Array.from(columns, (column) => Math.max(column.least, column.natural * stretch));
+  const used = sizes.reduce((sum, size) => sum + size, 0) + gaps * between;
+  let start = ends[0] + Math.max(0, room - used) / 2;
+  const starts = sizes.map((size) => {
+    const here = start;
+    start += size + between;
+    return here;
+  });
+  return { starts, sizes, stretch, length: ends[0] + Math.max(room, used) + ends[1] };
+}

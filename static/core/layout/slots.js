@@ -1,0 +1,236 @@
+/**
+ * Slots: what stands at one place of the layout. A forward op with its leaves beyond it; mirrored beneath, its backward
+ * ops one beyond the other with what they pass on, and beyond those the leaves' gradients. A tensor, and mirrored its
+ * gradient with the parts it was added up from. Both halves share a slot's room, so that mirroring never overlaps.
+ */
+
+import { Numbers } from "./scene.js";
+import { GROUP, labelled, named, OP, TENSOR } from "./sizes.js";
+
+/** Numbers per entry: a box kind, half, what it shows, whether it is a satellite, height of its middle, its height,
+ * depth, from and to as shares of the slot. */
+export const STRIDE = 9;
+const EXTENTS = 5;
+
+export class Slots {
+  /** @type {Int32Array} position of a slot's first entry, -1 until it is asked for */
+  #start;
+  /** @type {Int32Array} */
+  #end;
+  /** @type {Float32Array} depth, and for each half reach toward the axis and away from it */
+  #extents;
+
+  /** @param {GraphIndex} index @param {LayoutSizes} sizes */
+  constructor(index, sizes) {
+    this.index = index;
+    this.sizes = sizes;
+    const { ops, tensors, groups } = index.arrays;
+    this.#start = new Int32Array(ops + tensors + groups).fill(-1);
+    this.#end = new Int32Array(ops + tensors + groups);
+    this.#extents = new Float32Array(EXTENTS * (ops + tensors + groups));
+    this.entries = new Numbers();
+  }
+
+  /** @param {number} kind OP, TENSOR or GROUP @param {number} ref @returns {number} */
+  slotOf(kind, ref) {
+    const { ops, tensors } = this.index.arrays;
+    const slot = kind === OP ? ref : kind === TENSOR ? ops + ref : ops + tensors + ref;
+    if (this.#start[slot] < 0) this.#build(slot, kind, ref);
+    return slot;
+  }
+
+  /** @param {number} slot @returns {number} */
+  start(slot) {
+    return this.#start[slot];
+  }
+
+  /** @param {number} slot @returns {number} */
+  end(slot) {
+    return this.#end[slot];
+  }
+
+  /** @param {number} slot @returns {number} */
+  depth(slot) {
+    return this.#extents[EXTENTS * slot];
+  }
+
+  /** @param {number} slot @param {number} half @returns {number} how far it reaches toward the axis */
+  inner(slot, half) {
+    return this.#extents[EXTENTS * slot + 1 + 2 * half];
+  }
+
+  /** @param {number} slot @param {number} half @returns {number} how far it reaches away from the axis */
+  outer(slot, half) {
+    return this.#extents[EXTENTS * slot + 2 + 2 * half];
+  }
+
+  /** @param {number} slot @param {number} kind @param {number} ref */
+  #build(slot, kind, ref) {
+    this.#start[slot] = this.entries.length;
+    if (kind === OP) this.#op(ref);
+    else if (kind === TENSOR) this.#tensor(ref);
+    else this.#group(ref);
+    this.#end[slot] = this.entries.length;
+    let depth = 0;
+    const first = EXTENTS * slot;
+    for (let at = this.start(slot); at < this.end(slot); at += STRIDE) {
+      const height = this.entries.at(at + 4);
+      const reach = this.entries.at(at + 5) / 2;
+      const share = this.entries.at(at + 8) - this.entries.at(at + 7);
+      const inner = first + 1 + 2 * this.entries.at(at + 1);
+      depth = Math.max(depth, this.entries.at(at + 6) / share + (share < 1 ? this.sizes.rowGap / 2 : 0));
+      this.#extents[inner] = Math.max(this.#extents[inner], reach - height);
+      this.#extents[inner + 1] = Math.max(this.#extents[inner + 1], height + reach);
+    }
+    this.#extents[first] = depth;
+  }
+
+  /**
+   * @param {number} kind
+   * @param {number} half
+   * @param {number} ref
+   * @param {number} height
+   * @param {[number, number]} size
+   * @param {boolean} [isSatellite]
+   * @param {number} [from]
+   * @param {number} [to]
+   */
+  #put(kind, half, ref, height, [depth, thickness], isSatellite = false, from = 0, to = 1) {
+    for (const value of [kind, half, ref, isSatellite ? 1 : 0, height, thickness, depth, from, to])
+      this.entries.push(value);
+  }
+
+  /** @param {number} op */
+  #op(op) {
+    const { arrays, satelliteStart, satellite } = this.index;
+    const size = labelled(this.sizes, this.sizes.op, arrays.opLabelLetters[op]);
+    this.#put(OP, 0, op, 0, size);
+    const beside = satellite.subarray(satelliteStart[op], satelliteStart[op + 1]);
+    const reach = this.#backwardOps(op);
+    this.#satellites(beside, size[1] / 2, reach < 0 ? size[1] / 2 : reach, true);
+  }
+
+  /**
+   * The backward ops beneath a forward op, from the axis outward, each followed by what it passes on.
+   *
+   * @param {number} op
+   * @returns {number} how far they reach; -1 without any
+   */
+  #backwardOps(op) {
+    const { sizes } = this;
+    const { arrays, backStart, back, sumOf, home, owner } = this.index;
+    let reach = -1;
+    /** @param {number} kind @param {number} ref @param {[number, number]} size */
+    const stack = (kind, ref, size) => {
+      this.#put(kind, 1, ref, reach < 0 ? 0 : reach + sizes.stackGap + size[1] / 2, size);
+      reach = reach < 0 ? size[1] / 2 : reach + sizes.stackGap + size[1];
+    };
+    for (let at = backStart[op]; at < backStart[op + 1]; at += 1) {
+      const backward = back[at];
+      const summed = sumOf[backward];
+      // Where parts are added up, the op stands with them, if they are drawn.
+      if (summed >= 0 && (home[summed] >= 0 || owner[summed] >= 0)) continue;
+      stack(OP, backward, labelled(sizes, sizes.op, arrays.opLabelLetters[backward]));
+      for (let out = arrays.outputStart[backward]; out < arrays.outputStart[backward + 1]; out += 1) {
+        const tensor = arrays.outputs[out];
+        if (this.isPassedOn(tensor))
+          stack(TENSOR, tensor, named(sizes, sizes.satellite, arrays.tensorLabelLetters[tensor]));
+      }
+    }
+    return reach;
+  }
+
+  /** @param {number} tensor @returns {boolean} whether it is a backward tensor that stands with the op that makes it:
+   * the gradient of nothing drawn, and read */
+  isPassedOn(tensor) {
+    const { arrays, home, owner } = this.index;
+    if (arrays.tensorHalf[tensor] === 0 || arrays.consumerStart[tensor] === arrays.consumerStart[tensor + 1])
+      return false;
+    const of = arrays.gradientOf[tensor];
+    return of < 0 || (home[of] < 0 && owner[of] < 0);
+  }
+
+  /** @param {number} tensor */
+  #tensor(tensor) {
+    const { sizes } = this;
+    const { arrays, gradientStart, gradient, loss } = this.index;
+    const [from, to] = [gradientStart[tensor], gradientStart[tensor + 1]];
+    const size = this.#sizeOf(tensor, sizes.tensor);
+    this.#put(TENSOR, 0, tensor, 0, size);
+    if (from === to) return;
+    // The gradient of the loss stands beneath the loss, which is on the axis.
+    const start = tensor === loss ? size[1] + sizes.rowGap : 0;
+    this.#put(TENSOR, 1, gradient[to - 1], start, size);
+    let reach = start + size[1] / 2;
+    const sum = arrays.producer[gradient[to - 1]];
+    if (sum >= 0 && this.index.sumOf[sum] === tensor) {
+      const opSize = labelled(sizes, sizes.op, arrays.opLabelLetters[sum]);
+      this.#put(OP, 1, sum, reach + sizes.stackGap + opSize[1] / 2, opSize);
+      reach += sizes.stackGap + opSize[1];
+    }
+    // The parts that come last come from nearest, and stand nearest.
+    for (let at = to - 2; at >= from; at -= 1) {
+      const part = this.#sizeOf(gradient[at], sizes.satellite);
+      this.#put(TENSOR, 1, gradient[at], reach + sizes.stackGap + part[1] / 2, part);
+      reach += sizes.stackGap + part[1];
+    }
+  }
+
+  /** @param {number} tensor @param {[number, number]} least @returns {[number, number]} */
+  #sizeOf(tensor, least) {
+    const { arrays, gradientStart, gradient } = this.index;
+    const whole = gradient[gradientStart[tensor + 1] - 1] ?? -1;
+    const hasGradient = gradientStart[tensor + 1] > gradientStart[tensor];
+    const letters = Math.max(arrays.tensorLabelLetters[tensor], hasGradient ? arrays.tensorLabelLetters[whole] : 0);
+    const isScalar = arrays.elements[tensor] === 1 && least === this.sizes.tensor;
+    return isScalar ? this.sizes.scalar : named(this.sizes, least, letters);
+  }
+
+  /** @param {number} group closed */
+  #group(group) {
+    const { sizes } = this;
+    const { arrays, groupSatelliteStart, groupSatellite, backsBefore } = this.index;
+    const isLeaf = arrays.groupIsLeaf[group] === 1 && arrays.groupKind[group] === 0;
+    const size = labelled(sizes, isLeaf ? sizes.op : sizes.block, arrays.groupLabelLetters[group]);
+    this.#put(GROUP, 0, group, 0, size);
+    const hasBackward = backsBefore[arrays.groupLast[group]] > backsBefore[arrays.groupFirst[group]];
+    if (hasBackward) this.#put(GROUP, 1, group, 0, size);
+    const beside = groupSatellite.subarray(groupSatelliteStart[group], groupSatelliteStart[group + 1]);
+    this.#satellites(beside, size[1] / 2, size[1] / 2, false);
+  }
+
+  /**
+   * @param {Int32Array} beside
+   * @param {number} forward how far what they stand beside reaches
+   * @param {number} backward
+   * @param {boolean} withParts whether the parts of gradients are drawn
+   */
+  #satellites(beside, forward, backward, withParts) {
+    const { sizes } = this;
+    const { gradientStart, gradient, arrays, sumOf } = this.index;
+    let [reach, mirrored] = [forward, backward];
+    beside.forEach((tensor, position) => {
+      const size = this.#sizeOf(tensor, sizes.satellite);
+      const [from, to] = sizes.stackOutward ? [0, 1] : [position / beside.length, (position + 1) / beside.length];
+      if (!sizes.stackOutward) [reach, mirrored] = [forward, backward];
+      this.#put(TENSOR, 0, tensor, reach + sizes.rowGap + size[1] / 2, size, true, from, to);
+      reach += sizes.rowGap + size[1];
+      const [first, end] = [gradientStart[tensor], gradientStart[tensor + 1]];
+      if (end === first) return;
+      const whole = gradient[end - 1];
+      this.#put(TENSOR, 1, whole, mirrored + sizes.rowGap + size[1] / 2, size, true, from, to);
+      mirrored += sizes.rowGap + size[1];
+      if (!withParts) return;
+      const sum = arrays.producer[whole];
+      if (sum >= 0 && sumOf[sum] === tensor) {
+        const opSize = labelled(sizes, sizes.op, arrays.opLabelLetters[sum]);
+        this.#put(OP, 1, sum, mirrored + sizes.stackGap + opSize[1] / 2, opSize, true, from, to);
+        mirrored += sizes.stackGap + opSize[1];
+      }
+      for (let at = end - 2; at >= first; at -= 1) {
+        this.#put(TENSOR, 1, gradient[at], mirrored + sizes.stackGap + size[1] / 2, size, true, from, to);
+        mirrored += sizes.stackGap + size[1];
+      }
+    });
+  }
+}

@@ -1,0 +1,219 @@
+/** The colours of css/tokens.css for what is drawn where no style sheet is: a test holds the two together. */
+
+import { textWidth } from "../view/box-text.js";
+import { isHidden, significant } from "../format.js";
+
+// SVG as text: numbers, attributes and words, safe whatever the words are.
+
+/**
+ * @param {number} value
+ * @returns {string} with two decimals at most, the same on every machine
+ */
+export function num(value) {
+  return String(Math.round(value * 100) / 100);
+}
+
+/** What XML cannot hold, however it is written: control letters, halves of pairs, and two that are no letters. */
+const IMPOSSIBLE =
+  /[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]|[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/g;
+/** @type {Record<string, string>} */
+const ENTITIES = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" };
+
+/**
+ * @param {string} text
+ * @returns {string} for the inside of an element or of an attribute in double quotes
+ */
+export function escaped(text) {
+  return text.replace(IMPOSSIBLE, "\ufffd").replace(/[&<>"]/g, (letter) => ENTITIES[letter] ?? letter);
+}
+
+/**
+ * @param {string} name
+ * @param {Record<string, string | number | null>} attributes null: left out
+ * @param {string} [inside] markup
+ * @returns {string}
+ */
+export function tag(name, attributes, inside) {
+  let text = `<${name}`;
+  for (const [key, value] of Object.entries(attributes)) {
+    if (value !== null) text += ` ${key}="${typeof value === "number" ? num(value) : escaped(value)}"`;
+  }
+  return inside === undefined ? `${text}/>` : `${text}>${inside}</${name}>`;
+}
+
+/**
+ * As much of a text as fits, with … where some is missing.
+ *
+ * @param {string} text
+ * @param {string} font weight and size
+ * @param {number} room px
+ * @returns {string} empty where not even two letters fit
+ */
+export function shortened(text, font, room) {
+  if (textWidth(text, font) <= room) return text;
+  const letters = [...text];
+  let [low, high] = [0, letters.length - 1];
+  while (low < high) {
+    const middle = Math.ceil((low + high) / 2);
+    if (textWidth(`${letters.slice(0, middle).join("")}…`, font) <= room) low = middle;
+    else high = middle - 1;
+  }
+  return low < 2 ? "" : `${letters.slice(0, low).join("")}…`;
+}
+
+// Histograms as SVG paths: bars like those of histogram.js, shades where a box is too narrow for bars.
+
+const MIN_BAR = 2;
+/** Shades of a strip, and the bins that each of them adds up. */
+const SHADES = 16;
+
+/**
+ * @param {Picture} picture
+ * @param {number} row
+ * @param {number} parts that the bins are added up to
+ * @returns {{sums: Float64Array, most: number}}
+ */
+function folded({ counts, bins }, row, parts) {
+  const sums = new Float64Array(parts);
+  let most = 0;
+  for (let bin = 0; bin < bins; bin += 1) {
+    const part = Math.floor((bin * parts) / bins);
+    sums[part] = sums[part] + counts[row * bins + bin];
+  }
+  for (const sum of sums) most = Math.max(most, sum);
+  return { sums, most };
+}
+
+/**
+ * Bars over [min, max] of a tensor, their heights with the square root of the counts, before a line at zero.
+ *
+ * @param {Picture} picture
+ * @param {number} row
+ * @param {Rectangle} at
+ * @param {HistogramPaint} paint
+ * @returns {string}
+ */
+export function barsSvg(picture, row, { x, y, w, h }, paint) {
+  if (isHidden(picture, row))
+    return tag("rect", { x, y, width: w, height: h, fill: paint.muted, "fill-opacity": 0.12 });
+  const parts = Math.min(picture.bins, 2 ** Math.max(2, Math.floor(Math.log2(Math.max(1, w / MIN_BAR)))));
+  const { sums, most } = folded(picture, row, parts);
+  if (most === 0) return tag("rect", { x, y, width: w, height: h, fill: "url(#hatch)" });
+  const [low, high] = [picture.floats.min[row], picture.floats.max[row]];
+  if (low === high) return tag("rect", { x: x + w / 2 - 1.5, y, width: 3, height: h, fill: paint.ink });
+  let path = `M${num(x)} ${num(y + h)}`;
+  sums.forEach((sum, bar) => {
+    path += `V${num(y + h - Math.sqrt(sum / most) * h)}H${num(x + ((bar + 1) * w) / parts)}`;
+  });
+  const bars = tag("path", { d: `${path}V${num(y + h)}z`, fill: paint.ink });
+  if (low >= 0 || high <= 0) return bars;
+  return tag("rect", { x: x + (-low / (high - low)) * w - 0.5, y, width: 1, height: h, fill: paint.muted,
+    "fill-opacity": 0.5 }) + bars;
+}
+
+/**
+ * Shades from the least value at the bottom to the greatest at the top.
+ *
+ * @param {Picture} picture
+ * @param {number} row
+ * @param {Rectangle} at
+ * @param {HistogramPaint} paint
+ * @returns {string}
+ */
+export function stripSvg(picture, row, { x, y, w, h }, paint) {
+  if (isHidden(picture, row))
+    return tag("rect", { x, y, width: w, height: h, fill: paint.muted, "fill-opacity": 0.12 });
+  const { sums, most } = folded(picture, row, SHADES);
+  if (most === 0) return tag("rect", { x, y, width: w, height: h, fill: "url(#hatch)" });
+  const step = h / SHADES;
+  let shades = "";
+  sums.forEach((sum, shade) => {
+    if (sum === 0) return;
+    const opacity = Math.log1p(sum) / Math.log1p(most);
+    shades += tag("rect", { x, y: y + h - (shade + 1) * step, width: w, height: step, "fill-opacity": opacity });
+  });
+  return tag("g", { fill: paint.ink }, shades);
+}
+
+// The legend of a drawing's colours as SVG: a bar with its ends, patches with their words, or both.
+
+const HEIGHT = 28;
+const BAR = { width: 120, height: 10 };
+const GAP = 8;
+
+/**
+ * @param {Legend | null} legend
+ * @returns {number} px
+ */
+export function legendHeight(legend) {
+  return legend === null ? 0 : HEIGHT;
+}
+
+/**
+ * @param {Legend} legend
+ * @param {ColourScheme} colours
+ * @param {{x: number, y: number}} at its upper left corner
+ * @returns {string}
+ */
+export function legendSvg({ title, unit, low, high, isLog, stops, words }, colours, at) {
+  let x = at.x;
+  const base = at.y + HEIGHT / 2 + 4;
+  let inside = "";
+  /** @param {string} text @param {boolean} [isTitle] */
+  const write = (text, isTitle = false) => {
+    inside += tag("text", { x, y: base, "font-weight": isTitle ? 600 : null }, escaped(text));
+    x += textWidth(text, isTitle ? "600 11px" : "11px") + GAP;
+  };
+  write(unit === "" ? title : `${title}, ${unit}`, true);
+  if (stops.length > 0) {
+    const offsets = stops.map((colour, stop) =>
+      tag("stop", { offset: stops.length < 2 ? 0 : stop / (stops.length - 1), "stop-color": colour })
+    );
+    inside += tag("linearGradient", { id: "scale" }, offsets.join(""));
+    write(significant(low));
+    inside += tag("rect", { x, y: base - 9, width: BAR.width, height: BAR.height, rx: 2, fill: "url(#scale)" });
+    x += BAR.width + GAP;
+    write(significant(high));
+    write(isLog ? "log" : "linear");
+  }
+  for (const [colour, word] of words) {
+    inside += tag("rect", { x, y: base - 9, width: 10, height: 10, rx: 2, fill: colour });
+    x += 10 + GAP / 2;
+    write(word);
+  }
+  return tag("g", { id: "legend", fill: colours["ink-soft"] }, inside);
+}
+
+/** @type {Record<"light" | "dark", ColourScheme>} */
+export const SCHEMES = {
+  light: {
+    "paper": "#ffffff",
+    "raised": "#ffffff",
+    "ink": "#1c2126",
+    "ink-soft": "#49515a",
+    "ink-muted": "#656e78",
+    "line": "#e4e4e0",
+    "forward": "#1f6fb5",
+    "forward-soft": "#eef5fb",
+    "backward": "#c23b22",
+    "backward-soft": "#fcf1ee",
+    "parameter": "#b27d00",
+    "neutral": "#77808a",
+    "warning": "#8a3ca5",
+  },
+  dark: {
+    "paper": "#14171a",
+    "raised": "#20252a",
+    "ink": "#e8eaec",
+    "ink-soft": "#bcc3ca",
+    "ink-muted": "#929ba4",
+    "line": "#2b3137",
+    "forward": "#62aee8",
+    "forward-soft": "#18242e",
+    "backward": "#f07b62",
+    "backward-soft": "#2b1d1a",
+    "parameter": "#dcae3a",
+    "neutral": "#98a1aa",
+    "warning": "#cf92e6",
+  },
+};

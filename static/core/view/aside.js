@@ -1,0 +1,231 @@
+/** What stands beside the drawing: where in the model one is, all of it in a corner, and words for who does not see
+ * it. */
+
+import { html } from "../dom.js";
+import { inksOf } from "./canvas.js";
+import { FRAME, TENSOR } from "../layout/sizes.js";
+import { PixelImage } from "./images.js";
+import { fullLabel } from "./facts.js";
+import { nameBox, Twin } from "./describe.js";
+
+// All of a drawing in a corner, with a frame around what is seen of it.
+
+const WIDEST = 160;
+const HIGHEST = 72;
+/** Of the stage, on which it hides what is beneath it. */
+const SHARE = { width: 0.22, height: 0.14 };
+/** A long chain is a line: this much of it is shown at least, px. */
+const LEAST = 22;
+const LATER_MS = 80;
+
+class Minimap {
+  root = html("div", { class: "minimap", "aria-hidden": "true", hidden: true });
+  #canvas = document.createElement("canvas");
+  #window = html("i");
+  #image = new PixelImage();
+  #size = { width: 0, height: 0 };
+  #room = { width: 0, height: 0 };
+  #timer = 0;
+  /** @type {Drawing | null} */
+  #drawing = null;
+  /** @type {Palette | null} */
+  #palette = null;
+
+  /** @param {(x: number, y: number) => void} go called with the middle of what is to be seen, px of the drawing */
+  constructor(go) {
+    this.root.append(this.#canvas, this.#window);
+    /** @param {PointerEvent} event */
+    const follow = (event) => {
+      const area = this.#canvas.getBoundingClientRect();
+      const drawing = this.#drawing;
+      if (drawing === null) return;
+      go(((event.clientX - area.left) / area.width) * drawing.width,
+        ((event.clientY - area.top) / area.height) * drawing.height);
+    };
+    this.root.addEventListener("pointerdown", (event) => {
+      if (event.button !== 0) return;
+      event.stopPropagation();
+      event.preventDefault();
+      this.root.setPointerCapture(event.pointerId);
+      follow(event);
+    });
+    this.root.addEventListener("pointermove", (event) => {
+      if (this.root.hasPointerCapture(event.pointerId)) follow(event);
+    });
+  }
+
+  /**
+   * @param {Drawing} drawing
+   * @param {Palette} palette
+   * @param {Region} seen of the drawing
+   * @param {PanelSize} room of the stage
+   * @param {boolean} isNeeded whether there is more than is seen
+   */
+  show(drawing, palette, seen, room, isNeeded) {
+    if (this.root.hidden === isNeeded) this.root.hidden = !isNeeded;
+    if (!isNeeded) return;
+    if (drawing !== this.#drawing || palette !== this.#palette || room.width !== this.#room.width
+      || room.height !== this.#room.height)
+    {
+      this.#room = { ...room };
+      this.#drawing = drawing;
+      this.#palette = palette;
+      this.#measure(drawing);
+      // Tens of thousands of boxes, which nobody waits for.
+      clearTimeout(this.#timer);
+      this.#timer = setTimeout(() => this.#paint(drawing, palette), LATER_MS);
+    }
+    const { width, height } = this.#size;
+    const across = width / drawing.width;
+    const down = height / drawing.height;
+    this.#window.style.transform = `translate(${(seen.x * across).toFixed(1)}px, ${(seen.y * down).toFixed(1)}px)`;
+    const size = `${Math.max(4, seen.width * across).toFixed(1)} ${Math.max(4, seen.height * down).toFixed(1)}`;
+    if (size === this.#window.dataset["size"]) return;
+    // Only where it changes: otherwise every step of a pan would have the page laid out.
+    this.#window.dataset["size"] = size;
+    const [wide, high] = size.split(" ");
+    this.#window.style.width = `${wide}px`;
+    this.#window.style.height = `${high}px`;
+  }
+
+  /** @param {Drawing} drawing */
+  #measure(drawing) {
+    const scale = Math.min(Math.min(WIDEST, SHARE.width * this.#room.width) / drawing.width,
+      Math.min(HIGHEST, SHARE.height * this.#room.height) / drawing.height);
+    const width = Math.max(LEAST, Math.round(drawing.width * scale));
+    const height = Math.max(LEAST, Math.round(drawing.height * scale));
+    this.#size = { width, height };
+    this.#canvas.style.width = `${width}px`;
+    this.#canvas.style.height = `${height}px`;
+  }
+
+  /** @param {Drawing} drawing @param {Palette} palette */
+  #paint(drawing, palette) {
+    const ratio = devicePixelRatio;
+    this.#canvas.width = Math.round(this.#size.width * ratio);
+    this.#canvas.height = Math.round(this.#size.height * ratio);
+    const context = this.#canvas.getContext("2d");
+    if (context === null) return;
+    this.#image.start(this.#canvas.width, this.#canvas.height);
+    const inks = inksOf(palette);
+    const [across, down] = [this.#canvas.width / drawing.width, this.#canvas.height / drawing.height];
+    const { rect, kind, half, boxes } = drawing;
+    for (let box = 0; box < boxes; box += 1) {
+      const ink = inks[half[box] === 1 ? "backward" : "forward"];
+      const colour = kind[box] === FRAME ? ink.ground : kind[box] === TENSOR ? ink.soft : ink.strong;
+      this.#image.fill(rect[4 * box] * across, rect[4 * box + 1] * down, rect[4 * box + 2] * across,
+        rect[4 * box + 3] * down, colour, 1);
+    }
+    this.#image.onto(context);
+  }
+}
+
+// Where in the model one is: the frames around what is seen, from the outermost in, as buttons that lead there.
+
+/** What of the depth in view a frame has to take for the view to be inside it. */
+const TAKES = 0.6;
+
+/**
+ * @param {Sight} sight
+ * @param {Region} seen of the drawing
+ * @returns {number} the innermost frame that takes most of the view, of its halves the forward one; -1 for none
+ */
+function frameInSight({ drawing, graph, isVertical }, seen) {
+  const { rect, kind, ref, boxes } = drawing;
+  const [along, across] = isVertical ? [1, 0] : [0, 1];
+  const [from, room] = isVertical ? [seen.y, seen.height] : [seen.x, seen.width];
+  const [level, breadth] = isVertical ? [seen.x, seen.width] : [seen.y, seen.height];
+  let [found, deepest] = [-1, 0];
+  // Who sees all of it is in none of its parts.
+  if (room >= (isVertical ? drawing.height : drawing.width)) return found;
+  for (let box = 0; box < boxes; box += 1) {
+    if (kind[box] !== FRAME) continue;
+    const [start, size] = [rect[4 * box + along], rect[4 * box + along + 2]];
+    if (Math.min(start + size, from + room) - Math.max(start, from) < TAKES * room) continue;
+    const [top, height] = [rect[4 * box + across], rect[4 * box + across + 2]];
+    const depth = graph.arrays.groupDepth[ref[box]];
+    if (top < level + breadth && top + height > level && depth > deepest) [found, deepest] = [box, depth];
+  }
+  return found;
+}
+
+class Trail {
+  root = html("nav", { class: "trail", "aria-label": "Where in the model", hidden: true });
+  #shown = "";
+
+  /** @param {(box: number) => void} go to a frame; -1: to all of it */
+  constructor(go) {
+    this.root.addEventListener("click", ({ target }) => {
+      const button = target instanceof Element ? target.closest("button") : null;
+      if (button !== null) go(Number(button.dataset["box"]));
+    });
+  }
+
+  /** @param {Sight} sight @param {Region} seen */
+  show(sight, seen) {
+    const frame = frameInSight(sight, seen);
+    const { drawing, graph, index } = sight;
+    const path = frame < 0 ? [] : [...index.framesAround(frame), frame];
+    const labels = path.map((box) => fullLabel(graph, drawing.ref[box]));
+    const now = JSON.stringify([path, labels]);
+    if (now === this.#shown) return;
+    this.#shown = now;
+    this.root.hidden = path.length === 0;
+    const steps = [html("button", { type: "button", "data-box": "-1" }, "model"),
+      ...path.map((box, order) => html("button", { type: "button", "data-box": String(box) }, labels[order]))];
+    this.root.replaceChildren(
+      ...steps.flatMap((step, order) => order === 0 ? [step] : [html("span", { "aria-hidden": "true" }, "›"), step]),
+    );
+  }
+}
+
+const STILL_MS = 30;
+const REST_MS = 250;
+
+export class GraphAside {
+  #still = 0;
+  #rest = 0;
+  #twin = new Twin();
+  #trail;
+  #minimap;
+
+  /** @param {{fit: () => void, zoomTo: (box: number) => void, centre: (x: number, y: number) => void}} does centre: px
+   * of the drawing */
+  constructor({ fit, zoomTo, centre }) {
+    this.#trail = new Trail((box) => box < 0 ? fit() : zoomTo(box));
+    this.#minimap = new Minimap(centre);
+  }
+
+  /** @returns {HTMLElement[]} to lie on the stage */
+  get overlays() {
+    return [this.#minimap.root, this.#trail.root];
+  }
+
+  /** @returns {HTMLElement} for a screen reader */
+  get twin() {
+    return this.#twin.root;
+  }
+
+  /** After every move. @param {Sight} sight @param {GraphStage} stage @param {boolean} isSeen */
+  place({ drawing, palette }, { root, viewport }, isSeen) {
+    root.classList.toggle("pannable", viewport.overflows);
+    this.#minimap.show(drawing, palette, viewport.seen, viewport.room, isSeen && viewport.overflows);
+  }
+
+  /** Once all is still. @param {Sight} sight @param {GraphStage} stage */
+  settle(sight, { viewport, boxes }) {
+    clearTimeout(this.#still);
+    this.#still = setTimeout(() => this.#trail.show(sight, viewport.seen), STILL_MS);
+    clearTimeout(this.#rest);
+    // Names are what only a reader gets: they wait until the slider rests.
+    this.#rest = setTimeout(() => {
+      for (const parts of boxes.parts) nameBox(sight, parts);
+      this.#twin.show(sight);
+    }, REST_MS);
+  }
+
+  /** Nobody listens to names while all of it moves. */
+  unsettle() {
+    clearTimeout(this.#rest);
+  }
+}

@@ -1,0 +1,279 @@
+/**
+ * Zoom and pan as a person means them, for either kind of drawing: one whose columns spread, for which another drawing
+ * has to be asked for, and one that is magnified as it is. No DOM.
+ */
+
+import { FRAME, TENSOR } from "../layout/sizes.js";
+import { LEGIBLE } from "./stage.js";
+import { splitZoom } from "./viewport.js";
+
+// Where tensors stand along the depth, for what lines up with them.
+
+/** Of a drawing of more boxes than this, layers alone: hundreds of thousands take longer to tell than to draw. */
+const MAX_BOXES = 2000;
+
+class DepthColumns {
+  /** @type {Drawing | null} */
+  #drawing = null;
+  /** Tensor id and box. @type {[string, number][]} */
+  #boxes = [];
+
+  /**
+   * @param {Sight} sight
+   * @param {Viewport} viewport
+   * @returns {Map<string, number>} tensor id → x in px of the panel
+   */
+  positions(sight, viewport) {
+    if (this.#drawing !== sight.drawing) {
+      this.#drawing = sight.drawing;
+      this.#boxes = boxesOf(sight);
+    }
+    const { rect } = sight.drawing;
+    return new Map(
+      this.#boxes.map(
+        ([tensor, box]) => [tensor, viewport.x + (rect[4 * box] + rect[4 * box + 2] / 2) * viewport.scale]
+      ),
+    );
+  }
+}
+
+/** @param {Sight} sight @returns {[string, number][]} */
+function boxesOf({ drawing, graph, index }) {
+  /** @type {[string, number][]} */
+  const boxes = [];
+  const { tensors, layers } = graph.topology;
+  if (drawing.boxes <= MAX_BOXES) {
+    for (let box = 0; box < drawing.boxes; box += 1) {
+      const tensor = drawing.kind[box] === TENSOR ? tensors[drawing.ref[box]] : undefined;
+      if (tensor !== undefined) boxes.push([tensor.id, box]);
+    }
+    return boxes;
+  }
+  for (const { preactivation, activation, gradient, weight } of layers) {
+    for (const id of [preactivation, activation, gradient, weight]) {
+      const tensor = id === null ? undefined : graph.tensorIndex.get(id);
+      const box = tensor === undefined ? -1 : index.boxOf({ kind: "tensor", index: tensor, half: "forward" });
+      if (id !== null && box >= 0) boxes.push([id, box]);
+    }
+  }
+  return boxes;
+}
+
+// What the page is told of where the graph stands on the screen.
+
+export class GraphNews {
+  /** What the page last said or heard of the camera. @type {Camera} */
+  #known = { zoom: 1, at: 0, across: 0.5 };
+  #columns = new DepthColumns();
+
+  /** @param {TellNews} tell */
+  constructor(tell) {
+    this.tell = tell;
+  }
+
+  /** @param {Viewport} viewport */
+  camera({ camera }) {
+    this.#known = camera;
+    this.tell("camera-change", { ...camera });
+  }
+
+  /** @param {Camera} camera that the page asks for @returns {boolean} whether that is another one than it knows of */
+  hears({ zoom, at, across }) {
+    const known = this.#known;
+    this.#known = { zoom, at, across };
+    return zoom !== known.zoom || at !== known.at || across !== known.across;
+  }
+
+  /** Where tensors stand along the depth, for what lines up with them. @param {Sight} sight @param {Viewport} viewport
+   * @param {number} width of the stage; 0: it is not shown */
+  axis(sight, viewport, width) {
+    // Out of sight it lines up with nothing.
+    if (width === 0 && !sight.isVertical) return;
+    this.tell("axis-change", { positions: sight.isVertical ? new Map() : this.#columns.positions(sight, viewport),
+      width });
+  }
+}
+
+/** @typedef {{item: Item, shareX: number, shareY: number, x: number, y: number}} Held what of a thing stays where on
+ * the screen, until the drawing that shows it */
+
+/** Room around a frame that is zoomed to, px. */
+const AROUND = 48;
+/** px of the screen per px of the drawing at which a box that is gone to can be read. */
+const READ = 0.8;
+
+export class GraphCamera {
+  /** @type {Held | null} */
+  held = null;
+  /** How far the columns were to be spread in the drawing asked for last. */
+  askedSpread = 1;
+
+  /**
+   * @param {Viewport} viewport
+   * @param {{ask: () => void, draw: () => void, turned: () => void, isWaiting: () => boolean}} does
+   *   isWaiting: whether a drawing has been asked for that is not there yet
+   */
+  constructor(viewport, does) {
+    this.viewport = viewport;
+    this.does = does;
+  }
+
+  get #length() {
+    const { room, isVertical } = this.viewport;
+    return isVertical ? room.height : room.width;
+  }
+
+  /** @returns {number} along the depth, px, for a drawing to be asked for */
+  length() {
+    this.askedSpread = this.viewport.spread;
+    return this.#length * this.askedSpread;
+  }
+
+  /**
+   * Takes a drawing.
+   *
+   * @param {Sight} sight
+   * @param {boolean} isLast whether none is to come that was asked for already
+   * @param {boolean} isNew whether it is of another graph
+   * @returns {boolean} whether it was put where something is held
+   */
+  show({ drawing, index }, isLast, isNew) {
+    const held = isNew ? null : this.held;
+    const box = held === null ? -1 : index.boxOf(held.item);
+    this.viewport.isHeaded = drawing.kind.includes(FRAME);
+    this.viewport.show(drawing, held === null || box < 0 ? null : { ...held, box: index.rectOf(box) });
+    if (isLast || isNew) this.held = null;
+    return held !== null;
+  }
+
+  /**
+   * Keeps what is in the middle of the view where it is, in the drawing of another graph as well. Where all of a
+   * drawing is in view, so is all of the next.
+   *
+   * @param {Sight} sight
+   * @param {(item: Item) => Item | null} find its counterpart in the other graph; null: it has none
+   */
+  follow(sight, find) {
+    const { width, height } = this.viewport.room;
+    this.held = this.viewport.camera.zoom === 1 ? null : this.#nearest(sight, width / 2, height / 2, find);
+  }
+
+  /** @returns {boolean} whether the drawing at hand is not as wide as it should be */
+  isTooNarrow() {
+    return this.viewport.extent?.isElastic === true && this.viewport.spread !== this.askedSpread;
+  }
+
+  /** @param {Camera} camera */
+  look(camera) {
+    this.held = null;
+    this.viewport.look(camera);
+    if (this.isTooNarrow()) this.does.ask();
+    else this.does.draw();
+  }
+
+  /** @param {Sight} sight @param {number} factor @param {number} [x] what stays where it is; the middle without it
+   * @param {number} [y] */
+  zoomBy(sight, factor, x = this.viewport.room.width / 2, y = this.viewport.room.height / 2) {
+    const { viewport } = this;
+    if (sight.drawing.isElastic) {
+      const { zoom } = splitZoom(viewport.camera.zoom * factor, sight.drawing.natural, this.#length);
+      this.#spread(sight, zoom, this.#nearest(sight, x, y));
+      return;
+    }
+    this.held = null;
+    viewport.magnifyAt(viewport.scale * factor, x, y);
+    this.does.turned();
+  }
+
+  /** Into the middle, at a size that can be read. @param {Sight} sight @param {number} box */
+  zoomTo(sight, box) {
+    const { viewport } = this;
+    const { width, height } = viewport.room;
+    const rect = sight.index.rectOf(box);
+    const { natural, isElastic, kind } = sight.drawing;
+    if (isElastic) {
+      const { zoom } = splitZoom(Math.max(viewport.camera.zoom, natural / this.#length), natural, this.#length);
+      this.#spread(sight, zoom, { item: sight.index.itemOf(box), shareX: 0.5, shareY: 0.5, x: width / 2,
+        y: height / 2 });
+      return;
+    }
+    const whole = Math.min(width / (rect.width + AROUND), height / (rect.height + AROUND));
+    this.held = null;
+    viewport.centre(rect, kind[box] === FRAME ? Math.min(1, whole) : Math.min(whole, Math.max(viewport.scale, 1)));
+    this.does.turned();
+  }
+
+  /**
+   * Pans as far as needed for a box to be seen, and magnifies where it could not be read.
+   *
+   * @param {Sight} sight
+   * @param {number} box
+   * @returns {boolean} whether that was needed
+   */
+  bring(sight, box) {
+    const { viewport } = this;
+    const { seen } = viewport;
+    const rect = sight.index.rectOf(box);
+    // A frame is seen from afar as well as from near.
+    if (!sight.drawing.isElastic && sight.drawing.kind[box] !== FRAME && viewport.scale < LEGIBLE) {
+      this.held = null;
+      viewport.centre(rect, Math.min(READ, viewport.room.width / rect.width, viewport.room.height / rect.height));
+      return true;
+    }
+    const across = isIn(rect.x, rect.width, seen.x, seen.width);
+    const down = isIn(rect.y, rect.height, seen.y, seen.height);
+    if (across && down) return false;
+    this.held = null;
+    // Only the way that is needed, and of what is larger than the view its beginning.
+    viewport.centre({
+      x: across ? seen.x : rect.x,
+      y: down ? seen.y : rect.y,
+      width: across ? seen.width : Math.min(rect.width, seen.width),
+      height: down ? seen.height : Math.min(rect.height, seen.height),
+    });
+    return true;
+  }
+
+  /** Keeps a box's corner where it is on the screen, in the next drawing as well. @param {Sight} sight
+   * @param {number} box */
+  holdCorner({ index }, box) {
+    const { x, y, scale } = this.viewport;
+    const rect = index.rectOf(box);
+    this.held = { item: index.itemOf(box), shareX: 0, shareY: 0, x: x + rect.x * scale, y: y + rect.y * scale };
+  }
+
+  /** Spreads the columns, which takes another drawing, or magnifies what is spread already. @param {Sight} sight
+   * @param {number} zoom @param {Held} held */
+  #spread(sight, zoom, held) {
+    const { viewport } = this;
+    viewport.camera = { ...viewport.camera, zoom };
+    this.held = held;
+    if (this.isTooNarrow() || this.does.isWaiting()) {
+      this.does.ask();
+      return;
+    }
+    viewport.show(sight.drawing, { ...held, box: sight.index.rectOf(sight.index.boxOf(held.item)) });
+    this.held = null;
+    this.does.turned();
+  }
+
+  /** @param {Sight} sight @param {number} x on the stage @param {number} y @param {(item: Item) => Item | null} [find]
+   * what is held of a thing; null: nothing can be @returns {Held} */
+  #nearest({ index, drawing }, x, y, find = (item) => item) {
+    const { viewport } = this;
+    const [dx, dy] = [(x - viewport.x) / viewport.scale, (y - viewport.y) / viewport.scale];
+    const box = Math.max(0,
+      index.nearest(dx, dy,
+        (candidate) => drawing.kind[candidate] !== FRAME && find(index.itemOf(candidate)) !== null));
+    const rect = index.rectOf(box);
+    const own = index.itemOf(box);
+    return { item: find(own) ?? own, shareX: (dx - rect.x) / rect.width, shareY: (dy - rect.y) / rect.height, x, y };
+  }
+}
+
+/** @param {number} start @param {number} size @param {number} from of the view @param {number} room @returns {boolean}
+ * whether all of it is in view, or as much as there is room for */
+function isIn(start, size, from, room) {
+  if (size > room) return start < from + room && start + size > from;
+  return start >= from - 0.5 && start + size <= from + room + 0.5;
+}

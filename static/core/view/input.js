@@ -1,0 +1,227 @@
+/** What pointers and keys mean on a graph: which box is meant, and what is to be done with it. */
+
+import { idOf } from "../graph/graph.js";
+import { boxShowing, firstInput, lossBox, walk } from "./navigation.js";
+import { FRAME, GROUP } from "../layout/sizes.js";
+
+// Wheel, drag, pinch and double click as what they mean.
+
+/**
+ * @typedef {object} Wishes
+ * @property {() => boolean} canPan
+ * @property {() => {x: number, y: number}} start where the drawing's corner is on the screen
+ * @property {(x: number, y: number) => void} moveTo puts the corner there
+ * @property {(factor: number, x: number, y: number) => void} zoomBy around a point of the stage
+ * @property {(event: MouseEvent) => void} press a click that was no drag
+ * @property {(event: MouseEvent) => void} doublePress
+ */
+
+/** A click may tremble this far, px. */
+const TREMBLE = 3;
+const PER_LINE = 0.05;
+const PER_PIXEL = 0.002;
+
+/**
+ * Listens on a stage.
+ *
+ * @param {HTMLElement} stage
+ * @param {Wishes} wishes
+ */
+export function listen(stage, { canPan, start, moveTo, zoomBy, press, doublePress }) {
+  /** @type {Map<number, {x: number, y: number}>} */
+  const pointers = new Map();
+  /** Where the drag began. @type {{x: number, y: number, start: {x: number, y: number}} | null} */
+  let begun = null;
+  let wasDragged = false;
+  /** The middle of the fingers, and how far apart they are. */
+  let pinch = { x: 0, y: 0, spread: 0 };
+
+  const measure = () => {
+    const [one, other] = [...pointers.values()];
+    if (one === undefined || other === undefined) return pinch;
+    return { x: (one.x + other.x) / 2, y: (one.y + other.y) / 2,
+      spread: Math.max(1, Math.hypot(one.x - other.x, one.y - other.y)) };
+  };
+
+  stage.addEventListener("wheel", (event) => {
+    event.preventDefault();
+    const isSideways = Math.abs(event.deltaX) > Math.abs(event.deltaY) || event.shiftKey;
+    if (isSideways && !event.ctrlKey) {
+      const { x, y } = start();
+      moveTo(x - (event.deltaX || event.deltaY), y);
+      return;
+    }
+    const area = stage.getBoundingClientRect();
+    zoomBy(Math.exp(-event.deltaY * (event.deltaMode === 1 ? PER_LINE : PER_PIXEL)), event.clientX - area.left,
+      event.clientY - area.top);
+  }, { passive: false });
+
+  stage.addEventListener("pointerdown", (event) => {
+    if (event.button !== 0) return;
+    pointers.set(event.pointerId, { x: event.clientX, y: event.clientY });
+    if (pointers.size === 1) wasDragged = false;
+    if (pointers.size === 2) {
+      pinch = measure();
+      wasDragged = true;
+      begun = null;
+      for (const id of pointers.keys()) stage.setPointerCapture(id);
+    } else begun = canPan() ? { x: event.clientX, y: event.clientY, start: start() } : null;
+  });
+  stage.addEventListener("pointermove", (event) => {
+    const pointer = pointers.get(event.pointerId);
+    if (pointer === undefined) return;
+    [pointer.x, pointer.y] = [event.clientX, event.clientY];
+    if (pointers.size === 2) {
+      const now = measure();
+      const area = stage.getBoundingClientRect();
+      const at = start();
+      moveTo(at.x + now.x - pinch.x, at.y + now.y - pinch.y);
+      zoomBy(now.spread / pinch.spread, now.x - area.left, now.y - area.top);
+      pinch = now;
+      return;
+    }
+    if (begun === null) return;
+    const [dx, dy] = [event.clientX - begun.x, event.clientY - begun.y];
+    if (!wasDragged && Math.hypot(dx, dy) <= TREMBLE) return;
+    wasDragged = true;
+    if (!stage.hasPointerCapture(event.pointerId)) stage.setPointerCapture(event.pointerId);
+    moveTo(begun.start.x + dx, begun.start.y + dy);
+  });
+  const end = (/** @type {PointerEvent} */ event) => {
+    pointers.delete(event.pointerId);
+    begun = null;
+  };
+  stage.addEventListener("pointerup", end);
+  stage.addEventListener("pointercancel", end);
+  stage.addEventListener("click", (event) => {
+    if (!wasDragged) press(event);
+  });
+  stage.addEventListener("dblclick", doublePress);
+}
+
+/**
+ * @typedef {object} Does
+ * @property {() => Sight | null} sight
+ * @property {() => number} focused box
+ * @property {(id: string) => void} select
+ * @property {(box: number) => void} toggle opens or closes a group
+ * @property {(box: number, take: boolean) => void} moveFocus take: with the browser's own
+ * @property {(box: number) => void} hover -1: nothing
+ * @property {() => void} fit
+ * @property {(factor: number, x?: number, y?: number) => void} zoomBy
+ * @property {(box: number) => void} zoomTo
+ * @property {(x: number, y: number) => void} moveTo puts the drawing's corner there
+ */
+
+/** With a key, or a click of a button. */
+export const ZOOM_STEP = 1.3;
+const DOUBLE_PRESS_ZOOM = 2;
+/** What lies on the stage and is no part of the graph. */
+const BESIDE = ".minimap, .trail";
+const ARROWS = new Set(["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown"]);
+
+/** @param {Sight} sight @param {number} box @returns {string} in addresses; "" for none */
+export function addressOf({ graph, index }, box) {
+  return box < 0 ? "" : idOf(graph, index.itemOf(box));
+}
+
+/**
+ * Listens on a stage.
+ *
+ * @param {GraphStage} stage
+ * @param {Does} does
+ */
+export function connectHands(stage, does) {
+  const { root, svg, viewport } = stage;
+  listen(root, {
+    canPan: () => viewport.overflows,
+    start: () => ({ x: viewport.x, y: viewport.y }),
+    moveTo: does.moveTo,
+    zoomBy: does.zoomBy,
+    press: (event) => withSight((sight) => press(sight, event)),
+    doublePress: (event) => withSight((sight) => doublePress(sight, event)),
+  });
+  svg.addEventListener("focusin",
+    ({ target }) => withSight((sight) => does.moveFocus(elementBox(sight, target), false)));
+  svg.addEventListener("keydown", (event) => {
+    if (!event.ctrlKey && !event.metaKey && !event.altKey) withSight((sight) => key(sight, event));
+  });
+  root.addEventListener("pointermove", (event) => {
+    if (event.buttons === 0) withSight((sight) => does.hover(boxAt(sight, event)));
+  });
+  root.addEventListener("pointerleave", () => does.hover(-1));
+
+  /** @param {(sight: Sight) => void} act */
+  function withSight(act) {
+    const sight = does.sight();
+    if (sight !== null) act(sight);
+  }
+
+  /** @param {Sight} sight @param {EventTarget | null} target @returns {number} */
+  function elementBox(sight, target) {
+    const element = target instanceof Element ? target.closest("[data-id]") : null;
+    return element === null ? -1 : boxShowing(sight, element.getAttribute("data-id") ?? "");
+  }
+
+  /** @param {Sight} sight @param {MouseEvent} event @returns {number} */
+  function boxAt(sight, event) {
+    const own = elementBox(sight, event.target);
+    // Frames are there to be seen through: what is too small to be an element may lie in them.
+    if ((own >= 0 && sight.drawing.kind[own] !== FRAME) || stage.detail.isElement === null) return own;
+    const { x, y } = onStage(event);
+    return sight.index.boxAt((x - viewport.x) / viewport.scale, (y - viewport.y) / viewport.scale);
+  }
+
+  /** @param {MouseEvent} event */
+  function onStage(event) {
+    const area = root.getBoundingClientRect();
+    return { x: event.clientX - area.left, y: event.clientY - area.top };
+  }
+
+  /** @param {Sight} sight @param {MouseEvent} event */
+  function press(sight, event) {
+    if (isIn(event, BESIDE)) return;
+    const box = boxAt(sight, event);
+    if (!isIn(event, ".toggle")) does.select(addressOf(sight, box));
+    // The second click of two would take back the first.
+    else if (event.detail < 2) does.toggle(box);
+  }
+
+  /** @param {Sight} sight @param {MouseEvent} event */
+  function doublePress(sight, event) {
+    if (isIn(event, BESIDE) || isIn(event, ".toggle")) return;
+    const box = boxAt(sight, event);
+    const { x, y } = onStage(event);
+    if (box < 0) does.zoomBy(DOUBLE_PRESS_ZOOM, x, y);
+    else if (sight.drawing.kind[box] === GROUP) does.toggle(box);
+    else does.zoomTo(box);
+  }
+
+  /** @param {Sight} sight @param {KeyboardEvent} event */
+  function key(sight, event) {
+    const { drawing, isVertical } = sight;
+    const focused = does.focused();
+    const isGroup = drawing.kind[focused] === GROUP || drawing.kind[focused] === FRAME;
+    if (ARROWS.has(event.key))
+      does.moveFocus(
+        walk(drawing, focused, /** @type {ArrowKey} */ (event.key), isVertical ? "vertical" : "horizontal"),
+        true,
+      );
+    else if (event.key === "Home") does.moveFocus(firstInput(sight), true);
+    else if (event.key === "End") does.moveFocus(lossBox(sight), true);
+    else if (event.key === "u") does.moveFocus(drawing.frame[focused], true);
+    else if ((event.key === "e" || event.key === " ") && isGroup) does.toggle(focused);
+    else if (event.key === "Enter" || event.key === " ") does.select(addressOf(sight, focused));
+    else if (event.key === "Escape") does.select("");
+    else if (event.key === "+" || event.key === "=") does.zoomBy(ZOOM_STEP);
+    else if (event.key === "-") does.zoomBy(1 / ZOOM_STEP);
+    else if (event.key === "0") does.fit();
+    else return;
+    event.preventDefault();
+  }
+}
+
+/** @param {Event} event @param {string} selector @returns {boolean} */
+function isIn({ target }, selector) {
+  return target instanceof Element && target.closest(selector) !== null;
+}

@@ -1,0 +1,440 @@
+/**
+ * What the graph view shows, and how it comes to: pictures and drawings in, elements and canvases turned and drawn
+ * anew, what is selected, focused and pointed out, and what the page is told of it.
+ */
+
+import { DrawingIndex } from "./drawing-index.js";
+import { DrawingRequests } from "../layout/client.js";
+import { GraphAside } from "./aside.js";
+import { GraphCamera, GraphNews } from "./camera.js";
+import { nameBox } from "./describe.js";
+import { GraphFacts } from "./facts.js";
+import { addressOf } from "./input.js";
+import { boxShowing, litBoxes, locate } from "./navigation.js";
+import { GraphStage } from "./stage.js";
+import { find, idOf } from "../graph/graph.js";
+import { FRAME, GROUP } from "../layout/sizes.js";
+import { readPalette } from "../colours.js";
+
+/** @type {[number, number]} */
+const UNSEEN = [800, 600];
+const STILL_MS = 120;
+/** @type {BoxSelection} */
+const NOTHING = { selected: -1, twin: -1, holder: -1, focused: -1 };
+
+export class GraphScreen {
+  /** What is on the screen. @type {Sight | null} */
+  #sight = null;
+  /** A picture of another shape, until its drawing is there. @type {{picture: Picture, graph: Graph} | null} */
+  #next = null;
+  /** From what is on the screen to what of the next graph it is; null: it is shown as if for the first time.
+   * @type {((item: Item) => Item | null) | null} */
+  #find = null;
+  /** @type {Expansion} */
+  #expansion = { level: "layer", toggled: [], fold: "auto" };
+  /** @type {Statistic} */
+  #statistic = "std";
+  /** @type {Paintwork | null} */
+  #paintwork = null;
+  /** @type {Theory | null} */
+  #theory = null;
+  /** @type {ReadonlySet<string> | null} */
+  #lit = null;
+  #selectedId = "";
+  /** @type {Item | null} */
+  #focused = null;
+  /** @type {BoxSelection} */
+  #selection = NOTHING;
+  #hovered = -1;
+  /** A thing to be brought into view, as soon as there is a view. */
+  #wanted = "";
+  #palette = readPalette();
+  #news;
+
+  #frame = 0;
+  #still = 0;
+  /** Of the stage, in px. */
+  #size = { width: 0, height: 0 };
+  /** Whether depth runs downward. */
+  #isVertical = false;
+  #requests = new DrawingRequests(() => this.#wanting(), (key, drawing) => this.#receive(key, drawing));
+
+  stage = new GraphStage();
+  #camera = new GraphCamera(this.stage.viewport, {
+    ask: () => this.#requests.ask(),
+    draw: () => this.#draw(),
+    turned: () => this.#turned(),
+    isWaiting: () => this.#requests.isWaiting,
+  });
+  aside = new GraphAside({
+    fit: () => this.fit(),
+    zoomTo: (box) => this.zoomToBox(box),
+    centre: (x, y) => {
+      this.#camera.held = null;
+      this.stage.viewport.centre({ x, y, width: 0, height: 0 });
+      this.#turned();
+    },
+  });
+
+  /** @param {TellNews} tell the page */
+  constructor(tell) {
+    this.#news = new GraphNews(tell);
+  }
+
+  // What the page sets
+
+  /** @param {Picture} picture @param {Graph} graph of its topology; the same one as long as that is the same */
+  show(picture, graph) {
+    const sight = this.#sight;
+    if (sight !== null && graph === sight.graph) {
+      this.#next = null;
+      sight.picture = picture;
+      this.stage.write(sight);
+      this.aside.settle(sight, this.stage);
+      return;
+    }
+    const isAsked = this.#next?.graph === graph;
+    this.#next = { picture, graph };
+    if (!isAsked) this.#requests.ask();
+  }
+
+  /**
+   * Lets the next graph be seen where this one is.
+   *
+   * @param {(item: Item) => Item | null} find from a thing of the graph shown last to its counterpart in the next;
+   *   null: it has gone
+   */
+  follow(find) {
+    const before = this.#next === null ? null : this.#find;
+    this.#find = (item) => {
+      const there = before === null ? item : before(item);
+      return there === null ? null : find(there);
+    };
+  }
+
+  /** @param {Theory | null} theory what it says of the layers */
+  set theory(theory) {
+    this.#theory = theory;
+    const sight = this.#sight;
+    if (sight === null || !sight.facts.judge(theory)) return;
+    // The words of boxes and, once all is still, their names; histograms hang on no theory.
+    this.stage.boxes.write(sight);
+    this.aside.settle(sight, this.stage);
+  }
+
+  /** @param {Expansion} expansion */
+  set expansion(expansion) {
+    const { level, toggled, fold } = this.#expansion;
+    if (expansion.level === level && expansion.fold === fold && expansion.toggled.join("\n") === toggled.join("\n"))
+      return;
+    this.#expansion = expansion;
+    this.#requests.ask();
+  }
+
+  /** @param {Statistic} statistic */
+  set statistic(statistic) {
+    if (statistic === this.#statistic) return;
+    this.#statistic = statistic;
+    if (this.#sight === null) return;
+    this.#sight.statistic = statistic;
+    this.stage.write(this.#sight);
+  }
+
+  /** @param {string} id */
+  set selection(id) {
+    const isNew = id !== this.#selectedId;
+    this.#selectedId = id;
+    const sight = this.#sight;
+    if (sight === null || !isNew) return;
+    const item = find(sight.graph, id);
+    if (item !== null && sight.index.holderOf(item) >= 0) this.#focused = item;
+    this.#select();
+  }
+
+  /** @param {Camera} camera */
+  set camera(camera) {
+    if (!this.#news.hears(camera)) return;
+    this.#wanted = "";
+    this.#camera.look({ zoom: camera.zoom, at: camera.at, across: camera.across });
+  }
+
+  /** @param {Paintwork | null} paintwork */
+  set paintwork(paintwork) {
+    if (paintwork === this.#paintwork) return;
+    this.#paintwork = paintwork;
+    if (this.#sight === null) return;
+    this.#sight.paintwork = paintwork;
+    this.stage.colour(this.#sight);
+  }
+
+  /** @param {ReadonlySet<string> | null} ids of what is pointed out; null: nothing is */
+  set lit(ids) {
+    if (ids === this.#lit) return;
+    this.#lit = ids;
+    const sight = this.#sight;
+    if (sight === null) return;
+    sight.lit = litBoxes(sight, this.#lit);
+    this.stage.mark(sight, this.#selection);
+    this.stage.dim(sight);
+  }
+
+  /** @returns {Sight | null} */
+  get sight() {
+    return this.#sight;
+  }
+
+  /** @returns {number} the box that the arrow keys go on from */
+  get focused() {
+    return this.#selection.focused;
+  }
+
+  /** Pans, once the graph is shown, as far as needed for a thing to be seen, and magnifies what could not be read.
+   * @param {string} id */
+  reveal(id) {
+    this.#wanted = id;
+    this.#showWanted();
+  }
+
+  /** Brings a thing, or what holds it, into the middle at a size that can be read. @param {string} id */
+  zoomTo(id) {
+    const box = this.#sight === null ? -1 : boxShowing(this.#sight, id);
+    if (box >= 0) this.zoomToBox(box);
+  }
+
+  /** All of the graph into the panel. */
+  fit() {
+    // Around the middle: at its beginning, where no one has moved yet, a long drawing is shown larger than it fits.
+    this.#camera.look({ zoom: 1, at: this.#sight?.drawing.isElastic === false ? 0.5 : 0, across: 0.5 });
+    this.#news.camera(this.stage.viewport);
+  }
+
+  /** @param {number} box */
+  zoomToBox(box) {
+    if (this.#sight !== null) this.#camera.zoomTo(this.#sight, box);
+  }
+
+  /** @param {number} factor @param {number} [x] what stays where it is on the stage; the middle without it
+   * @param {number} [y] */
+  zoomBy(factor, x, y) {
+    if (this.#sight !== null) this.#camera.zoomBy(this.#sight, factor, x, y);
+  }
+
+  /** Puts the drawing's corner there on the stage. @param {number} x @param {number} y */
+  moveTo(x, y) {
+    this.#camera.held = null;
+    this.stage.viewport.moveTo(x, y);
+    this.#turned();
+  }
+
+  // Asking for drawings
+
+  /** The colours of the style sheet have changed. */
+  recolour() {
+    this.#palette = readPalette();
+    if (this.#sight === null) return;
+    this.#sight.palette = this.#palette;
+    this.#draw();
+  }
+
+  /** @returns {PanelSize} in a tab that is not shown there is no room; the drawing is wanted all the same */
+  get #room() {
+    return this.#size.width > 0 && this.#size.height > 0 ? this.#size : { width: UNSEEN[0], height: UNSEEN[1] };
+  }
+
+  /**
+   * Takes the room there is.
+   *
+   * @param {PanelSize} size of the stage; 0 by 0 where it is not shown
+   * @param {boolean} isVertical whether depth is to run downward
+   */
+  resize(size, isVertical) {
+    this.#size = size;
+    const { viewport } = this.stage;
+    viewport.room = this.#room;
+    if (isVertical !== this.#isVertical) {
+      this.#isVertical = isVertical;
+      this.#requests.ask();
+      return;
+    }
+    if (this.#sight === null || this.#sight.drawing.isElastic || this.#size.width === 0) this.#requests.ask();
+    else {
+      viewport.show(this.#sight.drawing, null);
+      this.#draw();
+    }
+    this.#showWanted();
+  }
+
+  /** @returns {WantedDrawing | null} */
+  #wanting() {
+    const of = this.#next ?? this.#sight;
+    if (of === null) return null;
+    const { viewport } = this.stage;
+    const isVertical = this.#isVertical;
+    viewport.isVertical = isVertical;
+    viewport.room = this.#room;
+    const breadth = isVertical ? viewport.room.width : viewport.room.height;
+    const options = { orientation: isVertical ? /** @type {const} */ ("vertical") : /** @type {const} */ ("horizontal"),
+      length: this.#camera.length(), breadth };
+    return { key: of.picture.key, graph: of.graph, expansion: this.#expansion, options };
+  }
+
+  /** @param {string} key @param {Drawing} drawing */
+  #receive(key, drawing) {
+    const before = this.#sight;
+    const of = this.#next?.picture.key === key ? this.#next : before?.picture.key === key ? before : null;
+    if (of === null) return;
+    if (of === this.#next) this.#next = null;
+    const { graph, picture } = of;
+    const isNew = before?.graph !== graph;
+    const facts = isNew || before === null ? new GraphFacts(graph) : before.facts;
+    if (isNew) facts.judge(this.#theory);
+    const index = new DrawingIndex(graph.arrays, drawing);
+    /** @type {Sight} */
+    const sight = { graph, drawing, index, facts, picture, statistic: this.#statistic, paintwork: this.#paintwork,
+      palette: this.#palette, lit: null, scale: 1, isVertical: this.#isVertical };
+    sight.lit = litBoxes(sight, this.#lit);
+    this.#sight = sight;
+    this.stage.viewport.room = this.#room;
+    const counterpart = isNew && before !== null ? this.#find : null;
+    if (isNew) this.#find = null;
+    if (before !== null && counterpart !== null) this.#camera.follow(before, counterpart);
+    const isHeld = this.#camera.show(sight, !this.#requests.isWaiting, isNew && counterpart === null);
+    this.#hovered = -1;
+    // What had the focus in another graph is nothing in this one.
+    if (isNew) this.#focused = this.#selectedId === "" ? null : find(graph, this.#selectedId);
+    this.#selection = locate(sight, this.#selectedId, this.#focused);
+    this.#draw();
+    this.#news.tell("drawing-change", {});
+    if (isHeld) this.#news.camera(this.stage.viewport);
+    // How far a zoom spreads the columns depends on the drawing's natural length, known only now.
+    if (this.#camera.isTooNarrow()) this.#requests.ask();
+    this.#showWanted();
+  }
+
+  // Drawing
+
+  #draw() {
+    const sight = this.#sight;
+    if (sight === null) return;
+    const hadFocus = this.stage.svg.contains(document.activeElement);
+    this.stage.viewport.room = this.#room;
+    this.stage.draw(sight, this.#selection, addressOf);
+    // Elements that change places lose it.
+    if (hadFocus && !this.stage.svg.contains(document.activeElement)) this.#focusElement();
+    this.#placed();
+    this.#tellAxis(sight);
+    this.aside.settle(sight, this.stage);
+  }
+
+  /** After every move: what stands beside the drawing. */
+  #placed() {
+    if (this.#sight !== null) this.aside.place(this.#sight, this.stage, this.#size.width > 0);
+  }
+
+  /** The view has moved: at the next frame so does what is drawn. */
+  #turned() {
+    if (this.#frame === 0) {
+      this.#frame = requestAnimationFrame(() => {
+        this.#frame = 0;
+        if (this.#sight === null) return;
+        if (!this.stage.turn()) this.#draw();
+        else {
+          this.#placed();
+          if (this.#sight.drawing.isElastic) this.#tellAxis(this.#sight);
+        }
+      });
+    }
+    this.aside.unsettle();
+    clearTimeout(this.#still);
+    this.#still = setTimeout(() => this.#stopped(), STILL_MS);
+  }
+
+  #stopped() {
+    const sight = this.#sight;
+    if (sight === null) return;
+    if (this.stage.isBlurred) this.#draw();
+    this.#tellAxis(sight);
+    this.#news.camera(this.stage.viewport);
+    this.aside.settle(sight, this.stage);
+  }
+
+  /** @param {Sight} sight */
+  #tellAxis(sight) {
+    this.#news.axis(sight, this.stage.viewport, this.#size.width);
+  }
+
+  // Selection and focus
+
+  #select() {
+    const sight = this.#sight;
+    if (sight === null) return;
+    this.#selection = locate(sight, this.#selectedId, this.#focused);
+    const { selected, twin, holder, focused } = this.#selection;
+    const isThere = [selected, twin, holder, focused].every((box) =>
+      box < 0 || this.stage.boxes.partsOf(sight, box) !== undefined
+    );
+    if (isThere) this.stage.mark(sight, this.#selection);
+    else this.#draw();
+  }
+
+  /** @param {number} box @param {boolean} take whether the browser's focus goes along */
+  moveFocus(box, take) {
+    const sight = this.#sight;
+    if (sight === null || box < 0) return;
+    const isNew = box !== this.#selection.focused;
+    this.#focused = sight.index.itemOf(box);
+    if (isNew) this.#select();
+    if (!take) return;
+    this.#bring(box);
+    this.#focusElement();
+  }
+
+  #focusElement() {
+    const sight = this.#sight;
+    const parts = sight === null ? undefined : this.stage.boxes.partsOf(sight, this.#selection.focused);
+    if (sight === null || parts === undefined) return;
+    nameBox(sight, parts);
+    parts.root.focus({ preventScroll: true });
+  }
+
+  #showWanted() {
+    // Before the drawing of a panel that has just come into sight there is no telling what is in view.
+    if (this.#wanted === "" || this.#size.width === 0 || this.#requests.isWaiting || this.#next !== null) return;
+    const box = this.#sight === null ? -1 : boxShowing(this.#sight, this.#wanted);
+    this.#wanted = "";
+    if (box >= 0) this.#bring(box);
+  }
+
+  /** Pans and magnifies as far as needed for a box to be seen. @param {number} box */
+  #bring(box) {
+    const sight = this.#sight;
+    if (sight === null) return;
+    if (!this.#camera.bring(sight, box)) return;
+    if (!this.stage.turn() || this.stage.isBlurred) this.#draw();
+    else this.#placed();
+    this.#tellAxis(sight);
+    this.#news.camera(this.stage.viewport);
+  }
+
+  /** @param {number} box of a group, which is opened or closed and stays where it is */
+  toggle(box) {
+    const sight = this.#sight;
+    const kind = sight?.drawing.kind[box];
+    if (sight === null || (kind !== GROUP && kind !== FRAME)) return;
+    this.#camera.holdCorner(sight, box);
+    const item = sight.index.itemOf(box);
+    this.#focused = item;
+    this.#news.tell("group-toggle", { id: idOf(sight.graph, { ...item, half: "forward" }) });
+  }
+
+  /** @param {number} box */
+  hover(box) {
+    const sight = this.#sight;
+    if (sight === null || box === this.#hovered) return;
+    this.#hovered = box;
+    const { selected, holder } = this.#selection;
+    const boxes = box >= 0 && sight.drawing.kind[box] !== FRAME ? [box]
+      : [selected, holder].filter((each) => each >= 0);
+    if (!this.stage.points(boxes)) this.stage.point(sight, boxes);
+  }
+}

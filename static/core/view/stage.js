@@ -1,0 +1,294 @@
+/**
+ * Where a drawing is put on the screen: elements, canvases, and the one transform that turns them. What is drawn
+ * reaches beyond the stage, so that panning only moves it, and zooming stretches it until there is time to draw it
+ * sharp.
+ */
+
+import { FRAME, GROUP, REUSE, SAVED } from "../layout/sizes.js";
+import { html, svg, write, writeText } from "../dom.js";
+import { BoxLayer } from "./boxes.js";
+import { Ground, Histograms } from "./canvas.js";
+import { EdgeLayer } from "./edges.js";
+import { Viewport } from "./viewport.js";
+
+// What of a drawing is on the screen, and in how much detail.
+
+/** Drawings with no more boxes than this are elements altogether, seen or not. */
+const WHOLE = 400;
+/** The same of drawings that shrink to fit. */
+const WHOLE_ELASTIC = 1000;
+/** px of the screen per px of the drawing, from which on boxes can be read. */
+const READABLE = 0.4;
+/** And from which on their words can. */
+export const LEGIBLE = 0.5;
+/** Least size on the screen of what is an element all the same, px: a closed group; width and height of a frame. */
+const READABLE_GROUP = 26;
+const READABLE_FRAME = [56, 6];
+/** Of a few boxes the histograms can be made out, on however small a scale down to this. */
+const LEAST = 0.15;
+const FEW_BOXES = 400;
+/** Many more and turning the page takes too long. */
+const MAX_BOXES = 1200;
+const MAX_ROUTES = 2500;
+
+/**
+ * Which boxes and routes are worth an element each.
+ *
+ * @param {Drawing} drawing
+ * @param {Region} region in px of the drawing
+ * @param {number} scale px of the screen per px of the drawing
+ * @param {readonly number[]} boxes that have to be
+ * @param {readonly number[]} routes that have to be
+ * @returns {ViewDetail}
+ */
+function detailOf(drawing, region, scale, boxes, routes) {
+  if (drawing.boxes <= (drawing.isElastic ? WHOLE_ELASTIC : WHOLE)) {
+    return { boxes: countTo(drawing.boxes), routes: [...ordinary(drawing), ...routes], isElement: null,
+      routesAreElements: true, isAll: true };
+  }
+  const right = region.x + region.width;
+  const bottom = region.y + region.height;
+  const { rect, kind, bounds, routeKind } = drawing;
+  /** 1: in the region, 2: and large enough to be an element on any scale. */
+  const isElement = new Uint8Array(drawing.boxes);
+  const [leastWidth, leastHeight] = READABLE_FRAME;
+  let [all, large] = [0, 0];
+  for (let box = 0; box < drawing.boxes; box += 1) {
+    const [x, y, w, h] = [rect[4 * box], rect[4 * box + 1], rect[4 * box + 2], rect[4 * box + 3]];
+    if (x > right || y > bottom || x + w < region.x || y + h < region.y) continue;
+    const isLarge = kind[box] === FRAME ? w * scale >= leastWidth && h * scale >= leastHeight
+      : kind[box] === GROUP && Math.min(w, h) * scale >= READABLE_GROUP;
+    isElement[box] = isLarge ? 2 : 1;
+    all += 1;
+    if (isLarge) large += 1;
+  }
+  const isReadable = all <= (scale >= READABLE ? MAX_BOXES : scale >= LEAST ? FEW_BOXES : 0);
+  const least = isReadable ? 1 : large <= MAX_BOXES ? 2 : 3;
+  for (const box of boxes) if (box >= 0) isElement[box] = 3;
+  const chosen = [];
+  for (let box = 0; box < drawing.boxes; box += 1) {
+    if (isElement[box] >= least) chosen.push(box);
+    isElement[box] = isElement[box] >= least ? 1 : 0;
+  }
+
+  const lines = new Set(routes);
+  let routesAreElements = isReadable;
+  if (isReadable) {
+    for (let route = 0; route < drawing.routes; route += 1) {
+      const [x, y, w, h] = [bounds[4 * route], bounds[4 * route + 1], bounds[4 * route + 2], bounds[4 * route + 3]];
+      if (routeKind[route] === REUSE || x > right || y > bottom || x + w < region.x || y + h < region.y) continue;
+      if (lines.size >= MAX_ROUTES) {
+        routesAreElements = false;
+        break;
+      }
+      lines.add(route);
+    }
+    // Those that did not make it are plain lines, and then all are: half of each would look like a difference.
+    if (!routesAreElements) return { boxes: chosen, routes: [...routes], isElement, routesAreElements, isAll: false };
+  }
+  return { boxes: chosen, routes: [...lines], isElement, routesAreElements, isAll: isReadable };
+}
+
+/** @param {Drawing} drawing @returns {number} how many lines there are of what is saved */
+function countSaved({ routeKind }) {
+  let found = 0;
+  for (const kind of routeKind) if (kind === SAVED) found += 1;
+  return found;
+}
+
+/** @param {Drawing} drawing @returns {number[]} the routes that are drawn without being asked for */
+function ordinary({ routes, routeKind }) {
+  return countTo(routes).filter((route) => routeKind[route] !== REUSE);
+}
+
+/** @param {number} length @returns {number[]} 0, 1, 2 … */
+function countTo(length) {
+  return Array.from({ length }, (_, index) => index);
+}
+
+/** How far beyond the stage is drawn where there is more, px. */
+const MARGIN = 220;
+/** How far what is drawn may be stretched. */
+const STRETCH = 1.9;
+/** More lines of saved tensors than this are drawn fainter. */
+const MANY_SAVED = 120;
+/** Of one thing that is pointed out. */
+const MAX_LINES = 200;
+
+export class GraphStage {
+  viewport = new Viewport();
+  boxes = new BoxLayer();
+  /** What is drawn as elements. @type {ViewDetail} */
+  detail = { boxes: [], routes: [], isElement: null, routesAreElements: true, isAll: true };
+
+  svg = svg("svg", { class: "graph-svg", role: "tree",
+    "aria-label": "Computation graph: arrow keys walk along its edges, Enter inspects, E opens and closes" });
+  #edges = new EdgeLayer();
+  #ground = new Ground();
+  #histograms = new Histograms();
+  #world = svg("g", { class: "world" });
+  #sides = { forward: svg("text", { class: "side forward" }, "forward"),
+    backward: svg("text", { class: "side backward" }, "backward") };
+  #layer = html("div", { class: "layer" });
+  #nothing = html("p", { class: "nothing", role: "status", hidden: true });
+  root = html("div", { class: "stage" });
+  /** What the elements and canvases were drawn for. */
+  #drawn = { x: 0, y: 0, scale: 1, margin: 0 };
+  /** Boxes whose lines are pointed out. @type {number[]} */
+  #pointed = [];
+  /** @type {Drawing | null} */
+  #counted = null;
+
+  constructor() {
+    this.#histograms.canvas.setAttribute("aria-hidden", "true");
+    this.#ground.canvas.setAttribute("aria-hidden", "true");
+    this.#world.append(this.boxes.frames, this.#edges.root, this.#sides.forward, this.#sides.backward,
+      this.boxes.boxes);
+    this.svg.append(this.#edges.definitions, this.#world);
+    // The ground lies beneath the elements all the same: the style sheet says so.
+    this.#layer.append(this.svg, this.#histograms.canvas, this.#ground.canvas);
+    this.root.append(this.#layer, this.#nothing);
+  }
+
+  /** @returns {boolean} whether what is drawn is stretched, or does not fill the stage */
+  get isBlurred() {
+    return this.viewport.scale !== this.#drawn.scale;
+  }
+
+  /**
+   * Draws what is in sight.
+   *
+   * @param {Sight} sight
+   * @param {BoxSelection} selection
+   * @param {(sight: Sight, box: number) => string} idOf
+   */
+  draw(sight, selection, idOf) {
+    const { viewport } = this;
+    const { room, x, y, scale } = viewport;
+    sight.scale = scale;
+    const margin = viewport.overflows ? MARGIN : 0;
+    this.#drawn = { x, y, scale, margin };
+    this.#layer.style.inset = `${-margin}px`;
+    this.#layer.style.transform = "";
+    this.#world.setAttribute("transform", `translate(${x + margin} ${y + margin}) scale(${scale})`);
+    // Lines as thick as at their natural size.
+    this.#world.style.setProperty("--px", (1 / Math.min(1, scale)).toFixed(3));
+    this.svg.classList.toggle("illegible", scale < LEGIBLE);
+    const { seen } = viewport;
+    const beyond = margin / scale;
+    const region = { x: seen.x - beyond, y: seen.y - beyond, width: seen.width + 2 * beyond,
+      height: seen.height + 2 * beyond };
+    const needed = [selection.selected, selection.twin, selection.holder, selection.focused];
+    this.detail = detailOf(sight.drawing, region, scale, needed, []);
+    this.boxes.show(sight, this.detail.boxes, idOf);
+    write(this.svg, "aria-owns", this.boxes.order(sight, this.detail.boxes));
+    this.#nothing.hidden = sight.graph.arrays.ops > 0;
+    if (!this.#nothing.hidden)
+      writeText(this.#nothing,
+        `Nothing was recorded: ${
+          sight.picture.failed ? "the run broke off before its first op" : "the model ran no op"
+        }.`);
+    this.#headSides(sight);
+    if (this.#counted !== sight.drawing) {
+      this.#counted = sight.drawing;
+      this.svg.classList.toggle("many-saved", countSaved(sight.drawing) > MANY_SAVED);
+    }
+    this.mark(sight, selection);
+    if (room.width > 0) {
+      this.#ground.paint(sight, this.detail, this.#place);
+      this.paint(sight);
+    }
+  }
+
+  /**
+   * Turns what is drawn to where the viewport is, if that is enough.
+   *
+   * @returns {boolean} false: it has to be drawn anew
+   */
+  turn() {
+    const { x, y, scale, room, extent } = this.viewport;
+    const drawn = this.#drawn;
+    const stretch = scale / drawn.scale;
+    if (extent === null || stretch > STRETCH || stretch < 1 / STRETCH) return false;
+    const left = x + drawn.margin - stretch * (drawn.x + drawn.margin);
+    const top = y + drawn.margin - stretch * (drawn.y + drawn.margin);
+    // Where there is nothing of the drawing, nothing need be drawn.
+    const [from, to] = [left - drawn.margin, left - drawn.margin + stretch * (room.width + 2 * drawn.margin)];
+    const [above, below] = [top - drawn.margin, top - drawn.margin + stretch * (room.height + 2 * drawn.margin)];
+    if (from > Math.max(0, x) + 1 || to < Math.min(room.width, x + extent.width * scale) - 1) return false;
+    if (above > Math.max(0, y) + 1 || below < Math.min(room.height, y + extent.height * scale) - 1) return false;
+    this.#layer.style.transform = `translate(${left}px, ${top}px) scale(${stretch})`;
+    return true;
+  }
+
+  /** The numbers of a new picture. @param {Sight} sight */
+  write(sight) {
+    this.boxes.write(sight);
+    // Without an overlay nothing on the ground hangs on numbers.
+    if (this.viewport.room.width > 0) this.paint(sight);
+  }
+
+  /** The colours and widths of the overlay. @param {Sight} sight */
+  colour(sight) {
+    this.boxes.fill(sight);
+    this.#edges.widen(sight);
+    if (this.viewport.room.width > 0) this.#ground.paint(sight, this.detail, this.#place);
+  }
+
+  /** The histograms. @param {Sight} sight */
+  paint(sight) {
+    const scale = sight.scale;
+    // On the canvas as it lies, which may be stretched just now.
+    sight.scale = this.#drawn.scale;
+    this.#histograms.paint(sight, this.detail, this.#place, (box) => this.boxes.partsOf(sight, box));
+    sight.scale = scale;
+  }
+
+  /** What is selected, linked to that, lit. @param {Sight} sight @param {BoxSelection} selection */
+  mark(sight, selection) {
+    this.boxes.mark(sight, selection);
+    this.point(sight, [selection.selected, selection.holder].filter((box) => box >= 0));
+  }
+
+  /** What is lit on the ground as well. @param {Sight} sight */
+  dim(sight) {
+    if (this.viewport.room.width === 0) return;
+    this.#ground.paint(sight, this.detail, this.#place);
+    this.paint(sight);
+  }
+
+  /** Lights the lines of boxes, drawing those that are not there otherwise. @param {Sight} sight
+   * @param {number[]} boxes */
+  point(sight, boxes) {
+    this.#pointed = boxes;
+    const extra = boxes.flatMap((box) => sight.index.routesAt(box, MAX_LINES));
+    this.#edges.show(sight, extra.length === 0 ? this.detail.routes : [...new Set([...this.detail.routes, ...extra])]);
+    this.#edges.mark(sight, boxes);
+  }
+
+  /** @param {number[]} boxes @returns {boolean} whether theirs are the lines that are lit */
+  points(boxes) {
+    return boxes.length === this.#pointed.length && boxes.every((box, order) => box === this.#pointed[order]);
+  }
+
+  get #place() {
+    const { x, y, margin } = this.#drawn;
+    const { room } = this.viewport;
+    return { x: x + margin, y: y + margin, width: room.width + 2 * margin, height: room.height + 2 * margin };
+  }
+
+  /** "forward" and "backward" before the first column. @param {Sight} sight */
+  #headSides({ drawing, isVertical }) {
+    // Elsewhere the first column may be anywhere.
+    const isHeaded = drawing.isElastic && !isVertical;
+    for (const half of /** @type {const} */ (["forward", "backward"])) {
+      const side = half === "backward" ? 1 : 0;
+      const box = !isHeaded ? -1 : drawing.half.findIndex((candidate, at) =>
+        candidate === side && drawing.kind[at] !== 1 && drawing.kind[at] !== 3
+      );
+      const level = (drawing.rect[4 * box + 1] ?? 0) + (drawing.rect[4 * box + 3] ?? 0) / 2;
+      this.#sides[half].setAttribute("transform", `translate(18 ${level}) rotate(-90)`);
+      this.#sides[half].classList.toggle("absent", box < 0);
+    }
+  }
+}
