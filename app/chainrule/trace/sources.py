@@ -17,7 +17,7 @@ TORCH_FOLDER = os.path.dirname(torch.__file__) + os.sep
 RECORDER_FOLDER = os.path.dirname(__file__) + os.sep
 PACKAGE_FOLDER = os.path.dirname(os.path.dirname(__file__)) + os.sep
 RECORDING_FILE = os.path.join(PACKAGE_FOLDER, "recording.py")
-EXPLORE_FOLDER = os.path.join(PACKAGE_FOLDER, "explore") + os.sep
+USER_MODEL_FOLDER = os.path.join(PACKAGE_FOLDER, "user_model") + os.sep
 
 _INSTALLED = f"{os.sep}site-packages{os.sep}"
 
@@ -37,7 +37,7 @@ def user_frame(frame: FrameType | None) -> FrameType | None:
         if code not in _is_user_code:
             file = code.co_filename
             ours = file.startswith((TORCH_FOLDER, RECORDER_FOLDER, RECORDING_FILE, "<frozen"))
-            _is_user_code[code] = None if file.startswith(EXPLORE_FOLDER) else not ours
+            _is_user_code[code] = None if file.startswith(USER_MODEL_FOLDER) else not ours
         known = _is_user_code[code]
         if known is None:
             return None
