@@ -253,12 +253,12 @@ ACTIVATIONS = {"widths": "16x81", "batch": "65536"}  # 4 MiB for every one of 16
 @pytest.mark.parametrize(
     ("style", "query", "spare"),
     [
-        ("functions", WEIGHTS, 96),
         ("module", WEIGHTS, 96),
         ("classes", ACTIVATIONS, 96),
-        ("module", ACTIVATIONS, 96),
-        ("autograd_function", ACTIVATIONS, 96),
-        ("functions", ACTIVATIONS, 700),  # it gets as far as the backward pass
+        pytest.param("functions", WEIGHTS, 96, marks=pytest.mark.long),
+        pytest.param("functions", ACTIVATIONS, 700, marks=pytest.mark.long),  # it gets as far as the backward pass
+        pytest.param("module", ACTIVATIONS, 96, marks=pytest.mark.long),
+        pytest.param("autograd_function", ACTIVATIONS, 96, marks=pytest.mark.long),
     ],
 )
 def test_after_a_pass_that_is_too_large_a_small_one_is_right(run_python, style, query, spare):

@@ -52,13 +52,6 @@ def make_net():
     return net, [(torch.randn(6, 4), torch.randn(6, 1)) for _ in range(5)]
 
 
-def test_each_recipe_is_one_block_and_those_for_trainers_are_at_most_ten_lines():
-    assert all(len(blocks) == 1 for blocks in RECIPES.values())
-    for heading in ("Lightning", "transformers"):
-        body = RECIPES[heading][0].partition("\n\n\n")[2]
-        assert len([line for line in body.splitlines() if line.strip()]) <= 10
-
-
 def test_a_training_loop(folder):
     train = recipe("PyTorch")["train"]
 
@@ -125,6 +118,7 @@ def fit(callbacks, fails_at=None):
 LIGHTNINGS_OWN = "ignore:`isinstance.treespec, LeafSpec.` is deprecated:FutureWarning:lightning"
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings(LIGHTNINGS_OWN)
 def test_lightning(folder):
     bare = fit([])
@@ -141,6 +135,7 @@ def test_lightning(folder):
     assert trace.tensor_by_name["input"].role == "input"
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings(LIGHTNINGS_OWN)
 def test_lightning_step_that_fails():
     callback = recipe("Lightning")["RecordSteps"]()
@@ -180,6 +175,7 @@ def train_gpt2(kind):
     return parameters_of(model)
 
 
+@pytest.mark.long
 def test_transformers(folder):
     from transformers import Trainer
 
