@@ -16,37 +16,10 @@ import torch.nn.functional as F  # noqa: N812 (its usual name)
 from torch import nn
 from torch.autograd.function import Function, once_differentiable
 from torch.utils.checkpoint import checkpoint
-from trace_rules import assert_statistics, assert_twins, assert_well_formed
 
-from chainrule.trace.graph import Trace
+import chainrule
 
 # ------------------------------------------------------------------------------------------------------------- fixtures
-
-
-@pytest.fixture(scope="session")
-def well_formed() -> Callable[[Trace], None]:
-    return assert_well_formed
-
-
-@pytest.fixture(scope="session")
-def twinned() -> Callable[[Trace], None]:
-    return assert_twins
-
-
-@pytest.fixture(scope="session")
-def has_statistics() -> Callable[[Trace, str, torch.Tensor], None]:
-    return assert_statistics
-
-
-@pytest.fixture(scope="session")
-def gradients_of() -> Callable[[Trace, str], list[str]]:
-    """The ids of the gradients of the first tensor with this name, in order."""
-
-    def find(trace: Trace, name: str) -> list[str]:
-        wanted = trace.tensor_by_name[name].id
-        return [tensor.id for tensor in trace.tensors if tensor.gradient_of == wanted]
-
-    return find
 
 
 @pytest.fixture(scope="session")
@@ -54,8 +27,6 @@ def source_line() -> Callable[[Any], str]:
     """The real text of an op's source line, read from this test file or from the package."""
 
     def read(op: Any) -> str:
-        import chainrule
-
         file = op.source.file
         if file.startswith("chainrule/"):
             path = Path(chainrule.__file__).parent / file.removeprefix("chainrule/")

@@ -6,6 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
+from trace_rules import assert_statistics, assert_twins, assert_well_formed, gradients_of
 
 from chainrule.trace import record
 
@@ -119,14 +120,14 @@ def test_the_gradient_of_every_value_of_a_random_graph(steps, seed):
 
 @settings(max_examples=25, deadline=None)
 @given(STEPS, st.integers(0, 1000))
-def test_random_graphs_are_well_formed_and_leave_the_gradients_alone(well_formed, twinned, steps, seed):
+def test_random_graphs_are_well_formed_and_leave_the_gradients_alone(steps, seed):
     bare, loss = run_program(steps, seed)
     loss.backward()
     with record() as recording:
         values, loss = run_program(steps, seed)
         loss.backward()
-    well_formed(recording.trace)
-    twinned(recording.trace)
+    assert_well_formed(recording.trace)
+    assert_twins(recording.trace)
     for value, expected in zip(values[:3], bare[:3], strict=True):
         assert (value.grad is None) == (expected.grad is None)
         if value.grad is not None:
@@ -135,7 +136,7 @@ def test_random_graphs_are_well_formed_and_leave_the_gradients_alone(well_formed
 
 @pytest.mark.smoke
 @pytest.mark.parametrize("name", [*UNARY, *BINARY])
-def test_the_gradient_of_every_kind_of_op(name, gradients_of, has_statistics):
+def test_the_gradient_of_every_kind_of_op(name):
     generator = torch.Generator().manual_seed(4)
     draws = [torch.randn(ROWS, COLUMNS, generator=generator) for _ in range(2)]
 
@@ -155,11 +156,11 @@ def test_the_gradient_of_every_kind_of_op(name, gradients_of, has_statistics):
             assert leaf not in recording.trace.tensor_by_name or gradients_of(recording.trace, leaf) == []
         else:
             (found,) = gradients_of(recording.trace, leaf)
-            has_statistics(recording.trace, found, gradient)
+            assert_statistics(recording.trace, found, gradient)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str)
-def test_every_dtype(dtype, gradients_of, has_statistics):
+def test_every_dtype(dtype):
     generator = torch.Generator().manual_seed(5)
     w = torch.randn(6, 5, generator=generator).to(dtype).requires_grad_()
     x = torch.randn(7, 6, generator=generator).to(dtype)
@@ -167,10 +168,10 @@ def test_every_dtype(dtype, gradients_of, has_statistics):
         torch.relu(x @ w).square().mean().backward()
     (gradient,) = gradients_of(recording.trace, "w")
     assert recording.trace.tensor_by_id[gradient].dtype == str(dtype).removeprefix("torch.")
-    has_statistics(recording.trace, gradient, w.grad)
+    assert_statistics(recording.trace, gradient, w.grad)
 
 
-def test_the_chain_rule_by_hand(gradients_of):
+def test_the_chain_rule_by_hand():
     """loss = Σ (relu(x w))²: the gradient of w is xᵀ(2 relu(x w)), which is worked out here on paper."""
     x = torch.tensor([[1.0, 2.0], [3.0, -1.0]])
     w = torch.tensor([[1.0, -1.0], [1.0, 1.0]], requires_grad=True)
@@ -186,7 +187,7 @@ def test_the_chain_rule_by_hand(gradients_of):
     assert trace.statistics[of_product.id].zero_fraction == 0.25
 
 
-def test_what_two_passes_leave_in_grad_is_the_sum_of_both(well_formed):
+def test_what_two_passes_leave_in_grad_is_the_sum_of_both():
     torch.manual_seed(3)
     layer, heads = nn.Linear(4, 3), nn.ModuleList([nn.Linear(3, 1), nn.Linear(3, 2)])
     x = torch.randn(5, 4)
@@ -197,7 +198,7 @@ def test_what_two_passes_leave_in_grad_is_the_sum_of_both(well_formed):
         first_pass = layer.weight.grad.clone()
         second.backward()
     trace = recording.trace
-    well_formed(trace)
+    assert_well_formed(trace)
     gradient = trace.tensor_by_name["weight.g"]
     assert trace.statistics[gradient.id].norm == pytest.approx(layer.weight.grad.double().norm().item())
     (op,) = [op for op in trace.ops if op.id == gradient.producer]
@@ -210,26 +211,26 @@ def test_what_two_passes_leave_in_grad_is_the_sum_of_both(well_formed):
 
 
 @pytest.mark.parametrize("set_to_none", [True, False])
-def test_gradients_of_two_steps_are_not_added(well_formed, set_to_none):
+def test_gradients_of_two_steps_are_not_added(set_to_none):
     layer = nn.Linear(4, 3)
     with record(layer) as recording:
         for _ in range(2):
             layer.zero_grad(set_to_none=set_to_none)
             layer(torch.randn(5, 4)).pow(2).mean().backward()
     trace = recording.trace
-    well_formed(trace)
+    assert_well_formed(trace)
     of_weight = [tensor for tensor in trace.tensors if tensor.name in ("weight.g", "weight.g 2")]
     assert len(of_weight) == 2
     assert trace.statistics[of_weight[1].id].norm == pytest.approx(layer.weight.grad.double().norm().item())
 
 
-def test_three_passes_add_up_one_after_the_other(well_formed):
+def test_three_passes_add_up_one_after_the_other():
     layer = nn.Linear(4, 3)
     with record(layer) as recording:
         for _ in range(3):
             layer(torch.randn(5, 4)).pow(2).mean().backward()
     trace = recording.trace
-    well_formed(trace)
+    assert_well_formed(trace)
     gradient = trace.tensor_by_name["weight.g"]
     assert trace.statistics[gradient.id].norm == pytest.approx(layer.weight.grad.double().norm().item())
     assert sum(op.name == "accumulate" for op in trace.ops) == 4
