@@ -26,10 +26,10 @@ from chainrule.trace import Known, Layer, Plan, Trace, record, repeat
 
 logger = logging.getLogger(__name__)
 
-MOST_VALUES = 64
+MAX_VALUES = 64
 """Rows and columns of a tensor's values that are given at once."""
 
-MOST_IN_WINDOW = 16 * MOST_VALUES**2
+MAX_IN_WINDOW = 16 * MAX_VALUES**2
 """Values in all of them together: behind each there may be more dimensions."""
 
 
@@ -256,7 +256,7 @@ def tensor_values(
 
     Raises:
         NotFoundError: no tensor has this name.
-        SpecError: a window that is empty, negative or larger than MOST_VALUES; an absent device.
+        SpecError: a window that is empty, negative or larger than MAX_VALUES; an absent device.
     """
     _check_window(rows, cols)
     check_device(spec, available_devices())
@@ -281,7 +281,7 @@ def window_of(
 
     Raises:
         NotFoundError: no tensor has this name, or it has no values that could be shown.
-        SpecError: a window that is empty, negative or larger than MOST_VALUES.
+        SpecError: a window that is empty, negative or larger than MAX_VALUES.
     """
     _check_window(rows, cols)
     wanted = trace.tensor_by_name.get(name)
@@ -296,12 +296,12 @@ def window_of(
                 window = window[slice(*rows)]
             if window.dim() >= 2:
                 window = window[:, slice(*cols)]
-            if window.numel() > MOST_IN_WINDOW:
+            if window.numel() > MAX_IN_WINDOW:
                 raise SpecError(
-                    f"rows: {window.numel()} values lie in this window of {name}, at most {MOST_IN_WINDOW} are given; "
+                    f"rows: {window.numel()} values lie in this window of {name}, at most {MAX_IN_WINDOW} are given; "
                     "take fewer rows or columns",
                     field="rows",
-                    limit=MOST_IN_WINDOW,
+                    limit=MAX_IN_WINDOW,
                 )
             found.append(window.to("cpu", torch.float64, copy=True))
 
@@ -313,11 +313,11 @@ def window_of(
 
 def _check_window(rows: tuple[int, int], cols: tuple[int, int]) -> None:
     for field, (start, stop) in (("rows", rows), ("cols", cols)):
-        if not 0 <= start < stop or stop - start > MOST_VALUES:
+        if not 0 <= start < stop or stop - start > MAX_VALUES:
             raise SpecError(
-                f"{field}: {start}:{stop} is not a window of 1 to {MOST_VALUES} from 0 on",
+                f"{field}: {start}:{stop} is not a window of 1 to {MAX_VALUES} from 0 on",
                 field=field,
-                limit=MOST_VALUES,
+                limit=MAX_VALUES,
             )
 
 
