@@ -233,7 +233,7 @@ def test_drawing_stops_between_two_tensors():
 @pytest.mark.parametrize(
     "work", [lambda trace: profile(trace), lambda trace: to_svg(trace), lambda _: tensor_values(net(), "l1")]
 )
-def test_what_is_made_of_a_trace_does_not_begin(work):
+def test_work_on_a_trace_does_not_begin_after_a_stop(work):
     trace, asked = trace_spec(net()), Stop()
     asked.ask(StoppedError("disconnected"))
     with stoppable(asked), pytest.raises(StoppedError):
@@ -274,7 +274,7 @@ def test_a_page_of_the_chapter_stops_between_its_parts(page, given, op, most):
 
 
 @pytest.mark.parametrize("page", PAGES.values(), ids=lambda page: page.name)
-def test_no_page_of_the_chapter_answers_work_that_is_to_stop(page):
+def test_no_page_of_the_chapter_answers_after_a_stop(page):
     values, asked = page.read({}), Stop()
     asked.ask(StoppedError("disconnected"))
     with stoppable(asked), pytest.raises(StoppedError):

@@ -195,7 +195,7 @@ def test_every_init_of_the_spec_has_its_scheme(init):
 
 @pytest.mark.parametrize("widths", ["300,400,200", "200,400,300"])
 @pytest.mark.parametrize("init", INITS)
-def test_weight_variances_are_those_of_the_draws(init, widths):
+def test_weight_variances_match_the_draws(init, widths):
     spec = spec_of(widths=widths, init=init, scale=1.7, bias_std=0 if init == "torch_default" else 0.3)
     draws = [draw_leaves(spec.replace(seed=seed)) for seed in range(4)]
     for index, (weight_variance, bias_variance) in enumerate(weight_variances(spec), start=1):

@@ -142,7 +142,7 @@ def test_half_precision_stays_half_and_near_float64(style, loss, dtype):
         assert_same(gradient.double(), gradients(exact)[name], tolerance, name)
 
 
-def test_on_overflow_the_relus_differ_as_documented():
+def test_relus_differ_on_overflow():
     # A gradient of Inf behind a closed unit: 0 · Inf = NaN in the chapter's relu; autograd's selects the 0.
     values = {"widths": "100x4,1", "init": "standard_normal", "dtype": "float16", "batch": 8}
     found = {style: gradients(run(spec_of(**values, style=style))[0])["w1"] for style in STYLES}

@@ -40,7 +40,7 @@ CHANGE = st.one_of(
 
 
 @given(st.lists(CHANGE, min_size=1, max_size=8))
-def test_the_leaves_are_those_that_are_drawn_anew(changes):
+def test_the_leaves_equal_those_of_build_model(changes):
     net = RescaledNet()
     spec = ModelSpec.parse({"widths": "6,7,3", "batch": 4})
     for change in ({}, *changes):
@@ -56,7 +56,7 @@ def test_the_leaves_are_those_that_are_drawn_anew(changes):
 
 @pytest.mark.smoke
 @pytest.mark.parametrize("elements", [0, draws.CACHED_ELEMENTS])
-def test_for_a_new_scale_nothing_is_drawn(elements, monkeypatch):
+def test_a_new_scale_draws_nothing(elements, monkeypatch):
     monkeypatch.setattr(draws, "CACHED_ELEMENTS", elements)
     drawn = []
     monkeypatch.setattr(draws, "generator_for", lambda _seed, name: drawn.append(name) or torch.Generator())
@@ -75,7 +75,7 @@ def test_for_a_new_scale_nothing_is_drawn(elements, monkeypatch):
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_of_a_model_nothing_is_kept_but_the_memory_of_its_leaves(style):
+def test_only_the_memory_of_a_models_leaves_is_kept(style):
     net = RescaledNet()
     built = net.build(ModelSpec(style=style))
     built.backward(built.forward())
@@ -102,7 +102,7 @@ def test_a_net_larger_than_the_bound_is_not_kept(monkeypatch):
         leaves_are_equal(again, build_model(spec.replace(scale=2.0)))
 
 
-def test_which_specs_differ_in_the_scale_alone():
+def test_specs_that_differ_in_the_scale_alone():
     spec = ModelSpec()
     assert rescales(spec, spec)
     assert rescales(spec, spec.replace(scale=2.0))

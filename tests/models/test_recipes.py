@@ -19,7 +19,7 @@ RECIPES = {
 
 
 def recipe(heading):
-    """What the code under a heading defines."""
+    """The names that the code under a heading defines."""
     (code,) = RECIPES[heading]
     names = {}
     exec(compile(code, f"recipes.md: {heading}", "exec"), names)

@@ -55,7 +55,7 @@ class Reverse(Function):
 
 
 class Double(Function):
-    """With a context that is set up elsewhere."""
+    """Has a `setup_context`."""
 
     @staticmethod
     def forward(inp):

@@ -89,7 +89,7 @@ def test_the_gradient_of_every_value_of_a_random_graph(steps, seed):
             gradients.setdefault(tensor.gradient_of, []).append(tensor.id)
     checked = 0
     for value, expected in zip(values, bare, strict=True):
-        # Which of the trace's tensors a value is, is told by the value itself: the last one with its elements.
+        # A value's tensors in the trace are those with its elements.
         if not expected.requires_grad or expected.grad is None:
             continue
         candidates = [
@@ -187,7 +187,7 @@ def test_the_chain_rule_by_hand():
     assert trace.statistics[of_product.id].zero_fraction == 0.25
 
 
-def test_what_two_passes_leave_in_grad_is_the_sum_of_both():
+def test_the_gradients_of_two_passes_are_added():
     torch.manual_seed(3)
     layer, heads = nn.Linear(4, 3), nn.ModuleList([nn.Linear(3, 1), nn.Linear(3, 2)])
     x = torch.randn(5, 4)
@@ -211,7 +211,7 @@ def test_what_two_passes_leave_in_grad_is_the_sum_of_both():
 
 
 @pytest.mark.parametrize("set_to_none", [True, False])
-def test_gradients_of_two_steps_are_not_added(set_to_none):
+def test_the_gradients_of_two_steps_are_not_added(set_to_none):
     layer = nn.Linear(4, 3)
     with record(layer) as recording:
         for _ in range(2):

@@ -188,7 +188,7 @@ class Gates(nn.Module):
         (Gates, (6, 2, 5)),
     ],
 )
-def test_shared_weights_normalizations_masks_and_writes_in_place_are_repeated_to_the_last_bit(kind, shape):
+def test_models_are_repeated_to_the_last_bit(kind, shape):
     torch.manual_seed(0)
     model = kind()
     x = torch.arange(9).repeat(2) % 9 if shape is None else torch.randn(shape)
@@ -238,7 +238,7 @@ def test_a_repetition_leaves_no_hook_behind():
     assert torch.equal(w.grad, (1 + w.detach()) * w.detach().exp())
 
 
-def test_a_unit_is_told_in_a_repetition_too():
+def test_a_repetition_takes_unit_statistics():
     plan, _ = recorded(lambda: program(0.5))
     table = repeat(plan, lambda: program(1.7, 3))
     units = dict(zip(table.tensors, table.column("saturation"), strict=True))
@@ -246,7 +246,7 @@ def test_a_unit_is_told_in_a_repetition_too():
     assert np.isfinite(table.column("dead_fraction")).sum() == 1
 
 
-def test_what_is_known_is_not_taken_again():
+def test_known_statistics_are_not_taken_again():
     plan, trace = recorded(lambda: program(0.5))
     last = trace.statistics
     # Figures that no tensor has, to be found again.
@@ -315,7 +315,7 @@ def second_order():
 
 
 def by_numpy():
-    """What is no torch function has no call of its own."""
+    """An op of numpy is no call of a torch function."""
 
     class ThroughNumpy(torch.autograd.Function):
         @staticmethod
@@ -335,7 +335,7 @@ def fails():
     raise ValueError("on purpose")
 
 
-def test_what_no_call_shows_again_is_not_repeated():
+def test_statistics_taken_outside_of_calls_cannot_be_repeated():
     for run in (autograd_twice, second_order, by_numpy):
         plan, _ = recorded(run)
         assert not plan.complete, run
@@ -350,7 +350,7 @@ def test_a_broken_recording_is_not_repeated():
     assert not plan.complete
 
 
-def test_a_tensor_of_another_class_is_read_as_the_recording_reads_it():
+def test_a_repetition_reads_tensors_of_subclasses():
     class Other(torch.Tensor):
         pass
 

@@ -323,7 +323,7 @@ def test_nested_modules_have_paths_and_parents():
     assert (types["1"], types["1.0"], types["1.0.norm"]) == ("Sequential", "Block", "LayerNorm")
 
 
-def test_a_tied_parameter_and_a_shared_module_have_the_first_of_their_names():
+def test_a_tied_parameter_and_a_shared_module_have_their_first_names():
     class Tied(nn.Module):
         def __init__(self):
             super().__init__()
