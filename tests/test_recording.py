@@ -42,7 +42,7 @@ def recording(net):
 # --------------------------------------------------------------------------------------------------- what a trace knows
 
 
-def test_a_recording_knows_its_layers_and_where_it_was_made(recording):
+def test_a_recording_has_its_layers_and_environment(recording):
     trace = recording.trace
     assert [layer.name for layer in trace.layers] == ["0", "2"]
     assert trace.environment == environment("cpu")
@@ -50,7 +50,7 @@ def test_a_recording_knows_its_layers_and_where_it_was_made(recording):
     assert recording.trace is trace
 
 
-def test_trace_model_knows_as_much(net):
+def test_trace_model_has_them_too(net):
     trace = chainrule.trace_model(net, torch.ones(5, 3), loss=lambda out: out.square().mean())
     assert [layer.name for layer in trace.layers] == ["0", "2"]
     assert trace.environment == environment("cpu")

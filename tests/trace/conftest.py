@@ -403,3 +403,9 @@ def make_program(make: Callable[[], Program]):
 def program(request: pytest.FixtureRequest):
     """Makes one of the programs above afresh, always from the same seeds."""
     return lambda: make_program(PROGRAM_BY_NAME[request.param])
+
+
+@pytest.fixture(name="make_program")
+def _make_program():
+    """Makes a program by its name, always from the same seeds."""
+    return lambda name: make_program(PROGRAM_BY_NAME[name])
