@@ -5,8 +5,9 @@ import threading
 import pytest
 import torch
 
-from chainrule.build import build_model, draw_leaves, generator_for, weight_variances
-from chainrule.foundations.initialization import SCHEMES
+from chainrule.build import build_model, weight_variances
+from chainrule.build.draws import draw_leaves
+from chainrule.foundations.initialization import SCHEMES, generator_for
 from chainrule.spec import ModelSpec
 from chainrule.spec.keys import KEY_BY_NAME
 

@@ -5,20 +5,16 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
-from chainrule.build import (
-    BuiltModel,
-    LayerNames,
-    build_model,
-    draw_leaves,
-    name_layers,
-)
+from chainrule.build import BuiltModel, build_model
+from chainrule.build.draws import draw_leaves
+from chainrule.build.mlp import name_layers
+from chainrule.build.model import LayerNames
 from chainrule.foundations import layer_function, layers, modules
 from chainrule.spec import ModelSpec
 from chainrule.spec.keys import KEY_BY_NAME
 from chainrule.trace.scope import current_scopes
 
 STYLES = KEY_BY_NAME["style"].choices
-BY_HAND = ("functions", "classes", "layer_function")
 AUTOGRAD = ("autograd_function", "module")
 ACTIVATIONS = KEY_BY_NAME["activation"].choices
 TOLERANCE = {"float64": 1e-12, "float32": 1e-5}

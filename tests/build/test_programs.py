@@ -8,10 +8,11 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812 (its usual name)
 
-from chainrule.build import build_model, generator_for
+from chainrule.build import build_model
 from chainrule.diagnose.profile import profile
 from chainrule.dump.wire import dump_trace, load
 from chainrule.errors import MissingExtraError
+from chainrule.foundations.initialization import generator_for
 from chainrule.run import Retracer, tensor_values, trace_spec
 from chainrule.spec import ModelSpec
 from chainrule.spec.programs import PROGRAMS, RUNGS

@@ -535,14 +535,14 @@ print(sorted(name for name in set(sys.modules) - before if name.partition(".")[0
     assert done.stdout.strip() == "[]"
 
 
-def test_two_threads_record_one_model():
+def test_two_threads_record_at_once(functions):
     model = nn.Sequential(*[layer for _ in range(3) for layer in (nn.Linear(8, 8), nn.Tanh())])
     x = torch.randn(4, 8)
 
     def run():
         with record(model) as recording:
             # Each weight is used twice: its gradients meet.
-            torch.autograd.grad(model(model(x)).sum(), list(model.parameters()))
+            torch.autograd.grad(functions.cube.apply(model(model(x))).sum(), list(model.parameters()))
         trace = recording.trace
         return trace.modules, list(trace.ops), list(trace.tensors), list(trace.saved)
 

@@ -10,31 +10,14 @@ redraw.py    parameters of a user's model, drawn again
 
 from __future__ import annotations
 
-from chainrule.build.draws import BASE_VARIANCES, CACHED_ELEMENTS, base_draw, draw_leaves, weight_variances
-from chainrule.build.mlp import ACTIVATION_MODULES, STYLES, build_mlp, name_layers
-from chainrule.build.model import BuiltModel, LayerNames
+from chainrule.build.draws import weight_variances
+from chainrule.build.mlp import build_mlp
+from chainrule.build.model import BuiltModel
 from chainrule.build.programs import PROGRAM_BUILDERS, check_program
 from chainrule.build.rescaled import RescaledNet, rescales
-from chainrule.foundations.initialization import generator_for
 from chainrule.spec import ModelSpec
 
-__all__ = [
-    "ACTIVATION_MODULES",
-    "BASE_VARIANCES",
-    "CACHED_ELEMENTS",
-    "STYLES",
-    "BuiltModel",
-    "LayerNames",
-    "RescaledNet",
-    "base_draw",
-    "build_model",
-    "check_program",
-    "draw_leaves",
-    "generator_for",
-    "name_layers",
-    "rescales",
-    "weight_variances",
-]
+__all__ = ["BuiltModel", "RescaledNet", "build_model", "check_program", "rescales", "weight_variances"]
 
 
 def build_model(spec: ModelSpec) -> BuiltModel:
