@@ -5,12 +5,10 @@ import weakref
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, settings
+from spec_strategies import changing_specs
 
 from chainrule.build import RescaledNet, build_model, draws, rescaled, rescales
-from chainrule.errors import SpecError
-from chainrule.foundations.initialization import SCHEMES
 from chainrule.spec import ModelSpec
 
 STYLES = ("functions", "classes", "layer_function", "autograd_function", "module")
@@ -26,28 +24,11 @@ def leaves_are_equal(ours, fresh):
         assert torch.equal(found, leaf), name
 
 
-CHANGE = st.one_of(
-    st.builds(lambda scale: {"scale": scale}, st.floats(1e-4, 1e4)),
-    st.builds(lambda scale: {"scale": scale}, st.sampled_from([1.0, 0.1, 1e4])),
-    st.sampled_from([{"init": scheme} for scheme in SCHEMES]),
-    st.sampled_from([{"dtype": dtype} for dtype in ("float32", "float64", "float16", "bfloat16")]),
-    st.sampled_from([{"style": style} for style in STYLES]),
-    st.sampled_from(
-        [{"seed": 1}, {"seed": 2}, {"bias_std": 0.3}, {"bias_std": 0}, {"widths": "5,7,2"}, {"loss": "cross_entropy"}]
-    ),
-    st.sampled_from([{"program": "exp"}, {"program": "mlp"}]),
-)
-
-
-@given(st.lists(CHANGE, min_size=1, max_size=8))
-def test_the_leaves_equal_those_of_build_model(changes):
+@given(changing_specs())
+@settings(max_examples=60, deadline=None)
+def test_the_leaves_equal_those_of_build_model(specs):
     net = RescaledNet()
-    spec = ModelSpec.parse({"widths": "6,7,3", "batch": 4})
-    for change in ({}, *changes):
-        try:
-            spec = spec.replace(**change)
-        except SpecError:  # what is refused is not built
-            continue
+    for spec in specs:
         ours = net.build(spec)
         leaves_are_equal(ours, build_model(spec))
         # A pass leaves gradients behind; the next net must not see them.
