@@ -1,4 +1,4 @@
-"""Running out of memory has one error, whoever raised it and wherever, and the next pass is right."""
+"""Running out of memory is one error, from any source, and the next pass is right."""
 
 import ctypes
 import errno
@@ -20,7 +20,7 @@ from chainrule.memory import memory_errors, out_of_memory, release_memory, retur
 from chainrule.trace import record
 
 PIB = 1 << 50
-"""More bytes than any machine has addresses for: whoever is asked for them refuses."""
+"""More bytes than any machine has addresses for: every allocator refuses."""
 
 
 class HugeGradient(torch.autograd.Function):
@@ -58,7 +58,7 @@ def in_a_hook_of_the_backward():
     ],
     ids=["torch", "numpy", "python"],
 )
-def test_whoever_runs_out_of_memory_it_is_one_error(work, says):
+def test_torch_numpy_and_python_out_of_memory_are_one_error(work, says):
     with pytest.raises(MemoryLimitError, match=says) as caught, memory_errors():
         work()
     assert caught.value.status == 507
@@ -84,12 +84,12 @@ def test_whoever_runs_out_of_memory_it_is_one_error(work, says):
         (KeyboardInterrupt(), None),
     ],
 )
-def test_what_says_that_memory_ran_out(error, place):
+def test_errors_that_mean_out_of_memory(error, place):
     assert out_of_memory(error) == place
 
 
 @pytest.mark.smoke
-def test_every_other_error_goes_through_as_it_is():
+def test_other_errors_go_through_unchanged():
     error = ValueError("odd")
     with pytest.raises(ValueError, match="odd") as caught, memory_errors():
         raise error
@@ -113,7 +113,7 @@ def test_the_error_keeps_no_tensor():
 
 @pytest.mark.smoke
 @pytest.mark.parametrize("work", [in_forward, in_a_backward_of_ours, in_a_hook_of_the_backward])
-def test_a_recording_that_runs_out_of_memory_says_so(work):
+def test_a_recording_keeps_the_out_of_memory_error(work):
     with pytest.raises(MemoryLimitError), memory_errors(), record() as recording:
         work()
     assert "allocate memory" in recording.trace.error.message
@@ -161,7 +161,7 @@ print(json.dumps(said))
 """
 
 
-# A heap with something that stays every 240 KB: what is free between is no end that the allocator gives back by itself.
+# A heap with a kept block every 240 KB: the free pages between are not at its end, where glibc returns them.
 HEAP = """
 import resource
 import torch
@@ -182,7 +182,7 @@ print(full - before, between - before, resident() - before, values)
 """
 
 
-def test_what_is_free_between_what_is_kept_is_given_back_to_the_system(run_python):
+def test_free_pages_inside_of_the_heap_are_returned_to_the_system(run_python):
     if not hasattr(ctypes.CDLL(None), "malloc_trim"):
         return_free_pages()  # there is nothing to be asked, and that is no error
         return
@@ -253,15 +253,15 @@ ACTIVATIONS = {"widths": "16x81", "batch": "65536"}  # 4 MiB for every one of 16
 @pytest.mark.parametrize(
     ("style", "query", "spare"),
     [
-        ("functions", WEIGHTS, 96),
         ("module", WEIGHTS, 96),
         ("classes", ACTIVATIONS, 96),
-        ("module", ACTIVATIONS, 96),
-        ("autograd_function", ACTIVATIONS, 96),
-        ("functions", ACTIVATIONS, 700),  # it gets as far as the backward pass
+        pytest.param("functions", WEIGHTS, 96, marks=pytest.mark.long),
+        pytest.param("functions", ACTIVATIONS, 700, marks=pytest.mark.long),  # it gets as far as the backward pass
+        pytest.param("module", ACTIVATIONS, 96, marks=pytest.mark.long),
+        pytest.param("autograd_function", ACTIVATIONS, 96, marks=pytest.mark.long),
     ],
 )
-def test_after_a_pass_that_is_too_large_a_small_one_is_right(run_python, style, query, spare):
+def test_a_small_pass_is_right_after_one_that_is_too_large(run_python, style, query, spare):
     said = json.loads(run_python(PASSES, str(spare), json.dumps(query), style))
     assert len(said) == 3
     assert all("the host ran out of memory" in each for each in said)

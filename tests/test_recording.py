@@ -42,7 +42,7 @@ def recording(net):
 # --------------------------------------------------------------------------------------------------- what a trace knows
 
 
-def test_a_recording_knows_its_layers_and_where_it_was_made(recording):
+def test_a_recording_has_its_layers_and_environment(recording):
     trace = recording.trace
     assert [layer.name for layer in trace.layers] == ["0", "2"]
     assert trace.environment == environment("cpu")
@@ -50,13 +50,13 @@ def test_a_recording_knows_its_layers_and_where_it_was_made(recording):
     assert recording.trace is trace
 
 
-def test_trace_model_knows_as_much(net):
+def test_trace_model_has_them_too(net):
     trace = chainrule.trace_model(net, torch.ones(5, 3), loss=lambda out: out.square().mean())
     assert [layer.name for layer in trace.layers] == ["0", "2"]
     assert trace.environment == environment("cpu")
 
 
-def test_of_torchs_own_layers_the_line_that_asked_for_the_recording_is_the_source():
+def test_torchs_layers_have_the_line_that_called_trace_model():
     trace = chainrule.trace_model(nn.Sequential(nn.Linear(3, 2)), torch.randn(4, 3))
     (op,) = (op for op in trace.ops if op.phase == "forward")
     assert op.source.text == "trace = chainrule.trace_model(nn.Sequential(nn.Linear(3, 2)), torch.randn(4, 3))"
@@ -76,7 +76,7 @@ class WithoutGrad(nn.Module):
 
 
 @pytest.mark.parametrize("how", ["record", "trace_model"])
-def test_a_block_without_gradients_is_found_by_what_was_seen_of_it(how):
+def test_a_parameter_used_without_gradients_is_a_fault(how):
     model = WithoutGrad()
     seen = []
     if how == "record":
@@ -92,7 +92,7 @@ def test_a_block_without_gradients_is_found_by_what_was_seen_of_it(how):
     assert lost.message.startswith("lost: no gradient, detached: computed while gradients were off")
 
 
-def test_what_is_compiled_is_recorded_as_it_was_written_and_compiled_again_afterwards(net):
+def test_a_compiled_model_is_recorded_uncompiled(net):
     graphs = []
 
     def backend(graph, _):
@@ -106,7 +106,7 @@ def test_what_is_compiled_is_recorded_as_it_was_written_and_compiled_again_after
     step(compiled)
     assert len(graphs) == 1
     with warnings.catch_warnings():
-        # Of hooks that run twice: those of the recording are not compiled.
+        # It warns of hooks that run twice; the recording's hooks are not compiled.
         warnings.filterwarnings("ignore", message="Using `torch.compile")
         with chainrule.record(net) as recording:
             step(compiled)
@@ -117,7 +117,7 @@ def test_what_is_compiled_is_recorded_as_it_was_written_and_compiled_again_after
     assert len(graphs) == 2
 
 
-def test_an_error_that_cannot_say_anything_goes_through(net):
+def test_an_error_whose_message_raises_goes_through(net):
     class MuteError(Exception):
         def __str__(self):
             raise ValueError
@@ -136,7 +136,7 @@ def test_a_parameter_that_nothing_uses_is_a_fault(net):
     assert ("no_gradient", "spare") in kinds
 
 
-def test_a_block_that_raises_leaves_what_was_seen(net, tmp_path):
+def test_a_block_that_raises_leaves_the_pass_so_far(net, tmp_path):
     with pytest.raises(RuntimeError, match="shapes"), chainrule.record(net) as recording:
         net(torch.ones(5, 7))
     assert "shapes" in recording.trace.error.message
@@ -157,7 +157,7 @@ class Scaled(nn.Module):
 
 
 @pytest.mark.parametrize("how", ["record", "trace_model"])
-def test_what_a_model_is_called_with_is_named_after_its_keywords(how):
+def test_arguments_are_named_after_their_keywords(how):
     model, batch = Scaled(), {"x": torch.arange(3.0)}
     given = {"scale": torch.tensor(2.0), "labels": torch.tensor(1.0)}
     if how == "record":
@@ -173,7 +173,7 @@ def test_what_a_model_is_called_with_is_named_after_its_keywords(how):
     assert trace.statistics[trace.tensor_by_name["weight.g"].id].max == 2 * 5.0 * 2 * 2
 
 
-def test_a_loss_that_the_output_has_as_an_attribute_is_the_loss():
+def test_the_loss_may_be_an_attribute_of_the_output():
     class Output:
         def __init__(self, loss):
             self.loss = loss
@@ -186,7 +186,7 @@ def test_a_loss_that_the_output_has_as_an_attribute_is_the_loss():
     assert (nothing.loss, {op.phase for op in nothing.ops}) == (None, {"forward"})
 
 
-def test_the_first_module_that_is_called_says_what_the_inputs_are_where_the_whole_is_not(net):
+def test_arguments_of_the_first_module_called_are_the_inputs(net):
     class Lightning(nn.Module):
         def __init__(self):
             super().__init__()
@@ -205,7 +205,7 @@ def test_the_first_module_that_is_called_says_what_the_inputs_are_where_the_whol
 # ------------------------------------------------------------------------------------------------------- start and stop
 
 
-def test_start_and_stop_record_what_the_block_does(net, recording):
+def test_start_and_stop_record_as_the_block_does(net, recording):
     net.zero_grad()
     before = left_behind()
 
@@ -232,8 +232,8 @@ def test_stop_with_an_error_marks_the_op(net):
     assert trace.ops[-1].name == "linear"
 
 
-def test_the_callers_of_start_are_no_owners_of_ops():
-    """What runs around a recording, such as a trainer, is not asked whose ops these are, though it is named so."""
+def test_callers_of_start_own_no_ops():
+    """A method around a recording, such as a trainer's `backward`, does not make its ops backward ops."""
 
     class Trainer:
         def __init__(self):
@@ -248,7 +248,7 @@ def test_the_callers_of_start_are_no_owners_of_ops():
     assert op.phase == "forward"
 
 
-def test_a_mode_that_came_in_between_stays(net):
+def test_a_mode_entered_after_start_stays(net):
     class Quiet(TorchFunctionMode):
         def __torch_function__(self, func, types, args=(), kwargs=None):
             return func(*args, **(kwargs or {}))
@@ -276,7 +276,7 @@ def test_a_recording_is_made_once(net, recording):
         fresh.save("never.json")
 
 
-def test_a_recording_is_of_the_thread_that_starts_it(net):
+def test_start_records_its_own_thread(net):
     recording = chainrule.record(net)
 
     def work():
@@ -293,7 +293,7 @@ def test_a_recording_is_of_the_thread_that_starts_it(net):
 # ----------------------------------------------------------------------------------------------------------------- save
 
 
-def test_the_suffix_says_the_format(recording, tmp_path):
+def test_the_suffix_chooses_the_format(recording, tmp_path):
     written = {name: recording.save(tmp_path / "new" / f"step{form.file[5:]}") for name, form in TRACE_FORMATS.items()}
     assert all(path.is_relative_to(tmp_path / "new") for path in written.values())
     assert written["json"].read_bytes() == dump_trace(recording.trace)
@@ -310,14 +310,14 @@ def test_a_longer_suffix_goes_before_a_shorter(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["step.pt", "step", ".jsonl", "json"])
-def test_another_suffix_is_told_with_those_there_are(name, recording, tmp_path):
+def test_an_unknown_suffix_is_an_error_that_lists_the_known_ones(name, recording, tmp_path):
     with pytest.raises(RequestError, match=r"\.json, \.dot, \.svg, \.html, \.csv, \.model-explorer\.json") as caught:
         recording.save(tmp_path / name)
     assert name in caught.value.message
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_was_loaded_is_saved_again_as_it_was(recording, tmp_path):
+def test_a_loaded_trace_is_saved_unchanged(recording, tmp_path):
     path = recording.save(tmp_path / "a.json")
     assert chainrule.save(chainrule.load(path), str(tmp_path / "b.json")).read_bytes() == path.read_bytes()
 
@@ -354,7 +354,7 @@ def test_pandas(net, recording):
     assert list(trace.statistics.dataframe().columns) == list(table.columns[-12:])
 
 
-def test_pandas_that_is_not_installed_is_told(recording, monkeypatch):
+def test_missing_pandas_is_an_error_with_its_remedy(recording, monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(MissingExtraError, match=r"chainrule\[pandas\]"):
         chainrule.dataframe(recording.trace)

@@ -70,31 +70,25 @@ def stopped(work, *args, n, ops=("mm", "addmm")):
     return mode.after, caught.value
 
 
-def live_tensors():
+@pytest.fixture
+def new_tensors():
+    """Lists the live tensors that the test made: the collector no longer visits what lived before."""
     gc.collect()
-    return [each for each in gc.get_objects() if issubclass(type(each), torch.Tensor)]
+    gc.freeze()
+
+    def listed():
+        gc.collect()
+        return [each for each in gc.get_objects() if issubclass(type(each), torch.Tensor)]
+
+    return listed
 
 
-OTHERS = []
-"""Tensors that were there before the test: what other tests keep has gradients of theirs."""
-
-
-@pytest.fixture(autouse=True)
-def _others():
-    OTHERS[:] = live_tensors()
-    yield
-    OTHERS.clear()
-
-
-def assert_nothing_is_left_behind():
-    others = {id(each) for each in OTHERS}
+def assert_nothing_is_left_behind(tensors=()):
     assert torch._C._len_torch_function_stack() == 0
     assert not torch_modules._global_forward_hooks
     assert not torch_modules._global_forward_pre_hooks
     assert "apply" not in vars(_SingleLevelFunction)
-    for tensor in live_tensors():
-        if id(tensor) in others:
-            continue
+    for tensor in tensors:
         if tensor.is_leaf:
             assert tensor.grad is None
         assert getattr(tensor, "g", None) is None
@@ -156,39 +150,39 @@ def test_another_threads_work_goes_on():
 @pytest.mark.smoke
 @pytest.mark.parametrize("during", PASSES)
 @pytest.mark.parametrize("style", STYLES)
-def test_a_recording_stops_within_one_layer(style, during):
+def test_a_recording_stops_within_one_layer(style, during, new_tensors):
     trace_spec(net(style))  # small draws are kept from here on
-    before = len(live_tensors())
+    before = len(new_tensors())
     after, error = stopped(trace_spec, net(style), n=PASSES[during])
     # A layer's backward is two products, and by autograd both are of one node.
     assert after <= {"forward": 0, "backward": 1}[during]
-    assert_nothing_is_left_behind()
-    assert len(live_tensors()) == before, error
+    assert_nothing_is_left_behind(new_tensors())
+    assert len(new_tensors()) == before, error
 
 
 @pytest.mark.parametrize("during", PASSES)
 @pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize("traced", [0, 1, 2], ids=["recorded", "repeated", "rescaled"])
-def test_a_retracer_is_right_after_it_was_stopped(style, during, traced):
+def test_a_retracer_is_right_after_it_was_stopped(style, during, traced, new_tensors):
     specs = [net(style, scale=scale) for scale in (0.5, 0.75, 1.5)]
     retracer = Retracer()
     for spec in specs[:traced]:
         retracer.trace(spec)
     after, _ = stopped(retracer.trace, specs[traced], n=PASSES[during])
     assert after <= {"forward": 0, "backward": 1}[during]
-    assert_nothing_is_left_behind()
+    assert_nothing_is_left_behind(new_tensors())
     for spec in (specs[traced], net(style, scale=3.0), net(style, seed=5)):
         assert_same_trace(retracer.trace(spec), trace_spec(spec))
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_a_stopped_repetition_keeps_no_more_than_a_finished_one(style):
+def test_a_stopped_repetition_keeps_no_more_than_a_finished_one(style, new_tensors):
     retracer = Retracer()
     for scale in (0.5, 0.75):
         retracer.trace(net(style, scale=scale))
-    before = len(live_tensors())
+    before = len(new_tensors())
     _, error = stopped(retracer.trace, net(style, scale=1.5), n=PASSES["backward"])
-    assert len(live_tensors()) <= before, error
+    assert len(new_tensors()) <= before, error
 
 
 @pytest.mark.parametrize("rung", ["loops", "elementwise", "broadcasting"])
@@ -239,7 +233,7 @@ def test_drawing_stops_between_two_tensors():
 @pytest.mark.parametrize(
     "work", [lambda trace: profile(trace), lambda trace: to_svg(trace), lambda _: tensor_values(net(), "l1")]
 )
-def test_what_is_made_of_a_trace_does_not_begin(work):
+def test_work_on_a_trace_does_not_begin_after_a_stop(work):
     trace, asked = trace_spec(net()), Stop()
     asked.ask(StoppedError("disconnected"))
     with stoppable(asked), pytest.raises(StoppedError):
@@ -280,7 +274,7 @@ def test_a_page_of_the_chapter_stops_between_its_parts(page, given, op, most):
 
 
 @pytest.mark.parametrize("page", PAGES.values(), ids=lambda page: page.name)
-def test_no_page_of_the_chapter_answers_work_that_is_to_stop(page):
+def test_no_page_of_the_chapter_answers_after_a_stop(page):
     values, asked = page.read({}), Stop()
     asked.ask(StoppedError("disconnected"))
     with stoppable(asked), pytest.raises(StoppedError):

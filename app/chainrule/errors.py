@@ -1,24 +1,7 @@
-"""Everything Chainrule raises on purpose.
+"""Every error that Chainrule raises on purpose: each is a ChainruleError, a LimitError also a SpecError.
 
-    ChainruleError
-    ├── SpecError            a spec key is unknown, malformed or out of range          422 invalid_spec
-    │   └── LimitError       well-formed, but more than this server computes           422 over_limit
-    ├── InputError           what a page of the chapter was asked makes no sense       422 invalid_input
-    ├── NotFoundError        a name (preset, tensor, page) that does not exist         404 not_found
-    ├── RequestError         a request that cannot be read (body, media type, range)   4xx, code of its own
-    ├── BusyError            no place in line, or no socket or request is left         503 busy
-    ├── StoppedError         nobody waits any more for what was being computed         503 stopped
-    ├── DeadlineError        it would have taken longer than is allowed                504 deadline_exceeded
-    ├── MemoryLimitError     the host or the device ran out of memory                  507 out_of_memory
-    ├── DumpError            a graph dump that does not follow the published schema    422 invalid_dump
-    ├── CheckError           a function whose gradients cannot be checked              422 invalid_check
-    ├── ExploreError         a model of one's own that cannot be run                   422 invalid_model
-    ├── TraceError           a recording that cannot be made                           500 trace_failed
-    ├── MissingExtraError    needs an optional dependency that is not installed        501 missing_extra
-    └── RenderError          a picture that cannot be drawn                            500 render_failed
-
-Each carries what the one JSON error shape shows: `code`, `message`, and where they apply `field` (the key at fault)
-and `limit` (what is allowed). `web` turns them into answers; nothing else knows about HTTP status codes.
+Each has `status` and the fields of the one JSON error shape: `code`, `message`, and where they apply `field` (the key
+at fault) and `limit` (the allowed value). `web` turns them into responses; nothing else knows about HTTP.
 """
 
 from __future__ import annotations
@@ -56,15 +39,15 @@ class SpecError(ChainruleError):
 
 
 class LimitError(SpecError):
-    """A well-formed spec that asks for more than this server computes; `limit` is the most it allows."""
+    """A well-formed spec that asks for more than this server computes; `limit` is the maximum."""
 
     code = "over_limit"
 
 
 class InputError(ChainruleError):
-    """What a page of the chapter was asked makes no sense; the message names the input, its value and what is allowed.
+    """A bad input of a page of the chapter; the message names the input, its value and the allowed ones.
 
-    Where the inputs are well-formed but do not go together, `limit` holds what the page explains that with.
+    For inputs that are well-formed but do not fit together, `limit` holds the figures of the page's explanation.
     """
 
     code = "invalid_input"
@@ -79,7 +62,7 @@ class NotFoundError(ChainruleError):
 
 
 class RequestError(ChainruleError):
-    """A request that cannot be read; `status` and `code` say in which way."""
+    """A request that cannot be read (body, media type, range); its `status` and `code` say why."""
 
     def __init__(
         self, message: str, *, status: int = 400, code: str = "bad_request", field: str | None = None, limit: Any = None
@@ -101,7 +84,7 @@ class BusyError(ChainruleError):
 
 
 class StoppedError(ChainruleError):
-    """Work was given up on because nobody waits for it any more; `reason` is one of STOP_REASONS."""
+    """Work was stopped because nobody waits for it any more; `reason` is one of STOP_REASONS."""
 
     code = "stopped"
     status = 503
@@ -116,18 +99,18 @@ STOP_REASONS = {
     "superseded": "a newer request of the same socket took its place",
     "shutdown": "the server is shutting down",
 }
-"""Why work is given up on, each with what a person is told."""
+"""The reasons for stopping work, each with its message."""
 
 
 class DeadlineError(ChainruleError):
-    """Computing was stopped because it took longer than is allowed; `limit` is in seconds."""
+    """Work was stopped because it took longer than allowed; `limit` is in seconds."""
 
     code = "deadline_exceeded"
     status = 504
 
 
 class MemoryLimitError(ChainruleError):
-    """The host or the device ran out of memory; what was being computed has been let go of."""
+    """The host or the device ran out of memory; the work's tensors have been released."""
 
     code = "out_of_memory"
     status = 507
@@ -148,7 +131,7 @@ class CheckError(ChainruleError):
 
 
 class ExploreError(ChainruleError):
-    """A model of one's own that cannot be run: its file, its factory or what that returned; the message says where."""
+    """A user's model that cannot be run: its file, its factory or the result of that; the message says where."""
 
     code = "invalid_model"
     status = 422
@@ -161,7 +144,7 @@ class TraceError(ChainruleError):
 
 
 class MissingExtraError(ChainruleError):
-    """What was asked for needs an optional dependency that is not installed; the message says how to install it."""
+    """An optional dependency is not installed; the message says how to install it."""
 
     code = "missing_extra"
     status = 501
@@ -174,7 +157,7 @@ class RenderError(ChainruleError):
 
 
 def message_of(error: BaseException) -> str:
-    """What an error says; nothing of one that cannot."""
+    """An error's message; empty if it has none or raises."""
     try:
         return str(error.msg if isinstance(error, SyntaxError) else error)
     except Exception:

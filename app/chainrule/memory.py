@@ -1,4 +1,4 @@
-"""Running out of memory: one error for all the ways in which it shows, and what gives back what is no longer used."""
+"""Running out of memory: one error for all of its symptoms, and the return of unused memory."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ import torch
 from chainrule.errors import MemoryLimitError
 
 STACK_BYTES = 64 << 20
-"""Of a thread that computes. A chain of autograd nodes goes each within the one before: 8 MiB are enough for 30,000."""
+"""The stack of a computing thread. A chain of autograd nodes recurses: 8 MiB are enough for 30,000 nodes."""
 
 _CPU_ALLOCATOR = ("can't allocate memory", "not enough memory", "std::bad_alloc")
-"""How torch's errors from the CPU's allocator read, on POSIX, on Windows, and from its C++: it has no type for them."""
+"""Messages of torch's CPU allocator on POSIX, on Windows and from C++, which have no type of their own."""
 
 _THREADS = "can't start new thread"
-"""How Python says that there is no memory for the stack of one; a limit on threads reads the same."""
+"""Python's message when a thread gets no stack, and at a limit on threads."""
 
 _LOADER = ("failed to map segment", "cannot allocate memory")
-"""How the loader of shared libraries says it, as an OSError without a number."""
+"""Messages of the loader of shared libraries, in an OSError without a number."""
 
 _CUDA_LIBRARIES = ("CUDA error: out of memory", "_STATUS_ALLOC_FAILED")
-"""The same of what CUDA's runtime and libraries allocate for themselves."""
+"""Messages of CUDA's runtime and libraries, for their own allocations."""
 
 _malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
-"""What glibc has and other C libraries lack. A request opens no library: it is taken here."""
+"""A function of glibc alone. Looked up at import, because a request opens no library."""
 
 
 def out_of_memory(error: BaseException) -> str | None:
-    """What ran out of memory, "host" or "device"; None if `error` says something else."""
+    """The place that ran out of memory, "host" or "device"; None for another error."""
     if isinstance(error, MemoryError):
         return "host"
     if isinstance(error, torch.OutOfMemoryError):
@@ -49,10 +49,9 @@ def out_of_memory(error: BaseException) -> str | None:
 
 
 class memory_errors:  # noqa: N801 (used as a statement)
-    """Raise MemoryLimitError in place of whatever says that memory ran out inside the block.
+    """Raise MemoryLimitError in place of any error which means that memory ran out inside the block.
 
-    The tensors that were at work hang on the traceback of what was raised, so it is dropped: the error can be kept and
-    sent without them.
+    The traceback of that error, which would keep the tensors alive, is dropped.
 
     Raises:
         MemoryLimitError: the host or the device ran out of memory.
@@ -64,13 +63,13 @@ class memory_errors:  # noqa: N801 (used as a statement)
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         place = None if error is None else out_of_memory(error)
         if error is not None and place is not None:
-            del traceback  # this very frame is in the next one
+            del traceback  # it would be kept by this frame
             error.__traceback__ = None
             raise MemoryLimitError(f"the {place} ran out of memory: {_first_line(error)}") from error
 
 
 def release_memory() -> None:
-    """Give back what no name refers to any more: reference cycles, and blocks that torch keeps of a CUDA device."""
+    """Free unused memory: reference cycles, free pages, and the blocks that torch caches of a CUDA device."""
     gc.collect()
     return_free_pages()
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
@@ -78,17 +77,16 @@ def release_memory() -> None:
 
 
 def return_free_pages() -> None:
-    """Give the system back the memory that is free between what is in use, where glibc keeps it; it may be asked again.
+    """Return free pages inside of glibc's heaps to the system.
 
-    glibc gives back by itself what is free at the end of a heap. The tensors of a pass lie beneath the few blocks that
-    outlive it, so all that a large pass took stays with the process: of 434 MiB after one, 177 are free. To give them
-    back takes 12 ms, and the next pass, which has to ask for some of them again, 30 ms more.
+    glibc returns only the free end of a heap, and the tensors of a pass lie beneath the few blocks that outlive it: 177
+    of the 434 MiB after a large pass are free. Their return takes 12 ms, and the next pass 30 ms more.
     """
     if _malloc_trim is not None:
         _malloc_trim(ctypes.c_size_t(0))
 
 
 def _first_line(error: BaseException) -> str:
-    if isinstance(error, OSError):  # which file it was about, and where that lies, is nobody's business
+    if isinstance(error, OSError):  # without its file's path
         return error.strerror or str(error).rpartition("/")[2]
     return str(error).partition("\n")[0] or type(error).__name__

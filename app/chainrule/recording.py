@@ -1,12 +1,11 @@
-"""A step of anybody's training, recorded and saved.
+"""A step of any training, recorded and saved.
 
     with chainrule.record(model) as recording:
         loss = loss_function(model(x), y)
         loss.backward()
     recording.save("step1000.json")
 
-What `trace/` records is completed here with what a trace alone does not know: where it was made, and what is wrong with
-it, which takes the model's parameters too.
+A trace of `trace/` is completed here with its environment and its faults, which need the model's parameters too.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ OnTensor = Callable[[str, torch.Tensor], None]
 class record(tracing.record):  # noqa: N801 (used as a statement, like torch.no_grad)
     """Record everything torch computes inside the `with` block; then `trace` holds it, and `save` writes it to a file.
 
-    For any code: a step of a training loop, a model with a backward written by hand, plain functions. What is computed
-    is the same as without recording, bit for bit. An exception goes through; `trace` then holds what was seen, and the
-    op at fault. Where no block can stand, in the callbacks of a trainer, `start()` and `stop()` go around the step.
+    For any code: a step of a training loop, a model with a backward written by hand, plain functions. The results are
+    the same as without recording, bit for bit. An exception goes through; `trace` then holds the pass so far, and the
+    op at fault. In the callbacks of a trainer, `start()` and `stop()` replace the block.
 
     Args: see `chainrule.trace.record`; the first is the model, whose structure names the modules.
     """
@@ -50,7 +49,7 @@ class record(tracing.record):  # noqa: N801 (used as a statement, like torch.no_
     ) -> None:
         super().__exit__(kind, error, traceback)
         self._complete: Trace | None = None
-        # In the end: a lazy one has its shape by now.
+        # Only now, when lazy parameters have their shapes.
         self._evidence.parameters = evidence_of(self._model).parameters
         self._device = _device(self._model)
 
@@ -74,10 +73,10 @@ def trace_model(
     loss: Callable[[Any], torch.Tensor] | None = None,
     backward: Callable[[], None] | None = None,
 ) -> Trace:
-    """Record `model(*inputs, **kwargs)`, then `loss` of what it gives, then the backward pass.
+    """Record `model(*inputs, **kwargs)`, then `loss` of its output, then the backward pass.
 
-    As any backward pass does, it adds to the `.grad` of the model's parameters. Arguments, what is returned and what is
-    raised: see `chainrule.trace.trace_model`.
+    As any backward pass does, it adds to the `.grad` of the model's parameters. Arguments, result and errors: see
+    `chainrule.trace.trace_model`.
     """
     evidence = Evidence()
     trace = tracing.trace_model(model, *inputs, kwargs=kwargs, loss=loss, backward=backward, on_tensor=evidence.watch)
@@ -88,7 +87,7 @@ def trace_model(
 def save(trace: Trace, path: str | os.PathLike[str]) -> Path:
     """Write a trace to a file: .json .dot .svg .html .csv or .model-explorer.json, as the file's suffix says.
 
-    Folders that are not there are made.
+    Missing folders are made.
 
     Returns:
         The file.
@@ -99,7 +98,7 @@ def save(trace: Trace, path: str | os.PathLike[str]) -> Path:
         RenderError, MemoryLimitError: .svg or .html, which cannot be drawn.
         OSError: the file cannot be written.
     """
-    # The page, which .html and .svg take, is read when something is saved, not when something is recorded.
+    # Imports the page, which .html and .svg need: only to save, not to record.
     from chainrule.export.formats import format_of
 
     path = Path(path)
@@ -128,6 +127,6 @@ def _completed(trace: Trace, evidence: Evidence, device: str) -> Trace:
 
 
 def _device(model: object) -> str:
-    """Where a model computes: where its first parameter lies."""
+    """The device of a model's first parameter."""
     first = next(model.parameters(), None) if isinstance(model, nn.Module) else None
     return "cpu" if first is None else first.device.type

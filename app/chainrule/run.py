@@ -26,11 +26,11 @@ from chainrule.trace import Known, Layer, Plan, Trace, record, repeat
 
 logger = logging.getLogger(__name__)
 
-MOST_VALUES = 64
-"""Rows and columns of a tensor's values that are given at once."""
+MAX_VALUES = 64
+"""Rows and columns in a window of a tensor's values."""
 
-MOST_IN_WINDOW = 16 * MOST_VALUES**2
-"""Values in all of them together: behind each there may be more dimensions."""
+MAX_IN_WINDOW = 16 * MAX_VALUES**2
+"""Values in a window with all its further dimensions."""
 
 
 def trace_spec(
@@ -39,9 +39,9 @@ def trace_spec(
     """Build the model of a spec, run and record its forward and backward pass.
 
     Args:
-        spec: what to run.
-        plan: filled in with how to repeat the recording; `Retracer` does.
-        build: what makes the model in place of `build_model`, of the same numbers.
+        spec: the model.
+        plan: filled in for a repetition of the recording, by `Retracer`.
+        build: another function than `build_model` that makes the same model.
 
     Raises:
         SpecError: the spec's device is not on this machine.
@@ -65,16 +65,15 @@ def trace_spec(
 
 
 class Retracer:
-    """Traces spec after spec, as `trace_spec` does, and sooner: of each graph only the first trace is recorded in full.
+    """Traces spec after spec, as `trace_spec` does, and faster: only the first trace of each graph is recorded in full.
 
-    What scale, seed, scheme and the biases' std change are numbers, so a further trace of the same graph is the same
+    Scale, seed, scheme and the biases' std change numbers alone, so a further trace of the same graph is the same
     program with other tensors, and only its statistics are taken. A new scale alone changes neither the draws, which
-    are kept and multiplied in place, nor x, y and the biases, whose statistics are those of the last trace. What is
-    kept is of one graph (its net, see `RescaledNet`, its plan, the first trace and the last statistics), and goes with
-    this object, with the next graph, or when it is to be forgotten.
+    are kept and multiplied in place, nor x, y and the biases, which keep the statistics of the last trace. One graph is
+    kept at a time: its net (see `RescaledNet`), its plan, the first trace and the last statistics.
 
     Attributes:
-        recording: stands for the recording that the last trace repeats, or is; another object for each.
+        recording: an object that is the same for a recording and its repetitions.
     """
 
     def __init__(self) -> None:
@@ -82,7 +81,7 @@ class Retracer:
         self.forget()
 
     def forget(self) -> None:
-        """Let go of all that is kept: the next trace is recorded in full."""
+        """Drop the kept graph: the next trace is recorded in full."""
         self._net.forget()
         self.recording: object = None
         self._graph: ModelSpec | None = None
@@ -94,7 +93,7 @@ class Retracer:
 
     @property
     def kept_bytes(self) -> int:
-        """How much memory it takes between two traces; of what are no tensors or statistics, an estimate from above."""
+        """The memory kept between two traces; an upper estimate for all but tensors and statistics."""
         statistics = 0
         if self._last is not None:
             statistics = self._last[1].moments.nbytes + self._last[1].counts.nbytes
@@ -115,7 +114,7 @@ class Retracer:
         plan = Plan()
         trace = trace_spec(spec, plan, self._net.build)
         self.recording = object()
-        # Without its numbers: those of the last trace are enough.
+        # Without its statistics: those of the last trace are enough.
         self._graph, self._plan, self._trace = graph, plan, dataclasses.replace(trace, statistics=NO_STATISTICS)
         self._recorded_bytes = recorded_bytes(trace, plan)
         self._last = spec, trace.statistics
@@ -140,7 +139,7 @@ class Retracer:
         try:
             statistics = repeat(self._plan, program, known)
         finally:
-            built.clear_gradients()  # the memory of the leaves is kept, theirs is not
+            built.clear_gradients()  # the leaves are kept, and with them their gradients would be
         self._last = spec, statistics
         loss = float(losses[0].detach())
         now = time.perf_counter()
@@ -158,15 +157,15 @@ class Retracer:
 
 
 _NUMBERS_ONLY: Mapping[str, Any] = {"scale": 1.0, "seed": 0, "init": "standard_normal", "bias_std": 0.0}
-"""The keys of a spec that leave the graph as it is, each with one value for all."""
+"""The keys of a spec that do not change the graph, each with the value that stands for all."""
 
 NO_STATISTICS = StatisticsTable((), np.empty((0, len(COLUMNS))), np.empty((0, BINS), np.uint32))
 
 
 def recorded_bytes(trace: Trace, plan: Plan) -> int:
-    """How much memory a trace without its statistics and its plan take, from above: measured, and some more.
+    """An upper estimate of the memory of a plan and a trace without statistics.
 
-    `tests/web/test_kept.py` holds it to what Python says that it has allocated.
+    The factors are measured; `tests/web/test_kept.py` compares them with Python's allocations.
     """
     return (
         40_000
@@ -201,7 +200,7 @@ def _run(
             recording.set_loss(loss)
             built.backward(loss)
     finally:
-        built.clear_gradients()  # see `Retracer`: the next pass may be of the same leaves
+        built.clear_gradients()  # the next pass may have the same leaves, see `Retracer`
     return recording.trace
 
 
@@ -246,17 +245,17 @@ class TensorValues:
 def tensor_values(
     spec: ModelSpec, name: str, rows: tuple[int, int] = (0, 5), cols: tuple[int, int] = (0, 5)
 ) -> TensorValues:
-    """Run a spec again and give a window of one tensor's values, as the chapter prints `x[0:5,0:5]`.
+    """Run a spec again and return a window of one tensor's values, as the chapter prints `x[0:5,0:5]`.
 
     Args:
-        spec: what to run.
+        spec: the model.
         name: the tensor's name in the trace, `l2` or `w1.g`.
-        rows: first and one past the last index along dimension 0, cut to the shape.
-        cols: the same along dimension 1; of a vector, `rows` alone counts.
+        rows: start and stop along dimension 0, cut to the shape.
+        cols: start and stop along dimension 1, if there is one.
 
     Raises:
         NotFoundError: no tensor has this name.
-        SpecError: a window that is empty, negative or larger than MOST_VALUES; an absent device.
+        SpecError: the window is empty, negative or larger than MAX_VALUES; the device is absent.
     """
     _check_window(rows, cols)
     check_device(spec, available_devices())
@@ -270,18 +269,13 @@ def window_of(
     cols: tuple[int, int],
     run_again: Callable[[Callable[[str, torch.Tensor], None]], object],
 ) -> TensorValues:
-    """A window of one tensor's values, for which what made the trace is run again.
+    """A window of one tensor's values, see `tensor_values`.
 
-    Args:
-        trace: which tensors there are.
-        name: see `tensor_values`.
-        rows: see `tensor_values`.
-        cols: see `tensor_values`.
-        run_again: runs it, and calls what it is given with each tensor's id and the live tensor, as `record` does.
+    `run_again` repeats the program of the trace, with its argument as `record`'s `on_tensor`.
 
     Raises:
-        NotFoundError: no tensor has this name, or it has no values that could be shown.
-        SpecError: a window that is empty, negative or larger than MOST_VALUES.
+        NotFoundError: no tensor has this name, or it has no values to show.
+        SpecError: the window is empty, negative or larger than MAX_VALUES.
     """
     _check_window(rows, cols)
     wanted = trace.tensor_by_name.get(name)
@@ -296,12 +290,12 @@ def window_of(
                 window = window[slice(*rows)]
             if window.dim() >= 2:
                 window = window[:, slice(*cols)]
-            if window.numel() > MOST_IN_WINDOW:
+            if window.numel() > MAX_IN_WINDOW:
                 raise SpecError(
-                    f"rows: {window.numel()} values lie in this window of {name}, at most {MOST_IN_WINDOW} are given; "
+                    f"rows: {window.numel()} values lie in this window of {name}, at most {MAX_IN_WINDOW} are given; "
                     "take fewer rows or columns",
                     field="rows",
-                    limit=MOST_IN_WINDOW,
+                    limit=MAX_IN_WINDOW,
                 )
             found.append(window.to("cpu", torch.float64, copy=True))
 
@@ -313,11 +307,11 @@ def window_of(
 
 def _check_window(rows: tuple[int, int], cols: tuple[int, int]) -> None:
     for field, (start, stop) in (("rows", rows), ("cols", cols)):
-        if not 0 <= start < stop or stop - start > MOST_VALUES:
+        if not 0 <= start < stop or stop - start > MAX_VALUES:
             raise SpecError(
-                f"{field}: {start}:{stop} is not a window of 1 to {MOST_VALUES} from 0 on",
+                f"{field}: {start}:{stop} is not a window of 1 to {MAX_VALUES} from 0 on",
                 field=field,
-                limit=MOST_VALUES,
+                limit=MAX_VALUES,
             )
 
 
@@ -331,7 +325,7 @@ def available_devices() -> tuple[str, ...]:
 
 
 def environment(device: str = "cpu") -> Mapping[str, Any]:
-    """What a trace's numbers depend on besides its spec: versions, device, threads, CPU capability."""
+    """The environment that a trace's numbers depend on: versions, device, threads, CPU capability."""
     return {**_environment(device), "threads": torch.get_num_threads()}
 
 

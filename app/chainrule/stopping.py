@@ -1,11 +1,10 @@
-"""How work is stopped from outside: it is asked to, and looks for itself where it can stop.
+"""Stopping work from outside: `stop.ask(error)` requests it, and the work raises the error at its next `check`.
 
 with stoppable(stop):            # in the thread that computes
-    trace_spec(spec)             # check() between its ops and in its hooks raises what `stop` was asked with
+    trace_spec(spec)             # calls check() between its ops and in its hooks
 
-A torch op cannot be interrupted, and a thread must not be killed with its hooks still in place; so whoever computes
-calls `check` between two ops. A recording takes the stop of the thread that starts it, because autograd may run its
-hooks in threads of its own.
+A torch op cannot be interrupted, and a killed thread would leave its hooks in place, so work calls `check` between two
+ops. A recording takes the stop of the thread that starts it, because autograd may run its hooks in other threads.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from chainrule.errors import ChainruleError
 
 
 class Stop:
-    """Whether a piece of work is to stop, and with which error. Asked from any thread, the first time counts."""
+    """The error that a piece of work is to stop with, if any. Any thread may ask; the first error counts."""
 
     __slots__ = ("error",)
 
@@ -29,7 +28,7 @@ class Stop:
             self.error = error
 
     def check(self) -> None:
-        """Raise what was asked for, if anything was.
+        """Raise the error that was asked for, if any.
 
         Raises:
             ChainruleError: the work is to stop.
@@ -43,25 +42,21 @@ _current: ContextVar[Stop] = ContextVar("stop", default=_NEVER)
 
 
 def current_stop() -> Stop:
-    """The stop of the work that this thread does; one that is never asked where there is none."""
+    """The stop of this thread's work; outside of `stoppable` a stop that is never asked."""
     return _current.get()
 
 
 def check() -> None:
-    """Raise if the work that this thread does is to stop.
+    """Raise the error that this thread's work was asked to stop with, if any.
 
     Raises:
-        ChainruleError: what the work was asked to stop with.
+        ChainruleError: the work is to stop.
     """
     _current.get().check()
 
 
 class stoppable:  # noqa: N801 (used as a statement)
-    """What this thread does inside the block can be stopped by `stop`.
-
-    Raises:
-        ChainruleError: what the work was asked to stop with.
-    """
+    """Inside the block this thread's work can be stopped by `stop`."""
 
     def __init__(self, stop: Stop) -> None:
         self._stop = stop
@@ -72,5 +67,5 @@ class stoppable:  # noqa: N801 (used as a statement)
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         _current.reset(self._token)
         if error is self._stop.error and error is not None:
-            # The stop keeps the error, and that would keep the frames of the work with all tensors in them.
+            # The stop keeps the error, whose traceback would keep all tensors of the work.
             error.__traceback__ = None

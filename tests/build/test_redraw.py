@@ -19,7 +19,7 @@ TORCH = {
     "kaiming_uniform": lambda tensor: nn.init.kaiming_uniform_(tensor, nonlinearity="relu"),
     "lecun_normal": lambda tensor: nn.init.kaiming_normal_(tensor, nonlinearity="linear"),
     "uniform": lambda tensor: nn.init.uniform_(tensor, -0.1, 0.1),
-    # What Linear and the convolutions do of themselves.
+    # The default of Linear and the convolutions.
     "torch_default": lambda tensor: nn.init.kaiming_uniform_(tensor, a=math.sqrt(5)),
 }
 
@@ -36,7 +36,7 @@ def test_a_vector_has_no_fans():
 
 @pytest.mark.parametrize("shape", [(300, 200), (64, 32, 5, 5)], ids=["matrix", "kernel"])
 @pytest.mark.parametrize("scheme", TORCH)
-def test_a_scheme_is_distributed_as_torchs_own_of_that_name(scheme, shape):
+def test_a_scheme_has_the_distribution_of_torch_nn_init(scheme, shape):
     torch.manual_seed(0)
     drawn, theirs = redraw(scheme, 0, "weight", shape), TORCH[scheme](torch.empty(shape))
     # Each std has a relative error of at most 1/√(2n); five of them of the difference.
@@ -44,19 +44,19 @@ def test_a_scheme_is_distributed_as_torchs_own_of_that_name(scheme, shape):
     if "uniform" in scheme or scheme == "torch_default":
         assert float(drawn.abs().max()) == pytest.approx(float(theirs.abs().max()), rel=1e-3)
     else:
-        # Of n normal values the largest is near √(2 ln n) σ; of uniform ones it would be √3 σ.
+        # The largest of n normal values is near √(2 ln n) σ, of uniform ones √3 σ.
         assert float(drawn.abs().max() / drawn.std()) > 3.5
 
 
 @pytest.mark.parametrize("shape", [(6, 10), (10, 6), (8, 3, 2, 2)])
-def test_orthogonal_has_orthonormal_rows_or_columns_as_torchs_has(shape):
+def test_orthogonal_has_orthonormal_rows_or_columns(shape):
     w = redraw("orthogonal", 3, "weight", shape).flatten(1)
     product = w @ w.t() if w.shape[0] <= w.shape[1] else w.t() @ w
     torch.testing.assert_close(product, torch.eye(len(product)))
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_a_draw_is_of_its_seed_and_name_alone(scheme):
+def test_a_draw_depends_on_its_seed_and_name_alone(scheme):
     before = torch.get_rng_state()
     first = redraw(scheme, 1, "a.weight", (7, 5))
     torch.manual_seed(99)

@@ -5,12 +5,10 @@ import weakref
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, settings
+from spec_strategies import changing_specs
 
 from chainrule.build import RescaledNet, build_model, draws, rescaled, rescales
-from chainrule.errors import SpecError
-from chainrule.foundations.initialization import SCHEMES
 from chainrule.spec import ModelSpec
 
 STYLES = ("functions", "classes", "layer_function", "autograd_function", "module")
@@ -26,28 +24,11 @@ def leaves_are_equal(ours, fresh):
         assert torch.equal(found, leaf), name
 
 
-CHANGE = st.one_of(
-    st.builds(lambda scale: {"scale": scale}, st.floats(1e-4, 1e4)),
-    st.builds(lambda scale: {"scale": scale}, st.sampled_from([1.0, 0.1, 1e4])),
-    st.sampled_from([{"init": scheme} for scheme in SCHEMES]),
-    st.sampled_from([{"dtype": dtype} for dtype in ("float32", "float64", "float16", "bfloat16")]),
-    st.sampled_from([{"style": style} for style in STYLES]),
-    st.sampled_from(
-        [{"seed": 1}, {"seed": 2}, {"bias_std": 0.3}, {"bias_std": 0}, {"widths": "5,7,2"}, {"loss": "cross_entropy"}]
-    ),
-    st.sampled_from([{"program": "exp"}, {"program": "mlp"}]),
-)
-
-
-@given(st.lists(CHANGE, min_size=1, max_size=8))
-def test_the_leaves_are_those_that_are_drawn_anew(changes):
+@given(changing_specs())
+@settings(max_examples=60, deadline=None)
+def test_the_leaves_equal_those_of_build_model(specs):
     net = RescaledNet()
-    spec = ModelSpec.parse({"widths": "6,7,3", "batch": 4})
-    for change in ({}, *changes):
-        try:
-            spec = spec.replace(**change)
-        except SpecError:  # what is refused is not built
-            continue
+    for spec in specs:
         ours = net.build(spec)
         leaves_are_equal(ours, build_model(spec))
         # A pass leaves gradients behind; the next net must not see them.
@@ -56,7 +37,7 @@ def test_the_leaves_are_those_that_are_drawn_anew(changes):
 
 @pytest.mark.smoke
 @pytest.mark.parametrize("elements", [0, draws.CACHED_ELEMENTS])
-def test_for_a_new_scale_nothing_is_drawn(elements, monkeypatch):
+def test_a_new_scale_draws_nothing(elements, monkeypatch):
     monkeypatch.setattr(draws, "CACHED_ELEMENTS", elements)
     drawn = []
     monkeypatch.setattr(draws, "generator_for", lambda _seed, name: drawn.append(name) or torch.Generator())
@@ -75,7 +56,7 @@ def test_for_a_new_scale_nothing_is_drawn(elements, monkeypatch):
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_of_a_model_nothing_is_kept_but_the_memory_of_its_leaves(style):
+def test_only_the_memory_of_a_models_leaves_is_kept(style):
     net = RescaledNet()
     built = net.build(ModelSpec(style=style))
     built.backward(built.forward())
@@ -102,7 +83,7 @@ def test_a_net_larger_than_the_bound_is_not_kept(monkeypatch):
         leaves_are_equal(again, build_model(spec.replace(scale=2.0)))
 
 
-def test_which_specs_differ_in_the_scale_alone():
+def test_specs_that_differ_in_the_scale_alone():
     spec = ModelSpec()
     assert rescales(spec, spec)
     assert rescales(spec, spec.replace(scale=2.0))

@@ -13,11 +13,6 @@ pytestmark = pytest.mark.gpu
 STYLES = ["functions", "classes", "layer_function", "autograd_function", "module"]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _device():
-    assert torch.cuda.is_available(), "these tests need a CUDA device; `make test` leaves them out"
-
-
 def both(**keys):
     return trace_spec(ModelSpec(**keys)), trace_spec(ModelSpec(device="cuda", **keys))
 

@@ -20,11 +20,6 @@ SPARE = 256 << 20
 """Bytes of the device that a pass may take."""
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _device():
-    assert torch.cuda.is_available(), "these tests need a CUDA device; `make test` leaves them out"
-
-
 @pytest.fixture
 def little_memory() -> Iterator[None]:
     """Torch may take SPARE more of the device than it has."""
@@ -53,7 +48,7 @@ def assert_same_figures(one, other):
     ids=["weights", "activations"],
 )
 @pytest.mark.usefixtures("little_memory")
-def test_after_a_pass_that_is_too_large_a_small_one_is_right(style, query):
+def test_a_small_pass_is_right_after_one_that_is_too_large(style, query):
     expected = trace_spec(net(style, scale=0.5))
     before = torch.cuda.memory_allocated()
     retracer = Retracer()

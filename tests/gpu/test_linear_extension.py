@@ -64,7 +64,7 @@ def test_any_strides_will_do():
     assert gradcheck(LinearCpp.apply, (inp, weight, bias))
 
 
-def test_views_of_another_sign_are_read_as_what_they_show():
+def test_negated_and_conjugated_views_show_their_values():
     leaves = [normal(3, 18), normal(2, 18), normal(2)]
     inp, weight, bias = (torch.complex(each, each).conj().imag for each in leaves)
     assert inp.is_neg()

@@ -343,7 +343,14 @@ CASES = {
 }
 
 
-@pytest.fixture(scope="module", params=CASES)
+IN_EVERY_RUN = ("gpt2", "user_function")
+"""A library's model and one with a custom Function; `make test-all` adds the others."""
+
+
+@pytest.fixture(
+    scope="module",
+    params=[name if name in IN_EVERY_RUN else pytest.param(name, marks=pytest.mark.long) for name in CASES],
+)
 def make_case(request: pytest.FixtureRequest) -> Callable[[], Case]:
     """Makes one of the cases above afresh, always from the same seed."""
 

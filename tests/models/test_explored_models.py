@@ -1,4 +1,4 @@
-"""The same models as the explorer runs them: on a copy, recorded, repeated, and at a what-if. Not a bit is another."""
+"""The same models in the explorer: on a copy, recorded, repeated, and at a what-if, they compute the same bits."""
 
 import copy
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ HALVED = WhatIf(scale=0.5)
 
 @dataclass
 class Seen:
-    """What the passes have put out, and what is left in the copy after the last, before it goes."""
+    """The outputs of all passes, and the state of the copy after the last one."""
 
     outputs: list[torch.Tensor] = field(default_factory=list)
     left: dict[str, torch.Tensor] = field(default_factory=dict)
@@ -38,7 +38,7 @@ def after(model: nn.Module, output: object) -> dict[str, torch.Tensor]:
 
 
 def run_bare(case, what_if):
-    """The model by itself, at this what-if: nothing of ours but its random numbers' seed."""
+    """The model alone, at this what-if, with the seed of its random numbers."""
     model = copy.deepcopy(case.model)
     with torch.no_grad():
         for parameter in model.parameters():  # a tied one once
@@ -83,7 +83,7 @@ def assert_same(seen, bare):
     assert torch.equal(seen.random, random)
 
 
-def test_outputs_gradients_and_buffers_are_those_of_the_model_by_itself(make_case, seen):
+def test_the_explorers_copy_computes_the_numbers_of_the_model(make_case, seen):
     case = make_case()
 
     def loss(output):

@@ -20,7 +20,7 @@ MODULE_HOOKS = [name for name in vars(nn.Module()) if "hooks" in name]
 
 @dataclass
 class Run:
-    """What a pass has left: by name, all tensors that a person could look at; and the streams of random numbers."""
+    """The state after a pass: all visible tensors by name, and the streams of random numbers."""
 
     case: object
     left: dict[str, torch.Tensor]
@@ -81,7 +81,7 @@ def hung_on(model):
 
 
 @pytest.mark.parametrize("how", ["recorded", "traced"])
-def test_every_number_is_bit_for_bit_that_of_an_unrecorded_run(how, bare, request):
+def test_recording_changes_no_bit(how, bare, request):
     run = request.getfixturevalue(how)
     assert any(name.startswith("gradient ") for name in bare.left)
     assert run.left.keys() == bare.left.keys()
@@ -126,7 +126,7 @@ def test_modules_are_the_models(recorded):
             assert kind in (types[path], "container"), path
 
 
-def test_the_gradient_of_every_parameter_is_the_one_torch_left(recorded):
+def test_parameters_get_the_gradients_that_torch_left(recorded):
     trace = recorded.trace
     for name, parameter in recorded.case.model.named_parameters():
         whole = [tensor.id for tensor in trace.tensors if tensor.name == f"{name}.g"]
@@ -140,7 +140,7 @@ def test_the_gradient_of_every_parameter_is_the_one_torch_left(recorded):
         assert row.norm == pytest.approx(parameter.grad.double().norm().item(), rel=1e-9), name
 
 
-def test_what_the_model_is_called_with_has_its_names(recorded):
+def test_arguments_have_names_and_roles(recorded):
     tensors = recorded.trace.tensor_by_name
     case = recorded.case
     names = [*(["input", "input_1"][: len(case.args)]), *case.kwargs]
@@ -150,7 +150,7 @@ def test_what_the_model_is_called_with_has_its_names(recorded):
     assert [name for name in names if name not in tensors] in ([], ["input_1"])
 
 
-def test_layers_are_the_modules_with_parameters_in_the_order_in_which_they_run(recorded):
+def test_layers_are_the_modules_with_parameters_in_order(recorded):
     trace = recorded.trace
     producers = {tensor.id: tensor.producer for tensor in trace.tensors}
     order = {op.id: place for place, op in enumerate(trace.ops)}

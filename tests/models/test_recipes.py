@@ -19,7 +19,7 @@ RECIPES = {
 
 
 def recipe(heading):
-    """What the code under a heading defines."""
+    """The names that the code under a heading defines."""
     (code,) = RECIPES[heading]
     names = {}
     exec(compile(code, f"recipes.md: {heading}", "exec"), names)
@@ -50,13 +50,6 @@ def make_net():
     torch.manual_seed(3)
     net = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.2), nn.Tanh(), nn.Linear(8, 1))
     return net, [(torch.randn(6, 4), torch.randn(6, 1)) for _ in range(5)]
-
-
-def test_each_recipe_is_one_block_and_those_for_trainers_are_at_most_ten_lines():
-    assert all(len(blocks) == 1 for blocks in RECIPES.values())
-    for heading in ("Lightning", "transformers"):
-        body = RECIPES[heading][0].partition("\n\n\n")[2]
-        assert len([line for line in body.splitlines() if line.strip()]) <= 10
 
 
 def test_a_training_loop(folder):
@@ -125,6 +118,7 @@ def fit(callbacks, fails_at=None):
 LIGHTNINGS_OWN = "ignore:`isinstance.treespec, LeafSpec.` is deprecated:FutureWarning:lightning"
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings(LIGHTNINGS_OWN)
 def test_lightning(folder):
     bare = fit([])
@@ -141,6 +135,7 @@ def test_lightning(folder):
     assert trace.tensor_by_name["input"].role == "input"
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings(LIGHTNINGS_OWN)
 def test_lightning_step_that_fails():
     callback = recipe("Lightning")["RecordSteps"]()
@@ -180,6 +175,7 @@ def train_gpt2(kind):
     return parameters_of(model)
 
 
+@pytest.mark.long
 def test_transformers(folder):
     from transformers import Trainer
 

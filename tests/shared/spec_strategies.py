@@ -2,6 +2,7 @@
 
 from hypothesis import strategies as st
 
+from chainrule.errors import SpecError
 from chainrule.spec import ModelSpec
 from chainrule.spec.keys import KEY_BY_NAME
 from chainrule.spec.programs import PROGRAMS, RUNGS
@@ -48,3 +49,27 @@ def specs(draw, *, programs=tuple(PROGRAMS), depths=(1, 64), widths=(1, 1024), b
     if name == "neuron" and values.get("init") == "torch_default":
         values["init"] = "uniform"
     return ModelSpec.parse(values)
+
+
+_CHANGES = st.one_of(
+    st.builds(lambda scale: {"scale": scale}, st.floats(1e-4, 1e4)),
+    st.sampled_from([{"scale": scale} for scale in (1.0, 0.1, 1.7, 1e4)]),
+    *(
+        st.sampled_from([{key: choice} for choice in KEY_BY_NAME[key].choices])
+        for key in ("init", "activation", "dtype", "style", "loss")
+    ),
+    st.sampled_from([{"seed": 1}, {"seed": 2}, {"widths": "5,9,9,2"}, {"program": "exp"}, {"program": "mlp"}]),
+    st.sampled_from([{"bias_std": 0}, {"bias_std": 0.3}, {"bias": False}, {"bias": True, "bias_std": 0.1}]),
+)
+
+
+@st.composite
+def changing_specs(draw):
+    """Specs one after another, each with one key of the last changed, as a user changes them."""
+    specs = [ModelSpec.parse({"widths": "6,8,8,3", "batch": 5})]
+    for change in draw(st.lists(_CHANGES, min_size=2, max_size=8)):
+        try:
+            specs.append(specs[-1].replace(**change))
+        except SpecError:  # a refused spec is never built
+            continue
+    return specs

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from chainrule.dump.wire import dump_trace, load
-from chainrule.trace.graph import ROLES, Trace
+from chainrule.trace.graph import ROLES, Op, Trace
 
 
 def assert_well_formed(trace: Trace) -> None:
@@ -104,3 +104,28 @@ def assert_statistics(trace: Trace, tensor: str, values: torch.Tensor) -> None:
     assert row.mean == pytest.approx(finite.mean(), rel=1e-9, abs=1e-12 * largest)
     assert row.std == pytest.approx(finite.std(), rel=1e-9, abs=1e-12 * largest)
     assert row.norm == pytest.approx(np.linalg.norm(finite), rel=1e-9)
+
+
+def gradients_of(trace: Trace, name: str) -> list[str]:
+    """The ids of the gradients of the first tensor with this name, in order."""
+    wanted = trace.tensor_by_name[name].id
+    return [tensor.id for tensor in trace.tensors if tensor.gradient_of == wanted]
+
+
+def assert_gradient(trace: Trace, name: str, expected: torch.Tensor | None) -> None:
+    """The tensor with this name has one gradient, with these values; or none, where `expected` is None."""
+    if expected is None:
+        assert name not in trace.tensor_by_name or gradients_of(trace, name) == [], name
+        return
+    (found,) = gradients_of(trace, name)
+    assert_statistics(trace, found, expected)
+
+
+def names_in(trace: Trace, phase: str) -> list[str]:
+    """The names of the ops of a phase, in order."""
+    return [op.name for op in trace.ops if op.phase == phase]
+
+
+def producer_of(trace: Trace, tensor: str) -> Op:
+    """The op that made a tensor, which is given by its id."""
+    return next(op for op in trace.ops if op.id == trace.tensor_by_id[tensor].producer)

@@ -11,7 +11,7 @@ from spec_strategies import HERE, specs
 from chainrule.diagnose.profile import profile
 from chainrule.dump.wire import dump_profile, dump_topology, dump_trace, frame
 from chainrule.export.formats import FORMATS
-from chainrule.run import MOST_VALUES, TensorValues, trace_spec
+from chainrule.run import MAX_VALUES, TensorValues, trace_spec
 from chainrule.settings import Settings
 from chainrule.spec import ModelSpec
 from chainrule.spec.cost import (
@@ -134,7 +134,7 @@ def test_an_answer_in_any_format_is_no_larger_than_was_said(form, query):
 
 def test_the_largest_window_of_values_is_within_the_least_limit_of_an_answer():
     least = min(each.ge for each in Settings.model_fields["max_response_bytes"].metadata)
-    values = [[-1.2345678901234567e-300] * MOST_VALUES] * MOST_VALUES
+    values = [[-1.2345678901234567e-300] * MAX_VALUES] * MAX_VALUES
     window = TensorValues("n" * 200, "t" * 20, (2**31, 2**31), "bfloat16", (0, 2**31), (0, 2**31), values)
     assert len(orjson.dumps(window)) <= least
 

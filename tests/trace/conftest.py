@@ -1,4 +1,4 @@
-"""What the recorder's tests share: fixtures, and a table of programs to record."""
+"""Shared by the recorder's tests: custom Functions, and programs to record."""
 
 from __future__ import annotations
 
@@ -16,46 +16,17 @@ import torch.nn.functional as F  # noqa: N812 (its usual name)
 from torch import nn
 from torch.autograd.function import Function, once_differentiable
 from torch.utils.checkpoint import checkpoint
-from trace_rules import assert_statistics, assert_twins, assert_well_formed
 
-from chainrule.trace.graph import Trace
+import chainrule
 
 # ------------------------------------------------------------------------------------------------------------- fixtures
 
 
 @pytest.fixture(scope="session")
-def well_formed() -> Callable[[Trace], None]:
-    return assert_well_formed
-
-
-@pytest.fixture(scope="session")
-def twinned() -> Callable[[Trace], None]:
-    return assert_twins
-
-
-@pytest.fixture(scope="session")
-def has_statistics() -> Callable[[Trace, str, torch.Tensor], None]:
-    return assert_statistics
-
-
-@pytest.fixture(scope="session")
-def gradients_of() -> Callable[[Trace, str], list[str]]:
-    """The ids of the gradients of the first tensor with this name, in order."""
-
-    def find(trace: Trace, name: str) -> list[str]:
-        wanted = trace.tensor_by_name[name].id
-        return [tensor.id for tensor in trace.tensors if tensor.gradient_of == wanted]
-
-    return find
-
-
-@pytest.fixture(scope="session")
-def source_line() -> Callable[[Any], str]:
+def source_line():
     """The real text of an op's source line, read from this test file or from the package."""
 
-    def read(op: Any) -> str:
-        import chainrule
-
+    def read(op: Any):
         file = op.source.file
         if file.startswith("chainrule/"):
             path = Path(chainrule.__file__).parent / file.removeprefix("chainrule/")
@@ -71,12 +42,12 @@ def source_line() -> Callable[[Any], str]:
 
 class Cube(Function):
     @staticmethod
-    def forward(ctx: Any, inp: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: Any, inp: torch.Tensor):
         ctx.save_for_backward(inp)
         return inp * inp * inp
 
     @staticmethod
-    def backward(ctx: Any, grad_output: torch.Tensor) -> torch.Tensor:
+    def backward(ctx: Any, grad_output: torch.Tensor):
         (inp,) = ctx.saved_tensors
         return 3 * inp * inp * grad_output
 
@@ -85,12 +56,12 @@ class SumAndDifference(Function):
     """Two tensors and a number in, two tensors out; the second input's gradient may be None."""
 
     @staticmethod
-    def forward(ctx: Any, a: torch.Tensor, b: torch.Tensor, factor: float) -> tuple[torch.Tensor, torch.Tensor]:
+    def forward(ctx: Any, a: torch.Tensor, b: torch.Tensor, factor: float):
         ctx.factor = factor
         return (a + b) * factor, (a - b) * factor
 
     @staticmethod
-    def backward(ctx: Any, of_sum: torch.Tensor, of_difference: torch.Tensor) -> tuple[Any, ...]:
+    def backward(ctx: Any, of_sum: torch.Tensor, of_difference: torch.Tensor):
         grad_b = (of_sum - of_difference) * ctx.factor if ctx.needs_input_grad[1] else None
         return (of_sum + of_difference) * ctx.factor, grad_b, None
 
@@ -99,19 +70,19 @@ class NumpySine(Function):
     """Its forward leaves torch: the op is the Function itself."""
 
     @staticmethod
-    def forward(ctx: Any, inp: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: Any, inp: torch.Tensor):
         ctx.save_for_backward(inp)
         return torch.from_numpy(np.sin(inp.detach().numpy()))
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad_output: torch.Tensor) -> torch.Tensor:
+    def backward(ctx: Any, grad_output: torch.Tensor):
         (inp,) = ctx.saved_tensors
         return grad_output * torch.from_numpy(np.cos(inp.numpy()))
 
 
 @pytest.fixture(scope="session")
-def functions() -> Any:
+def functions():
     """The custom Functions above, by name."""
 
     class Named:
@@ -133,8 +104,16 @@ class Program:
     run: Callable[[], dict[str, torch.Tensor]]
 
 
-def _train(model: nn.Module, *inputs: torch.Tensor) -> Program:
-    def run() -> dict[str, torch.Tensor]:
+PROGRAM_BY_NAME = {}
+
+
+def named(make):
+    PROGRAM_BY_NAME[make.__name__] = make
+    return make
+
+
+def _train(model: nn.Module, *inputs: torch.Tensor):
+    def run():
         out = model(*inputs)
         loss = out.square().mean()
         loss.backward()
@@ -143,11 +122,13 @@ def _train(model: nn.Module, *inputs: torch.Tensor) -> Program:
     return Program(model, run)
 
 
-def mlp() -> Program:
+@named
+def mlp():
     return _train(nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3)), torch.randn(5, 6, requires_grad=True))
 
 
-def conv_batchnorm_dropout() -> Program:
+@named
+def conv_batchnorm_dropout():
     model = nn.Sequential(
         nn.Conv2d(3, 4, 3, padding=1),
         nn.BatchNorm2d(4),
@@ -161,101 +142,108 @@ def conv_batchnorm_dropout() -> Program:
 
 
 class Checkpointed(nn.Module):
-    def __init__(self, use_reentrant: bool) -> None:
+    def __init__(self, use_reentrant: bool):
         super().__init__()
         self.first = nn.Linear(6, 6)
         self.block = nn.Sequential(nn.Linear(6, 6), nn.BatchNorm1d(6), nn.Dropout(0.5), nn.Tanh())
         self.last = nn.Linear(6, 2)
         self.use_reentrant = use_reentrant
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor):
         return self.last(checkpoint(self.block, self.first(x), use_reentrant=self.use_reentrant))
 
 
-def checkpoint_reentrant() -> Program:
+@named
+def checkpoint_reentrant():
     return _train(Checkpointed(True), torch.randn(5, 6))
 
 
-def checkpoint_without_reentry() -> Program:
+@named
+def checkpoint_without_reentry():
     return _train(Checkpointed(False), torch.randn(5, 6))
 
 
 class Sequence(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.lstm = nn.LSTM(5, 4, num_layers=2, dropout=0.3, batch_first=True)
         self.head = nn.Linear(4, 2)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor):
         states, (hidden, _) = self.lstm(x)
         return self.head(states[:, -1] + hidden[-1])
 
 
-def lstm() -> Program:
+@named
+def lstm():
     return _train(Sequence(), torch.randn(3, 7, 5))
 
 
 class SelfAttention(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.attention = nn.MultiheadAttention(8, 2, dropout=0.2, batch_first=True)
         self.norm = nn.LayerNorm(8)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor):
         mixed, _ = self.attention(x, x, x)
         return self.norm(x + mixed)
 
 
-def attention() -> Program:
+@named
+def attention():
     return _train(SelfAttention(), torch.randn(2, 5, 8))
 
 
-def transformer() -> Program:
+@named
+def transformer():
     return _train(nn.TransformerEncoderLayer(8, 2, 16, dropout=0.1, batch_first=True), torch.randn(2, 5, 8))
 
 
 class WithFunctions(nn.Module):
     cube = staticmethod(Cube.apply)
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.weight = nn.Parameter(torch.randn(4, 4))
         self.shift = nn.Parameter(torch.randn(4))
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor):
         a = self.cube(x @ self.weight)
         both, difference = SumAndDifference.apply(a, self.shift.expand_as(a), 0.5)
         return NumpySine.apply(both) * difference
 
 
-def custom_functions() -> Program:
+@named
+def custom_functions():
     return _train(WithFunctions(), torch.randn(3, 4))
 
 
 class Shared(nn.Module):
     """One layer three times, and a residual stream around it."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.layer = nn.Linear(5, 5)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor):
         for _ in range(3):
             x = x + torch.tanh(self.layer(x))
         return x
 
 
-def shared_layer() -> Program:
+@named
+def shared_layer():
     return _train(Shared(), torch.randn(4, 5))
 
 
 class InPlace(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.weight = nn.Parameter(torch.randn(4, 6))
         self.register_buffer("steps", torch.zeros(()))
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor):
         self.steps.add_(1)
         h = x @ self.weight
         h.add_(1.0)
@@ -266,17 +254,18 @@ class InPlace(nn.Module):
         return F.dropout(h, 0.3, training=True, inplace=True)
 
 
-def in_place() -> Program:
+@named
+def in_place():
     return _train(InPlace(), torch.randn(3, 4))
 
 
 class Branching(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.parts = nn.ModuleDict({"left": nn.Linear(4, 4), "right": nn.Linear(4, 4)})
         self.unused = nn.Linear(4, 4)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor):
         steps = 0
         while x.norm() > 0.5 and steps < 4:
             x = self.parts["left" if x.sum() > 0 else "right"](x) * 0.6
@@ -286,14 +275,16 @@ class Branching(nn.Module):
         return x.detach() + x / scale
 
 
-def branching() -> Program:
+@named
+def branching():
     return _train(Branching(), torch.randn(3, 4))
 
 
-def several_outputs() -> Program:
+@named
+def several_outputs():
     weight = nn.Parameter(torch.randn(4, 6))
 
-    def run() -> dict[str, torch.Tensor]:
+    def run():
         a, b, c = (torch.randn(5, 4) @ weight).split(2, dim=1)
         best, where = b.max(dim=0)
         ordered, _ = c.sort(dim=0)
@@ -305,11 +296,12 @@ def several_outputs() -> Program:
     return Program(None, run)
 
 
-def entry_points() -> Program:
+@named
+def entry_points():
     """autograd.grad, autograd.backward with several roots, a graph kept, and a gradient of a gradient."""
     x, w = torch.randn(4, 3), nn.Parameter(torch.randn(3, 2))
 
-    def run() -> dict[str, torch.Tensor]:
+    def run():
         out = torch.tanh(x @ w)
         (first,) = torch.autograd.grad(out.sum(), w, create_graph=True)
         penalty = first.square().sum()
@@ -329,7 +321,8 @@ def entry_points() -> Program:
     return Program(None, run)
 
 
-def user_hooks() -> Program:
+@named
+def user_hooks():
     model = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 1))
     x = torch.randn(3, 4, requires_grad=True)
     seen: list[torch.Tensor] = []
@@ -337,7 +330,7 @@ def user_hooks() -> Program:
     model[2].register_forward_hook(lambda _module, _inputs, output: output * 2)
     model[0].weight.register_hook(lambda gradient: gradient.clamp(-0.1, 0.1))
 
-    def run() -> dict[str, torch.Tensor]:
+    def run():
         hidden = model[1](model[0](x))
         hidden.register_hook(lambda gradient: gradient * 3)
         hidden.retain_grad()
@@ -348,12 +341,13 @@ def user_hooks() -> Program:
     return Program(model, run)
 
 
-def training_steps() -> Program:
+@named
+def training_steps():
     model = nn.Sequential(nn.Linear(4, 4), nn.GELU(), nn.Linear(4, 1))
     optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
     x, y = torch.randn(6, 4), torch.randn(6, 1)
 
-    def run() -> dict[str, torch.Tensor]:
+    def run():
         losses = []
         for _ in range(3):
             optimizer.zero_grad()
@@ -367,11 +361,12 @@ def training_steps() -> Program:
     return Program(model, run)
 
 
-def mixed_precision() -> Program:
+@named
+def mixed_precision():
     model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3))
     x = torch.randn(5, 6)
 
-    def run() -> dict[str, torch.Tensor]:
+    def run():
         with torch.autocast("cpu", dtype=torch.bfloat16):
             out = model(x)
             loss = out.float().square().mean()
@@ -381,11 +376,12 @@ def mixed_precision() -> Program:
     return Program(model, run)
 
 
-def indexing_and_embedding() -> Program:
+@named
+def indexing_and_embedding():
     table = nn.Embedding(10, 4, padding_idx=0, max_norm=1.0)
     tokens = torch.tensor([[1, 2, 3], [4, 0, 1]])
 
-    def run() -> dict[str, torch.Tensor]:
+    def run():
         rows = table(tokens)
         mask = rows > 0
         loss = rows[mask].sum() + rows[:, [0, 2]].prod() + torch.where(mask, rows, -rows)[..., 1:].mean()
@@ -395,28 +391,7 @@ def indexing_and_embedding() -> Program:
     return Program(table, run)
 
 
-PROGRAMS = (
-    mlp,
-    conv_batchnorm_dropout,
-    checkpoint_reentrant,
-    checkpoint_without_reentry,
-    lstm,
-    attention,
-    transformer,
-    custom_functions,
-    shared_layer,
-    in_place,
-    branching,
-    several_outputs,
-    entry_points,
-    user_hooks,
-    training_steps,
-    mixed_precision,
-    indexing_and_embedding,
-)
-
-
-def make_program(make: Callable[[], Program]) -> Program:
+def make_program(make: Callable[[], Program]):
     """A program from its own seed; what it draws while it runs comes from the same streams."""
     torch.manual_seed(1)
     random.seed(2)
@@ -424,10 +399,13 @@ def make_program(make: Callable[[], Program]) -> Program:
     return make()
 
 
-PROGRAM_BY_NAME = {make.__name__: make for make in PROGRAMS}
-
-
 @pytest.fixture(params=PROGRAM_BY_NAME)
-def program(request: pytest.FixtureRequest) -> Callable[[], Program]:
+def program(request: pytest.FixtureRequest):
     """Makes one of the programs above afresh, always from the same seeds."""
     return lambda: make_program(PROGRAM_BY_NAME[request.param])
+
+
+@pytest.fixture(name="make_program")
+def _make_program():
+    """Makes a program by its name, always from the same seeds."""
+    return lambda name: make_program(PROGRAM_BY_NAME[name])

@@ -6,6 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
+from trace_rules import assert_gradient, assert_statistics, assert_twins, assert_well_formed, gradients_of, producer_of
 
 from chainrule.trace import record
 
@@ -81,6 +82,11 @@ def test_the_gradient_of_every_value_of_a_random_graph(steps, seed):
         recorded_loss.backward()
     trace = recording.trace
     assert recorded_loss.item() == loss.item() == trace.loss
+    assert_well_formed(trace)
+    assert_twins(trace)
+    for value, expected in zip(values[:3], bare[:3], strict=True):
+        assert (value.grad is None) == (expected.grad is None)
+        assert value.grad is None or torch.equal(value.grad, expected.grad)
 
     gradients = {}
     for tensor in trace.tensors:
@@ -88,7 +94,7 @@ def test_the_gradient_of_every_value_of_a_random_graph(steps, seed):
             gradients.setdefault(tensor.gradient_of, []).append(tensor.id)
     checked = 0
     for value, expected in zip(values, bare, strict=True):
-        # Which of the trace's tensors a value is, is told by the value itself: the last one with its elements.
+        # A value's tensors in the trace are those with its elements.
         if not expected.requires_grad or expected.grad is None:
             continue
         candidates = [
@@ -102,40 +108,23 @@ def test_the_gradient_of_every_value_of_a_random_graph(steps, seed):
         assert candidates
         want = expected.grad.double().numpy()
         found = False
-        for name in candidates:
-            for gradient in gradients.get(name, []):
-                row = trace.statistics[gradient]
-                scale = np.abs(want).max()
-                found = found or (
-                    row.mean == pytest.approx(want.mean(), rel=1e-9, abs=1e-12 * scale)
-                    and row.std == pytest.approx(want.std(), rel=1e-7, abs=1e-12 * scale)
-                    and row.norm == pytest.approx(np.linalg.norm(want), rel=1e-9)
-                    and row.max == want.max()
-                )
+        for gradient in [gradient for name in candidates for gradient in gradients.get(name, [])]:
+            row = trace.statistics[gradient]
+            scale = np.abs(want).max()
+            found = found or (
+                row.mean == pytest.approx(want.mean(), rel=1e-9, abs=1e-12 * scale)
+                and row.std == pytest.approx(want.std(), rel=1e-7, abs=1e-12 * scale)
+                and row.norm == pytest.approx(np.linalg.norm(want), rel=1e-9)
+                and row.max == want.max()
+            )
         assert found, (steps, seed)
         checked += 1
     assert checked > 0
 
 
-@settings(max_examples=25, deadline=None)
-@given(STEPS, st.integers(0, 1000))
-def test_random_graphs_are_well_formed_and_leave_the_gradients_alone(well_formed, twinned, steps, seed):
-    bare, loss = run_program(steps, seed)
-    loss.backward()
-    with record() as recording:
-        values, loss = run_program(steps, seed)
-        loss.backward()
-    well_formed(recording.trace)
-    twinned(recording.trace)
-    for value, expected in zip(values[:3], bare[:3], strict=True):
-        assert (value.grad is None) == (expected.grad is None)
-        if value.grad is not None:
-            assert torch.equal(value.grad, expected.grad)
-
-
 @pytest.mark.smoke
 @pytest.mark.parametrize("name", [*UNARY, *BINARY])
-def test_the_gradient_of_every_kind_of_op(name, gradients_of, has_statistics):
+def test_the_gradient_of_every_kind_of_op(name):
     generator = torch.Generator().manual_seed(4)
     draws = [torch.randn(ROWS, COLUMNS, generator=generator) for _ in range(2)]
 
@@ -151,15 +140,11 @@ def test_the_gradient_of_every_kind_of_op(name, gradients_of, has_statistics):
     with record(leaves={"a": a, "b": b}) as recording:
         run(a, b)
     for leaf, gradient in expected.items():
-        if gradient is None:
-            assert leaf not in recording.trace.tensor_by_name or gradients_of(recording.trace, leaf) == []
-        else:
-            (found,) = gradients_of(recording.trace, leaf)
-            has_statistics(recording.trace, found, gradient)
+        assert_gradient(recording.trace, leaf, gradient)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str)
-def test_every_dtype(dtype, gradients_of, has_statistics):
+def test_every_dtype(dtype):
     generator = torch.Generator().manual_seed(5)
     w = torch.randn(6, 5, generator=generator).to(dtype).requires_grad_()
     x = torch.randn(7, 6, generator=generator).to(dtype)
@@ -167,10 +152,10 @@ def test_every_dtype(dtype, gradients_of, has_statistics):
         torch.relu(x @ w).square().mean().backward()
     (gradient,) = gradients_of(recording.trace, "w")
     assert recording.trace.tensor_by_id[gradient].dtype == str(dtype).removeprefix("torch.")
-    has_statistics(recording.trace, gradient, w.grad)
+    assert_statistics(recording.trace, gradient, w.grad)
 
 
-def test_the_chain_rule_by_hand(gradients_of):
+def test_the_chain_rule_by_hand():
     """loss = Σ (relu(x w))²: the gradient of w is xᵀ(2 relu(x w)), which is worked out here on paper."""
     x = torch.tensor([[1.0, 2.0], [3.0, -1.0]])
     w = torch.tensor([[1.0, -1.0], [1.0, 1.0]], requires_grad=True)
@@ -186,50 +171,38 @@ def test_the_chain_rule_by_hand(gradients_of):
     assert trace.statistics[of_product.id].zero_fraction == 0.25
 
 
-def test_what_two_passes_leave_in_grad_is_the_sum_of_both(well_formed):
+@pytest.mark.parametrize("passes", [2, 3])
+def test_the_gradients_of_several_passes_are_added(passes):
     torch.manual_seed(3)
-    layer, heads = nn.Linear(4, 3), nn.ModuleList([nn.Linear(3, 1), nn.Linear(3, 2)])
+    layer, heads = nn.Linear(4, 3), nn.ModuleList(nn.Linear(3, 1 + head) for head in range(passes))
     x = torch.randn(5, 4)
+    sums = []
     with record(layer) as recording:
         hidden = torch.tanh(layer(x))
-        first, second = (head(hidden).pow(2).mean() for head in heads)
-        first.backward(retain_graph=True)
-        first_pass = layer.weight.grad.clone()
-        second.backward()
+        for head in heads:
+            head(hidden).pow(2).mean().backward(retain_graph=True)
+            sums.append(layer.weight.grad.clone())
     trace = recording.trace
-    well_formed(trace)
-    gradient = trace.tensor_by_name["weight.g"]
-    assert trace.statistics[gradient.id].norm == pytest.approx(layer.weight.grad.double().norm().item())
-    (op,) = [op for op in trace.ops if op.id == gradient.producer]
+    assert_well_formed(trace)
+    assert_gradient(trace, "weight", sums[-1])
+    op = producer_of(trace, gradients_of(trace, "weight")[0])
     assert (op.name, op.phase) == ("accumulate", "backward")
     norms = [trace.statistics[share].norm for share in op.inputs]
-    parts = (first_pass, layer.weight.grad - first_pass)
+    parts = (sums[-2], sums[-1] - sums[-2])
     assert norms == pytest.approx([part.double().norm().item() for part in parts], rel=1e-5)
-    names = [tensor.name for tensor in trace.tensors if tensor.role == "gradient"]
+    names = [tensor.name for tensor in trace.tensors if tensor.gradient_of is not None]
     assert len(set(names)) == len(names)
 
 
 @pytest.mark.parametrize("set_to_none", [True, False])
-def test_gradients_of_two_steps_are_not_added(well_formed, set_to_none):
+def test_the_gradients_of_two_steps_are_not_added(set_to_none):
     layer = nn.Linear(4, 3)
     with record(layer) as recording:
         for _ in range(2):
             layer.zero_grad(set_to_none=set_to_none)
             layer(torch.randn(5, 4)).pow(2).mean().backward()
     trace = recording.trace
-    well_formed(trace)
+    assert_well_formed(trace)
     of_weight = [tensor for tensor in trace.tensors if tensor.name in ("weight.g", "weight.g 2")]
     assert len(of_weight) == 2
     assert trace.statistics[of_weight[1].id].norm == pytest.approx(layer.weight.grad.double().norm().item())
-
-
-def test_three_passes_add_up_one_after_the_other(well_formed):
-    layer = nn.Linear(4, 3)
-    with record(layer) as recording:
-        for _ in range(3):
-            layer(torch.randn(5, 4)).pow(2).mean().backward()
-    trace = recording.trace
-    well_formed(trace)
-    gradient = trace.tensor_by_name["weight.g"]
-    assert trace.statistics[gradient.id].norm == pytest.approx(layer.weight.grad.double().norm().item())
-    assert sum(op.name == "accumulate" for op in trace.ops) == 4

@@ -22,8 +22,29 @@ def square_mean(out):
     return out.square().mean()
 
 
+class Parts(nn.Module):
+    """A module of some parts, which `forward(self, x)` calls."""
+
+    def __init__(self, forward, **parts):
+        super().__init__()
+        self.run = forward
+        for name, part in parts.items():
+            setattr(self, name, part)
+
+    def forward(self, x):
+        return self.run(self, x)
+
+
+def weights(*shape):
+    return nn.Parameter(torch.randn(shape))
+
+
+def traced(model, *shape):
+    return trace_model(model, torch.randn(shape or (5, 4)), loss=square_mean)
+
+
 def names_of(trace, part="name"):
-    """What the rows are called, or the names of their tensors."""
+    """The names of the rows, or those of their tensors."""
     if part == "name":
         return [layer.name for layer in trace.layers]
     ids = [getattr(layer, part) for layer in trace.layers]
@@ -38,7 +59,7 @@ def test_the_rows_of_a_net():
     model = nn.Sequential(
         nn.Conv2d(3, 4, 3), nn.ReLU(), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4 * 16, 5), nn.Tanh(), nn.Linear(5, 2)
     )
-    trace = trace_model(model, torch.randn(8, 3, 6, 6), loss=square_mean)
+    trace = traced(model, 8, 3, 6, 6)
     assert [layer.index for layer in trace.layers] == [1, 2, 3, 4]
     assert names_of(trace) == ["0", "2", "4", "6"]
     assert names_of(trace, "preactivation") == ["0.conv2d", "2.batch_norm", "4.linear", "6.linear"]
@@ -52,84 +73,58 @@ def test_the_rows_of_a_net():
 
 def test_gradients_are_autograds():
     model = nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3))
-    trace = trace_model(model, torch.randn(7, 6), loss=square_mean)
+    trace = traced(model, 7, 6)
     for layer, module in zip(trace.layers, (model[0], model[2]), strict=True):
         for tensor, parameter in ((layer.weight_gradient, module.weight), (layer.bias_gradient, module.bias)):
             assert trace.statistics[tensor].norm == pytest.approx(parameter.grad.norm().item(), rel=1e-6)
 
 
-def test_only_what_alone_reads_it_is_a_layers_activation():
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.gate, self.both, self.logits = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 3)
+def test_an_activation_is_the_only_reader_of_its_layer():
+    def forward(self, x):
+        gate, both = self.gate(x), self.both(x)
+        return self.logits(F.silu(gate) * (F.relu(both) + both)).softmax(-1)
 
-        def forward(self, x):
-            gate, both = self.gate(x), self.both(x)
-            return self.logits(F.silu(gate) * (F.relu(both) + both)).softmax(-1)
-
-    trace = trace_model(Model(), torch.randn(5, 4), loss=square_mean)
+    trace = traced(Parts(forward, gate=nn.Linear(4, 4), both=nn.Linear(4, 4), logits=nn.Linear(4, 3)))
     assert names_of(trace) == ["gate", "both", "logits"]
-    # A softmax weighs values against one another: what the layer puts out are the logits.
+    # A softmax weighs values against one another, so the layer's output are the logits.
     assert names_of(trace, "activation") == ["silu", "both.linear", "logits.linear"]
 
 
-class NewGelu(nn.Module):
-    def forward(self, x):
-        return 0.5 * x * (1 + torch.tanh(0.7978845608 * (x + 0.044715 * torch.pow(x, 3))))
-
-
-class Doubled(nn.Module):
-    def forward(self, x):
-        return 2 * x
-
-
-class Normed(nn.Module):
-    def forward(self, x):
-        return torch.tanh(x - x.mean())
+def new_gelu(_, x):
+    return 0.5 * x * (1 + torch.tanh(0.7978845608 * (x + 0.044715 * torch.pow(x, 3))))
 
 
 @pytest.mark.parametrize(
-    ("inside", "activation"), [(NewGelu(), "1.mul_3"), (Doubled(), "0.linear"), (Normed(), "0.linear")]
+    ("inside", "activation"),
+    [(new_gelu, "1.mul_3"), (lambda _, x: 2 * x, "0.linear"), (lambda _, x: torch.tanh(x - x.mean()), "0.linear")],
+    ids=["gelu", "not bent", "not elementwise"],
 )
 def test_an_activation_may_be_a_module_of_several_ops(inside, activation):
-    trace = trace_model(nn.Sequential(nn.Linear(4, 4), inside, nn.Linear(4, 2)), torch.randn(5, 4), loss=square_mean)
+    trace = traced(nn.Sequential(nn.Linear(4, 4), Parts(inside), nn.Linear(4, 2)))
     assert names_of(trace) == ["0", "2"]
     assert names_of(trace, "activation")[0] == activation
 
 
-def test_what_a_module_of_several_ops_reads_twice_is_not_its_alone():
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.first, self.gelu, self.last = nn.Linear(4, 4), NewGelu(), nn.Linear(4, 4)
+def test_a_module_of_several_ops_must_read_its_layer_once():
+    def forward(self, x):
+        hidden = self.first(x)
+        return self.last(self.gelu(hidden)) + self.gelu(hidden)
 
-        def forward(self, x):
-            hidden = self.first(x)
-            return self.last(self.gelu(hidden)) + self.gelu(hidden)
-
-    trace = trace_model(Model(), torch.randn(5, 4), loss=square_mean)
+    trace = traced(Parts(forward, first=nn.Linear(4, 4), gelu=Parts(new_gelu), last=nn.Linear(4, 4)))
     assert names_of(trace, "activation") == ["first.linear", "last.linear"]
 
 
 def test_an_activation_in_place():
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(64, 2))
-    trace = trace_model(model, torch.randn(2, 3, 6, 6), loss=square_mean)
+    trace = traced(model, 2, 3, 6, 6)
     (first, _) = trace.layers
     assert first.preactivation != first.activation
     assert trace.statistics[first.preactivation].min < 0 <= trace.statistics[first.activation].min
 
 
 def test_a_layer_that_has_its_activation_inside():
-    class Dense(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.w, self.b = nn.Parameter(torch.randn(4, 3)), nn.Parameter(torch.zeros(3))
-
-        def forward(self, x):
-            return torch.tanh(x @ self.w + self.b)
-
-    trace = trace_model(nn.Sequential(Dense(), nn.Linear(3, 1)), torch.randn(5, 4), loss=square_mean)
+    dense = Parts(lambda self, x: torch.tanh(x @ self.w + self.b), w=weights(4, 3), b=nn.Parameter(torch.zeros(3)))
+    trace = traced(nn.Sequential(dense, nn.Linear(3, 1)))
     assert names_of(trace) == ["0", "1"]
     assert names_of(trace, "preactivation") == ["0.add", "1.linear"]
     assert names_of(trace, "activation") == ["0.tanh", "1.linear"]
@@ -143,63 +138,40 @@ def test_a_layer_that_has_its_activation_inside():
     ids=["lstm", "gru"],
 )
 def test_a_recurrent_module_is_one_row(module):
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.body, self.head = module, nn.Linear(6, 2)
-
-        def forward(self, x):
-            return self.head(self.body(x)[0][:, -1])
-
-    trace = trace_model(Model(), torch.randn(3, 5, 4), loss=square_mean)
+    trace = traced(Parts(lambda self, x: self.head(self.body(x)[0][:, -1]), body=module, head=nn.Linear(6, 2)), 3, 5, 4)
     assert names_of(trace) == ["body", "head"]
     body = trace.layers[0]
     assert trace.tensor_by_id[body.preactivation].shape == (3, 5, 6)
-    weights = dict(module.named_parameters())
-    largest = max(parameter.numel() for parameter in weights.values())
-    assert trace.tensor_by_id[body.weight].shape in {tuple(w.shape) for w in weights.values() if w.numel() == largest}
+    largest = max(parameter.numel() for parameter in module.parameters())
+    assert trace.tensor_by_id[body.weight].shape in {
+        tuple(w.shape) for w in module.parameters() if w.numel() == largest
+    }
     assert trace.tensor_by_id[body.bias].name == "body.bias_ih_l0"
 
 
-def test_what_only_the_last_state_is_read_of_puts_out_that():
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.body, self.head = nn.LSTM(4, 6, batch_first=True), nn.Linear(6, 2)
-
-        def forward(self, x):
-            _, (h, _) = self.body(x)
-            return self.head(h[0])
-
-    trace = trace_model(Model(), torch.randn(3, 5, 4), loss=square_mean)
+def test_the_output_of_a_row_is_the_one_that_others_read():
+    lstm = nn.LSTM(4, 6, batch_first=True)
+    trace = traced(Parts(lambda self, x: self.head(self.body(x)[1][0][0]), body=lstm, head=nn.Linear(6, 2)), 3, 5, 4)
     assert trace.tensor_by_id[trace.layers[0].activation].shape == (1, 3, 6)
     assert trace.layers[0].gradient is not None
 
 
 def test_attention_owns_the_weights_of_its_projections():
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.attention, self.norm = nn.MultiheadAttention(8, 2, batch_first=True), nn.LayerNorm(8)
+    def forward(self, x):
+        return self.norm(x + self.attention(x, x, x, need_weights=False)[0])
 
-        def forward(self, x):
-            return self.norm(x + self.attention(x, x, x, need_weights=False)[0])
-
-    trace = trace_model(Model(), torch.randn(2, 5, 8), loss=square_mean)
+    attention = nn.MultiheadAttention(8, 2, batch_first=True)
+    trace = traced(Parts(forward, attention=attention, norm=nn.LayerNorm(8)), 2, 5, 8)
     assert names_of(trace) == ["attention", "norm"]
     assert names_of(trace, "weight") == ["attention.in_proj_weight", None]
 
 
 def test_an_embedding_and_a_product_with_its_weights():
-    class Tied(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.tokens, self.body = nn.Embedding(11, 6), nn.Linear(6, 6)
+    def forward(self, ids):
+        return self.body(self.tokens(ids)) @ self.tokens.weight.T
 
-        def forward(self, ids):
-            return self.body(self.tokens(ids)) @ self.tokens.weight.T
-
-    trace = trace_model(Tied(), torch.arange(10).view(2, 5), loss=square_mean)
+    model = Parts(forward, tokens=nn.Embedding(11, 6), body=nn.Linear(6, 6))
+    trace = trace_model(model, torch.arange(10).view(2, 5), loss=square_mean)
     assert names_of(trace) == ["tokens", "body", "tokens.weight"]
     assert names_of(trace, "weight") == ["tokens.weight", "body.weight", "tokens.weight"]
     assert trace.layers[0].weight_gradient == trace.layers[2].weight_gradient is not None
@@ -207,20 +179,13 @@ def test_an_embedding_and_a_product_with_its_weights():
 
 
 def test_parameters_beside_modules_are_no_layer():
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.positions, self.body = nn.Parameter(torch.zeros(5, 4)), nn.Linear(4, 2)
-
-        def forward(self, x):
-            return self.body(x + self.positions)
-
-    assert names_of(trace_model(Model(), torch.randn(3, 5, 4), loss=square_mean)) == ["body"]
+    model = Parts(lambda self, x: self.body(x + self.positions), positions=weights(5, 4), body=nn.Linear(4, 2))
+    assert names_of(traced(model, 3, 5, 4)) == ["body"]
 
 
-def test_a_parametrized_weight_is_its_modules():
+def test_a_parametrized_weight_belongs_to_its_module():
     model = nn.Sequential(parametrizations.weight_norm(nn.Linear(4, 3)), nn.ReLU(), nn.Linear(3, 1))
-    trace = trace_model(model, torch.randn(5, 4), loss=square_mean)
+    trace = traced(model)
     assert names_of(trace) == ["0", "2"]
     assert names_of(trace, "weight")[0] == "0.parametrizations.weight.original1"
     assert names_of(trace, "activation")[0] == "1.relu"
@@ -229,24 +194,14 @@ def test_a_parametrized_weight_is_its_modules():
 # ---------------------------------------------------------------------------------------------------------------- calls
 
 
-class Steps(nn.Module):
-    """One module, called so many times, one after the other."""
-
-    def __init__(self, calls, between=None):
-        super().__init__()
-        self.step, self.calls, self.between = nn.Linear(4, 4), calls, between
-
+@pytest.mark.parametrize("between", [lambda x: x, torch.tanh, torch.square])
+def test_every_call_is_a_row(between):
     def forward(self, x):
-        for _ in range(self.calls):
-            x = self.step(x)
-            if self.between is not None:
-                x = self.between(x)
+        for _ in range(3):
+            x = between(self.step(x))
         return x
 
-
-@pytest.mark.parametrize("between", [None, torch.tanh, torch.square])
-def test_every_call_is_a_row(between):
-    trace = trace_model(Steps(3, between), torch.randn(5, 4), loss=square_mean)
+    trace = traced(Parts(forward, step=nn.Linear(4, 4)))
     assert names_of(trace) == ["step", "step (2)", "step (3)"]
     assert len({layer.preactivation for layer in trace.layers}) == 3
     assert {trace.tensor_by_id[layer.weight].name for layer in trace.layers} == {"step.weight"}
@@ -254,36 +209,23 @@ def test_every_call_is_a_row(between):
 
 
 def test_a_loop_inside_a_module_is_one_call():
-    class Cell(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.w = nn.Parameter(torch.randn(4, 4) / 2)
+    def forward(self, x):
+        for _ in range(3):
+            x = torch.tanh(x @ self.w)
+        return x
 
-        def forward(self, x):
-            for _ in range(3):
-                x = torch.tanh(x @ self.w)
-            return x
-
-    trace = trace_model(nn.Sequential(Cell(), nn.Linear(4, 1)), torch.randn(5, 4), loss=square_mean)
+    trace = traced(nn.Sequential(Parts(forward, w=weights(4, 4)), nn.Linear(4, 1)))
     assert names_of(trace) == ["0", "1"]
     assert names_of(trace, "activation") == ["0.tanh_2", "1.linear"]
 
 
 @pytest.mark.parametrize("use_reentrant", [True, False])
-def test_what_a_checkpoint_computes_again_is_no_row(use_reentrant):
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.first, self.block, self.last = (
-                nn.Linear(4, 4),
-                nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4)),
-                nn.Linear(4, 1),
-            )
+def test_an_op_that_a_checkpoint_computes_again_is_no_row(use_reentrant):
+    def forward(self, x):
+        return self.last(checkpoint(self.block, self.first(x), use_reentrant=use_reentrant))
 
-        def forward(self, x):
-            return self.last(checkpoint(self.block, self.first(x), use_reentrant=use_reentrant))
-
-    trace = trace_model(Model(), torch.randn(5, 4), loss=square_mean)
+    block = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))
+    trace = traced(Parts(forward, first=nn.Linear(4, 4), block=block, last=nn.Linear(4, 1)))
     assert names_of(trace) == ["first", "block.0", "block.2", "last"]
     assert all(layer.gradient is not None and layer.weight_gradient is not None for layer in trace.layers)
 
@@ -296,7 +238,7 @@ def test_two_passes_in_one_recording():
     assert names_of(recording.trace) == ["0", "1", "0 (2)", "1 (2)"]
 
 
-def test_of_two_backward_passes_the_gradients_are_those_of_the_first():
+def test_gradients_are_those_of_the_first_of_two_backward_passes():
     model = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 1))
     with record(model) as recording:
         loss = model(torch.randn(5, 4)).square().mean()
@@ -307,49 +249,26 @@ def test_of_two_backward_passes_the_gradients_are_those_of_the_first():
 
 
 def test_a_module_that_adds_the_bias_is_part_of_the_product_before_it():
-    class Shift(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.bias = nn.Parameter(torch.zeros(3))
-
-        def forward(self, x):
-            return x + self.bias
-
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.weight = nn.Parameter(torch.randn(4, 3))
-            self.shift, self.head = Shift(), nn.Linear(3, 1)
-
-        def forward(self, x):
-            return self.head(self.shift(x @ self.weight))
-
-    trace = trace_model(Model(), torch.randn(5, 4), loss=square_mean)
+    shift = Parts(lambda self, x: x + self.bias, bias=nn.Parameter(torch.zeros(3)))
+    model = Parts(
+        lambda self, x: self.head(self.shift(x @ self.weight)), weight=weights(4, 3), shift=shift, head=nn.Linear(3, 1)
+    )
+    trace = traced(model)
     assert names_of(trace) == ["weight", "head"]
     assert names_of(trace, "preactivation") == ["shift.add", "head.linear"]
     assert names_of(trace, "bias") == ["shift.bias", "head.bias"]
 
 
-def test_what_a_layer_puts_out_are_floats():
-    class Router(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.weight = nn.Parameter(torch.randn(4, 3))
+def test_the_output_of_a_layer_is_floating_point():
+    def route(self, x):
+        logits = x @ self.weight
+        return logits, logits.argmax(1)
 
-        def forward(self, x):
-            logits = x @ self.weight
-            return logits, logits.argmax(1)
+    def forward(self, x):
+        logits, chosen = self.router(x)
+        return self.table(chosen) * logits
 
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.router, self.table = Router(), nn.Embedding(3, 3)
-
-        def forward(self, x):
-            logits, chosen = self.router(x)
-            return self.table(chosen) * logits
-
-    trace = trace_model(Model(), torch.randn(5, 4), loss=square_mean)
+    trace = traced(Parts(forward, router=Parts(route, weight=weights(4, 3)), table=nn.Embedding(3, 3)))
     assert names_of(trace, "preactivation") == ["router.matmul", "table.embedding"]
 
 
@@ -383,21 +302,16 @@ def test_scopes_are_places():
 
 
 def test_one_module_that_is_the_whole_model():
-    trace = trace_model(nn.Linear(4, 2), torch.randn(5, 4), loss=square_mean)
+    trace = traced(nn.Linear(4, 2))
     assert names_of(trace) == ["Linear"]
     assert names_of(trace, "weight") == ["weight"]
 
 
-def test_custom_functions_are_rows_of_their_own(functions):
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 2)
+def test_custom_functions_are_rows(functions):
+    def forward(self, x):
+        return self.second(functions.numpy_sine.apply(functions.cube.apply(self.first(x))))
 
-        def forward(self, x):
-            return self.second(functions.numpy_sine.apply(functions.cube.apply(self.first(x))))
-
-    trace = trace_model(Model(), torch.randn(5, 4), loss=square_mean)
+    trace = traced(Parts(forward, first=nn.Linear(4, 4), second=nn.Linear(4, 2)))
     assert names_of(trace) == ["first", "Cube", "NumpySine", "second"]
     assert names_of(trace, "weight") == ["first.weight", None, None, "second.weight"]
     first, cube, sine, _ = trace.layers
@@ -426,15 +340,8 @@ def test_a_module_around_a_function_that_weighs():
             x, w = ctx.saved_tensors
             return grad_output @ w.t(), x.t() @ grad_output
 
-    class Layer(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.w = nn.Parameter(torch.randn(4, 3))
-
-        def forward(self, x):
-            return Weigh.apply(x, self.w)
-
-    trace = trace_model(nn.Sequential(Layer(), nn.ReLU(), nn.Linear(3, 1)), torch.randn(5, 4), loss=square_mean)
+    layer = Parts(lambda self, x: Weigh.apply(x, self.w), w=weights(4, 3))
+    trace = traced(nn.Sequential(layer, nn.ReLU(), nn.Linear(3, 1)))
     assert names_of(trace) == ["0.Weigh", "2"]
     assert names_of(trace, "weight") == ["0.w", "2.weight"]
     assert names_of(trace, "activation") == ["1.relu", "2.linear"]
@@ -445,14 +352,14 @@ def test_a_module_around_a_function_that_weighs():
 
 
 def test_a_pass_that_breaks_has_the_rows_so_far():
-    trace = trace_model(nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(5, 1)), torch.randn(5, 4), loss=square_mean)
+    trace = traced(nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(5, 1)))
     assert trace.error is not None
     assert names_of(trace) == ["0"]
     assert trace.layers[0].gradient is None
 
 
-def test_nothing_that_weighs_has_no_layers():
-    assert trace_model(torch.tanh, torch.randn(5, 4), loss=square_mean).layers == ()
+def test_without_weights_there_are_no_layers():
+    assert traced(torch.tanh).layers == ()
 
 
 def test_a_spec_keeps_its_own_layers():
@@ -461,7 +368,7 @@ def test_a_spec_keeps_its_own_layers():
 
 
 @pytest.mark.parametrize("style", ["functions", "classes", "layer_function", "autograd_function", "module"])
-def test_the_chapters_nets_have_the_rows_that_their_spec_says(style):
+def test_the_chapters_nets_have_the_rows_of_their_spec(style):
     trace = trace_spec(ModelSpec.parse({"widths": "6,5,4,2", "style": style, "batch": 7}))
     functions = {module.path for module in trace.modules if style == "autograd_function" and module.parent}
     found = find_layers(trace, () if style != "autograd_function" else functions - {"layers"})
@@ -474,12 +381,12 @@ def test_the_chapters_nets_have_the_rows_that_their_spec_says(style):
 
 def test_a_dump_has_the_same_rows_again():
     model = nn.Sequential(nn.Conv1d(3, 4, 3), nn.GELU(), nn.Flatten(), nn.Linear(16, 2))
-    trace = trace_model(model, torch.randn(2, 3, 6), loss=square_mean)
+    trace = traced(model, 2, 3, 6)
     again = load(dump_trace(trace))
     assert again.layers == trace.layers == find_layers(again)
 
 
-def test_a_recording_that_is_told_not_to_look_has_none():
+def test_layers_are_looked_for_unless_find_layers_is_false():
     with record(nn.Linear(2, 2), find_layers=False) as recording:
         nn.functional.linear(torch.randn(1, 2), torch.randn(2, 2, requires_grad=True)).sum().backward()
     assert recording.trace.layers == ()

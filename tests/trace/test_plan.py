@@ -1,6 +1,7 @@
 """A repeated recording takes, to the last bit, the statistics that a recording would take, or says that it cannot."""
 
-import copy
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -63,31 +64,26 @@ def by_autograd(scale, seed=0):
     return loss
 
 
+def assert_equal(table, other):
+    assert table.tensors == other.tensors
+    assert np.array_equal(table.moments, other.moments, equal_nan=True)
+    assert np.array_equal(table.counts, other.counts)
+
+
 @pytest.mark.parametrize("program", [program, by_autograd])
 def test_a_repetition_takes_the_recordings_statistics(program):
     plan, trace = recorded(lambda: program(0.5))
     assert plan.complete
     for scale, seed in ((0.5, 0), (1.7, 3), (1e30, 1), (0.0, 2)):
         _, fresh = recorded(lambda scale=scale, seed=seed: program(scale, seed))
-        table = repeat(plan, lambda scale=scale, seed=seed: program(scale, seed))
         assert fresh.ops == trace.ops
-        assert table.tensors == fresh.statistics.tensors
-        assert np.array_equal(table.moments, fresh.statistics.moments, equal_nan=True)
-        assert np.array_equal(table.counts, fresh.statistics.counts)
+        assert_equal(repeat(plan, lambda scale=scale, seed=seed: program(scale, seed)), fresh.statistics)
 
 
-class Recurrent(nn.Module):
-    """One cell, many times: its parameters' gradients are sums that the engine makes."""
-
-    def __init__(self):
-        super().__init__()
-        self.reads, self.keeps = nn.Linear(5, 4), nn.Linear(4, 4)
-
-    def forward(self, x):
-        h = x.new_zeros(x.shape[1], 4)
-        for position in x.unbind():
-            h = torch.tanh(self.reads(position) + self.keeps(h))
-        return h
+@dataclass
+class Program:
+    model: nn.Module
+    run: Callable[[], None]
 
 
 class Tied(nn.Module):
@@ -102,26 +98,6 @@ class Tied(nn.Module):
         return F.cross_entropy(h @ self.embed.weight.t(), tokens)
 
 
-class InPlace(nn.Module):
-    """Writes into views, into what it has been given, and into a buffer."""
-
-    def __init__(self):
-        super().__init__()
-        self.first, self.second = nn.Linear(5, 6), nn.Linear(6, 6)
-        self.register_buffer("average", torch.zeros(6))
-
-    def forward(self, x):
-        x.mul_(2)
-        h = self.first(x)
-        h[:, :2] = 0.5
-        h += self.second(F.leaky_relu_(h.clone()))
-        with torch.no_grad():
-            self.average.mul_(0.9).add_(self.first.weight.mean(1), alpha=0.1)
-            part = self.average[:3]
-            part.fill_(0.25)
-        return h.masked_fill_(h > 1, 0.0) * self.average
-
-
 class InPieces(nn.Module):
     """Parameters that stand in a list when they are first read; a part that is computed again on the way back."""
 
@@ -132,37 +108,6 @@ class InPieces(nn.Module):
 
     def forward(self, x):
         return checkpoint(self.inner, F.linear(x, torch.cat(list(self.parts))), use_reentrant=False)
-
-
-class Attention(nn.Module):
-    """Masked attention, dropout and normalizations, in training."""
-
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
-
-    def forward(self, x):
-        h = F.scaled_dot_product_attention(x, x, x, is_causal=True)
-        mask = nn.Transformer.generate_square_subsequent_mask(x.shape[1])
-        return self.layer(h, src_mask=mask)
-
-
-class Pooled(nn.Module):
-    """A small convolutional net, in training."""
-
-    def __init__(self):
-        super().__init__()
-        self.net = nn.Sequential(
-            nn.Conv2d(2, 4, 3),
-            nn.BatchNorm2d(4),
-            nn.ReLU(inplace=True),
-            nn.MaxPool2d(2),
-            nn.GroupNorm(2, 4),
-            nn.Flatten(),
-        )
-
-    def forward(self, x):
-        return self.net(x)
 
 
 class Gates(nn.Module):
@@ -176,54 +121,47 @@ class Gates(nn.Module):
         return self.gru(self.lstm(x.double())[0])[0]
 
 
-@pytest.mark.parametrize(
-    ("kind", "shape"),
-    [
-        (Recurrent, (7, 3, 5)),
-        (Tied, None),
-        (InPlace, (4, 5)),
-        (InPieces, (4, 5)),
-        (Attention, (2, 5, 8)),
-        (Pooled, (3, 2, 8, 8)),
-        (Gates, (6, 2, 5)),
-    ],
-)
-def test_shared_weights_normalizations_masks_and_writes_in_place_are_repeated_to_the_last_bit(kind, shape):
-    torch.manual_seed(0)
-    model = kind()
-    x = torch.arange(9).repeat(2) % 9 if shape is None else torch.randn(shape)
+def by_kind(kind, *inputs):
+    def make():
+        torch.manual_seed(0)
+        model = kind()
+        return Program(model, lambda: model(*inputs).float().square().mean().backward())
 
-    def run(scale):
-        mine = copy.deepcopy(model)
+    return make
+
+
+MODELS = {
+    "tied": by_kind(Tied, torch.arange(9).repeat(2)),
+    "in pieces": by_kind(InPieces, torch.arange(20.0).view(4, 5).sin()),
+    "gates": by_kind(Gates, torch.arange(60.0).view(6, 2, 5).sin()),
+}
+
+
+@pytest.mark.parametrize("model", [*MODELS, "shared_layer", "in_place", "transformer", "conv_batchnorm_dropout"])
+def test_models_are_repeated_to_the_last_bit(model, make_program):
+    def made(scale):
+        program = MODELS[model]() if model in MODELS else make_program(model)
         with torch.no_grad():
-            for parameter in mine.parameters():
+            for parameter in program.model.parameters():
                 parameter.mul_(scale)
-        given = x.clone()
         torch.manual_seed(3)
-
-        def program():
-            mine(given).float().square().mean().backward()
-
-        return mine, program
+        return program
 
     # Once before: torch looks at its default device when a checkpoint is first come to, and then never again.
-    run(1.0)[1]()
+    made(1.0).run()
     plan = Plan()
-    mine, first = run(1.0)
-    with record(mine, plan=plan) as recording:
-        first()
+    first = made(1.0)
+    with record(first.model, plan=plan) as recording:
+        first.run()
     assert plan.complete
     assert len(recording.trace.statistics) > 10
     for scale in (1.0, 1.6, 0.0, 1e25):
-        mine, program = run(scale)
-        with record(mine) as fresh:
-            program()
-        mine, program = run(scale)
-        table = repeat(plan, program)
-        assert table.tensors == fresh.trace.statistics.tensors
-        assert np.array_equal(table.moments, fresh.trace.statistics.moments, equal_nan=True)
-        assert np.array_equal(table.counts, fresh.trace.statistics.counts)
-        assert not any(parameter.grad is None for parameter in mine.parameters())
+        fresh = made(scale)
+        with record(fresh.model) as expected:
+            fresh.run()
+        again = made(scale)
+        assert_equal(repeat(plan, again.run), expected.trace.statistics)
+        assert not any(parameter.grad is None for parameter in again.model.parameters())
 
 
 def test_a_repetition_leaves_no_hook_behind():
@@ -238,7 +176,7 @@ def test_a_repetition_leaves_no_hook_behind():
     assert torch.equal(w.grad, (1 + w.detach()) * w.detach().exp())
 
 
-def test_a_unit_is_told_in_a_repetition_too():
+def test_a_repetition_takes_unit_statistics():
     plan, _ = recorded(lambda: program(0.5))
     table = repeat(plan, lambda: program(1.7, 3))
     units = dict(zip(table.tensors, table.column("saturation"), strict=True))
@@ -246,7 +184,7 @@ def test_a_unit_is_told_in_a_repetition_too():
     assert np.isfinite(table.column("dead_fraction")).sum() == 1
 
 
-def test_what_is_known_is_not_taken_again():
+def test_known_statistics_are_not_taken_again():
     plan, trace = recorded(lambda: program(0.5))
     last = trace.statistics
     # Figures that no tensor has, to be found again.
@@ -315,7 +253,7 @@ def second_order():
 
 
 def by_numpy():
-    """What is no torch function has no call of its own."""
+    """An op of numpy is no call of a torch function."""
 
     class ThroughNumpy(torch.autograd.Function):
         @staticmethod
@@ -335,7 +273,7 @@ def fails():
     raise ValueError("on purpose")
 
 
-def test_what_no_call_shows_again_is_not_repeated():
+def test_statistics_taken_outside_of_calls_cannot_be_repeated():
     for run in (autograd_twice, second_order, by_numpy):
         plan, _ = recorded(run)
         assert not plan.complete, run
@@ -350,7 +288,7 @@ def test_a_broken_recording_is_not_repeated():
     assert not plan.complete
 
 
-def test_a_tensor_of_another_class_is_read_as_the_recording_reads_it():
+def test_a_repetition_reads_tensors_of_subclasses():
     class Other(torch.Tensor):
         pass
 
@@ -360,6 +298,4 @@ def test_a_tensor_of_another_class_is_read_as_the_recording_reads_it():
 
     plan, trace = recorded(run)
     assert plan.complete
-    table = repeat(plan, run)
-    assert np.array_equal(table.moments, trace.statistics.moments, equal_nan=True)
-    assert np.array_equal(table.counts, trace.statistics.counts)
+    assert_equal(repeat(plan, run), trace.statistics)

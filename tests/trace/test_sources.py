@@ -1,4 +1,4 @@
-"""The lines around those that ops come from: merged, numbered, the same whoever asks."""
+"""The lines of code around those of ops: merged, numbered, relative to the package."""
 
 import linecache
 import re
@@ -67,7 +67,7 @@ def test_the_chapters_model_shows_its_textbook():
     assert trace_spec(ModelSpec(seed=1)).sources == trace.sources
 
 
-def test_of_two_files_with_one_name_the_first_counts(tmp_path):
+def test_the_first_of_two_files_with_one_name_counts(tmp_path):
     places = []
     for folder in ("a", "b"):
         path = tmp_path / folder / "same.py"
@@ -81,7 +81,7 @@ def test_code_without_a_file_has_no_lines():
     assert snippets([(compile("x = 1", "<nowhere>", "exec"), 1)], None) == {}
 
 
-def test_a_file_of_an_installed_package_is_named_from_the_package_on(tmp_path):
+def test_a_file_of_an_installed_package_has_a_path_from_the_package(tmp_path):
     path = tmp_path / "site-packages" / "library" / "layers" / "scale.py"
     path.parent.mkdir(parents=True)
     path.write_text("def scale(x):\n    return x * 2\n")
@@ -93,7 +93,7 @@ def test_a_file_of_an_installed_package_is_named_from_the_package_on(tmp_path):
     assert "library/layers/scale.py" in recording.trace.sources
 
 
-def test_what_clears_gradients_is_no_backward_pass(functions):
+def test_zero_grad_is_no_backward_pass(functions):
     def zero_grad():
         return functions["near"](torch.ones(3))
 

@@ -1,4 +1,4 @@
-"""Every tensor that a spec draws: in float32 on the CPU, each by its own generator, then multiplied, cast and moved."""
+"""Every tensor that a spec draws: in float32 on the CPU, by its own generator, then multiplied, cast and moved."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from chainrule.foundations.initialization import SCHEMES, generator_for, normal,
 from chainrule.spec import ModelSpec
 
 CACHED_ELEMENTS = 2**15
-"""Base draws up to this size are kept: a slider asks for the same ones again and again, only rescaled."""
+"""Base draws up to this size are cached: a slider only rescales them."""
 
 CACHED_DRAWS = 256
-"""How many base draws are kept; with float32 this is 32 MB at most."""
+"""The number of cached base draws: 32 MB at most."""
 
 BaseDraw = Callable[[tuple[int, ...], Generator], Tensor]
 
 
 def base_draw(seed: int, name: str, base: BaseDraw, shape: tuple[int, ...]) -> Tensor:
-    """The draw of unit size behind the tensor `name`: float32, on the CPU. Shared, so never to be written to."""
+    """The draw of unit size behind the tensor `name`: float32, on the CPU; read-only, because it is shared."""
     stopping.check()  # a large draw takes as long as a layer of the pass, an orthogonal one longer
     return base(shape, generator_for(seed, name))
 
@@ -35,8 +35,7 @@ _cached_base_draw = lru_cache(maxsize=CACHED_DRAWS)(base_draw)
 def draw_leaves(spec: ModelSpec) -> dict[str, Tensor]:
     """Every tensor that the program mlp draws, by its name.
 
-    Each is drawn in float32 on the CPU by its own generator, then multiplied, cast and moved. So a change of scale,
-    dtype, device, style or another layer's width leaves its draw as it was.
+    A change of scale, dtype, device, style or another layer's width does not change its draw.
 
     Returns:
         x: (batch, n_in). y: (batch,) if n_out = 1, else (batch, n_out); class indices (batch,) of int64 for
@@ -57,13 +56,13 @@ def draw_leaves(spec: ModelSpec) -> dict[str, Tensor]:
 
 def draw_leaf(spec: ModelSpec, name: str, base: BaseDraw, shape: tuple[int, ...], factor: float = 1.0) -> Tensor:
     """The tensor `name`, of this shape: its base draw times `factor`, in the spec's dtype and on its device."""
-    # Multiplied even by 1: what is cached must not be handed out.
+    # Multiplied even by 1, which copies: the cached tensor must not leave this module.
     scaled = _shared_draw(spec.seed, name, base, shape) * factor
     return scaled.to(device=spec.device, dtype=getattr(torch, spec.dtype))
 
 
 def _shared_draw(seed: int, name: str, base: BaseDraw, shape: tuple[int, ...]) -> Tensor:
-    """The base draw, from the cache if it is small; never to be written to."""
+    """The base draw, from the cache if it is small; read-only."""
     return (_cached_base_draw if prod(shape) <= CACHED_ELEMENTS else base_draw)(seed, name, base, shape)
 
 
@@ -73,12 +72,12 @@ def draw_weight(spec: ModelSpec, name: str, fan_in: int, fan_out: int) -> Tensor
 
 
 def unscaled_weight(spec: ModelSpec, name: str, fan_in: int, fan_out: int) -> Tensor:
-    """What a weight is before it is multiplied by `weight_factor`: (fan_in, fan_out), float32; not to be written to."""
+    """A weight before its multiplication by `weight_factor`: (fan_in, fan_out), float32, read-only."""
     return _shared_draw(spec.seed, name, SCHEMES[spec.init].base, (fan_in, fan_out))
 
 
 def weight_factor(spec: ModelSpec, fan_in: int, fan_out: int) -> float:
-    """What the draw of a weight is multiplied by: the scheme's factor times the spec's scale."""
+    """The factor of a weight's draw: the scheme's factor times the spec's scale."""
     return SCHEMES[spec.init].factor(fan_in, fan_out) * spec.scale
 
 
@@ -93,7 +92,7 @@ def draw_bias(spec: ModelSpec, name: str, fan_in: int, fan_out: int) -> Tensor:
 
 
 def draw_target(spec: ModelSpec) -> Tensor:
-    """What the output is compared to: (batch,) if n_out = 1, else (batch, n_out)."""
+    """The target of the output: (batch,) if n_out = 1, else (batch, n_out)."""
     return draw_leaf(spec, "y", normal, (spec.batch,) if spec.n_out == 1 else (spec.batch, spec.n_out))
 
 
@@ -108,11 +107,7 @@ BASE_VARIANCES: Mapping[BaseDraw, Callable[[int, int], float]] = {
 
 
 def weight_variances(spec: ModelSpec) -> tuple[tuple[float, float], ...]:
-    """What the draw of each layer is meant to have, in mean-field theory's terms: nothing is drawn.
-
-    Returns:
-        (σ_w², σ_b²) of each layer, first to last: σ_w² = fan_in · Var(W), and σ_b² the variance of a bias.
-    """
+    """The nominal (σ_w², σ_b²) of each layer, as in mean-field theory: σ_w² = fan_in · Var(W), σ_b² = Var(b)."""
     scheme = SCHEMES[spec.init]
     variances = []
     for fan_in, fan_out in pairwise(spec.widths):

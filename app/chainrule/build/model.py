@@ -1,4 +1,4 @@
-"""What is built: a model that is ready to run, and what its parts are called."""
+"""A model that is ready to run, and the names of its parts."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from chainrule.foundations import layers
 
 @dataclass(frozen=True, slots=True)
 class LayerNames:
-    """The chapter's names of one layer's tensors.
+    """The chapter's names of one layer's tensors; `index` counts from 1.
 
-    A layer without an activation of its own puts out its preactivation: then `preactivation` and `activation` are the
-    same tensor. `index` counts from 1; `bias` is None where there is none.
+    In a layer without activation function `preactivation` and `activation` are the same tensor.
     """
 
     index: int
@@ -29,21 +28,18 @@ class LayerNames:
 
 @dataclass(frozen=True)
 class BuiltModel:
-    """A model that is ready to run, and what its parts are called.
-
-    `forward` may be called again: every pass starts with cleared gradients.
+    """A model that is ready to run, any number of times: every pass starts with cleared gradients.
 
     Attributes:
-        root: what is called with `inputs` and gives the loss: a scratch model, an nn.Module or a function. The `layers`
-            and `loss` of a model are the owners of the modules `layers.0`, … and `loss`.
-        leaves: the tensors that are drawn, by name: x, y, w1, b1, … A weight is (fan_in, fan_out) where gradients are
-            by hand, and (fan_out, fan_in) under autograd.
-        outputs: module path → name of the tensor that module puts out; of one that puts out several, the op's name
-            stands behind the path (`SinCos.sin`).
-        layers: the names of each layer's tensors, in order; none where the program is not a net.
-        autograd: whether autograd runs the backward pass, and gradients are in `.grad`; else they are in `.g`.
-        inputs: names of the leaves that the root is called with, in order.
-        roles: of leaves that are neither x (an input), y (a target) nor parameters.
+        root: a scratch model, an nn.Module or a function; called with `inputs`, it gives the loss.
+        leaves: the drawn tensors by name: x, y, w1, b1, … A weight is (fan_in, fan_out) with gradients by hand, and
+            (fan_out, fan_in) under autograd.
+        outputs: module path → name of its output; with the op's name after the path where there are several
+            (`SinCos.sin`).
+        layers: the names of each layer's tensors, in order; empty for a program that is no net.
+        autograd: whether autograd runs the backward pass, with gradients in `.grad`; else they are in `.g`.
+        inputs: names of the root's arguments, in order.
+        roles: roles of leaves other than x (an input), y (a target) and parameters.
     """
 
     root: Any
@@ -61,14 +57,14 @@ class BuiltModel:
         return loss
 
     def backward(self, loss: Tensor) -> None:
-        """The gradients of x, of every parameter and of what lies between; `loss` is what `forward` returned."""
+        """The gradients of x, of every parameter and of the tensors between; `loss` comes from `forward`."""
         if self.autograd:
             loss.backward()  # type: ignore[no-untyped-call]
         else:
             self.root.backward()
 
     def clear_gradients(self) -> None:
-        """Forget the gradients of the leaves."""
+        """Remove the gradients of the leaves."""
         for leaf in self.leaves.values():
             if self.autograd:
                 leaf.grad = None

@@ -1,4 +1,4 @@
-"""The programs besides `mlp`: one construct of the chapter each, from the foundations, and a loss to go back from.
+"""The programs besides `mlp`: one construct of the chapter each, from the foundations, with a loss.
 
     neuron           l1 = neuron(x, w, b)      out = relu(l1)            loss = (out − y)²
     matmul           c = RUNGS[rung](a, b)                               loss = Σ c
@@ -9,8 +9,8 @@
     two_outputs      sines, cosines = SinCos.apply(x)                    loss = Σ sines · cosines
     linear_cpp       out = LinearCpp.apply(x, w, b)                      loss = mse(out, y)
 
-The backward pass is autograd's, which calls the Functions' own. Leaves are drawn as those of the net are: w and b as
-its first layer, everything else from N(0, 1).
+The backward pass is autograd's, which calls the Functions' own. Leaves are drawn as in the net: w and b as its first
+layer, everything else from N(0, 1).
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def build_my_relu(spec: ModelSpec) -> BuiltModel:
 
 
 def build_two_outputs(spec: ModelSpec) -> BuiltModel:
-    """Sine and cosine of x (batch, n), which one Function puts out."""
+    """Sine and cosine of x (batch, n), the two outputs of one Function."""
 
     def sines_and_cosines(x: Tensor) -> Tensor:
         sines, cosines = SinCos.apply(x)  # type: ignore[no-untyped-call]
@@ -117,17 +117,17 @@ def build_linear_cpp(spec: ModelSpec) -> BuiltModel:
 
 
 def check_program(spec: ModelSpec) -> None:
-    """Refuse a program that needs what is not built here.
+    """Refuse a program whose C++ extension is not built.
 
     Raises:
-        MissingExtraError: the C++ extension is not there, or without what the spec's device needs; says what to do.
+        MissingExtraError: the extension is missing, or lacks support for the spec's device; the message has the remedy.
     """
     if spec.program != "linear_cpp":
         return
     try:
         extension = load_extension()
     except ExtensionNotBuiltError as error:
-        # The answer may go to anybody; where files lie on this machine is for its own log.
+        # The answer may go to anybody, so paths of this machine are only logged.
         logger.warning("%s", error)
         raise MissingExtraError(f"program: 'linear_cpp' cannot run here: {error.public}", field="program") from None
     if spec.device != "cpu" and not extension.with_cuda:
@@ -148,7 +148,7 @@ PROGRAM_BUILDERS: Mapping[str, Callable[[ModelSpec], BuiltModel]] = {
     "two_outputs": build_two_outputs,
     "linear_cpp": build_linear_cpp,
 }
-"""What makes each program of a spec, but for the net itself."""
+"""Builds each program of a spec besides the net."""
 
 
 def _elementwise(spec: ModelSpec, function: type[Function], *constants: float) -> BuiltModel:
@@ -189,6 +189,6 @@ def _built(
     roles: Mapping[str, str] | None = None,
 ) -> BuiltModel:
     for name, leaf in leaves.items():
-        # All but the target: what is not a parameter gets a gradient too, as in the net.
+        # Inputs get a gradient too, as in the net.
         leaf.requires_grad_(name != "y")
     return BuiltModel(root, leaves, outputs, (), autograd=True, inputs=inputs or tuple(leaves), roles=roles or {})

@@ -1,4 +1,4 @@
-"""A parameter of anybody's model, drawn anew by one of the schemes."""
+"""A parameter of any model, drawn again by one of the schemes."""
 
 from __future__ import annotations
 
@@ -11,18 +11,10 @@ from chainrule.foundations.initialization import SCHEMES, generator_for, orthogo
 
 
 def redraw(init: str, seed: int, name: str, shape: tuple[int, ...]) -> Tensor:
-    """What the parameter `name` holds after being drawn by a scheme, as `torch.nn.init` draws those of its name.
+    """New values of the parameter `name` by the scheme `init`, distributed as by `torch.nn.init`: float32, on the CPU.
 
-    The draw depends on seed, name and shape alone.
-
-    Args:
-        init: a name in SCHEMES.
-        seed: of the draw.
-        name: the parameter's, as in `named_parameters()`.
-        shape: (fan_out, fan_in), as nn.Linear's, or (channels out, channels in, *kernel), as a convolution's.
-
-    Returns:
-        float32, on the CPU.
+    They depend on seed, name and shape alone. `shape` is (fan_out, fan_in), as nn.Linear's, or (channels out, channels
+    in, *kernel), as a convolution's.
 
     Raises:
         KeyError: there is no such scheme.
@@ -32,7 +24,7 @@ def redraw(init: str, seed: int, name: str, shape: tuple[int, ...]) -> Tensor:
     fan_in, fan_out = fans(shape)
     scheme = SCHEMES[init]
     generator = generator_for(seed, name)
-    if scheme.base is orthogonal:  # of a matrix: a row per output, as torch.nn.init.orthogonal_ takes it
+    if scheme.base is orthogonal:  # a matrix with a row per output, as torch.nn.init.orthogonal_ has it
         drawn = scheme.base((prod(shape[1:]), shape[0]), generator).t().reshape(shape)
     else:
         drawn = scheme.base(shape, generator)
@@ -40,7 +32,7 @@ def redraw(init: str, seed: int, name: str, shape: tuple[int, ...]) -> Tensor:
 
 
 def fans(shape: tuple[int, ...]) -> tuple[int, int]:
-    """(fan_in, fan_out) of a parameter of this shape, as `torch.nn.init` counts them: times the size of a kernel.
+    """(fan_in, fan_out) of a parameter of this shape, as in `torch.nn.init`: channels times the size of a kernel.
 
     Raises:
         ValueError: shape has less than 2 dimensions.

@@ -1,4 +1,4 @@
-"""A net whose weights take one scale after another: what was drawn stays, and is multiplied in place."""
+"""A net whose weights take one scale after another: the draws stay, and are multiplied in place."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from chainrule.build.programs import PROGRAM_BUILDERS
 from chainrule.spec import ModelSpec
 
 KEPT_BYTES = 2**26
-"""Leaves and draws are kept up to this size in all, 64 MiB; of a larger net they are drawn for every spec anew."""
+"""Leaves and draws are kept up to this total, 64 MiB; those of a larger net are drawn for every spec."""
 
 
 def rescales(one: ModelSpec, other: ModelSpec) -> bool:
-    """Whether two specs are of nets that differ in the scale of their weights alone, if in anything."""
+    """Whether two specs are nets that differ in the scale of their weights at most."""
     return one.is_net and other.is_net and one.replace(scale=other.scale) == other
 
 
 class RescaledNet:
-    """Builds spec after spec, as `build_model` does, and sooner where only the scale has changed.
+    """Builds spec after spec, as `build_model` does, and faster where only the scale has changed.
 
-    Between two specs it holds the leaves of the last net (x, y, weights, biases) and, once its scale has changed, the
-    draws of the weights before they were multiplied: of 50 layers of 100 units 4 MB, and never more than KEPT_BYTES. A
-    model is good until the next is built, which writes its weights into the same memory.
+    It keeps the leaves of the last net (x, y, weights, biases) and, once its scale has changed, the unscaled draws of
+    the weights: 4 MB for 50 layers of 100 units, never more than KEPT_BYTES. A model is valid until the next is built,
+    which writes its weights into the same memory.
     """
 
     def __init__(self) -> None:
@@ -54,24 +54,24 @@ class RescaledNet:
             self._rescale(spec)
         model = self._model
         if model is None:
-            # Handed out as other tensor objects on the same memory: a gradient that is hung on one goes with it.
+            # Other tensor objects on the same memory: a gradient attached to one is freed with it.
             model = build_mlp(spec, {name: tensor.detach() for name, tensor in self._leaves.items()})
         if _kept_bytes(spec, model.leaves) > KEPT_BYTES:
             self.forget()
             return model
         self._spec = spec
         if isinstance(model.root, torch.nn.Module):
-            # To make it takes as long as half a pass. The other styles' models hold the tensors of their last pass.
+            # Its construction takes as long as half a pass. Other styles' models hold the tensors of their last pass.
             self._model, self._leaves = model, dict(model.leaves)
         return model
 
     @property
     def kept_bytes(self) -> int:
-        """How much it holds."""
+        """The size of the kept leaves and draws."""
         return sum(each.numel() * each.element_size() for each in (*self._leaves.values(), *self._draws))
 
     def forget(self) -> None:
-        """Let go of what is held."""
+        """Drop the leaves, the draws and the model."""
         self._spec = None
         self._leaves = {}
         self._draws = []
@@ -79,7 +79,7 @@ class RescaledNet:
 
     @torch.no_grad()
     def _rescale(self, spec: ModelSpec) -> None:
-        """Multiply each draw anew, in the same dtype as `draw_leaves` does, and round it to the spec's as it does."""
+        """Multiply each draw by the new factor and round it to the spec's dtype, exactly as `draw_leaves` does."""
         pairs = list(pairwise(spec.widths))
         if not self._draws:
             self._draws = [unscaled_weight(spec, f"w{index}", *fans) for index, fans in enumerate(pairs, start=1)]

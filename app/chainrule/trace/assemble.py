@@ -23,7 +23,7 @@ def assemble(
     failure: Failure | None,
     milliseconds: float,
 ) -> Trace:
-    """The finished trace of a journal. `outputs` names what modules put out: {"layers.0": "l1"}."""
+    """The finished trace of a journal. `outputs` names the outputs of modules: {"layers.0": "l1"}."""
     _name_outputs(journal, outputs)
     _find_preactivations(journal)
     _find_twins(journal)
@@ -45,7 +45,7 @@ def assemble(
         if op.source is not None and op.source not in sources:
             sources[op.source] = describe_source(*op.source, model_folder)
     with_statistics = [row for row, tensor in enumerate(journal.tensors) if tensor.statistics != NO_ROW]
-    with out_of_sight():  # of a device, the statistics are fetched now
+    with out_of_sight():  # fetches the statistics from the device
         statistics = journal.slab.table(
             [tensor_ids[row] for row in with_statistics], [journal.tensors[row].statistics for row in with_statistics]
         )
@@ -136,7 +136,7 @@ def _name_tensors(journal: Journal) -> None:
     for tensor in gradients:
         if tensor.gradient_of != NO_ROW:
             base = journal.tensors[tensor.gradient_of].name + ".g"
-            # Of two passes with nothing kept between them, there are two gradients of one tensor.
+            # Two passes make two gradients of one tensor, if the first was dropped.
             count = used[base] = used.get(base, 0) + 1
             tensor.name = f"{base} {count}" if count > 1 else base
     for tensor in gradients:
@@ -147,7 +147,7 @@ def _name_tensors(journal: Journal) -> None:
 
 
 def _find_preactivations(journal: Journal) -> None:
-    """In a layer written as product plus bias, the sum is the preactivation, and the product is on the way to it."""
+    """In a layer written as product plus bias, the preactivation is the sum, not the product."""
     for op in journal.ops:
         if op.phase == "forward" and op.name in ("add", "add_") and op.outputs:
             for row in op.inputs:
@@ -165,8 +165,8 @@ def _find_preactivations(journal: Journal) -> None:
 def _find_twins(journal: Journal) -> None:
     """Pair the backward ops that no autograd node has paired: hand-written ones, and those inside a custom Function.
 
-    Within one module: an op that makes the gradient of a tensor is the backward of the forward op that reads the
-    tensor, or a view of it; an op on the way there shares the twin of the op it works for; any other belongs to the
+    Within one module: an op that makes the gradient of a tensor belongs to the forward op that reads the tensor, or a
+    view of it; an op on the way there shares the twin of the op that reads its output; any other belongs to the
     module's first op.
     """
     _pair_recomputed(journal)
@@ -194,7 +194,7 @@ def _pair_by_what_they_read(journal: Journal, first: Mapping[int, int]) -> None:
         op = journal.ops[row]
         if op.phase == "forward":
             for tensor in op.inputs:
-                # Who reads a view reads the tensor: `x @ w.t()` is the reader of w.
+                # The reader of a view reads the tensor: `x @ w.t()` reads w.
                 through = readers.get((op.module, op.outputs[0]), row) if op.name in ops.VIEWS and op.outputs else row
                 readers[op.module, tensor] = through
     working_for: dict[int, int] = {}
@@ -209,10 +209,9 @@ def _pair_by_what_they_read(journal: Journal, first: Mapping[int, int]) -> None:
 
 
 def _pair_recomputed(journal: Journal) -> None:
-    """Pair a recomputed op with the forward op that it repeats: of the same name, in order.
+    """Pair a recomputed op with the forward op that it repeats: same name, same line (else same module), in order.
 
-    It stands on the same line or, where the line is the call that started it all, in the same module. What it saves,
-    it saves for that op.
+    The tensors that it saves belong to that op.
     """
     if not any("recomputed" in op.attributes for op in journal.ops):
         return
@@ -257,7 +256,7 @@ def _twin(
             return journal.ops[row].twin
     own = first.get(op.module, NO_ROW)
     if own == NO_ROW:
-        # A module without forward ops of its own (torch's checkpoint): what it works for lies elsewhere.
+        # A module without forward ops (torch's checkpoint): the op that reads its output lies in another one.
         for output in op.outputs:
             row = working_for.get(output, NO_ROW)
             if row != NO_ROW:
@@ -266,7 +265,7 @@ def _twin(
 
 
 def _find_kept_by_hand(journal: Journal) -> None:
-    """What a backward written by hand reads of the forward pass has been saved for it, by the layer itself."""
+    """Tensors of the forward pass that a backward written by hand reads were saved for it, by the layer."""
     for op in journal.ops:
         if op.by_hand and op.twin != NO_ROW:
             for row in op.inputs:
@@ -302,7 +301,7 @@ def _costs(journal: Journal) -> list[tuple[int, int]]:
     tensors = journal.tensors
     sizes = [math.prod(tensor.shape) * tensor.dtype.itemsize for tensor in tensors]
     costs: list[tuple[int, int]] = []
-    # A model's layers are alike: what an op of these shapes costs is worked out once.
+    # The layers of a model are alike: the cost of an op with these shapes is computed once.
     known: dict[tuple[object, ...], int] = {}
     for op in journal.ops:
         read = [tensors[row].shape for row in op.inputs]

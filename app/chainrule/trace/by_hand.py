@@ -18,10 +18,9 @@ class GradientAttributes:
         self._limit = 16
 
     def watch(self, tensor: torch.Tensor) -> None:
-        """Hold a tensor outside autograd until its owner lets go of it: only then is its `.g` final.
+        """Hold a tensor outside autograd until its owner drops it: only then is its `.g` final.
 
-        Layers written by hand keep a gradient as an attribute of the tensor. Dropped tensors are found by their
-        reference count, each time that twice as many are held as were left after the last look.
+        Dropped tensors are found by their reference count, whenever twice as many are held as after the last sweep.
         """
         self._held.append(tensor)
         if len(self._held) >= self._limit:
@@ -31,7 +30,7 @@ class GradientAttributes:
         kept = []
         while self._held:
             tensor = self._held.pop()
-            # One reference is this variable's, one the argument's.
+            # This variable holds one reference, getrefcount's argument another.
             if not everything and sys.getrefcount(tensor) > 2:
                 kept.append(tensor)
             else:
@@ -50,7 +49,7 @@ class GradientAttributes:
             self._journal.tensors[gradient_row].gradient_of = row
 
     def finish(self) -> None:
-        """Link what is still held, and the leaves, which live on."""
+        """Link the tensors that are still alive: those held, and the leaves."""
         self._sweep(everything=True)
         for tensor, row in self._journal.live():
             self._link(tensor, row)

@@ -1,6 +1,6 @@
 """Where a custom autograd.Function begins and ends: `apply`, caught for the threads that are being recorded.
 
-While one is, what is compiled runs as it was written: torch's compiler would compile the recorder too, and fails at it.
+During a recording compiled code runs uncompiled: torch's compiler would compile the recorder too, and fail.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from chainrule.errors import TraceError
 
 
 class FunctionWatcher(Protocol):
-    """Who runs `apply` in a thread that is being recorded."""
+    """Runs `apply` in a thread that is being recorded."""
 
     def run_function(
         self, function: type, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """Run `run(*args, **kwargs)`, the `apply` of a custom `function`, and give what it gives."""
+        """Return `run(*args, **kwargs)`, where `run` is the `apply` of a custom `function`."""
 
 
 class _Active:
-    """The watchers that run, by thread. While there is one, `Function.apply` asks here; other threads pass through.
+    """The running watchers by thread; `Function.apply` of other threads passes through.
 
-    `apply` is caught below `Function`, where `super().apply` looks it up, so that an alias made earlier
+    `apply` is replaced below `Function`, where `super().apply` looks it up, so that an alias made earlier
     (`linear = LinearFunction.apply`) is seen as well.
     """
 
@@ -59,7 +59,7 @@ class _Active:
 
 
 def _uncompiled() -> contextlib.AbstractContextManager[Any]:
-    # It takes seconds to import; where nobody has imported it nothing is compiled.
+    # Its import takes seconds; until then nothing is compiled.
     if "torch._dynamo" not in sys.modules:
         return contextlib.nullcontext()
     stance: contextlib.AbstractContextManager[Any] = torch.compiler.set_stance("force_eager")

@@ -14,10 +14,7 @@ ENTRY_POINTS = (torch.Tensor.backward, torch.autograd.backward, torch.autograd.g
 
 @dataclass(frozen=True, slots=True)
 class BackwardCall:
-    """The arguments of the three entry points, brought to one form.
-
-    `from_ones`: no gradients were given, and those that the pass starts from are torch's own ones.
-    """
+    """The arguments of the three entry points in one form. `from_ones`: no gradients were given."""
 
     roots: tuple[torch.Tensor, ...]
     gradients: tuple[torch.Tensor, ...]
@@ -29,10 +26,7 @@ class BackwardCall:
 
     @classmethod
     def parse(cls, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> BackwardCall | None:
-        """None for a call of another form (batched gradients, say) or one that torch refuses: it goes through as is.
-
-        So does one inside a function transform, where tensors have no nodes of their own.
-        """
+        """None for a call that goes through unchanged: batched gradients, function transforms, errors of torch."""
         if torch._C._are_functorch_transforms_active():
             return None
         names = _PARAMETERS[func]
@@ -77,15 +71,11 @@ class BackwardCall:
         )
 
     def run(self, edges: Sequence[GradientEdge], targets: Sequence[GradientEdge] | None) -> None:
-        """Run the engine from the gradient edges of `roots` to those of `inputs`, adding to `.grad` as `backward` does.
-
-        Raises:
-            RuntimeError: what torch raises where the pass fails.
-        """
+        """Run the engine from the gradient edges of `roots` to those of `inputs`; gradients are added to `.grad`."""
         if not self.from_ones:
             torch.autograd.backward(edges, self.gradients, self.retain_graph, self.create_graph, inputs=targets)
             return
-        # Ones have the right shape, and torch's check of a given gradient's would load SymPy, for a third of a second.
+        # Without torch's check of the gradients' shapes, which imports SymPy: a third of a second.
         _engine_run_backward(
             tuple(edges),
             self.gradients,

@@ -1,4 +1,4 @@
-"""What an op costs in floating-point operations, from its name, its attributes and the shapes it reads and makes.
+"""The cost of an op in floating-point operations, from its name, its attributes and its shapes.
 
 A multiplication and an addition are one each, so a product of (m×k) and (k×n) costs 2·m·n·k; a function such as exp
 is one. Moving elements costs nothing. A reduction costs about one per element that it reads.
@@ -6,8 +6,8 @@ is one. Moving elements costs nothing. A reduction costs about one per element t
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
+from math import isqrt, prod
 from typing import Any
 
 from chainrule.trace.ops import LINEAR, VIEWS
@@ -30,7 +30,7 @@ MOVES = VIEWS | frozenset(
     "pad constant_pad_nd pixel_shuffle pixel_unshuffle channel_shuffle embedding one_hot "
     "pack_padded_sequence _pack_padded_sequence pad_packed_sequence _pad_packed_sequence lift_fresh".split()
 )
-"""Ops that put elements elsewhere, make them of constants, or write them in another type."""
+"""Ops that move elements, fill them with constants, or convert their type."""
 
 PER_INPUT_ELEMENT: Mapping[str, int] = {
     **dict.fromkeys(
@@ -53,7 +53,7 @@ PER_INPUT_ELEMENT: Mapping[str, int] = {
     **dict.fromkeys("soft_margin_loss multi_margin_loss multilabel_margin_loss triplet_margin_loss".split(), 3),
     **dict.fromkeys("cosine_embedding_loss multilabel_soft_margin_loss".split(), 6),
 }
-"""Ops that read every element of their first input, with how many operations each takes."""
+"""Ops that read every element of their first input, with the operations per element."""
 
 _RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
@@ -61,17 +61,17 @@ COMPOSITES = frozenset(
     "multi_head_attention_forward _native_multi_head_attention scaled_dot_product_attention "
     "tensordot einsum chain_matmul linalg_multi_dot multi_dot cdist inner".split()
 ).union(_RECURRENT, (f"{name}_cell" for name in _RECURRENT))
-"""Ops that are several products: autograd runs a node for each of their parts."""
+"""Ops that consist of several products: autograd runs a node for each part."""
 
 
 def flops(name: str, inputs: Shapes, outputs: Shapes, attributes: Attributes | None = None) -> int:
-    """Floating-point operations of a forward op; one per output element where nothing else is known of it."""
+    """Floating-point operations of a forward op; one per output element if the op is unknown."""
     if not outputs:
         return 0
     plain = name[:-1] if name.endswith("_") else name
     if name in MOVES or plain in MOVES:
         return 0
-    size = sum(map(math.prod, outputs))
+    size = sum(map(prod, outputs))
     formula = _FORMULAS.get(plain)
     try:
         if formula is not None:
@@ -79,24 +79,22 @@ def flops(name: str, inputs: Shapes, outputs: Shapes, attributes: Attributes | N
         if plain in PER_INPUT_ELEMENT and inputs:
             # `max(a, b)` reduces nothing.
             is_binary = plain in ("max", "min") and len(inputs) == 2
-            return size if is_binary else PER_INPUT_ELEMENT[plain] * math.prod(inputs[0])
+            return size if is_binary else PER_INPUT_ELEMENT[plain] * prod(inputs[0])
     except (IndexError, ValueError, TypeError, StopIteration):
-        # Not the arguments that the formula was made for, such as an operand that is no tensor.
+        # Arguments that the formula does not know, such as an operand that is a number.
         return size
     return size
 
 
 def backward_flops(node: str, twin_name: str, twin_flops: int, arrived: Shapes, gradients: Shapes) -> int:
-    """Floating-point operations of an autograd node: a product's backward is one such product per factor's gradient.
-
-    The gradient of a bias is a sum, and small beside them.
+    """Floating-point operations of an autograd node; a product's backward is one product per factor with a gradient.
 
     Args:
         node: the node's name.
-        twin_name: the forward op that it is the backward of.
-        twin_flops: what that costs.
+        twin_name: its forward op.
+        twin_flops: the cost of that op.
         arrived: shapes of the gradients that it reads.
-        gradients: shapes of those that it makes.
+        gradients: shapes of the gradients that it makes. A bias's is a sum, small beside the products.
     """
     if node in VIEWS:
         return 0
@@ -105,22 +103,22 @@ def backward_flops(node: str, twin_name: str, twin_flops: int, arrived: Shapes, 
     if twin_name in LINEAR or twin_name in _FUNCTIONS:
         return twin_flops * max(1, sum(len(shape) >= 2 for shape in gradients))
     if node.startswith(("Expand", "Repeat")):
-        return sum(map(math.prod, arrived))
+        return sum(map(prod, arrived))
     return twin_flops
 
 
 def _part_flops(node: str, twin_flops: int, arrived: Shapes, gradients: Shapes) -> int:
-    """Of a node that does one of the products that a composite op is made of, or something between them."""
+    """The cost of a node of a composite op: one of its products, or an op between them."""
     kind = node.split("Backward")[0]
-    size = sum(map(math.prod, arrived))
+    size = sum(map(prod, arrived))
     if kind in _SILENT_PARTS:
         return 0
     if kind.startswith("ScaledDotProduct"):
         # The weights are computed again, then a gradient for each of them, queries, keys and values: 5 products for 2.
         return twin_flops * 5 // 2
     if "Rnn" in kind:
-        rows = math.prod(arrived[0][:-1]) if arrived else 0
-        return 4 * rows * sum(math.prod(shape) for shape in gradients if len(shape) == 2)
+        rows = prod(arrived[0][:-1]) if arrived else 0
+        return 4 * rows * sum(prod(shape) for shape in gradients if len(shape) == 2)
     if kind in ("Mm", "Addmm", "Bmm", "Baddbmm", "Linear") and arrived:
         arriving = arrived[0]
         factors = [shape for shape in gradients if len(shape) >= 2]
@@ -128,7 +126,7 @@ def _part_flops(node: str, twin_flops: int, arrived: Shapes, gradients: Shapes) 
             factors = factors[1:]
         return sum(
             # Of (m×k)·(k×n): the first factor's gradient (m×k) is summed over n, the second's over m.
-            2 * math.prod(shape) * (arriving[-1] if _is_first(shape, place, len(factors), arriving) else arriving[-2])
+            2 * prod(shape) * (arriving[-1] if _is_first(shape, place, len(factors), arriving) else arriving[-2])
             for place, shape in enumerate(factors)
         )
     return size
@@ -150,47 +148,34 @@ Formula = Callable[[Shapes, Shapes, Attributes], int]
 
 
 def _linear(inputs: Shapes, outputs: Shapes, _: Attributes) -> int:
-    size = math.prod(outputs[0])
+    size = prod(outputs[0])
     return 2 * size * inputs[1][-1] + (size if len(inputs) > 2 else 0)
 
 
 def _matmul(inputs: Shapes, outputs: Shapes, _: Attributes) -> int:
-    return 2 * math.prod(outputs[0]) * (inputs[0][-1] if inputs[0] else 1)
+    return 2 * prod(outputs[0]) * (inputs[0][-1] if inputs[0] else 1)
 
 
 def _added_product(inputs: Shapes, outputs: Shapes, _: Attributes) -> int:
     """`addmm`, `baddbmm`, `addmv`: a product, and something added to it."""
-    size = math.prod(outputs[0])
+    size = prod(outputs[0])
     return 2 * size * inputs[1][-1] + size
 
 
-def _addbmm(inputs: Shapes, outputs: Shapes, _: Attributes) -> int:
-    return 2 * math.prod(inputs[1]) * inputs[2][-1] + math.prod(outputs[0])
-
-
-def _vectors(inputs: Shapes, _outputs: Shapes, _: Attributes) -> int:
-    """`dot`, `mv`: every element of the first factor is multiplied once, and added."""
-    return 2 * math.prod(inputs[0])
-
-
-def _addr(_inputs: Shapes, outputs: Shapes, _: Attributes) -> int:
-    return 2 * math.prod(outputs[0])
-
-
 def _tensordot(inputs: Shapes, outputs: Shapes, _: Attributes) -> int:
-    size = math.prod(outputs[0])
+    size = prod(outputs[0])
     # The dimensions summed over stand in both factors and not in the result.
-    return 2 * size * math.isqrt(math.prod(inputs[0]) * math.prod(inputs[1]) // size) if size else 0
+    return 2 * size * isqrt(prod(inputs[0]) * prod(inputs[1]) // size) if size else 0
 
 
 def _chain(inputs: Shapes, _outputs: Shapes, _: Attributes) -> int:
     """A product of several matrices, from left to right."""
     rows = inputs[0][0] if len(inputs[0]) == 2 else 1
-    return sum(2 * rows * math.prod(factor) for factor in inputs[1:])
+    return sum(2 * rows * prod(factor) for factor in inputs[1:])
 
 
 def _bilinear(inputs: Shapes, outputs: Shapes, _: Attributes) -> int:
-    size = math.prod(outputs[0])
+    size = prod(outputs[0])
     first, second = inputs[2][1:]
     return 2 * size * (first * second + second) + (size if len(inputs) > 3 else 0)
 
@@ -217,7 +202,7 @@ def _einsum(inputs: Shapes, _outputs: Shapes, attributes: Attributes) -> int:
         result |= {label for label in lengths if left.count(label) == 1}
 
     def size(labels: set[str]) -> int:
-        return math.prod(lengths[label] for label in labels)
+        return prod(lengths[label] for label in labels)
 
     joined = operands[0]
     if len(operands) == 1:
@@ -232,46 +217,32 @@ def _einsum(inputs: Shapes, _outputs: Shapes, attributes: Attributes) -> int:
     return total
 
 
-def _convolution(inputs: Shapes, outputs: Shapes, _: Attributes) -> int:
-    return 2 * math.prod(outputs[0]) * math.prod(inputs[1][1:])
-
-
-def _transposed_convolution(inputs: Shapes, _outputs: Shapes, _: Attributes) -> int:
-    return 2 * math.prod(inputs[0]) * math.prod(inputs[1][1:])
-
-
-def _conv_tbc(inputs: Shapes, outputs: Shapes, _: Attributes) -> int:
-    return 2 * math.prod(outputs[0]) * math.prod(inputs[1][:-1])
-
-
 def _attention(inputs: Shapes, _outputs: Shapes, _: Attributes) -> int:
     query, key, value = inputs[:3]
-    return 2 * math.prod(query) * key[-2] + 2 * math.prod(query[:-1]) * key[-2] * value[-1]
+    return 2 * prod(query) * key[-2] + 2 * prod(query[:-1]) * key[-2] * value[-1]
 
 
 def _multi_head_attention(inputs: Shapes, _outputs: Shapes, attributes: Attributes) -> int:
     """Projections of queries, keys and values, two products per head, and the projection of what comes out."""
     query, key, value = inputs[:3]
-    # (length, batch, width) or (length, width); the batch comes first in the op that takes the shortcut in eval mode.
+    # (length, batch, width) or (length, width); the fused op of eval mode has the batch first.
     keys = key[-2] if "embed_dim_to_check" not in attributes else key[0]
     keys += bool(attributes.get("add_zero_attn")) + ((1, 1, query[-1]) in inputs[3:])
     width = query[-1]
-    projections = 2 * width * (2 * math.prod(query) + math.prod(key) + math.prod(value))
-    biases = 2 * math.prod(query) + width * (math.prod(key[:-1]) + math.prod(value[:-1]))
+    projections = 2 * width * (2 * prod(query) + prod(key) + prod(value))
+    biases = 2 * prod(query) + width * (prod(key[:-1]) + prod(value[:-1]))
     has_bias = any(len(shape) == 1 for shape in inputs[3:])
-    return projections + (biases if has_bias else 0) + 4 * math.prod(query) * keys
+    return projections + (biases if has_bias else 0) + 4 * prod(query) * keys
 
 
 def _recurrent(inputs: Shapes, _outputs: Shapes, _: Attributes) -> int:
     """Every weight matrix, of each layer and direction, is applied once per sequence and time step."""
-    rows = math.prod(inputs[0][:-1])
-    return rows * sum(
-        2 * math.prod(shape) if len(shape) == 2 else math.prod(shape) for shape in inputs[1:] if len(shape) <= 2
-    )
+    rows = prod(inputs[0][:-1])
+    return rows * sum(2 * prod(shape) if len(shape) == 2 else prod(shape) for shape in inputs[1:] if len(shape) <= 2)
 
 
 def _recurrent_op(inputs: Shapes, outputs: Shapes, attributes: Attributes) -> int:
-    # Of a packed sequence the lengths come second: what padding would add is not computed.
+    # A packed sequence has its lengths second; padding is not computed.
     is_packed = len(inputs) > 1 and len(inputs[1]) == 1
     return _recurrent([inputs[0], *inputs[2:]] if is_packed else inputs, outputs, attributes)
 
@@ -286,42 +257,40 @@ def _cell(states: int) -> Formula:
 def _pooling(inputs: Shapes, outputs: Shapes, attributes: Attributes) -> int:
     kernel = attributes.get("kernel_size", attributes.get("1", 1))
     spatial = max(1, len(outputs[0]) - 2)
-    window = math.prod(kernel) if isinstance(kernel, (list, tuple)) else kernel**spatial
-    # max_pool2d may give the indices besides.
-    return int(math.prod(outputs[0]) * window) if inputs else 0
-
-
-def _cdist(inputs: Shapes, outputs: Shapes, _: Attributes) -> int:
-    return 3 * math.prod(outputs[0]) * inputs[0][-1]
-
-
-def _inner(inputs: Shapes, outputs: Shapes, _: Attributes) -> int:
-    return 2 * math.prod(outputs[0]) * (inputs[0][-1] if inputs[0] and inputs[1] else 1)
+    window = prod(kernel) if isinstance(kernel, (list, tuple)) else kernel**spatial
+    # outputs[0] alone: max_pool2d may return the indices too.
+    return int(prod(outputs[0]) * window) if inputs else 0
 
 
 _FUNCTIONS: Mapping[str, Formula] = {"LinearCpp": _linear}
-"""Custom Functions whose inside no recording sees, being no torch ops: each is the product that its name says."""
+"""Custom Functions whose inside no recording sees, because it runs no torch ops."""
 
 _FORMULAS: Mapping[str, Formula] = {
     **_FUNCTIONS,
     "linear": _linear,
     **dict.fromkeys("matmul mm bmm linalg_matmul".split(), _matmul),
     **dict.fromkeys("addmm baddbmm addmv".split(), _added_product),
-    "addbmm": _addbmm,
-    **dict.fromkeys("dot vdot linalg_vecdot mv".split(), _vectors),
-    "addr": _addr,
-    "inner": _inner,
+    "addbmm": lambda inputs, outputs, _: 2 * prod(inputs[1]) * inputs[2][-1] + prod(outputs[0]),
+    # Every element of the first factor is multiplied once, and added.
+    **dict.fromkeys("dot vdot linalg_vecdot mv".split(), lambda inputs, _outputs, _: 2 * prod(inputs[0])),
+    "addr": lambda _inputs, outputs, _: 2 * prod(outputs[0]),
+    "inner": lambda inputs, outputs, _: 2 * prod(outputs[0]) * (inputs[0][-1] if inputs[0] and inputs[1] else 1),
     "tensordot": _tensordot,
     **dict.fromkeys("chain_matmul multi_dot linalg_multi_dot".split(), _chain),
     "bilinear": _bilinear,
     "einsum": _einsum,
-    **dict.fromkeys("conv1d conv2d conv3d".split(), _convolution),
-    **dict.fromkeys("conv_transpose1d conv_transpose2d conv_transpose3d".split(), _transposed_convolution),
-    "conv_tbc": _conv_tbc,
+    **dict.fromkeys(
+        "conv1d conv2d conv3d".split(), lambda inputs, outputs, _: 2 * prod(outputs[0]) * prod(inputs[1][1:])
+    ),
+    **dict.fromkeys(
+        "conv_transpose1d conv_transpose2d conv_transpose3d".split(),
+        lambda inputs, _outputs, _: 2 * prod(inputs[0]) * prod(inputs[1][1:]),
+    ),
+    "conv_tbc": lambda inputs, outputs, _: 2 * prod(outputs[0]) * prod(inputs[1][:-1]),
     "scaled_dot_product_attention": _attention,
     **dict.fromkeys(("multi_head_attention_forward", "_native_multi_head_attention"), _multi_head_attention),
     **dict.fromkeys(_RECURRENT, _recurrent_op),
     **{f"{name}_cell": _cell(2 if name == "lstm" else 1) for name in _RECURRENT},
     **{f"{kind}_pool{rank}d": _pooling for kind in ("max", "avg") for rank in (1, 2, 3)},
-    "cdist": _cdist,
+    "cdist": lambda inputs, outputs, _: 3 * prod(outputs[0]) * inputs[0][-1],
 }

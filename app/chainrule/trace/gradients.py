@@ -1,7 +1,7 @@
-"""The autograd graph of what is recorded: which node belongs to which op, and which gradient flows along which edge.
+"""The autograd graph of a recording: the op of each node, and the gradient on each edge.
 
-One hook on every node tells, when it has run, the gradients it was given and those it made. A gradient is recorded when
-it is made; where several meet, the engine's sum is recorded as an op `accumulate` when it arrives.
+A hook on every node gets, after the node has run, the gradients it was given and those it made. A gradient is recorded
+when it is made; where several meet, the engine's sum is recorded as an op `accumulate` when it arrives.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from torch.utils.hooks import RemovableHandle
 
 from chainrule.stopping import Stop
 from chainrule.trace.journal import NO_ROW, Journal, OpRow, address, out_of_sight
+from chainrule.trace.nested import saved_tensors
 from chainrule.trace.plan import Plan
-from chainrule.trace.saved import saved_tensors
 
 Node = Any
-"""An autograd node. torch.autograd.graph.Node says of itself that `metadata` is a method, which it is not."""
+"""An autograd node. torch.autograd.graph.Node declares its attribute `metadata` as a method."""
 
 _CUSTOM = torch.autograd.function.BackwardCFunction
 
 
 class NodeRow:
-    """What a recording knows of an autograd node, and the hook that it calls. Lives and dies with the node's metadata.
+    """A recorded autograd node, and the hook that it calls; kept in the node's metadata.
 
-    `tensors` and `shares` go by output number: the forward tensor whose gradient arrives there, and the gradients that
-    have arrived for it so far. The k-th gradient that this node makes goes to output `numbers[k]` of `targets[k]`.
-    `arrived`, of a custom Function alone: the gradients that it was called with, by output number.
+    `tensors` and `shares` are by output number: the forward tensor, and the gradients that have arrived for it so far.
+    The k-th gradient that this node makes goes to output `numbers[k]` of `targets[k]`. `arrived`: the gradients that a
+    custom Function was called with, by output number.
     """
 
     __slots__ = (
@@ -69,7 +69,7 @@ class NodeRow:
         self.arrived: dict[int, int] | None = None
 
     def __call__(self, grad_inputs: Sequence[Any], grad_outputs: Sequence[Any]) -> None:
-        """The node has turned the gradients of its op's outputs into those of its inputs."""
+        """The node has run."""
         flow = self.flow
         if flow.running:
             if flow.stop.error is not None:
@@ -85,7 +85,7 @@ class NodeRow:
 
 @dataclass(eq=False, slots=True)
 class _Leaf:
-    """A leaf that collects gradients in `.grad`: the row of what stands there, and how to tell that it still does."""
+    """A leaf that collects gradients in `.grad`: the row of that gradient, and its state to notice a change."""
 
     tensor: weakref.ref[torch.Tensor]
     row: int
@@ -97,11 +97,11 @@ class GradientFlow:
     """Follows the backward pass through the autograd graph and writes its ops and gradients into the journal."""
 
     def __init__(self, journal: Journal, leaf_row: Callable[[torch.Tensor], int], stop: Stop) -> None:
-        """Take the journal, who finds or makes the row of a leaf tensor, and what the recording is stopped by."""
+        """Take the journal, a function that finds or makes the row of a leaf, and the recording's stop."""
         self._journal = journal
         self._leaf_row = leaf_row
         self.running = True
-        # Taken along: the engine may call the hooks in a thread of its own.
+        # The engine may call the hooks in another thread, where `current_stop` differs.
         self.stop = stop
         self._handles: list[RemovableHandle] = []
         self._mark = 0.0
@@ -110,7 +110,7 @@ class GradientFlow:
         self._inside: list[NodeRow] = []
 
     def start_clock(self) -> None:
-        """The engine starts now: the first node's duration counts from here."""
+        """The engine starts: the first node's duration counts from here."""
         self._mark = perf_counter()
 
     def finish(self) -> None:
@@ -119,12 +119,12 @@ class GradientFlow:
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
-        # They lead back to the recording, which nodes that live on must not keep alive.
+        # Nodes that live on must not keep the recording alive.
         del self._leaf_row, self._journal
 
     @property
     def plan(self) -> Plan | None:
-        """Who is told when a node runs."""
+        """The plan that records the nodes as its steps."""
         return self._journal.plan
 
     # ---------------------------------------------------------------- nodes
@@ -145,7 +145,7 @@ class GradientFlow:
         inputs: Sequence[torch.Tensor],
         input_rows: Sequence[int],
     ) -> None:
-        """Make the nodes behind an op's results its own, hook them, and write down what they save."""
+        """Assign the new nodes behind an op's results to it, hook them, and record the tensors that they save."""
         nodes: list[Node] = []
         for tensor, row in zip(results, result_rows, strict=True):
             node: Node = tensor.grad_fn
@@ -154,32 +154,31 @@ class GradientFlow:
                 if known is None:
                     known = self._adopt(node, op, module, nodes)
                 known.tensors[tensor.output_nr] = row
-        # Saved tensors that go through hooks are never read: that can run the forward again.
+        # With hooks on saved tensors they are not read: that can run the forward again.
         if nodes and torch._C._autograd._top_saved_tensors_default_hooks(False) is None:
             candidates = (*results, *inputs)
             rows = (*result_rows, *input_rows)
-            with out_of_sight():  # an output that was saved is handed out through a call of its own
+            with out_of_sight():  # reading a saved output is a torch call
                 for node in nodes:
                     self._record_saved(node, op, candidates, rows)
 
     def node_row(self, node: Node) -> NodeRow | None:
-        """What is known of a node; None for one that this recording has not met."""
+        """The row of a node; None for a node that this recording has not met."""
         row: NodeRow | None = node.metadata.get(self)
         return row
 
     def row_of_output(self, node: Node, number: int) -> int:
-        """The row of a node's output, NO_ROW if it is none that is known.
+        """The row of a node's output, or NO_ROW.
 
-        A custom Function that has saved its own output gets it back as another tensor object: the same output of the
-        same node.
+        A custom Function gets its own saved output as another tensor object: the same output of the same node.
         """
         row = self.node_row(node)
         return NO_ROW if row is None else row.tensors.get(number, NO_ROW)
 
     def _adopt(self, top: Node, op: int, module: int, adopted: list[Node]) -> NodeRow:
-        """Make the nodes of an op its own: from an output's grad_fn, nobody's yet, down to owned ones."""
+        """Assign nodes to an op: from an output's new grad_fn down to nodes of other ops."""
         handles = self._handles
-        # A repetition cannot know in time which leaves are read again: of its plan each is a step.
+        # With a plan every leaf is a step: a repetition cannot know in time which leaves are read again.
         watched_from = 2 if self.plan is None else 1
         top_row = self._add_node(top, op, module)
         pending = [(top, top_row)]
@@ -205,7 +204,7 @@ class GradientFlow:
                         pending.append((target, target_row))
                 target_row.uses += 1
                 if target_row.leaf and target_row.uses == watched_from:
-                    # Several gradients may meet here; their sum is known once the engine has added them.
+                    # Several gradients may meet here; after this node the engine has added them.
                     handles.append(target.register_hook(self._after_leaf(target_row, type(target).__name__)))
                 targets.append(target_row)
             row.targets = targets
@@ -230,13 +229,9 @@ class GradientFlow:
     def _record_saved(
         self, node: Node, op: int, candidates: Sequence[torch.Tensor], candidate_rows: Sequence[int]
     ) -> None:
-        """Write down what a node keeps for its backward; a tensor nobody has seen is made by the op for that alone.
+        """Record the tensors that a node of `op` saves; an unknown one is an output made for that alone.
 
-        Args:
-            node: one of the op's.
-            op: its row.
-            candidates: the op's results and inputs.
-            candidate_rows: their rows.
+        `candidates` are the op's results and inputs, `candidate_rows` their rows.
         """
         journal = self._journal
         for place, tensor in enumerate(saved_tensors(node)):
@@ -264,17 +259,13 @@ class GradientFlow:
     # ---------------------------------------------------------------- gradients
 
     def captured(self, edge: GradientEdge, gradient: torch.Tensor | None) -> None:
-        """`autograd.grad` returned the gradient of an edge whose node it did not run."""
+        """`autograd.grad` returned the gradient of an edge, whose node it did not run."""
         row = self.node_row(edge.node)
         if row is not None and gradient is not None and edge.output_nr in row.shares:
             self._arrive(row, edge.output_nr, gradient)
 
     def pass_ended(self, first_row: int) -> None:
-        """A backward pass has added to `.grad`: where a gradient of an earlier pass stood, their sum is recorded.
-
-        Args:
-            first_row: the first tensor row of this pass.
-        """
+        """A pass, from tensor row `first_row` on, is over: record its sums with earlier gradients in `.grad`."""
         journal = self._journal
         made: dict[int, int] = {}
         for row in range(first_row, len(journal.tensors)):
@@ -301,7 +292,7 @@ class GradientFlow:
             leaf.gradient, leaf.state = gradient, state
 
     def pass_begins(self) -> None:
-        """Forget the gradients that no longer stand in `.grad` as a pass has left them: they are not added to."""
+        """Forget gradients that were removed from `.grad` or changed since the last pass."""
         for leaf in self._leaves.values():
             tensor = leaf.tensor()
             if leaf.state is not None and (tensor is None or _state(tensor.grad) != leaf.state):
@@ -344,7 +335,7 @@ class GradientFlow:
         return hook
 
     def node_ran(self, row: NodeRow, grad_inputs: Sequence[Any], grad_outputs: Sequence[Any]) -> None:
-        """A node has turned the gradients of its op's outputs into those of its inputs."""
+        """Record the gradients of a node that has run: those of its op's outputs, and those that it made."""
         journal = self._journal
         microseconds = (perf_counter() - self._mark) * 1e6
         arrived, row.arrived = row.arrived, None
@@ -401,7 +392,7 @@ class GradientFlow:
                     shares.append(share)
             made = gradient.grad_fn
             if made is not None:
-                # create_graph: what autograd adds to the graph here belongs to this node's op, not to whoever reads it.
+                # create_graph: nodes that autograd adds here belong to this node's op, not to a later reader.
                 made_row = self.node_row(made)
                 if made_row is None:
                     made_row = self._adopt(made, row.op, row.module, [])
@@ -411,15 +402,13 @@ class GradientFlow:
 
     @property
     def depth(self) -> int:
-        """How many custom Functions' backwards have begun and not ended."""
+        """The number of custom Functions whose backward is running."""
         return len(self._inside)
 
     def broke_off(self, depth: int, source: tuple[CodeType, int] | None) -> int:
-        """Record the backward of the custom Function that has raised, which has made nothing; NO_ROW if none has.
+        """Record the backward of the custom Function that raised at `source`, as an op without outputs.
 
-        Args:
-            depth: what `depth` was when the engine started.
-            source: the line that it came to.
+        `depth` is the property's value when the engine started. Returns the op's row, or NO_ROW if no Function raised.
         """
         if len(self._inside) <= depth:
             return NO_ROW
@@ -431,12 +420,12 @@ class GradientFlow:
         )
 
     def _leave(self, row: NodeRow) -> None:
-        """The backward of a custom Function has ended, and whatever has raised inside it and was caught."""
+        """The backward of a custom Function is over, and with it any that raised inside and was caught."""
         if row in self._inside:
             del self._inside[self._inside.index(row) :]
 
     def _arrive(self, row: NodeRow, number: int, gradient: torch.Tensor) -> int:
-        """The gradient of a node's `number`-th output is complete: the row of it, made from the shares sent so far."""
+        """The gradient of a node's `number`-th output is complete: return its row."""
         journal = self._journal
         shares = row.shares.pop(number, None)
         if shares is not None and len(shares) == 1 and shares[0][1]() is gradient:
@@ -449,7 +438,7 @@ class GradientFlow:
     def _add_arrived(
         self, row: NodeRow, shares: Sequence[tuple[int, weakref.ref[torch.Tensor]]], gradient: torch.Tensor
     ) -> int:
-        """Record a gradient that no node has made: a sum of shares, or a share that a hook or the engine changed."""
+        """Record a gradient that no node made: a sum of shares, or a share changed by a hook or the engine."""
         journal = self._journal
         producer = NO_ROW
         if shares:
@@ -474,7 +463,7 @@ class GradientFlow:
 
 
 def _state(gradient: torch.Tensor | None) -> tuple[int, int] | None:
-    """Where a gradient lies, and how often its memory was written to; None where that cannot be told."""
+    """The address of a gradient and its count of writes; None where they are unknown."""
     if gradient is None or gradient.is_inference():
         return None
     start = address(gradient)

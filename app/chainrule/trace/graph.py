@@ -1,8 +1,8 @@
-"""What a recording consists of: modules, ops and tensors, and the trace that holds them.
+"""A recording: modules, ops and tensors, and the trace that holds them.
 
-Three kinds of thing, never confused. A *module* is a place in the model's hierarchy. An *op* is one call, in phase
-forward or backward. A *tensor* is one value. Ids (`m0`, `n0`, `t0`) count in order of execution, so two traces of one
-spec have the same ids. Nothing here holds a `torch.Tensor`: a trace is small, immutable and free to outlive the model.
+A *module* is a place in the model's hierarchy. An *op* is one call, in phase forward or backward. A *tensor* is one
+value. Ids (`m0`, `n0`, `t0`) count in order of execution, so two traces of one spec have the same ids. A trace is
+small and immutable; it holds no `torch.Tensor` and may outlive the model.
 """
 
 from __future__ import annotations
@@ -29,11 +29,10 @@ Role = Literal[
     "gradient",
     "saved",
 ]
-"""What a tensor is to the model. `constant`: made outside the recording and neither input, parameter nor buffer;
-`intermediate`: any other op output; `saved`: made by an op only to be kept for its backward (a mask, say)."""
+"""The role of a tensor in the model. `constant`: made outside the recording and neither input, parameter nor buffer;
+`intermediate`: any other op output; `saved`: made by an op for its backward alone, such as a mask."""
 
 ROLES: tuple[Role, ...] = get_args(Role)
-"""All roles."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +65,7 @@ class Snippet:
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """One call. `twin`: the forward op that a backward op is the backward of. `bytes`: read plus written."""
+    """One call. `twin`: the forward op of a backward op. `bytes`: read plus written."""
 
     id: str
     name: str
@@ -107,7 +106,7 @@ class Saved:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Where a recording broke: the op that raised (if the recorder knows it) and what it said."""
+    """The op where a recording broke, if it is known, and the error's message."""
 
     op: str | None
     message: str
@@ -115,7 +114,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One layer of a model: the ids of its tensors (None where there is none). `layers.py` says what a layer is."""
+    """One layer of a model: the ids of its tensors, None for those it lacks. `layers.py` defines a layer."""
 
     index: int
     name: str
@@ -139,26 +138,18 @@ FaultKind = Literal[
     "dead",
     "saturated",
 ]
-"""What can be at fault. `failed`: forward or backward raised; `first_nonfinite`: where the first NaN or Inf was made;
-`unregistered`: parameters that the model runs with and does not know of;
-`detach`: where the graph is cut; `no_gradient`: parameters that got none; `gradient_drop`: where it falls tenfold."""
+"""`failed`: forward or backward raised; `first_nonfinite`: the first NaN or Inf; `unregistered`: parameters that the
+model uses without having them; `detach`: the graph is cut; `no_gradient`: parameters without a gradient;
+`gradient_drop`: it falls tenfold."""
 
 FAULT_KINDS: tuple[FaultKind, ...] = get_args(FaultKind)
-"""All kinds of fault."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing that is wrong with a pass, and its place, as far as it has one.
+    """One fault of a pass, and its place, if it has one.
 
-    Attributes:
-        kind: what it is.
-        message: what was found, and why.
-        module: path of the module it concerns, "" for the model itself; it need not have run.
-        op: id of the op.
-        tensor: id of the tensor.
-        source: the line of user code.
-        remedy: what would mend it; None where that is not known.
+    `module` is a path ("" for the model; it need not have run), `op` and `tensor` are ids. `remedy` repairs it.
     """
 
     kind: FaultKind
@@ -172,10 +163,9 @@ class Fault:
 
 @dataclass(frozen=True)
 class Trace:
-    """One forward and backward pass, recorded.
+    """One recorded forward and backward pass.
 
-    `loss` is the number itself, non-finite included; None without one. `sources`: file, as an op's source names it →
-    the lines that ops come from, with a few around them.
+    `loss` may be Inf or NaN. `sources`: file, as an op's source names it → the lines of ops, with a few around them.
     """
 
     modules: Sequence[Module]
@@ -194,7 +184,7 @@ class Trace:
 
     @cached_property
     def tensor_by_name(self) -> Mapping[str, Tensor]:
-        """Tensors by name; of several with one name, the first in order of execution."""
+        """Tensors by name; the first in order of execution, where several share it."""
         return {tensor.name: tensor for tensor in reversed(self.tensors)}
 
     @cached_property

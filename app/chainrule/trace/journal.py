@@ -1,7 +1,7 @@
-"""The recording while it is being made: rows of ops and tensors, and who is who among the live tensors.
+"""The recording while it is being made: rows of ops and tensors, and the row of each live tensor.
 
-A live tensor is known by its `id()` together with a weak reference, so no tensor is kept alive and a reused address is
-never mistaken. A tensor that an op changed in place is a new value: it gets a new row.
+A live tensor is identified by its `id()` with a weak reference: no tensor is kept alive, and a reused id is noticed. A
+tensor that an op changed in place is a new value with a new row.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 def address(tensor: torch.Tensor) -> int | None:
-    """Where a tensor's elements start in memory; None for one whose elements are not simply there."""
+    """The address of a tensor's elements; None for tensors without plain memory."""
     if tensor.layout is not _STRIDED or tensor.is_meta or tensor.is_nested:
         return None
     if _is_functorch_wrapped_tensor(tensor) or _is_legacy_batchedtensor(tensor):
@@ -50,7 +50,7 @@ def address(tensor: torch.Tensor) -> int | None:
 
 
 def version_of(tensor: torch.Tensor) -> int:
-    """How often a tensor's memory was written to; -1 for one made in inference mode, which does not count."""
+    """The count of writes to a tensor's memory; -1 for a tensor of inference mode, which has none."""
     try:
         return tensor._version
     except RuntimeError:
@@ -58,7 +58,7 @@ def version_of(tensor: torch.Tensor) -> int:
 
 
 def out_of_sight() -> AbstractContextManager[Any]:
-    """While statistics are taken, the program's own dispatch modes (a FLOP counter, a logger) see none of it."""
+    """Switches the program's dispatch modes (a FLOP counter, a logger) off, while statistics are taken."""
     return _disable_current_modes() if _len_torch_dispatch_stack() else _IN_SIGHT
 
 
@@ -67,10 +67,7 @@ _IN_SIGHT: AbstractContextManager[Any] = nullcontext()
 
 @dataclass(slots=True)
 class OpRow:
-    """One op being recorded; tensors, modules and the twin are row numbers.
-
-    `by_hand`: it is part of a backward pass that runs without autograd.
-    """
+    """One op; tensors, modules and the twin are row numbers. `by_hand`: part of a backward without autograd."""
 
     name: str
     phase: Phase
@@ -86,7 +83,7 @@ class OpRow:
 
 @dataclass(slots=True)
 class TensorRow:
-    """One tensor being recorded; `producer`, `module`, `gradient_of` and `statistics` are row numbers."""
+    """One tensor; `producer`, `module`, `gradient_of`, `share_of` and `statistics` are row numbers."""
 
     name: str
     role: str
@@ -102,7 +99,7 @@ class TensorRow:
 
 @dataclass(slots=True)
 class ModuleRow:
-    """One place in the hierarchy being recorded."""
+    """One place in the hierarchy of modules."""
 
     path: str
     type: str
@@ -119,7 +116,7 @@ class Journal:
     slab: StatisticsSlab = field(default_factory=StatisticsSlab)
     on_tensor: Callable[[str, torch.Tensor], None] | None = None
     plan: Plan | None = None
-    # By id(): a live tensor, what it is now (a row of `tensors`), the version of its memory that this holds for.
+    # By id(): a live tensor, its row of `tensors`, and the version of its memory that the row is of.
     _references: dict[int, weakref.ref[torch.Tensor]] = field(default_factory=dict)
     _rows: dict[int, int] = field(default_factory=dict)
     _versions: dict[int, int] = field(default_factory=dict)
@@ -151,7 +148,7 @@ class Journal:
         return self._rows[key]
 
     def remember(self, tensor: torch.Tensor, row: int) -> None:
-        """From now on this live tensor is the value of `row`."""
+        """Set the row of a live tensor."""
         key = id(tensor)
         self._references[key] = weakref.ref(tensor)
         self._rows[key] = row
@@ -166,7 +163,7 @@ class Journal:
         name: str = "",
         same_values_as: int = NO_ROW,
     ) -> int:
-        """Record a new value and take its statistics; `same_values_as`: a tensor of the same elements, already read."""
+        """Record a new value with its statistics, copied from the row `same_values_as` where its elements are those."""
         note = None
         statistics = NO_ROW
         if same_values_as != NO_ROW:
@@ -183,7 +180,7 @@ class Journal:
         shape: tuple[int, ...] = ()
         if note is None or not tensor.is_nested:
             size = tensor.shape
-            # Few shapes, many tensors: one tuple for all spares the garbage collector the others.
+            # One tuple per shape spares the garbage collector the others: few shapes, many tensors.
             known = self._shapes.get(size)
             shape = known if known is not None else self._shapes.setdefault(size, tuple(size))
         self.tensors.append(
@@ -192,7 +189,7 @@ class Journal:
         return row
 
     def _summarize(self, tensor: torch.Tensor) -> tuple[int, str | None]:
-        """The row of a tensor's statistics, or NO_ROW and why it has none."""
+        """The row of a tensor's statistics, or NO_ROW and the reason."""
         statistics = self.slab.take_at_once(tensor)
         if statistics == NO_ROW:
             note = unsupported(tensor)
@@ -202,14 +199,14 @@ class Journal:
                 with out_of_sight():
                     statistics = self.slab.take(tensor)
             except (RuntimeError, NotImplementedError, TypeError, ValueError) as error:
-                # A kind of tensor that torch cannot read this way must not break the program that is watched.
+                # A tensor that torch cannot read this way must not break the program.
                 return NO_ROW, f"no statistics: {str(error).splitlines()[0]}"
         if self.plan is not None:
             self.plan.summarized(tensor, statistics)
         return statistics, None
 
     def add_unit_statistics(self, op_name: str, tensor: torch.Tensor, row: int) -> None:
-        """Record what only the live activation can tell: its dead units, or how far it is saturated."""
+        """Record dead units or saturation, which need the live activation."""
         statistics = self.tensors[row].statistics
         if statistics == NO_ROW or not tensor.is_floating_point() or tensor.numel() == 0:
             return
@@ -241,7 +238,7 @@ class Journal:
         return found
 
     def changed_by(self, tensor: torch.Tensor, op: int) -> None:
-        """Note that `op` changed the memory of `tensor` in place: its other views have new values as well."""
+        """`op` changed the memory of `tensor` in place: its other views have new values as well."""
         if address(tensor) is not None:
             self._last_change[tensor.untyped_storage().data_ptr()] = op
 
@@ -258,16 +255,16 @@ class Journal:
         return row
 
     def rows_with_statistics(self) -> dict[str, int]:
-        """The row of the slab of every tensor that has one, by the tensor's id."""
+        """The slab's rows of the tensors with statistics, by id."""
         return {f"t{row}": tensor.statistics for row, tensor in enumerate(self.tensors) if tensor.statistics != NO_ROW}
 
     # ---------------------------------------------------------------- ops
 
     def add_op(self, row: OpRow) -> int:
-        """Record an op; its inputs and outputs are known already or are filled in by the caller."""
+        """Record an op and return its row."""
         self.ops.append(row)
         return len(self.ops) - 1
 
     def save(self, tensor: int, op: int) -> None:
-        """Note that `op` keeps `tensor` for its backward."""
+        """`op` keeps `tensor` for its backward."""
         self.saved[(tensor, op)] = None

@@ -1,12 +1,12 @@
-"""The layers of any recording: what its parameters and its custom Functions put out, in order of execution.
+"""The layers of any recording, in order of execution.
 
 A row is a call of one of these:
 
-- a module that reads parameters while none inside of it does: nn.Linear, but an LSTM or a MultiheadAttention as well;
+- a module that reads parameters while no module inside of it does: nn.Linear, also an LSTM or a MultiheadAttention;
 - a custom autograd.Function;
-- an op that weighs with a parameter where no such module is: in plain functions, or a product with tied weights.
+- an op that weighs with a parameter outside of such modules: in plain functions, or a product with tied weights.
 
-What a checkpoint computes again is no call, and a module that is called twice has two rows.
+A module that is called twice has two rows; ops that a checkpoint recomputes have none.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from chainrule.trace.graph import Layer, Trace
 from chainrule.trace.records import Records
 
 ELEMENTWISE_ACTIVATIONS = kinds.ACTIVATIONS - {"softmax", "log_softmax"}
-"""Activations of one value at a time. A softmax weighs values against one another: logits are the output."""
+"""Activations of one value at a time. A softmax is none: the layer before it puts out logits."""
 
 _BENT = ELEMENTWISE_ACTIVATIONS | frozenset(
     "erf exp expm1 abs pow square reciprocal where clamp maximum minimum sin cos atan logsigmoid softsign".split()
@@ -38,23 +38,21 @@ _NOT_PUT_OUT = frozenset(("buffer", "parameter", "saved"))
 
 
 def find_layers(trace: Trace, functions: Collection[str] = ()) -> tuple[Layer, ...]:
-    """The layers of a trace, first to last.
+    """The layers of a trace, first to last. `functions`: the paths of its modules that are custom Functions.
 
-    Of each: `preactivation`, what the call puts out, or what an activation inside of it reads that puts this out;
-    `activation`, what comes of that by the activation that alone reads it (an op, or a module that is nothing but one),
-    else the same; its `gradient`; `weight`, the largest parameter of two or more dimensions that the call reads, its
-    `bias`, and their gradients. The name is the module's path, with a count from its second call on.
-
-    Args:
-        trace: any recording.
-        functions: paths of those of its modules that are custom Functions.
+    preactivation: the output of the call, or the input of the activation that makes this output inside of the call.
+    activation: its output under the activation (an op, or a module that computes nothing else) that alone reads it.
+        Without an activation it is the preactivation.
+    gradient: of the activation.
+    weight: the largest parameter of two or more dimensions that the call reads. bias: its bias.
+    name: the module's path, with a count after its first call.
     """
     return _Search(trace, functions).layers()
 
 
 @dataclass(slots=True)
 class _Call:
-    """One call: where it was, its ops by row, and the parameters it has read, in order."""
+    """One call: its path, its ops by row, and the parameters it reads, in order."""
 
     path: str
     name: str
@@ -65,7 +63,7 @@ class _Call:
 
 
 class _Search:
-    """Everything that is looked up more than once."""
+    """Finds the layers of one trace; holds everything that is looked up more than once."""
 
     def __init__(self, trace: Trace, functions: Collection[str]) -> None:
         self.ops = _fields(trace.ops, ("id", "name", "phase", "module", "attributes", "inputs", "outputs", "twin"))
@@ -83,7 +81,7 @@ class _Search:
             {self._place(row) for row in self.forward if self.reads[row]} - self.functions, self.functions
         )
         if "" in self.leaves and not hasattr(nn, self.type.get("", "")) and any(map(self._weighs, self.forward)):
-            # Not a layer, but code that has several in one place: op by op.
+            # Code with several layers in one place: op by op.
             self.leaves.remove("")
         self._units: dict[str, tuple[str, bool] | None] = {}
         self.unit = {row: self._unit(self._place(row)) for row in self.forward}
@@ -94,7 +92,7 @@ class _Search:
         return [name for name in self.ops[row]["inputs"] if self.tensor[name]["role"] == "parameter"]
 
     def _place(self, row: int) -> str:
-        """The path of an op's module. What computes a parametrized weight is part of the module that has it."""
+        """The path of an op's module; a parametrization is part of the module whose weight it computes."""
         path = self.path[self.ops[row]["module"]]
         if _PARAMETRIZATIONS in path:
             parts = path.split(".")
@@ -103,7 +101,7 @@ class _Search:
         return path
 
     def _unit(self, path: str) -> tuple[str, bool] | None:
-        """The leaf or the custom Function at a path or around it, and whether it is a Function; None outside of all."""
+        """The leaf or custom Function at a path or around it, if any, and whether it is a Function."""
         if path not in self._units:
             self._units[path] = next(
                 (
@@ -183,9 +181,9 @@ class _Search:
         return calls
 
     def _begins_again(self, call: _Call, row: int) -> bool:
-        """Whether an op is the beginning of another call of the module whose last op went before it.
+        """Whether an op begins another call of the same module.
 
-        torch's own modules have no loops: one that does the same to the same parameter again has been called again.
+        torch's modules have no loops: the same op on the same parameter is another call.
         """
         first = call.first_read
         return (
@@ -196,7 +194,7 @@ class _Search:
         )
 
     def _weighs(self, row: int) -> str | None:
-        """The parameter of two or more dimensions that an op weighs its input with, also through a view of it."""
+        """The parameter of two or more dimensions, or the base of its view, that an op weighs its input with."""
         op = self.ops[row]
         if op["name"] not in kinds.LINEAR:
             return None
@@ -210,7 +208,7 @@ class _Search:
         return None
 
     def _product(self, row: int, weight: str) -> _Call:
-        """An op that weighs, and the addition of a bias that alone reads it, named after the weight."""
+        """A call of an op that weighs, named after the weight, with the addition of a bias."""
         call = _Call(self._place(row), self.tensor[weight]["name"], ops=[row])
         call.parameters.update(dict.fromkeys([weight, *self.reads[row]]))
         reader = self._only_reader(self.ops[row]["outputs"][0]) if self.ops[row]["outputs"] else None
@@ -231,7 +229,7 @@ class _Search:
         return readers[0] if len(readers) == 1 else None
 
     def _output(self, call: _Call) -> str | None:
-        """What a call puts out: of its last op that others read, the first such output; without one, its last."""
+        """The output of a call: the first output of its last op that others read, else its last output."""
         own = set(call.ops)
         last: str | None = None
         for row in reversed(call.ops):
@@ -246,7 +244,7 @@ class _Search:
         return last
 
     def _around_activation(self, call: _Call, output: str) -> tuple[str, str]:
-        """The preactivation and the activation of a call that puts out this tensor."""
+        """Preactivation and activation of a call with this output."""
         maker = self.ops[self.maker[output]]
         own = set(call.ops)
         if maker["name"] in ELEMENTWISE_ACTIVATIONS and len(own) > 1 and maker["inputs"]:
@@ -261,7 +259,7 @@ class _Search:
         return output, self._composed_activation(output, readers) or output
 
     def _composed_activation(self, output: str, readers: Sequence[int]) -> str | None:
-        """What a module puts out that alone reads a tensor and bends it, value by value, by ops of its own."""
+        """The output of the module that alone reads a tensor and computes an activation of it by elementwise ops."""
         modules = {self.ops[row]["module"] for row in readers}
         if len(modules) != 1:
             return None
@@ -297,7 +295,7 @@ class _Search:
         return (None if weight is None else weight["id"]), (None if bias is None else bias["id"])
 
     def _gradients(self) -> Mapping[str, str]:
-        """Tensor → its first gradient; without one, that of the same tensor as a checkpoint computed it again."""
+        """Tensor → its first gradient, else that of the tensor that a checkpoint computed again."""
         gradients: dict[str, str] = {}
         for tensor in self.tensors:
             of = tensor["gradient_of"]
@@ -313,7 +311,7 @@ class _Search:
 
 
 def _fields(objects: Sequence[Any], names: tuple[str, ...]) -> Sequence[Mapping[str, Any]]:
-    """Ops or tensors as fields, which takes no objects where there are none yet."""
+    """The fields of ops or tensors, without making their objects."""
     if isinstance(objects, Records):
         return objects.fields
     values = attrgetter(*names)
@@ -321,7 +319,7 @@ def _fields(objects: Sequence[Any], names: tuple[str, ...]) -> Sequence[Mapping[
 
 
 def _around(path: str) -> Iterator[str]:
-    """A path and those that it stands in, the root last."""
+    """A path and its ancestors, the root last."""
     while path:
         yield path
         path = path.rpartition(".")[0]
@@ -329,13 +327,13 @@ def _around(path: str) -> Iterator[str]:
 
 
 def _innermost(paths: Iterable[str], functions: Collection[str]) -> set[str]:
-    """Of these paths, those in which no other lies, and which do not lie in a custom Function."""
+    """The paths that contain no other and lie in no custom Function."""
     found = {path for path in paths if not any(around in functions for around in _around(path))}
     return found - {around for path in found for around in _around(path) if around != path}
 
 
 def _without_wrappers(rows: Sequence[tuple[int, _Call, str]]) -> list[tuple[int, _Call, str]]:
-    """Of several calls that put out one tensor, the custom Function; it weighs with what the module around it reads."""
+    """Keep one call per output: the custom Function, with the parameters of the module around it."""
     by_output: dict[str, tuple[int, _Call, str]] = {}
     for row in rows:
         known = by_output.get(row[2])

@@ -1,4 +1,4 @@
-"""Tensors inside nested arguments and results."""
+"""The tensors inside nested arguments and results, and those that an autograd node keeps."""
 
 from __future__ import annotations
 
@@ -34,10 +34,7 @@ def _tensors_inside(container: list[Any] | tuple[Any, ...] | dict[Any, Any]) -> 
 
 
 def named_tensors(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors that a model is called with, and their names.
-
-    Those given by position are called input, input_1, …; those given by keyword, or in a dict, after their key.
-    """
+    """The arguments of a model with their names: input, input_1, … by position, else the keyword or the dict's key."""
     used: dict[str, int] = {}
     keyed: dict[Any, Any] = {}
     for value in args:
@@ -54,3 +51,27 @@ def named_tensors(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tu
 def _numbered(name: str, used: dict[str, int]) -> str:
     count = used[name] = used.get(name, -1) + 1
     return f"{name}_{count}" if count else name
+
+
+_saved_names: dict[type, tuple[str, ...]] = {}
+
+
+def saved_tensors(node: Any) -> list[torch.Tensor]:
+    """The tensors that a node keeps for its backward, in a fixed order; every call returns other objects.
+
+    Raises:
+        RuntimeError: one of them was changed in place, or they are freed.
+    """
+    if isinstance(node, torch.autograd.function.BackwardCFunction):
+        return nested_tensors(node.saved_tensors)
+    names = _saved_names.get(type(node))
+    if names is None:
+        kept = []
+        for name in dir(type(node)):
+            if name.startswith("_saved_"):
+                value = getattr(node, name)
+                plain = isinstance(value, (bool, int, float, str, torch.dtype, torch.device, torch.layout))
+                if not plain and not (isinstance(value, tuple) and value and isinstance(value[0], (int, bool))):
+                    kept.append(name)
+        names = _saved_names[type(node)] = tuple(kept)
+    return nested_tensors([getattr(node, name) for name in names])

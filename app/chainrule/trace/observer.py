@@ -1,14 +1,14 @@
 """The observer: sees every op of a forward and backward pass and writes it into the journal.
 
     torch function mode            every user-level op, forward and in hand-written backwards, with its line and owner
-    global module hooks            which nn.Module is running
-    _SingleLevelFunction.apply     where a custom autograd.Function begins and ends
+    global module hooks            the nn.Module that is running
+    _SingleLevelFunction.apply     begin and end of a custom autograd.Function
     Node.register_hook             every gradient, on its edge of the autograd graph, when its node has run
 
-What it sees it does not alter: it reads values inside the hooks and keeps none of them, draws no random numbers, and
-takes its own calls out of the modes of the program it watches. `Tensor.backward`, `autograd.backward` and
-`autograd.grad` run with the mode switched off by torch; they are entered again through gradient edges, which torch
-lets pass, so that the ops of a custom Function's backward are seen as well.
+The program's results do not change: values are read inside the hooks and not kept, no random numbers are drawn, and the
+program's modes do not see the observer's calls. torch runs `Tensor.backward`, `autograd.backward` and `autograd.grad`
+with the mode switched off, so they are entered again through gradient edges, with the mode on: the ops of a custom
+Function's backward are seen as well.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from chainrule.trace.owners import Owners
 from chainrule.trace.scope import current_scopes
 
 _NOT_YET_TENSORS = (nn.parameter.UninitializedParameter, nn.parameter.UninitializedBuffer)
-_MOST_CALLERS = 64
+_MAX_CALLERS = 64
 
 
 class Observer(TorchFunctionMode):
@@ -78,14 +78,14 @@ class Observer(TorchFunctionMode):
     # ---------------------------------------------------------------- start and stop
 
     def start(self, frames: Sequence[FrameType]) -> None:
-        """Begin to watch the calling thread; walks over its frames end at the first of `frames`.
+        """Begin to watch the calling thread; walks over frames end at any of `frames`.
 
         Raises:
             TraceError: this thread is being recorded already.
         """
         self._thread = threading.get_ident()
         custom_functions.active.add(self._thread, self)
-        # Held, so that no other frame takes the place of one that has returned.
+        # While the frames are held, their ids are not reused.
         self._held_frames = frames
         self._outer_frames = frozenset(map(id, frames))
         self._handles.append(register_module_forward_pre_hook(self._module_begins))
@@ -94,7 +94,7 @@ class Observer(TorchFunctionMode):
         self.__enter__()  # type: ignore[no-untyped-call]
 
     def stop(self) -> None:
-        """Stop watching: every hook is removed, whatever happened."""
+        """Stop watching and remove every hook."""
         _leave(self)
         self._running = False
         self._held_frames = ()
@@ -109,7 +109,7 @@ class Observer(TorchFunctionMode):
     # ---------------------------------------------------------------- modules
 
     def _enter_module(self, row: int) -> None:
-        # How many scopes are open tells later whether one was entered inside this module.
+        # The number of open scopes shows later whether one was entered inside this module.
         self._stack.append((row, len(current_scopes.get())))
 
     def _module_begins(self, module: nn.Module, args: Any) -> None:
@@ -121,7 +121,7 @@ class Observer(TorchFunctionMode):
             is_first = not self._module_rows
             row = self._module_rows[id(module)] = self.journal.module(path, type(module).__name__)
             if row == self.root or is_first:
-                # A hook on all modules is not told of keywords; they are a variable of torch's function that calls it.
+                # A global hook gets no keywords; they are a variable of torch's function that calls it.
                 keywords = sys._getframe(1).f_locals.get("kwargs", {})
                 self.owners.name_inputs(args, keywords)
         self._enter_module(row)
@@ -131,14 +131,14 @@ class Observer(TorchFunctionMode):
             self._stack.pop()
 
     def _current_module(self, frame: FrameType | None) -> int:
-        """The module that runs: the innermost of nn.Modules, custom Functions and scopes, else the method's owner."""
+        """The running module: the innermost nn.Module, custom Function or scope, else the owner of a method."""
         scopes = current_scopes.get()
         row, scopes_then = self._stack[-1] if self._stack else (NO_ROW, 0)
         if len(scopes) > scopes_then:
             return self.journal.module(*scopes[-1])
         if row != NO_ROW:
             return row
-        for _ in range(_MOST_CALLERS):
+        for _ in range(_MAX_CALLERS):
             if frame is None or id(frame) in self._outer_frames:
                 break
             code = frame.f_code
@@ -150,7 +150,7 @@ class Observer(TorchFunctionMode):
         return self.root
 
     def _runs_backward_by_hand(self, frame: FrameType | None) -> bool:
-        for _ in range(_MOST_CALLERS):
+        for _ in range(_MAX_CALLERS):
             if frame is None or id(frame) in self._outer_frames:
                 return False
             if sources.is_backward_code(frame.f_code):
@@ -163,7 +163,7 @@ class Observer(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Run one op for the program and write down what it read and made."""
+        """Run one op for the program and record it."""
         kwargs = kwargs or {}
         if not self._running:
             return func(*args, **kwargs)
@@ -204,7 +204,7 @@ class Observer(TorchFunctionMode):
             else:
                 for tensor in inputs:
                     row = journal.find(tensor)
-                    # Before the call: an input that the call changes in place still has its old value here.
+                    # Here an input that the call changes in place still has its old value.
                     input_rows.append(self._add_leaf(tensor) if row == NO_ROW and may_change else row)
         if len(input_rows) < len(inputs):
             return func(*args, **kwargs)
@@ -227,7 +227,7 @@ class Observer(TorchFunctionMode):
                     results.append(tensor)
             for tensor, version in zip(inputs, versions, strict=True):
                 if (version >= 0 and tensor._version != version) or (
-                    # Inference tensors count no versions: what an in-place op gives back it has changed.
+                    # Inference tensors have no versions: an in-place op changed the inputs that it returns.
                     version < 0 and may_change and _is_among(tensor, returned)
                 ):
                     results.append(tensor)
@@ -318,13 +318,13 @@ class Observer(TorchFunctionMode):
             outputs.append(row)
             journal.remember(tensor, row)
             if not self._backward_depth and not tensor.requires_grad:
-                # Not in autograd's own backward: held there, a gradient could not become `.grad` without a copy.
+                # Not in autograd's backward: a gradient that is held could not become `.grad` without a copy.
                 self._attributes.watch(tensor)
         if in_graph:
             self._gradients.own(op, module, results, outputs, inputs, input_rows)
 
     def _look_at_activations(self, module: int, inputs: list[torch.Tensor], input_rows: list[int]) -> None:
-        """Take the unit statistics of an activation that several ops made, now that another module reads the result."""
+        """Take the unit statistics of an activation made by several ops, when another module reads the result."""
         journal = self.journal
         for tensor, row in zip(inputs, input_rows, strict=True):
             producer = journal.tensors[row].producer
@@ -338,7 +338,7 @@ class Observer(TorchFunctionMode):
                 journal.add_unit_statistics(name, tensor, row)
 
     def _place(self, frame: FrameType | None) -> tuple[Phase, int]:
-        """The phase and the module of what runs now."""
+        """The current phase and module."""
         if not self._backward_depth:
             return "forward", self._current_module(frame)
         node = torch._C._current_autograd_node()
@@ -354,7 +354,7 @@ class Observer(TorchFunctionMode):
         return self._backward_depth > 0 and torch.is_grad_enabled() and not self._creates_graph
 
     def _read_gradient(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Reading `.grad` computes nothing: what is read is the gradient of its tensor."""
+        """Reading `.grad` is no op; the result is the gradient of its tensor."""
         gradient = func(*args, **kwargs)
         if isinstance(gradient, torch.Tensor):
             with DisableTorchFunction():
@@ -387,14 +387,14 @@ class Observer(TorchFunctionMode):
         given = ops.attributes(kind, args, kwargs)
         source = (frame.f_code, frame.f_lineno) if frame is not None else None
         if type(error).__name__ == "_StopRecomputationError":
-            # No failure: torch's checkpoint has recomputed all that it needs, and leaves the forward this way.
+            # No failure: torch's checkpoint leaves the forward this way after it has recomputed enough.
             given["recomputed"] = True
         op = self.journal.add_op(OpRow(kind.name, phase, module, given, input_rows, [], source=source))
         if "recomputed" not in given:
             self._failure = (op, error)
 
     def _record_broken_backward(self, error: Exception, depth: int) -> None:
-        """The backward of a custom Function may raise outside of any op, or give what the engine refuses."""
+        """Record the backward of a custom Function that raised outside of any op, or whose gradients torch refused."""
         if self.failed_op(error) != NO_ROW or self._stop.error is not None:
             return
         source = None
@@ -423,7 +423,7 @@ class Observer(TorchFunctionMode):
     def run_function(
         self, function: type, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """Run `function.apply`: a module of its own, whose ops are those that its forward and its backward call."""
+        """Run `function.apply` as a module, whose ops are those of its forward and its backward."""
         self._stop.check()
         journal = self.journal
         with DisableTorchFunction():
@@ -454,20 +454,10 @@ class Observer(TorchFunctionMode):
             op = len(journal.ops) - 1 if len(journal.ops) > first_op else NO_ROW
             unseen = [tensor for tensor in results if (row := journal.find(tensor)) == NO_ROW or row in input_rows]
             if unseen:
-                # Made by something that is no torch op: numpy, an extension, or an input handed through.
+                # Not made by a torch op: numpy, an extension, or an input handed through.
                 source = (frame.f_code, frame.f_lineno) if frame is not None else None
-                op = journal.add_op(
-                    OpRow(
-                        function.__name__,
-                        "forward",
-                        module,
-                        {},
-                        input_rows,
-                        [],
-                        source=source,
-                        microseconds=microseconds,
-                    )
-                )
+                made = OpRow(function.__name__, "forward", module, {}, input_rows, [], NO_ROW, source, microseconds)
+                op = journal.add_op(made)
                 for tensor in unseen:
                     row = journal.add_tensor(tensor, "intermediate", module, op)
                     journal.ops[op].outputs.append(row)
@@ -526,7 +516,7 @@ class Observer(TorchFunctionMode):
                     self._gradients.pass_ended(first_row)
 
     def set_loss(self, loss: torch.Tensor) -> None:
-        """Say which tensor is the loss: its role, and its value if it has one element."""
+        """Set the tensor that is the loss, and its value if it has one element."""
         self.loss_row = self.journal.find(loss)
         if self.loss_row != NO_ROW:
             self.journal.tensors[self.loss_row].role = "loss"
@@ -536,7 +526,7 @@ class Observer(TorchFunctionMode):
 
 
 def _leave(mode: TorchFunctionMode) -> None:
-    """Take a mode off torch's stack, wherever it stands: between a start and a stop others may have come and stayed."""
+    """Remove a mode from torch's stack, also from below modes that were entered after it."""
     above: list[Any] = []
     while _len_torch_function_stack():
         top = _pop_torch_function_stack()
@@ -548,7 +538,7 @@ def _leave(mode: TorchFunctionMode) -> None:
 
 
 def _position(tensor: torch.Tensor, among: Sequence[torch.Tensor]) -> int:
-    """Where this very tensor object stands, or NO_ROW."""
+    """The index of this tensor object, or NO_ROW."""
     for position, other in enumerate(among):
         if other is tensor:
             return position
@@ -560,7 +550,7 @@ def _is_among(tensor: torch.Tensor, others: Sequence[torch.Tensor]) -> bool:
 
 
 def _running_statistics(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
-    """The buffers that a normalization has updated; torch does so without a new version of them."""
+    """The buffers that a normalization updated, which gives them no new version."""
     names = ("input", "running_mean", "running_var", "weight", "bias", "training")
     given = {**dict(zip(names, args, strict=False)), **kwargs}
     if not given.get("training", given.get("use_input_stats", False)):

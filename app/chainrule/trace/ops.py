@@ -1,4 +1,4 @@
-"""What an op is called, what kind it is, and which attributes it was given."""
+"""Names, kinds and attributes of ops."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ ACTIVATIONS = frozenset(
     "relu relu_ relu6 clamp_min leaky_relu leaky_relu_ tanh tanh_ sigmoid sigmoid_ gelu silu elu elu_ selu selu_ "
     "softplus mish hardtanh hardswish softmax log_softmax rrelu prelu celu threshold".split()
 )
-"""Ops whose output is an activation: what comes after the nonlinearity."""
+"""Ops whose output is an activation."""
 
 RECTIFIERS = frozenset(
     "relu relu_ relu6 clamp_min leaky_relu leaky_relu_ gelu silu elu elu_ selu selu_ celu mish prelu threshold".split()
 )
-"""Activations of which a unit can be dead: not above zero for any input of the batch."""
+"""Activations whose units can be dead: not above zero for any input of the batch."""
 
 SATURATING = {"tanh": 0.0, "tanh_": 0.0, "sigmoid": 0.5, "sigmoid_": 0.5}
 """Activations that saturate, with the middle of their range."""
@@ -120,10 +120,10 @@ _SILENT = frozenset(("__set__", "__delete__", "requires_grad_", "retain_grad", "
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What is to be known of a torch function whenever it is called.
+    """The properties of a torch function that every call needs.
 
-    `silent`: it computes nothing. `may_change`: it may write into what it is given. `role`: of what it puts out.
-    `has_units`: its output has a dead fraction or a saturation. `parameters`: names of its arguments, in order.
+    `silent`: it computes nothing. `may_change`: it may write into its arguments. `normalizes`: it updates buffers.
+    `role`: of its outputs. `has_units`: they have a dead fraction or a saturation. `parameters`: its arguments' names.
     """
 
     name: str
@@ -139,10 +139,10 @@ _kinds: dict[Any, Kind] = {}
 
 
 def kind_of(func: Callable[..., Any]) -> Kind:
-    """What is to be known of a torch function, found out on its first call."""
+    """The kind of a torch function, determined on its first call."""
     try:
         kind = _kinds.get(func)
-    except TypeError:  # a callable of the program's own may have no hash
+    except TypeError:  # a callable of the user's without a hash
         kind = None
     if kind is None:
         name = _name(func)
@@ -156,18 +156,18 @@ def kind_of(func: Callable[..., Any]) -> Kind:
             has_units=name in UNIT_STATISTICS,
             parameters=_PARAMETER_NAMES.get(name, code.co_varnames[: code.co_argcount] if code is not None else ()),
         )
-        # A closure, or an object with a state, would be kept for good, and all that it holds.
-        if len(_kinds) < _MOST_KINDS and type(func) in _STATELESS and getattr(func, "__closure__", None) is None:
+        # A closure or an object with a state would be kept alive with all that it holds.
+        if len(_kinds) < _MAX_KINDS and type(func) in _STATELESS and getattr(func, "__closure__", None) is None:
             _kinds[func] = kind
     return kind
 
 
-_MOST_KINDS = 10_000
+_MAX_KINDS = 10_000
 _STATELESS = (FunctionType, BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType, MethodWrapperType)
 
 
 def _name(func: Callable[..., Any]) -> str:
-    """The name users know an op by: `matmul` for `a @ b`, the property's name for a property, the function's else."""
+    """The name users know an op by: `matmul` for `a @ b`; the name of a property or function."""
     raw = getattr(func, "__name__", None) or type(func).__name__
     if raw in ("__get__", "__set__"):
         return str(getattr(getattr(func, "__self__", None), "__name__", raw))
@@ -175,7 +175,7 @@ def _name(func: Callable[..., Any]) -> str:
 
 
 def attributes(kind: Kind, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of an op that are not tensors, by parameter name where it is known and by position else."""
+    """The arguments of an op besides tensors, by parameter name or else by position."""
     found: dict[str, Any] = {}
     for position, value in enumerate(args):
         if isinstance(value, torch.Tensor):
@@ -192,11 +192,11 @@ def attributes(kind: Kind, args: Sequence[Any], kwargs: Mapping[str, Any]) -> di
 
 
 _UNKNOWN = object()
-_LONGEST_LIST = 16
+_MAX_LENGTH = 16
 
 
 def _plain(value: Any) -> Any:
-    """`value` as JSON can hold it, or _UNKNOWN: an op's attributes are small by nature."""
+    """`value` as JSON can hold it, or _UNKNOWN."""
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, float):
@@ -208,7 +208,7 @@ def _plain(value: Any) -> Any:
         return ":".join(ends if value.step is None else [*ends, str(value.step)])
     if value is Ellipsis:
         return "..."
-    if isinstance(value, (list, tuple)) and len(value) <= _LONGEST_LIST:
+    if isinstance(value, (list, tuple)) and len(value) <= _MAX_LENGTH:
         parts = [_plain(part) for part in value]
         return _UNKNOWN if any(part is _UNKNOWN for part in parts) else parts
     return _UNKNOWN

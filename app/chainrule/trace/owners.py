@@ -12,10 +12,10 @@ from torch import nn
 from chainrule.trace.nested import named_tensors
 
 TARGETS = frozenset(("label", "labels", "target", "targets", "y"))
-"""What a model is called with under one of these names is a target; what it is called with else is an input."""
+"""Arguments of a model with one of these names are targets, all others inputs."""
 
 _PLAIN = (str, bytes, int, float, complex, bool, type(None), type, torch.dtype, torch.device)
-_MOST_OBJECTS = 100_000
+_MAX_OBJECTS = 100_000
 
 
 class Owners:
@@ -29,7 +29,7 @@ class Owners:
         self.root_type = type(model).__name__ if model is not None else "function"
         if hasattr(model, "__code__"):
             self.root_type = getattr(model, "__name__", "function")
-        # Ids stay those of these objects for as long as they are held.
+        # While the objects are held, their ids are not reused.
         self._held: list[object] = []
         for path, part in _parts(model):
             self._add(path, part)
@@ -48,7 +48,7 @@ class Owners:
                     self.name_tensor(buffer, _join(path, name), "buffer")
 
     def path_of(self, module: nn.Module) -> str:
-        """The path of a module; one that is not part of the model (a loss, say) is called after its class."""
+        """The path of a module; its class's name if it is not part of the model, as a loss may be."""
         if id(module) not in self.path:
             self._add(type(module).__name__, module)
         return self.path[id(module)]
@@ -58,22 +58,22 @@ class Owners:
         self._held.clear()
 
     def name_tensor(self, tensor: torch.Tensor, name: str, role: str) -> None:
-        """Say what a leaf tensor is called and what it is; the first word on a tensor stands."""
+        """Set name and role of a leaf tensor, unless it has them."""
         key = id(tensor)
         if key not in self._tensors or self.describe(tensor) is None:
             self._tensors[key] = (weakref.ref(tensor), name, role)
 
     def name_inputs(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """Say what a model is called with, as far as it is not known."""
+        """Name the arguments of a model, unless they have names."""
         for name, tensor in named_tensors(args, kwargs):
             self.name_tensor(tensor, name, "target" if name in TARGETS else "input")
 
     def rename_tensor(self, tensor: torch.Tensor, name: str, role: str) -> None:
-        """Say what a leaf tensor is called and what it is, whatever was said of it before."""
+        """Set name and role of a leaf tensor."""
         self._tensors[id(tensor)] = (weakref.ref(tensor), name, role)
 
     def describe(self, tensor: torch.Tensor) -> tuple[str, str] | None:
-        """The name and the role of a tensor of the model, or None for one that is not."""
+        """Name and role of a tensor of the model; None for any other tensor."""
         found = self._tensors.get(id(tensor))
         if found is None or found[0]() is not tensor:
             return None
@@ -87,8 +87,8 @@ def _join(path: str, name: str) -> str:
 def _parts(model: object) -> Iterator[tuple[str, Any]]:
     """Every owner and tensor reachable from `model` as (path, object), each object once.
 
-    An nn.Module's are in the order of `named_parameters`, so that what has several paths has the one that it has there;
-    those of any other object are breadth first.
+    An nn.Module's parts come in the order of `named_parameters`, which chooses among several paths of one part; those
+    of any other object breadth first.
     """
     if model is None or hasattr(model, "__code__"):
         return
@@ -98,7 +98,7 @@ def _parts(model: object) -> Iterator[tuple[str, Any]]:
     seen = {id(model)}
     queue: list[tuple[str, Any]] = [("", model)]
     for path, part in queue:
-        if len(queue) > _MOST_OBJECTS:
+        if len(queue) > _MAX_OBJECTS:
             return
         yield path, part
         if isinstance(part, torch.Tensor):

@@ -1,16 +1,16 @@
-"""The plan of a recording: at which call which statistics are taken. With it, the same program is repeated cheaply.
+"""The plan of a recording: at which call which statistics are taken. It makes a repetition of the program cheap.
 
-A program that calls the same torch functions in the same order makes the same graph. Of its second run only the
-numbers are new, so nothing but the statistics is taken, each at the call where the recording took it:
+A program that calls the same torch functions in the same order makes the same graph with other numbers, so a second
+run takes the statistics alone, each at the call where the recording took it:
 
     record(…, plan=Plan())   ──▶  plan.steps: [(function, [what to take of its arguments and its output])]
     repeat(plan, program)    ──▶  the statistics of this run, row by row as the recording had them
 
-A step is a torch function, a custom Function's `apply`, or a node that autograd's engine runs: a hook on every node
-tells what gradients it was given (its arguments) and which it made (its output), and before a custom Function's node
-another what it is given. The engine runs the nodes of equal graphs in one order, those of leaves included: there the
-gradients of several readers have been added. What a call changes in place is taken before it and after it; what it
-keeps for its backward alone, a mask or the mean of a normalization, is read from its nodes.
+A step is a torch function, a custom Function's `apply`, or a node that autograd's engine runs. A hook on every node
+gets the gradients that it was given (its arguments) and those that it made (its output); a second hook runs before
+the node of a custom Function. The engine runs the nodes of equal graphs in the same order, with those of leaves, where
+the gradients of several readers are added. A tensor that a call changes in place is taken before and after the call; a
+tensor that it keeps for its backward alone (a mask, the mean of a normalization) is read from its nodes.
 """
 
 from __future__ import annotations
@@ -32,17 +32,16 @@ from chainrule.stats.summary import DEAD_FRACTION
 from chainrule.stopping import current_stop
 from chainrule.trace import custom_functions
 from chainrule.trace.entry_points import ENTRY_POINTS, BackwardCall
-from chainrule.trace.nested import nested_tensors
-from chainrule.trace.saved import saved_tensors
+from chainrule.trace.nested import nested_tensors, saved_tensors
 from chainrule.trace.units import summarize_units
 
 Source = Literal["argument", "keyword", "output"]
 
 Place = tuple[Source, Any]
-"""Where a call has a tensor: its index or keyword, of what is nested a tuple of them; None: it is the output."""
+"""The place of a tensor in a call: its index or keyword, a tuple of them if nested; None if it is the output."""
 
 Way = tuple[Place | int, int]
-"""How a node is come to: from a tensor by its `grad_fn`, or from the n-th node before it by one of its edges."""
+"""How to reach a node: from a tensor by its `grad_fn`, or from the n-th node before it by one of its edges."""
 
 
 @dataclass(slots=True)
@@ -50,16 +49,16 @@ class Step:
     """One call, and the rows of statistics that are taken there.
 
     Attributes:
-        function: the torch function or the custom Function that is called; of a node of autograd its name.
-        summaries: where a tensor is, and its row.
-        units: the same, and which activation it is.
-        before: as `summaries`, of what the call is about to change.
-        nodes: the nodes that `saved` is read from, each after that by which it is come to.
-        saved: of which of them, which of its tensors, and its row.
+        function: the torch function or the custom Function; a node's name.
+        summaries: (*place, row) of each tensor.
+        units: (*place, row, activation's name).
+        before: `summaries` taken before the call, of the tensors that it changes.
+        nodes: the ways to the nodes of `saved`, each after the one that it starts from.
+        saved: (index in `nodes`, index among the node's saved tensors, row).
     """
 
     function: Callable[..., Any] | str
-    # Tuples: of tens of thousands of steps the garbage collector need not look into each.
+    # Tuples, which the garbage collector stops tracking: there are tens of thousands of steps.
     summaries: tuple[tuple[Source, Any, int], ...] = ()
     units: tuple[tuple[Source, Any, int, str], ...] = ()
     before: tuple[tuple[Source, Any, int], ...] = ()
@@ -68,18 +67,19 @@ class Step:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is taken there once the call is over."""
+        """Whether nothing is taken after the call."""
         return not (self.summaries or self.units or self.saved)
 
 
 class Plan:
-    """Where a recording took its statistics. `complete` says whether all of it can be done again that way.
+    """Where a recording took its statistics.
 
     Attributes:
+        complete: whether a repetition can take all of them.
         steps: the calls, in order.
-        copies: row → the row that it was copied from, which is no copy itself.
-        rows: the row of each tensor that has one, by its id.
-        size: how many rows there are.
+        copies: row → the row that it was copied from, never a copy itself.
+        rows: the rows of tensors, by id.
+        size: the number of rows.
     """
 
     def __init__(self) -> None:
@@ -89,17 +89,17 @@ class Plan:
         self.rows: dict[str, int] = {}
         self.size = 0
         self._taken: list[tuple[torch.Tensor, int, str | None]] = []
-        self._before = 0  # so many of them before the call
+        self._before = 0  # the number of them taken before the call
         self._kept: list[tuple[torch.Tensor, Node, int]] = []
 
-    # ---------------------------------------------------------------- what the journal tells
+    # ---------------------------------------------------------------- called by the journal
 
     def summarized(self, tensor: torch.Tensor, row: int) -> None:
         """The statistics of `tensor` were taken into `row`."""
         self._taken.append((tensor, row, None))
 
     def units_summarized(self, op_name: str, tensor: torch.Tensor, row: int) -> None:
-        """The dead units or the saturation of `tensor`, put out by `op_name`, were taken into `row`."""
+        """The dead units or the saturation of `tensor`, an output of `op_name`, were taken into `row`."""
         self._taken.append((tensor, row, op_name))
 
     def copied(self, source: int, row: int) -> None:
@@ -107,13 +107,13 @@ class Plan:
         self.copies[row] = self.copies.get(source, source)
 
     def kept(self, tensor: torch.Tensor, node: Node, place: int) -> None:
-        """`tensor`, whose statistics were taken, is what `node` keeps at a place of its `saved_tensors`."""
+        """`tensor`, whose statistics were taken, is at `place` among the saved tensors of `node`."""
         self._kept.append((tensor, node, place))
 
-    # ---------------------------------------------------------------- what the observer tells
+    # ---------------------------------------------------------------- called by the observer
 
     def enters(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """One of autograd's entry points is about to be called: only the plain backward pass is one to repeat."""
+        """An entry point of autograd is about to be called; only a plain backward pass can be repeated."""
         if _plain_backward(function, args, kwargs) is None:
             self.complete = False
 
@@ -123,11 +123,11 @@ class Plan:
         self.steps.append(Step(function))
 
     def call(self) -> None:
-        """The call is about to be made: what was taken since it began holds what it held before."""
+        """The call is about to run: all statistics taken so far are of values before it."""
         self._before = len(self._taken)
 
     def end(self, args: Sequence[Any], kwargs: Mapping[str, Any], output: Any) -> None:
-        """The call is over: what was taken since it began is one of its arguments, what it gave, or what it keeps."""
+        """The call is over: the tensors taken since it began are its arguments, outputs or saved tensors."""
         if self._taken:
             self._note(self.steps[-1], args, kwargs, output)
             self._taken.clear()
@@ -136,8 +136,8 @@ class Plan:
 
     def _note(self, step: Step, args: Sequence[Any], kwargs: Mapping[str, Any], output: Any) -> None:
         kept = []
-        # Of a node of a thousand gradients, each would be looked for among all.
-        places = _places(args, kwargs, output) if len(self._taken) > FEW and not self._before else None
+        # Else a node of a thousand gradients would search all of them for each.
+        places = _places(args, kwargs, output) if len(self._taken) > MAX_SEARCHED and not self._before else None
         for order, (tensor, row, op_name) in enumerate(self._taken):
             is_before = order < self._before
             place = places.get(id(tensor)) if places is not None else None
@@ -162,13 +162,13 @@ class Plan:
                 step.saved = tuple((order_of[node], number, row) for node, number, row in kept)
 
     def finish(self, rows: Mapping[str, int], size: int, failed: bool) -> None:
-        """The recording is over: of the slab's `size` rows, `rows[id]` belongs to the tensor with this id."""
+        """The recording is over: `rows[id]` of the slab's `size` rows belongs to the tensor `id`."""
         self._between_calls()
         self.rows, self.size = dict(rows), size
         self.complete = self.complete and not failed
 
     def _between_calls(self) -> None:
-        # Taken when a pass or the recording ends, say: no call will show it again.
+        # Taken outside of calls, as at the end of a pass: a repetition cannot.
         if self._taken:
             self.complete = False
             self._taken.clear()
@@ -189,12 +189,12 @@ def _place(tensor: torch.Tensor, args: Sequence[Any], kwargs: Mapping[str, Any],
     return None if index is None else ("keyword", index)
 
 
-FEW = 16
-"""So many tensors of a call are looked for one by one."""
+MAX_SEARCHED = 16
+"""Up to this many tensors of a call are searched for one by one."""
 
 
 def _places(args: Sequence[Any], kwargs: Mapping[str, Any], output: Any) -> Mapping[int, Place]:
-    """Of all tensors that stand at the top of what a call was given and gave, by `id()`: what `_place` says of each."""
+    """The `_place` of every argument and output that is not nested, by `id()`."""
     found: dict[int, Place] = {}
     for name, value in kwargs.items():
         found[id(value)] = "keyword", name
@@ -208,7 +208,7 @@ def _places(args: Sequence[Any], kwargs: Mapping[str, Any], output: Any) -> Mapp
 
 
 def _index(tensor: torch.Tensor, container: Sequence[Any] | Mapping[Any, Any]) -> Any:
-    """Where a tensor is in a list, a tuple or a dict: an index or a key; further in, a tuple of them; None: nowhere."""
+    """The index or key of a tensor in a container, a tuple of them if nested; None if it is not there."""
     items = container.items() if isinstance(container, Mapping) else enumerate(container)
     nested = []
     for index, value in items:
@@ -223,14 +223,14 @@ def _index(tensor: torch.Tensor, container: Sequence[Any] | Mapping[Any, Any]) -
     return None
 
 
-MOST_NODES = 10_000
-"""So many nodes of one call are looked through for what it keeps."""
+MAX_NODES = 10_000
+"""The number of nodes that are searched for the saved tensors of one call."""
 
 
 def _ways(wanted: Sequence[Node], output: Any) -> tuple[tuple[Way, ...], Mapping[Node, int]] | None:
-    """How to come to the wanted nodes from what a call has given, and which of those on the way is which; None: no way.
+    """The ways to the wanted nodes from a call's output, and each node's index among them; None if one is not found.
 
-    What the call itself has made is nearest to what it has given, and comes first.
+    Breadth first: the nodes that the call itself made are nearest to its output.
     """
     nodes: list[Node] = []
     ways: list[Way] = []
@@ -246,7 +246,7 @@ def _ways(wanted: Sequence[Node], output: Any) -> tuple[tuple[Way, ...], Mapping
         meet(tensor.grad_fn, (_place(tensor, (), {}, output) or ("output", None), 0))
     walked = 0
     while not all(node in order for node in wanted):
-        if walked == min(len(nodes), MOST_NODES):
+        if walked == min(len(nodes), MAX_NODES):
             return None
         for edge, (target, _) in enumerate(nodes[walked].next_functions):
             meet(target, (walked, edge))
@@ -267,7 +267,7 @@ def _ways(wanted: Sequence[Node], output: Any) -> tuple[tuple[Way, ...], Mapping
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the last run has told already: its statistics, and the ids of the tensors that hold what they held then."""
+    """The statistics of the last run, and the ids of the tensors that have not changed since."""
 
     last: StatisticsTable
     tensors: Collection[str]
@@ -311,14 +311,14 @@ class _Repetition(TorchFunctionMode):
     def run_function(
         self, function: type, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """Run `function.apply`, whose inputs may be seen here for the first time."""
+        """Run `function.apply`; its inputs may appear here for the first time."""
         step = self._next(function)
         with torch._C.DisableTorchFunction():
             self._take(step, args, kwargs, ())
         return run(*args, **kwargs)
 
     def _run_backward(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """Run the engine as the observer does, with the mode on."""
+        """Run the engine with the mode on, as the observer does."""
         call = _plain_backward(func, args, kwargs)
         if call is None:
             raise TraceError(f"call {self.done} goes back another way than the plan's")
@@ -369,11 +369,11 @@ class _Repetition(TorchFunctionMode):
         return hook
 
     def _next(self, function: Callable[..., Any] | str) -> Step:
-        """The step that this is, by the plan."""
+        """The plan's step for this call."""
         if self.stop.error is not None:
             self.stop.check()
         steps, done = self.plan.steps, self.done
-        # A property's getter is another object at every call, equal to the last.
+        # A property's getter is a new object at every call, equal to the last.
         if done == len(steps) or (steps[done].function is not function and steps[done].function != function):
             raise TraceError(f"call {done} is of {function}, which the plan does not say")
         self.done = done + 1
@@ -395,7 +395,7 @@ class _Repetition(TorchFunctionMode):
                 self.slab.write(row, _at(source, index, args, kwargs, output))
 
     def _take_saved(self, step: Step, args: Sequence[Any], kwargs: Mapping[str, Any], output: Any) -> None:
-        """Of what the call keeps for its backward alone."""
+        """Take the statistics of the tensors that the call saved."""
         nodes: list[Node] = []
         for origin, edge in step.nodes:
             node = (
@@ -414,7 +414,7 @@ class _Repetition(TorchFunctionMode):
 
 
 def _plain_backward(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> BackwardCall | None:
-    """The call of a backward pass that collects gradients in the leaves and makes no graph of its own, else None."""
+    """The call of a backward pass that adds to the `.grad` of all leaves and makes no graph, else None."""
     call = None if func is torch.autograd.grad else BackwardCall.parse(func, args, kwargs)
     return call if call is not None and call.inputs is None and not call.create_graph else None
 
@@ -435,16 +435,15 @@ def _at(source: Source, index: Any, args: Sequence[Any], kwargs: Mapping[str, An
 
 
 def repeat(plan: Plan, program: Callable[[], None], known: Known | None = None) -> StatisticsTable:
-    """Run `program` and take its statistics as the plan says; the numbers are those that a recording would take.
+    """Run `program` and take its statistics at the calls of the plan: the numbers of a recording.
 
     Args:
         plan: of a recording of the same program.
         program: runs it once more.
-        known: rows that need not be taken again, by the caller's word.
+        known: rows that need not be taken again.
 
     Raises:
-        TraceError: it called other functions than the plan's, so that its numbers would be put in the wrong places; or
-            the plan is not complete.
+        TraceError: the program called other functions than the plan's, or the plan is not complete.
         ChainruleError: the work of this thread was asked to stop.
     """
     if not plan.complete:
@@ -464,7 +463,7 @@ def repeat(plan: Plan, program: Callable[[], None], known: Known | None = None) 
 
 
 def _table(plan: Plan, slab: StatisticsSlab) -> StatisticsTable:
-    """The rows of the plan's tensors: of a copy those of its source, but for what depends on the order of elements."""
+    """The rows of the plan's tensors. A copy has its source's, but for the columns that depend on the shape."""
     rows = list(plan.rows.values())
     sources = [plan.copies.get(row, row) for row in rows]
     moments, counts = slab.moments, slab.counts

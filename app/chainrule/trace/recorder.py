@@ -34,19 +34,19 @@ from chainrule.trace.scope import loss_scope
 class record:  # noqa: N801 (used as a statement, like torch.no_grad)
     """Record everything torch computes inside the `with` block; afterwards `trace` holds it.
 
-    Works for any nn.Module or callable, with autograd or with a backward written by hand. What is computed is the same
-    as without recording, bit for bit. An exception goes through; `trace` then holds what was seen, and the op at fault.
-    One thread is recorded: the one that enters. Where its work can be stopped (`stopping`), it stops between two ops.
+    Works for any nn.Module or callable, with autograd or with a backward written by hand. The results are the same as
+    without recording, bit for bit. An exception goes through; `trace` then holds the pass so far, and the op at fault.
+    Only the entering thread is recorded. Work that can be stopped (`stopping`) stops between two ops.
 
     Args:
         model: the nn.Module or object whose structure names the modules; None for plain functions.
         leaves: names of tensors that exist already, `{"x": x, "y": y}`.
-        roles: what they are, `{"a": "input"}`; unsaid, x is the input, y the target, and any other a parameter.
-        outputs: names of what modules put out, `{"layers.0": "l1"}`, or one op in them, `{"SinCos.sin": "sines"}`.
-        activations: which modules are activations, and which, `{"layers.1": "gelu"}`: for those written as several ops.
+        roles: their roles, `{"a": "input"}`; by default x is the input, y the target, any other a parameter.
+        outputs: names of the outputs of modules, `{"layers.0": "l1"}`, or of ops, `{"SinCos.sin": "sines"}`.
+        activations: modules that are activations written as several ops, `{"layers.1": "gelu"}`.
         on_tensor: called with the id and the live tensor whenever a value is recorded; it must not keep the tensor.
-        plan: filled in with how to repeat the recording.
-        find_layers: look for the model's layers in the end; not where they are known.
+        plan: filled in for a repetition of the recording.
+        find_layers: look for the model's layers at the end.
 
     Raises:
         TraceError: this thread is being recorded already, this recording has been made, or `trace` is read before the
@@ -81,7 +81,7 @@ class record:  # noqa: N801 (used as a statement, like torch.no_grad)
         return self._begin([sys._getframe(1)])
 
     def start(self) -> Self:
-        """Begin where no block can stand: in a callback that returns before the pass. `stop` ends it, in this thread.
+        """Begin without a block, as in a callback that returns before the pass. `stop` ends it, in the same thread.
 
         Raises:
             TraceError: as the block does.
@@ -94,7 +94,7 @@ class record:  # noqa: N801 (used as a statement, like torch.no_grad)
         return self._begin(frames)
 
     def stop(self, error: BaseException | None = None) -> Self:
-        """End what `start` began, with the error that has ended the pass, if one has; of what has ended, nothing.
+        """End the recording that `start` began, with the error that ended the pass, if any. A second call does nothing.
 
         Raises:
             TraceError: it has not begun.
@@ -137,7 +137,7 @@ class record:  # noqa: N801 (used as a statement, like torch.no_grad)
             self._trace = dataclasses.replace(self._trace, layers=layers)
 
     def set_loss(self, loss: torch.Tensor) -> None:
-        """Say which tensor is the loss, where no autograd backward starts from it."""
+        """Set the tensor that is the loss, where no autograd backward starts from it."""
         with torch._C.DisableTorchFunction():
             self._observer.set_loss(loss)
 
@@ -157,26 +157,25 @@ def trace_model(
     backward: Callable[[], None] | None = None,
     on_tensor: Callable[[str, torch.Tensor], None] | None = None,
 ) -> Trace:
-    """Record `model(*inputs, **kwargs)`, then `loss` of what it gives, then the backward pass.
+    """Record `model(*inputs, **kwargs)`, then `loss` of its output, then the backward pass.
 
     As any backward pass does, it adds to the `.grad` of the model's parameters.
 
     Args:
         model: an nn.Module, or any callable that computes with torch.
-        *inputs: what to call it with, by position.
-        kwargs: what to call it with, by keyword.
-        loss: gives a scalar from the model's output; without it a scalar output is the loss, or what the output calls
-            its `loss`, as those of transformers do.
-        backward: a backward pass written by hand, called instead of autograd's. A model with a `backward` method that
-            is no nn.Module is taken at its word.
+        *inputs: its positional arguments.
+        kwargs: its keyword arguments.
+        loss: a scalar from the model's output; by default the output itself, if scalar, or its `loss` (transformers).
+        backward: a backward pass written by hand, called instead of autograd's; by default the `backward` method of a
+            model that is no nn.Module.
         on_tensor: see `record`.
 
     Returns:
-        The trace; if the forward or the backward pass raised, as far as it went, with `error` set. Without a scalar
-        to start from (or with nothing that requires a gradient) there is no backward phase.
+        The trace; if a pass raised, as far as it went, with `error` set. Without a scalar to start from (or with
+        nothing that requires a gradient) there is no backward phase.
 
     Raises:
-        ChainruleError: the work of this thread was asked to stop, which is no failure of the model.
+        ChainruleError: the work of this thread was asked to stop.
     """
     kwargs = kwargs or {}
     recording = record(model, on_tensor=on_tensor)

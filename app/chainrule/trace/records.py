@@ -1,4 +1,4 @@
-"""Many small frozen objects, made when somebody looks at them."""
+"""Many small frozen objects, made on first access."""
 
 from __future__ import annotations
 
@@ -9,19 +9,15 @@ T = TypeVar("T")
 
 
 class Records(Sequence[T], Generic[T]):
-    """A sequence of objects that are known by their fields.
+    """A sequence of objects, given by their fields and made together on first access.
 
-    To write a dump takes the fields alone, and a frozen dataclass costs several times as much as they do. So the
-    objects are made together when the first of them is asked for.
+    A dump needs the fields alone, and a frozen dataclass costs several times as much as they do.
     """
 
     __slots__ = ("_kind", "_objects", "fields")
 
     def __init__(self, kind: Callable[..., T], fields: Sequence[Mapping[str, Any]]) -> None:
-        """Take what makes an object, and the keyword arguments of each, which nobody may change afterwards.
-
-        What is a list there is a tuple in the object.
-        """
+        """Take a constructor, and for each object its keyword arguments, not to be changed; lists become tuples."""
         self.fields = fields
         self._kind = kind
         self._objects: tuple[T, ...] | None = None
@@ -56,7 +52,6 @@ class Records(Sequence[T], Generic[T]):
         return len(self.fields)
 
     def __eq__(self, other: object) -> bool:
-        """Equal to any sequence of equal objects."""
         if isinstance(other, Sequence):
             return self._made() == tuple(other)
         return NotImplemented

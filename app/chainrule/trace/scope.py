@@ -1,4 +1,4 @@
-"""Named scopes: how plain functions say which module they belong to, so that they group like layers do."""
+"""Named scopes: a plain function names the module that its ops belong to, so that they group like layers."""
 
 from __future__ import annotations
 
@@ -16,10 +16,7 @@ LOSS = "loss"
 
 @contextmanager
 def scope(path: str, type: str) -> Iterator[None]:  # noqa: A002 (the field's word)
-    """Ops recorded inside belong to module `path` of kind `type`, e.g. `scope("layers.0", "lin")`.
-
-    Costs nothing and changes nothing when no recording is under way.
-    """
+    """Ops recorded inside belong to module `path` of kind `type`, e.g. `scope("layers.0", "lin")`."""
     token = current_scopes.set((*current_scopes.get(), (path, type)))
     try:
         yield
@@ -28,11 +25,11 @@ def scope(path: str, type: str) -> Iterator[None]:  # noqa: A002 (the field's wo
 
 
 def in_loss() -> bool:
-    """Whether what is computed now is computed by a loss, as `loss_scope` says."""
+    """Whether this code runs inside of `loss_scope`."""
     return any(path == LOSS for path, _ in current_scopes.get())
 
 
 def loss_scope(loss: Callable[..., Any]) -> AbstractContextManager[None]:
-    """The scope of a loss function: `loss`, of the kind that the function is called; a nameless one is "loss" too."""
+    """The scope of a loss function: its path is `loss`, its kind the function's name."""
     name = getattr(loss, "__name__", type(loss).__name__)
     return scope(LOSS, LOSS if name == "<lambda>" else name)

@@ -1,4 +1,4 @@
-"""Statistics of the units of an activation: which are dead, how far they are saturated."""
+"""Statistics of the units of an activation: dead fraction and saturation."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ def summarize_units(op_name: str, tensor: torch.Tensor, slab: StatisticsSlab, ro
     """Write the dead fraction or the saturation of an activation into its row of the slab.
 
     Args:
-        op_name: what made the activation; of another op than a rectifier or a saturating one nothing is written.
+        op_name: the op that made the activation; only rectifiers and saturating ops have such statistics.
         tensor: the activation, floating point and not empty.
-        slab: where its statistics stand.
-        row: in which row, the rest of which is left as it is. So is all of it where the activation's device has no
-            memory left to look at it with, its stream is being captured, or its own memory was given back.
+        slab: holds its statistics.
+        row: its row. Unchanged if the device has no memory left, captures its stream, or has freed the tensor's memory.
     """
-    # The program that is watched may still have memory enough, and may meet what it made before in a CUDA graph.
+    # These errors concern the statistics alone; the recorded program may go on.
     with suppress(torch.OutOfMemoryError, StreamCapturedError, ValueError):
         if op_name in ops.RECTIFIERS:
             if tensor.dim() >= 2:

@@ -23,7 +23,7 @@ from chainrule.dump.wire import dump_json, dump_layer_theory, dump_profile, load
 from chainrule.errors import NotFoundError, RequestError, StoppedError
 from chainrule.export.formats import FORMATS, Format
 from chainrule.page.data import presets_list
-from chainrule.run import MOST_VALUES, environment, tensor_values, trace_spec
+from chainrule.run import MAX_VALUES, environment, tensor_values, trace_spec
 from chainrule.spec import ModelSpec
 from chainrule.spec.model_spec import read_query
 from chainrule.theory.mean_field import layer_theory
@@ -334,17 +334,17 @@ def read_range(field: str, text: str) -> tuple[int, int]:
     """A range such as `0:5`.
 
     Raises:
-        RequestError: it is not two integers of which the second is larger, though not by more than MOST_VALUES.
+        RequestError: it is not two integers of which the second is larger, though not by more than MAX_VALUES.
     """
     match = _RANGE.fullmatch(text)
     start, stop = (int(match[1]), int(match[2])) if match else (0, 0)
-    if not start < stop <= start + MOST_VALUES:
+    if not start < stop <= start + MAX_VALUES:
         raise RequestError(
-            f"{field}: {text[:40]!r} is not a range such as 0:5, its end excluded, of at most {MOST_VALUES}",
+            f"{field}: {text[:40]!r} is not a range such as 0:5, its end excluded, of at most {MAX_VALUES}",
             status=422,
             code="invalid_range",
             field=field,
-            limit=MOST_VALUES,
+            limit=MAX_VALUES,
         )
     return start, stop
 

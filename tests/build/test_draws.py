@@ -1,0 +1,221 @@
+"""Every tensor that a spec draws: from its own generator, by the spec's scheme, the same in every style and dtype."""
+
+import threading
+
+import pytest
+import torch
+
+from chainrule.build import build_model, weight_variances
+from chainrule.build.draws import draw_leaves
+from chainrule.foundations.initialization import SCHEMES, generator_for
+from chainrule.spec import ModelSpec
+from chainrule.spec.keys import KEY_BY_NAME
+
+STYLES = KEY_BY_NAME["style"].choices
+INITS = KEY_BY_NAME["init"].choices
+
+
+def spec_of(**values) -> ModelSpec:
+    return ModelSpec.parse(values)
+
+
+def chapter_leaves(spec: ModelSpec) -> dict[str, torch.Tensor]:
+    """The leaves of a built model, detached, weights as (fan_in, fan_out)."""
+    model = build_model(spec)
+    return {
+        name: (leaf.t() if model.autograd and name.startswith("w") else leaf).detach()
+        for name, leaf in model.leaves.items()
+    }
+
+
+BASE = {"widths": "12,10,8", "batch": 6, "bias_std": 0.5, "seed": 11}
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("init", INITS)
+@pytest.mark.parametrize("style", STYLES)
+def test_the_draw_is_the_same_in_every_style(style, init):
+    values = BASE | {"init": init} | ({"bias_std": 0} if init == "torch_default" else {})
+    expected = chapter_leaves(spec_of(**values))
+    found = chapter_leaves(spec_of(**values, style=style))
+    assert found.keys() == expected.keys()
+    for name, leaf in found.items():
+        assert torch.equal(leaf, expected[name]), name
+
+
+@pytest.mark.parametrize("dtype", ["float64", "bfloat16", "float16"])
+def test_a_dtype_casts_the_draw(dtype):
+    expected = chapter_leaves(spec_of(**BASE))
+    for name, leaf in chapter_leaves(spec_of(**BASE, dtype=dtype)).items():
+        assert torch.equal(leaf, expected[name].to(getattr(torch, dtype))), name
+
+
+@pytest.mark.parametrize("scale", [0.25, 8.0, 0.1, 3.7])
+def test_scale_multiplies_the_weights_alone(scale):
+    expected = chapter_leaves(spec_of(**BASE))
+    for name, leaf in chapter_leaves(spec_of(**BASE, scale=scale)).items():
+        if not name.startswith("w"):
+            assert torch.equal(leaf, expected[name]), name
+        elif scale in (0.25, 8.0):
+            assert torch.equal(leaf, scale * expected[name]), name
+        else:
+            torch.testing.assert_close(leaf, scale * expected[name], rtol=3e-7, atol=0)
+
+
+def test_another_width_leaves_the_other_draws_alone():
+    before = chapter_leaves(spec_of(widths="12,10,8,6", batch=6, bias_std=0.5))
+    wider = chapter_leaves(spec_of(widths="12,10,8,7", batch=6, bias_std=0.5))
+    deeper = chapter_leaves(spec_of(widths="12,10,8,6,5", batch=6, bias_std=0.5))
+    for name in ("x", "w1", "b1", "w2", "b2"):
+        assert torch.equal(before[name], wider[name]), name
+        assert torch.equal(before[name], deeper[name]), name
+    assert torch.equal(before["w3"], deeper["w3"])
+    taller = chapter_leaves(spec_of(widths="12,10,8,6", batch=7, bias_std=0.5))
+    for name in ("w1", "b1", "w3", "b3"):
+        assert torch.equal(before[name], taller[name]), name
+
+
+def test_schemes_of_one_base_share_the_draw():
+    expected = chapter_leaves(spec_of(**BASE, init="standard_normal"))
+    kaiming = chapter_leaves(spec_of(**BASE, init="kaiming_normal"))
+    torch.testing.assert_close(kaiming["w1"], expected["w1"] * (2 / 12) ** 0.5, rtol=3e-7, atol=0)
+    torch.testing.assert_close(kaiming["w2"], expected["w2"] * (2 / 10) ** 0.5, rtol=3e-7, atol=0)
+    assert torch.equal(kaiming["x"], expected["x"])
+
+
+def test_another_seed_or_name_is_another_draw():
+    one, two = chapter_leaves(spec_of(**BASE)), chapter_leaves(spec_of(**BASE | {"seed": 12}))
+    for name, leaf in one.items():
+        assert not torch.equal(leaf, two[name]), name
+    square = chapter_leaves(spec_of(widths="10,10,10", batch=10))
+    drawn = [square[name] for name in ("x", "w1", "w2", "y")]
+    for index, tensor in enumerate(drawn):
+        for other in drawn[:index]:
+            assert not torch.allclose(tensor / tensor.std(), other / other.std())
+
+
+def test_generators_are_pinned():
+    # These numbers are what every permalink promises to give again.
+    assert [generator_for(42, name).initial_seed() for name in ("x", "w1", "y")] == [
+        3559024184578332787,
+        13066298538337190441,
+        15734870594865485972,
+    ]
+    assert generator_for(2**63 - 1, "x").device.type == "cpu"
+
+
+def test_building_reads_and_changes_no_global_state():
+    before = torch.random.get_rng_state()
+    one = chapter_leaves(spec_of(**BASE))
+    assert torch.equal(torch.random.get_rng_state(), before)
+    torch.manual_seed(99)
+    two = chapter_leaves(spec_of(**BASE))
+    torch.random.set_rng_state(before)
+    for name, leaf in one.items():
+        assert torch.equal(leaf, two[name])
+
+
+def test_models_share_no_tensor():
+    # Base draws are kept between builds; what is handed out must be a copy even where nothing rescales it.
+    spec = spec_of(init="standard_normal", widths="6,5,1", batch=4)
+    first = build_model(spec)
+    kept = {name: leaf.clone() for name, leaf in first.leaves.items()}
+    with torch.no_grad():
+        for leaf in first.leaves.values():
+            leaf.fill_(7)
+    for name, leaf in build_model(spec).leaves.items():
+        assert torch.equal(leaf, kept[name]), name
+
+
+def test_a_draw_too_large_to_keep_is_the_same_draw():
+    large = spec_of(widths="300,200,1", init="standard_normal", batch=2)
+    one, two = build_model(large).leaves["w1"], build_model(large).leaves["w1"]
+    assert torch.equal(one, two)
+    assert torch.equal(one, torch.randn(300, 200, generator=generator_for(42, "w1")))
+
+
+def test_concurrent_builds_do_not_disturb_each_other():
+    specs = [spec_of(seed=seed, widths="30,20,1", batch=10) for seed in range(8)]
+    alone = [chapter_leaves(spec) for spec in specs]
+    wrong = []
+
+    def work(spec, expected):
+        for _ in range(20):
+            found = chapter_leaves(spec)
+            wrong.extend(name for name, leaf in found.items() if not torch.equal(leaf, expected[name]))
+
+    threads = [threading.Thread(target=work, args=pair) for pair in zip(specs, alone, strict=True)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    ("values", "shape"),
+    [({"widths": "6,1"}, (9,)), ({"widths": "6,3"}, (9, 3)), ({"widths": "6,3", "loss": "cross_entropy"}, (9,))],
+)
+def test_target(values, shape):
+    y = build_model(spec_of(**values, batch=9)).leaves["y"]
+    assert y.shape == shape
+    if spec_of(**values).loss == "cross_entropy":
+        assert y.dtype == torch.int64
+    many = build_model(spec_of(**values, batch=3000)).leaves["y"]
+    if values.get("loss") == "cross_entropy":
+        share = many.bincount(minlength=3) / 3000
+        assert share.tolist() == pytest.approx([1 / 3] * 3, abs=0.05)
+    else:
+        assert many.mean().item() == pytest.approx(0, abs=0.1)
+        assert many.std().item() == pytest.approx(1, abs=0.1)
+
+
+def test_biases():
+    assert build_model(spec_of()).leaves["b1"].tolist() == [0] * 50
+    drawn = build_model(spec_of(widths="4,3000,1", bias_std=0.5)).leaves["b1"]
+    assert drawn.std().item() == pytest.approx(0.5, rel=0.1)
+    assert not any(name.startswith("b") for name in build_model(spec_of(bias=False)).leaves)
+    # torch draws its biases as it draws its weights; scale leaves them alone
+    leaves = build_model(spec_of(widths="16,3000,1", init="torch_default", scale=100)).leaves
+    assert 0.24 < leaves["b1"].abs().max().item() <= 0.25
+    assert 24 < leaves["w1"].abs().max().item() <= 25
+
+
+@pytest.mark.parametrize("init", INITS)
+def test_every_init_of_the_spec_has_its_scheme(init):
+    assert set(SCHEMES) == set(INITS)
+    w = build_model(spec_of(widths="300,200,1", init=init)).leaves["w1"]
+    factor = SCHEMES[init].factor(300, 200)
+    # Standard deviation of the base draw: N(0,1), U(−1,1), an orthonormal column's entries, zeros.
+    unit = {"normal": 1, "uniform": 3**-0.5, "orthogonal": 300**-0.5, "zeros": 0}[SCHEMES[init].base.__name__]
+    assert w.double().std().item() == pytest.approx(unit * factor, rel=0.015, abs=1e-12)
+
+
+# --------------------------------------------------------------------------------------------------- nominal variances
+
+
+@pytest.mark.parametrize("widths", ["300,400,200", "200,400,300"])
+@pytest.mark.parametrize("init", INITS)
+def test_weight_variances_match_the_draws(init, widths):
+    spec = spec_of(widths=widths, init=init, scale=1.7, bias_std=0 if init == "torch_default" else 0.3)
+    draws = [draw_leaves(spec.replace(seed=seed)) for seed in range(4)]
+    for index, (weight_variance, bias_variance) in enumerate(weight_variances(spec), start=1):
+        weights = torch.stack([leaves[f"w{index}"] for leaves in draws]).double()
+        biases = torch.stack([leaves[f"b{index}"] for leaves in draws]).double()
+        assert weights.shape[1] * weights.pow(2).mean().item() == pytest.approx(weight_variance, rel=0.02)
+        assert biases.pow(2).mean().item() == pytest.approx(bias_variance, rel=0.2)
+
+
+@pytest.mark.smoke
+def test_weight_variances_in_closed_form():
+    closed_forms = {
+        "": [2.0, 0.0, 2.0, 0.0],
+        "init=torch_default&scale=3": [3.0, 1 / 300, 3.0, 1 / 150],
+        "init=torch_default&bias=false": [1 / 3, 0.0, 1 / 3, 0.0],
+        "init=orthogonal&widths=10,40,10": [0.25, 0.0, 1.0, 0.0],
+        "init=xavier_uniform&bias_std=0.5": [200 / 150, 0.25, 100 / 51, 0.25],
+        "init=zeros": [0.0, 0.0, 0.0, 0.0],
+    }
+    for query, variances in closed_forms.items():
+        found = weight_variances(ModelSpec.from_query(query))
+        assert [number for layer in found for number in layer] == pytest.approx(variances), query

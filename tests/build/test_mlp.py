@@ -1,0 +1,290 @@
+"""The program mlp in the five styles: torch's numbers from one draw, and the chapter's names."""
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import nn
+
+from chainrule.build import BuiltModel, build_model
+from chainrule.build.draws import draw_leaves
+from chainrule.build.mlp import name_layers
+from chainrule.build.model import LayerNames
+from chainrule.foundations import layer_function, layers, modules
+from chainrule.spec import ModelSpec
+from chainrule.spec.keys import KEY_BY_NAME
+from chainrule.trace.scope import current_scopes
+
+STYLES = KEY_BY_NAME["style"].choices
+AUTOGRAD = ("autograd_function", "module")
+ACTIVATIONS = KEY_BY_NAME["activation"].choices
+TOLERANCE = {"float64": 1e-12, "float32": 1e-5}
+
+
+def spec_of(**values) -> ModelSpec:
+    return ModelSpec.parse(values)
+
+
+def run(spec: ModelSpec) -> tuple[BuiltModel, torch.Tensor]:
+    model = build_model(spec)
+    loss = model.forward()
+    model.backward(loss)
+    return model, loss.detach()
+
+
+def gradients(model: BuiltModel) -> dict[str, torch.Tensor]:
+    """Gradient of every leaf but the target, weights as the chapter lays them: (fan_in, fan_out)."""
+    found = {}
+    for name, leaf in model.leaves.items():
+        if name == "y":
+            continue
+        gradient = leaf.grad if model.autograd else leaf.g
+        assert gradient.shape == leaf.shape
+        assert gradient.dtype == leaf.dtype
+        found[name] = gradient.t() if model.autograd and name.startswith("w") else gradient
+    return found
+
+
+def assert_same(got: torch.Tensor, expected: torch.Tensor, tolerance: float, name: str) -> None:
+    """Equal relative to the largest element: where terms cancel, a single element has no relative accuracy."""
+    assert got.shape == expected.shape, name
+    size = expected.abs().max().item()
+    assert (got - expected).abs().max().item() <= tolerance * size, name
+
+
+def assert_same_pass(spec: ModelSpec, tolerance: float) -> None:
+    """Loss and gradients are those of torch."""
+    expected_loss, expected = torch_reference(spec)
+    model, value = run(spec)
+    assert (value.dtype, value.shape) == (getattr(torch, spec.dtype), ())
+    assert_same(value, expected_loss, tolerance, "loss")
+    found = gradients(model)
+    assert found.keys() == expected.keys()
+    for name, gradient in found.items():
+        assert_same(gradient, expected[name], tolerance, name)
+
+
+# ---------------------------------------------------------------------------------------- five styles, same numbers
+
+
+def torch_reference(spec: ModelSpec) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    """Loss and gradients by torch's own functions and autograd, from the same draw."""
+    leaves = draw_leaves(spec)
+    for name, leaf in leaves.items():
+        if name != "y":
+            leaf.requires_grad_()
+    function = {"linear": lambda x: x, "tanh": torch.tanh, "sigmoid": torch.sigmoid}.get(spec.activation)
+    function = function or getattr(F, spec.activation)
+    hidden = leaves["x"]
+    for index in range(1, spec.depth + 1):
+        hidden = F.linear(hidden, leaves[f"w{index}"].t(), leaves.get(f"b{index}"))
+        if index < spec.depth or spec.last_activation:
+            hidden = function(hidden)
+    y = leaves["y"]
+    loss = F.cross_entropy(hidden, y) if spec.loss == "cross_entropy" else F.mse_loss(hidden.view(y.shape), y)
+    loss.backward()
+    return loss.detach(), {name: leaf.grad for name, leaf in leaves.items() if name != "y"}
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("loss", ["mse", "cross_entropy"])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("style", STYLES)
+def test_every_style_agrees_with_torch(style, activation, loss, dtype):
+    spec = spec_of(
+        style=style, activation=activation, loss=loss, dtype=dtype, widths="12,10,8,3", batch=20, bias_std=0.3, seed=3
+    )
+    assert_same_pass(spec, TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"batch": 1},
+        {"batch": 1, "widths": "6,1"},
+        {"widths": "1,1,1", "batch": 3},
+        {"widths": "6,5,4", "batch": 1},
+        {"widths": "6,5,4", "batch": 1, "loss": "cross_entropy"},
+        {"bias": False},
+        {"last_activation": True},
+        {"last_activation": True, "widths": "6,5,4", "activation": "tanh"},
+        {"widths": "6,5", "activation": "linear"},
+        {"init": "zeros"},  # every preactivation sits on relu's kink
+        {"init": "torch_default"},
+        {"widths": "20x21", "init": "orthogonal", "activation": "silu"},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("style", STYLES)
+def test_every_shape_of_model_agrees_with_torch(style, values):
+    assert_same_pass(spec_of(**values, style=style, dtype="float64"), 1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("loss", ["mse", "cross_entropy"])
+@pytest.mark.parametrize("style", STYLES)
+def test_half_precision_stays_half_and_near_float64(style, loss, dtype):
+    values = {"style": style, "loss": loss, "widths": "12,10,3", "batch": 20, "activation": "tanh"}
+    model, value = run(spec_of(**values, dtype=dtype))
+    exact, exact_value = run(spec_of(**values, dtype="float64"))
+    assert value.dtype == getattr(torch, dtype)
+    for name, leaf in model.leaves.items():
+        assert leaf.dtype == (torch.int64 if name == "y" and loss == "cross_entropy" else getattr(torch, dtype))
+    # A few roundings of 2⁻⁹ (bfloat16) or 2⁻¹² (float16) in sequence.
+    tolerance = 0.05 if dtype == "bfloat16" else 0.01
+    assert_same(value.double(), exact_value, tolerance, "loss")
+    for name, gradient in gradients(model).items():
+        assert_same(gradient.double(), gradients(exact)[name], tolerance, name)
+
+
+def test_relus_differ_on_overflow():
+    # A gradient of Inf behind a closed unit: 0 · Inf = NaN in the chapter's relu; autograd's selects the 0.
+    values = {"widths": "100x4,1", "init": "standard_normal", "dtype": "float16", "batch": 8}
+    found = {style: gradients(run(spec_of(**values, style=style))[0])["w1"] for style in STYLES}
+    chapter, autograd = found["functions"], found["module"]
+    assert chapter.isnan().any()
+    assert not autograd.isnan().any()
+    for style in ("classes", "layer_function", "autograd_function"):
+        assert torch.equal(found[style].isnan(), chapter.isnan()), style
+    finite = chapter.isfinite() & autograd.isfinite()
+    assert finite.sum() > 1000
+    torch.testing.assert_close(chapter[finite], autograd[finite], rtol=0.02, atol=0.02)
+
+
+def test_a_second_pass_gives_the_same_gradients():
+    for style in STYLES:
+        model, loss = run(spec_of(style=style, widths="6,5,1", batch=4))
+        first = {name: gradient.clone() for name, gradient in gradients(model).items()}
+        again = model.forward()
+        model.backward(again)
+        assert torch.equal(again.detach(), loss)
+        for name, gradient in gradients(model).items():
+            assert torch.equal(gradient, first[name]), (style, name)
+
+
+def test_500_layers_in_every_style():
+    for style in STYLES:
+        _, loss = run(spec_of(style=style, widths="4x501", init="orthogonal", activation="linear", batch=2))
+        assert loss.isfinite()
+
+
+# --------------------------------------------------------------------------------------------------------- names
+
+
+def test_the_chapters_names():
+    spec = spec_of()
+    assert name_layers(spec) == build_model(spec).layers
+    assert name_layers(spec) == (
+        LayerNames(1, "layer 1", "l1", "l2", "w1", "b1"),
+        LayerNames(2, "layer 2", "out", "out", "w2", "b2"),
+    )
+    assert list(build_model(spec).leaves) == ["x", "w1", "b1", "w2", "b2", "y"]
+
+
+@pytest.mark.parametrize(
+    ("values", "outputs"),
+    [
+        ({}, "l1 l2 out"),
+        ({"widths": "5,4,3,2"}, "l1 l2 l3 l4 out"),
+        ({"widths": "5,4,3,2", "activation": "linear"}, "l1 l2 out"),
+        ({"widths": "5,4,2", "last_activation": True}, "l1 l2 l3 out"),
+        ({"widths": "5,2", "activation": "linear", "last_activation": True}, "out"),
+        ({"widths": "5,2", "last_activation": True}, "l1 out"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("style", STYLES)
+def test_outputs_are_named_by_the_path_of_their_module(style, values, outputs):
+    model = build_model(spec_of(**values, style=style))
+    names = outputs.split()
+    assert model.outputs == {f"layers.{place}": name for place, name in enumerate(names)} | {"loss": "loss"}
+    if style in ("classes", "layer_function", "module"):
+        assert len(model.root.layers) == len(names)
+
+
+def test_names_of_deep_layers():
+    names = name_layers(spec_of(widths="7x4", last_activation=True, bias=False))
+    assert [(layer.preactivation, layer.activation) for layer in names] == [("l1", "l2"), ("l3", "l4"), ("l5", "out")]
+    assert [layer.bias for layer in names] == [None] * 3
+    names = name_layers(spec_of(widths="7x4", activation="linear"))
+    assert [(layer.preactivation, layer.activation) for layer in names] == [("l1", "l1"), ("l2", "l2"), ("out", "out")]
+
+
+def test_every_output_has_the_value_of_its_name():
+    spec = spec_of(widths="6,5,1", batch=4)
+    leaves = draw_leaves(spec)
+    l1 = leaves["x"] @ leaves["w1"] + leaves["b1"]
+    expected = {"l1": l1, "l2": l1.relu(), "out": l1.relu() @ leaves["w2"] + leaves["b2"]}
+    model, _ = run(spec)
+    for path, name in model.outputs.items():
+        if name != "loss":
+            torch.testing.assert_close(model.root.layers[int(path.removeprefix("layers."))].out, expected[name])
+
+
+def test_the_parts_have_the_types_of_their_style():
+    def types(style, activation="relu"):
+        root = build_model(spec_of(style=style, activation=activation)).root
+        return type(root), [type(layer) for layer in root.layers], type(root.loss)
+
+    assert types("classes") == (layers.Model, [layers.Lin, layers.Relu, layers.Lin], layers.Mse)
+    assert types("layer_function") == (
+        layers.Model,
+        [layer_function.Lin, layer_function.Relu, layer_function.Lin],
+        layer_function.Mse,
+    )
+    assert types("module") == (modules.Model, [modules.Linear, nn.ReLU, modules.Linear], modules.Mse)
+    assert types("module", "gelu")[1][1] is nn.GELU
+    assert types("classes", "gelu")[1][1] is layers.Activation
+
+
+@pytest.mark.parametrize(
+    ("style", "expected"),
+    [
+        ("functions", [("layers.0", "lin"), ("layers.1", "tanh"), ("layers.2", "lin"), ("loss", "mse")]),
+        (
+            "autograd_function",
+            [
+                ("layers.0", "LinearFunction"),
+                ("layers.1", "ActivationFunction"),
+                ("layers.2", "LinearFunction"),
+                ("loss", "MseFunction"),
+            ],
+        ),
+    ],
+)
+def test_plain_functions_are_called_in_the_scope_of_their_module(style, expected):
+    entered = []
+
+    class Watch(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, function, types, args=(), kwargs=None):
+            scopes = current_scopes.get()
+            if scopes and (not entered or entered[-1] != scopes):
+                entered.append(scopes)
+            return function(*args, **(kwargs or {}))
+
+    model = build_model(spec_of(style=style, activation="tanh", widths="6,5,1", batch=4))
+    with Watch():
+        loss = model.forward()
+        assert entered == [(pair,) for pair in expected]
+        entered.clear()
+        model.backward(loss)
+    assert entered == ([(pair,) for pair in reversed(expected)] if style == "functions" else [])
+    assert current_scopes.get() == ()
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_leaves_are_the_tensors_the_model_computes_with(style):
+    model = build_model(spec_of(style=style, widths="6,5,1", batch=4))
+    assert model.autograd == (style in AUTOGRAD)
+    before = model.forward().item()
+    with torch.no_grad():
+        model.leaves["w2"].mul_(2)
+    assert model.forward().item() != before
+    if style == "module":
+        assert model.leaves["w1"] is model.root.layers[0].weight
+        assert model.leaves["b1"] is model.root.layers[0].bias
+    for name, leaf in model.leaves.items():
+        assert leaf.requires_grad == (style in AUTOGRAD and name != "y")
+        assert leaf.is_leaf
+        assert leaf.is_contiguous()

@@ -1,0 +1,9 @@
+"""For all tests here: a CUDA device."""
+
+import pytest
+import torch
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _device():
+    assert torch.cuda.is_available(), "these tests need a CUDA device; `make test` leaves them out"

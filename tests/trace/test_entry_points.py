@@ -1,0 +1,269 @@
+"""All ways into a backward pass: `backward`, `grad`, of any order, for some inputs, through checkpoints and by hand."""
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+from trace_rules import assert_gradient, assert_twins, assert_well_formed, gradients_of, names_in, producer_of
+
+from chainrule.trace import record, trace_model
+
+
+@pytest.mark.smoke
+def test_the_three_entry_points_are_recorded_alike(functions):
+    def recorded(go_back):
+        x = torch.tensor([0.5, -1.5], requires_grad=True)
+        with record(leaves={"x": x}) as recording:
+            go_back(functions.cube.apply(x).square().sum(), x)
+        return recording.trace
+
+    first, *others = map(
+        recorded, (lambda y, _: y.backward(), lambda y, _: torch.autograd.backward(y), torch.autograd.grad)
+    )
+    gradient = first.tensor_by_name["x.g"]
+    assert gradient.gradient_of == first.tensor_by_name["x"].id
+    # d/dx x⁶ = 6x⁵
+    assert first.statistics[gradient.id].min == pytest.approx(6 * (-1.5) ** 5)
+    for trace in others:
+        assert [(op.name, op.phase, op.inputs, op.outputs, op.twin) for op in trace.ops] == [
+            (op.name, op.phase, op.inputs, op.outputs, op.twin) for op in first.ops
+        ]
+        assert trace.loss == first.loss
+        assert trace.statistics[gradient.id] == first.statistics[gradient.id]
+
+
+def test_grad_of_several_outputs_by_several_inputs():
+    a, b = torch.randn(3, requires_grad=True), torch.randn(3, requires_grad=True)
+    with record(leaves={"a": a, "b": b}) as recording:
+        first, second = a * b, a + b * b
+        of_a, of_b = torch.autograd.grad([first, second], [a, b], [torch.ones(3), torch.full((3,), 2.0)])
+    assert torch.allclose(of_a, b.detach() + 2)
+    assert_gradient(recording.trace, "a", of_a)
+    assert_gradient(recording.trace, "b", of_b)
+
+
+def test_grad_by_something_in_the_middle():
+    x = torch.tensor([1.0, 2.0], requires_grad=True)
+    with record(leaves={"x": x}) as recording:
+        middle = x * 3
+        torch.autograd.grad((middle**2).sum(), middle)
+    trace = recording.trace
+    assert_gradient(trace, "mul", torch.tensor([6.0, 12.0]))
+    assert "x.g" not in trace.tensor_by_name
+
+
+def test_backward_for_some_inputs_only():
+    a, b = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
+    with record(leaves={"a": a, "b": b}) as recording:
+        (a * b * 3).sum().backward(inputs=[a])
+    assert b.grad is None
+    assert_gradient(recording.trace, "a", torch.full((2,), 3.0))
+
+
+def test_backward_from_a_given_gradient():
+    x = torch.ones(3, requires_grad=True)
+    weights = torch.tensor([1.0, 2.0, 3.0])
+    with record(leaves={"x": x}) as recording:
+        (x * 2).backward(weights)
+    assert_gradient(recording.trace, "x", 2 * weights)
+
+
+def test_two_backward_passes_over_one_graph():
+    x = torch.tensor([2.0], requires_grad=True)
+    with record(leaves={"x": x}) as recording:
+        loss = (x**3).sum()
+        loss.backward(retain_graph=True)
+        loss.backward()
+    trace = recording.trace
+    # Each pass brings 3x² = 12; their sum stands in `.grad`.
+    assert_gradient(trace, "x", torch.tensor([24.0]))
+    op = producer_of(trace, gradients_of(trace, "x")[0])
+    assert [trace.statistics[share].mean for share in op.inputs] == [12.0, 12.0]
+    assert names_in(trace, "backward").count("PowBackward0") == 2
+
+
+def test_a_gradient_of_a_gradient():
+    x = torch.tensor([2.0, 3.0], requires_grad=True)
+    with record(leaves={"x": x}) as recording:
+        (first,) = torch.autograd.grad((x**3).sum(), x, create_graph=True)
+        penalty = (first**2).sum()
+        penalty.backward()
+    trace = recording.trace
+    assert_well_formed(trace)
+    # d/dx (3x²)² = 36x³
+    assert x.grad.tolist() == [288.0, 972.0]
+    assert trace.statistics[gradients_of(trace, "x")[-1]].max == 972.0
+    (penalty_op,) = [op for op in trace.ops if op.name == "sum" and op.id != trace.ops[1].id]
+    assert penalty_op.phase == "forward"
+    assert trace.statistics[penalty_op.outputs[0]].mean == 12.0**2 + 27.0**2
+
+
+def test_a_graph_made_by_a_backward_pass_belongs_to_the_op_whose_backward_made_it():
+    w = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    with record() as recording:
+        (gradient,) = torch.autograd.grad((w**3).sum(), w, create_graph=True)
+        gradient.sum().backward()
+    assert torch.equal(w.grad, 6 * w.detach())
+    ops = {op.id: op for op in recording.trace.ops}
+    twins = {op.name: ops[op.twin].name for op in recording.trace.ops if op.phase == "backward"}
+    assert twins["PowBackward0"] == twins["MulBackward0"] == "pow"
+
+
+def test_double_backward_through_a_custom_function(functions):
+    x = torch.tensor([2.0], requires_grad=True)
+    with record(leaves={"x": x}):
+        (first,) = torch.autograd.grad(functions.cube.apply(x).sum(), x, create_graph=True)
+        (second,) = torch.autograd.grad(first.sum(), x)
+    assert (first.item(), second.item()) == (12.0, 12.0)
+
+
+def test_torch_still_refuses_the_same_calls():
+    x = torch.ones(3, requires_grad=True)
+    with record():
+        with pytest.raises(RuntimeError, match="scalar outputs"):
+            (x * 2).backward()
+        with pytest.raises(RuntimeError, match="does not require grad"):
+            torch.ones(1).backward()
+        loss = (x * x).sum()
+        loss.backward()
+        with pytest.raises(RuntimeError, match="second time"):
+            loss.backward()
+        with pytest.raises(RuntimeError, match="not have been used in the graph"):
+            torch.autograd.grad((x * 2).sum(), torch.ones(1, requires_grad=True))
+        with pytest.raises(RuntimeError, match="Mismatch in shape"):
+            (x * 2).backward(torch.ones(4))
+
+
+def test_batched_gradients_and_function_transforms():
+    x = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    with record():
+        (rows,) = torch.autograd.grad(x**2, x, torch.eye(3), is_grads_batched=True)
+        gradient = torch.func.grad(lambda x: (x**3).sum())(torch.tensor([2.0]))
+        sums = torch.vmap(lambda row: row.sum() * 2)(torch.ones(3, 2))
+        jacobian = torch.autograd.functional.jacobian(lambda x: x**2, torch.tensor([1.0, 2.0]))
+    assert torch.equal(rows, torch.diag(2 * x.detach()))
+    assert gradient.tolist() == [12.0]
+    assert sums.tolist() == [4.0] * 3
+    assert jacobian.tolist() == [[2.0, 0.0], [0.0, 4.0]]
+
+
+# ----------------------------------------------------------------------------------------------------------- checkpoint
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("use_reentrant", [False, True], ids=["without reentry", "reentrant"])
+def test_checkpointed_ops_are_recomputed_and_marked(use_reentrant):
+    layer = nn.Linear(3, 3)
+    calls = []
+
+    def block(x):
+        calls.append(torch.is_grad_enabled())
+        return torch.tanh(layer(x)).exp()
+
+    x = torch.randn(4, 3, requires_grad=True)
+    with record(layer, leaves={"x": x}) as recording:
+        out = checkpoint(block, x, use_reentrant=use_reentrant)
+        assert len(calls) == 1, "saved tensors were unpacked during the forward pass"
+        out.sum().backward()
+    assert len(calls) == 2
+    trace = recording.trace
+    assert trace.error is None
+    assert_well_formed(trace)
+    assert_twins(trace)
+
+    again = [op for op in trace.ops if op.attributes.get("recomputed")]
+    assert [op.name for op in again][:2] == ["linear", "tanh"]
+    ops = {op.id: op for op in trace.ops}
+    for op in again:
+        assert op.phase == "backward"
+        assert ops[op.twin].name == op.name
+        assert op.outputs or op is again[-1]
+    for name, tensor in (("x", x), ("weight", layer.weight), ("bias", layer.bias)):
+        assert_gradient(trace, name, tensor.grad)
+
+
+# ---------------------------------------------------------------------------------------------------- gradients by hand
+
+
+class ByHand:
+    """A layer with its gradient, as one writes it without autograd."""
+
+    def __init__(self, weight):
+        self.weight = weight
+
+    def __call__(self, inp):
+        self.inp, self.out = inp, (inp @ self.weight).clamp_min(0.0)
+        return self.out
+
+    def backward(self):
+        masked = self.out.g * (self.out > 0).float()
+        self.inp.g = masked @ self.weight.t()
+        self.weight.g = self.inp.t() @ masked
+
+
+class Net:
+    def __init__(self, *weights):
+        self.layers = [ByHand(weight) for weight in weights]
+
+    def __call__(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        self.out = x
+        return x.square().sum()
+
+    def backward(self):
+        self.out.g = 2 * self.out
+        for layer in reversed(self.layers):
+            layer.backward()
+
+
+@pytest.mark.smoke
+def test_scratch_code_with_gradients_in_g():
+    generator = torch.Generator().manual_seed(0)
+    x, first, second = (torch.randn(shape, generator=generator) for shape in ((6, 4), (4, 4), (4, 2)))
+    leaves = [tensor.clone().requires_grad_() for tensor in (x, first, second)]
+    torch.relu(torch.relu(leaves[0] @ leaves[1]) @ leaves[2]).square().sum().backward()
+
+    trace = trace_model(Net(first, second), x)
+
+    assert_well_formed(trace)
+    paths = {module.id: module.path for module in trace.modules}
+    types = {module.path: module.type for module in trace.modules}
+    assert types["layers.0"] == types["layers.1"] == "ByHand"
+    by_hand = ("gt", "t", "float")
+    assert {paths[op.module] for op in trace.ops if op.name in ("matmul", "clamp_min", *by_hand)} == {
+        "layers.0",
+        "layers.1",
+    }
+    assert {op.phase for op in trace.ops if op.name in by_hand} == {"backward"}
+    names = ("input", "layers.0.weight", "layers.1.weight")
+    for name, leaf in zip(names, leaves, strict=True):
+        (gradient,) = gradients_of(trace, name)
+        assert trace.statistics[gradient].mean == pytest.approx(leaf.grad.mean().item(), rel=1e-4, abs=1e-6)
+        assert trace.statistics[gradient].norm == pytest.approx(leaf.grad.norm().item(), rel=1e-5)
+    # The layers kept the tensors of the forward pass that the backward pass reads.
+    assert set(names) <= {trace.tensor_by_id[saved.tensor].name for saved in trace.saved}
+
+
+def test_a_backward_given_to_trace_model():
+    x = torch.tensor([1.0, 2.0])
+
+    def square_grad():
+        x.g = 2 * x
+
+    trace = trace_model(lambda x: (x * x).sum(), x, backward=square_grad)
+    assert_gradient(trace, "input", 2 * x)
+    assert producer_of(trace, gradients_of(trace, "input")[0]).phase == "backward"
+
+
+def test_scratch_gradients_that_accumulate():
+    class Twice:
+        def __call__(self, x):
+            self.x = x
+            return (x * 3 + x * x).sum()
+
+        def backward(self):
+            self.x.g = torch.full_like(self.x, 3.0)
+            self.x.g = self.x.g + 2 * self.x
+
+    assert_gradient(trace_model(Twice(), torch.tensor([1.0, 2.0])), "input", torch.tensor([5.0, 7.0]))
