@@ -159,12 +159,6 @@ def test_inside_a_function_transform():
     assert all("function transform" in note for note in notes)
 
 
-@pytest.mark.parametrize("make", [freed, lambda: freed().requires_grad_()], ids=["a tensor", "a leaf"])
-def test_memory_that_was_given_back(make):
-    with pytest.raises(ValueError, match="its memory was given back"):
-        summary(make())
-
-
 def test_a_recording_notes_the_reason_and_goes_on():
     sharded = torch.ones(6)
     try:

@@ -9,12 +9,14 @@ from torch.autograd.profiler import profile
 
 from chainrule.stats import StatisticsSlab, device, kernel, native
 
+pytestmark = pytest.mark.long
+
 MEBIBYTE = 1 << 20
 ELEMENTS = 2 * device.CHUNK + 2048
 
 
 def peak_of_torch(take):
-    """The most bytes of PyTorch's that `take()` holds at once beyond what there was before."""
+    """Bytes that PyTorch allocates for `take()`, at the peak."""
     with profile(profile_memory=True) as profiled:
         take()
     allocations = [each.nbytes() for each in profiled.kineto_results.events() if each.name() == "[memory]"]
@@ -22,7 +24,7 @@ def peak_of_torch(take):
 
 
 def peak_of_python(take):
-    """The same, of Python's and NumPy's bytes."""
+    """Bytes that Python and NumPy allocate for `take()`, at the peak."""
     tracemalloc.start()
     take()
     peak = tracemalloc.get_traced_memory()[1]
