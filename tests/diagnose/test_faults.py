@@ -12,7 +12,7 @@ from reference_models import MODELS
 from torch import nn
 from torch.nn import functional as F  # noqa: N812 (its usual name)
 
-from chainrule.diagnose.faults import MOST_OF_A_KIND, Evidence, evidence_of, find_faults, with_faults
+from chainrule.diagnose.faults import MAX_OF_A_KIND, Evidence, evidence_of, find_faults, with_faults
 from chainrule.diagnose.profile import theory
 from chainrule.dump.wire import dump_trace, load, theory_message
 from chainrule.run import trace_spec
@@ -784,8 +784,8 @@ def test_of_two_ways_side_by_side_one_may_have_a_small_gradient():
 def test_every_fall_is_told_up_to_a_number():
     faults = faults_of(Deep(depth=20, small="all", scale=0.05), torch.randn(16, 32))
     assert {fault.kind for fault in faults} == {"gradient_drop"}
-    assert len(faults) == MOST_OF_A_KIND
-    assert faults[-1].message.endswith(f"(and {19 - MOST_OF_A_KIND} more of this kind)")
+    assert len(faults) == MAX_OF_A_KIND
+    assert faults[-1].message.endswith(f"(and {19 - MAX_OF_A_KIND} more of this kind)")
 
 
 def test_a_gradient_that_fades_is_one_fault():

@@ -186,7 +186,7 @@ def test_of_every_size_as_of_a_record(monkeypatch, staged):
 
 
 def test_when_no_more_is_copied_for_the_host_records_are_made(monkeypatch):
-    monkeypatch.setattr(device, "MOST_STAGED", 2000)
+    monkeypatch.setattr(device, "MAX_STAGED", 2000)
     slab = StatisticsSlab()
     tensor = normal(100)
     slab.take(normal(5000))

@@ -85,7 +85,7 @@ def test_what_waits_on_a_device_is_bounded(monkeypatch):
         assert slab.moments[:100, 1].tolist() == [1.0] * 100
 
     peak = peak_of_torch(take)
-    assert 2 * device.MOST_STAGED < peak <= 41 * MEBIBYTE + 1200 * 100
+    assert 2 * device.MAX_STAGED < peak <= 41 * MEBIBYTE + 1200 * 100
 
 
 def test_a_slab_is_352_bytes_a_row_and_three_times_that_while_it_is_put_together():

@@ -40,7 +40,7 @@ FADED = 1e3
 GONE = 1e38
 """No number in float32 is so much smaller than another that is not the smallest or the largest there are."""
 
-MOST_OF_A_KIND = 8
+MAX_OF_A_KIND = 8
 """So many faults of one kind are told; the last of them says how many more there are."""
 
 WEIGHS_OR_BENDS = ops.LINEAR | ops.ACTIVATIONS
@@ -94,11 +94,11 @@ def _limited(faults: Sequence[Fault]) -> list[Fault]:
     kept = []
     for fault in faults:
         count = told[fault.kind] = told.get(fault.kind, 0) + 1
-        left = total[fault.kind] - MOST_OF_A_KIND
-        if count == MOST_OF_A_KIND and left > 0:
+        left = total[fault.kind] - MAX_OF_A_KIND
+        if count == MAX_OF_A_KIND and left > 0:
             message = f"{fault.message} (and {left} more of this kind)"
             fault = dataclasses.replace(fault, message=message)
-        if count <= MOST_OF_A_KIND:
+        if count <= MAX_OF_A_KIND:
             kept.append(fault)
     return kept
 
@@ -428,7 +428,7 @@ def _gradient_drops(passes: Passes) -> list[Fault]:
     for earlier in np.flatnonzero(falls):
         later = earlier + 1
         # Of those that are only counted it is taken for granted.
-        if len(faults) < MOST_OF_A_KIND and not _leads_to(passes, layers[earlier], layers[later]):
+        if len(faults) < MAX_OF_A_KIND and not _leads_to(passes, layers[earlier], layers[later]):
             continue
         before, after = so_far[earlier], measured[later]
         share = float(np.where(before > 0, after / np.where(before > 0, before, 1), np.inf).min())

@@ -34,7 +34,7 @@ KEEP_WHAT_THEY_READ = (
 NO_GRAD = "detached: computed while gradients were off, as under torch.no_grad()"
 """Why what is computed in such a block leads nowhere."""
 
-MOST_NAMED = 4
+MAX_NAMED = 4
 """So many modules a message names."""
 
 _WATCHED_AT_ONCE = 64
@@ -393,8 +393,8 @@ def _lost_faults(passes: Passes, why: Why, lost: Sequence[KnownParameter], evide
     if why.op is not None:
         op = passes.ops[passes.place[why.op]]
         names = list(parts)
-        more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-        who = _counted(", ".join(map(_called, names[:MOST_NAMED])) + more, lost)
+        more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+        who = _counted(", ".join(map(_called, names[:MAX_NAMED])) + more, lost)
         message = f"{who}: no gradient, {why.reason}"
         return [Fault("no_gradient", message, _owner(names[0], lost), op.id, _first(op.outputs), op.source, None)]
     faults = []

@@ -12,7 +12,7 @@ from typing import Self
 from chainrule.dump.wire import parse_dump
 from chainrule.errors import DumpError
 
-MOST_BYTES = 128 * 2**20
+MAX_BYTES = 128 * 2**20
 """A dump larger than this is not opened; `static/core/dump/dump.js` says so too."""
 
 BEGINS = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{\s*"schema"\s*:\s*"chainrule\.trace/1"\s*,')
@@ -119,9 +119,9 @@ def names_of(paths: Sequence[Path]) -> list[str]:
 
 
 def _check_size(size: int) -> None:
-    if size > MOST_BYTES:
+    if size > MAX_BYTES:
         raise DumpError(
-            f"the file has {size / 2**20:.0f} MiB; at most {MOST_BYTES / 2**20:.0f} MiB are opened", limit=MOST_BYTES
+            f"the file has {size / 2**20:.0f} MiB; at most {MAX_BYTES / 2**20:.0f} MiB are opened", limit=MAX_BYTES
         )
 
 

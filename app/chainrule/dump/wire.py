@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from chainrule.diagnose.profile import LayerProfile, Profile, Theory
 from chainrule.diagnose.rules import LOCAL_RULES, RULES
-from chainrule.dump.checks import check_dump, check_free_form, fault_in_words, read_json
+from chainrule.dump.checks import check_dump, fault_in_words, read_json
 from chainrule.dump.json_values import Number, json_number
 from chainrule.errors import DumpError
 from chainrule.stats import BINS, COLUMNS, COUNT_COLUMNS, StatisticsTable, Summary
@@ -51,11 +51,6 @@ FRAME_FLOATS = ("mean", "std", "min", "max", "norm", "zero_fraction", "dead_frac
 FRAME_COUNTS = COUNT_COLUMNS
 FLAG_NO_LOSS = 1
 FLAG_ERROR = 2
-
-
-def number(value: Number | None) -> float | None:
-    """The inverse of `json_number`."""
-    return None if value is None else float(value)
 
 
 # -------------------------------------------------------------------- the published form
@@ -446,8 +441,7 @@ def parse_dump(content: bytes | str) -> TraceDump:
     content = content.removeprefix("\ufeff") if isinstance(content, str) else content.removeprefix(b"\xef\xbb\xbf")
     try:
         raw = read_json(content)
-        check_free_form(raw)
-        parsed = TraceDump.model_validate_json(content)
+        parsed = TraceDump.model_validate(raw)
     except DumpError as error:
         raise DumpError(f"not a graph dump of schema {SCHEMA}: {error.message}", field=error.field) from None
     except ValidationError as error:
@@ -465,7 +459,7 @@ def parse_dump(content: bytes | str) -> TraceDump:
 
 
 def _at(value: Any, loc: tuple[int | str, ...]) -> object:
-    """What stands at a place, None where nothing does."""
+    """The value at a place, None if there is none."""
     for part in loc:
         try:
             value = value[part]
@@ -475,8 +469,30 @@ def _at(value: Any, loc: tuple[int | str, ...]) -> object:
 
 
 def _path(loc: tuple[int | str, ...]) -> str:
-    """A place as the page names it too: `ops[12].inputs[0]`."""
+    """A place as a path: `ops[12].inputs[0]`."""
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc).lstrip(".")
+
+
+_CLASSES: Mapping[type[_Part], type] = {
+    SourceDump: Source,
+    SnippetDump: Snippet,
+    ModuleDump: Module,
+    OpDump: Op,
+    TensorDump: Tensor,
+    SavedDump: Saved,
+    LayerDump: Layer,
+    FailureDump: Failure,
+    FaultDump: Fault,
+}
+
+
+def _made(value: Any) -> Any:
+    """A part of a dump as the dataclass of the same fields, and lists as tuples."""
+    if isinstance(value, list):
+        return tuple(map(_made, value)) if value and isinstance(value[0], _Part) else tuple(value)
+    if isinstance(value, _Part):
+        return _CLASSES[type(value)](**{name: _made(field) for name, field in value.__dict__.items()})
+    return value
 
 
 def _trace(dump: TraceDump) -> Trace:
@@ -484,41 +500,20 @@ def _trace(dump: TraceDump) -> Trace:
     columns = [[math.nan if value is None else value for value in getattr(statistics, name)] for name in COLUMNS]
     rows = len(statistics.tensor)
     return Trace(
-        modules=tuple(Module(**part.model_dump()) for part in dump.modules),
-        ops=tuple(
-            Op(
-                **{
-                    **part.model_dump(exclude={"source", "inputs", "outputs"}),
-                    "inputs": tuple(part.inputs),
-                    "outputs": tuple(part.outputs),
-                    "source": None if part.source is None else Source(**part.source.model_dump()),
-                }
-            )
-            for part in dump.ops
-        ),
-        tensors=tuple(
-            Tensor(**{**part.model_dump(), "shape": tuple(part.shape), "consumers": tuple(part.consumers)})
-            for part in dump.tensors
-        ),
-        saved=tuple(Saved(part.tensor, part.op) for part in dump.saved),
+        modules=_made(dump.modules),
+        ops=_made(dump.ops),
+        tensors=_made(dump.tensors),
+        saved=_made(dump.saved),
         statistics=StatisticsTable(
             tuple(statistics.tensor),
             np.array(columns, np.float64).reshape(len(COLUMNS), rows).T.copy(),
             np.array(statistics.histogram.counts, np.uint32).reshape(rows, BINS),
         ),
-        loss=number(dump.loss),
-        error=None if dump.error is None else Failure(dump.error.op, dump.error.message),
-        layers=tuple(Layer(**part.model_dump()) for part in dump.layers),
-        faults=tuple(
-            Fault(
-                **{
-                    **part.model_dump(exclude={"source"}),
-                    "source": None if part.source is None else Source(**part.source.model_dump()),
-                }
-            )
-            for part in dump.faults
-        ),
-        sources={file: tuple(Snippet(part.line, part.text) for part in parts) for file, parts in dump.sources.items()},
+        loss=None if dump.loss is None else float(dump.loss),
+        error=_made(dump.error),
+        layers=_made(dump.layers),
+        faults=_made(dump.faults),
+        sources={file: _made(parts) for file, parts in dump.sources.items()},
         spec=dump.spec,
         environment=dump.environment,
         timing=dump.timing,

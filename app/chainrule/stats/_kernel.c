@@ -128,7 +128,7 @@ INLINE void widen(enum kind kind, const void *restrict x, int n, void *restrict 
 /* --------------------------------------------------------------------------------------------- blocks of any tensor */
 
 enum {
-    MOST_DIMENSIONS = 64,
+    MAX_DIMENSIONS = 64,
     BLOCK = 8192, /* elements that are read at once where they lie */
     COPIED_BLOCK = 1024 /* and where they are first copied, into memory that the cache next to the processor holds */
 };
@@ -146,7 +146,7 @@ struct view {
     int dimensions;
     bool dense;
     const void *(*read)(const struct view *, int64_t, int, struct room *); /* a block that is not as it should be */
-    int64_t shape[MOST_DIMENSIONS], strides[MOST_DIMENSIONS]; /* strides in bytes */
+    int64_t shape[MAX_DIMENSIONS], strides[MAX_DIMENSIONS]; /* strides in bytes */
 };
 
 #define GATHER(TYPE)                                                                                                  \
@@ -170,7 +170,7 @@ INLINE void gather_run(const char *x, int64_t stride, int n, size_t size, char *
 INLINE void gather(const struct view *view, int64_t start, int n, char *restrict to) {
     const size_t size = SIZE[view->kind];
     const int inner = view->dimensions - 1;
-    int64_t index[MOST_DIMENSIONS];
+    int64_t index[MAX_DIMENSIONS];
     const char *x = view->x;
     for (int d = inner; d >= 0; d--) {
         index[d] = start % view->shape[d];
@@ -361,7 +361,7 @@ enum {
     PAIRS = BINS * BINS,
     AHEAD = 1024, /* elements between what is read and what is fetched */
     FEW = 2048, /* up to this many elements, clearing and adding up tables of pairs costs more than they save */
-    MOST_GROUPS = 65535 / HALF /* that are counted before the tables' counters of 16 bits are added up */
+    MAX_GROUPS = 65535 / HALF /* that are counted before the tables' counters of 16 bits are added up */
 };
 
 /* Unsigned: where a tensor changes between the passes a position can be anything, but the bin is one of the 64. */
@@ -463,7 +463,7 @@ INLINE void count(enum kind wide, enum way way, const struct view *view, const s
                 continue;
             }
             count_pairs(pairs[groups & 1], tables);
-            if (groups % MOST_GROUPS == 0) {
+            if (groups % MAX_GROUPS == 0) {
                 add_pairs(tables, counts);
                 memset(tables, 0, sizeof tables);
             }
@@ -652,10 +652,10 @@ DEFINE_VARIANT(avx2, __attribute__((target("avx2,fma"))))
 DEFINE_VARIANT(avx512, __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,fma"))))
 #endif
 
-enum { MOST_VARIANTS = 3 };
+enum { MAX_VARIANTS = 3 };
 
 /* Those that this processor runs, the best first. */
-static struct variant variants[MOST_VARIANTS];
+static struct variant variants[MAX_VARIANTS];
 static int variant_count;
 static const struct variant *chosen;
 
@@ -704,8 +704,8 @@ enum { DL_MAJOR = 1, DL_CPU = 1, DL_INT = 0, DL_UINT = 1, DL_FLOAT = 2, DL_BFLOA
 static const struct dl_exchange *exchange;
 
 /* Exactly these: what a subclass holds in memory need not be its values. */
-enum { MOST_TYPES = 4 };
-static PyTypeObject *tensor_types[MOST_TYPES];
+enum { MAX_TYPES = 4 };
+static PyTypeObject *tensor_types[MAX_TYPES];
 
 /* What methods of a tensor and of its storage call: to call it without the interpreter's help takes half the time. */
 static PyCFunction is_neg, storage_offset, untyped_storage, nbytes;
@@ -768,8 +768,8 @@ static enum kind kind_of(uint8_t code, uint8_t bits) {
 /* The kind of a tensor with all its memory on the host; NO_KIND for anything else. */
 static enum kind borrow(PyObject *object, struct dl_tensor *tensor) {
     int i = 0;
-    while (i < MOST_TYPES && Py_TYPE(object) != tensor_types[i]) i++;
-    if (i == MOST_TYPES) return NO_KIND;
+    while (i < MAX_TYPES && Py_TYPE(object) != tensor_types[i]) i++;
+    if (i == MAX_TYPES) return NO_KIND;
     if (exchange->borrow(object, tensor) != 0) {
         PyErr_Clear();
         return NO_KIND;
@@ -797,7 +797,7 @@ static bool view_memory(enum kind kind, const char *x, const int64_t *shape, con
         view->n *= shape[--contiguous];
     if (contiguous == 0) return view->n < TOO_MANY;
 
-    if (dimensions > MOST_DIMENSIONS) return false;
+    if (dimensions > MAX_DIMENSIONS) return false;
     view->n = 1;
     int known = 0;
     for (int i = 0; i < dimensions; i++) {
@@ -971,8 +971,8 @@ static PyCFunction function_of(PyObject *object, const char *name) {
 
 static PyObject *py_bind(PyObject *self, PyObject *const *arguments, Py_ssize_t given) {
     (void)self;
-    if (given < 3 || given > 2 + MOST_TYPES) {
-        PyErr_Format(PyExc_TypeError, "bind() takes an exchange API, a tensor and 1 to %d types", MOST_TYPES);
+    if (given < 3 || given > 2 + MAX_TYPES) {
+        PyErr_Format(PyExc_TypeError, "bind() takes an exchange API, a tensor and 1 to %d types", MAX_TYPES);
         return NULL;
     }
     const struct dl_exchange *offered = PyCapsule_GetPointer(arguments[0], "dlpack_exchange_api");

@@ -9,7 +9,7 @@ the hooks of a backward pass on the forward pass's streams, whatever the thread)
 stream reuses memory under another, and `fetch` waits for the device before it reads them.
 
 Memory, stated with `StatisticsSlab`: while a tensor is read two float64 or int64 buffers of CHUNK elements and a mask;
-until `fetch`, which copies them once more, the words: MOST_STAGED, a record of some 600 bytes for each tensor, and what
+until `fetch`, which copies them once more, the words: MAX_STAGED, a record of some 600 bytes for each tensor, and what
 is left of a block, for each stream.
 
 PyTorch's operations are used as they are, so the same code runs, and is tested, on the CPU.
@@ -37,13 +37,13 @@ CHUNK = 1 << 22
 STAGED = 1 << 16
 """Bytes up to which a tensor is copied for the host: less work for both sides than the launches of a record."""
 
-MOST_STAGED = 1 << 24
+MAX_STAGED = 1 << 24
 """Bytes copied for the host in one pass; when they are used up, every tensor gets a record."""
 
 FIRST_WORDS = 1 << 17
-"""Words of 8 bytes in the first block, 1 MiB. Each further block is as large as all before it, up to MOST_WORDS."""
+"""Words of 8 bytes in the first block, 1 MiB. Each further block is as large as all before it, up to MAX_WORDS."""
 
-MOST_WORDS = 1 << 20
+MAX_WORDS = 1 << 20
 
 NAN_CLASS, POSINF_CLASS, NEGINF_CLASS = range(BINS + 1, BINS + 4)
 CLASSES = BINS + 4
@@ -76,7 +76,7 @@ class _Words:
     def reserve(self, words: int) -> tuple[int, torch.Tensor]:
         """Room for so many words: where they will be in what `to_host` gives, and the int64 tensor itself."""
         if not self._blocks or self._used + words > self._sizes[-1]:
-            size = max(words, min(sum(self._sizes), MOST_WORDS), FIRST_WORDS)
+            size = max(words, min(sum(self._sizes), MAX_WORDS), FIRST_WORDS)
             # Not an inference tensor, which could not be written to once that mode is left.
             with torch.inference_mode(False):
                 self._blocks.append(torch.empty(size, dtype=torch.int64, device=self.device))
@@ -172,7 +172,7 @@ class DeviceRows:
         nbytes = tensor.numel() * tensor.element_size()
         with self._turn:
             words = self._words_for(tensor)
-            if nbytes <= STAGED and self._staged + nbytes <= MOST_STAGED:
+            if nbytes <= STAGED and self._staged + nbytes <= MAX_STAGED:
                 start, room = words.reserve(-(-nbytes // 8))
                 self._staged += nbytes
                 room.view(torch.uint8)[:nbytes].view(tensor.dtype).view(tensor.shape).copy_(tensor)

@@ -29,7 +29,7 @@ CHUNK = 32768
 PIECE = 1 << 18
 """Elements that are read at once, and that are copied where they do not lie dense: 2 MiB of float64."""
 
-MOST_ELEMENTS = 2**32 - 1
+MAX_ELEMENTS = 2**32 - 1
 """A bin counts up to this."""
 
 FLOAT64_SAFE = 2.0**500
@@ -99,7 +99,7 @@ _buffers = _Buffers()
 
 def unsupported(tensor: torch.Tensor) -> str | None:
     """Why this tensor has no statistics, or None if it has."""
-    if native.kernel is not None and native.kernel.is_readable(tensor) and tensor.numel() <= MOST_ELEMENTS:
+    if native.kernel is not None and native.kernel.is_readable(tensor) and tensor.numel() <= MAX_ELEMENTS:
         return None
     reason = _reason_against(tensor)
     return None if reason is None else f"no statistics: {reason}"
@@ -121,8 +121,8 @@ def _reason_against(tensor: torch.Tensor) -> str | None:
         return f"complex dtype {dtype}"
     if tensor.dtype not in _READABLE:
         return f"dtype {dtype} has no numbers to read"
-    if tensor.numel() > MOST_ELEMENTS:
-        return f"{tensor.numel():,} elements are more than the {MOST_ELEMENTS:,} that a bin counts to"
+    if tensor.numel() > MAX_ELEMENTS:
+        return f"{tensor.numel():,} elements are more than the {MAX_ELEMENTS:,} that a bin counts to"
     if _is_fake(tensor):
         return "a fake tensor has no values"
     if is_freed(tensor):
