@@ -1,8 +1,8 @@
 /* Exact statistics of a tensor: once over its memory for extremes, counts and moments, once for the bins.
  *
  * The definitions are those of summary.py, and bins are computed as kernel.py computes them, in float64, so that counts
- * are equal to the last one. What is rare (other devices and dtypes, squares that float64 does not hold) is left to
- * kernel.py: a function answers False or None, and nothing is lost but time.
+ * are equal to the last one. Rare cases (other devices and dtypes, squares that float64 does not hold) are left to
+ * kernel.py: a function then answers False or None.
  *
  * Loops are written for the compiler to vectorise and compiled once per instruction set; the best that the processor
  * has is chosen when the module is loaded. The floating point environment stays as it is.
@@ -222,7 +222,7 @@ INLINE int block_size(const struct view *view) { return is_direct(view) ? BLOCK 
 
 /* ------------------------------------------------------------------------- first pass: extremes, counts and moments */
 
-/* Of many sums, one per block: what each step rounds off is kept (Neumaier 1974). */
+/* A compensated sum of one term per block: `rest` keeps the rounding errors (Neumaier 1974). */
 struct sum {
     double rounded, rest;
 };
@@ -245,8 +245,8 @@ struct scan {
 INLINE bool is_finite(double value) { return (bits_of_double(value) & INT64_MAX) < 0x7ff0000000000000; }
 
 /* A finite value near the mean, or at least between the extremes: the mean of some eight elements, or the first that is
- * finite. Where it is near the mean next to nothing is lost to cancellation, and wherever it is, little: the variance
- * is at least width²/2n. */
+ * finite. Near the mean cancellation loses almost nothing; elsewhere little, since the variance is at least
+ * width²/2n. */
 INLINE double find_centre(enum kind wide, const struct view *view, struct room *room) {
     double total = 0;
     int samples = 0;
@@ -270,8 +270,8 @@ INLINE double find_centre(enum kind wide, const struct view *view, struct room *
         int##BITS##_t low, high;                                                                                      \
     };                                                                                                                \
                                                                                                                       \
-    /* Whether the whole block is finite; if not, nothing is found. Of bits, those of positive numbers ascend and     \
-     * those of negative ones descend, which are larger if taken as unsigned and smaller if as signed. */             \
+    /* Whether the whole block is finite; if not, `found` stays. The bits of positive numbers ascend with the number, \
+     * those of negative ones descend; as unsigned they are larger than positive ones, as signed smaller. */          \
     INLINE bool scan_finite_##FLOAT(const FLOAT *x, int n, struct scan *found, struct keys_##FLOAT *keys) {           \
         int##BITS##_t least = INT##BITS##_MAX, most = INT##BITS##_MIN, zero = 0;                                      \
         uint##BITS##_t unsigned_most = 0;                                                                             \
@@ -299,7 +299,7 @@ INLINE double find_centre(enum kind wide, const struct view *view, struct room *
         return true;                                                                                                  \
     }                                                                                                                 \
                                                                                                                       \
-    /* What is not finite is counted, and takes no part in anything else. */                                          \
+    /* Counts values that are not finite and leaves them out of everything else. */                                   \
     INLINE void scan_special_##FLOAT(const FLOAT *x, int n, struct scan *found, struct keys_##FLOAT *keys) {          \
         int##BITS##_t low = INT##BITS##_MAX, high = INT##BITS##_MIN, zero = 0, nan = 0, posinf = 0, neginf = 0;       \
         double centre = found->centre, total = 0, squares = 0;                                                        \
@@ -451,7 +451,7 @@ INLINE void count(enum kind wide, enum way way, const struct view *view, const s
         for (int i = n - rest; i < n; i++) counts[bin_of(number(wide, x, i), way == WITH_SPECIALS, bins)]++;
         for (int i = n - rest - GROUP; i >= 0; i -= GROUP) {
             const char *group = x + (size_t)i * size;
-            /* What will be read soon is fetched, also across pages, where the processor does not on its own. */
+            /* Prefetch, also across pages, where the processor does not do so itself. */
             for (size_t line = 0; direct && line < GROUP * size; line += 64)
                 __builtin_prefetch((const void *)((uintptr_t)group - AHEAD * size + line));
             if (way != QUICKLY || !place_quickly((const float *)group, bins, pairs[groups & 1]))
@@ -476,7 +476,7 @@ INLINE void count(enum kind wide, enum way way, const struct view *view, const s
 
 /* ------------------------------------------------------------------------------------------------- one tensor's row */
 
-/* Of float32 and halves false only where they must be computed with as SMALL ones. */
+/* False if the values do not suit: for float32 and halves only if they must be computed as SMALL kinds. */
 INLINE bool summarize_wide(enum kind wide, const struct view *view, double *moments, uint32_t *counts) {
     struct room room;
     struct scan found = {.centre = find_centre(wide, view, &room)};
@@ -707,7 +707,7 @@ static const struct dl_exchange *exchange;
 enum { MAX_TYPES = 4 };
 static PyTypeObject *tensor_types[MAX_TYPES];
 
-/* What methods of a tensor and of its storage call: to call it without the interpreter's help takes half the time. */
+/* C functions behind methods of a tensor and of its storage: calling them directly takes half the time. */
 static PyCFunction is_neg, storage_offset, untyped_storage, nbytes;
 static PyTypeObject *storage_type;
 
@@ -722,7 +722,7 @@ static bool is_negated(PyObject *tensor) {
     return answer != Py_False;
 }
 
-/* What a method says that gives a size; -1 if it does not. */
+/* The size that a method returns; -1 if it fails. */
 static int64_t ask_size(PyCFunction method, PyObject *object) {
     PyObject *answer = method(object, NULL);
     int64_t size = answer == NULL ? -1 : PyLong_AsLongLong(answer);
