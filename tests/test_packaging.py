@@ -210,7 +210,7 @@ def test_an_editable_installation_bundles_the_pages_files(checkout):
     build_editable(checkout, CC="/bin/false")
     bundled = checkout / "app" / "chainrule" / "page" / "bundled"
     assert "class LayoutClient" in (bundled / "explorer.js").read_text()
-    # With a module in it that cannot be bundled the installation has none, and goes on.
+    # A module that cannot be bundled leaves the installation without bundles.
     (checkout / "static" / "explorer.js").write_text('import * as all from "./core/dom.js";\n')
     shutil.rmtree(bundled)
     wheel, said = build("--wheel", checkout, checkout.parent / "dist", CC="/bin/false")

@@ -95,7 +95,7 @@ def test_what_becomes_of_a_file_is_told_with_its_name(tmp_path, dump):
     [
         (["step1000", "step200", "step9"], ["step9", "step200", "step1000"]),
         (["run2/step10", "run2/step9", "run10/step1"], ["run2/step9", "run2/step10", "run10/step1"]),
-        # Of other names nobody knows the order but who gave it.
+        # Other names keep their order.
         (["cuda", "cpu"], ["cuda", "cpu"]),
         (["step10", "step9", "best"], ["step10", "step9", "best"]),
         (["only"], ["only"]),

@@ -114,7 +114,7 @@ def assert_histogram_agrees(counts, values, reference_counts):
     for expected in expectations:
         # A value that changes bins makes a difference of one in two of them, and shifts nothing else.
         assert np.abs(np.cumsum(counts.astype(int)) - np.cumsum(expected)).max() <= on_an_edge
-    # With no value near an edge there is only one right answer.
+    # If no value is near an edge, the answer is unique.
     if not on_an_edge:
         assert counts.tolist() == np.bincount(np.minimum(position.astype(int), BINS - 1), minlength=BINS).tolist()
 
@@ -138,7 +138,7 @@ DTYPES = {
     torch.uint64: np.uint64,
     torch.bool: np.bool_,
 }
-"""The dtypes that have statistics, and the dtype of numpy to draw their values in."""
+"""The dtypes that have statistics, with the numpy dtype of their values."""
 
 SHAPES = hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=7)
 

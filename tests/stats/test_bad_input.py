@@ -167,7 +167,7 @@ def test_a_recording_notes_the_reason_and_goes_on():
             torch.empty_like(sharded, device="meta")
             two = torch.ones(2).sum()
     finally:
-        sharded.untyped_storage().resize_(24)  # whoever prints it shall not read what is not there
+        sharded.untyped_storage().resize_(24)  # so that it can be printed
     assert two == 2
     rows = {(tensor.shape, tensor.note) for tensor in recording.trace.tensors}
     assert ((6,), "no statistics: its memory was given back") in rows

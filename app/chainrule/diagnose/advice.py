@@ -28,7 +28,7 @@ class Advice:
 
     Attributes:
         gain: the σ_w = √(fan_in · Var(W)) that keeps the variance of preactivations, without biases; see `gain_of`.
-        scale: the `scale` that gives every hidden layer this σ_w with the spec's own init; None if there is none.
+        scale: the `scale` that gives every hidden layer this σ_w with the spec's own init; None if no scale does.
         change: spec keys and values that follow the advice: `scale` alone if there is one, else also an init that
             depends on fan_in.
         note: limits of the advice, or None.

@@ -55,7 +55,7 @@ def find_faults(trace: Trace, evidence: Evidence | None = None, *, goes_back: bo
 
     Args:
         trace: the pass; gradients are compared between its `layers`.
-        evidence: about its model; without it, parameters without a gradient are not looked for.
+        evidence: about its model; without it, parameters without a gradient stay unnoticed.
         goes_back: the pass was meant to have a backward pass; a missing one is a fault.
     """
     passes = Passes(trace) if evidence is None else evidence.passes(trace)

@@ -200,7 +200,7 @@ def drawn_stds(spec: ModelSpec) -> tuple[float, ...]:
 
 
 def _source(trace: Trace) -> Summary | None:
-    """The source of the signal: x, or the first float input. Token ids have no size to compare with."""
+    """The source of the signal: x, or the first float input. The size of token ids means nothing."""
     x = trace.tensor_by_name.get("x")
     if x is None and trace.spec is None:
         x = next((each for each in trace.tensors if each.role == "input" and "float" in each.dtype), None)

@@ -162,7 +162,7 @@ def _check_ids(noun: str, known: Mapping[str, int], where: str, value: str | Seq
 
 
 def _follow(name: str, index: Mapping[str, int]) -> Callable[[Any], Iterable[int | None]]:
-    """From a part to the one whose id stands in a field."""
+    """How to get from a part to the one that its field names."""
     return lambda part: (index.get(getattr(part, name)),)
 
 

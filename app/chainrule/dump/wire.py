@@ -358,7 +358,7 @@ def theory_dump(theory: Theory) -> dict[str, Any]:
 
 
 def _layer_dump(layer: LayerProfile | LayerVerdict) -> dict[str, Any]:
-    """The fields of a layer, without `reason` if there is none."""
+    """The fields of a layer, without an empty `reason`."""
     body = _fields_of(layer)
     if body["reason"] is None:
         del body["reason"]
@@ -437,7 +437,7 @@ def parse_dump(content: bytes | str) -> TraceDump:
 
 
 def _at(value: Any, loc: tuple[int | str, ...]) -> object:
-    """The value at a place, None if there is none."""
+    """The value at a place, or None."""
     for part in loc:
         try:
             value = value[part]

@@ -333,7 +333,7 @@ def _scan(values: torch.Tensor, is_first: bool, ends: torch.Tensor, zeros: torch
 
 
 def _positions(ends: torch.Tensor, is_scaled: bool) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-    """How to map a value to its position: lowest value, bins per unit, and for float64 a power of two to divide by.
+    """How to map a value to its position: lowest value, bins per unit, and for float64 a divisor, a power of two.
 
     Infinite values get infinite positions, also if all finite values are equal or there are none.
     """

@@ -185,7 +185,7 @@ def summarize(tensor: torch.Tensor, moments: FloatArray, counts: CountArray) -> 
 
 
 def repeat(moments: FloatArray, counts: CountArray, times: int) -> None:
-    """Turn a row of statistics into that of a tensor that repeats each element `times` times."""
+    """Scale a row of statistics to a tensor that repeats each element `times` times."""
     moments[N] *= times
     moments[NAN_COLUMN : NEGINF + 1] *= times
     moments[NORM] = float(moments[NORM]) * math.sqrt(times)

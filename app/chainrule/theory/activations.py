@@ -1,6 +1,6 @@
 """The nine activations φ and their derivatives φ′ in float64 numpy, with PyTorch's conventions.
 
-Independent of the activations that train: theory must share no code with the nets that it is compared with.
+Independent of the activations that train: theory must share no code with the nets.
 """
 
 from __future__ import annotations
