@@ -1,4 +1,4 @@
-"""Where the time of a trace goes, part by part, as differences between passes that do one thing more each.
+"""The time of a trace by parts: differences between passes that each do one thing more.
 
 bare        the forward and backward pass
 hooks       the same under empty ones: a torch function mode, hooks of modules, and one of every node of autograd's

@@ -74,7 +74,7 @@ print(json.dumps({"imported": imported, "passed": passed, "again": sorted(again)
 """
 
 SHOWN = "run-status[data-seq]"
-"""What the page has once a picture is on the screen."""
+"""Selects an element that exists once a picture is on the screen."""
 
 
 def without(path: Path) -> tuple[float, float, float]:
@@ -158,7 +158,7 @@ def long_graph(browser: Browser, path: Path) -> dict[str, Any]:
             waits.append(page.evaluate(SLIDE, 0.1 * turn))
         page.wait_for_timeout(2000)
         closed = page.evaluate(WHEEL, [PAN_SECONDS, "pan"])
-        # Opened first, then closed, and so on.
+        # Toggles open and close in turns; only opening counts.
         few = page.evaluate(TOGGLE, [FOLD, TOGGLES + 1])[::2]
         many = page.evaluate(TOGGLE, [REST, TOGGLES + 1])[::2]
         boxes = page.evaluate("bench.view.drawing.boxes")
@@ -220,7 +220,7 @@ def measure(rounds: int) -> dict[str, Any]:
 
 
 def goals(figures: Mapping[str, Any]) -> dict[str, str]:
-    """What figures should be, by their names; of the first picture and of a slider's event that hangs on the pass."""
+    """Figure name → its goal."""
     first = figures["import_s"] + FACTOR * figures["bare_s"] + EXTRA_SECONDS
     return {
         "first_picture_s": f"≤ {first:.3g}",

@@ -9,8 +9,8 @@ picture against the bare forward and backward pass of the same spec, in turns; b
 (style=module). Refusals: the slowest of some mistaken
 requests, each the best of five. Memory: what 5000 more slider events leave behind.
 
-The end of a frame is the end of the main thread's part: script, style, layout, paint. What the screen takes from there
-no page can see. --profile adds where the time goes. Prints one table and writes bench/results/bench-live.json. Run it
+The end of a frame is the end of the main thread's part: script, style, layout, paint. A page cannot measure what
+follows. --profile adds the time of each phase. Prints one table and writes bench/results/bench-live.json. Run it
 on an idle machine.
 """
 
@@ -49,7 +49,7 @@ from serving import server
 RESULTS = Path(__file__).parent / "results"
 QUERY = "widths=100x51&last_activation=true&bias=false"
 ARRANGEMENTS = {"": "", "_heatmap": "show=layers", "_ridgeline": "show=layers&form=ridgeline"}
-"""What is on the page: the end of the figure's name, and the fragment of the address."""
+"""Suffix of the figure's name → fragment of the address."""
 
 SPAN = 0.2
 """How far from ×1 the slider is set, of 1: between about ×0.4 and ×2.4, where float32 just holds all 50 layers."""
@@ -239,7 +239,7 @@ BETWEEN_FRAMES = PHASES | {
     "page: wait for a frame": [("drawn", "began")],
     "page: style, layout, paint": [("began", "painted")],
 }
-"""The same of a picture that was drawn before its frame began."""
+"""`PHASES` of a picture that was drawn before its frame began."""
 
 # -------------------------------------------------------------------------------------------------------- measurements
 
@@ -302,7 +302,7 @@ def bench_arrangement(
 
 
 def profile_lines(records: list[dict[str, float]]) -> Iterator[str]:
-    """Where the time of a picture goes, phase by phase; of one that is not asked for by an event, from the request."""
+    """The time of a picture by phases; without an event, from the request on."""
     spent = {"server: pass, recording, statistics": [record["compute"] for record in records]}
     for name in PHASES:
         spent[name] = [
@@ -331,7 +331,7 @@ def main_thread(what: str, count: int, before: Mapping[str, float], after: Mappi
 
 
 def bench_server(url: str, rounds: int, style: str = "") -> dict[str, float]:
-    """What the server computes for a frame, against the bare pass of the same spec: a fresh model each, in turns."""
+    """The server's time for a frame against the bare pass of the same spec: a fresh model each, in turns."""
     spec = ModelSpec.from_query(f"{QUERY}&style={style}" if style else QUERY)
     draw = random.Random(1)
     times: dict[str, list[float]] = {"server": [], "bare": []}
@@ -342,7 +342,7 @@ def bench_server(url: str, rounds: int, style: str = "") -> dict[str, float]:
             socket.send(json.dumps({"seq": seq, "spec": changed.as_dict()}))
             compute_ms = 0.0
             try:
-                # What follows a frame is over when nothing more comes; it must not disturb the bare pass.
+                # Wait until no more messages come, so that they do not disturb the bare pass.
                 while True:
                     message = socket.recv(timeout=0.15 if compute_ms else 10)
                     if isinstance(message, bytes) and message[:4] == FRAME_MAGIC:
@@ -388,7 +388,7 @@ def bench_refusals(url: str) -> dict[str, float]:
 
 
 def bench_memory(browser: Browser, url: str, pid: int, events: int) -> dict[str, float]:
-    """What so many slider events, one per frame of the screen, leave behind in the server and in the page."""
+    """The memory that slider events, one per frame of the screen, leave behind in the server and in the page."""
 
     def sizes(page: Page, session: CDPSession) -> tuple[float, float]:
         page.wait_for_timeout(AT_REST_MS)

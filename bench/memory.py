@@ -1,4 +1,4 @@
-"""What a trace adds to the most memory that the process has ever held: `python bench/memory.py MODEL`, as JSON.
+"""The memory that a trace adds to the process's peak: `python bench/memory.py MODEL`, as JSON.
 
 The bare pass runs first and sets the mark; the trace and its JSON then go beyond it, by what the journal, the
 statistics and the JSON take together. A smaller model has been traced before, so that nothing counts that is loaded

@@ -28,7 +28,7 @@ class Peer:
     prepare: Callable[[Case], Run]
 
     def version(self) -> str | None:
-        """The version that is installed; None where there is none."""
+        """The installed version, or None."""
         try:
             return metadata.version(self.package)
         except metadata.PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""What a full trace costs, as a ratio to the bare forward and backward pass of the same model, beside other tools.
+"""The cost of a full trace as a ratio to the bare forward and backward pass of the same model, beside other tools.
 
     python bench/recording.py [--models M1,M2] [--peers torchlens,torchviz] [--seconds 3]
     python bench/recording.py --profile M1,M4
@@ -52,8 +52,8 @@ Figures = dict[str, Any]
 def model_figures(name: str, candidates: Mapping[str, Candidate]) -> Figures:
     """The figures of one model from what was measured of `bare`, `trace`, `no_compiler` and the peers.
 
-    What has failed is null, and says how under `PEER_MODEL_failure` or, of our own, `MODEL_failure`,
-    `MODEL_bare_failure` and `MODEL_no_compiler_failure`. Without a bare pass there is no ratio at all.
+    A failed figure is null; its reason is `PEER_MODEL_failure` or, for Chainrule, `MODEL_failure`, `MODEL_bare_failure`
+    or `MODEL_no_compiler_failure`. Without a bare pass there are no ratios.
     """
     bare = candidates["bare"]
     figures: Figures = {
@@ -102,10 +102,10 @@ def bench_layers(depth: int, seconds: float) -> Figures:
 
 
 def child(script: str, *arguments: str, **settings: str) -> Any:
-    """What another file of this bench writes, in a process of its own.
+    """The JSON that another file of this bench prints, in its own process.
 
     Raises:
-        MeasurementError: it has failed; what it says itself is on standard error.
+        MeasurementError: it has failed; standard error shows its own message.
     """
     command = [sys.executable, str(HERE / script), *arguments]
     process = subprocess.run(command, check=False, stdout=subprocess.PIPE, env=environment_with(settings))
@@ -326,7 +326,7 @@ def main() -> None:
 
 
 def _progress(what: str) -> None:
-    """What runs now, on a line of the terminal that the next one overwrites."""
+    """Show the current step on a line of the terminal that the next one overwrites."""
     if sys.stderr.isatty():
         print(f"\r{what:60}\r", end="", file=sys.stderr, flush=True)
 

@@ -44,5 +44,5 @@ def times(value: object, digits: int = 2) -> str:
 
 
 def number(value: object, digits: int = 2) -> str:
-    """A figure, or nothing where there is none."""
+    """A figure as text; empty if it is missing."""
     return f"{value:.{digits}f}" if isinstance(value, (int, float)) else ""

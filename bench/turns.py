@@ -1,8 +1,8 @@
 """Candidates that take turns, each in a process of its own.
 
-Some tools wrap torch's functions for good or leave hooks on the model. In a process of its own none of that reaches the
-others, or the bare pass that all are compared with. A parent lets one process run at a time, so that they still share
-the rounds: what a busy neighbour does to one it does to all. A candidate that fails has a reason instead of times.
+Some tools wrap torch's functions for good or leave hooks on the model: separate processes keep that from the others and
+from the bare pass. A parent lets one process run at a time, so that all share the rounds and a busy neighbour slows all
+of them. A candidate that fails has a reason instead of times.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ START_LIMIT = 600
 """Seconds for everything before the first call: the processes of a model all import at once."""
 
 MIN_ROUNDS = 3
-"""What the slowest get: their quartiles are those of three values, halfway from the middle one to its neighbours."""
+"""Rounds of the slowest candidates: quartiles of three values lie halfway from the middle one to its neighbours."""
 
 MAX_ROUNDS = 30
 
@@ -120,7 +120,7 @@ class Worker:
         )
 
     def facts(self) -> dict[str, Any]:
-        """What is to be known of its candidates, when all are prepared; raises what `answer` raises."""
+        """Facts about its candidates, once all are prepared; raises the errors of `answer`."""
         return self.answer(START_LIMIT)
 
     def answer(self, limit: float) -> dict[str, Any]:
@@ -181,7 +181,7 @@ def workers(
     """The candidates of some processes, one for each group: its candidates by the name they get, and its environment.
 
     `({"fallback": "trace"}, {"CHAINRULE_KERNEL": "torch"})` is the candidate `trace` of worker.py under another name.
-    What they leave among the temporary files is removed here: a process that is killed removes nothing.
+    Their temporary files are removed here: a killed process removes nothing.
     """
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         started = [

@@ -1,10 +1,9 @@
 """One process of a bench: `python bench/worker.py MODEL CANDIDATE...`, started by turns.py.
 
-It prepares the candidates and writes a line of JSON with what is to be known of each. Then, for every line
-`CANDIDATE CALLS` that it reads, it runs that candidate so often and writes {"seconds": CPU seconds per call}. A call
-that is not timed goes before those, whichever the candidate, unless it is the first of all or a call takes as long as
-SLOW. What fails is told as {"failure": reason}, and ends the process. A candidate has a model to itself: it may leave
-hooks on it.
+It prepares the candidates and writes a line of JSON with facts about each. Then, for every line `CANDIDATE CALLS` that
+it reads, it runs that candidate that many times and writes {"seconds": CPU seconds per call}. An untimed call goes
+before, except for the first line and for calls that take as long as SLOW. A failure is written as {"failure": reason}
+and ends the process. Each candidate has its own model, because it may leave hooks on it.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ def full_trace(which: Case) -> bytes:
 
 
 def prepare(name: str, which: Case) -> Prepared:
-    """What to run, and what is to be known of it."""
+    """The call of a candidate, and facts about it."""
     if name == "bare":
         return which.bare, {}
     if name == "trace":

@@ -1,4 +1,4 @@
-"""What a person would point Chainrule at: a GPT-like model of twelve blocks, its input and its loss."""
+"""A typical model of a user: a GPT-like model of twelve blocks, its input and its loss."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import json
 import pytest
 from bad_dumps import BAD, EVIL_NAMES, NO_DUMPS, TOO_LARGE, bad, too_large, with_evil_names
 
-from chainrule.dump.opened import MOST_BYTES
+from chainrule.dump.opened import MAX_BYTES
 from chainrule.trace.graph import ROLES
 
 pytestmark = pytest.mark.browser
@@ -97,8 +97,8 @@ def test_a_file_too_large_is_not_read(module):
     script = """(m, sizes) => [m.MAX_BYTES, ...sizes.map((bytes) => {
         try { m.checkSize(bytes); return "read"; } catch (error) { return error.message; }
     })]"""
-    most, *answers = module("dump/dump.js", script, [0, MOST_BYTES, 200 * 2**20])
-    assert most == MOST_BYTES
+    most, *answers = module("dump/dump.js", script, [0, MAX_BYTES, 200 * 2**20])
+    assert most == MAX_BYTES
     assert answers == ["read", "read", "the file has 200 MiB; at most 128 MiB are opened"]
 
 

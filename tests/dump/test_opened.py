@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from chainrule.dump import opened
-from chainrule.dump.opened import MOST_BYTES, DumpFile, OpenDump, in_order, names_of
+from chainrule.dump.opened import MAX_BYTES, DumpFile, OpenDump, in_order, names_of
 from chainrule.dump.wire import dump_trace
 from chainrule.errors import DumpError
 from chainrule.run import trace_spec
@@ -34,11 +34,11 @@ def test_a_file_too_large_is_never_read(tmp_path, monkeypatch):
     monkeypatch.setattr(opened.Path, "read_bytes", lambda _: pytest.fail("it was read"))
     with pytest.raises(DumpError, match="the file has 200 MiB; at most 128 MiB are opened") as error:
         OpenDump.read(path)
-    assert error.value.limit == MOST_BYTES
+    assert error.value.limit == MAX_BYTES
 
 
 def test_a_file_of_the_most_bytes_is_opened(dump, monkeypatch):
-    monkeypatch.setattr(opened, "MOST_BYTES", len(dump))
+    monkeypatch.setattr(opened, "MAX_BYTES", len(dump))
     assert OpenDump.check("net.json", dump).content == dump
     with pytest.raises(DumpError, match="at most"):
         OpenDump.check("net.json", dump + b" ")
@@ -95,7 +95,7 @@ def test_what_becomes_of_a_file_is_told_with_its_name(tmp_path, dump):
     [
         (["step1000", "step200", "step9"], ["step9", "step200", "step1000"]),
         (["run2/step10", "run2/step9", "run10/step1"], ["run2/step9", "run2/step10", "run10/step1"]),
-        # Of other names nobody knows the order but who gave it.
+        # Other names keep their order.
         (["cuda", "cpu"], ["cuda", "cpu"]),
         (["step10", "step9", "best"], ["step10", "step9", "best"]),
         (["only"], ["only"]),

@@ -1,4 +1,4 @@
-"""What every implementation of the statistics is held to: plain float64 numpy, on tensors of every kind.
+"""The oracle of every implementation of the statistics: plain float64 numpy, on tensors of every kind.
 
 `assert_agrees` is the oracle; the strategies make tensors on the host, for a test to put where it tests.
 """
@@ -10,15 +10,15 @@ import pytest
 import torch
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from statistics_reference import summarize_reference
 
 from chainrule.stats import BINS, COLUMNS, StatisticsSlab
-from chainrule.stats.reference import summarize_reference
 
 EPSILON = float(np.finfo(np.float64).eps)
 
 
 def summary(tensor):
-    """What a slab says of `tensor`, by column, and the histogram."""
+    """The statistics of `tensor` from a slab, by column, and the histogram."""
     slab = StatisticsSlab(capacity=1)
     # Rubbish beforehand: every entry must be written.
     slab.moments[:], slab.counts[:] = 123.456, 77
@@ -114,7 +114,7 @@ def assert_histogram_agrees(counts, values, reference_counts):
     for expected in expectations:
         # A value that changes bins makes a difference of one in two of them, and shifts nothing else.
         assert np.abs(np.cumsum(counts.astype(int)) - np.cumsum(expected)).max() <= on_an_edge
-    # With no value near an edge there is only one right answer.
+    # If no value is near an edge, the answer is unique.
     if not on_an_edge:
         assert counts.tolist() == np.bincount(np.minimum(position.astype(int), BINS - 1), minlength=BINS).tolist()
 
@@ -138,7 +138,7 @@ DTYPES = {
     torch.uint64: np.uint64,
     torch.bool: np.bool_,
 }
-"""What has statistics, and the dtype of numpy to draw it in."""
+"""The dtypes that have statistics, with the numpy dtype of their values."""
 
 SHAPES = hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=7)
 

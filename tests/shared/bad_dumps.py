@@ -194,7 +194,7 @@ BAD: dict[str, tuple[Callable[[Body], None], str]] = {
         "statistics.histogram.counts[0][0]",
     ),
 }
-"""What is wrong → how to make it so, and the path of the place; {ops} stands for how many there are."""
+"""Name → how to spoil a dump, and the path of the place; {ops} stands for the number of ops."""
 
 
 def bad(name: str, body: Body) -> str:

@@ -29,7 +29,7 @@ def unasked(compiled):
 
 
 def further_arguments(name):
-    """What a function takes after its tensor."""
+    """The arguments of a function after its tensor."""
     moments, counts = np.empty((2, len(COLUMNS))), np.empty((2, BINS), np.uint32)
     return {
         "summarize": (moments[0], counts[0]),

@@ -26,13 +26,13 @@ pytestmark = pytest.mark.usefixtures("implementation")
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_any_values_of_any_dtype(dtype, data):
     assert_agrees(data.draw(any_tensors(dtype)))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(special_tensors())
 @example(torch.tensor([2.31988419e300, 1.7976931348623157e308, 0.0], dtype=torch.float64))
 @example(torch.tensor([1.7976931348623157e308, 1e300], dtype=torch.float64))
@@ -40,13 +40,13 @@ def test_the_special_values_in_any_mixture(tensor):
     assert_agrees(tensor)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(narrow_tensors())
 def test_a_narrow_distribution_far_from_zero(tensor):
     assert_agrees(tensor)
 
 
-@settings(max_examples=35, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(long_tensors())
 def test_more_elements_than_are_read_at_once(tensor):
     assert_agrees(tensor)
@@ -87,11 +87,9 @@ def test_by_hand():
     assert {row: int(count) for row, count in enumerate(counts) if count} == {0: 1, 12: 1, 25: 1, 63: 1}
 
 
-@pytest.mark.parametrize(
-    "size", [1, 2, 63, 64, 65, 4095, 4096, 4097, 32767, 32768, 32769, 65535, 65536, 65537, 100_000]
-)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
-def test_sizes_around_the_chunks(size, dtype):
+@pytest.mark.parametrize("size", [1, 2, 63, 64, 65, 4095, 4096, 4097, 32767, 32768, 32769, 65537, 100_000])
+def test_sizes_around_the_chunks(size):
+    dtype = [torch.float32, torch.float64, torch.bfloat16][size % 3]
     sample = torch.randn(size, generator=torch.Generator().manual_seed(size)) * 3 + 1
     # The one zero and the extremes sit in the last element, where an off-by-one would lose them.
     sample[-1] = 0.0
@@ -103,8 +101,7 @@ def test_sizes_around_the_chunks(size, dtype):
         assert_agrees(sample.to(dtype))
 
 
-@pytest.mark.parametrize("shape", [(0,), (3, 0), (0, 5, 2)])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bool], ids=str)
+@pytest.mark.parametrize(("shape", "dtype"), [((0,), torch.float32), ((3, 0), torch.int64), ((0, 5, 2), torch.bool)])
 def test_an_empty_tensor_has_no_moments(shape, dtype):
     got, counts = summary(torch.empty(shape, dtype=dtype))
     assert got["n"] == 0
@@ -129,11 +126,6 @@ def test_all_equal(value, size):
         assert got["mean"] == value
         assert got["std"] == 0.0
         assert counts[0] == size
-
-
-def test_negative_zero_is_zero():
-    got, _ = summary(torch.tensor([-0.0, 0.0, 1.0, -0.0]))
-    assert got["zero_fraction"] == 0.75
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16], ids=str)
@@ -253,13 +245,6 @@ def test_no_graph_is_built():
     assert saved == []
     made.sum().backward()
     assert torch.equal(leaf.grad, torch.full((5, 5), 2.0))
-
-
-def test_the_buffers_do_not_leak_from_one_tensor_into_the_next():
-    """Summaries of a long tensor, then of shorter ones, are what they are alone."""
-    generator = torch.Generator().manual_seed(7)
-    for size in (70_000, 40_000, 5, 32_768, 100, 1):
-        assert_agrees(torch.randn(size, generator=generator))
 
 
 def test_threads_have_buffers_of_their_own():

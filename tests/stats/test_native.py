@@ -57,7 +57,6 @@ def assert_says_what_torch_says(compiled, tensor):
 @settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_counts_are_equal_to_the_last_one(compiled, data):
-    """Of any dtype, of any size around the blocks, with any mixture of specials and zeros."""
     size = data.draw(st.sampled_from([1, 2, 3, 17, 2047, 2048, 2049, 4095, 4097, 8191, 8193, 20_000]))
     generator = torch.Generator().manual_seed(data.draw(st.integers(0, 2**32 - 1)))
     tensor = torch.randn(size, generator=generator, dtype=torch.float64)
@@ -111,15 +110,6 @@ def test_values_on_the_edges_of_bins(compiled):
             assert_says_what_torch_says(compiled, torch.linspace(0, high, steps + 1, dtype=torch.float64))
 
 
-def test_a_mean_far_larger_than_the_spread(compiled):
-    noise = torch.randn(50_000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    for mean, std in ((1e6, 1e-6), (-1e12, 1e-3), (1.0, 1e-12)):
-        tensor = mean + std * noise
-        moments, counts = rows()
-        assert compiled.summarize(tensor, moments, counts)
-        assert moments[COLUMNS.index("std")] == pytest.approx((tensor - mean).std(correction=0).item(), rel=1e-9)
-
-
 @pytest.mark.parametrize(("dtype", "outlier"), [(torch.float64, 1e20), (torch.float32, 1e9)], ids=str)
 @pytest.mark.parametrize("step", [1, 3])
 def test_outliers_where_the_centre_is_sampled(compiled, dtype, outlier, step):
@@ -138,17 +128,6 @@ def test_outliers_where_the_centre_is_sampled(compiled, dtype, outlier, step):
     assert moments[ROUNDED].tolist() == pytest.approx(expected, rel=1e-13)
 
 
-def test_outliers_among_what_is_not_finite(compiled):
-    tensor = torch.randn(100_000, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
-    tensor[100_000 // 16 :: 12_500] = 1e20
-    tensor[::7] = math.nan
-    assert_says_what_torch_says(compiled, tensor)
-    finite = tensor[tensor.isfinite()]
-    moments, _ = rows()
-    assert compiled.summarize(tensor, moments, rows()[1])
-    assert moments[COLUMNS.index("std")] == pytest.approx(finite.numpy().astype(np.longdouble).std(), rel=1e-13)
-
-
 @pytest.fixture
 def flushed():
     """Call with flush_denormal on; off again before anything is compared, for comparing flushes as well."""
@@ -164,7 +143,6 @@ def flushed():
     torch.set_flush_denormal(False)
 
 
-@pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("step", [1, 2])
 @pytest.mark.parametrize(
     "values",
@@ -180,14 +158,15 @@ def flushed():
     ],
     ids=str,
 )
-def test_denormals_are_numbers_where_the_processor_flushes_them(compiled, flushed, values, dtype, step):
-    tensor = torch.tensor(values * 300, dtype=dtype).repeat_interleave(step)[::step]
-    expected, found = rows(), rows()
-    assert compiled.summarize(tensor, *expected)
-    assert flushed(compiled.summarize, tensor, *found)
-    assert found[1].tolist() == expected[1].tolist()
-    assert found[0][EXACT].tobytes() == expected[0][EXACT].tobytes()
-    np.testing.assert_allclose(found[0][ROUNDED], expected[0][ROUNDED], rtol=1e-12, atol=0)
+def test_denormals_are_numbers_where_the_processor_flushes_them(compiled, flushed, values, step):
+    for dtype in FLOATS:
+        tensor = torch.tensor(values * 300, dtype=dtype).repeat_interleave(step)[::step]
+        expected, found = rows(), rows()
+        assert compiled.summarize(tensor, *expected)
+        assert flushed(compiled.summarize, tensor, *found)
+        assert found[1].tolist() == expected[1].tolist()
+        assert found[0][EXACT].tobytes() == expected[0][EXACT].tobytes()
+        np.testing.assert_allclose(found[0][ROUNDED], expected[0][ROUNDED], rtol=1e-12, atol=0)
 
 
 @pytest.mark.parametrize(
@@ -270,22 +249,48 @@ def test_dense_memory_is_read_in_place_whatever_the_order_of_dimensions(compiled
     assert compiled.summarize(tensor, *rows())
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize(("name", "tensor"), list(not_dense()), ids=[name for name, _ in not_dense()])
-def test_other_memory_is_read_in_place_as_well(compiled, name, tensor, dtype):  # noqa: ARG001
-    def strides_of(values):
-        """`values` where `tensor` has its own: the same memory seen with the same strides."""
+def test_other_memory_is_read_in_place_as_well(compiled, name, tensor):  # noqa: ARG001
+    def strided(values):
+        """`values` as memory, seen with the strides of `tensor`."""
         return values.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
 
     memory = tensor.as_strided((tensor.untyped_storage().nbytes() // 4,), (1,), 0)
-    same = strides_of((memory * 20).abs().to(dtype))
-    assert_says_what_torch_says(compiled, same)
-    if dtype.is_floating_point:
-        with_specials = (memory * 20).to(dtype)
-        with_specials[::5] = torch.tensor([math.nan, math.inf, -math.inf, -0.0, 0.0]).repeat(len(memory))[
-            : len(memory[::5])
-        ]
-        assert_says_what_torch_says(compiled, strides_of(with_specials))
+    specials = torch.tensor([math.nan, math.inf, -math.inf, -0.0, 0.0]).repeat(len(memory))[: len(memory[::5])]
+    for dtype in DTYPES:
+        assert_says_what_torch_says(compiled, strided((memory * 20).abs().to(dtype)))
+        if dtype.is_floating_point:
+            with_specials = (memory * 20).to(dtype)
+            with_specials[::5] = specials
+            assert_says_what_torch_says(compiled, strided(with_specials))
+
+
+def dense_and_strided():
+    every = torch.arange(-(2**15), 2**15).to(torch.int16)
+    normal = torch.randn(20_000, generator=torch.Generator().manual_seed(8), dtype=torch.float64)
+    normal[::700], normal[5], normal[6], normal[7] = 0, math.nan, math.inf, -math.inf
+    for dtype in FLOATS:
+        yield every.view(dtype) if dtype.itemsize == 2 else normal.to(dtype)
+        yield normal.to(dtype).view(100, 200)[:, ::3]
+    for dtype in (*INTEGERS, torch.bool):
+        yield every.clamp(0, 127).to(dtype)
+
+
+@pytest.mark.parametrize("name", native.kernel.instruction_sets() if native.kernel else ())
+def test_instruction_sets_agree(name):
+    """A selection for every instruction set; the whole matrix runs on the best one, or in `make test-all`."""
+    native.kernel.use(name)
+    try:
+        for tensor in dense_and_strided():
+            assert_says_what_torch_says(native.kernel, tensor)
+            if tensor.is_floating_point():
+                units = tensor.reshape(-1)[:200].reshape(4, 50)
+                with pytest.MonkeyPatch.context() as patch:
+                    patch.setattr(native, "kernel", None)
+                    expected = dead_fraction(units), saturation(tensor, 0.5)
+                assert (native.kernel.dead_fraction(units), native.kernel.saturation(tensor, 0.5, 0.485)) == expected
+    finally:
+        native.kernel.use(native.kernel.instruction_sets()[0])
 
 
 @pytest.mark.parametrize(
@@ -375,24 +380,7 @@ def test_limits_between_and_on_the_numbers_of_16_bits(compiled, dtype, limit):
 # ------------------------------------------------------------------------------------------------------- large tensors
 
 
-def test_more_elements_than_31_bits_count(compiled):
-    """Repeats cost no time, and are counted all the same."""
-    values = torch.tensor([1.0, 2.0, math.nan, 0.0, -math.inf])
-    times = 2**32 // 5
-    moments, counts = rows()
-    assert compiled.summarize(values.expand(times, 5), moments, counts)
-    row = dict(zip(COLUMNS, moments.tolist(), strict=True))
-    assert (row["n"], row["nan"], row["neginf"], row["posinf"]) == (5 * times, times, times, 0)
-    assert (row["mean"], row["zero_fraction"]) == (1.0, 0.2)
-    assert row["std"] == pytest.approx(math.sqrt(2 / 3), rel=1e-15)
-    assert row["norm"] == pytest.approx(math.sqrt(5 * times), rel=1e-15)
-    assert {place: int(count) for place, count in enumerate(counts) if count} == {0: times, 32: times, 63: times}
-    assert not compiled.summarize(values.expand(times + 1, 5), *rows())
-    assert not compiled.summarize(values.expand(2**40, 5), *rows())
-    wide = torch.tensor([0.99, 0.5]).expand(2**31, 2)
-    assert compiled.saturation(wide[1:], 0.0, 0.97) == 0.5
-
-
+@pytest.mark.long
 def test_more_elements_than_31_bits_read_one_by_one():
     """Windows of a small memory that overlap: 2^31 elements and some, each of which is read."""
     if native.kernel is None:
@@ -467,13 +455,9 @@ def test_a_negated_view_is_read_with_its_sign(compiled):
     ("arguments", "error"),
     [
         ((torch.ones(3), np.empty(11), np.empty(BINS, np.uint32)), ValueError),
-        ((torch.ones(3), np.empty(12), np.empty(3, np.uint32)), ValueError),
         ((torch.ones(3), np.empty((12, 2))[:, 0], np.empty(BINS, np.uint32)), ValueError),
         ((torch.ones(3), np.empty(12, ">f8"), np.empty(BINS, np.uint32)), ValueError),
-        ((torch.ones(3), np.empty(12, np.int64), np.empty(BINS, np.uint32)), ValueError),
-        ((torch.ones(3), np.empty(12), np.empty(BINS, ">u4")), ValueError),
         ((torch.ones(3), np.empty(12), np.empty(BINS, np.float32)), ValueError),
-        ((torch.ones(3), np.empty(12), bytearray(4 * BINS)), ValueError),
         ((torch.ones(3), np.empty(12), b" " * 4 * BINS), BufferError),
         ((torch.ones(3), 5, 6), TypeError),
         ((torch.ones(3),), TypeError),
@@ -505,8 +489,6 @@ def test_a_row_of_arrays(compiled):
         ((3, 12), (3, 64), 3, IndexError),
         ((3, 12), (3, 64), -1, IndexError),
         ((3, 12), (2, 64), 2, IndexError),
-        ((3, 12), (4, 64), 0, IndexError),
-        ((0, 12), (0, 64), 0, IndexError),
         ((3, 11), (3, 64), 0, ValueError),
         ((3, 12), (3, 63), 0, ValueError),
         ((3, 12), (3, 64), 2**70, OverflowError),
@@ -526,29 +508,6 @@ def test_an_instruction_set_that_is_not_there_is_refused(compiled):
 
 
 # --------------------------------------------------------------------------------------------------- others in the room
-
-
-def test_other_threads_run_meanwhile(compiled):
-    """With turns of a minute, the main thread can only wake up because the kernel gives the interpreter away."""
-    tensor, entered, done = torch.randn(2_000_000), threading.Event(), []
-
-    def work():
-        entered.set()
-        for _ in range(100):
-            compiled.summarize(tensor, *rows())
-            done.append(True)
-
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(60)
-    try:
-        thread = threading.Thread(target=work)
-        thread.start()
-        entered.wait()
-        woke_after = len(done)
-    finally:
-        sys.setswitchinterval(interval)
-    thread.join()
-    assert woke_after < 100
 
 
 def test_a_tensor_that_changes_meanwhile_is_counted_within_the_row(compiled):
@@ -575,14 +534,7 @@ def test_a_tensor_that_changes_meanwhile_is_counted_within_the_row(compiled):
     assert (around[[0, 2]] == 77).all()
 
 
-def run_python(code, **environment):
-    inherited = {name: value for name, value in os.environ.items() if name != native.SWITCH}
-    answer = subprocess.run(
-        [sys.executable, "-c", code], env=inherited | environment, capture_output=True, text=True, check=True
-    )
-    return answer.stdout.strip()
-
-
+@pytest.mark.long
 def test_loading_and_running_it_leave_the_floating_point_environment_as_it_is():
     """Denormals neither read nor written as zero, rounding to nearest: what a careless compiler flag would change."""
     code = """if True:
@@ -620,19 +572,14 @@ def test_loading_and_running_it_leave_the_floating_point_environment_as_it_is():
             assert arithmetic() == in_a_thread() == before, name
         print("as it was")
     """
-    assert run_python(code) == "as it was"
+    environment = {name: value for name, value in os.environ.items() if name != native.SWITCH}
+    answer = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == "as it was"
 
 
 def test_the_switch_leaves_it_aside(monkeypatch):
-    monkeypatch.delenv(native.SWITCH, raising=False)
-    built = native._load() is not None
-    code = "from chainrule.stats import kernel_name; print(kernel_name())"
-    assert run_python(code) == ("native" if built else "torch")
-    assert run_python(code, **{native.SWITCH: "torch"}) == "torch"
-
-
-class Stale:
-    SOURCE = "0" * 64
+    monkeypatch.setenv(native.SWITCH, "torch")
+    assert native._load() is None
 
 
 class Unbindable:
@@ -643,22 +590,16 @@ class Unbindable:
         raise ImportError("DLPack 2.0 is not version 1, or lends no tensors")
 
 
-def test_one_of_another_source_is_not_used(monkeypatch, caplog):
-    monkeypatch.delenv(native.SWITCH, raising=False)
-    monkeypatch.setattr(native, "import_module", lambda _: Stale())
-    with caplog.at_level(logging.WARNING):
-        assert native._load() is None
-    assert "another source" in caplog.text
+SOURCE = hashlib.sha256(Path(native.__file__).with_name("_kernel.c").read_bytes()).hexdigest()
 
 
-def test_one_that_pytorch_does_not_suit_is_not_used(monkeypatch, caplog):
-    source = Path(native.__file__).with_name("_kernel.c")
-    digest = hashlib.sha256(source.read_bytes()).hexdigest()
+@pytest.mark.parametrize(("source", "warning"), [("0" * 64, "another source"), (SOURCE, "DLPack 2.0")])
+def test_a_kernel_of_another_source_or_for_another_pytorch_is_not_used(monkeypatch, caplog, source, warning):
     monkeypatch.delenv(native.SWITCH, raising=False)
-    monkeypatch.setattr(native, "import_module", lambda _: Unbindable(digest))
+    monkeypatch.setattr(native, "import_module", lambda _: Unbindable(source))
     with caplog.at_level(logging.WARNING):
         assert native._load() is None
-    assert "DLPack 2.0" in caplog.text
+    assert warning in caplog.text
 
 
 def test_without_one_torch_is_named(monkeypatch):

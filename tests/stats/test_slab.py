@@ -67,7 +67,7 @@ class Meanwhile:
 
 @pytest.fixture
 def meanwhile(monkeypatch):
-    """What is done while the next row is written."""
+    """Callbacks that run while the next row is written."""
     kernel = Meanwhile()
     monkeypatch.setattr(native, "kernel", kernel)
     return kernel.others

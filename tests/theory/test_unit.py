@@ -23,8 +23,8 @@ def at(activation, q, c):
 
 
 @pytest.mark.parametrize("activation", SMOOTH)
-@pytest.mark.parametrize("c", [0.0, 0.3, 0.9, 0.999, 1.0])
-@pytest.mark.parametrize("q", [1e-8, 0.2, 0.8, 2.2, 3.2, 8.9, 24.0])
+@pytest.mark.parametrize("c", [0.0, 0.9, 1.0])
+@pytest.mark.parametrize("q", [1e-8, 0.8, 3.2, 24.0])
 def test_fewer_nodes_give_what_many_do(activation, q, c, monkeypatch):
     few = unit(activation, q, c, banded=True)
     few_figures = at(activation, q, c)
@@ -39,7 +39,10 @@ def test_fewer_nodes_give_what_many_do(activation, q, c, monkeypatch):
         assert few_figures[name] == pytest.approx(figure, rel=1e-3, abs=max(1e-6 * many.second**2, 1e-12)), name
 
 
-@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize(
+    "activation",
+    [pytest.param(each, marks=[pytest.mark.long] * (each not in ("relu", "tanh", "gelu"))) for each in ACTIVATIONS],
+)
 def test_the_grid_agrees_with_a_sample(activation):
     q, c = 1.0 if activation_named(activation).homogeneous else 1.7, 0.6
     generator = np.random.default_rng(3)
@@ -91,10 +94,6 @@ def test_moments_are_those_of_mean_field_theory_and_slopes_their_derivatives(act
     ):
         expected = (getattr(high, name) - getattr(low, name)) / (2 * step)
         assert slope == pytest.approx(expected, rel=1e-5, abs=1e-9 * (1 + abs(getattr(exact, name)))), name
-
-
-def test_halves_of_an_odd_activation_cancel_to_nothing():
-    assert marginal("tanh", 1.3).mean == moments("tanh", 1.3).mean == moments("linear").mean == 0
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)

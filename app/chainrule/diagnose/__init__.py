@@ -1,1 +1,1 @@
-"""What is wrong with a trace, why, where, and what helps: figures per layer beside theory, rules, faults, advice."""
+"""Diagnosis of a trace: figures per layer beside theory, verdicts and their rules, faults, advice."""

@@ -1,4 +1,4 @@
-"""Which scale a spec's weights should have: the one that hands the second moment on as it is, layer after layer."""
+"""The scale that a spec's weights should have: it keeps the second moment from layer to layer."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from chainrule.spec.keys import KEY_BY_NAME
 from chainrule.theory.mean_field import moments
 
 DIGITS = 5
-"""Significant digits of an advised scale: more would make a link longer and no net better."""
+"""Significant digits of an advised scale: more would only make links longer."""
 
 REPELS = 1e-3
-"""A deviation that grows by less than this per layer is one that does not grow: the leaky family's is exactly kept."""
+"""A deviation that grows by less than this per layer counts as constant, as it is for relu."""
 
 ALIKE = 1e-9
 """Relative: layers whose σ_w differ by less have the same."""
@@ -27,13 +27,12 @@ class Advice:
     """How to keep the variance from layer to layer.
 
     Attributes:
-        gain: the σ_w = √(fan_in · Var(W)) that keeps the variance of preactivations, biases aside; see `gain_of`.
-        scale: the spec's `scale` with which every hidden layer has this σ_w, by the spec's own init; None where no one
-            scale suits them all.
-        change: keys of the spec, with the values that bring it about: `scale` alone where there is one, else an init
-            that looks at fan_in with the scale that suits that.
-        note: what it does not see to, or None if it sees to everything.
-        source: who says so.
+        gain: the σ_w = √(fan_in · Var(W)) that keeps the variance of preactivations, without biases; see `gain_of`.
+        scale: the `scale` that gives every hidden layer this σ_w with the spec's own init; None if no scale does.
+        change: spec keys and values that follow the advice: `scale` alone if there is one, else also an init that
+            depends on fan_in.
+        note: limits of the advice, or None.
+        source: the reference.
     """
 
     gain: float
@@ -44,7 +43,7 @@ class Advice:
 
 
 def advise(spec: ModelSpec) -> Advice | None:
-    """The advice for a spec, whatever its scale is now; None for a net without a hidden layer."""
+    """The advice for a spec, whatever its present scale; None for a net without a hidden layer."""
     hidden = spec.depth if spec.last_activation else spec.depth - 1
     if hidden == 0:
         return None
@@ -69,14 +68,13 @@ def advise(spec: ModelSpec) -> Advice | None:
 
 @cache
 def gain_of(activation: str) -> tuple[float, float]:
-    """The σ_w that keeps the variance of a deep net's preactivations, and how a deviation from that grows.
+    """The σ_w that keeps the variance of a deep net's preactivations, and how a deviation grows.
 
-    Where a net comes back to q = 1, that is 1/√E[φ(z)²], with which q = 1 is a fixed point. gelu and silu leave it, and
-    an input with second moment 1 does not start there: for them it is the σ_w with E[φ(σ_w z)²] = 1, with which
-    activations keep the second moment 1 of the input, and q = σ_w² from the first layer on.
+    If q = 1 is a stable fixed point, σ_w = 1/√E[φ(z)²]. For gelu and silu it is unstable, so σ_w solves
+    E[φ(σ_w z)²] = 1: activations keep the second moment 1 of the input, and q = σ_w² in every layer.
 
     Returns:
-        σ_w, and d ln q′ / d ln q at the q that is kept: by how much ln q strays more at every layer, if above 1.
+        σ_w, and d ln q′ / d ln q at the kept q: the growth of a deviation of ln q per layer.
 
     Raises:
         ValueError: an unknown activation.
@@ -113,4 +111,4 @@ SOURCES: Mapping[str, str] = {
     "leaky_relu": _KAIMING,
     "selu": "G. Klambauer et al. 2017, Self-Normalizing Neural Networks",
 }
-"""Who found an activation's gain first; for the others it follows from mean-field theory."""
+"""The first publication of an activation's gain; the others follow from mean-field theory."""

@@ -1,16 +1,16 @@
-"""Where a pass goes wrong, and why: what an engineer would look for first in a net that does not train.
+"""Faults of a pass, the first things to look for in a net that does not train.
 
-    failed           what raised, and what it said
+    failed           the op that raised, and its message
     in_place         an op that overwrites what another keeps for its backward
-    first_nonfinite  the first tensor that holds NaN or ±Inf, and only that: the later ones follow from it
-    unregistered     parameters that the model runs with and that `parameters()` does not give: layers in a plain list
+    first_nonfinite  the first tensor with NaN or ±Inf, and only that: the later ones follow from it
+    unregistered     parameters that the model uses but does not register: layers in a plain list
     detach           an op at which the graph is cut, so that parameters before it get no gradient
     no_gradient      parameters that got none: unused, detached, frozen, or without a path (`no_gradient`)
     gradient_drop    two neighbouring layers between which the gradient falls tenfold
     dead, saturated  activations most of whose units pass no gradient
 
-What happens in a correct net is no fault: a mask of -Inf that a softmax absorbs, two units in five that are dead in a
-deep relu net, a branch whose gradient is small beside that of the residual that it is added to.
+Normal events of a correct net are no faults: a mask of -Inf that a softmax absorbs, 40 % of dead units in a deep relu
+net, a branch whose gradient is small beside that of its residual.
 """
 
 from __future__ import annotations
@@ -23,39 +23,40 @@ from typing import Any
 
 import numpy as np
 
-from chainrule.diagnose.no_gradient import Evidence, KnownParameter, Passes, evidence_of, parameters
+from chainrule.diagnose.no_gradient import CUTS, Evidence, KnownParameter, evidence_of, parameters
+from chainrule.diagnose.passes import Passes
 from chainrule.diagnose.profile import SATURATED
-from chainrule.stats import COLUMNS, StatisticsTable
+from chainrule.stats import StatisticsTable
 from chainrule.trace import ops
 from chainrule.trace.graph import Fault, FaultKind, Layer, Op, Tensor, Trace
 
 __all__ = ["Evidence", "Fault", "KnownParameter", "evidence_of", "find_faults", "with_faults"]
 
 DROP = 10.0
-"""Between two neighbouring layers the gradient falls by this much or more: a fault."""
+"""A fall of the gradient by this factor between two neighbouring layers is a fault."""
 
 FADED = 1e3
-"""So much smaller than it was the gradient may have become on its way, without a fall anywhere, before it is one."""
+"""A fall by this factor over all layers is a fault, even without a `DROP` anywhere."""
 
 GONE = 1e38
-"""No number in float32 is so much smaller than another that is not the smallest or the largest there are."""
+"""A fall by this factor exceeds the range of float32: the gradient is gone."""
 
-MOST_OF_A_KIND = 8
-"""So many faults of one kind are told; the last of them says how many more there are."""
+MAX_OF_A_KIND = 8
+"""At most this many faults of one kind are listed; the last one says how many more there are."""
 
 WEIGHS_OR_BENDS = ops.LINEAR | ops.ACTIVATIONS
 
 MADE_UNINITIALIZED = frozenset(("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "resize_"))
-"""Ops whose output holds whatever the memory held."""
+"""Ops whose output is uninitialized memory."""
 
 
 def find_faults(trace: Trace, evidence: Evidence | None = None, *, goes_back: bool = False) -> tuple[Fault, ...]:
-    """What is wrong with a recorded pass, the most urgent first; nothing for one that is healthy.
+    """The faults of a recorded pass, the most urgent first; empty if it is healthy.
 
     Args:
-        trace: the pass; `layers` are those between which gradients are compared.
-        evidence: of its model; without it nothing is said of parameters that have no gradient.
-        goes_back: it was meant to have a backward pass; if it has none, that is a fault.
+        trace: the pass; gradients are compared between its `layers`.
+        evidence: about its model; without it, parameters without a gradient stay unnoticed.
+        goes_back: the pass was meant to have a backward pass; a missing one is a fault.
     """
     passes = Passes(trace) if evidence is None else evidence.passes(trace)
     found = [
@@ -68,15 +69,15 @@ def find_faults(trace: Trace, evidence: Evidence | None = None, *, goes_back: bo
         *_dead(passes),
         *_saturated(passes),
     ]
-    # What somebody has frozen has most likely been frozen on purpose.
+    # Frozen parameters come last: most likely they were frozen on purpose.
     found.sort(key=lambda fault: fault.kind == "no_gradient" and "requires_grad=False" in fault.message)
     return tuple(_limited(found))
 
 
 def with_faults(trace: Trace, evidence: Evidence | None = None, *, goes_back: bool = False) -> Trace:
-    """The trace with its faults (see `find_faults`), and with the op that a pass broke off at where only they tell it.
+    """The trace with its faults (see `find_faults`), and with the op of its error if only the faults tell it.
 
-    The engine does not say whose backward it was that raised.
+    Autograd does not say whose backward raised.
     """
     faults = find_faults(trace, evidence, goes_back=goes_back)
     error = trace.error
@@ -94,24 +95,13 @@ def _limited(faults: Sequence[Fault]) -> list[Fault]:
     kept = []
     for fault in faults:
         count = told[fault.kind] = told.get(fault.kind, 0) + 1
-        left = total[fault.kind] - MOST_OF_A_KIND
-        if count == MOST_OF_A_KIND and left > 0:
+        left = total[fault.kind] - MAX_OF_A_KIND
+        if count == MAX_OF_A_KIND and left > 0:
             message = f"{fault.message} (and {left} more of this kind)"
             fault = dataclasses.replace(fault, message=message)
-        if count <= MOST_OF_A_KIND:
+        if count <= MAX_OF_A_KIND:
             kept.append(fault)
     return kept
-
-
-def _fault(
-    passes: Passes, kind: FaultKind, message: str, op: Op | None, tensor: str | None = None, remedy: str | None = None
-) -> Fault:
-    if op is None:
-        return Fault(kind, message, tensor=tensor, remedy=remedy)
-    source = op.source
-    if source is None and op.twin is not None:
-        source = passes.ops[passes.place[op.twin]].source
-    return Fault(kind, message, passes.module_path(op), op.id, tensor, source, remedy)
 
 
 # ------------------------------------------------------------------------------------------------------ what has raised
@@ -126,13 +116,13 @@ def _failed(passes: Passes) -> list[Fault]:
     error = passes.trace.error
     if error is None:
         return []
-    op = passes.ops[passes.place[error.op]] if error.op is not None else None
+    op = passes.op(error.op) if error.op is not None else None
     remedy = None
     more: list[Fault] = []
     if OVERWRITTEN in error.message:
         culprits = _overwritten(passes)
         if culprits:
-            # Of several, that which the engine would have come to first: it goes back in order.
+            # If there are several, autograd reached the last one first.
             writer, keeper, tensor = max(culprits, key=lambda each: passes.place[each[1].id])
             op = op or keeper
             more.append(_overwrite_fault(passes, writer, keeper, tensor))
@@ -140,22 +130,22 @@ def _failed(passes: Passes) -> list[Fault]:
         remedy = "Write into it under torch.no_grad(), or make a new tensor of it."
         tensor_id = op.inputs[0] if op is not None and op.inputs else None
         message = f"{op.name if op is not None else 'an op'} writes into a tensor that requires grad, or a view of it"
-        more.append(_fault(passes, "in_place", message, op, tensor_id, remedy))
+        more.append(passes.fault("in_place", message, op, tensor_id, remedy))
     elif NO_GRAPH in error.message:
         remedy = "The loss comes of nothing that requires a gradient: it was detached, or made under torch.no_grad()."
-        cut = next((each for each in reversed(passes.forward) if each.name in ("detach", "detach_", "data")), None)
+        cut = next((each for each in reversed(passes.forward) if each.name in CUTS), None)
         if cut is not None:
             message = f"{cut.name} cuts the graph, and the loss has no other way back"
-            more.append(_fault(passes, "detach", message, cut, cut.outputs[0], "Leave it out."))
+            more.append(passes.fault("detach", message, cut, cut.outputs[0], "Leave it out."))
     elif op is None and TWICE not in error.message:
         op = _broken_off_at(passes)
-    return [_fault(passes, "failed", error.message, op, None, remedy), *more]
+    return [passes.fault("failed", error.message, op, None, remedy), *more]
 
 
 def _broken_off_at(passes: Passes) -> Op | None:
-    """The forward op whose backward a pass that broke off had come to; None where that cannot be told.
+    """The forward op whose backward raised; None if that is unknown.
 
-    The engine goes back in order: it is the last of those that something has been sent to and that have sent nothing.
+    Autograd goes back in order: it is the last op that has received a gradient and has sent none.
     """
     if not passes.has_backward:
         return None
@@ -172,16 +162,12 @@ def _broken_off_at(passes: Passes) -> Op | None:
 
 
 def _written_to(passes: Passes, op: Op) -> tuple[str, bool] | None:
-    """The tensor whose memory an op in place has changed, behind all views of it; and whether past autograd, by .data.
-
-    None for an op that is not one.
-    """
+    """The tensor, behind all views, that an in-place op has changed, and whether through .data; None for other ops."""
     if not op.name.endswith("_") or op.name.endswith("__") or not op.inputs or not op.outputs:
         return None
     tensor, hidden = op.inputs[0], False
     while True:
-        producer = passes.tensors[tensor].producer
-        maker = None if producer is None else passes.ops[passes.place[producer]]
+        maker = passes.maker(tensor)
         if maker is None or maker.name not in ops.VIEWS | {"data", "getitem", "select", "narrow", "chunk", "split"}:
             return tensor, hidden
         hidden = hidden or maker.name == "data"
@@ -189,16 +175,13 @@ def _written_to(passes: Passes, op: Op) -> tuple[str, bool] | None:
 
 
 def _overwritten(passes: Passes) -> list[tuple[Op, Op, str]]:
-    """Ops that have changed in place what an op before them keeps for its backward: (writer, keeper, tensor)."""
-    keepers: dict[str, list[Op]] = {}
-    for saved in passes.trace.saved:
-        keepers.setdefault(saved.tensor, []).append(passes.ops[passes.place[saved.op]])
+    """In-place ops that changed a tensor which an earlier op keeps for its backward: (writer, keeper, tensor)."""
     found = []
     for writer in passes.forward:
         written = _written_to(passes, writer)
         if written is None:
             continue
-        for keeper in keepers.get(written[0], ()):
+        for keeper in passes.keepers.get(written[0], ()):
             earlier = passes.place[keeper.id] < passes.place[writer.id]
             if earlier and keeper.id not in passes.twins:
                 found.append((writer, keeper, written[0]))
@@ -212,23 +195,20 @@ def _overwrite_fault(passes: Passes, writer: Op, keeper: Op, tensor: str) -> Fau
     remedy = f"Use {plain} in place of {writer.name} (of a module: inplace=False), or change a clone of it."
     if plain == "setitem":
         remedy = "Write into a clone of it."
-    return _fault(passes, "in_place", message, writer, tensor, remedy)
+    return passes.fault("in_place", message, writer, tensor, remedy)
 
 
 def _written_behind_autograd(passes: Passes) -> list[Fault]:
-    """Ops that change, through .data, what a later backward reads: autograd cannot tell, and its gradient is wrong."""
+    """Ops that change, through .data, a tensor that a later backward reads: the gradient is wrong, silently."""
     if not any(op.name == "data" for op in passes.forward):
         return []
-    keepers: dict[str, list[Op]] = {}
-    for saved in passes.trace.saved:
-        keepers.setdefault(saved.tensor, []).append(passes.ops[passes.place[saved.op]])
     faults = []
     for writer in passes.forward:
         written = _written_to(passes, writer)
         if written is None or not written[1]:
             continue
         at = passes.place[writer.id]
-        for keeper in keepers.get(written[0], ()):
+        for keeper in passes.keepers.get(written[0], ()):
             if passes.place[keeper.id] < at < passes.twins.get(keeper.id, -1):
                 name = passes.tensors[written[0]].name
                 message = (
@@ -236,7 +216,7 @@ def _written_behind_autograd(passes: Passes) -> list[Fault]:
                     "backward: the gradient is that of other values, and autograd cannot tell"
                 )
                 remedy = "Make a new tensor, or write into it under torch.no_grad(), which autograd does notice."
-                faults.append(_fault(passes, "in_place", message, writer, written[0], remedy))
+                faults.append(passes.fault("in_place", message, writer, written[0], remedy))
                 break
     return faults
 
@@ -249,14 +229,13 @@ def _at(op: Op) -> str:
 
 
 def _unregistered(passes: Passes, found: Sequence[str]) -> list[Fault]:
-    """Parameters that would learn, and that an optimizer of the model's does not know of."""
-    # A teacher is kept in a list so that it is not found: no gradient reaches it.
+    """Trainable parameters that are missing in `model.parameters()`."""
+    # A frozen teacher may be kept in a list on purpose: no gradient reaches it.
     would = (each for each in found if each in passes.reached or not passes.has_backward)
     used = [passes.tensors[each] for each in would if each in passes.tensors]
     if not used:
         return []
-    reader = next((each for tensor in used for each in tensor.consumers), None)
-    op = None if reader is None else passes.ops[passes.place[reader]]
+    op = next((passes.op(each) for tensor in used for each in tensor.consumers), None)
     are, them = ("are", "them") if len(used) > 1 else ("is", "it")
     message = (
         f"{parameters(len(used))} that this pass uses {are} not among model.parameters(): an optimizer of those never "
@@ -266,7 +245,7 @@ def _unregistered(passes: Passes, found: Sequence[str]) -> list[Fault]:
         "What lies in a plain list or dict, or is made in forward, is not found: keep layers in nn.ModuleList or "
         "nn.ModuleDict, tensors in nn.ParameterList, and make them in __init__."
     )
-    return [_fault(passes, "unregistered", message, op, used[0].id, remedy)]
+    return [passes.fault("unregistered", message, op, used[0].id, remedy)]
 
 
 # ------------------------------------------------------------------------------------------------------- not finite
@@ -274,7 +253,7 @@ def _unregistered(passes: Passes, found: Sequence[str]) -> list[Fault]:
 
 def _first_nonfinite(passes: Passes) -> list[Fault]:
     table = passes.trace.statistics
-    counts = {name: _column(table, name) for name in ("nan", "posinf", "neginf")}
+    counts = {name: table.column(name) for name in ("nan", "posinf", "neginf")}
     rows = np.flatnonzero(counts["nan"] + counts["posinf"] + counts["neginf"])
     if not rows.size:
         return []
@@ -283,11 +262,11 @@ def _first_nonfinite(passes: Passes) -> list[Fault]:
     first = next((passes.tensors[each] for each in bad if each not in excused), None)
     if first is None:
         return []
-    row, n = bad[first.id], _column(table, "n")[bad[first.id]]
+    row, n = bad[first.id], table.column("n")[bad[first.id]]
     nan, infinite = counts["nan"][row], counts["posinf"][row] + counts["neginf"][row]
     parts = [f"{_share(count, n)} {word}" for word, count in (("NaN", nan), ("Inf", infinite)) if count]
     message = f"{first.name} is the first that is not finite: {', '.join(parts)}"
-    op = None if first.producer is None else passes.ops[passes.place[first.producer]]
+    op = passes.maker(first.id)
     remedy = None
     if op is None:
         message += f". It came in like that, as {first.role}"
@@ -304,7 +283,7 @@ def _first_nonfinite(passes: Passes) -> list[Fault]:
             message += f". {op.name} made it of finite values from {_range(table, reads)}"
         if remedy is None:
             remedy = _overflow_remedy(op, first, largest)
-    return [_fault(passes, "first_nonfinite", message, op, first.id, remedy)]
+    return [passes.fault("first_nonfinite", message, op, first.id, remedy)]
 
 
 def _overflow_remedy(op: Op, tensor: Tensor, largest: float) -> str | None:
@@ -322,17 +301,17 @@ def _overflow_remedy(op: Op, tensor: Tensor, largest: float) -> str | None:
 
 
 def _on_purpose(passes: Passes, bad: Mapping[str, int], counts: Mapping[str, Any]) -> frozenset[str]:
-    """Which of the tensors that are not finite are so by design, as a mask is, or are not to be looked at.
+    """The non-finite tensors that are no fault: infinite by design, as a mask, or uninitialized memory.
 
-    Infinite by design is a constant, and what an op has filled with an infinite number, or made of what is so; and it
-    must be harmless: what reads it makes something finite of it. An input of that kind is excused if it is harmless.
+    Infinite by design are constants, tensors that an op has filled with an infinite number, and results of such
+    tensors, if they are harmless: their readers give finite results. An input counts only if it is harmless.
     """
     purpose: set[str] = set()
     said: set[str] = set()
     unwritten: set[str] = set()
     for identifier, row in bad.items():
         tensor = passes.tensors[identifier]
-        op = None if tensor.producer is None else passes.ops[passes.place[tensor.producer]]
+        op = passes.maker(identifier)
         if op is not None and (op.name in MADE_UNINITIALIZED or _looks_at(op, unwritten)):
             unwritten.add(identifier)
         elif counts["nan"][row] or tensor.role == "gradient":
@@ -352,21 +331,20 @@ def _on_purpose(passes: Passes, bad: Mapping[str, int], counts: Mapping[str, Any
                 if any(each in said for each in made):
                     said.add(identifier)
         if len(purpose) == len(said) and identifier not in purpose and identifier not in unwritten:
-            # It is at fault, and nothing before it is in doubt: what follows from it need not be looked at.
+            # It is at fault and nothing before it is in doubt: the rest follows from it.
             return frozenset(said | unwritten)
     harmless: set[str] = set()
     for identifier in reversed(list(bad)):
         if identifier in purpose and passes.tensors[identifier].role != "loss":
-            readers = [passes.ops[passes.place[each]] for each in passes.tensors[identifier].consumers]
-            made_of_it = [each for op in readers if op.phase == "forward" for each in op.outputs]
+            made_of_it = [each for op in passes.forward_readers(identifier) for each in op.outputs]
             if all(each not in bad or each in harmless for each in made_of_it):
                 harmless.add(identifier)
-    # Of what was filled with Inf on purpose, what makes NaN of it is at fault.
+    # A tensor filled with Inf is always excused; the op that turns it into NaN is at fault.
     return frozenset((purpose & harmless) | said | unwritten)
 
 
 def _looks_at(op: Op, unwritten: set[str]) -> bool:
-    """Whether an op gives another view of memory that nobody has written to yet, or writes into a part of it."""
+    """Whether an op views uninitialized memory, or writes to a part of it."""
     is_view = op.name in ops.VIEWS or op.name.endswith("_") or op.name == "getitem"
     return is_view and any(each in unwritten for each in op.inputs)
 
@@ -405,17 +383,17 @@ def _share(count: float, n: float) -> str:
 
 
 def _gradient_drops(passes: Passes) -> list[Fault]:
-    """Places where the gradient falls tenfold from a layer to the one before it, and to all before that.
+    """Places where the gradient falls tenfold from a layer to the one before it, and stays small before that.
 
-    Three sizes are compared, the gradient's RMS, its L2 norm and its RMS times its elements, and the smallest fall
-    counts: averaging over positions makes an RMS smaller, a wider layer too, and neither loses anything. "And to all
-    before that": beside a residual a branch may have a small gradient, and what lies before it has a large one.
+    The smallest fall of three sizes counts: RMS, L2 norm, and RMS times elements. An average over positions or a wider
+    layer makes an RMS smaller and loses nothing. A branch beside a residual may have a small gradient, but the layers
+    before it have a large one.
     """
     table = passes.trace.statistics
     rows = passes.rows
     found = [layer for layer in passes.trace.layers if layer.gradient is not None and layer.gradient in rows]
     at = np.array([rows[layer.gradient or ""] for layer in found], np.intp)
-    n, norm, *bad = (_column(table, name)[at] for name in ("n", "norm", "nan", "posinf", "neginf"))
+    n, norm, *bad = (table.column(name)[at] for name in ("n", "norm", "nan", "posinf", "neginf"))
     counts = np.flatnonzero((n > 0) & ~np.isnan(norm) & (sum(bad) == 0))
     if counts.size < 2:
         return []
@@ -427,8 +405,8 @@ def _gradient_drops(passes: Passes) -> list[Fault]:
     faults: list[Fault] = []
     for earlier in np.flatnonzero(falls):
         later = earlier + 1
-        # Of those that are only counted it is taken for granted.
-        if len(faults) < MOST_OF_A_KIND and not _leads_to(passes, layers[earlier], layers[later]):
+        # Faults beyond the limit are only counted, unchecked.
+        if len(faults) < MAX_OF_A_KIND and not _leads_to(passes, layers[earlier], layers[later]):
             continue
         before, after = so_far[earlier], measured[later]
         share = float(np.where(before > 0, after / np.where(before > 0, before, 1), np.inf).min())
@@ -443,7 +421,7 @@ def _drop_fault(passes: Passes, earlier: Layer, later: Layer, share: float) -> F
     message = f"going back from {later.name} to {earlier.name} the gradient {falls}, and so it stays before that"
     if math.isinf(share):
         message = f"no gradient goes back beyond {later.name}: in {earlier.name} and before it is 0"
-    op = _maker(passes, earlier.activation)
+    op = passes.maker(earlier.activation)
     table = passes.trace.statistics
     remedy = (
         "Look at the weight of the later layer and at what lies between: a small weight, or an activation on a plateau."
@@ -454,11 +432,11 @@ def _drop_fault(passes: Passes, earlier: Layer, later: Layer, share: float) -> F
             remedy = f"{summary.dead_fraction:.0%} of the units of {later.name} are dead: look at what comes in."
         elif summary.saturation is not None and summary.saturation > SATURATED:
             remedy = f"{summary.saturation:.0%} of {later.name} is saturated: a smaller scale of its weight."
-    return _at_layer(passes, _fault(passes, "gradient_drop", message, op, earlier.gradient, remedy), earlier)
+    return _at_layer(passes, passes.fault("gradient_drop", message, op, earlier.gradient, remedy), earlier)
 
 
 def _fading(passes: Passes, layers: Sequence[Layer], so_far: Any) -> list[Fault]:
-    """A gradient that becomes small without falling anywhere: one fault, where the first tenth is left."""
+    """A gradient that shrinks gradually: one fault, at the first layer with a tenth of it."""
     with np.errstate(over="ignore"):
         shares = (so_far[-1] / np.maximum(so_far, np.finfo(np.float64).tiny)).min(axis=1)
     if shares[0] < FADED:
@@ -473,13 +451,13 @@ def _fading(passes: Passes, layers: Sequence[Layer], so_far: Any) -> list[Fault]
     remedy = (
         "A larger scale of the weights (the one that keeps the variance), a normalization, or residual connections."
     )
-    op = _maker(passes, layers[at].activation)
-    fault = _fault(passes, "gradient_drop", message, op, layers[at].gradient, remedy)
+    op = passes.maker(layers[at].activation)
+    fault = passes.fault("gradient_drop", message, op, layers[at].gradient, remedy)
     return [_at_layer(passes, fault, layers[at])]
 
 
 def _at_layer(passes: Passes, fault: Fault, layer: Layer) -> Fault:
-    """The fault as one of the layer's own module: what makes its activation may stand elsewhere."""
+    """The fault with the layer's module: the op of its activation may belong to another one."""
     return dataclasses.replace(fault, module=layer.name) if layer.name in passes.paths else fault
 
 
@@ -487,7 +465,7 @@ def _leads_to(passes: Passes, earlier: Layer, later: Layer) -> bool:
     """Whether the later layer is computed from the earlier one."""
     ends = {each for each in (later.activation, later.preactivation) if each is not None}
     found = {each for each in (earlier.activation, earlier.preactivation) if each is not None}
-    # Before the one is made nothing reads it, and what is made after the other is not on the way.
+    # Only ops between the two can be on the way.
     first = min((_made_at(passes, each) for each in found), default=0)
     last = max((_made_at(passes, each) for each in ends), default=-1)
     for op in passes.ops[first : last + 1]:
@@ -501,59 +479,49 @@ def _made_at(passes: Passes, tensor: str) -> int:
     return 0 if producer is None else passes.place[producer]
 
 
-def _maker(passes: Passes, tensor: str | None) -> Op | None:
-    producer = None if tensor is None else passes.tensors[tensor].producer
-    return None if producer is None else passes.ops[passes.place[producer]]
-
-
 # ------------------------------------------------------------------------------------------------------------ units
 
 
 def _dead(passes: Passes) -> list[Fault]:
     """Activations with more dead units than chance would leave.
 
-    In a deep relu net all inputs come to look alike, and half of the units are dead for all of them (see
-    `theory.finite_width`): a layer is dead beyond that by four standard deviations of a binomial count. Of feature maps
-    the channels are counted, for what is dead in one place of a channel is often dead in all.
+    In a deep relu net all inputs become alike, and half of the units are dead for all of them (see
+    `theory.dead_units`): a layer is dead if it exceeds that by four standard deviations of a binomial count. Feature
+    maps count channels as units, since a channel that is dead at one position is often dead at all.
     """
     faults = []
     table = passes.trace.statistics
-    column = _column(table, "dead_fraction")
+    column = table.column("dead_fraction")
     for row in np.flatnonzero(column > 0.5):
         tensor, share = passes.tensors[table.tensors[row]], float(column[row])
         units = min(tensor.shape[1:], default=1)
         if share < 1 and share <= 0.5 + 4 * 0.5 / math.sqrt(max(1, units)):
             continue
-        op = _maker(passes, tensor.id)
+        op = passes.maker(tensor.id)
         who = "all units" if share == 1 else f"{share:.0%} of the units"
         message = f"{who} of {tensor.name} are dead: not above 0 for any of {tensor.shape[0]} inputs"
         remedy = "Look at what comes in: a bias far below 0, or weights that a large step has thrown off."
-        faults.append(_fault(passes, "dead", message, op, tensor.id, remedy))
+        faults.append(passes.fault("dead", message, op, tensor.id, remedy))
     return faults
 
 
 def _saturated(passes: Passes) -> list[Fault]:
-    """Activations most of whose values lie on a plateau, but for one that the loss reads: it may be sure of itself."""
+    """Activations with most values on a plateau, except one that the loss reads: an answer may be certain."""
     faults = []
     table = passes.trace.statistics
-    column = _column(table, "saturation")
+    column = table.column("saturation")
     for row in np.flatnonzero(column > SATURATED):
         tensor, share = passes.tensors[table.tensors[row]], float(column[row])
-        readers = [passes.ops[passes.place[each]] for each in tensor.consumers]
-        if any(op.phase == "forward" and _is_loss(passes, op) for op in readers):
+        if any(_is_loss(passes, op) for op in passes.forward_readers(tensor.id)):
             continue
-        op = _maker(passes, tensor.id)
+        op = passes.maker(tensor.id)
         message = f"{share:.0%} of {tensor.name} is saturated: its flat ends pass no gradient"
         remedy = "A smaller scale of the weights before it, or a normalization."
-        faults.append(_fault(passes, "saturated", message, op, tensor.id, remedy))
+        faults.append(passes.fault("saturated", message, op, tensor.id, remedy))
     return faults
 
 
 def _is_loss(passes: Passes, op: Op) -> bool:
-    """Whether an op compares an answer to a target, as far as its name or its one number tells."""
+    """Whether an op looks like a loss, by its name or its one-element output."""
     makes_one_number = all(passes.tensors[each].shape == () for each in op.outputs)
     return makes_one_number or op.name.endswith(("_loss", "cross_entropy", "_loss_"))
-
-
-def _column(table: StatisticsTable, name: str) -> Any:
-    return table.moments[:, COLUMNS.index(name)]

@@ -1,7 +1,7 @@
-"""What theory expects of the layers of a trace without a spec, layer by layer, from what came into each.
+"""Expected figures for the layers of a trace without a spec, from each layer's measured input.
 
-`theory/local.py` says what is expected; here is what it wants to know, read out of a trace: the op that weighs, the
-statistics of what it weighs and of its weight, and which activation it is.
+Reads the arguments of `theory/local.py` from a trace: the weighing op, the statistics of its input and its weight, and
+the activation.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
+from chainrule.diagnose.passes import Passes
 from chainrule.stats import Summary
 from chainrule.theory.layer_statistics import Expected
 from chainrule.theory.local import (
@@ -29,7 +30,7 @@ ACTIVATIONS: Mapping[str, str] = {
     **{name: name for name in ("relu", "leaky_relu", "tanh", "sigmoid", "gelu", "silu", "elu", "selu")},
     **{f"{name}_": name for name in ("relu", "leaky_relu", "tanh", "sigmoid", "elu", "selu")},
 }
-"""Ops whose theory there is, when their own parameters are the usual ones, and its name."""
+"""Op → the activation that theory knows, if the op's parameters are the defaults."""
 
 COMPOSED: Mapping[str, str] = {
     **dict.fromkeys(
@@ -38,7 +39,7 @@ COMPOSED: Mapping[str, str] = {
     ),
     **dict.fromkeys(("SiLUActivation", "Swish"), "silu"),
 }
-"""Modules that write out such an activation, by their type; an approximation of gelu differs by less than a band."""
+"""Module type → activation, for modules that compute it by several ops; a band covers approximations of gelu."""
 
 _USUAL: Mapping[str, Mapping[str, float]] = {"leaky_relu": {"negative_slope": 0.01}, "elu": {"alpha": 1.0}}
 _CONVOLUTIONS = {"conv1d": 1, "conv2d": 2, "conv3d": 3}
@@ -46,12 +47,12 @@ _CONVOLUTION_ARGUMENTS = ("input", "weight", "bias", "stride", "padding", "dilat
 
 
 class _UnsaidError(Exception):
-    """Theory says nothing of a layer; the message says why."""
+    """Theory does not apply to a layer; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Of one layer: what is expected, and why there is no more of it."""
+    """One layer's expected figures, and why some are missing."""
 
     expected: Mapping[str, Expected]
     reason: str | None
@@ -59,7 +60,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class _Weighed:
-    """The op of a layer that weighs: what it reads, what it gives, and what it is made of."""
+    """The weighing op of a layer: its input, its output, and its parameters."""
 
     x: str
     output: str
@@ -67,7 +68,7 @@ class _Weighed:
 
 
 def local_expectations(trace: Trace) -> tuple[Found, ...]:
-    """What theory expects of every layer of a trace, first to last, and where it says nothing, why."""
+    """The expected figures of every layer of a trace, first to last."""
     reading = _Reading(trace)
     weighed: list[_Weighed | str] = []
     for layer in trace.layers:
@@ -94,7 +95,7 @@ def _found(reading: _Reading, layer: Layer, weighed: _Weighed | str, by_input: M
         if not expected:
             reason = "all that comes in is 0"
         elif (activated := reading.summary(layer.activation or "")) is not None:
-            # Of an activation that several ops make up, nobody has counted its units.
+            # The units of an activation of several ops are not counted.
             for name in ("dead_fraction", "saturation"):
                 if getattr(activated, name) is None:
                     expected.pop(name, None)
@@ -104,24 +105,15 @@ def _found(reading: _Reading, layer: Layer, weighed: _Weighed | str, by_input: M
     return Found(expected, reason)
 
 
-class _Reading:
-    """A trace, with what is looked up in it."""
+class _Reading(Passes):
+    """A trace with lookups for theory."""
 
     def __init__(self, trace: Trace) -> None:
-        self.trace = trace
-        self.tensors = trace.tensor_by_id
-        self.ops = {op.id: op for op in trace.ops}
+        super().__init__(trace)
         self.gradient = {
             tensor.gradient_of: tensor.id for tensor in reversed(trace.tensors) if tensor.gradient_of is not None
         }
         self._summaries: dict[str, Summary | None] = {}
-
-    # ---------------------------------------------------------------- tensors
-
-    def maker(self, tensor: str) -> Op | None:
-        """The op that made a tensor, if it is known."""
-        producer = self.tensors[tensor].producer
-        return None if producer is None else self.ops[producer]
 
     def summary(self, tensor: str) -> Summary | None:
         """The statistics of a tensor all of whose elements are finite floats."""
@@ -135,10 +127,10 @@ class _Reading:
         return self._summaries[tensor]
 
     def elements(self, tensor: str) -> Elements:
-        """How the elements of a tensor lie.
+        """Mean and second moment of a tensor.
 
         Raises:
-            _UnsaidError: there are no statistics of it, or not all of it is finite.
+            _UnsaidError: it has no statistics, or is not all finite.
         """
         summary = self.summary(tensor)
         if summary is None or summary.mean is None or summary.norm is None:
@@ -146,23 +138,21 @@ class _Reading:
         return Elements(summary.mean, summary.norm**2 / summary.n)
 
     def inputs(self, tensor: str | None) -> int:
-        """How many inputs the batch has of which this is made: its first dimension, as for the dead units."""
+        """The batch size: a tensor's first dimension, as for the dead units."""
         shape = () if tensor is None else self.tensors[tensor].shape
         return max(1, shape[0]) if shape else 1
 
     def kind(self, tensor: str) -> str:
-        """What a tensor was made by: its module's type, or the op in a place that has none of its own."""
+        """The type of the module that made a tensor, or the op's name at the top level."""
         module = self.trace.module_by_id[self.tensors[tensor].module]
         maker = self.maker(tensor)
         return module.type if module.path or maker is None else maker.name
-
-    # ---------------------------------------------------------------- the way there
 
     def weighed(self, layer: Layer) -> _Weighed:
         """The weighing op of a layer.
 
         Raises:
-            _UnsaidError: it has none that theory knows, or one of which too little is known.
+            _UnsaidError: theory does not know the op, or lacks statistics.
         """
         output = layer.preactivation
         if output is None:
@@ -185,7 +175,7 @@ class _Reading:
         return _Weighed(x, output, weighing)
 
     def _product_and_bias(self, addition: Op) -> tuple[Op | None, str | None]:
-        """Of product plus bias: the product's op and the bias."""
+        """Split `matmul + bias` into the matmul op and the bias."""
         for position, name in enumerate(addition.inputs[:2]):
             maker = self.maker(name)
             if maker is None or maker.name not in ("matmul", "mm"):
@@ -198,7 +188,7 @@ class _Reading:
         return None, None
 
     def _operands(self, op: Op, layer: Layer, kind: str) -> tuple[str, Tensor, str | None]:
-        """What an op weighs, its weight as (…, in, out) or as the convolution has it, and its bias."""
+        """The input, the weight and the bias of an op."""
         inputs = op.inputs
         if op.name == "addmm" and len(inputs) == 3:
             bias, x, weight = inputs
@@ -238,7 +228,7 @@ class _Reading:
         return convolution((channels, weight.shape[0]), channels // weight.shape[1], taps, elements, bias)
 
     def activation(self, layer: Layer) -> tuple[str | None, str]:
-        """The name of a layer's activation in theory, None for one that it does not know; and what to call it."""
+        """The name of a layer's activation in theory, None if theory does not know it; and its name in messages."""
         if layer.activation is None or layer.activation == layer.preactivation:
             return "linear", "linear"
         op = self.maker(layer.activation)
@@ -255,21 +245,19 @@ class _Reading:
             return None, f"{op.name} of other parameters"
         return name, op.name
 
-    # ---------------------------------------------------------------- the way back
-
     def gradient_std(self, layer: Layer, by_input: Mapping[str, _Weighed]) -> Expected | None:
-        """The gradient that the one layer which reads this one's activation should hand back to it."""
+        """The expected gradient of a layer's activation, if exactly one layer reads it."""
         if layer.activation is None or layer.gradient is None:
             return None
         read = layer.activation
         while read not in by_input:
-            readers = self._forward_readers(read)
+            readers = self.forward_readers(read)
             if len(readers) != 1 or readers[0].name not in VIEWS or len(readers[0].outputs) != 1:
                 return None
             read = readers[0].outputs[0]
             if self._size(read) != self._size(layer.activation):
                 return None
-        if len(self._forward_readers(read)) != 1:
+        if len(self.forward_readers(read)) != 1:
             return None
         after = by_input[read]
         arriving = self.gradient.get(after.output)
@@ -277,23 +265,19 @@ class _Reading:
             return None
         return expected_gradient(after.weighing, self.elements(arriving))
 
-    def _forward_readers(self, tensor: str) -> list[Op]:
-        ops = (self.ops[consumer] for consumer in self.tensors[tensor].consumers)
-        return [op for op in ops if op.phase == "forward"]
-
     def _size(self, tensor: str) -> int:
         return prod(self.tensors[tensor].shape)
 
 
 def _argument(op: Op, name: str, default: object, position: int | None = None) -> object:
-    """An argument of an op, by its name or by its place: not of all torch functions is the name known."""
+    """An argument of an op by name, or by position: the names of some torch functions' arguments are unknown."""
     if position is None:
         position = _CONVOLUTION_ARGUMENTS.index(name)
     return op.attributes.get(name, op.attributes.get(str(position), default))
 
 
 def _per_dimension(value: object, space: int) -> list[int]:
-    """A stride or a dilation of every dimension of space.
+    """A stride or a dilation for every dimension of space.
 
     Raises:
         _UnsaidError: it is neither a number nor a list of numbers.
@@ -306,7 +290,7 @@ def _per_dimension(value: object, space: int) -> list[int]:
 
 
 def _padding(value: object, kernel: tuple[int, ...], dilation: list[int]) -> list[int]:
-    """The padding before the first element, of every dimension of space."""
+    """The padding before the first element, for every dimension of space."""
     if value == "valid":
         return [0] * len(kernel)
     if value == "same":

@@ -1,51 +1,46 @@
-"""Parameters that no gradient has reached, and why: what a trace and a look at the model together tell.
+"""Parameters that got no gradient, and why, from a trace and its model.
 
 unused                no op has read it
-requires_grad=False   none was asked for
-detached              it leads to the loss, but somewhere the graph is cut: detach, .data, torch.no_grad()
-no path               nothing that it leads to leads to the loss, or only through an op that has no derivative
+requires_grad=False   it is frozen
+detached              it leads to the loss, but the graph is cut: detach, .data, torch.no_grad()
+no path               it does not lead to the loss, or only through an op without a derivative
 """
 
 from __future__ import annotations
 
-import copy
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
 
 import torch
 from torch import nn
 
+from chainrule.diagnose.passes import Passes, reads_only_the_shape
 from chainrule.trace import ops
-from chainrule.trace.graph import Fault, Op, Tensor, Trace
+from chainrule.trace.graph import Fault, Op, Trace
 
 CUTS = frozenset(("detach", "detach_", "data"))
-"""Ops that cut the graph, whatever they are given."""
+"""Ops that always cut the graph."""
 
 KEEP_WHAT_THEY_READ = (
     ops.LINEAR
     | ops.ACTIVATIONS - {"leaky_relu_", "threshold"}
     | frozenset(("layer_norm", "batch_norm", "group_norm", "rms_norm", "exp", "pow", "sqrt", "log"))
 )
-"""Ops that always save a tensor if they have a backward: one that saved none made no graph."""
+"""Ops that save a tensor whenever they have a backward: without a saved tensor there is no graph."""
 
 NO_GRAD = "detached: computed while gradients were off, as under torch.no_grad()"
-"""Why what is computed in such a block leads nowhere."""
+"""The reason for parameters that are used in a block without gradients."""
 
-MOST_NAMED = 4
-"""So many modules a message names."""
+MAX_NAMED = 4
+"""A message names at most this many modules."""
 
 _WATCHED_AT_ONCE = 64
 
 
 @dataclass(frozen=True, slots=True)
 class KnownParameter:
-    """One parameter of a model.
-
-    `path` is where a walk through the model meets it first; `aliases`: where it stands besides, of a tied one.
-    """
+    """One parameter of a model: its first path, and the `aliases` of a tied one."""
 
     path: str
     shape: tuple[int, ...]
@@ -54,17 +49,17 @@ class KnownParameter:
 
 
 class Evidence:
-    """What a trace does not hold of the model that was recorded: all its parameters, and what autograd had a graph of.
+    """Facts about a recorded model that its trace does not hold: all parameters, and which tensors had a graph.
 
-    The latter is told by `watch`, if the recording is made with it: `record(model, on_tensor=evidence.watch)`. Without
-    it the place where a graph was cut by `torch.no_grad()` follows from what ops have saved, which not all do.
+    A recording with `record(model, on_tensor=evidence.watch)` collects the latter. Without it, the place where
+    `torch.no_grad()` cut the graph follows from the tensors that ops saved, and not all ops save one.
 
     Attributes:
-        parameters: those of the model, each once.
-        carrying: ids of the tensors that required grad when they were recorded; None where nobody watched.
-        without_grad: ids of the tensors that were recorded while gradients were switched off.
-        unregistered: ids of parameters that the model runs with and does not have among its own.
-        received: paths of parameters that hold a gradient of this pass, however it came there: by another thread, say.
+        parameters: of the model, each once.
+        carrying: ids of the tensors that required grad when they were recorded; None without `watch`.
+        without_grad: ids of the tensors that were recorded while gradients were off.
+        unregistered: ids of parameters that the model uses but does not register.
+        received: paths of parameters that hold a gradient of this pass, even if another thread computed it.
     """
 
     def __init__(self, parameters: Iterable[KnownParameter] = ()) -> None:
@@ -78,7 +73,7 @@ class Evidence:
         self._passes: Passes | None = None
 
     def watch(self, identifier: str, tensor: torch.Tensor) -> None:
-        """Note whether a tensor requires grad, as it is recorded; it is not kept."""
+        """Note whether a tensor requires grad when it is recorded."""
         if self.carrying is None:
             self.carrying = set()
         if self._undecided:
@@ -87,7 +82,7 @@ class Evidence:
             self.carrying.add(identifier)
         elif not torch.is_grad_enabled():
             self.without_grad.add(identifier)
-            # In a custom Function's forward gradients are off too; what it puts out requires grad once it has returned.
+            # Gradients are also off in a custom Function's forward; its outputs require grad after it returns.
             self._undecided.append((identifier, weakref.ref(tensor)))
 
     def _look_again(self) -> None:
@@ -103,20 +98,20 @@ class Evidence:
         self._undecided = kept
 
     def faults(self, trace: Trace, goes_back: bool = False) -> tuple[Fault, ...]:
-        """Those of `without_gradient`, worked out once per recording: a repetition has the same ops."""
+        """The faults of `without_gradient`, computed once per recording: repetitions have the same ops."""
         if self._told is None or self._told[0] is not trace.ops:
             self._told = (trace.ops, without_gradient(trace, self, goes_back))
         return self._told[1]
 
     def passes(self, trace: Trace) -> Passes:
-        """The trace as a graph; what has been looked up in the recording that it repeats is not looked up again."""
+        """The trace as a graph; a repetition of a recording reuses its lookups."""
         known = self._passes
         self._passes = Passes(trace) if known is None or known.trace.ops is not trace.ops else known.again(trace)
         return self._passes
 
 
 def evidence_of(model: object) -> Evidence:
-    """What is to be known of a model beforehand; of one that is no nn.Module, nothing."""
+    """Evidence with the parameters of a model; without any if it is no nn.Module."""
     if not isinstance(model, nn.Module):
         return Evidence()
     paths: dict[int, list[str]] = {}
@@ -136,103 +131,12 @@ def evidence_of(model: object) -> Evidence:
     )
 
 
-# ------------------------------------------------------------------------------------------------------------ the graph
-
-
-class Passes:
-    """The two passes of a trace as a graph that can be walked; places are those in `trace.ops`."""
-
-    def __init__(self, trace: Trace) -> None:
-        self.trace = trace
-        self.ops: Sequence[Op] = tuple(trace.ops)
-        self.tensors: Mapping[str, Tensor] = trace.tensor_by_id
-
-    def again(self, trace: Trace) -> Passes:
-        """The same of a trace of the same graph, with other numbers."""
-        other = copy.copy(self)
-        other.trace = trace
-        return other
-
-    @cached_property
-    def rows(self) -> Mapping[str, int]:
-        """The row of a tensor's statistics, by its id; none of a tensor that has none."""
-        return {tensor: row for row, tensor in enumerate(self.trace.statistics.tensors)}
-
-    @cached_property
-    def module_paths(self) -> Mapping[str, str]:
-        """The path of a module, by its id."""
-        return {module.id: module.path for module in self.trace.modules}
-
-    @cached_property
-    def place(self) -> Mapping[str, int]:
-        """The place of an op, by its id."""
-        return {op.id: place for place, op in enumerate(self.ops)}
-
-    @cached_property
-    def paths(self) -> frozenset[str]:
-        """The paths of the modules that have run."""
-        return frozenset(module.path for module in self.trace.modules)
-
-    @cached_property
-    def moving(self) -> Sequence[str]:
-        """The paths of the normalizations that have updated their running statistics."""
-        found = [op for op in self.forward if op.name in ops.NORMALIZATIONS]
-        moves = [op for op in found if op.attributes.get("training", op.attributes.get("use_input_stats")) is True]
-        return tuple(self.module_path(op) for op in moves)
-
-    @cached_property
-    def forward(self) -> Sequence[Op]:
-        """The ops of the forward pass, in order."""
-        return tuple(op for op in self.ops if op.phase == "forward")
-
-    @cached_property
-    def reached(self) -> frozenset[str]:
-        """The tensors that a gradient has reached."""
-        return frozenset(tensor.gradient_of for tensor in self.tensors.values() if tensor.gradient_of is not None)
-
-    @cached_property
-    def has_backward(self) -> bool:
-        """Whether there was a backward pass, or the beginning of one."""
-        return any(op.phase == "backward" for op in self.ops)
-
-    @cached_property
-    def twins(self) -> Mapping[str, int]:
-        """Forward op → the place of its first backward op."""
-        found: dict[str, int] = {}
-        for place, op in enumerate(self.ops):
-            if op.twin is not None:
-                found.setdefault(op.twin, place)
-        return found
-
-    @cached_property
-    def savers(self) -> frozenset[str]:
-        """The ops that keep something for their backward: they have one."""
-        return frozenset(each.op for each in self.trace.saved)
-
-    @cached_property
-    def leads_to_gradient(self) -> frozenset[str]:
-        """The tensors from which the values of one flow that a gradient has reached; if none has, of the loss."""
-        found = set(self.reached) or {each.id for each in self.tensors.values() if each.role == "loss"}
-        for op in reversed(self.forward):
-            if not _reads_only_the_shape(op) and any(output in found for output in op.outputs):
-                found.update(op.inputs)
-        return frozenset(found)
-
-    def module_path(self, op: Op) -> str:
-        """Path of the module that an op belongs to."""
-        return self.module_paths[op.module]
-
-
-def _reads_only_the_shape(op: Op) -> bool:
-    return op.name.endswith("_like") or op.name.startswith("new_")
-
-
 # -------------------------------------------------------------------------------------------------------------- the why
 
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """Why a parameter has no gradient, and the op where that is so. `cut`: it is one that cuts the graph."""
+    """Why a parameter has no gradient, and at which op. `cut`: this op cuts the graph."""
 
     reason: str
     op: str | None = None
@@ -240,9 +144,9 @@ class Why:
 
 
 def without_gradient(trace: Trace, evidence: Evidence, goes_back: bool = False) -> tuple[Fault, ...]:
-    """One fault per op that cuts parameters off, and one per part of the model that has no gradient, with the reason.
+    """One fault per op that cuts parameters off, and one per part of the model without a gradient, with the reason.
 
-    Nothing is said of a pass that broke off, nor of one that did not go back, unless it was meant to: `goes_back`.
+    Empty for a pass that broke off, and for one without a backward pass unless it was meant to have one: `goes_back`.
     """
     passes = evidence.passes(trace)
     if trace.error is not None or not (passes.has_backward or goes_back):
@@ -269,7 +173,7 @@ def without_gradient(trace: Trace, evidence: Evidence, goes_back: bool = False) 
 
 
 def _by_block(passes: Passes, whys: Mapping[Why, list[KnownParameter]]) -> dict[Why, list[KnownParameter]]:
-    """The same, but that of a block without gradients, in which every layer cuts off its own, the first op stands."""
+    """Merge the reasons of one torch.no_grad() block, where each layer cuts off its own, into the block's first op."""
     merged = {why: lost for why, lost in whys.items() if why.reason != NO_GRAD}
     block: Why | None = None
     place = -1
@@ -282,20 +186,20 @@ def _by_block(passes: Passes, whys: Mapping[Why, list[KnownParameter]]) -> dict[
 
 
 class _Search:
-    """Finds why parameters have no gradient, of all at once: in two walks over the forward pass, there and back.
+    """Finds why parameters have no gradient, for all at once.
 
-    On the way there it is found what has a graph, on the way back where that ends.
+    One walk over the forward ops finds which tensors have a graph, a walk back finds where the graph ends.
     """
 
     def __init__(self, passes: Passes, evidence: Evidence, trainable: set[str]) -> None:
         self.passes = passes
         self.evidence = evidence
         self._carrying = set(trainable)
-        steps = [op for op in passes.forward if not _reads_only_the_shape(op)]
+        steps = [op for op in passes.forward if not reads_only_the_shape(op)]
         for op in steps:
             if not self._carrying.isdisjoint(op.inputs):
                 self._carrying.update(output for output in op.outputs if self._carries(op, output))
-        # Of each tensor the first end of its graph on the way to the loss: whether it is no cut, its place, and why.
+        # Tensor → first end of its graph on the way to the loss: whether it is no cut, its place, and why.
         self._ends: dict[str, tuple[bool, int, Why]] = {}
         self._refused: dict[str, tuple[int, Why]] = {}
         for op in reversed(steps):
@@ -303,7 +207,7 @@ class _Search:
                 self._go_back(op)
 
     def _go_back(self, op: Op) -> None:
-        """Tell the inputs of an op what there is behind it."""
+        """Hand the ends behind an op on to its inputs."""
         passes = self.passes
         place = passes.place[op.id]
         ends, refused = [], []
@@ -313,7 +217,7 @@ class _Search:
                 refused += [self._refused[output]] if output in self._refused else []
             elif output in passes.leads_to_gradient:
                 why = self._stop(op, output)
-                # Where a graph is cut is where to look; that an integer has no derivative is so by nature.
+                # A cut comes first: it can be removed, while an integer has no derivative by nature.
                 ends.append((not why.cut, place, why))
         for tensor in op.inputs:
             if tensor not in self._carrying:
@@ -329,10 +233,9 @@ class _Search:
                 self._refused[tensor] = min(refused + mine, key=lambda each: each[0])
 
     def why(self, ids: Sequence[str]) -> Why:
-        """Why the tensors with these ids, all of one parameter that requires grad, have no gradient."""
+        """Why the tensors with these ids, all of one trainable parameter, have no gradient."""
         passes = self.passes
-        readers = [passes.ops[passes.place[each]] for tensor in ids for each in passes.tensors[tensor].consumers]
-        readers = [op for op in readers if op.phase == "forward" and not _reads_only_the_shape(op)]
+        readers = [op for tensor in ids for op in passes.forward_readers(tensor) if not reads_only_the_shape(op)]
         if not readers:
             return Why("unused")
         if passes.leads_to_gradient.isdisjoint(ids):
@@ -346,7 +249,7 @@ class _Search:
         return Why("no path: no op on its way to the loss has gone back to it", readers[0].id)
 
     def _carries(self, op: Op, output: str) -> bool:
-        """Whether the graph goes on from what an op has read, some of which carries it, to one of its outputs."""
+        """Whether the graph continues from an op's inputs to one of its outputs."""
         passes = self.passes
         if output in passes.reached or op.id in passes.twins:
             return True
@@ -356,7 +259,7 @@ class _Search:
         if self.evidence.carrying is not None:
             return output in self.evidence.carrying
         reads = next((place for place, each in enumerate(op.inputs) if each in self._carrying), 0)
-        # Of a product of which only the bias wants a gradient, nothing is needed later.
+        # A product whose bias alone is trainable saves nothing.
         return op.id in passes.savers or op.name not in KEEP_WHAT_THEY_READ or reads > 1
 
     def _stop(self, op: Op, output: str) -> Why:
@@ -375,7 +278,7 @@ class _Search:
 
 
 def _cut_fault(passes: Passes, why: Why, lost: Sequence[KnownParameter]) -> Fault:
-    op = passes.ops[passes.place[why.op or ""]]
+    op = passes.op(why.op or "")
     verb = "get" if len(lost) > 1 else "gets"
     if why.reason == NO_GRAD:
         message = f"from {op.name} on gradients were off, as under torch.no_grad(): {parameters(len(lost))} {verb} none"
@@ -384,35 +287,29 @@ def _cut_fault(passes: Passes, why: Why, lost: Sequence[KnownParameter]) -> Faul
         message = f"{op.name} cuts the graph: {parameters(len(lost))} before it {verb} no gradient through it"
         out = "Leave it out"
     remedy = f"{out}, if what comes before is to learn; else freeze that with requires_grad_(False)."
-    return Fault("detach", message, passes.module_path(op), op.id, _first(op.outputs), op.source, remedy)
+    return passes.fault("detach", message, op, _first(op.outputs), remedy)
 
 
 def _lost_faults(passes: Passes, why: Why, lost: Sequence[KnownParameter], evidence: Evidence) -> list[Fault]:
-    """Those of one reason: one for what an op is the reason of, else one per part of the model."""
+    """The faults of one reason: one if it has an op, else one per part of the model."""
     parts = _parts(lost, evidence.parameters)
     if why.op is not None:
-        op = passes.ops[passes.place[why.op]]
+        op = passes.op(why.op)
         names = list(parts)
-        more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-        who = _counted(", ".join(map(_called, names[:MOST_NAMED])) + more, lost)
+        more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+        who = _counted(", ".join(map(_called, names[:MAX_NAMED])) + more, lost)
         message = f"{who}: no gradient, {why.reason}"
         return [Fault("no_gradient", message, _owner(names[0], lost), op.id, _first(op.outputs), op.source, None)]
-    faults = []
-    for part, inside in parts.items():
-        who = _counted(_called(part), inside)
-        faults.append(
-            Fault(
-                "no_gradient",
-                f"{who}: no gradient, {_in_full(why.reason)}",
-                _owner(part, inside),
-                remedy=_remedy(why.reason, part, inside, passes),
-            )
+    reason = "unused: no op of this pass has read it" if why.reason == "unused" else why.reason
+    return [
+        Fault(
+            "no_gradient",
+            f"{_counted(_called(part), inside)}: no gradient, {reason}",
+            _owner(part, inside),
+            remedy=_remedy(why.reason, part, inside, passes),
         )
-    return faults
-
-
-def _in_full(reason: str) -> str:
-    return "unused: no op of this pass has read it" if reason == "unused" else reason
+        for part, inside in parts.items()
+    ]
 
 
 def _remedy(reason: str, part: str, inside: Sequence[KnownParameter], passes: Passes) -> str:
@@ -427,7 +324,7 @@ def _remedy(reason: str, part: str, inside: Sequence[KnownParameter], passes: Pa
 
 
 def _parts(lost: Sequence[KnownParameter], everything: Sequence[KnownParameter]) -> Mapping[str, list[KnownParameter]]:
-    """The largest modules all of whose parameters are lost, and parameters that no such module holds, in order."""
+    """The largest modules that lost all their parameters, and lost parameters outside them, in order."""
     missing = {each.path for each in lost}
     kept = {
         prefix
@@ -449,12 +346,12 @@ def _above(path: str) -> list[str]:
 
 
 def _owner(part: str, inside: Sequence[KnownParameter]) -> str:
-    """The path of a module: the part itself, or the module of a parameter."""
+    """The path of a part's module: the part itself, or the module of a parameter."""
     return part.rpartition(".")[0] if any(each.path == part for each in inside) else part
 
 
 def _counted(name: str, lost: Sequence[KnownParameter]) -> str:
-    """What is lost, with its number unless it is a parameter by its name."""
+    """A name with the number of lost parameters, unless it is the one parameter's name."""
     return name if [each.path for each in lost] == [name] else f"{name} ({parameters(len(lost))})"
 
 
@@ -467,5 +364,5 @@ def parameters(count: int) -> str:
     return f"{count} parameter{'' if count == 1 else 's'}"
 
 
-def _first(ids: Sequence[str]) -> Any:
+def _first(ids: Sequence[str]) -> str | None:
     return ids[0] if ids else None

@@ -1,6 +1,6 @@
-"""A trace, layer by layer: what its tensors look like, whether that is healthy, and what theory expects of them.
+"""A trace layer by layer: the statistics of its tensors, a verdict, and the figures that theory expects.
 
-`profile` is all of it, `theory` what a page that has the figures still wants to know.
+`profile` gives all of it, `theory` only what a page does not know from the statistics.
 """
 
 from __future__ import annotations
@@ -28,47 +28,47 @@ from chainrule.trace import Layer, Trace
 Health = Literal["non-finite", "dead", "saturated", "vanishing", "exploding"]
 
 VANISHING = 1e-3
-"""A layer whose RMS is below this share of where the signal came from has lost it (AUTOTRAINER, for gradients)."""
+"""A layer with an RMS below this share of the source's has lost the signal (AUTOTRAINER, for gradients)."""
 
 VANISHING_NORM = 1e-4
-"""A gradient counts as vanished only if its norm is below this too (AUTOTRAINER)."""
+"""A vanished gradient also has a norm below this (AUTOTRAINER)."""
 
 EXPLODING = 70.0
-"""A layer whose RMS is above this multiple of where the signal came from has exploded (AUTOTRAINER, for gradients)."""
+"""A layer with an RMS above this multiple of the source's has exploded (AUTOTRAINER, for gradients)."""
 
 SATURATED = 0.5
-"""More than this share of units on a plateau is too much even where theory expects it: the typical unit is stuck."""
+"""More than this share of values on a plateau is too much even if theory expects it: the typical unit is stuck."""
 
 MARGIN = 2.0
-"""One layer in twenty leaves its band by chance; a verdict takes this many times the way from the value to its edge."""
+"""One layer in twenty leaves its band by chance: verdicts allow this multiple of the distance from value to edge."""
 
-# -------------------------------------------------------------------------------------------------- what is handed out
+SUMMARIES = ("preactivation", "activation", "gradient", "weight", "weight_gradient", "bias_gradient")
+"""The tensors of a layer whose statistics a profile holds."""
 
 
 @dataclass(frozen=True, slots=True)
 class LayerProfile:
-    """One layer in figures. A summary is None where the trace has no such tensor, or it has no statistics.
+    """One layer in figures. A summary is None if the trace has no such tensor, or the tensor no statistics.
 
     Attributes:
         index: counts from 1.
         name: the layer's name in the trace.
         preactivation: of W x + b.
-        activation: of what the layer puts out; the preactivation's where it has no activation of its own.
+        activation: of the layer's output; of the preactivation if the layer has no activation.
         gradient: of the loss with respect to `activation`.
         weight: of the layer's weight.
         weight_gradient: of the loss with respect to the weight.
         bias_gradient: of the loss with respect to the bias.
-        gradient_to_weight_ratio: std(weight gradient) / std(weight). Times the learning rate it is the size of an
-            SGD update relative to the data it updates, which should be about 1e-3 (A. Karpathy, makemore part 3). None
-            where a weight is constant or a gradient is not finite.
+        gradient_to_weight_ratio: std(weight gradient) / std(weight). Times the learning rate it is the relative size
+            of an SGD update, which should be about 1e-3 (A. Karpathy, makemore part 3). None if the weight is constant
+            or the gradient is not finite.
         dead_fraction: share of units that are ≤ 0 for the whole batch; None unless a rectifier.
         saturation: share of activations on a plateau, |tanh| > .97; None unless the activation is bounded.
-        health: None if healthy, else what is wrong; the rules are at `health`.
+        health: the verdict of `health`; None if healthy.
         weight_std: standard deviation that the weights are drawn with, scale included; None without a spec.
-        expected: figure → what theory expects: preactivation_std, activation_mean, activation_std, gradient_std,
-            dead_fraction, saturation. A figure that theory says nothing of, or that leaves the range of the spec's
-            dtype, is missing.
-        reason: why theory says nothing of the layer, or not all; None with a spec, and where all is said.
+        expected: preactivation_std, activation_mean, activation_std, gradient_std, dead_fraction, saturation, as far
+            as theory knows them and the spec's dtype can hold them.
+        reason: why expected figures are missing; None with a spec, and if none are missing.
     """
 
     index: int
@@ -92,9 +92,8 @@ class LayerProfile:
 class Profile:
     """A trace's layers in order, and the first of them whose preactivations or activations hold ±Inf, or NaN.
 
-    `loss` is the number itself, non-finite included. `input` is the summary of x, which without a spec is the first
-    input of floats; None where there is none. `advice` is None without a spec or a hidden layer. A program that is no
-    net has no layers.
+    `input` is the summary of x, or without a spec of the first float input. `advice` is None without a spec or a hidden
+    layer. A program that is no net has no layers.
     """
 
     spec: Mapping[str, Any] | None
@@ -108,7 +107,7 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class LayerTheory:
-    """Of one layer, what a `LayerProfile` says besides the figures themselves."""
+    """The part of a `LayerProfile` that does not follow from the statistics alone."""
 
     index: int
     health: Health | None
@@ -119,7 +118,7 @@ class LayerTheory:
 
 @dataclass(frozen=True, slots=True)
 class Theory:
-    """Of a trace, what a `Profile` says besides the figures themselves."""
+    """The part of a `Profile` that does not follow from the statistics alone."""
 
     advice: Advice | None
     first_inf_layer: int | None
@@ -128,26 +127,20 @@ class Theory:
 
 
 def profile(trace: Trace) -> Profile:
-    """The profile of a trace; of one that knows no layers, a profile without any.
+    """The profile of a trace.
 
-    What theory expects follows from the spec alone. Of a trace without one it says, layer by layer, what follows from
-    what came in (`local_theory`).
+    The expected figures follow from the spec alone; without a spec, from each layer's measured input (`local_theory`).
     """
     found = theory(trace)
 
     def measure(layer: Layer, said: LayerTheory) -> LayerProfile:
-        activation, weight = _summary(trace, layer.activation), _summary(trace, layer.weight)
-        weight_gradient = _summary(trace, layer.weight_gradient)
+        parts = {name: _summary(trace, getattr(layer, name)) for name in SUMMARIES}
+        activation = parts["activation"]
         return LayerProfile(
             index=layer.index,
             name=layer.name,
-            preactivation=_summary(trace, layer.preactivation),
-            activation=activation,
-            gradient=_summary(trace, layer.gradient),
-            weight=weight,
-            weight_gradient=weight_gradient,
-            bias_gradient=_summary(trace, layer.bias_gradient),
-            gradient_to_weight_ratio=_ratio(weight_gradient, weight),
+            **parts,
+            gradient_to_weight_ratio=_ratio(parts["weight_gradient"], parts["weight"]),
             dead_fraction=None if activation is None else activation.dead_fraction,
             saturation=None if activation is None else activation.saturation,
             health=said.health,
@@ -168,7 +161,7 @@ def profile(trace: Trace) -> Profile:
 
 
 def theory(trace: Trace) -> Theory:
-    """The verdicts on a trace's layers, and what theory says of them: by its spec, or of each by what came in."""
+    """The verdicts on a trace's layers and their expected figures."""
     source = _source(trace)
     last_gradient = _last_gradient(trace)
     advice: Advice | None = None
@@ -201,13 +194,13 @@ def theory(trace: Trace) -> Theory:
 
 
 def drawn_stds(spec: ModelSpec) -> tuple[float, ...]:
-    """The standard deviation that each layer's weights are drawn with, first to last: 0 for zeros."""
+    """The standard deviation that each layer's weights are drawn with, first to last."""
     variances = zip(spec.widths, weight_variances(spec), strict=False)
     return tuple(math.sqrt(weight_variance / fan_in) for fan_in, (weight_variance, _) in variances)
 
 
 def _source(trace: Trace) -> Summary | None:
-    """Where the signal comes from: x, or the first input of floats. The size of token ids is no size to compare to."""
+    """The source of the signal: x, or the first float input. The size of token ids means nothing."""
     x = trace.tensor_by_name.get("x")
     if x is None and trace.spec is None:
         x = next((each for each in trace.tensors if each.role == "input" and "float" in each.dtype), None)
@@ -215,7 +208,7 @@ def _source(trace: Trace) -> Summary | None:
 
 
 def _last_gradient(trace: Trace) -> Summary | None:
-    """Where the gradient comes from: the last layer's; without a spec, of the last layer that has one."""
+    """The source of the gradient: the last layer's gradient; without a spec, of the last layer that has one."""
     layers = trace.layers[-1:] if trace.spec is not None else reversed(trace.layers)
     return next((found for layer in layers if (found := _summary(trace, layer.gradient)) is not None), None)
 
@@ -232,26 +225,26 @@ def health(
     last_gradient: Summary | None,
     expected: Mapping[str, Expected],
 ) -> Health | None:
-    """The verdict on one layer: the first of these that holds, None if none does.
+    """The verdict on one layer: the first of these that applies, else None.
 
     - non-finite: a NaN or ±Inf in the preactivation, the activation or the gradient.
-    - dead: no unit is alive, or so many are dead that theory's band would have to be MARGIN times as wide. A fixed
-      alarm would call every deep relu net sick: 39 % dead is what 50 layers of correct Kaiming weights have.
+    - dead: no unit is alive, or more are dead than a band MARGIN times as wide as theory's would hold. A fixed limit
+      would condemn every deep relu net: 50 layers of correct Kaiming weights have 39 % dead units.
     - saturated: more activations on a plateau than SATURATED, or than a band MARGIN times as wide would hold.
     - vanishing: RMS(activation) < VANISHING · RMS(x); or RMS(gradient) < VANISHING · RMS(gradient of the last layer)
       and ‖gradient‖ < VANISHING_NORM.
     - exploding: RMS(activation) > EXPLODING · RMS(x), or RMS(gradient) > EXPLODING · RMS(gradient of the last layer).
 
-    Root mean squares, so that a wider layer is no larger. The thresholds are AUTOTRAINER's (X. Zhang et al. 2021,
+    A root mean square does not grow with a layer's width. The thresholds are AUTOTRAINER's (X. Zhang et al. 2021,
     *AUTOTRAINER: An Automatic DNN Training Problem Detection and Repair System*), which compares norms of gradients.
 
     Args:
-        preactivation: of the layer, like the next two.
-        activation: None, like any other, if there are no statistics of it: then nothing is said of it.
+        preactivation: of the layer; None, like the others, if there are no statistics.
+        activation: of the layer.
         gradient: with respect to the activation.
-        source: of x, which activations are compared to.
-        last_gradient: of the last layer, which gradients are compared to.
-        expected: what theory expects of the layer; may be empty.
+        source: of x; activations are compared with it.
+        last_gradient: of the last layer; gradients are compared with it.
+        expected: the layer's expected figures; may be empty.
     """
     if any(part is not None and part.nan + part.posinf + part.neginf for part in (preactivation, activation, gradient)):
         return "non-finite"
@@ -293,18 +286,15 @@ def _ratio(gradient: Summary | None, weight: Summary | None) -> float | None:
     return ratio if math.isfinite(ratio) else None
 
 
-# ------------------------------------------------------------------------------------------------ what theory expects
-
-
 def expectations(spec: ModelSpec) -> tuple[Mapping[str, Expected], ...]:
-    """What theory expects of every layer of a spec, first to last; nothing is run.
+    """The expected figures of every layer of a spec, first to last, without running it.
 
     Returns:
-        The figures of `layer_statistics`, but for those that the spec's dtype cannot hold: too large, too small to be
-        precise, or of a layer whose preactivations are, and no gradient at all once anything overflows. Bands have
+        The figures of `layer_statistics` that the spec's dtype can hold: not too large, not too small to be precise,
+        and only if the layer's preactivations are neither. Gradients are missing if anything overflows. Bands have
         room for one rounding.
     """
-    stopping.check()  # of a profile, this takes longest
+    stopping.check()  # the slowest part of a profile
     hidden = (spec.activation,) * (spec.depth - 1)
     net = Net(
         widths=spec.widths,
@@ -315,7 +305,7 @@ def expectations(spec: ModelSpec) -> tuple[Mapping[str, Expected], ...]:
     )
     limits = torch.finfo(getattr(torch, spec.dtype))
     columns = statistics_columns(net, mse=spec.loss == "mse")
-    # A standard deviation of NaN is one that theory lost sight of.
+    # Theory gives NaN for layers that it cannot follow.
     stds = columns["preactivation_std"].value
     representable = (TAILS * stds < limits.max) & ((stds == 0) | (stds > limits.tiny))
     all_finite = bool((TAILS * stds < limits.max).all())
@@ -334,7 +324,7 @@ TAILS = 5.0
 
 
 def _fits(figures: Figures, limits: torch.finfo) -> Mask:
-    """Which figures the dtype has a number for, and one that is precise."""
+    """Figures that the dtype represents with full precision."""
     sizes = np.max(np.abs([figures.value, figures.low, figures.high]), axis=0)
     fits: Mask = (sizes == 0) | ((limits.tiny < sizes) & (sizes < limits.max))
     return fits

@@ -1,4 +1,4 @@
-"""The rule behind every expected figure, every band and every verdict, as a person may read it, with its source."""
+"""The rule behind every expected figure, band and verdict, in readable form, with its source."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from chainrule.diagnose.profile import EXPLODING, MARGIN, SATURATED, VANISHING, 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule in an equation or a few words, and where it is from."""
+    """A rule as an equation or a few words, and its source."""
 
     rule: str
     source: str
@@ -19,7 +19,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The rules of the figures of `expected`, of their bands, and of the verdicts."""
+    """The rules of the expected figures, their bands, and the verdicts."""
 
     expected: Mapping[str, Rule]
     band: Rule
@@ -73,7 +73,7 @@ RULES = Rules(
         ),
     },
 )
-"""All of them, with q the variance of a preactivation, c its correlation for two inputs, B inputs and n units."""
+"""With a spec: q is the variance of a preactivation, c its correlation for two inputs; B inputs, n units."""
 
 _KAIMING = "K. He et al. 2015, Delving Deep into Rectifiers"
 
@@ -106,4 +106,4 @@ LOCAL_RULES = Rules(
     ),
     health=RULES.health,
 )
-"""Those of a trace without a spec: of each layer, from what came into it."""
+"""Without a spec: each layer from its measured input."""

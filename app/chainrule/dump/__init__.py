@@ -1,1 +1,1 @@
-"""A trace as JSON and back: `wire` writes and reads it, `checks` validates a dump, `opened` holds the dumps on show."""
+"""A trace as JSON and back: `wire` writes and reads it, `checks` validates it, `opened` holds the dumps on show."""

@@ -1,49 +1,45 @@
-"""What is wrong with a dump, in words.
+"""The full check of a dump, with messages that name the place: its JSON, its form, and what the schema cannot say.
 
-Where its text is no JSON, where it is not of the schema's form, and what the schema cannot say: ids that lead nowhere
-or contradict one another, things that depend on themselves, columns of one length.
-
-The page reads dumps too, by the same rules: `static/core/dump/dump.js`. One list of bad dumps tests both.
+The schema cannot say that ids exist, that ops and tensors agree, that nothing depends on itself, and that columns have
+one length. `tests/shared/bad_dumps.py` lists a bad dump for each check.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Protocol
 
 import orjson
 
 from chainrule.errors import DumpError
 from chainrule.stats import BINS, COLUMNS
+from chainrule.trace.graph import Layer
 
 if TYPE_CHECKING:
     from chainrule.dump.wire import StatisticsDump, TraceDump
 
-LAYER_TENSORS = (
-    "preactivation",
-    "activation",
-    "gradient",
-    "weight",
-    "weight_gradient",
-    "bias",
-    "bias_gradient",
-)
+MAX_NAMED = 8
+"""A message names at most this many members of a cycle."""
 
-MOST_NAMED = 8
-"""So many members of a circle are named."""
+MAX_DEPTH = 100
+"""Maximum depth of free-form values, so that readers may walk them by recursion."""
 
-
-DEEPEST = 100
-"""Free-form values go no deeper than this: whoever walks them may do so by recursion."""
-
-FREE_FORM = ("spec", "environment", "timing")
+REFERENCES: Mapping[str, Mapping[str, str]] = {
+    "modules": {"parent": "module"},
+    "ops": {"module": "module", "inputs": "tensor", "outputs": "tensor", "twin": "op"},
+    "tensors": {"module": "module", "producer": "op", "consumers": "op", "gradient_of": "tensor"},
+    "saved": {"tensor": "tensor", "op": "op"},
+    "layers": {field.name: "tensor" for field in fields(Layer) if field.name not in ("index", "name")},
+    "faults": {"op": "op", "tensor": "tensor"},
+}
+"""The fields that hold ids, part by part, and the kind of part that each refers to."""
 
 
 class Identified(Protocol):
-    """What has an id."""
+    """Any part with an id."""
 
     @property
     def id(self) -> str: ...  # noqa: D102
@@ -55,49 +51,30 @@ def check_dump(dump: TraceDump) -> None:
     Raises:
         DumpError: says what is wrong; `field` is the path of the place, such as `ops[12].inputs[0]`.
     """
-    modules = _index("modules", dump.modules)
-    ops = _index("ops", dump.ops)
-    tensors = _index("tensors", dump.tensors)
-    for row, module in enumerate(dump.modules):
-        _check("module", modules, f"modules[{row}].parent", module.parent)
-    for row, op in enumerate(dump.ops):
-        _check("module", modules, f"ops[{row}].module", op.module)
-        _check_all("tensor", tensors, f"ops[{row}].inputs", op.inputs)
-        _check_all("tensor", tensors, f"ops[{row}].outputs", op.outputs)
-        _check("op", ops, f"ops[{row}].twin", op.twin)
-    for row, tensor in enumerate(dump.tensors):
-        _check("module", modules, f"tensors[{row}].module", tensor.module)
-        _check("op", ops, f"tensors[{row}].producer", tensor.producer)
-        _check_all("op", ops, f"tensors[{row}].consumers", tensor.consumers)
-        _check("tensor", tensors, f"tensors[{row}].gradient_of", tensor.gradient_of)
-    for row, saved in enumerate(dump.saved):
-        _check("tensor", tensors, f"saved[{row}].tensor", saved.tensor)
-        _check("op", ops, f"saved[{row}].op", saved.op)
-    for row, layer in enumerate(dump.layers):
-        for name in LAYER_TENSORS:
-            _check("tensor", tensors, f"layers[{row}].{name}", getattr(layer, name))
-    for row, fault in enumerate(dump.faults):
-        _check("op", ops, f"faults[{row}].op", fault.op)
-        _check("tensor", tensors, f"faults[{row}].tensor", fault.tensor)
+    _check_depth(dump)
+    modules, ops, tensors = (_index(kind, getattr(dump, kind)) for kind in ("modules", "ops", "tensors"))
+    known = {"module": modules, "op": ops, "tensor": tensors}
+    for kind, references in REFERENCES.items():
+        for row, part in enumerate(getattr(dump, kind)):
+            for name, noun in references.items():
+                _check_ids(noun, known[noun], f"{kind}[{row}].{name}", getattr(part, name))
     if dump.error is not None:
-        _check("op", ops, "error.op", dump.error.op)
+        _check_ids("op", ops, "error.op", dump.error.op)
     _check_statistics(dump.statistics, tensors)
 
     producers = [None if tensor.producer is None else ops[tensor.producer] for tensor in dump.tensors]
-    made = [[producers[tensors[name]] for name in op.inputs] for op in dump.ops]
-    _check_circles("ops", dump.ops, made.__getitem__, "needs what it makes itself")
-    _check_circles(
-        "modules", dump.modules, lambda row: _place(modules, dump.modules[row].parent), "stands inside itself"
-    )
-    _check_circles("ops", dump.ops, lambda row: _place(ops, dump.ops[row].twin), "is its own twin")
-    _check_circles(
-        "tensors", dump.tensors, lambda row: _place(tensors, dump.tensors[row].gradient_of), "is its own gradient"
-    )
+    _check_circles("ops", dump.ops, "needs what it makes itself", lambda op: (producers[tensors[i]] for i in op.inputs))
+    for kind, name, index, says in (
+        ("modules", "parent", modules, "stands inside itself"),
+        ("ops", "twin", ops, "is its own twin"),
+        ("tensors", "gradient_of", tensors, "is its own gradient"),
+    ):
+        _check_circles(kind, getattr(dump, kind), says, _follow(name, index))
     _check_agreement(dump, ops, tensors)
 
 
 def _check_agreement(dump: TraceDump, ops: Mapping[str, int], tensors: Mapping[str, int]) -> None:
-    """Ops and tensors say the same of one another, and forward ops are the backward of nothing."""
+    """Check that ops and tensors name each other, and that only backward ops have twins."""
     maker: dict[str, int] = {}
     reads: list[set[str]] = []
     readers = [set(tensor.consumers) for tensor in dump.tensors]
@@ -118,7 +95,7 @@ def _check_agreement(dump: TraceDump, ops: Mapping[str, int], tensors: Mapping[s
                     f"the tensor {_shown(name)} does not name this op as one that reads it",
                 )
         reads.append(set(op.inputs))
-        # That of a backward op may be one too: of code that was differentiated itself.
+        # Code that is itself differentiated has backward ops whose twins are backward ops.
         if op.twin is not None and op.phase == "forward":
             _fail(f"ops[{row}].twin", "only a backward op has a twin")
     for row, tensor in enumerate(dump.tensors):
@@ -130,11 +107,11 @@ def _check_agreement(dump: TraceDump, ops: Mapping[str, int], tensors: Mapping[s
 
 
 def find_circle(count: int, before: Callable[[int], Iterable[int | None]]) -> list[int]:
-    """The members of one circle, each followed by the next and the last by the first; empty where there is none.
+    """The members of one cycle in order, from the smallest on; empty if there is no cycle.
 
     Args:
-        count: how many things there are.
-        before: the things that a thing follows; None stands for nothing.
+        count: the number of things.
+        before: the things that a thing depends on; None is ignored.
     """
     after: list[list[int]] = [[] for _ in range(count)]
     waits_for = [0] * count
@@ -153,7 +130,7 @@ def find_circle(count: int, before: Callable[[int], Iterable[int | None]]) -> li
                 ready.append(following)
     if sorted_things == count:
         return []
-    # Everything that still waits follows something that still waits: going back long enough comes round.
+    # Each thing that still waits depends on another that still waits: going back finds the cycle.
     thing = next(thing for thing in range(count) if waits_for[thing])
     visited: dict[int, int] = {}
     while thing not in visited:
@@ -162,10 +139,6 @@ def find_circle(count: int, before: Callable[[int], Iterable[int | None]]) -> li
     circle = list(visited)[visited[thing] :][::-1]
     first = circle.index(min(circle))
     return circle[first:] + circle[:first]
-
-
-def _place(index: Mapping[str, int], identifier: str | None) -> tuple[int, ...]:
-    return () if identifier is None else (index[identifier],)
 
 
 def _index(kind: str, parts: Sequence[Identified]) -> dict[str, int]:
@@ -177,25 +150,30 @@ def _index(kind: str, parts: Sequence[Identified]) -> dict[str, int]:
     return index
 
 
-def _check_all(noun: str, known: Mapping[str, int], where: str, identifiers: Sequence[str]) -> None:
-    for place, identifier in enumerate(identifiers):
-        if identifier not in known:
-            _check(noun, known, f"{where}[{place}]", identifier)
+def _check_ids(noun: str, known: Mapping[str, int], where: str, value: str | Sequence[str] | None) -> None:
+    """Check that an id, or each of a list of ids, exists."""
+    if isinstance(value, str):
+        if value not in known:
+            _fail(where, f"the {noun} {_shown(value)} does not exist")
+    elif value is not None:
+        for place, identifier in enumerate(value):
+            if identifier not in known:
+                _check_ids(noun, known, f"{where}[{place}]", identifier)
 
 
-def _check(noun: str, known: Mapping[str, int], where: str, identifier: str | None) -> None:
-    if identifier is not None and identifier not in known:
-        _fail(where, f"the {noun} {_shown(identifier)} does not exist")
+def _follow(name: str, index: Mapping[str, int]) -> Callable[[Any], Iterable[int | None]]:
+    """How to get from a part to the one that its field names."""
+    return lambda part: (index.get(getattr(part, name)),)
 
 
 def _check_circles(
-    kind: str, parts: Sequence[Identified], before: Callable[[int], Iterable[int | None]], says: str
+    kind: str, parts: Sequence[Identified], says: str, before: Callable[[Any], Iterable[int | None]]
 ) -> None:
-    circle = find_circle(len(parts), before)
+    circle = find_circle(len(parts), lambda row: before(parts[row]))
     if not circle:
         return
-    names = [_shown(parts[row].id) for row in circle[:MOST_NAMED]]
-    more = f" → … ({len(circle)} in all)" if len(circle) > MOST_NAMED else ""
+    names = [_shown(parts[row].id) for row in circle[:MAX_NAMED]]
+    more = f" → … ({len(circle)} in all)" if len(circle) > MAX_NAMED else ""
     path = f"a cycle: {' → '.join(names)}{more} → {names[0]}"
     _fail(f"{kind}[{circle[0]}]", path if len(circle) > 1 else f"{names[0]} {says}")
 
@@ -203,7 +181,7 @@ def _check_circles(
 def _check_statistics(statistics: StatisticsDump, tensors: Mapping[str, int]) -> None:
     seen: set[str] = set()
     for row, identifier in enumerate(statistics.tensor):
-        _check("tensor", tensors, f"statistics.tensor[{row}]", identifier)
+        _check_ids("tensor", tensors, f"statistics.tensor[{row}]", identifier)
         if identifier in seen:
             _fail(f"statistics.tensor[{row}]", f"the tensor {_shown(identifier)} has two rows")
         seen.add(identifier)
@@ -220,7 +198,7 @@ def _check_statistics(statistics: StatisticsDump, tensors: Mapping[str, int]) ->
 
 
 def _shown(value: object) -> str:
-    """A value as a message quotes it: short, whatever it is."""
+    """A value as messages quote it, shortened."""
     if isinstance(value, (dict, list)):
         return "an object" if isinstance(value, dict) else f"a list of {len(value)}"
     text = json.dumps(value, ensure_ascii=False)
@@ -235,26 +213,23 @@ def _fail(where: str, says: str) -> None:
 
 
 def read_json(content: bytes | str) -> Any:
-    """What a text of JSON holds, numbers finite and free-form values of some depth at most.
+    """Parse JSON.
 
     Raises:
-        DumpError: it is not JSON, or has a number beyond float64's or a value nested too deeply; says where.
+        DumpError: it is not JSON, has a number beyond float64's, or is nested too deeply; says where.
     """
     try:
         return orjson.loads(content)
     except orjson.JSONDecodeError as error:
-        try:
-            text = content if isinstance(content, str) else content.decode()
-        except UnicodeDecodeError as undecodable:
-            _fail("", f"this is not JSON: byte {undecodable.start + 1} is not part of a text in UTF-8")
-        if (problem := json_problem(text)) is not None:
-            _fail("", f"this is not JSON: {problem}")
-        # Proper JSON that is refused all the same: what is too large for it, or too deep.
-        try:
-            _check_finite(json.loads(text))
-        except RecursionError:
-            _fail("", f"what stands here is more than {DEEPEST} levels deep")
-        raise DumpError(f"this is not JSON: {error}") from None
+        problem = str(error)
+    # orjson refuses numbers beyond float64's and deep nesting without a path: json reads them. `int` refuses NaN.
+    try:
+        _check_finite(json.loads(content, parse_constant=int))
+    except RecursionError:
+        _fail("", f"what stands here is more than {MAX_DEPTH} levels deep")
+    except ValueError:
+        pass
+    raise DumpError(f"this is not JSON: {problem}")
 
 
 def _check_finite(value: object) -> None:
@@ -269,91 +244,14 @@ def _check_finite(value: object) -> None:
             pending += [(f"{where}[{place}]", inner) for place, inner in enumerate(part)]
 
 
-_BLANK = re.compile(r"[ \t\n\r]*")
-_STRING = re.compile(r'"[^"\\\x00-\x1f]*(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\x00-\x1f]*)*"')
-_SCALAR = re.compile(_STRING.pattern + r"|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|true|false|null")
-_SEEN = 12
-
-
-def json_problem(text: str) -> str | None:
-    """Where and why a text is not JSON, None for one that is: as `static/core/dump/json-problem.js` says it."""
-    at = 0
-
-    def take(token: re.Pattern[str]) -> bool:
-        nonlocal at
-        match = token.match(text, at)
-        at = match.end() if match else at
-        return match is not None
-
-    def take_letter(letter: str) -> bool:
-        nonlocal at
-        take(_BLANK)
-        found = text.startswith(letter, at)
-        at += found
-        return found
-
-    def problem(expected: str) -> str:
-        take(_BLANK)
-        line, column = text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
-        there = f"there is {_shown(text[at : at + _SEEN])}" if at < len(text) else "the text ends"
-        return f"line {line}, column {column}: {expected} should stand there, but {there}"
-
-    def key() -> str | None:
-        take(_BLANK)
-        if not take(_STRING):
-            return problem("a key in double quotes")
-        return None if take_letter(":") else problem("a colon")
-
-    closing: list[str] = []
-    wants_value = True
-    while True:
-        if wants_value:
-            if take_letter("{"):
-                if not take_letter("}"):
-                    closing.append("}")
-                    if (missing := key()) is not None:
-                        return missing
-                    continue
-            elif take_letter("["):
-                if not take_letter("]"):
-                    closing.append("]")
-                    continue
-            elif not take(_SCALAR):
-                return problem("a value")
-            wants_value = False
-        if not closing:
-            take(_BLANK)
-            return None if at == len(text) else problem("the end")
-        if take_letter(closing[-1]):
-            closing.pop()
-            continue
-        if not take_letter(","):
-            return problem(f"a comma or {closing[-1]}")
-        if closing[-1] == "}" and (missing := key()) is not None:
-            return missing
-        wants_value = True
-
-
 # -------------------------------------------------------------------- form
 
 
-def check_free_form(value: Any) -> None:
-    """Check that what may be anything does not go too deep, in a value that may not be a dump at all.
-
-    Raises:
-        DumpError: it does; says where.
-    """
-    if not isinstance(value, dict):
-        return
-    places = [(name, value.get(name)) for name in FREE_FORM]
-    ops = value.get("ops")
-    if isinstance(ops, list):
-        places += [
-            (f"ops[{row}].attributes", op.get("attributes")) for row, op in enumerate(ops) if isinstance(op, dict)
-        ]
+def _check_depth(dump: TraceDump) -> None:
+    places: list[tuple[str, object]] = [(name, getattr(dump, name)) for name in ("spec", "environment", "timing")]
+    places += [(f"ops[{row}].attributes", op.attributes) for row, op in enumerate(dump.ops)]
     for where, free in places:
-        level = [free]
-        depth = 0
+        level, depth = [free], 0
         while level := [
             inner
             for part in level
@@ -362,18 +260,18 @@ def check_free_form(value: Any) -> None:
             if isinstance(inner, (dict, list))
         ]:
             depth += 1
-            if depth > DEEPEST:
-                _fail(where, f"what stands here is more than {DEEPEST} levels deep")
+            if depth > MAX_DEPTH:
+                _fail(where, f"what stands here is more than {MAX_DEPTH} levels deep")
 
 
 def fault_in_words(schema: str, place: str, kind: str, context: Mapping[str, Any], found: object) -> str:
-    """What is wrong with a value, as the page says it too.
+    """A pydantic error in plain words.
 
     Args:
-        schema: the one that is read.
-        place: path of the value, empty for the whole.
-        kind: the validator's name of the fault.
-        context: what the validator tells of it.
+        schema: the name of the schema.
+        place: path of the value, empty for the whole document.
+        kind: pydantic's `type` of the error.
+        context: pydantic's `ctx` of the error.
         found: the value.
     """
     if not place:

@@ -1,4 +1,4 @@
-"""Graph dumps that somebody brought along, to be shown in the page."""
+"""Graph dumps that a user opened, to be shown in the page."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from typing import Self
 from chainrule.dump.wire import parse_dump
 from chainrule.errors import DumpError
 
-MOST_BYTES = 128 * 2**20
-"""A dump larger than this is not opened; `static/core/dump/dump.js` says so too."""
+MAX_BYTES = 128 * 2**20
+"""Larger dumps are not opened; `static/core/dump/dump.js` has the same limit."""
 
 BEGINS = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{\s*"schema"\s*:\s*"chainrule\.trace/1"\s*,')
-"""How a dump begins that we wrote. One that somebody has written anew may have its keys in another order."""
+"""The beginning of a dump written by Chainrule; other programs may order the keys differently."""
 
 GLANCE = 256
-"""So many bytes of a file show how it begins."""
+"""Number of bytes that are read to see how a file begins."""
 
 NUMBER = re.compile(r"\d+")
 
 
 @dataclass(frozen=True, slots=True)
 class OpenDump:
-    """A dump that has been checked: what it is called, its bytes, and a digest of them."""
+    """A checked dump: its name, its bytes, and their digest."""
 
     name: str
     content: bytes
@@ -34,7 +34,7 @@ class OpenDump:
 
     @classmethod
     def check(cls, name: str, content: bytes) -> Self:
-        """A dump from its bytes.
+        """Check the bytes of a dump.
 
         Raises:
             DumpError: it is too large, or not a dump; says what is wrong and where.
@@ -45,7 +45,7 @@ class OpenDump:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """A dump from a file, whose size is looked at before it is read.
+        """Check a file; its size is checked before it is read.
 
         Raises:
             DumpError: see `check`.
@@ -55,23 +55,23 @@ class OpenDump:
         return cls.check(path.name, path.read_bytes())
 
     def load(self) -> tuple[bytes, str]:
-        """Its bytes and their digest."""
+        """The bytes and their digest."""
         return self.content, self.digest
 
 
 @dataclass(frozen=True, slots=True)
 class DumpFile:
-    """One of several dumps that were opened together: read each time that it is asked for, and never kept."""
+    """One of several dumps that were opened together: read whenever it is requested, and never kept."""
 
     name: str
     path: Path
 
     @classmethod
     def glance(cls, path: Path, name: str | None = None) -> Self:
-        """A file of which a glance shows that it is a dump; one that does not begin as ours do is read and checked.
+        """Open a file by its beginning alone, so that two hundred files open at once.
 
-        Two hundred files are open in no time. One that only begins like a dump is refused by the page, which checks
-        all that it shows.
+        A file that does not begin like a dump of Chainrule's is read and checked. The page refuses a file that only
+        begins like one.
 
         Raises:
             DumpError: it is too large, or not a dump; says what is wrong and where.
@@ -99,9 +99,9 @@ class DumpFile:
 
 
 def in_order(paths: Sequence[Path]) -> list[Path]:
-    """Files in the order of the numbers in their names, where they differ in nothing else: step 900 before step 1000.
+    """Sort files by the numbers in their names, step 900 before step 1000, if they differ in nothing else.
 
-    A shell hands them over in the order of letters. Files of other names stay as they were given.
+    A shell passes them in alphabetical order. Files with other names keep their order.
     """
     if len({NUMBER.sub("#", str(path)) for path in paths}) > 1:
         return list(paths)
@@ -109,7 +109,7 @@ def in_order(paths: Sequence[Path]) -> list[Path]:
 
 
 def names_of(paths: Sequence[Path]) -> list[str]:
-    """What files are called in the page: their names, with as many folders before them as tell them apart."""
+    """The files' names in the page: with as many parent folders as needed to tell them apart."""
     names = [path.name for path in paths]
     for depth in range(2, 1 + max((len(path.parts) for path in paths), default=0)):
         if len(set(names)) == len(set(paths)):
@@ -119,9 +119,9 @@ def names_of(paths: Sequence[Path]) -> list[str]:
 
 
 def _check_size(size: int) -> None:
-    if size > MOST_BYTES:
+    if size > MAX_BYTES:
         raise DumpError(
-            f"the file has {size / 2**20:.0f} MiB; at most {MOST_BYTES / 2**20:.0f} MiB are opened", limit=MOST_BYTES
+            f"the file has {size / 2**20:.0f} MiB; at most {MAX_BYTES / 2**20:.0f} MiB are opened", limit=MAX_BYTES
         )
 
 

@@ -1,8 +1,8 @@
 """Trace ↔ dump: the one JSON form of a trace, its published schema, and the binary frames of the live path.
 
-`dump_trace` writes columns straight from the statistics table; `TraceDump` says what stands in a dump, publishes the
-schema and checks what is loaded. Numbers that JSON cannot hold (a loss of NaN or ±Infinity) are the strings "NaN",
-"Infinity" and "-Infinity"; a statistic that does not exist is null.
+`dump_trace` writes columns straight from the statistics table; `TraceDump` is the form of a dump: it publishes the
+schema and validates what is loaded. Numbers that JSON cannot hold (a loss of NaN or ±Infinity) are the strings "NaN",
+"Infinity" and "-Infinity"; a missing statistic is null.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from chainrule.diagnose.profile import LayerProfile, Profile, Theory
+from chainrule.diagnose.profile import LayerTheory as LayerVerdict
 from chainrule.diagnose.rules import LOCAL_RULES, RULES
-from chainrule.dump.checks import check_dump, check_free_form, fault_in_words, read_json
+from chainrule.dump.checks import check_dump, fault_in_words, read_json
 from chainrule.dump.json_values import Number, json_number
 from chainrule.errors import DumpError
 from chainrule.stats import BINS, COLUMNS, COUNT_COLUMNS, StatisticsTable, Summary
@@ -51,11 +52,6 @@ FRAME_FLOATS = ("mean", "std", "min", "max", "norm", "zero_fraction", "dead_frac
 FRAME_COUNTS = COUNT_COLUMNS
 FLAG_NO_LOSS = 1
 FLAG_ERROR = 2
-
-
-def number(value: Number | None) -> float | None:
-    """The inverse of `json_number`."""
-    return None if value is None else float(value)
 
 
 # -------------------------------------------------------------------- the published form
@@ -254,10 +250,10 @@ def dump_trace(trace: Trace) -> bytes:
 
 
 def dump_topology(trace: Trace) -> dict[str, Any]:
-    """What two traces of one graph shape have in common: the dump without its numbers.
+    """The part of a dump that all traces of one graph shape share: the dump without its numbers.
 
-    But for `op_us`, the durations of this trace's ops in µs, null where they were not taken: for a reader of frames
-    they are a property of the graph, as FLOPs are. Of a recording that broke off, `error` says where.
+    An exception is `op_us`, the durations of this trace's ops in µs, or null: readers of frames treat them as a
+    property of the graph, like FLOPs. `error` is there only if the recording broke off.
     """
     return {
         "schema": SCHEMA,
@@ -269,7 +265,7 @@ def dump_topology(trace: Trace) -> dict[str, Any]:
 
 
 def _structure(trace: Trace) -> dict[str, Any]:
-    # orjson writes dataclasses field by field, in order: the dataclasses of trace/graph.py are the wire's.
+    # orjson writes dataclasses field by field, in order.
     return {
         "modules": trace.modules,
         "ops": _fields(trace.ops),
@@ -281,7 +277,7 @@ def _structure(trace: Trace) -> dict[str, Any]:
 
 
 def _fields(objects: Sequence[object]) -> Sequence[object]:
-    """What orjson writes fastest: the fields of objects that have not been made yet, or the objects."""
+    """The raw fields of objects that have not been created yet, which orjson writes faster, or the objects."""
     return objects.fields if isinstance(objects, Records) else objects
 
 
@@ -300,7 +296,7 @@ def _statistics(table: StatisticsTable) -> dict[str, Any]:
 
 
 def frame(trace: Trace, seq: int, topology: int, compute_ms: float) -> bytes:
-    """The numbers of a trace as one little-endian binary frame, for a reader that has the topology.
+    """The numbers of a trace as one little-endian binary frame, for a reader of its topology.
 
     Header (48 bytes): magic "CRF1", uint32 seq, topology, rows, bins, number of float columns; float64 loss,
     compute_ms; uint32 flags (1: no loss, 2: the pass broke), number of count columns. Then the float64 columns
@@ -327,7 +323,7 @@ def frame(trace: Trace, seq: int, topology: int, compute_ms: float) -> bytes:
 
 
 def summary_dump(summary: Summary | None) -> dict[str, Any] | None:
-    """One tensor's statistics as an object, in the words of the dump's columns."""
+    """One tensor's statistics as an object with the names of the dump's columns."""
     if summary is None:
         return None
     body: dict[str, Any] = {name: getattr(summary, name) for name in COLUMNS}
@@ -352,68 +348,45 @@ def dump_profile(profile: Profile) -> bytes:
 
 
 def _layer_profile(layer: LayerProfile) -> dict[str, Any]:
-    # orjson writes dataclasses field by field, in order: LayerProfile is the wire's, but for its summaries.
-    body = {field.name: getattr(layer, field.name) for field in dataclasses.fields(layer)}
-    return _with_reason(
-        {
-            name: summary_dump(value) if value is None or isinstance(value, Summary) else value
-            for name, value in body.items()
-        }
-    )
+    body = _layer_dump(layer)
+    return body | {name: summary_dump(value) for name, value in body.items() if isinstance(value, Summary)}
 
 
 def theory_dump(theory: Theory) -> dict[str, Any]:
-    """What a profile says besides the figures, as JSON shows it."""
-    # orjson writes dataclasses field by field, in order: those of profile.py are the wire's, and so is this.
-    body = {field.name: getattr(theory, field.name) for field in dataclasses.fields(theory)}
-    layers = [
-        {field.name: getattr(layer, field.name) for field in dataclasses.fields(layer)} for layer in theory.layers
-    ]
-    return {**body, "layers": [_with_reason(layer) for layer in layers]}
+    """A `Theory` as JSON."""
+    return _fields_of(theory) | {"layers": [_layer_dump(layer) for layer in theory.layers]}
 
 
-def _with_reason(layer: dict[str, Any]) -> dict[str, Any]:
-    """What is said of a layer; `reason` stands there only where there is one."""
-    if layer["reason"] is None:
-        del layer["reason"]
-    return layer
+def _layer_dump(layer: LayerProfile | LayerVerdict) -> dict[str, Any]:
+    """The fields of a layer, without an empty `reason`."""
+    body = _fields_of(layer)
+    if body["reason"] is None:
+        del body["reason"]
+    return body
+
+
+def _fields_of(part: Any) -> dict[str, Any]:
+    return {field.name: getattr(part, field.name) for field in dataclasses.fields(part)}
 
 
 def theory_message(theory: Theory, seq: int, faults: Sequence[Fault] = ()) -> str:
-    """What a profile says besides the figures of frame `seq`, as the live path carries it, and what is wrong there."""
-    # orjson writes dataclasses field by field, in order: those of graph.py are the wire's.
+    """The `Theory` and the faults of frame `seq`, as the live path sends them."""
     return orjson.dumps({"type": "theory", "seq": seq, "theory": theory_dump(theory), "faults": faults}).decode()
 
 
 def dump_layer_theory(theory: LayerTheory) -> bytes:
     """Mean-field theory of one kind of layer: JSON of schema `chainrule.theory/1`.
 
-    `fixed_point` is null where there is none; a depth scale without limit is "Infinity".
+    `fixed_point` may be null; a depth scale without limit is "Infinity".
     """
-    fixed = theory.fixed_point
-    body = {
-        "schema": THEORY_SCHEMA,
-        "activation": theory.activation,
-        "weight_variance": theory.weight_variance,
-        "bias_variance": theory.bias_variance,
-        "at_q1": _numbers(theory.at_q1),
-        "fixed_point": None
-        if fixed is None
-        else {
-            **_numbers(fixed),
-            "depth_scale_gradient": _limitless(fixed.depth_scale_gradient),
-            "depth_scale_correlation": _limitless(fixed.depth_scale_correlation),
-        },
-    }
+    body = {"schema": THEORY_SCHEMA, **_fields_of(theory), "at_q1": _numbers(theory.at_q1)}
+    if theory.fixed_point is not None:
+        body["fixed_point"] = _numbers(theory.fixed_point)
     return dump_json(body)
 
 
-def _numbers(figures: Moments | FixedPoint) -> dict[str, Number | None]:
-    return {field.name: json_number(getattr(figures, field.name)) for field in dataclasses.fields(figures)}
-
-
-def _limitless(depth_scale: float | None) -> Number | None:
-    return json_number(math.inf if depth_scale is None else depth_scale)
+def _numbers(figures: Moments | FixedPoint) -> dict[str, Number]:
+    return {name: json_number(math.inf if value is None else value) for name, value in _fields_of(figures).items()}
 
 
 def dump_json(body: Mapping[str, Any]) -> bytes:
@@ -446,8 +419,7 @@ def parse_dump(content: bytes | str) -> TraceDump:
     content = content.removeprefix("\ufeff") if isinstance(content, str) else content.removeprefix(b"\xef\xbb\xbf")
     try:
         raw = read_json(content)
-        check_free_form(raw)
-        parsed = TraceDump.model_validate_json(content)
+        parsed = TraceDump.model_validate(raw)
     except DumpError as error:
         raise DumpError(f"not a graph dump of schema {SCHEMA}: {error.message}", field=error.field) from None
     except ValidationError as error:
@@ -465,7 +437,7 @@ def parse_dump(content: bytes | str) -> TraceDump:
 
 
 def _at(value: Any, loc: tuple[int | str, ...]) -> object:
-    """What stands at a place, None where nothing does."""
+    """The value at a place, or None."""
     for part in loc:
         try:
             value = value[part]
@@ -475,8 +447,30 @@ def _at(value: Any, loc: tuple[int | str, ...]) -> object:
 
 
 def _path(loc: tuple[int | str, ...]) -> str:
-    """A place as the page names it too: `ops[12].inputs[0]`."""
+    """A place as a path: `ops[12].inputs[0]`."""
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc).lstrip(".")
+
+
+_CLASSES: Mapping[type[_Part], type] = {
+    SourceDump: Source,
+    SnippetDump: Snippet,
+    ModuleDump: Module,
+    OpDump: Op,
+    TensorDump: Tensor,
+    SavedDump: Saved,
+    LayerDump: Layer,
+    FailureDump: Failure,
+    FaultDump: Fault,
+}
+
+
+def _made(value: Any) -> Any:
+    """A part of a dump as the dataclass of the same fields, and lists as tuples."""
+    if isinstance(value, list):
+        return tuple(map(_made, value)) if value and isinstance(value[0], _Part) else tuple(value)
+    if isinstance(value, _Part):
+        return _CLASSES[type(value)](**{name: _made(field) for name, field in value.__dict__.items()})
+    return value
 
 
 def _trace(dump: TraceDump) -> Trace:
@@ -484,41 +478,20 @@ def _trace(dump: TraceDump) -> Trace:
     columns = [[math.nan if value is None else value for value in getattr(statistics, name)] for name in COLUMNS]
     rows = len(statistics.tensor)
     return Trace(
-        modules=tuple(Module(**part.model_dump()) for part in dump.modules),
-        ops=tuple(
-            Op(
-                **{
-                    **part.model_dump(exclude={"source", "inputs", "outputs"}),
-                    "inputs": tuple(part.inputs),
-                    "outputs": tuple(part.outputs),
-                    "source": None if part.source is None else Source(**part.source.model_dump()),
-                }
-            )
-            for part in dump.ops
-        ),
-        tensors=tuple(
-            Tensor(**{**part.model_dump(), "shape": tuple(part.shape), "consumers": tuple(part.consumers)})
-            for part in dump.tensors
-        ),
-        saved=tuple(Saved(part.tensor, part.op) for part in dump.saved),
+        modules=_made(dump.modules),
+        ops=_made(dump.ops),
+        tensors=_made(dump.tensors),
+        saved=_made(dump.saved),
         statistics=StatisticsTable(
             tuple(statistics.tensor),
             np.array(columns, np.float64).reshape(len(COLUMNS), rows).T.copy(),
             np.array(statistics.histogram.counts, np.uint32).reshape(rows, BINS),
         ),
-        loss=number(dump.loss),
-        error=None if dump.error is None else Failure(dump.error.op, dump.error.message),
-        layers=tuple(Layer(**part.model_dump()) for part in dump.layers),
-        faults=tuple(
-            Fault(
-                **{
-                    **part.model_dump(exclude={"source"}),
-                    "source": None if part.source is None else Source(**part.source.model_dump()),
-                }
-            )
-            for part in dump.faults
-        ),
-        sources={file: tuple(Snippet(part.line, part.text) for part in parts) for file, parts in dump.sources.items()},
+        loss=None if dump.loss is None else float(dump.loss),
+        error=_made(dump.error),
+        layers=_made(dump.layers),
+        faults=_made(dump.faults),
+        sources={file: _made(parts) for file, parts in dump.sources.items()},
         spec=dump.spec,
         environment=dump.environment,
         timing=dump.timing,

@@ -2,13 +2,12 @@
 
 summary.py     what a summary is, and the table that holds one row per tensor
 slab.py        the rows while they are being taken, wherever they wait
-kernel.py      `summarize`: on the host, by the compiled kernel, or by torch and numpy; why a tensor has no statistics
+kernel.py      `summarize` on the host, by the compiled kernel or by torch and numpy; why a tensor has no statistics
 device.py      on a CUDA device: launched there without waiting, fetched in one copy when the pass is over
 pieces.py      a tensor in pieces of bounded size
 _kernel.c      the compiled kernel: moments and bins in two readings of the memory, for each instruction set
 native.py      whether this installation has it
 units.py       dead units and saturation of an activation
-reference.py   `summarize_reference`: the same definitions in plain float64 numpy, the oracle of the tests
 """
 
 from chainrule.stats.device import StreamCapturedError

@@ -1,8 +1,8 @@
 /* Exact statistics of a tensor: once over its memory for extremes, counts and moments, once for the bins.
  *
  * The definitions are those of summary.py, and bins are computed as kernel.py computes them, in float64, so that counts
- * are equal to the last one. What is rare (other devices and dtypes, squares that float64 does not hold) is left to
- * kernel.py: a function answers False or None, and nothing is lost but time.
+ * are equal to the last one. Rare cases (other devices and dtypes, squares that float64 does not hold) are left to
+ * kernel.py: a function then answers False or None.
  *
  * Loops are written for the compiler to vectorise and compiled once per instruction set; the best that the processor
  * has is chosen when the module is loaded. The floating point environment stays as it is.
@@ -128,7 +128,7 @@ INLINE void widen(enum kind kind, const void *restrict x, int n, void *restrict 
 /* --------------------------------------------------------------------------------------------- blocks of any tensor */
 
 enum {
-    MOST_DIMENSIONS = 64,
+    MAX_DIMENSIONS = 64,
     BLOCK = 8192, /* elements that are read at once where they lie */
     COPIED_BLOCK = 1024 /* and where they are first copied, into memory that the cache next to the processor holds */
 };
@@ -146,7 +146,7 @@ struct view {
     int dimensions;
     bool dense;
     const void *(*read)(const struct view *, int64_t, int, struct room *); /* a block that is not as it should be */
-    int64_t shape[MOST_DIMENSIONS], strides[MOST_DIMENSIONS]; /* strides in bytes */
+    int64_t shape[MAX_DIMENSIONS], strides[MAX_DIMENSIONS]; /* strides in bytes */
 };
 
 #define GATHER(TYPE)                                                                                                  \
@@ -170,7 +170,7 @@ INLINE void gather_run(const char *x, int64_t stride, int n, size_t size, char *
 INLINE void gather(const struct view *view, int64_t start, int n, char *restrict to) {
     const size_t size = SIZE[view->kind];
     const int inner = view->dimensions - 1;
-    int64_t index[MOST_DIMENSIONS];
+    int64_t index[MAX_DIMENSIONS];
     const char *x = view->x;
     for (int d = inner; d >= 0; d--) {
         index[d] = start % view->shape[d];
@@ -222,7 +222,7 @@ INLINE int block_size(const struct view *view) { return is_direct(view) ? BLOCK 
 
 /* ------------------------------------------------------------------------- first pass: extremes, counts and moments */
 
-/* Of many sums, one per block: what each step rounds off is kept (Neumaier 1974). */
+/* A compensated sum of one term per block: `rest` keeps the rounding errors (Neumaier 1974). */
 struct sum {
     double rounded, rest;
 };
@@ -245,8 +245,8 @@ struct scan {
 INLINE bool is_finite(double value) { return (bits_of_double(value) & INT64_MAX) < 0x7ff0000000000000; }
 
 /* A finite value near the mean, or at least between the extremes: the mean of some eight elements, or the first that is
- * finite. Where it is near the mean next to nothing is lost to cancellation, and wherever it is, little: the variance
- * is at least width²/2n. */
+ * finite. Near the mean cancellation loses almost nothing; elsewhere little, since the variance is at least
+ * width²/2n. */
 INLINE double find_centre(enum kind wide, const struct view *view, struct room *room) {
     double total = 0;
     int samples = 0;
@@ -270,8 +270,8 @@ INLINE double find_centre(enum kind wide, const struct view *view, struct room *
         int##BITS##_t low, high;                                                                                      \
     };                                                                                                                \
                                                                                                                       \
-    /* Whether the whole block is finite; if not, nothing is found. Of bits, those of positive numbers ascend and     \
-     * those of negative ones descend, which are larger if taken as unsigned and smaller if as signed. */             \
+    /* Whether the whole block is finite; if not, `found` stays. The bits of positive numbers ascend with the number, \
+     * those of negative ones descend; as unsigned they are larger than positive ones, as signed smaller. */          \
     INLINE bool scan_finite_##FLOAT(const FLOAT *x, int n, struct scan *found, struct keys_##FLOAT *keys) {           \
         int##BITS##_t least = INT##BITS##_MAX, most = INT##BITS##_MIN, zero = 0;                                      \
         uint##BITS##_t unsigned_most = 0;                                                                             \
@@ -299,7 +299,7 @@ INLINE double find_centre(enum kind wide, const struct view *view, struct room *
         return true;                                                                                                  \
     }                                                                                                                 \
                                                                                                                       \
-    /* What is not finite is counted, and takes no part in anything else. */                                          \
+    /* Counts values that are not finite and leaves them out of everything else. */                                   \
     INLINE void scan_special_##FLOAT(const FLOAT *x, int n, struct scan *found, struct keys_##FLOAT *keys) {          \
         int##BITS##_t low = INT##BITS##_MAX, high = INT##BITS##_MIN, zero = 0, nan = 0, posinf = 0, neginf = 0;       \
         double centre = found->centre, total = 0, squares = 0;                                                        \
@@ -361,7 +361,7 @@ enum {
     PAIRS = BINS * BINS,
     AHEAD = 1024, /* elements between what is read and what is fetched */
     FEW = 2048, /* up to this many elements, clearing and adding up tables of pairs costs more than they save */
-    MOST_GROUPS = 65535 / HALF /* that are counted before the tables' counters of 16 bits are added up */
+    MAX_GROUPS = 65535 / HALF /* that are counted before the tables' counters of 16 bits are added up */
 };
 
 /* Unsigned: where a tensor changes between the passes a position can be anything, but the bin is one of the 64. */
@@ -451,7 +451,7 @@ INLINE void count(enum kind wide, enum way way, const struct view *view, const s
         for (int i = n - rest; i < n; i++) counts[bin_of(number(wide, x, i), way == WITH_SPECIALS, bins)]++;
         for (int i = n - rest - GROUP; i >= 0; i -= GROUP) {
             const char *group = x + (size_t)i * size;
-            /* What will be read soon is fetched, also across pages, where the processor does not on its own. */
+            /* Prefetch, also across pages, where the processor does not do so itself. */
             for (size_t line = 0; direct && line < GROUP * size; line += 64)
                 __builtin_prefetch((const void *)((uintptr_t)group - AHEAD * size + line));
             if (way != QUICKLY || !place_quickly((const float *)group, bins, pairs[groups & 1]))
@@ -463,7 +463,7 @@ INLINE void count(enum kind wide, enum way way, const struct view *view, const s
                 continue;
             }
             count_pairs(pairs[groups & 1], tables);
-            if (groups % MOST_GROUPS == 0) {
+            if (groups % MAX_GROUPS == 0) {
                 add_pairs(tables, counts);
                 memset(tables, 0, sizeof tables);
             }
@@ -476,7 +476,7 @@ INLINE void count(enum kind wide, enum way way, const struct view *view, const s
 
 /* ------------------------------------------------------------------------------------------------- one tensor's row */
 
-/* Of float32 and halves false only where they must be computed with as SMALL ones. */
+/* False if the values do not suit: for float32 and halves only if they must be computed as SMALL kinds. */
 INLINE bool summarize_wide(enum kind wide, const struct view *view, double *moments, uint32_t *counts) {
     struct room room;
     struct scan found = {.centre = find_centre(wide, view, &room)};
@@ -652,10 +652,10 @@ DEFINE_VARIANT(avx2, __attribute__((target("avx2,fma"))))
 DEFINE_VARIANT(avx512, __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,fma"))))
 #endif
 
-enum { MOST_VARIANTS = 3 };
+enum { MAX_VARIANTS = 3 };
 
 /* Those that this processor runs, the best first. */
-static struct variant variants[MOST_VARIANTS];
+static struct variant variants[MAX_VARIANTS];
 static int variant_count;
 static const struct variant *chosen;
 
@@ -704,10 +704,10 @@ enum { DL_MAJOR = 1, DL_CPU = 1, DL_INT = 0, DL_UINT = 1, DL_FLOAT = 2, DL_BFLOA
 static const struct dl_exchange *exchange;
 
 /* Exactly these: what a subclass holds in memory need not be its values. */
-enum { MOST_TYPES = 4 };
-static PyTypeObject *tensor_types[MOST_TYPES];
+enum { MAX_TYPES = 4 };
+static PyTypeObject *tensor_types[MAX_TYPES];
 
-/* What methods of a tensor and of its storage call: to call it without the interpreter's help takes half the time. */
+/* C functions behind methods of a tensor and of its storage: calling them directly takes half the time. */
 static PyCFunction is_neg, storage_offset, untyped_storage, nbytes;
 static PyTypeObject *storage_type;
 
@@ -722,7 +722,7 @@ static bool is_negated(PyObject *tensor) {
     return answer != Py_False;
 }
 
-/* What a method says that gives a size; -1 if it does not. */
+/* The size that a method returns; -1 if it fails. */
 static int64_t ask_size(PyCFunction method, PyObject *object) {
     PyObject *answer = method(object, NULL);
     int64_t size = answer == NULL ? -1 : PyLong_AsLongLong(answer);
@@ -768,8 +768,8 @@ static enum kind kind_of(uint8_t code, uint8_t bits) {
 /* The kind of a tensor with all its memory on the host; NO_KIND for anything else. */
 static enum kind borrow(PyObject *object, struct dl_tensor *tensor) {
     int i = 0;
-    while (i < MOST_TYPES && Py_TYPE(object) != tensor_types[i]) i++;
-    if (i == MOST_TYPES) return NO_KIND;
+    while (i < MAX_TYPES && Py_TYPE(object) != tensor_types[i]) i++;
+    if (i == MAX_TYPES) return NO_KIND;
     if (exchange->borrow(object, tensor) != 0) {
         PyErr_Clear();
         return NO_KIND;
@@ -797,7 +797,7 @@ static bool view_memory(enum kind kind, const char *x, const int64_t *shape, con
         view->n *= shape[--contiguous];
     if (contiguous == 0) return view->n < TOO_MANY;
 
-    if (dimensions > MOST_DIMENSIONS) return false;
+    if (dimensions > MAX_DIMENSIONS) return false;
     view->n = 1;
     int known = 0;
     for (int i = 0; i < dimensions; i++) {
@@ -971,8 +971,8 @@ static PyCFunction function_of(PyObject *object, const char *name) {
 
 static PyObject *py_bind(PyObject *self, PyObject *const *arguments, Py_ssize_t given) {
     (void)self;
-    if (given < 3 || given > 2 + MOST_TYPES) {
-        PyErr_Format(PyExc_TypeError, "bind() takes an exchange API, a tensor and 1 to %d types", MOST_TYPES);
+    if (given < 3 || given > 2 + MAX_TYPES) {
+        PyErr_Format(PyExc_TypeError, "bind() takes an exchange API, a tensor and 1 to %d types", MAX_TYPES);
         return NULL;
     }
     const struct dl_exchange *offered = PyCapsule_GetPointer(arguments[0], "dlpack_exchange_api");

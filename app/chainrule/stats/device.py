@@ -1,18 +1,18 @@
 """Statistics of tensors on a device, taken there: no synchronisation per tensor, one copy to the host per pass.
 
-A tensor of up to STAGED bytes is copied as it is, one launch, and summarized on the host when the pass is over; of a
-larger one the device makes a record: its extremes, its counts, and mean and deviations of each chunk. Both wait in
-words of device memory. `fetch` copies the words and finishes the rows. Nothing of the tensor itself is kept.
+A tensor of up to STAGED bytes is copied in one launch and summarized on the host when the pass is over; for a larger
+one the device makes a record: extremes, counts, and each chunk's mean and deviations. Both wait in words of device
+memory. `fetch` copies the words and finishes the rows. The tensor itself is not kept.
 
 Order: all launches go to the stream that is current when a tensor is seen, which is the one that made it (autograd runs
 the hooks of a backward pass on the forward pass's streams, whatever the thread). Words belong to one stream, so that no
 stream reuses memory under another, and `fetch` waits for the device before it reads them.
 
-Memory, stated with `StatisticsSlab`: while a tensor is read two float64 or int64 buffers of CHUNK elements and a mask;
-until `fetch`, which copies them once more, the words: MOST_STAGED, a record of some 600 bytes for each tensor, and what
-is left of a block, for each stream.
+Memory (totals at `StatisticsSlab`): two float64 or int64 buffers of CHUNK elements and a mask while a tensor is read;
+until `fetch`, which copies them once more, the words: MAX_STAGED, a record of some 600 bytes per tensor, and the rest
+of a block per stream.
 
-PyTorch's operations are used as they are, so the same code runs, and is tested, on the CPU.
+It uses PyTorch's operations only, so the same code is tested on the CPU.
 """
 
 from __future__ import annotations
@@ -35,32 +35,32 @@ CHUNK = 1 << 22
 """Elements that are widened to float64 at once: 32 MiB."""
 
 STAGED = 1 << 16
-"""Bytes up to which a tensor is copied for the host: less work for both sides than the launches of a record."""
+"""Tensors of up to this many bytes are copied for the host, which is less work than a record."""
 
-MOST_STAGED = 1 << 24
+MAX_STAGED = 1 << 24
 """Bytes copied for the host in one pass; when they are used up, every tensor gets a record."""
 
 FIRST_WORDS = 1 << 17
-"""Words of 8 bytes in the first block, 1 MiB. Each further block is as large as all before it, up to MOST_WORDS."""
+"""Words of 8 bytes in the first block, 1 MiB. Each further block is as large as all before it, up to MAX_WORDS."""
 
-MOST_WORDS = 1 << 20
+MAX_WORDS = 1 << 20
 
 NAN_CLASS, POSINF_CLASS, NEGINF_CLASS = range(BINS + 1, BINS + 4)
 CLASSES = BINS + 4
-"""What a value is counted as: one of 64 bins, the outer edge of the last, NaN, +Inf or -Inf."""
+"""The classes of values: 64 bins, the outer edge of the last bin, NaN, +Inf, -Inf."""
 
 FAR = 1e300
-"""What a position per unit is limited to where all values are equal, or none is finite."""
+"""Limit of bins per unit, reached if all values are equal or none is finite."""
 
 LARGEST_SCALE = 1000
 """Exponents beyond this are cut off: the scale of float64 must itself be a normal number."""
 
 _EXPONENT = 0x7FF0000000000000
-"""The bits of a float64 that say its power of two."""
+"""The exponent bits of a float64."""
 
 
 class StreamCapturedError(RuntimeError):
-    """Nothing can be taken on a stream that is being captured: what it is asked for is not computed yet."""
+    """The stream is being captured into a CUDA graph: nothing is computed yet."""
 
 
 class _Words:
@@ -74,10 +74,10 @@ class _Words:
         self._used = 0  # of the last
 
     def reserve(self, words: int) -> tuple[int, torch.Tensor]:
-        """Room for so many words: where they will be in what `to_host` gives, and the int64 tensor itself."""
+        """Reserve words: their offset in the result of `to_host`, and the int64 tensor itself."""
         if not self._blocks or self._used + words > self._sizes[-1]:
-            size = max(words, min(sum(self._sizes), MOST_WORDS), FIRST_WORDS)
-            # Not an inference tensor, which could not be written to once that mode is left.
+            size = max(words, min(sum(self._sizes), MAX_WORDS), FIRST_WORDS)
+            # An inference tensor could not be written to after inference mode.
             with torch.inference_mode(False):
                 self._blocks.append(torch.empty(size, dtype=torch.int64, device=self.device))
             self._sizes.append(size)
@@ -99,13 +99,13 @@ class _Words:
             return np.concatenate([block.cpu().numpy() for block in blocks])
 
     def give_back(self) -> None:
-        """Let the memory go; what was reserved is no more."""
+        """Free all words."""
         self._blocks, self._sizes, self._used = [], [], 0
 
 
 @dataclass(frozen=True, slots=True)
 class _Staged:
-    """A tensor copied as it is: where to, and what it is; each element stands for `times`."""
+    """A copied tensor; each element is repeated `times` times."""
 
     words: _Words
     start: int
@@ -116,10 +116,10 @@ class _Staged:
 
 @dataclass(frozen=True, slots=True)
 class _Record:
-    """What the device writes of a tensor, in words.
+    """A tensor's record in words.
 
-    As float64 low, high, and of each chunk the number of finite values, their mean position, and the norm of their
-    positions' deviations from it; then as int64 the number of zeros, and that of each class, padding included with NaN.
+    As float64: low, high, and for each chunk the number of finite values, their mean position, and the norm of the
+    deviations from it; then as int64 the number of zeros and of each class, where NaN includes the padding.
     """
 
     words: _Words
@@ -138,7 +138,7 @@ class _Record:
 
 @dataclass(slots=True)
 class DeviceRows:
-    """Rows of a slab whose statistics wait on a device. Threads, as of two devices, take turns."""
+    """Rows of a slab whose statistics wait on a device. Thread-safe."""
 
     _words: dict[tuple[torch.device, int], _Words] = field(default_factory=dict)
     _rows: dict[int, _Staged | _Record] = field(default_factory=dict)
@@ -151,19 +151,19 @@ class DeviceRows:
         return row in self._rows or (row, DEAD_FRACTION) in self._fractions or (row, SATURATION) in self._fractions
 
     def forget(self, row: int) -> None:
-        """Nothing that waits is for `row` any more."""
+        """Discard everything that waits for `row`."""
         with self._turn:
             self._rows.pop(row, None)
             self._fractions.pop((row, DEAD_FRACTION), None)
             self._fractions.pop((row, SATURATION), None)
 
     def write(self, row: int, tensor: torch.Tensor) -> None:
-        """Take the statistics of `tensor`, which has some and an element at least, for `row`.
+        """Take the statistics of `tensor`, which is not empty, for `row`.
 
         Raises:
             ValueError: the tensor's memory was given back.
-            StreamCapturedError: the stream that it is on is being captured.
-            RuntimeError: it cannot be read, or there is no memory to read it with.
+            StreamCapturedError: its stream is being captured.
+            RuntimeError: it cannot be read, or the device is out of memory.
         """
         self.forget(row)
         if is_freed(tensor):
@@ -172,7 +172,7 @@ class DeviceRows:
         nbytes = tensor.numel() * tensor.element_size()
         with self._turn:
             words = self._words_for(tensor)
-            if nbytes <= STAGED and self._staged + nbytes <= MOST_STAGED:
+            if nbytes <= STAGED and self._staged + nbytes <= MAX_STAGED:
                 start, room = words.reserve(-(-nbytes // 8))
                 self._staged += nbytes
                 room.view(torch.uint8)[:nbytes].view(tensor.dtype).view(tensor.shape).copy_(tensor)
@@ -190,13 +190,13 @@ class DeviceRows:
             return True
 
     def write_dead_fraction(self, row: int, activation: torch.Tensor) -> None:
-        """What `units.dead_fraction` says of `activation`, for `row`."""
+        """`units.dead_fraction` of `activation`, for `row`."""
         activation = activation.detach()
         counted = (torch.count_nonzero(piece.amax(0) <= 0) for piece in pieces_of_units(activation, CHUNK))
         self._write_fraction(row, DEAD_FRACTION, activation, counted, activation[0].numel())
 
     def write_saturation(self, row: int, activation: torch.Tensor, middle: float) -> None:
-        """What `units.saturation` says of `activation`, for `row`."""
+        """`units.saturation` of `activation`, for `row`."""
         values, _ = without_repeats(activation.detach())
         limit = SATURATED * (1 - middle)
         counted = (
@@ -219,7 +219,7 @@ class DeviceRows:
     def _words_for(self, tensor: torch.Tensor) -> _Words:
         device, stream = tensor.device, 0
         if device.type == "cuda":
-            with torch.cuda.device(device):  # only of the current device is it said whether a stream is captured
+            with torch.cuda.device(device):  # is_current_stream_capturing asks the current device only
                 if torch.cuda.is_current_stream_capturing():
                     raise StreamCapturedError("a CUDA graph is being captured: nothing is computed yet")
             stream = torch.cuda.current_stream(device).cuda_stream
@@ -230,10 +230,10 @@ class DeviceRows:
         return words
 
     def fetch(self, at: Callable[[int], tuple[FloatArray, CountArray]]) -> None:
-        """Write what waits where `at(row)` says: moments (len(COLUMNS),) and counts (BINS,).
+        """Finish all waiting rows into `at(row)`: moments (len(COLUMNS),) and counts (BINS,).
 
         Raises:
-            RuntimeError: a device does not give its words. They wait on, and so do those of the others.
+            RuntimeError: a device does not give its words; then all rows of all devices keep waiting.
         """
         with self._turn:
             if not (self._rows or self._fractions):
@@ -253,7 +253,7 @@ class DeviceRows:
 def _write_row(
     waiting: _Staged | _Record, words: npt.NDArray[np.int64], moments: FloatArray, counts: CountArray
 ) -> None:
-    """Make a row of statistics of what waited for it; the first of `words` is its own."""
+    """Finish a waiting row from `words`, which begin with its own."""
     if isinstance(waiting, _Record):
         _finish(waiting, words[: waiting.words_of(waiting.chunks)], moments, counts)
     else:
@@ -264,7 +264,7 @@ def _write_row(
 
 
 def _write_record(tensor: torch.Tensor, times: int, words: _Words) -> _Record:
-    """Launch what computes a record of `tensor`, which has an element at least."""
+    """Launch the computation of a record of `tensor`, which is not empty."""
     is_scaled = tensor.dtype == torch.float64
     parts = list(pieces(tensor, CHUNK))
     start, room = words.reserve(_Record.words_of(len(parts)))
@@ -281,8 +281,8 @@ def _write_record(tensor: torch.Tensor, times: int, words: _Words) -> _Record:
         _scan(values, index == 0, ends, zeros)
 
     low, per_unit, scale = _positions(ends, is_scaled)
-    # Every lane, an element's place in its row, counts for itself: neighbours that fall into the same bin, as most do
-    # where values are alike, add to neighbouring words and not all to one. A lane counts 2^32/1024 at most.
+    # Each lane has counters of its own, so that neighbours in the same bin add to different words. A lane counts at
+    # most 2^32/1024.
     histogram = torch.zeros((CLASSES, lanes), dtype=torch.int32, device=tensor.device)
     for index, part in enumerate(parts):
         if len(parts) > 1:
@@ -292,7 +292,7 @@ def _write_record(tensor: torch.Tensor, times: int, words: _Words) -> _Record:
             values.div_(scale)
         values.sub_(low).mul_(per_unit)
         values.nan_to_num_(nan=NAN_CLASS, posinf=POSINF_CLASS, neginf=NEGINF_CLASS)
-        # A tensor that another stream changes meanwhile may not make a class that there is none of.
+        # Another stream may change the tensor meanwhile: never index beyond the classes.
         values.clamp_(0, CLASSES - 1)
         rows = values.view(-1, lanes).to(torch.int64)
         histogram.scatter_add_(0, rows, words.one.expand_as(rows))
@@ -303,12 +303,12 @@ def _write_record(tensor: torch.Tensor, times: int, words: _Words) -> _Record:
 
 
 def _lanes(size: int) -> int:
-    """Enough that in no lane more than 4096 elements of a chunk add to the same word, one after the other."""
+    """Number of lanes, so that at most 4096 elements of a chunk add to one word."""
     return 32 if size <= 1 << 17 else 1024
 
 
 def _widen(piece: torch.Tensor, lanes: int) -> tuple[torch.Tensor, int]:
-    """The values as float64 (rows · lanes,), padded with NaN; and how many those are."""
+    """The values as float64 (rows · lanes,), padded with NaN, and the length of the padding."""
     size = piece.numel()
     padded = -(-size // lanes) * lanes
     values = torch.empty(padded, dtype=torch.float64, device=piece.device)
@@ -319,7 +319,7 @@ def _widen(piece: torch.Tensor, lanes: int) -> tuple[torch.Tensor, int]:
 
 
 def _scan(values: torch.Tensor, is_first: bool, ends: torch.Tensor, zeros: torch.Tensor) -> None:
-    """Write the extremes of the finite values and the number of zeros, or join them to those of chunks before."""
+    """Write the extremes of the finite values and the number of zeros, joined to those of earlier chunks."""
     inf = math.inf
     low, high = (ends[0], ends[1]) if is_first else (None, None)
     low = torch.amin(values.nan_to_num(nan=inf, posinf=inf, neginf=inf), 0, out=low)
@@ -333,9 +333,9 @@ def _scan(values: torch.Tensor, is_first: bool, ends: torch.Tensor, zeros: torch
 
 
 def _positions(ends: torch.Tensor, is_scaled: bool) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-    """What makes a position of a value: lowest value, bins per unit, and for float64 the power of two to divide by.
+    """How to map a value to its position: lowest value, bins per unit, and for float64 a divisor, a power of two.
 
-    With no finite value, and with none but equal ones, infinite values still get infinite positions.
+    Infinite values get infinite positions, also if all finite values are equal or there are none.
     """
     scale = None
     if is_scaled:
@@ -344,13 +344,13 @@ def _positions(ends: torch.Tensor, is_scaled: bool) -> tuple[torch.Tensor, torch
         ends = ends / scale
     low = ends[0].nan_to_num(posinf=0.0)
     width = ends[1] - ends[0]
-    # A quotient, which `64 / width` is not: PyTorch takes the reciprocal, and rounds twice.
+    # Not `64 / width`: PyTorch computes that by the reciprocal and rounds twice.
     per_unit = torch.full_like(width, BINS).div_(width).clamp_(1 / FAR, FAR)
     return low, per_unit, scale
 
 
 def _write_moments(positions: torch.Tensor, moments: torch.Tensor) -> None:
-    """Write number, mean and norm of the deviations of those positions that are finite. `positions` is used up."""
+    """Write number and mean of the finite positions, and the norm of their deviations. Overwrites `positions`."""
     finite = positions <= BINS
     torch.sum(finite, 0, dtype=torch.float64, out=moments[0])
     positions.mul_(finite)
@@ -360,7 +360,7 @@ def _write_moments(positions: torch.Tensor, moments: torch.Tensor) -> None:
 
 
 def _finish(record: _Record, words: npt.NDArray[np.int64], moments: FloatArray, counts: CountArray) -> None:
-    """Make a row of statistics of a record."""
+    """Turn a record into a row of statistics."""
     floats = words.view(np.float64)
     zeros, classes = int(words[-CLASSES - 1]), words[-CLASSES:]
     nan, posinf, neginf = classes[NAN_CLASS:].tolist()
@@ -387,17 +387,5 @@ def _finish(record: _Record, words: npt.NDArray[np.int64], moments: FloatArray, 
         norm = math.sqrt(size) * math.hypot(mean, std)
         with np.errstate(over="ignore"):
             mean, std, norm = np.ldexp([mean, std, norm], exponent).tolist()
-    moments[:] = (
-        record.size,
-        mean,
-        std,
-        low + 0.0,
-        high + 0.0,
-        norm,
-        zeros / record.size,
-        nan,
-        posinf,
-        neginf,
-        math.nan,
-        math.nan,
-    )
+    moments[:-2] = (record.size, mean, std, low + 0.0, high + 0.0, norm, zeros / record.size, nan, posinf, neginf)
+    moments[-2:] = math.nan

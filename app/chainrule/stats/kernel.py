@@ -1,11 +1,10 @@
-"""`summarize`: exact statistics of a tensor, from its own memory, by the compiled kernel or without a compiler.
+"""`summarize`: exact statistics of a tensor on the host, by the compiled kernel or by PyTorch and numpy.
 
-The compiled kernel (`native.py`) takes what lies dense in host memory. The rest is done here, and everything where it
-was not compiled, by calls that are vectorised alone (measured per element, one thread: `aminmax` 0.19 ns, float64 copy
-0.19, `sum` 0.15, `dot` 0.10-0.19, `bincount` of uint8 0.5; against `histc` 5.8 and `var_mean` 5.6). Two finite extremes
-prove that every value of a piece is finite, so the common tensor needs no test per element. Work goes through a buffer
-of float64 that stays in the cache: float32 squares can neither overflow nor vanish there, and the bins are the
-reference's.
+The compiled kernel (`native.py`) reads tensors in host memory. Everything else, or everything where it was not
+compiled, uses vectorised calls only (measured per element, one thread: `aminmax` 0.19 ns, float64 copy 0.19, `sum`
+0.15, `dot` 0.10-0.19, `bincount` of uint8 0.5; against `histc` 5.8 and `var_mean` 5.6). Two finite extremes prove that
+every value of a piece is finite, so a common tensor needs no test per element. Work goes through a float64 buffer that
+stays in the cache: float32 squares neither overflow nor vanish there, and bins are exactly those of the definition.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ CHUNK = 32768
 """Elements per pass through the buffers: two float64 buffers of this size fit into a 1 MiB second-level cache."""
 
 PIECE = 1 << 18
-"""Elements that are read at once, and that are copied where they do not lie dense: 2 MiB of float64."""
+"""Elements that are read, or if not contiguous copied, at once: 2 MiB of float64."""
 
-MOST_ELEMENTS = 2**32 - 1
-"""A bin counts up to this."""
+MAX_ELEMENTS = 2**32 - 1
+"""The largest count of a bin."""
 
 FLOAT64_SAFE = 2.0**500
-"""Magnitudes between 1/FLOAT64_SAFE and FLOAT64_SAFE can be squared and summed in float64 as they are."""
+"""Magnitudes between 1/FLOAT64_SAFE and FLOAT64_SAFE can be squared and summed in float64 unscaled."""
 
 NUMPY_IS_FASTER = 4096
 """Up to this many elements numpy's smaller cost per call wins over torch's smaller cost per element."""
@@ -53,7 +52,7 @@ _HAVE_EXTREMES = frozenset(
         torch.int64,
     )
 )
-"""What `aminmax` takes; the other real dtypes are widened to float64 first."""
+"""Dtypes that `aminmax` takes; the other real dtypes are widened to float64 first."""
 
 _READABLE = _HAVE_EXTREMES | {
     torch.bool,
@@ -66,14 +65,14 @@ _READABLE = _HAVE_EXTREMES | {
     torch.float8_e5m2fnuz,
     torch.float8_e8m0fnu,
 }
-"""What PyTorch widens to float64; the other dtypes are bits without a number, or several to the byte."""
+"""Dtypes that PyTorch widens to float64; the others are bits without a number, or pack several values in a byte."""
 
 
 class _Buffers(threading.local):
     """Work space, one set per thread: hooks of a CUDA backward run on a thread of their own."""
 
     def __init__(self) -> None:
-        # Made by numpy, so that they are ordinary tensors on the host whatever mode and default device reign.
+        # numpy ignores PyTorch's default device and mode.
         self._position = np.empty(CHUNK)
         self._bin = np.empty(CHUNK, np.uint8)
         self._is_zero = np.empty(CHUNK, np.bool_)
@@ -99,7 +98,7 @@ _buffers = _Buffers()
 
 def unsupported(tensor: torch.Tensor) -> str | None:
     """Why this tensor has no statistics, or None if it has."""
-    if native.kernel is not None and native.kernel.is_readable(tensor) and tensor.numel() <= MOST_ELEMENTS:
+    if native.kernel is not None and native.kernel.is_readable(tensor) and tensor.numel() <= MAX_ELEMENTS:
         return None
     reason = _reason_against(tensor)
     return None if reason is None else f"no statistics: {reason}"
@@ -121,8 +120,8 @@ def _reason_against(tensor: torch.Tensor) -> str | None:
         return f"complex dtype {dtype}"
     if tensor.dtype not in _READABLE:
         return f"dtype {dtype} has no numbers to read"
-    if tensor.numel() > MOST_ELEMENTS:
-        return f"{tensor.numel():,} elements are more than the {MOST_ELEMENTS:,} that a bin counts to"
+    if tensor.numel() > MAX_ELEMENTS:
+        return f"{tensor.numel():,} elements are more than the {MAX_ELEMENTS:,} that a bin counts to"
     if _is_fake(tensor):
         return "a fake tensor has no values"
     if is_freed(tensor):
@@ -131,7 +130,7 @@ def _reason_against(tensor: torch.Tensor) -> str | None:
 
 
 def _is_fake(tensor: torch.Tensor) -> bool:
-    """Whether `tensor` says it is on a device and has memory on none, as while a program is traced."""
+    """Whether `tensor` is fake, as while a program is traced: its storage is on another device than it says."""
     try:
         return tensor.untyped_storage().device != tensor.device
     except (RuntimeError, NotImplementedError):
@@ -139,7 +138,7 @@ def _is_fake(tensor: torch.Tensor) -> bool:
 
 
 def is_freed(tensor: torch.Tensor) -> bool:
-    """Whether the memory of `tensor` was taken from under it, as sharded training does between uses."""
+    """Whether the storage of `tensor` was freed or shrunk, as sharded training does between uses."""
     if tensor.numel() == 0 or tensor._is_zerotensor():
         return False
     try:
@@ -156,9 +155,9 @@ def is_freed(tensor: torch.Tensor) -> bool:
 def summarize(tensor: torch.Tensor, moments: FloatArray, counts: CountArray) -> None:
     """Write the statistics of `tensor` into one row of moments (len(COLUMNS),) and of counts (BINS,).
 
-    Any shape, strides and real dtype, empty included; see `unsupported` for the rest. What is on another device is
-    copied to the host whole; on the host nothing larger than PIECE is copied, whatever the strides. The dead fraction
-    and the saturation are left as "does not apply". The tensor is only read.
+    Any shape, strides and real dtype, empty included; see `unsupported` for the rest. Tensors on other devices are
+    copied to the host whole; on the host at most PIECE elements are copied at once, whatever the strides. The dead
+    fraction and the saturation become NaN. The tensor is only read.
 
     Raises:
         ValueError: the tensor's memory was given back.
@@ -186,7 +185,7 @@ def summarize(tensor: torch.Tensor, moments: FloatArray, counts: CountArray) -> 
 
 
 def repeat(moments: FloatArray, counts: CountArray, times: int) -> None:
-    """Let a row of statistics, of some elements, be that of a tensor with each of them `times` times."""
+    """Scale a row of statistics to a tensor that repeats each element `times` times."""
     moments[N] *= times
     moments[NAN_COLUMN : NEGINF + 1] *= times
     moments[NORM] = float(moments[NORM]) * math.sqrt(times)
@@ -194,16 +193,16 @@ def repeat(moments: FloatArray, counts: CountArray, times: int) -> None:
 
 
 def _summarize_dense(tensor: torch.Tensor, moments: FloatArray, counts: CountArray, kernel: native.Kernel) -> bool:
-    """Let the compiled kernel have a small copy of what does not lie dense."""
+    """Let the compiled kernel read a small contiguous copy of a tensor."""
     if tensor.numel() > PIECE or (tensor.is_contiguous() and not tensor.is_neg()):
-        # Without its repeats or its gradient a contiguous tensor may be for the kernel all the same.
+        # The kernel may be able to read a contiguous tensor without its repeats or its gradient.
         return not tensor.is_neg() and kernel.summarize(tensor, moments, counts)
     return kernel.summarize(tensor.resolve_neg().contiguous(), moments, counts)
 
 
 @dataclass(slots=True)
 class _Scan:
-    """What the first reading finds. With no finite value the extremes are the wrong way round."""
+    """Results of the first reading. Without a finite value `low` > `high`."""
 
     low: float = math.inf
     high: float = -math.inf
@@ -221,7 +220,7 @@ class _Moments:
     squares: float = 0.0
 
     def join(self, size: int, mean: float, squares: float) -> None:
-        """Add those of `size` more (Chan, Golub & LeVeque 1979, equation 2.1)."""
+        """Add the moments of `size` more (Chan, Golub & LeVeque 1979, equation 2.1)."""
         step, before, self.size = mean - self.mean, self.size, self.size + size
         self.mean += step * (size / self.size)
         self.squares += squares + step * step * (before * (size / self.size))
@@ -235,7 +234,7 @@ def _summarize_by_torch(tensor: torch.Tensor, moments: FloatArray, counts: Count
     zeros = 0
     counts[:] = 0
     if finite:
-        # Adding 0 makes -0 the zero that it equals: which of them an extreme is would depend on the order of reading.
+        # Adding 0 turns -0 into 0: otherwise the sign would depend on the order of reading.
         low, high = scan.low + 0.0, scan.high + 0.0
         if low == high:
             counts[0] = finite
@@ -257,7 +256,7 @@ def _scan(tensor: torch.Tensor) -> _Scan:
 
 
 def _scan_specials(tensor: torch.Tensor, scan: _Scan) -> tuple[float, float]:
-    """Count what is not finite into `scan`; give the extremes of the rest."""
+    """Count non-finite values into `scan`; return the extremes of the finite ones."""
     low, high = math.inf, -math.inf
     for piece in pieces(tensor, CHUNK):
         values = _widened(piece)[1]
@@ -271,7 +270,7 @@ def _scan_specials(tensor: torch.Tensor, scan: _Scan) -> tuple[float, float]:
 
 
 def _widened(piece: torch.Tensor) -> _Slices:
-    """The buffers, with the values of a piece of at most CHUNK elements in the first."""
+    """Copy a piece of at most CHUNK elements into the first buffer; return the buffers."""
     slices = _buffers.of(piece.numel())
     (slices[0] if piece.dim() == 1 else slices[0].view(piece.shape)).copy_(piece)
     return slices
@@ -280,20 +279,20 @@ def _widened(piece: torch.Tensor) -> _Slices:
 def _count(
     tensor: torch.Tensor, low: float, high: float, has_specials: bool, counts: CountArray
 ) -> tuple[float, float, float, int]:
-    """Count what is finite into bins; give its mean, std, norm and number of zeros. `low` and `high` are not equal."""
+    """Count finite values into bins; return their mean, std, norm and number of zeros. `low` < `high`."""
     exponent = 0
     zeros = 0
     has_zero = low <= 0 <= high
     magnitude = max(-low, high)
     if not 1 / FLOAT64_SAFE < magnitude < FLOAT64_SAFE:
-        # Only float64 gets here. A power of two brings the largest near 1 and rounds none of its size.
+        # Only float64 gets here. Scaling by a power of two is exact.
         exponent = math.frexp(magnitude)[1]
         low, high = math.ldexp(low, -exponent), math.ldexp(high, -exponent)
     bins_per_unit = BINS / (high - low)
 
-    # Moments are taken of the positions p = (x - low) · bins_per_unit in [0, 64], chunk by chunk about the chunk's own
-    # mean: E p² - (E p)² would lose up to 2n roundings where all but a few values lie close together, and the norm
-    # with it where that is near zero. Both ends are attained, so that the variance is at least 64²/2n.
+    # Moments of the positions p = (x - low) · bins_per_unit in [0, 64], chunk by chunk about the chunk's own mean:
+    # E p² - (E p)² would lose up to 2n roundings if all but a few values lie close together. The variance is at least
+    # 64²/2n, since both ends are attained.
     moments = _Moments()
     histogram = np.zeros(BINS + 1, np.int64)
     for piece in pieces(tensor, CHUNK):
@@ -316,7 +315,7 @@ def _count(
             histogram += torch.bincount(bin_tensor, minlength=BINS + 1).numpy()
             mean = position_tensor.sum().item() / size
             np.subtract(position, mean, out=position)
-            # numpy's dot would wake the threads of its BLAS, which then spin; torch's keeps to torch's threads.
+            # numpy's dot would wake the threads of its BLAS, which then spin.
             squares = torch.dot(position_tensor, position_tensor).item()
         else:
             histogram += np.bincount(bins, minlength=BINS + 1)
@@ -336,7 +335,7 @@ def _count(
 
 
 def _ldexp(value: float, exponent: int) -> float:
-    """`value`·2**exponent, infinite where float64 ends: the norm of numbers can be larger than any number."""
+    """`value`·2**exponent; inf beyond float64's range, since the norm can be larger than every element."""
     try:
         return math.ldexp(value, exponent)
     except OverflowError:

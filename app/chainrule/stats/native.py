@@ -1,7 +1,7 @@
 """The compiled kernel, where this installation has it: `kernel` is the module that `_kernel.c` makes, or None.
 
-It is compiled when the package is installed and there is a C compiler (`hatch_build.py`). What it computes, `kernel.py`
-and `units.py` compute as well, with equal results, in several times the time.
+It is compiled when the package is installed and there is a C compiler (`hatch_build.py`). `kernel.py` and `units.py`
+compute the same without it, several times slower.
 """
 
 from __future__ import annotations
@@ -20,48 +20,51 @@ from chainrule.stats.summary import CountArray, FloatArray
 logger = logging.getLogger(__name__)
 
 SWITCH = "CHAINRULE_KERNEL"
-"""Environment variable that says `torch` where the compiled kernel is to be left aside."""
+"""Environment variable; `torch` turns the compiled kernel off."""
 
 
 class Kernel(Protocol):
-    """What the compiled module offers. It reads tensors of any strides in place, without a copy, with their sign."""
+    """The compiled module. It reads tensors of any strides in place, without a copy, with their sign.
+
+    A function that answers False or None leaves the tensor to PyTorch.
+    """
 
     SOURCE: str
-    """SHA-256 of the C file that it was made from, in hexadecimal."""
+    """SHA-256 of the compiled C file, in hexadecimal."""
 
     def bind(self, exchange_api: object, tensor: torch.Tensor, /, *types: type) -> None:
-        """Read tensors of exactly these types through their DLPack exchange API, a capsule; `tensor` is any.
+        """Read tensors of exactly these types through their DLPack exchange API, a capsule; `tensor` is an example.
 
         Raises:
-            ImportError: it is of another major version, or lends no tensors; or the tensor cannot be asked for its sign
-                and its memory.
+            ImportError: the API is of another major version or lends no tensors, or the tensor lacks `is_neg` or a
+                storage.
         """
 
     def is_readable(self, tensor: torch.Tensor, /) -> bool:
-        """Whether all values are in host memory that was not given back, and of a dtype that the kernel knows."""
+        """Whether all values are in host memory that was not given back, and of a known dtype."""
 
     def summarize(self, tensor: torch.Tensor, moments: FloatArray, counts: CountArray, /) -> bool:
-        """Write the statistics into their rows, or answer False: it is not for the kernel to do."""
+        """Write the statistics into their rows."""
 
     def summarize_row(self, tensor: torch.Tensor, moments: FloatArray, counts: CountArray, row: int, /) -> bool:
-        """The same for one row of arrays (rows, 12) and (rows, 64).
+        """`summarize` into one row of arrays (rows, 12) and (rows, 64).
 
         Raises:
-            IndexError: there is no such row, or not as many rows of moments as of counts.
-            ValueError: an array is not made of such rows of native float64 and uint32, or not contiguous.
+            IndexError: there is no such row, or the arrays have different numbers of rows.
+            ValueError: the arrays are not contiguous native float64 and uint32 of these shapes.
         """
 
     def dead_fraction(self, tensor: torch.Tensor, /) -> float | None:
-        """Share of units that are above zero for no input of the batch; None: it is not for the kernel to say."""
+        """Share of units that are above zero for no input of the batch."""
 
     def saturation(self, tensor: torch.Tensor, middle: float, limit: float, /) -> float | None:
-        """Share of values further than `limit` from `middle`; None: it is not for the kernel to say."""
+        """Share of values further than `limit` from `middle`."""
 
     def instruction_sets(self) -> tuple[str, ...]:
-        """What the kernel is compiled for and this processor runs, the best first: avx512, avx2, baseline."""
+        """The compiled instruction sets that this processor runs, the best first: avx512, avx2, baseline."""
 
     def use(self, instruction_set: str, /) -> None:
-        """Run what was compiled for one of `instruction_sets()`; from the start it is the best."""
+        """Switch to one of `instruction_sets()`; the default is the best."""
 
 
 def _load() -> Kernel | None:

@@ -1,4 +1,4 @@
-"""A tensor in pieces of bounded size: what is done to each needs bounded memory, whatever the tensor's strides."""
+"""A tensor in pieces of bounded size, so that work on each needs bounded memory, whatever the strides."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 
 
 def without_repeats(tensor: torch.Tensor) -> tuple[torch.Tensor, int]:
-    """One of each of the elements that an expanded tensor repeats, and how often it repeats each."""
+    """An expanded tensor without its repeats, and how often each element is repeated."""
     times = 1
     for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
         if stride == 0 and size > 1:
@@ -18,7 +18,7 @@ def without_repeats(tensor: torch.Tensor) -> tuple[torch.Tensor, int]:
 
 
 def pieces(tensor: torch.Tensor, most: int) -> Iterator[torch.Tensor]:
-    """Views of at most `most` elements that make up `tensor`, in the order of its memory as far as strides allow."""
+    """Views of at most `most` elements that together are `tensor`, in memory order as far as strides allow."""
     if tensor.numel() <= most:
         yield tensor
         return
@@ -36,7 +36,7 @@ def pieces(tensor: torch.Tensor, most: int) -> Iterator[torch.Tensor]:
 
 
 def pieces_of_units(activation: torch.Tensor, most: int) -> Iterator[torch.Tensor]:
-    """Views of (batch, …) with the whole batch and at most `most` units each, that make up `activation`."""
+    """Views of (batch, …) with the whole batch and at most `most` units each, that together are `activation`."""
     units = activation[0].numel()
     if units <= most:
         yield activation

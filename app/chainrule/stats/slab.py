@@ -1,4 +1,4 @@
-"""Rows of statistics while they are being taken."""
+"""Rows of statistics during a recording."""
 
 from __future__ import annotations
 
@@ -30,41 +30,40 @@ from chainrule.stats.units import dead_fraction, saturation
 _Number = TypeVar("_Number", np.float64, np.uint32)
 
 _Place = tuple[int, int, FloatArray, CountArray]
-"""A row that is free: its number, that in its block, and the block's arrays."""
+"""A free row: its number, its number in its block, and the block's arrays."""
 
 
 class StatisticsSlab:
-    """Rows of statistics while they are being taken, in blocks of equal size that never move.
+    """Rows of statistics during a recording, in blocks of equal size that never move.
 
-    Threads may add rows, and write to rows of their own, at once: those of the hooks of a backward pass do. A row is
-    the caller's alone from before it is written; the arrays that it is in stay where they are meanwhile.
+    Threads, such as those of backward hooks, may add rows and write to their own rows concurrently.
 
     Peak extra memory, whatever the size and strides of the tensors: 352 bytes a row, and up to three times that while
     what is in several blocks is put together; on the host 4 MiB while a tensor is read that the compiled kernel leaves
     to PyTorch, else nothing.
 
     On a CUDA device 72 MiB while one is read, and until the rows are fetched 41 MiB and 1,200 bytes a row (of more than
-    4 Mi elements, 48 for each further 4 Mi; on several streams, 8 MiB for each further stream). Only what is on a
-    device of another kind is copied to the host whole. No tensor is kept alive.
+    4 Mi elements, 48 for each further 4 Mi; on several streams, 8 MiB for each further stream). Tensors on devices of
+    other kinds are copied to the host whole. No tensor is kept alive.
     """
 
     ON_DEVICE: ClassVar[frozenset[str]] = frozenset({"cuda"})
-    """Types of device that take statistics themselves; what is on another one is copied to the host."""
+    """Types of device that take statistics themselves; tensors on others are copied to the host."""
 
     def __init__(self, capacity: int = 256) -> None:
         """Make room for `capacity` rows; whenever they are used up, for as many more."""
         self._size = max(capacity, 1)
         self._blocks = [self._new_block()]
-        # Only one thread is given what an iterator in C says next.
+        # An iterator written in C gives each element to one thread only.
         self._free, self._room = _places(0, 0, self._blocks[0])
-        self._opened = 0  # blocks whose rows are free, or were
-        self._spare: list[_Place] = []  # rows that came to nothing
+        self._opened = 0  # blocks whose rows are or were free
+        self._spare: list[_Place] = []  # rows that were taken and not written
         self._waiting: DeviceRows | None = None
         self._lock = RLock()
 
     @property
     def rows(self) -> int:
-        """How many rows there are, up to the last that was added."""
+        """Number of rows, up to the last one in use."""
         with self._lock:
             rows = self._opened * self._size - length_hint(self._free)
             spare = {place[0] for place in self._spare.copy()}
@@ -74,22 +73,22 @@ class StatisticsSlab:
 
     @property
     def moments(self) -> FloatArray:
-        """The moments (rows or more, len(COLUMNS)), with all that waited on a device; of several blocks a copy."""
+        """The moments (rows or more, len(COLUMNS)), fetched from devices; a copy if there are several blocks."""
         self._fetch()
         return _joined([moments for moments, _ in self._blocks])
 
     @property
     def counts(self) -> CountArray:
-        """The histograms (rows or more, BINS), with all that waited on a device; of several blocks a copy."""
+        """The histograms (rows or more, BINS), fetched from devices; a copy if there are several blocks."""
         self._fetch()
         return _joined([counts for _, counts in self._blocks])
 
     def add(self) -> int:
-        """Make room for one more row and give its number; the row's contents are the caller's to write."""
+        """Reserve a row and return its number; the caller writes it."""
         return self._reserve()[0]
 
     def take(self, tensor: torch.Tensor) -> int:
-        """Add a row with the statistics of `tensor`, which has some, and give its number.
+        """Add a row with the statistics of `tensor` (see `unsupported`) and return its number.
 
         Raises:
             RuntimeError, NotImplementedError, TypeError, ValueError: torch cannot read the tensor, or has no memory to
@@ -104,7 +103,7 @@ class StatisticsSlab:
         return place[0]
 
     def take_at_once(self, tensor: torch.Tensor) -> int:
-        """`take`, where the compiled kernel reads the tensor: the row, or -1. PyTorch is not called."""
+        """`take` by the compiled kernel alone, without a call of PyTorch; -1 if the kernel cannot read the tensor."""
         kernel = native.kernel
         if kernel is None or self._waiting is not None:
             return -1
@@ -116,7 +115,7 @@ class StatisticsSlab:
         return -1
 
     def write(self, row: int, tensor: torch.Tensor) -> None:
-        """Let `row` say what `tensor` holds. Raises what `take` does; nothing waits for the row then."""
+        """Write the statistics of `tensor` to `row`. Raises the errors of `take`."""
         kernel = native.kernel
         block, index = divmod(row, self._size)
         moments, counts = self._blocks[block]
@@ -131,27 +130,27 @@ class StatisticsSlab:
             summarize(tensor, moments[index], counts[index])
 
     def write_dead_fraction(self, row: int, activation: torch.Tensor) -> None:
-        """Write into `row` which share of the units of `activation`, (batch, …), is dead."""
+        """Write the dead fraction of `activation`, (batch, …), to `row`."""
         if activation.device.type in self.ON_DEVICE:
             self._on_device().write_dead_fraction(row, activation)
         else:
             self._on_host(row)[DEAD_FRACTION] = dead_fraction(activation)
 
     def write_saturation(self, row: int, activation: torch.Tensor, middle: float) -> None:
-        """Write into `row` which share of the values of `activation` is saturated; `middle` is that of its range."""
+        """Write the saturation of `activation` to `row`; `middle` is the middle of its range."""
         if activation.device.type in self.ON_DEVICE:
             self._on_device().write_saturation(row, activation, middle)
         else:
             self._on_host(row)[SATURATION] = saturation(activation, middle)
 
     def copy(self, row: int) -> int:
-        """Add a row that says what `row` says, for a tensor of the same elements in another order."""
+        """Add a copy of `row` for a tensor with the same elements in another order; return its number."""
         new = self.add()
         self.write_copy(row, new)
         return new
 
     def write_copy(self, row: int, new: int) -> None:
-        """Let row `new` say what `row` says, but for what depends on the order of the elements."""
+        """Copy `row` to `new`, except the columns that depend on the order of the elements."""
         if self._waiting is not None and self._waiting.write_copy(row, new):
             return
         (moments, counts), (new_moments, new_counts) = self._at(row), self._at(new)
@@ -167,13 +166,13 @@ class StatisticsSlab:
         return np.empty((self._size, len(COLUMNS))), np.empty((self._size, BINS), np.uint32)
 
     def _at(self, row: int) -> tuple[FloatArray, CountArray]:
-        """The moments (len(COLUMNS),) and the histogram (BINS,) of a row, to be written to."""
+        """The moments (len(COLUMNS),) and the histogram (BINS,) of a row, writable."""
         block, index = divmod(row, self._size)
         moments, counts = self._blocks[block]
         return moments[index], counts[index]
 
     def _reserve(self) -> _Place:
-        """A free row, which is the caller's alone from now on."""
+        """Reserve a free row for the caller."""
         while True:
             with suppress(IndexError):
                 return self._spare.pop()
@@ -183,7 +182,7 @@ class StatisticsSlab:
             self._open()
 
     def _open(self) -> None:
-        """Let the rows of one more block be free, unless another thread has done so."""
+        """Free the rows of one more block, unless another thread has just done so."""
         with self._lock:
             if length_hint(self._free):
                 return
@@ -199,7 +198,7 @@ class StatisticsSlab:
             return self._waiting
 
     def _on_host(self, row: int) -> FloatArray:
-        """The moments of a row; only if they wait on a device, they and all others are fetched."""
+        """The moments of a row, fetched first if they wait on a device."""
         if self._waiting is not None and row in self._waiting:
             self._fetch()
         return self._at(row)[0]
@@ -210,14 +209,14 @@ class StatisticsSlab:
 
 
 def _places(start: int, size: int, block: tuple[FloatArray, CountArray]) -> tuple[Iterator[int], Iterator[_Place]]:
-    """The numbers of the rows of a block that are free still, and their places; to take a place takes the number."""
+    """The numbers of a block's free rows, and their places; taking a place also takes its number."""
     free = iter(range(start, start + size))
     moments, counts = block
     return free, zip(free, range(size), repeat(moments), repeat(counts), strict=False)
 
 
 def _joined(blocks: list[npt.NDArray[_Number]]) -> npt.NDArray[_Number]:
-    """The one block itself; of several a copy, not to be written to: nobody would read that."""
+    """The one block itself, or a read-only copy of several: writing to a copy would be lost."""
     if len(blocks) == 1:
         return blocks[0]
     joined = np.concatenate(blocks)

@@ -1,4 +1,4 @@
-"""What is known of one tensor, and the table that holds it for many.
+"""The statistics of one tensor, and the table that holds them for many.
 
 All moments are over the finite values and accumulated in float64; the standard deviation is the population's
 (`correction=0`). Bins are half-open and equally wide over [min, max], the last one closed: value x falls into bin
@@ -8,7 +8,7 @@ floor((x - min) · 64 / (max - min)), in float64. A tensor whose finite values a
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -19,27 +19,6 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 BINS = 64
-
-COLUMNS = (
-    "n",
-    "mean",
-    "std",
-    "min",
-    "max",
-    "norm",
-    "zero_fraction",
-    "nan",
-    "posinf",
-    "neginf",
-    "dead_fraction",
-    "saturation",
-)
-"""Columns of the table, in order. `n` counts all elements; `norm` is the L2 norm; fractions are of all elements, but
-`dead_fraction`, which is of the units; where a moment does not exist (or a fraction does not apply) it is NaN."""
-
-COUNT_COLUMNS = ("n", "nan", "posinf", "neginf")
-
-N, MEAN, STD, MIN, MAX, NORM, ZERO_FRACTION, NAN, POSINF, NEGINF, DEAD_FRACTION, SATURATION = range(len(COLUMNS))
 
 FloatArray = npt.NDArray[np.float64]
 CountArray = npt.NDArray[np.uint32]
@@ -62,6 +41,16 @@ class Summary:
     dead_fraction: float | None
     saturation: float | None
     counts: tuple[int, ...]
+
+
+COLUMNS = tuple(each.name for each in fields(Summary))[:-1]
+"""Columns of the table, in order. `n` counts all elements; `norm` is the L2 norm; fractions are of all elements, but
+`dead_fraction`, which is of the units. A moment that does not exist, or a fraction that does not apply, is NaN."""
+
+COUNT_COLUMNS = ("n", "nan", "posinf", "neginf")
+
+N, NAN, POSINF, NEGINF = map(COLUMNS.index, COUNT_COLUMNS)
+NORM, DEAD_FRACTION, SATURATION = map(COLUMNS.index, ("norm", "dead_fraction", "saturation"))
 
 
 class StatisticsTable:
@@ -89,9 +78,9 @@ class StatisticsTable:
         return iter(self.tensors)
 
     def __getitem__(self, tensor: str) -> Summary:
-        """The summary of the tensor with this id; KeyError where it has none."""
+        """The summary of the tensor with this id; KeyError if it has none."""
         row = self._row_of[tensor]
-        # NaN alone is not equal to itself.
+        # Only NaN differs from itself.
         values: list[Any] = [value if value == value else None for value in self.moments[row].tolist()]
         for column in (N, NAN, POSINF, NEGINF):
             values[column] = int(values[column])
@@ -113,6 +102,6 @@ class StatisticsTable:
         return DataFrame(columns, Index(self.tensors, name="tensor"))
 
     def column(self, name: str) -> FloatArray:
-        """One column of the table as float64, NaN where there is no value."""
+        """One column of the table as float64, NaN for missing values."""
         values: FloatArray = self.moments[:, COLUMNS.index(name)]
         return values

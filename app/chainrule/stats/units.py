@@ -1,4 +1,4 @@
-"""What only a live activation can tell: units that are dead, values that are saturated."""
+"""Dead units and saturated values of a live activation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from chainrule.stats import native
 from chainrule.stats.kernel import is_freed
 
 SATURATED = 0.97
-"""An activation in (-1, 1) is saturated where its magnitude is above this: there tanh' is below 0.06."""
+"""An activation in (-1, 1) with a magnitude above this is saturated: tanh' is below 0.06."""
 
 
 def dead_fraction(activation: torch.Tensor) -> float:
@@ -21,11 +21,8 @@ def dead_fraction(activation: torch.Tensor) -> float:
     Raises:
         ValueError: its memory was given back.
     """
-    kernel = native.kernel
-    if kernel is not None:
-        fraction = kernel.dead_fraction(activation)
-        if fraction is not None:
-            return fraction
+    if native.kernel is not None and (fraction := native.kernel.dead_fraction(activation)) is not None:
+        return fraction
     if is_freed(activation):
         raise ValueError("its memory was given back")
     dead = activation.detach().amax(0) <= 0
@@ -43,11 +40,8 @@ def saturation(activation: torch.Tensor, middle: float) -> float:
         ValueError: its memory was given back.
     """
     limit = SATURATED * (1 - middle)
-    kernel = native.kernel
-    if kernel is not None:
-        fraction = kernel.saturation(activation, middle, limit)
-        if fraction is not None:
-            return fraction
+    if native.kernel is not None and (fraction := native.kernel.saturation(activation, middle, limit)) is not None:
+        return fraction
     if is_freed(activation):
         raise ValueError("its memory was given back")
     values = activation.detach()

@@ -1,7 +1,6 @@
 """The nine activations φ and their derivatives φ′ in float64 numpy, with PyTorch's conventions.
 
-Written out here once more, independently of the code that trains: theory is worth the comparison only if it shares
-nothing with what it is compared to.
+Independent of the activations that train: theory must share no code with the nets.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ class Activation:
     """φ and φ′ as functions of an array of preactivations.
 
     Attributes:
-        both: u → (φ(u), φ′(u)); the two have most of their work in common.
-        homogeneous: φ(s u) = s φ(u) for s > 0, so that what holds at one scale holds at all.
-        step: how far apart preactivations may lie for an evenly spaced rule to give the powers of φ and φ′ to three
-            digits; None where φ has a kink. It is the shorter, the nearer φ's poles are to the real axis.
-        plateaus: the two limits between which φ is bounded, None where it is not.
+        both: u → (φ(u), φ′(u)), which share most of their work.
+        homogeneous: φ(s u) = s φ(u) for s > 0.
+        step: largest spacing at which an evenly spaced rule gives the powers of φ and φ′ to three digits; None where φ
+            has a kink. The nearer φ's poles are to the real axis, the smaller it is.
+        plateaus: the limits of a bounded φ, else None.
     """
 
     both: Callable[[Array], tuple[Array, Array]]
@@ -47,7 +46,7 @@ class Activation:
 
 
 def normal_cdf(u: Array) -> Array:
-    """Φ(u), to 1e-16 absolutely: the lower tail has no digits of its own."""
+    """Φ(u), with an absolute error of 1e-16: the lower tail is inexact."""
     cdf: Array = torch.erf(torch.from_numpy(u * (1 / math.sqrt(2)))).numpy()
     cdf *= 0.5
     cdf += 0.5
@@ -122,7 +121,7 @@ ACTIVATIONS: Mapping[str, Activation] = {
 
 
 def activation_named(name: str) -> Activation:
-    """The activation of that name; raises ValueError naming those there are."""
+    """The activation with this name; raises ValueError with the known names."""
     try:
         return ACTIVATIONS[name]
     except KeyError:

@@ -1,13 +1,13 @@
-"""The way back: the gradient of the mean squared error with respect to every layer's activation, and how it strays.
+"""The backward pass: the gradient of the mean squared error with respect to every layer's activation.
 
-γ, the second moment of the gradient with respect to a layer's activation, is for the layer before it about
-γ · E φ′² · n Var(W), which strays for the reasons that the activations do, and depends on q besides.
+γ, the second moment of the gradient with respect to a layer's activation, becomes about γ · E φ′² · n Var(W) for the
+layer before, which strays as the activations do and also depends on q.
 
-The textbook's assumption, that the gradient knows nothing of the weights it comes back through, fails for what of it is
-due to the output itself: that was made by these very weights, and (x W) Wᵀ points along x. With few outputs this is
-little; with n_out as large as the widths it is most of the gradient after some layers. Hence a gradient is taken apart
-into `coherent` · a + noise, where a is the activation. For linear nets the second moments are those of products of
-Wishart matrices (Fuss and Catalan's numbers).
+The textbook assumes that the gradient is independent of the weights it passes. That fails for the part that comes from
+the output, which these weights computed: (x W) Wᵀ points along x. For few outputs the part is small; if n_out is as
+large as the widths it is most of the gradient after some layers. Hence a gradient is split into `coherent` · a + noise,
+where a is the activation. For linear nets the second moments are those of products of Wishart matrices (Fuss–Catalan
+numbers).
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class Gradients:
     """The gradients with respect to the layers' activations, in columns `(L,)`.
 
     Attributes:
-        noise: what of them is not along the activation.
+        noise: the part that is not along the activation.
         variances: of all elements.
         pair_overlap: mean squared correlation of two inputs' gradients.
         signal_part: share of the second moment that is coherent.
-        out_part: share of the second moment that goes back to the output, rather than to the target.
+        out_part: share of the second moment that comes from the output, rather than from the target.
     """
 
     noise: Gaussians
@@ -57,7 +57,7 @@ def backward(net: Net, layers: Layers) -> Figures:
     mask = _mask_noise(layers, gradients)
     weighted = _weighted_noise(layers, gradients)
     arriving = _arriving(layers, gradients, mask, weighted, _shared_noise(layers, gradients, weighted.variance))
-    # Only the last layer's gradient knows of c directly.
+    # Only the last layer's gradient depends on c directly.
     zero = np.zeros(len(layers))
     strays = Strays(zero, zero.copy())
     strays.variance[-1], strays.with_q[-1] = layers.strays.variance[-1], layers.strays.with_q[-1]
@@ -68,7 +68,7 @@ def backward(net: Net, layers: Layers) -> Figures:
 
 
 class _Row(NamedTuple, Generic[Number]):
-    """A gradient as it goes back: the factor of a, and the noise, as a tensor and by where it goes back to."""
+    """A layer's gradient: the factor of a, and the noise by its origin, with correlation and scatter."""
 
     coherent: Number
     from_out: Number
@@ -78,10 +78,10 @@ class _Row(NamedTuple, Generic[Number]):
 
 
 def gradients_of(net: Net, layers: Layers) -> Gradients:
-    """The gradients, from the residual 2 (out − y) / numel(y) back.
+    """The gradients, last layer first computed from the residual 2 (out − y) / numel(y).
 
-    At the layer after, the gradient is δ = φ′(h) ∘ (α φ(h) + noise), of which ρ h with ρ = α E[φ φ′ h] / q lies along
-    h. What of h came by the weights comes back along a: (a W) Wᵀ = n Var(W) a + noise.
+    The next layer's gradient is δ = φ′(h) ∘ (α φ(h) + noise), and its part ρ h with ρ = α E[φ φ′ h] / q lies along h.
+    The part of h that came through the weights comes back along a: (a W) Wᵀ = n Var(W) a + noise.
     """
     given, units, inputs = layers.preactivations, layers.units, net.batch
     q = given.second_moment
@@ -90,7 +90,7 @@ def gradients_of(net: Net, layers: Layers) -> Gradients:
     elements = inputs * net.widths[-1]
     factor = 2 / elements
 
-    # Of the layer after: what its φ and its weights do to each part of the gradient.
+    # How the next layer's φ and weights change each part of the gradient.
     along = quotient(layers.moments.second_slope * layers.size, q, q > 0)
     after = zip(
         gains.tolist(),
@@ -116,7 +116,7 @@ def gradients_of(net: Net, layers: Layers) -> Gradients:
             noisy = noise * derivative / moment
             if inputs > 1:
                 c = min(1.0, max(0.0, (square * both_product + noise * derivative * row.c * passed) / moment))
-        # Signal and noise come of the same inputs: where two of them happen to be alike, both show it.
+        # Signal and noise come from the same inputs: their scatters add coherently.
         old_scatter = (noisy * math.sqrt(row.scatter) + (1 - noisy) * math.sqrt(scatter)) ** 2
         row = _Row(
             coherent=row.coherent * along_h * gain,
@@ -131,7 +131,7 @@ def gradients_of(net: Net, layers: Layers) -> Gradients:
 
 def _columns(net: Net, layers: Layers, row: _Row[Array], elements: int) -> Gradients:
     inputs = net.batch
-    # A gradient comes back through the transpose of the weights of the layer after.
+    # A gradient passes the transposed weights of the next layer.
     freedom = [net.freedom(fan_out, n) for n, fan_out in zip(net.widths[1:], net.widths[2:], strict=False)]
     noise = Gaussians(
         second_moment=row.from_out + row.from_target,
@@ -156,7 +156,7 @@ def _columns(net: Net, layers: Layers, row: _Row[Array], elements: int) -> Gradi
 
 
 def _variances(coherent: Array, noise: Gaussians, layers: Layers, elements: int) -> Variances:
-    """Of `coherent` · a + noise, which strays with q where it is a, and of the residual, which strays as the output."""
+    """Variances of `coherent` · a + noise, where a strays with q, and of the residual, which strays as the output."""
     activations, of_noise = layers.variances, noise.variances
     value = coherent**2 * activations.value + of_noise.value
     shared = of_all_pairs(noise.c * layers.c_after, noise.inputs)
@@ -178,7 +178,7 @@ def _variances(coherent: Array, noise: Gaussians, layers: Layers, elements: int)
 
 
 def _mask_noise(layers: Layers, gradients: Gradients) -> Laws:
-    """Of ln(mean of (g φ′)²) over a layer's units and inputs, given the second moments of both."""
+    """The law of ln(mean of (g φ′)²) over a layer's units and inputs, given the second moments of both."""
     units, noise = layers.units, gradients.noise
     alive = units.derivative > 0
     square = units.derivative**2
@@ -189,10 +189,10 @@ def _mask_noise(layers: Layers, gradients: Gradients) -> Laws:
 
 
 def _weighted_noise(layers: Layers, gradients: Gradients) -> Laws:
-    """The noise of ln(mean φ²), as the gradient sees it.
+    """The noise of ln(mean φ²), as it affects the gradient.
 
-    What lies along the activation weighs directions by how much of them reaches the output and comes back. There are
-    fewer of these than the activations have, and less averages out.
+    The part along the activation weighs directions by how much of them reaches the output and comes back. These are
+    fewer directions than the activations have, so less noise averages out.
     """
     given = layers.preactivations
     overlap = of_all_pairs(gradients.pair_overlap, given.inputs)
@@ -201,9 +201,9 @@ def _weighted_noise(layers: Layers, gradients: Gradients) -> Laws:
 
 
 def _shared_noise(layers: Layers, gradients: Gradients, noise: Array) -> Array:
-    """Covariance of `_mask_noise` with `noise`, the variance of `_weighted_noise`: one unit's draw decides on both.
+    """Covariance of `_mask_noise` with `noise`, the variance of `_weighted_noise`: both depend on one unit's draw.
 
-    What of the gradient lies along the activation strays as the activation does, the rest by φ′ alone.
+    The gradient's part along the activation strays as the activation does, the rest through φ′ alone.
     """
     units, part, inputs = layers.units, gradients.signal_part, layers.preactivations.inputs
     alive = (units.second > 0) & (units.derivative > 0)
@@ -213,14 +213,14 @@ def _shared_noise(layers: Layers, gradients: Gradients, noise: Array) -> Array:
 
 
 def _arriving(layers: Layers, gradients: Gradients, mask: Laws, weighted: Laws, shared: Array) -> Laws:
-    """The law of ln γ where a gradient arrives; of the last layer's, that of ln q, which it answers by its own slope.
+    """The law of ln γ at every layer; for the last layer the law of ln q.
 
-    Noise that enters before a layer comes back to it, by the output and by φ′: γ answers it by `fixed` + `out` ω, where
-    ω is the `out_part` of γ where it arrives. So the law has a mean m₀ + m₁ω and a variance v₀ + v₁ω + v₂ω².
+    Noise that enters before a layer comes back to it through the output and through φ′: ln γ responds with slope
+    `fixed` + `out` ω, where ω is the `out_part` of γ. So the law has a mean m₀ + m₁ω and a variance v₀ + v₁ω + v₂ω².
     """
     walk, share, part = layers.walk, layers.share, gradients.out_part
     fixed_after, out_after = _answers(layers)
-    # Of the noise that enters at a layer, by its own weights and φ′; past the last there are none.
+    # The response to noise that enters at a layer, through the next layer's weights; none after the last.
     fixed, out = np.append(fixed_after * share[1:], 0.0), np.append(out_after * share[1:], 0.0)
     noise, variance = weighted.mean, weighted.variance
     means = _from_after(fixed * noise + mask.mean, out * noise)
@@ -229,7 +229,7 @@ def _arriving(layers: Layers, gradients: Gradients, mask: Laws, weighted: Laws, 
         2 * fixed * out * variance + 2 * out * shared,
         out**2 * variance,
     )
-    # And what ln q of the layer after has walked by then.
+    # Plus the walk of the next layer's ln q.
     walk_mean, walk_variance = walk.mean[1:], walk.variance[1:]
     means += np.stack([fixed_after, out_after]) * walk_mean
     variances += np.stack([fixed_after**2, 2 * fixed_after * out_after, out_after**2]) * walk_variance
@@ -240,7 +240,7 @@ def _arriving(layers: Layers, gradients: Gradients, mask: Laws, weighted: Laws, 
 
 
 def _answers(layers: Layers) -> Array:
-    """How γ of every layer but the last answers ln q of the layer after, `fixed` and `out`: `(2, L − 1)`."""
+    """The response of every layer's ln γ but the last to ln q of the next layer, `fixed` and `out`: `(2, L − 1)`."""
     responses, derivative_responses = layers.second_response.tolist(), layers.derivative_response.tolist()
     shares = layers.share.tolist()
     fixed, out = derivative_responses[-1], responses[-1]
@@ -253,5 +253,5 @@ def _answers(layers: Layers) -> Array:
 
 
 def _from_after(*columns: Array) -> Array:
-    """For every layer but the last, the sums over all layers after it: `(columns, L − 1)`."""
+    """For every layer but the last, the sums over all later layers: `(columns, L − 1)`."""
     return np.cumsum(np.stack(columns)[:, :0:-1], axis=1)[:, ::-1]

@@ -1,14 +1,13 @@
-"""The way there: the preactivations and activations of every layer, and how they stray.
+"""The forward pass: the preactivations and activations of every layer, and how they stray.
 
-Given everything before it, a layer's units are independent draws, so each figure of a layer is a mean over n units of B
-inputs each, and strays by its own 1/√n. The second moment strays too, and hands that on: with v the variance over draws
-of ln q,
+Given the layers before, a layer's units are independent draws, so each figure is a mean over n units of B inputs each
+and strays by its own 1/√n. The second moment strays too, and passes that on: with v the variance over draws of ln q,
 
     v′ = s² v + noise,    s = d ln q′ / d ln q
 
 A homogeneous activation without biases has s = 1: the noise adds up and the norm does a random walk (Hanin and Nica
-2018). A saturating one has s < 1: it comes back to its fixed point and forgets. The less the inputs of a batch have in
-common, the more of the noise averages out: hence the correlation c, and its scatter.
+2018). A saturating one has s < 1: it returns to its fixed point. The less similar the inputs of a batch are, the more
+noise averages out: hence the correlation c, and its scatter.
 """
 
 from __future__ import annotations
@@ -28,24 +27,23 @@ from chainrule.theory.laws import Gaussians, Laws, Strays, Variances, chi_square
 from chainrule.theory.unit import Marginal, Units, marginal, marginal_columns, unit, unit_columns
 
 SMALLEST_Q, LARGEST_Q = 1e-140, 1e140
-"""Variances are followed between these: the squares of what lies beyond leave float64."""
+"""Variances are followed between these: squares of values beyond overflow float64."""
 
 UNEVEN = 0.5
-"""How much ln q of the whole batch may owe to few inputs with a large q of their own. Off its fixed point gelu or silu
-lets the weaker inputs vanish sooner; what is left is no Gaussian's business, and theory stops there."""
-
+"""How much ln q of the batch may depend on few inputs with a large q. Off its fixed point gelu or silu lets weaker
+inputs vanish sooner; then the batch is no longer Gaussian, and theory stops."""
 
 LINEAR = 0.05
-"""ln q may stray from its mean-field value by so much before the slopes there are not good enough for a band."""
+"""If ln q strays further than this from its mean-field value, the slopes there are too inexact for a band."""
 
 
 @dataclass(frozen=True, slots=True)
 class Net:
-    """A net of random weights, and what it is run on: x and, for the mean squared error, y, both N(0, 1).
+    """A net of random weights with its inputs: x and, for the mean squared error, y, both N(0, 1).
 
     Attributes:
         widths: n_in, hidden …, n_out.
-        activations: φ of each layer, `linear` where it has none.
+        activations: φ of each layer, `linear` for none.
         variances: (σ_w², σ_b²) of each layer.
         batch: inputs.
         orthogonal: weights are orthogonal matrices, which keep a vector's length, rather than independent elements.
@@ -58,28 +56,28 @@ class Net:
     orthogonal: bool = False
 
     def freedom(self, fan_in: int, fan_out: int) -> float:
-        """Relative to independent weights, how much of the length of W x is left to chance."""
+        """The share of the randomness of |W x| that is left, relative to independent weights."""
         return max(0.0, 1 - fan_out / fan_in) if self.orthogonal else 1.0
 
 
 @dataclass(frozen=True, eq=False)
 class Layers:
-    """The layers on the way forward, in columns `(L,)`.
+    """The layers of the forward pass, in columns `(L,)`.
 
     Attributes:
         activations: φ of each.
         preactivations: given q.
         walk: of ln q, relative to mean-field theory's.
         strays: of c.
-        share: of q, what comes by the weights and not by the biases.
-        moments: of φ and φ′ at q, or at 1 where φ is homogeneous.
-        units: the same.
-        size: the factor in E φ² that is missing there: q, or 1.
+        share: the part of q that comes from the weights, not the biases.
+        moments: of φ and φ′ at q, or at 1 if φ is homogeneous.
+        units: at the same q.
+        size: the missing factor of E φ²: q if φ is homogeneous, else 1.
         noise: of ln(mean φ²), given q.
         second: E φ².
         c_after: E[φ(u₁)φ(u₂)] / E φ².
-        unevenness: what the few inputs with a large q of their own have put into ln q.
-        walked: the norm has walked too far for bands, of which something is missing here.
+        unevenness: the part of ln q that comes from few inputs with a large q.
+        walked: the norm has walked too far for bands, and figures for bands are missing.
     """
 
     activations: tuple[str, ...]
@@ -120,7 +118,7 @@ class Layers:
 
     @cached_property
     def variances(self) -> Variances:
-        """Of all activations."""
+        """The variances over all activations."""
         n, inputs, units = self.preactivations.units, self.preactivations.inputs, self.units
         within = self.second * (1 - self.c_after)
         between = np.maximum(0.0, self.second * self.c_after - self.mean**2) + within / inputs
@@ -150,7 +148,7 @@ class Layers:
 
 
 class _Row(NamedTuple, Generic[Number]):
-    """What `forward` finds out about a layer on its way; the names are those of `Gaussians` and `Layers`."""
+    """One layer's figures as `forward` computes them, with the names of `Gaussians` and `Layers`."""
 
     q: Number
     c: Number
@@ -171,14 +169,14 @@ class _Row(NamedTuple, Generic[Number]):
 
 
 def forward(net: Net, typical: bool) -> Layers:
-    """From x on, as far as q can be followed: along the mean-field path or, if `typical`, along the median one.
+    """The layers as far as q can be followed: along the mean-field path or, if `typical`, the median path.
 
     Raises:
         ValueError: an unknown activation.
     """
     inputs, n_in = net.batch, net.widths[0]
-    # Of the activations of the layer before, first of x: their second moment, the law of its logarithm, the variance
-    # of that for one input alone, the correlation and its scatter.
+    # The previous layer's activations, first x: second moment, the law of its logarithm, the variance of that for a
+    # single input, the correlation and its scatter.
     second, c, scatter = 1.0, 0.0 if inputs > 1 else 1.0, 1 / n_in if inputs > 1 else 0.0
     walk_mean, walk_variance = chi_square_law(2 / (inputs * n_in))
     _, single = chi_square_law(2 / n_in)
@@ -214,11 +212,10 @@ def forward(net: Net, typical: bool) -> Layers:
             quadratic = 2 * response**2
             overlap = of_all_pairs(min(1.0, c**2 + scatter), inputs)
             noise = (drawn.squares_shared + (drawn.squares_variance - drawn.squares_shared) / inputs) / drawn.second**2
-            noise += quadratic * scatter + 1 / n  # 1/n² over all: the next order, whatever it may be
+            noise += quadratic * scatter + 1 / n  # 1/n² in all: an allowance for the next order
             noise -= quadratic * overlap * (1 - freedom)
             single_noise = drawn.squares_variance / drawn.second**2 - quadratic * (1 - freedom)
-        # Where q differs from input to input, with variance u of its logarithm, the mean of the batch goes ahead of
-        # what the map makes of the mean: E eˢˣ for a normal x of E eˣ = 1.
+        # If q differs between inputs, the batch's mean exceeds the map of the mean: E eˢˣ for a normal x, E eˣ = 1.
         bend = max(0.0, single - walk_variance) * response * (response - 1) / 2
         noise_mean, noise_variance = chi_square_law(noise / n)
         noise_mean += bend
@@ -258,8 +255,8 @@ def forward(net: Net, typical: bool) -> Layers:
 def scattered(scatter: float, slope: float, c_after: float, n: int, inputs: int, again: float = 0.0) -> float:
     """The scatter of a correlation after a map of this slope and n units, each of which samples it.
 
-    `again` is the share that has passed the same weights before: a Gram matrix of (a W) Wᵀ strays by twice as much as
-    one of a W, in variance by 4/n, of which a W has brought one and a draw of its own would bring another.
+    `again` is the share that has passed the same weights before: the Gram matrix of (a W) Wᵀ strays twice as much as
+    the one of a W, so its variance is 4/n, where a W contributes one and an independent draw would add another.
     """
     if inputs == 1:
         return 0.0
@@ -296,7 +293,7 @@ def _layers(
 
 
 def _strays(rows: Sequence[_Row[float]], units: Units, inputs: int) -> Strays:
-    """How c strays: what comes from the layer before, by the slopes, and what each layer's own units add."""
+    """How c strays: the previous layer's strays times the slopes, plus the noise of each layer's units."""
     variance = with_q = 0.0
     found = []
     noises = zip(units.correlation_noise.tolist(), units.correlation_and_squares.tolist(), strict=True)

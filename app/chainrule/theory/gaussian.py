@@ -20,20 +20,20 @@ Number = TypeVar("Number", float, Array)
 """One figure, or one of every layer."""
 
 REACH = 12.0
-"""Where the rule ends: what lies beyond has probability 4e-33."""
+"""The end of the rule; the probability beyond is 4e-33."""
 
 HALVINGS = 40
 NODES_PER_PANEL = 24
 
 DEGREE = 512
-"""The highest Hermite degree kept. relu's series falls slowest of the common ones: 1e-5 of E φ² lies beyond."""
+"""The highest Hermite degree. relu's series converges slowest: 1e-5 of E φ² lies beyond."""
 
 
 @cache
 def rule(halvings: int = HALVINGS) -> tuple[Array, Array]:
     """Nodes and weights (each `(2496,)`, read-only) such that E[f(z)] ≈ Σ weights · f(nodes).
 
-    With fewer `halvings` of the panels next to zero there are 48 nodes less for each.
+    Each halving of the panels next to zero less removes 48 nodes.
     """
     edges = np.concatenate([[0.0], 0.5 ** np.arange(halvings, -1, -1.0), np.arange(2.0, REACH + 1)])
     legendre_nodes, legendre_weights = np.polynomial.legendre.leggauss(NODES_PER_PANEL)
@@ -46,7 +46,7 @@ def rule(halvings: int = HALVINGS) -> tuple[Array, Array]:
 
 
 def halvings_for(scale: float) -> int:
-    """The halvings with which `rule` resolves f(scale · z), f being of scale 1: down to a panel of 1/scale."""
+    """The halvings with which `rule` resolves f(scale · z) for an f of scale 1: its smallest panel is 1/scale."""
     return min(HALVINGS, max(0, math.frexp(scale)[1]))
 
 
@@ -75,8 +75,8 @@ def correlation_series(values: Array) -> Array:
     """Power series in c of E[f(u₁) f(u₂)] for standard normals u₁, u₂ of correlation c: `(DEGREE + 2,)`.
 
     With f = Σ a_k h_k, E[f(u₁) f(u₂)] = Σ a_k² cᵏ (Mehler's formula; the *dual activation* of Daniely, Frostig and
-    Singer 2016). The last coefficient is what the series leaves of E[f²], so that the sum is exact at c = 1; for
-    other c it is off by less than that.
+    Singer 2016). The last coefficient is the remainder of E[f²], so the sum is exact at c = 1; at other c its error is
+    below that coefficient.
 
     Args:
         values: f at the nodes of `rule`, `(2496,)`.

@@ -1,6 +1,9 @@
-"""How figures stray over draws, for all layers at once: what stands here in columns `(L,)` has an entry per layer.
+"""How figures stray over draws, for all layers at once; columns `(L,)` have one entry per layer.
 
-Logarithms of positive figures are taken to be normal, the same figure's share of one layer to be χ².
+ln(‖x_L‖²/‖x_0‖²) is about Gaussian, and its mean and variance add up over the layers: per layer about −κ/(2n) and κ/n
+with κ = Var(φ²)/E[φ²]² (2 for linear, 5 for relu). So after L layers the median signal of a correctly scaled net has
+shrunk, and nets that differ only in the seed spread by a factor that grows with √(L/n). Source: Hanin and Nica 2018,
+*Products of many large random matrices and gradients in deep neural networks*. One layer's factor is taken to be χ².
 """
 
 from __future__ import annotations
@@ -11,22 +14,24 @@ from functools import cached_property
 
 import numpy as np
 
-from chainrule.theory.finite_width import ASYMPTOTIC, asymptotic_psi
 from chainrule.theory.gaussian import Array, Mask, Number
 
 DEVIATIONS = 2.0
-"""A band reaches so many standard deviations to either side, for 95 % of draws."""
+"""A band reaches two standard deviations to either side: it holds 95 % of draws."""
 
 WIDEST = 20.0
-"""Relative variance of the widest χ² that is taken for a law, of a tenth of a degree: e^±20 is no news any more."""
+"""The largest relative variance of a χ², a tenth of a degree of freedom: a band of e^±20 excludes nothing."""
 
 NARROWEST = 1e-9
-"""Below this relative variance a χ² has so many degrees of freedom that it is normal itself."""
+"""Below this relative variance a χ² counts as normal."""
+
+ASYMPTOTIC = 16
+"""From here on `asymptotic_psi` holds to 1e-15."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Laws:
-    """The `NormLaw` of one figure of every layer: mean and variance of ln(figure²), relative to mean-field theory's."""
+    """Mean and variance of ln(figure²) relative to mean-field theory's, for one figure of every layer."""
 
     mean: Array
     variance: Array
@@ -35,11 +40,11 @@ class Laws:
         return Laws(self.mean + other.mean, self.variance + other.variance)
 
     def answered(self, response: Array | float) -> Laws:
-        """Of what answers by `response` to each unit of what obeys these."""
+        """The laws of a figure whose logarithm is `response` times this one's."""
         return Laws(response * self.mean, response**2 * self.variance)
 
     def band(self, root: Array) -> tuple[Array, Array]:
-        """Where the root of a figure is to be expected whose mean-field value is `root`."""
+        """The band around `root`, the root of a figure's mean-field value."""
         center = root * np.exp(self.mean / 2)
         factor = np.exp(DEVIATIONS * np.sqrt(self.variance) / 2)
         return center / factor, center * factor
@@ -47,14 +52,14 @@ class Laws:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Figures:
-    """One figure of every layer, with the band it should lie in; NaN where nothing is said."""
+    """One figure of every layer and its band; NaN where theory says nothing."""
 
     value: Array
     low: Array
     high: Array
 
     def where(self, said: Mask) -> Figures:
-        """The same, with nothing said of the other layers."""
+        """Set the other layers to NaN."""
         return Figures(*(np.where(said, column, np.nan) for column in (self.value, self.low, self.high)))
 
 
@@ -62,7 +67,7 @@ class Figures:
 class Strays:
     """How the correlation c strays over draws: its variance, and its covariance with ln q.
 
-    A unit that all inputs share adds to both, so that q (1 − c), by which inputs differ, strays less than either.
+    A unit that all inputs share adds to both, so q (1 − c), the difference between inputs, strays less than either.
     """
 
     variance: Array
@@ -71,11 +76,11 @@ class Strays:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Variances:
-    """The variance over all elements of a tensor: its expectation, and what it depends on besides.
+    """The variance over all elements of a tensor, and how it depends on the layer before.
 
     Attributes:
         value: its expectation over draws.
-        own: its variance over draws, given all that came before, relative to value².
+        own: its variance over draws, given the layer before, relative to value².
         slope: d ln value / d ln q.
         c_slope: d ln value / d c.
     """
@@ -86,11 +91,11 @@ class Variances:
     c_slope: Array
 
     def expected(self, walk: Laws, strays: Strays) -> Figures:
-        """Of the standard deviation, where ln q obeys `walk` and c has its `strays`."""
+        """The standard deviation, where ln q obeys `walk` and c has its `strays`."""
         by_c = self.c_slope**2 * strays.variance + 2 * self.slope * self.c_slope * strays.with_q
         given = walk.answered(self.slope)
         noise = chi_square_laws(np.stack([self.own, by_c]))
-        # A correlation that is larger where q is takes away from what q does.
+        # A correlation that grows with q reduces the effect of q.
         variance = np.maximum(0.0, given.variance + noise.variance.sum(0) + np.minimum(by_c, 0.0))
         std = np.sqrt(self.value)
         return Figures(std, *Laws(given.mean + noise.mean.sum(0), variance).band(std))
@@ -98,14 +103,14 @@ class Variances:
 
 @dataclass(frozen=True, eq=False)
 class Gaussians:
-    """Tensors (B, n) of n independent units, each normal, with correlation c between any two of the B inputs.
+    """Tensors (B, n) of n independent normal units, with correlation c between any two of the B inputs.
 
-    Preactivations are such, given all that came before, and gradients, given all that comes after.
+    Preactivations are such tensors given the layers before, gradients given the layers after.
 
     Attributes:
         second_moment: of its elements.
         c: the mean correlation.
-        scatter: variance of the correlation from pair to pair: in few dimensions no two directions are orthogonal.
+        scatter: variance of the correlation from pair to pair; few dimensions hold few orthogonal directions.
         units: n.
         inputs: B.
         freedom: see `Net`.
@@ -120,7 +125,7 @@ class Gaussians:
 
     @cached_property
     def overlap(self) -> Array:
-        """Mean squared correlation of all B² pairs: 1/overlap is how many independent inputs the batch stands for."""
+        """Mean squared correlation of all B² pairs: the batch is worth 1/overlap independent inputs."""
         return of_all_pairs(self.pair_overlap, self.inputs)
 
     @cached_property
@@ -135,7 +140,7 @@ class Gaussians:
 
     @cached_property
     def variances(self) -> Variances:
-        """Of all elements: between the units, whose means vary by c + (1−c)/B, and within each, over its inputs."""
+        """Variances between the units, whose means vary by c + (1−c)/B, plus those within each, over its inputs."""
         n, inputs = self.units, self.inputs
         unit_mean = self.c + (1 - self.c) / inputs
         within = (1 - self.c) * (1 - 1 / inputs)
@@ -151,20 +156,20 @@ class Gaussians:
 
 
 def of_all_pairs(pair_overlap: Number, inputs: int) -> Number:
-    """The mean over all B² pairs of what is 1 for an input with itself and `pair_overlap` for two."""
+    """The mean over all B² pairs, of which the B pairs of an input with itself count 1."""
     return 1 / inputs + (1 - 1 / inputs) * pair_overlap
 
 
 def quotient(numerator: Array | float, denominator: Array, sensible: Mask, otherwise: float = 0.0) -> Array:
-    """The ratio of the two where that is `sensible`."""
+    """The ratio where it is `sensible`, else `otherwise`."""
     ratio: Array = np.divide(numerator, denominator, out=np.full(denominator.shape, otherwise), where=sensible)
     return ratio
 
 
 def chi_square_law(relative_variance: float) -> tuple[float, float]:
-    """Mean and variance of ln(χ²/degrees), for a χ² of the degrees of freedom that make this its relative variance.
+    """Mean and variance of ln(χ²/degrees) of the χ² with this relative variance.
 
-    With x half the degrees, they are ψ(x) − ln x and ψ′(x).
+    With x = 1/variance, half the degrees of freedom, they are ψ(x) − ln x and ψ′(x).
     """
     if relative_variance < NARROWEST:
         variance = max(0.0, relative_variance)
@@ -180,7 +185,7 @@ def chi_square_law(relative_variance: float) -> tuple[float, float]:
 
 
 def chi_square_laws(relative_variances: Array) -> Laws:
-    """`chi_square_law` of every one."""
+    """`chi_square_law` of each."""
     variance = np.clip(relative_variances, 0.0, WIDEST)
     x = 1 / np.maximum(variance, NARROWEST)
     steps = 1 / np.add.outer(np.arange(float(ASYMPTOTIC)), x)
@@ -188,3 +193,11 @@ def chi_square_laws(relative_variances: Array) -> Laws:
     mean = np.log1p(ASYMPTOTIC / x) - gap - steps.sum(0)
     narrow = variance < NARROWEST
     return Laws(np.where(narrow, -variance / 2, mean), np.where(narrow, variance, spread + (steps * steps).sum(0)))
+
+
+def asymptotic_psi(x: Number) -> tuple[Number, Number]:
+    """The asymptotic series of ln x − ψ(x) and of ψ′(x)."""
+    y = 1 / (x * x)
+    gap = 0.5 / x + y * (1 / 12 - y * (1 / 120 - y * (1 / 252 - y * (1 / 240 - y * (1 / 132)))))
+    slope = 1 / x + y / 2 + y / x * (1 / 6 - y * (1 / 30 - y * (1 / 42 - y * (1 / 30 - y * (5 / 66)))))
+    return gap, slope

@@ -1,7 +1,7 @@
-"""What the statistics of every layer's tensors should be, and how far a net of finite width and batch strays from it.
+"""Expected statistics of every layer's tensors, and how far a net of finite width and batch strays from them.
 
 Values are mean-field theory's; the band around them is the noise of finitely many units and inputs, followed from layer
-to layer: `forward` says how, `backward` the same of the gradient.
+to layer by `forward` and, for gradients, `backward`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from chainrule.theory.activations import activation_named
 from chainrule.theory.backward import backward, gradients_of
-from chainrule.theory.finite_width import dead_fractions
+from chainrule.theory.dead_units import dead_fractions
 from chainrule.theory.forward import UNEVEN, Layers, Net, forward
 from chainrule.theory.gaussian import Array, Mask
 from chainrule.theory.laws import DEVIATIONS, Figures, chi_square_laws, quotient
@@ -26,29 +26,19 @@ from chainrule.theory.unit import saturated_shared
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What theory says of one figure.
+    """The expected value of one figure.
 
     Attributes:
-        value: what mean-field theory says, less what a mean over finitely many units and inputs takes off.
-        band: (low, high), where 19 of 20 draws lie. It is laid around the median, which sinks below `value` as the
-            norm's random walk goes on.
+        value: mean-field theory's, corrected for means over finitely many units and inputs.
+        band: (low, high), where 19 of 20 draws lie. Its center is the median, which sinks below `value` with depth.
     """
 
     value: float
     band: tuple[float, float]
 
 
-def layer_statistics(net: Net, mse: bool = True) -> tuple[Mapping[str, Expected], ...]:
-    """What is to be expected of every layer, first to last: the figures of `statistics_columns` that there are.
-
-    Raises:
-        ValueError: an unknown activation.
-    """
-    return by_layer(statistics_columns(net, mse))
-
-
 def by_layer(columns: Mapping[str, Figures]) -> tuple[Mapping[str, Expected], ...]:
-    """Figures in columns, layer by layer, without those of which nothing is said."""
+    """Figures in columns, layer by layer, without those that are NaN."""
     layers: list[dict[str, Expected]] = [{} for _ in columns["preactivation_std"].value]
     for name, figures in columns.items():
         rows = zip(layers, figures.value.tolist(), figures.low.tolist(), figures.high.tolist(), strict=True)
@@ -60,18 +50,17 @@ def by_layer(columns: Mapping[str, Figures]) -> tuple[Mapping[str, Expected], ..
 
 @lru_cache(maxsize=256)
 def statistics_columns(net: Net, mse: bool = True) -> Mapping[str, Figures]:
-    """What is to be expected of every layer, in columns with an entry for each of the net's layers.
+    """The expected figures of every layer, in columns `(L,)`.
 
     Args:
         net: of any depth, widths, batch.
-        mse: the loss is the mean squared error, whose gradient 2 (out − y) / numel(y) is where the way back begins;
-            of other losses no gradient is given.
+        mse: the loss is the mean squared error, with gradient 2 (out − y) / numel(y). Other losses get no gradient.
 
     Returns:
-        preactivation_std, activation_mean, activation_std; dead_fraction unless φ is linear or bounded, as long as all
-        inputs of the batch are much of a size; saturation if φ is bounded; gradient_std, of the gradient with respect
-        to the activation. From the layer on whose variance is out of all bounds (`SMALLEST_Q`, `LARGEST_Q`), or that of
-        few inputs only (`UNEVEN`), there is nothing, and no gradient anywhere.
+        preactivation_std, activation_mean, activation_std; dead_fraction unless φ is linear or bounded, as long as the
+        inputs of the batch have similar sizes; saturation if φ is bounded; gradient_std, of the gradient with respect
+        to the activation. All are NaN from the layer on whose variance leaves `SMALLEST_Q` to `LARGEST_Q`, or depends
+        on few inputs (`UNEVEN`); gradients are then missing everywhere.
 
     Raises:
         ValueError: an unknown activation.
@@ -112,7 +101,7 @@ def _figures(net: Net, layers: Layers, mse: bool) -> dict[str, Figures]:
 
 
 def _values(net: Net, layers: Layers, mse: bool) -> dict[str, Array]:
-    """The values of `_figures` alone."""
+    """The values of `_figures` without bands, in half the time."""
     values = {
         "preactivation_std": np.sqrt(layers.preactivations.variances.value),
         "activation_mean": layers.mean,
@@ -129,12 +118,12 @@ def _values(net: Net, layers: Layers, mse: bool) -> dict[str, Array]:
 
 
 def _padded(column: Array, depth: int) -> Array:
-    """With nothing said of the layers that are missing."""
+    """Append NaN for missing layers."""
     return np.append(column, np.full(depth - column.size, np.nan))
 
 
 def _rectified(layers: Layers) -> Mask:
-    """Of which layers a share of dead units is told: one odd input is enough to keep a unit alive."""
+    """Layers that get a dead fraction: of even inputs only, since one odd input keeps a unit alive."""
     return ~_bounded(layers) & ~layers.are("linear") & (layers.unevenness < UNEVEN / 10)
 
 
@@ -150,8 +139,7 @@ def _activation_mean(layers: Layers) -> Figures:
     own = np.where(layers.are("linear"), given.mean_variance, own + 2 * slope**2 * given.scatter / n)
 
     additive = _additive(mean, own + slope**2 * layers.walk.variance)
-    # A mean that is no more likely to change its sign than a norm obeys a law of its logarithm, of which the ln of a
-    # mean is half.
+    # A mean that hardly ever changes its sign obeys a law of its logarithm, like a norm; ln(mean²) is twice ln(mean).
     signed = layers.are("relu") | (own < 0.1 * mean**2)
     some = mean != 0
     laws = chi_square_laws(quotient(own, mean**2, some)).answered(2.0)
@@ -164,7 +152,7 @@ def _activation_mean(layers: Layers) -> Figures:
 
 
 def _dead_fraction(layers: Layers) -> Figures:
-    """Units are independent given c, so the count of dead ones is binomial; a stray c shifts all of them."""
+    """Units are independent given c, so the count of dead ones is binomial; a stray c shifts all units."""
     given = layers.preactivations
     step = np.sqrt(layers.strays.variance)
     c = np.stack([given.c, np.minimum(1.0, given.c + step), np.maximum(0.0, given.c - step)])
@@ -173,7 +161,7 @@ def _dead_fraction(layers: Layers) -> Figures:
 
 
 def _dead_shares(layers: Layers, c: Array) -> Array:
-    """The expected share of dead units at correlations `(…, L)`: all, where preactivations are nothing but 0."""
+    """The expected share of dead units at correlations `(…, L)`: 1 where all preactivations are 0."""
     given = layers.preactivations
     return np.where(given.second_moment == 0, 1.0, dead_fractions(c.ravel(), given.inputs).reshape(c.shape))
 
@@ -200,6 +188,6 @@ def _additive(value: Array, variance: Array) -> Figures:
 
 
 def _share(value: Array, variance: Array, trials: Array) -> Figures:
-    """A share in [0, 1] of so many trials: where it is about 0 or 1, a normal law falls short of one trial more."""
+    """A share in [0, 1] of `trials`; near 0 and 1 a normal law alone falls short by about one trial."""
     reach = DEVIATIONS * np.sqrt(variance) + (DEVIATIONS**2 / 2) / trials * ((value > 0) & (value < 1))
     return Figures(value, np.maximum(0.0, value - reach), np.minimum(1.0, value + reach))

@@ -1,14 +1,14 @@
-"""Theory of one layer, from what comes into it: no more is known of a model that nobody has described.
+"""Theory of one layer, given its input's statistics: all that a model without a spec tells.
 
     preactivation   zₒ = Σᵢ Wₒᵢ xᵢ + bₒ:   var z = n_in · Var(W) · E[x²] + Var(b)
     activation      φ(u), u ~ N(mean z, var z), by quadrature
     gradient        of the loss with respect to x:   E[g_x²] = n_out · Var(W) · E[g_z²]
 
 with n_in and n_out the numbers of products per sum, which for a convolution is the number of taps on the input. Second
-moments of x and of the gradient, mean and variance of weights and biases are measured; weights are taken to be drawn
-independently of what they weigh. So each of n units is a draw of its own, and figures stray by about √(2/n) if all
-inputs of the batch are alike. The less they have in common the less they stray, but that no statistic of x tells: bands
-are as wide as they have to be for inputs that are alike, and 19 of 20 draws, or more, lie within.
+moments of x and of the gradient, mean and variance of weights and biases are measured; weights are assumed to be drawn
+independently of x. So each of n units is an independent draw, and figures stray by about √(2/n) if all inputs of the
+batch are alike. Less similar inputs stray less, but no statistic of x tells how similar they are: bands are as wide as
+equal inputs need, and at least 19 of 20 draws lie within.
 
 Sources: Poole et al. 2016, *Exponential expressivity in deep neural networks through transient chaos*; for convolutions
 He et al. 2015, *Delving deep into rectifiers*.
@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from chainrule.theory.activations import activation_named, normal_cdf
-from chainrule.theory.finite_width import STEP
+from chainrule.theory.dead_units import normal_grid
 from chainrule.theory.gaussian import halvings_for, rule
 from chainrule.theory.laws import DEVIATIONS, chi_square_law
 from chainrule.theory.layer_statistics import Expected
@@ -32,7 +32,7 @@ from chainrule.theory.mean_field import saturation_threshold
 
 @dataclass(frozen=True, slots=True)
 class Elements:
-    """The elements of a tensor: how they lie about 0."""
+    """Mean and second moment of a tensor's elements."""
 
     mean: float
     second_moment: float
@@ -44,23 +44,23 @@ class Elements:
 
 
 BY_CHANCE = 16.0
-"""The square of four standard deviations: what is drawn around 0 does not stray further."""
+"""The square of four standard deviations: draws around 0 do not stray further."""
 
 ZERO = Elements(0.0, 0.0)
-"""Of a bias that is not there."""
+"""Stands for a missing bias."""
 
 
 @dataclass(frozen=True, slots=True)
 class Weighing:
-    """What a Linear or a convolution is made of.
+    """A Linear or a convolution.
 
     Attributes:
-        fan_in: products that are summed per output element, on average: beyond a border there are none.
+        fan_in: products that are summed per output element, on average: taps beyond a border do not count.
         fan_out: products that an input element is part of, on average.
         units_in: input features or channels.
-        units: output features or channels: those with weights of their own.
-        weight: the elements of the weight.
-        bias: those of the bias; ZERO without one.
+        units: output features or channels.
+        weight: the weight's elements.
+        bias: the bias's elements; ZERO without one.
     """
 
     fan_in: float
@@ -72,19 +72,19 @@ class Weighing:
 
     @property
     def fault(self) -> str | None:
-        """Why theory has nothing to say of it, whatever comes in."""
+        """Why theory does not apply, whatever the input."""
         if self.units < 2:
             return "a single unit: how it spreads depends on what the inputs have in common"
         if not self.weight.variance > 0:
             return "its weights are all alike"
-        # The mean of so many draws around 0 strays too: by its square, a unit's share of this.
+        # The mean of draws around 0 strays too.
         if self.weight.mean**2 * self.fan_in > self.weight.variance * max(1.0, BY_CHANCE / self.units):
             return "its weights are not drawn around 0"
         return None
 
 
 def linear(units_in: int, units: int, weight: Elements, bias: Elements = ZERO) -> Weighing:
-    """Of `units` outputs, each the sum of all inputs."""
+    """A layer of `units` outputs, each a sum over all inputs."""
     return Weighing(units_in, units, units_in, units, weight, bias)
 
 
@@ -95,15 +95,15 @@ def convolution(
     weight: Elements,
     bias: Elements = ZERO,
 ) -> Weighing:
-    """Of channels that lie in space.
+    """A convolution.
 
     Args:
         channels: in and out.
-        groups: parts that channels are divided into, each with weights of its own.
-        taps: per dimension of space the size of the input, that of the output, and how many pairs of an output and a
-            tap there are that lie on the input (`taps_on_input`).
+        groups: of channels.
+        taps: per dimension of space: input size, output size, and the number of pairs of an output and a tap that lie
+            on the input (`taps_on_input`).
         weight: its elements.
-        bias: those of the bias.
+        bias: its elements.
     """
     size_in, size_out, pairs = (math.prod(column) for column in zip(*taps, strict=True))
     return Weighing(
@@ -117,7 +117,7 @@ def convolution(
 
 
 def taps_on_input(size: int, outputs: int, kernel: int, stride: int, padding: int, dilation: int) -> int:
-    """How many pairs of an output and a tap lie on the input, along one dimension: those at o·s − p + t·d."""
+    """Number of pairs (output o, tap t) whose place o·stride − padding + t·dilation lies on the input."""
     places = np.add.outer(np.arange(outputs) * stride - padding, np.arange(kernel) * dilation)
     return int(np.count_nonzero((places >= 0) & (places < size)))
 
@@ -126,17 +126,17 @@ def taps_on_input(size: int, outputs: int, kernel: int, stride: int, padding: in
 
 
 def expected_forward(layer: Weighing, x: Elements, activation: str | None, inputs: int) -> Mapping[str, Expected]:
-    """What a layer's preactivations and activations should be.
+    """The expected figures of a layer's preactivations and activations.
 
     Args:
         layer: a layer without `fault`.
-        x: the elements of what comes in.
-        activation: φ; None if it is one that theory does not know.
-        inputs: of the batch.
+        x: the input's elements.
+        activation: φ; None if theory does not know it.
+        inputs: the batch size.
 
     Returns:
         preactivation_std; and unless φ is unknown activation_mean and activation_std, dead_fraction if φ has units that
-        can be dead, saturation if it is bounded. Nothing where all that comes in is 0 and there is no bias.
+        can be dead, saturation if it is bounded. Empty where the input is all 0 and there is no bias.
 
     Raises:
         ValueError: an unknown activation.
@@ -146,7 +146,7 @@ def expected_forward(layer: Weighing, x: Elements, activation: str | None, input
     variance = weighed + layer.bias.variance
     if not 0 < variance < math.inf:
         return {}
-    # What the mean of the weights adds varies with the sum of an input, by no more than this.
+    # The weights' mean adds a term that varies with the sum of an input, by no more than this.
     more = layer.fan_in**2 * layer.weight.mean**2 * x.variance
     straying = (2 * weighed**2 + 4 * weighed * layer.bias.variance) / ((n - 1) * variance**2)
     found = {"preactivation_std": _root(variance, weighed / n, more, straying)}
@@ -184,7 +184,7 @@ def expected_forward(layer: Weighing, x: Elements, activation: str | None, input
 
 
 def _root(variance: float, less: float, more: float, straying: float) -> Expected:
-    """A standard deviation whose square may be so much less or more, and strays by that relative variance besides."""
+    """A standard deviation: its square lies in [variance − less, variance + more], and strays by `straying`."""
     law_mean, law_variance = chi_square_law(straying)
     factor = math.exp(DEVIATIONS * math.sqrt(law_variance) / 2)
     low = math.sqrt(max(0.0, variance - less)) * math.exp(law_mean / 2) / factor
@@ -192,7 +192,7 @@ def _root(variance: float, less: float, more: float, straying: float) -> Expecte
 
 
 def _share(low: float, high: float, units: int) -> Expected:
-    """A share of so many units, between `low` for inputs that have little in common and `high` for those alike."""
+    """A share of `units`, between `low` for independent inputs and `high` for equal ones."""
 
     def reach(share: float) -> float:
         one_more = (DEVIATIONS**2 / 2) / units if 0 < share < 1 else 0.0
@@ -202,11 +202,10 @@ def _share(low: float, high: float, units: int) -> Expected:
 
 
 def _dead(shift: float, c: float, inputs: int) -> float:
-    """The share of units ≤ 0 for all inputs, if preactivations are N(shift, 1), any two of them with correlation c."""
+    """The share of units ≤ 0 for all inputs, if preactivations are N(shift, 1) with pairwise correlation c."""
     if c >= 1:
         return float(normal_cdf(np.array([-shift]))[0])
-    z = np.arange(-12.0, 12.0, STEP)
-    weights = np.exp(-(z**2) / 2) * (STEP / math.sqrt(2 * math.pi))
+    z, weights = normal_grid()
     with np.errstate(under="ignore"):
         return float(normal_cdf(-(shift + math.sqrt(c) * z) / math.sqrt(1 - c)) ** inputs @ weights)
 
@@ -215,15 +214,15 @@ def _dead(shift: float, c: float, inputs: int) -> float:
 
 
 def expected_gradient(layer: Weighing, gradient: Elements) -> Expected | None:
-    """The standard deviation of the gradient that a layer hands back to what it has read.
+    """The standard deviation of the gradient with respect to a layer's input.
 
     Args:
         layer: a layer without `fault`.
         gradient: the elements of the gradient with respect to its preactivation.
 
     Returns:
-        The figure, with a band that has room for what of the gradient is due to these very weights: (x W) Wᵀ points
-        along x. None where too little is known: of a single input unit, or a gradient of nothing but 0.
+        The figure; its band has room for the part of the gradient that comes from the layer's own weights: (x W) Wᵀ
+        points along x. None for a single input unit, or a gradient that is all 0.
     """
     n = layer.units_in
     second = layer.fan_out * layer.weight.variance * gradient.second_moment

@@ -1,11 +1,11 @@
-"""Mean-field theory of signal propagation: what every layer of an infinitely wide random net does.
+"""Mean-field theory of signal propagation through an infinitely wide random net.
 
     weights  W ~ N(0, σ_w²/fan_in), biases b ~ N(0, σ_b²)
     q        variance of a preactivation (over units and inputs); z is a standard normal, so a preactivation is √q z
     variance          q′ = σ_w² E[φ(√q z)²] + σ_b²
     gradient factor   χ₁ = σ_w² E[φ′(√q z)²]: what a layer multiplies the gradient's second moment by, on its way back
     correlation       c′ = (σ_w² E[φ(u₁) φ(u₂)] + σ_b²) / q′ for preactivations u₁, u₂ of two inputs, of correlation c
-    depth scale       1/|ln χ|: layers until something shrinks or grows by a factor e; None without limit (χ = 1)
+    depth scale       1/|ln χ|: layers until a figure shrinks or grows by a factor e; None without limit (χ = 1)
 
 `weight_variance` is σ_w² = fan_in · Var(W) and `bias_variance` σ_b². Sources: Poole et al. 2016, *Exponential
 expressivity in deep neural networks through transient chaos*; Schoenholz et al. 2017, *Deep information propagation*.
@@ -24,24 +24,24 @@ from chainrule.theory.activations import activation_named
 from chainrule.theory.gaussian import Array, correlation_series, halvings_for, rule, series_slope, series_value
 
 TOLERANCE = 1e-9
-"""Relative: closer than this to a fixed point counts as on it, closer than this to 1 counts as χ = 1."""
+"""Relative: anything closer to a fixed point counts as on it, any χ closer to 1 counts as 1."""
 
 SMALLEST_Q, LARGEST_Q = 1e-16, 1e16
 """The recursion is followed between these; beyond them the signal counts as vanished or exploded."""
 
 ROUNDING = 1e-30
-"""A squared mean of less, relative to the second moment, is what rounding leaves of the halves of an odd φ."""
+"""A squared mean below this, relative to the second moment, is the rounding error of an odd φ: 0."""
 
 STEP = 1.05
-"""The factor in q of one step of that search."""
+"""The factor in q between two steps of the search for a fixed point."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """What φ makes of a preactivation of variance q.
+    """Moments of φ and φ′ for a preactivation of variance q.
 
-    `gain` is the √σ_w² that preserves q, √(q / E φ²); `chi1_at_gain` the gradient factor χ₁ at that gain: where it is
-    not 1, no gain preserves both directions.
+    `gain` is the √σ_w² that preserves q, √(q / E φ²); `chi1_at_gain` the gradient factor χ₁ at that gain: unless it is
+    1, no gain preserves both directions.
     """
 
     mean: float
@@ -54,7 +54,7 @@ class Moments:
 
 @dataclass(frozen=True, slots=True)
 class FixedPoint:
-    """Where the recursion comes to rest, with the gradient factor there and how many layers it takes."""
+    """A stable fixed point of the recursion, its gradient factor χ₁, and how many layers it takes to get there."""
 
     q: float
     c: float
@@ -65,7 +65,7 @@ class FixedPoint:
 
 @dataclass(frozen=True, slots=True)
 class LayerTheory:
-    """Everything mean-field theory says of one kind of layer; `fixed_point` is None where the signal finds no rest."""
+    """Mean-field theory of one kind of layer; `fixed_point` is None where the signal vanishes or explodes."""
 
     activation: str
     weight_variance: float
@@ -75,7 +75,7 @@ class LayerTheory:
 
 
 def layer_theory(activation: str, weight_variance: float, bias_variance: float = 0.0) -> LayerTheory:
-    """Moments at q = 1 and the stable fixed point of one kind of layer.
+    """Mean-field theory of one kind of layer.
 
     Raises:
         ValueError: an unknown activation; a variance that is negative or not finite.
@@ -144,7 +144,7 @@ def correlation_map(activation: str, c: float, q: float, weight_variance: float,
 def preactivation_variances(
     activation: str, layers: Iterable[tuple[float, float]], input_second_moment: float = 1.0
 ) -> tuple[float, ...]:
-    """The q of every layer's preactivations, from the input on.
+    """The variance q of every layer's preactivations, first to last.
 
     Args:
         activation: between any two layers.
@@ -159,37 +159,12 @@ def preactivation_variances(
     return tuple(variances)
 
 
-def preactivation_correlations(
-    activation: str,
-    layers: Iterable[tuple[float, float]],
-    input_second_moment: float = 1.0,
-    input_correlation: float = 0.0,
-) -> tuple[float, ...]:
-    """Correlation between two inputs' preactivations in every layer, from the inputs' own on.
-
-    Raises:
-        ValueError: a layer whose preactivations are all zero and so have no correlation.
-    """
-    layers = tuple(layers)
-    variances = preactivation_variances(activation, layers, input_second_moment)
-    correlations: list[float] = []
-    for index, (weight_variance, bias_variance) in enumerate(layers):
-        if correlations:
-            c = correlation_map(activation, correlations[-1], variances[index - 1], weight_variance, bias_variance)
-        elif variances[0] > 0:
-            c = (weight_variance * input_second_moment * input_correlation + bias_variance) / variances[0]
-        else:
-            raise ValueError("preactivations that are all zero have no correlation")
-        correlations.append(c)
-    return tuple(correlations)
-
-
 @lru_cache(maxsize=1024)
 def fixed_point(activation: str, weight_variance: float, bias_variance: float = 0.0) -> FixedPoint | None:
-    """Where the recursion settles that starts from inputs of unit variance: q₁ = σ_w² + σ_b².
+    """The fixed point that the recursion reaches from inputs of unit variance, q₁ = σ_w² + σ_b².
 
-    None where it vanishes (tanh at σ_w² ≤ 1 without biases, relu below 2) or explodes (relu above 2). Where every q
-    is kept (relu at 2, linear at 1) it is q₁ itself, and where every c is kept (linear) c is 1.
+    None where q vanishes (tanh at σ_w² ≤ 1 without biases, relu below 2) or explodes (relu above 2). If the map keeps
+    every q (relu at 2, linear at 1), it is q₁; if it keeps every c (linear), c is 1.
 
     Raises:
         ValueError: an unknown activation; a variance that is negative or not finite.
@@ -199,8 +174,8 @@ def fixed_point(activation: str, weight_variance: float, bias_variance: float = 
     if q is None:
         return None
     chi1 = gradient_factor(activation, q, weight_variance)
-    # E[φ(u₁)φ(u₂)] is convex in c and the map leaves c = 1 where it is, with slope χ₁: above 1 that point repels, and
-    # one other, below, attracts.
+    # E[φ(u₁)φ(u₂)] is convex in c and c = 1 is a fixed point with slope χ₁: if χ₁ > 1 it repels, and one c below 1
+    # attracts.
     series = weight_variance / q * _scaled_series(activation, q)
     series[0] += bias_variance / q
     if chi1 <= 1 + TOLERANCE:
@@ -211,17 +186,10 @@ def fixed_point(activation: str, weight_variance: float, bias_variance: float = 
     return FixedPoint(q, c, chi1, depth_scale(chi1), depth_scale(slope))
 
 
-def critical_line(activation: str, q: float) -> tuple[float, float]:
-    """(σ_w², σ_b²) that keep the variance at q *and* the gradient: χ₁ = 1. A negative σ_b² means that none does."""
-    at_q = moments(activation, q)
-    weight_variance = 1 / at_q.derivative_second_moment
-    return weight_variance, q - weight_variance * at_q.second_moment
-
-
 def saturation(activation: str, q: float, within: float = 0.03) -> float | None:
     """Share of activations in the outer `within`/2 of φ's range at either end; None where φ is not bounded.
 
-    The default is the usual |tanh| > 0.97, and its like for the sigmoid.
+    The default is the usual |tanh| > 0.97, mapped to (0, 1) for the sigmoid.
     """
     threshold = saturation_threshold(activation, within)
     if threshold is None:
@@ -230,7 +198,7 @@ def saturation(activation: str, q: float, within: float = 0.03) -> float | None:
 
 
 def saturation_threshold(activation: str, within: float = 0.03) -> float | None:
-    """The |u| from which on φ(u) is so near to a plateau; None where φ is not bounded."""
+    """The |u| beyond which φ(u) is that close to a plateau; None where φ is not bounded."""
     if activation_named(activation).plateaus is None:
         return None
     # sigmoid(u) = (1 + tanh(u/2)) / 2
@@ -258,16 +226,16 @@ def _series(activation: str, q: float) -> Array:
 
 
 def _scaled_series(activation: str, q: float) -> Array:
-    """E[φ(u₁) φ(u₂)] as a power series in c; that of a homogeneous φ is the same at every q, but for the factor q."""
+    """E[φ(u₁) φ(u₂)] as a power series in c; for a homogeneous φ it is proportional to q."""
     return q * _series(activation, 1.0) if activation_named(activation).homogeneous else _series(activation, q)
 
 
 def _settled_variance(activation: str, weight_variance: float, bias_variance: float) -> float | None:
-    """The limit of q from q₁ on.
+    """The limit of q, starting from q₁.
 
-    The map grows with q, so the recursion runs one way, up to the first q that the map leaves where it is. It is found
-    by looking ahead in steps and halving the one in which the map crosses the diagonal: near a critical point the
-    recursion itself would take millions of layers.
+    The map grows with q, so the recursion is monotonic and ends at the first fixed point. The search steps ahead by
+    factors and bisects the step in which the map crosses the diagonal: near a critical point the recursion itself
+    would take millions of layers.
     """
 
     def drift(q: float) -> float:
@@ -290,7 +258,7 @@ def _settled_variance(activation: str, weight_variance: float, bias_variance: fl
 
 
 def _attracting_correlation(series: Array) -> float:
-    """The c < 1 that attracts when c = 1 repels: where the map, above the diagonal at 0, crosses to lie below it."""
+    """The c < 1 that attracts when c = 1 repels: there the map crosses the diagonal from above."""
     nearly_one = 1 - 1e-6
     if series_value(series, nearly_one) >= nearly_one:
         return 1.0
@@ -298,7 +266,7 @@ def _attracting_correlation(series: Array) -> float:
 
 
 def _bisect(holds: Callable[[float], bool], inside: float, outside: float) -> float:
-    """The border between `inside`, on whose side `holds`, and `outside`, to the last bit."""
+    """The border between `inside`, where `holds` is true, and `outside`, to the last bit."""
     while True:
         middle = (inside + outside) / 2
         if middle in (inside, outside):

@@ -1,8 +1,8 @@
 """One unit of a layer, before its weights are drawn: a random function of the batch.
 
-Its preactivations are √q (√c s + √(1−c) e): s is the unit's and shared by all inputs, e is each input's own; both are
-standard normal. `Unit` is one layer's, with what the next layer follows from; `Units` the rest of it, in columns. A
-homogeneous φ is described at q = 1.
+Its preactivations are √q (√c s + √(1−c) e): all inputs share s, each has its own e; both are standard normal. `Unit`
+describes one layer, as far as the next layer depends on it; `Units` all layers, in columns. A homogeneous φ is
+described at q = 1.
 """
 
 from __future__ import annotations
@@ -22,17 +22,16 @@ from chainrule.theory.laws import quotient
 from chainrule.theory.mean_field import ROUNDING, correlation_map, saturation_threshold
 
 NODES = 81
-"""Nodes per dimension of the grid of s and e. The noise it gives is good to about 1 %, more than a band needs."""
+"""Nodes per dimension of the grid of s and e. Noise is exact to about 1 %, more than a band needs."""
 
 FEWER_NODES = (25, 37, 49, 61)
-"""So few will do for a smooth φ where they resolve it: an evenly spaced rule converges exponentially."""
+"""Fewer nodes suffice for a smooth φ: an evenly spaced rule converges exponentially."""
 
 REACH = 6.0
-"""Where the grid ends."""
+"""The end of the grid."""
 
 RESOLVED_Q = 50.0
-"""The flank of a saturated activation, 1/√q wide, is resolved by that grid up to this q; noise is taken from here on
-as it is here."""
+"""The grid resolves the flank of a saturated activation, 1/√q wide, up to this q; larger q have its noise."""
 
 # ---------------------------------------------------------------------------------------------------- one preactivation
 
@@ -51,7 +50,7 @@ class Marginal(NamedTuple, Generic[Number]):
 
 @lru_cache(maxsize=1024)
 def marginal(activation: str, q: float) -> Marginal[float]:
-    """The moments at q, by the rule of `gaussian`."""
+    """The moments at q."""
     phi = activation_named(activation)
     halvings = halvings_for(math.sqrt(q))
     nodes, weights = _scored_rule(halvings)
@@ -74,7 +73,7 @@ def marginal_columns(marginals: Sequence[Marginal[float]]) -> Marginal[Array]:
 def _scored_rule(halvings: int) -> tuple[Array, Array]:
     """Nodes of `rule`; its weights, plain and times the score (z² − 1)/2: `(2, nodes)`.
 
-    E[f(√q z) · score] is d E[f(√q z)] / d ln q, whatever f.
+    E[f(√q z) · score] is d E[f(√q z)] / d ln q for every f.
     """
     nodes, weights = rule(halvings)
     return nodes, np.stack([weights, weights * (nodes**2 - 1) / 2])
@@ -90,7 +89,7 @@ def _saturation_slope(activation: str, q: float, halvings: int) -> float:
 
 @cache
 def _scored_tails(halvings: int) -> tuple[list[float], list[float]]:
-    """The nodes above zero, and the scored weight of all from each of them on."""
+    """The nodes above zero, and for each the scored weight of it and all larger nodes."""
     nodes, (_, scored) = _scored_rule(halvings)
     above = nodes > 0
     tails = np.append(np.cumsum(scored[above][::-1])[::-1], 0.0)
@@ -109,8 +108,8 @@ class Unit:
         squares_variance: Var φ², of one input.
         squares_shared: variance over s of the mean of φ² over e.
         derivative_product: E[φ′(u₁) φ′(u₂)] of two inputs.
-        c_after: correlation of φ of two inputs, E[φ(u₁) φ(u₂)] / E φ²; 1 if φ is nothing but 0.
-        rows: means over e, for each s: `(ROWS, nodes)`, NaN where they are missing.
+        c_after: correlation of φ of two inputs, E[φ(u₁) φ(u₂)] / E φ²; 1 if φ is all 0.
+        rows: means over e for each s: `(ROWS, nodes)`; missing ones are NaN.
     """
 
     second: float
@@ -122,9 +121,9 @@ class Unit:
 
 
 def unit(activation: str, q: float, c: float, banded: bool) -> Unit:
-    """The unit of a layer whose preactivations have variance q and correlation c; a homogeneous φ is taken at q = 1.
+    """The unit of a layer whose preactivations have variance q and correlation c.
 
-    Unless `banded`, what only a band needs may be missing.
+    Unless `banded`, rows that only bands need may be NaN.
     """
     if activation_named(activation).homogeneous:
         return _homogeneous_unit(activation, c)
@@ -133,13 +132,13 @@ def unit(activation: str, q: float, c: float, banded: bool) -> Unit:
 
 @lru_cache(maxsize=1024)
 def _homogeneous_unit(activation: str, c: float) -> Unit:
-    # Where a kink costs the grid a digit the series is cheap, as one does for every q.
+    # A kink costs the grid a digit. The series is exact, and cheap: one serves every q.
     return replace(_sampled_unit(activation, 1.0, c, True), c_after=correlation_map(activation, c, 1.0, 1.0))
 
 
 ROWS, VALUE_ROWS = 10, 7
-"""Of φ, φ², φ⁴, φ′, φ′², φφ′ and φ²φ′²; and, for bands only, of φ′⁴ and of the second and fourth power of what φ is
-off its mean over e."""
+"""Rows for φ, φ², φ⁴, φ′, φ′², φφ′ and φ²φ′²; and, for bands only, φ′⁴ and the second and fourth power of φ's
+deviation from its mean over e."""
 
 
 def _sampled_unit(activation: str, q: float, c: float, banded: bool) -> Unit:
@@ -176,7 +175,7 @@ def _sampled_unit(activation: str, q: float, c: float, banded: bool) -> Unit:
 
 
 def _nodes_for(phi: Activation, scale: float) -> int:
-    """The fewest with which one step from node to node is none too long for φ."""
+    """The smallest grid whose steps are at most `phi.step` wide."""
     if phi.step is not None:
         for nodes in FEWER_NODES:
             if scale * 2 * REACH <= phi.step * (nodes - 1):
@@ -186,7 +185,7 @@ def _nodes_for(phi: Activation, scale: float) -> int:
 
 @cache
 def _grid(size: int) -> tuple[Array, Array]:
-    """Nodes and weights (each `(size,)`) of a standard normal, evenly spaced: no worse at a kink than elsewhere."""
+    """Evenly spaced nodes and weights of a standard normal, each `(size,)`."""
     nodes = np.linspace(-REACH, REACH, size)
     weights = np.exp(-(nodes**2) / 2)
     return nodes, weights / weights.sum()
@@ -199,7 +198,7 @@ def _grid(size: int) -> tuple[Array, Array]:
 class Units:
     """The units of all layers, in columns `(L,)`.
 
-    With m, v the mean and variance of φ over e, a the mean of φ² and d that of φ′², all functions of s; E, Var and Cov
+    m and v are mean and variance of φ over e, a is the mean of φ² and d of φ′²; all are functions of s. E, Var and Cov
     are over s.
     """
 
@@ -223,7 +222,7 @@ class Units:
 
     @property
     def passed(self) -> Array:
-        """What is left of the correlation of two inputs' gradients: E[φ′(u₁) φ′(u₂)] / E φ′²."""
+        """The factor that φ′ leaves of the correlation of two inputs' gradients: E[φ′(u₁) φ′(u₂)] / E φ′²."""
         return quotient(self.derivative_product, self.derivative, self.derivative > 0, otherwise=1.0)
 
 

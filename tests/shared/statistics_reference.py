@@ -1,4 +1,4 @@
-"""The definitions of `summary.py` in plain float64 numpy: slow, obvious, and what the fast kernel is tested against."""
+"""The definitions of `chainrule.stats.summary` in plain float64 numpy: slow and obvious, the tests' oracle."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from chainrule.stats.summary import BINS, Summary
 
 
 def summarize_reference(values: npt.ArrayLike) -> Summary:
-    """Summarize real `values` of any shape. Raises nothing: every array of floats, empty included, has a summary."""
+    """Summarize real `values` of any shape, empty included."""
     x = np.asarray(values, np.float64).ravel()
     nan, posinf, neginf = (int(np.count_nonzero(test(x))) for test in (np.isnan, np.isposinf, np.isneginf))
     zero_fraction = float(np.count_nonzero(x == 0) / x.size) if x.size else 0.0

@@ -1,0 +1,127 @@
+"""The forward and backward pass of a trace as one graph, with everything that the diagnosis looks up in it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+from chainrule.trace import ops
+from chainrule.trace.graph import Fault, FaultKind, Op, Tensor, Trace
+
+
+class Passes:
+    """A trace as a graph; places are indices into `trace.ops`."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self.ops: Sequence[Op] = tuple(trace.ops)
+        self.tensors: Mapping[str, Tensor] = trace.tensor_by_id
+
+    def again(self, trace: Trace) -> Passes:
+        """The passes of a trace with the same graph and other numbers; keeps all lookups."""
+        other = copy.copy(self)
+        other.trace = trace
+        return other
+
+    def op(self, identifier: str) -> Op:
+        """The op with this id."""
+        return self.ops[self.place[identifier]]
+
+    def maker(self, tensor: str | None) -> Op | None:
+        """The op that made a tensor, if it is known."""
+        producer = None if tensor is None else self.tensors[tensor].producer
+        return None if producer is None else self.op(producer)
+
+    def forward_readers(self, tensor: str) -> list[Op]:
+        """The forward ops that read a tensor."""
+        readers = map(self.op, self.tensors[tensor].consumers)
+        return [op for op in readers if op.phase == "forward"]
+
+    def module_path(self, op: Op) -> str:
+        """Path of the module that an op belongs to."""
+        return self.trace.module_by_id[op.module].path
+
+    def fault(
+        self, kind: FaultKind, message: str, op: Op | None, tensor: str | None = None, remedy: str | None = None
+    ) -> Fault:
+        """A fault at an op, with the op's source; a backward op without a source has its twin's."""
+        if op is None:
+            return Fault(kind, message, tensor=tensor, remedy=remedy)
+        source = op.source
+        if source is None and op.twin is not None:
+            source = self.op(op.twin).source
+        return Fault(kind, message, self.module_path(op), op.id, tensor, source, remedy)
+
+    @cached_property
+    def rows(self) -> Mapping[str, int]:
+        """Tensor id → row of its statistics."""
+        return {tensor: row for row, tensor in enumerate(self.trace.statistics.tensors)}
+
+    @cached_property
+    def place(self) -> Mapping[str, int]:
+        """Op id → place."""
+        return {op.id: place for place, op in enumerate(self.ops)}
+
+    @cached_property
+    def paths(self) -> frozenset[str]:
+        """Paths of the modules that have run."""
+        return frozenset(module.path for module in self.trace.modules)
+
+    @cached_property
+    def moving(self) -> Sequence[str]:
+        """Paths of the normalizations that have updated their running statistics."""
+        found = [op for op in self.forward if op.name in ops.NORMALIZATIONS]
+        moves = [op for op in found if op.attributes.get("training", op.attributes.get("use_input_stats")) is True]
+        return tuple(self.module_path(op) for op in moves)
+
+    @cached_property
+    def forward(self) -> Sequence[Op]:
+        """The forward ops, in order."""
+        return tuple(op for op in self.ops if op.phase == "forward")
+
+    @cached_property
+    def reached(self) -> frozenset[str]:
+        """The tensors that have a gradient."""
+        return frozenset(tensor.gradient_of for tensor in self.tensors.values() if tensor.gradient_of is not None)
+
+    @cached_property
+    def has_backward(self) -> bool:
+        """Whether a backward pass was begun."""
+        return any(op.phase == "backward" for op in self.ops)
+
+    @cached_property
+    def twins(self) -> Mapping[str, int]:
+        """Forward op → place of its first backward op."""
+        found: dict[str, int] = {}
+        for place, op in enumerate(self.ops):
+            if op.twin is not None:
+                found.setdefault(op.twin, place)
+        return found
+
+    @cached_property
+    def keepers(self) -> Mapping[str, Sequence[Op]]:
+        """Tensor → the ops that keep it for their backward."""
+        found: dict[str, list[Op]] = {}
+        for saved in self.trace.saved:
+            found.setdefault(saved.tensor, []).append(self.op(saved.op))
+        return found
+
+    @cached_property
+    def savers(self) -> frozenset[str]:
+        """The ops that keep something for their backward."""
+        return frozenset(each.op for each in self.trace.saved)
+
+    @cached_property
+    def leads_to_gradient(self) -> frozenset[str]:
+        """The tensors whose values flow into one that has a gradient; if none has, into the loss."""
+        found = set(self.reached) or {each.id for each in self.tensors.values() if each.role == "loss"}
+        for op in reversed(self.forward):
+            if not reads_only_the_shape(op) and any(output in found for output in op.outputs):
+                found.update(op.inputs)
+        return frozenset(found)
+
+
+def reads_only_the_shape(op: Op) -> bool:
+    """Whether the values that an op reads do not matter."""
+    return op.name.endswith("_like") or op.name.startswith("new_")
