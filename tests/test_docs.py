@@ -17,7 +17,7 @@ import chainrule
 from chainrule.settings import Settings
 from chainrule.spec import ModelSpec
 from chainrule.spec.keys import SPEC_KEYS, number_text
-from chainrule.user_model.model import OwnModel
+from chainrule.user_model.model import UserModel
 from chainrule.user_model.subject import make_subject
 from chainrule.web.main import create_app
 
@@ -97,7 +97,7 @@ def test_every_route_is_listed():
 
 
 def test_so_is_every_route_of_a_model_of_ones_own():
-    own = OwnModel("net", lambda: make_subject((nn.Linear(3, 1), torch.ones(2, 3), torch.sum), "net"))
+    own = UserModel("net", lambda: make_subject((nn.Linear(3, 1), torch.ones(2, 3), torch.sum), "net"))
     base = "/api/v1/model/"
     routes = {(method, path) for method, path in routes_of(create_app(Settings(), own=own)) if path.startswith(base)}
     rows = "".join(line for line in README.splitlines() if f" {base}" in line)

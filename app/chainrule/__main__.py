@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from chainrule.dump.opened import DumpFile, OpenDump
     from chainrule.settings import Settings
-    from chainrule.user_model.model import OwnModel
+    from chainrule.user_model.model import UserModel
 
 T = TypeVar("T")
 
@@ -151,7 +151,7 @@ def explore(
             _serve(settings, own=own, browse=browser, listener=listener)
 
 
-def _own_model(factory: str, file: Path, seed: int, device: str | None, settings: Settings) -> OwnModel:
+def _own_model(factory: str, file: Path, seed: int, device: str | None, settings: Settings) -> UserModel:
     """What a factory in a file makes, traced once; what of that has failed is one line, and what can be shown is."""
     # Before the file's folder comes first on the import path: a file in it may be called as a library is.
     with _importing():
@@ -217,7 +217,7 @@ def _in_thread(compute: Callable[[], T]) -> T:
     return found.result()
 
 
-def _watching(own: OwnModel) -> contextlib.AbstractContextManager[None]:
+def _watching(own: UserModel) -> contextlib.AbstractContextManager[None]:
     from chainrule.user_model.watch import watching
 
     return watching(own)
@@ -289,7 +289,7 @@ def _serve(
     dump: OpenDump | Sequence[OpenDump | DumpFile] | None = None,
     *,
     check: dict[str, Any] | None = None,
-    own: OwnModel | None = None,
+    own: UserModel | None = None,
     browse: bool = False,
     view: str = "",
     listener: socket.socket | None = None,

@@ -10,7 +10,7 @@ from chainrule.errors import CheckError, NotFoundError
 from chainrule.gradcheck import sample as sampled_check
 from chainrule.gradcheck.node import check_node
 from chainrule.gradcheck.sample import MOST_CHECKED
-from chainrule.user_model.model import OwnModel
+from chainrule.user_model.model import UserModel
 from chainrule.user_model.subject import make_subject
 from chainrule.user_model.what_if import WhatIf
 
@@ -48,7 +48,7 @@ class Cubes(nn.Module):
 
 
 def own(model, x, **options):
-    return OwnModel("m", lambda: make_subject((model, x, torch.sum), "m", **options))
+    return UserModel("m", lambda: make_subject((model, x, torch.sum), "m", **options))
 
 
 def ops_called(model, name, phase="forward"):

@@ -20,7 +20,7 @@ from websockets.sync.client import connect
 
 from chainrule.__main__ import commands
 
-OWN_MODELS = Path(__file__).parents[1] / "shared" / "own_models"
+USER_MODELS = Path(__file__).parents[1] / "shared" / "user_models"
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("CHAINRULE_")}
 
 
@@ -36,7 +36,7 @@ def refused(*arguments, status=2):
 
 
 @contextmanager
-def exploring(*arguments, folder=OWN_MODELS, **environment):
+def exploring(*arguments, folder=USER_MODELS, **environment):
     """A server; gives a client with its token, and its process."""
     process = subprocess.Popen(
         [sys.executable, "-m", "chainrule", "explore", "--no-browser", *arguments],
@@ -64,9 +64,9 @@ def dump_of(client, query=""):
 
 
 def test_what_is_wrong_is_one_line_with_the_place_and_no_server(tmp_path, monkeypatch):
-    monkeypatch.chdir(OWN_MODELS)
+    monkeypatch.chdir(USER_MODELS)
     assert refused("nothing_here.py:make") == "nothing_here.py: there is no such file"
-    line = line_of(OWN_MODELS / "nonsense.py", "def no_scalar")
+    line = line_of(USER_MODELS / "nonsense.py", "def no_scalar")
     said = refused("nonsense.py:no_scalar")
     assert said.startswith(f"nonsense.py:{line}: no scalar loss: the model puts out a tensor of shape (4, 2); give (")
     assert refused("nonsense.py:frozen").startswith("nonsense.py:")

@@ -8,7 +8,7 @@ import torch
 from source_lines import line_of
 
 from chainrule.errors import ExploreError, MemoryLimitError, SpecError
-from chainrule.user_model.model import OwnModel, check_device, open_reference
+from chainrule.user_model.model import UserModel, check_device, open_reference
 from chainrule.user_model.subject import Subject
 from chainrule.user_model.watch import watching
 from chainrule.user_model.what_if import WhatIf
@@ -191,7 +191,7 @@ def test_reloads_from_many_threads_are_one_after_the_other():
         at_work.pop()
         return subject
 
-    own = OwnModel("net", make)
+    own = UserModel("net", make)
     threads = [threading.Thread(target=own.reload) for _ in range(8)]
     for thread in threads:
         thread.start()
@@ -231,7 +231,7 @@ def test_a_factory_of_nonsense_is_told_in_one_line_with_its_place(own, factory, 
 
 
 def test_a_factory_that_raises_is_told_with_the_line_that_raised(own, request):
-    path = request.path.parents[1] / "shared" / "own_models" / "nonsense.py"
+    path = request.path.parents[1] / "shared" / "user_models" / "nonsense.py"
     with pytest.raises(ExploreError, match=rf"nonsense\.py:{line_of(path, '# RAISES')}: raises"):
         own("nonsense.py:raises")
     with pytest.raises(

@@ -23,14 +23,14 @@ from chainrule.trace import custom_functions, record
 from chainrule.trace.observer import Observer
 from chainrule.user_model.code import is_interrupt, shown_path
 from chainrule.user_model.seeded import seeded
-from chainrule.user_model.tracer import OwnTracer
+from chainrule.user_model.tracer import Tracer
 from chainrule.user_model.what_if import WhatIf
 
 if TYPE_CHECKING:
-    from chainrule.user_model.model import OwnModel
+    from chainrule.user_model.model import UserModel
 
 
-def check_node(own: OwnModel, what_if: WhatIf, op: str) -> dict[str, Any]:
+def check_node(own: UserModel, what_if: WhatIf, op: str) -> dict[str, Any]:
     """Check the gradients of the custom Function that an op belongs to.
 
     Args:
@@ -45,7 +45,7 @@ def check_node(own: OwnModel, what_if: WhatIf, op: str) -> dict[str, Any]:
     Raises:
         NotFoundError: there is no such op.
         CheckError: it is none of a custom Function, or it cannot be checked; says why.
-        ChainruleError: see `OwnTracer.trace`.
+        ChainruleError: see `Tracer.trace`.
     """
     tracer = own.tracer()
     found = _call_of(tracer, what_if, op)
@@ -108,7 +108,7 @@ def _copies(function: type, args: Sequence[Any], kwargs: Mapping[str, Any]) -> t
     )
 
 
-def _run(tracer: OwnTracer, what_if: WhatIf, wanted: int | None = None) -> _Listener:
+def _run(tracer: Tracer, what_if: WhatIf, wanted: int | None = None) -> _Listener:
     """Run the forward pass, recorded, and listen to its custom Functions; of call `wanted` the arguments are kept.
 
     A pass that raises has made its calls until then.
@@ -134,7 +134,7 @@ def _run(tracer: OwnTracer, what_if: WhatIf, wanted: int | None = None) -> _List
     return listener
 
 
-def _call_of(tracer: OwnTracer, what_if: WhatIf, op: str) -> _Call:
+def _call_of(tracer: Tracer, what_if: WhatIf, op: str) -> _Call:
     """The innermost call that has made an op."""
     trace = tracer.trace(what_if)
     known = {each.id: place for place, each in enumerate(trace.ops)}

@@ -28,12 +28,12 @@ from typing import Any
 from chainrule.errors import ChainruleError, ExploreError, MemoryLimitError, in_words
 
 __all__ = [
-    "OwnFile",
+    "UserFile",
     "as_program",
     "call_of",
     "in_words",
     "is_interrupt",
-    "is_own",
+    "is_users",
     "load",
     "named",
     "place_of",
@@ -176,7 +176,7 @@ def _package_of(path: Path) -> tuple[str, ...]:
     return tuple(names) if path.stem.isidentifier() and path.stem != "__init__" else ()
 
 
-class OwnFile:
+class UserFile:
     """A file that is run anew after each edit, and with it what it imports from its own folder.
 
     Attributes:
@@ -256,8 +256,8 @@ class OwnFile:
             # A folder without __init__.py is a module without a file; what was imported from it are its attributes.
             # Not by getattr: torch.classes, for one, raises at any name.
             folders = list(vars(module).get("__path__", ())) if file is None and isinstance(module, ModuleType) else []
-            inside = [each for each in folders if isinstance(each, str) and is_own(each, self.folder)]
-            if isinstance(file, str) and file.endswith(".py") and is_own(file, self.folder):
+            inside = [each for each in folders if isinstance(each, str) and is_users(each, self.folder)]
+            if isinstance(file, str) and file.endswith(".py") and is_users(file, self.folder):
                 inside.append(file)
             if inside and name != "__main__":
                 found.append(name)
@@ -276,7 +276,7 @@ def _stamp(file: Path) -> Stamp:
     return found.st_ino, found.st_mtime_ns, found.st_size
 
 
-def is_own(file: str, folder: Path) -> bool:
+def is_users(file: str, folder: Path) -> bool:
     """Whether a file is the user's: it lies in the folder, and is of no installed package, nor one of ours."""
     if file.startswith("<"):  # "<string>": code that somebody has put together, torch say
         return False
@@ -337,7 +337,7 @@ def raised_at(error: BaseException, folder: Path | None) -> str | None:
 
 def _is_users(file: str, folder: Path | None) -> bool:
     if folder is not None:
-        return is_own(file, folder)
+        return is_users(file, folder)
     return not file.startswith("<frozen") and not _is_installed(file)
 
 

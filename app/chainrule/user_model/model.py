@@ -17,15 +17,15 @@ from chainrule.errors import ChainruleError, ExploreError
 from chainrule.run import available_devices
 from chainrule.spec.keys import SpecKey
 from chainrule.trace import Trace
-from chainrule.user_model.code import OwnFile, call_of, named, place_of, shown_path, split_reference, telling
+from chainrule.user_model.code import UserFile, call_of, named, place_of, shown_path, split_reference, telling
 from chainrule.user_model.parameters import groups_of
 from chainrule.user_model.seeded import seeded
 from chainrule.user_model.subject import WANTED, Subject, described, make_subject
-from chainrule.user_model.tracer import OwnTracer
+from chainrule.user_model.tracer import Tracer
 from chainrule.user_model.what_if import WHAT_IF_KEYS, WhatIf, check_group
 
 
-class OwnModel:
+class UserModel:
     """A subject, and the ways to another. All of it may be called from any thread.
 
     Attributes:
@@ -44,7 +44,7 @@ class OwnModel:
         seed: int = 42,
         device: str | None = None,
         *,
-        file: OwnFile | None = None,
+        file: UserFile | None = None,
     ) -> None:
         """Make the first subject.
 
@@ -67,7 +67,7 @@ class OwnModel:
         self._lock = threading.Lock()
         self._reloading = threading.Lock()
         self._listeners: list[Callable[[], None]] = []
-        self._checked: OwnTracer | None = None
+        self._checked: Tracer | None = None
         self.problem: ChainruleError | None = None
         self.version = 1
         self.subject = self._made()
@@ -106,11 +106,11 @@ class OwnModel:
         check_group(what_if.group, self.groups)
         return what_if
 
-    def tracer(self) -> OwnTracer:
+    def tracer(self) -> Tracer:
         """A new tracer of the subject of now; it goes on tracing that one after a reload."""
         with self._lock:
             checked, self._checked = self._checked, None
-            return checked if checked is not None else OwnTracer(self.subject, self.seed)
+            return checked if checked is not None else Tracer(self.subject, self.seed)
 
     def check(self) -> Trace:
         """Trace the subject of now once, to know what is wrong with it before anybody looks.
@@ -118,7 +118,7 @@ class OwnModel:
         The next tracer that is asked for has that behind it.
 
         Raises:
-            ExploreError, MemoryLimitError, ChainruleError: see `OwnTracer.trace`.
+            ExploreError, MemoryLimitError, ChainruleError: see `Tracer.trace`.
         """
         tracer = self.tracer()
         trace = tracer.trace()
@@ -168,7 +168,7 @@ class OwnModel:
         return subject if self._to is None else subject.copied(self._to)
 
 
-def open_reference(reference: str, *, seed: int = 42, device: str | None = None) -> OwnModel:
+def open_reference(reference: str, *, seed: int = 42, device: str | None = None) -> UserModel:
     """The model that `path/to/file.py:factory` makes; a reload runs the file anew, and what it imports from its folder.
 
     Args:
@@ -181,7 +181,7 @@ def open_reference(reference: str, *, seed: int = 42, device: str | None = None)
         MemoryLimitError: there was no memory for it.
     """
     path, name = split_reference(reference)
-    file = OwnFile(path)
+    file = UserFile(path)
     to = None if device is None else check_device(device)
 
     def make() -> Subject:
@@ -202,7 +202,7 @@ def open_reference(reference: str, *, seed: int = 42, device: str | None = None)
             made = factory()
         return make_subject(made, name, file.folder, place=place, device=to)
 
-    return OwnModel(f"{path.name}:{name}", make, seed, device, file=file)
+    return UserModel(f"{path.name}:{name}", make, seed, device, file=file)
 
 
 def check_device(device: str) -> torch.device:

@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 _SIZE = COLUMNS.index("n")
 
 
-class OwnTracer:
+class Tracer:
     """Traces a subject at one what-if after another. For one thread at a time.
 
     The subject is only read: what runs is a copy of its model, on copies of its inputs, with random numbers from

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from watchfiles import watch
 
-from chainrule.user_model.model import OwnModel
+from chainrule.user_model.model import UserModel
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ JOIN_SECONDS = 5.0
 
 
 @contextmanager
-def watching(own: OwnModel) -> Iterator[None]:
+def watching(own: UserModel) -> Iterator[None]:
     """Inside, a change of any file that the model comes from has it made anew, in a thread of its own."""
     over = threading.Event()
     thread = threading.Thread(target=_watch, args=(own, over), name="chainrule-watch", daemon=True)
@@ -41,7 +41,7 @@ def watching(own: OwnModel) -> Iterator[None]:
         thread.join(JOIN_SECONDS)
 
 
-def _watch(own: OwnModel, over: threading.Event) -> None:
+def _watch(own: UserModel, over: threading.Event) -> None:
     while not over.is_set():
         try:
             _watch_folders(_folders(own), own, over)
@@ -51,7 +51,7 @@ def _watch(own: OwnModel, over: threading.Event) -> None:
                 _look(own)
 
 
-def _watch_folders(folders: frozenset[Path], own: OwnModel, over: threading.Event) -> None:
+def _watch_folders(folders: frozenset[Path], own: UserModel, over: threading.Event) -> None:
     """Reload on changes in these folders, until there are others to watch or all is over."""
     # Folders, and not files: an editor may put another file in the place of one.
     for _ in watch(
@@ -70,7 +70,7 @@ def _watch_folders(folders: frozenset[Path], own: OwnModel, over: threading.Even
             return
 
 
-def _look(own: OwnModel) -> None:
+def _look(own: UserModel) -> None:
     if own.has_changed:
         try:
             own.reload()
@@ -79,5 +79,5 @@ def _look(own: OwnModel) -> None:
             logger.exception("%s could not be made anew", own.name)
 
 
-def _folders(own: OwnModel) -> frozenset[Path]:
+def _folders(own: UserModel) -> frozenset[Path]:
     return frozenset(file.parent for file in own.files if file.parent.is_dir())

@@ -33,7 +33,7 @@ WHAT_IF_KEYS: tuple[SpecKey, ...] = (
         minimum=KEY_BY_NAME["scale"].minimum,
         maximum=KEY_BY_NAME["scale"].maximum,
     ),
-    # Its choices are the model's own: `OwnModel.groups`.
+    # Its choices are the model's own: `UserModel.groups`.
     SpecKey("group", EVERYTHING, "choice", "Which part of the model is changed, by its path; all of it if empty."),
     SpecKey(
         "init",
@@ -76,7 +76,7 @@ class WhatIf:
 
     @classmethod
     def parse(cls, values: Mapping[str, object], *, device: str = "cpu") -> Self:
-        """Read a what-if from strings or JSON values. Whether the model has the group is `OwnModel.read`'s to say.
+        """Read a what-if from strings or JSON values. Whether the model has the group is `UserModel.read`'s to say.
 
         Raises:
             SpecError: a key is unknown or a value is malformed or out of range; names key, value and what is allowed.
