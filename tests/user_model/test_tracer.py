@@ -37,10 +37,9 @@ def snapshot(subject):
     tensors |= {
         f"input {index}.grad": bits(each.grad) for index, each in enumerate(subject.inputs) if each.grad is not None
     }
-    versions = [each._version for each in (*subject.model.parameters(), *subject.model.buffers(), *subject.inputs)]
     attributes = [{name: id(value) for name, value in vars(each).items()} for each in subject.model.modules()]
     tensors["torch"] = torch.get_rng_state()
-    return tensors, (versions, attributes, random.getstate(), np.random.get_state()[1].tolist())
+    return tensors, (attributes, random.getstate(), np.random.get_state()[1].tolist())
 
 
 def same_snapshot(one, other):
@@ -163,6 +162,28 @@ def test_a_loss_that_looks_at_the_model_leaves_its_gradients_alone():
     subject = Subject(model, (torch.randn(4, 3),), loss=lambda out: out.sum() + model.weight.pow(2).sum())
     Tracer(subject).trace(WhatIf(scale=2.0))
     assert model.weight.grad is None
+
+
+def test_a_model_that_cannot_be_copied_is_traced_and_its_own_tensors_are_put_back():
+    class Locked(nn.Linear):
+        def __init__(self):
+            super().__init__(3, 2)
+            self.lock = threading.Lock()
+            self.total = torch.zeros(2)
+            self.free = torch.ones(2, requires_grad=True)
+            self.run = lambda x: nn.functional.linear(x, self.weight, self.bias)
+
+        def forward(self, x):
+            with self.lock:
+                out = self.run(x) * self.free
+            self.total += out.detach().sum(0)
+            return out.sum() + self.total.sum()
+
+    subject = Subject(Locked(), (torch.ones(4, 3),))
+    losses = [Tracer(subject).trace(WhatIf(scale=scale)).loss for scale in (1.0, 2.0, 1.0)]
+    assert losses[0] == losses[2] != losses[1]
+    assert not subject.model.total.any()
+    assert subject.model.free.grad is None
 
 
 # ----------------------------------------------------------------------------------------------------------- the pass

@@ -17,7 +17,7 @@ TORCH_FOLDER = os.path.dirname(torch.__file__) + os.sep
 RECORDER_FOLDER = os.path.dirname(__file__) + os.sep
 PACKAGE_FOLDER = os.path.dirname(os.path.dirname(__file__)) + os.sep
 RECORDING_FILE = os.path.join(PACKAGE_FOLDER, "recording.py")
-EXPLORE_FOLDER = os.path.join(PACKAGE_FOLDER, "explore") + os.sep
+EXPLORE_FOLDER = os.path.join(PACKAGE_FOLDER, "user_model") + os.sep
 
 _INSTALLED = f"{os.sep}site-packages{os.sep}"
 

@@ -1,6 +1,9 @@
-"""One copy of one's own model, traced again and again: each trace is a function of the subject, the seed and a what-if.
+"""A user's model, traced again and again: each trace is a function of the subject, the seed and a what-if.
 
-    what-if ─▶ the copy's parameters ─▶ forward ─▶ loss ─▶ backward, recorded ─▶ Trace
+    what-if ─▶ the model's parameters ─▶ forward ─▶ loss ─▶ backward, recorded ─▶ Trace
+
+The subject's model itself runs, and is put back after each pass (`parameters.State`). So functions and hooks that hold
+the model need no copy, and the factory is not called a second time: it may print, take seconds, or return another model.
 
 The first trace is recorded in full; a further one of the same graph repeats it for its numbers (`trace.plan`). Whether
 it is the same graph is looked at, not supposed: a mixture of experts may take another way with other weights.
@@ -33,8 +36,8 @@ from chainrule.trace import Failure, Fault, Known, Plan, Trace, loss_scope, reco
 from chainrule.trace.nested import named_tensors
 from chainrule.trace.owners import TARGETS
 from chainrule.trace.scope import in_loss
-from chainrule.user_model.code import is_interrupt, raised_at, shown_path, told
-from chainrule.user_model.parameters import Copied
+from chainrule.user_model.code import is_interrupt, raised_at, shown_path, telling, told
+from chainrule.user_model.parameters import State
 from chainrule.user_model.seeded import seeded
 from chainrule.user_model.subject import Subject, copied, scalar_loss
 from chainrule.user_model.what_if import WhatIf
@@ -47,8 +50,8 @@ _SIZE = COLUMNS.index("n")
 class Tracer:
     """Traces a subject at one what-if after another. For one thread at a time.
 
-    The subject is only read: what runs is a copy of its model, on copies of its inputs, with random numbers from
-    `seed`. What a pass leaves behind in the copy, its running statistics, say, is gone before the next.
+    The model runs on copies of its inputs, with random numbers from `seed`. What a pass leaves behind in it, its running
+    statistics, say, is gone after the pass.
 
     Attributes:
         subject: what is traced.
@@ -65,14 +68,14 @@ class Tracer:
     def forget(self) -> None:
         """Let go of all that is kept: the next trace makes a copy, and is recorded in full."""
         self.recording: object = None
-        self._copy: tuple[Subject, Copied] | None = None
+        self._state: State | None = None
         self._recorded: _Recorded | None = None
         self._last: tuple[WhatIf, Trace] | None = None
 
     @property
     def kept_bytes(self) -> int:
         """How much memory it takes between two traces; of what are no tensors or statistics, an estimate from above."""
-        kept = self._copy[1].kept_bytes if self._copy is not None else 0
+        kept = self._state.kept_bytes if self._state is not None else 0
         if self._recorded is not None:
             kept += self._recorded.kept_bytes
         if self._last is not None:
@@ -123,27 +126,32 @@ class Tracer:
 
     @contextmanager
     def prepared(self, what_if: WhatIf = WhatIf()) -> Iterator[Pass]:  # noqa: B008
-        """Inside, the copy is what the what-if says, the random numbers are seeded, and the pass can be run once.
+        """Inside, the model is what the what-if says, the random numbers are seeded, and the pass can be run once.
 
         Raises:
-            ExploreError: no copy can be made.
-            MemoryLimitError: there is no memory for one.
+            ExploreError: the inputs or the parameters cannot be copied.
+            MemoryLimitError: there is no memory for the copies.
         """
-        # Whatever holds in the caller's thread.
+        # The caller's thread may be in another mode. `seeded` lets in one thread at a time.
         with torch.inference_mode(False), torch.enable_grad(), seeded(self.seed):
-            if self._copy is None:
-                made = self.subject.copied()
-                self._copy = made, Copied(made.model, self.subject.model)
-            copy, parameters = self._copy
-            loss_parameters = list(copy.loss.parameters()) if isinstance(copy.loss, nn.Module) else []
+            subject = self.subject
+            with telling("the inputs cannot be copied", subject.folder, subject.place):
+                args, kwargs = copied((subject.args, dict(subject.kwargs)))
+            with telling("there is no copy of the parameters", subject.folder, subject.place):
+                if self._state is None:
+                    self._state = State(subject.model)
+            state = self._state
+            of_loss = list(subject.loss.parameters()) if isinstance(subject.loss, nn.Module) else []
+            gradients = [each.grad for each in of_loss]
             try:
-                parameters.change(what_if)
-                args, kwargs = copied((self.subject.args, dict(self.subject.kwargs)))
-                yield Pass(copy, args, kwargs)
-            finally:
-                parameters.restore()
-                for parameter in loss_parameters:
+                state.change(what_if)
+                for parameter in of_loss:
                     parameter.grad = None
+                yield Pass(subject, args, kwargs)
+            finally:
+                state.restore()
+                for parameter, gradient in zip(of_loss, gradients, strict=True):
+                    parameter.grad = gradient
 
     def values(self, what_if: WhatIf, name: str, rows: tuple[int, int], cols: tuple[int, int]) -> TensorValues:
         """Run it again and give a window of one tensor's values; see `run.tensor_values`.
@@ -180,9 +188,7 @@ class Tracer:
                 prepared_at = time.perf_counter()
                 # Named here, as a pass by itself would name them: the model's forward may be given others by a hook.
                 inputs = dict(named_tensors(run.args, run.kwargs))
-                # Those of the original too: a forward may reach it by a name that leads there.
-                models = run.subject.model, self.subject.model
-                known.update(id(each) for model in models for each in model.parameters())
+                known.update(map(id, run.subject.model.parameters()))
                 known.update(map(id, inputs.values()))
                 roles = {name: "target" if name in TARGETS else "input" for name in inputs}
                 recording = record(run.subject.model, leaves=inputs, roles=roles, on_tensor=see, plan=plan)
@@ -204,7 +210,7 @@ class Tracer:
                     unregistered.pop(id(parameter), None)
                 evidence.unregistered = tuple(identifier for identifier, _ in unregistered.values())
                 unregistered.clear()
-                evidence.received = self._copy[1].received if self._copy is not None else frozenset()
+                evidence.received = self._state.received if self._state is not None else frozenset()
         except MemoryLimitError:
             self.forget()
             raise
@@ -276,8 +282,8 @@ class Tracer:
                 run.backward(losses[0])
 
             known = None
-            if self._last is not None and self._copy is not None:
-                parameters = self._copy[1].same(self._last[0], what_if)
+            if self._last is not None and self._state is not None:
+                parameters = self._state.same(self._last[0], what_if)
                 known = Known(self._last[1].statistics, recorded.unchanged(parameters))
             way = _Way()
             try:
