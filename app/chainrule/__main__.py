@@ -549,13 +549,14 @@ def gradcheck(
     grad_output = 0 or none at all gives gradients of 0. Where the inputs have another dtype backward is to say the same
     in it. Not checked: second derivatives (torch.autograd.gradgradcheck), forward mode, vmap.
     """
-    from chainrule.errors import CheckError
-    from chainrule.gradcheck.command import check_function, report_text
+    from chainrule.errors import ChainruleError
+    from chainrule.gradcheck.command import check_function
+    from chainrule.gradcheck.text import report_text
 
     try:
         report = check_function(function, inputs, eps=eps, atol=atol, rtol=rtol, seed=seed)
-    except CheckError as error:
-        _fail(error.message, USAGE)
+    except ChainruleError as error:
+        _fail(error.message, USAGE if error.status < 500 else FAILED)
     typer.echo(report_text(report))
     if show:
         try:

@@ -12,8 +12,9 @@ import pytest
 import torch
 
 from chainrule.errors import CheckError
-from chainrule.gradcheck.command import check_function, report_text
-from chainrule.user_model import code as own_code
+from chainrule.gradcheck.command import check_function
+from chainrule.gradcheck.text import report_text
+from chainrule.user_model import code
 
 FUNCTIONS = dedent('''
     import sys
@@ -241,7 +242,7 @@ FUNCTIONS = dedent('''
 @pytest.fixture
 def file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(own_code, "_LOADED", {})
+    monkeypatch.setattr(code, "_LOADED", {})
     path = tmp_path / "functions.py"
     path.write_text(FUNCTIONS)
     return path
@@ -448,7 +449,7 @@ def test_a_random_forward_is_named_and_not_its_backward():
         ("Product", "complex_inputs", "its tensor 0 is torch.complex64: only real"),
         ("Product", "sparse_inputs", "its tensor 0 is not a dense one"),
         ("Product", "not_a_number", "its tensor 0 holds NaN or infinity"),
-        ("Product", "needs_an_argument", "functions.py:needs_an_argument: making the inputs raised TypeError"),
+        ("Product", "needs_an_argument", "functions.py:needs_an_argument: making the inputs raised: TypeError"),
         ("Product", "large", "4800 elements that require grad and 3600 elements of output .* take smaller inputs"),
     ],
 )

@@ -132,7 +132,7 @@ def gradient_check(
         ValueError: no input requires grad, or no output does.
         Exception: whatever f raises, forward or backward.
     """
-    point = _leaves(inputs)
+    point = leaves(inputs)
     forward_repeatable = _all_identical(_values(f, point), _values(f, point))
     numeric = numeric_jacobians(f, inputs, eps)
     analytic = analytic_jacobians(f, inputs)
@@ -154,7 +154,7 @@ def numeric_jacobians(f: Checked, inputs: Sequence[Any], eps: float) -> dict[tup
     Two evaluations of f per element of the inputs that require grad. Of an output of integers or truth values there are
     none.
     """
-    point = _leaves(inputs)
+    point = leaves(inputs)
     positions, outputs = differentiated(inputs), _values(f, point)
     columns: dict[tuple[int, int], list[Tensor]] = {
         (output, position): []
@@ -187,11 +187,11 @@ def analytic_jacobians(f: Checked, inputs: Sequence[Any]) -> dict[tuple[int, int
     One backward pass per element of the outputs. An input that an output does not depend on has zeros.
     """
     positions = differentiated(inputs)
-    leaves = _leaves(inputs)
+    point = leaves(inputs)
     # Clones, so that an f that modifies its arguments can be checked too.
-    outputs = as_tuple(f(*_clones(leaves)))
+    outputs = as_tuple(f(*clones(point)))
     jacobians: dict[tuple[int, int], Tensor] = {}
-    wanted = [leaves[position] for position in positions]
+    wanted = [point[position] for position in positions]
     for number, output in enumerate(outputs):
         if not output.requires_grad:
             continue
@@ -247,10 +247,10 @@ def as_tuple(outputs: Tensor | Sequence[Tensor]) -> tuple[Tensor, ...]:
 
 def _values(f: Checked, point: Sequence[Any]) -> tuple[Tensor, ...]:
     # Not under no_grad: f may use autograd itself, or ask whether it is on.
-    return tuple(each.detach() for each in as_tuple(f(*_clones(point))))
+    return tuple(each.detach() for each in as_tuple(f(*clones(point))))
 
 
-def _leaves(inputs: Sequence[Any]) -> list[Any]:
+def leaves(inputs: Sequence[Any]) -> list[Any]:
     """Copies of the tensors, detached, which require grad as the originals do."""
     return [
         each.detach().clone().requires_grad_(each.requires_grad) if isinstance(each, Tensor) else each
@@ -258,14 +258,14 @@ def _leaves(inputs: Sequence[Any]) -> list[Any]:
     ]
 
 
-def _clones(inputs: Sequence[Any]) -> list[Any]:
+def clones(inputs: Sequence[Any]) -> list[Any]:
     return [each.clone() if isinstance(each, Tensor) else each for each in inputs]
 
 
 def _zero_for_zero(f: Checked, inputs: Sequence[Any]) -> bool:
-    leaves = _leaves(inputs)
-    outputs = [each for each in as_tuple(f(*_clones(leaves))) if each.requires_grad]
-    wanted = [leaves[position] for position in differentiated(inputs)]
+    point = leaves(inputs)
+    outputs = [each for each in as_tuple(f(*clones(point))) if each.requires_grad]
+    wanted = [point[position] for position in differentiated(inputs)]
     return _gives_zeros(outputs, wanted)
 
 
@@ -284,13 +284,13 @@ class Undefined(Function):
 
 
 def _takes_undefined(f: Checked, inputs: Sequence[Any]) -> bool:
-    leaves = _leaves(inputs)
-    wanted = [leaves[position] for position in differentiated(inputs)]
-    count = sum(each.requires_grad for each in as_tuple(f(*_clones(leaves))))
+    point = leaves(inputs)
+    wanted = [point[position] for position in differentiated(inputs)]
+    count = sum(each.requires_grad for each in as_tuple(f(*clones(point))))
     # All of them undefined, and each one alone.
     choices = [set(range(count))] + [{index} for index in range(count) if count > 1]
     for undefined in choices:
-        outputs = [each for each in as_tuple(f(*_clones(leaves))) if each.requires_grad]
+        outputs = [each for each in as_tuple(f(*clones(point))) if each.requires_grad]
         ends = [Undefined.apply(each) if index in undefined else each for index, each in enumerate(outputs)]
         try:
             if not _gives_zeros(ends, wanted):

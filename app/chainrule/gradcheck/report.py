@@ -1,4 +1,4 @@
-"""A gradient check as JSON: the same for the page's Functions and for a user's own."""
+"""A gradient check as JSON: of the chapter's Functions and of a user's."""
 
 from __future__ import annotations
 
@@ -108,6 +108,11 @@ def torch_verdict(f: Checked, inputs: Sequence[Any], eps: float, atol: float, rt
     except Exception as error:
         return {"passed": False, "finds_fault": False, "message": f"{type(error).__name__}: {error}".strip()}
     return {"passed": True, "finds_fault": False, "message": ""}
+
+
+def output_names(count: int) -> list[str]:
+    """`out`, or `out[0]`, `out[1]`, … of several."""
+    return ["out"] if count == 1 else [f"out[{index}]" for index in range(count)]
 
 
 def shape_of(value: Any) -> list[int]:

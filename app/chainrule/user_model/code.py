@@ -342,7 +342,7 @@ def _is_users(file: str, folder: Path | None) -> bool:
 
 
 @contextmanager
-def telling(what: str, folder: Path | None, place: str) -> Iterator[None]:
+def telling(what: str, folder: Path | None, place: str, kind: type[ChainruleError] = ExploreError) -> Iterator[None]:
     """Make one line of whatever the user's code raises inside: the place, what happened, and the error itself.
 
     Args:
@@ -361,7 +361,7 @@ def telling(what: str, folder: Path | None, place: str) -> Iterator[None]:
     except BaseException as error:
         if is_interrupt(error):
             raise
-        raise told(error, what, folder, place) from None
+        raise told(error, what, folder, place, kind) from None
 
 
 def is_interrupt(error: BaseException) -> bool:
@@ -369,14 +369,15 @@ def is_interrupt(error: BaseException) -> bool:
     return isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
 
 
-def told(error: BaseException, what: str, folder: Path | None, place: str) -> ChainruleError:
+def told(
+    error: BaseException, what: str, folder: Path | None, place: str, kind: type[ChainruleError] = ExploreError
+) -> ChainruleError:
     """What `telling` raises for an error, which loses the frames that it went through, with all tensors in them."""
     from chainrule.memory import out_of_memory
 
     at = raised_at(error, folder) or place
     prefix = f"{at}: " if at else ""
     memory = out_of_memory(error)
-    kind: type[ChainruleError] = ExploreError
     if memory is not None:
         kind, what = MemoryLimitError, f"{what}: the {memory} ran out of memory"
     found = kind(f"{prefix}{what}: {in_words(error)}")

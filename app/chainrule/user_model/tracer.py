@@ -3,7 +3,7 @@
     what-if ─▶ the model's parameters ─▶ forward ─▶ loss ─▶ backward, recorded ─▶ Trace
 
 The subject's model itself runs, and is put back after each pass (`parameters.State`). So functions and hooks that hold
-the model need no copy, and the factory is not called a second time: it may print, take seconds, or return another model.
+the model need no copy, and no factory is called a second time: it may print, take seconds, or return another model.
 
 The first trace is recorded in full; a further one of the same graph repeats it for its numbers (`trace.plan`). Whether
 it is the same graph is looked at, not supposed: a mixture of experts may take another way with other weights.
@@ -50,8 +50,8 @@ _SIZE = COLUMNS.index("n")
 class Tracer:
     """Traces a subject at one what-if after another. For one thread at a time.
 
-    The model runs on copies of its inputs, with random numbers from `seed`. What a pass leaves behind in it, its running
-    statistics, say, is gone after the pass.
+    The model runs on copies of its inputs, with random numbers from `seed`. After a pass it is as before, its running
+    statistics, for example.
 
     Attributes:
         subject: what is traced.
