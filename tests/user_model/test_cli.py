@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -13,6 +12,7 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
+from command import ENVIRONMENT, serving
 from source_lines import line_of
 from typer.testing import CliRunner
 from websockets.exceptions import InvalidStatus
@@ -21,7 +21,6 @@ from websockets.sync.client import connect
 from chainrule.__main__ import commands
 
 USER_MODELS = Path(__file__).parents[1] / "shared" / "user_models"
-ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("CHAINRULE_")}
 
 
 def refused(*arguments, status=2):
@@ -36,27 +35,12 @@ def refused(*arguments, status=2):
 
 
 @contextmanager
-def exploring(*arguments, folder=USER_MODELS, **environment):
+def exploring(*arguments, folder=USER_MODELS, **options):
     """A server; gives a client with its token, and its process."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "chainrule", "explore", "--no-browser", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=ENVIRONMENT | environment | {"PYTHONUNBUFFERED": "1"},
-        cwd=folder,
-    )
-    try:
-        line = process.stdout.readline()
-        link = re.search(r"http://\S+", line)
-        assert link, line + (process.stderr.read() if process.poll() is not None else "")
-        address, _, token = link[0].partition("?token=")
+    with serving("--no-browser", *arguments, command="explore", folder=folder, **options) as (process, link):
+        address, _, token = link.partition("?token=")
         with httpx.Client(base_url=address, headers={"authorization": f"Bearer {token}"}, timeout=60) as client:
             yield client, process
-    finally:
-        if process.poll() is None:
-            process.terminate()
-        process.communicate(timeout=30)
 
 
 def dump_of(client, query=""):
@@ -78,12 +62,6 @@ def test_what_is_wrong_is_one_line_with_the_place_and_no_server(tmp_path, monkey
     assert refused(f"{broken}:make") == f"{broken}:2: it does not import: SyntaxError: invalid syntax"
 
 
-def threads_of_torch():
-    """What torch takes in a process of its own; in this one the tests have set it."""
-    code = "import torch; print(torch.get_num_threads())"
-    return int(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, env=ENVIRONMENT).stdout)
-
-
 def test_a_model_is_served_on_loopback_behind_a_token_and_traced_as_asked():
     with exploring("blocks.py:make", "--seed", "7") as (client, process):
         address = urlsplit(str(client.base_url))
@@ -97,8 +75,6 @@ def test_a_model_is_served_on_loopback_behind_a_token_and_traced_as_asked():
         assert first["environment"]["seed"] == 7
         assert scaled["environment"]["what_if"] == "scale=1.5&group=head"
         assert first["loss"] != scaled["loss"]
-        # As many as torch takes of itself, for it is the user's own machine; a server of specs takes one.
-        assert first["environment"]["threads"] == threads_of_torch()
         assert client.get("api/v1/model/trace.json?group=tail").status_code == 422
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 128 + signal.SIGINT
@@ -109,7 +85,7 @@ def test_a_file_runs_as_a_program_without_arguments_beside_files_called_as_libra
         (tmp_path / f"{library}.py").write_text("raise ImportError('not the library')\n")
     parsing = "import argparse\nparser = argparse.ArgumentParser()\nparser.parse_args()\n"
     (tmp_path / "net.py").write_text(parsing + MODEL.format(width=5))
-    with exploring(f"{tmp_path}/net.py:make", "--watch") as (client, _):
+    with exploring(f"{tmp_path}/net.py:make", "--watch", fresh=True) as (client, _):
         assert "0.weight" in {tensor["name"] for tensor in dump_of(client)["tensors"]}
 
 
@@ -135,6 +111,15 @@ def test_a_pass_that_breaks_is_said_and_served_as_far_as_it_went():
         assert dump["error"]["message"].startswith("breaks.py:")
         process.terminate()
         assert "chainrule: breaks.py:" in process.communicate(timeout=30)[1]
+
+
+@pytest.mark.long
+def test_torch_takes_as_many_threads_as_it_does_by_itself():
+    """The machine is the user's; a server of specs takes one thread."""
+    code = "import torch; print(torch.get_num_threads())"
+    alone = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, env=ENVIRONMENT)
+    with exploring("blocks.py:make") as (client, _):
+        assert dump_of(client)["environment"]["threads"] == int(alone.stdout)
 
 
 MODEL = """
