@@ -16,7 +16,6 @@ ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 CHANGELOG = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
@@ -80,13 +79,6 @@ def test_examples_of_the_api_run(command, server_url):
 def test_python_examples_run(code, capsys):
     exec(compile(code, "README.md", "exec"), {})
     assert "preactivation" in capsys.readouterr().out
-
-
-def test_every_make_target_is_explained_and_every_explained_one_exists():
-    targets = set(re.findall(r"^([a-z-]+):.*## ", MAKEFILE, re.MULTILINE))
-    assert set(re.findall(r"^\| `make ([a-z-]+)` \|", CONTRIBUTING, re.MULTILINE)) == targets - {"help"}
-    phony = re.search(r"^\.PHONY: (.*)$", MAKEFILE, re.MULTILINE)[1].split()
-    assert set(phony) == targets
 
 
 def test_the_map_names_every_folder_and_module_of_the_package():

@@ -31,7 +31,7 @@ from chainrule.gradcheck.report import check_report, index_of, output_names, sha
 from chainrule.user_model.code import shown_path, telling
 
 MAX_ELEMENTS = 2_000_000
-"""Of all Jacobians together: LinearFunction of (20, 20) by (30, 20) has 600 000."""
+"""All Jacobians together; LinearFunction of (20, 20) by (30, 20) has 600 000."""
 
 MAX_EVALUATIONS = 20_000
 """Elements of the inputs, and of the outputs: two forward passes per input, two backward passes per output."""

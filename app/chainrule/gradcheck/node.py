@@ -1,4 +1,4 @@
-"""The gradient check of a custom Function in a user's model, at the arguments that the model calls it with.
+"""The gradient check of a custom Function in a user's model, at the arguments of its call.
 
 One forward pass finds the call that makes the op, by the rows that the recorder has after each call. A second pass
 copies the arguments of that call, and these are checked.

@@ -32,7 +32,7 @@ def report_text(report: Mapping[str, Any]) -> str:
 
 
 def _faults(check: Mapping[str, Any]) -> list[str]:
-    """What is wrong with the function other than its Jacobians."""
+    """The faults of the function other than its Jacobians."""
     lines = []
     if not check["zero_for_zero"]:
         lines.append("backward does not multiply by grad_output: grad_output = 0 gives gradients that are not 0")

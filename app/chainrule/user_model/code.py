@@ -348,10 +348,11 @@ def telling(what: str, folder: Path | None, place: str, kind: type[ChainruleErro
     Args:
         what: what happened, `it does not import`.
         folder: see `raised_at`.
-        place: what to say where no line of the user's was running.
+        place: the place to name if no line of the user's was running.
+        kind: the error to raise.
 
     Raises:
-        ExploreError: the code raised, or wanted to end the process.
+        ExploreError: or `kind`: the code raised, or ended the process.
         MemoryLimitError: it ran out of memory.
     """
     try:
