@@ -19,7 +19,7 @@ from chainrule.user_model.what_if import AS_IT_IS, EVERYTHING, WhatIf
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A parameter by all of its names: a tied one has several. `name` is the first, as `named_parameters()` has it."""
+    """A parameter with all its names: a tied one has several. `name` is the first, as in `named_parameters()`."""
 
     name: str
     names: tuple[str, ...]
@@ -47,7 +47,7 @@ def named_parameters(model: nn.Module) -> tuple[Named, ...]:
 
 
 def groups_of(model: nn.Module) -> tuple[str, ...]:
-    """The paths of the modules of which a what-if changes anything, each before those inside it; without the root's."""
+    """The paths of the modules that a what-if can change, each before the modules inside it; without the root's."""
     found: dict[str, None] = {}
     for named in named_parameters(model):
         if named.is_weight:
@@ -60,13 +60,13 @@ def groups_of(model: nn.Module) -> tuple[str, ...]:
 
 
 def tied_names(model: nn.Module) -> dict[str, tuple[str, ...]]:
-    """What else a weight of several names is called, by the first: a table that is the last layer's weight too, say."""
+    """The other names of tied weights, by the first name: an embedding that is also the last layer's weight."""
     return {named.name: named.names[1:] for named in named_parameters(model) if named.is_weight and named.names[1:]}
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What becomes of one parameter: drawn anew by `init` from `seed`, unless that is empty, then times `scale`."""
+    """The change of one parameter: a new draw by `init` from `seed`, unless `init` is empty, then times `scale`."""
 
     scale: float = 1.0
     init: str = AS_IT_IS
@@ -74,18 +74,17 @@ class Change:
 
     @classmethod
     def of(cls, what_if: WhatIf, named: Named) -> Change:
-        """What a what-if makes of a parameter."""
+        """The change that a what-if makes to a parameter."""
         if not named.is_weight or not named.is_of(what_if.group):
             return UNCHANGED
         return cls(what_if.scale, what_if.init, what_if.seed if what_if.init else 0)
 
 
 UNCHANGED = Change()
-"""A parameter stays what it is."""
 
 
 class Draws:
-    """What was drawn last of each parameter, so that a scale alone draws nothing."""
+    """The last draw of each parameter, so that a new scale draws nothing."""
 
     def __init__(self) -> None:
         self._last: dict[str, tuple[str, int, Tensor]] = {}
@@ -115,8 +114,7 @@ class State:
     """A model's parameters, buffers and attributes: changed for a pass, and put back after it, bit for bit.
 
     During a pass every parameter and buffer stands on other memory, so that nothing is written to the model's own.
-    What a pass leaves behind goes again: running statistics, gradients, attributes that it has set, what it has put
-    into a list, and how far it has drawn from a generator of the model's.
+    This covers running statistics, gradients, attributes, lists and dicts among them, and the model's generators.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -181,7 +179,7 @@ class State:
 
 
 Undo = Callable[[], None]
-"""Brings something back to what it was when this was made."""
+"""Restores a value to its state when this was made."""
 
 
 def _undoing(module: nn.Module, seen: set[int]) -> list[Undo]:

@@ -32,6 +32,7 @@ from chainrule.export.html import to_html
 from chainrule.recording import save
 from chainrule.settings import read_settings
 from chainrule.trace import Trace
+from chainrule.user_model.copies import copied_subject
 from chainrule.user_model.model import UserModel
 from chainrule.user_model.subject import Subject, check_subject
 
@@ -88,7 +89,7 @@ def explore(
     model = getattr(model, "_orig_mod", model)
     subject = check_subject(Subject(model, inputs, dict(kwargs or {}), loss, name=type(model).__name__))
     # Of now: the model may go on training while one looks at it.
-    subject = subject.copied()
+    subject = copied_subject(subject)
     view = View(UserModel(subject.name, lambda: subject, seed=seed), port)
     _replace(view)
     if browser and not in_notebook():
