@@ -42,7 +42,7 @@ def refused(*arguments, status=2, **environment):
 
 
 def page_data(link):
-    """What the page is given."""
+    """The data in a page."""
     return json.loads(re.search(r'id="page-data">(.*?)</script>', httpx.get(link).text, re.DOTALL)[1])
 
 

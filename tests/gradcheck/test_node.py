@@ -1,4 +1,4 @@
-"""A custom Function of one's own model, checked at the arguments that it is called with."""
+"""A custom Function of a user's model, checked at the arguments of its call."""
 
 import json
 

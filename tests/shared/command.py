@@ -16,7 +16,7 @@ ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.sta
 
 @functools.cache
 def _socket():
-    """The socket of the process to fork from."""
+    """The socket of the server that forks."""
     folder = tempfile.TemporaryDirectory()
     path = f"{folder.name}/forked"
     server = subprocess.Popen(
@@ -35,7 +35,7 @@ def _socket():
 
 
 def command_line(arguments, fresh=False):
-    """What to execute for `chainrule ARGUMENTS`."""
+    """The words that run `chainrule ARGUMENTS`."""
     if fresh:
         return [sys.executable, "-m", "chainrule", *map(str, arguments)]
     return [sys.executable, "-I", "-S", FORKED, _socket(), *map(str, arguments)]

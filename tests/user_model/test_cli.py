@@ -24,7 +24,7 @@ USER_MODELS = Path(__file__).parents[1] / "shared" / "user_models"
 
 
 def refused(*arguments, status=2):
-    """What it says where it does not serve: one line, nothing on standard output."""
+    """The one line of a refusal, without the command's name."""
     ours = {name: None for name in os.environ if name.startswith("CHAINRULE_")}
     answer = CliRunner().invoke(commands, ["explore", "--no-browser", *arguments], env=ours, catch_exceptions=False)
     assert answer.exit_code == status, answer.output

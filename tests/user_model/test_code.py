@@ -230,7 +230,7 @@ def test_a_file_of_a_package_is_run_as_the_package_imports_it(write, folder, mon
     write("lib/layers.py", "width = 44\n")
     assert file.has_changed
     assert file.run().make() == (44, 44)
-    # What lies in a package stands behind what is installed.
+    # A package's files come after the installed ones.
     assert sys.path[0] == str(folder)
     assert sys.path[-1] == str(path.parent)
 
@@ -316,7 +316,7 @@ def test_the_place_of_an_error_is_the_innermost_line_of_the_user(write, folder):
     assert place_of(torch.nn.functional.mse_loss) is None
     with pytest.raises(RuntimeError) as made:
         exec(compile("module.fails()", "<string>", "exec"), {"module": module})
-    # What somebody has put together lies in no folder.
+    # Generated code is in no folder.
     assert raised_at(made.value, folder) == "model.py:5"
     with pytest.raises(ZeroDivisionError) as nowhere:
         exec(compile("1 / 0", "<string>", "exec"))

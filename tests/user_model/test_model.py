@@ -109,7 +109,7 @@ def test_a_reload_sees_edits_of_the_file_and_of_what_it_imports_from_its_folder(
     own.reload()
     assert "relu" in ops(own)
     assert (own.version, own.problem) == (3, None)
-    # A tracer goes on with what it was made for.
+    # A tracer keeps its subject.
     assert "tanh" in [op.name for op in old.trace().ops]
 
 
@@ -160,7 +160,7 @@ def test_a_neighbour_that_was_missing_is_seen_once_it_is_there(write):
     own.reload()
     assert own.problem is None
     assert own.subject.model.body.out_features == 7
-    # Where nothing is wrong, what nobody imports is nobody's.
+    # Without an error, a file that is not imported does not count.
     write("other.py", "")
     assert not own.has_changed
 

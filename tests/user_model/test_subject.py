@@ -1,4 +1,4 @@
-"""What factories return: checked before anything runs, and copied so that nothing of the user's is touched."""
+"""The values of factories: checked before anything runs; and copies, which share nothing with the original."""
 
 import functools
 import math
@@ -130,7 +130,7 @@ def test_inputs_on_another_device_are_told_by_name_and_device():
     elsewhere = X.to("meta")
     assert refused((NET, elsewhere)).startswith("the model is on cpu, and input (4, 3) is on meta; move one of them")
     assert refused((NET, {"input": elsewhere})).startswith("the model is on cpu, and input (4, 3) is on meta")
-    # What will be moved may come from anywhere.
+    # Tensors that will be moved may be anywhere.
     assert make_subject((NET, X), "make", device="meta").args == (X,)
     assert make_subject((NET, elsewhere), "make", device="cpu").args == (elsewhere,)
 
@@ -284,7 +284,7 @@ def test_what_a_loss_finds_of_the_model_in_its_own_module_is_the_copys():
     expected = 2 * GLOBAL.weight + X.mean(0) / 2
     assert torch.allclose(copy.model.weight.grad, expected)
     assert copy.loss.__globals__["nn"] is nn
-    # Of another model it finds nothing, and is itself.
+    # It does not hold another model, so it stays itself.
     assert copied_subject(Subject(NET, (X,), loss=global_loss)).loss is global_loss
 
 

@@ -1,4 +1,4 @@
-"""The tracer of one's own model: a function of subject, seed and what-if, that leaves everything as it was."""
+"""The tracer of a user's model: a function of subject, seed and what-if that leaves everything as it was."""
 
 import copy
 import random
@@ -63,7 +63,7 @@ def numbers(trace):
 
 
 def recorded_by_hand(model, subject, seed=42):
-    """What a recording of this model by itself gives, with the tracer's seed."""
+    """The trace of a plain recording, with the tracer's seed."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         with record(model) as recording:
