@@ -1,3 +1,4 @@
+# mypy: disable-error-code="no-any-return"
 # ruff: noqa: D102 (the formulas of forward and backward stand at the class)
 """Backward passes with a mistake in each, to be found by a gradient check.
 
@@ -27,8 +28,7 @@ class ExerciseA(Function):
     @staticmethod
     def backward(ctx: Any, grad_output: Tensor) -> Tensor:
         (inp,) = ctx.saved_tensors
-        grad_input: Tensor = grad_output * inp
-        return grad_input
+        return grad_output * inp
 
 
 class ExerciseB(Function):
@@ -106,8 +106,7 @@ class ExerciseF(Function):
     @staticmethod
     def backward(ctx: Any, grad_output: Tensor) -> Tensor:
         (out,) = ctx.saved_tensors
-        grad_input: Tensor = grad_output * (1 - out * out)
-        return grad_input
+        return grad_output * (1 - out * out)
 
 
 class ExerciseG(Function):
@@ -125,8 +124,7 @@ class ExerciseG(Function):
         inp, mean = ctx.saved_tensors
         from_mean = torch.full_like(inp, 1.0 / inp.numel()) * grad_mean
         from_spread = 2.0 * (inp - mean) * grad_spread
-        grad_input: Tensor = from_mean + from_spread
-        return grad_input
+        return from_mean + from_spread
 
 
 class ExerciseH(Function):
@@ -140,8 +138,7 @@ class ExerciseH(Function):
     @staticmethod
     def backward(ctx: Any, grad_output: Tensor) -> Tensor:  # noqa: ARG004
         (inp,) = ctx.saved_tensors
-        grad_input: Tensor = 2.0 * inp
-        return grad_input
+        return 2.0 * inp
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +152,8 @@ class Solution:
 
 SOLUTIONS: Mapping[Callable[..., Any], Solution] = {
     ExerciseA: Solution(
-        "grad_input: Tensor = grad_output * inp",
-        "grad_input: Tensor = grad_output * 2 * inp",
+        "return grad_output * inp",
+        "return grad_output * 2 * inp",
         "A factor is missing: the analytic diagonal is half the numeric one everywhere.",
     ),
     ExerciseB: Solution(
@@ -192,8 +189,8 @@ SOLUTIONS: Mapping[Callable[..., Any], Solution] = {
         "The mean's 1/n is missing in one of two outputs: the Jacobian of the other is right.",
     ),
     ExerciseH: Solution(
-        "grad_input: Tensor = 2.0 * inp",
-        "grad_input: Tensor = grad_output * 2.0 * inp",
+        "return 2.0 * inp",
+        "return grad_output * 2.0 * inp",
         "grad_output is left out. At a loss it is 1, so that both Jacobians agree. What finds it is grad_output = 0, "
         "which ought to give 0.",
     ),

@@ -1,5 +1,5 @@
 # ruff: noqa: D102 (the formulas of forward and backward stand at the class)
-# mypy: disable-error-code="no-untyped-call"
+# mypy: disable-error-code="no-untyped-call, no-any-return"
 """The same once more as `torch.autograd.Function`: autograd keeps the graph, and calls our gradients.
 
 `forward(ctx, …)` computes and says with `ctx.save_for_backward` what the backward pass will need: no more than that.
@@ -36,8 +36,7 @@ class MyRelu(Function):
     @staticmethod
     def backward(ctx: Any, grad_output: Tensor) -> Tensor:
         (inp,) = ctx.saved_tensors
-        grad_input: Tensor = grad_output * (inp > 0).to(inp.dtype)
-        return grad_input
+        return grad_output * (inp > 0).to(inp.dtype)
 
 
 class Exp(Function):
@@ -57,8 +56,7 @@ class Exp(Function):
     @staticmethod
     def backward(ctx: Any, grad_output: Tensor) -> Tensor:
         (out,) = ctx.saved_tensors
-        grad_input: Tensor = grad_output * out
-        return grad_input
+        return grad_output * out
 
 
 class MulConstant(Function):
@@ -102,8 +100,7 @@ class SinCos(Function):
     @staticmethod
     def backward(ctx: Any, grad_sin: Tensor, grad_cos: Tensor) -> Tensor:
         sin, cos = ctx.saved_tensors
-        grad_input: Tensor = grad_sin * cos - grad_cos * sin
-        return grad_input
+        return grad_sin * cos - grad_cos * sin
 
 
 class SinCosSparing(SinCos):
@@ -190,8 +187,7 @@ def linear(inp: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
     Source: the custom-operator series, "option 2: wrap in a function, to support default args and keyword args".
     """
-    out: Tensor = LinearFunction.apply(inp, weight, bias)
-    return out
+    return LinearFunction.apply(inp, weight, bias)
 
 
 class ActivationFunction(Function):

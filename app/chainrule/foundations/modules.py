@@ -1,3 +1,4 @@
+# mypy: disable-error-code="no-any-return"
 # ruff: noqa: D102 (the formulas of forward and backward stand at the class)
 """The same as `torch.nn.Module`: parameters are registered, and autograd finds the gradients from the expressions.
 
@@ -107,8 +108,7 @@ class Model(nn.Module):
     def forward(self, x: Tensor, targ: Tensor) -> Tensor:
         for layer in self.layers:
             x = layer(x)
-        loss: Tensor = self.loss(x, targ)
-        return loss
+        return self.loss(x, targ)
 
 
 # ------------------------------------------------------------------------------------------- as the chapter writes them
