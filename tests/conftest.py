@@ -51,14 +51,14 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-OWN_MODELS = Path(__file__).parent / "shared" / "own_models"
+USER_MODELS = Path(__file__).parent / "shared" / "user_models"
 
 
 @pytest.fixture(autouse=True)
 def _clean_imports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """A test's files are imported from their folder; the next test, of whatever file, has others of the same names."""
     path, modules, arguments = list(sys.path), set(sys.modules), sys.argv
-    folders = str(OWN_MODELS), str(tmp_path_factory.getbasetemp())
+    folders = str(USER_MODELS), str(tmp_path_factory.getbasetemp())
     yield
     sys.path[:] = path
     sys.argv = arguments

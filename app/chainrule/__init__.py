@@ -11,8 +11,8 @@ The package in the order data flows:
     run.py                 `trace_spec`: the spine that joins them
     recording.py           `record` and `trace_model` of any model, and `save`
     dump/, export/         trace ↔ graph dump; DOT, SVG, HTML, Model Explorer, PyTorch
-    gradcheck/             gradient checks of a user's own functions
-    user_model/            a user's own model: run from its file, copied, changed and traced
+    gradcheck/             gradient checks of a user's functions
+    user_model/            a user's model: run from its file, changed and traced
     chapter/, page/, web/  the chapter's pages; the page's files; HTTP and WebSocket
     __main__.py            the command `chainrule`
 
@@ -67,7 +67,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    # torch takes seconds to import: whoever asks for `chainrule --help` should not wait for it.
+    # torch takes seconds to import, and `chainrule --help` needs none of it.
     if name in _HOMES:
         import importlib
 

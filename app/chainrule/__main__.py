@@ -1,7 +1,7 @@
 """The command line, installed as `chainrule`.
 
     chainrule serve                      the explorer in the browser
-    chainrule explore net.py:make        the explorer on a model of one's own, made by a function in a file
+    chainrule explore net.py:make        the explorer on a user's model, made by a function in a file
     chainrule open dump.json             the explorer with a graph dump in it, or with many: the steps of a training
     chainrule compare a.json b.json      the explorer with two of them, and where they differ
     chainrule trace 'widths=100x51'      one graph dump, the same bytes as over HTTP but for `timing`
@@ -40,19 +40,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from chainrule.dump.opened import DumpFile, OpenDump
+    from chainrule.errors import ChainruleError
     from chainrule.settings import Settings
-    from chainrule.user_model.model import OwnModel
+    from chainrule.user_model.model import UserModel
 
 T = TypeVar("T")
 
 FAILED = 1
-"""Exit status when something outside the command line is in the way."""
+"""Exit status of a failure outside the command line."""
 
 USAGE = 2
-"""Exit status when what was asked for makes no sense."""
+"""Exit status of a mistake in the command line."""
 
 LAST_SECONDS = 3
-"""How long after CHAINRULE_SHUTDOWN_SECONDS the process has ended, even if something still computes."""
+"""After CHAINRULE_SHUTDOWN_SECONDS and these the process ends, even if something still computes."""
 
 commands = typer.Typer(
     name="chainrule",
@@ -64,7 +65,7 @@ commands = typer.Typer(
 
 
 class FormatName(StrEnum):
-    """What `chainrule trace` can write."""
+    """The formats of `chainrule trace`."""
 
     JSON = "json"
     DOT = "dot"
@@ -76,7 +77,7 @@ class FormatName(StrEnum):
 
 
 class ExportName(StrEnum):
-    """What `chainrule export` can write."""
+    """The formats of `chainrule export`."""
 
     JSON = "json"
     DOT = "dot"
@@ -91,10 +92,16 @@ Port = Annotated[int | None, typer.Option(help="Port to listen on; 0 takes any f
 Insecure = Annotated[
     bool | None, typer.Option("--insecure", help="Listen beyond loopback without a token.", show_default=False)
 ]
+FreePort = Annotated[int, typer.Option(help="Port to listen on; 0 takes any free one.")]
 Browser = Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in a browser.")]
+Output = Annotated[Path | None, typer.Option("-o", "--output", help="Write to this file.")]
+With = Annotated[
+    list[str] | None,
+    typer.Option("--with", metavar="KEY=VALUE", help="An option of the format, such as level=all of svg."),
+]
 
 COMPARED = "a=dump:0&colour=difference&dump=1"
-"""The page's view of two dumps: the second, with the first pinned and the boxes coloured by how far they are apart."""
+"""The page's view of two dumps: the second, with the first pinned and the boxes coloured by the difference."""
 
 
 @commands.command()
@@ -122,7 +129,7 @@ def explore(
         str | None,
         typer.Option(help="Run a copy of the model and its inputs there.", show_default="where they are"),
     ] = None,
-    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes any free one.")] = 0,
+    port: FreePort = 0,
     browser: Browser = True,
 ) -> None:
     """Serve the explorer on a model of your own: its graph, where its gradient goes, and what another scale would do.
@@ -132,12 +139,13 @@ def explore(
     them by name; loss_fn(output) is a scalar. Without it the output is, or it has one as its `loss`.
     """
     settings = _settings(host="127.0.0.1", port=port)
-    given: dict[str, Any] = {"host": "127.0.0.1", "port": port}
-    if settings.token is None:
-        given["token"] = secrets.token_urlsafe(24)
-    if "shutdown_seconds" not in settings.model_fields_set:
-        given["shutdown_seconds"] = 1  # nobody else waits for an answer: Ctrl-C is to end it now
-    settings = _settings(**given)
+    settings = _settings(
+        host="127.0.0.1",
+        port=port,
+        token=secrets.token_urlsafe(24) if settings.token is None else None,
+        # Nobody else waits for an answer, so Ctrl-C ends it now.
+        shutdown_seconds=None if "shutdown_seconds" in settings.model_fields_set else 1,
+    )
     from chainrule.errors import ChainruleError
     from chainrule.user_model.code import split_reference
 
@@ -146,14 +154,16 @@ def explore(
     except ChainruleError as error:
         _fail(error.message, USAGE)
     with contextlib.closing(_bind(settings.host, settings.port)) as listener:
-        own = _own_model(factory, file, seed, device, settings)
-        with _watching(own) if watch else contextlib.nullcontext():
-            _serve(settings, own=own, browse=browser, listener=listener)
+        model = _user_model(factory, file, seed, device, settings)
+        from chainrule.user_model.watch import watching
+
+        with watching(model) if watch else contextlib.nullcontext():
+            _serve(settings, model=model, browse=browser, listener=listener)
 
 
-def _own_model(factory: str, file: Path, seed: int, device: str | None, settings: Settings) -> OwnModel:
-    """What a factory in a file makes, traced once; what of that has failed is one line, and what can be shown is."""
-    # Before the file's folder comes first on the import path: a file in it may be called as a library is.
+def _user_model(factory: str, file: Path, seed: int, device: str | None, settings: Settings) -> UserModel:
+    """The model of a factory in a file, traced once. Says in one line why the pass fails, which the page shows then."""
+    # Before the file's folder comes first on the import path, where a file may have the name of a library.
     with _importing():
         for each in ("chainrule.web.main", "chainrule.user_model.watch"):
             importlib.import_module(each)
@@ -167,19 +177,18 @@ def _own_model(factory: str, file: Path, seed: int, device: str | None, settings
         torch.set_num_threads(settings.threads)
     try:
         as_program(file)
-        own = open_reference(factory, seed=seed, device=device)
-        broken = _in_thread(own.check).error
+        model = open_reference(factory, seed=seed, device=device)
+        broken = _in_thread(model.check).error
     except ChainruleError as error:
-        _fail(error.message, USAGE if error.status < 500 else FAILED)
+        _refuse(error)
     if broken is not None:
-        # It is shown as far as it went.
         typer.echo(f"chainrule: {broken.message}", err=True)
-    return own
+    return model
 
 
 @contextlib.contextmanager
 def _importing() -> Iterator[None]:
-    """What is imported inside is there to stay: the garbage collector walks it neither meanwhile nor ever after."""
+    """Keep the garbage collector from walking the objects that are imported inside, now and later: they stay."""
     gc.disable()
     try:
         yield
@@ -189,11 +198,10 @@ def _importing() -> Iterator[None]:
 
 
 def _in_thread(compute: Callable[[], T]) -> T:
-    """What is computed in a thread that then ends, as the server's computes: with its stack, and on the default device.
+    """Compute in a thread, as the server does: with its stack size, and on the default device.
 
-    Torch's own threads end with it. Were they left to the main thread, there would be more of them than cores once the
-    server's thread has its own, and they would no longer spin while they wait for one another: a pass of 12,500 small
-    ops then takes four times as long.
+    The thread's pool of torch threads ends with it. A pool of the main thread would stay, beside that of the server's
+    thread; with more threads than cores they do not spin, and a pass of 12,500 small ops takes four times as long.
     """
     from concurrent.futures import Future
 
@@ -211,16 +219,9 @@ def _in_thread(compute: Callable[[], T]) -> T:
             found.set_exception(error)
 
     usual = threading.stack_size(STACK_BYTES)
-    # Whoever does not want to wait for it ends the process.
-    threading.Thread(target=run, name="chainrule-check", daemon=True).start()
+    threading.Thread(target=run, name="chainrule-check", daemon=True).start()  # daemon: Ctrl-C ends it
     threading.stack_size(usual)
     return found.result()
-
-
-def _watching(own: OwnModel) -> contextlib.AbstractContextManager[None]:
-    from chainrule.user_model.watch import watching
-
-    return watching(own)
 
 
 @commands.command("open")
@@ -250,7 +251,7 @@ def compare(
     insecure: Insecure = None,
     browser: Browser = True,
 ) -> None:
-    """Serve the explorer with graph dumps in it, the first of them pinned: the others are told by what differs."""
+    """Serve the explorer with graph dumps in it, the first of them pinned, to see how the others differ."""
     settings = _server_settings(host, port, insecure)
     dumps = _opened([a, *b])
     if len(dumps) <= len(b):
@@ -259,7 +260,7 @@ def compare(
 
 
 def _opened(paths: list[Path]) -> list[OpenDump | DumpFile]:
-    """Dumps from files. Of several each that cannot be opened is told by its name, and the others are opened."""
+    """Dumps from files. Says of each file that cannot be opened why, and opens the others."""
     from chainrule.dump.opened import DumpFile, OpenDump, names_of
     from chainrule.errors import DumpError
 
@@ -267,17 +268,16 @@ def _opened(paths: list[Path]) -> list[OpenDump | DumpFile]:
     for path, name in zip(paths, names_of(paths), strict=True):
         try:
             opened.append(OpenDump.read(path) if len(paths) == 1 else DumpFile.glance(path, name))
-        except OSError as error:
-            typer.echo(f"chainrule: {path}: {error.strerror}", err=True)
-        except DumpError as error:
-            typer.echo(f"chainrule: {path}: {error.message}", err=True)
+        except (OSError, DumpError) as error:
+            said = error.message if isinstance(error, DumpError) else error.strerror
+            typer.echo(f"chainrule: {path}: {said}", err=True)
     if not opened:
         raise typer.Exit(USAGE)
     return opened
 
 
 def _server_settings(host: str | None, port: int | None, insecure: bool | None) -> Settings:
-    """Settings of a server, with a token of its own where it listens beyond loopback and none is set."""
+    """Settings of a server; makes a token if it listens beyond loopback and none is set."""
     settings = _settings(host=host, port=port, insecure=insecure)
     if not settings.is_loopback and settings.token is None and not settings.insecure:
         settings = _settings(host=host, port=port, insecure=insecure, token=secrets.token_urlsafe(24))
@@ -289,30 +289,30 @@ def _serve(
     dump: OpenDump | Sequence[OpenDump | DumpFile] | None = None,
     *,
     check: dict[str, Any] | None = None,
-    own: OwnModel | None = None,
+    model: UserModel | None = None,
     browse: bool = False,
     view: str = "",
     listener: socket.socket | None = None,
 ) -> None:
-    """Serve until told to stop; `browse` opens the page once it is there: the explorer, or that of a gradient check.
+    """Serve until a signal; `browse` opens the page in a browser once the server listens.
 
-    `view` is the fragment that the explorer opens with; `listener` has the address, if somebody has bound it already.
+    `view` is the fragment of the explorer's address; `listener` is the socket, if it is bound already.
     """
-    # The port is taken before anything slow is imported, so that a port in use is said at once. Who connects early is
-    # refused: a proxy then asks another replica, and a page asks again.
+    # The port is bound before anything slow is imported, so that a port in use is an error at once. It does not listen
+    # yet: an early connection is refused, and a proxy tries another replica.
     taken = listener or _bind(settings.host, settings.port)
     # The first process of a container has no default for SIGTERM, and uvicorn's handler comes with uvicorn.
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
-    # With a model of one's own it is imported already, and what that has left behind is first to be collected.
-    with _importing() if own is None else contextlib.nullcontext():
+    # For a user's model this is imported already, and its garbage is to be collected.
+    with _importing() if model is None else contextlib.nullcontext():
         import torch
 
         from chainrule.settings import SPARE_DESCRIPTORS
         from chainrule.stats import kernel_name
         from chainrule.web.main import Server, configure_logging, create_app, server_config
 
-    if own is None or "threads" in settings.model_fields_set:
+    if model is None or "threads" in settings.model_fields_set:
         torch.set_num_threads(settings.threads)
     configure_logging(settings)
     _raise_descriptor_limit(settings.max_connections + SPARE_DESCRIPTORS)
@@ -322,24 +322,23 @@ def _serve(
             await super().startup(sockets)
             level = logging.INFO if kernel_name() == "native" else logging.WARNING
             logging.getLogger("chainrule").log(level, "statistics are taken by the %s kernel", kernel_name())
-            # Last of all, so that in a log of many lines it is the one at the end.
+            # Last, so that it is the last line of a long log.
             address = link(settings, taken, "" if check is None else "gradcheck") + (view and f"#{view}")
             typer.echo(f"Chainrule {__version__} is at {address}")
             if browse:
-                # A browser that runs in the terminal would keep it; the server does not wait for it.
+                # In a thread: a browser in the terminal would not return.
                 threading.Thread(target=_browse, args=(address,), daemon=True).start()
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             threading.Thread(target=_end_after, args=(settings.shutdown_seconds + LAST_SECONDS,), daemon=True).start()
             await super().shutdown(sockets)
 
-    config = server_config(create_app(settings, dump, check, own), settings)
-    # What is imported stays: taken out of the collector's sight it no longer stops a frame now and then to be walked
-    # (50 layers: the slowest of 25 frames went from 166 ms to 76, the median stayed at 75).
+    config = server_config(create_app(settings, dump, check, model), settings)
+    # The collector no longer walks the imported objects (50 layers: the slowest of 25 frames went from 166 ms to 76).
     gc.collect()
     gc.freeze()
-    # A pass makes thousands of objects, nearly all of which go with their last reference. To walk what thirty sockets
-    # keep, every few passes, took a tenth of the time.
+    # A pass makes thousands of objects, and nearly all go with their last reference. With thirty sockets, collecting
+    # every few passes took a tenth of the time.
     gc.set_threshold(20_000, 20, 20)
     _listen(taken)
     signal.signal(signal.SIGTERM, before)
@@ -350,7 +349,7 @@ def _serve(
 
 
 def _raise_descriptor_limit(wanted: int) -> None:
-    """Have the system allow this process as many open files, or as many as it may ask for."""
+    """Raise the limit of open files to `wanted`, as far as the system allows."""
     if sys.platform == "win32":
         return
     import resource
@@ -359,16 +358,12 @@ def _raise_descriptor_limit(wanted: int) -> None:
     if hard != resource.RLIM_INFINITY:
         wanted = min(wanted, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
-        # Where it is not allowed the connections make do with fewer.
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _end_after(seconds: float) -> None:
-    """End the process after a while, whatever it does.
-
-    Torch cannot be interrupted within an op, and Python waits for every thread that computes before it ends.
-    """
+    """End the process after a while: torch cannot be interrupted within an op, and Python waits for its threads."""
     time.sleep(seconds)
     logging.getLogger("chainrule").warning("computing did not stop in time; it ends with the process")
     logging.shutdown()
@@ -379,7 +374,7 @@ def _browse(address: str) -> None:
     """Open an address in a browser, if there is one."""
     import webbrowser
 
-    # Whatever is wrong with the browser: the link stands on the screen.
+    # The link is on the screen in any case.
     with contextlib.suppress(Exception):
         webbrowser.open(address)
 
@@ -388,11 +383,8 @@ def _browse(address: str) -> None:
 def trace(
     query: Annotated[str, typer.Argument(help="A spec as in the page's address: 'widths=100x51&seed=7'.")] = "",
     form: Annotated[FormatName, typer.Option("--format", help="What to write.")] = FormatName.JSON,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="Write to this file.")] = None,
-    given: Annotated[
-        list[str] | None,
-        typer.Option("--with", metavar="KEY=VALUE", help="An option of the format, such as level=all of svg."),
-    ] = None,
+    output: Output = None,
+    given: With = None,
     node_data: Annotated[
         bool,
         typer.Option(
@@ -412,7 +404,7 @@ def trace(
     from chainrule.spec.limits import check_limits
 
     try:
-        # Before torch is imported: a mistake is told at once.
+        # Before torch is imported, so that a mistake is an error at once.
         spec = ModelSpec.from_query(query.removeprefix("?"))
         check_limits(spec, settings, form.value)
     except ChainruleError as error:
@@ -429,7 +421,7 @@ def trace(
         if not node_data:
             written = FORMATS[form.value].render(spec, values)
     except ChainruleError as error:
-        _fail(error.message, USAGE if error.status < 500 else FAILED)
+        _refuse(error)
     with _writing(output):
         if node_data:
             assert output is not None, "checked above"
@@ -445,11 +437,8 @@ def export(
         ExportName | None,
         typer.Option("--format", help="What to write.", show_default="as the suffix of OUTPUT says"),
     ] = None,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="Write to this file.")] = None,
-    given: Annotated[
-        list[str] | None,
-        typer.Option("--with", metavar="KEY=VALUE", help="An option of the format, such as level=all of svg."),
-    ] = None,
+    output: Output = None,
+    given: With = None,
 ) -> None:
     """Write a graph dump in another form, to standard output unless told otherwise."""
     options = _options(given)
@@ -473,13 +462,13 @@ def export(
     try:
         written = chosen.write(trace, values)
     except ChainruleError as error:
-        _fail(error.message, USAGE if error.status < 500 else FAILED)
+        _refuse(error)
     with _writing(output):
         _write(written, output)
 
 
 def _options(given: list[str] | None) -> dict[str, str]:
-    """What was given by --with."""
+    """The options given by --with."""
     pairs = [pair.partition("=") for pair in given or ()]
     for key, equals, _ in pairs:
         if not equals:
@@ -498,11 +487,11 @@ def _write(written: bytes, output: Path | None) -> None:
 
 @contextlib.contextmanager
 def _writing(output: Path | None) -> Iterator[None]:
-    """Where something is written: what stands in its way is one line, and out."""
+    """Turn an error of writing into one line, and exit."""
     try:
         yield
     except BrokenPipeError:
-        # Whoever reads has seen enough. Python would complain once more when it closes standard output.
+        # The reader has closed the pipe. Python would complain again when it closes standard output.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(FAILED) from None
     except OSError as error:
@@ -537,31 +526,32 @@ def gradcheck(
     show: Annotated[
         bool, typer.Option("--open", help="Show the Jacobians in the browser, served on loopback.", show_default=False)
     ] = False,
-    port: Annotated[int, typer.Option(help="Port for --open; 0 takes any free one.")] = 0,
-    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="With --open, start a browser.")] = True,
+    port: FreePort = 0,
+    browser: Browser = True,
 ) -> None:
-    """Hold a function's gradients against differences of it. The files named are run, as `python FILE.py` would.
+    """Check a function's gradients against differences of it. Runs the files, as `python FILE.py` would.
 
-    Exit status 0: the gradients are right; 1: they are not; 2: it cannot be checked. With --open it is the same, once
-    Ctrl-C has stopped the server.
+    Exit status 0: the gradients are right; 1: they are not; 2: it cannot be checked. With --open the server runs until
+    Ctrl-C first.
 
-    Checked are, at one point and in float64: the Jacobians; that forward and backward are repeatable; and that
-    grad_output = 0 or none at all gives gradients of 0. Where the inputs have another dtype backward is to say the same
-    in it. Not checked: second derivatives (torch.autograd.gradgradcheck), forward mode, vmap.
+    Checks, at one point and in float64: the Jacobians; that forward and backward are repeatable; and that grad_output =
+    0 or an undefined one gives gradients of 0. If the inputs have another dtype, backward must agree in it. Does not
+    check second derivatives (torch.autograd.gradgradcheck), forward mode and vmap.
     """
-    from chainrule.errors import CheckError
-    from chainrule.gradcheck.command import check_function, report_text
+    from chainrule.errors import ChainruleError
+    from chainrule.gradcheck.command import check_function
+    from chainrule.gradcheck.text import report_text
 
     try:
         report = check_function(function, inputs, eps=eps, atol=atol, rtol=rtol, seed=seed)
-    except CheckError as error:
-        _fail(error.message, USAGE)
+    except ChainruleError as error:
+        _refuse(error)
     typer.echo(report_text(report))
     if show:
         try:
             _serve(_settings(host="127.0.0.1", port=port), check=report, browse=browser)
         except typer.Exit as stopped:
-            # Ctrl-C is how one closes the page: the verdict stands.
+            # Ctrl-C closes the page; the exit status is the verdict.
             if stopped.exit_code != 128 + signal.SIGINT:
                 raise
     raise typer.Exit(0 if report["passed"] else FAILED)
@@ -597,7 +587,7 @@ def link(settings: Settings, listener: socket.socket, path: str = "") -> str:
     """The complete address to open: where the server listens, and the page, with the token if there is one."""
     host, port = listener.getsockname()[:2]
     if host in ("0.0.0.0", "::"):
-        # Every address leads here; the one that always works is this machine's own.
+        # It listens on every address; loopback always works.
         host = "127.0.0.1" if host == "0.0.0.0" else "::1"
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}/{path}"
     return address if settings.token is None else f"{address}?token={settings.token.get_secret_value()}"
@@ -614,14 +604,14 @@ def _settings(**given: Any) -> Settings:
 
 
 def _bind(host: str, port: int) -> socket.socket:
-    """A socket with an address of its own, or one clear line."""
+    """A socket bound to the address; exits with one line if that fails."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         listener = socket.socket(family, kind, protocol)
         if os.name == "posix":
-            # A server that was just stopped does not keep its port; on Windows this would let two share one.
+            # So that the port of a server that has just stopped is free; on Windows two could share one.
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind(address)
@@ -634,7 +624,7 @@ def _bind(host: str, port: int) -> socket.socket:
 
 
 def _listen(listener: socket.socket) -> None:
-    """Take connections from now on, or say in one line that another server was faster."""
+    """Accept connections from now on; exits with one line if another server was faster."""
     try:
         listener.listen(128)
     except OSError as error:
@@ -643,14 +633,19 @@ def _listen(listener: socket.socket) -> None:
 
 
 def _no_address(host: str, port: int, error: OSError) -> NoReturn:
-    """Say why an address cannot be listened on, and out."""
+    """Say why the server cannot listen on an address, and exit."""
     if error.errno == errno.EADDRINUSE:
         _fail(f"port {port} on {host} is in use; choose another with --port or CHAINRULE_PORT", FAILED)
     _fail(f"cannot listen on {host} port {port}: {error.strerror}", FAILED)
 
 
+def _refuse(error: ChainruleError) -> NoReturn:
+    """Say an error in one line, and exit."""
+    _fail(error.message, USAGE if error.status < 500 else FAILED)
+
+
 def _fail(message: str, status: int) -> NoReturn:
-    """One line on standard error, and out."""
+    """Say one line on standard error, and exit."""
     typer.echo(f"chainrule: {message}", err=True)
     raise typer.Exit(status)
 

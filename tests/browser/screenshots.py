@@ -34,7 +34,7 @@ SCENES = {
     },
 }
 README = {"explorer": "inspector", "graph": "opened", "layers": "layers", "foundations": "foundations-matmul"}
-OWN = Path(__file__).resolve().parents[1] / "shared" / "own_models" / "deep_mlp.py"
+OWN = Path(__file__).resolve().parents[1] / "shared" / "user_models" / "deep_mlp.py"
 """The model of `own`, a picture of `chainrule explore`."""
 
 SIZES = {"1440x900": (1440, 900), "1024x768": (1024, 768), "390x844": (390, 844)}

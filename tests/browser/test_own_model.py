@@ -26,7 +26,7 @@ from chainrule.trace import trace_model
 
 pytestmark = pytest.mark.browser
 
-FILE = Path(__file__).resolve().parents[1] / "shared" / "own_models" / "blocks.py"
+FILE = Path(__file__).resolve().parents[1] / "shared" / "user_models" / "blocks.py"
 
 RELU = "torch.relu(hidden)"
 SUM = "return x + self.down"

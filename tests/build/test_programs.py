@@ -202,7 +202,7 @@ def test_exp_keeps_its_result_and_its_backward_reads_it():
     out = trace.tensor_by_name["out"]
     assert [(each.tensor, each.op) for each in trace.saved] == [(out.id, out.producer)]
     (backward,) = [op for op in trace.ops if op.phase == "backward" and out.id in op.inputs]
-    assert backward.source.text == "grad_input: Tensor = grad_output * out"
+    assert backward.source.text == "return grad_output * out"
 
 
 def test_a_constant_is_no_tensor_and_nothing_is_saved():

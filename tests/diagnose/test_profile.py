@@ -162,7 +162,7 @@ class Stack(nn.Module):
         return self.head(functional.mish(x))
 
 
-def own_trace(model=None, x=None):
+def traced(model=None, x=None):
     torch.manual_seed(0)
     model = Stack() if model is None else model()
     x = torch.randint(50, (16, 10)) if x is None else x
@@ -170,7 +170,7 @@ def own_trace(model=None, x=None):
 
 
 def test_where_theory_is_silent_it_says_why():
-    found = profile(own_trace())
+    found = profile(traced())
     assert [layer.name for layer in found.layers] == ["tokens", "norm", "up", "down", "head"]
     assert [layer.reason for layer in found.layers] == [
         "Embedding: no theory of it here",
@@ -214,7 +214,7 @@ def test_the_activation_is_known_by_its_op(make, activation, reason):
     def model():
         return nn.Sequential(nn.Linear(40, 200), make(), nn.Linear(200, 10))
 
-    first, _ = profile(own_trace(model, torch.randn(30, 40))).layers
+    first, _ = profile(traced(model, torch.randn(30, 40))).layers
     assert first.reason == reason
     assert ("activation_std" in first.expected) == (activation is not None)
     if activation not in (None, "linear"):
@@ -233,7 +233,7 @@ def test_the_activation_is_known_by_its_op(make, activation, reason):
 def test_convolutions_are_read_out_of_a_trace(module, shape):
     out = module(torch.randn(shape))
     model = nn.Sequential(module, nn.ReLU(), nn.Flatten(), nn.Linear(out[0].numel(), 5))
-    first, last = profile(own_trace(lambda: model, torch.randn(shape))).layers
+    first, last = profile(traced(lambda: model, torch.randn(shape))).layers
     assert first.reason is last.reason is None
     for layer in (first, last):
         for quantity, figure in layer.expected.items():
@@ -255,7 +255,7 @@ def test_convolutions_are_read_out_of_a_trace(module, shape):
 )
 def test_as_many_products_are_counted_as_a_convolution_of_ones_sums(module, shape):
     before = {3: nn.Conv1d, 4: nn.Conv2d, 5: nn.Conv3d}[len(shape)](shape[1], shape[1], 1)
-    trace = own_trace(lambda: nn.Sequential(before, module), torch.randn(shape))
+    trace = traced(lambda: nn.Sequential(before, module), torch.randn(shape))
     first, last = profile(trace).layers
 
     x = torch.ones(1, *shape[1:], dtype=torch.float64, requires_grad=True)
@@ -295,7 +295,7 @@ def test_a_product_between_two_views_is_found():
     def model():
         return nn.Sequential(Projected(30, 60), nn.ReLU(), Projected(60, 20))
 
-    first, last = profile(own_trace(model, torch.randn(8, 5, 30))).layers
+    first, last = profile(traced(model, torch.randn(8, 5, 30))).layers
     assert first.reason is last.reason is None
     assert first.expected["preactivation_std"].value == pytest.approx(math.sqrt(30 * 0.01), rel=0.1)
     for layer in (first, last):
@@ -327,7 +327,7 @@ def test_of_what_several_read_no_gradient_is_expected():
             hidden = self.first(x)
             return self.left(hidden) * self.right(hidden)
 
-    first, *_ = profile(own_trace(Forked, torch.randn(16, 20))).layers
+    first, *_ = profile(traced(Forked, torch.randn(16, 20))).layers
     assert set(first.expected) == {"preactivation_std", "activation_mean", "activation_std"}
 
 
@@ -340,7 +340,7 @@ def test_what_is_added_to_a_product_is_its_bias_only_if_it_is_a_parameter():
         def forward(self, x):
             return x @ self.weight + x
 
-    (layer,) = profile(own_trace(lambda: nn.Sequential(Residual()), torch.randn(16, 20))).layers
+    (layer,) = profile(traced(lambda: nn.Sequential(Residual()), torch.randn(16, 20))).layers
     assert (layer.expected, layer.reason) == ({}, "Residual: no theory of it here")
 
 
@@ -349,7 +349,7 @@ def test_a_unit_is_dead_if_it_is_for_every_input_of_the_batch(batch):
     def model():
         return nn.Sequential(nn.Linear(400, 50, bias=False), nn.ReLU(), nn.Linear(50, 10))
 
-    first, _ = profile(own_trace(model, torch.randn(batch, 400))).layers
+    first, _ = profile(traced(model, torch.randn(batch, 400))).layers
     # The preactivations of independent inputs are independent, and positive with probability ½.
     assert first.expected["dead_fraction"].value == pytest.approx(0.5**batch, rel=0.05)
 
@@ -365,7 +365,7 @@ def test_an_activation_that_is_written_out_is_known_by_its_module():
     def model():
         return nn.Sequential(nn.Linear(40, 200), NewGELUActivation(), nn.Linear(200, 10))
 
-    first, _ = profile(own_trace(model, torch.randn(30, 40))).layers
+    first, _ = profile(traced(model, torch.randn(30, 40))).layers
     assert first.reason is None
     std = first.expected["preactivation_std"].value
     assert first.expected["activation_std"].value == pytest.approx(moments("gelu", std**2).std, rel=0.05)
@@ -385,12 +385,12 @@ def test_a_layer_of_one_s_own_may_be_sick():
                 parameter *= 0.1
         return net
 
-    found = profile(own_trace(scaled, torch.randn(20, 64)))
+    found = profile(traced(scaled, torch.randn(20, 64)))
     assert found.input.std == pytest.approx(1, abs=0.1)
     assert {layer.health for layer in found.layers[:20]} == {"vanishing"}
     assert found.layers[-1].health is None
     # The size of token ids is no size to compare to.
-    assert profile(own_trace()).input is None
+    assert profile(traced()).input is None
 
 
 # ------------------------------------------------------------------------------------------------------ what is healthy
@@ -592,7 +592,7 @@ def test_dump_has_every_key():
 
 
 def test_a_reason_stands_only_where_there_is_one():
-    trace = own_trace()
+    trace = traced()
     dump = json.loads(dump_profile(profile(trace)))
     assert [list(layer) == [*LAYER_KEYS, "reason"] for layer in dump["layers"]] == [True, True, False, False, True]
     assert dump["layers"][0]["reason"] == "Embedding: no theory of it here"

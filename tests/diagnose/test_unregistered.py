@@ -6,7 +6,7 @@ from torch import nn
 
 from chainrule.trace.scope import scope
 from chainrule.user_model.subject import Subject
-from chainrule.user_model.tracer import OwnTracer
+from chainrule.user_model.tracer import Tracer
 from chainrule.user_model.what_if import WhatIf
 
 
@@ -122,7 +122,7 @@ AS_IT_IS, DOUBLED = WhatIf(), WhatIf(scale=2.0)
 def faults(model, *args, loss=None, what_ifs=(AS_IT_IS,), **kwargs):
     """The faults of this kind, in the last of some passes."""
     torch.manual_seed(0)
-    tracer = OwnTracer(Subject(model, args or (torch.randn(4, 8),), kwargs, loss or torch.sum, name="model"))
+    tracer = Tracer(Subject(model, args or (torch.randn(4, 8),), kwargs, loss or torch.sum, name="model"))
     trace = [tracer.trace(each) for each in what_ifs][-1]
     ids = {tensor.id for tensor in trace.tensors}
     found = [fault for fault in trace.faults if fault.kind == "unregistered"]

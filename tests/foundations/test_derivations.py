@@ -1,4 +1,4 @@
-"""What SymPy derives is what autograd computes."""
+"""The derivations of SymPy agree with autograd."""
 
 import subprocess
 import sys
@@ -42,7 +42,7 @@ def test_mse_is_autograd_s(generator, batch, n_out):
 
 
 def test_the_batch_and_the_number_of_squares_have_letters_of_their_own():
-    # n is the batch wherever it stands: mse divided by it would be the misprint that the page warns of.
+    # n is the batch wherever it stands: mse divided by it is the misprint that the page shows.
     for name, derivation in d.derivations().items():
         sizes = {size for each in derivation.equations for size in each.right.free_symbols & {d.n, d.N}}
         assert sizes == ({d.N} if name == "mse" else {d.n} if name.startswith("lin_") else set()), name

@@ -1,4 +1,4 @@
-"""What may be written is what torch.einsum reads, and an error points at the character that it is about."""
+"""The parser accepts what torch.einsum accepts, and an error points at its character."""
 
 import re
 

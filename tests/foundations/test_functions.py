@@ -31,7 +31,7 @@ def normal(generator, *shape):
 
 
 def off_the_kink(generator, *shape):
-    """Values at least 0.1 away from 0, where a difference quotient of relu has no derivative to agree with."""
+    """Values at least 0.1 away from 0, where relu has no derivative."""
     values = torch.randn(*shape, generator=generator, dtype=torch.float64)
     return (values + 0.1 * values.sign()).requires_grad_()
 

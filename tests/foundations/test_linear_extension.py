@@ -25,7 +25,10 @@ from chainrule.foundations.linear_extension import (
     load_extension,
 )
 
-built = pytest.mark.usefixtures("linear_extension")
+
+def built(test):
+    """A test of the compiled extension; to compile it takes a minute."""
+    return pytest.mark.long(pytest.mark.usefixtures("linear_extension")(test))
 
 
 def normal(*shape, dtype=torch.float64, seed=0):
@@ -45,9 +48,11 @@ def every_second(*shape, **keys):
 
 
 @built
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("made", [normal, transposed, every_second])
-@pytest.mark.parametrize(("batch", "fan_in", "fan_out"), [(5, 4, 3), (1, 4, 3), (5, 4, 1), (1, 1, 1), (64, 100, 50)])
+@pytest.mark.parametrize(
+    ("dtype", "batch", "fan_in", "fan_out"),
+    [(torch.float64, 5, 4, 3), (torch.float32, 1, 4, 3), (torch.float32, 5, 4, 1), (torch.float64, 64, 100, 50)],
+)
 @pytest.mark.parametrize("has_bias", [True, False])
 def test_it_is_f_linear(dtype, made, batch, fan_in, fan_out, has_bias):
     tensors = [made(batch, fan_in, dtype=dtype), made(fan_out, fan_in, dtype=dtype)]
@@ -256,6 +261,7 @@ def test_a_file_that_does_not_load_says_so():
     assert caught.value.public == "the C++ extension does not load: run `chainrule build-extension`"
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("no_linear_extension")
 def test_a_file_that_was_cut_short_is_not_even_tried(extension_cache):
     # The system would find that out by ending the process.
@@ -270,6 +276,7 @@ def test_a_file_that_was_cut_short_is_not_even_tried(extension_cache):
         load_extension()
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("no_linear_extension")
 def test_cuda_kernels_that_do_not_load_hide_no_good_file(extension_cache):
     path = library.target_path(cuda=False)
@@ -318,6 +325,7 @@ PyMODINIT_FUNC PyInit_chainrule_linear(void) { return PyModule_Create(&definitio
 """
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("no_linear_extension")
 def test_a_file_that_does_not_load_is_built_anew(tiny_source):
     path = library.target_path(cuda=False)
@@ -329,6 +337,7 @@ def test_a_file_that_does_not_load_is_built_anew(tiny_source):
     assert load_extension().__file__ == str(path)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("no_linear_extension")
 def test_of_two_builds_at_once_one_compiles(tiny_source):
     steps = []
@@ -381,6 +390,7 @@ def test_what_a_build_lacks_is_named(monkeypatch, environment, missing):
     assert extension_path() is None
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("no_linear_extension")
 def test_a_compiler_that_fails_is_quoted_and_leaves_nothing(monkeypatch, tmp_path):
     compiler = tmp_path / "c++"
@@ -397,6 +407,7 @@ def test_a_compiler_that_fails_is_quoted_and_leaves_nothing(monkeypatch, tmp_pat
     assert list(library.target_path(cuda=False).parent.iterdir()) == []
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("no_linear_extension")
 def test_a_compiler_that_does_not_even_tell_its_version(monkeypatch, tmp_path):
     compiler = tmp_path / "c++"

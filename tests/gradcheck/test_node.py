@@ -1,4 +1,4 @@
-"""A custom Function of one's own model, checked at the arguments that it is called with."""
+"""A custom Function of a user's model, checked at the arguments of its call."""
 
 import json
 
@@ -9,8 +9,8 @@ from torch import nn
 from chainrule.errors import CheckError, NotFoundError
 from chainrule.gradcheck import sample as sampled_check
 from chainrule.gradcheck.node import check_node
-from chainrule.gradcheck.sample import MOST_CHECKED
-from chainrule.user_model.model import OwnModel
+from chainrule.gradcheck.sample import MAX_CHECKED
+from chainrule.user_model.model import UserModel
 from chainrule.user_model.subject import make_subject
 from chainrule.user_model.what_if import WhatIf
 
@@ -48,7 +48,7 @@ class Cubes(nn.Module):
 
 
 def own(model, x, **options):
-    return OwnModel("m", lambda: make_subject((model, x, torch.sum), "m", **options))
+    return UserModel("m", lambda: make_subject((model, x, torch.sum), "m", **options))
 
 
 def ops_called(model, name, phase="forward"):
@@ -136,7 +136,7 @@ def test_of_large_tensors_a_sample_is_checked_and_the_place_is_that_of_the_whole
     report = check_node(right, WhatIf(), op)
     assert report["passed"]
     columns, of = report["sampled"]["columns"]
-    assert 16 <= columns < of == x.numel() > MOST_CHECKED
+    assert 16 <= columns < of == x.numel() > MAX_CHECKED
     assert columns <= report["sampled"]["rows"][0] < of
     (comparison,) = report["checks"]["float64"]["comparisons"]
     assert comparison["input_shape"] == comparison["output_shape"] == [rows, 600]
@@ -261,7 +261,7 @@ def test_what_is_no_custom_function_says_so():
 
 
 def test_what_is_too_large_is_refused_with_the_reason(monkeypatch):
-    monkeypatch.setattr(sampled_check, "MOST_ELEMENTS", 100)
+    monkeypatch.setattr(sampled_check, "MAX_ELEMENTS", 100)
     model = own(Cubes(60), torch.randn(2, 60))
     with pytest.raises(CheckError, match="Cube is called with 120 elements; at most 100 can be checked"):
         check_node(model, WhatIf(), ops_called(model, "pow")[0])

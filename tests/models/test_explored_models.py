@@ -8,10 +8,10 @@ import torch
 from torch import nn
 
 from chainrule.trace.nested import nested_tensors
-from chainrule.user_model.parameters import Copied
+from chainrule.user_model.parameters import State
 from chainrule.user_model.seeded import seeded
 from chainrule.user_model.subject import make_subject
-from chainrule.user_model.tracer import OwnTracer
+from chainrule.user_model.tracer import Tracer
 from chainrule.user_model.what_if import WhatIf
 
 SEED = 7
@@ -20,7 +20,7 @@ HALVED = WhatIf(scale=0.5)
 
 @dataclass
 class Seen:
-    """The outputs of all passes, and the state of the copy after the last one."""
+    """The outputs of the passes, and the state of the model after the last, before it is restored."""
 
     outputs: list[torch.Tensor] = field(default_factory=list)
     left: dict[str, torch.Tensor] = field(default_factory=dict)
@@ -52,23 +52,23 @@ def run_bare(case, what_if):
 
 @pytest.fixture
 def seen(monkeypatch):
-    """Looks into the copy when a pass is over."""
+    """Looks at the model after each pass, before it is restored."""
     seen = Seen()
-    restore = Copied.restore
+    restore = State.restore
 
-    def looked_into(copied):
-        seen.left = after(copied.model_of_this_test, seen.outputs[-1])
+    def looked_into(state):
+        seen.left = after(state.model_of_this_test, seen.outputs[-1])
         seen.random = torch.get_rng_state()
-        restore(copied)
+        restore(state)
 
-    begin = Copied.__init__
+    begin = State.__init__
 
-    def beginning(copied, made, original):
-        begin(copied, made, original)
-        copied.model_of_this_test = made
+    def beginning(state, model):
+        begin(state, model)
+        state.model_of_this_test = model
 
-    monkeypatch.setattr(Copied, "__init__", beginning)
-    monkeypatch.setattr(Copied, "restore", looked_into)
+    monkeypatch.setattr(State, "__init__", beginning)
+    monkeypatch.setattr(State, "restore", looked_into)
     return seen
 
 
@@ -95,7 +95,7 @@ def test_the_explorers_copy_computes_the_numbers_of_the_model(make_case, seen):
     assert any(not torch.equal(value, halved[0][name]) for name, value in as_it_is[0].items() if "gradient" in name)
     before = {name: value.clone() for name, value in case.model.state_dict().items()}
 
-    tracer = OwnTracer(subject, SEED)
+    tracer = Tracer(subject, SEED)
     trace = tracer.trace()
     assert (trace.error, trace.loss) == (None, case.loss(seen.outputs[-1]).item())
     assert_same(seen, as_it_is)

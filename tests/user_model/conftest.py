@@ -7,7 +7,7 @@ import pytest
 
 from chainrule.user_model.model import open_reference
 
-OWN_MODELS = Path(__file__).parents[1] / "shared" / "own_models"
+USER_MODELS = Path(__file__).parents[1] / "shared" / "user_models"
 
 
 @pytest.fixture
@@ -33,9 +33,9 @@ def write(folder):
 
 @pytest.fixture
 def own():
-    """One of the models under `tests/shared/own_models/`: `own("convnet.py:make")`."""
+    """One of the models under `tests/shared/user_models/`: `own("convnet.py:make")`."""
 
     def own(reference, **options):
-        return open_reference(str(OWN_MODELS / reference), **options)
+        return open_reference(str(USER_MODELS / reference), **options)
 
     return own

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -13,6 +12,7 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
+from command import ENVIRONMENT, serving
 from source_lines import line_of
 from typer.testing import CliRunner
 from websockets.exceptions import InvalidStatus
@@ -20,12 +20,11 @@ from websockets.sync.client import connect
 
 from chainrule.__main__ import commands
 
-OWN_MODELS = Path(__file__).parents[1] / "shared" / "own_models"
-ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("CHAINRULE_")}
+USER_MODELS = Path(__file__).parents[1] / "shared" / "user_models"
 
 
 def refused(*arguments, status=2):
-    """What it says where it does not serve: one line, nothing on standard output."""
+    """The one line of a refusal, without the command's name."""
     ours = {name: None for name in os.environ if name.startswith("CHAINRULE_")}
     answer = CliRunner().invoke(commands, ["explore", "--no-browser", *arguments], env=ours, catch_exceptions=False)
     assert answer.exit_code == status, answer.output
@@ -36,27 +35,12 @@ def refused(*arguments, status=2):
 
 
 @contextmanager
-def exploring(*arguments, folder=OWN_MODELS, **environment):
+def exploring(*arguments, folder=USER_MODELS, **options):
     """A server; gives a client with its token, and its process."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "chainrule", "explore", "--no-browser", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=ENVIRONMENT | environment | {"PYTHONUNBUFFERED": "1"},
-        cwd=folder,
-    )
-    try:
-        line = process.stdout.readline()
-        link = re.search(r"http://\S+", line)
-        assert link, line + (process.stderr.read() if process.poll() is not None else "")
-        address, _, token = link[0].partition("?token=")
+    with serving("--no-browser", *arguments, command="explore", folder=folder, **options) as (process, link):
+        address, _, token = link.partition("?token=")
         with httpx.Client(base_url=address, headers={"authorization": f"Bearer {token}"}, timeout=60) as client:
             yield client, process
-    finally:
-        if process.poll() is None:
-            process.terminate()
-        process.communicate(timeout=30)
 
 
 def dump_of(client, query=""):
@@ -64,9 +48,9 @@ def dump_of(client, query=""):
 
 
 def test_what_is_wrong_is_one_line_with_the_place_and_no_server(tmp_path, monkeypatch):
-    monkeypatch.chdir(OWN_MODELS)
+    monkeypatch.chdir(USER_MODELS)
     assert refused("nothing_here.py:make") == "nothing_here.py: there is no such file"
-    line = line_of(OWN_MODELS / "nonsense.py", "def no_scalar")
+    line = line_of(USER_MODELS / "nonsense.py", "def no_scalar")
     said = refused("nonsense.py:no_scalar")
     assert said.startswith(f"nonsense.py:{line}: no scalar loss: the model puts out a tensor of shape (4, 2); give (")
     assert refused("nonsense.py:frozen").startswith("nonsense.py:")
@@ -76,12 +60,6 @@ def test_what_is_wrong_is_one_line_with_the_place_and_no_server(tmp_path, monkey
     broken = tmp_path / "broken.py"
     broken.write_text("import torch\nimport (\n")
     assert refused(f"{broken}:make") == f"{broken}:2: it does not import: SyntaxError: invalid syntax"
-
-
-def threads_of_torch():
-    """What torch takes in a process of its own; in this one the tests have set it."""
-    code = "import torch; print(torch.get_num_threads())"
-    return int(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, env=ENVIRONMENT).stdout)
 
 
 def test_a_model_is_served_on_loopback_behind_a_token_and_traced_as_asked():
@@ -97,8 +75,6 @@ def test_a_model_is_served_on_loopback_behind_a_token_and_traced_as_asked():
         assert first["environment"]["seed"] == 7
         assert scaled["environment"]["what_if"] == "scale=1.5&group=head"
         assert first["loss"] != scaled["loss"]
-        # As many as torch takes of itself, for it is the user's own machine; a server of specs takes one.
-        assert first["environment"]["threads"] == threads_of_torch()
         assert client.get("api/v1/model/trace.json?group=tail").status_code == 422
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 128 + signal.SIGINT
@@ -109,7 +85,7 @@ def test_a_file_runs_as_a_program_without_arguments_beside_files_called_as_libra
         (tmp_path / f"{library}.py").write_text("raise ImportError('not the library')\n")
     parsing = "import argparse\nparser = argparse.ArgumentParser()\nparser.parse_args()\n"
     (tmp_path / "net.py").write_text(parsing + MODEL.format(width=5))
-    with exploring(f"{tmp_path}/net.py:make", "--watch") as (client, _):
+    with exploring(f"{tmp_path}/net.py:make", "--watch", fresh=True) as (client, _):
         assert "0.weight" in {tensor["name"] for tensor in dump_of(client)["tensors"]}
 
 
@@ -135,6 +111,15 @@ def test_a_pass_that_breaks_is_said_and_served_as_far_as_it_went():
         assert dump["error"]["message"].startswith("breaks.py:")
         process.terminate()
         assert "chainrule: breaks.py:" in process.communicate(timeout=30)[1]
+
+
+@pytest.mark.long
+def test_torch_takes_as_many_threads_as_it_does_by_itself():
+    """The machine is the user's; a server of specs takes one thread."""
+    code = "import torch; print(torch.get_num_threads())"
+    alone = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, env=ENVIRONMENT)
+    with exploring("blocks.py:make") as (client, _):
+        assert dump_of(client)["environment"]["threads"] == int(alone.stdout)
 
 
 MODEL = """

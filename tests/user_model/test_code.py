@@ -9,7 +9,7 @@ import torch
 
 from chainrule.errors import ExploreError, MemoryLimitError
 from chainrule.user_model.code import (
-    OwnFile,
+    UserFile,
     as_program,
     load,
     place_of,
@@ -146,7 +146,7 @@ def test_an_edit_is_seen_even_within_the_same_second_and_of_the_same_size(write)
     path = write("model.py", "from parts import scale\nwidth = 1\n")
     parts = write("parts.py", "scale = 1\n")
     stamp = parts.stat()
-    file = OwnFile(path)
+    file = UserFile(path)
     first = file.run()
     write("model.py", "from parts import scale\nwidth = 2\n")
     write("parts.py", "scale = 2\n")
@@ -161,7 +161,7 @@ def test_an_edit_is_seen_even_within_the_same_second_and_of_the_same_size(write)
 def test_what_is_imported_from_a_package_beside_it_is_run_anew_too(write):
     write("blocks/__init__.py", "from blocks.mlp import depth\n")
     write("blocks/mlp.py", "depth = 1\n")
-    file = OwnFile(write("model.py", "import blocks\ndepth = blocks.depth\n"))
+    file = UserFile(write("model.py", "import blocks\ndepth = blocks.depth\n"))
     assert file.run().depth == 1
     write("blocks/mlp.py", "depth = 22\n")
     assert file.run().depth == 22
@@ -172,7 +172,7 @@ def test_what_is_imported_from_a_package_beside_it_is_run_anew_too(write):
 def test_an_edit_of_what_is_imported_while_the_file_runs_for_the_first_time_is_seen(write):
     write("parts.py", "depth = 1\n")
     editing = "import parts, pathlib\npathlib.Path('parts.py').write_text('depth = 2\\n')\ndepth = parts.depth\n"
-    file = OwnFile(write("model.py", editing))
+    file = UserFile(write("model.py", editing))
     assert file.run().depth == 1
     assert file.has_changed
     assert file.run().depth == 2
@@ -180,7 +180,7 @@ def test_an_edit_of_what_is_imported_while_the_file_runs_for_the_first_time_is_s
 
 def test_a_folder_without_an_init_is_run_anew_too(write):
     write("parts/mlp.py", "depth = 1\n")
-    file = OwnFile(write("model.py", "from parts import mlp\ndepth = mlp.depth\n"))
+    file = UserFile(write("model.py", "from parts import mlp\ndepth = mlp.depth\n"))
     assert file.run().depth == 1
     assert [each.name for each in file.files] == ["model.py", "mlp.py"]
     write("parts/mlp.py", "depth = 22\n")
@@ -196,7 +196,7 @@ def test_a_reference_that_goes_up_is_that_of_the_file_itself(write, folder, monk
     monkeypatch.chdir(folder / "scripts")
     path, _ = split_reference("../model.py:make")
     with pytest.raises(ExploreError, match=r"^/.*[^.]/parts\.py:2: it does not import: NameError"):
-        OwnFile(path).run()
+        UserFile(path).run()
 
 
 PACKAGE = {
@@ -221,7 +221,7 @@ def test_a_file_of_a_package_is_run_as_the_package_imports_it(write, folder, mon
     monkeypatch.setattr(sys, "path", [each for each in sys.path if each != str(folder)])
     path = folder / "lib" / "nets" / "model.py"
     as_program(path)
-    file = OwnFile(path)
+    file = UserFile(path)
     module = file.run()
     assert module.__name__ == "lib.nets.model"
     assert module.make() == (3, 3)
@@ -230,7 +230,7 @@ def test_a_file_of_a_package_is_run_as_the_package_imports_it(write, folder, mon
     write("lib/layers.py", "width = 44\n")
     assert file.has_changed
     assert file.run().make() == (44, 44)
-    # What lies in a package stands behind what is installed.
+    # A package's files come after the installed ones.
     assert sys.path[0] == str(folder)
     assert sys.path[-1] == str(path.parent)
 
@@ -256,7 +256,7 @@ def test_a_file_runs_without_arguments_beside_its_neighbours(write, folder, monk
 
 
 def test_a_file_that_could_not_be_imported_may_come_later(write):
-    file = OwnFile(write("model.py", "from parts import width\n"))
+    file = UserFile(write("model.py", "from parts import width\n"))
     with pytest.raises(ExploreError, match="No module named 'parts'"):
         file.run()
     assert not file.has_new_neighbours
@@ -268,7 +268,7 @@ def test_a_file_that_could_not_be_imported_may_come_later(write):
 
 def test_after_an_edit_that_does_not_run_what_was_imported_before_is_still_there(write):
     write("parts.py", "scale = 1\n")
-    file = OwnFile(write("model.py", "import parts\n"))
+    file = UserFile(write("model.py", "import parts\n"))
     module = file.run()
     before = sys.modules["parts"]
     write("parts.py", "scale = 2\n")
@@ -287,7 +287,7 @@ def test_installed_packages_within_the_folder_stay_what_they_are(write, folder, 
     site.mkdir(parents=True)
     (site / "installed_for_this_test.py").write_text("runs = []\n")
     monkeypatch.syspath_prepend(str(site))
-    file = OwnFile(write("model.py", "import installed_for_this_test\ninstalled_for_this_test.runs.append(1)\n"))
+    file = UserFile(write("model.py", "import installed_for_this_test\ninstalled_for_this_test.runs.append(1)\n"))
     file.run()
     file.run()
     assert sys.modules.pop("installed_for_this_test").runs == [1, 1]
@@ -316,7 +316,7 @@ def test_the_place_of_an_error_is_the_innermost_line_of_the_user(write, folder):
     assert place_of(torch.nn.functional.mse_loss) is None
     with pytest.raises(RuntimeError) as made:
         exec(compile("module.fails()", "<string>", "exec"), {"module": module})
-    # What somebody has put together lies in no folder.
+    # Generated code is in no folder.
     assert raised_at(made.value, folder) == "model.py:5"
     with pytest.raises(ZeroDivisionError) as nowhere:
         exec(compile("1 / 0", "<string>", "exec"))

@@ -1,4 +1,4 @@
-"""What factories return: checked before anything runs, and copied so that nothing of the user's is touched."""
+"""The values of factories: checked before anything runs; and copies, which share nothing with the original."""
 
 import functools
 import math
@@ -13,6 +13,7 @@ from torch.nn.utils import weight_norm
 from torch.nn.utils.rnn import pack_sequence
 
 from chainrule.errors import ExploreError, MemoryLimitError
+from chainrule.user_model.copies import copied_subject
 from chainrule.user_model.subject import Subject, check_subject, make_subject, scalar_loss
 
 NET = nn.Linear(3, 2)
@@ -129,7 +130,7 @@ def test_inputs_on_another_device_are_told_by_name_and_device():
     elsewhere = X.to("meta")
     assert refused((NET, elsewhere)).startswith("the model is on cpu, and input (4, 3) is on meta; move one of them")
     assert refused((NET, {"input": elsewhere})).startswith("the model is on cpu, and input (4, 3) is on meta")
-    # What will be moved may come from anywhere.
+    # Tensors that will be moved may be anywhere.
     assert make_subject((NET, X), "make", device="meta").args == (X,)
     assert make_subject((NET, elsewhere), "make", device="cpu").args == (elsewhere,)
 
@@ -205,7 +206,7 @@ def test_a_copy_shares_no_memory_and_keeps_what_is_tied():
     model[2].weight = model[0].weight
     x = X.clone().requires_grad_()
     subject = Subject(model, ([x, {"again": x}],), {"mask": X})
-    copy = subject.copied()
+    copy = copied_subject(subject)
     pairs = list(zip(model.state_dict().values(), copy.model.state_dict().values(), strict=True))
     assert all(torch.equal(old, new) and old.data_ptr() != new.data_ptr() for old, new in pairs)
     assert copy.model[2].weight is copy.model[0].weight
@@ -221,7 +222,7 @@ def test_a_copy_shares_no_memory_and_keeps_what_is_tied():
 def test_what_a_forward_has_left_behind_does_not_keep_a_model_from_being_copied():
     model = weight_norm(nn.Linear(3, 2))
     model.last = [model(X)]
-    copy = Subject(model, (X,)).copied().model
+    copy = copied_subject(Subject(model, (X,))).model
     assert torch.equal(copy(X), model(X))
     assert copy.last[0].grad_fn is None
 
@@ -237,7 +238,7 @@ def test_the_loss_of_a_copy_is_about_the_copy():
         )
 
     for loss in (penalized, functools.partial(penalized, factor=0.5), SimpleNamespace(call=penalized).call):
-        copy = Subject(model, (X,), loss=loss).copied()
+        copy = copied_subject(Subject(model, (X,), loss=loss))
         assert torch.equal(copy.loss(copy.model(X)), loss(model(X)))
         copy.loss(copy.model(X)).backward()
         assert all(parameter.grad is None for parameter in model.parameters())
@@ -259,7 +260,7 @@ def test_a_loss_that_is_a_module_a_method_or_calls_itself_is_copied():
         return halved(out / 2, depth - 1) if depth else criterion(out)
 
     for loss in (criterion, criterion.forward, halved):
-        copy = Subject(NET, (X,), loss=loss).copied()
+        copy = copied_subject(Subject(NET, (X,), loss=loss))
         assert torch.equal(copy.loss(X), loss(X))
         copy.loss(X).backward()
         assert criterion.log_variance.grad is None
@@ -277,14 +278,14 @@ def global_loss(out):
 
 
 def test_what_a_loss_finds_of_the_model_in_its_own_module_is_the_copys():
-    copy = Subject(GLOBAL, (X,), loss=global_loss).copied()
+    copy = copied_subject(Subject(GLOBAL, (X,), loss=global_loss))
     copy.loss(copy.model(X)).backward()
     assert GLOBAL.weight.grad is None
     expected = 2 * GLOBAL.weight + X.mean(0) / 2
     assert torch.allclose(copy.model.weight.grad, expected)
     assert copy.loss.__globals__["nn"] is nn
-    # Of another model it finds nothing, and is itself.
-    assert Subject(NET, (X,), loss=global_loss).copied().loss is global_loss
+    # It does not hold another model, so it stays itself.
+    assert copied_subject(Subject(NET, (X,), loss=global_loss)).loss is global_loss
 
 
 class Trainer:
@@ -297,7 +298,7 @@ class Trainer:
 
 def test_the_loss_of_an_object_that_has_the_model_is_about_the_copy():
     trainer = Trainer(nn.Linear(3, 2))
-    copy = Subject(trainer.model, (X,), loss=trainer.loss).copied()
+    copy = copied_subject(Subject(trainer.model, (X,), loss=trainer.loss))
     copy.loss(copy.model(X)).backward()
     assert trainer.model.weight.grad is None
     assert copy.model.weight.grad is not None
@@ -340,7 +341,7 @@ def with_another_forward():
 @pytest.mark.parametrize("make", [closing_over, hooked, with_another_forward])
 def test_a_function_that_a_model_has_computes_with_the_copy(make):
     model = make()
-    copy = Subject(model, (X,)).copied().model
+    copy = copied_subject(Subject(model, (X,))).model
     assert torch.equal(copy(X), model(X))
     copy(X).sum().backward()
     assert all(parameter.grad is None for parameter in model.parameters())
@@ -356,7 +357,7 @@ def test_what_a_hook_writes_down_is_not_written_to_the_users_own():
     model = nn.Sequential(nn.Linear(3, 2), nn.Tanh())
     for name, module in model.named_children():
         module.register_forward_hook(lambda _, __, out, name=name: seen.__setitem__(name, out))
-    copy = Subject(model, (X,)).copied().model
+    copy = copied_subject(Subject(model, (X,))).model
     copy(X)
     assert seen == {}
     (hook,) = copy[0]._forward_hooks.values()
@@ -369,14 +370,14 @@ def test_what_a_hook_writes_down_is_not_written_to_the_users_own():
 def test_a_function_of_torchs_own_stays_itself():
     model = nn.Linear(3, 2)
     model.activation = nn.functional.relu
-    assert Subject(model, (X,)).copied().model.activation is nn.functional.relu
+    assert copied_subject(Subject(model, (X,))).model.activation is nn.functional.relu
 
 
 def test_the_gradient_hooks_of_parameters_are_those_of_the_copy_too():
     model = nn.Linear(3, 2)
     mask = torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
     model.weight.register_hook(lambda gradient: gradient * mask)
-    copy = Subject(model, (X,)).copied().model
+    copy = copied_subject(Subject(model, (X,))).model
     copy(X).sum().backward()
     assert torch.equal(copy.weight.grad != 0, mask.bool())
     assert model.weight.grad is None
@@ -387,13 +388,13 @@ def test_a_scripted_model_is_copied_with_leaves_that_require_grad():
         warnings.simplefilter("ignore", DeprecationWarning)
         model = torch.jit.script(nn.Linear(3, 2))
     model.bias.requires_grad_(False)
-    copy = Subject(model, (X,)).copied().model
+    copy = copied_subject(Subject(model, (X,))).model
     assert [(each.is_leaf, each.requires_grad) for each in copy.parameters()] == [(True, True), (True, False)]
 
 
 def test_a_loss_of_nothing_but_its_arguments_is_itself():
-    assert Subject(NET, (X,), loss=nn.functional.mse_loss).copied().loss is nn.functional.mse_loss
-    assert Subject(NET, (X,)).copied().loss is None
+    assert copied_subject(Subject(NET, (X,), loss=nn.functional.mse_loss)).loss is nn.functional.mse_loss
+    assert copied_subject(Subject(NET, (X,))).loss is None
 
 
 def test_what_cannot_be_copied_is_told():
@@ -402,13 +403,13 @@ def test_what_cannot_be_copied_is_told():
     model = nn.Linear(3, 2)
     model.lock = threading.Lock()
     with pytest.raises(ExploreError) as caught:
-        Subject(model, (X,), place="model.py:3").copied()
+        copied_subject(Subject(model, (X,), place="model.py:3"))
     assert caught.value.message == (
         "model.py:3: the model cannot be copied: lock (a value of type lock) cannot: "
         "TypeError: cannot pickle '_thread.lock' object"
     )
     with pytest.raises(ExploreError, match=r"^the inputs cannot be copied: TypeError: cannot pickle"):
-        Subject(NET, (threading.Lock(),)).copied()
+        copied_subject(Subject(NET, (threading.Lock(),)))
 
 
 def test_no_memory_for_a_copy_is_told_as_such():
@@ -417,13 +418,13 @@ def test_no_memory_for_a_copy_is_told_as_such():
             raise torch.OutOfMemoryError("CUDA out of memory")
 
     with pytest.raises(MemoryLimitError, match="the model cannot be copied: the device ran out of memory"):
-        Subject(Large(3, 2), (X,)).copied()
+        copied_subject(Subject(Large(3, 2), (X,)))
 
 
 def test_a_copy_on_another_device_has_model_inputs_and_what_the_loss_holds_there():
     target = torch.randn(4, 2)
     subject = Subject(nn.Linear(3, 2), (X,), loss=lambda out: (out - target).mean())
-    copy = subject.copied("meta")
+    copy = copied_subject(subject, "meta")
     assert copy.device == torch.device("meta")
     assert copy.loss(copy.model(*copy.args)).device.type == "meta"
     assert subject.device == torch.device("cpu")

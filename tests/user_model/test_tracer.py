@@ -1,4 +1,4 @@
-"""The tracer of one's own model: a function of subject, seed and what-if, that leaves everything as it was."""
+"""The tracer of a user's model: a function of subject, seed and what-if that leaves everything as it was."""
 
 import copy
 import random
@@ -17,7 +17,7 @@ from chainrule.errors import ExploreError, MemoryLimitError, NotFoundError, Stop
 from chainrule.stopping import Stop, stoppable
 from chainrule.trace import record
 from chainrule.user_model.subject import Subject, make_subject
-from chainrule.user_model.tracer import OwnTracer
+from chainrule.user_model.tracer import Tracer
 from chainrule.user_model.what_if import WhatIf
 
 MODELS = ("deep_mlp.py:make", "convnet.py:make", "custom_function.py:make", "blocks.py:make")
@@ -37,10 +37,9 @@ def snapshot(subject):
     tensors |= {
         f"input {index}.grad": bits(each.grad) for index, each in enumerate(subject.inputs) if each.grad is not None
     }
-    versions = [each._version for each in (*subject.model.parameters(), *subject.model.buffers(), *subject.inputs)]
     attributes = [{name: id(value) for name, value in vars(each).items()} for each in subject.model.modules()]
     tensors["torch"] = torch.get_rng_state()
-    return tensors, (versions, attributes, random.getstate(), np.random.get_state()[1].tolist())
+    return tensors, (attributes, random.getstate(), np.random.get_state()[1].tolist())
 
 
 def same_snapshot(one, other):
@@ -64,7 +63,7 @@ def numbers(trace):
 
 
 def recorded_by_hand(model, subject, seed=42):
-    """What a recording of this model by itself gives, with the tracer's seed."""
+    """The trace of a plain recording, with the tracer's seed."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         with record(model) as recording:
@@ -94,7 +93,7 @@ def test_model_gradients_buffers_inputs_and_generators_stay_bit_for_bit(own, ref
     for each in subject.inputs:
         each.grad = torch.randn_like(each)
     before = snapshot(subject)
-    tracer = OwnTracer(subject)
+    tracer = Tracer(subject)
     for what_if in (WhatIf(), WhatIf(scale=2.0), WhatIf(init="kaiming_normal", seed=3), WhatIf()):
         tracer.trace(what_if)
         tracer.record(what_if)
@@ -121,7 +120,7 @@ def test_even_a_model_that_writes_to_itself_and_to_its_input_stays_as_it_is():
 
     subject = Subject(Restless(), (torch.randn(4, 3),))
     before = snapshot(subject)
-    tracer = OwnTracer(subject)
+    tracer = Tracer(subject)
     losses = [tracer.trace(WhatIf(scale=scale)).loss for scale in (1.0, 2.0, 1.0, 2.0)]
     assert losses[:2] == losses[2:]
     assert losses[0] != losses[1]
@@ -151,18 +150,40 @@ def test_what_a_pass_has_put_into_containers_or_drawn_from_its_own_generators_is
             return (x @ self.weight).sum() * count + noise + drawn
 
     subject = Subject(Remembering(), (torch.randn(4, 3),))
-    tracer = OwnTracer(subject)
+    tracer = Tracer(subject)
     losses = [tracer.trace(WhatIf(scale=scale)).loss for scale in (1.0, 2.0, 1.0, 2.0)]
     assert losses[:2] == losses[2:]
-    assert OwnTracer(subject).trace(WhatIf(scale=2.0)).loss == losses[1]
+    assert Tracer(subject).trace(WhatIf(scale=2.0)).loss == losses[1]
     assert subject.model.seen == []
 
 
 def test_a_loss_that_looks_at_the_model_leaves_its_gradients_alone():
     model = nn.Linear(3, 2)
     subject = Subject(model, (torch.randn(4, 3),), loss=lambda out: out.sum() + model.weight.pow(2).sum())
-    OwnTracer(subject).trace(WhatIf(scale=2.0))
+    Tracer(subject).trace(WhatIf(scale=2.0))
     assert model.weight.grad is None
+
+
+def test_a_model_that_cannot_be_copied_is_traced_and_its_own_tensors_are_put_back():
+    class Locked(nn.Linear):
+        def __init__(self):
+            super().__init__(3, 2)
+            self.lock = threading.Lock()
+            self.total = torch.zeros(2)
+            self.free = torch.ones(2, requires_grad=True)
+            self.run = lambda x: nn.functional.linear(x, self.weight, self.bias)
+
+        def forward(self, x):
+            with self.lock:
+                out = self.run(x) * self.free
+            self.total += out.detach().sum(0)
+            return out.sum() + self.total.sum()
+
+    subject = Subject(Locked(), (torch.ones(4, 3),))
+    losses = [Tracer(subject).trace(WhatIf(scale=scale)).loss for scale in (1.0, 2.0, 1.0)]
+    assert losses[0] == losses[2] != losses[1]
+    assert not subject.model.total.any()
+    assert subject.model.free.grad is None
 
 
 # ----------------------------------------------------------------------------------------------------------- the pass
@@ -172,7 +193,7 @@ def test_a_loss_that_looks_at_the_model_leaves_its_gradients_alone():
 def test_the_numbers_are_those_of_the_model_run_by_itself(own, reference):
     subject = own(reference).subject
     theirs = recorded_by_hand(copy.deepcopy(subject.model), subject)
-    ours = OwnTracer(subject).trace()
+    ours = Tracer(subject).trace()
     assert ours.loss == theirs.loss
     wanted, found = statistics_by_name(theirs), statistics_by_name(ours)
     assert len(found.keys() & wanted.keys()) > 0.9 * len(wanted)
@@ -188,7 +209,7 @@ def test_a_scale_is_what_scaling_the_weights_by_hand_gives(own, group):
             if parameter.dim() >= 2 and name.startswith(group):
                 parameter.mul_(1.7)
     wanted = statistics_by_name(recorded_by_hand(by_hand, subject))
-    tracer = OwnTracer(subject)
+    tracer = Tracer(subject)
     for what_if in (WhatIf(), WhatIf(scale=3.0), WhatIf(scale=1.7, group=group)):
         trace = tracer.trace(what_if)
     found = statistics_by_name(trace)
@@ -204,9 +225,9 @@ def test_a_draw_is_the_schemes_of_seed_and_name_then_scaled_and_of_its_group_alo
             weight = by_hand.features[index].weight
             weight.copy_(redraw("kaiming_uniform", 9, f"features.{index}.weight", tuple(weight.shape)) * 0.5)
     wanted = recorded_by_hand(by_hand, subject)
-    found = OwnTracer(subject).trace(WhatIf(0.5, "features", "kaiming_uniform", 9))
+    found = Tracer(subject).trace(WhatIf(0.5, "features", "kaiming_uniform", 9))
     assert found.loss == wanted.loss
-    other = OwnTracer(subject).trace(WhatIf(0.5, "features", "kaiming_uniform", 10))
+    other = Tracer(subject).trace(WhatIf(0.5, "features", "kaiming_uniform", 10))
     assert other.loss != wanted.loss
 
 
@@ -219,10 +240,10 @@ def test_a_tied_weight_is_changed_once_and_drawn_by_its_first_name():
         by_hand = copy.deepcopy(model)
         with torch.no_grad():
             by_hand[0].weight.mul_(2)
-        assert OwnTracer(subject).trace(WhatIf(2.0, group)).loss == by_hand(torch.arange(7)).sum()
+        assert Tracer(subject).trace(WhatIf(2.0, group)).loss == by_hand(torch.arange(7)).sum()
         with torch.no_grad():
             by_hand[0].weight.copy_(redraw("xavier_normal", 42, "0.weight", (7, 4)))
-        assert OwnTracer(subject).trace(WhatIf(1.0, group, "xavier_normal")).loss == by_hand(torch.arange(7)).sum()
+        assert Tracer(subject).trace(WhatIf(1.0, group, "xavier_normal")).loss == by_hand(torch.arange(7)).sum()
 
 
 @pytest.mark.parametrize("reference", MODELS)
@@ -293,12 +314,12 @@ def test_a_mixture_that_sends_its_batch_elsewhere_is_recorded_anew(kind):
         # Without gradients only the modules tell which of them has answered.
         model.experts.requires_grad_(kind == "modules")
     subject = Subject(model, (torch.randn(5, 4, requires_grad=True),))
-    tracer = OwnTracer(subject)
+    tracer = Tracer(subject)
     losses, recordings = set(), set()
     for seed in range(12):
         what_if = WhatIf(group="router", init="kaiming_normal", seed=seed)
         trace = tracer.trace(what_if)
-        fresh = OwnTracer(subject).trace(what_if)
+        fresh = Tracer(subject).trace(what_if)
         assert numbers(trace) == numbers(fresh)
         assert [module.path for module in trace.modules] == [module.path for module in fresh.modules]
         losses.add(trace.loss)
@@ -320,12 +341,12 @@ def test_a_batch_that_is_split_in_other_sizes_is_recorded_anew():
 
     torch.manual_seed(0)
     subject = Subject(Split(), (torch.randn(9, 4),))
-    tracer = OwnTracer(subject)
+    tracer = Tracer(subject)
     sizes = set()
     for seed in range(6):
         trace = tracer.trace(WhatIf(group="router", init="standard_normal", seed=seed))
         sizes.add(trace.tensor_by_name["expert.linear"].shape[0])
-        fresh = OwnTracer(subject).trace(WhatIf(group="router", init="standard_normal", seed=seed))
+        fresh = Tracer(subject).trace(WhatIf(group="router", init="standard_normal", seed=seed))
         assert [tensor.shape for tensor in trace.tensors] == [tensor.shape for tensor in fresh.tensors]
     assert len(sizes) > 1
 
@@ -333,10 +354,10 @@ def test_a_batch_that_is_split_in_other_sizes_is_recorded_anew():
 def test_what_a_pass_draws_is_drawn_from_the_seed(own):
     subject = own("convnet.py:make").subject
     torch.manual_seed(1)
-    first = OwnTracer(subject, seed=5).trace()
+    first = Tracer(subject, seed=5).trace()
     torch.manual_seed(2)
-    assert numbers(OwnTracer(subject, seed=5).trace()) == numbers(first)
-    assert OwnTracer(subject, seed=6).trace().loss != first.loss
+    assert numbers(Tracer(subject, seed=5).trace()) == numbers(first)
+    assert Tracer(subject, seed=6).trace().loss != first.loss
 
 
 def test_pythons_and_numpys_random_numbers_are_drawn_from_the_seed_too_and_given_back():
@@ -350,15 +371,15 @@ def test_pythons_and_numpys_random_numbers_are_drawn_from_the_seed_too_and_given
         random.seed(start)
         np.random.seed(start)
         wanted = random.getstate(), np.random.get_state()[1].tolist()
-        losses.append(OwnTracer(subject, seed=5).trace().loss)
+        losses.append(Tracer(subject, seed=5).trace().loss)
         assert (random.getstate(), np.random.get_state()[1].tolist()) == wanted
-    assert losses[0] == losses[1] != OwnTracer(subject, seed=6).trace().loss
+    assert losses[0] == losses[1] != Tracer(subject, seed=6).trace().loss
 
 
 def test_what_torchs_own_layers_compute_stands_in_no_line_of_ours():
     model = nn.Sequential(nn.Linear(3, 2), nn.Tanh())
     subject = make_subject((model, torch.randn(4, 3), lambda output: output.square().mean()), "make")
-    ops = [op for op in OwnTracer(subject).trace().ops if op.phase == "forward"]
+    ops = [op for op in Tracer(subject).trace().ops if op.phase == "forward"]
     assert [(op.name, op.source and op.source.text) for op in ops][:2] == [("linear", None), ("tanh", None)]
     assert all("lambda output" in op.source.text for op in ops[2:])
 
@@ -374,10 +395,10 @@ def test_a_trace_says_what_it_was_made_of(own):
 def test_gradients_are_taken_even_where_the_caller_takes_none(own):
     subject = own("blocks.py:make").subject
     with torch.no_grad():
-        trace = OwnTracer(subject).trace()
+        trace = Tracer(subject).trace()
     assert "head.weight.g" in trace.tensor_by_name
     with torch.inference_mode():
-        assert numbers(OwnTracer(subject).trace()) == numbers(trace)
+        assert numbers(Tracer(subject).trace()) == numbers(trace)
 
 
 def test_without_a_way_back_there_is_a_forward_pass_and_a_fault():
@@ -385,7 +406,7 @@ def test_without_a_way_back_there_is_a_forward_pass_and_a_fault():
         def forward(self, x):
             return super().forward(x).detach().sum()
 
-    trace = OwnTracer(Subject(Detached(3, 2), (torch.randn(4, 3),))).trace()
+    trace = Tracer(Subject(Detached(3, 2), (torch.randn(4, 3),))).trace()
     assert trace.error is None
     assert {op.phase for op in trace.ops} == {"forward"}
     assert {fault.kind for fault in trace.faults} == {"detach", "no_gradient"}
@@ -399,7 +420,7 @@ def test_a_loss_that_never_had_a_gradient_is_a_fault():
         def forward(self, x):
             return (super().forward(x) > 0).float().sum()
 
-    trace = OwnTracer(Subject(Chosen(3, 2), (torch.randn(4, 3),))).trace()
+    trace = Tracer(Subject(Chosen(3, 2), (torch.randn(4, 3),))).trace()
     assert {op.phase for op in trace.ops} == {"forward"}
     assert {fault.kind for fault in trace.faults} == {"no_gradient"}
 
@@ -411,7 +432,7 @@ def test_inputs_by_keyword_have_their_names_and_labels_are_targets():
             return {"loss": nn.functional.cross_entropy(logits, labels), "logits": logits}
 
     subject = Subject(Classifier(3, 2), (), {"pixels": torch.randn(4, 3), "labels": torch.tensor([0, 1, 0, 1])})
-    trace = OwnTracer(subject).trace()
+    trace = Tracer(subject).trace()
     assert trace.tensor_by_name["pixels"].role == "input"
     assert trace.tensor_by_name["labels"].role == "target"
     assert trace.loss == pytest.approx(float(subject.model(**subject.kwargs)["loss"].detach()))
@@ -445,10 +466,10 @@ def test_a_backward_that_raises_is_shown_as_far_as_it_went(own):
 def test_where_no_line_of_the_users_raised_the_place_is_that_of_the_op_or_of_the_model(own):
     trace = own("breaks.py:make_changed_in_place").tracer().trace()
     (source,) = {each.source for each in trace.ops if each.id == trace.error.op}
-    assert trace.error.message.startswith(f"tests/shared/own_models/breaks.py:{source.line}: ")
+    assert trace.error.message.startswith(f"tests/shared/user_models/breaks.py:{source.line}: ")
     assert trace.faults[0].message == trace.error.message
     made = nn.Sequential(nn.Embedding(3, 2), nn.Flatten()), torch.tensor([[3]]), torch.mean
-    trace = OwnTracer(make_subject(made, "make", place="model.py:12")).trace()
+    trace = Tracer(make_subject(made, "make", place="model.py:12")).trace()
     assert trace.error.message == "model.py:12: in 0: IndexError: index out of range in self"
 
 
@@ -461,7 +482,7 @@ def test_what_another_thread_has_given_a_gradient_is_not_called_unused():
             thread.join()
             return self[1](out[0]).sum()
 
-    trace = OwnTracer(Subject(Threaded(nn.Linear(3, 3), nn.Linear(3, 2)), (torch.randn(4, 3),))).trace()
+    trace = Tracer(Subject(Threaded(nn.Linear(3, 3), nn.Linear(3, 2)), (torch.randn(4, 3),))).trace()
     assert trace.faults == ()
 
 
@@ -481,7 +502,7 @@ def test_what_is_compiled_runs_as_it_was_written():
         def forward(self, x):
             return self.then(self.first(x)).sum()
 
-    tracer = OwnTracer(Subject(Partly(), (torch.randn(4, 3),)))
+    tracer = Tracer(Subject(Partly(), (torch.randn(4, 3),)))
     for what_if in (WhatIf(), WhatIf(scale=2.0)):
         trace = tracer.trace(what_if)
         assert trace.error is None
@@ -497,7 +518,7 @@ def test_a_pass_that_breaks_at_one_what_if_alone_comes_back():
                 raise OverflowError("too large")
             return out
 
-    tracer = OwnTracer(Subject(Careful(3, 2), (torch.randn(4, 3),)))
+    tracer = Tracer(Subject(Careful(3, 2), (torch.randn(4, 3),)))
     first = tracer.trace()
     broken = tracer.trace(WhatIf(scale=10_000.0))
     assert broken.error.message.endswith("OverflowError: too large")
@@ -511,7 +532,7 @@ def test_a_model_that_ends_the_process_does_not():
         def forward(self, _):
             raise SystemExit(3)
 
-    trace = OwnTracer(Subject(Leaves(3, 2), (torch.randn(4, 3),))).trace()
+    trace = Tracer(Subject(Leaves(3, 2), (torch.randn(4, 3),))).trace()
     assert trace.error.message.endswith("SystemExit: 3")
 
 
@@ -528,7 +549,7 @@ def test_nor_does_one_that_ends_it_only_at_a_what_if_wherever_it_runs(error):
                 raise error
             return super().forward(x).sum()
 
-    tracer = OwnTracer(Subject(Leaves(3, 2), (torch.randn(4, 3),)))
+    tracer = Tracer(Subject(Leaves(3, 2), (torch.randn(4, 3),)))
     traces = []
     # A view is computed in a thread, where nobody's Ctrl-C arrives.
     thread = threading.Thread(target=lambda: traces.extend(tracer.trace(WhatIf(scale=each)) for each in (1.0, 9.0)))
@@ -561,7 +582,7 @@ def test_out_of_memory_is_told_with_the_place_and_nothing_is_kept(raised, at):
             return out
 
     seen = []
-    tracer = OwnTracer(Subject(Hungry(3, 2), (torch.randn(4, 3),)))
+    tracer = Tracer(Subject(Hungry(3, 2), (torch.randn(4, 3),)))
     if at == "later":
         tracer.trace()
     with pytest.raises(MemoryLimitError) as caught:
@@ -590,17 +611,17 @@ def test_work_that_is_to_stop_stops_and_the_next_trace_is_whole(own):
 
 def test_values_are_those_of_the_pass(own):
     subject = own("blocks.py:make").subject
-    window = OwnTracer(subject).values(WhatIf(scale=2.0), "head.weight", (1, 3), (0, 2))
+    window = Tracer(subject).values(WhatIf(scale=2.0), "head.weight", (1, 3), (0, 2))
     torch.testing.assert_close(
         torch.tensor(window.values), subject.model.head.weight.detach()[1:3, 0:2] * 2, check_dtype=False
     )
     with pytest.raises(NotFoundError, match="no tensor is called 'tail'"):
-        OwnTracer(subject).values(WhatIf(), "tail", (0, 5), (0, 5))
+        Tracer(subject).values(WhatIf(), "tail", (0, 5), (0, 5))
 
 
 def test_what_is_kept_covers_the_copy(own):
     subject = own("convnet.py:make").subject
-    tracer = OwnTracer(subject)
+    tracer = Tracer(subject)
     assert tracer.kept_bytes == 0
     tracer.trace()
     parameters = sum(each.nbytes for each in subject.model.parameters())

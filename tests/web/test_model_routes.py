@@ -19,9 +19,9 @@ from chainrule.errors import ExploreError
 from chainrule.run import trace_spec
 from chainrule.settings import Settings
 from chainrule.spec import ModelSpec
-from chainrule.user_model.model import OwnModel
+from chainrule.user_model.model import UserModel
 from chainrule.user_model.subject import make_subject
-from chainrule.user_model.tracer import OwnTracer
+from chainrule.user_model.tracer import Tracer
 from chainrule.user_model.what_if import WHAT_IF_KEYS, WhatIf
 from chainrule.web import model as web_model
 from chainrule.web.main import create_app
@@ -90,7 +90,7 @@ def making():
 
 @pytest.fixture
 def own(making):
-    return OwnModel("net.py:make", making, seed=5)
+    return UserModel("net.py:make", making, seed=5)
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def client(app, open_client):
 
 def traced(**values):
     """The trace of the same subject at a what-if, made beside the server."""
-    return OwnTracer(made(), seed=5).trace(WhatIf(**values))
+    return Tracer(made(), seed=5).trace(WhatIf(**values))
 
 
 def std(dump, name):
@@ -201,7 +201,7 @@ def test_a_model_that_cannot_be_traced_says_why(open_client, settings):
     def no_loss():
         return make_subject((nn.Linear(3, 2), torch.randn(4, 3)), "linear")
 
-    client = open_client(create_app(settings, own=OwnModel("linear", no_loss)))
+    client = open_client(create_app(settings, own=UserModel("linear", no_loss)))
     answer = client.get(f"{BASE}/trace.json")
     assert answer.status_code == 422
     error = answer.json()["error"]
@@ -219,7 +219,7 @@ def test_where_a_pass_breaks_the_trace_goes_as_far_as_it_went(open_client, setti
         def forward(self, x):
             return self.lin(x) @ torch.ones(5)
 
-    own = OwnModel("broken", lambda: make_subject((Broken(), torch.randn(4, 3)), "broken"))
+    own = UserModel("broken", lambda: make_subject((Broken(), torch.randn(4, 3)), "broken"))
     dump = open_client(create_app(settings, own=own)).get(f"{BASE}/trace.json").json()
     assert dump["ops"][0]["name"] == "linear"
     assert "RuntimeError" in dump["error"]["message"]
@@ -243,7 +243,7 @@ def test_what_is_known_is_not_sent_again_until_the_model_is_another(client, own,
 def test_two_servers_with_two_models_share_no_entity_tag(open_client, settings):
     tags = set()
     for depth in (1, 2):
-        client = open_client(create_app(settings, own=OwnModel("net", lambda depth=depth: made(depth))))
+        client = open_client(create_app(settings, own=UserModel("net", lambda depth=depth: made(depth))))
         tags.add(client.get(f"{BASE}/trace.json").headers["etag"])
     assert len(tags) == 2
 
@@ -254,7 +254,7 @@ def test_what_takes_long_may(open_client, settings):
             time.sleep(0.3)
             return super().forward(x).mean()
 
-    own = OwnModel("slow", lambda: make_subject((Slow(3, 2), torch.randn(4, 3)), "slow"))
+    own = UserModel("slow", lambda: make_subject((Slow(3, 2), torch.randn(4, 3)), "slow"))
     hasty = settings.model_copy(update={"deadline_seconds": 0.05, "live_deadline_seconds": 0.05})
     client = open_client(create_app(hasty, own=own))
     assert client.get(f"{BASE}/trace.json").status_code == 200
@@ -272,7 +272,7 @@ def test_a_default_device_holds_where_the_pass_runs(open_client, settings):
     for device in (None, "meta"):
         torch.set_default_device(device)
         try:
-            app = create_app(settings, own=OwnModel("asking", lambda: subject))
+            app = create_app(settings, own=UserModel("asking", lambda: subject))
         finally:
             torch.set_default_device(None)
         losses.append(open_client(app).get(f"{BASE}/trace.json").json()["loss"])
@@ -281,7 +281,7 @@ def test_a_default_device_holds_where_the_pass_runs(open_client, settings):
 
 def test_a_window_that_holds_too_much_is_refused(open_client, settings):
     subject = make_subject((nn.Flatten(0), torch.zeros(8, 8, 64, 64, requires_grad=True), torch.sum), "flat")
-    client = open_client(create_app(settings, own=OwnModel("flat", lambda: subject)))
+    client = open_client(create_app(settings, own=UserModel("flat", lambda: subject)))
     fits = client.get(f"{BASE}/tensor.json?name=input&rows=0:2&cols=0:8").json()["values"]
     assert np.shape(fits) == (2, 8, 64, 64)
     error = client.get(f"{BASE}/tensor.json?name=input&rows=0:8&cols=0:8").json()["error"]
@@ -291,8 +291,8 @@ def test_a_window_that_holds_too_much_is_refused(open_client, settings):
 
 def test_the_passes_of_one_picture_are_one(client, monkeypatch):
     passes = []
-    trace = OwnTracer.trace
-    monkeypatch.setattr(OwnTracer, "trace", lambda tracer, what_if: passes.append(what_if) or trace(tracer, what_if))
+    trace = Tracer.trace
+    monkeypatch.setattr(Tracer, "trace", lambda tracer, what_if: passes.append(what_if) or trace(tracer, what_if))
     for address in ("trace.json?scale=3", "profile.json?scale=3", "trace.dot?scale=3", "trace.json?scale=4"):
         assert client.get(f"{BASE}/{address}").status_code == 200
     assert [what_if.scale for what_if in passes] == [3, 4]
@@ -530,7 +530,7 @@ def test_a_picture_that_takes_long_may(serve, settings):
             time.sleep(0.3)
             return super().forward(x).mean()
 
-    own = OwnModel("slow", lambda: make_subject((Slow(3, 2), torch.randn(4, 3)), "slow"))
+    own = UserModel("slow", lambda: make_subject((Slow(3, 2), torch.randn(4, 3)), "slow"))
     hasty = settings.model_copy(update={"deadline_seconds": 0.05, "live_deadline_seconds": 0.05})
     address = serve(create_app(hasty, own=own))
     with connect(f"ws://{address}{BASE}/live", compression=None, max_size=None) as websocket:
@@ -601,14 +601,14 @@ def test_two_sockets_see_their_own_what_ifs(address, socket):
 
 def test_the_last_wins(socket, monkeypatch):
     entered, gate = threading.Event(), threading.Event()
-    trace = OwnTracer.trace
+    trace = Tracer.trace
 
     def held(tracer, what_if):
         entered.set()
         assert gate.wait(20)
         return trace(tracer, what_if)
 
-    monkeypatch.setattr(OwnTracer, "trace", held)
+    monkeypatch.setattr(Tracer, "trace", held)
     socket.ask(1, scale=1.5)
     assert entered.wait(20)
     for seq in range(2, 9):
@@ -625,7 +625,7 @@ def test_the_last_wins(socket, monkeypatch):
 
 
 def test_what_was_given_up_for_a_newer_what_if_leaves_nothing_behind(settings, serve):
-    own = OwnModel("deep", lambda: made(60), seed=5)
+    own = UserModel("deep", lambda: made(60), seed=5)
     address = serve(create_app(settings.model_copy(update={"live_grace_seconds": 0.0}), own=own))
     with connect(f"ws://{address}{BASE}/live", compression=None, max_size=None) as websocket:
         socket = Socket(websocket)
@@ -637,10 +637,10 @@ def test_what_was_given_up_for_a_newer_what_if_leaves_nothing_behind(settings, s
         frame = socket.next()
         while frame.seq != 59:
             frame = socket.next()
-        expected = OwnTracer(made(60), seed=5).trace(WhatIf(scale=1 + 59 / 8, group="layers", init="xavier_normal"))
+        expected = Tracer(made(60), seed=5).trace(WhatIf(scale=1 + 59 / 8, group="layers", init="xavier_normal"))
         assert frame.loss == expected.loss
         socket.ask(60)
-        assert socket.next().loss == OwnTracer(made(60), seed=5).trace().loss
+        assert socket.next().loss == Tracer(made(60), seed=5).trace().loss
 
 
 def test_a_reload_is_told_and_the_next_picture_is_of_the_new_model(socket, own, making):
@@ -720,22 +720,22 @@ def test_who_comes_after_a_reload_is_told_of_it(address, own, making):
 
 def test_the_first_picture_is_computed_before_anybody_asks(own, settings, serve, monkeypatch):
     expected, passed = traced().loss, threading.Event()
-    trace = OwnTracer.trace
+    trace = Tracer.trace
 
     def noted(tracer, what_if):
         found = trace(tracer, what_if)
         passed.set()
         return found
 
-    monkeypatch.setattr(OwnTracer, "trace", noted)
+    monkeypatch.setattr(Tracer, "trace", noted)
     address = serve(create_app(settings, own=own))
     assert passed.wait(20)
-    monkeypatch.setattr(OwnTracer, "trace", lambda *_: pytest.fail("it is there already"))
+    monkeypatch.setattr(Tracer, "trace", lambda *_: pytest.fail("it is there already"))
     assert httpx.get(f"http://{address}{BASE}/trace.json").json()["loss"] == expected
 
 
 def test_a_model_that_cannot_be_traced_is_told_over_the_socket_too(settings, serve):
-    own = OwnModel("linear", lambda: make_subject((nn.Linear(3, 2), torch.randn(4, 3)), "linear"))
+    own = UserModel("linear", lambda: make_subject((nn.Linear(3, 2), torch.randn(4, 3)), "linear"))
     address = serve(create_app(settings, own=own))
     with connect(f"ws://{address}{BASE}/live", compression=None) as websocket:
         websocket.send(json.dumps({"seq": 1, "spec": {}}))
@@ -752,7 +752,7 @@ def test_when_memory_runs_out_the_copy_is_let_go_of(client, app, monkeypatch):
     def greedy(*_):
         raise MemoryError
 
-    monkeypatch.setattr(OwnTracer, "trace", greedy)
+    monkeypatch.setattr(Tracer, "trace", greedy)
     answer = client.get(f"{BASE}/trace.json?scale=2")
     assert answer.status_code == 507
     assert tracer._tracer is None

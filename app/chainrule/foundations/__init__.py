@@ -15,7 +15,7 @@
     derivations.py     the derivative behind each gradient, by SymPy
     gradient_check.py  analytic and numeric Jacobians, and how far they may differ
     exercises.py       Functions with a mistake in their backward, to be found
-    misprints.py       what is wrong in the printed code, so that it can be run
+    misprints.py       the misprints of the printed code, made to run
     linear_extension/  the linear layer once more, in C++ and CUDA
 
 Follows chapter 17 of J. Howard and S. Gugger, *Deep Learning for Coders with fastai and PyTorch* (O'Reilly, 2020),

@@ -1,8 +1,8 @@
 """One table of activations: name → f and its gradient; relu itself is spelled out in layers.py, as in the chapter.
 
 `f(inp)` works element by element and keeps shape and dtype. `gradient(inp, out)` is the derivative f'(inp), where
-`out = f(inp)` is passed along because some derivatives are simplest in terms of it (tanh: 1 − out²). By the chain rule
-the gradient of inp is `gradient(inp, out) * out.g`. Where f has a kink, f'(0) is the slope on its left, as in PyTorch.
+`out = f(inp)` is passed along because some derivatives are simplest in terms of it (tanh: 1 − out²). The chain rule
+gives inp the gradient `gradient(inp, out) * out.g`. Where f has a kink, f'(0) is the slope on its left, as in PyTorch.
 """
 
 from __future__ import annotations

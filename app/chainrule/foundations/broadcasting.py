@@ -1,7 +1,7 @@
 """Broadcasting: how tensors of different shapes go through one elementwise operation, without a copy of either.
 
     compare, from the last dimension backwards     broadcast_steps     one step per dimension, with the rule it follows
-    the shape of the result, or why there is none  broadcast_shape     raises BroadcastError, in PyTorch's words
+    the shape of the result                        broadcast_shape     raises BroadcastError, in PyTorch's words
     the virtual copy                               expand              a stride of 0: the next row is the same row
 
     a    3 × 1 × 5          a missing dimension counts as 1; then two sizes fit if they are equal, or if one of them
@@ -9,7 +9,7 @@
          ─────────
          3 × 4 × 5
 
-All but `expand` is arithmetic on shapes: nothing is allocated, so that a shape may be as large as one likes.
+All but `expand` is arithmetic on shapes: nothing is allocated, so a shape may be of any size.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 Rule = Literal["equal", "stretch_a", "stretch_b", "pad_a", "pad_b", "fault"]
-"""What happens in one dimension.
+"""How one dimension is matched.
 
     equal       both sizes are the same
     stretch_a   a's size is 1: a is stretched to b's

@@ -8,10 +8,10 @@
     lin_b     loss of b                                                    lin_grad, third line
     chain     loss of b2, and of w1, in the chapter's model of one unit per layer
 
-Indices count from 0, as in code: k is the row of the batch, i the input of a layer, j its output; p and q are those of
-the one element that is differentiated by. n is the batch, m is fan_in, c is fan_out. To mse rows and columns are alike:
-t counts all N = targ.numel() elements of out, which are n only where there is one output. g is out.g, the gradient of
-the loss with respect to out. A derivation says equations; the last one of each is what the code computes.
+Indices count from 0, as in code: k is the row of the batch, i the input of a layer, j its output; p and q index the
+variable of the derivative. n is the batch, m is fan_in, c is fan_out. mse treats rows and columns alike: t counts all
+N = targ.numel() elements of out. g is out.g, the gradient of the loss with respect to out. The last equation of each
+derivation is the line of the code.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Derivation:
 
     @property
     def result(self) -> Expr:
-        """What the code computes: the right side of the last equation."""
+        """The right side of the last equation: the code computes this."""
         return self.equations[-1].right
 
 
@@ -127,7 +127,7 @@ def relu() -> Derivation:
 def _lin(name: str, title: str, code: str, by: Expr, limits: tuple[Any, Any], reads: str) -> Derivation:
     """The gradient of the linear layer by one element of a tensor: through every element of out.
 
-    `limits` are those of the sums over rows and columns of out, the one first that the δ's can do away with.
+    `limits`: of the sums over rows and columns of out, first the sum that the δ's remove.
     """
     value = Sum(inp[k, i] * w[i, j], (i, 0, m - 1)) + b[j]
     local = _in_range(diff(value, by).doit())

@@ -1,4 +1,4 @@
-"""What an einsum computes: for every element of the result, a sum of products, written as the loops it stands for.
+"""The meaning of an einsum: every element of the result is a sum of products, written here as loops.
 
     'ik,kj->ij'        out[i, j] = Σₖ t0[i, k] · t1[k, j]
 
@@ -24,7 +24,7 @@ from torch import Tensor
 from chainrule.foundations.einsum_notation import ELLIPSIS, EinsumError, Equation, Subscript, parse
 
 Role = Literal["kept", "batch", "broadcast", "summed"]
-"""What becomes of an index.
+"""The part that an index plays.
 
     kept        it is in the output and in one operand
     batch       it is in the output and in several operands, which go through it together
@@ -49,7 +49,7 @@ class Index:
     Attributes:
         name: its letter, or e0, e1, … for the dimensions behind `...`.
         size: how many values it runs through.
-        role: what becomes of it.
+        role: see `Role`.
         occurrences: where it stands in the operands.
         output: which dimension of the result it is; None where it is summed.
     """
@@ -194,7 +194,7 @@ def _dimension_names(subscripts: Sequence[Subscript], ellipsis: Sequence[str], n
 
 
 def _dimension_positions(subscripts: Sequence[Subscript], ndim: int) -> list[int]:
-    """Where each dimension's index is written in the equation."""
+    """The position in the equation of each dimension's index."""
     positions: list[int] = []
     for each in subscripts:
         positions += [each.position] * (ndim - (len(subscripts) - 1) if each.name == ELLIPSIS else 1)

@@ -135,7 +135,7 @@ def _meaningless(character: str, rest: str, where: str) -> str:
 
 
 def _output(right: str, start: int, counts: Counter[str]) -> tuple[Subscript, ...]:
-    """The indices right of the arrow; of several faults the first one is told, as by PyTorch."""
+    """The indices right of the arrow. Raises EinsumError for the first of several faults, as PyTorch does."""
     try:
         output = _subscripts(right, start, "the output")
     except EinsumError as error:
@@ -218,7 +218,7 @@ def write_sublists(operands: Sequence[Sublist], output: Sublist | None, names: S
 
 
 def parse_sublists(text: str, operand_count: int) -> str:
-    """Read sublists, and say the same as an equation; number n is letter n of `LETTERS`, as in PyTorch.
+    """Turn sublists into an equation; number n is letter n of `LETTERS`, as in PyTorch.
 
     Args:
         text: a call as in the chapter, or what is in its parentheses, or the lists alone. Operands' names mean nothing.

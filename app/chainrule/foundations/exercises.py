@@ -1,7 +1,9 @@
+# mypy: disable-error-code="no-any-return"
+# ruff: noqa: D102 (the formulas of forward and backward stand at the class)
 """Backward passes with a mistake in each, to be found by a gradient check.
 
 Every forward here is right, and computes what the docstring says; one line of every backward is wrong, and all of them
-run without a word. Which line, and why, stands at the end of the file, in `SOLUTIONS`.
+run without a word. `SOLUTIONS`, at the end of the file, names the line and the reason.
 """
 
 from __future__ import annotations
@@ -20,16 +22,13 @@ class ExerciseA(Function):
 
     @staticmethod
     def forward(ctx: Any, inp: Tensor) -> Tensor:
-        """`out = inp²`."""
         ctx.save_for_backward(inp)
         return inp * inp
 
     @staticmethod
     def backward(ctx: Any, grad_output: Tensor) -> Tensor:
-        """The gradient of inp."""
         (inp,) = ctx.saved_tensors
-        grad_input: Tensor = grad_output * inp
-        return grad_input
+        return grad_output * inp
 
 
 class ExerciseB(Function):
@@ -37,13 +36,11 @@ class ExerciseB(Function):
 
     @staticmethod
     def forward(ctx: Any, inp: Tensor, weight: Tensor) -> Tensor:
-        """`out = inp @ weight`."""
         ctx.save_for_backward(inp, weight)
         return inp @ weight
 
     @staticmethod
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor, Tensor]:
-        """The gradients of inp and weight."""
         inp, weight = ctx.saved_tensors
         grad_inp = grad_output @ weight
         grad_weight = inp.t() @ grad_output
@@ -55,7 +52,6 @@ class ExerciseC(Function):
 
     @staticmethod
     def forward(ctx: Any, inp: Tensor, slope: float) -> Tensor:
-        """The leaky rectified linear unit."""
         ctx.save_for_backward(inp)
         ctx.slope = slope
         return torch.where(inp > 0, inp, slope * inp)
@@ -73,12 +69,10 @@ class ExerciseD(Function):
 
     @staticmethod
     def forward(ctx: Any, inp: Tensor, bias: Tensor) -> Tensor:  # noqa: ARG004
-        """`out = inp + bias`."""
         return inp + bias
 
     @staticmethod
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG004
-        """The gradients of inp and bias."""
         grad_inp = grad_output
         grad_bias = grad_output[0]
         return grad_inp, grad_bias
@@ -89,13 +83,11 @@ class ExerciseE(Function):
 
     @staticmethod
     def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
-        """`out = a · b`."""
         ctx.save_for_backward(a, b)
         return a * b
 
     @staticmethod
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor, Tensor]:
-        """The gradients of a and b."""
         a, b = ctx.saved_tensors
         grad_a = grad_output * b
         grad_b = grad_output * a
@@ -107,17 +99,14 @@ class ExerciseF(Function):
 
     @staticmethod
     def forward(ctx: Any, inp: Tensor) -> Tensor:
-        """`out = tanh(inp)`."""
         out = inp.tanh()
         ctx.save_for_backward(inp)
         return out
 
     @staticmethod
     def backward(ctx: Any, grad_output: Tensor) -> Tensor:
-        """The gradient of inp."""
         (out,) = ctx.saved_tensors
-        grad_input: Tensor = grad_output * (1 - out * out)
-        return grad_input
+        return grad_output * (1 - out * out)
 
 
 class ExerciseG(Function):
@@ -125,7 +114,6 @@ class ExerciseG(Function):
 
     @staticmethod
     def forward(ctx: Any, inp: Tensor) -> tuple[Tensor, Tensor]:
-        """The mean and the variance."""
         mean = inp.mean()
         spread = (inp - mean).square().mean()
         ctx.save_for_backward(inp, mean)
@@ -133,12 +121,10 @@ class ExerciseG(Function):
 
     @staticmethod
     def backward(ctx: Any, grad_mean: Tensor, grad_spread: Tensor) -> Tensor:
-        """The gradient of inp."""
         inp, mean = ctx.saved_tensors
         from_mean = torch.full_like(inp, 1.0 / inp.numel()) * grad_mean
         from_spread = 2.0 * (inp - mean) * grad_spread
-        grad_input: Tensor = from_mean + from_spread
-        return grad_input
+        return from_mean + from_spread
 
 
 class ExerciseH(Function):
@@ -146,16 +132,13 @@ class ExerciseH(Function):
 
     @staticmethod
     def forward(ctx: Any, inp: Tensor) -> Tensor:
-        """`loss = Σ inp²`."""
         ctx.save_for_backward(inp)
         return inp.square().sum()
 
     @staticmethod
     def backward(ctx: Any, grad_output: Tensor) -> Tensor:  # noqa: ARG004
-        """The gradient of inp."""
         (inp,) = ctx.saved_tensors
-        grad_input: Tensor = 2.0 * inp
-        return grad_input
+        return 2.0 * inp
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,8 +152,8 @@ class Solution:
 
 SOLUTIONS: Mapping[Callable[..., Any], Solution] = {
     ExerciseA: Solution(
-        "grad_input: Tensor = grad_output * inp",
-        "grad_input: Tensor = grad_output * 2 * inp",
+        "return grad_output * inp",
+        "return grad_output * 2 * inp",
         "A factor is missing: the analytic diagonal is half the numeric one everywhere.",
     ),
     ExerciseB: Solution(
@@ -206,10 +189,9 @@ SOLUTIONS: Mapping[Callable[..., Any], Solution] = {
         "The mean's 1/n is missing in one of two outputs: the Jacobian of the other is right.",
     ),
     ExerciseH: Solution(
-        "grad_input: Tensor = 2.0 * inp",
-        "grad_input: Tensor = grad_output * 2.0 * inp",
+        "return 2.0 * inp",
+        "return grad_output * 2.0 * inp",
         "grad_output is left out. At a loss it is 1, so that both Jacobians agree. What finds it is grad_output = 0, "
         "which ought to give 0.",
     ),
 }
-"""What is wrong with each."""

@@ -1,4 +1,5 @@
-# mypy: disable-error-code="no-untyped-call"
+# ruff: noqa: D102 (the formulas of forward and backward stand at the class)
+# mypy: disable-error-code="no-untyped-call, no-any-return"
 """The same once more as `torch.autograd.Function`: autograd keeps the graph, and calls our gradients.
 
 `forward(ctx, …)` computes and says with `ctx.save_for_backward` what the backward pass will need: no more than that.
@@ -29,16 +30,13 @@ class MyRelu(Function):
 
     @staticmethod
     def forward(ctx: Any, inp: Tensor) -> Tensor:
-        """`out = max(inp, 0)`; saves inp."""
         ctx.save_for_backward(inp)
         return inp.clamp_min(0.0)
 
     @staticmethod
     def backward(ctx: Any, grad_output: Tensor) -> Tensor:
-        """grad_input = 1[inp > 0] · grad_output."""
         (inp,) = ctx.saved_tensors
-        grad_input: Tensor = grad_output * (inp > 0).to(inp.dtype)
-        return grad_input
+        return grad_output * (inp > 0).to(inp.dtype)
 
 
 class Exp(Function):
@@ -51,17 +49,14 @@ class Exp(Function):
 
     @staticmethod
     def forward(ctx: Any, inp: Tensor) -> Tensor:
-        """`out = e^inp`; saves out."""
         out = inp.exp()
         ctx.save_for_backward(out)
         return out
 
     @staticmethod
     def backward(ctx: Any, grad_output: Tensor) -> Tensor:
-        """grad_input = out · grad_output."""
         (out,) = ctx.saved_tensors
-        grad_input: Tensor = grad_output * out
-        return grad_input
+        return grad_output * out
 
 
 class MulConstant(Function):
@@ -74,7 +69,6 @@ class MulConstant(Function):
 
     @staticmethod
     def forward(ctx: Any, inp: Tensor, constant: float) -> Tensor:
-        """`out = constant · inp`; keeps the constant."""
         ctx.constant = constant
         return inp * constant
 
@@ -99,17 +93,14 @@ class SinCos(Function):
 
     @staticmethod
     def forward(ctx: Any, inp: Tensor) -> tuple[Tensor, Tensor]:
-        """`sin, cos = sin(inp), cos(inp)`; saves both."""
         sin, cos = inp.sin(), inp.cos()
         ctx.save_for_backward(sin, cos)
         return sin, cos
 
     @staticmethod
     def backward(ctx: Any, grad_sin: Tensor, grad_cos: Tensor) -> Tensor:
-        """grad_input = grad_sin · cos − grad_cos · sin."""
         sin, cos = ctx.saved_tensors
-        grad_input: Tensor = grad_sin * cos - grad_cos * sin
-        return grad_input
+        return grad_sin * cos - grad_cos * sin
 
 
 class SinCosSparing(SinCos):
@@ -120,7 +111,6 @@ class SinCosSparing(SinCos):
 
     @staticmethod
     def forward(ctx: Any, inp: Tensor) -> tuple[Tensor, Tensor]:
-        """`sin, cos = sin(inp), cos(inp)`; saves both."""
         ctx.set_materialize_grads(False)
         sin, cos = inp.sin(), inp.cos()
         ctx.save_for_backward(sin, cos)
@@ -153,7 +143,6 @@ class LinearFunction(Function):
 
     @staticmethod
     def forward(ctx: Any, inp: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        """`out = inp @ weightᵀ + bias`; saves inp and weight."""
         inp_shape, weight_shape = inp.shape, weight.shape
         bias_shape = weight_shape[:1] if bias is None else bias.shape
         if (
@@ -198,8 +187,7 @@ def linear(inp: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
     Source: the custom-operator series, "option 2: wrap in a function, to support default args and keyword args".
     """
-    out: Tensor = LinearFunction.apply(inp, weight, bias)
-    return out
+    return LinearFunction.apply(inp, weight, bias)
 
 
 class ActivationFunction(Function):
@@ -212,7 +200,6 @@ class ActivationFunction(Function):
 
     @staticmethod
     def forward(ctx: Any, inp: Tensor, name: str) -> Tensor:
-        """`out = f(inp)`; saves inp and out."""
         rule = activation_rule(name)
         out = rule.f(inp)
         ctx.rule = rule
@@ -236,13 +223,11 @@ class MseFunction(Function):
 
     @staticmethod
     def forward(ctx: Any, inp: Tensor, targ: Tensor) -> Tensor:
-        """`loss = mean((inp − targ)²)`: (); saves inp and targ."""
         ctx.save_for_backward(inp, targ)
         return (match_target(inp, targ) - targ).pow(2).mean()
 
     @staticmethod
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor, None]:
-        """grad_inp = grad_output · 2 (inp − targ) / n, in inp's shape."""
         inp, targ = ctx.saved_tensors
         return grad_output * (2.0 * (match_target(inp, targ) - targ) / targ.numel()).view_as(inp), None
 
@@ -255,14 +240,12 @@ class CrossEntropyFunction(Function):
 
     @staticmethod
     def forward(ctx: Any, inp: Tensor, targ: Tensor) -> Tensor:
-        """`loss = −mean_batch(log softmax(inp)[targ])`: (); saves inp and targ."""
         check_classes(inp, targ)
         ctx.save_for_backward(inp, targ)
         return -inp.log_softmax(-1).gather(-1, targ.unsqueeze(-1)).mean()
 
     @staticmethod
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor, None]:
-        """grad_inp = grad_output · (softmax(inp) − onehot(targ)) / batch."""
         inp, targ = ctx.saved_tensors
         batch, classes = inp.shape
         return grad_output * (inp.softmax(-1) - F.one_hot(targ, classes)) / batch, None

@@ -27,7 +27,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 Checked = Callable[..., Tensor | Sequence[Tensor]]
-"""What is checked: tensors and other values in, a tensor or several out."""
+"""The function to check: tensors and other values in, a tensor or several out."""
 
 EPS, ATOL, RTOL = 1e-6, 1e-5, 1e-3
 """The step and the tolerances of `torch.autograd.gradcheck`, which are meant for float64."""
@@ -132,7 +132,7 @@ def gradient_check(
         ValueError: no input requires grad, or no output does.
         Exception: whatever f raises, forward or backward.
     """
-    point = _leaves(inputs)
+    point = leaves(inputs)
     forward_repeatable = _all_identical(_values(f, point), _values(f, point))
     numeric = numeric_jacobians(f, inputs, eps)
     analytic = analytic_jacobians(f, inputs)
@@ -151,10 +151,9 @@ def gradient_check(
 def numeric_jacobians(f: Checked, inputs: Sequence[Any], eps: float) -> dict[tuple[int, int], Tensor]:
     """Central differences, by (output, input): (output elements, input elements), in the output's dtype.
 
-    Two evaluations of f per element of the inputs that require grad. Of an output of integers or truth values there are
-    none.
+    Two evaluations of f per element of the inputs that require grad. Outputs of integers or truth values have none.
     """
-    point = _leaves(inputs)
+    point = leaves(inputs)
     positions, outputs = differentiated(inputs), _values(f, point)
     columns: dict[tuple[int, int], list[Tensor]] = {
         (output, position): []
@@ -163,7 +162,7 @@ def numeric_jacobians(f: Checked, inputs: Sequence[Any], eps: float) -> dict[tup
         if value.is_floating_point() or value.is_complex()
     }
     for position in positions:
-        perturbed = point[position].detach()  # the same elements: what is written here, f sees in the leaf
+        perturbed = point[position].detach()  # shares its memory with the leaf that f gets
         for place_index in product(*(range(size) for size in perturbed.shape)):
             place = perturbed[place_index]
             original = place.clone()
@@ -182,17 +181,14 @@ def numeric_jacobians(f: Checked, inputs: Sequence[Any], eps: float) -> dict[tup
 
 
 def analytic_jacobians(f: Checked, inputs: Sequence[Any]) -> dict[tuple[int, int], Tensor]:
-    """What backward makes of one unit vector after the other, by (output, input), in the input's dtype.
+    """The results of backward for one unit vector after the other, by (output, input), in the input's dtype.
 
-    One backward pass per element of the outputs. An input that an output does not depend on has zeros.
+    One backward pass per element of the outputs. Zeros for an input that the output does not depend on.
     """
-    positions = differentiated(inputs)
-    leaves = _leaves(inputs)
-    # Clones, so that an f that modifies its arguments can be checked too.
-    outputs = as_tuple(f(*_clones(leaves)))
+    positions, point = differentiated(inputs), leaves(inputs)
+    wanted = [point[position] for position in positions]
     jacobians: dict[tuple[int, int], Tensor] = {}
-    wanted = [leaves[position] for position in positions]
-    for number, output in enumerate(outputs):
+    for number, output in enumerate(_outputs(f, point)):
         if not output.requires_grad:
             continue
         blocks = [leaf.new_zeros(output.numel(), leaf.numel()) for leaf in wanted]
@@ -231,7 +227,7 @@ def with_dtype(inputs: Sequence[Any], dtype: torch.dtype) -> tuple[Any, ...]:
 
 
 def differentiated(inputs: Sequence[Any]) -> list[int]:
-    """Positions of the inputs that require grad. Raises ValueError where there is none."""
+    """Positions of the inputs that require grad. Raises ValueError if none does."""
     positions = [index for index, each in enumerate(inputs) if isinstance(each, Tensor) and each.requires_grad]
     if not positions:
         raise ValueError("no input requires grad: there is nothing to differentiate")
@@ -245,58 +241,61 @@ def as_tuple(outputs: Tensor | Sequence[Tensor]) -> tuple[Tensor, ...]:
     return tuple(each for each in outputs if isinstance(each, Tensor))
 
 
-def _values(f: Checked, point: Sequence[Any]) -> tuple[Tensor, ...]:
-    # Not under no_grad: f may use autograd itself, or ask whether it is on.
-    return tuple(each.detach() for each in as_tuple(f(*_clones(point))))
-
-
-def _leaves(inputs: Sequence[Any]) -> list[Any]:
-    """Copies of the tensors, detached, which require grad as the originals do."""
+def leaves(inputs: Sequence[Any]) -> list[Any]:
+    """Copies of the tensors as leaves, which require grad as the originals do."""
     return [
         each.detach().clone().requires_grad_(each.requires_grad) if isinstance(each, Tensor) else each
         for each in inputs
     ]
 
 
-def _clones(inputs: Sequence[Any]) -> list[Any]:
+def clones(inputs: Sequence[Any]) -> list[Any]:
+    """Copies of the tensors that autograd follows back to the originals: f may modify them in place."""
     return [each.clone() if isinstance(each, Tensor) else each for each in inputs]
 
 
+def _outputs(f: Checked, point: Sequence[Any]) -> tuple[Tensor, ...]:
+    return as_tuple(f(*clones(point)))
+
+
+def _values(f: Checked, point: Sequence[Any]) -> tuple[Tensor, ...]:
+    # Not under no_grad: f may use autograd itself, or look whether gradients are enabled.
+    return tuple(each.detach() for each in _outputs(f, point))
+
+
 def _zero_for_zero(f: Checked, inputs: Sequence[Any]) -> bool:
-    leaves = _leaves(inputs)
-    outputs = [each for each in as_tuple(f(*_clones(leaves))) if each.requires_grad]
-    wanted = [leaves[position] for position in differentiated(inputs)]
-    return _gives_zeros(outputs, wanted)
+    point = leaves(inputs)
+    wanted = [point[position] for position in differentiated(inputs)]
+    return _gives_zeros([each for each in _outputs(f, point) if each.requires_grad], wanted)
 
 
 class Undefined(Function):
-    """The identity, with no gradient behind it: autograd finds such an output where a loss makes no use of it."""
+    """The identity with an undefined gradient: autograd passes one for an output that the loss does not use."""
 
     @staticmethod
-    def forward(ctx: Any, inp: Tensor) -> Tensor:  # noqa: ARG004
-        """`out = inp`."""
+    def forward(ctx: Any, inp: Tensor) -> Tensor:  # noqa: ARG004, D102
         return inp.clone()
 
     @staticmethod
     def backward(ctx: Any, grad_output: Tensor) -> None:  # noqa: ARG004
-        """None, which is not 0: the backward before it is called without this gradient."""
-        return None  # noqa: RET501 (what it says)
+        """None, which is not 0: autograd calls the backward before it without this gradient."""
+        return None  # noqa: RET501
 
 
 def _takes_undefined(f: Checked, inputs: Sequence[Any]) -> bool:
-    leaves = _leaves(inputs)
-    wanted = [leaves[position] for position in differentiated(inputs)]
-    count = sum(each.requires_grad for each in as_tuple(f(*_clones(leaves))))
+    point = leaves(inputs)
+    wanted = [point[position] for position in differentiated(inputs)]
+    count = sum(each.requires_grad for each in _outputs(f, point))
     # All of them undefined, and each one alone.
     choices = [set(range(count))] + [{index} for index in range(count) if count > 1]
     for undefined in choices:
-        outputs = [each for each in as_tuple(f(*_clones(leaves))) if each.requires_grad]
+        outputs = [each for each in _outputs(f, point) if each.requires_grad]
         ends = [Undefined.apply(each) if index in undefined else each for index, each in enumerate(outputs)]
         try:
             if not _gives_zeros(ends, wanted):
                 return False
         except Exception:
-            # Whatever it stumbles over, such as None · 2: on a gradient that is there the same backward ran.
+            # For example None · 2: with a defined gradient the same backward ran.
             return False
     return True
 

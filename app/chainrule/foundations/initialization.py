@@ -6,7 +6,7 @@ The two stand apart so that one draw can be rescaled: schemes of one base (kaimi
 the same tensor but for its size. Every draw takes a `torch.Generator`: a global seed would be one for all threads, and
 one generator for all tensors would give w2 other numbers as soon as w1 has another shape (`generator_for`).
 
-Where the factor comes from: with W of variance σ² and inputs of second moment 1, a preactivation has variance
+Source of the factor: with W of variance σ² and inputs of second moment 1, a preactivation has variance
 fan_in · σ². 1/√fan_in keeps it at 1 (LeCun); relu halves the second moment, hence √(2/fan_in) (Kaiming); the backward
 pass wants fan_out in place of fan_in, and Xavier takes the mean of both. U(−a, a) has standard deviation a/√3.
 """

@@ -1,6 +1,7 @@
+# ruff: noqa: D102 (the formulas of forward and backward stand at the class)
 # mypy: disable-error-code="attr-defined, override"
 # (`.g` is ours: torch.Tensor declares no such attribute. A layer names the arguments that the base hands on as *args.)
-"""What the layer classes have in common, factored out: `LayerFunction` remembers, a layer only says forward and bwd.
+"""The common part of the layer classes: `LayerFunction` remembers the call, a layer defines only forward and bwd.
 
     class Relu(LayerFunction):
         def forward(self, inp): …             out
@@ -28,21 +29,19 @@ class LayerFunction:
     """
 
     def __call__(self, *args: Tensor) -> Tensor:
-        """Compute, and remember."""
         self.args = args
         self.out = self.forward(*args)
         return self.out
 
     def forward(self, *args: Tensor) -> Tensor:
-        """What the layer computes; raises NotImplementedError until a layer says it."""
+        """Compute the output. Raises NotImplementedError: a layer defines it."""
         raise NotImplementedError(f"{type(self).__name__}.forward")
 
     def bwd(self, out: Tensor, *args: Tensor) -> None:
-        """Add to the `.g` of the arguments, given out.g; raises NotImplementedError until a layer says how."""
+        """Add to the `.g` of the arguments, given out.g. Raises NotImplementedError: a layer defines it."""
         raise NotImplementedError(f"{type(self).__name__}.bwd")
 
     def backward(self) -> None:
-        """The gradient of the call before."""
         self.bwd(self.out, *self.args)
 
 
@@ -52,20 +51,18 @@ class Lin(LayerFunction):
     inp: (batch, fan_in), w: (fan_in, fan_out), b: (fan_out,) or None; raises ValueError if shapes do not fit.
 
     Source: ch. 17. There `bwd` reads `self.inp` and `self.out.g`; the first is set no longer and the line ends in an
-    AttributeError. What it needs are its arguments, `inp` and `out.g`.
+    AttributeError. Here it takes its arguments, `inp` and `out.g`.
     """
 
     def __init__(self, w: Tensor, b: Tensor | None = None) -> None:
         self.w, self.b = w, b
 
     def forward(self, inp: Tensor) -> Tensor:
-        """`out = inp @ w + b`: (batch, fan_out)."""
         check_linear(inp, self.w, self.b)
         out = inp @ self.w
         return out if self.b is None else out + self.b
 
     def bwd(self, out: Tensor, inp: Tensor) -> None:
-        """inp.g += out.g @ wᵀ,  w.g += inpᵀ @ out.g,  b.g += Σ_batch out.g."""
         accumulate(inp, out.g @ self.w.t())
         accumulate(self.w, inp.t() @ out.g)
         if self.b is not None:
@@ -76,11 +73,9 @@ class Relu(LayerFunction):
     """The rectified linear unit: out = max(inp, 0), of any shape. Source: ch. 17; see `layers.relu_grad`."""
 
     def forward(self, inp: Tensor) -> Tensor:
-        """`out = max(inp, 0)`."""
         return inp.clamp_min(0.0)
 
     def bwd(self, out: Tensor, inp: Tensor) -> None:
-        """inp.g += 1[inp > 0] · out.g."""
         accumulate(inp, (inp > 0).to(inp.dtype) * out.g)
 
 
@@ -95,11 +90,9 @@ class Activation(LayerFunction):
         self.rule = activation_rule(name)
 
     def forward(self, inp: Tensor) -> Tensor:
-        """`out = f(inp)`."""
         return self.rule.f(inp)
 
     def bwd(self, out: Tensor, inp: Tensor) -> None:
-        """inp.g += f'(inp) · out.g."""
         accumulate(inp, self.rule.gradient(inp, out) * out.g)
 
 
@@ -107,11 +100,9 @@ class Mse(LayerFunction):
     """The mean squared error: shapes and errors as for `layers.mse`. Source: ch. 17; differs as `layers.mse_grad`."""
 
     def forward(self, inp: Tensor, targ: Tensor) -> Tensor:
-        """`loss = mean((inp − targ)²)`."""
         return (match_target(inp, targ) - targ).pow(2).mean()
 
     def bwd(self, _out: Tensor, inp: Tensor, targ: Tensor) -> None:
-        """inp.g += 2 (inp − targ) / n,  n the number of elements of targ."""
         accumulate(inp, (2.0 * (match_target(inp, targ) - targ) / targ.numel()).view_as(inp))
 
 
@@ -119,11 +110,9 @@ class CrossEntropy(LayerFunction):
     """The cross entropy of softmax(inp) with the true classes: shapes and errors as for `layers.cross_entropy`."""
 
     def forward(self, inp: Tensor, targ: Tensor) -> Tensor:
-        """`loss = −mean_batch(log softmax(inp)[targ])`."""
         check_classes(inp, targ)
         return -inp.log_softmax(-1).gather(-1, targ.unsqueeze(-1)).mean()
 
     def bwd(self, _out: Tensor, inp: Tensor, targ: Tensor) -> None:
-        """inp.g += (softmax(inp) − onehot(targ)) / batch."""
         batch, classes = inp.shape
         accumulate(inp, (inp.softmax(-1) - F.one_hot(targ, classes)) / batch)

@@ -1,4 +1,5 @@
-# mypy: disable-error-code="attr-defined"
+# ruff: noqa: D102 (the formulas of forward and backward stand at the class)
+# mypy: disable-error-code="attr-defined, no-any-return"
 # (`.g` is ours: torch.Tensor declares no such attribute.)
 """The layers as plain functions, each with its gradient beside it; then as classes that remember their own tensors.
 
@@ -10,7 +11,7 @@
     Model                                                  loss = model(x, targ), then model.backward()
 
 Gradients are kept in `.g` and *accumulate*: a tensor that is used twice gets the sum of both uses. The chapter prints
-`inp.g = …`, where the second use overwrites the first. What accumulates must be cleared before the next pass:
+`inp.g = …`, where the second use overwrites the first. Gradients must be cleared before the next pass:
 `zero_grad` does it, and `Model` calls it at the start of every forward pass.
 """
 
@@ -58,20 +59,10 @@ def check_linear(inp: Tensor, w: Tensor, b: Tensor | None) -> None:
 
 
 def lin(inp: Tensor, w: Tensor, b: Tensor | None = None) -> Tensor:
-    """The linear layer.
+    """The linear layer: out = inp @ w + b.
 
-        out = inp @ w + b
-
-    Args:
-        inp: (batch, fan_in)
-        w: (fan_in, fan_out)
-        b: (fan_out,), or None for a layer without bias.
-
-    Returns:
-        out: (batch, fan_out)
-
-    Raises:
-        ValueError: the shapes do not fit.
+    inp: (batch, fan_in), w: (fan_in, fan_out), b: (fan_out,) or None; out: (batch, fan_out). Raises ValueError if the
+    shapes do not fit.
 
     Source: ch. 17, "Defining and Initializing a Layer". There b is always present and shapes are not checked.
     """
@@ -87,12 +78,6 @@ def lin_grad(inp: Tensor, out: Tensor, w: Tensor, b: Tensor | None = None) -> No
         w.g   += inpᵀ @ out.g      (fan_in, fan_out)
         b.g   += Σ_batch out.g     (fan_out,)
 
-    Args:
-        inp: (batch, fan_in)
-        out: (batch, fan_out), with its gradient in out.g
-        w: (fan_in, fan_out)
-        b: (fan_out,) or None
-
     Source: ch. 17, "Gradients and the Backward Pass". There `=` instead of `+=`.
     """
     accumulate(inp, out.g @ w.t())
@@ -105,12 +90,7 @@ def lin_grad(inp: Tensor, out: Tensor, w: Tensor, b: Tensor | None = None) -> No
 
 
 def relu(inp: Tensor) -> Tensor:
-    """The rectified linear unit, element by element.
-
-        out = max(inp, 0)
-
-    inp and out have one shape, any. Source: ch. 17.
-    """
+    """The rectified linear unit, element by element: out = max(inp, 0). Source: ch. 17."""
     return inp.clamp_min(0.0)
 
 
@@ -130,22 +110,12 @@ def relu_grad(inp: Tensor, out: Tensor) -> None:
 
 
 def activation(inp: Tensor, name: str) -> Tensor:
-    """The activation called `name` in the table of activations.py.
-
-        out = f(inp)
-
-    inp and out have one shape, any. Raises ValueError for a name that is not in the table.
-    """
+    """The activation called `name` in the table of activations.py: out = f(inp). Raises ValueError for other names."""
     return activation_rule(name).f(inp)
 
 
 def activation_grad(inp: Tensor, out: Tensor, name: str) -> None:
-    """The gradient of an activation's input.
-
-        inp.g += f'(inp) · out.g
-
-    inp, out and out.g have one shape. Raises ValueError for a name that is not in the table.
-    """
+    """The gradient of an activation's input: inp.g += f'(inp) · out.g. Raises ValueError for an unknown name."""
     accumulate(inp, activation_rule(name).gradient(inp, out) * out.g)
 
 
@@ -173,19 +143,10 @@ def match_target(inp: Tensor, targ: Tensor) -> Tensor:
 
 
 def mse(inp: Tensor, targ: Tensor) -> Tensor:
-    """The mean squared error.
+    """The mean squared error: loss = mean((inp − targ)²).
 
-        loss = mean((inp − targ)²)
-
-    Args:
-        inp: (batch, 1) or (batch, n_out)
-        targ: (batch,) for an inp of (batch, 1), else of inp's shape.
-
-    Returns:
-        loss: ()
-
-    Raises:
-        ValueError: the shapes do not fit, also where broadcasting would make them fit.
+    inp: (batch, 1) with targ (batch,), or both (batch, n_out); loss: (). Raises ValueError if the shapes do not fit,
+    also where broadcasting would make them fit.
 
     Source: ch. 17. There `.squeeze()` (see `match_target`) and one output only.
     """
@@ -197,12 +158,7 @@ def mse_grad(inp: Tensor, targ: Tensor) -> None:
 
         inp.g += 2 (inp − targ) / n,  n the number of elements of targ
 
-    Args:
-        inp: (batch, 1) or (batch, n_out)
-        targ: (batch,) for an inp of (batch, 1), else of inp's shape.
-
-    Raises:
-        ValueError: the shapes do not fit.
+    Shapes and errors as for `mse`.
 
     Source: ch. 17. There n is `targ.shape[0]`, the batch, which is n_out times too little where n_out > 1. `view_as`
     undoes the squeeze; it is `unsqueeze(-1)` in the chapter, and nothing where there was no squeeze.
@@ -221,19 +177,10 @@ def check_classes(inp: Tensor, targ: Tensor) -> None:
 
 
 def cross_entropy(inp: Tensor, targ: Tensor) -> Tensor:
-    """The cross entropy of softmax(inp) with the true classes.
+    """The cross entropy of softmax(inp) with the true classes: loss = −mean_batch(log softmax(inp)[targ]).
 
-        loss = −mean_batch(log softmax(inp)[targ])
-
-    Args:
-        inp: (batch, classes), any real numbers (logits)
-        targ: (batch,) of int64, class indices 0 … classes − 1
-
-    Returns:
-        loss: ()
-
-    Raises:
-        ValueError: the shapes do not fit, or targ is not int64.
+    inp: (batch, classes), any real numbers (logits); targ: (batch,) of int64, class indices 0 … classes − 1; loss: ().
+    Raises ValueError for others.
 
     Source: C. Bishop, *Pattern Recognition and Machine Learning* (2006), 4.3.4. The chapter's model has mse only.
     """
@@ -246,12 +193,7 @@ def cross_entropy_grad(inp: Tensor, targ: Tensor) -> None:
 
         inp.g += (softmax(inp) − onehot(targ)) / batch
 
-    Args:
-        inp: (batch, classes)
-        targ: (batch,) of int64
-
-    Raises:
-        ValueError: the shapes do not fit, or targ is not int64.
+    Shapes and errors as for `cross_entropy`.
 
     Source: C. Bishop, *Pattern Recognition and Machine Learning* (2006), equation 4.109.
     """
@@ -264,22 +206,10 @@ def cross_entropy_grad(inp: Tensor, targ: Tensor) -> None:
 
 
 def model(x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor) -> Tensor:
-    """Two linear layers with a relu between them.
+    """Two linear layers with a relu between them: out = lin(relu(lin(x, w1, b1)), w2, b2).
 
-        out = lin(relu(lin(x, w1, b1)), w2, b2)
-
-    Args:
-        x: (batch, n_in)
-        w1: (n_in, hidden)
-        b1: (hidden,)
-        w2: (hidden, n_out)
-        b2: (n_out,)
-
-    Returns:
-        out: (batch, n_out)
-
-    Raises:
-        ValueError: the shapes do not fit.
+    x: (batch, n_in), w1: (n_in, hidden), b1: (hidden,), w2: (hidden, n_out), b2: (n_out,); out: (batch, n_out). Raises
+    ValueError if the shapes do not fit.
 
     Source: ch. 17, "Defining and Initializing a Layer". There the parameters are global.
     """
@@ -295,21 +225,10 @@ def forward_and_backward(
 
         loss = mse(lin(relu(lin(inp, w1, b1)), w2, b2), targ)
 
-    Starts a new pass: the gradients of inp and of the parameters are cleared, and afterwards stand in their `.g`.
+    Starts a new pass: clears the gradients of inp and of the parameters, and puts the new ones into their `.g`.
 
-    Args:
-        inp: (batch, n_in)
-        targ: (batch,) for n_out = 1, else (batch, n_out)
-        w1: (n_in, hidden)
-        b1: (hidden,)
-        w2: (hidden, n_out)
-        b2: (n_out,)
-
-    Returns:
-        l1: (batch, hidden), l2: (batch, hidden) and out: (batch, n_out), each with its gradient in `.g`; loss: ()
-
-    Raises:
-        ValueError: the shapes do not fit.
+    targ: (batch,) for n_out = 1, else (batch, n_out); the others as for `model`. Returns l1: (batch, hidden), l2:
+    (batch, hidden) and out: (batch, n_out), each with its gradient in `.g`, and the loss, ().
 
     Source: ch. 17, "Gradients and the Backward Pass". There the parameters are global and nothing is returned.
     """
@@ -331,8 +250,8 @@ def forward_and_backward(
 
 # ------------------------------------------------------------------------------------------- the same, as classes
 #
-# A class remembers what its gradient needs, so that `backward` takes no arguments. It remembers one call: to use one
-# weight twice in a pass, give it to two layers.
+# A class remembers what its gradient needs, so that `backward` takes no arguments. It remembers one call: a weight that
+# is used twice in a pass belongs to two layers.
 
 
 class Lin:
@@ -349,7 +268,6 @@ class Lin:
         self.w, self.b = w, b
 
     def __call__(self, inp: Tensor) -> Tensor:
-        """`out = inp @ w + b`: (batch, fan_out)."""
         check_linear(inp, self.w, self.b)
         self.inp = inp
         self.out = inp @ self.w
@@ -358,7 +276,6 @@ class Lin:
         return self.out
 
     def backward(self) -> None:
-        """inp.g += out.g @ wᵀ,  w.g += inpᵀ @ out.g,  b.g += Σ_batch out.g."""
         accumulate(self.inp, self.out.g @ self.w.t())
         accumulate(self.w, self.inp.t() @ self.out.g)
         if self.b is not None:
@@ -369,13 +286,11 @@ class Relu:
     """The rectified linear unit: out = max(inp, 0), of any shape. Source: ch. 17; for `backward` see `relu_grad`."""
 
     def __call__(self, inp: Tensor) -> Tensor:
-        """`out = max(inp, 0)`."""
         self.inp = inp
         self.out = inp.clamp_min(0.0)
         return self.out
 
     def backward(self) -> None:
-        """inp.g += 1[inp > 0] · out.g."""
         accumulate(self.inp, (self.inp > 0).to(self.inp.dtype) * self.out.g)
 
 
@@ -390,13 +305,11 @@ class Activation:
         self.rule = activation_rule(name)
 
     def __call__(self, inp: Tensor) -> Tensor:
-        """`out = f(inp)`."""
         self.inp = inp
         self.out = self.rule.f(inp)
         return self.out
 
     def backward(self) -> None:
-        """inp.g += f'(inp) · out.g."""
         accumulate(self.inp, self.rule.gradient(self.inp, self.out) * self.out.g)
 
 
@@ -407,14 +320,12 @@ class Mse:
     """
 
     def __call__(self, inp: Tensor, targ: Tensor) -> Tensor:
-        """`loss = mean((inp − targ)²)`."""
         self.inp = inp
         self.targ = targ
         self.out = (match_target(inp, targ) - targ).pow(2).mean()
         return self.out
 
     def backward(self) -> None:
-        """inp.g += 2 (inp − targ) / n,  n the number of elements of targ."""
         difference = match_target(self.inp, self.targ) - self.targ
         accumulate(self.inp, (2.0 * difference / self.targ.numel()).view_as(self.inp))
 
@@ -423,7 +334,6 @@ class CrossEntropy:
     """The cross entropy of softmax(inp) with the true classes; shapes and errors as for `cross_entropy`."""
 
     def __call__(self, inp: Tensor, targ: Tensor) -> Tensor:
-        """`loss = −mean_batch(log softmax(inp)[targ])`."""
         check_classes(inp, targ)
         self.inp = inp
         self.targ = targ
@@ -431,7 +341,6 @@ class CrossEntropy:
         return self.out
 
     def backward(self) -> None:
-        """inp.g += (softmax(inp) − onehot(targ)) / batch."""
         batch, classes = self.inp.shape
         accumulate(self.inp, (self.inp.softmax(-1) - F.one_hot(self.targ, classes)) / batch)
 
@@ -465,15 +374,12 @@ class Model:
         return [tensor for tensor in tensors if tensor is not None]
 
     def __call__(self, x: Tensor, targ: Tensor) -> Tensor:
-        """The loss, (), of a pass that starts afresh."""
         zero_grad(x, *self.parameters())
         for layer in self.layers:
             x = layer(x)
-        loss: Tensor = self.loss(x, targ)
-        return loss
+        return self.loss(x, targ)
 
     def backward(self) -> None:
-        """The chain rule, from the loss back to x; once per forward pass, since a second call would add to every .g."""
         self.loss.backward()
         for layer in reversed(self.layers):
             layer.backward()

@@ -76,7 +76,7 @@ RUNGS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "einsum": matmul_einsum,
     "@": matmul_operator,
 }
-"""The five in the order of the chapter, by the name of what each rung brings in."""
+"""The five in the order of the chapter; each is named after its new tool."""
 
 
 def _sizes(a: Tensor, b: Tensor) -> tuple[int, int, int]:

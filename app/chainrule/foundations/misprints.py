@@ -1,6 +1,6 @@
 # mypy: disable-error-code="attr-defined, override"
 # (`.g` is ours: torch.Tensor declares no such attribute.)
-"""What is wrong in the printed code, kept so that it can be run: every one of these fails, or gives a wrong number.
+"""The misprints of the chapter's code, kept so that they can be run: each one fails, or gives a wrong number.
 
     mse_without_squeeze     (batch, 1) − (batch,) broadcasts to (batch, batch)
     mse_grad_over_batch     divides by the batch, not by the number of elements
@@ -8,7 +8,7 @@
     Lin                     its `bwd` reads an attribute that nothing sets
     ForgetfulLayer          a module without `super().__init__()`
 
-What is right stands in layers.py, layer_function.py and modules.py. Nothing here checks its shapes.
+The right code stands in layers.py, layer_function.py and modules.py. Nothing here checks its shapes.
 """
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# mypy: disable-error-code="no-any-return"
+# ruff: noqa: D102 (the formulas of forward and backward stand at the class)
 """The same as `torch.nn.Module`: parameters are registered, and autograd finds the gradients from the expressions.
 
     Linear   Mse   CrossEntropy   Model        made of tensors that are drawn elsewhere, for any depth
@@ -62,12 +64,11 @@ class Linear(nn.Module):
         return cls(weight, torch.empty(out_features).uniform_(-0.1, 0.1, generator=generator))
 
     def forward(self, inp: Tensor) -> Tensor:
-        """`out = inp @ weightᵀ + bias`."""
         out = inp @ self.weight.t()
         return out if self.bias is None else out + self.bias
 
     def extra_repr(self) -> str:
-        """What stands between the brackets of `Linear(…)`.
+        """The text between the brackets of `Linear(…)`.
 
         Source: the PyTorch tutorial. There it reads `in_features` where the constructor had set `input_features`.
         """
@@ -78,7 +79,6 @@ class Mse(nn.Module):
     """The mean squared error; equation, shapes and errors as for `layers.mse`."""
 
     def forward(self, inp: Tensor, targ: Tensor) -> Tensor:
-        """`loss = mean((inp − targ)²)`."""
         return mse(inp, targ)
 
 
@@ -86,7 +86,6 @@ class CrossEntropy(nn.Module):
     """The cross entropy of softmax(inp) with the true classes; as for `layers.cross_entropy`."""
 
     def forward(self, inp: Tensor, targ: Tensor) -> Tensor:
-        """`loss = −mean_batch(log softmax(inp)[targ])`."""
         return cross_entropy(inp, targ)
 
 
@@ -107,11 +106,9 @@ class Model(nn.Module):
         self.loss = loss
 
     def forward(self, x: Tensor, targ: Tensor) -> Tensor:
-        """The loss: ()."""
         for layer in self.layers:
             x = layer(x)
-        loss: Tensor = self.loss(x, targ)
-        return loss
+        return self.loss(x, targ)
 
 
 # ------------------------------------------------------------------------------------------- as the chapter writes them
@@ -127,7 +124,7 @@ class LinearLayer(nn.Module):
     Args:
         n_in: inputs of the layer
         n_out: its outputs
-        generator: of the draw; the global one if there is none, as in the chapter.
+        generator: of the draw; None: the global one, as in the chapter.
 
     Source: ch. 17, "torch.nn.Module".
     """
@@ -138,7 +135,6 @@ class LinearLayer(nn.Module):
         self.bias = nn.Parameter(torch.zeros(n_out))
 
     def forward(self, x: Tensor) -> Tensor:
-        """`out = x @ weightᵀ + bias`."""
         return x @ self.weight.t() + self.bias
 
 
@@ -170,7 +166,7 @@ class SequentialModel(nn.Module):
         n_in: inputs
         nh: hidden units
         n_out: outputs
-        generator: of the draws; the global one if there is none.
+        generator: of the draws; None: the global one.
 
     Source: ch. 17, "torch.nn.Module". There the layers are nn.Linear, which draws from the global generator alone;
     and `.squeeze()`, which `mse` does itself.
@@ -184,7 +180,6 @@ class SequentialModel(nn.Module):
         self.loss = mse
 
     def forward(self, x: Tensor, targ: Tensor) -> Tensor:
-        """The loss: ()."""
         return self.loss(self.layers(x), targ)
 
 
@@ -198,5 +193,4 @@ class AutoSuperModel(Module):
         self.loss = mse
 
     def forward(self, x: Tensor, targ: Tensor) -> Tensor:
-        """The loss: ()."""
         return self.loss(self.layers(x), targ)

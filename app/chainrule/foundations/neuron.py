@@ -23,12 +23,12 @@ Scalar = float | Tensor
 
 
 def neuron(inputs: Iterable[Scalar], weights: Iterable[Scalar], bias: Scalar) -> Scalar:
-    """What a neuron gives before its activation function: the weighted inputs added up, and a bias.
+    """The output of a neuron before its activation function: the sum of the weighted inputs, and a bias.
 
         output = Σᵢ inputsᵢ · weightsᵢ + bias,  from the left, starting at 0
 
-    inputs, weights: n numbers, or tensors (n,); bias: a number, or a tensor (). With tensors the output is a tensor ()
-    that autograd can follow. Raises ValueError unless there are as many inputs as weights.
+    inputs, weights: n numbers, or tensors (n,); bias: a number, or a tensor (). For tensors the output is a
+    tensor () that autograd can follow. Raises ValueError unless there are as many inputs as weights.
 
     Source: ch. 17. There `zip` is not strict: of inputs and weights of different lengths it pairs as many as the
     shorter one has, drops the rest without a word, and the output is wrong.

@@ -26,7 +26,7 @@ from chainrule.foundations import layer_function, layers, modules
 from chainrule.foundations.functions import LinearFunction, MseFunction, MyRelu
 
 Written = tuple[Tensor, Sequence[Any]]
-"""What a style gives: the loss, and the tensors that hold gradients."""
+"""The loss, and the tensors that hold gradients."""
 
 
 def with_functions(x: Tensor, targ: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor) -> Written:
@@ -83,7 +83,7 @@ UNDER_AUTOGRAD = ("autograd_function", "module")
 """Those whose gradients autograd keeps, in `.grad`, and whose weights lie as PyTorch's."""
 
 LEAVES = ("x", "w1", "b1", "w2", "b2")
-"""What the loss is differentiated by, in the order of a style's arguments."""
+"""The tensors that get gradients, in the order of a style's arguments."""
 
 
 class Pass(NamedTuple):
@@ -101,17 +101,7 @@ class Pass(NamedTuple):
 def run_style(name: str, x: Tensor, targ: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor) -> Pass:
     """A pass in one of the styles, on tensors of its own: none of the arguments is given a gradient.
 
-    Args:
-        name: of the style
-        x: (batch, n_in)
-        targ: (batch,) for n_out = 1, else (batch, n_out)
-        w1: (n_in, hidden)
-        b1: (hidden,)
-        w2: (hidden, n_out)
-        b2: (n_out,)
-
-    Raises:
-        ValueError: no style has this name, or the shapes do not fit.
+    Shapes as for `layers.model`. Raises ValueError if no style has this name, or the shapes do not fit.
     """
     if name not in STYLES:
         raise ValueError(f"run_style: expected one of {', '.join(STYLES)}, got {name!r}")

@@ -1,4 +1,4 @@
-"""A gradient check as JSON: the same for the page's Functions and for a user's own."""
+"""A gradient check as JSON: of the chapter's Functions and of a user's."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MAX_SHOWN = 64
 def check_report(check: GradientCheck, inputs: Sequence[str], outputs: Sequence[str], shapes: Shapes) -> dict[str, Any]:
     """{"passed", "max_difference", four other properties of `GradientCheck`, "comparisons": one per output and input}.
 
-    Of a Jacobian that is large the report holds the part around the worst element; its verdict is on all of it.
+    For a large Jacobian the report holds the part around the worst element; the verdict is on all of it.
 
     Args:
         check: the result.
@@ -93,10 +93,10 @@ def index_of(flat: int, shape: Sequence[int]) -> list[int]:
 
 
 def torch_verdict(f: Checked, inputs: Sequence[Any], eps: float, atol: float, rtol: float) -> dict[str, Any]:
-    """What `torch.autograd.gradcheck` says: {"passed", "finds_fault", "message"}, its message where it does not pass.
+    """The verdict of `torch.autograd.gradcheck`: {"passed", "finds_fault", "message"}; "" if it passes.
 
-    It finds fault where it compared and found a difference; otherwise it did not come to an end, and the message is
-    that of the error, which may be the function's own.
+    "finds_fault": it compared and found a difference. Otherwise it raised, and the message is the error's, which may be
+    the function's.
     """
     try:
         # It warns of every dtype but float64, once per input: the page shows it instead.
@@ -110,6 +110,11 @@ def torch_verdict(f: Checked, inputs: Sequence[Any], eps: float, atol: float, rt
     return {"passed": True, "finds_fault": False, "message": ""}
 
 
+def output_names(count: int) -> list[str]:
+    """`out`, or `out[0]`, `out[1]`, … of several."""
+    return ["out"] if count == 1 else [f"out[{index}]" for index in range(count)]
+
+
 def shape_of(value: Any) -> list[int]:
-    """A tensor's shape; that of a scalar for what is none."""
+    """A tensor's shape; [] for other values."""
     return list(value.shape) if isinstance(value, Tensor) else []

@@ -1,12 +1,14 @@
-"""A user's own model: any PyTorch code, run from its file, changed on a copy and traced.
+"""A user's model: any PyTorch code, run from its file, changed by a what-if, and traced.
 
     file.py:factory ─▶ code ─▶ Subject ─▶ UserModel ─▶ Tracer ─▶ Trace
-                               (a what-if says what is changed on a copy first)
 
 code.py        runs a file, and runs it again after an edit; finds the line in it that raised
-subject.py     checks what a factory returned: a model, its inputs, a function from output to loss
-what_if.py     what is changed: a scale or a new draw, of all parameters or of one group
-tracer.py      one copy of the model, traced again and again
-model.py       the current subject, and who is notified of the next one
+subject.py     checks the value of a factory: a model, its inputs, a function from output to loss
+copies.py      copies a subject with the functions that hold it
+what_if.py     the keys of a what-if: a scale or a new draw, of all parameters or of one group
+parameters.py  changes a model's parameters for a pass, and puts the model back
+tracer.py      traces a subject, again and again
+model.py       the current subject, and the listeners to a change of it
+seeded.py      seeds every generator, and restores them
 watch.py       runs a changed file again
 """

@@ -1,9 +1,7 @@
-"""A file of the user's is run, as `python FILE.py` would, and run anew after an edit; where in it something was raised.
+"""Runs a user's file, as `python FILE.py` would, and again after an edit; finds the line in it that raised.
 
-What goes wrong in it is told with its place, `model.py:12: …`, and in the words of what was raised: never with a
-traceback of ours.
-
-Torch is imported only where it is needed: a file that is not there is told at once.
+An error is one line with its place, `model.py:12: …`, and no traceback. Torch is imported only where it is needed, so
+that a missing file is reported at once.
 """
 
 from __future__ import annotations
@@ -27,29 +25,11 @@ from typing import Any
 
 from chainrule.errors import ChainruleError, ExploreError, MemoryLimitError, in_words
 
-__all__ = [
-    "OwnFile",
-    "as_program",
-    "call_of",
-    "in_words",
-    "is_interrupt",
-    "is_own",
-    "load",
-    "named",
-    "place_of",
-    "raised_at",
-    "run_file",
-    "shown_path",
-    "split_reference",
-    "telling",
-    "told",
-]
-
-MOST_NAMED = 12
-"""So many names an error message lists."""
+MAX_NAMED = 12
+"""Names that an error message lists."""
 
 RUNNING = "chainrule_run_"
-"""What the name of a module begins with that is a file of the user's: `if __name__ == "__main__"` does not hold."""
+"""The prefix of a user's file as a module: `if __name__ == "__main__"` does not hold."""
 
 _loading = threading.RLock()
 
@@ -63,7 +43,7 @@ def split_reference(reference: str) -> tuple[Path, str]:
     file, colon, name = reference.rpartition(":")
     if not colon or not file or not all(part.isidentifier() for part in name.split(".")):
         raise ExploreError(f"{reference}: wanted is FILE.py:NAME")
-    # Without `..`: by its path a file is told to be the user's, and Python's modules have theirs without.
+    # Without `..`, as in the paths of Python's modules, with which it is compared.
     path = Path(os.path.abspath(file))
     if path.is_dir():
         raise ExploreError(f"{file}: a folder; wanted is FILE.py:NAME")
@@ -76,7 +56,7 @@ _LOADED: dict[Path, ModuleType] = {}
 
 
 def load(reference: str) -> Any:
-    """What a file calls by a name. A file that is named twice is run once.
+    """The value of a name in a file. A file that is named twice is run once.
 
     Raises:
         ExploreError: the file does not run, or has nothing of that name.
@@ -87,10 +67,10 @@ def load(reference: str) -> Any:
 
 
 def named(module: ModuleType, name: str, path: Path) -> Any:
-    """What a module that was run from `path` calls by a name, dotted or not.
+    """The value of a name, dotted or not, in a module that was run from `path`.
 
     Raises:
-        ExploreError: it has nothing of that name; lists what there is.
+        ExploreError: it has nothing of that name; lists the names that it has.
     """
     found: Any = module
     for part in name.split("."):
@@ -100,13 +80,13 @@ def named(module: ModuleType, name: str, path: Path) -> Any:
             there = [each for each in vars(found) if not each.startswith("_")] if hasattr(found, "__dict__") else []
             raise ExploreError(
                 f"{shown_path(path)}: there is no {name}"
-                + (f"; there is {', '.join(there[:MOST_NAMED])}" if there else "")
+                + (f"; there is {', '.join(there[:MAX_NAMED])}" if there else "")
             ) from None
     return found
 
 
 def run_file(path: Path) -> ModuleType:
-    """Run a file as a module of its own, from its source as it stands now; one of a package as the package imports it.
+    """Run a file as a module, from its current source; a file in a package as the package imports it.
 
     Raises:
         ExploreError: it does not run.
@@ -147,10 +127,10 @@ def _import_from(package: tuple[str, ...], path: Path) -> ModuleType:
 
 
 def as_program(path: Path) -> None:
-    """Have the process be as `python FILE.py` has it: the file's folder first on the import path, and no arguments.
+    """Set the process up as `python FILE.py` does: the file's folder first on the import path, and no arguments.
 
-    Of a file in a package it is as `python -m` has it: first is the folder that holds the package. Its own comes last:
-    who runs it as a file imports its neighbours by their names, and one of these may be called as a library is.
+    For a file in a package, as `python -m` does: first comes the folder that holds the package. The file's folder comes
+    last, for files that import their neighbours by name; first, a neighbour could hide a library of the same name.
     """
     sys.argv = [str(path)]
     package = _package_of(path)
@@ -162,12 +142,12 @@ def as_program(path: Path) -> None:
 
 
 def home_of(path: Path) -> Path:
-    """The folder whose files are the user's: that of the file, or of the whole package that it is in."""
+    """The folder of the user's files: the file's folder, or its outermost package."""
     return path.parents[max(0, len(_package_of(path)) - 1)]
 
 
 def _package_of(path: Path) -> tuple[str, ...]:
-    """The names of the package that a file is a module of, outermost first; none of one by itself."""
+    """The names of the packages around a file, outermost first; empty for a file without one."""
     names: list[str] = []
     for folder in path.parents:
         if not folder.name.isidentifier() or not (folder / "__init__.py").is_file():
@@ -176,12 +156,12 @@ def _package_of(path: Path) -> tuple[str, ...]:
     return tuple(names) if path.stem.isidentifier() and path.stem != "__init__" else ()
 
 
-class OwnFile:
-    """A file that is run anew after each edit, and with it what it imports from its own folder.
+class UserFile:
+    """A file that runs again after each edit, with the files that it imports from its folder.
 
     Attributes:
         path: the file.
-        folder: where it lies; of one in a package, where the package does.
+        folder: its folder, or its outermost package.
     """
 
     def __init__(self, path: Path) -> None:
@@ -203,8 +183,8 @@ class OwnFile:
         with _loading:
             importlib.invalidate_caches()
             linecache.checkcache()
-            sources._around.cache_clear()  # what stands around a line of a file that has changed
-            # Before it runs: what is written meanwhile has changed since.
+            sources._around.cache_clear()  # the lines of files that have changed
+            # Before it runs, so that a write meanwhile counts as a change.
             began = time.time_ns()
             self._stamps = {file: _stamp(file) for file in self.files}
             self._neighbours = self._look_around()
@@ -220,19 +200,19 @@ class OwnFile:
             finally:
                 sys.dont_write_bytecode = writes
                 for file in self.files:
-                    # What has only now been imported may have been written to since.
+                    # A file that was imported during the run may have been written to since.
                     stamp = _stamp(file)
                     self._stamps.setdefault(file, stamp if stamp is None or stamp[1] < began else None)
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """The file, and those that it has imported from its folder."""
+        """The file, and the files that it has imported from its folder."""
         imported = (getattr(sys.modules[name], "__file__", None) for name in self._imported())
         return tuple(sorted({self.path, *(Path(file) for file in imported if file is not None)}))
 
     @property
     def has_changed(self) -> bool:
-        """Whether one of them is another than when it was run. Of one that was imported since, that begins now."""
+        """Whether one of the files has changed since it ran; for a file imported since then, since the last look."""
         changed = False
         for file in self.files:
             now = _stamp(file)
@@ -241,7 +221,7 @@ class OwnFile:
 
     @property
     def has_new_neighbours(self) -> bool:
-        """Whether any file beside it is another than when it was run: one that could not be imported may be there."""
+        """Whether any file beside it has changed: a file that could not be imported may be there now."""
         return self._look_around() != self._neighbours
 
     def _look_around(self) -> dict[Path, Stamp]:
@@ -249,15 +229,14 @@ class OwnFile:
         return {file: _stamp(file) for folder in folders for form in ("*.py", "*/*.py") for file in folder.glob(form)}
 
     def _imported(self) -> list[str]:
-        """The modules that lie in the folder: of the user's, and written in Python, or a folder of such."""
+        """The imported modules from the folder: Python files, or folders of them."""
         found = []
         for name, module in list(sys.modules.items()):
             file = getattr(module, "__file__", None)
-            # A folder without __init__.py is a module without a file; what was imported from it are its attributes.
-            # Not by getattr: torch.classes, for one, raises at any name.
+            # A folder without __init__.py is a module without a file. Not by getattr: torch.classes raises at any name.
             folders = list(vars(module).get("__path__", ())) if file is None and isinstance(module, ModuleType) else []
-            inside = [each for each in folders if isinstance(each, str) and is_own(each, self.folder)]
-            if isinstance(file, str) and file.endswith(".py") and is_own(file, self.folder):
+            inside = [each for each in folders if isinstance(each, str) and is_users(each, self.folder)]
+            if isinstance(file, str) and file.endswith(".py") and is_users(file, self.folder):
                 inside.append(file)
             if inside and name != "__main__":
                 found.append(name)
@@ -265,7 +244,7 @@ class OwnFile:
 
 
 Stamp = tuple[int, int, int] | None
-"""What changes with a file: which one it is, when it was written, its size; None where there is none."""
+"""Inode, time of writing and size of a file; None if it does not exist."""
 
 
 def _stamp(file: Path) -> Stamp:
@@ -276,15 +255,17 @@ def _stamp(file: Path) -> Stamp:
     return found.st_ino, found.st_mtime_ns, found.st_size
 
 
-def is_own(file: str, folder: Path) -> bool:
-    """Whether a file is the user's: it lies in the folder, and is of no installed package, nor one of ours."""
-    if file.startswith("<"):  # "<string>": code that somebody has put together, torch say
+def is_users(file: str, folder: Path | None) -> bool:
+    """Whether a file is the user's: in the folder, or anywhere if there is none, and not installed."""
+    if folder is None:
+        return not file.startswith("<frozen") and not _is_installed(file)
+    if file.startswith("<"):  # "<string>": generated code, torch's for example
         return False
     return os.path.abspath(file).startswith(os.path.join(folder, "")) and not _is_installed(file)
 
 
 def _is_installed(file: str) -> bool:
-    """Whether a file is of Python's own library, of an installed package, or one of ours."""
+    """Whether a file belongs to Python's library, an installed package, or this package."""
     path = os.path.abspath(file)
     return path.startswith(_libraries()) or not {"site-packages", "dist-packages"}.isdisjoint(Path(path).parts)
 
@@ -306,7 +287,7 @@ def shown_path(path: Path | str) -> str:
 
 
 def place_of(function: object) -> str | None:
-    """`file:line` where a function or a class is defined; None for what has no code in Python, or is installed."""
+    """`file:line` of a function or class; None if it has no Python code, or is installed."""
     function = inspect.unwrap(function) if callable(function) else function
     code = getattr(function, "__code__", None)
     if isinstance(function, type):
@@ -319,39 +300,34 @@ def place_of(function: object) -> str | None:
 
 
 def raised_at(error: BaseException, folder: Path | None) -> str | None:
-    """`file:line` of the innermost frame that is the user's; None if there is none.
+    """`file:line` of the innermost frame in the user's code; None if no frame is.
 
     Args:
-        error: what was raised.
-        folder: where the user's files lie; None: wherever is no installed package, a notebook's cell, say.
+        error: the error.
+        folder: of the user's files; None: any that are not installed, such as a notebook's cell.
     """
-    if isinstance(error, SyntaxError) and error.filename is not None and _is_users(error.filename, folder):
+    if isinstance(error, SyntaxError) and error.filename is not None and is_users(error.filename, folder):
         return f"{shown_path(error.filename)}:{error.lineno}"
     places = [
         f"{shown_path(frame.filename)}:{frame.lineno}"
         for frame in traceback.extract_tb(error.__traceback__)
-        if _is_users(frame.filename, folder)
+        if is_users(frame.filename, folder)
     ]
     return places[-1] if places else None
 
 
-def _is_users(file: str, folder: Path | None) -> bool:
-    if folder is not None:
-        return is_own(file, folder)
-    return not file.startswith("<frozen") and not _is_installed(file)
-
-
 @contextmanager
-def telling(what: str, folder: Path | None, place: str) -> Iterator[None]:
-    """Make one line of whatever the user's code raises inside: the place, what happened, and the error itself.
+def telling(what: str, folder: Path | None, place: str, kind: type[ChainruleError] = ExploreError) -> Iterator[None]:
+    """Turn any error of the user's code into one line: the place, what happened, and the error.
 
     Args:
-        what: what happened, `it does not import`.
+        what: what happened, such as `it does not import`.
         folder: see `raised_at`.
-        place: what to say where no line of the user's was running.
+        place: the place to name if no line of the user's was running.
+        kind: the error to raise.
 
     Raises:
-        ExploreError: the code raised, or wanted to end the process.
+        ExploreError: or `kind`: the code raised, or ended the process.
         MemoryLimitError: it ran out of memory.
     """
     try:
@@ -361,22 +337,23 @@ def telling(what: str, folder: Path | None, place: str) -> Iterator[None]:
     except BaseException as error:
         if is_interrupt(error):
             raise
-        raise told(error, what, folder, place) from None
+        raise told(error, what, folder, place, kind) from None
 
 
 def is_interrupt(error: BaseException) -> bool:
-    """Whether somebody has pressed Ctrl-C, which is no error of the code that ran; it reaches the main thread alone."""
+    """Whether Ctrl-C was pressed, which is no error of the code that ran; only the main thread gets it."""
     return isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
 
 
-def told(error: BaseException, what: str, folder: Path | None, place: str) -> ChainruleError:
-    """What `telling` raises for an error, which loses the frames that it went through, with all tensors in them."""
+def told(
+    error: BaseException, what: str, folder: Path | None, place: str, kind: type[ChainruleError] = ExploreError
+) -> ChainruleError:
+    """The error that `telling` raises. Drops the original's frames, with all tensors in them."""
     from chainrule.memory import out_of_memory
 
     at = raised_at(error, folder) or place
     prefix = f"{at}: " if at else ""
     memory = out_of_memory(error)
-    kind: type[ChainruleError] = ExploreError
     if memory is not None:
         kind, what = MemoryLimitError, f"{what}: the {memory} ran out of memory"
     found = kind(f"{prefix}{what}: {in_words(error)}")

@@ -1,6 +1,6 @@
-"""The subject of today: a model that its owner may change while others look at it.
+"""The current subject: its file may change while the page shows it.
 
-make() ─▶ Subject ─▶ tracers        reload(): make() again; whoever listens is told, and asks for a new tracer
+make() ─▶ Subject ─▶ tracers        reload(): make() again, and call the listeners, which ask for a new tracer
 """
 
 from __future__ import annotations
@@ -17,24 +17,25 @@ from chainrule.errors import ChainruleError, ExploreError
 from chainrule.run import available_devices
 from chainrule.spec.keys import SpecKey
 from chainrule.trace import Trace
-from chainrule.user_model.code import OwnFile, call_of, named, place_of, shown_path, split_reference, telling
+from chainrule.user_model.code import UserFile, call_of, named, place_of, shown_path, split_reference, telling
+from chainrule.user_model.copies import copied_subject
 from chainrule.user_model.parameters import groups_of
 from chainrule.user_model.seeded import seeded
 from chainrule.user_model.subject import WANTED, Subject, described, make_subject
-from chainrule.user_model.tracer import OwnTracer
+from chainrule.user_model.tracer import Tracer
 from chainrule.user_model.what_if import WHAT_IF_KEYS, WhatIf, check_group
 
 
-class OwnModel:
-    """A subject, and the ways to another. All of it may be called from any thread.
+class UserModel:
+    """The current subject, and how to make the next. Its methods may be called from any thread.
 
     Attributes:
-        name: what the page calls it.
+        name: its name on the page.
         seed: of the random numbers that making it and tracing it draw.
-        file: the file that it comes from; None for a model of a notebook.
-        subject: the last one that could be made, on the device that was asked for.
+        file: its file; None for a model of a notebook.
+        subject: the last subject that could be made, on the wanted device.
         version: counts the subjects, from 1.
-        problem: why the newest attempt at one failed, MemoryLimitError included; None if it did not.
+        problem: why the last attempt to make one failed, MemoryLimitError included; None if it did not.
     """
 
     def __init__(
@@ -44,19 +45,19 @@ class OwnModel:
         seed: int = 42,
         device: str | None = None,
         *,
-        file: OwnFile | None = None,
+        file: UserFile | None = None,
     ) -> None:
         """Make the first subject.
 
         Args:
-            name: what the page calls it.
-            make: makes a subject, anew each time; what it draws is drawn from `seed`.
-            seed: see there.
-            device: where a copy of each is to run; None: where it is, and then none is made.
-            file: the file that the subject comes from, where it comes from one.
+            name: its name on the page.
+            make: makes a subject; called with the generators seeded.
+            seed: see the attributes.
+            device: a copy of each subject runs there; None: no copy.
+            file: see the attributes.
 
         Raises:
-            ExploreError: there is none, or no such device.
+            ExploreError: it cannot be made, or there is no such device.
             MemoryLimitError: there was no memory for it.
         """
         self.name = name
@@ -67,7 +68,7 @@ class OwnModel:
         self._lock = threading.Lock()
         self._reloading = threading.Lock()
         self._listeners: list[Callable[[], None]] = []
-        self._checked: OwnTracer | None = None
+        self._checked: Tracer | None = None
         self.problem: ChainruleError | None = None
         self.version = 1
         self.subject = self._made()
@@ -80,18 +81,18 @@ class OwnModel:
 
     @property
     def device(self) -> str:
-        """Which of the server's devices computes it: "cuda", or "cpu" for any other."""
+        """The server's device that computes it: "cuda", or "cpu" for any other."""
         kind = self.subject.device.type
         return kind if kind in available_devices() else "cpu"
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """The files that it comes from, as far as they have been imported; none for a model of a notebook."""
+        """Its files, as far as they have been imported; empty for a model of a notebook."""
         return () if self.file is None else self.file.files
 
     @property
     def has_changed(self) -> bool:
-        """Whether one of its files is another than when it was run; where that has failed, or any file beside them."""
+        """Whether one of its files has changed since it ran; after a failure, or any file beside them."""
         if self.file is None:
             return False
         return self.file.has_changed or (self.problem is not None and self.file.has_new_neighbours)
@@ -100,25 +101,23 @@ class OwnModel:
         """A what-if of this model, from strings or JSON values.
 
         Raises:
-            SpecError: see `WhatIf.parse`; also for a group that the model has not.
+            SpecError: see `WhatIf.parse`; also for a group that the model does not have.
         """
         what_if = WhatIf.parse(values, device=self.device)
         check_group(what_if.group, self.groups)
         return what_if
 
-    def tracer(self) -> OwnTracer:
-        """A new tracer of the subject of now; it goes on tracing that one after a reload."""
+    def tracer(self) -> Tracer:
+        """A new tracer of the current subject, which it keeps after a reload."""
         with self._lock:
             checked, self._checked = self._checked, None
-            return checked if checked is not None else OwnTracer(self.subject, self.seed)
+            return checked if checked is not None else Tracer(self.subject, self.seed)
 
     def check(self) -> Trace:
-        """Trace the subject of now once, to know what is wrong with it before anybody looks.
-
-        The next tracer that is asked for has that behind it.
+        """Trace the current subject once, to know its faults before the page is opened. `tracer` then returns this one.
 
         Raises:
-            ExploreError, MemoryLimitError, ChainruleError: see `OwnTracer.trace`.
+            ExploreError, MemoryLimitError, ChainruleError: see `Tracer.trace`.
         """
         tracer = self.tracer()
         trace = tracer.trace()
@@ -128,10 +127,7 @@ class OwnModel:
         return trace
 
     def reload(self) -> None:
-        """Make the subject anew, and tell whoever listens.
-
-        On failure the last good one stays, and `problem` says why.
-        """
+        """Make the subject again, and call the listeners. On failure the last subject stays, and `problem` says why."""
         with self._reloading:
             subject, problem = None, None
             try:
@@ -150,7 +146,7 @@ class OwnModel:
             listener()
 
     def listen(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call `callback` after each reload, failed ones included, in the thread of that; what is returned ends it."""
+        """Call `callback` after each reload, even a failed one, in its thread. Returns a function that ends this."""
         with self._lock:
             self._listeners.append(callback)
 
@@ -164,24 +160,23 @@ class OwnModel:
     def _made(self) -> Subject:
         with seeded(self.seed):
             subject = self._make()
-        # Model, inputs and what the loss holds: whichever of them is there already.
-        return subject if self._to is None else subject.copied(self._to)
+        return subject if self._to is None else copied_subject(subject, self._to)
 
 
-def open_reference(reference: str, *, seed: int = 42, device: str | None = None) -> OwnModel:
-    """The model that `path/to/file.py:factory` makes; a reload runs the file anew, and what it imports from its folder.
+def open_reference(reference: str, *, seed: int = 42, device: str | None = None) -> UserModel:
+    """The model that `path/to/file.py:factory` makes; a reload runs the file and its imports from its folder again.
 
     Args:
         reference: the file and the function in it, which returns `(model, inputs)` or `(model, inputs, loss_fn)`.
         seed: of the random numbers that the file, the factory and the passes draw.
-        device: where a copy of the model and of its inputs runs; None: where they are.
+        device: a copy of the model and of its inputs runs there; None: no copy.
 
     Raises:
-        ExploreError: there is nothing to run; the message says where and why.
+        ExploreError: it cannot be made; the message has the place.
         MemoryLimitError: there was no memory for it.
     """
     path, name = split_reference(reference)
-    file = OwnFile(path)
+    file = UserFile(path)
     to = None if device is None else check_device(device)
 
     def make() -> Subject:
@@ -196,20 +191,20 @@ def open_reference(reference: str, *, seed: int = 42, device: str | None = None)
             inspect.signature(factory).bind()
         except TypeError:
             raise ExploreError(f"{place}: {call_of(factory)} takes arguments; a factory is called with none") from None
-        except ValueError:  # of some builtins nothing is known
+        except ValueError:  # some builtins have no signature
             pass
         with telling(f"{name}() raised", file.folder, place):
             made = factory()
         return make_subject(made, name, file.folder, place=place, device=to)
 
-    return OwnModel(f"{path.name}:{name}", make, seed, device, file=file)
+    return UserModel(f"{path.name}:{name}", make, seed, device, file=file)
 
 
 def check_device(device: str) -> torch.device:
     """The device, if torch has it on this machine.
 
     Raises:
-        ExploreError: it is no device, or not here; says which are.
+        ExploreError: it is not; says which devices are.
     """
     there = ", ".join(available_devices())
     try:

@@ -19,7 +19,7 @@ from chainrule.user_model.what_if import AS_IT_IS, EVERYTHING, WhatIf
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A parameter by all of its names: a tied one has several. `name` is the first, as `named_parameters()` has it."""
+    """A parameter with all its names: a tied one has several. `name` is the first, as in `named_parameters()`."""
 
     name: str
     names: tuple[str, ...]
@@ -47,7 +47,7 @@ def named_parameters(model: nn.Module) -> tuple[Named, ...]:
 
 
 def groups_of(model: nn.Module) -> tuple[str, ...]:
-    """The paths of the modules of which a what-if changes anything, each before those inside it; without the root's."""
+    """The paths of the modules that a what-if can change, each before the modules inside it; without the root's."""
     found: dict[str, None] = {}
     for named in named_parameters(model):
         if named.is_weight:
@@ -60,13 +60,13 @@ def groups_of(model: nn.Module) -> tuple[str, ...]:
 
 
 def tied_names(model: nn.Module) -> dict[str, tuple[str, ...]]:
-    """What else a weight of several names is called, by the first: a table that is the last layer's weight too, say."""
+    """The other names of tied weights, by the first name: an embedding that is also the last layer's weight."""
     return {named.name: named.names[1:] for named in named_parameters(model) if named.is_weight and named.names[1:]}
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What becomes of one parameter: drawn anew by `init` from `seed`, unless that is empty, then times `scale`."""
+    """The change of one parameter: a new draw by `init` from `seed`, unless `init` is empty, then times `scale`."""
 
     scale: float = 1.0
     init: str = AS_IT_IS
@@ -74,18 +74,17 @@ class Change:
 
     @classmethod
     def of(cls, what_if: WhatIf, named: Named) -> Change:
-        """What a what-if makes of a parameter."""
+        """The change that a what-if makes to a parameter."""
         if not named.is_weight or not named.is_of(what_if.group):
             return UNCHANGED
         return cls(what_if.scale, what_if.init, what_if.seed if what_if.init else 0)
 
 
 UNCHANGED = Change()
-"""A parameter stays what it is."""
 
 
 class Draws:
-    """What was drawn last of each parameter, so that a scale alone draws nothing."""
+    """The last draw of each parameter, so that a new scale draws nothing."""
 
     def __init__(self) -> None:
         self._last: dict[str, tuple[str, int, Tensor]] = {}
@@ -95,86 +94,102 @@ class Draws:
         """How much memory they take."""
         return sum(drawn.nbytes for _, _, drawn in self._last.values())
 
-    def forget(self) -> None:
-        """Let go of them."""
-        self._last.clear()
-
-    def values(self, named: Named, change: Change) -> Tensor:
-        """What a parameter holds after a change; `named.parameter` holds what it held before any.
+    def values(self, name: str, original: Tensor, change: Change) -> Tensor:
+        """The values of a parameter after a change, from its name and its original values.
 
         Returns:
-            of the parameter's shape; in its dtype and on its device unless it was drawn. Maybe the parameter itself.
+            of the same shape; in the original's dtype and on its device unless drawn. Maybe the original itself.
         """
-        parameter = named.parameter.detach()
         if change.init == AS_IT_IS:
-            self._last.pop(named.name, None)
-            return parameter if change.scale == 1.0 else parameter * change.scale
-        last = self._last.get(named.name)
+            self._last.pop(name, None)
+            return original if change.scale == 1.0 else original * change.scale
+        last = self._last.get(name)
         if last is None or last[:2] != (change.init, change.seed):
-            drawn = redraw(change.init, change.seed, named.name, tuple(parameter.shape))
-            last = self._last[named.name] = change.init, change.seed, drawn
+            drawn = redraw(change.init, change.seed, name, tuple(original.shape))
+            last = self._last[name] = change.init, change.seed, drawn
         return last[2] * change.scale
 
 
-class Copied:
-    """The parameters and the state of a copy, brought to what a what-if says before each pass.
+class State:
+    """A model's parameters, buffers and attributes: changed for a pass, and put back after it, bit for bit.
 
-    Whatever a pass leaves behind in the copy goes again: running statistics, gradients, attributes that it has set,
-    what it has put into a list, and how far it has drawn from a generator of its own.
+    During a pass every parameter and buffer stands on other memory, so that nothing is written to the model's own.
+    This covers running statistics, gradients, attributes, lists and dicts among them, and the model's generators.
     """
 
-    def __init__(self, copy: nn.Module, original: nn.Module) -> None:
-        """Take a fresh copy and the model that it was made of, which is only read."""
-        self._pairs = tuple(zip(named_parameters(copy), named_parameters(original), strict=True))
-        self._held = {mine.name: (UNCHANGED, mine.parameter._version) for mine, _ in self._pairs}
-        self._buffers = tuple(zip(copy.buffers(), original.buffers(), strict=True))
-        self._state = tuple(undo for module in copy.modules() for undo in _undoing(module))
+    def __init__(self, model: nn.Module) -> None:
+        """Take a model; until the first `change` nothing is copied."""
+        self._parameters = named_parameters(model)
+        self._buffers = tuple(model.buffers())
+        seen = {id(each) for each in (*model.parameters(), *self._buffers)}
+        self._undo = tuple(undo for module in model.modules() for undo in _undoing(module, seen))
+        self._originals = [each.parameter.detach() for each in self._parameters]
+        self._original_buffers = [each.detach() for each in self._buffers]
+        self._gradients = [each.parameter.grad for each in self._parameters]
+        self._working = [each.clone() for each in self._originals]
+        self._working_buffers = [each.clone() for each in self._original_buffers]
+        # The change that a parameter's working memory holds; None where the last pass has written to it.
+        self._held: list[Change | None] = [UNCHANGED for _ in self._parameters]
+        self._versions: list[int] = []
         self._draws = Draws()
 
     @property
     def kept_bytes(self) -> int:
-        """How much memory the copy takes."""
-        tensors = [*(mine.parameter for mine, _ in self._pairs), *(mine for mine, _ in self._buffers)]
-        return sum(tensor.nbytes for tensor in tensors) + self._draws.kept_bytes
+        """How much memory the copies take."""
+        return sum(each.nbytes for each in (*self._working, *self._working_buffers)) + self._draws.kept_bytes
 
     def change(self, what_if: WhatIf) -> None:
-        """Bring every parameter to what a what-if says, and every buffer to what it was."""
+        """Bring every parameter to what a what-if says, with no gradient."""
         with torch.no_grad():
-            for mine, original in self._pairs:
-                wanted = Change.of(what_if, mine)
-                # The version also tells what the pass itself has written to.
-                if self._held[mine.name] != (wanted, mine.parameter._version):
-                    mine.parameter.copy_(self._draws.values(original, wanted))
-                    self._held[mine.name] = wanted, mine.parameter._version
-            for buffer, original_buffer in self._buffers:
-                buffer.copy_(original_buffer)
+            for place, (named, original) in enumerate(zip(self._parameters, self._originals, strict=True)):
+                wanted = Change.of(what_if, named)
+                if self._held[place] != wanted:
+                    self._working[place].copy_(self._draws.values(named.name, original, wanted))
+                    self._held[place] = wanted
+                named.parameter.data = self._working[place]
+                named.parameter.grad = None
+            for buffer, working, original in zip(
+                self._buffers, self._working_buffers, self._original_buffers, strict=True
+            ):
+                working.copy_(original)
+                buffer.data = working
+        self._versions = [each.parameter._version for each in self._parameters]
 
     @property
     def received(self) -> frozenset[str]:
         """The first names of the parameters that hold a gradient."""
-        return frozenset(mine.name for mine, _ in self._pairs if mine.parameter.grad is not None)
+        return frozenset(each.name for each in self._parameters if each.parameter.grad is not None)
 
     def same(self, one: WhatIf, other: WhatIf) -> frozenset[str]:
         """All names of the parameters that hold at one what-if what they hold at the other."""
-        unchanged = (mine.names for mine, _ in self._pairs if Change.of(one, mine) == Change.of(other, mine))
+        unchanged = (each.names for each in self._parameters if Change.of(one, each) == Change.of(other, each))
         return frozenset(name for names in unchanged for name in names)
 
     def restore(self) -> None:
-        """Drop what a pass has left behind: gradients, and attributes that it has set."""
-        for undo in self._state:
+        """Put back what `change` has changed, and what the pass has."""
+        for undo in self._undo:
             undo()
-        for mine, _ in self._pairs:
-            mine.parameter.grad = None
+        for place, named in enumerate(self._parameters):
+            if self._versions and named.parameter._version != self._versions[place]:
+                self._held[place] = None
+            named.parameter.data = self._originals[place]
+            named.parameter.grad = self._gradients[place]
+        for buffer, original in zip(self._buffers, self._original_buffers, strict=True):
+            buffer.data = original
 
 
 Undo = Callable[[], None]
-"""Brings something back to what it was when this was made."""
+"""Restores a value to its state when this was made."""
 
 
-def _undoing(module: nn.Module) -> list[Undo]:
-    """What brings a module back: the dicts that hold its attributes, the containers and the generators among these."""
+def _undoing(module: nn.Module, seen: set[int]) -> list[Undo]:
+    """Undo changes of a module's attributes, and of the containers, tensors and generators among them.
+
+    Args:
+        module: the module.
+        seen: ids of the values that need no undoing, or have it already; this adds to them.
+    """
     found: list[Undo] = []
-    seen: set[int] = set()
 
     def look(value: Any) -> None:
         kind = type(value)
@@ -194,6 +209,9 @@ def _undoing(module: nn.Module) -> list[Undo]:
         elif kind is tuple:
             for each in value:
                 look(each)
+        elif kind in (Tensor, nn.Parameter) and not value.is_inference():
+            gradient = value.grad if value.is_leaf else None
+            found.append(partial(_rewrite, value, value.detach().clone(), value._version, gradient))
         elif kind is torch.Generator:
             found.append(partial(value.set_state, value.get_state()))
         elif kind is random.Random:
@@ -205,6 +223,13 @@ def _undoing(module: nn.Module) -> list[Undo]:
 
     look(vars(module))
     return found
+
+
+def _rewrite(tensor: Tensor, values: Tensor, version: int, gradient: Tensor | None) -> None:
+    if tensor._version != version:
+        tensor.data.copy_(values)
+    if tensor.is_leaf:
+        tensor.grad = gradient
 
 
 def _refill(container: Any, values: Any) -> None:

@@ -1,7 +1,7 @@
-"""Random numbers of a seed, with the generators given back as they were.
+"""Seeds every generator of the process, and restores them.
 
-The generators of torch's CPU and CUDA devices, of numpy and of `random` are the process's: what is drawn inside is
-drawn by one thread at a time. Another thread that draws meanwhile, a training loop in a notebook, draws from them too.
+The generators of torch's CPU and CUDA devices, of numpy and of `random` belong to the process, so one thread at a time
+is let in. Another thread that draws meanwhile, such as a training loop in a notebook, still draws from them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _lock = threading.RLock()
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """What is drawn inside is drawn from `seed`; afterwards every generator is as it was before."""
+    """Seed all generators inside; afterwards each is as before."""
     with _lock:
         cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None  # type: ignore[no-untyped-call]
         cpu, numpy, python = torch.get_rng_state(), np.random.get_state(), random.getstate()

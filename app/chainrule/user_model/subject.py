@@ -1,16 +1,11 @@
-"""What is to be run: a model, its inputs and its loss, as a factory returned them, checked before anything runs."""
+"""The subject: a model, its inputs and its loss, as a factory returned them, checked before anything runs."""
 
 from __future__ import annotations
 
-import contextlib
-import copy
 import inspect
-from collections.abc import Callable, Container, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from functools import partial
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import torch
@@ -19,7 +14,7 @@ from torch.nn.parameter import is_lazy
 
 from chainrule.errors import ExploreError
 from chainrule.trace.nested import named_tensors, nested_tensors
-from chainrule.user_model.code import place_of, telling, told
+from chainrule.user_model.code import place_of
 
 WANTED = "wanted is (model, inputs) or (model, inputs, loss_fn)"
 
@@ -29,12 +24,12 @@ class Subject:
     """One forward and backward pass that can be run: `loss(model(*args, **kwargs))`.
 
     Attributes:
-        model: never changed by anything that is made of it, nor are the inputs.
+        model: a tracer runs it, and puts it back after each pass.
         args: its positional inputs.
         kwargs: its inputs by keyword.
         loss: makes a scalar of the model's output; None: the output's `loss`, or the output itself, is the scalar.
-        name: what the page calls it.
-        folder: the folder of its file; None for a model of a notebook, say.
+        name: its name on the page.
+        folder: the folder of its file; None for a model of a notebook.
         place: `file:line` of the factory, for messages; may be empty.
     """
 
@@ -58,48 +53,6 @@ class Subject:
         """The tensors among its inputs, those inside lists, tuples and dicts included."""
         return nested_tensors([*self.args, *self.kwargs.values()])
 
-    def copied(self, device: torch.device | str | None = None) -> Subject:
-        """The same on tensors of its own, moved to `device` if one is given.
-
-        What the loss holds of the model (for a penalty on its weights, say), and of tensors, it then holds of the copy;
-        and so does a function that the model has as an attribute or a hook.
-
-        Raises:
-            ExploreError: it cannot be copied, or not be moved there; says why.
-            MemoryLimitError: there is no memory for a copy.
-        """
-        memo: dict[int, Any] = {}
-        for module in self.model.modules():
-            # torch copies no tensor that has a history: one that a forward has left behind, say.
-            _copy_tensors([each for each in vars(module).values() if not isinstance(each, nn.Module)], memo, device)
-        with self._copying():
-            # A function is none that deepcopy copies: it would go on computing with the model itself.
-            shells = _shells(self.model, memo)
-            with torch.no_grad():  # of a scripted one the parameters would come of an op
-                model = copy.deepcopy(self.model, memo)
-            for function, shell in shells:
-                _fill(shell, function, memo, device)
-            for original, parameter in zip(self.model.parameters(), model.parameters(), strict=True):
-                _alike(original, parameter, memo, device)
-        if device is not None:
-            with telling(f"the model cannot be moved to {device}", self.folder, self.place):
-                model = model.to(device)
-        with telling("the inputs cannot be copied", self.folder, self.place):
-            args, kwargs = copied((self.args, dict(self.kwargs)), device)
-        with telling("the loss cannot be copied", self.folder, self.place):
-            loss = _rebound(self.loss, memo, device)
-        return replace(self, model=model, args=args, kwargs=kwargs, loss=loss)
-
-    @contextmanager
-    def _copying(self) -> Iterator[None]:
-        """Whatever keeps the model from being copied is told with the attribute that does."""
-        try:
-            yield
-        except Exception as error:
-            what = _uncopied(self.model)
-            message = f"the model cannot be copied{f': {what} cannot' if what else ''}"
-            raise told(error, message, self.folder, self.place) from None
-
 
 def make_subject(
     made: object,
@@ -109,17 +62,17 @@ def make_subject(
     place: str = "",
     device: torch.device | str | None = None,
 ) -> Subject:
-    """What a factory returned, checked: `(model, inputs)` or `(model, inputs, loss_fn)`.
+    """Check the value of a factory: `(model, inputs)` or `(model, inputs, loss_fn)`.
 
     Args:
-        made: what it returned. The inputs are a tensor, a tuple (positional) or a dict (keywords).
-        name: what the page calls it.
-        folder: where its file lies.
+        made: the value. The inputs are a tensor, a tuple (positional) or a dict (keywords).
+        name: its name on the page.
+        folder: the folder of its file.
         place: `file:line` of the factory.
-        device: where all of it is going to be moved; so it may lie in several places before.
+        device: it will be moved there, so its tensors may be on several devices now.
 
     Raises:
-        ExploreError: it is nothing that can be run and traced; the message begins with the place.
+        ExploreError: it cannot be run and traced; the message begins with the place.
     """
     prefix = f"{place}: " if place else ""
     if not isinstance(made, tuple | list) or len(made) not in (2, 3):
@@ -146,17 +99,17 @@ def make_subject(
             f"{prefix}{name} returned {described(given)} for the inputs; "
             "wanted is a tensor, a tuple of the arguments, or a dict of them by name"
         )
-    # What is compiled shows nothing of what it computes; the module that it was compiled from does, and is the same.
+    # A compiled module hides its ops; the module it was made from shows them.
     model = getattr(model, "_orig_mod", model)
     return check_subject(Subject(model, args, kwargs, loss, name, folder, place), moves=device is not None)
 
 
 def check_subject(subject: Subject, *, moves: bool = False) -> Subject:
-    """The subject itself, once it is known that it can be run, as far as that can be known before.
+    """Check a subject as far as possible before it runs, and return it.
 
     Args:
-        subject: it.
-        moves: it is going to be moved to one device; until then it may lie in several places.
+        subject: the subject.
+        moves: it will be moved to one device, so its tensors may be on several now.
 
     Raises:
         ExploreError: it has no parameter that requires grad, its forward does not take its inputs, or they are on
@@ -211,7 +164,7 @@ def _check_loss(subject: Subject, prefix: str) -> None:
             f"{f'{at}: ' if at else prefix}the loss, {name}{inspect.signature(function)}, is called with the output "
             f"alone: {error}; give the rest by a function: lambda output: loss(output, target)"
         ) from None
-    except ValueError:  # of some builtins nothing is known
+    except ValueError:  # some builtins have no signature
         return
 
 
@@ -255,15 +208,15 @@ def _check_devices(subject: Subject, prefix: str) -> None:
 
 
 def scalar_loss(subject: Subject, output: Any, result: Any) -> Tensor:
-    """The scalar that the backward pass starts from.
+    """The scalar loss.
 
     Args:
-        subject: what was run.
-        output: what its model put out.
-        result: what its loss made of that; without a loss it is not looked at.
+        subject: the subject that ran.
+        output: its model's output.
+        result: its loss of the output; ignored if it has no loss.
 
     Raises:
-        ExploreError: there is none, or more than one; says what there is instead, and what is wanted.
+        ExploreError: not exactly one; describes the output, and says how to give a loss.
     """
     if subject.loss is not None:
         if _is_scalar(result):
@@ -292,7 +245,7 @@ def _is_scalar(value: object) -> bool:
 
 
 def described(value: object) -> str:
-    """What a value is, in words short enough for a message."""
+    """A value in words, short enough for a message."""
     if isinstance(value, Tensor):
         return f"a tensor of shape {_shape(value)}" + ("" if value.is_floating_point() else f" and {value.dtype}")
     if value is None or isinstance(value, bool | int | float):
@@ -313,205 +266,3 @@ def described(value: object) -> str:
 
 def _shape(tensor: Tensor) -> str:
     return str(tuple(tensor.shape))
-
-
-# ------------------------------------------------------------------------------------------------------------- copies
-
-
-def copied(value: Any, device: torch.device | str | None = None) -> Any:
-    """A deep copy; its tensors are leaves, on `device` if one is given, and require grad where the originals do.
-
-    Raises:
-        Exception: whatever copying something in it raises.
-    """
-    memo: dict[int, Any] = {}
-    _copy_tensors([value], memo, device)
-    return copy.deepcopy(value, memo)
-
-
-def _copy_tensors(values: list[Any], memo: dict[int, Any], device: torch.device | str | None) -> None:
-    """Have `memo` say what takes the place of the tensors in these values: of each one copy, wherever it stands."""
-    for tensor in nested_tensors(values):
-        if id(tensor) not in memo:
-            memo[id(tensor)] = _copied_tensor(tensor, device)
-
-
-def _copied_tensor(tensor: Tensor, device: torch.device | str | None) -> Tensor:
-    made = tensor.detach().clone()
-    if device is not None:
-        made = made.to(device)
-    # A forward may ask which it is.
-    made = nn.Parameter(made, requires_grad=False) if isinstance(tensor, nn.Parameter) else made
-    return made.requires_grad_(tensor.requires_grad)
-
-
-def _rebound(value: Any, memo: dict[int, Any], device: torch.device | str | None) -> Any:
-    """A loss that holds copies: of the model's parts those in `memo`, and of tensors, modules and containers new ones.
-
-    A plain function is made anew over what it has closed over, and over what of the model it finds in its own module.
-    An object of which nothing is known stays what it is, unless it has the model, or a part of it, as an attribute.
-    """
-    if id(value) in memo:
-        return memo[id(value)]
-    if isinstance(value, Tensor):
-        return memo.setdefault(id(value), _copied_tensor(value, device))
-    if isinstance(value, nn.Module):
-        made = copy.deepcopy(value, memo)
-        return made if device is None else made.to(device)
-    if type(value) is tuple:
-        parts = tuple(_rebound(each, memo, device) for each in value)
-        return value if all(new is old for new, old in zip(parts, value, strict=True)) else parts
-    if type(value) is list:
-        listed: list[Any] = memo.setdefault(id(value), [])  # before what it holds: that may be itself
-        listed += [_rebound(each, memo, device) for each in value]
-        return listed
-    if type(value) is dict:
-        named: dict[Any, Any] = memo.setdefault(id(value), {})
-        named.update((key, _rebound(each, memo, device)) for key, each in value.items())
-        return named
-    if type(value) is MethodType:
-        return MethodType(value.__func__, _rebound(value.__self__, memo, device))
-    if type(value) is partial:
-        keywords = _rebound(value.keywords, memo, device)
-        return partial(_rebound(value.func, memo, device), *_rebound(value.args, memo, device), **keywords)
-    if type(value) is FunctionType:
-        return _rebound_function(value, memo, device)
-    parts_of_model = {name: memo[id(each)] for name, each in getattr(value, "__dict__", {}).items() if id(each) in memo}
-    if parts_of_model and not isinstance(value, type | ModuleType):
-        made = memo.setdefault(id(value), copy.copy(value))
-        vars(made).update(parts_of_model)
-        return made
-    return value
-
-
-def _rebound_function(function: FunctionType, memo: dict[int, Any], device: torch.device | str | None) -> FunctionType:
-    if not _holds(function, memo, set()):
-        return function
-    shell = memo[id(function)] = _shell(function, memo)  # before what it holds: that may be itself
-    _fill(shell, function, memo, device)
-    return shell
-
-
-def _holds(value: Any, parts: Container[int], seen: set[int]) -> bool:
-    """Whether a function, or what it holds, leads to one of these ids, or to what a copy may not share."""
-    if id(value) in parts or isinstance(value, Tensor | nn.Module) or type(value) in (list, dict):
-        return True
-    if id(value) in seen:
-        return False
-    seen.add(id(value))
-    held: tuple[Any, ...] = ()
-    if type(value) is FunctionType:
-        if _found_by(value, parts):
-            return True
-        held = (value.__defaults__, *(value.__kwdefaults__ or {}).values(), *_closed_over(value))
-    elif type(value) is tuple:
-        held = value
-    elif type(value) is partial:
-        held = (value.func, *value.args, *value.keywords.values())
-    elif type(value) is MethodType:
-        held = (value.__self__,)
-    elif not isinstance(value, type | ModuleType):
-        return any(id(each) in parts for each in getattr(value, "__dict__", {}).values())
-    return any(_holds(each, parts, seen) for each in held)
-
-
-def _closed_over(function: FunctionType) -> list[Any]:
-    """The values that a function has closed over: a name may have none yet."""
-    found: list[Any] = []
-    for cell in function.__closure__ or ():
-        with contextlib.suppress(ValueError):
-            found.append(cell.cell_contents)
-    return found
-
-
-def _found_by(function: FunctionType, parts: Container[int]) -> dict[str, Any]:
-    """What a function finds in its own module, by its name there: what has one of these ids, and functions that do."""
-    there = function.__globals__
-    found: dict[str, Any] = {}
-    seen = {id(function)}
-
-    def look(code: CodeType, name: str | None) -> None:
-        """Look through a code, and the codes in it; what it finds is on account of `name`, which stands for it."""
-        for each in code.co_names:
-            if each not in there:
-                continue
-            value = there[each]
-            if id(value) in parts:
-                found[name or each] = there[name or each]
-            elif type(value) is FunctionType and value.__globals__ is there and id(value) not in seen:
-                seen.add(id(value))
-                look(value.__code__, name or each)
-        for each in code.co_consts:
-            if isinstance(each, CodeType):
-                look(each, name)
-
-    look(function.__code__, None)
-    return found
-
-
-def _shells(model: nn.Module, memo: dict[int, Any]) -> list[tuple[FunctionType, FunctionType]]:
-    """The functions that a model has as attributes and hooks, each with what takes its place, and `memo` says so."""
-    parts = {id(each) for each in (*model.modules(), *model.parameters(), *model.buffers())}
-    found: dict[int, FunctionType] = {}
-    seen: set[int] = set()
-
-    def look(value: Any) -> None:
-        if type(value) is FunctionType and _holds(value, parts, set()):
-            found[id(value)] = value
-        elif type(value) is partial:
-            look((value.func, value.args, value.keywords))
-        elif isinstance(value, list | tuple | dict) and id(value) not in seen:
-            seen.add(id(value))
-            for each in value.values() if isinstance(value, dict) else value:
-                look(each)
-
-    for module in model.modules():
-        look(vars(module))
-    made = [(function, _shell(function, parts)) for function in found.values()]
-    memo.update((id(function), shell) for function, shell in made)
-    return made
-
-
-def _uncopied(model: nn.Module) -> str | None:
-    """The attribute of a model that cannot be copied, as `encoder.lock (a value of type lock)`; None if all can be."""
-    modules = dict(model.named_modules())
-    for path, module in modules.items():
-        for name, value in vars(module).items():
-            if isinstance(value, Tensor | nn.Module):
-                continue
-            try:
-                copy.deepcopy(value, {id(each): each for each in (*modules.values(), *nested_tensors([value]))})
-            except Exception:
-                return f"{f'{path}.' if path else ''}{name} ({described(value)})"
-    return None
-
-
-def _alike(original: Tensor, parameter: Tensor, memo: dict[int, Any], device: torch.device | str | None) -> None:
-    """Have a parameter of a copy want a gradient as the model's does, and give it its hooks: torch copies none."""
-    if parameter.requires_grad != original.requires_grad:
-        parameter.requires_grad_(original.requires_grad)
-    if parameter.requires_grad and not parameter._backward_hooks:
-        for hook in (original._backward_hooks or {}).values():
-            parameter.register_hook(_rebound(hook, memo, device))  # type: ignore[no-untyped-call]
-
-
-def _shell(function: FunctionType, parts: Container[int]) -> FunctionType:
-    """The same function, of which `_fill` says what it holds and finds."""
-    there = function.__globals__
-    cells = tuple(CellType() for _ in function.__closure__ or ())
-    names = dict(there) if _found_by(function, parts) else there
-    made = FunctionType(function.__code__, names, function.__name__, None, cells)
-    made.__dict__.update(function.__dict__)
-    made.__qualname__, made.__module__, made.__doc__ = function.__qualname__, function.__module__, function.__doc__
-    return made
-
-
-def _fill(shell: FunctionType, function: FunctionType, memo: dict[int, Any], device: torch.device | str | None) -> None:
-    shell.__defaults__ = _rebound(function.__defaults__, memo, device)
-    shell.__kwdefaults__ = _rebound(function.__kwdefaults__, memo, device)
-    if shell.__globals__ is not function.__globals__:
-        found = _found_by(function, memo)
-        shell.__globals__.update((name, _rebound(value, memo, device)) for name, value in found.items())
-    for cell, old in zip(shell.__closure__ or (), function.__closure__ or (), strict=True):
-        with contextlib.suppress(ValueError):  # a name that has no value yet
-            cell.cell_contents = _rebound(old.cell_contents, memo, device)

@@ -1,9 +1,12 @@
-"""One copy of one's own model, traced again and again: each trace is a function of the subject, the seed and a what-if.
+"""A user's model, traced again and again: each trace is a function of the subject, the seed and a what-if.
 
-    what-if ─▶ the copy's parameters ─▶ forward ─▶ loss ─▶ backward, recorded ─▶ Trace
+    what-if ─▶ the model's parameters ─▶ forward ─▶ loss ─▶ backward, recorded ─▶ Trace
+
+The subject's model itself runs, and is put back after each pass (`parameters.State`). So functions and hooks that hold
+the model need no copy, and no factory is called a second time: it may print, take seconds, or return another model.
 
 The first trace is recorded in full; a further one of the same graph repeats it for its numbers (`trace.plan`). Whether
-it is the same graph is looked at, not supposed: a mixture of experts may take another way with other weights.
+it is the same graph is looked at, not supposed: a mixture of experts may take another route with other weights.
 """
 
 from __future__ import annotations
@@ -33,10 +36,11 @@ from chainrule.trace import Failure, Fault, Known, Plan, Trace, loss_scope, reco
 from chainrule.trace.nested import named_tensors
 from chainrule.trace.owners import TARGETS
 from chainrule.trace.scope import in_loss
-from chainrule.user_model.code import is_interrupt, raised_at, shown_path, told
-from chainrule.user_model.parameters import Copied
+from chainrule.user_model.code import is_interrupt, raised_at, shown_path, telling, told
+from chainrule.user_model.copies import copied
+from chainrule.user_model.parameters import State
 from chainrule.user_model.seeded import seeded
-from chainrule.user_model.subject import Subject, copied, scalar_loss
+from chainrule.user_model.subject import Subject, scalar_loss
 from chainrule.user_model.what_if import WhatIf
 
 logger = logging.getLogger(__name__)
@@ -44,11 +48,11 @@ logger = logging.getLogger(__name__)
 _SIZE = COLUMNS.index("n")
 
 
-class OwnTracer:
+class Tracer:
     """Traces a subject at one what-if after another. For one thread at a time.
 
-    The subject is only read: what runs is a copy of its model, on copies of its inputs, with random numbers from
-    `seed`. What a pass leaves behind in the copy, its running statistics, say, is gone before the next.
+    The model runs on copies of its inputs, with random numbers from `seed`. After a pass it is as before, its running
+    statistics, for example.
 
     Attributes:
         subject: what is traced.
@@ -63,16 +67,16 @@ class OwnTracer:
         self.forget()
 
     def forget(self) -> None:
-        """Let go of all that is kept: the next trace makes a copy, and is recorded in full."""
+        """Drop all copies and the recording: the next trace is recorded in full."""
         self.recording: object = None
-        self._copy: tuple[Subject, Copied] | None = None
+        self._state: State | None = None
         self._recorded: _Recorded | None = None
         self._last: tuple[WhatIf, Trace] | None = None
 
     @property
     def kept_bytes(self) -> int:
-        """How much memory it takes between two traces; of what are no tensors or statistics, an estimate from above."""
-        kept = self._copy[1].kept_bytes if self._copy is not None else 0
+        """The memory that it takes between two traces, in bytes; an upper bound."""
+        kept = self._state.kept_bytes if self._state is not None else 0
         if self._recorded is not None:
             kept += self._recorded.kept_bytes
         if self._last is not None:
@@ -83,12 +87,11 @@ class OwnTracer:
     def trace(self, what_if: WhatIf = WhatIf()) -> Trace:  # noqa: B008 (immutable)
         """The trace of the subject at a what-if.
 
-        Where the forward or the backward pass raises, it is the trace as far as that went, with `error` set: the place,
-        and what was raised.
+        If the forward or the backward pass raises, the trace ends there, with the place and the error in `error`.
 
         Raises:
-            ExploreError: there is no scalar loss, or no copy can be made.
-            MemoryLimitError: memory ran out; nothing is kept then.
+            ExploreError: there is no scalar loss, or the inputs cannot be copied.
+            MemoryLimitError: memory ran out; the tracer forgets all.
             ChainruleError: the work of this thread was asked to stop.
         """
         if self._last is not None and self._last[0] == what_if:
@@ -105,12 +108,12 @@ class OwnTracer:
             except BaseException as error:
                 if is_interrupt(error):
                     raise
-                # As far as it goes is for a recording to tell.
+                # A recording shows the pass up to the error.
                 logger.info("%s is recorded anew: %s", self.subject.name, type(error).__name__)
         return self._record(what_if, Plan())
 
     def record(self, what_if: WhatIf = WhatIf(), on_tensor: Callable[[str, Tensor], None] | None = None) -> Trace:  # noqa: B008
-        """The same trace, recorded in full, for whoever wants to see its tensors.
+        """The trace, recorded in full, with its tensors.
 
         Args:
             what_if: what is changed.
@@ -123,27 +126,32 @@ class OwnTracer:
 
     @contextmanager
     def prepared(self, what_if: WhatIf = WhatIf()) -> Iterator[Pass]:  # noqa: B008
-        """Inside, the copy is what the what-if says, the random numbers are seeded, and the pass can be run once.
+        """Inside, the model is what the what-if says, the random numbers are seeded, and the pass can be run once.
 
         Raises:
-            ExploreError: no copy can be made.
-            MemoryLimitError: there is no memory for one.
+            ExploreError: the inputs or the parameters cannot be copied.
+            MemoryLimitError: there is no memory for the copies.
         """
-        # Whatever holds in the caller's thread.
+        # The caller's thread may be in another mode. `seeded` lets in one thread at a time.
         with torch.inference_mode(False), torch.enable_grad(), seeded(self.seed):
-            if self._copy is None:
-                made = self.subject.copied()
-                self._copy = made, Copied(made.model, self.subject.model)
-            copy, parameters = self._copy
-            loss_parameters = list(copy.loss.parameters()) if isinstance(copy.loss, nn.Module) else []
+            subject = self.subject
+            with telling("the inputs cannot be copied", subject.folder, subject.place):
+                args, kwargs = copied((subject.args, dict(subject.kwargs)))
+            with telling("there is no copy of the parameters", subject.folder, subject.place):
+                if self._state is None:
+                    self._state = State(subject.model)
+            state = self._state
+            of_loss = list(subject.loss.parameters()) if isinstance(subject.loss, nn.Module) else []
+            gradients = [each.grad for each in of_loss]
             try:
-                parameters.change(what_if)
-                args, kwargs = copied((self.subject.args, dict(self.subject.kwargs)))
-                yield Pass(copy, args, kwargs)
-            finally:
-                parameters.restore()
-                for parameter in loss_parameters:
+                state.change(what_if)
+                for parameter in of_loss:
                     parameter.grad = None
+                yield Pass(subject, args, kwargs)
+            finally:
+                state.restore()
+                for parameter, gradient in zip(of_loss, gradients, strict=True):
+                    parameter.grad = gradient
 
     def values(self, what_if: WhatIf, name: str, rows: tuple[int, int], cols: tuple[int, int]) -> TensorValues:
         """Run it again and give a window of one tensor's values; see `run.tensor_values`.
@@ -166,7 +174,7 @@ class OwnTracer:
 
         def see(identifier: str, tensor: Tensor) -> None:
             evidence.watch(identifier, tensor)
-            # What a loss learns is none of the model's. One that is made in forward is seen again, with its values.
+            # The loss's own parameters are not the model's. A parameter made in forward is seen again, with its values.
             learns = isinstance(tensor, nn.Parameter) and tensor.requires_grad and not in_loss()
             if learns and id(tensor) not in known:
                 unregistered[id(tensor)] = identifier, tensor
@@ -178,17 +186,15 @@ class OwnTracer:
         try:
             with self.prepared(what_if) as run:
                 prepared_at = time.perf_counter()
-                # Named here, as a pass by itself would name them: the model's forward may be given others by a hook.
+                # Named here, since a hook may give other inputs to the model's forward.
                 inputs = dict(named_tensors(run.args, run.kwargs))
-                # Those of the original too: a forward may reach it by a name that leads there.
-                models = run.subject.model, self.subject.model
-                known.update(id(each) for model in models for each in model.parameters())
+                known.update(map(id, run.subject.model.parameters()))
                 known.update(map(id, inputs.values()))
                 roles = {name: "target" if name in TARGETS else "input" for name in inputs}
                 recording = record(run.subject.model, leaves=inputs, roles=roles, on_tensor=see, plan=plan)
-                way = _Way()
+                route = _Route()
                 try:
-                    with way, recording:
+                    with route, recording:
                         loss = run.forward()
                         recording.set_loss(loss)
                         run.backward(loss)
@@ -198,13 +204,13 @@ class OwnTracer:
                     if is_interrupt(error):
                         raise
                     failure = self._failure(error)
-                way.ends(run.subject.model)
-                # What a layer makes when it is first run, it may have registered since.
+                route.ends(run.subject.model)
+                # A layer may have registered by now a parameter that its first run makes.
                 for parameter in run.subject.model.parameters():
                     unregistered.pop(id(parameter), None)
                 evidence.unregistered = tuple(identifier for identifier, _ in unregistered.values())
                 unregistered.clear()
-                evidence.received = self._copy[1].received if self._copy is not None else frozenset()
+                evidence.received = self._state.received if self._state is not None else frozenset()
         except MemoryLimitError:
             self.forget()
             raise
@@ -224,10 +230,10 @@ class OwnTracer:
         )
         if plan is not None:
             self.recording = object()
-            # Without its numbers: those of the last trace are enough.
+            # Without its statistics: the last trace has them.
             kept = dataclasses.replace(trace, statistics=NO_STATISTICS, faults=())
             self._recorded = _Recorded(
-                kept, plan, evidence, way, frozenset(inputs), trace.statistics.moments[:, _SIZE].copy()
+                kept, plan, evidence, route, frozenset(inputs), trace.statistics.moments[:, _SIZE].copy()
             )
         trace = _judged(trace, evidence)
         if failure is not None:
@@ -237,7 +243,7 @@ class OwnTracer:
         return trace
 
     def _failure(self, error: BaseException) -> tuple[str | None, str]:
-        """Where the user's code raised, and what. Raises MemoryLimitError where memory ran out."""
+        """The place of the error and its message. Raises MemoryLimitError if memory ran out."""
         if out_of_memory(error) is not None:
             raise told(
                 error, f"{self.subject.name} cannot be traced", self.subject.folder, self.subject.place
@@ -245,7 +251,7 @@ class OwnTracer:
         return raised_at(error, self.subject.folder), f"{type(error).__name__}: {message_of(error)}"
 
     def _placed(self, trace: Trace, place: str | None, words: str) -> Trace:
-        """What was raised, told with its place: where no line of the user's was running, the op's, or the model's."""
+        """The trace with the place in its error: the user's line, else the op's, else the factory's."""
         assert trace.error is not None, "something was raised"
         op = next((each for each in trace.ops if trace.error is not None and each.id == trace.error.op), None)
         said = words
@@ -276,21 +282,21 @@ class OwnTracer:
                 run.backward(losses[0])
 
             known = None
-            if self._last is not None and self._copy is not None:
-                parameters = self._copy[1].same(self._last[0], what_if)
+            if self._last is not None and self._state is not None:
+                parameters = self._state.same(self._last[0], what_if)
                 known = Known(self._last[1].statistics, recorded.unchanged(parameters))
-            way = _Way()
+            route = _Route()
             try:
-                with way:
+                with route:
                     statistics = repeat(recorded.plan, program, known)
             except Exception as error:
                 if out_of_memory(error) is not None:
                     self.forget()
                     raise told(error, self.subject.name, self.subject.folder, self.subject.place) from None
                 raise
-            way.ends(run.subject.model)
-        if not way.is_that_of(recorded.way) or not np.array_equal(statistics.moments[:, _SIZE], recorded.sizes):
-            raise TraceError("it went another way than the time before")
+            route.ends(run.subject.model)
+        if not route.equals(recorded.route) or not np.array_equal(statistics.moments[:, _SIZE], recorded.sizes):
+            raise TraceError("the pass took another route than the last one")
         loss = float(losses[0].detach())
         now = time.perf_counter()
         repeated = dataclasses.replace(
@@ -314,7 +320,7 @@ class OwnTracer:
 
 
 def _judged(trace: Trace, evidence: Evidence) -> Trace:
-    """The pass with what is wrong with it; that it could not go back is, for going back was asked of it."""
+    """The trace with its faults; a missing backward pass is one."""
     found = with_faults(trace, evidence, goes_back=True)
     if found.faults or trace.error is not None or any(op.phase == "backward" for op in trace.ops):
         return found
@@ -335,9 +341,9 @@ class Pass:
     """One forward and backward pass, ready to run.
 
     Attributes:
-        subject: the copy that runs.
-        args: copies of the inputs.
-        kwargs: copies of the inputs by keyword.
+        subject: the subject that runs.
+        args: copies of its inputs.
+        kwargs: copies of its inputs by keyword.
     """
 
     subject: Subject
@@ -345,22 +351,18 @@ class Pass:
     kwargs: Mapping[str, Any]
 
     def forward(self) -> Tensor:
-        """Run the model, and its loss: a scalar.
-
-        Raises:
-            ExploreError: there is none.
-        """
+        """Run the model and return its loss. Raises ExploreError if that is no scalar."""
         subject = self.subject
         output = subject.model(*self.args, **self.kwargs)
         result = None
         if subject.loss is not None:
             with loss_scope(subject.loss):
                 result = subject.loss(output)
-        with torch._C.DisableTorchFunction():  # to look at them is no op of the model
+        with torch._C.DisableTorchFunction():  # looking at them is no op of the model
             return scalar_loss(subject, output, result)
 
     def backward(self, loss: Tensor) -> None:
-        """Run the backward pass of what `forward` gave, unless nothing leads back from it."""
+        """Run the backward pass from the loss of `forward`, if it requires grad."""
         with torch._C.DisableTorchFunction():
             leads_back = loss.requires_grad
         if leads_back:
@@ -369,12 +371,12 @@ class Pass:
 
 @dataclasses.dataclass(frozen=True)
 class _Recorded:
-    """A recording that can be repeated: the trace without its numbers, and how it went."""
+    """A recording that can be repeated: the trace without its statistics, and the route of the pass."""
 
     trace: Trace
     plan: Plan
     evidence: Evidence
-    way: _Way
+    route: _Route
     inputs: frozenset[str]
     sizes: np.ndarray[Any, np.dtype[np.float64]]
 
@@ -384,7 +386,7 @@ class _Recorded:
 
     @cached_property
     def leaves(self) -> tuple[tuple[str, str | None], ...]:
-        """Ids of the inputs, which hold the same in every pass, with None; ids and names of the parameters."""
+        """Ids of the inputs, which are the same in every pass, with None; ids and names of the parameters."""
         return tuple(
             (tensor.id, None if tensor.name in self.inputs else tensor.name)
             for tensor in self.trace.tensors
@@ -394,14 +396,14 @@ class _Recorded:
         )
 
     def unchanged(self, parameters: frozenset[str]) -> frozenset[str]:
-        """The ids of the leaves that hold what they held in the pass before."""
+        """The ids of the leaves with the same values as in the pass before."""
         return frozenset(identifier for identifier, name in self.leaves if name is None or name in parameters)
 
 
-class _Way:
-    """Which way a pass took: the modules that ran, in order, and the parameters that got a gradient.
+class _Route:
+    """The route of a pass: the modules that ran, in order, and the parameters that got a gradient.
 
-    Two passes may call the same functions and still be different graphs, if another expert has answered.
+    Two passes may call the same functions and still be different graphs, if another expert was chosen.
     """
 
     def __init__(self) -> None:
@@ -420,9 +422,9 @@ class _Way:
             self._modules.append(id(module))
 
     def ends(self, model: nn.Module) -> None:
-        """Look at the gradients, before they go."""
+        """Note which parameters have a gradient, before `restore` removes them."""
         self._gradients = tuple(parameter.grad is not None for parameter in model.parameters())
 
-    def is_that_of(self, other: _Way) -> bool:
-        """Whether two passes over one copy took one way."""
+    def equals(self, other: _Route) -> bool:
+        """Whether two passes took the same route."""
         return self._modules == other._modules and self._gradients == other._gradients

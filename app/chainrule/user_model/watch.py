@@ -1,4 +1,4 @@
-"""A model whose file has changed is made anew."""
+"""Reloads a model when one of its files changes."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from pathlib import Path
 
 from watchfiles import watch
 
-from chainrule.user_model.model import OwnModel
+from chainrule.user_model.model import UserModel
 
 logger = logging.getLogger(__name__)
 
 DEBOUNCE_MS = 200
-"""Changes that follow one another so closely are one: an editor writes a file in several steps."""
+"""Changes within this time count as one: an editor writes a file in several steps."""
 
 STEP_MS = 25
-"""After so long without another change it is over."""
+"""A change is over after this time without another."""
 
 LOOK_MS = 500
-"""So often the files are looked at even if nothing was heard of them: what changes before they are watched, or on a
-file system that says nothing; and what a forward pass imports comes late."""
+"""The files are also looked at in this interval: for changes before watching began, file systems without events, and
+files that a forward pass imports."""
 
 JOIN_SECONDS = 5.0
-"""How long the end of a reload is waited for."""
+"""The longest wait for a reload to end."""
 
 
 @contextmanager
-def watching(own: OwnModel) -> Iterator[None]:
-    """Inside, a change of any file that the model comes from has it made anew, in a thread of its own."""
+def watching(model: UserModel) -> Iterator[None]:
+    """Inside, reload the model, in another thread, whenever one of its files changes."""
     over = threading.Event()
-    thread = threading.Thread(target=_watch, args=(own, over), name="chainrule-watch", daemon=True)
+    thread = threading.Thread(target=_watch, args=(model, over), name="chainrule-watch", daemon=True)
     thread.start()
     try:
         yield
@@ -41,19 +41,19 @@ def watching(own: OwnModel) -> Iterator[None]:
         thread.join(JOIN_SECONDS)
 
 
-def _watch(own: OwnModel, over: threading.Event) -> None:
+def _watch(model: UserModel, over: threading.Event) -> None:
     while not over.is_set():
         try:
-            _watch_folders(_folders(own), own, over)
+            _watch_folders(_folders(model), model, over)
         except OSError as error:
-            logger.warning("%s is looked at now and then, for it cannot be watched: %s", own.name, error)
+            logger.warning("%s cannot be watched, so its files are looked at from time to time: %s", model.name, error)
             while not over.wait(LOOK_MS / 1000):
-                _look(own)
+                _look(model)
 
 
-def _watch_folders(folders: frozenset[Path], own: OwnModel, over: threading.Event) -> None:
-    """Reload on changes in these folders, until there are others to watch or all is over."""
-    # Folders, and not files: an editor may put another file in the place of one.
+def _watch_folders(folders: frozenset[Path], model: UserModel, over: threading.Event) -> None:
+    """Reload on changes in these folders, until there are other folders to watch or watching ends."""
+    # Folders, not files: an editor may replace a file by another.
     for _ in watch(
         *folders,
         watch_filter=lambda _, path: path.endswith(".py"),
@@ -65,19 +65,18 @@ def _watch_folders(folders: frozenset[Path], own: OwnModel, over: threading.Even
         raise_interrupt=False,
         recursive=False,
     ):
-        _look(own)
-        if _folders(own) != folders:
+        _look(model)
+        if _folders(model) != folders:
             return
 
 
-def _look(own: OwnModel) -> None:
-    if own.has_changed:
+def _look(model: UserModel) -> None:
+    if model.has_changed:
         try:
-            own.reload()
+            model.reload()
         except Exception:
-            # The next edit is waited for all the same.
-            logger.exception("%s could not be made anew", own.name)
+            logger.exception("%s could not be reloaded", model.name)
 
 
-def _folders(own: OwnModel) -> frozenset[Path]:
-    return frozenset(file.parent for file in own.files if file.parent.is_dir())
+def _folders(model: UserModel) -> frozenset[Path]:
+    return frozenset(file.parent for file in model.files if file.parent.is_dir())

@@ -1,6 +1,6 @@
-"""What is changed on a copy of one's own model before it runs: a small flat set of values, like a spec.
+"""A what-if: the changes to a user's model before it runs, a small flat set of values, like a spec.
 
-The same values come as strings (the page's query string) or as JSON values (a live message), and mean the same.
+The values come as strings (the page's query string) or as JSON values (a live message), with the same meaning.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from chainrule.spec.model_spec import read_query
 from chainrule.spec.values import closest, read_value, shown
 
 AS_IT_IS = ""
-"""The scheme of parameters that are not drawn anew."""
+"""The `init` that keeps the parameters' values."""
 
 EVERYTHING = ""
-"""The group of all parameters: the model itself."""
+"""The group of all parameters."""
 
-MOST_NAMED = 12
-"""So many groups an error message names."""
+MAX_NAMED = 12
+"""Groups that an error message names."""
 
 WHAT_IF_KEYS: tuple[SpecKey, ...] = (
     SpecKey(
@@ -33,7 +33,7 @@ WHAT_IF_KEYS: tuple[SpecKey, ...] = (
         minimum=KEY_BY_NAME["scale"].minimum,
         maximum=KEY_BY_NAME["scale"].maximum,
     ),
-    # Its choices are the model's own: `OwnModel.groups`.
+    # Its choices are the model's own: `UserModel.groups`.
     SpecKey("group", EVERYTHING, "choice", "Which part of the model is changed, by its path; all of it if empty."),
     SpecKey(
         "init",
@@ -58,14 +58,14 @@ _KEYS: Mapping[str, SpecKey] = {key.name: key for key in WHAT_IF_KEYS}
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """What is changed on a copy, in this order: a new draw, then a scale. Immutable and hashable.
+    """The changes, in this order: a new draw, then a scale. Immutable and hashable.
 
     Attributes:
         scale: multiplies every parameter of the group that has 2 or more dimensions, from 1e-4 to 1e4.
         group: the path of a module; "" is all of them.
         init: how these parameters are drawn anew, one of the spec's schemes; "" leaves their values.
         seed: what is drawn is drawn from (seed, parameter's name).
-        device: the server's device that it is computed on, "cpu" or "cuda"; no key, and not to be compared.
+        device: of the server, "cpu" or "cuda"; no key, and not compared.
     """
 
     scale: float = 1.0
@@ -76,7 +76,7 @@ class WhatIf:
 
     @classmethod
     def parse(cls, values: Mapping[str, object], *, device: str = "cpu") -> Self:
-        """Read a what-if from strings or JSON values. Whether the model has the group is `OwnModel.read`'s to say.
+        """Read a what-if from strings or JSON values. `UserModel.read` checks the group.
 
         Raises:
             SpecError: a key is unknown or a value is malformed or out of range; names key, value and what is allowed.
@@ -88,13 +88,13 @@ class WhatIf:
         """Read a what-if from a query string such as `scale=2&group=layers.0`.
 
         Raises:
-            SpecError: see `parse`; also for a key that is given twice.
+            SpecError: see `parse`; also if a key is given twice.
         """
         return cls.parse(read_query(query), device=device)
 
     @property
     def changes_nothing(self) -> bool:
-        """Whether the copy is the model as it is."""
+        """Whether the model stays as it is."""
         return self.scale == 1.0 and self.init == AS_IT_IS
 
     def query(self) -> str:
@@ -108,14 +108,14 @@ class WhatIf:
 
 
 def check_group(group: str, groups: Collection[str]) -> str:
-    """The group itself, if it is one of these or everything.
+    """Return the group, if it is one of these or everything.
 
     Raises:
-        SpecError: it is none of them; names some that there are.
+        SpecError: it is not; names some groups.
     """
     if group == EVERYTHING or group in groups:
         return group
-    some = sorted(groups, key=lambda path: (path.count("."), path))[:MOST_NAMED]
+    some = sorted(groups, key=lambda path: (path.count("."), path))[:MAX_NAMED]
     rest = f" and {len(groups) - len(some)} more" if len(groups) > len(some) else ""
     there = f"what has some is {', '.join(some)}{rest}" if some else "and no other module has one"
     raise SpecError(

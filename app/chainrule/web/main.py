@@ -26,13 +26,13 @@ from chainrule.web.api import api_router
 from chainrule.web.compute import Compute, list_devices
 from chainrule.web.connections import Server, server_config
 from chainrule.web.foundations import foundations_router
+from chainrule.web.gradcheck import gradcheck_router
 from chainrule.web.guard import Guard
 from chainrule.web.live import live_router
 from chainrule.web.logs import configure_logging
 from chainrule.web.metrics import Metrics
 from chainrule.web.model import Model, model_router
 from chainrule.web.openapi import OPENAPI_VERSION
-from chainrule.web.own_check import own_check_router
 from chainrule.web.pages import pages_router
 from chainrule.web.probes import probes_router
 from chainrule.web.request_log import RequestLog, Templates, log_error
@@ -40,7 +40,7 @@ from chainrule.web.service import Service
 from chainrule.web.static_files import OwnFiles
 
 if TYPE_CHECKING:
-    from chainrule.user_model.model import OwnModel
+    from chainrule.user_model.model import UserModel
 
 __all__ = ["Server", "configure_logging", "create_app", "server_config"]
 
@@ -49,7 +49,7 @@ def create_app(
     settings: Settings | None = None,
     dump: OpenDump | Sequence[OpenDump | DumpFile] | None = None,
     check: dict[str, Any] | None = None,
-    own: OwnModel | None = None,
+    own: UserModel | None = None,
 ) -> FastAPI:
     """The whole server as one ASGI app.
 
@@ -139,7 +139,7 @@ def create_app(
             live_router(service),
         ]
     if check is not None:
-        routers.append(own_check_router(check))
+        routers.append(gradcheck_router(check))
     if model is not None:
         routers.append(model_router(service, model))
     for router in routers:

@@ -48,8 +48,8 @@ from chainrule.web.openapi import (
 from chainrule.web.service import Service
 
 if TYPE_CHECKING:
-    from chainrule.user_model.model import OwnModel
-    from chainrule.user_model.tracer import OwnTracer
+    from chainrule.user_model.model import UserModel
+    from chainrule.user_model.tracer import Tracer
 
 logger = logging.getLogger(__name__)
 
@@ -158,14 +158,14 @@ class ModelTracer:
     The last trace is kept: a page asks for the same picture over its socket, as a dump and as a profile.
     """
 
-    def __init__(self, own: OwnModel) -> None:
+    def __init__(self, own: UserModel) -> None:
         self._own = own
         self.forget()
 
     def forget(self) -> None:
         """Let go of the copy and of the last trace."""
         self._version = -1
-        self._tracer: OwnTracer | None = None
+        self._tracer: Tracer | None = None
         self._last: tuple[WhatIf, Trace] | None = None
 
     @property
@@ -190,10 +190,10 @@ class ModelTracer:
         return self._last[1], tracer.recording
 
     def values(self, what_if: WhatIf, name: str, rows: tuple[int, int], cols: tuple[int, int]) -> bytes:
-        """A window of one tensor's values as JSON; see `OwnTracer.values`."""
+        """A window of one tensor's values as JSON; see `Tracer.values`."""
         return orjson.dumps(self._today().values(what_if, name, rows, cols))
 
-    def _today(self) -> OwnTracer:
+    def _today(self) -> Tracer:
         """The tracer of the model's present version."""
         version = self._own.version
         if self._tracer is None or version != self._version:
@@ -227,7 +227,7 @@ class SocketTracer:
 class Model:
     """One's own model on this server."""
 
-    def __init__(self, service: Service, own: OwnModel) -> None:
+    def __init__(self, service: Service, own: UserModel) -> None:
         self.own = own
         self.service = service
         self.tracer = ModelTracer(own)
@@ -275,7 +275,7 @@ class Model:
         """A what-if from strings or JSON values.
 
         Raises:
-            SpecError: see `OwnModel.read`.
+            SpecError: see `UserModel.read`.
         """
         return self.own.read(values)
 

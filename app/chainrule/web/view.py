@@ -1,6 +1,6 @@
 """`chainrule.explore(model, *inputs)`: the explorer on a model in this process, in the browser or in a notebook.
 
-    explore ─▶ Subject ─▶ OwnModel ─▶ server, in a thread, on loopback, with a token ─▶ View
+    explore ─▶ Subject ─▶ UserModel ─▶ server, in a thread, on loopback, with a token ─▶ View
                                                                                          ├─ url: the live page
                                                                                          ├─ trace, save()
                                                                                          └─ in a notebook: a frame
@@ -32,7 +32,8 @@ from chainrule.export.html import to_html
 from chainrule.recording import save
 from chainrule.settings import read_settings
 from chainrule.trace import Trace
-from chainrule.user_model.model import OwnModel
+from chainrule.user_model.copies import copied_subject
+from chainrule.user_model.model import UserModel
 from chainrule.user_model.subject import Subject, check_subject
 
 if TYPE_CHECKING:
@@ -88,8 +89,8 @@ def explore(
     model = getattr(model, "_orig_mod", model)
     subject = check_subject(Subject(model, inputs, dict(kwargs or {}), loss, name=type(model).__name__))
     # Of now: the model may go on training while one looks at it.
-    subject = subject.copied()
-    view = View(OwnModel(subject.name, lambda: subject, seed=seed), port)
+    subject = copied_subject(subject)
+    view = View(UserModel(subject.name, lambda: subject, seed=seed), port)
     _replace(view)
     if browser and not in_notebook():
         threading.Thread(target=_browse, args=(view.url,), daemon=True).start()
@@ -107,7 +108,7 @@ class View:
         trace: of the model as it was given.
     """
 
-    def __init__(self, own: OwnModel, port: int = 0) -> None:
+    def __init__(self, own: UserModel, port: int = 0) -> None:
         """Serve it.
 
         Args:

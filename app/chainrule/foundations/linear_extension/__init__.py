@@ -4,7 +4,7 @@ linear.h          the shapes, and what the sources offer each other
 linear.cpp        forward and backward, their checks, the binding to Python
 linear_cuda.cu    the products on a GPU
 library.py        where the compiled file lies, how it is loaded
-build.py          what building takes, and the build itself
+build.py          the requirements of a build, and the build itself
 compilation.py    the compiler's run, a process of its own
 function.py       LinearCpp, the autograd Function, and LinearCppLayer, the nn.Module
 

@@ -1,4 +1,4 @@
-"""What building the extension takes, and the build itself."""
+"""Builds the extension, and checks what a build requires."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Requirement:
 
 
 def requirements() -> tuple[Requirement, ...]:
-    """What a build for the CPU needs. Looks at the disk and at PATH only: nothing is run."""
+    """The requirements of a build for the CPU. Looks at the disk and at PATH only: nothing is run."""
     compiler = _compiler()
     python_header = Path(sysconfig.get_path("include"), "Python.h")
     # Not torch.utils.cpp_extension.include_paths(): importing that takes half a second, and needs setuptools.
@@ -71,7 +71,7 @@ def requirements() -> tuple[Requirement, ...]:
 
 
 def cuda_requirements() -> tuple[Requirement, ...]:
-    """What the CUDA kernels need besides. A CPU build of torch cannot be linked against, whatever else is there."""
+    """The further requirements of the CUDA kernels; a CPU build of torch cannot be linked with them."""
     version = torch.version.cuda
     return (
         Requirement("torch with CUDA", "the kernels are linked with it", version, "install a CUDA build of torch"),
@@ -91,7 +91,7 @@ def can_build_cuda() -> bool:
 
 
 def check_requirements(*, cuda: bool) -> None:
-    """See whether a build, with or without CUDA kernels, has what it takes.
+    """Check the requirements of a build, with or without CUDA kernels.
 
     Raises:
         ExtensionBuildError: something is missing; the message says what.
@@ -110,8 +110,8 @@ def build_extension(
 ) -> Path:
     """Compile the extension into this user's cache and return the compiled file; one that is there and loads is kept.
 
-    Takes half a minute or so. The file appears in one step, once it is whole. Of several builds at once, one compiles
-    and the others wait for it.
+    Takes about half a minute. The file appears in one step, once it is whole. If several builds run at once, one
+    compiles and the others wait for it.
 
     Args:
         cuda: with the CUDA kernels; None: where that can be.
@@ -190,7 +190,7 @@ def _python(*arguments: str, stdout: int | None) -> subprocess.CompletedProcess[
 
 @contextlib.contextmanager
 def _one_at_a_time(path: Path) -> Iterator[None]:
-    """Hold the lock of this name; whoever else wants it waits. The system takes it from a process that ends."""
+    """Hold the lock of this name; other processes wait. The system releases it when the process ends."""
     if sys.platform == "win32":
         yield  # two builds at once then both compile: the later one's file stays
         return

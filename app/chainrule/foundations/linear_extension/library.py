@@ -1,4 +1,4 @@
-"""Where the compiled extension lies, and how it is loaded.
+"""Finds and loads the compiled extension.
 
 Loading never builds: a compiler runs only when somebody calls `build.build_extension`.
 """
@@ -28,7 +28,7 @@ FLAGS = ("-O3",)
 class ExtensionNotBuiltError(RuntimeError):
     """There is no compiled extension for these sources, this torch and this Python, or none that loads.
 
-    The text of the error is for whoever runs this process; `public` is the same without the paths of this machine.
+    The message is for the user of this machine; `public` is the message without the machine's paths.
     """
 
     def __init__(self, reason: str = "the C++ extension is not built", detail: str = "") -> None:
@@ -42,7 +42,7 @@ class ExtensionBuildError(RuntimeError):
 
 
 class Extension(Protocol):
-    """What the compiled module offers."""
+    """The compiled module."""
 
     __file__: str
 
@@ -65,7 +65,7 @@ def cache_folder() -> Path:
 
 
 def sources(*, cuda: bool) -> tuple[Path, ...]:
-    """What is compiled, with or without CUDA kernels; they all include HEADER."""
+    """The source files, with or without CUDA kernels; they all include HEADER."""
     return (SOURCE, CUDA_SOURCE) if cuda else (SOURCE,)
 
 
@@ -81,13 +81,13 @@ def build_digest(*, cuda: bool) -> str:
 
 
 def target_path(*, cuda: bool) -> Path:
-    """Where the compiled file lies once it is built, with or without CUDA kernels."""
+    """The path of the compiled file, built or not, with or without CUDA kernels."""
     suffix = sysconfig.get_config_var("EXT_SUFFIX")
     return cache_folder() / f"{NAME}-{build_digest(cuda=cuda)}-{'cuda' if cuda else 'cpu'}" / f"{NAME}{suffix}"
 
 
 def digest_path(path: Path) -> Path:
-    """Where the digest of a compiled file lies: beside it."""
+    """The path of a compiled file's digest, beside it."""
     return path.with_name(f"{path.name}.sha256")
 
 

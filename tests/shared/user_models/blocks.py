@@ -38,7 +38,7 @@ class Net(nn.Module):
 
 
 def make() -> tuple[nn.Module, torch.Tensor, object]:
-    """What `chainrule explore blocks.py:make` looks at."""
+    """The model, its inputs and its loss."""
     torch.manual_seed(0)
     x, y = torch.randn(32, 8), torch.randn(32, 4)
     return Net(), x, lambda out: functional.mse_loss(out, y)

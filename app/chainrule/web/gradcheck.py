@@ -17,7 +17,7 @@ from chainrule.web.answers import JSON
 NO_STORE = {"cache-control": "private, no-store"}
 
 
-def own_check_router(report: Mapping[str, Any]) -> APIRouter:
+def gradcheck_router(report: Mapping[str, Any]) -> APIRouter:
     """`/gradcheck` and `/gradcheck.json`."""
     router = APIRouter(include_in_schema=False)
     body = orjson.dumps(report)
@@ -25,7 +25,7 @@ def own_check_router(report: Mapping[str, Any]) -> APIRouter:
     @router.get("/gradcheck")
     async def page(request: Request) -> Response:  # noqa: ARG001 (the signature of a handler)
         return HTMLResponse(
-            render("foundations/own_check.html", pages=PAGES, current=None, report=report), headers=NO_STORE
+            render("foundations/gradcheck_report.html", pages=PAGES, current=None, report=report), headers=NO_STORE
         )
 
     @router.get("/gradcheck.json")

@@ -18,7 +18,7 @@ class WrongShape(nn.Module):
 
 
 class ChangedInPlace(nn.Module):
-    """What exp keeps for its backward is changed in place."""
+    """Changes in place the tensor that exp keeps for its backward."""
 
     def __init__(self):
         super().__init__()

@@ -10,22 +10,6 @@ def nothing():
     return None
 
 
-def model_alone():
-    return nn.Linear(3, 1)
-
-
-def not_a_model():
-    return torch.sin, torch.randn(2, 3)
-
-
-def inputs_in_a_list():
-    return nn.Linear(3, 1), [torch.randn(2, 3)]
-
-
-def loss_is_a_number():
-    return nn.Linear(3, 1), torch.randn(2, 3), 0.5
-
-
 def no_scalar():
     return nn.Linear(3, 2), torch.randn(4, 3)
 
@@ -38,20 +22,8 @@ def frozen():
     return nn.Linear(3, 1).requires_grad_(False), torch.randn(2, 3)
 
 
-def two_inputs_for_one():
-    return nn.Linear(3, 1), (torch.randn(2, 3), torch.randn(2, 3))
-
-
-def on_meta():
-    return nn.Linear(3, 1, device="meta"), torch.randn(2, 3)
-
-
 def inputs_on_meta():
     return nn.Linear(3, 1), torch.randn(2, 3, device="meta")
-
-
-def lazy():
-    return nn.LazyLinear(1), torch.randn(2, 3)
 
 
 def takes_width(width):

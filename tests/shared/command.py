@@ -1,0 +1,78 @@
+"""The command `chainrule` in a process that is forked from one with torch in it, or is `fresh`."""
+
+import atexit
+import functools
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+
+FORKED = Path(__file__).with_name("forked.py")
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("CHAINRULE_")}
+
+
+@functools.cache
+def _socket():
+    """The socket of the server that forks."""
+    folder = tempfile.TemporaryDirectory()
+    path = f"{folder.name}/forked"
+    server = subprocess.Popen(
+        [sys.executable, FORKED, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=ENVIRONMENT
+    )
+
+    def end():
+        server.stdin.close()
+        server.wait(20)
+        server.stdout.close()
+        folder.cleanup()
+
+    atexit.register(end)
+    assert server.stdout.readline() == b"ready\n"
+    return path
+
+
+def command_line(arguments, fresh=False):
+    """The words that run `chainrule ARGUMENTS`."""
+    if fresh:
+        return [sys.executable, "-m", "chainrule", *map(str, arguments)]
+    return [sys.executable, "-I", "-S", FORKED, _socket(), *map(str, arguments)]
+
+
+def chainrule(*arguments, text=True, fresh=False, folder=None, **environment):
+    """Run a command to its end."""
+    return subprocess.run(
+        command_line(arguments, fresh),
+        capture_output=True,
+        text=text,
+        timeout=60,
+        cwd=folder,
+        env=ENVIRONMENT | environment,
+    )
+
+
+@contextmanager
+def serving(*arguments, command="serve", fresh=False, folder=None, **environment):
+    """A server on a free port; gives its process and the link that it printed."""
+    process = subprocess.Popen(
+        command_line([command, "--port", "0", *arguments], fresh),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=folder,
+        env=ENVIRONMENT | {"PYTHONUNBUFFERED": "1"} | environment,
+    )
+    try:
+        link = None
+        said = []
+        while link is None and (line := process.stdout.readline()):
+            said.append(line)
+            link = re.search(r"http://\S+", line)
+        assert link, "".join(said) + process.stderr.read()
+        yield process, link[0]
+    finally:
+        if process.poll() is None:
+            process.terminate()
+        process.communicate(timeout=30)
