@@ -16,7 +16,8 @@ from torch import nn
 import chainrule
 from chainrule.settings import Settings
 from chainrule.spec import ModelSpec
-from chainrule.spec.keys import SPEC_KEYS, number_text
+from chainrule.spec.keys import SPEC_KEYS
+from chainrule.spec.values import number_text
 from chainrule.user_model.model import OwnModel
 from chainrule.user_model.subject import make_subject
 from chainrule.web.main import create_app

@@ -7,7 +7,6 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 
 from chainrule.chapter.backward import PAGE, STAGES, try_products
-from chainrule.chapter.inputs import read_inputs
 from chainrule.chapter.reference_model import draw_model
 from chainrule.errors import InputError
 from chainrule.foundations import layers
@@ -92,7 +91,7 @@ def test_what_cannot_be_multiplied_is_said_in_torch_s_words():
 
 
 def test_the_squeeze_trap():
-    given = read_inputs(PAGE.inputs, {})
+    given = PAGE.read({})
     x, targ, w1, b1, w2, b2 = draw_model(*(given[name] for name in ("batch", "n_in", "hidden", "n_out", "seed")))
     out = layers.model(x, w1, b1, w2, b2)
     traps = PAGE.ask({})["traps"]

@@ -13,7 +13,6 @@ from chainrule.chapter.inputs import (
     flag,
     integer,
     number,
-    read_inputs,
     read_number,
     read_shape,
     read_shapes,
@@ -21,6 +20,7 @@ from chainrule.chapter.inputs import (
     tensor,
 )
 from chainrule.errors import InputError
+from chainrule.spec.values import read_keys
 
 INPUTS = (
     integer("m", 5, "Rows", "Rows of a.", minimum=1, maximum=64),
@@ -32,7 +32,7 @@ INPUTS = (
 
 
 def test_what_is_not_given_is_at_its_default():
-    values = read_inputs(INPUTS, {"m": "7", "bias": "false"})
+    values = read_keys(INPUTS, {"m": "7", "bias": "false"}, "this page", InputError)
     assert (values["m"], values["scale"], values["op"], values["bias"]) == (7, 1.0, "+", False)
     assert values["a"].tolist() == [10, 6, 4]
 
@@ -58,7 +58,7 @@ def test_what_is_not_given_is_at_its_default():
 )
 def test_a_bad_text_is_refused_with_its_input_the_text_and_what_is_allowed(name, text, limit):
     with pytest.raises(InputError) as raised:
-        read_inputs(INPUTS, {name: text})
+        read_keys(INPUTS, {name: text}, "this page", InputError)
     error = raised.value
     assert (error.field, error.limit) == (name, limit)
     assert error.message.startswith(f"{name}: ")
@@ -67,8 +67,8 @@ def test_a_bad_text_is_refused_with_its_input_the_text_and_what_is_allowed(name,
 
 
 def test_an_unknown_name_is_refused_with_those_there_are():
-    with pytest.raises(InputError, match=r"n: not an input of this page, which are m, scale, op, bias, a") as raised:
-        read_inputs(INPUTS, {"n": "1"})
+    with pytest.raises(InputError, match=r"n: not a key of this page, which are m, scale, op, bias, a") as raised:
+        read_keys(INPUTS, {"n": "1"}, "this page", InputError)
     assert (raised.value.field, raised.value.limit) == ("n", ["m", "scale", "op", "bias", "a"])
 
 

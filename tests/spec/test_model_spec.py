@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 from chainrule.errors import SpecError
 from chainrule.spec import ModelSpec
-from chainrule.spec.keys import KEY_BY_NAME, SPEC_KEYS, number_text, widths_text
+from chainrule.spec.keys import KEY_BY_NAME, SPEC_KEYS
 from chainrule.spec.model_spec import read_query
 from chainrule.spec.presets import PRESETS
 from chainrule.spec.programs import MAX_DEPTH
+from chainrule.spec.values import number_text, widths_text
 
 pytestmark = pytest.mark.smoke
 

@@ -12,7 +12,17 @@ import torch
 from torch import Tensor
 
 from chainrule import stopping
-from chainrule.chapter.inputs import choice, integer, number, read_shape, read_tensor, tensor, text
+from chainrule.chapter.inputs import (
+    SHAPE,
+    choice,
+    integer,
+    number,
+    read_shape,
+    read_tensor,
+    tensor,
+    tensor_pattern,
+    text,
+)
 from chainrule.chapter.page import Link, Listing, Page
 from chainrule.dump.json_values import json_number, json_tensor
 from chainrule.errors import InputError
@@ -280,6 +290,7 @@ def explain_trap(n: int, noise: float, seed: int) -> dict[str, Any]:
 
 # ------------------------------------------------------------------------------------------------------------- the page
 
+_PATTERN = f"{tensor_pattern()}|{SHAPE}"
 _OPERAND = (
     f"a shape such as 3,1,5 (at most 8 sizes, each up to {MAX_SIZE}) or at most {MAX_TYPED} values such as "
     "[10,20,30], [[1,2],[3,4]] or 2.73"
@@ -292,8 +303,8 @@ PAGE = Page(
     seed="002 Broadcasting; Broadcasting rules",
     lead="How tensors of different shapes go through one elementwise operation, without a copy of either.",
     inputs=(
-        text("a", "3,1,5", "a", f"The left side. {_HOW}", read=read_operand, allowed=_OPERAND),
-        text("b", "4,1", "b", f"The right side. {_HOW}", read=read_operand, allowed=_OPERAND),
+        text("a", "3,1,5", "a", f"The left side. {_HOW}", read=read_operand, allowed=_OPERAND, pattern=_PATTERN),
+        text("b", "4,1", "b", f"The right side. {_HOW}", read=read_operand, allowed=_OPERAND, pattern=_PATTERN),
         choice("operator", "+", "operator", "What is computed of the values.", choices=tuple(OPERATORS)),
         tensor("c", "10,20,30", "c", "The vector.", max_numel=8, dims=(1,)),
         tensor("m", "1,2,3;4,5,6;7,8,9", "m", "The matrix.", max_numel=MAX_TYPED, dims=(2,)),

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from chainrule import stopping
 from chainrule.chapter.agreement import max_difference
-from chainrule.chapter.inputs import integer, read_shapes, text
+from chainrule.chapter.inputs import SHAPE, integer, read_shapes, text
 from chainrule.chapter.page import Link, Listing, Page
 from chainrule.dump.json_values import json_number, json_tensor
 from chainrule.errors import InputError
@@ -300,6 +300,7 @@ PAGE = Page(
             "The operands' shapes, set apart by semicolons; () is a scalar's.",
             read=_read_shapes,
             allowed=f"at most 6 shapes of at most 8 sizes up to {MAX_NUMEL}, such as 3,2,5;3,5,4",
+            pattern=rf"{SHAPE}(;{SHAPE})*",
         ),
         text(
             "sublists",

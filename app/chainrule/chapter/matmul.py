@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Callable, Mapping
 from statistics import mean, median
@@ -220,6 +221,8 @@ def read_rungs(given: str) -> tuple[str, ...]:
     return tuple(name for name in RUNGS if name in names)
 
 
+_RUNG = rf"\s*({'|'.join(map(re.escape, RUNGS))})\s*"
+
 PAGE = Page(
     name="matmul",
     title="Matrix multiplication, five times",
@@ -237,6 +240,7 @@ PAGE = Page(
             "Which of the five run.",
             read=read_rungs,
             allowed=f"a list of names out of {', '.join(RUNGS)}, with commas between them",
+            pattern=rf"{_RUNG}(,{_RUNG})*",
         ),
     ),
     answer=answer,

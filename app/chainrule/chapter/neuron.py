@@ -11,7 +11,7 @@ from torch import Tensor
 
 from chainrule import stopping
 from chainrule.chapter.agreement import max_difference
-from chainrule.chapter.inputs import read_number, tensor, text
+from chainrule.chapter.inputs import NUMBER, read_number, tensor, text
 from chainrule.chapter.page import Link, Listing, Page
 from chainrule.dump.json_values import json_number, json_tensor, json_value
 from chainrule.errors import InputError
@@ -134,6 +134,7 @@ def read_numbers(given: str) -> list[float]:
     return [read_number(word) for word in words]
 
 
+_LIST = rf"\s*\[?{NUMBER}(,{NUMBER})*,?\]?\s*"
 _NUMBERS = f"a list of numbers such as 1,2,3, at most {MAX_TERMS} of them"
 
 PAGE = Page(
@@ -142,9 +143,25 @@ PAGE = Page(
     seed="002 Modeling a Neuron",
     lead="A neuron multiplies, adds and rectifies; a layer is many neurons that read the same inputs.",
     inputs=(
-        text("inputs", "2,-1,0.5", "inputs", "What the neuron receives.", read=read_numbers, allowed=_NUMBERS),
-        text("weights", "0.5,0.25,-2", "weights", "One for each of the inputs.", read=read_numbers, allowed=_NUMBERS),
-        text("bias", "0.75", "bias", "Added to the sum.", read=read_number, allowed="a number"),
+        text(
+            "inputs",
+            "2,-1,0.5",
+            "inputs",
+            "What the neuron receives.",
+            read=read_numbers,
+            allowed=_NUMBERS,
+            pattern=_LIST,
+        ),
+        text(
+            "weights",
+            "0.5,0.25,-2",
+            "weights",
+            "One for each of the inputs.",
+            read=read_numbers,
+            allowed=_NUMBERS,
+            pattern=_LIST,
+        ),
+        text("bias", "0.75", "bias", "Added to the sum.", read=read_number, allowed="a number", pattern=NUMBER),
         tensor("x", "1,2,3;-1,0,2", "x", "The inputs, batch_size × n_inputs.", max_numel=MAX_NUMEL, dims=(2,)),
         tensor(
             "w",

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from chainrule.chapter.inputs import Input, read_inputs
+from chainrule.errors import InputError
+from chainrule.spec.values import Key, read_keys
 
 Answer = Callable[[Mapping[str, Any]], dict[str, Any]]
 """Values of the inputs by name → what the page says, ready for JSON."""
@@ -57,7 +58,7 @@ class Page:
     title: str
     seed: str
     lead: str
-    inputs: tuple[Input, ...]
+    inputs: tuple[Key, ...]
     answer: Answer
     listings: tuple[Listing, ...] = ()
     links: tuple[Link, ...] = ()
@@ -69,12 +70,12 @@ class Page:
         return f"/foundations/{self.name}"
 
     def read(self, given: Mapping[str, str]) -> dict[str, Any]:
-        """Values from texts.
+        """Every input's value by its name; an input that is not given has its default.
 
         Raises:
-            InputError: see `read_inputs`.
+            InputError: a name is unknown, or a text cannot be read.
         """
-        return read_inputs(self.inputs, given)
+        return read_keys(self.inputs, given, "this page", InputError)
 
     def ask(self, given: Mapping[str, str]) -> dict[str, Any]:
         """What the page answers to texts, as its JSON twin gives it.

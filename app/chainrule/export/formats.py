@@ -14,12 +14,13 @@ from chainrule.export.dot import to_dot
 from chainrule.export.html import to_html
 from chainrule.export.model_explorer import to_model_explorer
 from chainrule.export.node_data import NODE_STATISTICS, to_node_data
-from chainrule.export.options import Option
+from chainrule.export.options import invalid_parameter, option
 from chainrule.export.pytorch import pytorch_script
 from chainrule.export.svg import VIEW_OPTIONS, as_wishes, to_svg
 from chainrule.export.table import to_csv
 from chainrule.run import trace_spec
 from chainrule.spec import ModelSpec
+from chainrule.spec.values import Key, read_keys
 from chainrule.trace.graph import Trace
 
 Values = Mapping[str, str]
@@ -39,7 +40,7 @@ class Format:
     media_type: str
     doc: str
     write: Callable[[Trace, Values], bytes] | None = None
-    options: tuple[Option, ...] = ()
+    options: tuple[Key, ...] = ()
     attachment: str | None = None
     of_spec: Callable[[ModelSpec], bytes] | None = None
 
@@ -56,18 +57,7 @@ class Format:
         Raises:
             RequestError: a key is none of the format's, or a value is not one of its key's.
         """
-        known = {option.name: option for option in self.options}
-        for name in given:
-            if name not in known:
-                names = ", ".join(known) or "none"
-                raise RequestError(
-                    f"{name[:40]}: not an option of {self.name}, which are: {names}",
-                    status=422,
-                    code="invalid_parameter",
-                    field=name[:40],
-                    limit=list(known) or None,
-                )
-        return {name: option.read(given.get(name, option.default)) for name, option in known.items()}
+        return read_keys(self.options, given, f"the format {self.name}", invalid_parameter)
 
 
 FORMATS: Mapping[str, Format] = {
@@ -102,12 +92,12 @@ FORMATS: Mapping[str, Format] = {
             "The explorer with the trace in it: one file that opens without a server.",
             lambda trace, values: to_html(trace, **values).encode(),
             (
-                Option(
+                option(
                     "view",
                     "",
                     "What is shown first, as the fragment of the page's address has it.",
                     pattern=r"[^\x00-\x1f]{0,2000}",
-                    allowed="a fragment such as level=all&select=l2",
+                    words="a fragment such as level=all&select=l2",
                 ),
             ),
             attachment="chainrule.html",
@@ -126,7 +116,7 @@ FORMATS: Mapping[str, Format] = {
             "One statistic of every node of the Model Explorer graph, as its node data.",
             lambda trace, values: orjson.dumps(to_node_data(trace, values["statistic"])),
             (
-                Option(
+                option(
                     "statistic",
                     "std",
                     "; ".join(f"{name}: {each.doc[:-1]}" for name, each in NODE_STATISTICS.items()) + ".",

@@ -20,8 +20,8 @@ from urllib.parse import unquote
 
 from chainrule import stopping
 from chainrule.dump.wire import dump_trace
-from chainrule.errors import MemoryLimitError, MissingExtraError, RenderError, RequestError
-from chainrule.export.options import Option
+from chainrule.errors import MemoryLimitError, MissingExtraError, RenderError
+from chainrule.export.options import invalid_parameter, option
 from chainrule.memory import memory_errors
 from chainrule.page import assets
 from chainrule.page.modules import bundle, newest_change
@@ -36,38 +36,38 @@ SECONDS = 30.0
 STEP = 0.05
 """So many seconds after it was asked to stop, a drawing is cancelled at the latest."""
 
-MOST_MEMORY = 1 << 29
+MAX_MEMORY = 1 << 29
 """Bytes of the engine's heap: half of what a pass may take by default, and twice what the largest picture of one takes.
 """
 
 ENTRY = "core/takeaway/headless.js"
 
 VIEW_OPTIONS = (
-    Option(
+    option(
         "level",
         "layer",
         "Which groups are open: all but the innermost (layer), every one (all), or those less deep than a number.",
         pattern="layer|all|[0-9]{1,4}",
-        allowed="layer, all or a number",
+        words="layer, all or a number",
     ),
-    Option(
+    option(
         "toggled",
         "",
         "Ids of groups that are otherwise than the level says, separated by commas.",
         pattern=r"[^\x00-\x1f]{0,2000}",
-        allowed="ids such as layers.0/forward, separated by commas",
+        words="ids such as layers.0/forward, separated by commas",
     ),
-    Option("fold", "auto", "Whether repeated blocks are folded into one.", choices=("auto", "on", "off")),
-    Option(
+    option("fold", "auto", "Whether repeated blocks are folded into one.", choices=("auto", "on", "off")),
+    option(
         "statistic",
         "std",
         "The figure in a tensor's box; none draws the structure, without figures and histograms.",
         choices=("std", "mean", "none"),
     ),
-    Option("scheme", "light", "The colours.", choices=("light", "dark")),
+    option("scheme", "light", "The colours.", choices=("light", "dark")),
 )
 
-MOST_NAMED = 8
+MAX_NAMED = 8
 """So many unknown groups are named."""
 
 
@@ -99,18 +99,16 @@ def to_svg(
         ChainruleError: the work was asked to stop.
     """
     given = {"level": level, "fold": fold, "statistic": statistic, "scheme": scheme}
-    options = {option.name: option for option in VIEW_OPTIONS}
+    options = {each.name: each for each in VIEW_OPTIONS}
     wishes = {name: options[name].read(value) for name, value in given.items()}
     dump = dump_trace(trace).decode()
     stopping.check()
     unknown = _engine.call("unknownGroups", dump, list(toggled)) if toggled else ()
     if unknown:
-        more = ", …" if len(unknown) > MOST_NAMED else ""
-        raise RequestError(
-            f"toggled: no group is called {', '.join(repr(str(name)[:40]) for name in [*unknown][:MOST_NAMED])}{more}; "
+        more = ", …" if len(unknown) > MAX_NAMED else ""
+        raise invalid_parameter(
+            f"toggled: no group is called {', '.join(repr(str(name)[:40]) for name in [*unknown][:MAX_NAMED])}{more}; "
             f"what is allowed is {options['toggled'].allowed}",
-            status=422,
-            code="invalid_parameter",
             field="toggled",
         )
     return str(_engine.call("renderSvg", dump, {**wishes, "toggled": list(toggled)}))
@@ -162,7 +160,7 @@ class Engine:
             return json.loads(self._wait(context.eval_cancelable(f"JSON.stringify({called})")))
         except racer.JSOOMException:
             self.close()
-            raise MemoryLimitError(f"drawing the graph took more than {MOST_MEMORY >> 20} MiB of memory") from None
+            raise MemoryLimitError(f"drawing the graph took more than {MAX_MEMORY >> 20} MiB of memory") from None
         except racer.JSEvalException as error:
             raise RenderError(f"the graph cannot be drawn: {str(error).strip().splitlines()[0]}") from error
 
@@ -174,7 +172,7 @@ class Engine:
             script = bundle(assets.static() / ENTRY)
             self._start()
             self._context = context = self._wait(_make_context(racer))
-            context.set_hard_memory_limit(MOST_MEMORY)
+            context.set_hard_memory_limit(MAX_MEMORY)
             self._wait(context.eval_cancelable(f"var chainrule = {script}; 0"))
             self._stamp = stamp
         return self._context

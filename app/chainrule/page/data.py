@@ -10,9 +10,10 @@ from chainrule import __version__
 from chainrule.diagnose.rules import LOCAL_RULES, RULES
 from chainrule.settings import Settings
 from chainrule.spec import ModelSpec
-from chainrule.spec.keys import SPEC_KEYS, SpecKey
+from chainrule.spec.keys import SPEC_KEYS
 from chainrule.spec.presets import PRESETS
 from chainrule.spec.programs import PROGRAMS
+from chainrule.spec.values import Key
 from chainrule.user_model.what_if import WHAT_IF_KEYS, WhatIf
 
 
@@ -58,7 +59,7 @@ def page_data(
     }
 
 
-def keys_list(keys: Sequence[SpecKey] = SPEC_KEYS) -> list[dict[str, Any]]:
+def keys_list(keys: Sequence[Key] = SPEC_KEYS) -> list[dict[str, Any]]:
     """A table of keys, the spec's unless it is another, as JSON shows it."""
     return [
         {

@@ -369,21 +369,7 @@ WORKING_MEMORY: Mapping[str, AnswerSize] = {
 """What an answer takes in memory while it is made, beside the dump, where that is more than the pass has left free."""
 
 
-def estimate_answer(spec: ModelSpec, form: str) -> int:
-    """Bytes of the answer to a spec in a format, from above.
-
-    Raises:
-        KeyError: there is no such format.
-    """
-    return ANSWERS[form].of(estimate_cost(spec).response_bytes)
-
-
-def estimate_memory(spec: ModelSpec, form: str) -> int:
-    """Bytes of memory at the height of a pass and of writing its answer in a format, from above."""
-    return with_answer(estimate_cost(spec), form)
-
-
 def with_answer(cost: Cost, form: str) -> int:
-    """The same of a pass of which the cost is known."""
+    """Bytes of memory at the height of a pass and of writing its answer in a format, from above."""
     working = WORKING_MEMORY.get(form)
     return cost.memory_bytes + (0 if working is None else working.of(cost.response_bytes))

@@ -11,8 +11,8 @@ from chainrule.errors import LimitError, SpecError
 from chainrule.settings import Settings
 from chainrule.spec import ModelSpec
 from chainrule.spec.cost import ANSWERS, count_steps, estimate_cost, slowness, with_answer
-from chainrule.spec.keys import widths_text
 from chainrule.spec.programs import MAX_SIZE
+from chainrule.spec.values import widths_text
 
 
 def check_limits(spec: ModelSpec, settings: Settings, form: str = "json") -> None:

@@ -20,13 +20,18 @@ from urllib.parse import parse_qsl
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from chainrule.errors import SpecError
-from chainrule.spec.keys import KEY_BY_NAME, SpecKey, keys_of, number_text, value_text, widths_text
-from chainrule.spec.presets import PRESETS
+from chainrule.spec.keys import KEY_BY_NAME, keys_of
+from chainrule.spec.presets import PRESET_BY_NAME
 from chainrule.spec.programs import DEFAULT, PROGRAMS
-from chainrule.spec.values import closest, read_value, shown
+from chainrule.spec.values import Key, number_text, shown, unknown_key, value_text, widths_text
 
 MAX_QUERY_FIELDS = 64
 """More fields than this in a query string are refused unread."""
+
+
+PRESET_KEY = Key(
+    "preset", None, "choice", "Start from this preset; the other keys override it.", choices=tuple(PRESET_BY_NAME)
+)
 
 
 class ModelSpec(BaseModel):
@@ -60,15 +65,15 @@ class ModelSpec(BaseModel):
     @classmethod
     def _read(cls, values: Mapping[str, object]) -> dict[str, Any]:
         """Every way of making a spec passes through here, so that all of them check the same."""
-        program = read_value(KEY_BY_NAME["program"], values.get("program", DEFAULT))
+        program = KEY_BY_NAME["program"].read(values.get("program", DEFAULT))
         keys = keys_of(program)
         read: dict[str, Any] = {}
         for name, value in values.items():
             if name not in KEY_BY_NAME:
-                raise _unknown_key(name)
+                raise SpecError(**unknown_key(name, [*KEY_BY_NAME, "preset"], "a spec"))
             if name not in keys:
                 raise _unused_key(name, value, program)
-            read[name] = read_value(keys[name], value)
+            read[name] = keys[name].read(value)
         complete = {**_defaults(program), **read}
         _check_together(complete)
         return complete
@@ -84,8 +89,8 @@ class ModelSpec(BaseModel):
         given: dict[str, Any] = dict(values)
         if "preset" in given:
             name = given.pop("preset")
-            preset = _preset_spec(name)
-            if read_value(KEY_BY_NAME["program"], given.get("program", DEFAULT)) != DEFAULT:
+            preset = PRESET_BY_NAME[PRESET_KEY.read(name)].spec
+            if KEY_BY_NAME["program"].read(given.get("program", DEFAULT)) != DEFAULT:
                 raise SpecError(
                     f"program: {shown(given['program'])} with preset={name}, which is a run of {DEFAULT}; "
                     "give one of the two",
@@ -111,7 +116,7 @@ class ModelSpec(BaseModel):
         `dtype`, but not `widths`, which say something else there.
         """
         keys = keys_of(self.program)
-        others = keys_of(read_value(KEY_BY_NAME["program"], changes.get("program", self.program)))
+        others = keys_of(KEY_BY_NAME["program"].read(changes.get("program", self.program)))
         kept = {
             name: getattr(self, name)
             for name, key in keys.items()
@@ -120,7 +125,7 @@ class ModelSpec(BaseModel):
         return type(self)(**{**kept, **changes})
 
     @property
-    def keys(self) -> Mapping[str, SpecKey]:
+    def keys(self) -> Mapping[str, Key]:
         """The keys that its program uses, by name."""
         return keys_of(self.program)
 
@@ -179,14 +184,6 @@ def read_query(query: str) -> dict[str, str]:
     return values
 
 
-def _unknown_key(name: str) -> SpecError:
-    names = [*KEY_BY_NAME, "preset"]
-    field = name if len(name) <= 40 else name[:39] + "…"
-    return SpecError(
-        f"{field}: not a key of a spec, which are {', '.join(names)}{closest(name, names)}", field=field, limit=names
-    )
-
-
 def _unused_key(name: str, value: object, program: str) -> SpecError:
     users = [each.name for each in PROGRAMS.values() if name in each.keys]
     used = list(keys_of(program))
@@ -198,20 +195,11 @@ def _unused_key(name: str, value: object, program: str) -> SpecError:
     )
 
 
-def _preset_spec(name: object) -> Mapping[str, object]:
-    names = [preset.name for preset in PRESETS]
-    for preset in PRESETS:
-        if preset.name == name:
-            return preset.spec
-    near = closest(name, names) if isinstance(name, str) else ""
-    raise SpecError(f"preset: {shown(name)} is not one of {', '.join(names)}{near}", field="preset", limit=names)
-
-
 @cache
 def _defaults(program: str) -> Mapping[str, Any]:
     """Every key's value in a spec that names the program alone; a key it does not use has the table's default."""
     keys = {**KEY_BY_NAME, **keys_of(program)}
-    return {name: read_value(key, key.default) for name, key in keys.items()}
+    return {name: key.read(key.default) for name, key in keys.items()}
 
 
 def _check_together(values: Mapping[str, Any]) -> None:
