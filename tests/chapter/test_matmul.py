@@ -51,13 +51,7 @@ def test_the_printed_times_are_the_chapters():
     answer = ask(m="1", k="1", n="1")
     printed = {row["name"]: row["printed_seconds"] for row in answer["rungs"]}
     assert answer["baseline"]["printed_seconds"] == printed["loops"]
-    assert printed == {
-        "loops": 325e-3,
-        "elementwise": 488e-6,
-        "broadcasting": 414e-6,
-        "einsum": 26.9e-6,
-        "@": 6.42e-6,
-    }
+    assert printed == {"loops": 325e-3, "elementwise": 488e-6, "broadcasting": 414e-6, "einsum": 26.9e-6, "@": 6.42e-6}
 
 
 def test_the_window_is_a_corner_of_the_matrices():

@@ -85,13 +85,7 @@ def test_equal_lines_stand_side_by_side_and_changed_ones_beside_what_they_were()
         "        a = x",
         "        return g(x, self.a)",
     ]
-    assert aligned(before, after) == [
-        (None, 0, False),
-        (0, 1, False),
-        (None, 2, False),
-        (1, 3, True),
-        (2, 4, False),
-    ]
+    assert aligned(before, after) == [(None, 0, False), (0, 1, False), (None, 2, False), (1, 3, True), (2, 4, False)]
     assert aligned([], ["x"]) == [(None, 0, False)]
     assert aligned(["x"], []) == [(0, None, False)]
 

@@ -100,8 +100,7 @@ def test_what_is_open_is_chosen(traces):
 
 
 @pytest.mark.parametrize(
-    ("key", "value"),
-    [("level", "bogus"), ("level", "-1"), ("fold", "maybe"), ("statistic", "zzz"), ("scheme", "pink")],
+    ("key", "value"), [("level", "bogus"), ("level", "-1"), ("fold", "maybe"), ("statistic", "zzz"), ("scheme", "pink")]
 )
 def test_what_is_not_allowed_is_refused_and_named(traces, key, value):
     with pytest.raises(RequestError, match=re.escape(f"{key}: {value!r} is not ")) as error:
@@ -217,7 +216,7 @@ def test_an_engine_that_fails_says_why_and_the_next_call_finds_a_new_one(broken_
 
 
 def test_a_drawing_that_takes_too_much_memory_says_so_and_the_next_call_finds_a_new_engine(broken_page, monkeypatch):
-    monkeypatch.setattr(svg, "MOST_MEMORY", 64 << 20)
+    monkeypatch.setattr(svg, "MAX_MEMORY", 64 << 20)
     monkeypatch.setattr(svg, "SECONDS", 60.0)
     with pytest.raises(MemoryLimitError, match="drawing the graph took more than 64 MiB of memory"):
         broken_page.call("grow")
@@ -242,7 +241,7 @@ def test_an_engine_at_rest_gives_back_what_its_drawings_have_left(broken_page, m
 
 
 def test_the_engine_takes_far_less_memory_than_a_pass_may():
-    assert Settings().max_memory_bytes >= 2 * svg.MOST_MEMORY
+    assert Settings().max_memory_bytes >= 2 * svg.MAX_MEMORY
 
 
 @pytest.mark.parametrize(

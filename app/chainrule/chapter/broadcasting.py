@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -41,19 +41,19 @@ from chainrule.foundations.broadcasting import (
 from chainrule.foundations.layers import match_target, mse
 
 MAX_TYPED = 64
-"""Elements of a tensor that is typed, and of a shape that is filled with numbers."""
+"""Elements of a typed tensor, and of a shape that is filled with numbers."""
 
 MAX_SHOWN = 256
 """Elements of a result whose values are computed."""
 
 MAX_SIZE = 2**31
-"""Of one dimension of a shape."""
+"""The largest size of a dimension."""
 
 MAX_BYTES = 2**63 - 1
-"""Of any tensor: more PyTorch cannot address."""
+"""PyTorch cannot address more."""
 
 MAX_BATCH = 512
-"""Of the trap: its tensor of all pairs has the square of that."""
+"""Predictions in the trap, whose tensor of all pairs has the square of that."""
 
 ITEM_BYTES = torch.float32.itemsize
 
@@ -65,12 +65,12 @@ OPERATORS: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
     ">": torch.gt,
     "<": torch.lt,
 }
-"""The chapter's elementwise operators, as they are typed."""
+"""The chapter's elementwise operators."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """What was typed for one side: its shape, and its values where they were typed or are few enough to number."""
+    """One side: its shape, and its values if they were typed or are few enough to be numbered."""
 
     given: str
     shape: tuple[int, ...]
@@ -78,16 +78,15 @@ class Operand:
 
     @property
     def numel(self) -> int:
-        """Elements that are stored."""
+        """The number of stored elements."""
         return math.prod(self.shape)
 
 
 def read_operand(given: str) -> Operand:
-    """A shape or a tensor, told apart by how it is written.
+    """A shape or a tensor. A shape of up to MAX_TYPED elements is filled with 0, 1, 2, ….
 
     Brackets, a semicolon, a decimal point, an exponent, a sign, inf or nan mean values: `[1,2]`, `1;2`, `2.73`, `-5`,
-    `10.,20,30`. Anything else is a shape: `3,1,5`, `5`, `(200,1)`, and `()` or nothing for a scalar's. A shape of up to
-    64 elements is filled with 0, 1, 2, …, so that every element can be told from the others.
+    `10.,20,30`. Anything else is a shape: `3,1,5`, `5`, `(200,1)`, and `()` or nothing for a scalar.
 
     Raises:
         ValueError: it is neither.
@@ -104,7 +103,7 @@ def read_operand(given: str) -> Operand:
 
 
 def answer(values: Mapping[str, Any]) -> dict[str, Any]:
-    """{"shape", "steps", … of a and b; "added_dimensions", "normalized" of c and m; "trap"}."""
+    """{"shape", "steps", … of a and b, "added_dimensions" and "normalized" of c and m, "trap"}."""
     stopping.check()
     return {
         **explain_pair(values["a"], values["b"], values["operator"]),
@@ -118,7 +117,7 @@ def answer(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def explain_pair(a: Operand, b: Operand, operator: str) -> dict[str, Any]:
-    """How a and b are made to fit, what is stored of each, and the result where it is small.
+    """The broadcasting of a and b, step by step, what is stored of each, and the result if it is small.
 
     Raises:
         InputError: they do not fit, in PyTorch's words; `limit` holds the steps up to the dimension at fault.
@@ -153,17 +152,17 @@ def explain_pair(a: Operand, b: Operand, operator: str) -> dict[str, Any]:
 
 
 def is_addressable(shape: tuple[int, ...]) -> bool:
-    """Whether PyTorch can hold a float32 tensor of a shape; one of more than 2⁶³ − 1 bytes it refuses."""
+    """Whether PyTorch can hold a float32 tensor of this shape."""
     return math.prod(max(size, 1) for size in shape) * ITEM_BYTES <= MAX_BYTES
 
 
 def json_count(count: int) -> int | float:
-    """A count that may be larger than 64 bits, of which JSON then gets the leading digits."""
+    """The count, as a float if it needs more than 64 bits."""
     return count if count <= MAX_BYTES else float(count)
 
 
 def explain_step(step: BroadcastStep) -> dict[str, Any]:
-    """One dimension: {"dimension", "from_end", "a", "b", "size", "rule", "explanation"}."""
+    """The fields of a step, and its "explanation"."""
     says = {
         "equal": f"both are {step.a}",
         "stretch_a": f"a is 1: it is stretched to {step.b}",
@@ -172,22 +171,14 @@ def explain_step(step: BroadcastStep) -> dict[str, Any]:
         "pad_b": f"b has no such dimension: it counts as 1 and is stretched to {step.a}",
         "fault": f"{step.a} and {step.b} differ, and neither is 1",
     }
-    # Where the other side is 1 as well, there is nothing to stretch to.
+    # If the other side is 1 too, nothing is stretched.
     if step.rule in ("pad_a", "pad_b") and step.size == 1:
         says[step.rule] = f"{step.rule[-1]} has no such dimension: it counts as 1, like the other"
-    return {
-        "dimension": step.dimension,
-        "from_end": step.from_end,
-        "a": step.a,
-        "b": step.b,
-        "size": step.size,
-        "rule": step.rule,
-        "explanation": says[step.rule],
-    }
+    return {**asdict(step), "explanation": says[step.rule]}
 
 
 def explain_operand(operand: Operand, shape: tuple[int, ...]) -> dict[str, Any]:
-    """What is stored of an operand, and the virtual copy that the operation reads."""
+    """An operand as it is stored, and the expanded view that the operation reads."""
     strides = contiguous_strides(operand.shape)
     expanded = None
     if operand.values is not None and math.prod(shape) <= MAX_SHOWN:
@@ -211,7 +202,7 @@ def explain_operand(operand: Operand, shape: tuple[int, ...]) -> dict[str, Any]:
 
 
 def explain_added_dimensions(c: Tensor, m: Tensor) -> dict[str, Any]:
-    """The chapter's ways to give the vector c a second dimension, each beside the matrix m: run, not predicted."""
+    """The chapter's ways to give the vector c a second dimension, each run with the matrix m."""
     return {
         "c": json_tensor(c),
         "m": json_tensor(m),
@@ -220,7 +211,7 @@ def explain_added_dimensions(c: Tensor, m: Tensor) -> dict[str, Any]:
 
 
 def explain_way(code: str, view: Tensor, c: Tensor, m: Tensor) -> dict[str, Any]:
-    """One of them: its shape and stride, `expand_as(m)` and the sum with m, or what PyTorch says instead."""
+    """One way: its shape and stride, `expand_as(m)` and the sum with m, or PyTorch's error messages."""
     expanded, expand_error = attempt(lambda: view.expand_as(m))
     total, sum_error = attempt(lambda: view + m)
     return {
@@ -238,7 +229,7 @@ def explain_way(code: str, view: Tensor, c: Tensor, m: Tensor) -> dict[str, Any]
 
 
 def attempt(compute: Callable[[], Tensor]) -> tuple[Tensor | None, str | None]:
-    """A result, or PyTorch's reason why there is none."""
+    """A result and None, or None and PyTorch's error message."""
     try:
         return compute(), None
     except RuntimeError as error:
@@ -246,11 +237,11 @@ def attempt(compute: Callable[[], Tensor]) -> tuple[Tensor | None, str | None]:
 
 
 def explain_normalization(m: Tensor, mean: float, std: float) -> dict[str, Any]:
-    """`(m - mean) / std`: two scalars, each stretched over the whole matrix; beside them, what m's own would be."""
+    """`(m - mean) / std`, and the mean and std of m itself."""
     return {
         "values": json_tensor((m - mean) / std if std else (m - mean) / torch.tensor(std)),
         "mean_of_m": json_number(float(m.mean())),
-        # Of no elements it is NaN, of which PyTorch would warn.
+        # PyTorch warns if there are no elements.
         "std_of_m": json_number(float(m.std(correction=0)) if m.numel() else math.nan),
     }
 
@@ -259,10 +250,10 @@ def explain_normalization(m: Tensor, mean: float, std: float) -> dict[str, Any]:
 
 
 def explain_trap(n: int, noise: float, seed: int) -> dict[str, Any]:
-    """What becomes of the loss of n predictions when the squeeze is forgotten.
+    """The loss of n predictions with and without the squeeze.
 
-    Two predictors: one that is right up to `noise`, and one that says mean(targ) whatever its input. The loss of all
-    pairs prefers the second.
+    Two predictors: one is right up to `noise`, the other always says mean(targ). The loss of all pairs prefers the
+    second.
     """
     generator = torch.Generator().manual_seed(seed)
     targ = torch.randn(n, generator=generator)

@@ -1,4 +1,4 @@
-"""The page of the gradient check: two Jacobians, their difference, and how it depends on the step and the dtype."""
+"""The page of the gradient check: two Jacobians, their difference, and its dependence on step and dtype."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from chainrule.foundations.gradient_check import as_tuple, gradient_check, step_
 from chainrule.gradcheck.report import check_report, shape_of, torch_verdict
 
 MAX_SIZE = 5
-"""Of batch, n and fan_out: the Jacobian of linear_function is then (25, 25)."""
+"""The largest batch, n and fan_out: the Jacobian of linear_function is then (25, 25)."""
 
 DTYPES = {"float64": torch.float64, "float32": torch.float32}
 
@@ -63,10 +63,9 @@ def check_in(case: CustomFunction, point: Sequence[Any], tolerances: Mapping[str
 
 
 def step_curves(case: CustomFunction, point: Sequence[Any]) -> dict[str, Any]:
-    """{"eps": [...], dtype: {"measured", "rounding", "truncation", "best_step"}}: what was found, what is expected.
+    """{"eps": [...], dtype: {"measured", "rounding", "truncation", "best_step"}}.
 
-    `measured` is the largest |analytic − numeric| at each step; `rounding / eps + truncation · eps²` is what to expect
-    of a backward without a mistake.
+    `measured` is the largest |analytic − numeric| at each step; rounding / eps + truncation · eps² is a right backward's.
     """
     curves: dict[str, Any] = {"eps": list(STEPS)}
     for name, dtype in DTYPES.items():
@@ -82,7 +81,7 @@ def step_curves(case: CustomFunction, point: Sequence[Any]) -> dict[str, Any]:
 
 
 def solution(case: CustomFunction) -> dict[str, Any] | None:
-    """Where an exercise is wrong: {"line", "wrong", "right", "shows"}; null for what is no exercise."""
+    """The mistake of an exercise: {"line", "wrong", "right", "shows"}; None for other Functions."""
     found = SOLUTIONS.get(case.function)
     if found is None:
         return None

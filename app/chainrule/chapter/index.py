@@ -1,4 +1,4 @@
-"""Which section of the source documents stands on which page, in which source file, and which test holds it true."""
+"""The sections of the source documents, each with its pages and its source files."""
 
 from __future__ import annotations
 
@@ -17,15 +17,7 @@ DOCUMENTS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A section of a document, and where it can be run.
-
-    Attributes:
-        document: its number.
-        title: its heading there.
-        constructs: what of it is code, as it is written there.
-        pages: names of the pages it stands on, the main one first.
-        sources: files of the package that it stands in.
-    """
+    """A section of a document: its code (`constructs`), its pages, the main one first, and its files of the package."""
 
     document: str
     title: str
@@ -103,11 +95,7 @@ SECTIONS: tuple[Section, ...] = (
         ("foundations/broadcasting.py", "foundations/matmul.py"),
     ),
     Section(
-        "002",
-        "Broadcasting rules",
-        ("compatible dimensions",),
-        ("broadcasting",),
-        ("foundations/broadcasting.py",),
+        "002", "Broadcasting rules", ("compatible dimensions",), ("broadcasting",), ("foundations/broadcasting.py",)
     ),
     Section(
         "002",
@@ -170,13 +158,7 @@ SECTIONS: tuple[Section, ...] = (
         ("backward",),
         ("foundations/layers.py", "foundations/derivations.py"),
     ),
-    Section(
-        "002",
-        "SymPy",
-        ("symbols('sx sy')", "diff(sx**2, sx)"),
-        ("backward",),
-        ("foundations/derivations.py",),
-    ),
+    Section("002", "SymPy", ("symbols('sx sy')", "diff(sx**2, sx)"), ("backward",), ("foundations/derivations.py",)),
     Section(
         "002",
         "Define Forward and Backward Pass",
@@ -238,11 +220,7 @@ SECTIONS: tuple[Section, ...] = (
         ("foundations/functions.py",),
     ),
     Section(
-        "000",
-        "nn.Module",
-        ("super().__init__()",),
-        ("styles",),
-        ("foundations/modules.py", "foundations/misprints.py"),
+        "000", "nn.Module", ("super().__init__()",), ("styles",), ("foundations/modules.py", "foundations/misprints.py")
     ),
     Section(
         "001",

@@ -26,7 +26,7 @@ NUMBER = (
     r"\s*([+\-−]?([0-9]{1,40}(\.[0-9]{0,40})?|\.[0-9]{1,40})([eE][+\-−]?[0-9]{1,4})?"
     r"|[nN][aA][nN]|[+\-−]?[iI][nN][fF])\s*"
 )
-"""Matches every text that `read_number` takes; the patterns below likewise. Some texts that match are refused."""
+"""Matches every text that `read_number` takes, and some that it refuses. So do the patterns below."""
 
 SHAPE = r"\s*\(?\s*([0-9]{1,10}\s*(,\s*[0-9]{1,10}\s*){0,7})?,?\s*\)?\s*"
 
@@ -37,7 +37,7 @@ _TENSORS = (
     (1, r"\s*\[[\s0-9.,+\-−eEaAnNiIfF\[\]]*\]\s*"),
     (2, r"\s*\[\s*\[[\s0-9.,+\-−eEaAnNiIfF\[\]]*\]\s*"),
 )
-"""The forms of a typed tensor, each with its number of dimensions, which brackets may exceed."""
+"""The forms of a typed tensor, each with its number of dimensions."""
 
 
 def integer(name: str, default: int, label: str, doc: str, *, minimum: int, maximum: int) -> Key:
@@ -90,15 +90,9 @@ def text(
 
 
 def tensor(
-    name: str,
-    default: str,
-    label: str,
-    doc: str,
-    *,
-    max_numel: int = MAX_NUMEL,
-    dims: tuple[int, ...] = (),
+    name: str, default: str, label: str, doc: str, *, max_numel: int = MAX_NUMEL, dims: tuple[int, ...] = ()
 ) -> Key:
-    """A small tensor, typed out as `read_tensor` reads it; with one of so many dimensions, if `dims` says so."""
+    """A small tensor, as `read_tensor` reads it; `dims` lists the allowed numbers of dimensions."""
 
     def read(given: str) -> Tensor:
         value = read_tensor(given, max_numel=max_numel)
@@ -117,7 +111,7 @@ def tensor(
 
 
 def tensor_pattern(*dims: int) -> str:
-    """Matches every typed tensor, or those with one of so many dimensions."""
+    """A pattern that matches every typed tensor, or every one with these numbers of dimensions."""
     return "|".join(form for dim, form in _TENSORS if not dims or dim in dims)
 
 
@@ -128,7 +122,7 @@ _NON_FINITE = {"nan": math.nan, "inf": math.inf, "+inf": math.inf, "-inf": -math
 
 
 def read_number(given: str) -> float:
-    """A decimal number, or nan, inf, -inf. Raises ValueError with what was found in its place."""
+    """A decimal number, or nan, inf, -inf. Raises ValueError."""
     word = given.strip().replace("−", "-")
     if _DECIMAL.fullmatch(word):
         value = float(word)
@@ -141,7 +135,7 @@ def read_number(given: str) -> float:
 
 
 def read_shape(given: str, *, max_dims: int = 8) -> tuple[int, ...]:
-    """`3,1,5` as a shape; `()` or nothing is a scalar's. Raises ValueError."""
+    """`3,1,5` as a shape; `()` or an empty text for a scalar. Raises ValueError."""
     words = given.strip().removeprefix("(").removesuffix(")").strip().removesuffix(",")
     if not words:
         return ()
@@ -163,10 +157,7 @@ def read_shapes(given: str, *, max_dims: int = 8, max_count: int = 8) -> tuple[t
 
 
 def read_tensor(given: str, *, max_numel: int = MAX_NUMEL) -> Tensor:
-    """A tensor as it is typed: `10,6,4`; `1,2;3,4`, a row per part; `[[1,2],[3,4]]` of any depth; `5`, a scalar.
-
-    Returns:
-        A float32 tensor.
+    """A float32 tensor from `10,6,4`, from `1,2;3,4` (rows), from `[[1,2],[3,4]]` (any depth) or from `5` (a scalar).
 
     Raises:
         ValueError: something in it is no number, its rows differ in length, or it has more than max_numel elements.
@@ -195,10 +186,10 @@ def _rows(words: str) -> Any:
 
 
 def _nested(words: str) -> Any:
-    """Brackets within brackets, read without recursion; a comma may follow a list's last element, as in Python."""
+    """Nested brackets, read without recursion; a comma may follow a list's last element, as in Python."""
     root: list[Any] = []
     open_lists = [root]
-    # Of every depth, how long its lists are and whether they hold lists: a tensor's are all alike.
+    # Per depth, the length of its lists and whether they hold lists: in a tensor all are alike.
     forms: dict[int, tuple[int, bool]] = {}
     before = ","
     for token in (each.strip() for each in re.findall(r"\[|\]|,|[^\[\],]+", words)):

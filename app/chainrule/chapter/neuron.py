@@ -25,7 +25,7 @@ MAX_NUMEL = 64
 
 
 def answer(values: Mapping[str, Any]) -> dict[str, Any]:
-    """{"neuron": the sum's terms and what comes of them, "layer": both ways to a layer's output}."""
+    """{"neuron": the terms of its sum and its output, "layer": its output, computed in both ways}."""
     stopping.check()
     return {
         "neuron": explain_neuron(values["inputs"], values["weights"], values["bias"]),
@@ -37,10 +37,10 @@ def answer(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def explain_neuron(inputs: Sequence[float], weights: Sequence[float], bias: float) -> dict[str, Any]:
-    """The neuron's terms with the running sum, its output, and relu of it; in Python's own numbers, as in the chapter.
+    """The neuron's terms with the running sum, its output, and relu of it; in Python numbers, as in the chapter.
 
     Raises:
-        InputError: inputs and weights differ in length. `limit` says what the chapter's `zip` would make of it.
+        InputError: inputs and weights differ in length; `limit` has the result of the chapter's `zip`.
     """
     pairs = min(len(inputs), len(weights))
     if len(inputs) != len(weights):
@@ -89,10 +89,9 @@ def _terms(inputs: Sequence[float], weights: Sequence[float], pairs: int) -> lis
 
 
 def explain_layer(x: Tensor, w: Tensor, b: Tensor) -> dict[str, Any]:
-    """The layer's output by sums and by one product, how far they are apart, and every product inside the sums.
+    """The layer's output by sums and by one product, their difference, and every product inside the sums.
 
-    `rounding` is the difference that rounding alone can make at most: each of the two adds n_inputs products and a
-    bias, and the terms of one element are at most so large together.
+    `rounding` is the largest difference that rounding can cause: both add n_inputs products and a bias.
 
     Raises:
         InputError: x, w and b do not fit; names the one to change.

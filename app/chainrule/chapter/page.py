@@ -1,4 +1,4 @@
-"""What a page of the chapter is: what it can be asked, what it answers, and the sources it shows."""
+"""A page of the chapter: its inputs, its answer, and the sources it shows."""
 
 from __future__ import annotations
 
@@ -11,18 +11,12 @@ from chainrule.errors import InputError
 from chainrule.spec.values import Key, read_keys
 
 Answer = Callable[[Mapping[str, Any]], dict[str, Any]]
-"""Values of the inputs by name → what the page says, ready for JSON."""
+"""The values of the inputs by name → the page's answer, ready for JSON."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A function, a class or a file whose source a page shows as it is.
-
-    Attributes:
-        name: what the template calls it by.
-        of: the function or class, or the file of another language.
-        previous: name of the listing that this one improves on, whose lines are shown where they differ.
-    """
+    """A function, class or file whose source a page shows; `previous` names the listing that it improves."""
 
     name: str
     of: Any | Path
@@ -31,7 +25,7 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A graph in the explorer: what the link says, and the spec as its query string."""
+    """A graph in the explorer: the link's text, and the query string of its spec."""
 
     label: str
     query: str
@@ -42,16 +36,11 @@ class Page:
     """A page at `/foundations/NAME`, with its twin at `/foundations/NAME.json`.
 
     Attributes:
-        name: its place in the address.
-        title: its heading.
         seed: the sections of the source documents that it makes runnable.
         lead: one sentence under the heading.
-        inputs: what it can be asked; every one has a default.
-        answer: what it says to that. Takes less than two seconds whatever the inputs admit; raises InputError where
-            inputs do not go together.
-        listings: sources it shows.
-        links: graphs of it in the explorer.
-        timed: the answer holds timings, so that it is another one each time.
+        inputs: all have defaults.
+        answer: takes less than two seconds for any inputs; raises InputError for inputs that do not go together.
+        timed: the answer holds timings, so it changes every time.
     """
 
     name: str
@@ -66,21 +55,13 @@ class Page:
 
     @property
     def path(self) -> str:
-        """Its address."""
+        """The page's address."""
         return f"/foundations/{self.name}"
 
     def read(self, given: Mapping[str, str]) -> dict[str, Any]:
-        """Every input's value by its name; an input that is not given has its default.
-
-        Raises:
-            InputError: a name is unknown, or a text cannot be read.
-        """
+        """Every input's value by its name; the default of those not given. Raises InputError."""
         return read_keys(self.inputs, given, "this page", InputError)
 
     def ask(self, given: Mapping[str, str]) -> dict[str, Any]:
-        """What the page answers to texts, as its JSON twin gives it.
-
-        Raises:
-            InputError: an input cannot be read, or does not go with the others.
-        """
+        """The answer of the JSON twin. Raises InputError if inputs cannot be read or do not go together."""
         return self.answer(self.read(given))

@@ -20,18 +20,18 @@ class Key:
     """A named value, given as text (query string, command line) or as JSON.
 
     Attributes:
-        default: None if there is none.
+        default: None for a value that is computed, or required.
         kind: `flag` is a bool that is always a text; `text` is read by `reader`, or has to match `pattern`.
         doc: its meaning, in a sentence.
         minimum, maximum: bounds of a number, or of each of the `widths`.
         lengths: the least and the greatest number of widths.
         label: the name of its control.
-        words: what it takes, if `kind` does not say so.
-        pattern: a regular expression that all of its texts match.
+        words: the allowed values in words; needed for `text` only.
+        pattern: a regular expression that matches all of its texts.
         max_length: of a text, in characters.
-        reader: turns a text into a value before its kind is checked; raises ValueError with a reason, or without.
+        reader: turns a text into a value before its kind is checked; raises ValueError, with a reason if it has one.
         error: the error that `read` raises.
-        bound: the `limit` of that error, if neither choices nor minimum say it.
+        bound: the `limit` of that error, if the key has neither choices nor a minimum.
     """
 
     name: str
@@ -71,14 +71,14 @@ class Key:
 
     @property
     def limit(self) -> Any:
-        """What is allowed, for programs: the choices, or the bounds."""
+        """The allowed values, for programs: the choices, or the bounds."""
         if self.choices:
             return list(self.choices)
         return self.bound if self.minimum is None else {"minimum": self.minimum, "maximum": self.maximum}
 
     @property
     def allowed(self) -> str:
-        """What is allowed, in words: `a number from 0.0001 to 10000`."""
+        """The allowed values in words: `a number from 0.0001 to 10000`."""
         if self.words:
             return self.words
         if self.kind in ("bool", "flag"):
@@ -97,7 +97,7 @@ class Key:
 
     @property
     def description(self) -> str:
-        """Its meaning and what is allowed, in sentences."""
+        """Its meaning and the allowed values, in sentences."""
         return f"{self.doc} {self.allowed[0].upper()}{self.allowed[1:]}." if self.allowed else self.doc
 
     def holds(self, value: int | float) -> bool:
@@ -151,7 +151,7 @@ def read_keys(
 
 
 def unknown_key(name: str, names: Iterable[str], owner: str) -> dict[str, Any]:
-    """Arguments of the error for a name that is none of the owner's keys."""
+    """Arguments of the error for a name that is not one of the owner's keys."""
     field, known = name if len(name) <= 40 else name[:39] + "…", list(names)
     near = closest(name, known)
     message = f"{field}: not a key of {owner}, which are {', '.join(known) or 'none'}{near and f'; {near}'}"
@@ -159,7 +159,7 @@ def unknown_key(name: str, names: Iterable[str], owner: str) -> dict[str, Any]:
 
 
 def shown(value: object) -> str:
-    """A value as an error message quotes it: short, whatever was sent."""
+    """A value as an error message quotes it, shortened."""
     if isinstance(value, int) and value.bit_length() > 256:
         return "an integer of more than 77 digits"
     text = repr(value[:80]) if isinstance(value, str | list | tuple) else repr(value)
@@ -167,7 +167,7 @@ def shown(value: object) -> str:
 
 
 def closest(name: str, names: list[str]) -> str:
-    """`did you mean 'x'?`, or nothing if no name is near. Long names are cut: to compare them takes time."""
+    """`did you mean 'x'?`, or "" if no name is near. A long name is cut, since the comparison takes time."""
     near = difflib.get_close_matches(name[:40], names, n=1, cutoff=0.5)
     return f"did you mean {near[0]!r}?" if near else ""
 
@@ -213,7 +213,7 @@ _RUN = re.compile(r"([0-9]{1,10})(?:x([0-9]{1,10}))?")
 
 
 def _read_widths(key: Key, value: object) -> tuple[int, ...]:
-    """`100,50x2,1`, or a list of integers. Runs are counted before they are made: `100x999999999` costs nothing."""
+    """`100,50x2,1`, or a list of integers. A run is counted before it is expanded: `100x999999999` costs nothing."""
     widths: list[int] = []
     least, most = key.lengths
     if isinstance(value, int) and not isinstance(value, bool):
@@ -270,10 +270,7 @@ def widths_text(widths: tuple[int, ...]) -> str:
 
 
 def number_text(value: int | float) -> str:
-    """The shortest decimal text that reads back as the same number, as JavaScript's `String(value)` writes it.
-
-    The page writes links too: with one spelling for a number, one spec has one address.
-    """
+    """The shortest decimal text of a number, as JavaScript's `String(value)` writes it: the page's links are equal."""
     if isinstance(value, int):
         return str(value)
     if value.is_integer() and abs(value) < 1e21:

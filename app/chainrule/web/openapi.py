@@ -1,4 +1,4 @@
-"""What the OpenAPI document says of a route, from the table of the spec's keys."""
+"""The parts of the OpenAPI document that describe a route: its errors, and its keys as parameters."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from chainrule.spec.programs import PROGRAMS
 from chainrule.spec.values import Key
 
 OPENAPI_VERSION = "3.0.3"
-"""What the packaged Swagger UI reads; every schema here keeps to it."""
+"""The version that the packaged Swagger UI reads."""
 
 ERROR_SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -53,7 +53,7 @@ def described(
         "summary": summary,
         "description": description,
         "tags": [tag],
-        # No class of its own: routes make their answers themselves.
+        # Routes build their responses themselves.
         "response_class": Response,
         "responses": {
             200: {"description": description, "content": {media_type: {}}},
@@ -84,10 +84,10 @@ ERRORS = {
 }
 
 COMPUTE_ERRORS = (503, 504, 507)
-"""What any route that computes may answer."""
+"""The errors of any route that computes."""
 
 SPEC_ERRORS = (401, 422, 501, *COMPUTE_ERRORS)
-"""What any route that computes a spec may answer."""
+"""The errors of any route that computes a spec."""
 
 
 def spec_schema() -> dict[str, Any]:

@@ -46,7 +46,7 @@ class LayerKind:
 
     @property
     def canonical(self) -> str:
-        """One spelling of it."""
+        """The same text for equal kinds."""
         return f"{self.activation} {self.weight_variance!r} {self.bias_variance!r}"
 
 
