@@ -65,7 +65,7 @@ def check_in(case: CustomFunction, point: Sequence[Any], tolerances: Mapping[str
 def step_curves(case: CustomFunction, point: Sequence[Any]) -> dict[str, Any]:
     """{"eps": [...], dtype: {"measured", "rounding", "truncation", "best_step"}}.
 
-    `measured` is the largest |analytic − numeric| at each step; rounding / eps + truncation · eps² is a right backward's.
+    `measured` is the largest |analytic − numeric| at each step, which is rounding / eps + truncation · eps² if right.
     """
     curves: dict[str, Any] = {"eps": list(STEPS)}
     for name, dtype in DTYPES.items():

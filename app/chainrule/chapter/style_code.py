@@ -165,7 +165,7 @@ TORCHS_OWN: Mapping[tuple[str, str], str] = {
 
 @cache
 def side_by_side() -> dict[str, Any]:
-    """{"styles": names and counts, "rows": a cell per style for each part, "pairs": the paired lines, by PAIRS and row}."""
+    """{"styles": names and counts, "rows": a cell per style for each part, "pairs": paired lines, by PAIRS and row}."""
     rows: list[dict[str, Any]] = [
         {
             "part": row.part,
