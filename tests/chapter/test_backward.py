@@ -57,9 +57,6 @@ def test_every_gradient_has_its_derivation():
     assert [each["says"] for each in answer["derivations"]["square"]["equations"]] == ["diff(sx**2, sx)"]
 
 
-# ------------------------------------------------------------------------------------------------------------- shapes
-
-
 @pytest.mark.parametrize("layer", ["1", "2"])
 def test_one_product_fits_where_the_sizes_differ(layer):
     trials = PAGE.ask({**SMALL, "layer": layer})["trials"]
@@ -86,9 +83,6 @@ def test_what_cannot_be_multiplied_is_said_in_torch_s_words():
     assert len(trials) == 8
 
 
-# -------------------------------------------------------------------------------------------------------------- traps
-
-
 def test_the_squeeze_trap():
     given = PAGE.read({})
     x, targ, w1, b1, w2, b2 = draw_model(*(given[name] for name in ("batch", "n_in", "hidden", "n_out", "seed")))
@@ -107,9 +101,6 @@ def test_the_printed_gradient_is_n_out_times_too_large(n_out):
     over_batch, bare = PAGE.ask({"n_out": str(n_out)})["traps"]["gradients"]
     assert over_batch["times_too_large"] == pytest.approx(n_out, rel=1e-5)
     assert bare["fits"] == (n_out == 1)
-
-
-# ------------------------------------------------------------------------------------------------------------- limits
 
 
 @pytest.mark.parametrize(

@@ -48,9 +48,6 @@ def assert_same(found, row):
             assert found[name] == pytest.approx(theirs, rel=1e-5, abs=1e-5 * row.std)
 
 
-# ---------------------------------------------------------------------------------------------------------- one layer
-
-
 @pytest.mark.smoke
 @pytest.mark.parametrize("init", CHOICES)
 def test_the_layer_is_the_explorer_s(init):
@@ -75,9 +72,6 @@ def test_the_weights_have_the_stated_std():
         said = PAGE.ask({"init": init, "n_in": "60", "hidden": "50", "scale": "3", "depth": "1"})["weight_std"]
         drawn = scheme.base((60, 50), torch.Generator().manual_seed(0)) * scheme.factor(60, 50) * 3
         assert said == pytest.approx(drawn.std().item(), rel=0.05, abs=1e-9)
-
-
-# -------------------------------------------------------------------------------------------------------------- stack
 
 
 @pytest.mark.parametrize("relu", ["true", "false"])
@@ -112,9 +106,6 @@ def test_a_small_change_of_scale_is_large_after_fifty_layers(scale, std):
     assert at_scale / at_one == pytest.approx(std, rel=1e-3)
 
 
-# -------------------------------------------------------------------------------------------------------- experiments
-
-
 @pytest.mark.parametrize("place", range(len(EXPERIMENTS)), ids=[each.preset for each in EXPERIMENTS])
 def test_an_experiment_is_the_explorer_s_preset(place):
     row = PAGE.ask({"seed": "5", "depth": "1"})["experiments"][place]
@@ -135,9 +126,6 @@ def test_the_printed_figures_are_near_theory():
     for experiment in EXPERIMENTS[:4]:
         (_, std) = expected(experiment.setting)[-1]
         assert experiment.printed["std"] == pytest.approx(std, rel=0.06)
-
-
-# ------------------------------------------------------------------------------------------------------------- limits
 
 
 @pytest.mark.parametrize(
@@ -201,9 +189,6 @@ def test_an_experiment_draws_the_tensors_of_the_stack():
     for experiment, outcome in zip(EXPERIMENTS, _outcomes(11), strict=True):
         *_, last = run(experiment.setting, 11)
         assert outcome.figures == moments(last)
-
-
-# ------------------------------------------------------------------------------------------------------------ summary
 
 
 def test_moments_are_of_the_finite_values():

@@ -74,9 +74,6 @@ def test_rounding_stays_within_its_bound():
     assert 0 < difference.item() <= rounding_bound(a, b).item()
 
 
-# ------------------------------------------------------------------------------------------------------------ refusals
-
-
 def test_slow_loops_are_refused_and_the_other_rungs_run():
     rows = {row["name"]: row for row in ask(m="1024", k="1024", n="8")["rungs"]}
     refused = rows["loops"]["refused"]
@@ -142,9 +139,6 @@ def test_a_fast_rung_is_repeated_and_its_first_run_does_not_count(monkeypatch):
     assert timing == (2**-7, 7)
 
 
-# ---------------------------------------------------------------------------------------------------------- the sources
-
-
 @pytest.mark.parametrize("listing", PAGE.listings[1:], ids=lambda listing: listing.name)
 def test_a_listing_quotes_the_line_that_it_replaces(listing):
     lines = read_listing(listing, PAGE.listings).lines
@@ -155,9 +149,6 @@ def test_a_listing_quotes_the_line_that_it_replaces(listing):
     before = PAGE.listings[PAGE.listings.index(listing) - 1]
     code = [line.text.strip() for line in read_listing(before).lines]
     assert replaced in " ".join(line for line in code if not line.startswith("#"))
-
-
-# ----------------------------------------------------------------------------------------------------------- the inputs
 
 
 def test_some_of_the_rungs():

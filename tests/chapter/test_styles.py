@@ -18,9 +18,6 @@ from chainrule.spec import ModelSpec
 SOURCES = Path(chainrule.__file__).parents[1]
 
 
-# ------------------------------------------------------------------------------------------------------- side by side
-
-
 def test_every_shown_line_is_in_a_source_file():
     files = {path: path.read_text(encoding="utf-8").splitlines() for path in (SOURCES / "chainrule").rglob("*.py")}
     shown = 0
@@ -89,9 +86,6 @@ def test_equal_and_similar_lines_are_paired():
     assert aligned(["x"], []) == [(0, None, False)]
 
 
-# ---------------------------------------------------------------------------------------------------------- agreement
-
-
 @pytest.mark.smoke
 @pytest.mark.parametrize(
     ("dtype", "tolerance"), [("float64", 1e-13), ("float32", 3e-6), ("bfloat16", 0.05), ("float16", 0.01)]
@@ -146,9 +140,6 @@ def test_nan_and_infinity_are_counted_in_every_style():
     assert non_finite([one, a_pass(1.0, nan, -inf)])["same"] is False
 
 
-# ------------------------------------------------------------------------------------------------------ what goes wrong
-
-
 def test_the_misprint_raises_its_error():
     misprint = PAGE.ask({})["misprint"]
     assert misprint["as_printed"]["error"] == {
@@ -173,9 +164,6 @@ def test_modules():
         "layers.2.weight",
         "layers.2.bias",
     ]
-
-
-# ------------------------------------------------------------------------------------------------------------- limits
 
 
 @pytest.mark.parametrize(

@@ -183,9 +183,6 @@ def test_the_colours_are_those_of_the_style_sheet():
     assert schemes["dark"]["paper"] not in to_svg(chapter)
 
 
-# ------------------------------------------------------------------------------------------------------- the engine
-
-
 @pytest.fixture
 def broken_page(tmp_path, monkeypatch):
     """A separate engine with a page that fails in several ways."""

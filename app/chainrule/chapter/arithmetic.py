@@ -57,9 +57,6 @@ def answer(values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-# -------------------------------------------------------------------------------------------------- element by element
-
-
 def attempt(function: Callable[[Tensor, Tensor], Result], a: Tensor, b: Tensor) -> tuple[Result | None, str]:
     """The result and "", or None and PyTorch's error message."""
     try:
@@ -128,9 +125,6 @@ def _why(name: str, x: float, y: float) -> str:
     if math.isinf(x) or math.isinf(y):
         return "∞ stays ∞"
     return f"beyond the largest float32, {torch.finfo(torch.float32).max:.3g}"
-
-
-# ----------------------------------------------------------------------------------------------------------- reductions
 
 
 def reduce_all(result: Tensor | None) -> dict[str, dict[str, Any]]:
@@ -231,8 +225,6 @@ def _binary(value: float) -> str | None:
 def _dtype(of: Tensor) -> str:
     return str(of.dtype).removeprefix("torch.")
 
-
-# ------------------------------------------------------------------------------------------------------------- the page
 
 PAGE = Page(
     name="arithmetic",

@@ -108,9 +108,6 @@ def answer(values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-# ------------------------------------------------------------------------------------------------------------- stages
-
-
 def _stage_answer(stage: Stage, tensors: Mapping[str, Any], reference: Mapping[str, Tensor]) -> dict[str, Any]:
     stopping.check()
     return {
@@ -144,9 +141,6 @@ def _derivations() -> dict[str, Any]:
         }
         for name, derivation in derivations().items()
     }
-
-
-# ------------------------------------------------------------------------------------------------------------- shapes
 
 
 def try_products(name: str, expected: Tensor, operands: Mapping[str, Tensor]) -> dict[str, Any]:
@@ -198,9 +192,6 @@ def _trial(code: str, left: Tensor, right: Tensor, expected: Tensor) -> dict[str
     }
 
 
-# -------------------------------------------------------------------------------------------------------------- traps
-
-
 def mse_traps(out: Tensor, targ: Tensor) -> dict[str, Any]:
     """The misprints of mse and its gradient beside autograd. out: (batch, n_out), targ: (batch,) if n_out = 1."""
     leaf = out.detach().requires_grad_()
@@ -237,8 +228,6 @@ def mse_traps(out: Tensor, targ: Tensor) -> dict[str, Any]:
         "gradients": gradients,
     }
 
-
-# ----------------------------------------------------------------------------------------------------------- the page
 
 PAGE = Page(
     name="backward",

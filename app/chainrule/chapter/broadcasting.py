@@ -113,9 +113,6 @@ def answer(values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-# ---------------------------------------------------------------------------------------------------------- two shapes
-
-
 def explain_pair(a: Operand, b: Operand, operator: str) -> dict[str, Any]:
     """The broadcasting of a and b, step by step, what is stored of each, and the result if it is small.
 
@@ -198,9 +195,6 @@ def explain_operand(operand: Operand, shape: tuple[int, ...]) -> dict[str, Any]:
     }
 
 
-# --------------------------------------------------------------------------------------------- a vector and a matrix
-
-
 def explain_added_dimensions(c: Tensor, m: Tensor) -> dict[str, Any]:
     """The chapter's ways to give the vector c a second dimension, each run with the matrix m."""
     return {
@@ -246,9 +240,6 @@ def explain_normalization(m: Tensor, mean: float, std: float) -> dict[str, Any]:
     }
 
 
-# ------------------------------------------------------------------------------------------------------------- the trap
-
-
 def explain_trap(n: int, noise: float, seed: int) -> dict[str, Any]:
     """The loss of n predictions with and without the squeeze.
 
@@ -278,8 +269,6 @@ def explain_trap(n: int, noise: float, seed: int) -> dict[str, Any]:
         "steps": [explain_step(step) for step in broadcast_steps(pred.shape, targ.shape)],
     }
 
-
-# ------------------------------------------------------------------------------------------------------------- the page
 
 _PATTERN = f"{tensor_pattern()}|{SHAPE}"
 _OPERAND = (

@@ -152,9 +152,6 @@ def draw_operands(shapes: Sequence[Sequence[int]], seed: int) -> list[Tensor]:
     return [torch.randn(tuple(shape), generator=generator) for shape in shapes]
 
 
-# ------------------------------------------------------------------------------------------------------ what it says
-
-
 def explain(contraction: Contraction, operands: Sequence[Tensor]) -> dict[str, Any]:
     """An einsum computed by PyTorch, as sublists, and by loops."""
     equation = contraction.equation
@@ -250,9 +247,6 @@ def rounding_bound(contraction: Contraction, operands: Sequence[Tensor]) -> floa
     magnitude = torch.einsum(contraction.equation.text, *(operand.abs() for operand in operands))
     largest = float(magnitude.max()) if magnitude.numel() else 0.0
     return 2 * (terms + len(operands)) * torch.finfo(torch.float32).eps * largest
-
-
-# ------------------------------------------------------------------------------------------------------------- the page
 
 
 def _read_text(given: str) -> str:

@@ -123,9 +123,6 @@ def check(seed: int, has_bias: bool, device: str = "cpu") -> dict[str, Any]:
     }
 
 
-# ------------------------------------------------------------------------------------------------------------ the race
-
-
 def by_hand(inp: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Callable[[Tensor], Backward]]:
     """The chapter's functions: `lin`, and `lin_grad` that leaves the gradients in `.g`."""
     transposed = weight.detach().t()

@@ -51,9 +51,6 @@ def answer(values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-# -------------------------------------------------------------------------------------------------------- experiments
-
-
 def explain_layer(setting: Setting, seed: int) -> dict[str, Any]:
     """l1 = lin(x, w1) and l2 = relu(l1): measured, expected by theory, and the range over further draws."""
     (l1,) = run(setting, seed)
@@ -107,9 +104,6 @@ def explain_stack(setting: Setting, seed: int) -> dict[str, Any]:
         "window": json_tensor(x[:5, :5]),
         "further_draws": len(others),
     }
-
-
-# ------------------------------------------------------------------------------------------- the chapter's experiments
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,8 +284,6 @@ def _as_inputs(setting: Setting) -> str:
         wanted["hidden"] = setting.hidden
     return "&".join(f"{name}={value}" for name, value in wanted.items())
 
-
-# ----------------------------------------------------------------------------------------------------------- the page
 
 PAGE = Page(
     name="initialization",

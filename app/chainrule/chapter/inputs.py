@@ -115,8 +115,6 @@ def tensor_pattern(*dims: int) -> str:
     return "|".join(form for dim, form in _TENSORS if not dims or dim in dims)
 
 
-# -------------------------------------------------------------------------------------------------------- the readers
-
 _DECIMAL = re.compile(r"[+-]?([0-9]{1,40}(\.[0-9]{0,40})?|\.[0-9]{1,40})([eE][+-]?[0-9]{1,4})?")
 _NON_FINITE = {"nan": math.nan, "inf": math.inf, "+inf": math.inf, "-inf": -math.inf}
 

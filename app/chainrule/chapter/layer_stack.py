@@ -77,8 +77,6 @@ def lowest_and_highest(figures: Iterator[float | None]) -> list[float] | None:
     return [min(there), max(there)] if there else None
 
 
-# ------------------------------------------------------------------------------------------------------------- theory
-
 BASE_VARIANCES: Mapping[Callable[..., Tensor], Callable[[int, int], float]] = {
     normal: lambda _fan_in, _fan_out: 1.0,
     uniform: lambda _fan_in, _fan_out: 1 / 3,

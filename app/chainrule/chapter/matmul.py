@@ -98,9 +98,6 @@ def rounding_bound(a: Tensor, b: Tensor) -> Tensor:
     return bound
 
 
-# ------------------------------------------------------------------------------------------------------------- the race
-
-
 def share_limit(estimates: Mapping[str, float]) -> dict[str, float]:
     """The seconds that each rung may take: LIMIT_SECONDS, less the time of the faster ones.
 
@@ -166,9 +163,6 @@ def measure(rung: Callable[[Tensor, Tensor], Tensor], a: Tensor, b: Tensor, budg
     return Timing(median(counted), len(counted)), c
 
 
-# -------------------------------------------------------------------------------------------------------- the estimates
-
-
 def estimate(name: str, a: Tensor, b: Tensor) -> float:
     """The seconds of a single run of a rung, scaled up from a piece: fewer steps of loops, the same vectors."""
     (m, k), n = a.shape, b.shape[1]
@@ -189,9 +183,6 @@ def estimate(name: str, a: Tensor, b: Tensor) -> float:
         times.append(time.perf_counter() - start)
     # A busy machine slows a long run down, and only the mean shows it.
     return scale * (min(times) if min(times) * scale <= SURE_SECONDS else mean(times[1:]))
-
-
-# ------------------------------------------------------------------------------------------------------------- the page
 
 
 def read_rungs(given: str) -> tuple[str, ...]:

@@ -33,9 +33,6 @@ def answer(values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-# ----------------------------------------------------------------------------------------------------------- a neuron
-
-
 def explain_neuron(inputs: Sequence[float], weights: Sequence[float], bias: float) -> dict[str, Any]:
     """The neuron's terms with the running sum, its output, and relu of it; in Python numbers, as in the chapter.
 
@@ -85,9 +82,6 @@ def _terms(inputs: Sequence[float], weights: Sequence[float], pairs: int) -> lis
     ]
 
 
-# ------------------------------------------------------------------------------------------------------------ a layer
-
-
 def explain_layer(x: Tensor, w: Tensor, b: Tensor) -> dict[str, Any]:
     """The layer's output by sums and by one product, their difference, and every product inside the sums.
 
@@ -120,9 +114,6 @@ def explain_layer(x: Tensor, w: Tensor, b: Tensor) -> dict[str, Any]:
         "rounding": json_number(rounding),
         "equal": difference <= rounding if math.isfinite(rounding) else difference == 0,
     }
-
-
-# ----------------------------------------------------------------------------------------------------------- the page
 
 
 def read_numbers(given: str) -> list[float]:

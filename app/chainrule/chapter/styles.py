@@ -26,8 +26,6 @@ HALF_MULTIPLICATIONS = 2_000_000
 """The most in half precision, which a CPU without instructions for it computes a hundred times slower."""
 ALL = "all five"
 
-# ---------------------------------------------------------------------------------------------------------- agreement
-
 
 def answer(values: Mapping[str, Any]) -> dict[str, Any]:
     """{"code": side by side, "runs": every style's pass, "apart": differences between styles, "misprint", "modules"}.
@@ -119,9 +117,6 @@ def _differ(one: Tensor, other: Tensor) -> float:
     return float((~((one == other) | (one.isnan() & other.isnan()))).sum())
 
 
-# ------------------------------------------------------------------------------------------------------ what goes wrong
-
-
 def run_misprint() -> dict[str, Any]:
     """Call backward of `Lin` on LayerFunction, as printed and as meant."""
     inp, w, b = torch.ones(4, 3), torch.ones(3, 2), torch.zeros(2)
@@ -166,8 +161,6 @@ def _raised(call: Callable[[], object]) -> dict[str, str] | None:
         return {"type": type(error).__name__, "message": str(error)}
     return None
 
-
-# ----------------------------------------------------------------------------------------------------------- the page
 
 PAGE = Page(
     name="styles",

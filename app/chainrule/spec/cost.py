@@ -181,9 +181,6 @@ def count_steps(spec: ModelSpec) -> int:
     return {"loops": m * k * n, "elementwise": m * n, "broadcasting": m}.get(spec.rung, 0)
 
 
-# -------------------------------------------------------------------------------------------------------- the graph
-
-
 class Tally:
     """The figures of a graph while its parts are added to it."""
 
@@ -272,9 +269,6 @@ def _add_net(tally: Tally, spec: ModelSpec) -> None:
         tally.activations += 3 * len(activated)
     tally.add(style.ends, spec.batch, spec.n_in, spec.n_out)
     tally.layers = spec.depth
-
-
-# -------------------------------------------------------------------------------------------------------- the answer
 
 
 @lru_cache(maxsize=1024)

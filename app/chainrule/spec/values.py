@@ -172,9 +172,6 @@ def closest(name: str, names: list[str]) -> str:
     return f"did you mean {near[0]!r}?" if near else ""
 
 
-# ---------------------------------------------------------------------------------------------------------- the kinds
-
-
 def _read_int(key: Key, value: object) -> int:
     number = int(value) if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,20}", value) else value
     if isinstance(number, bool) or not isinstance(number, int) or not key.holds(number):
@@ -258,9 +255,6 @@ _READERS: Mapping[Kind, Callable[[Key, object], Any]] = {
     "widths": _read_widths,
     "text": _read_text,
 }
-
-
-# ------------------------------------------------------------------------------------------------------------ as text
 
 
 def widths_text(widths: tuple[int, ...]) -> str:
