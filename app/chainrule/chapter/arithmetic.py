@@ -14,7 +14,7 @@ from torch import Tensor
 
 from chainrule import stopping
 from chainrule.chapter.inputs import choice, tensor
-from chainrule.chapter.page import Link, Listing, Page
+from chainrule.chapter.page import Link, Page, listings
 from chainrule.dump.json_values import json_number, json_tensor, json_value
 from chainrule.foundations.arithmetic import arithmetic, comparisons, elementwise_product, mean_as_number, reduction
 
@@ -240,13 +240,7 @@ PAGE = Page(
         tensor("n", "1,2,3;4,5,6", "n", "What m is multiplied by.", max_numel=MAX_NUMEL, dims=(0, 1, 2)),
     ),
     answer=answer,
-    listings=(
-        Listing("arithmetic", arithmetic),
-        Listing("comparisons", comparisons),
-        Listing("reduction", reduction),
-        Listing("mean_as_number", mean_as_number),
-        Listing("elementwise_product", elementwise_product),
-    ),
+    listings=listings(arithmetic, comparisons, reduction, mean_as_number, elementwise_product),
     links=(
         Link(
             "an elementwise product and its sum, inside a matrix product",

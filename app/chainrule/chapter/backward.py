@@ -16,7 +16,7 @@ from torch import Tensor
 from chainrule import stopping
 from chainrule.chapter.agreement import max_difference
 from chainrule.chapter.inputs import choice, integer
-from chainrule.chapter.page import Link, Listing, Page
+from chainrule.chapter.page import Link, Page, listings
 from chainrule.chapter.reference_model import autograd_pass, draw_model
 from chainrule.chapter.tensor_summary import summary
 from chainrule.dump.json_values import json_number
@@ -245,13 +245,7 @@ PAGE = Page(
         ),
     ),
     answer=answer,
-    listings=(
-        Listing("forward_and_backward", forward_and_backward),
-        Listing("mse_grad", mse_grad),
-        Listing("lin_grad", lin_grad),
-        Listing("relu_grad", relu_grad),
-        Listing("mse_grad_over_batch", mse_grad_over_batch),
-    ),
+    listings=listings(forward_and_backward, mse_grad, lin_grad, relu_grad, mse_grad_over_batch),
     links=(
         Link("this model in the explorer, gradients by hand", "style=functions"),
         Link("one row, so that a squeeze takes the batch axis too", "batch=1&style=functions"),

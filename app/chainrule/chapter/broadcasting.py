@@ -23,7 +23,7 @@ from chainrule.chapter.inputs import (
     tensor_pattern,
     text,
 )
-from chainrule.chapter.page import Link, Listing, Page
+from chainrule.chapter.page import Link, Listing, Page, listings
 from chainrule.dump.json_values import json_number, json_tensor
 from chainrule.errors import InputError
 from chainrule.foundations.broadcasting import (
@@ -296,12 +296,9 @@ PAGE = Page(
     ),
     answer=answer,
     listings=(
-        Listing("match_sizes", match_sizes),
-        Listing("broadcast_steps", broadcast_steps),
-        Listing("expanded_strides", expanded_strides),
+        *listings(match_sizes, broadcast_steps, expanded_strides),
         Listing("all_pairs", mean_squared_error_of_all_pairs),
-        Listing("match_target", match_target),
-        Listing("mse", mse),
+        *listings(match_target, mse),
     ),
     links=(
         Link("The matrix product whose inner loop is broadcasting", "program=matmul&rung=broadcasting"),

@@ -12,7 +12,7 @@ from torch import Tensor
 from chainrule import stopping
 from chainrule.chapter.agreement import max_difference
 from chainrule.chapter.inputs import SHAPE, integer, read_shapes, text
-from chainrule.chapter.page import Link, Listing, Page
+from chainrule.chapter.page import Link, Page, listings
 from chainrule.dump.json_values import json_number, json_tensor
 from chainrule.errors import InputError
 from chainrule.foundations.einsum import Contraction, Index, einsum, resolve, write_loops
@@ -296,12 +296,7 @@ PAGE = Page(
         integer("seed", 42, "seed", "Of the operands, drawn from N(0, 1).", minimum=0, maximum=2**31 - 1),
     ),
     answer=answer,
-    listings=(
-        Listing("einsum", einsum),
-        Listing("broken_rules", broken_rules),
-        Listing("parse", parse),
-        Listing("resolve", resolve),
-    ),
+    listings=listings(einsum, broken_rules, parse, resolve),
     links=(
         Link("The matrix product as an einsum", "program=matmul&rung=einsum"),
         Link("The same as loops, 2 × 3 by 3 × 2", "program=matmul&rung=loops&widths=3,2&batch=2"),

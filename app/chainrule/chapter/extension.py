@@ -18,7 +18,7 @@ from chainrule import stopping
 from chainrule.chapter.agreement import max_difference
 from chainrule.chapter.inputs import flag, integer
 from chainrule.chapter.matmul import rounding_bound
-from chainrule.chapter.page import Link, Listing, Page
+from chainrule.chapter.page import Link, Page, listings
 from chainrule.dump.json_values import json_number
 from chainrule.foundations.functions import LinearFunction
 from chainrule.foundations.gradient_check import ATOL, EPS, RTOL, gradient_check
@@ -277,13 +277,8 @@ PAGE = Page(
         integer("seed", 42, "seed", "Of the random tensors.", minimum=0, maximum=2**31 - 1),
     ),
     answer=answer,
-    listings=(
-        Listing("linear.h", extension.HEADER),
-        Listing("linear.cpp", extension.SOURCE),
-        Listing("linear_cuda.cu", extension.CUDA_SOURCE),
-        Listing("LinearCpp", LinearCpp),
-        Listing("LinearCppLayer", LinearCppLayer),
-        Listing("LinearFunction", LinearFunction),
+    listings=listings(
+        extension.HEADER, extension.SOURCE, extension.CUDA_SOURCE, LinearCpp, LinearCppLayer, LinearFunction
     ),
     links=(Link("linear_cpp in the explorer, once it is built", "program=linear_cpp"),),
     timed=True,

@@ -11,7 +11,7 @@ import torch
 from chainrule.chapter.custom_functions import EXERCISES, FUNCTIONS, CustomFunction
 from chainrule.chapter.finite_differences import STEPS, expected_error
 from chainrule.chapter.inputs import choice, flag, integer, number
-from chainrule.chapter.page import Link, Listing, Page
+from chainrule.chapter.page import Link, Listing, Page, listings
 from chainrule.dump.json_values import json_number, json_tensor
 from chainrule.foundations import gradient_check as textbook
 from chainrule.foundations.exercises import SOLUTIONS
@@ -115,9 +115,7 @@ PAGE = Page(
     ),
     answer=answer,
     listings=(
-        Listing("gradient_check", textbook.gradient_check),
-        Listing("numeric_jacobians", textbook.numeric_jacobians),
-        Listing("analytic_jacobians", textbook.analytic_jacobians),
+        *listings(textbook.gradient_check, textbook.numeric_jacobians, textbook.analytic_jacobians),
         *(Listing(case.name, case.function) for case in CASES.values()),
     ),
     links=tuple(

@@ -22,7 +22,7 @@ from chainrule.chapter.layer_stack import (
     run,
     weight_variance,
 )
-from chainrule.chapter.page import Link, Listing, Page
+from chainrule.chapter.page import Link, Page, listings
 from chainrule.chapter.tensor_summary import moments, spread, summary
 from chainrule.dump.json_values import json_number, json_tensor
 from chainrule.foundations.initialization import SCHEMES, draw, generator_for, normal
@@ -301,6 +301,6 @@ PAGE = Page(
         integer("seed", 42, "seed", "Of all draws.", minimum=0, maximum=MAX_SEED),
     ),
     answer=answer,
-    listings=(Listing("lin", lin), Listing("relu", relu), Listing("layers_of", layers_of), Listing("draw", draw)),
+    listings=listings(lin, relu, layers_of, draw),
     links=tuple(Link(f"{each.preset}: {each.code}", f"preset={each.preset}") for each in EXPERIMENTS),
 )

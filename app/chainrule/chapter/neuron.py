@@ -12,7 +12,7 @@ from torch import Tensor
 from chainrule import stopping
 from chainrule.chapter.agreement import max_difference
 from chainrule.chapter.inputs import NUMBER, read_number, tensor, text
-from chainrule.chapter.page import Link, Listing, Page
+from chainrule.chapter.page import Link, Page, listings
 from chainrule.dump.json_values import json_number, json_tensor, json_value
 from chainrule.errors import InputError
 from chainrule.foundations.neuron import dense, dense_matmul, neuron, relu
@@ -164,11 +164,6 @@ PAGE = Page(
         tensor("b", "0,1,-1,0.5", "b", "The biases, one per neuron.", max_numel=MAX_NUMEL, dims=(1,)),
     ),
     answer=answer,
-    listings=(
-        Listing("neuron", neuron),
-        Listing("relu", relu),
-        Listing("dense", dense),
-        Listing("dense_matmul", dense_matmul),
-    ),
+    listings=listings(neuron, relu, dense, dense_matmul),
     links=(Link("a neuron in the explorer", "program=neuron&widths=3,1"),),
 )

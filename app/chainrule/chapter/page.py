@@ -23,6 +23,11 @@ class Listing:
     previous: str | None = None
 
 
+def listings(*sources: Any) -> tuple[Listing, ...]:
+    """A listing per function, class or file, under its name."""
+    return tuple(Listing(of.name if isinstance(of, Path) else of.__name__, of) for of in sources)
+
+
 @dataclass(frozen=True, slots=True)
 class Link:
     """A graph in the explorer: the link's text, and the query string of its spec."""
