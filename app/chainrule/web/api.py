@@ -7,9 +7,7 @@ wrong and one shape to be told so.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -24,10 +22,10 @@ from chainrule.dump.wire import dump_json, dump_layer_theory, dump_profile, load
 from chainrule.errors import NotFoundError, RequestError, StoppedError
 from chainrule.export.formats import FORMATS, Format
 from chainrule.page.data import presets_list
-from chainrule.run import MOST_VALUES, environment, tensor_values, trace_spec
+from chainrule.run import environment, tensor_values, trace_spec
 from chainrule.spec import ModelSpec
 from chainrule.spec.model_spec import read_query
-from chainrule.spec.values import Key, read_keys
+from chainrule.spec.values import read_keys
 from chainrule.theory.mean_field import layer_theory
 from chainrule.web.answers import JSON, REVALIDATE, entity_tag, is_fresh, not_modified
 from chainrule.web.openapi import (
@@ -38,82 +36,9 @@ from chainrule.web.openapi import (
     spec_parameters,
     spec_schema,
 )
+from chainrule.web.parameters import DUMP_INDEX, DUMP_PART, ITS_THEORY, window_keys
 from chainrule.web.service import Service
-from chainrule.web.theory import KEYS as THEORY_KEYS
-from chainrule.web.theory import LayerKind, read_layer_kind
-
-DEFAULT_RANGE = "0:5"
-"""Rows and columns of `tensor.json` when none are asked for, the chapter's `x[0:5, 0:5]`."""
-
-WHOLE_DUMP, ITS_THEORY = "dump", "theory"
-"""What may be asked for of a dump that is open."""
-
-_unreadable = partial(RequestError, status=422)
-
-
-def _read_index(text: str) -> int:
-    if re.fullmatch(r"[0-9]{1,6}", text) is None:
-        raise ValueError
-    return int(text)
-
-
-def _read_part(text: str) -> str:
-    if text not in (WHOLE_DUMP, ITS_THEORY):
-        raise ValueError
-    return text
-
-
-DUMP_INDEX = Key(
-    "index",
-    "0",
-    "text",
-    "Which one of several.",
-    words="an integer from 0",
-    reader=_read_index,
-    error=_unreadable,
-)
-DUMP_PART = Key(
-    "what",
-    WHOLE_DUMP,
-    "text",
-    "The `dump` itself, or what `theory` says of its layers, as the `theory` message of the live path.",
-    words=f"{WHOLE_DUMP} or {ITS_THEORY}",
-    reader=_read_part,
-    error=_unreadable,
-)
-
-
-def _read_range(text: str) -> tuple[int, int]:
-    match = re.fullmatch(r"([0-9]{1,9}):([0-9]{1,9})", text)
-    start, stop = (int(match[1]), int(match[2])) if match else (0, 0)
-    if not start < stop <= start + MOST_VALUES:
-        raise ValueError
-    return start, stop
-
-
-def window_keys(example: str) -> tuple[Key, ...]:
-    """The keys of `tensor.json`: the name of a tensor, such as the example, and a range of its rows and columns."""
-    name = Key(
-        "name",
-        None,
-        "text",
-        "The tensor.",
-        words=f"a tensor's name, such as {example}",
-        required=True,
-        error=_unreadable,
-    )
-    rows = Key(
-        "rows",
-        DEFAULT_RANGE,
-        "text",
-        "First and last row.",
-        words=f"a range such as 0:5, its end excluded, of at most {MOST_VALUES}",
-        reader=_read_range,
-        error=partial(RequestError, status=422, code="invalid_range"),
-        bound=MOST_VALUES,
-    )
-    return name, rows, replace(rows, name="cols", doc="First and last column.")
-
+from chainrule.web.theory import THEORY_KEYS, LayerKind, read_layer_kind
 
 Handler = Callable[[Request], Awaitable[Response]]
 

@@ -35,9 +35,10 @@ from chainrule.trace import Trace
 from chainrule.user_model.parameters import tied_names
 from chainrule.user_model.what_if import WHAT_IF_KEYS, WhatIf
 from chainrule.web.answers import JSON, REVALIDATE, entity_tag, is_fresh, not_modified
-from chainrule.web.api import Handler, read_json_object, window_keys
+from chainrule.web.api import Handler, read_json_object
 from chainrule.web.live import LiveSession, Source
 from chainrule.web.openapi import described, parameter
+from chainrule.web.parameters import window_keys
 from chainrule.web.service import Service
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from chainrule.theory.mean_field import moments
 MAX_VARIANCE = 1e12
 """The largest σ_w² or σ_b² that can be asked for; a spec's σ_w² is at most 1024 · 10⁸."""
 
-KEYS = (
+THEORY_KEYS = (
     replace(KEY_BY_NAME["activation"], doc="φ.", error=invalid_parameter),
     Key(
         "weight_variance",
@@ -56,7 +56,7 @@ def read_layer_kind(values: Mapping[str, str]) -> LayerKind:
     Raises:
         RequestError: a key is unknown, or a value is out of range.
     """
-    read = read_keys(KEYS, values, "theory.json", invalid_parameter)
+    read = read_keys(THEORY_KEYS, values, "theory.json", invalid_parameter)
     if read["weight_variance"] is None:
         read["weight_variance"] = 1 / moments(read["activation"]).second_moment
     return LayerKind(**read)
