@@ -1,9 +1,6 @@
 """The programs of a spec: their keys, their defaults, and one address and one dict per spec."""
 
-import orjson
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from chainrule.build.programs import PROGRAM_BUILDERS
 from chainrule.chapter.pages import PAGES
@@ -71,28 +68,6 @@ def test_a_program_s_name_alone_is_a_canonical_query(program):
 def test_the_canonical_query_omits_the_program_s_defaults(query, canonical):
     assert ModelSpec.from_query(query).query() == canonical
     assert ModelSpec.from_query(canonical) == ModelSpec.from_query(query)
-
-
-@settings(max_examples=150, deadline=None)
-@given(
-    st.sampled_from(CONSTRUCTS),
-    st.fixed_dictionaries(
-        {"seed": st.integers(0, 2**63 - 1), "dtype": st.sampled_from(KEY_BY_NAME["dtype"].choices)},
-        optional={
-            "rung": st.sampled_from(RUNGS),
-            "constant": st.floats(-1e6, 1e6),
-            "init": st.sampled_from([name for name in KEY_BY_NAME["init"].choices if name != "torch_default"]),
-            "scale": st.floats(1e-4, 1e4),
-            "bias_std": st.floats(0, 10),
-            "batch": st.integers(1, 10**6),
-        },
-    ),
-)
-def test_every_spec_is_read_back_from_its_query_and_its_dict(program, values):
-    spec = ModelSpec(program=program, **{name: value for name, value in values.items() if name in keys_of(program)})
-    assert ModelSpec.from_query(spec.query()) == spec
-    assert ModelSpec.from_query(spec.query()).query() == spec.query()
-    assert ModelSpec.parse(orjson.loads(orjson.dumps(spec.as_dict()))) == spec
 
 
 @pytest.mark.parametrize(("program", "key"), UNUSED)
