@@ -111,7 +111,7 @@ def test_options_of_a_format_are_given_by_name():
     assert json.loads(done.stdout)["trace"]["results"]["n0"]["value"] > 0
     for arguments, says in (
         (["--with", "statistic=median"], "statistic: 'median' is not one of std, mean,"),
-        (["--with", "level=all"], "level: not an option of node-data, which are: statistic"),
+        (["--with", "level=all"], "level: not a key of the format node-data, which are statistic"),
         (["--with", "statistic"], "--with statistic: what is wanted is KEY=VALUE"),
         (["--node-data"], "--node-data goes with --format model-explorer"),
     ):

@@ -30,7 +30,7 @@ PYTHON = {
     "user_model": "errors stats memory stopping spec trace build diagnose run",
     "page": "errors settings spec diagnose user_model",
     "gradcheck": "errors foundations stopping trace dump user_model",
-    "chapter": "errors foundations stopping dump gradcheck",
+    "chapter": "errors foundations stopping spec dump gradcheck",
     "export": "errors settings stats memory stopping spec trace diagnose dump run page",
     "recording": "trace diagnose run export",
     "web": """errors settings stats theory memory stopping spec trace build diagnose dump run user_model page gradcheck

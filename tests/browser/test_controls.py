@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 
 from chainrule.errors import SpecError
 from chainrule.spec import ModelSpec
-from chainrule.spec.keys import widths_text
+from chainrule.spec.values import widths_text
 
 pytestmark = pytest.mark.browser
 

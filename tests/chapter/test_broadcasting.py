@@ -1,4 +1,4 @@
-"""What the page of broadcasting answers is what PyTorch computes."""
+"""The page of broadcasting answers with PyTorch's results."""
 
 import math
 import warnings
@@ -47,7 +47,7 @@ def test_two_shapes():
         ("", "shape", torch.tensor(0.0)),
     ],
 )
-def test_values_and_shapes_are_told_apart_by_how_they_are_written(text, given, tensor):
+def test_values_and_shapes_are_distinguished(text, given, tensor):
     answer = ask(a=text, b="()")["a"]
     assert answer["given"] == given
     assert answer["shape"] == list(tensor.shape)
@@ -55,7 +55,7 @@ def test_values_and_shapes_are_told_apart_by_how_they_are_written(text, given, t
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
-def test_the_values_are_pytorchs(operator):
+def test_the_result_is_pytorch_s(operator):
     a, b = torch.tensor([[1.0], [2], [-3]]), torch.tensor([10.0, -3, 0])
     computed = {"+": a + b, "-": a - b, "*": a * b, "/": a / b, ">": a > b, "<": a < b}[operator]
     answer = ask(a="[[1],[2],[-3]]", b="[10,-3,0]", operator=operator)["result"]
@@ -68,7 +68,7 @@ def test_the_values_are_pytorchs(operator):
     ("a", "b"),
     [("[10,20]", "[[1,2,3],[4,5,6]]"), ("3,3", "2,3"), ("5,4", "3,5,3"), ("0", "3"), ("2147483648,2", "2147483648,3")],
 )
-def test_shapes_that_do_not_fit_are_refused_in_pytorchs_words_with_the_dimension_at_fault(a, b):
+def test_the_error_of_shapes_that_do_not_fit_is_pytorch_s(a, b):
     with pytest.raises(InputError) as raised:
         ask(a=a, b=b)
     error = raised.value
@@ -104,19 +104,17 @@ def test_huge_shapes_are_explained_without_a_value(a, b, shape, is_addressable):
         ("1,1,1,1,1,1,1,1,1", "9 dimensions"),
         ("x", "'x' is no size"),
         ("[[1,2],[3]]", "rows of 2 and of 1"),
-        ("[1,2", "a ] is missing"),
         (",".join(["1."] * 65), "more than 64 numbers"),
-        ("1" * 3000, "at most 2000 characters"),
     ],
 )
-def test_what_is_neither_shape_nor_values_is_refused(a, says):
+def test_other_texts_are_refused(a, says):
     with pytest.raises(InputError) as raised:
         ask(a=a)
     assert raised.value.field == "a"
     assert says in raised.value.message
 
 
-def test_the_chapters_vector_and_matrix():
+def test_the_chapter_s_vector_and_matrix():
     ways = {way["code"]: way for way in ask()["added_dimensions"]["ways"]}
     c, m = torch.tensor([10.0, 20, 30]), torch.tensor([[1.0, 2, 3], [4, 5, 6], [7, 8, 9]])
     for code in ("c", "c.unsqueeze(0)", "c[None, :]", "c[None]"):
@@ -130,7 +128,7 @@ def test_the_chapters_vector_and_matrix():
     assert all(way["stored_numel"] == 3 and way["shares_memory"] for way in ways.values())
 
 
-def test_the_chapters_vector_that_does_not_fit_fails_as_printed_beside_the_ways_that_work():
+def test_the_chapter_s_vector_without_its_new_dimension_fails():
     ways = {way["code"]: way for way in ask(c="10,20", m="1,2,3;4,5,6")["added_dimensions"]["ways"]}
     assert ways["c"]["sum_error"] == (
         "The size of tensor a (2) must match the size of tensor b (3) at non-singleton dimension 1"
@@ -158,7 +156,7 @@ def test_an_empty_matrix_has_neither_mean_nor_deviation():
 
 @pytest.mark.parametrize("seed", ["1", "42", "2147483647"])
 @pytest.mark.filterwarnings("ignore:Using a target size")
-def test_the_trap_is_what_pytorchs_own_loss_falls_into(seed):
+def test_the_trap_has_the_loss_of_pytorch(seed):
     trap = ask(seed=seed, n="200", noise="0.1")["trap"]
     assert (trap["pred"], trap["targ"], trap["difference"]) == ([200, 1], [200], [200, 200])
     assert trap["bytes"] == 200 * 200 * 4
@@ -168,23 +166,12 @@ def test_the_trap_is_what_pytorchs_own_loss_falls_into(seed):
     assert trap["loss"] == pytest.approx(float(F.mse_loss(pred, targ)), rel=1e-5)
     assert trap["true_loss"] == pytest.approx(float(F.mse_loss(pred.squeeze(-1), targ)), rel=1e-5)
     assert trap["loss_difference"] == pytest.approx(trap["twice_the_covariance"], rel=1e-4)
-    # Held against every target, good predictions look worse than none at all.
+    # The loss of all pairs prefers the mean to good predictions.
     assert trap["loss"] > trap["loss_of_the_mean"] == pytest.approx(trap["true_loss_of_the_mean"], rel=1e-5)
     assert trap["true_loss"] < 0.05 * trap["true_loss_of_the_mean"]
 
 
-def test_predictions_that_miss_by_much_are_worse_than_the_mean_by_either_loss():
+def test_bad_predictions_are_worse_than_the_mean_by_both_losses():
     trap = ask(noise="100")["trap"]
     assert trap["loss"] > trap["loss_of_the_mean"]
     assert trap["true_loss"] > trap["true_loss_of_the_mean"]
-
-
-def test_one_prediction_has_one_pair():
-    trap = ask(n="1")["trap"]
-    assert trap["difference"] == [1, 1]
-    assert trap["loss"] == trap["true_loss"]
-
-
-def test_the_answer_is_a_function_of_the_inputs():
-    assert ask(seed="7") == ask(seed="7")
-    assert ask(seed="7")["trap"] != ask(seed="8")["trap"]

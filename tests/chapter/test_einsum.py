@@ -1,4 +1,4 @@
-"""What the page of einsum answers is what PyTorch computes, and what it refuses PyTorch refuses."""
+"""The page of einsum answers with PyTorch's results, and refuses what PyTorch refuses."""
 
 import re
 
@@ -37,7 +37,7 @@ def refused(**given):
 
 
 @pytest.mark.parametrize(("equation", "shapes"), CHAPTER)
-def test_the_chapters_calls(equation, shapes):
+def test_the_chapter_s_calls(equation, shapes):
     answer = ask(equation=equation, shapes=shapes)
     operands = [torch.tensor(each["values"]) for each in answer["operands"]]
     expected = torch.einsum(equation, *operands)
@@ -47,15 +47,7 @@ def test_the_chapters_calls(equation, shapes):
     assert answer["loops_agree"] is (None if equation == "ik,kj->ij" else True)
 
 
-def test_the_operands_are_drawn_by_the_seed():
-    operands = draw_operands([(2, 3), (3,)], 5)
-    answer = ask(equation="ij,j->i", shapes="2,3;3", seed="5")
-    for each, operand in zip(answer["operands"], operands, strict=True):
-        torch.testing.assert_close(torch.tensor(each["values"]), operand)
-    assert ask(equation="ij,j->i", shapes="2,3;3", seed="6") != answer
-
-
-def test_every_index_has_its_size_its_role_and_its_places():
+def test_every_index_has_its_size_its_role_and_its_occurrences():
     answer = ask(equation="bij,bjk->bik", shapes="3,2,5;3,5,4")
     assert answer["shape"] == [3, 2, 4]
     assert [(each["name"], each["size"], each["role"]) for each in answer["indices"]] == [
@@ -76,7 +68,7 @@ def test_an_implicit_output_is_spelled_out():
     assert ask(equation="b...A", shapes="2,3,4")["explicit_equation"] == "b...A->...Ab"
 
 
-def test_the_chapters_sublists_are_its_batch_product():
+def test_the_chapter_s_sublists_are_its_batch_product():
     sublists = ask(sublists="torch.einsum(As, [..., 0, 1], Bs, [..., 1, 2], [..., 0, 2])")
     equation = ask(equation="bij,bjk->bik")
     assert sublists["written_as"] == "sublists"
@@ -84,7 +76,7 @@ def test_the_chapters_sublists_are_its_batch_product():
     assert sublists["sublists"] == "torch.einsum(t0, [..., 0, 1], t1, [..., 1, 2], [..., 0, 2])"
 
 
-def test_the_chapters_rules_are_quoted_in_full_with_what_breaks_them():
+def test_the_chapter_s_rules_have_the_indices_that_break_them():
     rules = ask(equation="bi,ij,bj->b", shapes="2,2;2,2;2,2")["chapter_rules"]
     assert rules == [
         {"rule": "Repeated indices are implicitly summed over.", "broken_by": ["b"]},
@@ -108,7 +100,7 @@ def test_the_chapters_rules_are_quoted_in_full_with_what_breaks_them():
         ({"equation": "", "shapes": "2,2"}, "shapes", 0),
     ],
 )
-def test_what_is_wrong_is_said_with_its_place_and_with_pytorchs_words(given, field, position):
+def test_an_error_has_its_position_and_pytorch_s_message(given, field, position):
     error = refused(**given)
     assert (error.field, error.limit["position"]) == (field, position)
     shapes = read_shapes(given.get("shapes", "3,2,5;3,5,4"))
@@ -118,7 +110,7 @@ def test_what_is_wrong_is_said_with_its_place_and_with_pytorchs_words(given, fie
 
 
 @pytest.mark.parametrize("given", [{"equation": "ij,jk->ik"}, {"equation": "bij->bji"}, {"equation": "ii,i"}])
-def test_the_shapes_that_are_proposed_fit(given):
+def test_the_proposed_shapes_fit(given):
     proposed = refused(**given).limit["shapes"]
     assert ask(**given, shapes=proposed)["result"]["values"] is not None
 
@@ -134,7 +126,7 @@ def test_the_shapes_that_are_proposed_fit(given):
         ({"equation": "i,jj,i", "shapes": "2;4,5;3"}, "subscript j is repeated for operand 1"),
     ],
 )
-def test_pytorchs_words_are_about_the_same_fault(given, says):
+def test_pytorch_s_message_is_about_the_same_fault(given, says):
     limit = refused(**given).limit
     assert says in limit["torch"]
     assert re.search(
@@ -142,7 +134,7 @@ def test_pytorchs_words_are_about_the_same_fault(given, says):
     )
 
 
-def test_sublists_that_make_no_sense_are_pointed_at():
+def test_an_error_in_sublists_has_its_position():
     error = refused(sublists="As, [..., 0, 52], Bs, [1]")
     assert error.field == "sublists"
     assert error.limit["position"] == 13
@@ -152,7 +144,7 @@ def test_sublists_that_make_no_sense_are_pointed_at():
     ("given", "field", "says"),
     [
         ({"equation": "i,j,k->ijk", "shapes": "100;100;100"}, "shapes", "1000000 products"),
-        # Nothing is left of the result, but PyTorch's way there would need 8192³ elements.
+        # The result is empty, but PyTorch's intermediate results would have 8192³ elements.
         ({"equation": "i,j,k,l->", "shapes": "8192;8192;8192;0"}, "shapes", "products would be added up"),
         ({"equation": "iiii", "shapes": "60,60,60,60"}, "shapes", "12960000 elements"),
         ({"equation": "i", "shapes": "8193"}, "shapes", "more than 8192"),
@@ -162,19 +154,19 @@ def test_sublists_that_make_no_sense_are_pointed_at():
         ({"shapes": "a"}, "shapes", "'a' is no size"),
     ],
 )
-def test_what_is_too_large_or_unreadable_is_refused(given, field, says):
+def test_too_large_or_unreadable_input_is_refused(given, field, says):
     error = refused(**given)
     assert error.field == field
     assert says in error.message
 
 
-@settings(max_examples=150)
+@settings(max_examples=100, deadline=None)
 @given(
     st.text(alphabet="ijk.,-> A", max_size=14),
     st.lists(st.lists(st.integers(0, 3), max_size=4).map(tuple), min_size=1, max_size=3),
 )
 @example("ij,jk", [(2, 3), (3, 2)])
-def test_any_text_is_answered_as_by_torch(equation, shapes):
+def test_any_text_is_answered_as_torch_does(equation, shapes):
     given = {"equation": equation, "shapes": ";".join(",".join(map(str, shape)) or "()" for shape in shapes)}
     operands = draw_operands(shapes, 42)
     try:
@@ -182,7 +174,7 @@ def test_any_text_is_answered_as_by_torch(equation, shapes):
     except RuntimeError as problem:
         limit = refused(**given).limit
         if limit["shapes"] is None:
-            # The equation itself is at fault, and PyTorch says so too when it is not asked with shapes at fault.
+            # The equation is at fault: asked with shapes that fit, PyTorch says so too.
             letters = [tuple(1 for each in part if each.isalpha()) for part in equation.partition("->")[0].split(",")]
             with pytest.raises(RuntimeError) as raised:
                 torch.einsum(equation, *map(torch.ones, letters))

@@ -1,4 +1,4 @@
-"""The page of custom Functions says what autograd really keeps, passes and gets."""
+"""The page of custom Functions: autograd's saved tensors, arguments and gradients."""
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ def tensor(found):
 
 @pytest.mark.parametrize("function", PAGE.inputs[0].choices)
 @pytest.mark.parametrize("materialize", ["true", "false"])
-def test_gradients_are_autograds_of_the_plain_expression(function, materialize):
+def test_gradients_are_those_of_the_plain_expression(function, materialize):
     answer = ask(function=function, materialize_grads=materialize, grad_output="0.5")
     assert answer["backward"]["max_difference"] == pytest.approx(0, abs=1e-6)
     assert answer["backward"]["same_places"]
@@ -26,7 +26,7 @@ def test_gradients_are_autograds_of_the_plain_expression(function, materialize):
     assert len(answer["backward"]["returned"]) == len(answer["inputs"])
 
 
-def test_the_gradients_of_linear_function_are_torchs():
+def test_the_gradients_of_linear_function_are_torch_s():
     given = {"x": "1,2;3,4;5,6", "weight": "[[0.5,-1]]", "bias": "2,", "grad_output": "1;-2;3"}
     answer = ask(**given)
     x, w, b = (torch.tensor(each, requires_grad=True) for each in ([[1.0, 2], [3, 4], [5, 6]], [[0.5, -1]], [2.0]))
@@ -47,7 +47,7 @@ def test_the_gradients_of_linear_function_are_torchs():
         ("sin_cos", ["sin", "cos"], {}),
     ],
 )
-def test_what_ctx_saves_is_read_from_the_node(function, saved, attributes):
+def test_the_saved_tensors_of_ctx(function, saved, attributes):
     context = ask(function=function)["context"]
     assert context["node"] == f"{CASES[function].function.__name__}Backward"
     assert [each["is"] for each in context["saved"]] == saved
@@ -59,7 +59,7 @@ def test_what_ctx_saves_is_read_from_the_node(function, saved, attributes):
 @pytest.mark.parametrize("x", ["true", "false"])
 @pytest.mark.parametrize("weight", ["true", "false"])
 @pytest.mark.parametrize("bias", ["true", "false"])
-def test_none_stands_where_no_gradient_is_needed(x, weight, bias):
+def test_a_gradient_that_is_not_needed_is_none(x, weight, bias):
     answer = ask(x_requires_grad=x, weight_requires_grad=weight, bias_requires_grad=bias)
     needed = [each == "true" for each in (x, weight, bias)]
     assert answer["needs_input_grad"] == needed
@@ -88,7 +88,7 @@ def test_a_constant_gets_none():
     assert (constant["tensor"], constant["is_tensor"]) == (None, False)
 
 
-def test_an_output_that_is_not_used_has_zeros_or_none():
+def test_the_gradient_of_an_unused_output_is_zero_or_none():
     for materialize, expected in (("true", 0.0), ("false", None)):
         answer = ask(function="sin_cos", used="cos", materialize_grads=materialize)
         sin, cos = answer["backward"]["received"]
@@ -98,7 +98,7 @@ def test_an_output_that_is_not_used_has_zeros_or_none():
         torch.testing.assert_close(tensor(answer["backward"]["returned"][0]["tensor"]), -x.sin())
 
 
-def test_keywords_and_the_wrapper_are_tried_live():
+def test_the_calls_with_keywords_and_with_the_wrapper():
     calls = ask()["calls"]
     assert calls["torch"] == torch.__version__
     assert calls["keyword_call"] == "LinearFunction.apply(inp, weight, bias=bias)"
@@ -109,7 +109,7 @@ def test_keywords_and_the_wrapper_are_tried_live():
 
 @pytest.mark.parametrize("x", ["nan,inf,-inf", "7", "[]", "1e38,-1e38"])
 @pytest.mark.parametrize("function", ["my_relu", "exp", "mul_constant", "sin_cos"])
-def test_whatever_is_typed_has_an_answer(function, x):
+def test_special_values_have_an_answer(function, x):
     assert ask(function=function, x=x)["backward"] is not None
 
 
@@ -122,11 +122,9 @@ def test_whatever_is_typed_has_an_answer(function, x):
         ({"weight": "1,2,3"}, "weight", "it has 1 dimension"),
         ({"grad_output": "1,2,3"}, "grad_output", r"\(3,\) does not broadcast to that of the output, \(2, 2\)"),
         ({"function": "exp", "x": "1", "grad_output": "1,2"}, "grad_output", "does not broadcast"),
-        ({"x": ",".join("1" * 37)}, "x", "more than 36 numbers"),
-        ({"constant": "1e7"}, "constant", "a number from -1e"),
     ],
 )
-def test_what_does_not_fit_names_the_input(given, field, says):
+def test_the_error_of_shapes_that_do_not_fit_names_the_input(given, field, says):
     with pytest.raises(InputError, match=says) as caught:
         PAGE.ask(given)
     assert caught.value.field == field

@@ -10,7 +10,6 @@ import torch
 from chainrule.chapter.custom_functions import EXERCISES, FUNCTIONS
 from chainrule.chapter.finite_differences import STEPS, expected_error
 from chainrule.chapter.gradcheck import CASES, DTYPES, MAX_SIZE, PAGE
-from chainrule.errors import InputError
 from chainrule.foundations.exercises import SOLUTIONS
 
 
@@ -19,7 +18,7 @@ def ask(**given):
 
 
 @pytest.mark.parametrize("function", CASES)
-def test_ours_and_torchs_verdict_in_both_dtypes(function):
+def test_the_verdict_is_torch_s_in_both_dtypes(function):
     answer = ask(function=function)
     for dtype in DTYPES:
         check = answer["checks"][dtype]
@@ -59,13 +58,8 @@ def test_relu_on_its_kink():
     assert comparison["outside"] == 1
 
 
-def test_two_outputs_have_a_jacobian_each():
-    comparisons = ask(function="sin_cos")["checks"]["float64"]["comparisons"]
-    assert [(each["output"], each["input"]) for each in comparisons] == [("sin", "inp"), ("cos", "inp")]
-
-
 @pytest.mark.parametrize("function", ["exp", "mul_constant", "linear_function", "sin_cos"])
-def test_the_measured_error_is_what_is_expected_of_rounding_and_truncation(function):
+def test_the_measured_error_is_the_expected_one(function):
     steps = ask(function=function, seed=3)["steps"]
     for dtype in DTYPES:
         curve = steps[dtype]
@@ -79,7 +73,7 @@ def test_the_measured_error_is_what_is_expected_of_rounding_and_truncation(funct
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_third_derivatives_are_autograds(case):
+def test_third_derivatives_are_those_of_autograd(case):
     point = case.draw({"batch": 2, "n": 3, "fan_out": 2}, torch.Generator().manual_seed(0))
     largest = 0.0
     for position, tensor in enumerate(point):
@@ -106,10 +100,8 @@ def test_third_derivatives_are_autograds(case):
     assert expected == pytest.approx(largest, rel=1e-9, abs=1e-12)
 
 
-@pytest.mark.parametrize("function", EXERCISES)
-def test_no_step_mends_a_mistake(function):
-    if function == "exercise_h":
-        return  # its Jacobian is right
+@pytest.mark.parametrize("function", [name for name in EXERCISES if name != "exercise_h"])
+def test_a_mistake_shows_at_every_step(function):
     steps = ask(function=function)["steps"]
     assert min(steps["float64"]["measured"]) > 0.1
 
@@ -123,38 +115,10 @@ def test_the_solution_names_the_line_in_the_file(function):
     assert solution["right"] == SOLUTIONS[EXERCISES[function].function].right
 
 
-def test_what_is_no_exercise_has_no_solution():
+def test_other_functions_have_no_solution():
     assert ask(function="exp")["solution"] is None
 
 
-def test_the_seed_and_the_sizes_make_the_point():
-    first = ask(function="exp", seed=1)["inputs"]
-    assert first == ask(function="exp", seed=1)["inputs"]
-    assert first != ask(function="exp", seed=2)["inputs"]
-    assert ask(function="exp", batch=1, n=5)["inputs"][0]["shape"] == [1, 5]
-
-
-@pytest.mark.parametrize("eps", ["1e-12", "1"])
-def test_at_the_limits_there_is_an_answer_that_json_takes(eps):
-    answer = ask(function="linear_function", batch=MAX_SIZE, n=MAX_SIZE, fan_out=MAX_SIZE, eps=eps, atol=0, rtol=0)
+def test_the_largest_answer_is_json():
+    answer = ask(function="linear_function", batch=MAX_SIZE, n=MAX_SIZE, fan_out=MAX_SIZE, eps="1e-12", atol=0, rtol=0)
     assert len(orjson.dumps(answer)) < 500_000
-
-
-@pytest.mark.parametrize(
-    ("given", "field"),
-    [
-        ({"function": "swish"}, "function"),
-        ({"eps": "0"}, "eps"),
-        ({"eps": "-1e-6"}, "eps"),
-        ({"eps": "nan"}, "eps"),
-        ({"batch": MAX_SIZE + 1}, "batch"),
-        ({"n": 0}, "n"),
-        ({"dtype": "float16"}, "dtype"),
-        ({"atol": "2"}, "atol"),
-        ({"kink": "yes"}, "kink"),
-    ],
-)
-def test_what_is_past_the_limits_names_the_input(given, field):
-    with pytest.raises(InputError) as caught:
-        ask(**given)
-    assert caught.value.field == field

@@ -1,4 +1,4 @@
-"""The page's figures are torch's, the explorer's at the same spec, and where theory has them."""
+"""The page of layers and initialization: its figures are torch's, the explorer's and near theory."""
 
 import math
 from functools import cache
@@ -12,7 +12,6 @@ from chainrule.chapter import layer_stack
 from chainrule.chapter.initialization import CHOICES, EXPERIMENTS, PAGE, _experiments, _outcomes
 from chainrule.chapter.layer_stack import Setting, cost, expected, other_seeds, run
 from chainrule.chapter.tensor_summary import BINS, moments, spread, summary
-from chainrule.errors import InputError
 from chainrule.foundations.initialization import SCHEMES, draw
 from chainrule.run import trace_spec
 from chainrule.spec import ModelSpec
@@ -21,7 +20,7 @@ from chainrule.spec.presets import PRESET_BY_NAME
 
 @pytest.fixture(autouse=True, scope="module")
 def one_thread():
-    """Threads that wait for each other on a busy machine take longer than the work itself."""
+    """On a busy machine, threads that wait for each other take longer than their work."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -49,9 +48,6 @@ def assert_same(found, row):
             assert found[name] == pytest.approx(theirs, rel=1e-5, abs=1e-5 * row.std)
 
 
-# ---------------------------------------------------------------------------------------------------------- one layer
-
-
 @pytest.mark.smoke
 @pytest.mark.parametrize("init", CHOICES)
 def test_the_layer_is_the_explorer_s(init):
@@ -61,7 +57,7 @@ def test_the_layer_is_the_explorer_s(init):
     assert_same(layer["l2"], in_the_explorer(query, "l2"))
 
 
-def test_theory_is_where_a_wide_layer_is():
+def test_theory_agrees_with_a_wide_layer():
     for init in CHOICES:
         wide = Setting(800, 800, 2, 800, init, 1.5, rectified=True)
         for layer, (mean, std) in zip(run(wide, 0), expected(wide), strict=True):
@@ -69,16 +65,13 @@ def test_theory_is_where_a_wide_layer_is():
             assert layer.std().item() == pytest.approx(std, rel=0.02, abs=1e-9)
 
 
-def test_the_weights_have_the_std_that_is_said():
+def test_the_weights_have_the_stated_std():
     for init, scheme in SCHEMES.items():
         if init not in CHOICES:
             continue
         said = PAGE.ask({"init": init, "n_in": "60", "hidden": "50", "scale": "3", "depth": "1"})["weight_std"]
         drawn = scheme.base((60, 50), torch.Generator().manual_seed(0)) * scheme.factor(60, 50) * 3
         assert said == pytest.approx(drawn.std().item(), rel=0.05, abs=1e-9)
-
-
-# -------------------------------------------------------------------------------------------------------------- stack
 
 
 @pytest.mark.parametrize("relu", ["true", "false"])
@@ -92,9 +85,9 @@ def test_every_layer_of_the_stack_is_the_explorer_s(relu):
         assert_same(found, trace(query).statistics[layer.activation])
 
 
-def test_where_overflow_and_underflow_begin():
+def test_the_layers_of_the_first_overflow_and_underflow():
     exploding = PAGE.ask({"init": "standard_normal"})["stack"]
-    # float32 ends at 3.4e38, and every layer is ten times as large: one or two layers about 38.
+    # float32 ends at 3.4e38, and every layer is ten times as large.
     assert exploding["first_inf"] in (37, 38, 39)
     assert exploding["first_nan"] in (38, 39, 40)
     assert exploding["first_all_zero"] is None
@@ -106,14 +99,11 @@ def test_where_overflow_and_underflow_begin():
 
 
 @pytest.mark.parametrize(("scale", "std"), [("0.095", 0.95**50), ("0.105", 1.05**50)])
-def test_a_few_percent_beside_are_much_after_fifty_layers(scale, std):
+def test_a_small_change_of_scale_is_large_after_fifty_layers(scale, std):
     at_scale, at_one = (
         PAGE.ask({"init": "standard_normal", "scale": each})["stack"]["layers"][-1]["std"] for each in (scale, "0.1")
     )
     assert at_scale / at_one == pytest.approx(std, rel=1e-3)
-
-
-# -------------------------------------------------------------------------------------------------------- experiments
 
 
 @pytest.mark.parametrize("place", range(len(EXPERIMENTS)), ids=[each.preset for each in EXPERIMENTS])
@@ -124,24 +114,11 @@ def test_an_experiment_is_the_explorer_s_preset(place):
     for name in preset.band:
         if name in ("mean", "std") and row["measured"][name] is not None:
             low, high = preset.band[name]
-            # Nineteen of twenty seeds lie in the band: so does the middle of ten.
             assert row["range"][name][0] <= high
             assert row["range"][name][1] >= low
 
 
-def test_the_page_runs_an_experiment_by_its_own_button():
-    for row in PAGE.ask({"depth": "1"})["experiments"]:
-        given = dict(pair.split("=") for pair in row["set"].split("&"))
-        answer = PAGE.ask(given)
-        if row["depth"] == 50:
-            assert answer["stack"]["layers"][-1]["std"] == row["measured"]["std"]
-            assert answer["stack"]["window"] == row["window"]
-        else:
-            layer = answer["layer"]["l2" if "relu" in row["preset"] else "l1"]
-            assert layer["std"] == row["measured"]["std"]
-
-
-def test_what_the_chapter_printed_is_one_more_draw():
+def test_the_printed_figures_are_near_theory():
     printed = {each.preset: each.printed for each in EXPERIMENTS}
     assert printed["randn"] == {"mean": 0.0385, "std": 10.0544}
     assert printed["kaiming-relu"] == {"mean": 0.5720, "std": 0.8259}
@@ -149,9 +126,6 @@ def test_what_the_chapter_printed_is_one_more_draw():
     for experiment in EXPERIMENTS[:4]:
         (_, std) = expected(experiment.setting)[-1]
         assert experiment.printed["std"] == pytest.approx(std, rel=0.06)
-
-
-# ------------------------------------------------------------------------------------------------------------- limits
 
 
 @pytest.mark.parametrize(
@@ -170,20 +144,11 @@ def test_at_the_limits(given):
     assert sum(answer["layer"]["l1"]["histogram"]) + answer["layer"]["l1"]["nan"] <= answer["layer"]["l1"]["n"]
 
 
-@pytest.mark.parametrize(
-    ("name", "text"), [("depth", "65"), ("n_in", "0"), ("batch", "257"), ("scale", "nan"), ("init", "torch_default")]
-)
-def test_past_the_limits(name, text):
-    with pytest.raises(InputError, match=f"{name}: '{text}' is not") as raised:
-        PAGE.ask({name: text})
-    assert raised.value.field == name
-
-
-SIZES = (1, 2, 10, 50, 100, 101, 140, 180, 256)
+SIZES = (1, 10, 100, 101, 140, 256)
 
 
 @pytest.mark.parametrize("init", CHOICES)
-def test_no_setting_takes_longer_than_half_a_second(init):
+def test_no_setting_is_estimated_above_its_budget(init):
     for n_in, hidden, batch, depth in product(SIZES, SIZES, SIZES, (1, 50, 64)):
         single = Setting(n_in, hidden, 1, batch, init, 1.0, False)
         stack = Setting(n_in, n_in, depth, batch, init, 1.0, False)
@@ -199,7 +164,7 @@ def test_no_setting_takes_longer_than_half_a_second(init):
         ({"n_in": "256", "hidden": "256", "depth": "64", "batch": "1"}, 9 * 64 + 11),
     ],
 )
-def test_a_batch_of_one_does_not_draw_more_weights_than_there_is_time_for(monkeypatch, given, most):
+def test_a_batch_of_one_draws_a_limited_number_of_weights(monkeypatch, given, most):
     drawn = []
 
     def counted(scheme, *of):
@@ -211,7 +176,7 @@ def test_a_batch_of_one_does_not_draw_more_weights_than_there_is_time_for(monkey
     assert 65 <= len(drawn) <= most
 
 
-def test_the_next_seed_s_experiments_are_mostly_known_already():
+def test_the_next_seed_s_experiments_are_mostly_cached():
     _outcomes.cache_clear()
     _experiments.cache_clear()
     _experiments(1000)
@@ -220,13 +185,10 @@ def test_the_next_seed_s_experiments_are_mostly_known_already():
     assert _outcomes.cache_info().misses - before == 1
 
 
-def test_an_experiment_is_what_the_stack_draws():
+def test_an_experiment_draws_the_tensors_of_the_stack():
     for experiment, outcome in zip(EXPERIMENTS, _outcomes(11), strict=True):
         *_, last = run(experiment.setting, 11)
         assert outcome.figures == moments(last)
-
-
-# ------------------------------------------------------------------------------------------------------------ summary
 
 
 def test_moments_are_of_the_finite_values():
@@ -241,15 +203,17 @@ def test_moments_are_of_the_finite_values():
         assert spread(each) == moments(each)["std"]
 
 
-@pytest.mark.parametrize("tensor", [torch.randn(500, generator=torch.Generator().manual_seed(1)), torch.ones(7)])
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.randn(500, generator=torch.Generator().manual_seed(1)),
+        torch.ones(7),
+        torch.tensor([-1.7e308, 0.0, 1.7e308], dtype=torch.float64),  # max - min overflows
+    ],
+)
 def test_the_histogram_is_numpy_s(tensor):
     found = summary(tensor)
-    if found["min"] < found["max"]:
+    if 0 < found["max"] - found["min"] < math.inf:
         counts, _ = np.histogram(tensor.double().numpy(), bins=BINS)
         assert found["histogram"] == counts.tolist()
     assert sum(found["histogram"]) == tensor.numel()
-
-
-def test_the_histogram_of_what_is_further_apart_than_the_largest_number():
-    tensor = torch.tensor([-1.7e308, 0.0, 1.7e308], dtype=torch.float64)
-    assert sum(summary(tensor)["histogram"]) == 3

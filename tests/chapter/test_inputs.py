@@ -1,4 +1,4 @@
-"""What is typed on a page is read by rules of its own, and what is wrong with it is said."""
+"""Inputs of the chapter's pages: reading, defaults and errors."""
 
 import contextlib
 import math
@@ -13,7 +13,6 @@ from chainrule.chapter.inputs import (
     flag,
     integer,
     number,
-    read_inputs,
     read_number,
     read_shape,
     read_shapes,
@@ -21,6 +20,7 @@ from chainrule.chapter.inputs import (
     tensor,
 )
 from chainrule.errors import InputError
+from chainrule.spec.values import read_keys
 
 INPUTS = (
     integer("m", 5, "Rows", "Rows of a.", minimum=1, maximum=64),
@@ -31,8 +31,8 @@ INPUTS = (
 )
 
 
-def test_what_is_not_given_is_at_its_default():
-    values = read_inputs(INPUTS, {"m": "7", "bias": "false"})
+def test_an_input_that_is_not_given_has_its_default():
+    values = read_keys(INPUTS, {"m": "7", "bias": "false"}, "this page", InputError)
     assert (values["m"], values["scale"], values["op"], values["bias"]) == (7, 1.0, "+", False)
     assert values["a"].tolist() == [10, 6, 4]
 
@@ -56,9 +56,9 @@ def test_what_is_not_given_is_at_its_default():
         ("a", "1," * 5000, None),
     ],
 )
-def test_a_bad_text_is_refused_with_its_input_the_text_and_what_is_allowed(name, text, limit):
+def test_the_error_of_a_bad_text_names_the_input_the_text_and_the_allowed_values(name, text, limit):
     with pytest.raises(InputError) as raised:
-        read_inputs(INPUTS, {name: text})
+        read_keys(INPUTS, {name: text}, "this page", InputError)
     error = raised.value
     assert (error.field, error.limit) == (name, limit)
     assert error.message.startswith(f"{name}: ")
@@ -66,9 +66,9 @@ def test_a_bad_text_is_refused_with_its_input_the_text_and_what_is_allowed(name,
     assert len(error.message) < 300
 
 
-def test_an_unknown_name_is_refused_with_those_there_are():
-    with pytest.raises(InputError, match=r"n: not an input of this page, which are m, scale, op, bias, a") as raised:
-        read_inputs(INPUTS, {"n": "1"})
+def test_the_error_of_an_unknown_name_lists_the_known_ones():
+    with pytest.raises(InputError, match=r"n: not a key of this page, which are m, scale, op, bias, a") as raised:
+        read_keys(INPUTS, {"n": "1"}, "this page", InputError)
     assert (raised.value.field, raised.value.limit) == ("n", ["m", "scale", "op", "bias", "a"])
 
 
@@ -91,11 +91,11 @@ def test_an_unknown_name_is_refused_with_those_there_are():
         ("[[],[]]", [[], []]),
     ],
 )
-def test_tensors_are_read_as_they_are_written(text, values):
+def test_tensors_are_read(text, values):
     assert torch.equal(read_tensor(text), torch.tensor(values, dtype=torch.float32))
 
 
-def test_what_is_not_finite_can_be_typed():
+def test_nan_and_infinity_are_read():
     assert read_tensor("inf,-inf,1").tolist() == [math.inf, -math.inf, 1]
     assert read_tensor("nan").isnan()
 
@@ -124,7 +124,7 @@ def test_what_is_not_finite_can_be_typed():
         "[" * 9 + "]" * 9,
     ],
 )
-def test_what_is_no_tensor_is_said_to_be_none(text):
+def test_other_texts_are_no_tensors(text):
     with pytest.raises(ValueError, match=r".+"):
         read_tensor(text)
 
@@ -141,7 +141,7 @@ def test_shapes_are_read_as_they_are_written(shape):
     assert read_shape(str(shape)) == shape
 
 
-def test_shapes_stand_side_by_side():
+def test_several_shapes_are_read():
     assert read_shapes("3,2,5;3,5,4") == ((3, 2, 5), (3, 5, 4))
     assert read_shapes("5;;2") == ((5,), (), (2,))
     with pytest.raises(ValueError, match="at most 8"):

@@ -1,4 +1,4 @@
-"""The page of a neuron and a layer: its numbers are torch's, and what does not fit is explained."""
+"""The page of a neuron and a layer: its numbers are torch's, and shapes that do not fit are explained."""
 
 import json
 import math
@@ -33,16 +33,11 @@ def test_relu_closes_and_does_not_hide_a_nan():
     assert (neuron["output"], neuron["relu"], neuron["relu_as_printed"]) == ("NaN", "NaN", 0)
 
 
-def test_infinite_inputs_are_words():
-    neuron = ask(inputs="inf,1,1", weights="0,1,1")["neuron"]
-    assert neuron["terms"][0] == {"input": "Infinity", "weight": 0, "product": "NaN", "running_sum": "NaN"}
-
-
 @pytest.mark.parametrize(
     ("inputs", "weights", "longer", "dropped", "output"),
     [("1,2,3", "1,2", "inputs", [3.0], 5.75), ("1,2", "1,2,nan", "weights", ["NaN"], 5.75)],
 )
-def test_lengths_that_differ_are_refused_and_what_zip_would_do_is_told(inputs, weights, longer, dropped, output):
+def test_lists_of_different_lengths_are_refused_with_the_result_of_zip(inputs, weights, longer, dropped, output):
     with pytest.raises(InputError, match=f"zip would drop the last of the {longer} without a word") as raised:
         ask(inputs=inputs, weights=weights)
     assert raised.value.field == "weights"
@@ -72,7 +67,7 @@ def test_one_is_singular(given, message):
         ask(**given)
 
 
-def test_the_layer_is_torchs_both_ways():
+def test_the_layer_is_torch_s_in_both_ways():
     given = {"x": "1,2.5,-3;0.1,0.2,0.3", "w": "1,0,-1;0.7,0.5,0.3;2,-1,0;-1,1,1", "b": "0,1,-1,0.5"}
     layer = ask(**given)["layer"]
     x, w, b = (torch.tensor(layer[name]["values"]) for name in "xwb")
@@ -90,7 +85,6 @@ def test_the_layer_is_torchs_both_ways():
 
 @pytest.mark.parametrize(("x", "w", "b"), [("2", "3", "1"), ("1;2;3", "4", "5")])
 def test_layers_of_one_input(x, w, b):
-    # A single number is a scalar: brackets make a matrix of it.
     layer = ask(x=x if ";" in x else f"[[{x}]]", w=f"[[{w}]]", b=f"[{b}]")["layer"]
     assert layer["y"]["values"] == [[each * float(w) + float(b)] for each in map(float, x.split(";"))]
 
@@ -108,11 +102,9 @@ def test_a_layer_of_nan_and_inf_agrees_with_itself():
         ({"w": "1,2;3,4"}, "w", "w: needs 3 columns, one per input .*got x \\(2, 3\\), w \\(2, 2\\), b \\(4,\\)"),
         ({"b": "1,2"}, "b", "b: needs 4 numbers, one per neuron"),
         ({"x": "1,2,3"}, "x", "it has 1 dimension"),
-        ({"x": "1,2;3"}, "x", "row 1 has 1 number"),
         ({"inputs": "1,,2"}, "inputs", "a number is missing"),
-        ({"inputs": ",".join(["1"] * 17)}, "inputs", "at most 16 of them \\(they are 17\\)"),
+        ({"inputs": ",".join(["1"] * 17)}, "inputs", "at most 16 of them; they are 17"),
         ({"bias": "one"}, "bias", "'one' is not a number"),
-        ({"x": ";".join(["1,1,1"] * 22)}, "x", "more than 64 numbers"),
     ],
 )
 def test_bad_input_names_its_field(given, field, message):

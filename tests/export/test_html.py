@@ -1,4 +1,4 @@
-"""One file with everything in it: nothing is loaded, nothing in the data is markup, and the data are the trace's."""
+"""The explorer as one file: it loads nothing, nothing in the data is markup, and the data are the trace's."""
 
 import json
 import re
@@ -21,7 +21,7 @@ STATIC = Path(__file__).parents[2] / "static"
 
 
 class Document(HTMLParser):
-    """What a page loads, embeds and runs."""
+    """The addresses, tags, scripts and styles of a page."""
 
     def __init__(self, text):
         super().__init__()
@@ -82,14 +82,14 @@ def test_the_file_loads_nothing(page):
         assert (STATIC / "css" / name).read_text().rstrip("\n") in texts, name
 
 
-def test_its_script_is_one_and_whole(page, engine):
+def test_the_file_has_one_script_that_parses(page, engine):
     scripts = [(attributes, text) for attributes, text in page.scripts if attributes.get("id") != "page-data"]
     ((attributes, script),) = scripts
     assert attributes == {"type": "module"}
     engine.eval(f"(function () {{ {script} }}); 0")
 
 
-def test_the_data_are_the_traces_and_tell_nothing_of_the_server(page, trace, monkeypatch):
+def test_the_data_are_the_trace_s_and_not_the_server_s(page, trace, monkeypatch):
     data = page.data
     assert data["dump"]["name"] == "net.json"
     assert json.dumps(data["dump"]["content"]) == json.dumps(json.loads(dump_trace(trace)))
@@ -105,7 +105,7 @@ def test_the_data_are_the_traces_and_tell_nothing_of_the_server(page, trace, mon
     html._shell.cache_clear()
 
 
-def test_no_name_is_markup(trace):
+def test_evil_names_are_no_markup(trace):
     body = with_evil_names(json.loads(dump_trace(trace)))
     page = Document(to_html(load(json.dumps(body)), name=EVIL_NAMES[3], view=EVIL_NAMES[3]))
     assert page.handlers == []
@@ -115,12 +115,12 @@ def test_no_name_is_markup(trace):
     assert page.data["dump"]["name"] == page.data["view"] == EVIL_NAMES[3]
 
 
-def test_the_page_fills_the_shell_as_the_server_does(engine, page):
+def test_the_page_and_the_server_fill_the_shell_alike(engine, page):
     assert Document(shell()).data["dump"] == {"name": "", "content": None}
     data = page.data | {"view": "select=<l1>&$&$1"}
     fill = f"({bundle(STATIC / 'core' / 'takeaway' / 'standalone.js')}).standaloneHtml"
     filled = engine.eval(f"{fill}({json.dumps(shell())}, {json.dumps(data)})")
-    # JavaScript's integers end before Python's.
+    # Through JavaScript, whose integers are smaller.
     assert Document(filled).data == json.loads(engine.eval(f"JSON.stringify({json.dumps(data)})"))
     assert re.sub(r'(id="page-data">)[^<]*', r"\1", filled) == re.sub(r'(id="page-data">)[^<]*', r"\1", shell())
     again = f"try {{ {fill}('<p>no place</p>', {{}}) }} catch (error) {{ error.message }}"
@@ -137,7 +137,7 @@ def test_the_page_fills_the_shell_as_the_server_does(engine, page):
         ("css/base.css", '@import "./tokens.css";\n@import "./base.css";', "each other: base.css → base.css$"),
     ],
 )
-def test_what_cannot_be_inlined_is_an_error(tmp_path, monkeypatch, name, text, says):
+def test_a_file_that_cannot_be_inlined_is_an_error(tmp_path, monkeypatch, name, text, says):
     for folder in ("core", "css", "elements"):
         (tmp_path / folder).mkdir()
     (tmp_path / "icon.svg").write_text("<svg/>")

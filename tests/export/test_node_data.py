@@ -1,4 +1,4 @@
-"""Node data for Model Explorer: its form, the ids of the graph, and figures that are the trace's."""
+"""Node data for Model Explorer: its form, ids and figures."""
 
 import dataclasses
 import json
@@ -34,7 +34,7 @@ def test_every_statistic_names_nodes_of_the_graph(trace, statistic):
     assert [each["stop"] for each in graph["gradient"]] == pytest.approx([0, 1 / 3, 2 / 3, 1])
 
 
-def test_an_op_stands_for_what_it_puts_out_and_a_leaf_for_itself(trace):
+def test_an_op_has_the_statistic_of_its_output(trace):
     std, norm, gradient = (results(trace, name) for name in ("std", "norm", "gradient_norm"))
     by_name = trace.tensor_by_name
     x, w1, l2 = by_name["x"], by_name["w1"], by_name["l2"]
@@ -43,18 +43,18 @@ def test_an_op_stands_for_what_it_puts_out_and_a_leaf_for_itself(trace):
     assert norm[w1.id] == trace.statistics[w1.id].norm
     assert gradient[w1.id] == trace.statistics[by_name["w1.g"].id].norm
     assert gradient[l2.producer] == trace.statistics[by_name["l2.g"].id].norm
-    # A backward op puts out a gradient: its own norm.
+    # The output of a backward op is a gradient.
     made = by_name["l2.g"].producer
     assert gradient[made] == norm[made]
     assert results(trace, "dead_fraction").keys() == {l2.producer}
 
 
-def test_costs_are_the_ops(trace):
+def test_costs_are_those_of_the_ops(trace):
     assert results(trace, "flops") == {op.id: op.flops for op in trace.ops}
     assert results(trace, "bytes") == {op.id: op.bytes for op in trace.ops}
     assert results(trace, "time") == dict(zip([op.id for op in trace.ops], trace.timing["op_us"], strict=True))
     assert results(dataclasses.replace(trace, timing={}), "time") == {}
 
 
-def test_counts_of_what_is_not_finite(small_trace):
+def test_nan_values_are_counted(small_trace):
     assert results(small_trace, "nan") == {"n0": 3.0}

@@ -1,4 +1,4 @@
-"""Where the files of the page lie."""
+"""The paths of the page's files."""
 
 import subprocess
 import sys
@@ -10,12 +10,7 @@ from chainrule.page import assets
 pytestmark = pytest.mark.smoke
 
 
-def test_templates_and_static_files_are_found():
-    assert (assets.templates() / "docs.html").is_file()
-    assert (assets.static() / "docs.js").is_file()
-
-
-def test_the_wheels_layout_goes_before_the_checkouts(tmp_path, monkeypatch):
+def test_the_wheel_s_folders_come_first(tmp_path, monkeypatch):
     package = tmp_path / "site" / "app" / "chainrule"
     (package / "static").mkdir(parents=True)
     (tmp_path / "site" / "templates").mkdir()
@@ -26,7 +21,7 @@ def test_the_wheels_layout_goes_before_the_checkouts(tmp_path, monkeypatch):
         assets._folder("elsewhere")
 
 
-def test_third_party_files_are_there_and_are_what_they_say():
+def test_third_party_files_are_found():
     files = assets.vendor()
     assert set(files) == {"plotly.min.js", "swagger-ui/swagger-ui.css", "swagger-ui/swagger-ui-bundle.js"}
     assert b"plotly.js v" in files["plotly.min.js"].read_bytes()[:200]

@@ -1,4 +1,4 @@
-"""What a page loads as one file: all that it needs, nothing that has been edited since, and nothing half made."""
+"""Bundles of the page's files: complete, never out of date, never half written."""
 
 import re
 import shutil
@@ -29,7 +29,7 @@ SOURCES = {
 
 @pytest.fixture
 def static(tmp_path, monkeypatch):
-    """The `static/` of a checkout of its own, with two pages and a worker, all of them bundled."""
+    """The `static/` of a temporary checkout with two pages and a worker, bundled."""
     checkout = tmp_path / "checkout"
     for name, source in SOURCES.items():
         path = checkout / "static" / name
@@ -42,7 +42,7 @@ def static(tmp_path, monkeypatch):
 
 
 def use(package, monkeypatch):
-    """Let a folder be the package."""
+    """Make a folder the package."""
     monkeypatch.setattr(assets, "PACKAGE", package)
     monkeypatch.setattr(bundles, "FOLDER", package / "page" / "bundled")
     monkeypatch.setattr(static_addresses, "_seen", None)
@@ -55,7 +55,7 @@ def forget():
 
 
 def served(name):
-    """What the page gets for a file of its own, under the present digest."""
+    """The answer to a file's address with the current digest."""
     app = Starlette()
     app.mount("/static", OwnFiles())
     with TestClient(app) as client:
@@ -66,7 +66,7 @@ def served(name):
     return answer.text
 
 
-def test_a_module_that_no_other_imports_is_served_with_what_it_imports(static):
+def test_a_module_that_no_other_imports_is_served_bundled(static):
     for name in ("page.js", "chapter/other.js"):
         script = served(name)
         assert script != (static / name).read_text()
@@ -77,14 +77,13 @@ def test_a_module_that_no_other_imports_is_served_with_what_it_imports(static):
 
 
 @pytest.mark.usefixtures("static")
-def test_what_a_module_loads_later_it_looks_for_beside_itself():
-    # The worker lies beside deep.js, wherever the page's script lies.
+def test_a_worker_s_address_is_relative_to_its_module():
     assert 'new URL("./deep-worker.js", new URL("core/deep.js", import.meta.url).href)' in served("page.js")
     assert 'new URL("./deep-worker.js", new URL("../core/deep.js", import.meta.url).href)' in served("chapter/other.js")
 
 
 @pytest.mark.parametrize("name", ["core/deep.js", "page.js"])
-def test_what_has_been_edited_since_is_served_as_it_is(static, name):
+def test_edited_files_are_served_unbundled(static, name):
     (static / name).write_text(SOURCES[name] + "// edited\n")
     assert served("page.js") == (static / "page.js").read_text()
     assert served("chapter/other.js") == SOURCES["chapter/other.js"]
@@ -93,7 +92,7 @@ def test_what_has_been_edited_since_is_served_as_it_is(static, name):
     assert served("page.js") != (static / "page.js").read_text()
 
 
-def test_a_file_that_came_or_went_or_another_bundler_makes_them_out_of_date(static, monkeypatch, tmp_path):
+def test_a_new_or_missing_file_or_another_bundler_outdates_the_bundles(static, monkeypatch, tmp_path):
     assert bundle_of("page.js", "1") is not None
     (static / "new.js").write_text("")
     assert bundle_of("page.js", "2") is None
@@ -108,7 +107,7 @@ def test_a_file_that_came_or_went_or_another_bundler_makes_them_out_of_date(stat
     assert bundle_of("page.js", "5") is None
 
 
-def test_a_style_sheet_that_imports_others_has_them_in_their_place(static):
+def test_a_style_sheet_s_imports_are_inlined(static):
     base, box = "p { margin: 0 }\n", ".box { margin: 1px }\n"
     assert served("css/page.css") == f"/* Both. */\n{base}{base}{box}"
     assert served("css/base.css") == base
@@ -116,7 +115,7 @@ def test_a_style_sheet_that_imports_others_has_them_in_their_place(static):
     assert served("css/page.css") == SOURCES["css/page.css"]
 
 
-def test_what_cannot_be_bundled_leaves_what_was_there(static):
+def test_an_error_keeps_the_previous_bundles(static):
     before = {path: path.read_bytes() for path in bundles.FOLDER.rglob("*") if path.is_file()}
     (static / "page.js").write_text('import * as all from "./core/deep.js";\n')
     with pytest.raises(RenderError, match=r"^page\.js: 'import \* as all"):
@@ -126,7 +125,7 @@ def test_what_cannot_be_bundled_leaves_what_was_there(static):
     assert served("chapter/other.js") == SOURCES["chapter/other.js"]
 
 
-def test_bundles_of_what_is_gone_go_too(static):
+def test_bundles_of_deleted_files_are_deleted(static):
     (static / "chapter" / "other.js").unlink()
     write_bundles(static, bundles.FOLDER)
     assert {path.relative_to(bundles.FOLDER).as_posix() for path in bundles.FOLDER.rglob("*") if path.is_file()} == {
@@ -138,7 +137,7 @@ def test_bundles_of_what_is_gone_go_too(static):
     }
 
 
-def test_what_is_cleaned_away_under_a_running_server_is_served_as_it_is(static):
+def test_files_are_served_unbundled_if_the_bundles_are_deleted(static):
     app = Starlette()
     app.mount("/static", OwnFiles())
     with TestClient(app) as client:
@@ -149,7 +148,7 @@ def test_what_is_cleaned_away_under_a_running_server_is_served_as_it_is(static):
     assert (answer.status_code, answer.text) == (200, (static / "page.js").read_text())
 
 
-def test_bundles_that_are_made_anew_have_another_address(static):
+def test_new_bundles_have_another_address(static):
     before = current_digest()
     (bundles.FOLDER / "page.js").write_text("of another bundler")
     assert current_digest() != before
@@ -159,13 +158,7 @@ def test_bundles_that_are_made_anew_have_another_address(static):
     assert served("page.js") != SOURCES["page.js"]
 
 
-@pytest.mark.usefixtures("static")
-def test_without_bundles_every_module_is_served_as_it_is():
-    shutil.rmtree(bundles.FOLDER)
-    assert served("page.js") == SOURCES["page.js"]
-
-
-def test_an_installed_package_has_them_for_good_and_others_under_another_address(static, tmp_path, monkeypatch):
+def test_an_installed_package_always_serves_its_bundles(static, tmp_path, monkeypatch):
     made = bundles.FOLDER
     package = tmp_path / "site" / "chainrule"
     shutil.copytree(static, package / "static")
@@ -179,7 +172,7 @@ def test_an_installed_package_has_them_for_good_and_others_under_another_address
     assert served("page.js") == (made / "page.js").read_text()
 
 
-def test_the_projects_own_pages_and_workers_are_all_bundled(tmp_path):
+def test_all_pages_and_workers_are_bundled(tmp_path):
     static = ROOT / "static"
     write_bundles(static, tmp_path / "bundled")
     made = {path.relative_to(tmp_path / "bundled").as_posix() for path in (tmp_path / "bundled").rglob("*.js")}

@@ -1,4 +1,4 @@
-"""An address that is kept for good names one state of the files, and only that one."""
+"""The digest in the addresses of static files names one state of the files."""
 
 import os
 import shutil
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.smoke
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A checkout of its own, with three files."""
+    """A temporary checkout with three files."""
     checkout = tmp_path / "checkout"
     package = checkout / "app" / "chainrule"
     package.mkdir(parents=True)
@@ -25,7 +25,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def use(package, monkeypatch):
-    """Let a folder be the package, and give the folder in which `static` must stand."""
+    """Make a folder the package; returns the folder with `static`."""
     monkeypatch.setattr(assets, "PACKAGE", package)
     monkeypatch.setattr(static_addresses, "_seen", None)
     for cached in (assets.static, static_addresses._contents_digest):
@@ -35,7 +35,6 @@ def use(package, monkeypatch):
 
 @pytest.fixture(autouse=True)
 def _forgotten():
-    """What a test had cached is of its own folder."""
     yield
     assets.static.cache_clear()
     static_addresses._contents_digest.cache_clear()
@@ -56,7 +55,7 @@ def test_a_digest_names_the_state_of_every_file(folder):
     dom = folder / "core" / "dom.js"
     dom.write_text(dom.read_text() + "// longer")
     assert is_new()
-    # Of the same length, at another time.
+    # The same length, at another time.
     os.utime(dom, ns=(1, 1))
     assert is_new()
     (folder / "core" / "new.js").write_text("")
@@ -67,7 +66,7 @@ def test_a_digest_names_the_state_of_every_file(folder):
     assert is_new()
 
 
-def test_an_edited_file_ends_the_currency_of_a_digest(folder, monkeypatch):
+def test_an_edited_file_outdates_a_digest(folder, monkeypatch):
     clock = [100.0]
     monkeypatch.setattr(static_addresses.time, "monotonic", lambda: clock[0])
     digest = current_digest()
@@ -75,16 +74,16 @@ def test_an_edited_file_ends_the_currency_of_a_digest(folder, monkeypatch):
     assert not is_current("0" * 16)
     (folder / "explorer.js").write_text("changed")
     clock[0] += 0.5
-    # A page that is loading now does not look at every file for every file.
+    # A page that is loading uses the cached digest.
     assert is_current(digest)
     clock[0] += 1
     assert not is_current(digest)
-    # A page that is opened looks at once, and its files are asked for under what it found.
+    # A page that is opened computes it.
     (folder / "explorer.js").write_text("changed again")
     assert is_current(current_digest())
 
 
-def test_of_an_installed_package_the_digest_is_of_the_contents(folder, tmp_path, monkeypatch):
+def test_the_digest_of_an_installed_package_is_of_its_contents(folder, tmp_path, monkeypatch):
     digests = []
     for time in (1, 10**18):
         package = tmp_path / f"site-{time}" / "chainrule"
@@ -101,5 +100,5 @@ def test_of_an_installed_package_the_digest_is_of_the_contents(folder, tmp_path,
     assert is_current(current_digest())
 
 
-def test_this_checkout_is_not_taken_for_an_installed_package():
+def test_this_checkout_is_not_an_installed_package():
     assert not assets.are_installed()

@@ -1,138 +1,234 @@
-"""Limits: known from the spec alone, before anything is allocated."""
+"""The limits of a spec: the most that each allows is computed, one more is refused, and the check allocates nothing."""
 
+import asyncio
+import contextlib
 import tracemalloc
 
+import httpx
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from spec_strategies import specs
+from typer.testing import CliRunner
 
+from chainrule.__main__ import USAGE, commands
 from chainrule.errors import LimitError, SpecError
 from chainrule.settings import Settings
 from chainrule.spec import ModelSpec
-from chainrule.spec.cost import FLOPS_PER_VALUE, estimate_cost, estimate_memory
+from chainrule.spec.cost import ANSWERS, count_steps, estimate_cost, with_answer
 from chainrule.spec.limits import check_device, check_limits, with_limits
 from chainrule.spec.presets import PRESETS
+from chainrule.spec.programs import MAX_DEPTH, MAX_SIZE, PROGRAMS
+from chainrule.web.main import create_app
 
-pytestmark = pytest.mark.smoke
+# Per limit: the key that an error names, and the amount that a spec asks for.
+ASKED = {
+    "max_depth": ("widths", lambda spec: spec.depth),
+    "max_width": ("widths", lambda spec: max(spec.widths)),
+    "max_batch": ("batch", lambda spec: spec.batch),
+    "max_steps": ("rung", count_steps),
+    "max_flops": ("widths", lambda spec: estimate_cost(spec).flops),
+    "max_memory_bytes": ("widths", lambda spec: estimate_cost(spec).memory_bytes),
+    "max_response_bytes": ("widths", lambda spec: estimate_cost(spec).response_bytes),
+}
+NOT_OF_A_SPEC = {"max_body_bytes", "max_connections", "max_requests", "max_sockets", "max_kept_bytes"}
+LEAST = {
+    name: max(1, *(each.ge for each in Settings.model_fields[name].metadata if hasattr(each, "ge"))) for name in ASKED
+}
+UNLIMITED = dict.fromkeys(ASKED, 10**60) | {"max_depth": MAX_DEPTH}
+
+ANY = specs(depths=(1, 80), widths=(1, 2048), batches=(1, 2048))
+NETS = specs(programs=("mlp",), depths=(2, 80), widths=(2, 2048), batches=(2, 2048))
+# Limits that do not apply to every spec, and specs that they apply to.
+OF = {
+    "max_depth": NETS,
+    "max_batch": NETS | specs(programs=("matmul", "exp", "linear_cpp"), batches=(2, 2048)),
+    "max_steps": specs(programs=("matmul",), batches=(2, 40), rungs=("loops", "elementwise", "broadcasting")),
+    "max_response_bytes": specs(programs=("mlp",), depths=(20, 80), widths=(1, 2048), batches=(1, 2048)),
+}
+QUICK = settings(max_examples=30, deadline=None)
 
 
-def refused(query: str, **settings: int) -> LimitError:
+def limited(**limits):
+    """Settings with these limits only."""
+    return Settings(**{**UNLIMITED, **limits})
+
+
+def refused(spec, limits, form="json"):
     with pytest.raises(LimitError) as caught:
-        check_limits(ModelSpec.from_query(query), Settings(**settings))
+        check_limits(spec, limits, form)
     return caught.value
 
 
-@pytest.mark.parametrize("preset", PRESETS, ids=lambda preset: preset.name)
-def test_every_preset_is_within_the_default_limits(preset):
-    spec = ModelSpec.parse(preset.spec)
-    check_limits(spec, Settings())
-    check_limits(spec.replace(dtype="float16"), Settings())
+def check_refusal(error, name, spec, asked, allowed):
+    """The error names the key, the amount, the limit and the setting."""
+    field = ASKED[name][0]
+    assert (error.code, error.status, error.field, error.limit) == ("over_limit", 422, field, allowed)
+    assert error.message.startswith(f"{field}: ")
+    for part in (str(asked), str(allowed), f"CHAINRULE_{name.upper()}"):
+        assert part in error.message
+    assert field in spec.keys
 
 
+def test_every_setting_is_a_limit_of_a_spec_or_of_the_server():
+    assert {name for name in Settings.model_fields if name.startswith("max_")} == set(ASKED) | NOT_OF_A_SPEC
+
+
+@pytest.mark.parametrize("name", ASKED)
+@QUICK
+@given(data=st.data(), more=st.integers(0, 10**6))
+def test_the_amount_of_a_spec_is_allowed_and_one_less_is_not(name, data, more):
+    spec = data.draw(OF.get(name, ANY))
+    asked = ASKED[name][1](spec)
+    assume(asked > LEAST[name])
+    check_limits(spec, limited(**{name: min(asked + more, UNLIMITED[name])}))
+    check_limits(spec, limited(**{name: asked}))
+    check_refusal(refused(spec, limited(**{name: asked - 1})), name, spec, asked, asked - 1)
+
+
+@QUICK
+@given(spec=OF["max_response_bytes"], form=st.sampled_from(list(ANSWERS)))
+def test_the_answer_and_its_memory_are_estimated_in_its_format(spec, form):
+    cost = estimate_cost(spec)
+    for name, asked in (
+        ("max_response_bytes", ANSWERS[form].of(cost.response_bytes)),
+        ("max_memory_bytes", with_answer(cost, form)),
+    ):
+        check_limits(spec, limited(**{name: asked}), form)
+        check_refusal(refused(spec, limited(**{name: asked - 1}), form), name, spec, asked, asked - 1)
+
+
+GROWN = {
+    "max_depth": lambda spec: spec.replace(widths=(spec.n_in, *spec.widths)),
+    "max_width": lambda spec: spec.replace(widths=[width + 1 for width in spec.widths]),
+    "max_batch": lambda spec: spec.replace(batch=spec.batch + 1),
+}
+
+
+@QUICK
+@given(spec=OF["max_batch"], key=st.sampled_from(list(GROWN)))
+def test_a_larger_spec_costs_more(spec, key):
+    cost, larger = estimate_cost(spec), estimate_cost(GROWN[key if spec.is_net else "max_batch"](spec))
+    assert larger.flops > cost.flops
+    assert larger.memory_bytes >= cost.memory_bytes
+    assert larger.response_bytes >= cost.response_bytes
+
+
+@pytest.mark.smoke
 @pytest.mark.parametrize(
-    ("query", "field", "limit", "setting"),
+    ("name", "query"),
     [
-        ("widths=100x66", "widths", 64, "CHAINRULE_MAX_DEPTH"),
-        ("widths=1025,1", "widths", 1024, "CHAINRULE_MAX_WIDTH"),
-        ("widths=1,1000000000,1", "widths", 1024, "CHAINRULE_MAX_WIDTH"),
-        ("batch=1025", "batch", 1024, "CHAINRULE_MAX_BATCH"),
-        ("widths=1024x65&batch=1024", "widths", 100_000_000_000, "CHAINRULE_MAX_FLOPS"),
+        ("max_depth", "widths=1x66"),
+        ("max_width", "program=exp&widths=1025"),
+        ("max_width", "widths=1,1000000000,1"),
+        ("max_batch", "widths=1,1&batch=1025"),
+        ("max_steps", "program=matmul&rung=loops&widths=4,16&batch=5"),
+        ("max_flops", "widths=1024x65&batch=1&init=orthogonal"),
+        ("max_flops", "widths=1024,1024&batch=1024&dtype=float16"),
+        ("max_memory_bytes", "widths=1024x65&batch=1&dtype=float64"),
+        ("max_memory_bytes", "program=matmul&rung=broadcasting&widths=1024,1024&batch=256"),
     ],
 )
-def test_each_limit_names_key_value_and_setting(query, field, limit, setting):
-    error = refused(query)
-    assert (error.field, error.limit, error.code) == (field, limit, "over_limit")
-    assert setting in error.message
-    assert str(limit) in error.message
+def test_each_default_limit_is_met(name, query):
+    spec = ModelSpec.from_query(query)
+    error = refused(spec, Settings())
+    check_refusal(error, name, spec, ASKED[name][1](spec), getattr(Settings(), name))
+    assert ("(float16 on a CPU counts 100-fold)" in error.message) == (spec.dtype == "float16")
 
 
-def test_memory_is_limited_too():
-    error = refused("widths=1024x65&batch=1024", max_flops=10**15)
-    assert error.limit == 1 << 30
-    assert "CHAINRULE_MAX_MEMORY_BYTES" in error.message
-
-
-def test_float16_on_a_cpu_is_refused_where_it_would_take_long():
-    query = "widths=1024,1024&batch=1024"
-    check_limits(ModelSpec.from_query(query), Settings())
-    check_limits(ModelSpec(dtype="float16"), Settings())
-    check_limits(ModelSpec.from_query(f"{query}&dtype=float16&device=cuda"), Settings())
-    error = refused(f"{query}&dtype=float16")
-    assert "floating point operations (float16 on a CPU counts 100-fold), at most" in error.message
-    assert (error.field, error.limit) == ("widths", Settings().max_flops)
-
-
-@pytest.mark.parametrize("form", ["svg", "html"])
-def test_an_answer_that_takes_memory_to_make_is_refused_for_it(form):
-    spec = ModelSpec.from_query("program=matmul&rung=loops&batch=4&widths=8,8")
-    asked = estimate_memory(spec, form)
-    check_limits(spec, Settings(max_memory_bytes=asked), form)
-    check_limits(spec, Settings(max_memory_bytes=asked - 1))
-    with pytest.raises(LimitError, match=f"widths: {asked} bytes of memory, at most {asked - 1} "):
-        check_limits(spec, Settings(max_memory_bytes=asked - 1), form)
-
-
-def test_the_edge_of_a_limit_is_allowed():
-    check_limits(ModelSpec(widths="10x65", batch=1024), Settings())
-    check_limits(ModelSpec(widths="1024,1"), Settings())
-    cost = estimate_cost(ModelSpec())
-    check_limits(ModelSpec(), Settings(max_flops=cost.flops, max_memory_bytes=cost.memory_bytes))
-    refused("", max_flops=cost.flops - 1)
-    refused("", max_memory_bytes=cost.memory_bytes - 1)
-
-
-def test_the_matrix_products_are_counted_exactly():
-    # Forward 2·b·n·m, backward twice that. Else only the statistics of the weight, its transpose and its gradient grow
-    # with the square of the width.
-    flops = [estimate_cost(ModelSpec(widths=[width, width], batch=1000)).flops for width in (100, 200, 300)]
-    second_difference = flops[2] - 2 * flops[1] + flops[0]
-    assert second_difference == 2 * 100**2 * (6 * 1000 + 3 * FLOPS_PER_VALUE)
-
-
-def test_the_memory_estimate_covers_weights_and_activations():
-    spec = ModelSpec(widths=[300, 200, 100], batch=50)
-    weights = 300 * 200 + 200 + 200 * 100 + 100
-    activations = 50 * (300 + 200 + 100)
-    assert estimate_cost(spec).memory_bytes > 4 * 2 * (weights + activations)
-    assert estimate_cost(spec.replace(dtype="float64")).memory_bytes > estimate_cost(spec).memory_bytes
-
-
-def test_an_orthogonal_draw_costs_more():
-    spec = ModelSpec(widths=[500, 500])
-    assert estimate_cost(spec.replace(init="orthogonal")).flops == estimate_cost(spec).flops + 4 * 500**3
-
-
-def test_refusing_takes_no_memory():
-    spec = ModelSpec(widths="2147483647x10001", batch=2**31 - 1)
-    settings = Settings(max_depth=10_000, max_width=2**31, max_batch=2**31)
-    tracemalloc.start()
-    with pytest.raises(LimitError):
-        check_limits(spec, settings)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert peak < 2**20
-
-
-def test_a_missing_device_is_named_with_those_there_are():
-    check_device(ModelSpec(device="cuda"), ["cpu", "cuda"])
-    with pytest.raises(SpecError) as caught:
-        check_device(ModelSpec(device="cuda"), ["cpu"])
-    assert (caught.value.field, caught.value.limit) == ("device", ["cpu"])
-    assert "'cuda'" in caught.value.message
+def test_the_response_limit_is_met_if_more_layers_are_allowed():
+    spec = ModelSpec(widths="2x9001", activation="gelu", style="functions", batch=1)
+    error = refused(spec, Settings(max_depth=MAX_DEPTH))
+    check_refusal(error, "max_response_bytes", spec, estimate_cost(spec).response_bytes, 64 << 20)
 
 
 @pytest.mark.parametrize(
-    ("values", "allowed", "maximum"),
-    [({"widths": "0,1"}, "at most 64 layers of 1024", 1024), ({"batch": "0"}, "at most 1024", 1024)],
+    "query",
+    [
+        *(f"preset={preset.name}&dtype=float16" for preset in PRESETS),
+        *(f"preset={preset.name}" for preset in PRESETS),
+        *(f"program={name}" for name in PROGRAMS),
+        "widths=10x65&batch=1024",
+        "widths=1024,1",
+        "widths=1024,1024&batch=1024",
+        "widths=1024,1024&batch=1024&dtype=float16&device=cuda",
+        "program=matmul&rung=einsum&widths=1024,1024&batch=256",
+        "program=matmul&rung=@&widths=1000,1000&batch=1000",
+    ],
 )
-def test_a_malformed_value_is_answered_with_what_this_server_allows(values, allowed, maximum):
-    with pytest.raises(SpecError) as malformed:
-        ModelSpec.parse(values)
-    error = with_limits(malformed.value, Settings())
-    assert allowed in error.message
-    assert error.limit["maximum"] == maximum
-    assert error.field == malformed.value.field
+def test_the_default_limits_allow(query):
+    check_limits(ModelSpec.from_query(query), Settings())
 
 
-def test_an_error_without_a_limit_of_the_servers_stays_as_it_is():
+def test_no_limit_exceeds_the_largest_spec():
+    defaults = Settings()
+    assert defaults.max_depth <= MAX_DEPTH
+    assert max(defaults.max_width, defaults.max_batch) <= MAX_SIZE
+
+
+def test_the_api_and_the_command_line_measure_an_answer_in_its_format():
+    # The explorer in the HTML takes more than the limit, the dump far less.
+    async def ask(*files):
+        app = create_app(Settings(max_response_bytes=1 << 20))
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1:8000") as client:
+            return [await client.get(f"/api/v1/{file}?seed=7") for file in files]
+
+    html, dump = asyncio.run(ask("trace.html", "trace.json"))
+    assert (html.status_code, dump.status_code) == (422, 200)
+    error = html.json()["error"]
+    assert (error["code"], error["field"], error["limit"]) == ("over_limit", "widths", 1 << 20)
+    size = ANSWERS["html"].of(estimate_cost(ModelSpec(seed=7)).response_bytes)
+    assert f"{size} bytes of answer as html" in error["message"]
+    assert "CHAINRULE_MAX_RESPONSE_BYTES" in error["message"]
+
+    environment = {"CHAINRULE_MAX_RESPONSE_BYTES": str(1 << 20)}
+    result = CliRunner().invoke(commands, ["trace", "seed=7", "--format", "html"], env=environment)
+    assert result.exit_code == USAGE
+    assert error["message"] in " ".join(result.stderr.split())
+    assert CliRunner().invoke(commands, ["trace", "seed=7"], env=environment).exit_code == 0
+
+
+HUGE = st.sampled_from(list(PROGRAMS)).flatmap(
+    lambda program: specs(programs=(program,), depths=(1, 200), widths=(1, MAX_SIZE), batches=(1, MAX_SIZE))
+)
+LARGEST = ModelSpec(widths=f"{MAX_SIZE}x{MAX_DEPTH + 1}", batch=MAX_SIZE)
+
+
+@QUICK
+@given(spec=HUGE | st.sampled_from([LARGEST, LARGEST.replace(init="orthogonal")]), wide=st.booleans())
+def test_the_check_takes_no_memory(spec, wide):
+    limits = Settings(max_depth=MAX_DEPTH, max_width=MAX_SIZE, max_batch=MAX_SIZE) if wide else Settings()
+    tracemalloc.start()
+    with contextlib.suppress(LimitError):
+        check_limits(spec, limits)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1 << 20
+
+
+def test_a_missing_device_is_named_with_the_available_ones():
+    check_device(ModelSpec(device="cuda"), ["cpu", "cuda"])
+    with pytest.raises(SpecError, match="'cuda'") as caught:
+        check_device(ModelSpec(device="cuda"), ["cpu"])
+    assert (caught.value.field, caught.value.limit) == ("device", ["cpu"])
+
+
+@pytest.mark.parametrize(
+    ("query", "layers", "allowed"),
+    [
+        ("widths=0,1", True, "at most 64 layers of 1024 are computed here"),
+        ("batch=0", True, "at most 1024 are computed here"),
+        ("program=exp&widths=0", False, "at most 1024 are computed here"),
+        ("program=neuron&widths=0,1", False, None),
+        ("scale=inf", True, None),
+    ],
+)
+def test_the_error_of_a_malformed_value_has_the_limit_of_this_server(query, layers, allowed):
     with pytest.raises(SpecError) as malformed:
-        ModelSpec.parse({"scale": "inf"})
-    assert with_limits(malformed.value, Settings()) is malformed.value
+        ModelSpec.from_query(query)
+    error = with_limits(malformed.value, Settings(), layers=layers)
+    if allowed is None:
+        assert error is malformed.value
+        return
+    assert error.message == f"{malformed.value.message}; {allowed}"
+    assert (error.field, error.limit["maximum"]) == (malformed.value.field, 1024)

@@ -70,7 +70,7 @@ WITHOUT_CONTROL = {("arithmetic", "op"), ("matmul", "rungs")}
 def test_every_input_has_a_control_a_default_and_a_word_on_what_it_takes(client, page):
     text = client.get(page.path).text
     for each in page.inputs:
-        assert each.parse(each.default) is not None
+        assert each.read(each.default) is not None
         controls = 0 if (page.name, each.name) in WITHOUT_CONTROL else 1
         assert text.count(f'id="input-{each.name}"') == controls, each.name
         assert each.doc.endswith(".")

@@ -1,4 +1,4 @@
-"""How far apart two results are that ought to be the same."""
+"""The difference of two results that ought to be the same."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from torch import Tensor
 def max_difference(result: Tensor, expected: Tensor) -> float:
     """The largest absolute difference of two tensors of one shape, computed in float64; 0 where there are no elements.
 
-    What is the same without being a number counts as no difference: NaN and NaN, ∞ and ∞. A NaN in one of them alone
-    makes the difference NaN.
+    NaN equals NaN, and ∞ equals ∞. A NaN in only one of the tensors makes the difference NaN.
     """
     wide, wide_expected = result.double(), expected.double()
     same = (wide == wide_expected) | (wide.isnan() & wide_expected.isnan())

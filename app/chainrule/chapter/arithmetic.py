@@ -14,15 +14,9 @@ from torch import Tensor
 
 from chainrule import stopping
 from chainrule.chapter.inputs import choice, tensor
-from chainrule.chapter.page import Link, Listing, Page
+from chainrule.chapter.page import Link, Page, listings
 from chainrule.dump.json_values import json_number, json_tensor, json_value
-from chainrule.foundations.arithmetic import (
-    arithmetic,
-    comparisons,
-    elementwise_product,
-    mean_as_number,
-    reduction,
-)
+from chainrule.foundations.arithmetic import arithmetic, comparisons, elementwise_product, mean_as_number, reduction
 
 MAX_NUMEL = 64
 """Elements of a tensor; two of them broadcast to at most the square of it."""
@@ -36,12 +30,9 @@ Result = TypeVar("Result")
 
 
 def answer(values: Mapping[str, Any]) -> dict[str, Any]:
-    """What the page says of a and b under every operator, and of the matrices m * m and m * n.
+    """{"operators": all seven with their "reductions", "chosen": one of them, "elements" and "item" of its result, …}.
 
-    Returns:
-        "operators": a ∘ b for all seven, each with its "reductions"; "chosen": the name of one; of its result
-        "elements" (those that are not finite, and why) and "item" (its mean as a Python number); "square": m * m;
-        "product": m * n; and the four operands.
+    "square" is m * m, "product" m * n; "elements" are those that are not finite, "item" the mean as a Python number.
     """
     a, b, m, n, chosen = (values[name] for name in ("a", "b", "m", "n", "op"))
     stopping.check()
@@ -66,11 +57,8 @@ def answer(values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-# -------------------------------------------------------------------------------------------------- element by element
-
-
 def attempt(function: Callable[[Tensor, Tensor], Result], a: Tensor, b: Tensor) -> tuple[Result | None, str]:
-    """The result and "", or None and PyTorch's message where it refuses."""
+    """The result and "", or None and PyTorch's error message."""
     try:
         return function(a, b), ""
     except RuntimeError as error:
@@ -78,20 +66,14 @@ def attempt(function: Callable[[Tensor, Tensor], Result], a: Tensor, b: Tensor) 
 
 
 def outcome(result: Tensor | None, message: str, a: Tensor, b: Tensor) -> dict[str, Any]:
-    """{"result": a tensor or None, "error": None or PyTorch's message with the shapes as it compared them}."""
+    """{"result": a tensor or None, "error": None or PyTorch's message with the aligned shapes}."""
     if result is not None:
         return {"result": json_tensor(result), "error": None}
     return {"result": None, "error": {"message": message} | explain_mismatch(a.shape, b.shape)}
 
 
 def explain_mismatch(a: Sequence[int], b: Sequence[int]) -> dict[str, Any]:
-    """Two shapes aligned from the trailing dimension.
-
-    Returns:
-        "dimension", the one at fault, counted from the left of the aligned shapes as PyTorch does: the last one of
-        those where the sizes differ and neither is 1; None if the shapes fit. "sizes": per dimension, the two sizes
-        (None where a tensor has none) and whether they fit.
-    """
+    """Two shapes, aligned at their last dimension: {"dimension": the last that does not fit, or None, "sizes"}."""
     dims = max(len(a), len(b))
     padded_a: list[int | None] = [None] * (dims - len(a)) + list(a)
     padded_b: list[int | None] = [None] * (dims - len(b)) + list(b)
@@ -99,14 +81,11 @@ def explain_mismatch(a: Sequence[int], b: Sequence[int]) -> dict[str, Any]:
         {"a": size_a, "b": size_b, "fits": size_a == size_b or 1 in (size_a, size_b) or None in (size_a, size_b)}
         for size_a, size_b in zip(padded_a, padded_b, strict=True)
     ]
-    return {
-        "dimension": next((d for d in reversed(range(dims)) if not sizes[d]["fits"]), None),
-        "sizes": sizes,
-    }
+    return {"dimension": next((d for d in reversed(range(dims)) if not sizes[d]["fits"]), None), "sizes": sizes}
 
 
 def explain_elements(name: str, a: Tensor, b: Tensor, result: Tensor) -> list[dict[str, Any]]:
-    """Every element of a ∘ b that is not finite, or that compares a NaN: where it stands and why it is so."""
+    """Every element of a ∘ b that is not finite or compares a NaN: its index, and why."""
     sign = SIGNS[name]
     wide_a, wide_b = a.expand(result.shape), b.expand(result.shape)
     special = wide_a.isnan() | wide_b.isnan()
@@ -129,7 +108,7 @@ def explain_elements(name: str, a: Tensor, b: Tensor, result: Tensor) -> list[di
 
 
 def _why(name: str, x: float, y: float) -> str:
-    """Why x ∘ y is not finite, or what it says of a NaN, by the rules of IEEE 754."""
+    """Why x ∘ y is not finite, or how it compares a NaN, by the rules of IEEE 754."""
     if name in ("gt", "lt", "eq"):
         return "every comparison with NaN is false, even NaN == NaN"
     if math.isnan(x) or math.isnan(y):
@@ -148,11 +127,8 @@ def _why(name: str, x: float, y: float) -> str:
     return f"beyond the largest float32, {torch.finfo(torch.float32).max:.3g}"
 
 
-# ----------------------------------------------------------------------------------------------------------- reductions
-
-
 def reduce_all(result: Tensor | None) -> dict[str, dict[str, Any]]:
-    """Every reduction to one element: {"value", "dtype", "error"}, the latter PyTorch's message where there is none."""
+    """Every reduction to one element: {"value", "dtype", "error": PyTorch's message or None}."""
     return {} if result is None else {name: _reduce(result, name) for name in REDUCTIONS}
 
 
@@ -165,18 +141,14 @@ def _reduce(result: Tensor, name: str) -> dict[str, Any]:
 
 
 def explain_item(result: Tensor) -> dict[str, Any] | None:
-    """`result.mean().item()`, and why its digits are what they are; None where there is no finite mean of floats.
-
-    The mean is rounded twice: the sum of the elements is, and then its quotient by their number.
+    """`result.mean().item()` and the two roundings in it: of the sum, then of the quotient. None without a finite mean.
 
     Returns:
-        "value": the Python number; "exact": all of its decimal digits; "binary": its 24 significant binary digits, the
-        point among them; "below" and "above": the float32 numbers next to it; "count": of the elements.
-        "sum": theirs, without rounding; "float32_sum": as it is before it is divided; "sum_error": that minus the sum.
-        "ratio": sum / count, without rounding; "ratio_digits": how many binary digits it has, None where it goes on
-        for ever; "rounded": the float32 nearest to it, of two as near the even one; "is_tie": whether two are;
-        "error": value minus the ratio. "sum" and "ratio" are given as float64, "sum_is_exact" and "ratio_is_exact" say
-        whether that is all of them.
+        "value": the Python number; "exact": its decimal digits; "binary": its 24 significant binary digits; "below" and
+        "above": the float32 numbers next to it; "count": of the elements; "sum": exact; "float32_sum": rounded;
+        "sum_error": rounded minus exact; "ratio": sum / count, exact; "ratio_digits": its binary digits, None if they
+        never end; "rounded": the nearest float32, ties to even; "is_tie"; "error": value minus ratio. "sum_is_exact"
+        and "ratio_is_exact" say whether the float64 in JSON is exact.
     """
     if not result.is_floating_point() or not result.numel() or not bool(result.isfinite().all()):
         return None
@@ -208,11 +180,8 @@ def explain_item(result: Tensor) -> dict[str, Any] | None:
 
 
 def nearest_float32(exact: Fraction) -> tuple[float, bool]:
-    """An exact number rounded once, as IEEE 754 has it: the nearest float32, and whether another one is as near.
-
-    Of two that are as near it is the one whose last binary digit is 0. The number must be within float32's range.
-    """
-    # float64 first, then float32, may be off by one where the former lands halfway: its neighbours are tried as well.
+    """The float32 nearest to an exact number in range, and whether it is a tie; ties go to even (IEEE 754)."""
+    # Rounding to float64 and then to float32 can be off by one: try the neighbours as well.
     twice = torch.tensor(float(exact), dtype=torch.float32).item()
     candidates = [each for each in (twice, *_neighbours(twice)) if math.isfinite(each)]
     distances = [abs(Fraction(each) - exact) for each in candidates]
@@ -233,7 +202,7 @@ def _bits(value: float) -> int:
 
 
 def _binary_digits(exact: Fraction) -> int | None:
-    """Binary digits from the first that is 1 to the last; None where they never end."""
+    """The number of binary digits from the first 1 to the last; None if they never end."""
     numerator, denominator = abs(exact.numerator), exact.denominator
     if denominator & (denominator - 1):
         return None
@@ -241,7 +210,7 @@ def _binary_digits(exact: Fraction) -> int | None:
 
 
 def _binary(value: float) -> str | None:
-    """A float32 in binary, `1001.10101010101010101011`; None for 0, for subnormals, and where it would be too long."""
+    """A float32 in binary, `1001.10101010101010101011`; None for 0, subnormals and exponents outside -8 to 23."""
     bits = _bits(value)
     exponent = (bits >> 23 & 0xFF) - 127
     if not -8 <= exponent <= 23:
@@ -257,8 +226,6 @@ def _dtype(of: Tensor) -> str:
     return str(of.dtype).removeprefix("torch.")
 
 
-# ------------------------------------------------------------------------------------------------------------- the page
-
 PAGE = Page(
     name="arithmetic",
     title="Elementwise arithmetic",
@@ -273,13 +240,7 @@ PAGE = Page(
         tensor("n", "1,2,3;4,5,6", "n", "What m is multiplied by.", max_numel=MAX_NUMEL, dims=(0, 1, 2)),
     ),
     answer=answer,
-    listings=(
-        Listing("arithmetic", arithmetic),
-        Listing("comparisons", comparisons),
-        Listing("reduction", reduction),
-        Listing("mean_as_number", mean_as_number),
-        Listing("elementwise_product", elementwise_product),
-    ),
+    listings=listings(arithmetic, comparisons, reduction, mean_as_number, elementwise_product),
     links=(
         Link(
             "an elementwise product and its sum, inside a matrix product",

@@ -16,7 +16,7 @@ from torch import Tensor
 from chainrule import stopping
 from chainrule.chapter.agreement import max_difference
 from chainrule.chapter.inputs import choice, integer
-from chainrule.chapter.page import Link, Listing, Page
+from chainrule.chapter.page import Link, Page, listings
 from chainrule.chapter.reference_model import autograd_pass, draw_model
 from chainrule.chapter.tensor_summary import summary
 from chainrule.dump.json_values import json_number
@@ -28,13 +28,7 @@ MAX_SEED = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One line of a backward function, and what it computes.
-
-    Attributes:
-        gradient: of which tensor, by its name in the model.
-        line: of the function's source, as it stands there.
-        derivation: its name in `foundations.derivations`.
-    """
+    """A line of a backward function, the tensor whose gradient it computes, and its name in `derivations`."""
 
     gradient: str
     line: str
@@ -43,10 +37,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One call of the backward pass: the function, by the name of its listing, and the gradients it finds.
-
-    `local` is the line of the forward pass that it goes back through.
-    """
+    """A call of the backward pass, its function's `listing`, the line of the forward pass (`local`), its gradients."""
 
     name: str
     call: str
@@ -117,9 +108,6 @@ def answer(values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-# ------------------------------------------------------------------------------------------------------------- stages
-
-
 def _stage_answer(stage: Stage, tensors: Mapping[str, Any], reference: Mapping[str, Tensor]) -> dict[str, Any]:
     stopping.check()
     return {
@@ -142,7 +130,7 @@ def _stage_answer(stage: Stage, tensors: Mapping[str, Any], reference: Mapping[s
 
 @cache
 def _derivations() -> dict[str, Any]:
-    # Imported here: SymPy takes longer to load than all of ours together, and only this page needs it.
+    # Imported here: SymPy takes longer to load than the whole package, and only this page needs it.
     from chainrule.foundations.derivations import derivations
 
     return {
@@ -155,23 +143,13 @@ def _derivations() -> dict[str, Any]:
     }
 
 
-# ------------------------------------------------------------------------------------------------------------- shapes
-
-
 def try_products(name: str, expected: Tensor, operands: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Both orders of a product of two matrices, each matrix as it is or transposed: which fit, and which are right.
-
-    Args:
-        name: of the gradient that is looked for
-        expected: that gradient, a matrix
-        operands: two matrices by their names
+    """All products of two named matrices, in both orders, transposed or not, beside the `expected` gradient.
 
     Returns:
-        {"name", "shape", "operands": [{"name", "shape"}], "fitting": how many have the gradient's shape, "right": those
-        that are the gradient, "trials": [{"code", "left", "right", "shape", "error", "fits", "difference",
-        "is_gradient", "is_transpose"}]}. Where a product cannot be formed its shape is None and `error` holds PyTorch's
-        words. `difference` is that from the gradient, where the shape fits. `is_transpose`: it is the gradient turned
-        round, as a weight of (fan_out, fan_in) needs it.
+        {"name", "shape", "operands", "fitting": the number of products with the gradient's shape, "right": the code of
+        those that equal it, "trials"}. A trial has shape None and PyTorch's `error` if the product does not exist.
+        `is_transpose`: it is the transposed gradient, which a weight of shape (fan_out, fan_in) needs.
     """
     (first, a), (second, b) = operands.items()
     forms = {first: a, f"{first}.t()": a.t()}, {second: b, f"{second}.t()": b.t()}
@@ -197,10 +175,8 @@ def _trial(code: str, left: Tensor, right: Tensor, expected: Tensor) -> dict[str
     try:
         product = left @ right
     except RuntimeError as error:
-        return {**tried, "shape": None, "error": str(error), "fits": False, "difference": None} | {
-            "is_gradient": False,
-            "is_transpose": False,
-        }
+        verdict = {"fits": False, "difference": None, "is_gradient": False, "is_transpose": False}
+        return {**tried, "shape": None, "error": str(error), **verdict}
     fits = product.shape == expected.shape
     tolerance = 1e-4 * float(expected.abs().max()) + 1e-30
     difference = max_difference(product, expected) if fits else None
@@ -216,16 +192,8 @@ def _trial(code: str, left: Tensor, right: Tensor, expected: Tensor) -> dict[str
     }
 
 
-# -------------------------------------------------------------------------------------------------------------- traps
-
-
 def mse_traps(out: Tensor, targ: Tensor) -> dict[str, Any]:
-    """What the printed mse makes of this output: without its squeeze, with a bare one, and divided by the batch.
-
-    Args:
-        out: (batch, n_out)
-        targ: (batch,) for n_out = 1, else (batch, n_out)
-    """
+    """The misprints of mse and its gradient beside autograd. out: (batch, n_out), targ: (batch,) if n_out = 1."""
     leaf = out.detach().requires_grad_()
     (gradient,) = torch.autograd.grad(F.mse_loss(leaf, targ.view_as(leaf)), leaf)
     ways: tuple[tuple[str, Callable[[Tensor, Tensor], Tensor], Tensor], ...] = (
@@ -261,8 +229,6 @@ def mse_traps(out: Tensor, targ: Tensor) -> dict[str, Any]:
     }
 
 
-# ----------------------------------------------------------------------------------------------------------- the page
-
 PAGE = Page(
     name="backward",
     title="The backward pass",
@@ -279,13 +245,7 @@ PAGE = Page(
         ),
     ),
     answer=answer,
-    listings=(
-        Listing("forward_and_backward", forward_and_backward),
-        Listing("mse_grad", mse_grad),
-        Listing("lin_grad", lin_grad),
-        Listing("relu_grad", relu_grad),
-        Listing("mse_grad_over_batch", mse_grad_over_batch),
-    ),
+    listings=listings(forward_and_backward, mse_grad, lin_grad, relu_grad, mse_grad_over_batch),
     links=(
         Link("this model in the explorer, gradients by hand", "style=functions"),
         Link("one row, so that a squeeze takes the batch axis too", "batch=1&style=functions"),

@@ -5,15 +5,25 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from chainrule import stopping
-from chainrule.chapter.inputs import choice, integer, number, read_shape, read_tensor, tensor, text
-from chainrule.chapter.page import Link, Listing, Page
+from chainrule.chapter.inputs import (
+    SHAPE,
+    choice,
+    integer,
+    number,
+    read_shape,
+    read_tensor,
+    tensor,
+    tensor_pattern,
+    text,
+)
+from chainrule.chapter.page import Link, Listing, Page, listings
 from chainrule.dump.json_values import json_number, json_tensor
 from chainrule.errors import InputError
 from chainrule.foundations.broadcasting import (
@@ -31,19 +41,19 @@ from chainrule.foundations.broadcasting import (
 from chainrule.foundations.layers import match_target, mse
 
 MAX_TYPED = 64
-"""Elements of a tensor that is typed, and of a shape that is filled with numbers."""
+"""Elements of a typed tensor, and of a shape that is filled with numbers."""
 
 MAX_SHOWN = 256
 """Elements of a result whose values are computed."""
 
 MAX_SIZE = 2**31
-"""Of one dimension of a shape."""
+"""The largest size of a dimension."""
 
 MAX_BYTES = 2**63 - 1
-"""Of any tensor: more PyTorch cannot address."""
+"""PyTorch cannot address more."""
 
 MAX_BATCH = 512
-"""Of the trap: its tensor of all pairs has the square of that."""
+"""Predictions in the trap, whose tensor of all pairs has the square of that."""
 
 ITEM_BYTES = torch.float32.itemsize
 
@@ -55,12 +65,12 @@ OPERATORS: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
     ">": torch.gt,
     "<": torch.lt,
 }
-"""The chapter's elementwise operators, as they are typed."""
+"""The chapter's elementwise operators."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """What was typed for one side: its shape, and its values where they were typed or are few enough to number."""
+    """One side: its shape, and its values if they were typed or are few enough to be numbered."""
 
     given: str
     shape: tuple[int, ...]
@@ -68,16 +78,15 @@ class Operand:
 
     @property
     def numel(self) -> int:
-        """Elements that are stored."""
+        """The number of stored elements."""
         return math.prod(self.shape)
 
 
 def read_operand(given: str) -> Operand:
-    """A shape or a tensor, told apart by how it is written.
+    """A shape or a tensor. A shape of up to MAX_TYPED elements is filled with 0, 1, 2, ….
 
     Brackets, a semicolon, a decimal point, an exponent, a sign, inf or nan mean values: `[1,2]`, `1;2`, `2.73`, `-5`,
-    `10.,20,30`. Anything else is a shape: `3,1,5`, `5`, `(200,1)`, and `()` or nothing for a scalar's. A shape of up to
-    64 elements is filled with 0, 1, 2, …, so that every element can be told from the others.
+    `10.,20,30`. Anything else is a shape: `3,1,5`, `5`, `(200,1)`, and `()` or nothing for a scalar.
 
     Raises:
         ValueError: it is neither.
@@ -94,7 +103,7 @@ def read_operand(given: str) -> Operand:
 
 
 def answer(values: Mapping[str, Any]) -> dict[str, Any]:
-    """{"shape", "steps", … of a and b; "added_dimensions", "normalized" of c and m; "trap"}."""
+    """{"shape", "steps", … of a and b, "added_dimensions" and "normalized" of c and m, "trap"}."""
     stopping.check()
     return {
         **explain_pair(values["a"], values["b"], values["operator"]),
@@ -104,11 +113,8 @@ def answer(values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-# ---------------------------------------------------------------------------------------------------------- two shapes
-
-
 def explain_pair(a: Operand, b: Operand, operator: str) -> dict[str, Any]:
-    """How a and b are made to fit, what is stored of each, and the result where it is small.
+    """The broadcasting of a and b, step by step, what is stored of each, and the result if it is small.
 
     Raises:
         InputError: they do not fit, in PyTorch's words; `limit` holds the steps up to the dimension at fault.
@@ -143,17 +149,17 @@ def explain_pair(a: Operand, b: Operand, operator: str) -> dict[str, Any]:
 
 
 def is_addressable(shape: tuple[int, ...]) -> bool:
-    """Whether PyTorch can hold a float32 tensor of a shape; one of more than 2⁶³ − 1 bytes it refuses."""
+    """Whether PyTorch can hold a float32 tensor of this shape."""
     return math.prod(max(size, 1) for size in shape) * ITEM_BYTES <= MAX_BYTES
 
 
 def json_count(count: int) -> int | float:
-    """A count that may be larger than 64 bits, of which JSON then gets the leading digits."""
+    """The count, as a float if it needs more than 64 bits."""
     return count if count <= MAX_BYTES else float(count)
 
 
 def explain_step(step: BroadcastStep) -> dict[str, Any]:
-    """One dimension: {"dimension", "from_end", "a", "b", "size", "rule", "explanation"}."""
+    """The fields of a step, and its "explanation"."""
     says = {
         "equal": f"both are {step.a}",
         "stretch_a": f"a is 1: it is stretched to {step.b}",
@@ -162,22 +168,14 @@ def explain_step(step: BroadcastStep) -> dict[str, Any]:
         "pad_b": f"b has no such dimension: it counts as 1 and is stretched to {step.a}",
         "fault": f"{step.a} and {step.b} differ, and neither is 1",
     }
-    # Where the other side is 1 as well, there is nothing to stretch to.
+    # If the other side is 1 too, nothing is stretched.
     if step.rule in ("pad_a", "pad_b") and step.size == 1:
         says[step.rule] = f"{step.rule[-1]} has no such dimension: it counts as 1, like the other"
-    return {
-        "dimension": step.dimension,
-        "from_end": step.from_end,
-        "a": step.a,
-        "b": step.b,
-        "size": step.size,
-        "rule": step.rule,
-        "explanation": says[step.rule],
-    }
+    return {**asdict(step), "explanation": says[step.rule]}
 
 
 def explain_operand(operand: Operand, shape: tuple[int, ...]) -> dict[str, Any]:
-    """What is stored of an operand, and the virtual copy that the operation reads."""
+    """An operand as it is stored, and the expanded view that the operation reads."""
     strides = contiguous_strides(operand.shape)
     expanded = None
     if operand.values is not None and math.prod(shape) <= MAX_SHOWN:
@@ -197,11 +195,8 @@ def explain_operand(operand: Operand, shape: tuple[int, ...]) -> dict[str, Any]:
     }
 
 
-# --------------------------------------------------------------------------------------------- a vector and a matrix
-
-
 def explain_added_dimensions(c: Tensor, m: Tensor) -> dict[str, Any]:
-    """The chapter's ways to give the vector c a second dimension, each beside the matrix m: run, not predicted."""
+    """The chapter's ways to give the vector c a second dimension, each run with the matrix m."""
     return {
         "c": json_tensor(c),
         "m": json_tensor(m),
@@ -210,7 +205,7 @@ def explain_added_dimensions(c: Tensor, m: Tensor) -> dict[str, Any]:
 
 
 def explain_way(code: str, view: Tensor, c: Tensor, m: Tensor) -> dict[str, Any]:
-    """One of them: its shape and stride, `expand_as(m)` and the sum with m, or what PyTorch says instead."""
+    """One way: its shape and stride, `expand_as(m)` and the sum with m, or PyTorch's error messages."""
     expanded, expand_error = attempt(lambda: view.expand_as(m))
     total, sum_error = attempt(lambda: view + m)
     return {
@@ -228,7 +223,7 @@ def explain_way(code: str, view: Tensor, c: Tensor, m: Tensor) -> dict[str, Any]
 
 
 def attempt(compute: Callable[[], Tensor]) -> tuple[Tensor | None, str | None]:
-    """A result, or PyTorch's reason why there is none."""
+    """A result and None, or None and PyTorch's error message."""
     try:
         return compute(), None
     except RuntimeError as error:
@@ -236,23 +231,20 @@ def attempt(compute: Callable[[], Tensor]) -> tuple[Tensor | None, str | None]:
 
 
 def explain_normalization(m: Tensor, mean: float, std: float) -> dict[str, Any]:
-    """`(m - mean) / std`: two scalars, each stretched over the whole matrix; beside them, what m's own would be."""
+    """`(m - mean) / std`, and the mean and std of m itself."""
     return {
         "values": json_tensor((m - mean) / std if std else (m - mean) / torch.tensor(std)),
         "mean_of_m": json_number(float(m.mean())),
-        # Of no elements it is NaN, of which PyTorch would warn.
+        # PyTorch warns if there are no elements.
         "std_of_m": json_number(float(m.std(correction=0)) if m.numel() else math.nan),
     }
 
 
-# ------------------------------------------------------------------------------------------------------------- the trap
-
-
 def explain_trap(n: int, noise: float, seed: int) -> dict[str, Any]:
-    """What becomes of the loss of n predictions when the squeeze is forgotten.
+    """The loss of n predictions with and without the squeeze.
 
-    Two predictors: one that is right up to `noise`, and one that says mean(targ) whatever its input. The loss of all
-    pairs prefers the second.
+    Two predictors: one is right up to `noise`, the other always says mean(targ). The loss of all pairs prefers the
+    second.
     """
     generator = torch.Generator().manual_seed(seed)
     targ = torch.randn(n, generator=generator)
@@ -278,8 +270,7 @@ def explain_trap(n: int, noise: float, seed: int) -> dict[str, Any]:
     }
 
 
-# ------------------------------------------------------------------------------------------------------------- the page
-
+_PATTERN = f"{tensor_pattern()}|{SHAPE}"
 _OPERAND = (
     f"a shape such as 3,1,5 (at most 8 sizes, each up to {MAX_SIZE}) or at most {MAX_TYPED} values such as "
     "[10,20,30], [[1,2],[3,4]] or 2.73"
@@ -292,8 +283,8 @@ PAGE = Page(
     seed="002 Broadcasting; Broadcasting rules",
     lead="How tensors of different shapes go through one elementwise operation, without a copy of either.",
     inputs=(
-        text("a", "3,1,5", "a", f"The left side. {_HOW}", read=read_operand, allowed=_OPERAND),
-        text("b", "4,1", "b", f"The right side. {_HOW}", read=read_operand, allowed=_OPERAND),
+        text("a", "3,1,5", "a", f"The left side. {_HOW}", read=read_operand, allowed=_OPERAND, pattern=_PATTERN),
+        text("b", "4,1", "b", f"The right side. {_HOW}", read=read_operand, allowed=_OPERAND, pattern=_PATTERN),
         choice("operator", "+", "operator", "What is computed of the values.", choices=tuple(OPERATORS)),
         tensor("c", "10,20,30", "c", "The vector.", max_numel=8, dims=(1,)),
         tensor("m", "1,2,3;4,5,6;7,8,9", "m", "The matrix.", max_numel=MAX_TYPED, dims=(2,)),
@@ -305,12 +296,9 @@ PAGE = Page(
     ),
     answer=answer,
     listings=(
-        Listing("match_sizes", match_sizes),
-        Listing("broadcast_steps", broadcast_steps),
-        Listing("expanded_strides", expanded_strides),
+        *listings(match_sizes, broadcast_steps, expanded_strides),
         Listing("all_pairs", mean_squared_error_of_all_pairs),
-        Listing("match_target", match_target),
-        Listing("mse", mse),
+        *listings(match_target, mse),
     ),
     links=(
         Link("The matrix product whose inner loop is broadcasting", "program=matmul&rung=broadcasting"),

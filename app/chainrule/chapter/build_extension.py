@@ -1,4 +1,4 @@
-"""Building the C++ extension, for the command line: it says what it does."""
+"""Building the C++ extension for the command line, with messages about its progress."""
 
 from __future__ import annotations
 
@@ -12,13 +12,7 @@ __all__ = ["BuildError", "build"]
 
 
 def build(say: Callable[[str], None], *, cuda: bool | None = None, force: bool = False, verbose: bool = False) -> None:
-    """Build the extension where it is not built, or does not load, telling `say` line by line what is done.
-
-    Args:
-        say: takes a line.
-        cuda: see `build_extension`.
-        force: see `build_extension`.
-        verbose: see `build_extension`.
+    """Build the extension if it is not built or does not load, and pass each line of progress to `say`.
 
     Raises:
         BuildError: something is missing, or the compiler failed.

@@ -1,4 +1,4 @@
-"""The custom Functions that the pages run and check: what goes in, what they are called, and the same without them."""
+"""The custom Functions that the pages run and check."""
 
 from __future__ import annotations
 
@@ -16,26 +16,20 @@ from chainrule.foundations import exercises, functions
 Outputs = Tensor | tuple[Tensor, ...]
 
 CONSTANT = 3.0
-"""MulConstant's, where nobody gives another."""
+"""MulConstant's default."""
 
 SLOPE = 0.1
-"""The leaky exercise's."""
+"""The slope of the leaky exercise."""
 
 
 @dataclass(frozen=True, slots=True)
 class CustomFunction:
-    """A Function, and the expression that it computes, which autograd differentiates by itself.
+    """A Function and the same computation in torch's own operations (`plain`).
 
     Attributes:
-        name: as an input of a page names it.
-        function: the Function.
-        plain: the same in torch's own operations.
-        formula: what it computes.
-        inputs: names of the arguments of forward.
-        outputs: names of what forward returns.
-        shapes: shapes of the arguments that are tensors, in words of (batch, n, fan_out); a number where the argument
-            is one.
-        third_derivative: of every element of the first input; None where it is 0, along each element of any input.
+        shapes: per argument of forward: the names of its sizes ("batch", "n", "fan_out"), or a number that stands for
+            itself.
+        third_derivative: at every element of the first input; None if it is 0 for every input.
     """
 
     name: str
@@ -48,13 +42,13 @@ class CustomFunction:
     third_derivative: Callable[[Tensor], Tensor] | None = None
 
     def apply(self, *arguments: Any, **keywords: Any) -> Outputs:
-        """Call it. A Jacobian takes a call per column: between two of them the work can be stopped."""
+        """Call the Function; the work can be stopped before each call, since a Jacobian takes many."""
         stopping.check()
         outputs: Outputs = self.function.apply(*arguments, **keywords)  # type: ignore[no-untyped-call]
         return outputs
 
     def draw(self, sizes: Mapping[str, int], generator: torch.Generator) -> tuple[Any, ...]:
-        """Arguments at random: tensors from N(0, 1), float64 of values that float32 holds too; all require grad."""
+        """Random arguments from N(0, 1): float64 tensors whose values float32 holds too; all require grad."""
         return tuple(
             torch.randn([sizes[name] for name in shape], generator=generator).double().requires_grad_()
             if isinstance(shape, tuple)
@@ -73,7 +67,7 @@ def _sin_cos(inp: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _third_of_sin_cos(inp: Tensor) -> Tensor:
-    """−cos and sin, the larger."""
+    """The larger of |−cos| and |sin|."""
     return torch.maximum(inp.cos().abs(), inp.sin().abs())
 
 
@@ -124,7 +118,7 @@ FUNCTIONS: Mapping[str, CustomFunction] = {
         ),
     )
 }
-"""The Functions of foundations/functions.py that the source documents define, and one with two outputs."""
+"""The Functions of foundations/functions.py."""
 
 EXERCISES: Mapping[str, CustomFunction] = {
     each.name: each
@@ -149,13 +143,7 @@ EXERCISES: Mapping[str, CustomFunction] = {
             (_ALL, SLOPE),
         ),
         CustomFunction(
-            "exercise_d",
-            exercises.ExerciseD,
-            torch.add,
-            "out = inp + bias",
-            ("inp", "bias"),
-            ("out",),
-            (_ALL, ("n",)),
+            "exercise_d", exercises.ExerciseD, torch.add, "out = inp + bias", ("inp", "bias"), ("out",), (_ALL, ("n",))
         ),
         CustomFunction("exercise_e", exercises.ExerciseE, torch.mul, "out = a · b", ("a", "b"), ("out",), (_ALL, _ALL)),
         CustomFunction(
@@ -188,4 +176,4 @@ EXERCISES: Mapping[str, CustomFunction] = {
         ),
     )
 }
-"""Those of foundations/exercises.py, each with a mistake in its backward."""
+"""The Functions of foundations/exercises.py, each with a mistake in its backward."""

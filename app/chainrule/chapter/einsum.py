@@ -11,8 +11,8 @@ from torch import Tensor
 
 from chainrule import stopping
 from chainrule.chapter.agreement import max_difference
-from chainrule.chapter.inputs import integer, read_shapes, text
-from chainrule.chapter.page import Link, Listing, Page
+from chainrule.chapter.inputs import SHAPE, integer, read_shapes, text
+from chainrule.chapter.page import Link, Page, listings
 from chainrule.dump.json_values import json_number, json_tensor
 from chainrule.errors import InputError
 from chainrule.foundations.einsum import Contraction, Index, einsum, resolve, write_loops
@@ -31,24 +31,24 @@ from chainrule.foundations.einsum_notation import (
 )
 
 MAX_NUMEL = 8192
-"""Elements of an operand, and of the result: the chapter's 784 × 10 is admitted."""
+"""Elements of an operand and of the result; the chapter has 784 × 10."""
 
 MAX_PRODUCTS = 2**18
-"""Product of all index sizes: no intermediate result of PyTorch's is larger either."""
+"""The product of all index sizes, which also bounds PyTorch's intermediate results."""
 
 MAX_LOOPED = 2000
-"""Products that are computed one by one in Python as well."""
+"""With more products, the loops in Python are not run."""
 
 MAX_CHARACTERS = 200
-"""Of an equation, and of sublists."""
+"""The longest equation or sublists."""
 
 
 def answer(values: Mapping[str, Any]) -> dict[str, Any]:
     """{"shape", "indices", "operands", "loops", "sublists", "result", …} of an equation and shapes.
 
     Raises:
-        InputError: the equation makes no sense, or does not fit the shapes. `limit` says where: {"text", "position",
-            "torch": what PyTorch says, "shapes": some that would fit}. Or it is larger than this page computes.
+        InputError: the equation makes no sense, does not fit the shapes (`limit` is {"text", "position", "torch":
+            PyTorch's message, "shapes": some that would fit}), or is larger than this page computes.
     """
     shapes: Sequence[Sequence[int]] = values["shapes"]
     written = "sublists" if values["sublists"] else "equation"
@@ -64,11 +64,7 @@ def answer(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_equation(given: str, written: str, shapes: Sequence[Sequence[int]]) -> Equation:
-    """The equation of a text, which is one or is sublists.
-
-    Raises:
-        InputError: it cannot be read.
-    """
+    """The equation of a text; `written` says whether that is an "equation" or "sublists". Raises InputError."""
     equation = given
     try:
         if written == "sublists":
@@ -82,22 +78,15 @@ def read_equation(given: str, written: str, shapes: Sequence[Sequence[int]]) -> 
 
 
 def shapes_of_letters(equation: str) -> list[tuple[int, ...]]:
-    """Shapes that are at fault in nothing: a dimension of size 1 for each letter left of the arrow.
-
-    Asked with these, PyTorch can say something of the equation alone; with others it may stop at them first.
-    """
+    """A dimension of size 1 for each letter left of the arrow: with these shapes PyTorch complains of the equation."""
     parts = equation.partition("->")[0].split(",")
     return [(1,) * sum(character in LETTERS for character in part) for part in parts]
 
 
 def explained(
-    error: EinsumError,
-    given: str,
-    field: str,
-    shapes: Sequence[Sequence[int]] | None,
-    equation: Equation | None,
+    error: EinsumError, given: str, field: str, shapes: Sequence[Sequence[int]] | None, equation: Equation | None
 ) -> InputError:
-    """The error with its place in the text, what PyTorch says to the same, and shapes that would fit the equation."""
+    """The error with its position in the text, PyTorch's message, and shapes that would fit the equation."""
     return InputError(
         f"{field}: {error}",
         field=field,
@@ -112,7 +101,7 @@ def explained(
 
 
 def torch_message(equation: str, shapes: Sequence[Sequence[int]]) -> str | None:
-    """What PyTorch raises for the equation with operands of these shapes, of which nothing is allocated."""
+    """PyTorch's error message for the equation with operands of these shapes, which are not allocated."""
     try:
         torch.einsum(equation, *(torch.empty(tuple(shape), device="meta") for shape in shapes))
     except (RuntimeError, ValueError) as error:
@@ -121,7 +110,7 @@ def torch_message(equation: str, shapes: Sequence[Sequence[int]]) -> str | None:
 
 
 def fitting_shapes(equation: Equation, shapes: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
-    """Shapes that fit an equation: what is given where it can stay, else 2, 3, 4, … for one index after the other."""
+    """Shapes that fit an equation: the given sizes where possible, else 2, 3, 4, … per index."""
     sizes: dict[str, int] = {}
     for subscripts, shape in zip(equation.operands, shapes, strict=False):
         if len(shape) == len(subscripts) and ELLIPSIS not in {each.name for each in subscripts}:
@@ -134,13 +123,13 @@ def fitting_shapes(equation: Equation, shapes: Sequence[Sequence[int]]) -> list[
 
 
 def write_shapes(shapes: Sequence[Sequence[int]]) -> str:
-    """Shapes as they are typed: `3,2,5;3,5,4`, `()` for a scalar's."""
+    """`3,2,5;3,5,4`, with `()` for a scalar."""
     return ";".join(",".join(map(str, shape)) or "()" for shape in shapes)
 
 
 def check_sizes(contraction: Contraction) -> None:
-    """Raise InputError for what would take too long or too much memory."""
-    # A size of 0 makes the whole product 0, but not the intermediate results on the way there.
+    """Raise InputError if it would take too long or too much memory."""
+    # A size of 0 makes the whole product 0, but not PyTorch's intermediate results.
     products = math.prod(max(index.size, 1) for index in contraction.indices)
     largest = max(math.prod(max(size, 1) for size in shape) for shape in (*contraction.shapes, contraction.shape))
     if products > MAX_PRODUCTS:
@@ -158,16 +147,13 @@ def check_sizes(contraction: Contraction) -> None:
 
 
 def draw_operands(shapes: Sequence[Sequence[int]], seed: int) -> list[Tensor]:
-    """Standard normal operands, one after the other from one generator."""
+    """Standard normal operands, all drawn from one generator."""
     generator = torch.Generator().manual_seed(seed)
     return [torch.randn(tuple(shape), generator=generator) for shape in shapes]
 
 
-# ------------------------------------------------------------------------------------------------------ what it says
-
-
 def explain(contraction: Contraction, operands: Sequence[Tensor]) -> dict[str, Any]:
-    """Everything about an einsum that fits its operands, computed by PyTorch, as sublists, and by the loops."""
+    """An einsum computed by PyTorch, as sublists, and by loops."""
     equation = contraction.equation
     names = [f"t{number}" for number in range(len(operands))]
     result = torch.einsum(equation.text, *operands)
@@ -213,7 +199,7 @@ def explain(contraction: Contraction, operands: Sequence[Tensor]) -> dict[str, A
 
 
 def explain_index(index: Index, operand_count: int) -> dict[str, Any]:
-    """An index: {"name", "size", "role", "is_ellipsis", "is_diagonal", "stretched", "occurrences", "output", …}."""
+    """The fields of an index, and its "explanation"."""
     return {
         "name": index.name,
         "size": index.size,
@@ -230,7 +216,7 @@ def explain_index(index: Index, operand_count: int) -> dict[str, Any]:
 
 
 def describe_index(index: Index, operand_count: int) -> str:
-    """What becomes of an index, in words."""
+    """The index's role in the sum, in words."""
     operands = sorted({each.operand for each in index.occurrences})
     several = " and ".join(f"t{operand}" for operand in operands)
     parts: list[str] = []
@@ -251,19 +237,16 @@ def describe_index(index: Index, operand_count: int) -> str:
 
 
 def write_subscripts(subscripts: Sequence[Subscript]) -> str:
-    """Indices as they are written, without spaces."""
+    """Indices without spaces."""
     return "".join(each.name for each in subscripts)
 
 
 def rounding_bound(contraction: Contraction, operands: Sequence[Tensor]) -> float:
-    """How far apart rounding can bring two ways to add up the same products: who adds in another order differs."""
+    """The largest difference that rounding can make between two orders of adding up the same products."""
     terms = math.prod(index.size for index in contraction.summed)
     magnitude = torch.einsum(contraction.equation.text, *(operand.abs() for operand in operands))
     largest = float(magnitude.max()) if magnitude.numel() else 0.0
     return 2 * (terms + len(operands)) * torch.finfo(torch.float32).eps * largest
-
-
-# ------------------------------------------------------------------------------------------------------------- the page
 
 
 def _read_text(given: str) -> str:
@@ -300,6 +283,7 @@ PAGE = Page(
             "The operands' shapes, set apart by semicolons; () is a scalar's.",
             read=_read_shapes,
             allowed=f"at most 6 shapes of at most 8 sizes up to {MAX_NUMEL}, such as 3,2,5;3,5,4",
+            pattern=rf"{SHAPE}(;{SHAPE})*",
         ),
         text(
             "sublists",
@@ -312,12 +296,7 @@ PAGE = Page(
         integer("seed", 42, "seed", "Of the operands, drawn from N(0, 1).", minimum=0, maximum=2**31 - 1),
     ),
     answer=answer,
-    listings=(
-        Listing("einsum", einsum),
-        Listing("broken_rules", broken_rules),
-        Listing("parse", parse),
-        Listing("resolve", resolve),
-    ),
+    listings=listings(einsum, broken_rules, parse, resolve),
     links=(
         Link("The matrix product as an einsum", "program=matmul&rung=einsum"),
         Link("The same as loops, 2 × 3 by 3 × 2", "program=matmul&rung=loops&widths=3,2&batch=2"),

@@ -1,4 +1,4 @@
-"""The page of the C++ extension: whether it is built and what building takes, its gradients, and a race."""
+"""The page of the C++ extension: whether it is built and what the build requires, its gradients, and a race."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from chainrule import stopping
 from chainrule.chapter.agreement import max_difference
 from chainrule.chapter.inputs import flag, integer
 from chainrule.chapter.matmul import rounding_bound
-from chainrule.chapter.page import Link, Listing, Page
+from chainrule.chapter.page import Link, Page, listings
 from chainrule.dump.json_values import json_number
 from chainrule.foundations.functions import LinearFunction
 from chainrule.foundations.gradient_check import ATOL, EPS, RTOL, gradient_check
@@ -31,10 +31,10 @@ from chainrule.gradcheck.report import torch_verdict
 logger = logging.getLogger(__name__)
 
 MAX_BATCH, MAX_FEATURES = 256, 512
-"""Of the race: at most 67 million multiplications forward, and twice as many backward."""
+"""The race takes at most 67 million multiplications forward, and twice as many backward."""
 
 REPEAT_SECONDS = 0.06
-"""How long each pass of each style is repeated for."""
+"""Seconds over which each pass of each style is repeated."""
 
 MAX_REPEATS = 300
 
@@ -43,7 +43,7 @@ Backward = Callable[[], Sequence[Tensor | None]]
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """A way to write the linear layer: `forward(inp, weight, bias)` gives the output and what backward runs by."""
+    """A way to write the linear layer. `forward` returns the output, and a function from its gradient to `Backward`."""
 
     name: str
     code: str
@@ -51,10 +51,7 @@ class Style:
 
 
 def answer(values: Mapping[str, Any]) -> dict[str, Any]:
-    """{"state", "requirements", "cuda_requirements", "check", "race", "gpu"}.
-
-    check is null where it is not built; gpu is {"name", "check", "race"} where its kernels can run, else null.
-    """
+    """{"state", "requirements", "cuda_requirements", "check", "race", "gpu"}; "check" and "gpu" may be None."""
     state = built_state()
     sizes = (values["batch"], values["fan_in"], values["fan_out"])
     bias, seed = values["bias"], values["seed"]
@@ -70,7 +67,7 @@ def answer(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def on_gpu(sizes: tuple[int, int, int], has_bias: bool, seed: int, state: Mapping[str, Any]) -> dict[str, Any]:
-    """The same check and race on the current CUDA device, which the extension has kernels for."""
+    """The check and the race on the current CUDA device."""
     return {
         "name": torch.cuda.get_device_name(),
         "check": check(seed, has_bias, "cuda"),
@@ -79,14 +76,11 @@ def on_gpu(sizes: tuple[int, int, int], has_bias: bool, seed: int, state: Mappin
 
 
 def built_state() -> dict[str, Any]:
-    """{"built", "broken", "with_cuda", "file", "reason", "torch"}: whether the extension loads, and why not.
-
-    broken: it is there, but does not load.
-    """
+    """Whether the extension loads, and why not; "broken": it is built, but does not load."""
     try:
         loaded = extension.load_extension()
     except extension.ExtensionNotBuiltError as error:
-        # Where it lies on this machine is not for everybody to see.
+        # The path on this machine goes to the log only.
         logger.warning("%s", error)
         return {
             "built": False,
@@ -107,12 +101,12 @@ def built_state() -> dict[str, Any]:
 
 
 def _requirement(each: Requirement) -> dict[str, Any]:
-    # Not where it was found, either.
+    # The path where it was found is left out.
     return {"name": each.name, "purpose": each.purpose, "found": each.found is not None, "remedy": each.remedy}
 
 
 def check(seed: int, has_bias: bool, device: str = "cpu") -> dict[str, Any]:
-    """The gradient check of the C++ operator, ours and torch's, in float64 at a random point."""
+    """The gradient check of the C++ operator, Chainrule's and torch's, in float64 at a random point."""
     generator = torch.Generator().manual_seed(seed)
     shapes = [(3, 4), (2, 4), *([(2,)] if has_bias else [])]
     drawn = [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes]
@@ -127,9 +121,6 @@ def check(seed: int, has_bias: bool, device: str = "cpu") -> dict[str, Any]:
         "max_difference": json_number(result.max_difference),
         "torch": torch_verdict(LinearCpp.apply, point, EPS, ATOL, RTOL),
     }
-
-
-# ------------------------------------------------------------------------------------------------------------ the race
 
 
 def by_hand(inp: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Callable[[Tensor], Backward]]:
@@ -154,7 +145,7 @@ def by_hand(inp: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, C
 
 
 def by_autograd(f: Callable[..., Any]) -> Callable[..., tuple[Tensor, Callable[[Tensor], Backward]]]:
-    """A style that autograd runs the backward of."""
+    """The `forward` of a style whose backward autograd runs."""
 
     def forward(inp: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Callable[[Tensor], Backward]]:
         arguments = [each for each in (inp, weight, bias) if each is not None]
@@ -175,7 +166,7 @@ STYLES = (
 def race(
     batch: int, fan_in: int, fan_out: int, has_bias: bool, seed: int, state: Mapping[str, Any], device: str = "cpu"
 ) -> dict[str, Any]:
-    """Every style's forward and backward on the same float32 tensors, with how far they are from float64's."""
+    """Every style's forward and backward on the same float32 tensors, and their difference from float64."""
     generator = torch.Generator().manual_seed(seed)
 
     def draw(*shape: int) -> Tensor:
@@ -202,7 +193,7 @@ def race(
 
 
 def _expected(inp: Tensor, weight: Tensor, bias: Tensor | None, grad_output: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """Output and gradients in float64, each with how far rounding alone can take a float32 one from it."""
+    """Output and gradients in float64, each with the largest error that rounding to float32 can cause."""
     x, w, g = inp.detach(), weight.detach(), grad_output
     ones = x.new_ones(1, x.shape[0])
     wide_x, wide_w, wide_g = x.double(), w.double(), g.double()
@@ -251,9 +242,9 @@ def _row(
 
 
 def _seconds(run: Callable[[], object], device: torch.device) -> float:
-    """Seconds per run, the median of as many as fit; the first does not count where there are others.
+    """Seconds per run: the median over REPEAT_SECONDS, without the first if there are others.
 
-    On a GPU a call only puts its kernels in line: a run has ended when they have.
+    On a GPU a call only queues its kernels: a run ends when they have ended.
     """
     times: list[float] = []
     spent = 0.0
@@ -286,13 +277,8 @@ PAGE = Page(
         integer("seed", 42, "seed", "Of the random tensors.", minimum=0, maximum=2**31 - 1),
     ),
     answer=answer,
-    listings=(
-        Listing("linear.h", extension.HEADER),
-        Listing("linear.cpp", extension.SOURCE),
-        Listing("linear_cuda.cu", extension.CUDA_SOURCE),
-        Listing("LinearCpp", LinearCpp),
-        Listing("LinearCppLayer", LinearCppLayer),
-        Listing("LinearFunction", LinearFunction),
+    listings=listings(
+        extension.HEADER, extension.SOURCE, extension.CUDA_SOURCE, LinearCpp, LinearCppLayer, LinearFunction
     ),
     links=(Link("linear_cpp in the explorer, once it is built", "program=linear_cpp"),),
     timed=True,

@@ -1,11 +1,11 @@
-"""How wrong a central difference is at a step eps, and why: the two ends of the V.
+"""The error of a central difference at a step eps, and its two causes.
 
     error(eps) ≈ rounding / eps + truncation · eps²
 
     rounding    u (|f_i| + |x_j ∂f_i/∂x_j|), u half the dtype's ε: f is rounded, and so is x_j ± eps
     truncation  |∂³f_i/∂x_j³| / 6, the first term of the Taylor series that the difference leaves out
 
-each the largest over all elements. The sum is least at eps = (rounding / (2 truncation))^(1/3).
+each is the largest over all elements. The sum is least at eps = (rounding / (2 truncation))^(1/3).
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ from chainrule.chapter.custom_functions import CustomFunction
 from chainrule.foundations.gradient_check import analytic_jacobians, as_tuple
 
 STEPS: tuple[float, ...] = tuple(10.0 ** (exponent / 2) for exponent in range(-24, -1))
-"""Steps a curve is measured at: 1e-12 … 1e-1, two per decade."""
+"""The steps of a curve: 1e-12 … 1e-1, two per decade."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectedError:
-    """Coefficients of the two ends, for one function at one point in one dtype."""
+    """The two coefficients of one function at one point in one dtype."""
 
     rounding: float
     truncation: float
 
     def at(self, eps: float) -> float:
-        """What is to be expected of the error."""
+        """The expected error at a step."""
         return self.rounding / eps + self.truncation * eps * eps
 
     @property
     def best_step(self) -> float | None:
-        """Where it is least; None where nothing is cut off, so that a larger step is always better."""
+        """The step of the least error; None without truncation, since then a larger step is always better."""
         if self.truncation == 0 or not math.isfinite(self.truncation):
             return None
         return math.cbrt(self.rounding / (2 * self.truncation))
 
 
 def expected_error(case: CustomFunction, inputs: Sequence[Any], dtype: torch.dtype) -> ExpectedError:
-    """What to expect of the forward of a Function, at a point given in float64."""
+    """The coefficients for the forward of a Function at a float64 point."""
     values = as_tuple(case.plain(*inputs))
     scales = []
     for (output, position), jacobian in analytic_jacobians(case.plain, inputs).items():

@@ -1,4 +1,4 @@
-"""The page of custom autograd Functions: one call, and all that passes between the Function and autograd."""
+"""The page of custom autograd Functions: one call, and everything that the Function and autograd exchange."""
 
 from __future__ import annotations
 
@@ -20,16 +20,15 @@ from chainrule.foundations import functions
 from chainrule.foundations.gradient_check import as_tuple
 
 MAX_NUMEL = 36
-"""Elements of each tensor that is typed."""
+"""Elements of each typed tensor."""
 
 BIASES = ("a tensor", "None", "left out")
-"""What linear_function gets as its bias."""
 
 BOTH = "both"
 
 
 def answer(values: Mapping[str, Any]) -> dict[str, Any]:
-    """One call of the Function with everything that it keeps, gets and returns; the ways to call it."""
+    """One call of the Function with everything that it saves, gets and returns; the ways to call it."""
     case = FUNCTIONS[values["function"]]
     if case.name == "sin_cos" and not values["materialize_grads"]:
         case = replace(case, function=functions.SinCosSparing)
@@ -70,7 +69,7 @@ def _arguments(case: CustomFunction, values: Mapping[str, Any]) -> tuple[Any, ..
 
 
 def _gradient(case: CustomFunction, arguments: tuple[Any, ...], typed: Tensor) -> Tensor:
-    """The gradient that comes back to the outputs, in their shape. Raises ValueError if forward does."""
+    """The gradient of each output, in its shape. Raises ValueError if forward does."""
     with torch.no_grad():
         shape = as_tuple(case.apply(*arguments))[0].shape
     try:
@@ -84,14 +83,14 @@ def _gradient(case: CustomFunction, arguments: tuple[Any, ...], typed: Tensor) -
 
 
 def _misfit(error: Exception, arguments: tuple[Any, ...]) -> InputError:
-    """linear_function's shapes do not fit: which one to change."""
+    """The error for shapes of linear_function that do not fit; names the one to change."""
     x, weight = arguments[:2]
     field = "x" if x.dim() != 2 else "weight" if weight.dim() != 2 or x.shape[1] != weight.shape[1] else "bias"
     return InputError(f"{field}: {error}", field=field)
 
 
 def ways_to_call(case: CustomFunction, arguments: tuple[Any, ...]) -> dict[str, Any]:
-    """Apply with a keyword raises: torch's own message. What a wrapper function makes of the same call."""
+    """`apply` with a keyword, which raises an error of torch's, and the same call through a wrapper function."""
     with torch.no_grad():
         names = case.inputs[: len(arguments)]
         by_position = as_tuple(case.apply(*arguments))[0]
@@ -118,7 +117,7 @@ def ways_to_call(case: CustomFunction, arguments: tuple[Any, ...]) -> dict[str, 
 
 
 def _call(name: str, arguments: tuple[str, ...], first: int | None = None) -> str:
-    """`f(inp, weight, bias=bias)`: keywords from `first` on, which is the last unless told."""
+    """`f(inp, weight, bias=bias)`: keywords from `first` on, by default the last argument alone."""
     start = len(arguments) - 1 if first is None else first
     return f"{name}({', '.join([*arguments[:start], *(f'{each}={each}' for each in arguments[start:])])})"
 

@@ -1,4 +1,4 @@
-"""The page of the gradient check: two Jacobians, their difference, and how it depends on the step and the dtype."""
+"""The page of the gradient check: two Jacobians, their difference, and its dependence on step and dtype."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from chainrule.chapter.custom_functions import EXERCISES, FUNCTIONS, CustomFunction
 from chainrule.chapter.finite_differences import STEPS, expected_error
 from chainrule.chapter.inputs import choice, flag, integer, number
-from chainrule.chapter.page import Link, Listing, Page
+from chainrule.chapter.page import Link, Listing, Page, listings
 from chainrule.dump.json_values import json_number, json_tensor
 from chainrule.foundations import gradient_check as textbook
 from chainrule.foundations.exercises import SOLUTIONS
@@ -19,7 +19,7 @@ from chainrule.foundations.gradient_check import as_tuple, gradient_check, step_
 from chainrule.gradcheck.report import check_report, shape_of, torch_verdict
 
 MAX_SIZE = 5
-"""Of batch, n and fan_out: the Jacobian of linear_function is then (25, 25)."""
+"""The largest batch, n and fan_out: the Jacobian of linear_function is then (25, 25)."""
 
 DTYPES = {"float64": torch.float64, "float32": torch.float32}
 
@@ -63,10 +63,9 @@ def check_in(case: CustomFunction, point: Sequence[Any], tolerances: Mapping[str
 
 
 def step_curves(case: CustomFunction, point: Sequence[Any]) -> dict[str, Any]:
-    """{"eps": [...], dtype: {"measured", "rounding", "truncation", "best_step"}}: what was found, what is expected.
+    """{"eps": [...], dtype: {"measured", "rounding", "truncation", "best_step"}}.
 
-    `measured` is the largest |analytic − numeric| at each step; `rounding / eps + truncation · eps²` is what to expect
-    of a backward without a mistake.
+    `measured` is the largest |analytic − numeric| at each step, which is rounding / eps + truncation · eps² if right.
     """
     curves: dict[str, Any] = {"eps": list(STEPS)}
     for name, dtype in DTYPES.items():
@@ -82,7 +81,7 @@ def step_curves(case: CustomFunction, point: Sequence[Any]) -> dict[str, Any]:
 
 
 def solution(case: CustomFunction) -> dict[str, Any] | None:
-    """Where an exercise is wrong: {"line", "wrong", "right", "shows"}; null for what is no exercise."""
+    """The mistake of an exercise: {"line", "wrong", "right", "shows"}; None for other Functions."""
     found = SOLUTIONS.get(case.function)
     if found is None:
         return None
@@ -116,9 +115,7 @@ PAGE = Page(
     ),
     answer=answer,
     listings=(
-        Listing("gradient_check", textbook.gradient_check),
-        Listing("numeric_jacobians", textbook.numeric_jacobians),
-        Listing("analytic_jacobians", textbook.analytic_jacobians),
+        *listings(textbook.gradient_check, textbook.numeric_jacobians, textbook.analytic_jacobians),
         *(Listing(case.name, case.function) for case in CASES.values()),
     ),
     links=tuple(

@@ -1,4 +1,4 @@
-"""Which section of the source documents stands on which page, in which source file, and which test holds it true."""
+"""The sections of the source documents, each with its pages and its source files."""
 
 from __future__ import annotations
 
@@ -17,23 +17,13 @@ DOCUMENTS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A section of a document, and where it can be run.
-
-    Attributes:
-        document: its number.
-        title: its heading there.
-        constructs: what of it is code, as it is written there.
-        pages: names of the pages it stands on, the main one first.
-        sources: files of the package that it stands in.
-        tests: the tests that hold it to be true, file and name.
-    """
+    """A section of a document: its code (`constructs`), its pages, the main one first, and its files of the package."""
 
     document: str
     title: str
     constructs: tuple[str, ...]
     pages: tuple[str, ...]
     sources: tuple[str, ...]
-    tests: tuple[str, ...]
 
 
 SECTIONS: tuple[Section, ...] = (
@@ -43,7 +33,6 @@ SECTIONS: tuple[Section, ...] = (
         ("print_source(obj): inspect.getsource(obj)",),
         ("neuron",),
         ("chapter/listings.py",),
-        ("tests/chapter/test_listings.py::test_every_line_stands_in_the_file_at_its_number",),
     ),
     Section(
         "002",
@@ -56,10 +45,6 @@ SECTIONS: tuple[Section, ...] = (
         ),
         ("neuron",),
         ("foundations/neuron.py",),
-        (
-            "tests/foundations/test_neuron.py::test_neuron_is_the_dot_product_and_the_bias",
-            "tests/foundations/test_neuron.py::test_dense_by_sums_and_at_once_are_torchs_linear",
-        ),
     ),
     Section(
         "002",
@@ -67,7 +52,6 @@ SECTIONS: tuple[Section, ...] = (
         ("def matmul(a,b)", "c[i,j] += a[i,k] * b[k,j]", "assert ac==br", "m1@m2", "%timeit"),
         ("matmul",),
         ("foundations/matmul.py",),
-        ("tests/foundations/test_matmul.py::test_every_rung_is_torchs_product",),
     ),
     Section(
         "002",
@@ -75,10 +59,6 @@ SECTIONS: tuple[Section, ...] = (
         ("a + b", "a - b", "a * b", "a / b", "a > b", "a < b", "a == b", "m*m", "m*n", "(a[i] * b[:,j]).sum()"),
         ("arithmetic", "matmul"),
         ("foundations/arithmetic.py", "chapter/arithmetic.py", "foundations/matmul.py"),
-        (
-            "tests/chapter/test_arithmetic.py::test_every_operator_is_torchs",
-            "tests/chapter/test_arithmetic.py::test_the_dimension_at_fault_is_the_one_torch_names",
-        ),
     ),
     Section(
         "002",
@@ -86,10 +66,6 @@ SECTIONS: tuple[Section, ...] = (
         ("(a < b).all()", "(a==b).all()", ".sum()", ".mean()", "(a + b).mean().item()"),
         ("arithmetic",),
         ("foundations/arithmetic.py", "chapter/arithmetic.py"),
-        (
-            "tests/chapter/test_arithmetic.py::test_the_chapters_values",
-            "tests/chapter/test_arithmetic.py::test_why_the_chapters_mean_is_not_two_thirds",
-        ),
     ),
     Section(
         "002",
@@ -97,7 +73,6 @@ SECTIONS: tuple[Section, ...] = (
         ("a > 0", "(m - 5) / 2.73"),
         ("broadcasting",),
         ("foundations/broadcasting.py", "chapter/broadcasting.py"),
-        ("tests/chapter/test_broadcasting.py::test_normalization_by_scalars",),
     ),
     Section(
         "002",
@@ -118,21 +93,9 @@ SECTIONS: tuple[Section, ...] = (
         ),
         ("broadcasting", "matmul"),
         ("foundations/broadcasting.py", "foundations/matmul.py"),
-        (
-            "tests/foundations/test_broadcasting.py::test_expanded_strides_are_pytorchs",
-            "tests/foundations/test_broadcasting.py::test_the_ways_to_add_a_dimension_lead_to_a_row_or_a_column",
-        ),
     ),
     Section(
-        "002",
-        "Broadcasting rules",
-        ("compatible dimensions",),
-        ("broadcasting",),
-        ("foundations/broadcasting.py",),
-        (
-            "tests/foundations/test_broadcasting.py::test_shape_and_message_are_pytorchs",
-            "tests/foundations/test_broadcasting.py::test_each_dimension_names_its_rule",
-        ),
+        "002", "Broadcasting rules", ("compatible dimensions",), ("broadcasting",), ("foundations/broadcasting.py",)
     ),
     Section(
         "002",
@@ -140,7 +103,6 @@ SECTIONS: tuple[Section, ...] = (
         ("ik,kj->ij", "repeated indices are summed"),
         ("einsum", "matmul"),
         ("foundations/einsum_notation.py", "foundations/einsum.py", "foundations/matmul.py"),
-        ("tests/foundations/test_einsum.py::test_random_equations_are_taken_or_refused_as_by_torch",),
     ),
     Section(
         "002",
@@ -158,10 +120,6 @@ SECTIONS: tuple[Section, ...] = (
         ),
         ("einsum",),
         ("foundations/einsum_notation.py", "foundations/einsum.py", "chapter/einsum.py"),
-        (
-            "tests/foundations/test_einsum.py::test_the_loops_give_torchs_numbers",
-            "tests/foundations/test_einsum_notation.py::test_the_sublists_of_an_equation_are_written_as_in_the_chapter",
-        ),
     ),
     Section(
         "002",
@@ -179,10 +137,6 @@ SECTIONS: tuple[Section, ...] = (
         ),
         ("initialization",),
         ("foundations/layers.py", "foundations/initialization.py"),
-        (
-            "tests/foundations/test_initialization.py::test_the_chapter_s_experiment",
-            "tests/foundations/test_layers.py::test_lin_against_torch",
-        ),
     ),
     Section(
         "002",
@@ -190,7 +144,6 @@ SECTIONS: tuple[Section, ...] = (
         ("def model(x)", "def mse(output, targ)", "output.squeeze"),
         ("backward", "initialization"),
         ("foundations/layers.py",),
-        ("tests/foundations/test_layers.py::test_mse_against_torch",),
     ),
     Section(
         "002",
@@ -204,26 +157,14 @@ SECTIONS: tuple[Section, ...] = (
         ),
         ("backward",),
         ("foundations/layers.py", "foundations/derivations.py"),
-        (
-            "tests/foundations/test_layers.py::test_the_chapter_s_model",
-            "tests/foundations/test_derivations.py::test_the_chain_is_autograd_s",
-        ),
     ),
-    Section(
-        "002",
-        "SymPy",
-        ("symbols('sx sy')", "diff(sx**2, sx)"),
-        ("backward",),
-        ("foundations/derivations.py",),
-        ("tests/foundations/test_derivations.py::test_the_chapter_s_call",),
-    ),
+    Section("002", "SymPy", ("symbols('sx sy')", "diff(sx**2, sx)"), ("backward",), ("foundations/derivations.py",)),
     Section(
         "002",
         "Define Forward and Backward Pass",
         ("def forward_and_backward(inp, targ)",),
         ("backward", "styles"),
         ("foundations/layers.py",),
-        ("tests/foundations/test_layers.py::test_forward_and_backward_starts_afresh",),
     ),
     Section(
         "002",
@@ -231,7 +172,6 @@ SECTIONS: tuple[Section, ...] = (
         ("class Relu()", "class Lin()", "class Mse()", "class Model()"),
         ("styles",),
         ("foundations/layers.py", "foundations/styles.py"),
-        ("tests/foundations/test_styles.py::test_every_style_is_autograd",),
     ),
     Section(
         "002",
@@ -239,10 +179,6 @@ SECTIONS: tuple[Section, ...] = (
         ("class LayerFunction()", "class Relu(LayerFunction)", "class Lin(LayerFunction)", "class Mse(LayerFunction)"),
         ("styles",),
         ("foundations/layer_function.py", "foundations/styles.py"),
-        (
-            "tests/foundations/test_layer_function.py::test_lin",
-            "tests/foundations/test_layer_function.py::test_a_layer_of_two_arguments_of_one_s_own",
-        ),
     ),
     Section(
         "002",
@@ -250,7 +186,6 @@ SECTIONS: tuple[Section, ...] = (
         ("class MyRelu(Function)", "ctx.save_for_backward(i)", "ctx.saved_tensors", "@staticmethod"),
         ("functions", "styles"),
         ("foundations/functions.py",),
-        ("tests/foundations/test_functions.py::test_my_relu",),
     ),
     Section(
         "002",
@@ -264,10 +199,6 @@ SECTIONS: tuple[Section, ...] = (
         ),
         ("styles",),
         ("foundations/modules.py",),
-        (
-            "tests/foundations/test_modules.py::test_linear_layer",
-            "tests/foundations/test_modules.py::test_module_calls_super_before_init",
-        ),
     ),
     Section(
         "000",
@@ -280,10 +211,6 @@ SECTIONS: tuple[Section, ...] = (
         ),
         ("styles", "backward"),
         ("foundations/layer_function.py", "foundations/misprints.py"),
-        (
-            "tests/foundations/test_misprints.py::test_lin_as_printed_reads_an_attribute_that_nothing_sets",
-            "tests/foundations/test_layer_function.py::test_mse",
-        ),
     ),
     Section(
         "000",
@@ -291,15 +218,9 @@ SECTIONS: tuple[Section, ...] = (
         ("class MyRelu(Function)", "requires_grad"),
         ("functions",),
         ("foundations/functions.py",),
-        ("tests/foundations/test_functions.py::test_my_relu",),
     ),
     Section(
-        "000",
-        "nn.Module",
-        ("super().__init__()",),
-        ("styles",),
-        ("foundations/modules.py", "foundations/misprints.py"),
-        ("tests/foundations/test_misprints.py::test_a_module_that_forgets_super_cannot_register_a_parameter",),
+        "000", "nn.Module", ("super().__init__()",), ("styles",), ("foundations/modules.py", "foundations/misprints.py")
     ),
     Section(
         "001",
@@ -313,10 +234,6 @@ SECTIONS: tuple[Section, ...] = (
         ),
         ("functions",),
         ("foundations/functions.py",),
-        (
-            "tests/foundations/test_functions.py::test_linear_function",
-            "tests/foundations/test_functions.py::test_linear_function_computes_only_what_is_needed",
-        ),
     ),
     Section(
         "001",
@@ -324,7 +241,6 @@ SECTIONS: tuple[Section, ...] = (
         ("class MulConstant(Function)", "ctx.constant"),
         ("functions",),
         ("foundations/functions.py",),
-        ("tests/foundations/test_functions.py::test_mul_constant",),
     ),
     Section(
         "001",
@@ -332,7 +248,6 @@ SECTIONS: tuple[Section, ...] = (
         ("gradcheck(linear, input, eps=1e-6, atol=1e-4)",),
         ("gradcheck",),
         ("foundations/gradient_check.py", "foundations/exercises.py"),
-        ("tests/foundations/test_gradient_check.py::test_the_verdict_is_torchs",),
     ),
     Section(
         "001",
@@ -346,7 +261,6 @@ SECTIONS: tuple[Section, ...] = (
         ),
         ("styles", "extension"),
         ("foundations/modules.py",),
-        ("tests/foundations/test_modules.py::test_linear", "tests/foundations/test_modules.py::test_extra_repr"),
     ),
     Section(
         "003",
@@ -354,7 +268,6 @@ SECTIONS: tuple[Section, ...] = (
         ("forward(i0, ..., iN)", "backward(g_o0, ..., g_oM)", "ctx.needs_input_grad"),
         ("functions",),
         ("foundations/functions.py",),
-        ("tests/foundations/test_functions.py::test_linear_function_computes_only_what_is_needed",),
     ),
     Section(
         "003",
@@ -362,7 +275,6 @@ SECTIONS: tuple[Section, ...] = (
         ("Option 1: alias", "Option 2: wrap in a function", "linear(input, weight, bias)"),
         ("functions",),
         ("foundations/functions.py",),
-        ("tests/foundations/test_functions.py::test_an_alias_and_a_wrapper_compute_the_same",),
     ),
     Section(
         "003",
@@ -370,7 +282,6 @@ SECTIONS: tuple[Section, ...] = (
         ("class Linear(nn.Module)",),
         ("extension",),
         ("foundations/linear_extension/function.py",),
-        ("tests/foundations/test_linear_extension.py::test_a_step_of_a_module_is_that_of_nn_linear",),
     ),
     Section(
         "003",
@@ -383,10 +294,6 @@ SECTIONS: tuple[Section, ...] = (
             "foundations/linear_extension/build.py",
             "foundations/linear_extension/compilation.py",
         ),
-        (
-            "tests/foundations/test_linear_extension.py::test_it_is_f_linear",
-            "tests/foundations/test_linear_extension.py::test_its_gradients_are_right",
-        ),
     ),
     Section(
         "004",
@@ -394,7 +301,6 @@ SECTIONS: tuple[Section, ...] = (
         ("class Exp(Function)", "ctx.save_for_backward(result)"),
         ("functions",),
         ("foundations/functions.py",),
-        ("tests/foundations/test_functions.py::test_exp",),
     ),
     Section(
         "004",
@@ -402,11 +308,6 @@ SECTIONS: tuple[Section, ...] = (
         ("how many arguments backward has", "one gradient per output"),
         ("functions",),
         ("foundations/functions.py",),
-        (
-            "tests/foundations/test_functions.py::test_two_outputs",
-            "tests/foundations/test_functions.py::"
-            "test_backward_has_one_argument_per_output_zeros_or_none_where_it_is_not_used",
-        ),
     ),
     Section(
         "004",
@@ -414,7 +315,6 @@ SECTIONS: tuple[Section, ...] = (
         ("class MulConstant(Function)", "return grad_output * ctx.constant, None"),
         ("functions",),
         ("foundations/functions.py",),
-        ("tests/foundations/test_functions.py::test_mul_constant",),
     ),
 )
 """Every section, in the order of the documents."""

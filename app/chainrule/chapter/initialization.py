@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from typing import Any
 
@@ -21,21 +21,15 @@ from chainrule.chapter.layer_stack import (
     other_seeds,
     run,
     weight_variance,
-    with_relu,
 )
-from chainrule.chapter.page import Link, Listing, Page
+from chainrule.chapter.page import Link, Page, listings
 from chainrule.chapter.tensor_summary import moments, spread, summary
 from chainrule.dump.json_values import json_number, json_tensor
-from chainrule.foundations.initialization import (
-    SCHEMES,
-    draw,
-    generator_for,
-    normal,
-)
+from chainrule.foundations.initialization import SCHEMES, draw, generator_for, normal
 from chainrule.foundations.layers import lin, relu
 
 MAX_DEPTH = 64
-"""Layers of the stack: as many as the explorer opens unless it is told otherwise."""
+"""Layers of the stack; the explorer's default limit."""
 
 MAX_SEED = 2**31 - 1
 
@@ -44,7 +38,7 @@ CHOICES = tuple(name for name in SCHEMES if name != "torch_default")
 
 
 def answer(values: Mapping[str, Any]) -> dict[str, Any]:
-    """{"weight_std", "layer": l1 and l2, "stack": layer by layer, "experiments": the chapter's nine}."""
+    """{"weight_std", "layer": l1 and l2, "stack": layer by layer, "experiments"}."""
     seed, scheme = values["seed"], (values["init"], values["scale"])
     batch, n_in = values["batch"], values["n_in"]
     one = Setting(n_in, values["hidden"], 1, batch, *scheme, False)
@@ -57,17 +51,14 @@ def answer(values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-# -------------------------------------------------------------------------------------------------------- experiments
-
-
 def explain_layer(setting: Setting, seed: int) -> dict[str, Any]:
-    """l1 = lin(x, w1) and l2 = relu(l1): what is found, what theory expects, and the range over further draws."""
+    """l1 = lin(x, w1) and l2 = relu(l1): measured, expected by theory, and the range over further draws."""
     (l1,) = run(setting, seed)
     others = [
         (moments(other), moments(relu(other))) for each in other_seeds(setting, seed) for other in run(setting, each)
     ]
     ((l1_mean, l1_std),) = expected(setting)
-    ((l2_mean, l2_std),) = expected(with_relu(setting))
+    ((l2_mean, l2_std),) = expected(replace(setting, rectified=True))
     return {
         "l1": {
             **summary(l1),
@@ -84,11 +75,9 @@ def explain_layer(setting: Setting, seed: int) -> dict[str, Any]:
 
 
 def explain_stack(setting: Setting, seed: int) -> dict[str, Any]:
-    """Layer by layer: what is found, what theory expects, the range over further draws; and where it went wrong.
+    """Layer by layer: measured, expected by theory, the range over further draws.
 
-    Returns:
-        {"layers", "first_inf", "first_nan", "first_all_zero": numbers of layers from 1, or None, "window": x[0:5, 0:5]
-        at the end, "further_draws"}
+    "first_inf", "first_nan" and "first_all_zero" are numbers of layers, or None; "window" is the last x[0:5, 0:5].
     """
     found = []
     for x in run(setting, seed):
@@ -117,20 +106,15 @@ def explain_stack(setting: Setting, seed: int) -> dict[str, Any]:
     }
 
 
-# ------------------------------------------------------------------------------------------- the chapter's experiments
-
-
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """One that the chapter prints the result of.
+    """An experiment whose result the chapter prints.
 
     Attributes:
         preset: its name in the explorer.
-        code: as the chapter writes it.
-        setting: the same.
-        printed: the figures it prints; none where it shows values only.
-        window: its x[0:5, 0:5], as printed.
-        signs: whether that is known with its signs. The text at hand has lost every minus.
+        printed: the printed mean and std; empty if the chapter prints values only.
+        window: x[0:5, 0:5], as printed.
+        signs: whether the signs in the window are known: the source text has lost every minus.
     """
 
     preset: str
@@ -221,12 +205,12 @@ EXPERIMENTS: Sequence[Experiment] = (
         ],
     ),
 )
-"""The chapter's nine, in its order, always at the chapter's sizes: only the seed is asked for."""
+"""The chapter's nine experiments, in its order, at its sizes."""
 
 
 @lru_cache(maxsize=8)
 def _experiments(seed: int) -> tuple[dict[str, Any], ...]:
-    """Every experiment's printed figures beside those of this seed, what theory expects, and the range over draws."""
+    """Every experiment: its printed figures, those of this seed, theory's, and the range over further draws."""
     rows = []
     measured = _outcomes(seed)
     further = [_outcomes(other) for other in range(seed + 1, seed + 1 + FURTHER_DRAWS)]
@@ -257,7 +241,7 @@ def _experiments(seed: int) -> tuple[dict[str, Any], ...]:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What an experiment ends in: the `moments` of its last layer, and its x[0:5, 0:5]."""
+    """The result of an experiment: the `moments` of its last layer, and x[0:5, 0:5]."""
 
     figures: Mapping[str, Any]
     window: Mapping[str, Any]
@@ -265,10 +249,9 @@ class Outcome:
 
 @lru_cache(maxsize=256)
 def _outcomes(seed: int) -> tuple[Outcome, ...]:
-    """Every experiment once, from one seed; kept, since the further draws of a seed are those of the next ones too.
+    """Every experiment, once, from one seed; cached, since neighbouring seeds share their further draws.
 
-    Each draws what `run` draws. But all of them draw from N(0, 1) and differ in the factor alone, so a weight of one
-    shape is drawn once for all.
+    Each has the tensors of `run`. All of them scale draws from N(0, 1), so a weight of one shape is drawn only once.
     """
 
     @cache
@@ -288,7 +271,7 @@ def _outcomes(seed: int) -> tuple[Outcome, ...]:
 
 
 def _as_inputs(setting: Setting) -> str:
-    """The query that makes this page run the experiment in its own figures."""
+    """The query that makes this page run the experiment."""
     wanted = {
         "n_in": setting.n_in,
         "batch": setting.batch,
@@ -301,8 +284,6 @@ def _as_inputs(setting: Setting) -> str:
         wanted["hidden"] = setting.hidden
     return "&".join(f"{name}={value}" for name, value in wanted.items())
 
-
-# ----------------------------------------------------------------------------------------------------------- the page
 
 PAGE = Page(
     name="initialization",
@@ -320,11 +301,6 @@ PAGE = Page(
         integer("seed", 42, "seed", "Of all draws.", minimum=0, maximum=MAX_SEED),
     ),
     answer=answer,
-    listings=(
-        Listing("lin", lin),
-        Listing("relu", relu),
-        Listing("layers_of", layers_of),
-        Listing("draw", draw),
-    ),
+    listings=listings(lin, relu, layers_of, draw),
     links=tuple(Link(f"{each.preset}: {each.code}", f"preset={each.preset}") for each in EXPERIMENTS),
 )

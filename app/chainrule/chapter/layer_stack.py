@@ -1,4 +1,4 @@
-"""A layer, or a stack of them, drawn from a seed: its tensors, what one draw costs, and what theory expects of it."""
+"""A layer, or a stack of layers, drawn from a seed: its tensors, the cost of a draw, and theory's moments."""
 
 from __future__ import annotations
 
@@ -13,18 +13,15 @@ from chainrule.foundations.initialization import SCHEMES, draw, generator_for, n
 from chainrule.foundations.layers import lin, relu
 
 FURTHER_DRAWS = 10
-"""Other seeds of the same experiment, whose lowest and highest figure are shown beside the one of `seed`."""
+"""Other seeds of the same experiment, whose lowest and highest figures are shown."""
 
 BUDGET = 0.2e9
-"""ns of all those further draws of one setting together, by `cost`; a larger one is repeated less often."""
+"""Nanoseconds for all further draws of one setting, by `cost`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What is drawn and computed: x: (batch, n_in), and `depth` weights.
-
-    `hidden` is the width of every layer's output: n_in for a stack, so that its weights are square.
-    """
+    """The input x: (batch, n_in), and `depth` weights. A stack has hidden = n_in: its weights are square."""
 
     n_in: int
     hidden: int
@@ -36,10 +33,7 @@ class Setting:
 
 
 def layers_of(x: Tensor, weights: Iterator[Tensor], rectified: bool) -> Iterator[Tensor]:
-    """The chapter's loop: `for i in range(50): x = relu(x @ w)`, or without the relu; every x on the way.
-
-    x: (batch, n_in), a weight: (fan_in, fan_out).
-    """
+    """Every x of the chapter's loop: `for i in range(50): x = relu(x @ w)`, or without the relu."""
     for w in weights:
         x = lin(x, w)
         if rectified:
@@ -48,7 +42,7 @@ def layers_of(x: Tensor, weights: Iterator[Tensor], rectified: bool) -> Iterator
 
 
 def run(setting: Setting, seed: int) -> Iterator[Tensor]:
-    """The layers of an experiment. Its tensors are those that the explorer draws from this seed under these names."""
+    """The layers of an experiment; the explorer draws the same tensors from this seed."""
     x = normal((setting.batch, setting.n_in), generator_for(seed, "x"))
     return layers_of(x, _weights(setting, seed), setting.rectified)
 
@@ -60,10 +54,9 @@ def _weights(setting: Setting, seed: int) -> Iterator[Tensor]:
 
 
 def cost(setting: Setting) -> float:
-    """About how long one draw of a setting and its figures take, in ns of one core: the same on every machine.
+    """An estimate of the nanoseconds of one draw and its figures on one core, the same on every machine.
 
-    A batch of one has the same weights to draw as any other, and to draw them takes longer than to multiply by them: an
-    element of a matrix as long as 200 multiplications, and a QR decomposition of it longer still.
+    To draw an element takes as long as 200 multiplications, a QR decomposition longer still.
     """
     fans = setting.n_in, setting.hidden
     multiplied = 0.02 * setting.batch * setting.n_in * setting.hidden
@@ -74,17 +67,15 @@ def cost(setting: Setting) -> float:
 
 
 def other_seeds(setting: Setting, seed: int) -> range:
-    """Seeds of the further draws; the fewer, the longer one of them takes."""
+    """Seeds of the further draws, as many as fit into BUDGET."""
     return range(seed + 1, seed + 1 + min(FURTHER_DRAWS, int(BUDGET / cost(setting))))
 
 
 def lowest_and_highest(figures: Iterator[float | None]) -> list[float] | None:
-    """The lowest and the highest of the figures there are."""
+    """The lowest and the highest figure, or None."""
     there = [figure for figure in figures if isinstance(figure, float)]
     return [min(there), max(there)] if there else None
 
-
-# ------------------------------------------------------------------------------------------------------------- theory
 
 BASE_VARIANCES: Mapping[Callable[..., Tensor], Callable[[int, int], float]] = {
     normal: lambda _fan_in, _fan_out: 1.0,
@@ -96,7 +87,7 @@ BASE_VARIANCES: Mapping[Callable[..., Tensor], Callable[[int, int], float]] = {
 
 
 def weight_variance(setting: Setting) -> float:
-    """σ_w² = fan_in · Var(w): what one layer multiplies the second moment by."""
+    """σ_w² = fan_in · Var(w), the factor of the second moment per layer."""
     scheme = SCHEMES[setting.init]
     factor = scheme.factor(setting.n_in, setting.hidden) * setting.scale
     return setting.n_in * factor * factor * BASE_VARIANCES[scheme.base](setting.n_in, setting.hidden)
@@ -116,14 +107,7 @@ def expected(setting: Setting) -> list[tuple[float, float]]:
         q = growth * second_moment
         second_moment = q / 2 if setting.rectified else q
         mean = math.sqrt(q / (2 * math.pi)) if setting.rectified else 0.0
-        # By √q last: q itself may be too large for its square to be taken away again.
+        # √q comes last: q² may overflow.
         std = math.sqrt(q) * (math.sqrt(0.5 - 0.5 / math.pi) if setting.rectified else 1.0)
         found.append((mean, std))
     return found
-
-
-def with_relu(setting: Setting) -> Setting:
-    """The same, rectified."""
-    return Setting(
-        setting.n_in, setting.hidden, setting.depth, setting.batch, setting.init, setting.scale, rectified=True
-    )

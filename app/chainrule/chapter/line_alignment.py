@@ -1,4 +1,4 @@
-"""Two pieces of code line for line: what is the same stands side by side, and what has changed beside what it was."""
+"""Two pieces of code side by side: pairs of equal and of similar lines."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from difflib import SequenceMatcher
 from typing import NamedTuple
 
 ALIKE = 0.5
-"""How alike two lines must be, from 0 to 1 as difflib has it, to stand side by side without being the same."""
-
+"""The least similarity of a pair of different lines, from 0 to 1, as difflib measures it."""
 
 HEADS = ("def ", "class ")
-"""How lines begin that stand side by side however little alike they are."""
+"""Two lines that both begin like this may pair whatever their similarity."""
 
 
 class Pairing(NamedTuple):
-    """A line of the left beside one of the right, by their places from 0; None where nothing stands opposite."""
+    """The index of a line of the left and of its partner on the right; None for a line without a partner."""
 
     left: int | None
     right: int | None
@@ -23,12 +22,8 @@ class Pairing(NamedTuple):
 
 
 def aligned(left: Sequence[str], right: Sequence[str]) -> list[Pairing]:
-    """Every line of both, each once and in its order, such that as much as possible stands beside its like.
-
-    Lines are compared without their indentation. Two that are the same count most, two that are alike as much as they
-    are; a `def` is like any other, and so is a `class`.
-    """
-    # best[i][j]: of what is left from line i on, and from line j on.
+    """Every line of both, in order, in pairs with the largest sum of similarities; indentation is ignored."""
+    # best[i][j]: the largest sum for left[i:] and right[j:].
     best = [[0.0] * (len(right) + 1) for _ in range(len(left) + 1)]
     worth = [[_worth(one.strip(), other.strip()) for other in right] for one in left]
     for i in reversed(range(len(left))):

@@ -1,4 +1,4 @@
-"""The real source of a function, line by line, with the parts of speech that a page colours."""
+"""The source of a function, line by line, with the tokens that a page colours."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CLASSES: Sequence[tuple[_TokenType, str]] = (
     (Name.Decorator, "decorator"),
     (Name.Builtin.Pseudo, "keyword"),
 )
-"""Which tokens are set apart, and the class of the style sheet that does it."""
+"""Token families and their classes in the style sheet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +38,7 @@ class Line:
     Attributes:
         number: in its file, from 1.
         parts: texts with the class of each, "" for plain.
-        change: "" for a line as it was, "new" for one that the previous listing lacks, "old" for one of its that this
-            listing lacks.
+        change: "new" if the previous listing lacks it, "old" if only the previous listing has it, else "".
     """
 
     number: int
@@ -48,13 +47,13 @@ class Line:
 
     @property
     def text(self) -> str:
-        """The line as it stands in the file, without its indentation in the listing."""
+        """The line, without the indentation that all lines of the listing share."""
         return "".join(text for text, _ in self.parts)
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A listing, ready to be shown: where it stands, what its docstring says, and its lines without docstrings."""
+    """A listing, ready to be shown: its file and first line, its docstring, and its lines without docstrings."""
 
     name: str
     file: str
@@ -64,7 +63,7 @@ class Source:
 
 
 def read_listing(listing: Listing, others: Iterable[Listing] = ()) -> Source:
-    """A listing's source; lines that differ from those of its `previous`, one of `others`, are marked."""
+    """A listing's source, with marks on the lines that differ from those of its `previous`, one of `others`."""
     source = _read(listing)
     if listing.previous is None:
         return source
@@ -93,7 +92,7 @@ def _read(listing: Listing) -> Source:
 
 
 def _docstring_lines(code: str) -> set[int]:
-    """Lines of all docstrings in a piece of Python: the page says the same in its own words."""
+    """Numbers of the lines of all docstrings, which the page replaces with its own text."""
     found: set[int] = set()
     for node in ast.walk(ast.parse(code)):
         if not isinstance(node, ast.FunctionDef | ast.ClassDef) or ast.get_docstring(node) is None:
@@ -106,7 +105,6 @@ def _docstring_lines(code: str) -> set[int]:
 
 
 def _highlighted(file: str, code: str) -> list[tuple[tuple[str, str], ...]]:
-    """Every line's parts."""
     lines: list[list[tuple[str, str]]] = [[]]
     lexer = get_lexer_for_filename("x.cpp" if file.endswith(".cu") else file, stripnl=False)
     for token, text in lexer.get_tokens(code):
@@ -120,7 +118,7 @@ def _highlighted(file: str, code: str) -> list[tuple[tuple[str, str], ...]]:
 
 
 def _single_spaced(lines: Sequence[Line]) -> list[Line]:
-    """Without the empty line that a docstring leaves behind at the head of a body, and without two in a row."""
+    """Drop the empty line that a docstring leaves at the head of a body, and repeated empty lines."""
     kept: list[Line] = []
     for line in lines:
         before = kept[-1].text.rstrip() if kept else ""
@@ -131,7 +129,7 @@ def _single_spaced(lines: Sequence[Line]) -> list[Line]:
 
 
 def _compared(old: Sequence[Line], new: Sequence[Line]) -> tuple[Line, ...]:
-    """The new lines with marks, and the old ones that they replace in front of them."""
+    """The new lines with marks, each group preceded by the old lines that it replaces."""
     result: list[Line] = []
     matcher = SequenceMatcher(None, [line.text for line in old], [line.text for line in new], autojunk=False)
     for kind, old_start, old_stop, new_start, new_stop in matcher.get_opcodes():

@@ -1,8 +1,9 @@
-"""The page of matrix multiplication: the five rungs raced against each other on two matrices of any size."""
+"""The page of matrix multiplication: a race of the five rungs on two matrices of any size."""
 
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Callable, Mapping
 from statistics import mean, median
@@ -19,36 +20,36 @@ from chainrule.dump.json_values import json_number, json_tensor
 from chainrule.foundations.matmul import RUNGS
 
 MAX_SIZE = 1024
-"""Of m, k and n: the two matrices, their float64 product and the largest temporary stay below 64 MB together."""
+"""The largest m, k and n: the matrices, their float64 product and the largest temporary stay below 64 MB together."""
 
 LIMIT_SECONDS = 2.0
-"""How long the runs of a request may take; a rung whose single run does not fit into that is refused."""
+"""For all runs of a request; a rung whose single run takes longer is refused."""
 
 REPEAT_SECONDS = 0.2
-"""How long a rung is repeated for; one that takes longer runs once."""
+"""A rung is repeated for this long; one that takes longer runs once."""
 
 MAX_REPEATS = 200
 
 SURE_SECONDS = 0.1
-"""A run this short is estimated by its fastest piece; one that may be refused by the mean over SAMPLE_SECONDS."""
+"""A shorter run is estimated by its fastest piece, a longer one by the mean over SAMPLE_SECONDS."""
 
 SAMPLE_SECONDS = 0.04
 
 PRINTED_SECONDS = {"loops": 325e-3, "elementwise": 488e-6, "broadcasting": 414e-6, "einsum": 26.9e-6, "@": 6.42e-6}
-"""What the chapter printed for 5×784 by 784×10. Its machine was another one: only the order carries over."""
+"""The chapter's figures for 5×784 by 784×10, on another machine: only their order carries over."""
 
 WINDOW = (5, 6, 6)
-"""Rows of a, columns of a, columns of b that are shown."""
+"""The shown rows of a, columns of a, columns of b."""
 
 
 def answer(values: Mapping[str, Any]) -> dict[str, Any]:
-    """{"rungs": a row for each that was asked for, "window": the corner of the matrices that is shown; the sizes}."""
+    """{"rungs": a row per chosen rung, "window": the shown corner of the matrices, "m", "k", "n", …}."""
     m, k, n = values["m"], values["k"], values["n"]
     a, b = draw(m, k, n, values["seed"])
     product, bound = a.double() @ b.double(), rounding_bound(a, b)
     estimates = {name: estimate(name, a, b) for name in values["rungs"]}
     limits = share_limit(estimates)
-    # What no single run needs is there for repeating them.
+    # The time that the single runs leave is for repetitions.
     repeating = max(0.0, LIMIT_SECONDS - sum(estimates[name] for name in estimates if estimates[name] <= limits[name]))
     budget = min(REPEAT_SECONDS, repeating / len(estimates))
     rows = [race(name, a, b, product, bound, estimates[name], limits[name], budget) for name in estimates]
@@ -78,17 +79,14 @@ def answer(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def draw(m: int, k: int, n: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Two matrices ~ N(0, 1) in float32, a (m, k) and b (k, n).
-
-    Each has a generator of its own, so that the size of one leaves the other as it is.
-    """
+    """Two float32 matrices ~ N(0, 1), a (m, k) and b (k, n), from separate generators: their sizes are independent."""
     a = torch.randn(m, k, generator=torch.Generator().manual_seed(2 * seed))
     b = torch.randn(k, n, generator=torch.Generator().manual_seed(2 * seed + 1))
     return a, b
 
 
 def rounding_bound(a: Tensor, b: Tensor) -> Tensor:
-    """How far an element of a @ b may be off by rounding alone, whatever the order of its additions: (m, n).
+    """The largest rounding error of each element of a @ b, for any order of additions: (m, n).
 
         |ĉ − c| ≤ γₖ Σₖ|a · b| ≤ γₖ ‖a[i]‖ ‖b[:, j]‖,   γₖ = k u / (1 − k u),  u half the dtype's eps
 
@@ -100,13 +98,10 @@ def rounding_bound(a: Tensor, b: Tensor) -> Tensor:
     return bound
 
 
-# ------------------------------------------------------------------------------------------------------------- the race
-
-
 def share_limit(estimates: Mapping[str, float]) -> dict[str, float]:
-    """How long each rung of a request may take: what the ones that take less have left of the limit.
+    """The seconds that each rung may take: LIMIT_SECONDS, less the time of the faster ones.
 
-    One that takes more than the whole limit would be refused alone as well, and is told the whole.
+    A rung that takes more than LIMIT_SECONDS would be refused alone too, so its limit is LIMIT_SECONDS.
     """
     left = LIMIT_SECONDS
     limits = {}
@@ -120,18 +115,10 @@ def share_limit(estimates: Mapping[str, float]) -> dict[str, float]:
 def race(
     name: str, a: Tensor, b: Tensor, product: Tensor, bound: Tensor, expected: float, limit: float, budget: float
 ) -> dict[str, Any]:
-    """A rung's row: its time, how often it was measured, and how far its result is from the product in float64.
+    """A rung's row: its time, the number of repeats, and the difference of its result from the float64 `product`.
 
-    Args:
-        name: of the rung.
-        a: (m, k).
-        b: (k, n).
-        product: a @ b in float64.
-        bound: how far rounding may take an element of it.
-        expected: seconds that a run is estimated to take. Where that is more than `limit`, the rung does not run and
-            "refused" says so.
-        limit: seconds it may take.
-        budget: seconds it is repeated for.
+    If the `expected` seconds of a run exceed `limit`, the rung does not run, and "refused" says so; else it is repeated
+    for `budget` seconds.
     """
     row: dict[str, Any] = {
         "name": name,
@@ -156,18 +143,14 @@ def race(
 
 
 class Timing(NamedTuple):
-    """Seconds per run: the median of so many repeats."""
+    """The median of the seconds per run, and the number of repeats."""
 
     seconds: float
     repeats: int
 
 
 def measure(rung: Callable[[Tensor, Tensor], Tensor], a: Tensor, b: Tensor, budget: float) -> tuple[Timing, Tensor]:
-    """Time a rung, and its result.
-
-    It runs once, and if that took less than the budget again and again until the budget is spent. The first run of
-    several does not count: it finds the caches cold.
-    """
+    """Time a rung until the budget is spent, at least once. The first of several runs, with cold caches, is dropped."""
     times: list[float] = []
     total = 0.0
     while not times or (total < budget and len(times) <= MAX_REPEATS):
@@ -180,14 +163,8 @@ def measure(rung: Callable[[Tensor, Tensor], Tensor], a: Tensor, b: Tensor, budg
     return Timing(median(counted), len(counted)), c
 
 
-# -------------------------------------------------------------------------------------------------------- the estimates
-
-
 def estimate(name: str, a: Tensor, b: Tensor) -> float:
-    """Seconds that a single run of a rung will take, scaled up from a small piece of the same matrices.
-
-    A piece keeps what the cost of one step depends on: its share of the loops is smaller, the vectors in them are not.
-    """
+    """The seconds of a single run of a rung, scaled up from a piece: fewer steps of loops, the same vectors."""
     (m, k), n = a.shape, b.shape[1]
     pieces = {
         "loops": (min(m, 1), min(k, 64), min(n, 2)),
@@ -204,21 +181,20 @@ def estimate(name: str, a: Tensor, b: Tensor) -> float:
         start = time.perf_counter()
         rung(piece_a, piece_b)
         times.append(time.perf_counter() - start)
-    # A long run shares a busy machine with others, which only the mean over a while shows.
+    # A busy machine slows a long run down, and only the mean shows it.
     return scale * (min(times) if min(times) * scale <= SURE_SECONDS else mean(times[1:]))
 
 
-# ------------------------------------------------------------------------------------------------------------- the page
-
-
 def read_rungs(given: str) -> tuple[str, ...]:
-    """Names of rungs, commas between them, each at most once; in the order of the ladder. Raises ValueError."""
+    """Names of rungs, separated by commas, as a tuple in the order of RUNGS. Raises ValueError."""
     names = [name.strip() for name in given.split(",")]
     for name in names:
         if name not in RUNGS:
             raise ValueError(f"{name[:40]!r} is none of them" if name else "a name is missing")
     return tuple(name for name in RUNGS if name in names)
 
+
+_RUNG = rf"\s*({'|'.join(map(re.escape, RUNGS))})\s*"
 
 PAGE = Page(
     name="matmul",
@@ -237,6 +213,7 @@ PAGE = Page(
             "Which of the five run.",
             read=read_rungs,
             allowed=f"a list of names out of {', '.join(RUNGS)}, with commas between them",
+            pattern=rf"{_RUNG}(,{_RUNG})*",
         ),
     ),
     answer=answer,

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from chainrule import stopping
 from chainrule.chapter.agreement import max_difference
-from chainrule.chapter.inputs import read_number, tensor, text
-from chainrule.chapter.page import Link, Listing, Page
+from chainrule.chapter.inputs import NUMBER, read_number, tensor, text
+from chainrule.chapter.page import Link, Page, listings
 from chainrule.dump.json_values import json_number, json_tensor, json_value
 from chainrule.errors import InputError
 from chainrule.foundations.neuron import dense, dense_matmul, neuron, relu
@@ -25,7 +25,7 @@ MAX_NUMEL = 64
 
 
 def answer(values: Mapping[str, Any]) -> dict[str, Any]:
-    """{"neuron": the sum's terms and what comes of them, "layer": both ways to a layer's output}."""
+    """{"neuron": the terms of its sum and its output, "layer": its output, computed in both ways}."""
     stopping.check()
     return {
         "neuron": explain_neuron(values["inputs"], values["weights"], values["bias"]),
@@ -33,14 +33,11 @@ def answer(values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-# ----------------------------------------------------------------------------------------------------------- a neuron
-
-
 def explain_neuron(inputs: Sequence[float], weights: Sequence[float], bias: float) -> dict[str, Any]:
-    """The neuron's terms with the running sum, its output, and relu of it; in Python's own numbers, as in the chapter.
+    """The neuron's terms with the running sum, its output, and relu of it; in Python numbers, as in the chapter.
 
     Raises:
-        InputError: inputs and weights differ in length. `limit` says what the chapter's `zip` would make of it.
+        InputError: inputs and weights differ in length; `limit` has the result of the chapter's `zip`.
     """
     pairs = min(len(inputs), len(weights))
     if len(inputs) != len(weights):
@@ -85,14 +82,10 @@ def _terms(inputs: Sequence[float], weights: Sequence[float], pairs: int) -> lis
     ]
 
 
-# ------------------------------------------------------------------------------------------------------------ a layer
-
-
 def explain_layer(x: Tensor, w: Tensor, b: Tensor) -> dict[str, Any]:
-    """The layer's output by sums and by one product, how far they are apart, and every product inside the sums.
+    """The layer's output by sums and by one product, their difference, and every product inside the sums.
 
-    `rounding` is the difference that rounding alone can make at most: each of the two adds n_inputs products and a
-    bias, and the terms of one element are at most so large together.
+    `rounding` is the largest difference that rounding can cause: both add n_inputs products and a bias.
 
     Raises:
         InputError: x, w and b do not fit; names the one to change.
@@ -123,9 +116,6 @@ def explain_layer(x: Tensor, w: Tensor, b: Tensor) -> dict[str, Any]:
     }
 
 
-# ----------------------------------------------------------------------------------------------------------- the page
-
-
 def read_numbers(given: str) -> list[float]:
     """`1,2,3`: Python numbers. Raises ValueError."""
     words = given.strip().removeprefix("[").removesuffix("]").removesuffix(",").split(",")
@@ -134,6 +124,7 @@ def read_numbers(given: str) -> list[float]:
     return [read_number(word) for word in words]
 
 
+_LIST = rf"\s*\[?{NUMBER}(,{NUMBER})*,?\]?\s*"
 _NUMBERS = f"a list of numbers such as 1,2,3, at most {MAX_TERMS} of them"
 
 PAGE = Page(
@@ -142,9 +133,25 @@ PAGE = Page(
     seed="002 Modeling a Neuron",
     lead="A neuron multiplies, adds and rectifies; a layer is many neurons that read the same inputs.",
     inputs=(
-        text("inputs", "2,-1,0.5", "inputs", "What the neuron receives.", read=read_numbers, allowed=_NUMBERS),
-        text("weights", "0.5,0.25,-2", "weights", "One for each of the inputs.", read=read_numbers, allowed=_NUMBERS),
-        text("bias", "0.75", "bias", "Added to the sum.", read=read_number, allowed="a number"),
+        text(
+            "inputs",
+            "2,-1,0.5",
+            "inputs",
+            "What the neuron receives.",
+            read=read_numbers,
+            allowed=_NUMBERS,
+            pattern=_LIST,
+        ),
+        text(
+            "weights",
+            "0.5,0.25,-2",
+            "weights",
+            "One for each of the inputs.",
+            read=read_numbers,
+            allowed=_NUMBERS,
+            pattern=_LIST,
+        ),
+        text("bias", "0.75", "bias", "Added to the sum.", read=read_number, allowed="a number", pattern=NUMBER),
         tensor("x", "1,2,3;-1,0,2", "x", "The inputs, batch_size × n_inputs.", max_numel=MAX_NUMEL, dims=(2,)),
         tensor(
             "w",
@@ -157,11 +164,6 @@ PAGE = Page(
         tensor("b", "0,1,-1,0.5", "b", "The biases, one per neuron.", max_numel=MAX_NUMEL, dims=(1,)),
     ),
     answer=answer,
-    listings=(
-        Listing("neuron", neuron),
-        Listing("relu", relu),
-        Listing("dense", dense),
-        Listing("dense_matmul", dense_matmul),
-    ),
+    listings=listings(neuron, relu, dense, dense_matmul),
     links=(Link("a neuron in the explorer", "program=neuron&widths=3,1"),),
 )

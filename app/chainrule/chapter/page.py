@@ -1,4 +1,4 @@
-"""What a page of the chapter is: what it can be asked, what it answers, and the sources it shows."""
+"""A page of the chapter: its inputs, its answer, and the sources it shows."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from chainrule.chapter.inputs import Input, read_inputs
+from chainrule.errors import InputError
+from chainrule.spec.values import Key, read_keys
 
 Answer = Callable[[Mapping[str, Any]], dict[str, Any]]
-"""Values of the inputs by name → what the page says, ready for JSON."""
+"""The values of the inputs by name → the page's answer, ready for JSON."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A function, a class or a file whose source a page shows as it is.
-
-    Attributes:
-        name: what the template calls it by.
-        of: the function or class, or the file of another language.
-        previous: name of the listing that this one improves on, whose lines are shown where they differ.
-    """
+    """A function, class or file whose source a page shows; `previous` names the listing that it improves."""
 
     name: str
     of: Any | Path
     previous: str | None = None
 
 
+def listings(*sources: Any) -> tuple[Listing, ...]:
+    """A listing per function, class or file, under its name."""
+    return tuple(Listing(of.name if isinstance(of, Path) else of.__name__, of) for of in sources)
+
+
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A graph in the explorer: what the link says, and the spec as its query string."""
+    """A graph in the explorer: the link's text, and the query string of its spec."""
 
     label: str
     query: str
@@ -41,23 +41,18 @@ class Page:
     """A page at `/foundations/NAME`, with its twin at `/foundations/NAME.json`.
 
     Attributes:
-        name: its place in the address.
-        title: its heading.
         seed: the sections of the source documents that it makes runnable.
         lead: one sentence under the heading.
-        inputs: what it can be asked; every one has a default.
-        answer: what it says to that. Takes less than two seconds whatever the inputs admit; raises InputError where
-            inputs do not go together.
-        listings: sources it shows.
-        links: graphs of it in the explorer.
-        timed: the answer holds timings, so that it is another one each time.
+        inputs: all have defaults.
+        answer: takes less than two seconds for any inputs; raises InputError for inputs that do not go together.
+        timed: the answer holds timings, so it changes every time.
     """
 
     name: str
     title: str
     seed: str
     lead: str
-    inputs: tuple[Input, ...]
+    inputs: tuple[Key, ...]
     answer: Answer
     listings: tuple[Listing, ...] = ()
     links: tuple[Link, ...] = ()
@@ -65,21 +60,13 @@ class Page:
 
     @property
     def path(self) -> str:
-        """Its address."""
+        """The page's address."""
         return f"/foundations/{self.name}"
 
     def read(self, given: Mapping[str, str]) -> dict[str, Any]:
-        """Values from texts.
-
-        Raises:
-            InputError: see `read_inputs`.
-        """
-        return read_inputs(self.inputs, given)
+        """Every input's value by its name; the default of those not given. Raises InputError."""
+        return read_keys(self.inputs, given, "this page", InputError)
 
     def ask(self, given: Mapping[str, str]) -> dict[str, Any]:
-        """What the page answers to texts, as its JSON twin gives it.
-
-        Raises:
-            InputError: an input cannot be read, or does not go with the others.
-        """
+        """The answer of the JSON twin. Raises InputError if inputs cannot be read or do not go together."""
         return self.answer(self.read(given))

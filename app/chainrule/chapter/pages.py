@@ -7,18 +7,8 @@ from importlib import import_module
 
 from chainrule.chapter.page import Page
 
-ORDER = (
-    "neuron",
-    "arithmetic",
-    "matmul",
-    "broadcasting",
-    "einsum",
-    "initialization",
-    "backward",
-    "styles",
-    "functions",
-    "gradcheck",
-    "extension",
+ORDER = tuple(
+    "neuron arithmetic matmul broadcasting einsum initialization backward styles functions gradcheck extension".split()
 )
 
 PAGES: Mapping[str, Page] = {name: import_module(f"chainrule.chapter.{name}").PAGE for name in ORDER}

@@ -1,10 +1,9 @@
 # mypy: disable-error-code="no-untyped-call"
-"""One call of a custom Function and its backward, with everything that passes between it and autograd.
+"""One call of a custom Function and its backward, with everything that it exchanges with autograd.
 
     forward(ctx, inp, …) ──▶ ctx: saved tensors, attributes ──▶ backward(ctx, grad_output, …) ──▶ one gradient per input
 
-Nothing is re-told: what ctx holds is read from the graph's own node, which it is, and what backward gets and returns is
-taken down where it is called.
+ctx is the graph's node, and its contents are read there; backward's arguments and results are recorded at its call.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from chainrule.foundations.gradient_check import as_tuple
 
 @dataclass(slots=True)
 class Taken:
-    """What backward was called with, and what it gave back; None while it has not been called."""
+    """The arguments and the results of backward; None before it is called."""
 
     needs_input_grad: tuple[bool, ...] | None = None
     received: tuple[Tensor | None, ...] | None = None
@@ -33,7 +32,7 @@ class Taken:
 
 
 def recording(function: type[Function], taken: Taken) -> type[Function]:
-    """A Function that does what `function` does, and takes down what backward gets and returns."""
+    """A Function that does the same as `function`, and records the arguments and results of backward in `taken`."""
 
     def forward(ctx: Any, *args: Any) -> Any:
         taken.needs_input_grad = tuple(ctx.needs_input_grad)
@@ -45,7 +44,7 @@ def recording(function: type[Function], taken: Taken) -> type[Function]:
         taken.returned = returned if isinstance(returned, tuple) else (returned,)
         return returned
 
-    # By its metaclass and under its own name: autograd names the node after it.
+    # Keeps the name, after which autograd names the node.
     body = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
     return cast(type[Function], new_class(function.__name__, (function,), exec_body=lambda space: space.update(body)))
 
@@ -59,19 +58,10 @@ def record_call(
     used: Sequence[bool],
     grad_output: Tensor,
 ) -> dict[str, Any]:
-    """Call a Function, send a gradient back through the outputs that are used, and hold it against autograd's own.
-
-    Args:
-        function: the Function.
-        plain: the same in torch's own operations.
-        arguments: those of forward after ctx.
-        names: theirs.
-        output_names: of what forward returns.
-        used: which outputs the loss depends on.
-        grad_output: the gradient of each used output, broadcast to its shape.
+    """Call a Function, send `grad_output` back through the `used` outputs, and compare with autograd through `plain`.
 
     Raises:
-        RuntimeError: grad_output does not broadcast.
+        RuntimeError: grad_output does not broadcast to an output's shape.
         ValueError: forward does not take the arguments.
     """
     taken = Taken()
@@ -110,13 +100,9 @@ def _input(name: str, each: Any) -> dict[str, Any]:
 
 
 def _context(
-    context: Any,
-    leaves: Sequence[Any],
-    outputs: Sequence[Tensor],
-    names: Sequence[str],
-    output_names: Sequence[str],
+    context: Any, leaves: Sequence[Any], outputs: Sequence[Tensor], names: Sequence[str], output_names: Sequence[str]
 ) -> dict[str, Any]:
-    """What the node keeps for backward: saved tensors, whose they are, and plain attributes."""
+    """The node's saved tensors, with the names of the inputs or outputs that they are, and its attributes."""
     owners = [
         (name, each.untyped_storage().data_ptr())
         for name, each in zip((*names, *output_names), (*leaves, *outputs), strict=True)
@@ -147,7 +133,7 @@ def _context(
 def _send_back(
     outputs: Sequence[Tensor], used: Sequence[bool], grad_output: Tensor, leaves: Sequence[Any]
 ) -> list[Tensor | None]:
-    """The gradient in each leaf after a backward pass from the outputs that are used."""
+    """The gradient in each leaf after a backward pass from the used outputs."""
     roots = [each for each, is_used in zip(outputs, used, strict=True) if is_used]
     torch.autograd.backward(roots, [grad_output.to(each.dtype).expand(each.shape).contiguous() for each in roots])
     return [each.grad if isinstance(each, Tensor) else None for each in leaves]
@@ -161,7 +147,7 @@ def _backward(
     names: Sequence[str],
     output_names: Sequence[str],
 ) -> dict[str, Any] | None:
-    """What backward got and returned, how far the gradients are from autograd's own; null where it was not called."""
+    """The arguments and results of backward, and its gradients beside autograd's; None if it was not called."""
     if taken.received is None or taken.returned is None or gradients is None or expected is None:
         return None
     differences = [
@@ -169,7 +155,7 @@ def _backward(
         for ours, theirs in zip(gradients, expected, strict=True)
         if ours is not None and theirs is not None
     ]
-    # Autograd ignores a None more than there were arguments: linear_function returns three also without a bias.
+    # Autograd ignores a surplus None: linear_function returns three gradients even without a bias.
     return {
         "received": [
             {"name": f"grad_{name}" if len(output_names) > 1 else "grad_output", "tensor": _optional(each)}

@@ -1,4 +1,4 @@
-"""The chapter's model as its pages draw it, and its gradients by autograd alone, to hold others against."""
+"""The chapter's model as its pages draw it, and its gradients by autograd, as a reference."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from chainrule.foundations.initialization import draw, generator_for, normal
 
 
 def draw_model(batch: int, n_in: int, hidden: int, n_out: int, seed: int, scale: float = 1.0) -> tuple[Tensor, ...]:
-    """x, targ, w1, b1, w2, b2 with Kaiming weights times `scale`: those the explorer draws from this seed.
+    """x, targ, w1, b1, w2, b2 with Kaiming weights times `scale` and zero biases: the explorer's draws from this seed.
 
-    x: (batch, n_in), targ: (batch,) for n_out = 1, else (batch, n_out), w1: (n_in, hidden), w2: (hidden, n_out); the
-    biases are 0.
+    x: (batch, n_in), targ: (batch,) for n_out = 1, else (batch, n_out), w1: (n_in, hidden), w2: (hidden, n_out).
     """
     x = normal((batch, n_in), generator_for(seed, "x"))
     targ = normal((batch,) if n_out == 1 else (batch, n_out), generator_for(seed, "y"))
@@ -27,11 +26,7 @@ def draw_model(batch: int, n_in: int, hidden: int, n_out: int, seed: int, scale:
 def autograd_pass(
     x: Tensor, targ: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor
 ) -> tuple[Tensor, Mapping[str, Tensor]]:
-    """The loss, (), and its gradients by torch's own layers and loss, in the dtype of the arguments.
-
-    Returns:
-        loss, and the gradients by the names x, w1, b1, l1, l2, w2, b2 and out, each of its tensor's shape.
-    """
+    """The loss and its gradients with respect to x, w1, b1, l1, l2, w2, b2 and out, by torch's own layers and loss."""
     x, w1, b1, w2, b2 = (tensor.detach().requires_grad_() for tensor in (x, w1, b1, w2, b2))
     l1 = F.linear(x, w1.t(), b1)
     l2 = F.relu(l1)

@@ -1,4 +1,4 @@
-"""The code of the five styles side by side, forward beside forward, backward beside backward, and how much there is."""
+"""The code of the five styles side by side: forward beside forward, backward beside backward; and its length."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TITLES: Mapping[str, str] = {
     "autograd_function": "autograd.Function",
     "module": "nn.Module",
 }
-"""What the chapter calls the styles."""
+"""The chapter's names of the styles."""
 
 STEPS: Mapping[str, str] = {
     "classes": "A layer remembers its own tensors. Nothing is handed to backward any more, so the backward pass is a "
@@ -36,7 +36,7 @@ STEPS: Mapping[str, str] = {
     "module": "The backward functions go: whatever is made of torch's operations has its gradient already. Parameters "
     "are found by being attributes.",
 }
-"""What each style removes from the one before."""
+"""The code that each style removes from the previous one."""
 
 PAIRS = tuple(f"{one} to {other}" for one, other in pairwise(STYLES))
 """Every step from one style to the next."""
@@ -45,140 +45,111 @@ FORWARD, BACKWARD = "forward", "backward"
 ONCE, MODEL = "once for all layers", "the model"
 
 Cell = Sequence[Any]
-"""Functions and methods whose source stands in one place; a class stands for its first line."""
+"""Functions and methods, whose whole source is shown, and classes, whose first line is shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What stands side by side: a part of the model and its role, and the code of it in every style."""
+    """A part of the model, its role, and its code in each style."""
 
     part: str
     role: str
-    cells: tuple[Cell, Cell, Cell, Cell, Cell]
+    cells: tuple[Cell, ...]
 
+
+def _row(part: str, role: str, *cells: Any) -> Row:
+    """A row whose cells are one source each, or a tuple of sources."""
+    return Row(part, role, tuple(cell if isinstance(cell, tuple) else (cell,) for cell in cells))
+
+
+_MODEL = (layers.Model, layers.Model.__init__, layers.Model.parameters, layers.Model.__call__)
+_GRADIENTS = (layers.accumulate, layers.zero_grad)
+_BASE = layer_function.LayerFunction
 
 ROWS: Sequence[Row] = (
-    Row(
+    _row(
         "lin",
         "made of",
-        (
-            (),
-            (layers.Lin, layers.Lin.__init__),
-            (layer_function.Lin, layer_function.Lin.__init__),
-            (functions.LinearFunction,),
-            (modules.Linear, modules.Linear.__init__),
-        ),
+        (),
+        (layers.Lin, layers.Lin.__init__),
+        (layer_function.Lin, layer_function.Lin.__init__),
+        functions.LinearFunction,
+        (modules.Linear, modules.Linear.__init__),
     ),
-    Row(
+    _row(
         "lin",
         FORWARD,
-        (
-            (layers.lin,),
-            (layers.Lin.__call__,),
-            (layer_function.Lin.forward,),
-            (functions.LinearFunction.forward,),
-            (modules.Linear.forward,),
-        ),
+        layers.lin,
+        layers.Lin.__call__,
+        layer_function.Lin.forward,
+        functions.LinearFunction.forward,
+        modules.Linear.forward,
     ),
-    Row(
+    _row(
         "lin",
         BACKWARD,
-        (
-            (layers.lin_grad,),
-            (layers.Lin.backward,),
-            (layer_function.Lin.bwd,),
-            (functions.LinearFunction.backward,),
-            (),
-        ),
+        layers.lin_grad,
+        layers.Lin.backward,
+        layer_function.Lin.bwd,
+        functions.LinearFunction.backward,
+        (),
     ),
-    Row(
+    _row(
         "relu",
         FORWARD,
-        (
-            (layers.relu,),
-            (layers.Relu, layers.Relu.__call__),
-            (layer_function.Relu, layer_function.Relu.forward),
-            (functions.MyRelu, functions.MyRelu.forward),
-            (),  # nn.ReLU
-        ),
+        layers.relu,
+        (layers.Relu, layers.Relu.__call__),
+        (layer_function.Relu, layer_function.Relu.forward),
+        (functions.MyRelu, functions.MyRelu.forward),
+        (),  # nn.ReLU
     ),
-    Row(
-        "relu",
-        BACKWARD,
-        (
-            (layers.relu_grad,),
-            (layers.Relu.backward,),
-            (layer_function.Relu.bwd,),
-            (functions.MyRelu.backward,),
-            (),
-        ),
+    _row(
+        "relu", BACKWARD, layers.relu_grad, layers.Relu.backward, layer_function.Relu.bwd, functions.MyRelu.backward, ()
     ),
-    Row(
+    _row(
         "mse",
         FORWARD,
-        (
-            (layers.mse,),
-            (layers.Mse, layers.Mse.__call__),
-            (layer_function.Mse, layer_function.Mse.forward),
-            (functions.MseFunction, functions.MseFunction.forward),
-            (modules.Mse, modules.Mse.forward, layers.mse),
-        ),
+        layers.mse,
+        (layers.Mse, layers.Mse.__call__),
+        (layer_function.Mse, layer_function.Mse.forward),
+        (functions.MseFunction, functions.MseFunction.forward),
+        (modules.Mse, modules.Mse.forward, layers.mse),
     ),
-    Row(
+    _row(
         "mse",
         BACKWARD,
-        (
-            (layers.mse_grad,),
-            (layers.Mse.backward,),
-            (layer_function.Mse.bwd,),
-            (functions.MseFunction.backward,),
-            (),
-        ),
+        layers.mse_grad,
+        layers.Mse.backward,
+        layer_function.Mse.bwd,
+        functions.MseFunction.backward,
+        (),
     ),
-    Row(
+    _row(
         ONCE,
         FORWARD,
-        (
-            (),
-            (layers.Model, layers.Model.__init__, layers.Model.parameters, layers.Model.__call__),
-            (
-                layer_function.LayerFunction,
-                layer_function.LayerFunction.__call__,
-                layers.Model,
-                layers.Model.__init__,
-                layers.Model.parameters,
-                layers.Model.__call__,
-            ),
-            (),
-            (modules.Model, modules.Model.__init__, modules.Model.forward),
-        ),
+        (),
+        _MODEL,
+        (_BASE, _BASE.__call__, *_MODEL),
+        (),
+        (modules.Model, modules.Model.__init__, modules.Model.forward),
     ),
-    Row(
+    _row(
         ONCE,
         BACKWARD,
-        (
-            (layers.accumulate, layers.zero_grad),
-            (layers.accumulate, layers.zero_grad, layers.Model.backward),
-            (
-                layers.accumulate,
-                layers.zero_grad,
-                layer_function.LayerFunction.backward,
-                layers.Model.backward,
-            ),
-            (),
-            (),
-        ),
+        _GRADIENTS,
+        (*_GRADIENTS, layers.Model.backward),
+        (*_GRADIENTS, _BASE.backward, layers.Model.backward),
+        (),
+        (),
     ),
-    Row(
+    _row(
         MODEL,
         "both passes",
-        (
-            (layers.forward_and_backward,),
-            (styles.with_classes,),
-            (styles.with_layer_function,),
-            (styles.with_autograd_function,),
-            (styles.with_module,),
-        ),
+        layers.forward_and_backward,
+        styles.with_classes,
+        styles.with_layer_function,
+        styles.with_autograd_function,
+        styles.with_module,
     ),
 )
 
@@ -189,17 +160,12 @@ TORCHS_OWN: Mapping[tuple[str, str], str] = {
     ("mse", BACKWARD): "autograd",
     (ONCE, BACKWARD): "autograd",
 }
-"""What does the work where nn.Module leaves nothing to write."""
+"""Shown in nn.Module's empty cells."""
 
 
 @cache
 def side_by_side() -> dict[str, Any]:
-    """The code of every style in rows, how much of it there is, and what each step removes.
-
-    Returns:
-        {"styles", "rows": every part's cells, one of each style, "pairs": by the names in PAIRS, for every row which
-        line of the one style stands beside which of the other}
-    """
+    """{"styles": names and counts, "rows": a cell per style for each part, "pairs": paired lines, by PAIRS and row}."""
     rows: list[dict[str, Any]] = [
         {
             "part": row.part,
@@ -239,17 +205,14 @@ def _instead(row: Row, style: str) -> str | None:
 
 
 def _code(cell: Cell) -> list[dict[str, Any]]:
-    """The lines of a cell, each with its number in its file and its parts, texts with their class.
-
-    Docstrings are left out, and so are statements that do nothing but check shapes: they are no part of a style.
-    """
+    """The lines of a cell, as numbers and parts, without docstrings and checks of shapes."""
     lines = []
     has_class = any(inspect.isclass(of) for of in cell)
     for of in cell:
         source = read_listing(Listing(of.__qualname__, of))
         checks = set[int]() if inspect.isclass(of) else _check_lines(of)
         shown = source.lines[:1] if inspect.isclass(of) else source.lines
-        # What stands inside a class is indented by it.
+        # Methods are indented below their class.
         indent = "    " if has_class and "." in of.__qualname__ else ""
         for line in shown:
             if line.number in checks or not line.text.strip():
@@ -260,7 +223,7 @@ def _code(cell: Cell) -> list[dict[str, Any]]:
 
 
 def _check_lines(of: Any) -> set[int]:
-    """Numbers of the lines that check shapes: `if …: raise …`, and `check_linear(…)`."""
+    """Numbers of the lines that check shapes, such as `if …: raise …` and `check_linear(…)`."""
     block, first = inspect.getsourcelines(of)
     found = set[int]()
     for node in ast.walk(ast.parse(dedent("".join(block)))):
@@ -273,23 +236,19 @@ def _check_lines(of: Any) -> set[int]:
 
 
 SHAPES_NAMED = ("(inp_shape, weight_shape)", "bias_shape")
-"""Variables that a check alone uses."""
+"""Variables that only checks use."""
 
 
 def _file(cell: Cell) -> str | None:
-    """Where a cell's first lines stand."""
     return read_listing(Listing(cell[0].__qualname__, cell[0])).file if cell else None
 
 
 def _count(cells: Sequence[Cell]) -> dict[str, int]:
-    """Of all code of a style: its lines, where they stand, and the names it is made of.
-
-    Comments, empty lines, docstrings and checks of shapes are not counted. A name counts once, however often it stands
-    there.
+    """The length of a style's code without comments, empty lines, docstrings and checks of shapes.
 
     Returns:
-        {"lines", of them "per_layer" in lin, relu and mse, "once" for all of them, "per_model", and "backward" in what
-        is about gradients only; "names"}
+        {"lines", of which "per_layer" in lin, relu and mse, "once" for all layers, "per_model"; "backward": lines about
+        gradients only; "names": different names}
     """
     places = {"lin": "per_layer", "relu": "per_layer", "mse": "per_layer", ONCE: "once", MODEL: "per_model"}
     counts = {"lines": 0, "per_layer": 0, "once": 0, "per_model": 0, "backward": 0}
@@ -309,7 +268,7 @@ def _is_code(line: Mapping[str, Any]) -> bool:
 
 
 def _names(of: Any) -> set[str]:
-    """The identifiers of a function's code, or a class's own name and those of its bases; no annotations, no checks."""
+    """The identifiers in a function without annotations and checks, or the names of a class and its bases."""
     if inspect.isclass(of):
         return {of.__name__, *(base.__name__ for base in of.__bases__ if base is not object)}
     block, first = inspect.getsourcelines(of)

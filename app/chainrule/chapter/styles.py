@@ -1,4 +1,4 @@
-"""The page of the five styles: the same model written five times, what each leaves out, and whether they agree."""
+"""The page of the five styles: the same model written five times, the steps between them, and their agreement."""
 
 from __future__ import annotations
 
@@ -23,17 +23,15 @@ from chainrule.foundations.styles import LEAVES, STYLES, Pass, run_style
 MAX_SEED = 2**31 - 1
 HALF = ("bfloat16", "float16")
 HALF_MULTIPLICATIONS = 2_000_000
-"""Of a forward pass in half precision: without instructions for it, a CPU does them a hundred times slower."""
+"""The most in half precision, which a CPU without instructions for it computes a hundred times slower."""
 ALL = "all five"
-
-# ---------------------------------------------------------------------------------------------------------- agreement
 
 
 def answer(values: Mapping[str, Any]) -> dict[str, Any]:
-    """{"code": side by side, "runs": every style's pass, "apart": how far any two are, "misprint", "modules"}.
+    """{"code": side by side, "runs": every style's pass, "apart": differences between styles, "misprint", "modules"}.
 
     Raises:
-        InputError: more than is quickly computed in half precision.
+        InputError: the model is too large for half precision.
     """
     sizes = values["batch"], values["n_in"], values["hidden"], values["n_out"]
     x, targ, *parameters = draw_model(*sizes, values["seed"], values["scale"])
@@ -63,12 +61,10 @@ def _run(name: str, given: Sequence[Tensor]) -> Pass:
 
 
 def compare(passes: Mapping[str, Pass], reference: Pass) -> dict[str, Any]:
-    """Every style's gradients against float64 autograd's, and the styles against each other.
+    """Every style's gradients beside those of float64 autograd, and the styles beside each other.
 
-    Returns:
-        {"leaves", "shapes", "reference_loss", "runs": [{"style", "loss", "gradients": {leaf: {"difference", "relative",
-        "nan", "inf"}}}], "non_finite": see `non_finite`, "apart": a row per style of its largest difference from every
-        style, "identical": the same of whether every gradient is the same number, bit by bit, NaN included}
+    "apart" and "identical" have a row per style with an entry per style: the largest difference of any gradient, and
+    whether all gradients are equal, NaN included.
     """
     runs = []
     for name, made in passes.items():
@@ -98,14 +94,9 @@ def compare(passes: Mapping[str, Pass], reference: Pass) -> dict[str, Any]:
 
 
 def non_finite(passes: Sequence[Pass]) -> dict[str, Any]:
-    """How many elements of all gradients are NaN or ±∞, pass by pass, and whether they are the same ones in all.
-
-    Returns:
-        {"elements": of all gradients of a pass, "nan": of each pass, "inf": of each pass, "same": whether what is not
-        finite stands in the same places, and is the same, in every pass}
-    """
+    """The number of NaN and ±∞ in all gradients of each pass, and whether they are the same elements in every pass."""
     flat = [torch.cat([made.gradients[leaf].double().flatten() for leaf in LEAVES]) for made in passes]
-    # What is finite is left out: it differs by rounding.
+    # Finite values are left out: they differ by rounding.
     odd = [torch.where(each.isfinite(), torch.zeros_like(each), each) for each in flat]
     return {
         "elements": flat[0].numel(),
@@ -122,15 +113,12 @@ def _apart(one: Pass, other: Pass, by: Callable[[Tensor, Tensor], float]) -> flo
 
 
 def _differ(one: Tensor, other: Tensor) -> float:
-    """How many elements are not the same number; NaN is the same as NaN."""
+    """The number of different elements; NaN equals NaN."""
     return float((~((one == other) | (one.isnan() & other.isnan()))).sum())
 
 
-# ------------------------------------------------------------------------------------------------------ what goes wrong
-
-
 def run_misprint() -> dict[str, Any]:
-    """`Lin` on LayerFunction as printed, and as it is meant: what happens when backward is called."""
+    """Call backward of `Lin` on LayerFunction, as printed and as meant."""
     inp, w, b = torch.ones(4, 3), torch.ones(3, 2), torch.zeros(2)
     ran = []
     for layer in (misprints.Lin(w, b), layer_function.Lin(w, b)):
@@ -143,7 +131,7 @@ def run_misprint() -> dict[str, Any]:
 
 
 def run_modules(n_in: int, hidden: int, n_out: int, seed: int, x: Tensor, targ: Tensor) -> dict[str, Any]:
-    """LinearLayer and the chapter's two Models, and a layer whose `super().__init__()` was forgotten, on both bases."""
+    """LinearLayer, the chapter's two Models, and a layer without `super().__init__()`."""
     layer = modules.LinearLayer(10, 2, generator=generator_for(seed, "layer"))
     made = {
         of.__name__: of(n_in, hidden, n_out, generator=generator_for(seed, "model"))
@@ -166,15 +154,13 @@ def run_modules(n_in: int, hidden: int, n_out: int, seed: int, x: Tensor, targ: 
 
 
 def _raised(call: Callable[[], object]) -> dict[str, str] | None:
-    """The error that a call ends in, in its own words; None if it does not."""
+    """The type and message of the AttributeError that a call raises; None if it raises none."""
     try:
         call()
     except AttributeError as error:
         return {"type": type(error).__name__, "message": str(error)}
     return None
 
-
-# ----------------------------------------------------------------------------------------------------------- the page
 
 PAGE = Page(
     name="styles",

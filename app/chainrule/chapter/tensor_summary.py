@@ -1,4 +1,4 @@
-"""What a page says of a tensor that is too large to be shown: its moments, its counts and its histogram."""
+"""A summary of a tensor that is too large to be shown: its moments, counts and histogram."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BINS = 48
 
 
 def spread(tensor: Tensor) -> float | None:
-    """`moments(tensor)["std"]` alone, for whom that is all that counts: several times as quick."""
+    """`moments(tensor)["std"]` alone, several times as fast."""
     std = float(tensor.detach().double().std(correction=0))
     if math.isfinite(std):
         return std
@@ -23,12 +23,9 @@ def spread(tensor: Tensor) -> float | None:
 
 
 def moments(tensor: Tensor) -> dict[str, Any]:
-    """Moments and counts of a tensor, of any shape.
+    """{"n", "mean", "std", "min", "max", "zeros", "nan", "posinf", "neginf"} of a tensor of any shape.
 
-    Returns:
-        {"n", "mean", "std", "min", "max", "zeros", "nan", "posinf", "neginf"}. Mean, std, min and max are those of the
-        finite values, computed in float64, and None where there is none; std is the population's (`correction=0`), as
-        in the explorer. zeros, nan, posinf and neginf are counts.
+    Mean, std, min and max are over the finite values, in float64, and None if there are none; std is the population's.
     """
     values = tensor.detach().double().flatten()
     finite = values[values.isfinite()]
@@ -55,7 +52,7 @@ def summary(tensor: Tensor) -> dict[str, Any]:
     if finite.numel():
         low, high = float(finite.min()), float(finite.max())
         span = high - low
-        # Divided first: low to high may be further apart than the largest number.
+        # Halved first: high - low may overflow.
         places = (finite / 2 - low / 2) / (span / 2) if 0 < span < torch.inf else torch.zeros_like(finite)
         counts = torch.bincount((places * BINS).long().clamp(0, BINS - 1), minlength=BINS)
     return {"shape": list(tensor.shape), **found, "histogram": counts.tolist()}

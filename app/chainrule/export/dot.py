@@ -1,8 +1,8 @@
 """A trace as a Graphviz graph: `chainrule trace --format dot | dot -Tsvg`.
 
-Ops are boxes, tensors are ellipses, modules are clusters, one inside the other. Blue is the forward pass, red the
-backward pass, yellow a parameter; a dashed line leads from a tensor to the backward op that it was saved for. Forward
-runs from left to right, backward back from right to left.
+Ops are boxes, tensors ellipses, modules nested clusters. Blue is the forward pass, red the backward pass, yellow a
+parameter; dashed lines lead from saved tensors to the backward op that reads them. Forward runs from left to right,
+backward from right to left.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LINE_BREAK = re.compile(r"\r\n|\r|\n")
 
 
 def to_dot(trace: Trace) -> str:
-    """The graph in Graphviz' language, one statement a line."""
+    """The graph in Graphviz' language, one statement per line."""
     lines = [
         "digraph trace {",
         "rankdir=LR;",
@@ -43,7 +43,7 @@ def quote(text: str) -> str:
 
 
 def _clusters(trace: Trace) -> Iterator[str]:
-    """Every node inside its module's cluster. A stack, not recursion: hierarchies may be deep."""
+    """Every node inside its module's cluster. Written without recursion: hierarchies may be deep."""
     children: defaultdict[str | None, list[Module]] = defaultdict(list)
     for module in trace.modules:
         children[module.parent if module.parent in trace.module_by_id else None].append(module)
@@ -72,11 +72,10 @@ def _clusters(trace: Trace) -> Iterator[str]:
 
 
 def _edges(trace: Trace) -> Iterator[str]:
-    """What ops read and write, and what is saved.
+    """The edges of reads, writes and saved tensors.
 
-    An edge between two things of the backward pass is written from its head to its tail with the arrow at the tail:
-    it says the same, but Graphviz then lays the backward pass out from right to left. What the backward pass reads of
-    the forward pass has no say in the layout.
+    Edges of the backward pass are written in reverse, with the arrow at the tail: Graphviz then lays the pass out from
+    right to left. Edges from the forward to the backward pass do not affect the layout.
     """
     backward = _of_the_backward_pass(trace)
     for op in trace.ops:
@@ -105,7 +104,7 @@ def _edges(trace: Trace) -> Iterator[str]:
 
 
 def _of_the_backward_pass(trace: Trace) -> set[str]:
-    """Ids of the tensors that the backward pass makes, and of the gradient it starts from."""
+    """Ids of the tensors that the backward pass makes, and of its first gradient."""
     made = {output for op in trace.ops if op.phase == "backward" for output in op.outputs}
     return made | {tensor.id for tensor in trace.tensors if tensor.role == "gradient"}
 

@@ -1,4 +1,4 @@
-"""The formats a trace is handed out in, one table for the command line and the HTTP API: same spec, same bytes."""
+"""The formats of a trace: one table for the command line and the HTTP API."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from chainrule.export.dot import to_dot
 from chainrule.export.html import to_html
 from chainrule.export.model_explorer import to_model_explorer
 from chainrule.export.node_data import NODE_STATISTICS, to_node_data
-from chainrule.export.options import Option
+from chainrule.export.options import invalid_parameter, option
 from chainrule.export.pytorch import pytorch_script
 from chainrule.export.svg import VIEW_OPTIONS, as_wishes, to_svg
 from chainrule.export.table import to_csv
 from chainrule.run import trace_spec
 from chainrule.spec import ModelSpec
+from chainrule.spec.values import Key, read_keys
 from chainrule.trace.graph import Trace
 
 Values = Mapping[str, str]
@@ -28,10 +29,13 @@ Values = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """How a trace is written: `name` as on the command line, `file` in its address, its media type, its writer.
+    """A way to write a trace.
 
-    What has `of_spec` instead of `write` is written from the spec alone: a script that runs the net, without running it
-    here. A format with an `attachment` is saved by a browser under that name, not shown.
+    Attributes:
+        name: on the command line.
+        file: in the address.
+        of_spec: writes from the spec alone, without a trace; set if `write` is not.
+        attachment: the name under which a browser saves the file instead of showing it.
     """
 
     name: str
@@ -39,35 +43,20 @@ class Format:
     media_type: str
     doc: str
     write: Callable[[Trace, Values], bytes] | None = None
-    options: tuple[Option, ...] = ()
+    options: tuple[Key, ...] = ()
     attachment: str | None = None
     of_spec: Callable[[ModelSpec], bytes] | None = None
 
     def render(self, spec: ModelSpec, values: Values) -> bytes:
-        """What is handed out for a spec."""
+        """A spec's trace in this format."""
         if self.write is not None:
             return self.write(trace_spec(spec), values)
-        assert self.of_spec is not None, "a format has the one or the other"
+        assert self.of_spec is not None, "a format has `write` or `of_spec`"
         return self.of_spec(spec)
 
     def read(self, given: Mapping[str, str]) -> Values:
-        """The format's options from texts, the others at their defaults.
-
-        Raises:
-            RequestError: a key is none of the format's, or a value is not one of its key's.
-        """
-        known = {option.name: option for option in self.options}
-        for name in given:
-            if name not in known:
-                names = ", ".join(known) or "none"
-                raise RequestError(
-                    f"{name[:40]}: not an option of {self.name}, which are: {names}",
-                    status=422,
-                    code="invalid_parameter",
-                    field=name[:40],
-                    limit=list(known) or None,
-                )
-        return {name: option.read(given.get(name, option.default)) for name, option in known.items()}
+        """Every option's value; the default of those not given. Raises RequestError."""
+        return read_keys(self.options, given, f"the format {self.name}", invalid_parameter)
 
 
 FORMATS: Mapping[str, Format] = {
@@ -102,12 +91,12 @@ FORMATS: Mapping[str, Format] = {
             "The explorer with the trace in it: one file that opens without a server.",
             lambda trace, values: to_html(trace, **values).encode(),
             (
-                Option(
+                option(
                     "view",
                     "",
                     "What is shown first, as the fragment of the page's address has it.",
                     pattern=r"[^\x00-\x1f]{0,2000}",
-                    allowed="a fragment such as level=all&select=l2",
+                    words="a fragment such as level=all&select=l2",
                 ),
             ),
             attachment="chainrule.html",
@@ -126,7 +115,7 @@ FORMATS: Mapping[str, Format] = {
             "One statistic of every node of the Model Explorer graph, as its node data.",
             lambda trace, values: orjson.dumps(to_node_data(trace, values["statistic"])),
             (
-                Option(
+                option(
                     "statistic",
                     "std",
                     "; ".join(f"{name}: {each.doc[:-1]}" for name, each in NODE_STATISTICS.items()) + ".",
@@ -155,15 +144,11 @@ TRACE_FORMATS: Mapping[str, Format] = {
     ),
     "model-explorer": FORMATS["model-explorer"],
 }
-"""The formats in which any trace is saved, of a spec or not."""
+"""The formats of any trace, recorded from a spec or not."""
 
 
 def format_of(path: PurePath) -> Format:
-    """The format in which a trace is saved, by the file's suffix.
-
-    Raises:
-        RequestError: it is none of theirs.
-    """
+    """The format of a file, by its suffix. Raises RequestError."""
     suffixes = {form.file.removeprefix("trace"): form for form in TRACE_FORMATS.values()}
     fitting = [suffix for suffix in suffixes if path.name.endswith(suffix)]
     if not fitting:
@@ -178,11 +163,7 @@ def format_of(path: PurePath) -> Format:
 
 
 def write_model_explorer(spec: ModelSpec, folder: Path) -> list[Path]:
-    """Write the Model Explorer graph and a file of node data per statistic into a folder, of one and the same run.
-
-    Raises:
-        OSError: the folder cannot be made or written to.
-    """
+    """Write the Model Explorer graph of a run, and a file of node data per statistic, into a folder. Raises OSError."""
     trace = trace_spec(spec)
     contents = {"graph.json": to_model_explorer(trace)}
     contents |= {f"{name}.node-data.json": to_node_data(trace, name) for name in NODE_STATISTICS}

@@ -35,18 +35,13 @@ ENDS_STYLE = re.compile(r"</style|<!--|@import|url\((?!data:|#)", re.IGNORECASE)
 
 
 def to_html(trace: Trace, *, name: str = "trace.json", view: str = "") -> str:
-    """The explorer with a trace in it.
-
-    Args:
-        trace: what it shows.
-        name: what the dump is called in the page.
-        view: the fragment that it starts with, as in the page's address: `level=all&select=l2`.
+    """The explorer with a trace in it; `name` is the dump's in the page, `view` a fragment of the page's address.
 
     Raises:
         RenderError: the page has something in it that cannot be inlined.
     """
     spec = ModelSpec() if trace.spec is None else ModelSpec.parse(trace.spec)
-    # What theory says the server would send with a profile; without one it has to be in the file.
+    # A server sends theory with a profile; the file has to contain it.
     told = theory_dump(theory(trace)) if trace.spec is not None or trace.layers else None
     dump = {"name": name, "content": orjson.Fragment(dump_trace(trace)), "theory": told}
     data = {**_data(spec, dump), "view": view}
@@ -54,16 +49,12 @@ def to_html(trace: Trace, *, name: str = "trace.json", view: str = "") -> str:
 
 
 def shell() -> str:
-    """The page with everything inlined and no dump in it: `fill`, here and in the page, puts one there.
-
-    Raises:
-        RenderError: see `to_html`.
-    """
+    """The page with everything inlined but the dump, which `fill` adds. Raises RenderError, as `to_html`."""
     return _shell(newest_change(assets.static()), _newest_other())
 
 
 def fill(page: str, data: bytes) -> str:
-    """A shell with other data; nothing in the data can end its script."""
+    """A shell with its data replaced; nothing in the data can end the script element."""
     text = data.decode().replace("<", "\\u003c")
     return DATA.sub(lambda match: match[1] + text + match[2], page, count=1)
 
@@ -83,7 +74,7 @@ def _shell(*_: int) -> str:
 
 
 def _data(spec: ModelSpec, dump: dict[str, Any]) -> dict[str, Any]:
-    # Not the environment's: a file knows nothing of where it was made.
+    # The defaults, not the environment's settings: the file is independent of its server.
     settings = Settings.model_construct(**{name: field.default for name, field in Settings.model_fields.items()})
     return page_data(spec, settings=settings, devices=available_devices(), dump=dump)
 
@@ -91,7 +82,7 @@ def _data(spec: ModelSpec, dump: dict[str, Any]) -> dict[str, Any]:
 def _script(path: Path) -> str:
     text = bundle(path)
     if found := ENDS_SCRIPT.search(text):
-        raise RenderError(f"{found[0]!r} in a module would end the script that it stands in")
+        raise RenderError(f"{found[0]!r} in a module would end its script element")
     return f"{text};"
 
 

@@ -1,10 +1,10 @@
 """A trace as a graph collection for Google's Model Explorer.
 
-Its rules, as its reader holds them: every node carries a label and a namespace; a namespace is a path of groups, `a/b`;
-an edge names an output and an input by their place, as strings, and one from an unknown node is dropped without a word.
+Every node has a label and a namespace, a path of groups such as `a/b`; an edge names an output and an input by index,
+as strings. Model Explorer silently drops an edge from an unknown node.
 
-Ops are the nodes, tensors run along the edges; a tensor that no op made (an input, a parameter) is a node of its own.
-The two passes are two groups, and within them the modules are groups inside one another.
+Ops are the nodes, tensors the edges; a tensor that no op made (an input, a parameter) is a node too. The two passes are
+groups, and the modules are nested groups within them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def to_model_explorer(trace: Trace) -> Json:
     """The graph collection: one graph, ready for JSON."""
     groups = _groups(trace)
     sources: dict[str, tuple[str, str]] = {}
-    """Of each tensor: the node it comes from, and the place among that node's outputs."""
+    """Per tensor: its node, and its index among that node's outputs."""
     for tensor in trace.tensors:
         sources[tensor.id] = (tensor.id, "0")
     for op in trace.ops:
@@ -46,7 +46,7 @@ def to_model_explorer(trace: Trace) -> Json:
 
 
 def _groups(trace: Trace) -> dict[str, str]:
-    """The path of groups that stands for each module: one group per module on its way down from the root."""
+    """The path of groups of each module: one group per module from the root down."""
     groups: dict[str, str] = {}
     for module in trace.modules:
         names: list[str] = []
@@ -54,7 +54,7 @@ def _groups(trace: Trace) -> dict[str, str]:
         while inner is not None:
             outer = trace.module_by_id.get(inner.parent or "")
             name = inner.path.removeprefix(f"{outer.path}.") if outer else inner.path
-            # A slash would open one more group, so it is written as the division slash it looks like.
+            # A slash would open one more group, so a division slash replaces it.
             names.append(f"{name} {inner.type}".strip().replace("/", "∕"))
             inner = outer
         groups[module.id] = "/".join(reversed(names))

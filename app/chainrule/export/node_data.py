@@ -1,6 +1,6 @@
 """Statistics of a trace as node data for Google's Model Explorer: one number per node, one file per statistic.
 
-The graph and node ids are those of `to_model_explorer`. An op stands for what it puts out, a leaf tensor for itself.
+The graph and node ids are those of `to_model_explorer`. An op has the statistic of its first output that has one.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from chainrule.trace.graph import Op, Tensor, Trace
 Json = dict[str, Any]
 
 GRADIENT = ("#fdf7e6", "#f3c66b", "#d9822b", "#8a3ca5")
-"""From the least value to the greatest: lightness runs one way, for eyes that see no hue."""
+"""From the least value to the greatest; the lightness is monotonic, so it is readable without hue."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeStatistic:
-    """A figure of a node: of an op as a call, or of a tensor that it puts out or is."""
+    """A figure of an op, or of a leaf tensor or an op's output."""
 
     doc: str
     of_tensor: Callable[[Nodes, Tensor], float | None] | None = None
@@ -28,7 +28,7 @@ class NodeStatistic:
 
 
 class Nodes:
-    """A trace with what node statistics are looked up by."""
+    """A trace with its durations and gradients by id."""
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
@@ -36,19 +36,19 @@ class Nodes:
         self.microseconds = {op.id: took for op, took in zip(trace.ops, durations or (), strict=False)}
         self.gradient_of: dict[str, Tensor] = {}
         for tensor in trace.tensors:
-            # The last is the whole one, where a gradient was added up.
+            # If a gradient was accumulated, the last tensor is the sum.
             if tensor.gradient_of is not None:
                 self.gradient_of[tensor.gradient_of] = tensor
 
     def statistic(self, tensor: Tensor | None, name: str) -> float | None:
-        """A figure of the trace's table; None where there is none."""
+        """A figure of the trace's table, or None."""
         if tensor is None or tensor.id not in self.trace.statistics:
             return None
         value = getattr(self.trace.statistics[tensor.id], name)
         return None if value is None else float(value)
 
     def gradient(self, tensor: Tensor) -> Tensor | None:
-        """The gradient of the loss for a tensor; of a gradient itself."""
+        """The gradient of the loss with respect to a tensor; a gradient itself."""
         return tensor if tensor.role == "gradient" else self.gradient_of.get(tensor.id)
 
 
@@ -69,16 +69,11 @@ NODE_STATISTICS: Mapping[str, NodeStatistic] = {
     "flops": NodeStatistic("Floating point operations.", of_op=lambda _, op: op.flops),
     "bytes": NodeStatistic("Bytes read plus written.", of_op=lambda _, op: op.bytes),
 }
-"""What there is a file of, by name."""
+"""By name."""
 
 
 def to_node_data(trace: Trace, statistic: str) -> Json:
-    """One statistic of every node that has it, as Model Explorer's node data.
-
-    Args:
-        trace: the same that the graph was made of.
-        statistic: a name in NODE_STATISTICS.
-    """
+    """One of NODE_STATISTICS for every node that has it, as Model Explorer's node data."""
     figure = NODE_STATISTICS[statistic]
     nodes = Nodes(trace)
     results: Json = {}

@@ -1,39 +1,18 @@
-"""Keys of a format's own, how their values are read, and what is said of one that is wrong."""
+"""Options of a format: how a trace is written, not what is traced."""
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
+from functools import partial
 
 from chainrule.errors import RequestError
+from chainrule.spec.values import Key, Kind
+
+invalid_parameter = partial(RequestError, status=422, code="invalid_parameter")
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
-    """A key of a format's own, beside the spec's: not what is traced but how it is written.
-
-    `choices` are all that it takes, or `pattern` is, in words `allowed`.
-    """
-
-    name: str
-    default: str
-    doc: str
-    choices: tuple[str, ...] = ()
-    pattern: str = ""
-    allowed: str = ""
-
-    def read(self, text: str) -> str:
-        """The text of a value, once it is known to be one.
-
-        Raises:
-            RequestError: it is not; names the key, the value and what is allowed.
-        """
-        if text in self.choices or (self.pattern and re.fullmatch(self.pattern, text)):
-            return text
-        raise RequestError(
-            f"{self.name}: {text[:40]!r} is not {self.allowed or 'one of ' + ', '.join(self.choices)}",
-            status=422,
-            code="invalid_parameter",
-            field=self.name,
-            limit=list(self.choices) or None,
-        )
+def option(
+    name: str, default: str, doc: str, *, choices: tuple[str, ...] = (), pattern: str = "", words: str = ""
+) -> Key:
+    """One of the choices, or a text that matches a pattern, which `words` describes."""
+    kind: Kind = "choice" if choices else "text"
+    return Key(name, default, kind, doc, choices, pattern=pattern, words=words, error=invalid_parameter)

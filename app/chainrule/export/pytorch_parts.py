@@ -1,4 +1,4 @@
-"""What every exported script is made of: how its tensors are drawn, cast and summed up, as PyTorch code."""
+"""The parts of every exported script: how its tensors are drawn, cast and summarized, as PyTorch code."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ZEROS = "torch.zeros({shape})"
 
 
 class Draw(NamedTuple):
-    """How one scheme draws: in words, at unit size, and times what; `size` is None where it is 1."""
+    """How one scheme draws: in words, the draw of unit size, and its factor `size`, None for 1."""
 
     comment: str
     base: str
@@ -49,12 +49,12 @@ DRAWS: Mapping[str, Draw] = {
 
 
 def header(spec: ModelSpec, says: str) -> str:
-    """The comment at the top: how to make the script again, and what it does."""
+    """The comment at the top: the command that makes the script, and its purpose."""
     return f"# chainrule trace '{spec.query()}' --format pytorch\n#\n# {says}"
 
 
 def imports(spec: ModelSpec, *, functional: bool) -> str:
-    """What the script imports; `functional`: torch.nn.functional too."""
+    """The script's imports, with torch.nn.functional if `functional`."""
     lines = ["import hashlib"]
     if "init" in spec.keys and "math." in (DRAWS[spec.init].size or ""):
         lines.append("import math")
@@ -62,7 +62,7 @@ def imports(spec: ModelSpec, *, functional: bool) -> str:
 
 
 def run_settings(spec: ModelSpec) -> list[str]:
-    """The lines on what is used by every draw: scale, dtype and device, where they are not the usual."""
+    """The lines that set scale, dtype and device, unless they have their defaults."""
     lines = []
     if has_scale(spec):
         lines.append(f"scale = {spec.scale!r}  # of the weights, and of nothing else")
@@ -83,7 +83,7 @@ def functions(spec: ModelSpec) -> str:
 
 
 class WeightDraw(NamedTuple):
-    """The lines that draw a weight and a bias, less their names: after a comment, `size` first where there is one."""
+    """The lines that draw a weight and a bias, without their names."""
 
     comment: str
     size: str | None
@@ -92,7 +92,7 @@ class WeightDraw(NamedTuple):
 
 
 def weight_draw(spec: ModelSpec, weight: str, bias: str) -> WeightDraw:
-    """How a weight (fan_in, fan_out) and its bias (fan_out,) are drawn; `weight` and `bias` name their generators."""
+    """The draws of a weight (fan_in, fan_out) and its bias (fan_out,); `weight` and `bias` name their generators."""
     draw = DRAWS[spec.init]
     size = "bound" if draw.base is UNIFORM else "std"
     factors = ([size] if draw.size else []) + (["scale"] if has_scale(spec) else [])
@@ -105,24 +105,24 @@ def weight_draw(spec: ModelSpec, weight: str, bias: str) -> WeightDraw:
     return WeightDraw(
         f"# {draw.comment}",
         f"{size} = {draw.size}" if draw.size else None,
-        # From the left: the factors are multiplied as numbers, and the draw is rounded once.
+        # The factors are on the left: they are multiplied as numbers, so that the draw is rounded once.
         " * ".join([*factors, drawn(draw.base, weight, "fan_in, fan_out")]),
         drawn_bias,
     )
 
 
 def drawn(base: str, name: str, shape: str) -> str:
-    """The draw of unit size of a tensor; `name` is the code of its name."""
+    """The draw of a tensor at unit size; `name` is the code of its name."""
     return base.format(shape=shape, generator=f"generator({name})")
 
 
 def has_scale(spec: ModelSpec) -> bool:
-    """Whether the weights are multiplied by anything."""
+    """Whether the script has a scale."""
     return "scale" in spec.keys and spec.scale != 1 and spec.init != "zeros"
 
 
 def cast(spec: ModelSpec) -> str:
-    """What takes a draw, float32 on the CPU, to the spec's device and dtype; empty where it is there already."""
+    """The code that converts a draw (float32, CPU) to the spec's device and dtype; empty if they are the same."""
     wanted = [
         name
         for name, asked, drawn in (("device", spec.device, "cpu"), ("dtype", spec.dtype, "float32"))

@@ -1,4 +1,4 @@
-"""The programs besides mlp as scripts in plain PyTorch: what a custom Function does is there autograd's own op."""
+"""The programs besides mlp as scripts in plain PyTorch, with autograd's own ops instead of custom Functions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ for i in range(batch):
     "einsum": 'c = torch.einsum("ik,kj->ij", a, b)',
     "@": "c = a @ b",
 }
-"""The rungs; the first three write into a c that is there."""
+"""The rungs; the first three write into an existing c."""
 
 FORWARD: Mapping[str, tuple[str, tuple[str, ...], str]] = {
     "neuron": (
@@ -37,11 +37,11 @@ FORWARD: Mapping[str, tuple[str, tuple[str, ...], str]] = {
     "my_relu": ("out = torch.relu(x)", ("out",), "out.sum()"),
     "two_outputs": ("sines, cosines = x.sin(), x.cos()", ("sines", "cosines"), "(sines * cosines).sum()"),
 }
-"""Of a program the forward pass, what it makes, and the loss; those whose code depends on the spec are missing."""
+"""The forward pass, its results and the loss of the programs whose code does not depend on the spec."""
 
 
 def program_script(spec: ModelSpec) -> str:
-    """The script of a program that is no net; see `pytorch_script`."""
+    """The script of a program that is not a net; see `pytorch_script`."""
     leaves = _leaves(spec)
     code, made, loss = _forward(spec)
     shown = [*(name for name in leaves if name != "y"), *made]
@@ -71,7 +71,7 @@ def _settings(spec: ModelSpec) -> str:
 
 
 def _leaves(spec: ModelSpec) -> dict[str, list[str]]:
-    """The tensors that are drawn, by name, with the lines that draw each."""
+    """The lines that draw each tensor, by its name."""
     if spec.program == "matmul":
         return {"a": [_normal("a", "batch, widths[0]", spec)], "b": [_normal("b", "widths[0], widths[1]", spec)]}
     if spec.program == "neuron":
@@ -85,7 +85,7 @@ def _leaves(spec: ModelSpec) -> dict[str, list[str]]:
 
 
 def _parameters(spec: ModelSpec, weight: str, bias: str) -> dict[str, list[str]]:
-    """The parameters w and, where there is one, b; `weight` and `bias` are what is called on the draws."""
+    """The parameters w and b, if the spec has one; `weight` and `bias` are method calls appended to the draws."""
     draw = weight_draw(spec, '"w"', '"b"')
     size = [draw.size] if draw.size else []
     ends = f"{cast(spec)}.requires_grad_()"
@@ -96,7 +96,6 @@ def _parameters(spec: ModelSpec, weight: str, bias: str) -> dict[str, list[str]]
 
 
 def _grouped(code: str) -> str:
-    """An expression that a method can be called on."""
     return f"({code})" if " * " in code else code
 
 

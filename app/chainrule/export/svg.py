@@ -1,7 +1,6 @@
 """The picture of a trace without a browser: the page's own layout and drawing, run in an embedded JavaScript engine.
 
-The engine is an optional dependency, the extra `render`. One is kept per process; what runs in it has no access to
-anything but the text that it is given.
+The engine is an optional dependency, the extra `render`. Each process keeps one; its code can access nothing outside.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ from urllib.parse import unquote
 
 from chainrule import stopping
 from chainrule.dump.wire import dump_trace
-from chainrule.errors import MemoryLimitError, MissingExtraError, RenderError, RequestError
-from chainrule.export.options import Option
+from chainrule.errors import MemoryLimitError, MissingExtraError, RenderError
+from chainrule.export.options import invalid_parameter, option
 from chainrule.memory import memory_errors
 from chainrule.page import assets
 from chainrule.page.modules import bundle, newest_change
@@ -31,44 +30,43 @@ if TYPE_CHECKING:
     from py_mini_racer import MiniRacer
 
 SECONDS = 30.0
-"""Longer than this no picture is drawn for."""
+"""The time limit of a drawing."""
 
 STEP = 0.05
-"""So many seconds after it was asked to stop, a drawing is cancelled at the latest."""
+"""A drawing is cancelled within so many seconds after the request to stop."""
 
-MOST_MEMORY = 1 << 29
-"""Bytes of the engine's heap: half of what a pass may take by default, and twice what the largest picture of one takes.
-"""
+MAX_MEMORY = 1 << 29
+"""Bytes of the engine's heap: half of a pass's default limit, and twice the need of the largest picture of a pass."""
 
 ENTRY = "core/takeaway/headless.js"
 
 VIEW_OPTIONS = (
-    Option(
+    option(
         "level",
         "layer",
         "Which groups are open: all but the innermost (layer), every one (all), or those less deep than a number.",
         pattern="layer|all|[0-9]{1,4}",
-        allowed="layer, all or a number",
+        words="layer, all or a number",
     ),
-    Option(
+    option(
         "toggled",
         "",
         "Ids of groups that are otherwise than the level says, separated by commas.",
         pattern=r"[^\x00-\x1f]{0,2000}",
-        allowed="ids such as layers.0/forward, separated by commas",
+        words="ids such as layers.0/forward, separated by commas",
     ),
-    Option("fold", "auto", "Whether repeated blocks are folded into one.", choices=("auto", "on", "off")),
-    Option(
+    option("fold", "auto", "Whether repeated blocks are folded into one.", choices=("auto", "on", "off")),
+    option(
         "statistic",
         "std",
         "The figure in a tensor's box; none draws the structure, without figures and histograms.",
         choices=("std", "mean", "none"),
     ),
-    Option("scheme", "light", "The colours.", choices=("light", "dark")),
+    option("scheme", "light", "The colours.", choices=("light", "dark")),
 )
 
-MOST_NAMED = 8
-"""So many unknown groups are named."""
+MAX_NAMED = 8
+"""The number of unknown groups that an error names."""
 
 
 def to_svg(
@@ -80,37 +78,26 @@ def to_svg(
     statistic: str = "std",
     scheme: str = "light",
 ) -> str:
-    """The graph of a trace as an SVG document.
-
-    Args:
-        trace: what to draw.
-        level: which groups are open: `layer` (all but the innermost), `all`, or a number: those less deep than that.
-        toggled: ids of groups, such as `layers.0/forward`, that are otherwise than the level says.
-        fold: whether repeated blocks are folded into one: auto, on, off.
-        statistic: the figure in a tensor's box: std, mean, or none for the structure without figures and histograms.
-        scheme: light or dark.
+    """The graph of a trace as an SVG document; VIEW_OPTIONS describe the arguments.
 
     Raises:
-        RequestError: a value is not one of its key's, or no group has an id in `toggled`; names the key, the value and
-            what is allowed.
+        RequestError: an argument is not allowed, or no group has an id in `toggled`.
         MissingExtraError: the extra `render` is not installed.
         RenderError: the page's code failed or took too long.
         MemoryLimitError: it took too much memory.
-        ChainruleError: the work was asked to stop.
+        ChainruleError: the work was stopped.
     """
     given = {"level": level, "fold": fold, "statistic": statistic, "scheme": scheme}
-    options = {option.name: option for option in VIEW_OPTIONS}
+    options = {each.name: each for each in VIEW_OPTIONS}
     wishes = {name: options[name].read(value) for name, value in given.items()}
     dump = dump_trace(trace).decode()
     stopping.check()
     unknown = _engine.call("unknownGroups", dump, list(toggled)) if toggled else ()
     if unknown:
-        more = ", …" if len(unknown) > MOST_NAMED else ""
-        raise RequestError(
-            f"toggled: no group is called {', '.join(repr(str(name)[:40]) for name in [*unknown][:MOST_NAMED])}{more}; "
+        more = ", …" if len(unknown) > MAX_NAMED else ""
+        raise invalid_parameter(
+            f"toggled: no group is called {', '.join(repr(str(name)[:40]) for name in [*unknown][:MAX_NAMED])}{more}; "
             f"what is allowed is {options['toggled'].allowed}",
-            status=422,
-            code="invalid_parameter",
             field="toggled",
         )
     return str(_engine.call("renderSvg", dump, {**wishes, "toggled": list(toggled)}))
@@ -119,11 +106,11 @@ def to_svg(
 class Engine:
     """The embedded engine with the page's modules in it, made when it is first needed.
 
-    It has an event loop of its own, in a thread of its own: in one with a running event loop, a notebook's say, it
-    would wait for that loop. Whoever calls waits in short steps, so that what it draws for can be stopped.
+    It runs its event loop in a separate thread, since a notebook's thread has a running loop already. Callers wait in
+    short steps, so that their work can be stopped.
 
-    Its heap has a limit of its own, at which an error is raised. Where the whole process may take no more (RLIMIT_AS, a
-    container), V8 can be refused what it needs beside its heap, and then ends the process: nothing here can catch that.
+    Its heap is limited: an error is raised at the limit. If the whole process runs out of memory (RLIMIT_AS, a
+    container), V8 may end the process, which cannot be caught.
     """
 
     def __init__(self) -> None:
@@ -136,11 +123,7 @@ class Engine:
         self._was_cancelled = False
 
     def call(self, function: str, *arguments: Any) -> Any:
-        """What a function that `core/takeaway/headless.js` exports makes of arguments that JSON can hold.
-
-        Raises:
-            MissingExtraError, RenderError, MemoryLimitError, ChainruleError: see `to_svg`.
-        """
+        """Call an export of `core/takeaway/headless.js` with JSON arguments. Raises the errors of `to_svg`."""
         racer = _import_engine()
         while not self._turn.acquire(timeout=STEP):
             stopping.check()
@@ -155,32 +138,31 @@ class Engine:
             context = self._ready(racer)
             self._has_run = True
             if self._was_cancelled:
-                # V8 may not have noticed yet: then it would end what it runs next.
+                # V8 may apply the cancellation to the next call: let that be an empty one.
                 with contextlib.suppress(racer.JSEvalException):
                     self._wait(context.eval_cancelable("0"))
             called = f"chainrule.{function}(...{json.dumps(arguments, separators=(',', ':'))})"
             return json.loads(self._wait(context.eval_cancelable(f"JSON.stringify({called})")))
         except racer.JSOOMException:
             self.close()
-            raise MemoryLimitError(f"drawing the graph took more than {MOST_MEMORY >> 20} MiB of memory") from None
+            raise MemoryLimitError(f"drawing the graph took more than {MAX_MEMORY >> 20} MiB of memory") from None
         except racer.JSEvalException as error:
             raise RenderError(f"the graph cannot be drawn: {str(error).strip().splitlines()[0]}") from error
 
     def _ready(self, racer: Any) -> MiniRacer:
-        """The engine with the modules as they are now."""
+        """The engine with the current modules."""
         stamp = newest_change(assets.static())
         if self._context is None or stamp != self._stamp:
             self.close()
             script = bundle(assets.static() / ENTRY)
             self._start()
             self._context = context = self._wait(_make_context(racer))
-            context.set_hard_memory_limit(MOST_MEMORY)
+            context.set_hard_memory_limit(MAX_MEMORY)
             self._wait(context.eval_cancelable(f"var chainrule = {script}; 0"))
             self._stamp = stamp
         return self._context
 
     def _start(self) -> None:
-        """Have a thread run an event loop."""
         loop = asyncio.new_event_loop()
         thread = threading.Thread(target=loop.run_forever, name="render", daemon=True)
         try:
@@ -191,7 +173,7 @@ class Engine:
         self._loop, self._thread = loop, thread
 
     def _wait(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """What comes of something that the event loop does; it is cancelled when this thread's work is to stop."""
+        """The result of a coroutine in the event loop; it is cancelled when this thread's work is stopped."""
         assert self._loop is not None
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         ends = time.monotonic() + SECONDS
@@ -205,13 +187,13 @@ class Engine:
             self._was_cancelled = future.cancel()
 
     def rest(self) -> None:
-        """Have it give back what its heap has and does not use, unless it draws: 75 of 77 MiB after sixty pictures.
+        """Free the unused memory of its heap, unless it draws: 75 of 77 MiB after sixty pictures.
 
         It takes 20 ms, and the next picture 30 ms more.
         """
         if self._turn.acquire(blocking=False):
             try:
-                # What was cancelled may still be in the middle of something, which would have to be waited for.
+                # A cancelled drawing may still be running: this call would wait for it.
                 if self._context is not None and self._has_run and not self._was_cancelled:
                     self._has_run = False
                     self._context.low_memory_notification()
@@ -219,7 +201,7 @@ class Engine:
                 self._turn.release()
 
     def close(self) -> None:
-        """Let go of the engine and its thread; the next call makes others."""
+        """Close the engine and its thread; the next call makes new ones."""
         loop, thread, context = self._loop, self._thread, self._context
         self._loop = self._thread = self._context = self._stamp = None
         self._has_run = self._was_cancelled = False
@@ -243,7 +225,7 @@ async def _close_context(context: MiniRacer) -> None:
 
 _engine = Engine()
 rest_engine = _engine.rest
-# Left to the garbage collector of an interpreter that is going down, an engine at times waits for ever for its thread.
+# At exit, the garbage collector sometimes waits for ever for the engine's thread.
 atexit.register(_engine.close)
 
 
@@ -261,9 +243,9 @@ _MALFORMED = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
 def as_wishes(values: Mapping[str, str]) -> dict[str, Any]:
-    """Arguments of `to_svg` from the texts of options, as `expansionOf` of `static/core/graph/expansion.js` reads them.
+    """Arguments of `to_svg` from the texts of options. In `toggled`, commas separate ids; %2C is a comma in an id.
 
-    Ids stand between commas; a comma in one is written %2C and a percent sign %25.
+    `expansionOf` in `static/core/graph/expansion.js` reads them likewise.
     """
     toggled = tuple(_unescaped(each) for each in values.get("toggled", "").split(",") if each)
     return {**values, "toggled": toggled}

@@ -1,4 +1,4 @@
-"""The statistics of a trace as a table, a row per tensor that has them: as text (CSV), and for pandas."""
+"""The statistics of a trace as a table with a row per tensor, as CSV and for pandas."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def to_csv(trace: Trace) -> str:
-    """The table as text, the names of its columns first; a figure that does not exist is empty, a shape `200x100`."""
+    """The table as text, column names first; a missing figure is empty, a shape is `200x100`."""
     about = _about(trace)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -38,11 +38,9 @@ def to_csv(trace: Trace) -> str:
 
 
 def dataframe(trace: Trace, *, histograms: bool = False) -> DataFrame:
-    """The table as a pandas DataFrame, by the tensors' ids: what a tensor is, then its figures, NaN where one has none.
+    """The table as a pandas DataFrame, indexed by the tensors' ids; a missing figure is NaN.
 
-    Args:
-        trace: whose table.
-        histograms: add columns bin_0 … bin_63: how many values fall into each of 64 equal parts of [min, max].
+    `histograms` adds columns bin_0 … bin_63: the number of values in each of 64 equal parts of [min, max].
 
     Raises:
         MissingExtraError: the extra `pandas` is not installed.
@@ -59,7 +57,7 @@ def dataframe(trace: Trace, *, histograms: bool = False) -> DataFrame:
 
 
 def _about(trace: Trace) -> dict[str, list[Any]]:
-    """What the tensors of the table are, by column: the module by its path, the op that made one and its phase."""
+    """The columns that describe a tensor: its role, its module's path, the op that made it and its phase, …."""
     tensors = [trace.tensor_by_id[tensor] for tensor in trace.statistics.tensors]
     ops = {op.id: op for op in trace.ops}
     producers = [None if tensor.producer is None else ops[tensor.producer] for tensor in tensors]

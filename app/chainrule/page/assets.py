@@ -1,7 +1,7 @@
-"""Where templates, static files and the two packaged third-party scripts lie.
+"""The paths of templates, static files and the packaged third-party scripts.
 
-In a checkout `static/` and `templates/` stand beside `app/`; in an installed wheel they stand inside the package.
-Third-party files are named one by one: no part of a request's path ever becomes a part of a path on disk here.
+In a checkout `static/` and `templates/` are beside `app/`, in an installed wheel inside the package. Third-party files
+are named one by one: no part of a request's path becomes a part of a path on disk.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ def static() -> Path:
 
 
 def are_installed() -> bool:
-    """Whether the files are an installed package's, which nobody edits."""
+    """Whether the files belong to an installed package, which nobody edits."""
     return static().parent == PACKAGE
 
 
 @cache
 def vendor() -> Mapping[str, Path]:
-    """Third-party files by their address beneath `/static/vendor/`.
+    """Third-party files by their address below `/static/vendor/`.
 
     Raises:
-        FileNotFoundError: a package that carries one is not installed, or carries it elsewhere.
+        FileNotFoundError: a package is not installed, or has the file elsewhere.
     """
     swagger = sorted(_package("swagger_ui_bundle").glob("vendor/swagger-ui-*"))
     if not swagger:
@@ -60,7 +60,7 @@ def _folder(name: str) -> Path:
 
 
 def _package(name: str) -> Path:
-    """Folder of an installed package, found without importing it: importing plotly takes longer than a whole trace."""
+    """Folder of an installed package, without importing it: to import plotly takes longer than a whole trace."""
     spec = find_spec(name)
     if spec is None or spec.origin is None:
         raise FileNotFoundError(f"the package {name} is not installed")

@@ -1,13 +1,12 @@
-"""What a page loads, as one file: a module or a style sheet and all that it imports, so that none costs a request.
+"""Bundles: a module or a style sheet with everything that it imports, as one file, which halves the page's load time.
 
     python -m chainrule.page.bundles [FOLDER]
 
-writes them; an installation, and `make`, do so. A page's script is some two hundred modules, each of which the browser
-has to ask for before it knows of the next; as one file the explorer is there in half the time. A module that no other
-imports begins a page or a worker, and becomes a file of its name; so does a style sheet that imports others. In a
-checkout that has been edited since, all are served as they are.
+writes them; so do an installation and `make`. A module that no other imports starts a page or a worker, and becomes a
+bundle of the same name; so does a style sheet that imports others. If a checkout was edited since, the files are served
+unbundled.
 
-Imports nothing but Python's own library and what inlines: it runs while the package is built.
+Imports only the standard library and modules of this package that do so too: it runs while the package is built.
 """
 
 from __future__ import annotations
@@ -22,21 +21,17 @@ from chainrule.errors import RenderError
 from chainrule.page import assets, modules, style_sheets
 
 FOLDER = Path(__file__).parent / "bundled"
-"""Where they lie, beneath the names of the files that they begin with."""
+"""Their folder; each has the name of its first file."""
 
 STAMP = "DIGEST"
-"""The file that says what they were made of: names, sizes and times of change, which are read in a millisecond."""
+"""The file with the digest of their sources' names, sizes and modification times."""
 
 
 def write_bundles(static: Path, folder: Path) -> None:
-    """Bundle every module of `static` that no other imports, and every style sheet that imports others.
-
-    Args:
-        static: the page's files.
-        folder: where the bundles go; what is there is replaced as a whole.
+    """Bundle every module that no other imports and every style sheet that imports others; replaces `folder`.
 
     Raises:
-        RenderError: a module is written in a form that is not known, or something imports itself or what is not there.
+        RenderError: a module has an unknown form, imports itself, or imports a missing file.
     """
     static = static.resolve()
     stamp = sources_digest(static)
@@ -61,7 +56,7 @@ def write_bundles(static: Path, folder: Path) -> None:
 
 
 def sources_digest(static: Path) -> str:
-    """The digest of the state of all modules and style sheets, and of what makes one of many."""
+    """The digest of the state of all modules and style sheets, and of the code that bundles them."""
     digest = blake2b(digest_size=8)
     makers = (Path(str(maker.__file__)) for maker in (modules, style_sheets))
     for path in (*makers, *sorted([*static.rglob("*.js"), *static.rglob("*.css")])):
@@ -72,12 +67,7 @@ def sources_digest(static: Path) -> str:
 
 
 def bundle_of(name: str, state: str) -> Path | None:
-    """The file that a module or a style sheet is served as; None if as itself.
-
-    Args:
-        name: of the file, from `static/` on.
-        state: the digest of the page's files as they are now.
-    """
+    """The bundle of a file of `static/`, or None; `state` is the current digest of the page's files."""
     return _bundles(state).get(name)
 
 
@@ -97,5 +87,5 @@ if __name__ == "__main__":
         write_bundles(assets.static(), Path(sys.argv[1]) if sys.argv[1:] else FOLDER)
     except RenderError as error:
         sys.exit(error.message)
-    except OSError as error:  # a folder that is not to be written to, or two that write at once
+    except OSError as error:  # the folder is read-only, or another process writes it
         sys.exit(str(error))

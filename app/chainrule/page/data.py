@@ -1,4 +1,4 @@
-"""What the explorer knows before it has asked for anything: the JSON in the page."""
+"""The JSON in the explorer's page, with which it starts."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from chainrule import __version__
 from chainrule.diagnose.rules import LOCAL_RULES, RULES
 from chainrule.settings import Settings
 from chainrule.spec import ModelSpec
-from chainrule.spec.keys import SPEC_KEYS, SpecKey
+from chainrule.spec.keys import SPEC_KEYS
 from chainrule.spec.presets import PRESETS
 from chainrule.spec.programs import PROGRAMS
+from chainrule.spec.values import Key
 from chainrule.user_model.what_if import WHAT_IF_KEYS, WhatIf
 
 
@@ -26,18 +27,17 @@ def page_data(
     dumps: Sequence[Mapping[str, Any]] = (),
     model: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The data of a page on one spec.
+    """The data of a page that shows a spec first.
 
     Args:
-        spec: what the page shows first.
-        settings: what the server allows.
-        devices: what a spec may name.
-        error: what was wrong with the address, if that was.
-        dump: the dump to show in place of the spec's: its `name`, and its `url` or its `content`.
-        dumps: all that there are, that one the first, in order: of each its `name` and its `url`.
-        model: the model of the user's own whose what-if `spec` is: its `name`, the `base` of its API, the `groups` of
-            its parameters, the `seed` of its pass, its `version`, and the `error` of a newer one. Then there are
-            neither programs nor presets.
+        spec: of a model of Chainrule's, or the what-if of the user's `model`.
+        settings: the server's, with its limits.
+        devices: the names that a spec may have.
+        error: of the address.
+        dump: the dump to show instead of the spec's: its `name`, and its `url` or its `content`.
+        dumps: the `name` and `url` of all open dumps, `dump` first.
+        model: the user's model: its `name`, the `base` of its API, the `groups` of its parameters, the `seed` of its
+            pass, its `version`, and the `error` of a newer one. It has neither programs nor presets.
     """
     return {
         "version": __version__,
@@ -48,7 +48,7 @@ def page_data(
         "presets": presets_list() if model is None else [],
         "limits": limits_dict(settings),
         "devices": list(devices),
-        "rules": rules_dict(),
+        "rules": asdict(RULES),
         "local_rules": asdict(LOCAL_RULES),
         "needs_token": settings.token is not None,
         "error": error,
@@ -58,8 +58,8 @@ def page_data(
     }
 
 
-def keys_list(keys: Sequence[SpecKey] = SPEC_KEYS) -> list[dict[str, Any]]:
-    """A table of keys, the spec's unless it is another, as JSON shows it."""
+def keys_list(keys: Sequence[Key] = SPEC_KEYS) -> list[dict[str, Any]]:
+    """A table of keys, ready for JSON."""
     return [
         {
             "name": key.name,
@@ -75,7 +75,7 @@ def keys_list(keys: Sequence[SpecKey] = SPEC_KEYS) -> list[dict[str, Any]]:
 
 
 def programs_list() -> list[dict[str, Any]]:
-    """The programs of a spec, as JSON shows them; `defaults` is the whole spec that a program has of itself."""
+    """The programs, ready for JSON; `defaults` is a program's whole default spec."""
     return [
         {
             "name": program.name,
@@ -88,7 +88,7 @@ def programs_list() -> list[dict[str, Any]]:
 
 
 def presets_list() -> list[dict[str, Any]]:
-    """The presets, as JSON shows them; `spec` holds the keys that differ from the default, `query` is canonical."""
+    """The presets, ready for JSON; `spec` holds the keys that differ from the default, `query` is canonical."""
     entries = []
     for preset in PRESETS:
         spec = ModelSpec.parse(preset.spec)
@@ -110,13 +110,8 @@ def presets_list() -> list[dict[str, Any]]:
     return entries
 
 
-def rules_dict() -> dict[str, Any]:
-    """The rules behind figures, bands and verdicts, as JSON shows them."""
-    return asdict(RULES)
-
-
 def limits_dict(settings: Settings) -> dict[str, int]:
-    """The limits of a spec on this server, as JSON shows them."""
+    """The server's limits of a spec, ready for JSON."""
     return {
         "depth": settings.max_depth,
         "width": settings.max_width,

@@ -1,13 +1,13 @@
 """The page's ES modules as one script: for a page without a server, and for a JavaScript engine without a loader.
 
-Every module becomes a function that is called once and gives what the module exports, in an order in which each comes
-after those that it imports. Known are the forms that `static/` is written in:
+Every module becomes a function that is called once and returns the module's exports; it comes after the modules that it
+imports. Only the forms that occur in `static/` are known:
 
     import { a, b as c } from "./x.js";    import "./x.js";    import.meta.url
     export function, export function*, export async function, export class, export const NAME =
     export { a, b as c };    export { a } from "./x.js";
 
-Anything else is an error, never a script that is wrong.
+Anything else is an error.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ TOKEN = re.compile(
 REGEX = re.compile(r"/(?![*/])(?:\\.|\[(?:\\.|[^\]\\\n])*\]|[^/\\\[\n])+/[a-z]*")
 TEMPLATE = re.compile(r"(?:\\.|\$(?!\{)|[^`\\$])*(`|\$\{)", re.DOTALL)
 BEFORE_REGEX = frozenset("( , = : [ ! & | ? { } ; + - * % ~ ^ < > return typeof case of in void delete do else".split())
-"""What stands before a slash that begins a regular expression; after anything else it divides."""
+"""After these tokens a slash begins a regular expression; after others it divides."""
 
 IMPORT = re.compile(r"import\s*(?:\{(?P<names>[^{}]*)\}\s*from\s*)?(?P<place>[\"'])")
 EXPORT_NAMES = re.compile(r"export\s*\{(?P<names>[^{}]*)\}\s*(?:from\s*(?P<place>[\"'])|;)")
@@ -47,13 +47,11 @@ NAME = re.compile(r"([\w$]+)(?:\s+as\s+([\w$]+))?")
 def bundle(entry: Path, *, served: bool = False) -> str:
     """A module and all that it imports, as one JavaScript expression whose value is an object of its exports.
 
-    Args:
-        entry: the module.
-        served: whether it is a module that lies where the entry does, beside the others: `import.meta.url` is then for
-            each the address that it would have by itself. Else it is `""`: there is no address.
+    `served`: the bundle has the address of `entry`, so `import.meta.url` keeps every module's own address; else it is
+    `""`.
 
     Raises:
-        RenderError: a module cannot be read, is written in a form that is not known, or imports itself by a detour.
+        RenderError: a module cannot be read, has an unknown form, or imports itself through others.
     """
     order = sorted_modules(entry)
     names = {path: f"$module{position}" for position, path in enumerate(order)}
@@ -66,11 +64,7 @@ def bundle(entry: Path, *, served: bool = False) -> str:
 
 
 def sorted_modules(entry: Path) -> list[Path]:
-    """The modules that `entry` needs, every one after those it imports, in the order that a browser runs them in.
-
-    Raises:
-        RenderError: see `bundle`.
-    """
+    """`entry` and the modules that it needs, each after its imports, in a browser's order. Raises RenderError."""
     order: dict[Path, None] = {}
     entry = entry.resolve()
     pending: list[tuple[Path, Iterator[Path]]] = [(entry, iter(_imports(entry)))]
@@ -91,15 +85,15 @@ def sorted_modules(entry: Path) -> list[Path]:
 
 
 def mask(source: str) -> tuple[str, str]:
-    """A source without its comments, and the same with blanks for the insides of strings, templates and expressions.
+    """A source without comments, and the same with blanks inside strings, templates and regular expressions.
 
-    Both are of one length. A comment of several lines leaves a line break, which may end a statement.
+    Both have the same length. A comment of several lines leaves a line break, which may end a statement.
     """
     code: list[str] = []
     masked: list[str] = []
     before = ";"
     braces: list[int] = []
-    """How many braces are open in each `${` that is."""
+    """The number of open braces in each open `${`."""
     position = 0
 
     def put(text: str, shown: str) -> None:
@@ -107,7 +101,7 @@ def mask(source: str) -> tuple[str, str]:
         masked.append(shown)
 
     def template(start: int) -> int:
-        """Copies a template's text from `start` on, as far as it goes without code."""
+        """Copy a template's text from `start` up to its code or its end."""
         match = TEMPLATE.match(source, start)
         if match is None:
             raise RenderError("a template does not end")
@@ -175,12 +169,12 @@ def _read(path: Path) -> tuple[str, str]:
 
 @lru_cache(maxsize=512)
 def _masked(path: Path, *_: int) -> tuple[str, str]:
-    """Kept: a module is read more than once, and by every entry that needs it."""
+    """Cached: a module is read several times, and by every entry that needs it."""
     return mask(path.read_text(encoding="utf-8"))
 
 
 def _target(path: Path, code: str, start: int) -> Path:
-    """The module that a string names, whose inside begins at `start`."""
+    """The module named by the string whose content begins at `start`."""
     address = code[start : re.compile("[\"']").search(code, start).start()]  # type: ignore[union-attr]
     if not address.startswith("."):
         raise RenderError(f"{path.name} imports {address!r}, which is not a module beside it")
@@ -188,14 +182,14 @@ def _target(path: Path, code: str, start: int) -> Path:
 
 
 def _as_function(path: Path, names: dict[Path, str], address: str) -> str:
-    """The body of the function that a module becomes; `address` is what it has for `import.meta.url`."""
+    """A module as the body of a function; `address` replaces `import.meta.url`."""
     code, masked = _read(path)
     out: list[str] = []
     exports: list[str] = []
     done = 0
     for meta in reversed(list(META_URL.finditer(masked))):
         code = code[: meta.start()] + address + code[meta.end() :]
-        # Both stay of one length, and what is put in is neither import nor export.
+        # Both keep the same length, and the blanks hide no import or export.
         masked = masked[: meta.start()] + " " * len(address) + masked[meta.end() :]
     for match in STATEMENT.finditer(masked):
         start = match.start()
@@ -205,21 +199,18 @@ def _as_function(path: Path, names: dict[Path, str], address: str) -> str:
         if statement := IMPORT.match(masked, start):
             source = names[_target(path, code, statement.end())]
             if statement["names"] is not None:
-                out.append(f"const {{ {_pairs(path, statement['names'], ': ')} }} = {source};")
+                pairs = _split(path, statement["names"])
+                bound = ", ".join(name if name == alias else f"{name}: {alias}" for name, alias in pairs)
+                out.append(f"const {{ {bound} }} = {source};")
             done = _end(path, masked, statement.end() + 1)
         elif statement := EXPORT_NAMES.match(masked, start):
             done = statement.end()
             if statement["place"]:
                 source = names[_target(path, code, statement.end())]
-                exports += [
-                    f"{name}: {source}.{each}"
-                    for each, name in (pair.split(" ") for pair in _split(path, statement["names"]))
-                ]
+                exports += [f"{alias}: {source}.{name}" for name, alias in _split(path, statement["names"])]
                 done = _end(path, masked, statement.end() + 1)
             else:
-                exports += [
-                    f"{name}: {each}" for each, name in (pair.split(" ") for pair in _split(path, statement["names"]))
-                ]
+                exports += [f"{alias}: {name}" for name, alias in _split(path, statement["names"])]
         elif statement := EXPORT_DECLARATION.match(masked, start):
             constant = masked.startswith("const", statement.end())
             if constant and (not EXPORT_CONST.match(masked, start) or _declares_several(masked, statement.end())):
@@ -232,24 +223,19 @@ def _as_function(path: Path, names: dict[Path, str], address: str) -> str:
     return "".join(out).strip() + f"\nreturn {{ {', '.join(exports)} }};"
 
 
-def _split(path: Path, names: str) -> list[str]:
-    """`a, b as c` as ["a a", "b c"]."""
+def _split(path: Path, names: str) -> list[tuple[str, str]]:
+    """`a, b as c` as [("a", "a"), ("b", "c")]."""
     pairs = []
     for each in filter(None, map(str.strip, names.split(","))):
         match = NAME.fullmatch(each)
         if match is None:
             raise RenderError(f"{path.name}: {each!r} is not a name")
-        pairs.append(f"{match[1]} {match[2] or match[1]}")
+        pairs.append((match[1], match[2] or match[1]))
     return pairs
 
 
-def _pairs(path: Path, names: str, colon: str) -> str:
-    pairs = (pair.split(" ") for pair in _split(path, names))
-    return ", ".join(name if name == alias else f"{name}{colon}{alias}" for name, alias in pairs)
-
-
 def _end(path: Path, masked: str, start: int) -> int:
-    """One past the semicolon that ends the statement whose string's inside begins before `start`."""
+    """One past the semicolon of the statement whose string's content begins before `start`."""
     end = re.compile("[\"']\\s*;").search(masked, start - 1)
     if end is None:
         raise RenderError(f"{path.name}: an import does not end with a semicolon")
@@ -257,7 +243,7 @@ def _end(path: Path, masked: str, start: int) -> int:
 
 
 def _declares_several(masked: str, start: int) -> bool:
-    """Whether the declaration that begins at `start` has a comma of its own."""
+    """Whether the declaration that begins at `start` declares several names."""
     depth = 0
     for letter in masked[start:]:
         if letter in "([{":
@@ -275,5 +261,5 @@ def _unknown(path: Path, code: str, start: int) -> RenderError:
 
 
 def newest_change(folder: Path) -> int:
-    """When any module in a folder was last changed: what was bundled before that is out of date."""
+    """The latest modification time of the modules in a folder, in ns."""
     return max((path.stat().st_mtime_ns for path in folder.rglob("*.js")), default=0)

@@ -1,8 +1,7 @@
-"""Addresses of the page's own files that a browser may keep for good: `/static/~DIGEST/core/dom.js`.
+"""Addresses of the page's files that a browser may cache for good: `/static/~DIGEST/core/dom.js`.
 
-The digest is of all files at once, for a module names the next by a relative address: what a page begins to load under
-one digest it loads to the end under that digest. Another state of the files is another digest, so none is asked about
-again; a module graph of some hundred files then costs no round trip after the first visit.
+The digest is of all files together: modules import each other by relative addresses, so a page loads all of its files
+under one digest. A change of any file changes the digest.
 """
 
 from __future__ import annotations
@@ -17,20 +16,18 @@ from pathlib import Path
 from chainrule.page import assets, bundles
 
 VERSIONED = re.compile(r"~([0-9a-f]+)(?:/|$)")
-"""What a versioned path begins with, beneath `/static/`."""
+"""The beginning of a versioned path below `/static/`."""
 
 KEPT_FOR = 1.0
-"""How long the digest that requests are held to is taken as it was last seen, in seconds."""
+"""Seconds for which `is_current` trusts the last digest."""
 
 _seen: tuple[float, str] | None = None
 
 
 def current_digest() -> str:
-    """The digest of the files as they are now.
+    """The digest of the current files: of their contents in an installed package, the same on every machine.
 
-    An installed package does not change: its digest is of the contents, the same on every machine. In a checkout it is
-    of names, sizes and times of change, below a millisecond to read; going back to an earlier content is a new digest,
-    under which no browser can have kept anything.
+    A checkout's digest is of names, sizes and modification times, which take less than a millisecond to read.
     """
     global _seen
     own = assets.static()
@@ -40,7 +37,7 @@ def current_digest() -> str:
 
 
 def is_current(digest: str) -> bool:
-    """Whether a digest is that of the files as they are, or were within the last second."""
+    """Whether a digest is of the files as they are, or were within KEPT_FOR."""
     if _seen is not None and time.monotonic() - _seen[0] < KEPT_FOR:
         return digest == _seen[1]
     return digest == current_digest()
@@ -67,7 +64,7 @@ def _times_digest(*folders: Path) -> str:
 
 
 def _files(folder: Path) -> list[tuple[str, os.DirEntry[str]]]:
-    """Every file beneath a folder, by its name from there."""
+    """Every file below a folder, by its relative name."""
     found: list[tuple[str, os.DirEntry[str]]] = []
     pending = [("", os.fspath(folder))]
     while pending:

@@ -1,4 +1,4 @@
-"""A style sheet and all that it imports, as one: `@import "x.css";` at the beginning of a line is what is known."""
+"""A style sheet and all that it imports, as one. The only known form is `@import "x.css";` on its own line."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ IMPORT = re.compile(r'^@import "([^"]+)";$', re.MULTILINE)
 
 
 def inline(path: Path) -> str:
-    """A style sheet in which each that it imports stands where it was imported, and so on in those.
+    """A style sheet with the text of its imports in their places, recursively.
 
     Raises:
-        RenderError: one cannot be read, or imports itself by a detour.
+        RenderError: one cannot be read, or imports itself through others.
     """
     return _inlined(path.resolve(), ())
 
 
 def has_imports(path: Path) -> bool:
-    """Whether a style sheet imports any other."""
+    """Whether a style sheet imports another one."""
     return IMPORT.search(path.read_text(encoding="utf-8")) is not None
 
 

@@ -30,7 +30,6 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["capitalize_first"] = lambda text: text[:1].upper() + text[1:]
     # Data keep the order they are given in: the spec's keys stand in the order of their table.
     environment.policies["json.dumps_kwargs"] = {"sort_keys": False, "ensure_ascii": False}
     return environment

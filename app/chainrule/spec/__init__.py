@@ -1,4 +1,4 @@
-"""What to run: a small flat set of values from a query string or JSON, what it would cost, and what a server allows."""
+"""The spec of a trace: a small flat set of values from a query string or JSON, its cost, and a server's limits."""
 
 from chainrule.spec.model_spec import ModelSpec
 

@@ -1,8 +1,7 @@
-"""What a spec would cost, known from the spec alone: nothing is drawn, run or written to find out.
+"""The cost of a spec, estimated from above without running it.
 
-The figures are sums from above. A table says which ops and tensors are recorded of each part of a graph (a linear
-layer, an activation, a loss, a step of Python); how many bytes each of them takes in an answer is measured. Tests hold
-all of it to recordings.
+A table lists the recorded ops and tensors of each part of a graph (a linear layer, an activation, a loss, a step of
+Python); the bytes that each of them takes in an answer are measured. Tests compare all of it with recordings.
 """
 
 from __future__ import annotations
@@ -19,43 +18,39 @@ import orjson
 from chainrule.spec import ModelSpec
 
 Shapes = Mapping[str, int]
-"""How many tensors there are of each shape of a part: `input` (batch, fan_in), `output` (batch, fan_out), `weight`
-(fan_in, fan_out), `row` (fan_in,), `bias` (fan_out,) and `one` ()."""
+"""The number of tensors of each shape: `input` (batch, fan_in), `output` (batch, fan_out), `weight` (fan_in, fan_out),
+`row` (fan_in,), `bias` (fan_out,) and `one` ()."""
 
 ITEM_SIZE = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 """Bytes per value."""
 
 FLOAT16_ON_CPU = 100
-"""Operations of float32 that take as long as one of a product in float16 on a CPU.
+"""A CPU takes as long for one operation of a float16 matrix product as for this many in float32.
 
-Measured with PyTorch 2.13 on one core of an x86 with AVX-512: products of sides 1 to 1024, in all four layouts, run at
-0.1 to 20 · 10⁹ operations a second, half of them at less than 3; in float32 at 15 to 100. So an operation takes 1 to
-250 times as long, about 30 times in the middle, and 70 to 220 times where large matrices lie badly. Elementwise ops and
-statistics take no longer than in float32, and a draw is float32 first.
+Measured with PyTorch 2.13 on one core of an x86 with AVX-512, for sides 1 to 1024 in all four layouts: 0.1 to 20 · 10⁹
+operations a second, half of them at less than 3; in float32 15 to 100. So the factor is 1 to 250, about 30 in the
+middle, and 70 to 220 for large matrices in a bad layout. Elementwise ops and statistics are as fast as in float32.
 """
 
 FLOPS_PER_VALUE = 11
-"""Operations per value of a tensor: the one that made it, and ten for its statistics."""
+"""Operations per value of a tensor: one to compute it, ten for its statistics."""
 
 BYTES_IN_PASSING = 4 + 2 * 8
-"""Bytes per value of the largest tensor: a draw is float32 first and then cast, statistics may take it in float64."""
+"""Temporary bytes per value of the largest tensor: a draw is float32 before its cast, statistics may be float64."""
 
 BYTES_OF_QR = 2 * 4
-"""Bytes per value of the largest weight: what a QR decomposition works in."""
+"""Temporary bytes of a QR decomposition per value of the largest weight."""
 
 OBJECT_FACTOR = 6
-"""Bytes that the Python objects of a recording take, and the dump that is made of them, per byte of the dump."""
+"""Bytes of a recording's Python objects and of its dump, per byte of the dump."""
 
 MEMORY_FLOOR = 4 << 20
-"""Bytes that a pass takes however small it is: buffers of the matrix product, what an allocator rounds up to."""
+"""Bytes of the smallest pass: buffers of the matrix product, rounding by the allocator."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one pass takes: floating point operations, bytes of memory at its height, and bytes of its graph dump.
-
-    Operations are those of float32: a slower one counts as often as it takes longer.
-    """
+    """The cost of a pass: float32 operations (a slower one counts several times), peak memory, and the dump's size."""
 
     flops: int
     memory_bytes: int
@@ -64,13 +59,10 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What is recorded of one part of a graph.
+    """The recorded ops (of both phases) and tensors of one part of a graph.
 
-    Attributes:
-        ops: of both phases.
-        tensors: of which shapes.
-        held: those that are alive together when the pass is at its height; None where that is all of them. Measured,
-            and more than were counted where an allocator cannot use again what it was given back.
+    `held` are the tensors that are alive at the peak of the pass, None for all. It is measured, so it includes memory
+    that the allocator cannot reuse.
     """
 
     ops: int
@@ -80,13 +72,12 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """What the net is made of in one style.
+    """The parts of a net in one style.
 
     Attributes:
-        linear: a layer with a bias, and without.
-        ends: what there is once in every net: x, and the loss with the target.
-        activation: None where autograd does not know of it as one op: its formula is recorded op by op.
-        held: tensors of an activation that is recorded op by op that are alive at the height of the pass.
+        ends: once per net: x, and the loss with the target.
+        activation: None if its formula is recorded op by op, and not as one op of autograd.
+        held: the tensors of such a formula that are alive at the peak of the pass.
     """
 
     linear: Part
@@ -132,7 +123,7 @@ OPS_OF_ACTIVATION = {
     "elu": 5,
     "selu": 6,
 }
-"""Ops that the formulas of an activation and of its gradient are written in; each makes one tensor."""
+"""The number of ops in the formulas of an activation and of its gradient; each makes one tensor."""
 
 ELEMENTWISE: Mapping[str, Part] = {
     "exp": Part(4, {"input": 4, "one": 2}),
@@ -140,7 +131,7 @@ ELEMENTWISE: Mapping[str, Part] = {
     "my_relu": Part(6, {"input": 6, "one": 2}),
     "two_outputs": Part(9, {"input": 10, "one": 2}),
 }
-"""The programs that are one Function of x (batch, n) and a sum."""
+"""The programs that consist of one Function of x (batch, n) and a sum."""
 
 _MATMUL_ENDS = Part(5, {"input": 2, "weight": 2, "output": 1, "one": 3})
 
@@ -155,16 +146,14 @@ PRODUCTS: Mapping[str, Part] = {
     "einsum": Part(15, {"input": 6, "weight": 6, "output": 5, "one": 2}, {"input": 3, "weight": 3, "output": 3}),
     "@": Part(4, {"input": 2, "weight": 2, "output": 2, "one": 2}),
 }
-"""The matrix products that one op computes; einsum takes axes apart and puts them together again, most of it views."""
+"""The matrix products that one op computes; most ops inside einsum are views."""
 
 
 def estimate_cost(spec: ModelSpec) -> Cost:
-    """Cost of drawing the tensors, of one forward and backward pass, of the statistics of every tensor and of the dump.
+    """The cost of the draws, of one forward and backward pass, of all statistics and of the dump.
 
     A product of (batch, fan_in) and (fan_in, fan_out) takes 2·batch·fan_in·fan_out operations; the backward pass has
-    two such products per layer, for the gradients of its input and of its weight. Any other op takes about one per
-    value that it makes. An orthogonal draw is a QR decomposition. In float16 on a CPU an operation of a product counts
-    FLOAT16_ON_CPU times.
+    two such products per layer. Any other op takes about one per value. An orthogonal draw is a QR decomposition.
     """
     tally = count_graph(spec)
     flops = slowness(spec) * tally.product_flops + FLOPS_PER_VALUE * tally.values
@@ -177,22 +166,19 @@ def estimate_cost(spec: ModelSpec) -> Cost:
 
 
 def slowness(spec: ModelSpec) -> int:
-    """How many times as long as in float32 an operation of a matrix product takes; 1 where it is about as fast."""
+    """The time of an operation of a matrix product, in units of float32's."""
     return FLOAT16_ON_CPU if spec.dtype == "float16" and spec.device == "cpu" else 1
 
 
 def count_steps(spec: ModelSpec) -> int:
-    """Steps of Python that a program takes, whose ops are all recorded one by one: 0 where that depends on no size.
+    """The steps of Python in the matrix product of (m, k) and (k, n): m·k·n with three loops, m·n with two, m with one.
 
-    The matrix product of (m, k) and (k, n) takes m·k·n of them with three loops, m·n with two, m with one.
+    0 for other programs and for products of one op. The ops of every step are recorded.
     """
     if spec.program != "matmul":
         return 0
     m, k, n = spec.batch, spec.n_in, spec.n_out
     return {"loops": m * k * n, "elementwise": m * n, "broadcasting": m}.get(spec.rung, 0)
-
-
-# -------------------------------------------------------------------------------------------------------- the graph
 
 
 class Tally:
@@ -203,15 +189,15 @@ class Tally:
         self.tensors = 0
         self.modules = 3  # the root, the loss, and the list of layers or the program
         self.layers = 0
-        self.activations = 0  # tensors of which dead units or saturation are told
+        self.activations = 0  # tensors with fractions of dead and saturated units
         self.product_flops = 0
         self.values = 0  # of all tensors
-        self.held = 0  # of those that are alive together
+        self.held = 0  # values that are alive at the peak
         self.largest = 0
         self.row_bytes = 0.0  # of the statistics of all tensors
 
     def add(self, part: Part, batch: int, fan_in: int, fan_out: int, times: int = 1) -> None:
-        """A part, with the sizes that it has here; or so many of them."""
+        """Add a part so many times."""
         sizes = {
             "input": batch * fan_in,
             "output": batch * fan_out,
@@ -231,18 +217,18 @@ class Tally:
         self.held += times * sum(count * sizes[shape] for shape, count in held.items())
 
     def add_products(self, batch: int, fan_in: int, fan_out: int, times: int = 1) -> None:
-        """The operations of a matrix product and of its two gradients; or of so many."""
+        """Add the operations of a matrix product and of its two gradients, so many times."""
         self.product_flops += times * 6 * batch * fan_in * fan_out
 
 
 def count_graph(spec: ModelSpec) -> Tally:
-    """What will be recorded of a spec."""
+    """The figures of the graph that a spec's recording has."""
     tally = Tally()
     if spec.is_net:
         _add_net(tally, spec)
         return tally
     if spec.program == "neuron":
-        # Each input is taken out of x and of w, multiplied and added, and all of that has a gradient.
+        # Each input is selected from x and from w, multiplied and added, and each of these ops has a gradient.
         tally.modules += 1
         tally.add(Part(12, {"row": 4, "one": 11}), 1, spec.n_in, 1)
         tally.add(Part(4, {"one": 8}), 1, spec.n_in, 1, times=spec.n_in)
@@ -270,7 +256,7 @@ def _add_net(tally: Tally, spec: ModelSpec) -> None:
     linear = style.linear if spec.bias else style.linear_without_bias
     count = OPS_OF_ACTIVATION[spec.activation]
     activation = style.activation or Part(count, {"output": count}, {"output": min(count, style.held)})
-    # Layers of one size are added together: most nets have few sizes, and a slider asks many times a second.
+    # Layers of equal size are added at once: most nets have few sizes, and a slider asks many times a second.
     for (fan_in, fan_out), times in Counter(pairwise(spec.widths)).items():
         tally.add(linear, spec.batch, fan_in, fan_out, times)
         tally.add_products(spec.batch, fan_in, fan_out, times)
@@ -285,12 +271,9 @@ def _add_net(tally: Tally, spec: ModelSpec) -> None:
     tally.layers = spec.depth
 
 
-# -------------------------------------------------------------------------------------------------------- the answer
-
-
 @lru_cache(maxsize=1024)
 def _row_bytes(size: int) -> float:
-    """A row of statistics: what the counts of 64 bins and the moments of so many values take at most, but for the id.
+    """The largest row of statistics of `size` values: counts of 64 bins and moments, without the id.
 
     The mean number of digits of 64 counts is largest when they are equal. A float64 has up to 24 characters.
     """
@@ -300,22 +283,22 @@ def _row_bytes(size: int) -> float:
 
 
 OP_BYTES = 330
-"""An op in the dump but for its numbers: names, line of source, what it keeps for its backward, duration."""
+"""An op in the dump without its numbers: names, line of source, saved tensors, duration."""
 
 TENSOR_BYTES = 168
-"""A tensor in the dump but for its numbers."""
+"""A tensor in the dump without its numbers."""
 
 MODULE_BYTES = 75
 """A module in the dump."""
 
 LAYER_BYTES = 155
-"""A layer in the dump but for the numbers of its tensors."""
+"""A layer in the dump without the numbers of its tensors."""
 
 FRACTION_BYTES = 2 * 20
-"""The fractions of dead and of saturated units, where there are any."""
+"""The fractions of dead and of saturated units."""
 
 FIXED_BYTES = 3072
-"""What is in every dump: the lines of source that ops come from, the environment, the keys."""
+"""In every dump: the lines of source, the environment, the keys."""
 
 
 def _dump_bytes(tally: Tally, spec: ModelSpec) -> int:
@@ -335,55 +318,40 @@ def _dump_bytes(tally: Tally, spec: ModelSpec) -> int:
 
 @dataclass(frozen=True, slots=True)
 class AnswerSize:
-    """How large an answer in a format is beside the dump: `percent` of it, and `fixed` bytes."""
+    """The size of an answer in a format: `percent` of the dump, and `fixed` bytes."""
 
     percent: int
     fixed: int = 0
 
     def of(self, dump_bytes: int) -> int:
-        """Bytes of the answer, from above."""
+        """Bytes of the answer to a dump of this size."""
         return self.fixed + dump_bytes * self.percent // 100
 
 
 ANSWERS: Mapping[str, AnswerSize] = {
     "json": AnswerSize(100),
     "dot": AnswerSize(100),
-    # With every group opened, each op is a box of several elements.
+    # If every group is open, each op is a box of several elements.
     "svg": AnswerSize(250, 4096),
-    # The explorer itself is in it.
+    # It contains the explorer.
     "html": AnswerSize(115, 2 << 20),
     "model-explorer": AnswerSize(125),
     "node-data": AnswerSize(100),
     "pytorch": AnswerSize(100),
 }
-"""Every format of `formats.py`."""
-
+"""By the names of `formats.py`."""
 
 WORKING_MEMORY: Mapping[str, AnswerSize] = {
-    # The engine with the page's modules in it; its layout, and the picture as elements and as text. Measured: 55 MiB,
-    # and 25 to 57 times the dump.
+    # The engine with the page's modules, the layout, the picture as elements and text. Measured: 55 MiB, and 25 to 57
+    # times the dump.
     "svg": AnswerSize(6000, 64 << 20),
-    # The page's files, bundled once, and copies of the text on its way to one. Measured: 17 MiB, and 3 times the dump.
+    # The page's files and copies of the text. Measured: 17 MiB, and 3 times the dump.
     "html": AnswerSize(400, 24 << 20),
 }
-"""What an answer takes in memory while it is made, beside the dump, where that is more than the pass has left free."""
-
-
-def estimate_answer(spec: ModelSpec, form: str) -> int:
-    """Bytes of the answer to a spec in a format, from above.
-
-    Raises:
-        KeyError: there is no such format.
-    """
-    return ANSWERS[form].of(estimate_cost(spec).response_bytes)
-
-
-def estimate_memory(spec: ModelSpec, form: str) -> int:
-    """Bytes of memory at the height of a pass and of writing its answer in a format, from above."""
-    return with_answer(estimate_cost(spec), form)
+"""The memory for making an answer, beside the dump; other formats need less than the pass has freed."""
 
 
 def with_answer(cost: Cost, form: str) -> int:
-    """The same of a pass of which the cost is known."""
+    """Bytes of memory at the height of a pass and of writing its answer in a format, from above."""
     working = WORKING_MEMORY.get(form)
     return cost.memory_bytes + (0 if working is None else working.of(cost.response_bytes))

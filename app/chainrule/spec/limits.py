@@ -1,7 +1,4 @@
-"""Whether a spec asks for more than is allowed, known before anything is allocated: every limit is a setting.
-
-`cost.py` says what it would take.
-"""
+"""The server's limits of a spec, checked before anything is allocated; every limit is a setting."""
 
 from __future__ import annotations
 
@@ -11,21 +8,17 @@ from chainrule.errors import LimitError, SpecError
 from chainrule.settings import Settings
 from chainrule.spec import ModelSpec
 from chainrule.spec.cost import ANSWERS, count_steps, estimate_cost, slowness, with_answer
-from chainrule.spec.keys import widths_text
 from chainrule.spec.programs import MAX_SIZE
+from chainrule.spec.values import widths_text
 
 
 def check_limits(spec: ModelSpec, settings: Settings, form: str = "json") -> None:
-    """Refuse a spec that would take more than the settings allow, before anything is allocated.
+    """Refuse a spec that exceeds the settings when answered in a format.
 
-    Args:
-        spec: what would be computed.
-        settings: what is allowed.
-        form: the format of the answer, which takes memory of its own while it is made. What else is told of a spec
-            (its profile, values of a tensor, what a live socket sends) is no larger than its graph dump.
+    Answers without a format (a profile, values of a tensor, live messages) are no larger than the graph dump.
 
     Raises:
-        LimitError: names the key at fault, what it asks for, what is allowed and the setting that says so.
+        LimitError: names the key at fault, its amount, the limit and the setting.
     """
     _check("widths", "layers", spec.depth, settings.max_depth, "MAX_DEPTH")
     _check("widths", "features in one layer", max(spec.widths), settings.max_width, "MAX_WIDTH")
@@ -53,13 +46,7 @@ def check_limits(spec: ModelSpec, settings: Settings, form: str = "json") -> Non
 
 
 def with_limits(error: SpecError, settings: Settings, *, layers: bool = True) -> SpecError:
-    """The same error with what *this* server allows, where that is less than a spec can name.
-
-    Args:
-        error: what is wrong with a spec.
-        settings: what the server allows.
-        layers: whether its widths are those of layers, any number of which there may be.
-    """
+    """The error with this server's limit, if that is lower; `layers` says whether widths are those of layers."""
     if not isinstance(error.limit, dict) or error.limit.get("maximum") != MAX_SIZE:
         return error
     if error.field == "widths":
@@ -75,11 +62,7 @@ def with_limits(error: SpecError, settings: Settings, *, layers: bool = True) ->
 
 
 def check_device(spec: ModelSpec, devices: Sequence[str]) -> None:
-    """Refuse a device that this machine does not have.
-
-    Raises:
-        SpecError: names the device and those there are.
-    """
+    """Refuse a device that this machine does not have. Raises SpecError."""
     if spec.device not in devices:
         raise SpecError(
             f"device: {spec.device!r} is not on this machine, which has {', '.join(devices)}",

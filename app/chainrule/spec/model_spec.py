@@ -1,13 +1,10 @@
-"""The spec: a small flat set of values that a whole trace is a pure function of.
+"""The spec: a small flat set of values that determines a trace.
 
-`SPEC_KEYS` is the one table of what may stand in a spec. Parsing, error messages, the API's documentation and the
-page's controls are all read from it. The same values come as strings (a query string) or as JSON values (a request
-body), and mean the same.
+`SPEC_KEYS` lists the keys. Values are texts (a query string) or JSON values (a request body), with the same meaning.
 
     "widths=100x51&seed=7" ──read_query──▶ {"widths": "100x51", "seed": "7"} ──ModelSpec.parse──▶ ModelSpec
 
-What computes the graph is the spec's `program`. It says which keys mean anything, and with which defaults: `keys_of`
-is the table as one program sees it.
+The spec's `program` computes the graph; `keys_of(program)` are the keys that it uses, with its defaults.
 """
 
 from __future__ import annotations
@@ -20,21 +17,25 @@ from urllib.parse import parse_qsl
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from chainrule.errors import SpecError
-from chainrule.spec.keys import KEY_BY_NAME, SpecKey, keys_of, number_text, value_text, widths_text
-from chainrule.spec.presets import PRESETS
+from chainrule.spec.keys import KEY_BY_NAME, keys_of
+from chainrule.spec.presets import PRESET_BY_NAME
 from chainrule.spec.programs import DEFAULT, PROGRAMS
-from chainrule.spec.values import closest, read_value, shown
+from chainrule.spec.values import Key, number_text, shown, unknown_key, value_text, widths_text
 
 MAX_QUERY_FIELDS = 64
-"""More fields than this in a query string are refused unread."""
+"""A query string with more fields is refused unread."""
+
+
+PRESET_KEY = Key(
+    "preset", None, "choice", "Start from this preset; the other keys override it.", choices=tuple(PRESET_BY_NAME)
+)
 
 
 class ModelSpec(BaseModel):
-    """What one trace is computed from: the program, its sizes, its draw and where it runs. Immutable and hashable.
+    """The program of a trace, its sizes, its draw and its device. Immutable and hashable.
 
-    Constructing one checks everything, whichever way: `ModelSpec(scale="2")` and `ModelSpec.parse({"scale": 2})` are
-    equal, and a bad value raises SpecError. A key that the program does not use may not be given; its attribute is
-    there all the same, and has the table's default.
+    The constructor checks everything: `ModelSpec(scale="2")` and `ModelSpec.parse({"scale": 2})` are equal, and a bad
+    value raises SpecError. A key that the program does not use may not be given; its attribute has the table's default.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -59,33 +60,33 @@ class ModelSpec(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _read(cls, values: Mapping[str, object]) -> dict[str, Any]:
-        """Every way of making a spec passes through here, so that all of them check the same."""
-        program = read_value(KEY_BY_NAME["program"], values.get("program", DEFAULT))
+        """Read and check all values; pydantic calls this for every new spec."""
+        program = KEY_BY_NAME["program"].read(values.get("program", DEFAULT))
         keys = keys_of(program)
         read: dict[str, Any] = {}
         for name, value in values.items():
             if name not in KEY_BY_NAME:
-                raise _unknown_key(name)
+                raise SpecError(**unknown_key(name, [*KEY_BY_NAME, "preset"], "a spec"))
             if name not in keys:
                 raise _unused_key(name, value, program)
-            read[name] = read_value(keys[name], value)
+            read[name] = keys[name].read(value)
         complete = {**_defaults(program), **read}
         _check_together(complete)
         return complete
 
     @classmethod
     def parse(cls, values: Mapping[str, object]) -> Self:
-        """Read a spec from strings or JSON values; `preset` is expanded first and overridden by the other keys.
+        """Read a spec from texts or JSON values; other keys override those of `preset`.
 
         Raises:
-            SpecError: a key is unknown or a value is malformed, out of range or at odds with another; it names the key,
+            SpecError: a key is unknown, or a value is malformed, out of range or contradicts another; it names the key,
                 the value and what is allowed.
         """
         given: dict[str, Any] = dict(values)
         if "preset" in given:
             name = given.pop("preset")
-            preset = _preset_spec(name)
-            if read_value(KEY_BY_NAME["program"], given.get("program", DEFAULT)) != DEFAULT:
+            preset = PRESET_BY_NAME[PRESET_KEY.read(name)].spec
+            if KEY_BY_NAME["program"].read(given.get("program", DEFAULT)) != DEFAULT:
                 raise SpecError(
                     f"program: {shown(given['program'])} with preset={name}, which is a run of {DEFAULT}; "
                     "give one of the two",
@@ -97,21 +98,17 @@ class ModelSpec(BaseModel):
 
     @classmethod
     def from_query(cls, query: str) -> Self:
-        """Read a spec from a query string such as `widths=100x51&seed=7`.
-
-        Raises:
-            SpecError: see `parse`; also for a key that is given twice.
-        """
+        """Read a spec from a query string such as `widths=100x51&seed=7`. Raises SpecError, also for repeated keys."""
         return cls.parse(read_query(query))
 
     def replace(self, **changes: Any) -> Self:
-        """The same spec with other values for some keys, checked as ever.
+        """A copy with other values for some keys.
 
-        With another program only those keys are kept that both use, and for which they have one default: `seed` and
-        `dtype`, but not `widths`, which say something else there.
+        If the program changes, only keys that both programs use with the same default are kept: `seed` and `dtype`, but
+        not `widths`, whose meaning differs.
         """
         keys = keys_of(self.program)
-        others = keys_of(read_value(KEY_BY_NAME["program"], changes.get("program", self.program)))
+        others = keys_of(KEY_BY_NAME["program"].read(changes.get("program", self.program)))
         kept = {
             name: getattr(self, name)
             for name, key in keys.items()
@@ -120,18 +117,18 @@ class ModelSpec(BaseModel):
         return type(self)(**{**kept, **changes})
 
     @property
-    def keys(self) -> Mapping[str, SpecKey]:
+    def keys(self) -> Mapping[str, Key]:
         """The keys that its program uses, by name."""
         return keys_of(self.program)
 
     @property
     def is_net(self) -> bool:
-        """Whether its program is a chain of layers, of which theory and the profile have something to say."""
+        """Whether its program is a chain of layers, which have a theory and a profile."""
         return self.program == DEFAULT
 
     @property
     def depth(self) -> int:
-        """Number of layers, where the program is a net."""
+        """Number of layers of a net."""
         return len(self.widths) - 1
 
     @property
@@ -147,23 +144,19 @@ class ModelSpec(BaseModel):
     def query(self) -> str:
         """The canonical query string: the program, and the keys that differ from its defaults, in the table's order.
 
-        It may be empty: that is the default program with nothing changed.
+        It is empty for the default spec.
         """
         defaults = {**_defaults(self.program), "program": DEFAULT}
         pairs = ((name, getattr(self, name)) for name in self.keys)
         return "&".join(f"{name}={value_text(value)}" for name, value in pairs if value != defaults[name])
 
     def as_dict(self) -> dict[str, int | float | bool | str]:
-        """Every key that the program uses with its JSON value; `widths` as the text that the query string has."""
+        """Every key that the program uses with its JSON value; `widths` as in the query string."""
         return {**{name: getattr(self, name) for name in self.keys}, "widths": widths_text(self.widths)}
 
 
 def read_query(query: str) -> dict[str, str]:
-    """Decode a query string into keys and values.
-
-    Raises:
-        SpecError: a key stands there twice (which of the two is meant cannot be known), or there are too many.
-    """
+    """Decode a query string into keys and values. Raises SpecError for repeated keys, or too many."""
     try:
         pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=MAX_QUERY_FIELDS)
     except ValueError:
@@ -179,14 +172,6 @@ def read_query(query: str) -> dict[str, str]:
     return values
 
 
-def _unknown_key(name: str) -> SpecError:
-    names = [*KEY_BY_NAME, "preset"]
-    field = name if len(name) <= 40 else name[:39] + "…"
-    return SpecError(
-        f"{field}: not a key of a spec, which are {', '.join(names)}{closest(name, names)}", field=field, limit=names
-    )
-
-
 def _unused_key(name: str, value: object, program: str) -> SpecError:
     users = [each.name for each in PROGRAMS.values() if name in each.keys]
     used = list(keys_of(program))
@@ -198,28 +183,15 @@ def _unused_key(name: str, value: object, program: str) -> SpecError:
     )
 
 
-def _preset_spec(name: object) -> Mapping[str, object]:
-    names = [preset.name for preset in PRESETS]
-    for preset in PRESETS:
-        if preset.name == name:
-            return preset.spec
-    near = closest(name, names) if isinstance(name, str) else ""
-    raise SpecError(f"preset: {shown(name)} is not one of {', '.join(names)}{near}", field="preset", limit=names)
-
-
 @cache
 def _defaults(program: str) -> Mapping[str, Any]:
-    """Every key's value in a spec that names the program alone; a key it does not use has the table's default."""
+    """Every key's default in a program; unused keys have the table's."""
     keys = {**KEY_BY_NAME, **keys_of(program)}
-    return {name: read_value(key, key.default) for name, key in keys.items()}
+    return {name: key.read(key.default) for name, key in keys.items()}
 
 
 def _check_together(values: Mapping[str, Any]) -> None:
-    """What no key can say alone.
-
-    Raises:
-        SpecError: two keys contradict each other.
-    """
+    """Raise SpecError if two keys contradict each other."""
     program = PROGRAMS[values["program"]]
     if program.last_width is not None and values["widths"][-1] != program.last_width:
         text = widths_text(values["widths"])

@@ -1,7 +1,7 @@
-"""The chapter's experiments as specs, each with the figure to look at and what it should be.
+"""The chapter's experiments as specs, each with the figure to look at and its expected value.
 
 Theory and bands: mean-field recursion (Poole 2016, Schoenholz 2017) and finite-width fluctuations (Hanin & Nica 2018)
-at n = 100, batch 200, float32; a band holds the figure of at least 19 in 20 seeds. `printed` is what the chapter shows.
+at n = 100, batch 200, float32; a band holds the figure of at least 19 in 20 seeds. `printed` is the chapter's figure.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from types import MappingProxyType
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """A named spec and the figure in it worth looking at.
+    """A named spec and the figure to look at.
 
     `spec` holds the keys that differ from the default spec. `focus` names a tensor, `statistic` the column of its
-    statistics to read first. `band` gives the range of a statistic of `focus` over seeds (mean, std, zero_fraction), or
-    of a figure of the whole pass (first_inf_layer, first_nan_layer); both ends belong to it.
+    statistics to read first. `band` has the range over seeds, both ends included, of statistics of `focus` (mean, std,
+    zero_fraction) or of the pass (first_inf_layer, first_nan_layer).
     """
 
     name: str

@@ -1,7 +1,7 @@
-"""The programs of a spec: what computes the graph, which of the spec's keys it uses, and with what defaults.
+"""The programs of a spec, which compute the graph: the keys that each uses, and its defaults.
 
-`mlp` is the chapter's net in all its variety; every other program is one construct of the chapter by itself, small
-enough that each of its ops can be looked at. `build/programs.py` says what each of them computes.
+`mlp` is the chapter's net; every other program is one construct of the chapter by itself, small enough that each of its
+ops can be looked at. `build/programs.py` builds them.
 """
 
 from __future__ import annotations
@@ -10,31 +10,28 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 MAX_DEPTH = 10_000
-"""Layers a spec can name at all; what a server computes is a setting, and usually far less."""
+"""The most layers of any spec; a server's limit is a setting, and usually far lower."""
 
 MAX_SIZE = 2**31 - 1
-"""The largest width or batch a spec can name at all."""
+"""The largest width or batch of any spec."""
 
 MAX_NEURON_INPUTS = 64
-"""Inputs of the neuron: each is a product and a sum of its own in the graph."""
+"""Each input of the neuron adds a product and a sum to the graph."""
 
 RUNGS = ("loops", "elementwise", "broadcasting", "einsum", "@")
-"""The chapter's five ways of writing a matrix product; a test holds them to `foundations/matmul.py`."""
+"""The chapter's five ways to write a matrix product, as in `foundations/matmul.py`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One thing that a spec can compute.
+    """A computation that a spec can name.
 
     Attributes:
-        name: as `program` says it in a spec.
-        doc: what it computes, in a line.
-        keys: of the spec, that mean something to it. `program` itself is always one more.
-        defaults: its own, where they are not the table's, as texts.
-        widths: how many there may be, from and to.
-        max_width: the largest that one of them may be.
-        last_width: what the last one has to be; None where that is free.
-        page: where the chapter's page on it is; None for the explorer's own.
+        keys: the spec's keys that it uses, besides `program`.
+        defaults: as texts, where they differ from the table's.
+        widths: the least and the greatest number of widths.
+        last_width: the only value of the last width; None for any.
+        page: the chapter's page on it; None for the explorer's own.
     """
 
     name: str
@@ -140,4 +137,4 @@ PROGRAMS: Mapping[str, Program] = {
 """Every program, by name, in the order of the chapter."""
 
 DEFAULT = "mlp"
-"""What a spec computes that names no program."""
+"""The program of a spec that names none."""

@@ -15,7 +15,7 @@ from torch import nn
 
 from chainrule.errors import ChainruleError, ExploreError
 from chainrule.run import available_devices
-from chainrule.spec.keys import SpecKey
+from chainrule.spec.values import Key
 from chainrule.trace import Trace
 from chainrule.user_model.code import UserFile, call_of, named, place_of, shown_path, split_reference, telling
 from chainrule.user_model.copies import copied_subject
@@ -75,7 +75,7 @@ class UserModel:
         self.groups = groups_of(self.subject.model)
 
     @property
-    def keys(self) -> tuple[SpecKey, ...]:
+    def keys(self) -> tuple[Key, ...]:
         """The keys of a what-if; the choices of `group` are `groups`."""
         return WHAT_IF_KEYS
 

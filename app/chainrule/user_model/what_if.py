@@ -6,14 +6,14 @@ The values come as strings (the page's query string) or as JSON values (a live m
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, Self
 from urllib.parse import quote_plus
 
 from chainrule.errors import SpecError
-from chainrule.spec.keys import KEY_BY_NAME, SpecKey, value_text
+from chainrule.spec.keys import KEY_BY_NAME
 from chainrule.spec.model_spec import read_query
-from chainrule.spec.values import closest, read_value, shown
+from chainrule.spec.values import Key, closest, read_keys, shown, value_text
 
 AS_IT_IS = ""
 """The `init` that keeps the parameters' values."""
@@ -24,8 +24,8 @@ EVERYTHING = ""
 MAX_NAMED = 12
 """Groups that an error message names."""
 
-WHAT_IF_KEYS: tuple[SpecKey, ...] = (
-    SpecKey(
+WHAT_IF_KEYS: tuple[Key, ...] = (
+    Key(
         "scale",
         1.0,
         "float",
@@ -34,15 +34,21 @@ WHAT_IF_KEYS: tuple[SpecKey, ...] = (
         maximum=KEY_BY_NAME["scale"].maximum,
     ),
     # Its choices are the model's own: `UserModel.groups`.
-    SpecKey("group", EVERYTHING, "choice", "Which part of the model is changed, by its path; all of it if empty."),
-    SpecKey(
+    Key(
+        "group",
+        EVERYTHING,
+        "choice",
+        "Which part of the model is changed, by its path; all of it if empty.",
+        words="the path of a module",
+    ),
+    Key(
         "init",
         AS_IT_IS,
         "choice",
         "How these parameters are drawn anew; left as they are if empty.",
         choices=(AS_IT_IS, *KEY_BY_NAME["init"].choices),
     ),
-    SpecKey(
+    Key(
         "seed",
         42,
         "int",
@@ -52,8 +58,6 @@ WHAT_IF_KEYS: tuple[SpecKey, ...] = (
     ),
 )
 """Every key of a what-if, in the order of the canonical query string."""
-
-_KEYS: Mapping[str, SpecKey] = {key.name: key for key in WHAT_IF_KEYS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +85,7 @@ class WhatIf:
         Raises:
             SpecError: a key is unknown or a value is malformed or out of range; names key, value and what is allowed.
         """
-        return cls(**{name: _read(name, value) for name, value in values.items()}, device=device)
+        return cls(**read_keys(WHAT_IF_KEYS, values, "a what-if"), device=device)
 
     @classmethod
     def from_query(cls, query: str, *, device: str = "cpu") -> Self:
@@ -104,7 +108,7 @@ class WhatIf:
 
     def as_dict(self) -> dict[str, Any]:
         """Every key with its JSON value."""
-        return {each.name: getattr(self, each.name) for each in fields(self) if each.name in _KEYS}
+        return {key.name: getattr(self, key.name) for key in WHAT_IF_KEYS}
 
 
 def check_group(group: str, groups: Collection[str]) -> str:
@@ -118,25 +122,9 @@ def check_group(group: str, groups: Collection[str]) -> str:
     some = sorted(groups, key=lambda path: (path.count("."), path))[:MAX_NAMED]
     rest = f" and {len(groups) - len(some)} more" if len(groups) > len(some) else ""
     there = f"what has some is {', '.join(some)}{rest}" if some else "and no other module has one"
+    near = closest(group, list(groups))
     raise SpecError(
-        f"group: {shown(group)} is no module with a parameter of 2 or more dimensions; "
-        f"{there}{closest(group, list(groups))}",
+        f"group: {shown(group)} is no module with a parameter of 2 or more dimensions; {there}{near and f'; {near}'}",
         field="group",
         limit=some,
     )
-
-
-def _read(name: str, value: object) -> Any:
-    if name not in _KEYS:
-        field_name = name if len(name) <= 40 else name[:39] + "…"
-        names = list(_KEYS)
-        raise SpecError(
-            f"{field_name}: not a key of a what-if, which are {', '.join(names)}{closest(name, names)}",
-            field=field_name,
-            limit=names,
-        )
-    if name == "group":
-        if not isinstance(value, str):
-            raise SpecError(f"group: {shown(value)} is not the path of a module", field="group")
-        return value
-    return read_value(_KEYS[name], value)

@@ -7,7 +7,6 @@ wrong and one shape to be told so.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Awaitable, Callable
 from functools import cached_property, partial
 from typing import Any
@@ -23,30 +22,23 @@ from chainrule.dump.wire import dump_json, dump_layer_theory, dump_profile, load
 from chainrule.errors import NotFoundError, RequestError, StoppedError
 from chainrule.export.formats import FORMATS, Format
 from chainrule.page.data import presets_list
-from chainrule.run import MAX_VALUES, environment, tensor_values, trace_spec
+from chainrule.run import environment, tensor_values, trace_spec
 from chainrule.spec import ModelSpec
 from chainrule.spec.model_spec import read_query
+from chainrule.spec.values import read_keys
 from chainrule.theory.mean_field import layer_theory
 from chainrule.web.answers import JSON, REVALIDATE, entity_tag, is_fresh, not_modified
 from chainrule.web.openapi import (
     COMPUTE_ERRORS,
     SPEC_ERRORS,
     described,
-    option_parameter,
     parameter,
     spec_parameters,
     spec_schema,
 )
+from chainrule.web.parameters import DUMP_INDEX, DUMP_PART, ITS_THEORY, window_keys
 from chainrule.web.service import Service
-from chainrule.web.theory import LayerKind, read_layer_kind, theory_parameters
-
-DEFAULT_RANGE = "0:5"
-"""Rows and columns of `tensor.json` when none are asked for, the chapter's `x[0:5, 0:5]`."""
-
-WHOLE_DUMP, ITS_THEORY = "dump", "theory"
-"""What may be asked for of a dump that is open."""
-
-DUMP_INDEX = re.compile(r"[0-9]{1,6}")
+from chainrule.web.theory import THEORY_KEYS, LayerKind, read_layer_kind
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -67,7 +59,7 @@ def api_router(service: Service) -> APIRouter:
                 tag="trace",
                 errors=SPEC_ERRORS,
                 media_type=form.media_type,
-                parameters=[*map(option_parameter, form.options), *spec],
+                parameters=[*map(parameter, form.options), *spec],
             ),
         )
     router.add_api_route(
@@ -103,7 +95,7 @@ def api_router(service: Service) -> APIRouter:
             "Schema `chainrule.theory/1`.",
             tag="trace",
             errors=(401, 422, *COMPUTE_ERRORS),
-            parameters=theory_parameters(),
+            parameters=[*map(parameter, THEORY_KEYS)],
         ),
     )
     router.add_api_route(
@@ -114,12 +106,7 @@ def api_router(service: Service) -> APIRouter:
             "A rectangle of a tensor's values.",
             tag="trace",
             errors=(400, 404, *SPEC_ERRORS),
-            parameters=[
-                parameter("name", "A tensor's name, such as `l2` or `w1.g`.", required=True),
-                parameter("rows", "First and last row, the last excluded.", default=DEFAULT_RANGE),
-                parameter("cols", "First and last column, the last excluded.", default=DEFAULT_RANGE),
-                *spec,
-            ],
+            parameters=[*map(parameter, window_keys("l2")), *spec],
         ),
     )
     router.add_api_route(
@@ -130,14 +117,7 @@ def api_router(service: Service) -> APIRouter:
             "What `chainrule open` was given; 404 where it was given nothing, or not so many.",
             tag="trace",
             errors=(401, 404, 422),
-            parameters=[
-                parameter("index", "Which one of several, from 0.", default="0"),
-                parameter(
-                    "what",
-                    "The `dump` itself, or what `theory` says of its layers, as the `theory` message of the live path.",
-                    default=WHOLE_DUMP,
-                ),
-            ],
+            parameters=[parameter(DUMP_INDEX), parameter(DUMP_PART)],
         ),
     )
     for path, handler, summary, doc in (
@@ -202,11 +182,7 @@ class Api:
     async def tensor(self, request: Request) -> Response:
         """GET /api/v1/tensor.json."""
         spec, own = self.service.read_request(request, also=("name", "rows", "cols"))
-        name = own.get("name", "")
-        if not name:
-            raise RequestError("name: missing; it is a tensor's name, such as l2", status=422, field="name")
-        rows = read_range("rows", own.get("rows", DEFAULT_RANGE))
-        cols = read_range("cols", own.get("cols", DEFAULT_RANGE))
+        name, rows, cols = read_keys(window_keys("l2"), own, "tensor.json").values()
         return await self._computed(
             request, spec, partial(_tensor_bytes, name, rows, cols), own=f"{name} {rows} {cols}"
         )
@@ -216,17 +192,10 @@ class Api:
         dumps = self.service.dumps
         if not dumps:
             raise NotFoundError("no dump is open here; `chainrule open dump.json` opens one")
-        text = request.query_params.get("index", "0")
-        if DUMP_INDEX.fullmatch(text) is None:
-            raise RequestError(f"index: {text[:40]!r} is not an integer from 0 on", status=422, field="index")
-        if int(text) >= len(dumps):
-            raise NotFoundError(f"index: {text}: there is no such dump", field="index", limit=len(dumps) - 1)
-        what = request.query_params.get("what", WHOLE_DUMP)
-        if what not in (WHOLE_DUMP, ITS_THEORY):
-            raise RequestError(
-                f"what: {what[:40]!r} is neither {WHOLE_DUMP} nor {ITS_THEORY}", status=422, field="what"
-            )
-        content, digest = await run_in_threadpool(dumps[int(text)].load)
+        index, what = (key.read(request.query_params.get(key.name, key.default)) for key in (DUMP_INDEX, DUMP_PART))
+        if index >= len(dumps):
+            raise NotFoundError(f"index: {index}: there is no such dump", field="index", limit=len(dumps) - 1)
+        content, digest = await run_in_threadpool(dumps[index].load)
         tag = entity_tag(f"{digest} {what}" if what == ITS_THEORY else digest)
         if is_fresh(request.headers, tag):
             return not_modified(tag)
@@ -325,28 +294,6 @@ async def read_json_object(request: Request, max_bytes: int, seconds: float) -> 
     if not isinstance(value, dict):
         raise RequestError("the body is JSON but not an object of the spec's keys", status=422, code="invalid_body")
     return value
-
-
-_RANGE = re.compile(r"([0-9]{1,9}):([0-9]{1,9})")
-
-
-def read_range(field: str, text: str) -> tuple[int, int]:
-    """A range such as `0:5`.
-
-    Raises:
-        RequestError: it is not two integers of which the second is larger, though not by more than MAX_VALUES.
-    """
-    match = _RANGE.fullmatch(text)
-    start, stop = (int(match[1]), int(match[2])) if match else (0, 0)
-    if not start < stop <= start + MAX_VALUES:
-        raise RequestError(
-            f"{field}: {text[:40]!r} is not a range such as 0:5, its end excluded, of at most {MAX_VALUES}",
-            status=422,
-            code="invalid_range",
-            field=field,
-            limit=MAX_VALUES,
-        )
-    return start, stop
 
 
 def _constant(request: Request, body: bytes) -> Response:

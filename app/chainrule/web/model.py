@@ -29,22 +29,16 @@ from chainrule.diagnose.profile import profile
 from chainrule.dump.wire import dump_profile
 from chainrule.errors import ChainruleError, RequestError, StoppedError
 from chainrule.export.formats import FORMATS, TRACE_FORMATS, Format, Values
-from chainrule.spec.keys import SpecKey
 from chainrule.spec.model_spec import read_query
+from chainrule.spec.values import read_keys
 from chainrule.trace import Trace
 from chainrule.user_model.parameters import tied_names
 from chainrule.user_model.what_if import WHAT_IF_KEYS, WhatIf
 from chainrule.web.answers import JSON, REVALIDATE, entity_tag, is_fresh, not_modified
-from chainrule.web.api import DEFAULT_RANGE, Handler, read_json_object, read_range
+from chainrule.web.api import Handler, read_json_object
 from chainrule.web.live import LiveSession, Source
-from chainrule.web.openapi import (
-    choice_parameter,
-    described,
-    integer_parameter,
-    number_parameter,
-    option_parameter,
-    parameter,
-)
+from chainrule.web.openapi import described, parameter
+from chainrule.web.parameters import window_keys
 from chainrule.web.service import Service
 
 if TYPE_CHECKING:
@@ -64,7 +58,7 @@ def model_router(service: Service, model: Model) -> APIRouter:
     """`/api/v1/model`."""
     router = APIRouter()
     api = ModelApi(service, model)
-    what_if = what_if_parameters()
+    what_if = [*map(parameter, WHAT_IF_KEYS)]
     for form in {**FORMATS, **TRACE_FORMATS}.values():
         if form.write is None:
             continue
@@ -78,7 +72,7 @@ def model_router(service: Service, model: Model) -> APIRouter:
                 tag="model",
                 errors=ERRORS,
                 media_type=form.media_type,
-                parameters=[*map(option_parameter, form.options), *what_if],
+                parameters=[*map(parameter, form.options), *what_if],
             ),
         )
     router.add_api_route(
@@ -100,12 +94,7 @@ def model_router(service: Service, model: Model) -> APIRouter:
             "A rectangle of a tensor's values.",
             tag="model",
             errors=(400, 404, *ERRORS),
-            parameters=[
-                parameter("name", "A tensor's name, such as `head.weight`.", required=True),
-                parameter("rows", "First and last row, the last excluded.", default=DEFAULT_RANGE),
-                parameter("cols", "First and last column, the last excluded.", default=DEFAULT_RANGE),
-                *what_if,
-            ],
+            parameters=[*map(parameter, window_keys("head.weight")), *what_if],
         ),
     )
     router.add_api_route(
@@ -133,23 +122,6 @@ def model_router(service: Service, model: Model) -> APIRouter:
         await LiveSession(websocket, service, model.source()).serve()
 
     return router
-
-
-def what_if_parameters() -> list[dict[str, Any]]:
-    """A what-if as query parameters. Which groups there are changes with the model: any text may be one."""
-
-    def described_key(key: SpecKey) -> dict[str, Any]:
-        said = key.doc
-        if key.kind == "choice" and key.choices:
-            return choice_parameter(key.name, said, key.choices, str(key.default))
-        if key.kind == "choice":
-            return parameter(key.name, said, default=str(key.default))
-        bounds = {"minimum": key.minimum or 0, "maximum": key.maximum or 0}
-        if key.kind == "int":
-            return integer_parameter(key.name, said, **bounds, default=int(key.default))
-        return number_parameter(key.name, said, **bounds, default=float(key.default))
-
-    return [described_key(key) for key in WHAT_IF_KEYS]
 
 
 class ModelTracer:
@@ -352,11 +324,7 @@ class ModelApi:
     async def tensor(self, request: Request) -> Response:
         """GET /api/v1/model/tensor.json."""
         what_if, own = self._read(request, also=("name", "rows", "cols"))
-        name = own.get("name", "")
-        if not name:
-            raise RequestError("name: missing; it is a tensor's name, such as head.weight", status=422, field="name")
-        rows = read_range("rows", own.get("rows", DEFAULT_RANGE))
-        cols = read_range("cols", own.get("cols", DEFAULT_RANGE))
+        name, rows, cols = read_keys(window_keys("head.weight"), own, "tensor.json").values()
 
         def window() -> bytes:
             with self.model.tracing() as tracer:

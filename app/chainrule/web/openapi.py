@@ -1,19 +1,19 @@
-"""What the OpenAPI document says of a route, from the table of the spec's keys."""
+"""The parts of the OpenAPI document that describe a route: its errors, and its keys as parameters."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from starlette.responses import Response
 
-from chainrule.export.options import Option
-from chainrule.spec.keys import SPEC_KEYS, SpecKey, keys_of
-from chainrule.spec.presets import PRESETS
+from chainrule.spec.keys import SPEC_KEYS, keys_of
+from chainrule.spec.model_spec import PRESET_KEY
 from chainrule.spec.programs import PROGRAMS
+from chainrule.spec.values import Key
 
 OPENAPI_VERSION = "3.0.3"
-"""What the packaged Swagger UI reads; every schema here keeps to it."""
+"""The version that the packaged Swagger UI reads."""
 
 ERROR_SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -53,7 +53,7 @@ def described(
         "summary": summary,
         "description": description,
         "tags": [tag],
-        # No class of its own: routes make their answers themselves.
+        # Routes build their responses themselves.
         "response_class": Response,
         "responses": {
             200: {"description": description, "content": {media_type: {}}},
@@ -84,104 +84,42 @@ ERRORS = {
 }
 
 COMPUTE_ERRORS = (503, 504, 507)
-"""What any route that computes may answer."""
+"""The errors of any route that computes."""
 
 SPEC_ERRORS = (401, 422, 501, *COMPUTE_ERRORS)
-"""What any route that computes a spec may answer."""
+"""The errors of any route that computes a spec."""
 
 
 def spec_schema() -> dict[str, Any]:
     """A spec as a JSON object."""
-    properties: dict[str, Any] = {"preset": _preset_schema()}
-    for key in SPEC_KEYS:
-        properties[key.name] = {**_schema(key), "description": _description(key)}
+    properties = {key.name: {**key.schema(), "description": description} for key, description in _described_keys()}
+    properties["preset"] = PRESET_KEY.schema()
     return {"type": "object", "additionalProperties": False, "properties": properties}
 
 
 def spec_parameters() -> list[dict[str, Any]]:
     """A spec as query parameters."""
-    preset = _parameter("preset", _preset_schema(), "Start from this preset; the other keys override it.")
-    return [
-        preset,
-        *(_parameter(key.name, _schema(key), _description(key)) for key in SPEC_KEYS),
-    ]
+    keys = [{**parameter(key), "description": description} for key, description in _described_keys()]
+    return [{**parameter(PRESET_KEY), "description": PRESET_KEY.doc}, *keys]
 
 
-def parameter(name: str, description: str, *, default: str | None = None, required: bool = False) -> dict[str, Any]:
-    """A text parameter of a route's own."""
-    schema: dict[str, Any] = {"type": "string"}
-    if default is not None:
-        schema["default"] = default
-    if required:
-        schema["minLength"] = 1
-    return {**_parameter(name, schema, description), "required": required}
+def parameter(key: Key) -> dict[str, Any]:
+    """A key as a query parameter."""
+    return {
+        "name": key.name,
+        "in": "query",
+        "required": key.required,
+        "description": key.description,
+        "schema": key.schema(),
+    }
 
 
-def text_parameter(
-    name: str, description: str, *, pattern: str | None, max_length: int, default: str
-) -> dict[str, Any]:
-    """A text of at most so many characters, which all look like a pattern where there is one."""
-    schema: dict[str, Any] = {"type": "string", "maxLength": max_length, "default": default}
-    if pattern is not None:
-        schema["pattern"] = pattern
-    return _parameter(name, schema, description)
-
-
-def option_parameter(option: Option) -> dict[str, Any]:
-    """An option of a format."""
-    if option.choices:
-        return choice_parameter(option.name, option.doc, option.choices, option.default)
-    schema = {"type": "string", "pattern": f"^({option.pattern})$", "default": option.default}
-    return _parameter(option.name, schema, option.doc)
-
-
-def choice_parameter(name: str, description: str, choices: Sequence[str], default: str) -> dict[str, Any]:
-    """A parameter that is one of a few words."""
-    return _parameter(name, {"type": "string", "enum": list(choices), "default": default}, description)
-
-
-def number_parameter(
-    name: str, description: str, *, minimum: float, maximum: float, default: float | None = None
-) -> dict[str, Any]:
-    """A parameter that is a number; without a default where that is another for every request."""
-    schema: dict[str, Any] = {"type": "number", "minimum": minimum, "maximum": maximum}
-    if default is not None:
-        schema["default"] = default
-    return _parameter(name, schema, description)
-
-
-def integer_parameter(name: str, description: str, *, minimum: float, maximum: float, default: int) -> dict[str, Any]:
-    """A parameter that is an integer."""
-    schema = {"type": "integer", "minimum": minimum, "maximum": maximum, "default": default}
-    return _parameter(name, schema, description)
-
-
-def _parameter(name: str, schema: dict[str, Any], description: str) -> dict[str, Any]:
-    return {"name": name, "in": "query", "required": False, "description": description, "schema": schema}
-
-
-def _preset_schema() -> dict[str, Any]:
-    return {"type": "string", "enum": [preset.name for preset in PRESETS]}
-
-
-def _schema(key: SpecKey) -> dict[str, Any]:
-    schema: dict[str, Any]
-    if key.kind == "choice":
-        schema = {"type": "string", "enum": list(key.choices)}
-    elif key.kind == "bool":
-        schema = {"type": "boolean"}
-    elif key.kind == "widths":
-        schema = {"type": "string", "pattern": r"^[0-9]+(x[0-9]+)?(,[0-9]+(x[0-9]+)?)*$"}
-    else:
-        schema = {"type": "integer" if key.kind == "int" else "number", "minimum": key.minimum, "maximum": key.maximum}
-    return {**schema, "default": key.default}
-
-
-def _description(key: SpecKey) -> str:
-    """What a key says, what it takes, and which programs use it, or have another default."""
-    said = f"{key.doc} {key.allowed[0].upper()}{key.allowed[1:]}."
-    users = [name for name, program in PROGRAMS.items() if key.name in program.keys]
-    others = [f"{name} {keys_of(name)[key.name].default}" for name in users if key.name in PROGRAMS[name].defaults]
-    if key.name != "program" and len(users) < len(PROGRAMS):
-        said += f" Used by {', '.join(users)}."
-    return said + (f" Other defaults: {', '.join(others)}." if others else "")
+def _described_keys() -> Iterator[tuple[Key, str]]:
+    """Every key of a spec and its description, with the programs that use it or give it another default."""
+    for key in SPEC_KEYS:
+        description = key.description
+        users = [name for name, program in PROGRAMS.items() if key.name in program.keys]
+        others = [f"{name} {keys_of(name)[key.name].default}" for name in users if key.name in PROGRAMS[name].defaults]
+        if key.name != "program" and len(users) < len(PROGRAMS):
+            description += f" Used by {', '.join(users)}."
+        yield key, description + (f" Other defaults: {', '.join(others)}." if others else "")

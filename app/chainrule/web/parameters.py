@@ -1,0 +1,81 @@
+"""The parameters of single routes: `dump.json` and `tensor.json`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from functools import partial
+
+from chainrule.errors import RequestError
+from chainrule.run import MOST_VALUES
+from chainrule.spec.values import Key
+
+DEFAULT_RANGE = "0:5"
+"""The default rows and columns of `tensor.json`: the chapter's `x[0:5, 0:5]`."""
+
+WHOLE_DUMP, ITS_THEORY = "dump", "theory"
+_unreadable = partial(RequestError, status=422)
+
+
+def _read_index(text: str) -> int:
+    if re.fullmatch(r"[0-9]{1,6}", text) is None:
+        raise ValueError
+    return int(text)
+
+
+def _read_part(text: str) -> str:
+    if text not in (WHOLE_DUMP, ITS_THEORY):
+        raise ValueError
+    return text
+
+
+DUMP_INDEX = Key(
+    "index",
+    "0",
+    "text",
+    "Which one of several.",
+    words="an integer from 0",
+    reader=_read_index,
+    error=_unreadable,
+)
+DUMP_PART = Key(
+    "what",
+    WHOLE_DUMP,
+    "text",
+    "The `dump` itself, or what `theory` says of its layers, as the `theory` message of the live path.",
+    words=f"{WHOLE_DUMP} or {ITS_THEORY}",
+    reader=_read_part,
+    error=_unreadable,
+)
+
+
+def _read_range(text: str) -> tuple[int, int]:
+    match = re.fullmatch(r"([0-9]{1,9}):([0-9]{1,9})", text)
+    start, stop = (int(match[1]), int(match[2])) if match else (0, 0)
+    if not start < stop <= start + MOST_VALUES:
+        raise ValueError
+    return start, stop
+
+
+def window_keys(example: str) -> tuple[Key, ...]:
+    """The keys of `tensor.json`: a tensor's name and ranges of its rows and columns."""
+    name = Key(
+        "name",
+        None,
+        "text",
+        "The tensor.",
+        words=f"a tensor's name, such as {example}",
+        required=True,
+        error=_unreadable,
+    )
+    rows = Key(
+        "rows",
+        DEFAULT_RANGE,
+        "text",
+        "First and last row.",
+        words=f"a range such as 0:5, its end excluded, of at most {MOST_VALUES}",
+        reader=_read_range,
+        error=partial(RequestError, status=422, code="invalid_range"),
+        bound=MOST_VALUES,
+    )
+    return name, rows, replace(rows, name="cols", doc="First and last column.")
