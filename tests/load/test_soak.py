@@ -12,7 +12,7 @@ from loads import DEFAULT, FIFTY, SECOND, path, percentile, request_head
 from served import wait_for
 from slider import Slider
 
-from chainrule.web.slot import GIVE_BACK_SECONDS
+from chainrule.web.compute import GIVE_BACK_SECONDS
 
 PLANNED = {200, 304, 400, 404, 405, 413, 415, 422, 501, 503, 504, 507}
 

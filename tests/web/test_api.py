@@ -21,7 +21,7 @@ from chainrule.export import formats
 from chainrule.run import trace_spec
 from chainrule.spec import ModelSpec
 from chainrule.stopping import check
-from chainrule.web import api, slot
+from chainrule.web import api, compute
 from chainrule.web.main import create_app
 
 
@@ -509,7 +509,7 @@ def test_what_may_take_too_long_or_too_much_says_so_in_the_description(client):
 def test_a_page_is_there_whatever_is_computed(open_client, settings, monkeypatch):
     app = create_app(settings)
     client = open_client(app)
-    monkeypatch.setattr(slot.ComputeSlot, "run", lambda *_: pytest.fail("a page computes nothing"))
+    monkeypatch.setattr(compute.ComputeSlot, "run", lambda *_: pytest.fail("a page computes nothing"))
     for path in ("/?widths=1024x65&batch=1024&activation=gelu", "/?preset=deep-exploding", "/foundations/matmul?m=300"):
         client.get(path)
     assert accounts(app.state.service.metrics) == {}

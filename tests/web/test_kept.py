@@ -10,7 +10,7 @@ import pytest
 from chainrule.diagnose.profile import theory
 from chainrule.run import Retracer, trace_spec
 from chainrule.spec import ModelSpec
-from chainrule.web.kept import KeptMemory
+from chainrule.web.compute import KeptMemory
 from chainrule.web.live_messages import Shown, for_theory, show
 
 

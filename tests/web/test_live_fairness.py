@@ -23,7 +23,7 @@ from chainrule.run import Retracer, trace_spec
 from chainrule.spec import ModelSpec
 from chainrule.stopping import check
 from chainrule.web import live, main
-from chainrule.web import slot as slot_module
+from chainrule.web import compute as compute_module
 from chainrule.web.compute import Device
 from chainrule.web.live import LiveSession, specs
 from chainrule.web.main import create_app
@@ -295,7 +295,7 @@ def test_what_takes_too_long_is_told_with_its_number_and_the_next_is_computed(ru
 
 
 def test_what_does_not_stop_is_told_all_the_same_and_its_tracer_is_not_used_beside_it(run, gate, monkeypatch):
-    monkeypatch.setattr(slot_module, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(compute_module, "PATIENCE_SECONDS", 0.05)
     gate.stubborn = True
 
     async def scenario(_, peer):
@@ -388,7 +388,7 @@ def test_theory_that_takes_too_long_is_left_out(run, monkeypatch):
 def test_after_giving_way_the_numbers_are_right(run, style, monkeypatch):
     """Stopped anywhere in a pass, the next one of the same tensors is as if it had never been."""
     spec = {"widths": "100x9", "batch": 100, "style": style}
-    monkeypatch.setattr(slot_module, "PATIENCE_SECONDS", 60)
+    monkeypatch.setattr(compute_module, "PATIENCE_SECONDS", 60)
 
     async def scenario(service, peer):
         client = peer()

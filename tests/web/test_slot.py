@@ -18,13 +18,12 @@ from accounts import accounts, closed
 
 from chainrule.errors import BusyError, DeadlineError, MemoryLimitError, StoppedError, TraceError
 from chainrule.stopping import check
-from chainrule.web import slot as slot_module
-from chainrule.web.slot import ComputeSlot
-from chainrule.web.work import Work
+from chainrule.web import compute as compute_module
+from chainrule.web.compute import ComputeSlot, Work
 
 LONG_CHAIN = """
 import asyncio, torch
-from chainrule.web.slot import ComputeSlot
+from chainrule.web.compute import ComputeSlot, Work
 
 def chain():
     x, nodes = torch.ones(1, requires_grad=True), []
@@ -227,7 +226,7 @@ def test_how_long_work_takes_is_learned_by_kind(slot):
     asyncio.run(scenario())
     # Twenty steps of a fifth leave 1.15 of the hundred; what a busy machine adds to a sleep is less than half a second.
     assert slot._usual["request"] == pytest.approx(100 * 0.8**20 + 0.02, abs=0.5)
-    assert slot._usual["picture"] == slot_module.FIRST_GUESS["picture"]
+    assert slot._usual["picture"] == compute_module.FIRST_GUESS["picture"]
 
 
 def test_a_patient_caller_gets_a_place_in_a_full_line_and_keeps_the_order(slot):
@@ -377,7 +376,7 @@ def test_a_deadline_stops_what_runs(slot):
 
 
 def test_what_does_not_stop_is_not_waited_for_but_not_computed_beside_either(slot, monkeypatch):
-    monkeypatch.setattr(slot_module, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(compute_module, "PATIENCE_SECONDS", 0.05)
     gate = Gate()
 
     async def scenario():
@@ -398,7 +397,7 @@ def test_what_does_not_stop_is_not_waited_for_but_not_computed_beside_either(slo
 
 
 def test_memory_is_given_back_in_the_devices_thread_while_there_is_work_and_once_after_it(monkeypatch):
-    monkeypatch.setattr(slot_module, "GIVE_BACK_SECONDS", 0.05)
+    monkeypatch.setattr(compute_module, "GIVE_BACK_SECONDS", 0.05)
     returned = []
     slot = ComputeSlot("cpu", queue=2, give_back=lambda: returned.append(threading.current_thread()))
 
@@ -425,7 +424,7 @@ def test_memory_is_given_back_in_the_devices_thread_while_there_is_work_and_once
 
 
 def test_what_is_not_given_back_for_an_error_stands_in_the_log_and_work_goes_on(monkeypatch, caplog):
-    monkeypatch.setattr(slot_module, "GIVE_BACK_SECONDS", 0.01)
+    monkeypatch.setattr(compute_module, "GIVE_BACK_SECONDS", 0.01)
 
     def fail():
         raise OSError("no such thing")
@@ -439,12 +438,12 @@ def test_what_is_not_given_back_for_an_error_stands_in_the_log_and_work_goes_on(
 
     assert asyncio.run(scenario()) == "next"
     slot.close()
-    assert "the memory on cpu could not be given back" in caplog.text
+    assert "free memory on cpu could not be returned" in caplog.text
     assert "no such thing" in caplog.text
 
 
 def test_no_memory_is_given_back_by_a_slot_that_is_closed(monkeypatch):
-    monkeypatch.setattr(slot_module, "GIVE_BACK_SECONDS", 0.5)
+    monkeypatch.setattr(compute_module, "GIVE_BACK_SECONDS", 0.5)
     returned = []
     slot = ComputeSlot("cpu", queue=2, give_back=lambda: returned.append(True))
 

@@ -35,13 +35,11 @@ from chainrule.run import Retracer
 from chainrule.spec import ModelSpec
 from chainrule.trace.graph import Trace
 from chainrule.web.guard import InternalError
-from chainrule.web.kept import Keeper
+from chainrule.web.compute import ComputeSlot, Keeper, Work
 from chainrule.web.live_messages import PING, PONG, Shown, SpecT, Wish, error_message, for_theory, read_wish, show
 from chainrule.web.metrics import Kind
 from chainrule.web.request_log import log_error, note_coalesced, note_spec
 from chainrule.web.service import Service
-from chainrule.web.slot import ComputeSlot
-from chainrule.web.work import Work
 
 T = TypeVar("T")
 
