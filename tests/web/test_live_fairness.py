@@ -22,8 +22,8 @@ from chainrule.diagnose.profile import theory
 from chainrule.run import Retracer, trace_spec
 from chainrule.spec import ModelSpec
 from chainrule.stopping import check
-from chainrule.web import live, main
 from chainrule.web import compute as compute_module
+from chainrule.web import live, main
 from chainrule.web.compute import Device
 from chainrule.web.live import LiveSession, specs
 from chainrule.web.main import create_app

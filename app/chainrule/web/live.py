@@ -34,8 +34,8 @@ from chainrule.errors import ChainruleError, MemoryLimitError, RequestError, Spe
 from chainrule.run import Retracer
 from chainrule.spec import ModelSpec
 from chainrule.trace.graph import Trace
-from chainrule.web.guard import InternalError
 from chainrule.web.compute import ComputeSlot, Keeper, Work
+from chainrule.web.guard import InternalError
 from chainrule.web.live_messages import PING, PONG, Shown, SpecT, Wish, error_message, for_theory, read_wish, show
 from chainrule.web.metrics import Kind
 from chainrule.web.request_log import log_error, note_coalesced, note_spec
