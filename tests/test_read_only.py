@@ -16,7 +16,6 @@ from websockets.sync.client import connect
 from chainrule.chapter.pages import PAGES
 from chainrule.export.formats import FORMATS
 from chainrule.settings import Settings
-from chainrule.spec.presets import PRESETS
 from chainrule.spec.programs import PROGRAMS
 from chainrule.web.main import create_app
 
@@ -27,10 +26,10 @@ ADDRESSES = [
     *("/", "/docs", "/standalone.html", "/openapi.json", "/healthz", "/readyz", "/metrics"),
     *("/foundations", "/foundations/", "/foundations.json"),
     *(f"{page.path}{twin}" for page in PAGES.values() for twin in ("", ".json")),
-    *(f"/static/{path.relative_to(ROOT / 'static')}" for path in (ROOT / "static").rglob("*.*")),
+    *("/static/explorer.js", "/static/core/dom.js", "/static/icon.svg"),
     "/static/vendor/plotly.min.js",
     *(f"/api/v1/trace.json?program={name}" for name in PROGRAMS),
-    *(f"/api/v1/profile.json?preset={preset.name}" for preset in PRESETS),
+    "/api/v1/profile.json?preset=deep-relu",
     *("/api/v1/trace.dot", "/api/v1/trace.svg?level=all", "/api/v1/trace.html", "/api/v1/trace.py"),
     *("/api/v1/trace.model-explorer.json", "/api/v1/node-data.json?statistic=norm"),
     *("/api/v1/theory.json", "/api/v1/tensor.json?name=l2"),

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from chainrule.settings import Settings
-from chainrule.web.connections import Server, server_config
+from chainrule.web.main import Server, create_app, server_config
 
 
 class Client:
@@ -51,6 +51,12 @@ def open_client():
             return client
 
         yield make
+
+
+@pytest.fixture
+def client(open_client, settings):
+    """A client of an app with default settings."""
+    return open_client(create_app(settings))
 
 
 @pytest.fixture

@@ -117,17 +117,19 @@ def test_tracers_share_the_limit_and_trace_the_same(style):
     assert sum(each.kept_bytes for each in tracers) == 0
 
 
-LARGE = [
-    {"program": "matmul", "rung": "loops", "batch": 4, "widths": "8,8"},
-    *(
-        {"widths": "16x65", "activation": "gelu", "style": style}
-        for style in ("functions", "classes", "layer_function", "autograd_function", "module")
-    ),
-    {"widths": "100x51", "style": "functions"},
-]
+def large(style):
+    return {"widths": "16x65", "activation": "gelu", "style": style}
 
 
-@pytest.mark.parametrize("values", LARGE, ids=lambda values: values.get("style") or values["program"])
+@pytest.mark.parametrize(
+    "values",
+    [
+        large("layer_function"),
+        *(pytest.param(large(each), marks=pytest.mark.long) for each in ("functions", "autograd_function", "module")),
+        pytest.param({"program": "matmul", "rung": "loops", "batch": 4, "widths": "8,8"}, marks=pytest.mark.long),
+    ],
+    ids=lambda values: values.get("style") or values["program"],
+)
 def test_what_a_tracer_keeps_is_told_from_above_and_forgotten_whole(values):
     """The tensors' memory is torch's and known to the byte. All else is Python's, and measured."""
     spec = ModelSpec.parse(values)

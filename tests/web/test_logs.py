@@ -87,11 +87,6 @@ def log(settings):
         logger.propagate = propagate
 
 
-@pytest.fixture
-def client(open_client, settings):
-    return open_client(create_app(settings))
-
-
 # One record a request ------------------------------------------------------------------------------------------------
 
 
@@ -216,7 +211,7 @@ NO_REQUESTS = {
 def test_what_no_application_answered_is_found_by_its_id_and_counted_once(log, serve, settings, kind):
     data, status, code, route = NO_REQUESTS[kind]
     written = log("json", "info")
-    address = serve(create_app(settings), receive_seconds=1)
+    address = serve(create_app(settings), receive_seconds=0.3)
     with socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2])), timeout=30) as client:
         client.sendall(data)
         answer = b"".join(iter(lambda: client.recv(1 << 16), b""))
@@ -364,7 +359,7 @@ SECRETS = (
 )
 
 
-@pytest.mark.parametrize("log_format", FORMATS)
+@pytest.mark.parametrize("log_format", ["json", pytest.param("text", marks=pytest.mark.long)])
 def test_nothing_private_is_ever_written(log_format, tmp_path):
     """By a server as a user starts it, so that uvicorn and the WebSocket library have their say as well."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("CHAINRULE_")}

@@ -44,11 +44,6 @@ def requests(scraped):
     return values(scraped["chainrule_http_requests"])
 
 
-@pytest.fixture
-def client(open_client, settings):
-    return open_client(create_app(settings))
-
-
 # The text ------------------------------------------------------------------------------------------------------------
 
 

@@ -79,6 +79,7 @@ def test_no_browser_was_opened_and_no_process_is_left(executed):
         os.kill(left["pid"], 0)
 
 
+@pytest.mark.long
 @pytest.mark.browser
 def test_the_output_shows_the_graph(executed):
     html = executed[0][1][0]["data"]["text/html"]

@@ -43,6 +43,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.long
 def test_a_long_chain_of_nodes_is_let_go_of_in_the_devices_thread():
     # In the usual stack the process would end with a segmentation fault, and take this one along.
     run = subprocess.run([sys.executable, "-c", LONG_CHAIN], capture_output=True, text=True, check=False)
@@ -397,30 +398,20 @@ def test_what_does_not_stop_is_not_waited_for_but_not_computed_beside_either(slo
 
 
 def test_memory_is_given_back_in_the_devices_thread_while_there_is_work_and_once_after_it(monkeypatch):
-    monkeypatch.setattr(compute_module, "GIVE_BACK_SECONDS", 0.05)
+    monkeypatch.setattr(compute_module, "GIVE_BACK_SECONDS", 0.01)
     returned = []
     slot = ComputeSlot("cpu", queue=2, give_back=lambda: returned.append(threading.current_thread()))
 
     async def scenario():
-        thread = await slot.run(threading.current_thread)
-        await until(lambda: returned)
-        await asyncio.sleep(0.3)
-        once = len(returned)
-        async with asyncio.timeout(10):
-            while len(returned) < once + 2:
-                await slot.run(partial(time.sleep, 0.001))
-        await asyncio.sleep(0.3)
-        last = len(returned)
-        await asyncio.sleep(0.3)
-        return thread, once, last
+        for times in (1, 2):
+            thread = await slot.run(threading.current_thread)
+            await until(lambda: len(returned) == times)  # noqa: B023 (awaited at once)
+            assert slot._give_back_timer is None, "once after the last work"
+        return thread
 
-    thread, once, last = asyncio.run(scenario())
+    thread = asyncio.run(scenario())
     slot.close()
-    assert once == 1
-    # A machine that is busy may have let the time for another one or two go by.
-    assert once + 2 <= last <= once + 4
-    assert len(returned) == last
-    assert set(returned) == {thread}
+    assert returned == [thread, thread]
 
 
 def test_what_is_not_given_back_for_an_error_stands_in_the_log_and_work_goes_on(monkeypatch, caplog):
@@ -442,18 +433,15 @@ def test_what_is_not_given_back_for_an_error_stands_in_the_log_and_work_goes_on(
     assert "no such thing" in caplog.text
 
 
-def test_no_memory_is_given_back_by_a_slot_that_is_closed(monkeypatch):
-    monkeypatch.setattr(compute_module, "GIVE_BACK_SECONDS", 0.5)
-    returned = []
-    slot = ComputeSlot("cpu", queue=2, give_back=lambda: returned.append(True))
+def test_no_memory_is_given_back_by_a_slot_that_is_closed():
+    slot = ComputeSlot("cpu", queue=2)
 
     async def scenario():
         await slot.run(int)
         slot.close()
-        await asyncio.sleep(1)
+        assert slot._give_back_timer.cancelled()
 
     asyncio.run(scenario())
-    assert not returned
 
 
 def test_a_deadline_in_line_is_a_refusal_that_says_when_to_come_again(slot):
@@ -487,16 +475,18 @@ def test_time_in_line_counts_towards_the_deadline(slot):
     async def scenario():
         first = asyncio.create_task(slot.run(gate.job("a")))
         await until(lambda: gate.running)
-        task = asyncio.create_task(slot.run(partial(second.obedient, "b"), 2.0))
-        await asyncio.sleep(1.0)
+        asked = time.perf_counter()
+        task = asyncio.create_task(slot.run(second.job("b"), 1000))
+        await until(lambda: slot.waiting == 1)
+        waiting = time.perf_counter()
         gate.open.set()
         await first
-        began = time.monotonic()
-        with pytest.raises(DeadlineError):
-            await task
-        return time.monotonic() - began
+        await until(lambda: second.running)
+        assert asked <= slot._work.deadline - 1000 <= waiting
+        second.open.set()
+        await task
 
-    assert asyncio.run(scenario()) < 1.75
+    asyncio.run(scenario())
 
 
 def test_who_is_called_in_the_moment_it_leaves_passes_the_turn_on(slot):
@@ -544,7 +534,6 @@ def test_at_the_end_everyone_is_sent_away(slot):
     [
         MemoryError(),
         torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB"),
-        RuntimeError("[enforce fail at alloc_cpu.cpp:118] err == 0. DefaultCPUAllocator: can't allocate memory"),
     ],
     ids=lambda error: type(error).__name__,
 )
@@ -607,7 +596,7 @@ def test_an_error_holds_no_tensors(slot, error):
 # All of it at random -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(2))
 def test_whatever_clients_do_the_accounts_close_and_never_do_two_compute_at_once(seed):
     dice = random.Random(seed)
     slot = ComputeSlot("cpu", queue=3)

@@ -283,7 +283,13 @@ def script(tmp_path):
     browser.write_text("import sys\nwith open(sys.argv[1], 'a') as noted:\n    print(sys.argv[2], file=noted)\n")
     environment = {**os.environ, "BROWSER": f"{sys.executable} {browser} {noted} %s"}
     with subprocess.Popen(
-        [sys.executable, str(path)], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, str(path)],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # A shell starts what runs in its background with SIGINT ignored, and children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     ) as process:
         yield process, noted
         process.kill()
@@ -306,6 +312,7 @@ def test_a_script_opens_a_browser_and_goes_on_when_the_view_is_closed(script):
     assert process.returncode == 0
 
 
+@pytest.mark.long
 def test_with_a_page_open_a_process_ends_all_the_same(tmp_path):
     path = tmp_path / "brief.py"
     path.write_text(SCRIPT.replace("sum())", "sum(), browser=False)") + "print(view.url, flush=True)\ninput()\n")
