@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from chainrule.settings import Settings
-from chainrule.web.main import Server, create_app, server_config
+from chainrule.web.main import Server, ServerConfig, create_app
 
 
 class Client:
@@ -77,7 +77,7 @@ def serve(settings):
             listener = socket.socket()
             listener.bind(("127.0.0.1", 0))
             changed = settings.model_copy(update={"shutdown_seconds": 1, **changes})
-            server = Server(server_config(app, changed))
+            server = Server(ServerConfig(app, changed))
             thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
             thread.start()
 

@@ -23,18 +23,12 @@ from websockets.exceptions import ConnectionClosedError
 from websockets.sync.client import connect
 
 from chainrule.settings import Settings
-from chainrule.web.connections import (
-    KERNEL_BYTES,
-    LINGERING,
-    Sending,
-    Server,
-    SocketConnection,
-    server_config,
-    unsent,
-)
+from chainrule.web.connections import MAX_LINGERING, SocketConnection
 from chainrule.web.guard import SECURITY_HEADERS, Guard, cookie_name
 from chainrule.web.metrics import Metrics
 from chainrule.web.request_log import RequestLog, Templates
+from chainrule.web.server import Server, ServerConfig
+from chainrule.web.slow_clients import KERNEL_BYTES, SendWatch, unsent
 
 PATIENCE = {"receive_seconds": 0.3, "send_seconds": 0.3}
 LONG = 12.0
@@ -447,7 +441,7 @@ def test_who_takes_a_little_now_and_then_is_served_to_the_end(there):
 @pytest.mark.parametrize("target", ["/large", "/floods"])
 def test_who_takes_too_little_is_cut_off_however_often(there, monkeypatch, target):
     """As slowly as above, where more is asked for."""
-    monkeypatch.setattr("chainrule.web.connections.SLOWEST", 1 << 22)
+    monkeypatch.setattr("chainrule.web.slow_clients.MIN_BYTES_PER_SECOND", 1 << 22)
     application = there(send_seconds=1)
     with opened(application.port, receive_buffer=1 << 16) as client:
         client.sendall(
@@ -470,8 +464,8 @@ def test_the_kernel_keeps_little_for_who_takes_nothing(settings):
         opened(application.port, receive_buffer=4096) as client,
     ):
         client.sendall(GET.replace(b"/ ", b"/large "))
-        wait_until(lambda: [each for each in server.config.places if each.transport.get_write_buffer_size()])
-        (connection,) = server.config.places
+        wait_until(lambda: [each for each in server.config.open if each.transport.get_write_buffer_size()])
+        (connection,) = server.config.open
         # Linux counts what it needs to keep a byte as well.
         assert unsent(connection.transport) - connection.transport.get_write_buffer_size() <= 2 * KERNEL_BYTES
 
@@ -621,7 +615,7 @@ def test_one_more_is_answered_that_there_is_no_room(there):
         page.sendall(GET.replace(b"/ ", b"/waits "))
         wait_until(lambda: sample(application, "chainrule_http_open_requests") == 1)
         with contextlib.ExitStack() as stack:
-            more = [stack.enter_context(opened(application.port)) for _ in range(LINGERING + 10)]
+            more = [stack.enter_context(opened(application.port)) for _ in range(MAX_LINGERING + 10)]
             answers = [answer for each in more if (answer := rest(each))]
         for answer in answers:
             error = is_ours(answer, 503, "busy")
@@ -683,11 +677,11 @@ def test_that_no_connection_can_be_taken_is_said_once_and_not_at_every_try(setti
             others.append(context)
 
     others, loop = [], Loop()
-    server = Server(server_config(Application().app(settings), settings))
+    server = Server(ServerConfig(Application().app(settings), settings))
     full = {"message": "accept", "exception": OSError(errno.EMFILE, "too many open files"), "socket": None}
     for _ in range(100):
         server._on_trouble(loop, full)
-    assert [record.getMessage() for record in caplog.records] == ["no connection can be taken: too many open files"]
+    assert [record.getMessage() for record in caplog.records] == ["no connection can be accepted: too many open files"]
     loop.now += 60
     server._on_trouble(loop, full)
     assert len(caplog.records) == 2
@@ -843,10 +837,10 @@ def test_progress_and_nothing_else_renews_patience(monkeypatch, left, end):
         def cancel(self):
             self.timers.clear()
 
-    monkeypatch.setattr("chainrule.web.connections.unsent", lambda _: next(left))
+    monkeypatch.setattr("chainrule.web.slow_clients.unsent", lambda _: next(left))
     cut, loop = [], Loop()
-    sending = Sending(Transport(), loop, 4.0, lambda: cut.append(loop.now))
-    monkeypatch.setattr("chainrule.web.connections.LOOKS", 4)
+    sending = SendWatch(Transport(), loop, 4.0, lambda: cut.append(loop.now))
+    monkeypatch.setattr("chainrule.web.slow_clients.LOOKS", 4)
     sending.start()
     while loop.timers:
         loop.now, look = loop.timers.pop()
@@ -870,7 +864,7 @@ def running(application, settings):
     """A server in a thread of its own, as an object."""
     listener = socket.create_server(("127.0.0.1", 0))
     application.port = listener.getsockname()[1]
-    server = Server(server_config(application.app(settings), settings))
+    server = Server(ServerConfig(application.app(settings), settings))
     server.thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     server.thread.start()
     try:

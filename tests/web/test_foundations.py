@@ -22,7 +22,7 @@ def client(server_url):
 
 
 def edges(page):
-    """Every input at the ends of its range, at each of its choices, and past them: name, text, whether it is allowed."""
+    """Name, text and whether it is allowed: each input at the ends of its range, at its choices, and past them."""
     for each in page.inputs:
         if each.minimum is not None:
             inside = [each.minimum, each.maximum]

@@ -22,9 +22,11 @@ PACKAGE = ROOT / "app" / "chainrule"
 # client chooses.
 BUILDS = {"foundations.linear_extension.build", "foundations.linear_extension.compilation"}
 MODULES = {
-    **dict.fromkeys(["pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib", "runpy", "code"], set()),
-    **dict.fromkeys(["urllib.request", "http.client", "ftplib", "smtplib", "requests", "httpx", "aiohttp"], set()),
-    **dict.fromkeys(["ssl", "multiprocessing"], set()),
+    **{
+        name: set()
+        for name in "pickle marshal shelve dill cloudpickle joblib runpy code urllib.request http.client ftplib smtplib "
+        "requests httpx aiohttp ssl multiprocessing".split()
+    },
     "socket": {"__main__", "web.view", "web.slow_clients", "web.server"},  # listen; set a connection's options
     "subprocess": BUILDS,
     "tempfile": {*BUILDS, "page.bundles"},  # bundles are made while the package is built
@@ -33,7 +35,7 @@ MODULES = {
 }
 
 CALLS = {
-    **dict.fromkeys(["__import__", "system", "popen", "execv", "execve", "execvp", "fork"], set()),
+    **{name: set() for name in ("__import__", "system", "popen", "execv", "execve", "execvp", "fork")},
     "eval": {"export.svg"},  # of the page's own script, in V8
     "exec": {"user_model.code"},  # the file that `chainrule explore` was given
     "compile": {"user_model.code"},

@@ -119,7 +119,7 @@ class View:
             OSError: the port is in use.
         """
         # With the web framework, which takes its time to import.
-        from chainrule.web.main import create_app, server_config
+        from chainrule.web.main import ServerConfig, create_app
 
         token = secrets.token_urlsafe(24)
         settings = read_settings(host=HOST, port=port, token=token, shutdown_seconds=1)
@@ -127,7 +127,7 @@ class View:
         listener = socket.create_server((HOST, port))
         self.url = f"http://{HOST}:{listener.getsockname()[1]}/?token={token}"
         self._name = own.name
-        self._served = _Served(server_config(app, settings), listener)
+        self._served = _Served(ServerConfig(app, settings), listener)
         atexit.register(self.close)
         try:
             self._served.start()
