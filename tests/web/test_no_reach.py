@@ -24,8 +24,8 @@ BUILDS = {"foundations.linear_extension.build", "foundations.linear_extension.co
 MODULES = {
     **{
         name: set()
-        for name in "pickle marshal shelve dill cloudpickle joblib runpy code urllib.request http.client ftplib smtplib "
-        "requests httpx aiohttp ssl multiprocessing".split()
+        for name in "pickle marshal shelve dill cloudpickle joblib runpy code multiprocessing ssl urllib.request "
+        "http.client ftplib smtplib requests httpx aiohttp".split()
     },
     "socket": {"__main__", "web.view", "web.slow_clients", "web.server"},  # listen; set a connection's options
     "subprocess": BUILDS,

@@ -79,8 +79,8 @@ class Work:
         """Accept the work.
 
         Args:
-            kind: what the client asked for.
-            metrics: where the work is accounted for.
+            kind: its label in the metrics.
+            metrics: counts the work.
             waited: seconds already spent in line.
             deadline: latest end, on the clock `time.perf_counter`.
         """
@@ -186,7 +186,7 @@ class ComputeSlot:
         Args:
             device: its name.
             queue: how many requests may wait.
-            metrics: where work is accounted for.
+            metrics: counts the work.
             let_go: forgets kept memory; called in the device's thread when memory runs out.
             give_back: returns free memory to the system; called in the device's thread, see `GIVE_BACK_SECONDS`.
         """
@@ -495,9 +495,9 @@ class Compute:
         """Make a slot for each device.
 
         Args:
-            devices: the devices to compute on.
+            devices: all of them.
             queue: how many requests may wait for each.
-            metrics: where work is accounted for.
+            metrics: counts the work.
             max_kept_bytes: see `KeptMemory`.
             shutdown_seconds: how long requests may take to end once the server shuts down.
         """

@@ -43,7 +43,8 @@ LEEWAY_SECONDS = 0.5
 """Added for bodies: a route that waits for a body answers first, with a better message."""
 
 LINGER_SECONDS = 0.5
-"""How long bytes after a refusal are read and dropped: closing at once would reset the connection and lose the answer."""
+"""How long bytes after a refusal are read and dropped. Closing at once would reset the connection and lose the answer.
+"""
 
 MAX_LINGERING = 64
 """Refused connections that stay until their answer is taken; further ones are closed without an answer."""
@@ -231,7 +232,7 @@ class HttpConnection(H11Protocol):
         cycle = self.cycle
         in_hand = cycle is not None and not cycle.response_complete
         if in_hand:
-            # What the application still sends is dropped.
+            # Drop anything the application still sends.
             cycle.disconnected = True
             cycle.message_event.set()
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
@@ -285,7 +286,7 @@ class Handshakes(ServerProtocol):
 
 
 class SocketConnection(WebSocketsSansIOProtocol):
-    """One WebSocket connection, from the head of its handshake on."""
+    """One WebSocket connection. It begins with the head of its handshake."""
 
     config: ServerConfig
     silent = answered = False

@@ -1,6 +1,6 @@
 """The server's log on standard error: a line for people, or a JSON object per line for machines.
 
-What a client sent stays inside its field: it can neither begin a line nor add a key. Records never hold the token (see
+Text from a client stays inside its field: it can neither begin a line nor add a key. Records never hold the token (see
 `request_log`); if one did, it would be replaced here.
 """
 

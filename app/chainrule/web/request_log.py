@@ -52,7 +52,7 @@ REFUSED = "refused"
 
 @dataclass(slots=True)
 class Note:
-    """What becomes known about a request while it is answered."""
+    """Facts about a request, collected while it is answered."""
 
     id: str
     error: str = ""
@@ -91,7 +91,7 @@ class Note:
 
 _note: ContextVar[Note | None] = ContextVar("note", default=None)
 _spec: ContextVar[ModelSpec | None] = ContextVar("spec", default=None)
-"""Of a task, not of a request: a live socket reads one spec while it computes another."""
+"""Per task, not per request: a live socket reads one spec while it computes another."""
 
 
 def request_id() -> str:
@@ -247,7 +247,7 @@ class RequestLog:
 
 
 def name_request(scope: MutableMapping[str, Any]) -> str:
-    """The id of a request, made when it is first asked for."""
+    """The id of a request, made at the first call."""
     state: dict[str, Any] = scope.setdefault("state", {})
     if "request_id" not in state:
         given = Headers(raw=list(scope["headers"])).get(HEADER, "")

@@ -1,4 +1,4 @@
-"""Uvicorn's server with a limit on connections, errors in the one JSON shape, and an end that work is warned of."""
+"""Uvicorn's server, with a limit on connections, errors in the one JSON shape, and an orderly end."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ class SendWatch:
 
 
 def unsent(transport: asyncio.Transport) -> int:
-    """Bytes that the client has not taken: those buffered here and, on Linux, those the kernel has no ACK for.
+    """Bytes that the client has not taken: buffered here or, on Linux, not yet acknowledged.
 
     The kernel accepts megabytes at once and asks for more when a third is gone: seen from here alone, a slow reader
     takes nothing for minutes.
