@@ -26,8 +26,6 @@ NONE = "not measured"
 
 MISSED = " (**missed**)"
 
-NUMBER = r"[0-9][0-9,]*(?:\.[0-9]+)?"
-
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -180,16 +178,6 @@ def table(figures: Sequence[Mapping[str, Any]]) -> str:
 def line(name: str, cell: str) -> str:
     """One row as Markdown."""
     return f"| {ROWS[name].what} | `make load ONLY={name}` | {ROWS[name].settings} | {cell} |\n"
-
-
-def pattern(name: str) -> re.Pattern[str]:
-    """What one row looks like, whatever was measured and however well: every figure is there, and nothing else."""
-    number = rf"{NUMBER}(?: \(\*\*missed\*\*\))?"
-    parts = PLACE.split("; ".join(ROWS[name].says))
-    says = number.join(re.escape(text) for text in parts[::3])
-    extra = rf"(?:; [^;|]*{re.escape(MISSED)})*"
-    before, after = line(name, "\0").rstrip("\n").split("\0")
-    return re.compile(re.escape(before) + says + extra + re.escape(after))
 
 
 def write() -> str:

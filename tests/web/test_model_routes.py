@@ -16,9 +16,7 @@ from websockets.sync.client import connect
 
 from chainrule.dump.wire import dump_topology, load
 from chainrule.errors import ExploreError
-from chainrule.run import trace_spec
 from chainrule.settings import Settings
-from chainrule.spec import ModelSpec
 from chainrule.user_model.model import OwnModel
 from chainrule.user_model.subject import make_subject
 from chainrule.user_model.tracer import OwnTracer
@@ -384,11 +382,6 @@ def test_the_description_says_what_there_is(app, client, open_client, settings):
     assert not any(path.startswith(BASE) for path in without)
 
 
-def test_specs_are_answered_beside_it(client):
-    dump = client.get("/api/v1/trace.json?widths=5,4,1&seed=2").json()
-    assert dump["loss"] == trace_spec(ModelSpec(widths="5,4,1", seed=2)).loss
-
-
 # ----------------------------------------------------------------------------------------------------------- the page
 
 
@@ -432,12 +425,6 @@ def test_the_page_says_what_is_wrong_with_a_newer_version(client, own, making):
     model = page_data(client.get("/"))["model"]
     assert model["error"] == {"code": "invalid_model", "message": making.problem}
     assert model["version"] == 1
-
-
-def test_a_page_without_a_model_says_so(open_client, settings):
-    data = page_data(open_client(create_app(settings)).get("/"))
-    assert data["model"] is None
-    assert len(data["keys"]) > len(WHAT_IF_KEYS)
 
 
 # -------------------------------------------------------------------------------------------------------------- token
@@ -524,21 +511,6 @@ def socket(address):
         yield Socket(websocket)
 
 
-def test_a_picture_that_takes_long_may(serve, settings):
-    class Slow(nn.Linear):
-        def forward(self, x):
-            time.sleep(0.3)
-            return super().forward(x).mean()
-
-    own = OwnModel("slow", lambda: make_subject((Slow(3, 2), torch.randn(4, 3)), "slow"))
-    hasty = settings.model_copy(update={"deadline_seconds": 0.05, "live_deadline_seconds": 0.05})
-    address = serve(create_app(hasty, own=own))
-    with connect(f"ws://{address}{BASE}/live", compression=None, max_size=None) as websocket:
-        slow = Socket(websocket)
-        slow.ask(1)
-        assert slow.next().seq == 1
-
-
 def test_a_graph_is_told_once_as_long_as_it_is_the_same(socket, own, making):
     for seq, scale in enumerate((1, 2, 3), start=1):
         socket.ask(seq, scale=scale)
@@ -569,21 +541,6 @@ def test_a_what_if_goes_in_and_topology_and_frames_come_out(socket):
     assert len(socket.topologies) == 1, "the graph is the same"
 
 
-def test_theory_follows_a_frame(socket):
-    socket.ask(1)
-    said = socket.next("theory")
-    assert said["seq"] == 1
-    assert len(said["theory"]["layers"]) == len(traced().layers)
-
-
-def test_a_mistake_is_answered_and_ends_nothing(socket):
-    socket.ask(1, group="tail")
-    error = socket.next()
-    assert (error["seq"], error["error"]["field"]) == (1, "group")
-    socket.ask(2)
-    assert socket.next().seq == 2
-
-
 def test_two_sockets_see_their_own_what_ifs(address, socket):
     # Before they ask: torch's generator is the process's, and a pass that runs beside the server's would share it.
     socket.ask(0)
@@ -599,31 +556,7 @@ def test_two_sockets_see_their_own_what_ifs(address, socket):
     assert len(socket.topologies) == len(other.topologies) == 1
 
 
-def test_the_last_wins(socket, monkeypatch):
-    entered, gate = threading.Event(), threading.Event()
-    trace = OwnTracer.trace
-
-    def held(tracer, what_if):
-        entered.set()
-        assert gate.wait(20)
-        return trace(tracer, what_if)
-
-    monkeypatch.setattr(OwnTracer, "trace", held)
-    socket.ask(1, scale=1.5)
-    assert entered.wait(20)
-    for seq in range(2, 9):
-        socket.ask(seq, scale=seq)
-    # Until all of them have been read: an answer to a ping comes after.
-    socket.websocket.send('{"type":"ping"}')
-    assert socket.next("pong")
-    gate.set()
-    frames = [socket.next()]
-    while frames[-1].seq != 8:
-        frames.append(socket.next())
-    assert {frame.seq for frame in frames} <= {1, 8}
-    assert frames[-1].loss == traced(scale=8.0).loss
-
-
+@pytest.mark.long
 def test_what_was_given_up_for_a_newer_what_if_leaves_nothing_behind(settings, serve):
     own = OwnModel("deep", lambda: made(60), seed=5)
     address = serve(create_app(settings.model_copy(update={"live_grace_seconds": 0.0}), own=own))

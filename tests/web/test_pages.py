@@ -108,14 +108,6 @@ def test_the_page_knows_whether_requests_need_a_token_and_not_the_token(open_cli
     assert "a-secret-token" not in answer.text
 
 
-def test_presets_on_the_page_lead_to_their_specs(client):
-    for preset in page_data(client.get("/"))["presets"]:
-        spec = ModelSpec.parse({"preset": preset["name"]})
-        assert preset["query"] == spec.query()
-        assert ModelSpec.parse(preset["spec"]) == spec
-        assert all(len(band) == 2 for band in preset["band"].values())
-
-
 @pytest.mark.parametrize(
     ("query", "field", "code"),
     [
@@ -226,15 +218,6 @@ def test_an_old_token_in_the_address_is_no_key_of_a_spec(open_client, settings, 
     answer = client.get("/?token=old-token-of-yesterday&widths=10,5,1")
     assert (answer.status_code, answer.headers["location"]) == (303, "/?widths=10,5,1")
     assert page_data(client.get(answer.headers["location"]))["query"] == "widths=10,5,1"
-
-
-def test_the_documentation_is_of_this_server(client):
-    text = client.get("/docs").text
-    assert "/static/vendor/swagger-ui/swagger-ui-bundle.js" in text
-    script = client.get("/static/docs.js").text
-    assert '"/openapi.json"' in script
-    assert "validatorUrl: null" in script
-    assert "http" not in script
 
 
 def test_third_party_files_are_served_by_name_only(client):

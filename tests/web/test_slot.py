@@ -102,16 +102,6 @@ async def until(condition):
         await asyncio.sleep(0.002)
 
 
-def test_work_runs_in_one_thread_off_the_event_loop(slot):
-    async def scenario():
-        return [await slot.run(threading.current_thread) for _ in range(3)]
-
-    threads = asyncio.run(scenario())
-    assert len(set(threads)) == 1
-    assert threads[0] is not threading.main_thread()
-    assert threads[0].name.startswith("compute-cpu")
-
-
 # The line ------------------------------------------------------------------------------------------------------------
 
 
@@ -288,24 +278,6 @@ def test_an_error_of_the_works_own_that_looks_like_the_lines_is_not_taken_for_it
 
     asyncio.run(scenario())
     assert closed(slot.metrics)["request", "failed internal"] == 2
-
-
-def test_no_queue_means_no_waiting():
-    slot = ComputeSlot("cpu", queue=0)
-    gate = Gate()
-
-    async def scenario():
-        assert not slot.full
-        task = asyncio.create_task(slot.run(gate.job("a")))
-        await until(lambda: gate.running == 1)
-        assert slot.full
-        with pytest.raises(BusyError):
-            await slot.run(gate.job("b"))
-        gate.open.set()
-        await task
-
-    asyncio.run(scenario())
-    slot.close()
 
 
 # Being given up ------------------------------------------------------------------------------------------------------

@@ -16,7 +16,6 @@ import pytest
 import torch
 from torch import nn
 
-import chainrule
 from chainrule.dump.wire import load
 from chainrule.errors import ExploreError, RequestError
 from chainrule.web import view as view_module
@@ -263,11 +262,6 @@ def test_in_a_notebook_none_is_opened(net, x, opened, monkeypatch):
     assert get(view, "/healthz").status_code == 200
 
 
-def test_without_a_browser_nothing_is_opened_and_nothing_waits(net, x, opened):
-    explore(net, x, loss=square, browser=False)
-    assert opened == []
-
-
 SCRIPT = """
 import chainrule, torch
 view = chainrule.explore(torch.nn.Linear(3, 1), torch.ones(4, 3), loss=lambda output: output.sum())
@@ -331,13 +325,6 @@ def test_with_a_page_open_a_process_ends_all_the_same(tmp_path):
 
 
 # ----------------------------------------------------------------------------------------------------------- the name
-
-
-def test_the_package_can_be_called():
-    assert callable(chainrule.explore)
-    assert chainrule.web.view is view_module
-    with pytest.raises(ExploreError, match="wanted is a torch"):
-        chainrule.explore(None)
 
 
 def test_a_view_tells_where_it_is(net, x):

@@ -10,7 +10,7 @@ A frame goes first. Its theory follows at once if nobody else waits and theory t
 rested, else when the client rests again.
 
 A computation gives way to a newer wish once it is `live_grace_seconds` old, but never twice in a row: else a client
-that asks without end would never see a frame. Nothing is computed for a client while it is being sent to, so frames never
+that asks without end would never see a frame. Nothing is computed for a client while it is sent to, so frames never
 queue. A client that takes nothing is cut off by its connection.
 """
 
