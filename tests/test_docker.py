@@ -1,4 +1,4 @@
-"""What the image and the composition promise, read from the files: a build needs an engine, a promise does not."""
+"""Promises of the image and the composition, read from the files: tests have no container engine."""
 
 import json
 import os
@@ -48,7 +48,7 @@ def last(instruction):
 
 
 def environment_of(stage=-1):
-    """What ENV sets in a stage."""
+    """Variables that ENV sets in a stage."""
     words = [word for arguments in arguments_of("ENV", stage) for word in shlex.split(arguments)]
     return dict(word.split("=", 1) for word in words)
 
@@ -116,7 +116,7 @@ NGINX_TOKEN = re.compile(
 
 
 def read_blocks(text):
-    """Every directive of an nginx configuration, as its words and the words of the blocks that it stands in."""
+    """Every directive of an nginx configuration, as its words and the words of its blocks."""
     found, words, blocks = [], [], []
     for token in NGINX_TOKEN.finditer(text):
         if token["end"] in (";", "{"):
@@ -134,7 +134,7 @@ def read_blocks(text):
 
 
 def directives(text):
-    """Every directive, whichever block it stands in."""
+    """Every directive of every block."""
     return [words for words, _ in read_blocks(text)]
 
 
@@ -187,7 +187,7 @@ def test_a_replica_is_the_image_with_settings_that_are_settings():
     settings = Settings(**{name.removeprefix("CHAINRULE_").lower(): value for name, value in values.items()})
     assert settings.allowed_hosts == ()
     assert settings.trusted_proxies == ("*",)
-    # What the process itself takes, half a gibibyte, fits in beside.
+    # The process itself takes half a gibibyte.
     assert settings.max_memory_bytes + settings.max_kept_bytes + (512 << 20) <= bytes_of(
         REPLICAS["chainrule-1"]["mem_limit"]
     )
@@ -223,7 +223,7 @@ def test_the_proxy_passes_on_what_the_server_judges_by():
     headers = {words[1]: words[2] for words in directives(PROXY) if words[0] == "proxy_set_header"}
     assert headers == {
         "Host": "$http_host",
-        # What stands in front of the proxy is passed on, not overwritten: the cookie is Secure where TLS is.
+        # Values of an outer proxy are passed on, not overwritten: the cookie is Secure where TLS is.
         "X-Forwarded-For": "$proxy_add_x_forwarded_for",
         "X-Forwarded-Proto": "$forwarded_proto",
         "Upgrade": "$http_upgrade",

@@ -35,10 +35,10 @@ ADDRESSES = [
     *("/api/v1/theory.json", "/api/v1/tensor.json?name=l2"),
     *("/api/v1/presets.json", "/api/v1/devices.json", "/api/v1/schema/trace.json"),
 ]
-"""What is answered 200."""
+"""Addresses answered 200."""
 
 REFUSED = [
-    # What is refused, and with which status.
+    # address, status
     ("/api/v1/dump.json", 404),
     ("/nowhere", 404),
     ("/static/../pyproject.toml", 404),
@@ -173,7 +173,7 @@ def test_a_change_is_noticed(tmp_path):
 
 
 def snapshot(folder):
-    """What is in a folder, and when each was changed. Other tests may use the same and lock it meanwhile."""
+    """Paths and change times of a folder, without the locks of other tests."""
     return {str(path): path.stat().st_mtime_ns for path in [folder, *folder.rglob("*")] if path.suffix != ".lock"}
 
 

@@ -1,4 +1,4 @@
-"""What every route answers when something is wrong: one shape, every header, and soon."""
+"""Errors of every route: one shape, every header."""
 
 import os
 import socket

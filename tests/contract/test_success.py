@@ -1,4 +1,4 @@
-"""What every route answers when all is well: status, media type, shape, headers."""
+"""Answers of every route: status, media type, shape, headers."""
 
 import json
 

@@ -2,7 +2,7 @@
 
     python tests/shared/load_table.py        make bench/results/load.md from bench/results/load.json, and show it
 
-`make load` does so itself at its end. What stands between the README's marks is that file.
+`make load` does so itself at its end. The README's marks enclose a copy of that file.
 """
 
 from __future__ import annotations
@@ -144,9 +144,9 @@ PLACE = re.compile(r"\{([0-9]):((?:[^{}]|\{[^}]*\})*)\}")
 
 
 def worst(figures: Sequence[Mapping[str, Any]], row: str, name: str) -> Mapping[str, Any] | None:
-    """The figure of a row that is farthest from its goal, of those with this name; None where none was measured.
+    """The figure of a row and name that is farthest from its goal; None if there is no figure.
 
-    Where more is better, that is the least. One that missed its goal goes before all that met it.
+    The worst is the least where more is better. Figures that missed their goal come first.
     """
     found = [each for each in figures if each["row"] == row and re.fullmatch(name, each["name"])]
     return min(

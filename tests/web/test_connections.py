@@ -1,4 +1,4 @@
-"""What a connection may do to the server, told over real sockets and with little patience on the server's side."""
+"""Connections over real sockets, to a server with little patience."""
 
 import asyncio
 import contextlib
@@ -32,7 +32,7 @@ from chainrule.web.slow_clients import KERNEL_BYTES, SendWatch, unsent
 
 PATIENCE = {"receive_seconds": 0.3, "send_seconds": 0.3}
 LONG = 12.0
-"""What may take a while on a busy machine takes less than this."""
+"""Longest wait for anything on a busy machine."""
 
 GET = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 LARGE = bytes(range(256)) * (1 << 16)  # 16 MiB: more than a kernel keeps
@@ -71,7 +71,7 @@ class Application:
         return JSONResponse({"bytes": len(self.body)})
 
     async def late(self, _):
-        """Answers when it is told to, without a look at the body."""
+        """Answers once `release` is set, without reading the body."""
         self.began.set()
         await asyncio.to_thread(self.release.wait, LONG)
         return JSONResponse({"answer": 42})
@@ -97,7 +97,7 @@ class Application:
         self.gone.set()
 
     async def counts(self, websocket):
-        """Hears everything, and answers whoever asks how much that was."""
+        """Counts messages, and answers `how many?`."""
         await websocket.accept()
         heard = 0
         while True:
@@ -325,7 +325,7 @@ def test_a_body_that_ends_after_its_answer_leaves_the_connection_to_the_next_req
         assert rest(client) == b""
 
 
-# What is no HTTP ------------------------------------------------------------------------------------------------------
+# Malformed HTTP ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -434,7 +434,6 @@ def test_who_takes_a_little_now_and_then_is_served_to_the_end(there):
 
 @pytest.mark.parametrize("target", ["/large", "/floods"])
 def test_who_takes_too_little_is_cut_off_however_often(there, monkeypatch, target):
-    """As slowly as above, where more is asked for."""
     monkeypatch.setattr("chainrule.web.slow_clients.MIN_BYTES_PER_SECOND", 1 << 22)
     application = there(send_seconds=1)
     with opened(application.port, receive_buffer=1 << 16) as client:
@@ -466,7 +465,7 @@ def test_the_kernel_keeps_little_for_who_takes_nothing(settings):
 
 @pytest.mark.parametrize("kind", ["pings", "requests"])
 def test_who_takes_no_answer_is_not_read(there, kind):
-    """What comes is answered in at least a tenth of its size; nothing is kept beyond what both kernels take in."""
+    """Nothing is kept beyond the buffers of both kernels."""
     application = there(send_seconds=600.0, receive_seconds=600.0)
     with opened(application.port, receive_buffer=4096) as client:
         if kind == "pings":
@@ -505,7 +504,7 @@ def test_a_socket_that_takes_nothing_is_cut_off(there):
 
 @pytest.mark.long
 def test_a_socket_that_takes_a_little_now_and_then_is_served_to_the_end(there):
-    """Its ping waits behind what it was sent, for longer than a ping is waited for."""
+    """Its ping waits behind the message for longer than the ping's timeout."""
     application = there(send_seconds=1)
     with opened(application.port, receive_buffer=1 << 16) as client:
         client.sendall(UPGRADE.replace(b"/listens", b"/one") + KEY + b"\r\n")
@@ -782,7 +781,7 @@ def test_what_the_kernel_keeps_counts_as_not_taken():
 @pytest.mark.parametrize(
     ("left", "end"),
     [
-        # At least 4 KiB are taken in any four seconds but the last: a byte less. What is added counts for nothing.
+        # At least 4 KiB are taken in any four seconds but the last: a byte less. Added bytes do not count.
         ([20000, 19000, 18000, 16000, 15904, 14900, 13900, 11904, 8000, 90000, 89900, 89809], 11.0),
         ([9000, 9000, 9000, 9000, 9000], 4.0),
         # A byte now and then.

@@ -60,7 +60,7 @@ def test_the_page_and_its_twin_answer(client, page):
 
 
 WITHOUT_CONTROL = {("arithmetic", "op"), ("matmul", "rungs")}
-"""Set by the rows of a table, and by the page's script as the race goes on."""
+"""Set by the rows of a table, and by the page's script during the race."""
 
 
 @EVERY
@@ -87,7 +87,7 @@ def test_a_page_shows_the_textbook_and_leads_to_the_explorer(page):
 def test_links_lead_to_graphs_that_can_be_traced(client, page):
     for link in page.links:
         answer = client.get(f"/api/v1/trace.json?{link.query}")
-        # What is not installed is said, and is no broken link.
+        # 501: the extension is not installed.
         assert answer.status_code in (200, 501), (link, answer.text)
 
 
@@ -168,7 +168,7 @@ def test_the_description_allows_all_that_is_read(client, page):
 
 
 FREE = {("einsum", "equation"), ("einsum", "sublists")}
-"""What only the reader of the equation can tell."""
+"""Inputs without a pattern: only the reader of the equation can judge them."""
 
 
 @EVERY

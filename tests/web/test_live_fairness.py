@@ -90,7 +90,7 @@ class Peer:
 
 
 class Gate:
-    """What stands for computing: it waits until it may go on, and stops when it is asked to."""
+    """A computation that waits until `open` is set, and stops when it is asked to."""
 
     def __init__(self):
         self.open = threading.Event()
@@ -317,7 +317,7 @@ def test_what_does_not_stop_is_told_all_the_same_and_its_tracer_is_not_used_besi
         assert gate.began == [1]
         gate.open.set()
         await client.until("frame", 2)
-        # What the first computed after all is not shown: the client has been told otherwise.
+        # The first result is not shown: the client has got an error for it.
         assert [seq for seq, _ in client.frames] == [2]
 
     run(scenario, live_deadline_seconds=0.1)
@@ -473,16 +473,15 @@ def test_who_takes_nothing_costs_the_others_nothing_and_is_let_go(run):
         for seq in range(5):
             quick.ask(seq)
             await quick.until("theory", seq)
-        # Of 47 wishes none was computed, and the newest alone is kept.
+        # None of 47 wishes was computed, and only the newest is kept.
         assert closed(service.metrics)["picture", "done"] == 2 + 5
         await until(lambda: slow.inbox.empty())
         assert slow.session.newest.seq == 49
-        # So long until the connection cuts it off.
         await slow.leave()
         assert service.compute.kept.bytes == quick.session.retracer.kept_bytes
         slow.takes.set()
         assert slow.got == [("frame", 1), ("theory", 1)]
-        # The wish that was not granted any more is accounted for.
+        # The accounts hold its last wish.
         assert closed(service.metrics)["picture", "cancelled disconnected"] == 1
 
     run(scenario)
@@ -558,7 +557,7 @@ def test_a_socket_keeps_nothing_besides_that_the_limit_does_not_see(run, monkeyp
         client = peer()
         for seq, scale in enumerate((1, 2, 2)):
             client.ask(seq, scale=scale)
-            # Of the frame that still waits for its theory neither.
+            # Not even the trace of a frame that waits for its theory.
             await until(lambda: said.began[-1:] == [seq + 1])  # noqa: B023 (awaited at once)
             gc.collect()
             assert [each() for each in seen] == [None] * (seq + 1)
@@ -658,7 +657,7 @@ def test_whatever_clients_do_the_accounts_close(run, monkeypatch, seed):
                         await asyncio.sleep(dice.random() * 0.01)
                     closed(service.metrics)
                 if dice.random() < 0.5:
-                    # Each ends on its last, whatever that is answered with.
+                    # Each ends on an answer to its last message.
                     await until(lambda: any(each[1] == last for each in one.got))  # noqa: B023 (awaited at once)
                 seqs = [each[1] for each in one.got if each[0] != "theory"]
                 assert seqs == sorted(set(seqs))

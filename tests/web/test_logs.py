@@ -1,4 +1,4 @@
-"""What the server writes down of a request: enough to find it again, nothing private, and no line of its own."""
+"""Log records of requests: enough to find one again, nothing private, never more than one line."""
 
 import asyncio
 import io
@@ -34,7 +34,7 @@ QUERY = "widths=9,5,1&seed=3"
 
 
 class Written:
-    """What was logged so far."""
+    """Log records so far."""
 
     def __init__(self, log_format):
         self.stream = io.StringIO()
@@ -322,7 +322,7 @@ def test_half_an_answer_is_logged_once(log, serve, settings):
     assert [record["request_id"] for record in failed] == ["half-1"]
 
 
-# What may not be written ---------------------------------------------------------------------------------------------
+# Never written ---------------------------------------------------------------------------------------------
 
 SECRETS = (
     TOKEN,

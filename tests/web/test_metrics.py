@@ -1,4 +1,4 @@
-"""What the server counts: whether Prometheus can read it, whether it is true, and that no client can make it grow."""
+"""Metrics: whether Prometheus can read it, whether it is true, and that no client can make it grow."""
 
 import asyncio
 import json

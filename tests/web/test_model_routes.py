@@ -1,7 +1,6 @@
-"""One's own model over HTTP and the live socket: a what-if plays the part of a spec, and a reload is told."""
+"""A user's model over HTTP and the live socket: a what-if takes the place of a spec, and reloads are announced."""
 
 import json
-import struct
 import threading
 import time
 
@@ -10,6 +9,7 @@ import numpy as np
 import orjson
 import pytest
 import torch
+from live_client import FLOATS, Socket
 from torch import nn
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
@@ -25,9 +25,6 @@ from chainrule.web import model as web_model
 from chainrule.web.main import create_app
 
 BASE = "/api/v1/model"
-
-HEADER = struct.Struct("<4sIIIIIddII")
-FLOATS = ("mean", "std", "min", "max", "norm", "zero_fraction", "dead_fraction", "saturation")
 
 FILES = {
     "trace.json": "application/json",
@@ -457,47 +454,6 @@ def test_without_the_token_no_socket_opens(locked, serve):
 
 
 # -------------------------------------------------------------------------------------------------------- live socket
-
-
-class Frame:
-    """A frame, read as the page reads it."""
-
-    def __init__(self, message):
-        fields = HEADER.unpack_from(message)
-        _, self.seq, self.topology, rows, bins, floats, self.loss, self.compute_ms, self.flags, counts = fields
-        at = HEADER.size
-        values = np.frombuffer(message, "<f8", rows * floats, at).reshape(floats, rows)
-        self.columns = dict(zip(FLOATS, values, strict=True))
-        at += 8 * rows * floats + 4 * rows * counts
-        self.histogram = np.frombuffer(message, "<u4", rows * bins, at).reshape(rows, bins)
-
-
-class Socket:
-    """A client that keeps what it is told beside frames."""
-
-    def __init__(self, websocket):
-        self.websocket = websocket
-        self.topologies = []
-        self.news = []
-
-    def ask(self, seq, **what_if):
-        self.websocket.send(json.dumps({"seq": seq, "spec": what_if}))
-
-    def next(self, *kinds):
-        """The next message of these kinds: frame, error, theory, model."""
-        while True:
-            message = self.websocket.recv(timeout=20)
-            if isinstance(message, bytes):
-                kind, message = "frame", Frame(message)
-            else:
-                message = json.loads(message)
-                kind = message["type"]
-            if kind == "topology":
-                self.topologies.append(message)
-            elif kind == "model":
-                self.news.append(message)
-            if kind in (kinds or ("frame", "error")):
-                return message
 
 
 @pytest.fixture

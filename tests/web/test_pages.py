@@ -26,7 +26,7 @@ from chainrule.web.main import create_app
 
 
 class Page(HTMLParser):
-    """What a page loads and embeds."""
+    """Files that a page loads, and data that it embeds."""
 
     def __init__(self, text):
         super().__init__()
@@ -174,7 +174,7 @@ def test_a_page_loads_local_files_only_and_they_are_there(client, path):
 
 
 SITES = ("cross-site", "same-site")
-"""What browsers say of a page of another origin; of the same host too, where the port is another."""
+"""Values of Sec-Fetch-Site for pages of another origin."""
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What the machinery around the server asks it: alive, ready, and neither of the two waits for a device."""
+"""Probes: alive and ready; neither waits for a device."""
 
 import asyncio
 import threading

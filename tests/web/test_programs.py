@@ -150,7 +150,7 @@ def test_without_the_extension_its_program_is_a_501_and_the_page_shows_the_defau
         answer = client.get(f"/api/v1/{address}?program=linear_cpp")
         assert (answer.status_code, answer.json()["error"]["code"]) == (501, "missing_extra")
         assert "chainrule build-extension" in answer.json()["error"]["message"]
-    # What needs no run needs no extension.
+    # Source code needs no extension.
     assert client.get("/api/v1/trace.py?program=linear_cpp").status_code == 200
     page = client.get("/?program=linear_cpp")
     assert page.status_code == 501

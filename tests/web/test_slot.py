@@ -194,7 +194,6 @@ def test_what_takes_longer_than_usual_makes_for_a_longer_wait(slot):
 
 
 def test_work_sees_the_context_of_its_caller(slot):
-    """What it logs says for whom it is."""
     whom = contextvars.ContextVar("whom", default=None)
 
     async def caller(name):
@@ -293,7 +292,7 @@ def test_a_caller_that_goes_away_leaves_the_line(slot):
         second.cancel()
         await asyncio.gather(second, return_exceptions=True)
         assert slot.waiting == 0
-        # What runs does not stop at once, and nothing ever runs beside it.
+        # A thread does not stop at once; nothing runs beside it.
         first.cancel()
         await asyncio.gather(first, return_exceptions=True)
         third = asyncio.create_task(slot.run(gate.job("c")))
@@ -524,7 +523,7 @@ def test_when_memory_runs_out_all_that_was_at_work_is_let_go_and_the_next_one_co
     async def scenario():
         with pytest.raises(MemoryLimitError) as caught:
             await slot.run(greedy)
-        # Without the help of a collection here: whoever is next needs the memory at once.
+        # Without a garbage collection here: the next work needs the memory at once.
         assert held[0]() is None
         return caught.value, await slot.run(lambda: "next")
 
@@ -561,7 +560,7 @@ def test_an_error_holds_no_tensors(slot, error):
     finally:
         gc.enable()
     assert caught.value is error
-    # Where it came from is still told.
+    # The traceback still names its origin.
     assert "work" in [entry.name for entry in caught.traceback]
 
 
@@ -607,7 +606,7 @@ def test_whatever_clients_do_the_accounts_close_and_never_do_two_compute_at_once
             await slot.compute(piece, job(), dice.choice([5, 0.002]), "")
 
     async def client():
-        for _ in range(12):
+        for _ in range(6):
             task = asyncio.create_task(dice.choice([request, socket])())
             if dice.random() < 0.3:
                 await asyncio.sleep(dice.random() * 0.004)

@@ -271,7 +271,7 @@ print("goes on with", len(view.trace.ops), "ops", flush=True)
 
 @pytest.fixture
 def script(tmp_path):
-    """A script that explores, and the file that its browser notes addresses in."""
+    """A script that explores, and the file that its browser writes addresses to."""
     path, noted, browser = tmp_path / "script.py", tmp_path / "opened.txt", tmp_path / "browser.py"
     path.write_text(SCRIPT)
     browser.write_text("import sys\nwith open(sys.argv[1], 'a') as noted:\n    print(sys.argv[2], file=noted)\n")

@@ -221,7 +221,7 @@ class Guard:
                 path="/",
                 httponly=True,
                 # Not strict: browsers send no strict cookie when a link in a mail or chat leads here, nor on this
-                # redirect. From another site a lax cookie comes only with visits, which change nothing; POST and
+                # redirect. A lax cookie comes from another site only with visits, which change nothing; POST and
                 # WebSockets are checked by Origin above.
                 samesite="lax",
                 secure=scope["scheme"] == "https",
