@@ -10,6 +10,7 @@ import threading
 from pathlib import Path
 
 import httpx
+import pytest
 from starlette.routing import Mount, WebSocketRoute
 from websockets.sync.client import connect
 
@@ -177,6 +178,7 @@ def snapshot(folder):
     return {str(path): path.stat().st_mtime_ns for path in [folder, *folder.rglob("*")] if path.suffix != ".lock"}
 
 
+@pytest.mark.long
 def test_serving_writes_nothing(tmp_path, extension_cache):
     empty = tmp_path / "empty"
     empty.mkdir()
