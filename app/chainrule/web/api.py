@@ -44,7 +44,7 @@ DEFAULT_RANGE = "0:5"
 """Rows and columns of `tensor.json` when none are asked for, the chapter's `x[0:5, 0:5]`."""
 
 WHOLE_DUMP, ITS_THEORY = "dump", "theory"
-"""The parts of an open dump: values of `what`."""
+"""What may be asked for of a dump that is open."""
 
 DUMP_INDEX = re.compile(r"[0-9]{1,6}")
 

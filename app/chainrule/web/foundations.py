@@ -1,7 +1,7 @@
 """The chapter's pages, `/foundations/NAME`, and their JSON twins, `/foundations/NAME.json`.
 
-A page is a form, prose and sources; its numbers come from its twin. Inputs are never evaluated as code: each is read by
-a rule.
+A page is a form, its prose and its sources; what it computes it asks of its twin, so that both say the same. Nothing
+that is typed is evaluated: every input is read by a rule of its own.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def foundations_router(service: Service) -> APIRouter:
 
 
 def index_answer() -> dict[str, Any]:
-    """The content of `/foundations.json`."""
+    """What `/foundations.json` says."""
     return {
         "pages": [
             {"path": page.path, "title": page.title, "seed": page.seed, "inputs": [each.name for each in page.inputs]}
@@ -116,7 +116,7 @@ def _page_handler(page: Page) -> Any:
             values = read_query(request.scope["query_string"].decode("latin-1"))
             page.read(values)
         except ChainruleError as problem:
-            # The page keeps the mistaken text in its field and explains the error.
+            # The page opens with what was typed still in its place, and says what is wrong with it.
             error, status = problem.body()["error"], problem.status
         names = list(PAGES)
         place = names.index(page.name)
@@ -154,7 +154,7 @@ def _answer_handler(service: Service, page: Page) -> Any:
 
 
 def page_data(page: Page) -> dict[str, Any]:
-    """A page's data for its script."""
+    """What a page's script knows before it has asked for anything."""
     return {
         "name": page.name,
         "answer": f"{page.path}.json",
