@@ -35,11 +35,6 @@ def test_the_environment_is_read(monkeypatch):
     assert settings.allowed_hosts == ("class.example", "other.example")
 
 
-def test_what_is_given_goes_before_the_environment(monkeypatch):
-    monkeypatch.setenv("CHAINRULE_PORT", "9001")
-    assert Settings(port=9002).port == 9002
-
-
 def test_an_empty_token_is_none(monkeypatch):
     monkeypatch.setenv("CHAINRULE_TOKEN", "")
     assert Settings().token is None

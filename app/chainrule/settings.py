@@ -13,10 +13,10 @@ LogLevel = Literal["critical", "error", "warning", "info", "debug"]
 LogFormat = Literal["text", "json"]
 
 TOKEN_PATTERN = re.compile(r"[A-Za-z0-9._~-]{8,256}")
-"""What a token may be made of: characters that stand in a link and in a cookie as they are."""
+"""A token consists of characters that need no escaping in links and cookies."""
 
 SPARE_DESCRIPTORS = 200
-"""Files of a server's process beside its connections: its own, and connections on their way in and out."""
+"""File descriptors that a server needs beside its open connections."""
 
 
 class Settings(BaseSettings):
@@ -114,7 +114,7 @@ class Settings(BaseSettings):
     @field_validator("trusted_proxies", mode="after")
     @classmethod
     def _check_proxies(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        """Whom to believe is told by address: a name, or a network with a bit too many, would never match."""
+        """Only addresses and networks are allowed: a name, or a network with host bits, would never match."""
         for each in value:
             try:
                 ipaddress.ip_network(each if each != "*" else "0.0.0.0/0")

@@ -1,4 +1,4 @@
-"""What every route answers when something is wrong: one shape, every header, and soon."""
+"""Errors of every route: one shape, every header."""
 
 import os
 import socket
@@ -109,6 +109,7 @@ def memory_bytes(port):
     raise AssertionError(f"nobody listens on {port}")
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not os.path.exists("/proc/net/tcp"), reason="reads memory from /proc")
 def test_bad_input_leaves_memory_alone(http, server_url):
     port = httpx.URL(server_url).port

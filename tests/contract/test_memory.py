@@ -15,6 +15,7 @@ LARGE = "widths=8000x3&batch=8000"
 MARGIN = 400 << 20
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="limits the memory of another process")
 def test_a_pass_that_does_not_fit_is_a_507_and_the_next_one_works(tmp_path):
     limits = {"MAX_WIDTH": 8000, "MAX_BATCH": 8000, "MAX_FLOPS": 10**14, "MAX_MEMORY_BYTES": 1 << 40}

@@ -1,4 +1,4 @@
-"""What schemathesis is told beside the API's description, which it loads by itself: see `test_fuzz.py`."""
+"""Hooks and checks for schemathesis, beside the API's description; see `test_fuzz.py`."""
 
 import re
 
@@ -14,7 +14,7 @@ REFUSALS = {"invalid_spec", "over_limit", "invalid_input", "invalid_parameter", 
 
 @schemathesis.hook
 def map_case(context, case):  # noqa: ARG001 (the signature of a hook)
-    """Keep of a valid spec the keys that its program uses, as their descriptions say: most of what is sent computes."""
+    """Drop the keys of a valid spec that its program does not use, so that most requests compute."""
     if not case.path.startswith("/api/v1/") or case.meta is None or not case.meta.generation.mode.is_positive:
         return case
     for values in (case.query, case.body):
@@ -40,7 +40,7 @@ def errors_have_one_shape(ctx, response, case):  # noqa: ARG001 (the signature o
 
 @schemathesis.check
 def valid_data_is_refused_with_a_reason(ctx, response, case):  # noqa: ARG001 (the signature of a check)
-    """What no schema can say, such as which sizes fit each other, is said by the refusal: it names the key at fault."""
+    """Rules beyond any schema, such as sizes that must fit, are explained by the error: it names the key."""
     if response.status_code == 422 and case.meta is not None and case.meta.generation.mode.is_positive:
         error = response.json()["error"]
         assert error["code"] in REFUSALS, error

@@ -41,7 +41,7 @@ async def give_up(port, number, rng):
 
 def test_aborted_requests_leave_nothing_behind(serve, figure):
     with serve(max_flops=ENDLESS_FLOPS) as server:
-        # What a first request loads stays.
+        # Modules loaded by the first request stay in memory.
         assert httpx.get(server.url + path(**FIFTY), timeout=60).status_code == 200
         server.wait_idle(10)
         descriptors, threads = server.descriptors, server.threads

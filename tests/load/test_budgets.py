@@ -84,7 +84,7 @@ def test_specs_about_the_limits(server, figure, kind):
         statuses[answer.status_code] += 1
         assert answer.status_code in (200, 422, 504), answer.text[:400]
         if answer.status_code == 200:
-            # What the process holds anyway, an allocator's spare parts and the answer itself come on top.
+            # The process itself, the allocator's spare memory and the answer are not part of the estimate.
             estimate = estimate_cost(ModelSpec.parse(spec)).memory_bytes
             used.append((server.peak_bytes - before) / (estimate + 4 * len(answer.content) + 32 * MEBIBYTE))
         else:

@@ -1,4 +1,4 @@
-"""The server dies, is told to end, is replaced: clients come back to the right picture, and it ends in time."""
+"""The server dies, is stopped, is replaced: clients come back to the right picture, and it ends in time."""
 
 import asyncio
 import contextlib
@@ -14,12 +14,12 @@ CLIENTS = 4
 
 
 def spec_of(number):
-    """What a client shows, another picture for each."""
+    """The spec of a client, another one for each."""
     return {**FIFTY, "scale": 1 + number / 100}
 
 
 def warm(server):
-    """What a first pass loads is loaded: it is not what is measured."""
+    """Load modules with a first pass, which is not measured."""
     httpx.get(server.url + path(**FIFTY), timeout=60).raise_for_status()
 
 

@@ -1,4 +1,4 @@
-"""What the API's description allows, and what it does not, drawn by schemathesis: all its checks and two of ours."""
+"""Requests that the API's description allows and forbids, by schemathesis: all its checks and two of ours."""
 
 import os
 import re

@@ -23,7 +23,7 @@ def test_a_hundred_heavy_requests_at_once(serve, figure):
                     return answer, time.monotonic() - start
 
                 async def polite(number):
-                    """Comes again when it is told to."""
+                    """Comes again after Retry-After."""
                     start = time.monotonic()
                     while (answer := await client.get(path(**SECOND, seed=number))).status_code == 503:
                         await asyncio.sleep(float(answer.headers["retry-after"]))

@@ -17,7 +17,7 @@ ALONE = {}
 """Pictures a second that one client gets, by net and how it is dragged: the tests with more come after it."""
 
 EVEN = 0.7
-"""What is divided among a crowd is less than what one client alone gets: there are its messages to be read."""
+"""A crowd shares less than one client alone gets: its messages take time to read."""
 
 
 @pytest.fixture(scope="module")

@@ -39,7 +39,7 @@ def server(serve):
 
 
 async def warm(server):
-    """What the first of everybody loads and keeps is there: it is not what slow clients hold."""
+    """Load modules with first requests, so that their memory is not counted for slow clients."""
     async with httpx.AsyncClient(base_url=server.url, timeout=60) as client, Slider(server.address) as slider:
         for number in range(8):
             for target in (path("trace.html", **FIFTY), path("profile.json", seed=number)):
@@ -200,7 +200,7 @@ def test_silent_connections_leave_room_for_others(server, figure):
             stop.set()
             await counting
             rest = server.descriptors - idle
-            # Whoever comes now is let in.
+            # A new client is admitted.
             assert (await asyncio.to_thread(httpx.get, f"{server.url}/healthz", timeout=10)).status_code == 200
         finally:
             for writer in writers:

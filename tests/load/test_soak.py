@@ -12,7 +12,7 @@ from loads import DEFAULT, FIFTY, SECOND, path, percentile, request_head
 from served import wait_for
 from slider import Slider
 
-from chainrule.web.slot import GIVE_BACK_SECONDS
+from chainrule.web.compute import GIVE_BACK_SECONDS
 
 PLANNED = {200, 304, 400, 404, 405, 413, 415, 422, 501, 503, 504, 507}
 
@@ -117,7 +117,7 @@ class Mix:
                     await asyncio.sleep(rng.uniform(0, 1 / 20))
                 if rng.random() < 0.7:
                     await self.timed(slider.answered(slider.seq, 30))
-                # On a machine that is busy otherwise a picture may take too long: that is said, and nothing else is.
+                # A picture may take too long on a busy machine; no other error is allowed.
                 codes = [error["error"]["code"] for error in slider.errors]
                 assert set(codes) <= {"deadline_exceeded"}, slider.errors
                 self.stopped += len(codes)
@@ -170,7 +170,7 @@ async def watch(server, seen, until):
 
 
 def floor(seen):
-    """What memory comes back to between two heavy passes, MiB: a twentieth of the seconds show less."""
+    """Memory between two heavy passes in MiB: the 5th percentile of all seconds."""
     return percentile([rss for _, rss in seen], 0.05) / MEBIBYTE
 
 
@@ -185,7 +185,7 @@ def idle(server):
         return seen[-1] == seen[-2]
 
     wait_for(rests, 30, lambda: f"the descriptors to rest: {seen}")
-    # What the last pieces of work left free has been given back by then.
+    # By then the free memory of the last work has been returned.
     time.sleep(GIVE_BACK_SECONDS + 2)
     return server.rss_bytes / MEBIBYTE, server.descriptors, server.threads
 

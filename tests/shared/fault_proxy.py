@@ -5,7 +5,7 @@
         proxy.latency = 0.0
         proxy.drop_all()
 
-It runs in a thread of its own. Attributes may be set from any thread at any time and hold from the next bytes on.
+It runs in its own thread. Attributes may be set in any thread at any time and apply to the next bytes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable
 from typing import Literal, Self
 
 CHUNK = 16_384
-"""Most bytes that are passed on at once: what a throttle and a drop are measured in."""
+"""Most bytes passed on at once: the unit of throttles and drops."""
 
 IN_FLIGHT = 64
 """Chunks that are under way in one direction; a sender whose receiver takes nothing waits, as on a real line."""
@@ -47,7 +47,7 @@ class FaultProxy:
         latency: seconds that every byte, and every end, takes in each direction.
         bytes_per_second: most that passes in one direction of one connection; None is any amount.
         drop_chance: how likely a connection is to break, per chunk that passes.
-        blackhole: nothing passes and nothing is told of it; afterwards all goes on where it stood, as TCP does.
+        blackhole: nothing passes, without an error; afterwards everything goes on, as in TCP.
         refuse: new connections are reset at once.
         accepted: connections that were made to the proxy so far.
         dropped: connections that the proxy broke so far.
@@ -81,7 +81,7 @@ class FaultProxy:
 
     @property
     def port(self) -> int:
-        """The port it listens on."""
+        """Its port."""
         return self._port
 
     @property

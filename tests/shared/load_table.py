@@ -2,7 +2,7 @@
 
     python tests/shared/load_table.py        make bench/results/load.md from bench/results/load.json, and show it
 
-`make load` does so itself at its end. What stands between the README's marks is that file.
+`make load` does so itself at its end. The README's marks enclose a copy of that file.
 """
 
 from __future__ import annotations
@@ -25,8 +25,6 @@ HEAD = "| what | command | settings | worst figure |\n|---|---|---|---|\n"
 NONE = "not measured"
 
 MISSED = " (**missed**)"
-
-NUMBER = r"[0-9][0-9,]*(?:\.[0-9]+)?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,9 +144,9 @@ PLACE = re.compile(r"\{([0-9]):((?:[^{}]|\{[^}]*\})*)\}")
 
 
 def worst(figures: Sequence[Mapping[str, Any]], row: str, name: str) -> Mapping[str, Any] | None:
-    """The figure of a row that is farthest from its goal, of those with this name; None where none was measured.
+    """The figure of a row and name that is farthest from its goal; None if there is no figure.
 
-    Where more is better, that is the least. One that missed its goal goes before all that met it.
+    The worst is the least where more is better. Figures that missed their goal come first.
     """
     found = [each for each in figures if each["row"] == row and re.fullmatch(name, each["name"])]
     return min(
@@ -180,16 +178,6 @@ def table(figures: Sequence[Mapping[str, Any]]) -> str:
 def line(name: str, cell: str) -> str:
     """One row as Markdown."""
     return f"| {ROWS[name].what} | `make load ONLY={name}` | {ROWS[name].settings} | {cell} |\n"
-
-
-def pattern(name: str) -> re.Pattern[str]:
-    """What one row looks like, whatever was measured and however well: every figure is there, and nothing else."""
-    number = rf"{NUMBER}(?: \(\*\*missed\*\*\))?"
-    parts = PLACE.split("; ".join(ROWS[name].says))
-    says = number.join(re.escape(text) for text in parts[::3])
-    extra = rf"(?:; [^;|]*{re.escape(MISSED)})*"
-    before, after = line(name, "\0").rstrip("\n").split("\0")
-    return re.compile(re.escape(before) + says + extra + re.escape(after))
 
 
 def write() -> str:

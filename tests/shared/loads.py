@@ -1,4 +1,4 @@
-"""What a load test loads the server with: specs that take long, requests as bytes, and the net that sliders drag."""
+"""Loads for the server: specs that take long, requests as bytes, and the net that sliders drag."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 FIFTY: dict[str, Any] = {"widths": "100x51", "batch": 200}
-"""Fifty layers of 100: what the README quotes the slider's figures of."""
+"""Fifty layers of 100: the README quotes the slider's figures for this net."""
 
 DEFAULT: dict[str, Any] = {}
 """The chapter's net of two layers."""

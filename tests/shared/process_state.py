@@ -1,4 +1,4 @@
-"""What a recording leaves as it was, process-wide: the streams of random numbers, and where torch keeps hooks."""
+"""Process-wide state that a recording must not change: random streams and torch's hooks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch.overrides import _get_current_function_mode_stack
 
 
 def random_state() -> Any:
-    """Where every stream of random numbers stands."""
+    """State of every stream of random numbers."""
     kind, keys, *rest = np.random.get_state()
     return torch.get_rng_state().tolist(), random.getstate(), (kind, keys.tolist(), *rest)
 
@@ -22,7 +22,7 @@ HOOK_TABLES = [name for name, value in vars(module_hooks).items() if name.starts
 
 
 def left_behind() -> dict[str, Any]:
-    """What a recording could forget to take away, process-wide."""
+    """Process-wide state that a recording could leave behind."""
     return {
         **{name: len(getattr(module_hooks, name)) for name in HOOK_TABLES},
         "modes": len(_get_current_function_mode_stack()),

@@ -101,8 +101,6 @@ class Served:
                 self.kill()
                 raise
 
-    # What it says of itself.
-
     def metrics(self) -> Metrics:
         """All that `/metrics` shows now."""
         return Metrics(httpx.get(f"{self.url}/metrics", timeout=10).raise_for_status().text)
@@ -117,8 +115,6 @@ class Served:
 
         wait_for(is_idle, seconds, lambda: f"no work in hand, of {seen[-1].work()}")
         return seen[-1]
-
-    # What the system says of it.
 
     @property
     def rss_bytes(self) -> int:
@@ -136,7 +132,7 @@ class Served:
 
     @property
     def kernel_bytes(self) -> int:
-        """What the kernel keeps of all TCP connections of this machine: sent and not taken, arrived and not read."""
+        """Buffers of all TCP connections of this machine, in bytes."""
         match = re.search(r"^TCP:.* mem (\d+)$", Path("/proc/net/sockstat").read_text(), re.MULTILINE)
         assert match, "the kernel does not say"
         return int(match[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -171,7 +167,7 @@ class Metrics:
                 self.samples.setdefault(sample.name, []).append((sample.labels, sample.value))
 
     def total(self, name: str, **labels: str) -> float:
-        """The sum of `chainrule_NAME` over all samples with these labels; 0 where there is none."""
+        """The sum of `chainrule_NAME` over all samples with these labels; 0 without samples."""
         samples = self.samples.get(f"chainrule_{name}", [])
         return sum(value for given, value in samples if labels.items() <= given.items())
 

@@ -35,7 +35,7 @@ class Shown:
 
 @dataclass
 class Slider:
-    """One live client. What it is told to show it sends at once, and again on every new connection."""
+    """One live client. It sends each new value at once, and again on every new connection."""
 
     address: str
     frames: list[Shown] = field(default_factory=list)

@@ -1,10 +1,9 @@
-"""Runs a module as `python -m` does, and tells of every change it tries to make to the file system.
+"""Runs a module as `python -m` does, and reports every change that it tries to make to the file system.
 
     python watched.py DESCRIPTOR MODULE ARGUMENTS…
 
-Each kind of change is a line in DESCRIPTOR, told once per path. What Python's own code does is seen by an audit hook;
-what a library in C does is not, but it fails: not one byte can be written to any file. Processes that are started are
-told of as well: they could write.
+Each kind of change is a line in DESCRIPTOR, once per path. An audit hook sees changes by Python's own code. Changes by
+C libraries fail: no byte can be written to any file. Started processes are reported too: they could write.
 """
 
 import os

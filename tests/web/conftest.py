@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from chainrule.settings import Settings
-from chainrule.web.connections import Server, server_config
+from chainrule.web.main import Server, ServerConfig, create_app
 
 
 class Client:
@@ -54,6 +54,12 @@ def open_client():
 
 
 @pytest.fixture
+def client(open_client, settings):
+    """A client of an app with default settings."""
+    return open_client(create_app(settings))
+
+
+@pytest.fixture
 def settings():
     """Default settings, whatever the environment says."""
     return Settings(**{name: field.default for name, field in Settings.model_fields.items()})
@@ -71,7 +77,7 @@ def serve(settings):
             listener = socket.socket()
             listener.bind(("127.0.0.1", 0))
             changed = settings.model_copy(update={"shutdown_seconds": 1, **changes})
-            server = Server(server_config(app, changed))
+            server = Server(ServerConfig(app, changed))
             thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
             thread.start()
 

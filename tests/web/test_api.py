@@ -1,7 +1,6 @@
 """The HTTP API's own behaviour: what it computes, when it does not, and what it refuses before it starts."""
 
 import asyncio
-import json
 import queue
 import socket
 import sys
@@ -21,18 +20,13 @@ from chainrule.export import formats
 from chainrule.run import trace_spec
 from chainrule.spec import ModelSpec
 from chainrule.stopping import check
-from chainrule.web import api, slot
+from chainrule.web import api, compute
 from chainrule.web.main import create_app
 
 
 @pytest.fixture
 def app(settings):
     return create_app(settings)
-
-
-@pytest.fixture
-def client(open_client, app):
-    return open_client(app)
 
 
 def forbid_computing(monkeypatch):
@@ -51,10 +45,9 @@ def no_compute(monkeypatch):
     forbid_computing(monkeypatch)
 
 
-def without_timing(content):
-    dump = json.loads(content)
-    assert dump.pop("timing")
-    return dump
+@pytest.fixture
+def client(open_client, app):
+    return open_client(app)
 
 
 @pytest.mark.smoke
@@ -69,33 +62,12 @@ def test_the_dump_is_the_trace(client):
     assert answer.json()["spec"] == ModelSpec(widths="20,10,1", seed=3).as_dict()
 
 
-def test_a_posted_spec_gives_the_same_dump(client):
-    got = client.get("/api/v1/trace.json?preset=kaiming-relu&widths=20,10,1&bias_std=0.5")
-    posted = client.request(
-        "POST", "/api/v1/trace", json={"preset": "kaiming-relu", "widths": [20, 10, 1], "bias_std": 0.5}
-    )
-    assert posted.status_code == 200
-    assert without_timing(posted.content) == without_timing(got.content)
-    assert posted.headers["cache-control"] == "no-store"
-
-
-def test_two_dumps_of_one_spec_differ_in_timing_alone(client):
-    first, second = (client.get("/api/v1/trace.json?widths=20,10,1").content for _ in range(2))
-    assert without_timing(first) == without_timing(second)
-    assert first.partition(b'"timing"')[0] == second.partition(b'"timing"')[0]
-
-
 def test_the_values_of_a_tensor_are_the_models(client):
     answer = client.get("/api/v1/tensor.json?name=x&rows=1:4&cols=2:4&seed=5")
     expected = build_model(ModelSpec(seed=5)).leaves["x"][1:4, 2:4]
     assert answer.status_code == 200
     np.testing.assert_array_equal(np.array(answer.json()["values"], np.float32), expected.numpy())
     assert answer.json()["shape"] == [200, 100]
-
-
-def test_without_a_range_the_first_five_rows_and_columns(client):
-    values = client.get("/api/v1/tensor.json?name=w1").json()["values"]
-    assert np.shape(values) == (5, 5)
 
 
 # Theory --------------------------------------------------------------------------------------------------------------
@@ -139,11 +111,6 @@ def test_theory_on_the_critical_line_of_tanh(client):
     ] == pytest.approx(1, abs=1e-4)
 
 
-def test_theory_of_pytorchs_default_initialization(client):
-    fixed = theory(client, "weight_variance=0.3333333333&bias_variance=0.003333333333")["fixed_point"]
-    assert (fixed["q"], fixed["chi1"]) == pytest.approx((0.004, 1 / 6), abs=1e-6)
-
-
 def test_theory_where_nothing_comes_to_rest_and_where_nothing_is_forgotten(client):
     assert theory(client, "activation=relu&weight_variance=2.1")["fixed_point"] is None
     assert theory(client, "activation=gelu&weight_variance=2")["fixed_point"] is None
@@ -161,14 +128,11 @@ def test_theory_without_keys_is_that_of_the_default_spec_under_the_gain_that_pre
 
 
 @pytest.mark.parametrize("activation", [*AT_Q1, "sigmoid", "silu", "elu"])
-@pytest.mark.parametrize(
-    "variances", [("0", "0"), ("0", "1e12"), ("1e12", "0"), ("1e12", "1e12"), ("1e-300", "1e-300")]
-)
-def test_theory_at_the_ends_of_its_range(client, activation, variances):
-    weight, bias = variances
-    body = theory(client, f"activation={activation}&weight_variance={weight}&bias_variance={bias}")
-    fixed = body["fixed_point"]
-    assert fixed is None or all(value == "Infinity" or value >= 0 for value in fixed.values())
+def test_theory_at_the_ends_of_its_range(client, activation):
+    for weight, bias in (("0", "1e12"), ("1e12", "0"), ("1e-300", "1e-300")):
+        body = theory(client, f"activation={activation}&weight_variance={weight}&bias_variance={bias}")
+        fixed = body["fixed_point"]
+        assert fixed is None or all(value == "Infinity" or value >= 0 for value in fixed.values())
 
 
 def test_a_tag_of_theory_is_of_the_numbers_not_of_their_spelling(client):
@@ -244,33 +208,18 @@ def test_a_tag_is_of_the_environment_too(client, monkeypatch):
 # Bad input -----------------------------------------------------------------------------------------------------------
 
 BAD = [
-    ("/api/v1/trace.json?scale=x", 422, "invalid_spec", "scale"),
-    ("/api/v1/trace.json?widths=0,1", 422, "invalid_spec", "widths"),
-    ("/api/v1/trace.json?widths=1000000000,1", 422, "over_limit", "widths"),
-    ("/api/v1/trace.json?widths=100x999999999", 422, "invalid_spec", "widths"),
-    ("/api/v1/trace.json?scale=inf", 422, "invalid_spec", "scale"),
-    ("/api/v1/trace.json?preset=none", 422, "invalid_spec", "preset"),
     ("/api/v1/trace.json?name=l2", 422, "invalid_spec", "name"),
     ("/api/v1/trace.dot?seed=1&seed=1", 422, "invalid_spec", "seed"),
-    ("/api/v1/trace.model-explorer.json?bias=2", 422, "invalid_spec", "bias"),
     ("/api/v1/profile.json?batch=1025", 422, "over_limit", "batch"),
-    ("/api/v1/theory.json?activation=softmax", 422, "invalid_parameter", "activation"),
     ("/api/v1/theory.json?activation=", 422, "invalid_parameter", "activation"),
     ("/api/v1/theory.json?scale=2", 422, "invalid_parameter", "scale"),
-    ("/api/v1/theory.json?weight_variance=-1", 422, "invalid_parameter", "weight_variance"),
-    ("/api/v1/theory.json?weight_variance=nan", 422, "invalid_parameter", "weight_variance"),
-    ("/api/v1/theory.json?weight_variance=", 422, "invalid_parameter", "weight_variance"),
     ("/api/v1/theory.json?weight_variance=1e13", 422, "invalid_parameter", "weight_variance"),
     ("/api/v1/theory.json?weight_variance=9e9999", 422, "invalid_parameter", "weight_variance"),
     ("/api/v1/theory.json?bias_variance=inf", 422, "invalid_parameter", "bias_variance"),
-    ("/api/v1/theory.json?bias_variance=-0.1", 422, "invalid_parameter", "bias_variance"),
     ("/api/v1/theory.json?bias_variance=1&bias_variance=1", 422, "invalid_spec", "bias_variance"),
     ("/api/v1/tensor.json", 422, "bad_request", "name"),
-    ("/api/v1/tensor.json?name=l2&rows=5:0", 422, "invalid_range", "rows"),
     ("/api/v1/tensor.json?name=l2&rows=5", 422, "invalid_range", "rows"),
-    ("/api/v1/tensor.json?name=l2&cols=-5:0", 422, "invalid_range", "cols"),
     ("/api/v1/tensor.json?name=l2&cols=0:65", 422, "invalid_range", "cols"),
-    ("/api/v1/tensor.json?name=l2&cols=0:99999999999", 422, "invalid_range", "cols"),
 ]
 
 
@@ -285,42 +234,14 @@ def test_bad_input_is_refused_before_anything_is_computed(client, path, status, 
     assert answer.headers["cache-control"] == "no-store"
 
 
-def test_a_device_that_is_not_there(client):
-    devices = [each["name"] for each in client.get("/api/v1/devices.json").json()["devices"]]
-    answer = client.get("/api/v1/trace.json?device=cuda&widths=9,5,1")
-    if "cuda" in devices:
-        assert answer.status_code == 200
-    else:
-        assert answer.status_code == 422
-        assert answer.json()["error"] == {
-            "code": "invalid_spec",
-            "message": "device: 'cuda' is not on this machine, which has cpu",
-            "field": "device",
-            "limit": ["cpu"],
-        }
-
-
-def test_a_tensor_that_does_not_exist(client):
-    answer = client.get("/api/v1/tensor.json?name=l9&widths=9,5,1")
-    assert answer.status_code == 404
-    assert answer.json()["error"]["code"] == "not_found"
-    assert "'l9'" in answer.json()["error"]["message"]
-
-
 @pytest.mark.parametrize(
     ("body", "headers", "status", "code"),
     [
-        (b"{", {}, 400, "malformed_json"),
-        (b"", {}, 400, "malformed_json"),
         (b"\xff\xfe", {}, 400, "malformed_json"),
         (b"[" * 5000, {}, 400, "malformed_json"),
-        (b"NaN", {}, 400, "malformed_json"),
         (b'{"scale": NaN}', {}, 400, "malformed_json"),
         (b"[]", {}, 422, "invalid_body"),
-        (b"null", {}, 422, "invalid_body"),
-        (b'{"scale": "x"}', {}, 422, "invalid_spec"),
         (b'{"scale": {}}', {}, 422, "invalid_spec"),
-        (b'{"more": 1}', {}, 422, "invalid_spec"),
         (b"{}", {"content-type": "text/plain"}, 415, "unsupported_media_type"),
         (b"scale=2", {"content-type": "application/x-www-form-urlencoded"}, 415, "unsupported_media_type"),
         (b"{}", {"content-type": ""}, 415, "unsupported_media_type"),
@@ -509,7 +430,7 @@ def test_what_may_take_too_long_or_too_much_says_so_in_the_description(client):
 def test_a_page_is_there_whatever_is_computed(open_client, settings, monkeypatch):
     app = create_app(settings)
     client = open_client(app)
-    monkeypatch.setattr(slot.ComputeSlot, "run", lambda *_: pytest.fail("a page computes nothing"))
+    monkeypatch.setattr(compute.ComputeSlot, "run", lambda *_: pytest.fail("a page computes nothing"))
     for path in ("/?widths=1024x65&batch=1024&activation=gelu", "/?preset=deep-exploding", "/foundations/matmul?m=300"):
         client.get(path)
     assert accounts(app.state.service.metrics) == {}

@@ -42,7 +42,7 @@ def test_shutting_down_requests_may_finish_for_a_while_and_are_stopped_then(seco
         task = asyncio.create_task(compute.slots["cpu"].run(lambda: endless(began)))
         await asyncio.to_thread(began.wait, 10)
         start = asyncio.get_running_loop().time()
-        # As a signal handler does, and whoever is not sure that it did.
+        # Calling it twice changes nothing.
         compute.begin_shutdown()
         compute.begin_shutdown()
         assert compute.closing
@@ -57,7 +57,7 @@ def test_shutting_down_requests_may_finish_for_a_while_and_are_stopped_then(seco
 
 
 def test_what_passes_and_drawings_leave_free_is_given_back(monkeypatch):
-    monkeypatch.setattr("chainrule.web.slot.GIVE_BACK_SECONDS", 0.01)
+    monkeypatch.setattr("chainrule.web.compute.GIVE_BACK_SECONDS", 0.01)
     given = []
     monkeypatch.setattr("chainrule.web.compute.rest_engine", lambda: given.append("drawings"))
     monkeypatch.setattr("chainrule.web.compute.return_free_pages", lambda: given.append("passes"))

@@ -1,4 +1,4 @@
-"""What a connection may do to the server, told over real sockets and with little patience on the server's side."""
+"""Connections over real sockets, to a server with little patience."""
 
 import asyncio
 import contextlib
@@ -23,22 +23,16 @@ from websockets.exceptions import ConnectionClosedError
 from websockets.sync.client import connect
 
 from chainrule.settings import Settings
-from chainrule.web.connections import (
-    KERNEL_BYTES,
-    LINGERING,
-    Sending,
-    Server,
-    SocketConnection,
-    server_config,
-    unsent,
-)
+from chainrule.web.connections import MAX_LINGERING, SocketConnection
 from chainrule.web.guard import SECURITY_HEADERS, Guard, cookie_name
 from chainrule.web.metrics import Metrics
 from chainrule.web.request_log import RequestLog, Templates
+from chainrule.web.server import Server, ServerConfig
+from chainrule.web.slow_clients import KERNEL_BYTES, SendWatch, unsent
 
-PATIENCE = {"receive_seconds": 0.5, "send_seconds": 0.5}
+PATIENCE = {"receive_seconds": 0.3, "send_seconds": 0.3}
 LONG = 12.0
-"""What may take a while on a busy machine takes less than this."""
+"""Longest wait for anything on a busy machine."""
 
 GET = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 LARGE = bytes(range(256)) * (1 << 16)  # 16 MiB: more than a kernel keeps
@@ -77,7 +71,7 @@ class Application:
         return JSONResponse({"bytes": len(self.body)})
 
     async def late(self, _):
-        """Answers when it is told to, without a look at the body."""
+        """Answers once `release` is set, without reading the body."""
         self.began.set()
         await asyncio.to_thread(self.release.wait, LONG)
         return JSONResponse({"answer": 42})
@@ -103,7 +97,7 @@ class Application:
         self.gone.set()
 
     async def counts(self, websocket):
-        """Hears everything, and answers whoever asks how much that was."""
+        """Counts messages, and answers `how many?`."""
         await websocket.accept()
         heard = 0
         while True:
@@ -146,8 +140,10 @@ class Application:
 
 
 @pytest.fixture
-def there(serve, settings):
-    """An application that is served with little patience, and its port."""
+def there(serve, settings, monkeypatch):
+    """A function that serves an application with little patience."""
+    monkeypatch.setattr("chainrule.web.connections.LEEWAY_SECONDS", 0.1)
+    monkeypatch.setattr("chainrule.web.connections.LINGER_SECONDS", 0.1)
     application = Application()
 
     def start(**changes):
@@ -244,8 +240,8 @@ def test_the_head_of_a_request_must_come_in_time(there):
         assert not drip(client, b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: " + b"a" * 2000)
         error = is_ours(rest(client), 408, "request_timeout")
     assert "CHAINRULE_RECEIVE_SECONDS" in error["message"]
-    assert error["limit"] == 0.5
-    assert 0.5 <= time.monotonic() - start < LONG
+    assert error["limit"] == 0.3
+    assert time.monotonic() - start >= 0.3
     assert application.rejected("request_timeout") == 1
 
 
@@ -268,7 +264,7 @@ def test_a_request_in_pieces_is_answered_and_its_connection_kept_for_the_next(th
 def test_patience_begins_anew_with_every_request_of_a_connection(there):
     with opened(there(receive_seconds=1).port) as client:
         start = time.monotonic()
-        while time.monotonic() - start < 2:
+        while time.monotonic() - start < 1.2:
             client.sendall(GET[:20])
             time.sleep(0.2)
             client.sendall(GET[20:])
@@ -308,7 +304,7 @@ def test_an_answer_that_was_late_is_not_cut_short_for_the_bodys_sake(there):
     with opened(application.port) as client:
         client.sendall(b"POST /late HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 2\r\n\r\n{}")
         assert application.began.wait(LONG)
-        client.settimeout(1.5)
+        client.settimeout(0.6)
         with pytest.raises(TimeoutError):
             client.recv(1)
         client.settimeout(LONG)
@@ -329,7 +325,7 @@ def test_a_body_that_ends_after_its_answer_leaves_the_connection_to_the_next_req
         assert rest(client) == b""
 
 
-# What is no HTTP ------------------------------------------------------------------------------------------------------
+# Malformed HTTP ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -407,12 +403,6 @@ def test_a_route_that_breaks_in_the_handshake_says_nothing_of_it(there):
     assert b"secret" not in answer
 
 
-def test_half_a_handshake_is_closed(there):
-    with opened(there().port) as client:
-        client.sendall(UPGRADE)
-        is_ours(rest(client), 408, "request_timeout")
-
-
 # Slow readers ---------------------------------------------------------------------------------------------------------
 
 
@@ -426,6 +416,7 @@ def test_who_takes_nothing_is_cut_off_and_holds_no_memory(there):
         assert len(rest(client)) < len(LARGE) // 2
 
 
+@pytest.mark.long
 def test_who_takes_a_little_now_and_then_is_served_to_the_end(there):
     """Several times longer than the server has patience, in steps shorter than it."""
     application = there(send_seconds=1)
@@ -443,8 +434,7 @@ def test_who_takes_a_little_now_and_then_is_served_to_the_end(there):
 
 @pytest.mark.parametrize("target", ["/large", "/floods"])
 def test_who_takes_too_little_is_cut_off_however_often(there, monkeypatch, target):
-    """As slowly as above, where more is asked for."""
-    monkeypatch.setattr("chainrule.web.connections.SLOWEST", 1 << 22)
+    monkeypatch.setattr("chainrule.web.slow_clients.MIN_BYTES_PER_SECOND", 1 << 22)
     application = there(send_seconds=1)
     with opened(application.port, receive_buffer=1 << 16) as client:
         client.sendall(
@@ -467,15 +457,15 @@ def test_the_kernel_keeps_little_for_who_takes_nothing(settings):
         opened(application.port, receive_buffer=4096) as client,
     ):
         client.sendall(GET.replace(b"/ ", b"/large "))
-        wait_until(lambda: [each for each in server.config.places if each.transport.get_write_buffer_size()])
-        (connection,) = server.config.places
+        wait_until(lambda: [each for each in server.config.open if each.transport.get_write_buffer_size()])
+        (connection,) = server.config.open
         # Linux counts what it needs to keep a byte as well.
         assert unsent(connection.transport) - connection.transport.get_write_buffer_size() <= 2 * KERNEL_BYTES
 
 
 @pytest.mark.parametrize("kind", ["pings", "requests"])
 def test_who_takes_no_answer_is_not_read(there, kind):
-    """What comes is answered in at least a tenth of its size; nothing is kept beyond what both kernels take in."""
+    """Nothing is kept beyond the buffers of both kernels."""
     application = there(send_seconds=600.0, receive_seconds=600.0)
     with opened(application.port, receive_buffer=4096) as client:
         if kind == "pings":
@@ -484,7 +474,7 @@ def test_who_takes_no_answer_is_not_read(there, kind):
             data = (b"\x89\xfd\0\0\0\0" + b"x" * 125) * 1000
         else:
             data = GET * 1000
-        client.settimeout(3)
+        client.settimeout(0.7)
         sent = 0
         with contextlib.suppress(TimeoutError):
             while sent < 48 << 20:
@@ -512,8 +502,9 @@ def test_a_socket_that_takes_nothing_is_cut_off(there):
     assert application.rejected("slow_reader") == 1
 
 
+@pytest.mark.long
 def test_a_socket_that_takes_a_little_now_and_then_is_served_to_the_end(there):
-    """Its ping waits behind what it was sent, for longer than a ping is waited for."""
+    """Its ping waits behind the message for longer than the ping's timeout."""
     application = there(send_seconds=1)
     with opened(application.port, receive_buffer=1 << 16) as client:
         client.sendall(UPGRADE.replace(b"/listens", b"/one") + KEY + b"\r\n")
@@ -568,6 +559,7 @@ def test_a_peer_that_is_gone_without_a_word_is_found(there):
     )
 
 
+@pytest.mark.long
 def test_a_peer_that_answers_is_kept(there):
     application = there(send_seconds=1)
     with connect(f"ws://127.0.0.1:{application.port}/listens", ping_interval=None) as websocket:
@@ -616,7 +608,7 @@ def test_one_more_is_answered_that_there_is_no_room(there):
         page.sendall(GET.replace(b"/ ", b"/waits "))
         wait_until(lambda: sample(application, "chainrule_http_open_requests") == 1)
         with contextlib.ExitStack() as stack:
-            more = [stack.enter_context(opened(application.port)) for _ in range(LINGERING + 10)]
+            more = [stack.enter_context(opened(application.port)) for _ in range(MAX_LINGERING + 10)]
             answers = [answer for each in more if (answer := rest(each))]
         for answer in answers:
             error = is_ours(answer, 503, "busy")
@@ -632,6 +624,7 @@ def test_one_more_is_answered_that_there_is_no_room(there):
         assert read(answer_of(client))[0] == 200
 
 
+@pytest.mark.long
 def test_idle_connections_beyond_the_files_of_a_process_stop_nothing():
     environment = {**os.environ, "CHAINRULE_RECEIVE_SECONDS": "600", "PYTHONUNBUFFERED": "1"}
     server = subprocess.Popen(
@@ -677,11 +670,11 @@ def test_that_no_connection_can_be_taken_is_said_once_and_not_at_every_try(setti
             others.append(context)
 
     others, loop = [], Loop()
-    server = Server(server_config(Application().app(settings), settings))
+    server = Server(ServerConfig(Application().app(settings), settings))
     full = {"message": "accept", "exception": OSError(errno.EMFILE, "too many open files"), "socket": None}
     for _ in range(100):
         server._on_trouble(loop, full)
-    assert [record.getMessage() for record in caplog.records] == ["no connection can be taken: too many open files"]
+    assert [record.getMessage() for record in caplog.records] == ["no connection can be accepted: too many open files"]
     loop.now += 60
     server._on_trouble(loop, full)
     assert len(caplog.records) == 2
@@ -702,7 +695,8 @@ def test_a_socket_is_told_of_the_servers_end(settings):
         server.should_exit = True
         with pytest.raises(ConnectionClosedError) as caught:
             websocket.recv(timeout=LONG)
-    assert caught.value.rcvd.code == 1012
+        assert caught.value.rcvd.code == 1012
+        assert application.told.wait(LONG)
 
 
 def test_nobody_delays_the_end_by_not_reading(settings):
@@ -727,13 +721,6 @@ def test_nobody_delays_the_end_by_not_reading(settings):
         assert time.monotonic() - start < 10
 
 
-def test_work_in_progress_is_told_of_the_end(settings):
-    application = Application()
-    with running(application, settings):
-        assert not application.told.is_set()
-    assert application.told.is_set()
-
-
 # Behind a proxy -------------------------------------------------------------------------------------------------------
 
 TOKEN = "correct-horse-battery"
@@ -742,16 +729,13 @@ TOKEN = "correct-horse-battery"
 @pytest.mark.parametrize(
     ("trusted", "secure"),
     [
-        (("127.0.0.1",), True),
         (("127.0.0.0/8",), True),
-        (("*",), True),
         (("10.0.0.1", "*"), True),
         ((), False),
-        (("10.0.0.1",), False),
         (("10.0.0.0/8", "::1"), False),
     ],
 )
-@pytest.mark.parametrize("forwarded", ["https", "http", "nonsense", None])
+@pytest.mark.parametrize("forwarded", ["https", "nonsense", None])
 def test_the_scheme_is_believed_from_trusted_addresses_alone(there, trusted, secure, forwarded, monkeypatch):
     # Uvicorn would read this; ours is the setting.
     monkeypatch.setenv("FORWARDED_ALLOW_IPS", "*")
@@ -763,15 +747,6 @@ def test_the_scheme_is_believed_from_trusted_addresses_alone(there, trusted, sec
     assert status == 303
     assert headers["set-cookie"].startswith(cookie_name(TOKEN))
     assert ("; secure" in headers["set-cookie"]) is (secure and forwarded == "https")
-
-
-def test_a_socket_that_came_by_tls_must_name_it_in_its_origin(there):
-    application = there()
-    for scheme, status in (("https", b"101"), ("http", b"403")):
-        with opened(application.port) as client:
-            origin = f"Origin: {scheme}://127.0.0.1\r\nX-Forwarded-Proto: https\r\n\r\n".encode()
-            client.sendall(UPGRADE + KEY + origin)
-            assert answer_of(client).split()[1] == status
 
 
 # The parts ------------------------------------------------------------------------------------------------------------
@@ -806,7 +781,7 @@ def test_what_the_kernel_keeps_counts_as_not_taken():
 @pytest.mark.parametrize(
     ("left", "end"),
     [
-        # At least 4 KiB are taken in any four seconds but the last: a byte less. What is added counts for nothing.
+        # At least 4 KiB are taken in any four seconds but the last: a byte less. Added bytes do not count.
         ([20000, 19000, 18000, 16000, 15904, 14900, 13900, 11904, 8000, 90000, 89900, 89809], 11.0),
         ([9000, 9000, 9000, 9000, 9000], 4.0),
         # A byte now and then.
@@ -837,10 +812,10 @@ def test_progress_and_nothing_else_renews_patience(monkeypatch, left, end):
         def cancel(self):
             self.timers.clear()
 
-    monkeypatch.setattr("chainrule.web.connections.unsent", lambda _: next(left))
+    monkeypatch.setattr("chainrule.web.slow_clients.unsent", lambda _: next(left))
     cut, loop = [], Loop()
-    sending = Sending(Transport(), loop, 4.0, lambda: cut.append(loop.now))
-    monkeypatch.setattr("chainrule.web.connections.LOOKS", 4)
+    sending = SendWatch(Transport(), loop, 4.0, lambda: cut.append(loop.now))
+    monkeypatch.setattr("chainrule.web.slow_clients.LOOKS", 4)
     sending.start()
     while loop.timers:
         loop.now, look = loop.timers.pop()
@@ -864,7 +839,7 @@ def running(application, settings):
     """A server in a thread of its own, as an object."""
     listener = socket.create_server(("127.0.0.1", 0))
     application.port = listener.getsockname()[1]
-    server = Server(server_config(application.app(settings), settings))
+    server = Server(ServerConfig(application.app(settings), settings))
     server.thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     server.thread.start()
     try:

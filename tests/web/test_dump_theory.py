@@ -1,4 +1,4 @@
-"""What theory says of a dump that is open: the verdicts, the expected figures, and why there are none."""
+"""Theory of an open dump: verdicts, expected figures, and reasons where there are none."""
 
 import json
 

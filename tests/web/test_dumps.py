@@ -1,4 +1,4 @@
-"""The dumps that a server was opened with: where they are, and that they are read when they are asked for."""
+"""A server's open dumps: their addresses, tags and late reading."""
 
 import json
 import re

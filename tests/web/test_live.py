@@ -2,12 +2,12 @@
 
 import json
 import math
-import struct
 import threading
 
 import httpx
 import numpy as np
 import pytest
+from live_client import COUNTS, FLOATS, Socket
 from websockets.sync.client import connect
 
 from chainrule.diagnose.profile import theory
@@ -17,69 +17,6 @@ from chainrule.run import trace_spec
 from chainrule.spec import ModelSpec
 from chainrule.web import live
 from chainrule.web.main import create_app
-
-HEADER = struct.Struct("<4sIIIIIddII")
-FLOATS = ("mean", "std", "min", "max", "norm", "zero_fraction", "dead_fraction", "saturation")
-COUNTS = ("n", "nan", "posinf", "neginf")
-
-
-class Frame:
-    """A frame, read as the page reads it."""
-
-    def __init__(self, message):
-        fields = HEADER.unpack_from(message)
-        magic, self.seq, self.topology, self.rows, bins, floats, self.loss, self.compute_ms, self.flags, counts = fields
-        assert (magic, bins, floats, counts) == (b"CRF1", 64, len(FLOATS), len(COUNTS))
-        at = HEADER.size
-        self.columns = {}
-        for name, kind, size in (*((name, "<f8", 8) for name in FLOATS), *((name, "<u4", 4) for name in COUNTS)):
-            self.columns[name] = np.frombuffer(message, kind, self.rows, at)
-            at += size * self.rows
-        self.histogram = np.frombuffer(message, "<u4", self.rows * bins, at).reshape(self.rows, bins)
-        assert at + 4 * self.rows * bins == len(message)
-
-
-class Socket:
-    """A client that keeps the topology it was sent last."""
-
-    def __init__(self, websocket):
-        self.websocket = websocket
-        self.topology = None
-
-    def ask(self, seq, **spec):
-        self.websocket.send(json.dumps({"seq": seq, "spec": spec}))
-
-    def any(self):
-        """The next frame, theory or error; topologies are kept on the way."""
-        while True:
-            message = self.websocket.recv(timeout=20)
-            if isinstance(message, bytes):
-                return Frame(message)
-            message = json.loads(message)
-            if message["type"] != "topology":
-                assert message["type"] in ("theory", "error")
-                return message
-            self.topology = message
-
-    def next(self):
-        """The next frame or error."""
-        while True:
-            message = self.any()
-            if isinstance(message, Frame) or message["type"] == "error":
-                return message
-
-    def until_theory_of(self, seq):
-        """What comes until theory has said something of that frame, as `("frame", seq)`."""
-        seen = []
-        while not seen or seen[-1] != ("theory", seq):
-            message = self.any()
-            seen.append(("frame", message.seq) if isinstance(message, Frame) else (message["type"], message["seq"]))
-        return seen
-
-    def row(self, name):
-        """Where a tensor's row is in a frame."""
-        ids = {tensor["name"]: tensor["id"] for tensor in reversed(self.topology["trace"]["tensors"])}
-        return self.topology["trace"]["statistics"]["tensor"].index(ids[name])
 
 
 @pytest.fixture
@@ -304,7 +241,7 @@ def test_a_crash_is_told_without_its_insides_and_the_socket_stays(socket, monkey
     assert socket.next().seq == 3
 
 
-# What theory says -----------------------------------------------------------------------------------------------------
+# Theory -----------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -1,9 +1,8 @@
-"""What the server counts: whether Prometheus can read it, whether it is true, and that no client can make it grow."""
+"""Metrics: whether Prometheus can read it, whether it is true, and that no client can make it grow."""
 
 import asyncio
 import json
 import random
-import socket
 import string
 import threading
 import time
@@ -15,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from starlette.routing import Mount, Route, WebSocketRoute
 from websockets.sync.client import connect
 
-from chainrule import __version__, stopping
+from chainrule import __version__
 from chainrule.errors import TraceError
 from chainrule.stats import kernel_name
 from chainrule.web import api
@@ -42,11 +41,6 @@ def values(family):
 def requests(scraped):
     """(method, route, status) → how many."""
     return values(scraped["chainrule_http_requests"])
-
-
-@pytest.fixture
-def client(open_client, settings):
-    return open_client(create_app(settings))
 
 
 # The text ------------------------------------------------------------------------------------------------------------
@@ -81,13 +75,6 @@ def test_a_series_begins_at_zero(client):
     cancelled = values(scraped["chainrule_work_cancelled"])
     assert {reason for _, reason in cancelled} == {"disconnected", "superseded", "shutdown"}
     assert set(cancelled.values()) == {0}
-
-
-def test_each_application_counts_for_itself(open_client, settings):
-    one, other = (open_client(create_app(settings)) for _ in range(2))
-    one.get("/nowhere")
-    assert requests(scrape(one)) == {("GET", OTHER, "404"): 1}
-    assert requests(scrape(other)) == {}
 
 
 def test_one_gauge_may_have_a_series_for_each_device():
@@ -134,14 +121,6 @@ def test_the_counts_are_of_what_was_asked(client):
     }
     # The scrape itself.
     assert values(scraped["chainrule_http_open_requests"]) == {(): 1}
-
-
-def test_a_refusal_by_the_guard_is_counted_once(open_client, settings):
-    client = open_client(create_app(settings))
-    client.get("/api/v1/presets.json", headers={"host": "elsewhere.example"})
-    scraped = scrape(client)
-    assert requests(scraped) == {("GET", "/api/v1/presets.json", "400"): 1}
-    assert values(scraped["chainrule_rejected"]) == {("host_not_allowed",): 1}
 
 
 def test_what_clients_make_up_makes_no_series(client, settings):
@@ -332,45 +311,6 @@ def test_what_is_in_hand_shows_while_it_is(open_client, settings, monkeypatch):
         gauges = ("queue_length", "queue_limit", "device_busy")
         assert [scraped_value(scraped_now, f"chainrule_{name}", device="cpu") for name in gauges] == expected
     assert values(after["chainrule_rejected"]) == {("busy",): 1}
-
-
-def test_what_runs_into_its_deadline_is_accounted_for(open_client, settings, monkeypatch):
-    def endless(_):
-        while True:
-            stopping.check()
-
-    monkeypatch.setattr(api, "_profile_bytes", endless)
-    client = open_client(create_app(settings.model_copy(update={"deadline_seconds": 0.05})))
-
-    assert client.get("/api/v1/profile.json").status_code == 504
-    scraped = scrape(client)
-    assert account(scraped, "request") == [1, 0, 0, 1, 0, 0]
-    assert requests(scraped) == {("GET", "/api/v1/profile.json", "504"): 1}
-
-
-def test_a_client_that_leaves_is_cancelled_and_not_rejected(serve, settings, monkeypatch):
-    began = threading.Event()
-
-    def endless(_):
-        began.set()
-        while True:
-            stopping.check()
-
-    monkeypatch.setattr(api, "_profile_bytes", endless)
-    address = serve(create_app(settings))
-    host, _, port = address.partition(":")
-    with socket.create_connection((host, int(port))) as client:
-        client.sendall(f"GET /api/v1/profile.json HTTP/1.1\r\nHost: {address}\r\n\r\n".encode())
-        assert began.wait(20)
-    gone = ("GET", "/api/v1/profile.json", str(CLIENT_GONE))
-    end = time.monotonic() + 20
-    while True:
-        scraped = families(httpx.get(f"http://{address}/metrics").text)
-        if account(scraped, "request") == [1, 0, 1, 0, 0, 0] and gone in requests(scraped):
-            break
-        assert time.monotonic() < end
-    assert scraped_value(scraped, "chainrule_work_cancelled_total", kind="request", reason="disconnected") == 1
-    assert values(scraped["chainrule_rejected"]) == {}
 
 
 # Sockets -------------------------------------------------------------------------------------------------------------

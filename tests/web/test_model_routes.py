@@ -1,7 +1,6 @@
-"""One's own model over HTTP and the live socket: a what-if plays the part of a spec, and a reload is told."""
+"""A user's model over HTTP and the live socket: a what-if takes the place of a spec, and reloads are announced."""
 
 import json
-import struct
 import threading
 import time
 
@@ -10,15 +9,14 @@ import numpy as np
 import orjson
 import pytest
 import torch
+from live_client import FLOATS, Socket
 from torch import nn
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from chainrule.dump.wire import dump_topology, load
 from chainrule.errors import ExploreError
-from chainrule.run import trace_spec
 from chainrule.settings import Settings
-from chainrule.spec import ModelSpec
 from chainrule.user_model.model import UserModel
 from chainrule.user_model.subject import make_subject
 from chainrule.user_model.tracer import Tracer
@@ -27,9 +25,6 @@ from chainrule.web import model as web_model
 from chainrule.web.main import create_app
 
 BASE = "/api/v1/model"
-
-HEADER = struct.Struct("<4sIIIIIddII")
-FLOATS = ("mean", "std", "min", "max", "norm", "zero_fraction", "dead_fraction", "saturation")
 
 FILES = {
     "trace.json": "application/json",
@@ -384,11 +379,6 @@ def test_the_description_says_what_there_is(app, client, open_client, settings):
     assert not any(path.startswith(BASE) for path in without)
 
 
-def test_specs_are_answered_beside_it(client):
-    dump = client.get("/api/v1/trace.json?widths=5,4,1&seed=2").json()
-    assert dump["loss"] == trace_spec(ModelSpec(widths="5,4,1", seed=2)).loss
-
-
 # ----------------------------------------------------------------------------------------------------------- the page
 
 
@@ -434,12 +424,6 @@ def test_the_page_says_what_is_wrong_with_a_newer_version(client, own, making):
     assert model["version"] == 1
 
 
-def test_a_page_without_a_model_says_so(open_client, settings):
-    data = page_data(open_client(create_app(settings)).get("/"))
-    assert data["model"] is None
-    assert len(data["keys"]) > len(WHAT_IF_KEYS)
-
-
 # -------------------------------------------------------------------------------------------------------------- token
 
 
@@ -472,47 +456,6 @@ def test_without_the_token_no_socket_opens(locked, serve):
 # -------------------------------------------------------------------------------------------------------- live socket
 
 
-class Frame:
-    """A frame, read as the page reads it."""
-
-    def __init__(self, message):
-        fields = HEADER.unpack_from(message)
-        _, self.seq, self.topology, rows, bins, floats, self.loss, self.compute_ms, self.flags, counts = fields
-        at = HEADER.size
-        values = np.frombuffer(message, "<f8", rows * floats, at).reshape(floats, rows)
-        self.columns = dict(zip(FLOATS, values, strict=True))
-        at += 8 * rows * floats + 4 * rows * counts
-        self.histogram = np.frombuffer(message, "<u4", rows * bins, at).reshape(rows, bins)
-
-
-class Socket:
-    """A client that keeps what it is told beside frames."""
-
-    def __init__(self, websocket):
-        self.websocket = websocket
-        self.topologies = []
-        self.news = []
-
-    def ask(self, seq, **what_if):
-        self.websocket.send(json.dumps({"seq": seq, "spec": what_if}))
-
-    def next(self, *kinds):
-        """The next message of these kinds: frame, error, theory, model."""
-        while True:
-            message = self.websocket.recv(timeout=20)
-            if isinstance(message, bytes):
-                kind, message = "frame", Frame(message)
-            else:
-                message = json.loads(message)
-                kind = message["type"]
-            if kind == "topology":
-                self.topologies.append(message)
-            elif kind == "model":
-                self.news.append(message)
-            if kind in (kinds or ("frame", "error")):
-                return message
-
-
 @pytest.fixture
 def address(app, serve):
     return serve(app)
@@ -522,21 +465,6 @@ def address(app, serve):
 def socket(address):
     with connect(f"ws://{address}{BASE}/live", compression=None, max_size=None) as websocket:
         yield Socket(websocket)
-
-
-def test_a_picture_that_takes_long_may(serve, settings):
-    class Slow(nn.Linear):
-        def forward(self, x):
-            time.sleep(0.3)
-            return super().forward(x).mean()
-
-    own = UserModel("slow", lambda: make_subject((Slow(3, 2), torch.randn(4, 3)), "slow"))
-    hasty = settings.model_copy(update={"deadline_seconds": 0.05, "live_deadline_seconds": 0.05})
-    address = serve(create_app(hasty, own=own))
-    with connect(f"ws://{address}{BASE}/live", compression=None, max_size=None) as websocket:
-        slow = Socket(websocket)
-        slow.ask(1)
-        assert slow.next().seq == 1
 
 
 def test_a_graph_is_told_once_as_long_as_it_is_the_same(socket, own, making):
@@ -569,21 +497,6 @@ def test_a_what_if_goes_in_and_topology_and_frames_come_out(socket):
     assert len(socket.topologies) == 1, "the graph is the same"
 
 
-def test_theory_follows_a_frame(socket):
-    socket.ask(1)
-    said = socket.next("theory")
-    assert said["seq"] == 1
-    assert len(said["theory"]["layers"]) == len(traced().layers)
-
-
-def test_a_mistake_is_answered_and_ends_nothing(socket):
-    socket.ask(1, group="tail")
-    error = socket.next()
-    assert (error["seq"], error["error"]["field"]) == (1, "group")
-    socket.ask(2)
-    assert socket.next().seq == 2
-
-
 def test_two_sockets_see_their_own_what_ifs(address, socket):
     # Before they ask: torch's generator is the process's, and a pass that runs beside the server's would share it.
     socket.ask(0)
@@ -599,31 +512,7 @@ def test_two_sockets_see_their_own_what_ifs(address, socket):
     assert len(socket.topologies) == len(other.topologies) == 1
 
 
-def test_the_last_wins(socket, monkeypatch):
-    entered, gate = threading.Event(), threading.Event()
-    trace = Tracer.trace
-
-    def held(tracer, what_if):
-        entered.set()
-        assert gate.wait(20)
-        return trace(tracer, what_if)
-
-    monkeypatch.setattr(Tracer, "trace", held)
-    socket.ask(1, scale=1.5)
-    assert entered.wait(20)
-    for seq in range(2, 9):
-        socket.ask(seq, scale=seq)
-    # Until all of them have been read: an answer to a ping comes after.
-    socket.websocket.send('{"type":"ping"}')
-    assert socket.next("pong")
-    gate.set()
-    frames = [socket.next()]
-    while frames[-1].seq != 8:
-        frames.append(socket.next())
-    assert {frame.seq for frame in frames} <= {1, 8}
-    assert frames[-1].loss == traced(scale=8.0).loss
-
-
+@pytest.mark.long
 def test_what_was_given_up_for_a_newer_what_if_leaves_nothing_behind(settings, serve):
     own = UserModel("deep", lambda: made(60), seed=5)
     address = serve(create_app(settings.model_copy(update={"live_grace_seconds": 0.0}), own=own))

@@ -22,7 +22,7 @@ CELLS = (
     "model = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 1))\n"
     "x = torch.randn(8, 6)",
     "chainrule.explore(model, x, loss=lambda output: output.pow(2).mean())",
-    # What there is beside the kernel, and what the pass has left in the model.
+    # The kernel's child processes, and whether the pass left a gradient.
     "import json, os\n"
     "print(json.dumps({\n"
     "    'pid': os.getpid(),\n"
@@ -34,7 +34,7 @@ CELLS = (
 
 @pytest.fixture(scope="module")
 def executed(tmp_path_factory):
-    """The outputs of the cells, and the file that a browser would have noted its start in."""
+    """The outputs of the cells, and the file that a browser would have written."""
     folder = tmp_path_factory.mktemp("notebook")
     noted, browser = folder / "opened.txt", folder / "browser.py"
     browser.write_text("import sys\nopen(sys.argv[1], 'a').write(sys.argv[2])\n")
@@ -79,6 +79,7 @@ def test_no_browser_was_opened_and_no_process_is_left(executed):
         os.kill(left["pid"], 0)
 
 
+@pytest.mark.long
 @pytest.mark.browser
 def test_the_output_shows_the_graph(executed):
     html = executed[0][1][0]["data"]["text/html"]
@@ -90,7 +91,7 @@ def test_the_output_shows_the_graph(executed):
 
 
 def look_at(html):
-    """Look at an output in a page of its own; the problems it had, and the addresses it asked for."""
+    """Show an output in a new page; return its errors and the addresses it requested."""
     problems, requests = [], []
     with sync_playwright() as playwright, launch(playwright) as browser:
         page = browser.new_page(viewport={"width": 1100, "height": 800})
@@ -104,7 +105,7 @@ def look_at(html):
         expect(box).to_be_visible(timeout=20_000)
         names = frame.locator("graph-view .box").evaluate_all("boxes => boxes.map((box) => box.dataset.id)")
         assert {"0.weight", "2.weight", "0.weight.g", "2.bias.g"} <= set(names)
-        # Elsewhere a selection writes the address; here there is none, and it shows all the same.
+        # A selection shows although this page has no address to write it to.
         inspector = frame.locator("inspector-panel")
         box.click()
         expect(inspector).to_contain_text("Light what is connected")

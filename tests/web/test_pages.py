@@ -26,7 +26,7 @@ from chainrule.web.main import create_app
 
 
 class Page(HTMLParser):
-    """What a page loads and embeds."""
+    """Files that a page loads, and data that it embeds."""
 
     def __init__(self, text):
         super().__init__()
@@ -55,11 +55,6 @@ class Page(HTMLParser):
             self.data[self._script.get("id")] = json.loads(text)
         elif text.strip():
             self.inline.append(text)
-
-
-@pytest.fixture
-def client(open_client, settings):
-    return open_client(create_app(settings))
 
 
 def page_data(answer):
@@ -111,14 +106,6 @@ def test_the_page_knows_whether_requests_need_a_token_and_not_the_token(open_cli
     answer = client.get("/")
     assert page_data(answer)["needs_token"] is (token is not None)
     assert "a-secret-token" not in answer.text
-
-
-def test_presets_on_the_page_lead_to_their_specs(client):
-    for preset in page_data(client.get("/"))["presets"]:
-        spec = ModelSpec.parse({"preset": preset["name"]})
-        assert preset["query"] == spec.query()
-        assert ModelSpec.parse(preset["spec"]) == spec
-        assert all(len(band) == 2 for band in preset["band"].values())
 
 
 @pytest.mark.parametrize(
@@ -187,7 +174,7 @@ def test_a_page_loads_local_files_only_and_they_are_there(client, path):
 
 
 SITES = ("cross-site", "same-site")
-"""What browsers say of a page of another origin; of the same host too, where the port is another."""
+"""Values of Sec-Fetch-Site for pages of another origin."""
 
 
 @pytest.mark.parametrize(
@@ -231,15 +218,6 @@ def test_an_old_token_in_the_address_is_no_key_of_a_spec(open_client, settings, 
     answer = client.get("/?token=old-token-of-yesterday&widths=10,5,1")
     assert (answer.status_code, answer.headers["location"]) == (303, "/?widths=10,5,1")
     assert page_data(client.get(answer.headers["location"]))["query"] == "widths=10,5,1"
-
-
-def test_the_documentation_is_of_this_server(client):
-    text = client.get("/docs").text
-    assert "/static/vendor/swagger-ui/swagger-ui-bundle.js" in text
-    script = client.get("/static/docs.js").text
-    assert '"/openapi.json"' in script
-    assert "validatorUrl: null" in script
-    assert "http" not in script
 
 
 def test_third_party_files_are_served_by_name_only(client):
@@ -291,7 +269,8 @@ def test_no_path_leads_out_of_the_pages_files(serve, settings):
     tails = [up + slash for up in UPWARDS for slash in SLASHES]
     paths = [tail * depth + wanted for tail in tails for depth in (1, 9) for wanted in WANTED] + list(ELSEWHERE)
     bases = [base.format(digest=digest).encode() for base in STATIC]
-    targets = [base + b"/" + path for base in bases for path in paths]
+    # Each path beneath one of the folders in turn; the load battery asks for more.
+    targets = [bases[at % len(bases)] + b"/" + path for at, path in enumerate(paths)]
     while targets:
         with socket.create_connection((address, int(port)), 10) as connection, connection.makefile("rb") as stream:
             while targets:

@@ -1,4 +1,4 @@
-"""What the machinery around the server asks it: alive, ready, and neither of the two waits for a device."""
+"""Probes: alive and ready; neither waits for a device."""
 
 import asyncio
 import threading
@@ -41,8 +41,7 @@ async def until(client, path, holds):
         await asyncio.sleep(0.01)
 
 
-def test_an_idle_server_is_alive_and_ready(open_client, settings):
-    client = open_client(create_app(settings))
+def test_an_idle_server_is_alive_and_ready(client):
     health, ready = client.get("/healthz"), client.get("/readyz")
     assert (health.status_code, health.json()) == (200, {"status": "ok", "version": __version__})
     assert ready.status_code == 200
@@ -56,9 +55,7 @@ def test_an_idle_server_is_alive_and_ready(open_client, settings):
     assert health.headers["cache-control"] == ready.headers["cache-control"] == "no-store"
 
 
-def test_while_a_device_computes_the_loop_is_alive_and_the_device_says_for_how_long(open_client, settings, gate):
-    client = open_client(create_app(settings))
-
+def test_while_a_device_computes_the_loop_is_alive_and_the_device_says_for_how_long(client, gate):
     async def scenario():
         task = asyncio.create_task(client.client.get("/api/v1/profile.json"))
         first = await until(client.client, "/readyz", lambda said: said["devices"][0]["running_seconds"] > 0)
@@ -101,7 +98,7 @@ def test_ready_until_the_line_is_full_and_again_after(open_client, settings, gat
 
 
 def test_a_device_that_never_comes_back_is_seen_to_hang(open_client, settings, gate):
-    limits = {"deadline_seconds": 0.3, "live_deadline_seconds": 0.3}
+    limits = {"deadline_seconds": 0.1, "live_deadline_seconds": 0.1}
     client = open_client(create_app(settings.model_copy(update=limits)))
 
     async def scenario():
@@ -114,7 +111,7 @@ def test_a_device_that_never_comes_back_is_seen_to_hang(open_client, settings, g
 
     hanging, health, after = client.runner.run(scenario())
     assert (hanging.status_code, hanging.json()["ready"]) == (503, False)
-    assert hanging.json()["devices"][0]["running_seconds"] >= 0.9
+    assert hanging.json()["devices"][0]["running_seconds"] >= 0.3
     assert health.status_code == 200
     assert after.status_code == 200
 
@@ -138,8 +135,7 @@ def test_a_server_that_shuts_down_is_not_ready_but_alive(open_client, settings):
     assert health.status_code == 200
 
 
-def test_readiness_says_which_kernel_takes_statistics(open_client, settings, monkeypatch):
-    client = open_client(create_app(settings))
+def test_readiness_says_which_kernel_takes_statistics(client, monkeypatch):
     for kernel, name in ((object(), "native"), (None, "torch")):
         monkeypatch.setattr(native, "kernel", kernel)
         assert client.get("/readyz").json()["kernel"] == name
@@ -152,10 +148,3 @@ def test_probes_need_no_token_and_metrics_do(open_client, settings):
     assert (refused.status_code, refused.json()["error"]["code"]) == (401, "unauthorized")
     scraped = client.get("/metrics", headers={"authorization": f"Bearer {TOKEN}"})
     assert (scraped.status_code, scraped.headers["content-type"]) == (200, MEDIA_TYPE)
-
-
-def test_the_description_of_the_api_has_all_three(open_client, settings):
-    paths = open_client(create_app(settings)).get("/openapi.json").json()["paths"]
-    assert {"/healthz", "/readyz", "/metrics"} <= set(paths)
-    assert list(paths["/metrics"]["get"]["responses"]["200"]["content"]) == [MEDIA_TYPE]
-    assert set(paths["/readyz"]["get"]["responses"]) == {"200", "503"}

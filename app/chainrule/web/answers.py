@@ -20,11 +20,10 @@ from chainrule.web.request_log import note_error
 JSON = "application/json"
 
 REVALIDATE = "private, no-cache"
-"""Cache-Control of what may be kept but must be asked about: an entity tag makes the question cheap."""
-
+"""Cache-Control of answers that may be kept but must be revalidated by their entity tag."""
 
 UNREAD = (408, 413)
-"""Statuses after which the rest of a body may still be on its way: nobody will read it."""
+"""Statuses after which the rest of a body may still arrive, unread."""
 
 
 def json_answer(value: Any, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
@@ -33,7 +32,7 @@ def json_answer(value: Any, *, status: int = 200, headers: Mapping[str, str] | N
 
 
 def error_answer(path: str, error: ChainruleError) -> Response:
-    """The answer for an error: JSON in the one shape; a page where a person asked for the page."""
+    """The answer for an error: JSON in the one shape, or a page at a page's address."""
     note_error(error)
     headers = {"cache-control": "no-store"}
     if isinstance(error, BusyError):
@@ -49,12 +48,12 @@ def error_answer(path: str, error: ChainruleError) -> Response:
 
 
 def is_page(path: str) -> bool:
-    """Whether what is at a path is for a person to look at."""
+    """Whether a path is a page for people."""
     return path == "/" or ((path == "/foundations" or path.startswith("/foundations/")) and not path.endswith(".json"))
 
 
 def from_http_exception(request: Request, exception: HTTPException) -> ChainruleError:
-    """What the framework raises by itself (no such route, wrong method), as an error of ours."""
+    """The framework's own exceptions (no such route, wrong method) as a `ChainruleError`."""
     path = request.url.path
     if exception.status_code == 404:
         return no_such_address(path)
@@ -72,7 +71,7 @@ def no_such_address(path: str) -> ChainruleError:
 
 
 def entity_tag(*parts: str) -> str:
-    """A weak entity tag over everything an answer depends on."""
+    """A weak entity tag. The parts are everything that the answer depends upon."""
     digest = blake2b(digest_size=16)
     for part in parts:
         digest.update(part.encode())

@@ -236,7 +236,7 @@ class Api:
         media_type: str = JSON,
         own: str = "",
     ) -> Response:
-        """What `work` makes of a spec and the route's `own` values, unless the client has it already."""
+        """The answer of `work` for a spec and the route's `own` values; 304 if the client has it."""
         tag = entity_tag(request.scope["path"], spec.query(), own, repr(environment(spec.device)))
         if is_fresh(request.headers, tag):
             return not_modified(tag)
@@ -245,7 +245,7 @@ class Api:
 
 
 def dump_address(index: int) -> str:
-    """Where the dump is that stands at a place among those that the server was opened with."""
+    """The address of the dump with this index."""
     return "/api/v1/dump.json" if index == 0 else f"/api/v1/dump.json?index={index}"
 
 
@@ -297,14 +297,14 @@ async def read_json_object(request: Request, max_bytes: int, seconds: float) -> 
 
 
 def _constant(request: Request, body: bytes) -> Response:
-    """What does not change while the server runs."""
+    """An answer that stays the same while the server runs."""
     tag = entity_tag(body.decode())
     if is_fresh(request.headers, tag):
         return not_modified(tag)
     return Response(body, 200, {"etag": tag, "cache-control": REVALIDATE}, JSON)
 
 
-# What follows runs in a device's thread.
+# The functions below run in a device's thread.
 
 
 def _profile_bytes(spec: ModelSpec) -> bytes:

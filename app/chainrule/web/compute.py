@@ -1,22 +1,62 @@
-"""The one place where torch runs: a thread of its own per device, off the event loop, one piece of work at a time."""
+"""The devices: who waits for each, what runs on it, and the memory kept between two pictures. Torch runs only here.
+
+    request ──┐                                  ┌─ deadline, client gone, newer wish, shutdown: asked to stop
+    socket  ──┼──▶ line, first come first ──▶ turn ──▶ thread ──▶ next turn, once the thread is free
+    socket  ──┘    served
+
+Each device has one thread, one line and one turn at a time. A request is refused when the line is full. A live socket
+always gets a place: it takes at most one, and computes its latest wish when its turn comes. After its turn a socket
+goes to the end of the line, so sockets that ask without end take turns. A turn ends when the thread has stopped, even
+if the client left earlier.
+
+Work is accounted for from its acceptance: done, cancelled, timed out or failed. Work that its client gave up counts as
+given up, even if the thread, which checks only now and then, has computed all of it.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import contextvars
+import logging
+import math
+import threading
+import time
+import traceback
+from collections import OrderedDict, deque
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from functools import partial
+from typing import Any, ParamSpec, Protocol, TypeVar
+from weakref import WeakSet
 
+from chainrule.errors import BusyError, ChainruleError, DeadlineError, MemoryLimitError, StoppedError
 from chainrule.export.svg import rest_engine
-from chainrule.memory import return_free_pages
+from chainrule.memory import STACK_BYTES, memory_errors, release_memory, return_free_pages
 from chainrule.run import available_devices, environment
-from chainrule.web.kept import KeptMemory
-from chainrule.web.metrics import Metrics
-from chainrule.web.slot import ComputeSlot
+from chainrule.stopping import Stop, stoppable
+from chainrule.web.metrics import Kind, Metrics
 
-__all__ = ["Compute", "ComputeSlot", "Device", "list_devices"]
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+MAX_RETRY_AFTER = 60
+"""Longest wait in seconds that a refusal proposes."""
+
+PATIENCE_SECONDS = 1.0
+"""How long after its deadline work may take to stop before its client is answered without it."""
+
+GIVE_BACK_SECONDS = 10.0
+"""How often free memory is returned to the system while there is work; once more after the last work."""
+
+FIRST_GUESS: Mapping[Kind, float] = {"request": 0.1, "picture": 0.05, "theory": 0.02}
+"""Seconds that work of a kind takes, before any was measured."""
 
 LAST_SECONDS = 1.5
-"""How long the server waits in the end for what it has asked to stop."""
+"""How long the server waits at its end for threads that it has asked to stop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +72,410 @@ def list_devices() -> tuple[Device, ...]:
     return tuple(Device(name, str(environment(name)["device_name"])) for name in available_devices())
 
 
+class Work:
+    """One computation for one client. Everything but `perform` belongs to the event loop."""
+
+    def __init__(self, kind: Kind, metrics: Metrics, *, waited: float = 0.0, deadline: float = math.inf) -> None:
+        """Accept the work.
+
+        Args:
+            kind: its label in the metrics.
+            metrics: counts the work.
+            waited: seconds already spent in line.
+            deadline: latest end, on the clock `time.perf_counter`.
+        """
+        self.kind: Kind = kind
+        self.stop = Stop()
+        self.deadline = deadline
+        self.began = 0.0
+        self.started = 0.0
+        self.over = False
+        self._accepted = time.perf_counter() - waited
+        self._metrics = metrics
+        self._given_up: ChainruleError | None = None
+        metrics.accepted.labels(kind).inc()
+        metrics.in_hand.labels(kind).inc()
+
+    @property
+    def seconds(self) -> float:
+        """How long the thread has been computing."""
+        return time.perf_counter() - self.started if self.started else 0.0
+
+    def begin(self) -> None:
+        """Note that the turn has come."""
+        self.began = time.perf_counter()
+        self._metrics.waited.labels(self.kind).observe(self.began - self._accepted)
+
+    def give_up(self, error: ChainruleError) -> None:
+        """Ask the thread to stop, and account for the work under this error: the client no longer waits."""
+        self.stop.ask(error)
+        self._given_up = self._given_up or error
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Account for the end; only the first call counts."""
+        if self.over:
+            return
+        self.over = True
+        metrics, error = self._metrics, self._given_up or error
+        if self.started:
+            metrics.seconds.labels(self.kind).observe(self.seconds)
+        if error is None:
+            metrics.done.labels(self.kind).inc()
+        elif isinstance(error, StoppedError):
+            metrics.cancelled.labels(self.kind, error.reason).inc()
+        elif isinstance(error, (DeadlineError, BusyError)):
+            # BusyError of accepted work: its turn did not come in time.
+            metrics.timed_out.labels(self.kind).inc()
+        else:
+            metrics.failed.labels(self.kind, error.code if isinstance(error, ChainruleError) else "internal").inc()
+        metrics.in_hand.labels(self.kind).dec()
+
+    def perform(self, compute: Callable[[], T], let_go: Callable[[], None]) -> T:
+        """Compute in the device's thread until asked to stop; call `let_go` if memory runs out."""
+        self.started = time.perf_counter()
+        try:
+            with stoppable(self.stop), memory_errors():
+                self.stop.check()
+                return compute()
+        except Exception as error:
+            link: BaseException | None = error
+            while link is not None:
+                # The log wants the lines of the traceback; the tensors in its frames would only take memory.
+                traceback.clear_frames(link.__traceback__)
+                link = link.__cause__ or link.__context__
+            if isinstance(error, MemoryLimitError):
+                let_go()
+                release_memory()
+            raise
+
+
+@dataclass(eq=False, slots=True)
+class Place:
+    """A place in line."""
+
+    kind: Kind
+    called: asyncio.Future[None]
+    since: float
+
+
+class DeepExecutor(ThreadPoolExecutor):
+    """Its threads have a stack of `STACK_BYTES`; memory is taken only for the part in use."""
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """See `Executor.submit`, which starts the thread."""
+        usual = threading.stack_size(STACK_BYTES)
+        try:
+            return super().submit(fn, *args, **kwargs)
+        finally:
+            threading.stack_size(usual)
+
+
+class ComputeSlot:
+    """One device's thread and its line. Every method belongs to the event loop."""
+
+    def __init__(
+        self,
+        device: str,
+        queue: int,
+        metrics: Metrics | None = None,
+        let_go: Callable[[], None] = lambda: None,
+        give_back: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Make a slot with an empty line.
+
+        Args:
+            device: its name.
+            queue: how many requests may wait.
+            metrics: counts the work.
+            let_go: forgets kept memory; called in the device's thread when memory runs out.
+            give_back: returns free memory to the system; called in the device's thread, see `GIVE_BACK_SECONDS`.
+        """
+        self.device = device
+        self.queue = queue
+        self.metrics = metrics or Metrics()
+        self.busy = False
+        self.closing = False
+        self._closed = False
+        self._let_go = let_go
+        self._give_back = give_back
+        self._line: deque[Place] = deque()
+        self._work: Work | None = None
+        self._thread: asyncio.Future[Any] | None = None
+        self._give_back_timer: asyncio.TimerHandle | None = None
+        self._executor = DeepExecutor(max_workers=1, thread_name_prefix=f"compute-{device}")
+        self._usual = dict(FIRST_GUESS)
+
+    @property
+    def waiting(self) -> int:
+        """Requests in line."""
+        return sum(place.kind == "request" for place in self._line)
+
+    @property
+    def in_line(self) -> int:
+        """Requests and live sockets in line."""
+        return len(self._line)
+
+    @property
+    def full(self) -> bool:
+        """Whether one more request would be refused."""
+        return self.waiting >= self.queue and (self.busy or bool(self._line))
+
+    @property
+    def running_seconds(self) -> float:
+        """How long the present work has been running; 0 when the device is idle."""
+        return 0.0 if self._work is None else self._work.seconds
+
+    @property
+    def free_in(self) -> float:
+        """Estimated seconds until everyone in line has had a turn.
+
+        Each takes the usual time of its kind. Work that already took longer is expected to take that time again, and
+        so is other work of its kind.
+        """
+        usual, left = dict(self._usual), 0.0
+        if self._work is not None:
+            kind, seconds = self._work.kind, self._work.seconds
+            left = max(usual[kind] - seconds, seconds)
+            left = min(left, max(self._work.deadline - time.perf_counter(), PATIENCE_SECONDS))
+            usual[kind] = max(usual[kind], seconds)
+        return left + sum(usual[place.kind] for place in self._line)
+
+    async def warm_up(self, compute: Callable[[], object]) -> None:
+        """Compute once before the first request, which would take longer than all others."""
+        await asyncio.get_running_loop().run_in_executor(
+            self._executor, self._logging_errors, compute, "the first pass on %s failed"
+        )
+
+    async def run(self, compute: Callable[[], T], seconds: float = math.inf) -> T:
+        """Run a request's work in the device's thread when its turn comes.
+
+        Args:
+            compute: the work.
+            seconds: how long it may wait and compute.
+
+        Raises:
+            BusyError: the line is full, or the turn did not come in time; says when to come again.
+            DeadlineError: the turn came, but the work took too long.
+            StoppedError: the server is shutting down.
+            MemoryLimitError: memory ran out.
+        """
+        if self.full:
+            raise self._busy(
+                f"{self.device} is busy and {self.waiting} requests wait, at most {self.queue} may (CHAINRULE_QUEUE)",
+                self.queue,
+            )
+        work = Work("request", self.metrics, deadline=time.perf_counter() + seconds)
+        try:
+            async with self.turn("request", seconds):
+                return await self.compute(work, compute, seconds, "CHAINRULE_DEADLINE_SECONDS")
+        except BaseException as error:
+            if not work.began:
+                work.end(self.left() if isinstance(error, asyncio.CancelledError) else error)
+            raise
+
+    @asynccontextmanager
+    async def turn(self, kind: Kind, seconds: float = math.inf) -> AsyncIterator[float]:
+        """Wait in line; inside the block, only the caller may use `compute`. Yields the seconds waited.
+
+        Raises:
+            BusyError: the turn did not come within `seconds`.
+            StoppedError: the server is shutting down.
+        """
+        if self._closed:
+            raise StoppedError("shutdown")
+        place = Place(kind, asyncio.get_running_loop().create_future(), time.perf_counter())
+        self._line.append(place)
+        self._call_next()
+        try:
+            if not place.called.done():
+                async with asyncio.timeout(None if seconds == math.inf else seconds):
+                    await place.called
+            place.called.result()
+        except BaseException as error:
+            if place in self._line:
+                self._line.remove(place)
+            if place.called.done() and not place.called.cancelled() and place.called.exception() is None:
+                # Called at the moment it left.
+                self._end_turn()
+            if isinstance(error, TimeoutError):
+                raise self._busy(
+                    f"{self.device} is busy: the turn of this request did not come within {seconds:g} seconds "
+                    "(CHAINRULE_DEADLINE_SECONDS)",
+                    seconds,
+                ) from None
+            raise
+        try:
+            yield time.perf_counter() - place.since
+        finally:
+            if self._thread is None:
+                self._end_turn()
+            else:
+                # The caller has left, but its thread still computes.
+                self._thread.add_done_callback(lambda _: self._end_turn())
+
+    async def compute(self, work: Work, compute: Callable[[], T], seconds: float, setting: str) -> T:
+        """Run `work` in the device's thread now; the caller must have the turn.
+
+        Args:
+            work: the accepted work.
+            compute: what it computes.
+            seconds: how long it may take; used where `work` has no deadline yet.
+            setting: the environment variable that sets `seconds`.
+
+        Raises:
+            DeadlineError: it took longer.
+            StoppedError: it was asked to stop.
+            MemoryLimitError: memory ran out.
+        """
+        if self._closed:
+            work.end(StoppedError("shutdown"))
+            raise StoppedError("shutdown")
+        loop = asyncio.get_running_loop()
+        work.begin()
+        if work.deadline == math.inf:
+            work.deadline = work.began + seconds
+        # The caller's context carries the request id for the log.
+        context = contextvars.copy_context()
+        thread = loop.run_in_executor(self._executor, context.run, work.perform, compute, self._let_go)
+        self._work, self._thread = work, thread
+        thread.add_done_callback(partial(self._computed, work))
+        late = DeadlineError(f"this takes longer than {seconds:g} seconds ({setting})", limit=seconds)
+        left = max(work.deadline - work.began, 0.0)
+        timer = None if left == math.inf else loop.call_later(left, work.stop.ask, late)
+        try:
+            async with asyncio.timeout(None if timer is None else left + PATIENCE_SECONDS):
+                return await asyncio.shield(thread)
+        except TimeoutError:
+            if thread.done():
+                # Raised by the computation.
+                return thread.result()
+            work.give_up(late)
+            raise work.stop.error or late from None
+        except asyncio.CancelledError:
+            work.give_up(self.left())
+            raise
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    def left(self) -> StoppedError:
+        """Why nobody waits for an answer any more: the client or the server has gone."""
+        return StoppedError("shutdown" if self.closing else "disconnected")
+
+    def close(self) -> None:
+        """Refuse new work, empty the line, ask running work to stop, and let the thread end."""
+        self.closing = self._closed = True
+        if self._work is not None:
+            self._work.stop.ask(StoppedError("shutdown"))
+        while self._line:
+            place = self._line.popleft()
+            if not place.called.done():
+                place.called.set_exception(StoppedError("shutdown"))
+        if self._give_back_timer is not None:
+            self._give_back_timer.cancel()
+        self._executor.shutdown(wait=False)
+
+    async def wait_closed(self, seconds: float) -> None:
+        """Wait until the thread is idle, at most so many seconds."""
+        if self._thread is not None:
+            await asyncio.wait([self._thread], timeout=seconds)
+
+    def _call_next(self) -> None:
+        while self._line and not self.busy:
+            place = self._line.popleft()
+            if not place.called.done():
+                self.busy = True
+                place.called.set_result(None)
+
+    def _end_turn(self) -> None:
+        self.busy = False
+        self._call_next()
+
+    def _computed(self, work: Work, thread: asyncio.Future[Any]) -> None:
+        """Account for work whose thread has stopped, and learn how long its kind takes."""
+        self._work = self._thread = None
+        if self._give_back_timer is None and not self.closing:
+            self._give_back_timer = asyncio.get_running_loop().call_later(GIVE_BACK_SECONDS, self._give_back_now)
+        self._usual[work.kind] += 0.2 * (work.seconds - self._usual[work.kind])
+        work.end(StoppedError("shutdown") if thread.cancelled() else thread.exception())
+
+    def _give_back_now(self) -> None:
+        self._give_back_timer = None
+        self._executor.submit(self._logging_errors, self._give_back, "free memory on %s could not be returned")
+
+    def _logging_errors(self, act: Callable[[], object], message: str) -> None:
+        try:
+            act()
+        except Exception:
+            logger.exception(message, self.device)
+
+    def _busy(self, message: str, limit: float) -> BusyError:
+        wait = min(MAX_RETRY_AFTER, max(1, math.ceil(self.free_in)))
+        return BusyError(message, retry_after=wait, limit=limit)
+
+
+class Keeper(Protocol):
+    """Keeps memory that makes the next picture faster, and can do without it."""
+
+    @property
+    def kept_bytes(self) -> int:
+        """How much is kept."""
+
+    def forget(self) -> None:
+        """Free the memory."""
+
+
+class KeptMemory:
+    """Limits the memory of all keepers: above the limit, the keeper that was unused for longest forgets first.
+
+    One device's thread uses a keeper at a time; meanwhile it is not made to forget.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self._lock = threading.Lock()
+        self._idle: OrderedDict[Keeper, int] = OrderedDict()
+        self._left: WeakSet[Keeper] = WeakSet()
+
+    @property
+    def bytes(self) -> int:
+        """Total of all idle keepers."""
+        with self._lock:
+            return sum(self._idle.values())
+
+    @contextmanager
+    def using(self, keeper: Keeper) -> Iterator[None]:
+        """Give the caller the keeper for the block; afterwards others forget until the limit holds again."""
+        with self._lock:
+            self._idle.pop(keeper, None)
+        try:
+            yield
+        finally:
+            with self._lock:
+                if keeper not in self._left:
+                    self._idle[keeper] = keeper.kept_bytes
+                total = sum(self._idle.values())
+                while total > self.max_bytes:
+                    oldest, size = self._idle.popitem(last=False)
+                    oldest.forget()
+                    total -= size
+
+    def leave(self, keeper: Keeper) -> None:
+        """Stop counting a keeper: nobody uses it again, except a thread that is at it or about to be."""
+        with self._lock:
+            self._idle.pop(keeper, None)
+            self._left.add(keeper)
+
+    def forget_all(self) -> None:
+        """Make every idle keeper forget."""
+        with self._lock:
+            for keeper in self._idle:
+                keeper.forget()
+            self._idle.clear()
+
+
 def give_back() -> None:
-    """Return to the system what passes and drawings have left free."""
+    """Return to the system the memory that passes and drawings left free."""
     rest_engine()
     return_free_pages()
 
@@ -50,12 +492,12 @@ class Compute:
         max_kept_bytes: int = 0,
         shutdown_seconds: float = 5,
     ) -> None:
-        """Slots with nobody in line.
+        """Make a slot for each device.
 
         Args:
-            devices: what there is to compute on.
-            queue: how many plain requests may wait for each.
-            metrics: where work is accounted for.
+            devices: all of them.
+            queue: how many requests may wait for each.
+            metrics: counts the work.
             max_kept_bytes: see `KeptMemory`.
             shutdown_seconds: how long requests may take to end once the server shuts down.
         """
@@ -75,35 +517,28 @@ class Compute:
         return tuple(self.slots)
 
     def open(self) -> None:
-        """Called in the event loop, before anything else."""
+        """Note the running event loop; called before anything else."""
         self._loop = asyncio.get_running_loop()
 
     def begin_shutdown(self) -> None:
-        """Say that the server is going to end: sockets close now, requests may take a while. For signal handlers too.
-
-        Called again, it changes nothing.
-        """
+        """Close sockets now and stop requests after `shutdown_seconds`; safe in signal handlers and when repeated."""
         if self.closing:
             return
         self.closing = True
         for slot in self.slots.values():
             slot.closing = True
         if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._begin_shutdown)
-
-    def _begin_shutdown(self) -> None:
-        assert self._loop is not None, "it was asked to call this"
-        self.shutdown.set()
-        self._loop.call_later(self._shutdown_seconds, self.stop)
+            self._loop.call_soon_threadsafe(self.shutdown.set)
+            self._loop.call_soon_threadsafe(self._loop.call_later, self._shutdown_seconds, self.stop)
 
     def stop(self) -> None:
-        """Have everything stop, in line and in the threads; nothing is computed any more."""
+        """Stop everything, in line and in the threads."""
         self.closing = True
         self.shutdown.set()
         for slot in self.slots.values():
             slot.close()
 
     async def close(self) -> None:
-        """Have everything stop, and wait a while until it has: the process ends when its threads have."""
+        """Stop everything and wait a moment for the threads: the process ends when they have."""
         self.stop()
         await asyncio.gather(*(slot.wait_closed(LAST_SECONDS) for slot in self.slots.values()))

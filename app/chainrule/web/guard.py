@@ -1,8 +1,7 @@
-"""Who may talk to the server, and what every answer carries. One ASGI layer around everything else.
+"""Who may use the server, and the headers of every answer. An ASGI layer around the application.
 
-A request passes Host, where it comes from, and token, in this order, and finds a place, or is answered at once.
-Whatever is answered, by a route, by a refusal or because something broke, leaves with the same security headers, and a
-broken route says nothing of its insides.
+A request must pass the checks of Host, origin, token and number of open requests, in this order. Every answer, even a
+refusal or a 500, has the same security headers; a 500 reveals nothing about the error.
 """
 
 from __future__ import annotations
@@ -28,16 +27,16 @@ from chainrule.web.request_log import request_id
 logger = logging.getLogger(__name__)
 
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})
-"""Probes come from the machinery around the server, under any host name, without a token and however busy it is."""
+"""Probes need no known host name, token or free place: orchestrators ask them."""
 
 PAGE_FILES = "/static/"
-"""What is nobody's secret and computes nothing: whether another site may show it says cross-origin-resource-policy."""
+"""Public files that cost no computing: cross-origin-resource-policy decides whether another site may show them."""
 
 HOST = re.compile(r"(?P<name>[a-z0-9._-]+|\[(?P<address>[0-9a-f]*:[0-9a-f:.]*)\])(?::(?P<port>[0-9]{1,5}))?", re.ASCII)
-"""A Host header in lower case: a name or an IPv4 address as it is, an IPv6 address in brackets, and a port or none."""
+"""A Host header in lower case: a name, an IPv4 address or an IPv6 address in brackets, with or without a port."""
 
 LARGE_BODY = 1 << 16
-"""An answer that is larger is not over before the client has taken it."""
+"""Larger answers count as open until the client has taken them."""
 
 SECURITY_HEADERS = {
     # Plotly writes style attributes, hence 'unsafe-inline' there: the one exception.
@@ -56,7 +55,7 @@ SECURITY_HEADERS = {
 
 
 class InternalError(ChainruleError):
-    """What a client is told of an exception that nobody expected: where to look, and nothing of it."""
+    """The answer to an unexpected exception: the request id to look up, and no details."""
 
     code = "internal"
 
@@ -67,7 +66,7 @@ class InternalError(ChainruleError):
 
 
 class Guard:
-    """The outermost layer: admits or refuses, adds headers, answers HEAD like GET, turns a crash into a plain 500."""
+    """Admits or refuses, adds headers, answers HEAD like GET, turns a crash into a plain 500."""
 
     def __init__(self, app: ASGIApp, settings: Settings, metrics: Metrics) -> None:
         self.app = app
@@ -75,12 +74,12 @@ class Guard:
         self.metrics = metrics
         self.token = settings.token.get_secret_value() if settings.token else None
         self.cookie = cookie_name(self.token or "")
-        # What is open now, probes left out.
+        # Open now, without probes.
         self.requests = 0
         self.sockets = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, or hand it on."""
+        """Refuse one request, or pass it to the application."""
         if scope["type"] not in ("http", "websocket"):
             await self.app(scope, receive, send)
             return
@@ -91,7 +90,7 @@ class Guard:
         async def send_guarded(message: Message) -> None:
             nonlocal started, accepted
             if message["type"] == "websocket.close" and not started:
-                # No route took the WebSocket: a plain refusal would not say why.
+                # No route accepted the WebSocket; a plain refusal would not say why.
                 started = True
                 await _answer(self._refuse(scope, no_such_address(scope["path"])), scope, receive, send_guarded)
                 return
@@ -107,8 +106,8 @@ class Guard:
                 if head:
                     message = {**message, "body": b""}
                 elif len(message.get("body", b"")) > LARGE_BODY and not message.get("more_body", False):
-                    # The server takes in whatever it is given, and asks for patience with the message after it: as long
-                    # as the client has not taken the answer, the request is open and counted.
+                    # Uvicorn buffers any message and makes only the next one wait: with a second message the request
+                    # stays open, and counted, until the client has taken the answer.
                     await send({**message, "more_body": True})
                     message = {"type": "http.response.body", "body": b""}
             await send(message)
@@ -123,14 +122,14 @@ class Guard:
             # Routes know GET alone; its headers are HEAD's headers.
             await self.app({**scope, "method": "GET"} if head else scope, receive, send_guarded)
         except ClientDisconnect:
-            # Gone before its body was there: nobody to answer, and nothing is broken.
+            # The client left before its body had arrived.
             pass
         except Exception:
             logger.exception("%s %s failed", scope.get("method", "WEBSOCKET"), scope["path"])
             if not started:
                 await _answer(_error(scope["path"], InternalError()), scope, receive, send_guarded)
             elif scope["type"] == "http":
-                # Half an answer must not look like a whole one: the server closes the connection.
+                # Half an answer must not look complete: the server closes the connection.
                 raise
         finally:
             if counted:
@@ -139,58 +138,57 @@ class Guard:
                 self.metrics.sockets.dec()
 
     def refusal(self, scope: Scope) -> Response | None:
-        """The answer that keeps a request out or, on a visit by link, moves the token from address to cookie."""
+        """The answer that refuses a request, or moves a link's token into a cookie; None to let it pass."""
         if scope["path"] in OPEN_PATHS:
             return None
         headers = Headers(scope=scope)
+        try:
+            self._check_site(scope, headers)
+            answer = self._token_answer(scope, headers)
+            if answer is None:
+                self._check_places(scope)
+            return answer
+        except ChainruleError as error:
+            return self._refuse(scope, error)
+
+    def _check_site(self, scope: Scope, headers: Headers) -> None:
         host = headers.get("host", "")
         if not host_allowed(host, self.settings):
-            return self._refuse(
-                scope,
-                RequestError(
-                    f"Host: {host[:80]!r} is not a name of this server; CHAINRULE_ALLOWED_HOSTS adds names",
-                    code="host_not_allowed",
-                ),
+            raise RequestError(
+                f"Host: {host[:80]!r} is not a name of this server; CHAINRULE_ALLOWED_HOSTS adds names",
+                code="host_not_allowed",
             )
-        # Another site's page cannot read an answer, but have it computed, again and again.
+        # Another site's page cannot read answers, but could make the server compute them without end.
         if embedded_elsewhere(headers) and scope["type"] == "http" and not scope["path"].startswith(PAGE_FILES):
-            return self._refuse(
-                scope,
-                RequestError(
-                    f"Sec-Fetch-Site: a page of another site asks for {scope['path'][:80]!r}; it may only lead to it",
-                    status=403,
-                    code="origin_not_allowed",
-                ),
+            raise RequestError(
+                f"Sec-Fetch-Site: a page of another site asks for {scope['path'][:80]!r}; it may only lead to it",
+                status=403,
+                code="origin_not_allowed",
             )
-        # Reading from elsewhere is the browser's to prevent; WebSockets and writing are not.
+        # Browsers keep other sites from reading answers, but not from WebSockets and writing.
         if scope["type"] == "websocket" or scope["method"] not in ("GET", "HEAD"):
             secure = scope["scheme"] in ("https", "wss")
             for origin in headers.getlist("origin"):
                 if not same_origin(origin, host, secure=secure):
-                    return self._refuse(
-                        scope,
-                        RequestError(
-                            f"Origin: {origin[:80]!r} is not this server", status=403, code="origin_not_allowed"
-                        ),
+                    raise RequestError(
+                        f"Origin: {origin[:80]!r} is not this server", status=403, code="origin_not_allowed"
                     )
-        return self._token_answer(scope, headers) or self._busy_answer(scope)
 
     def _refuse(self, scope: Scope, error: ChainruleError) -> Response:
         self.metrics.rejected.labels(code=error.code).inc()
         return _error(scope["path"], error)
 
-    def _busy_answer(self, scope: Scope) -> Response | None:
+    def _check_places(self, scope: Scope) -> None:
         if scope["type"] == "websocket":
             what, number, limit = "sockets", self.sockets, self.settings.max_sockets
         else:
             what, number, limit = "requests", self.requests, self.settings.max_requests
-        if number < limit:
-            return None
-        message = f"{number} {what} are open, at most {limit} may be (CHAINRULE_MAX_{what.upper()})"
-        return self._refuse(scope, BusyError(message, limit=limit))
+        if number >= limit:
+            message = f"{number} {what} are open, at most {limit} may be (CHAINRULE_MAX_{what.upper()})"
+            raise BusyError(message, limit=limit)
 
     def _count(self, scope: Scope, change: int) -> bool:
-        """Take a place among what is open, or give it back; whether it takes one."""
+        """Count a request or socket as open (1) or closed (-1); whether its kind is counted."""
         if scope["path"] in OPEN_PATHS:
             return False
         if scope["type"] == "websocket":
@@ -204,11 +202,16 @@ class Guard:
         by_link = given is not None and scope["type"] == "http" and scope["method"] in ("GET", "HEAD")
         with_token = by_link and self.token is not None and _same(given or "", self.token)
         if not with_token and self.token is not None and not self._admitted(headers, self.token):
-            return self._refuse_token(scope)
+            raise RequestError(
+                "a token is needed: open the complete link that the server printed, or send it as "
+                "`Authorization: Bearer`",
+                status=401,
+                code="unauthorized",
+            )
         if not by_link:
             return None
-        # Whoever is admitted leaves the token behind, an old one too: an address is shown, sent on and written down.
-        # Two slashes in front would name another host.
+        # Addresses are shown, sent on and written down: a token, even an old one, must not stay in them.
+        # Two leading slashes would name another host.
         target = "/" + quote(scope["path"].lstrip("/")) + (f"?{query}" if query else "")
         answer = RedirectResponse(target, 303, {"cache-control": "no-store"})
         if with_token:
@@ -217,32 +220,20 @@ class Guard:
                 self.token or "",
                 path="/",
                 httponly=True,
-                # Not strict: a link in a mail, a course or a chat leads here from another site, and a strict cookie
-                # stays behind, on this redirect and with every link to a view. What a lax one goes along with from
-                # elsewhere is a visit, which changes nothing; POST and WebSockets are held to their Origin above.
+                # Not strict: browsers send no strict cookie when a link in a mail or chat leads here, nor on this
+                # redirect. A lax cookie comes from another site only with visits, which change nothing; POST and
+                # WebSockets are checked by Origin above.
                 samesite="lax",
                 secure=scope["scheme"] == "https",
                 max_age=30 * 86_400,
             )
         return answer
 
-    def _refuse_token(self, scope: Scope) -> Response:
-        return self._refuse(
-            scope,
-            RequestError(
-                "a token is needed: open the complete link that the server printed, or send it as "
-                "`Authorization: Bearer`",
-                status=401,
-                code="unauthorized",
-            ),
-        )
-
     def _admitted(self, headers: Headers, token: str) -> bool:
         scheme, _, credentials = headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and _same(credentials.strip(), token):
             return True
-        # By starlette's parser, as browsers write cookies: another program's odd cookie on this host must lock nobody
-        # out.
+        # Starlette's parser is lenient: another program's odd cookie on this host must not lock anybody out.
         cookie = cookie_parser(headers.get("cookie", "")).get(self.cookie)
         return cookie is not None and _same(cookie, token)
 
@@ -250,8 +241,7 @@ class Guard:
 def cookie_name(token: str) -> str:
     """The name of the cookie that holds a token.
 
-    Cookies know a host and not a port. Servers with tokens of their own on one host keep out of each other's way, and
-    replicas with the same token share it.
+    Cookies belong to a host, not to a port: two servers on one host need two names, and replicas share one.
     """
     return f"chainrule_{blake2b(token.encode()).hexdigest()[:8]}"
 
@@ -259,8 +249,8 @@ def cookie_name(token: str) -> str:
 def host_allowed(host: str, settings: Settings) -> bool:
     """Whether the Host header names this server.
 
-    A page elsewhere can point a name of its own at this machine (DNS rebinding) but cannot make up an address: names
-    must be known, and addresses are only looked at where nobody but this machine listens.
+    An attacker can point a name at this machine (DNS rebinding), but not an address: names must be known. Beyond
+    loopback any address is accepted.
     """
     match = HOST.fullmatch(host.lower())
     if match is None or int(match["port"] or 0) > 65_535:
@@ -275,14 +265,13 @@ def host_allowed(host: str, settings: Settings) -> bool:
 
 
 def embedded_elsewhere(headers: Headers) -> bool:
-    """Whether a page of another origin loads this as a part of itself: a picture, a script, a frame.
+    """Whether a page of another origin loads this as a picture, a script or a frame; following a link is not that.
 
-    A visit by a link is none, wherever the link stands. Browsers say so to servers by TLS and on loopback; what is no
-    browser says nothing, and elsewhere the cookie stays behind.
+    Browsers send these headers over TLS and on loopback; elsewhere they do not send the cookie either.
     """
     if headers.get("sec-fetch-site") not in ("cross-site", "same-site"):
         return False
-    # A frame is navigated too. It could not be shown (see `frame-ancestors`), but what it asks for would be computed.
+    # A frame is navigated too: it is never shown (see `frame-ancestors`), but would be computed.
     visits = headers.get("sec-fetch-mode") == "navigate"
     return not (visits and headers.get("sec-fetch-dest", "document") == "document")
 
@@ -293,8 +282,7 @@ def same_origin(origin: str, host: str, *, secure: bool = False) -> bool:
     Args:
         origin: the header.
         host: the Host header.
-        secure: whether the request is known to have come by TLS. Otherwise a proxy may have taken that away, and either
-            scheme is as good.
+        secure: whether the request came by TLS. Otherwise a proxy may have removed TLS, and both schemes match.
     """
     scheme, mark, authority = origin.partition("://")
     schemes = ("https",) if secure else ("http", "https")
@@ -302,7 +290,7 @@ def same_origin(origin: str, host: str, *, secure: bool = False) -> bool:
 
 
 def split_token(query: bytes) -> tuple[str | None, str]:
-    """The `token` of a query string and the rest of it, untouched."""
+    """The `token` of a query string, and the unchanged rest."""
     given: str | None = None
     rest = []
     for part in query.decode("latin-1").split("&"):
@@ -315,7 +303,7 @@ def split_token(query: bytes) -> tuple[str | None, str]:
 
 
 def _same(given: str, token: str) -> bool:
-    """Compared in a time that does not depend on where they differ."""
+    """Compare in constant time."""
     return hmac.compare_digest(given.encode("utf-8", "surrogateescape"), token.encode())
 
 
@@ -328,7 +316,7 @@ def _is_address(name: str) -> bool:
 
 
 def _error(path: str, error: ChainruleError) -> Response:
-    """An error as an answer; should even the error page be broken, as JSON."""
+    """An error as an answer: JSON if even the error page fails."""
     try:
         return error_answer(path, error)
     except Exception:

@@ -1,17 +1,17 @@
 """The slider's WebSocket: specs in, frames out, the latest wins.
 
-A reader takes messages as they come and keeps the newest; an answerer computes what is newest when its turn at the
-device comes. So a dragged slider never builds a backlog, and the last value set is the last one shown.
+A reader keeps the newest message; an answerer computes it when its turn at the device comes. So a dragged slider never
+builds a backlog, and the last value set is the last one shown.
 
     client ──{"seq", "spec"}──▶ _read ──latest──▶ _answer ──turn──▶ trace ──topology, frame──▶ client
                                   └──give way──▶ what runs   └─time left──▶ theory ──message──▶ client
 
-A frame goes first. What theory says of it follows, at once as long as nobody else waits and theory has taken little of
-the time since the client last rested, else when it rests again: a newer frame is owed its own.
+A frame goes first. Its theory follows at once if nobody else waits and theory took little time since the client last
+rested, else when the client rests again.
 
-What runs gives way to a newer wish, but not before it is `live_grace_seconds` old, and not twice in a row: else a
-client that never stops asking would never see a frame. While a client is being sent to, nothing is computed for it:
-there is no queue of frames. One that takes nothing at all is cut off by its connection.
+A computation gives way to a newer wish once it is `live_grace_seconds` old, but never twice in a row: else a client
+that asks without end would never see a frame. Nothing is computed for a client while it is sent to, so frames never
+queue. A client that takes nothing is cut off by its connection.
 """
 
 from __future__ import annotations
@@ -34,60 +34,58 @@ from chainrule.errors import ChainruleError, MemoryLimitError, RequestError, Spe
 from chainrule.run import Retracer
 from chainrule.spec import ModelSpec
 from chainrule.trace.graph import Trace
+from chainrule.web.compute import ComputeSlot, Keeper, Work
 from chainrule.web.guard import InternalError
-from chainrule.web.kept import Keeper
 from chainrule.web.live_messages import PING, PONG, Shown, SpecT, Wish, error_message, for_theory, read_wish, show
 from chainrule.web.metrics import Kind
 from chainrule.web.request_log import log_error, note_coalesced, note_spec
 from chainrule.web.service import Service
-from chainrule.web.slot import ComputeSlot
-from chainrule.web.work import Work
 
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
 THEORY_SHARE = 0.2
-"""Of the time that a client's answers are computed in while it does not rest, theory takes no more."""
+"""Largest part of a client's computing time for theory, while the client does not rest."""
 
 REST_SECONDS = 0.05
-"""A client rests that has asked for nothing for so long: a dragged slider asks again as soon as it has a frame."""
+"""A client rests when it asks for nothing for this time: a dragged slider asks again after each frame."""
 
 RESTARTING = 1012
-"""Close code of a socket whose server goes (RFC 6455's registry: service restart)."""
+"""Close code at the server's end (RFC 6455's registry: service restart)."""
 
 CLOSE_SECONDS = 1.0
-"""How long a client may take to be told that its socket is closed."""
+"""How long sending a close message may take."""
 
 SpecIn = TypeVar("SpecIn", contravariant=True)
 
 
 class Tracer(Keeper, Protocol[SpecIn]):
-    """What makes one trace after the other, and keeps what makes the next one sooner: `run.Retracer`, say."""
+    """Makes traces, and keeps memory that makes the next one faster, such as `run.Retracer`."""
 
     @property
     def recording(self) -> object:
-        """What the last trace repeats, or is: another object for each; None where that cannot be said."""
+        """Identity of the recording that the last trace repeats; None if unknown."""
 
     def trace(self, spec: SpecIn, /) -> Trace:
-        """The trace of what a client named."""
+        """The trace of a spec."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source(Generic[SpecT]):
-    """What live sockets show.
+    """The subject of live sockets: specs, or a user's own model.
 
     Attributes:
-        read: what a client names, from its message's values; raises SpecError.
-        slot: of the device that it is computed on.
+        read: makes a spec from a message's values; raises SpecError.
+        slot: the device's slot for a spec.
         tracer: makes the tracer of one socket.
-        note: lets what is logged from now on say what is shown.
+        note: adds a spec to later log records.
         deadline_seconds: how long a picture may compute.
-        outline: of a trace what theory reads.
-        listen: has a function called, in whatever thread, whenever there is news; gives a function that ends it. None
-            where there never is any.
-        news: what a client is told then.
-        has_news: whether there has been some: a client that has just come may not have heard of it.
+        outline: reduces a trace to the rows that theory reads.
+        listen: calls a function, in any thread, whenever there is news, and returns a function that ends this; None
+            for a subject without news.
+        news: the message for clients then.
+        has_news: whether there was news before: a new client may not know it.
     """
 
     read: Callable[[Mapping[str, object]], SpecT]
@@ -102,7 +100,7 @@ class Source(Generic[SpecT]):
 
 
 def specs(service: Service) -> Source[ModelSpec]:
-    """The specs of the web, as far as the server admits them."""
+    """Specs within the server's limits."""
     return Source(
         read=service.read,
         slot=lambda spec: service.compute.slots[spec.device],
@@ -121,13 +119,13 @@ class Spent:
 
     @property
     def leaves_theory_time(self) -> bool:
-        """Whether theory has taken so little that some more does not slow the frames."""
+        """Whether theory may take more time without slowing the frames."""
         return self.theory <= THEORY_SHARE * (self.frames + self.theory)
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A computed trace as its client is shown it, which graph the client has then, and what theory needs of it."""
+    """Messages of a computed trace, the graph that the client has after them, and the rows that theory reads."""
 
     shown: Shown
     outline: Trace
@@ -136,7 +134,7 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class Owed:
-    """A frame that was sent without what theory says of it."""
+    """A frame that was sent without its theory."""
 
     seq: int
     outline: Trace
@@ -156,7 +154,7 @@ def live_router(service: Service) -> APIRouter:
 
 
 class LiveSession(Generic[SpecT]):
-    """One open socket: the newest wish not yet granted, and the graph the client already has."""
+    """One open socket: the newest wish, and the graph that the client has."""
 
     def __init__(self, websocket: WebSocket, service: Service, source: Source[SpecT]) -> None:
         self.websocket = websocket
@@ -189,12 +187,12 @@ class LiveSession(Generic[SpecT]):
         if self.service.compute.shutdown.is_set():
             await self._close(RESTARTING)
         for end in ends:
-            # Gone, either of the two.
+            # Raised when the client or the server left.
             if isinstance(end, Exception) and not isinstance(end, WebSocketDisconnect | StoppedError):
                 raise end
 
     def _leave(self) -> None:
-        """Account for a wish that nobody waits for any more, and keep nothing."""
+        """Account for the last wish, and keep nothing."""
         spec, self.newest = self.newest.spec if self.newest is not None else None, None
         if isinstance(spec, SpecError):
             self.metrics.rejected.labels(spec.code).inc()
@@ -202,10 +200,8 @@ class LiveSession(Generic[SpecT]):
             Work("picture", self.metrics).end(self.source.slot(spec).left())
         self.service.compute.kept.leave(self.retracer)
 
-    # ---------------------------------------------------------------- what the client wishes
-
     async def _read(self) -> None:
-        """Keep the newest message; answer at once what is no message at all."""
+        """Keep the newest message; answer a malformed one at once."""
         while True:
             message = await self.websocket.receive()
             if message["type"] == "websocket.disconnect":
@@ -229,10 +225,7 @@ class LiveSession(Generic[SpecT]):
             self._give_way()
 
     def _give_way(self) -> None:
-        """Have what runs for this client give way to what it wishes now, as soon as that is fair.
-
-        A mistake is no picture that anything could give way to.
-        """
+        """Stop this client's computation for its newer wish, once the grace is over; not for a mistaken wish."""
         work, wish = self.running, self.newest
         if work is None or wish is None or self.let_finish or work.stop.error is not None:
             return
@@ -247,10 +240,8 @@ class LiveSession(Generic[SpecT]):
         self.grace = None
         self._give_way()
 
-    # ---------------------------------------------------------------- what it gets
-
     async def _answer(self) -> None:
-        """Grant the newest wish, then the one that is newest by then; in between, pay what theory is owed."""
+        """Answer the newest wish again and again, and send theory in between."""
         while True:
             if self.owed is not None and self.spent.leaves_theory_time and not self.owed.slot.in_line:
                 await self._pay(self.owed)
@@ -269,9 +260,9 @@ class LiveSession(Generic[SpecT]):
                 await self._grant(self.source.slot(wish.spec))
 
     async def _rests(self) -> bool:
-        """Whether the client asks for nothing for a while."""
+        """Whether the client asks for nothing for `REST_SECONDS`."""
         try:
-            # Not `wait_for`: before Python 3.12 that drops a cancellation which comes together with a wish.
+            # Before Python 3.12 `wait_for` loses a cancellation that comes together with a wish.
             async with asyncio.timeout(REST_SECONDS):
                 await self.arrived.wait()
         except TimeoutError:
@@ -279,12 +270,12 @@ class LiveSession(Generic[SpecT]):
         return False
 
     async def _grant(self, slot: ComputeSlot) -> None:
-        """Send the picture of the wish that is the newest when the turn comes."""
+        """Send the picture of the wish that is newest when the turn comes."""
         messages: tuple[str | bytes, ...]
         async with slot.turn("picture") as waited:
             wish = self.newest
             if wish is None or isinstance(wish.spec, SpecError) or self.source.slot(wish.spec) is not slot:
-                # While this stood in line the client changed its mind in a way that needs no turn here.
+                # The newest wish needs no turn at this device any more.
                 return
             self._take()
             self.source.note(wish.spec)
@@ -309,7 +300,7 @@ class LiveSession(Generic[SpecT]):
             await self._send(message)
 
     async def _pay(self, owed: Owed) -> None:
-        """Send what theory says of a frame, unless the client wishes for a newer one that it would hold up."""
+        """Send the theory of a frame, unless it would delay a newer frame."""
         async with owed.slot.turn("theory") as waited:
             if self.newest is not None and not self.spent.leaves_theory_time:
                 return
@@ -320,7 +311,7 @@ class LiveSession(Generic[SpecT]):
                     owed.slot,
                     "theory",
                     waited,
-                    # Faults hang on the numbers, as theory's verdicts do, and go with them.
+                    # Faults depend on the numbers too.
                     lambda: theory_message(theory(owed.outline), owed.seq, owed.outline.faults),
                 )
             except ChainruleError as error:
@@ -335,7 +326,7 @@ class LiveSession(Generic[SpecT]):
         await self._send(message)
 
     async def _compute(self, slot: ComputeSlot, kind: Kind, waited: float, compute: Callable[[], T]) -> T:
-        """Compute something in this client's turn, and have it give way to what the client wishes meanwhile.
+        """Compute in this client's turn, giving way to its newer wishes.
 
         Raises:
             ChainruleError: see `ComputeSlot.compute`.
@@ -353,11 +344,11 @@ class LiveSession(Generic[SpecT]):
                 self.grace.cancel()
                 self.grace = None
             if not work.over:
-                # Its thread has not stopped yet, and would go on using what it uses.
+                # The thread still runs and uses the tracer.
                 self._forget()
 
     def _forget(self) -> None:
-        """Let go of what makes the next picture sooner."""
+        """Replace the tracer, with all that it keeps."""
         self.service.compute.kept.leave(self.retracer)
         self.retracer = self.source.tracer()
         self.owed = None
@@ -367,25 +358,23 @@ class LiveSession(Generic[SpecT]):
         self.arrived.clear()
 
     def _picture(self, seq: int, spec: SpecT) -> Picture:
-        """Compute one trace, in the device's thread: its frame, after the topology if the client has another."""
+        """Compute one trace in the device's thread: its frame, and the topology first if the client has another."""
         began = time.perf_counter()
         retracer = self.retracer
         with self.service.compute.kept.using(retracer):
             trace, recording = retracer.trace(spec), retracer.recording
-        # One that was kept is told with what its pass took.
+        # A kept trace reports the time of its pass.
         compute_ms = max((time.perf_counter() - began) * 1e3, trace.timing.get("total_ms", 0.0))
         shown, topology = show(trace, recording, self.shown)
         numbers = frame(trace, seq, shown.number, compute_ms)
         return Picture(shown, self.source.outline(trace), (numbers,) if topology is None else (topology, numbers))
 
-    # ---------------------------------------------------------------- sending
-
     async def _tell(self) -> None:
-        """Pass on what news there are; where there never are any, wait for nothing."""
+        """Send news; a subject without news waits for ever."""
         loop, told = asyncio.get_running_loop(), asyncio.Event()
 
         def tell() -> None:
-            # The loop may end while another thread is about to say something.
+            # The loop may have ended.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(told.set)
 
@@ -406,7 +395,7 @@ class LiveSession(Generic[SpecT]):
         await self._send(error_message(seq, error))
 
     async def _send(self, message: str | bytes) -> None:
-        """Send one message. How long a client may take nothing of it is the connection's to say.
+        """Send one message; the connection limits how slowly the client may take it.
 
         Raises:
             WebSocketDisconnect: the client has gone, or was cut off.
@@ -417,11 +406,11 @@ class LiveSession(Generic[SpecT]):
             else:
                 await self.websocket.send_text(message)
         except RuntimeError:
-            # The server had closed the socket, over a message that is too long, say.
+            # The server closed the socket, perhaps over a message that is too long.
             raise WebSocketDisconnect(1006) from None
 
     async def _close(self, code: int) -> None:
-        """Close the socket, if it is still there and takes anything."""
+        """Close the socket, if the client still reads."""
         try:
             async with asyncio.timeout(CLOSE_SECONDS):
                 await self.websocket.close(code)

@@ -1,4 +1,4 @@
-"""What goes through the live socket: a client's wishes read, its graph and errors written."""
+"""Messages of the live socket: wishes read, topologies and errors written."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from chainrule.stats import StatisticsTable
 from chainrule.trace.graph import Trace
 
 MAX_SEQ = 2**32 - 1
-"""A frame carries its number in 32 bits."""
+"""Frames hold the number in 32 bits."""
 
 PING = '{"type":"ping"}'
-"""What a client sends that has waited long, as `static/core/live.js` writes it: a line of thirty is no dead socket."""
+"""Sent by a client that waited long (`static/core/live.js`), to tell a long line from a dead socket."""
 
 PONG = '{"type":"pong"}'
-"""The answer, ahead of whatever is computed."""
+"""The answer, sent at once."""
 
 SpecT = TypeVar("SpecT")
-"""What a client names: a spec, or what plays its part (`chainrule.user_model.what_if`)."""
+"""A spec, or a what-if of a user's model (`chainrule.user_model.what_if`)."""
 
 
 class Wish(Generic[SpecT]):
-    """One message of a client. Its spec is read when it is looked at: of most that pile up nobody ever looks."""
+    """One message of a client. Its spec is read at first use: most of many messages are never used."""
 
     def __init__(
         self, seq: int, values: Mapping[str, object], read_spec: Callable[[Mapping[str, object]], SpecT]
@@ -40,7 +40,7 @@ class Wish(Generic[SpecT]):
 
     @cached_property
     def spec(self) -> SpecT | SpecError:
-        """What the client wants to see, or what is wrong with that."""
+        """The spec, or its error."""
         try:
             return self._read_spec(self._values)
         except SpecError as error:
@@ -48,12 +48,12 @@ class Wish(Generic[SpecT]):
 
 
 def read_wish(text: str | None, last_seq: int, read_spec: Callable[[Mapping[str, object]], SpecT]) -> Wish[SpecT]:
-    """A message, read. A bad spec is a wish too: it is answered in its turn, with its number.
+    """Read a message. A bad spec is a wish too: its error is sent in its turn, with its number.
 
     Args:
         text: the message; None if it is binary.
         last_seq: the number of the message before.
-        read_spec: what makes a spec of its values, or raises SpecError.
+        read_spec: makes a spec from values, or raises SpecError.
 
     Raises:
         RequestError: this is not `{"seq": n, "spec": {…}}` with a number larger than the last.
@@ -78,10 +78,7 @@ def read_wish(text: str | None, last_seq: int, read_spec: Callable[[Mapping[str,
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """Which graph a client has: its number, what it was recorded as (see `Retracer.recording`), and its digest.
-
-    Nothing of the graph itself: of that the tracer keeps all that is kept.
-    """
+    """Which graph a client has: its number, its recording (see `Retracer.recording`) and its digest."""
 
     number: int = 0
     recording: object = None
@@ -89,12 +86,12 @@ class Shown:
 
 
 def show(trace: Trace, recording: object, shown: Shown) -> tuple[Shown, str | None]:
-    """Which graph a client has that is to be sent a frame of `trace`, and the topology to send before it if one is due.
+    """The graph that a client has after `trace` is shown, and the topology message to send first, if any.
 
     Args:
-        trace: what is to be shown.
-        recording: of the tracer that made it; None if that cannot be said.
-        shown: which graph the client has had so far.
+        trace: the trace to show.
+        recording: the tracer's, or None.
+        shown: the graph that the client had before.
     """
     if recording is not None and recording is shown.recording:
         return shown, None
@@ -107,7 +104,7 @@ def show(trace: Trace, recording: object, shown: Shown) -> tuple[Shown, str | No
 
 
 def for_theory(trace: Trace) -> Trace:
-    """What `theory` reads of a trace, and no more: a few rows per layer. It can wait long and costs little."""
+    """The few rows per layer of a trace that `theory` reads, cheap to keep."""
     x = next((tensor for tensor in trace.tensors if tensor.name == "x"), None) if trace.layers else None
     wanted = {each for layer in trace.layers for each in (layer.preactivation, layer.activation, layer.gradient)}
     if x is not None:
@@ -128,7 +125,7 @@ def for_theory(trace: Trace) -> Trace:
 
 
 def error_message(seq: int | None, error: ChainruleError) -> str:
-    """An error as the socket carries it; `seq` is null where no message could be read."""
+    """An error message; `seq` is null if no message could be read."""
     return orjson.dumps({"type": "error", "seq": seq, **error.body()}).decode()
 
 

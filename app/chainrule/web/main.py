@@ -24,7 +24,6 @@ from chainrule.spec import ModelSpec
 from chainrule.web.answers import REVALIDATE, error_answer, from_http_exception, json_answer
 from chainrule.web.api import api_router
 from chainrule.web.compute import Compute, list_devices
-from chainrule.web.connections import Server, server_config
 from chainrule.web.foundations import foundations_router
 from chainrule.web.gradcheck import gradcheck_router
 from chainrule.web.guard import Guard
@@ -36,13 +35,14 @@ from chainrule.web.openapi import OPENAPI_VERSION
 from chainrule.web.pages import pages_router
 from chainrule.web.probes import probes_router
 from chainrule.web.request_log import RequestLog, Templates, log_error
+from chainrule.web.server import Server, ServerConfig
 from chainrule.web.service import Service
 from chainrule.web.static_files import OwnFiles
 
 if TYPE_CHECKING:
     from chainrule.user_model.model import UserModel
 
-__all__ = ["Server", "configure_logging", "create_app", "server_config"]
+__all__ = ["Server", "ServerConfig", "configure_logging", "create_app"]
 
 
 def create_app(

@@ -1,10 +1,10 @@
-"""What the server counts, in Prometheus' terms. One object per application: nothing is global.
+"""Counters, gauges and histograms for Prometheus, one object per application.
 
-Work is what runs in a device's thread. Its accounts close at all times:
+Work runs in a device's thread. At all times
 
     accepted = done + cancelled + timed out + failed + in hand
 
-A refusal is no work, nor is a live message that a newer one replaced before its turn came.
+Refusals, and live messages that a newer one replaced before their turn, are no work.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from prometheus_client.registry import Collector
 from chainrule.errors import STOP_REASONS
 
 Kind = Literal["request", "picture", "theory"]
-"""What work is for: a request over HTTP, a picture of a live socket, what theory says of one."""
+"""Purpose of work: an HTTP request, a live socket's picture, or the theory of a picture."""
 
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -85,10 +85,7 @@ class Metrics:
         ProcessCollector(registry=self.registry)
 
     def watch(self, name: str, doc: str, read: Callable[[], float], **labels: str) -> None:
-        """Show what `read` gives whenever the metrics are asked for, as the gauge `chainrule_NAME`.
-
-        A name may be watched several times, each time with other values of the same labels.
-        """
+        """Add the gauge `chainrule_NAME`, read at each scrape; a name may be added again with other label values."""
         gauge = self._watched.get(name)
         if gauge is None:
             gauge = self._watched[name] = Gauge(f"chainrule_{name}", doc, tuple(labels), registry=self.registry)
@@ -99,18 +96,18 @@ class Metrics:
         return sum(int(sample.value) for metric in self.sockets.collect() for sample in metric.samples)
 
     def text(self) -> bytes:
-        """All of it, in Prometheus' text format."""
+        """All metrics in Prometheus' text format."""
         return generate_latest(_Plain(self.registry))
 
 
 class _Plain(Collector):
-    """A registry without the time at which each series was made, which doubles the text and which nobody asks for."""
+    """A registry without the creation time of each series, which would double the text."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.registry = registry
 
     def collect(self) -> Iterator[Metric]:
-        """Its metrics."""
+        """All metrics."""
         for metric in self.registry.collect():
             metric.samples = [sample for sample in metric.samples if sample.name != f"{metric.name}_created"]
             yield metric

@@ -1,10 +1,10 @@
-"""`/api/v1/model`: the explorer's API and live socket of one's own model, there only where a server was given one.
+"""`/api/v1/model`: the explorer's API and live socket for a user's own model, if the server was given one.
 
     what-if ──▶ ModelTracer ──▶ Trace ──▶ graph dump, DOT, SVG, HTML, Model Explorer, profile
                 (one, in the device's thread)    └──▶ frames of the live socket, and of each reload a word
 
-A what-if plays the part that a spec plays elsewhere: it is read from query string and message alike, and an answer is a
-function of it and of the model's version. Nothing here has a deadline: whoever runs their own model says how long.
+A what-if takes the place of a spec: it is read from query strings and messages, and an answer is a function of it and
+of the model's version. There is no deadline: users decide how long their own model may take.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 BASE = "/api/v1/model"
-"""Where the routes are."""
+"""Prefix of the routes."""
 
 ERRORS = (401, 422, 501, 503, 507)
-"""What any route that traces the model may answer."""
+"""Error statuses of every route that traces the model."""
 
 
 def model_router(service: Service, model: Model) -> APIRouter:
@@ -125,9 +125,9 @@ def model_router(service: Service, model: Model) -> APIRouter:
 
 
 class ModelTracer:
-    """What all requests and sockets trace with: of a large model one copy is enough. For the device's thread alone.
+    """The one traced copy of the model, for all requests and sockets. Used in the device's thread only.
 
-    The last trace is kept: a page asks for the same picture over its socket, as a dump and as a profile.
+    It keeps the last trace: a page asks for the same picture over its socket, as a dump and as a profile.
     """
 
     def __init__(self, own: UserModel) -> None:
@@ -135,21 +135,18 @@ class ModelTracer:
         self.forget()
 
     def forget(self) -> None:
-        """Let go of the copy and of the last trace."""
+        """Free the copy and the last trace."""
         self._version = -1
         self._tracer: Tracer | None = None
         self._last: tuple[WhatIf, Trace] | None = None
 
     @property
     def kept_bytes(self) -> int:
-        """None that would count: whoever runs a model of their own has memory for a copy of it.
-
-        It is let go of all the same when memory runs out.
-        """
+        """0, so that the limit never frees the copy; it is freed when memory runs out."""
         return 0
 
     def trace(self, what_if: WhatIf) -> tuple[Trace, object]:
-        """The trace of a what-if on the model as it is today, and what that repeats or is (see `Retracer.recording`).
+        """The trace of a what-if on the present version, and its recording (see `Retracer.recording`).
 
         Raises:
             ExploreError: the model cannot be run.
@@ -162,21 +159,21 @@ class ModelTracer:
         return self._last[1], tracer.recording
 
     def values(self, what_if: WhatIf, name: str, rows: tuple[int, int], cols: tuple[int, int]) -> bytes:
-        """A window of one tensor's values as JSON; see `Tracer.values`."""
+        """Some of a tensor's values as JSON; see `Tracer.values`."""
         return orjson.dumps(self._today().values(what_if, name, rows, cols))
 
     def _today(self) -> Tracer:
         """The tracer of the model's present version."""
         version = self._own.version
         if self._tracer is None or version != self._version:
-            # The copy of yesterday goes first: there may be no room for two.
+            # Free the old copy first: two may not fit.
             self.forget()
             self._tracer, self._version = self._own.tracer(), version
         return self._tracer
 
 
 class SocketTracer:
-    """The model's tracer as one socket sees it: which recording *its* last picture repeats."""
+    """One socket's view of the model's tracer: the recording of this socket's last picture."""
 
     def __init__(self, trace: Callable[[WhatIf], tuple[Trace, object]]) -> None:
         self._trace = trace
@@ -189,28 +186,28 @@ class SocketTracer:
 
     @property
     def kept_bytes(self) -> int:
-        """Nothing of its own."""
+        """0: the model's tracer keeps the memory."""
         return 0
 
     def forget(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing."""
 
 
 class Model:
-    """One's own model on this server."""
+    """The user's model on this server."""
 
     def __init__(self, service: Service, own: UserModel) -> None:
         self.own = own
         self.service = service
         self.tracer = ModelTracer(own)
-        # Part of every entity tag: another process may have another model under the same address.
+        # In every entity tag: another process may serve another model at this address.
         self.process = secrets.token_hex(8)
-        # Each thread has its own: what the user's code has said in theirs holds where it is run.
+        # Torch has one per thread; the user's choice applies in the device's thread too.
         self._default_device = torch.get_default_device()
 
     @contextmanager
     def tracing(self) -> Iterator[ModelTracer]:
-        """Inside, the tracer is the caller's, who is in the device's thread."""
+        """Give the caller the tracer for the block; in the device's thread."""
         default = self._default_device
         with (
             self.service.compute.kept.using(self.tracer),
@@ -233,7 +230,7 @@ class Model:
         return trace
 
     async def warm_up(self) -> None:
-        """Compute the first picture before a page asks for it; what is wrong with it, the page will be told."""
+        """Compute the first picture before a page asks for it."""
         try:
             await self.trace(self.own.read({}))
         except StoppedError:
@@ -252,7 +249,7 @@ class Model:
         return self.own.read(values)
 
     def source(self) -> Source[WhatIf]:
-        """What its live sockets show."""
+        """The subject of its live sockets."""
         return Source(
             read=self.read,
             slot=lambda what_if: self.service.compute.slots[what_if.device],
@@ -266,11 +263,11 @@ class Model:
         )
 
     def news(self) -> str:
-        """What a socket is told after a reload: `{"type": "model", "version", "groups", "tied", "error"}`."""
+        """The message after a reload: `{"type": "model", "version", "groups", "tied", "error"}`."""
         return orjson.dumps({"type": "model", **self.state()}).decode()
 
     def state(self) -> dict[str, Any]:
-        """Which version the model has, what of it may be changed, and what was wrong with a newer one."""
+        """The model's version, its groups and tied parameters, and the error of a newer version."""
         problem = self.own.problem
         return {
             "version": self.own.version,
@@ -280,7 +277,7 @@ class Model:
         }
 
     def page_data(self) -> dict[str, Any]:
-        """What the page knows of the model before it asks."""
+        """The model's part of the page's data."""
         return {
             "name": self.own.name,
             "base": BASE,
@@ -357,7 +354,7 @@ class ModelApi:
         media_type: str = JSON,
         own: str = "",
     ) -> Response:
-        """What `work` makes of a what-if and the route's `own` values, unless the client has it already."""
+        """The answer of `work` for a what-if and the route's `own` values; 304 if the client has it."""
         model = self.model
         tag = entity_tag(request.scope["path"], what_if.query(), own, model.process, str(model.own.version))
         if is_fresh(request.headers, tag):

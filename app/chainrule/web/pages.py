@@ -1,4 +1,4 @@
-"""The pages a person looks at. What they compute comes over the API; a page itself is data for the first picture."""
+"""The pages. They hold the data for the first picture; all numbers come over the API."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from chainrule.web.service import Service
 
 
 def pages_router(service: Service, model: Model | None = None) -> APIRouter:
-    """`/`, `/docs` and the third-party files they load, `/standalone.html` that the page makes files of itself from."""
+    """`/`, `/docs`, third-party files, and `/standalone.html`, the page's template for saved files."""
     router = APIRouter(include_in_schema=False)
     opened = [{"name": dump.name, "url": dump_address(index)} for index, dump in enumerate(service.dumps)]
     first = opened[0] if opened else None

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from chainrule.errors import RequestError
-from chainrule.run import MOST_VALUES
+from chainrule.run import MAX_VALUES
 from chainrule.spec.values import Key
 
 DEFAULT_RANGE = "0:5"
@@ -52,7 +52,7 @@ DUMP_PART = Key(
 def _read_range(text: str) -> tuple[int, int]:
     match = re.fullmatch(r"([0-9]{1,9}):([0-9]{1,9})", text)
     start, stop = (int(match[1]), int(match[2])) if match else (0, 0)
-    if not start < stop <= start + MOST_VALUES:
+    if not start < stop <= start + MAX_VALUES:
         raise ValueError
     return start, stop
 
@@ -73,9 +73,9 @@ def window_keys(example: str) -> tuple[Key, ...]:
         DEFAULT_RANGE,
         "text",
         "First and last row.",
-        words=f"a range such as 0:5, its end excluded, of at most {MOST_VALUES}",
+        words=f"a range such as 0:5, its end excluded, of at most {MAX_VALUES}",
         reader=_read_range,
         error=partial(RequestError, status=422, code="invalid_range"),
-        bound=MOST_VALUES,
+        bound=MAX_VALUES,
     )
     return name, rows, replace(rows, name="cols", doc="First and last column.")

@@ -1,7 +1,7 @@
-"""How the server is doing, for the machinery around it: is it alive, can it compute, what has it counted.
+"""Probes: is the server alive, can it compute, what has it counted.
 
-Nothing here computes or waits: all three are answered while every device is busy. `/healthz` and `/readyz` are asked
-without a token (see `guard`), so they say nothing of what is computed.
+They answer while every device is busy. `/healthz` and `/readyz` need no token (see `guard`), so they reveal nothing
+about computations.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What happened to each request, in one record, under an id that the client is told. The outermost ASGI layer.
+"""One log record and one count per request, under an id that the client gets. The outermost ASGI layer.
 
-    X-Request-ID (theirs, or a new one) ─▶ answer's header, every log record of the request, in whatever thread
+    X-Request-ID (the client's, or a new one) ─▶ header of the answer, every log record of the request in any thread
 
-A record names the method, the path and the hash of the spec. Never what may be private: no query string, no body, no
-message of a socket, no header but the id.
+A record holds the method, the path and the spec's hash. It never holds a query string, a body, a socket's message or a
+header but the id: they may be private.
 """
 
 from __future__ import annotations
@@ -34,73 +34,103 @@ logger = logging.getLogger(__name__)
 HEADER = "x-request-id"
 
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
-"""Ids that are taken over from a client or a proxy; any other is replaced."""
+"""Ids that are accepted from a client or a proxy; any other is replaced."""
 
 CLIENT_GONE = 499
-"""Status in the record of a request whose client left before it was answered, as nginx has it."""
+"""Status recorded when the client left before its answer, as nginx has it."""
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 OTHER = "other"
-"""Label of whatever a client made up itself, so that clients cannot make up series."""
+"""Label for names that a client made up, so that clients cannot create series."""
 
-LONGEST_PATH = 200
+MAX_PATH = 200
 
 REFUSED = "refused"
-"""Key in the state of a request's scope: the error that the connection answered in the application's place."""
+"""Key in a scope's state: the error that the connection answered instead of the application."""
 
 
 @dataclass(slots=True)
 class Note:
-    """What becomes known of a request while it is answered."""
+    """Facts about a request, collected while it is answered."""
 
     id: str
     error: str = ""
+    status: int = 0
+    bytes: int = 0
+    gone: bool = False
+    code: int | None = None
+    messages: int = 0
+    pictures: int = 0
     coalesced: int = 0
+
+    def received(self, message: Message) -> None:
+        """Note what the client sent."""
+        kind = message["type"]
+        if kind == "http.disconnect":
+            self.gone = self.gone or not self.status
+        elif kind == "websocket.receive":
+            self.messages += 1
+        elif kind == "websocket.disconnect" and self.code is None:
+            self.code = message.get("code", 1005)
+
+    def sends(self, message: Message) -> None:
+        """Note what is about to be sent."""
+        kind = message["type"]
+        if kind.endswith("response.start"):
+            self.status = message["status"]
+        elif kind.endswith("response.body"):
+            self.bytes += len(message.get("body", b""))
+        elif kind == "websocket.close":
+            self.code = message.get("code", 1000) if self.code is None else self.code
+            # A handshake refused without an answer is a 403.
+            self.status = self.status or 403
+        if kind.endswith("response.start") or kind == "websocket.accept":
+            MutableHeaders(raw=message.setdefault("headers", []))[HEADER] = self.id
 
 
 _note: ContextVar[Note | None] = ContextVar("note", default=None)
 _spec: ContextVar[ModelSpec | None] = ContextVar("spec", default=None)
-"""Of the task, not of the request: a live socket reads one spec while it computes another."""
+"""Per task, not per request: a live socket reads one spec while it computes another."""
 
 
 def request_id() -> str:
-    """The id of the request that this task or thread works for; empty where there is none."""
+    """The id of the request that this task or thread works for; empty without one."""
     note = _note.get()
     return "" if note is None else note.id
 
 
 def note_spec(spec: ModelSpec) -> None:
-    """Let what this task logs from now on carry the spec's hash."""
+    """Add the spec's hash to all later log records of this task."""
     _spec.set(spec)
 
 
 def noted_spec() -> ModelSpec | None:
-    """The spec that this task or thread works on, if it said so."""
+    """The spec that this task or thread noted."""
     return _spec.get()
 
 
 def note_error(error: ChainruleError) -> None:
-    """Let the request's record carry the error's code."""
+    """Add the error's code to the request's record."""
     note = _note.get()
     if note is not None:
         note.error = error.code
 
 
 def note_coalesced() -> None:
-    """Count a message of this socket that a newer one replaced before its turn."""
+    """Count a socket's message that a newer one replaced before its turn."""
     note = _note.get()
     if note is not None:
         note.coalesced += 1
 
 
 def spec_hash(spec: ModelSpec) -> str:
-    """Twelve hexadecimal digits that tell specs apart in a log and give nothing of them away."""
+    """Twelve hexadecimal digits that tell specs apart without revealing them."""
     return blake2b(spec.query().encode()).hexdigest()[:12]
 
 
 def log_error(error: ChainruleError) -> None:
-    """Log an error that is answered 5xx, once: with its stack where it is a fault, in one line where it was planned."""
+    """Log an error that is answered 5xx: with its stack where it is a fault, in one line where it was planned."""
     if error.status in (500, 507):
         logger.error("%s: %s", error.code, error.message, exc_info=error)
     elif error.status >= 500:
@@ -108,22 +138,17 @@ def log_error(error: ChainruleError) -> None:
 
 
 def record_refusal(metrics: Metrics | None, error: ChainruleError, client: str, sent: int) -> str:
-    """Count and log an answer that no application made, to what was no whole request; the id it goes under."""
-    note = Note(secrets.token_hex(8))
+    """Count and log an answer to an incomplete request, which no application made; returns its id."""
     if metrics is not None:
         metrics.requests.labels(OTHER, OTHER, str(error.status)).inc()
-    before = _note.get()
-    _note.set(note)
-    try:
+    with _noting(Note(secrets.token_hex(8))) as note:
         fields = {"status": error.status, "bytes": sent, "client": client, "error": error.code}
         logger.info("%s", "request", extra={"fields": fields})
-    finally:
-        _note.set(before)
     return note.id
 
 
 class Templates:
-    """The templates of an application's routes, such as `/static/{path}`: no more than it has routes."""
+    """The templates of an application's routes, such as `/static/{path}`."""
 
     def __init__(self, routes: Iterable[BaseRoute]) -> None:
         self._literal = set[str]()
@@ -145,7 +170,7 @@ class Templates:
 
 
 class RequestLog:
-    """Gives each request its id, writes its record and counts it."""
+    """Gives each request its id, logs it and counts it."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics, templates: Templates) -> None:
         self.app = app
@@ -153,104 +178,51 @@ class RequestLog:
         self.templates = templates
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, and say so."""
+        """Answer one request."""
         if scope["type"] == "http":
-            await self._request(scope, receive, send)
+            with self.metrics.open_requests.track_inprogress():
+                await self._answer(scope, receive, send)
         elif scope["type"] == "websocket":
-            await self._socket(scope, receive, send)
+            await self._answer(scope, receive, send)
         else:
             await self.app(scope, receive, send)
 
-    async def _request(self, scope: Scope, receive: Receive, send: Send) -> None:
-        status = sent = 0
-        gone = False
-
-        async def receive_watched() -> Message:
-            nonlocal gone
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def receive_noted() -> Message:
             message = await receive()
-            gone = gone or (message["type"] == "http.disconnect" and not status)
+            note.received(message)
             return message
 
         async def send_noted(message: Message) -> None:
-            nonlocal status, sent
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                _name(message, note.id)
-            elif message["type"] == "http.response.body":
-                sent += len(message.get("body", b""))
+            note.sends(message)
             await send(message)
-
-        start = time.perf_counter()
-        with _noting(scope) as note, self.metrics.open_requests.track_inprogress():
-            try:
-                await self.app(scope, receive_watched, send_noted)
-            except BaseException:
-                note.error = note.error or "incomplete"
-                raise
-            finally:
-                known = _refused(scope, note) or (CLIENT_GONE if gone or not status else status)
-                self._count(scope, known)
-                self._log("request", scope, start, note, status=known, bytes=sent)
-
-    async def _socket(self, scope: Scope, receive: Receive, send: Send) -> None:
-        status = sent = messages = pictures = 0
-        code: int | None = None
-
-        async def receive_counted() -> Message:
-            nonlocal messages, code
-            message = await receive()
-            if message["type"] == "websocket.receive":
-                messages += 1
-            elif message["type"] == "websocket.disconnect" and code is None:
-                code = message.get("code", 1005)
-            return message
-
-        async def send_counted(message: Message) -> None:
-            nonlocal status, sent, pictures, code
-            kind = message["type"]
-            if kind == "websocket.accept":
-                _name(message, note.id)
-                await send(message)
-                status = 101
-                self._count(scope, status)
+            if message["type"] == "websocket.accept":
+                note.status = 101
+                self._count(scope, 101)
                 self._log("socket open", scope, start, note)
-                return
-            if kind == "websocket.http.response.start":
-                status = message["status"]
-                _name(message, note.id)
-            elif kind == "websocket.http.response.body":
-                sent += len(message.get("body", b""))
-            elif kind == "websocket.close":
-                code = message.get("code", 1000) if code is None else code
-                # Without an answer of its own a refused handshake is a 403.
-                status = status or 403
-            await send(message)
-            if kind == "websocket.send":
-                pictures += message.get("bytes") is not None
+            note.pictures += message["type"] == "websocket.send" and message.get("bytes") is not None
 
         start = time.perf_counter()
-        with _noting(scope) as note:
+        with _noting(Note(name_request(scope))) as note:
             try:
-                await self.app(scope, receive_counted, send_counted)
+                await self.app(scope, receive_noted, send_noted)
             except BaseException:
                 note.error = note.error or "incomplete"
                 raise
             finally:
-                if status == 101:
-                    self._log(
-                        "socket closed",
-                        scope,
-                        start,
-                        note,
-                        code=1006 if code is None else code,
-                        messages=messages,
-                        pictures=pictures,
-                        coalesced=note.coalesced,
-                    )
+                if note.status == 101:
+                    counts = {name: getattr(note, name) for name in ("messages", "pictures", "coalesced")}
+                    code = 1006 if note.code is None else note.code
+                    self._log("socket closed", scope, start, note, code=code, **counts)
                 else:
-                    known = status or _refused(scope, note) or CLIENT_GONE
-                    self._count(scope, known)
-                    self._log("request", scope, start, note, status=known, bytes=sent)
+                    refused: ChainruleError | None = scope["state"].get(REFUSED)
+                    if refused is not None and (scope["type"] == "http" or not note.status):
+                        note.status, note.error = refused.status, refused.code
+                    elif note.gone:
+                        note.status = CLIENT_GONE
+                    status = note.status or CLIENT_GONE
+                    self._count(scope, status)
+                    self._log("request", scope, start, note, status=status, bytes=note.bytes)
 
     def _count(self, scope: Scope, status: int) -> None:
         method = scope.get("method", "GET")
@@ -264,7 +236,7 @@ class RequestLog:
         fields: dict[str, object] = {
             "method": scope.get("method", "GET"),
             "route": self.templates.of(scope["path"]),
-            "path": scope["path"][:LONGEST_PATH],
+            "path": scope["path"][:MAX_PATH],
             **more,
             "client": client[0] if client else "",
             "ms": round((time.perf_counter() - start) * 1e3, 1),
@@ -275,7 +247,7 @@ class RequestLog:
 
 
 def name_request(scope: MutableMapping[str, Any]) -> str:
-    """The id of a request, which it is given when it is first asked for."""
+    """The id of a request, made at the first call."""
     state: dict[str, Any] = scope.setdefault("state", {})
     if "request_id" not in state:
         given = Headers(raw=list(scope["headers"])).get(HEADER, "")
@@ -284,30 +256,15 @@ def name_request(scope: MutableMapping[str, Any]) -> str:
     return name
 
 
-def _refused(scope: Scope, note: Note) -> int:
-    """Status of the answer that the connection gave in the application's place; 0 where it gave none."""
-    error: ChainruleError | None = scope["state"].get(REFUSED)
-    if error is None:
-        return 0
-    note.error = error.code
-    return error.status
-
-
 @contextmanager
-def _noting(scope: Scope) -> Iterator[Note]:
-    """A note for the time of a request, where every task and thread of it finds it."""
-    note = Note(name_request(scope))
+def _noting(note: Note) -> Iterator[Note]:
+    """Make the note known to every task and thread of a request."""
     before = _note.get(), _spec.get()
     _note.set(note)
     _spec.set(None)
     try:
         yield note
     finally:
-        # Not by a token: a request that is given up at shutdown may be closed from another context.
+        # Without tokens: a request given up at shutdown may be closed from another context.
         _note.set(before[0])
         _spec.set(before[1])
-
-
-def _name(message: Message, name: str) -> None:
-    """Put the request's id among the headers of an answer."""
-    MutableHeaders(raw=message.setdefault("headers", []))[HEADER] = name

@@ -1,4 +1,4 @@
-"""What the routes share, and how a request becomes a spec."""
+"""State that all routes share, and how a request becomes a spec."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """What the server runs under, computes on and counts, and the dumps that it was opened with."""
+    """Settings, devices, metrics and open dumps of the server."""
 
     settings: Settings
     compute: Compute
@@ -33,7 +33,7 @@ class Service:
     dumps: Sequence[OpenDump | DumpFile] = ()
 
     def admit(self, spec: ModelSpec, form: str = "json") -> ModelSpec:
-        """The spec itself, once it is known to be affordable in the format of its answer, and its device to exist.
+        """The spec itself, if it is within the limits for the format `form` and its device exists.
 
         Raises:
             LimitError: it asks for more than the settings allow.
@@ -60,7 +60,7 @@ class Service:
     def read_request(
         self, request: Request, also: Iterable[str] = (), form: str = "json"
     ) -> tuple[ModelSpec, dict[str, str]]:
-        """The spec in a query string, and the values of keys that are not the spec's but the route's own.
+        """The spec in a query string, and the values of the route's own keys `also`.
 
         Raises:
             SpecError: see `read`.
@@ -70,13 +70,13 @@ class Service:
         return self.read(values, form), own
 
     async def run(self, request: Request, device: str, compute: Callable[[], T], seconds: float | None = None) -> T:
-        """Compute what a request is answered with, unless and until its client goes.
+        """Compute a request's answer; stop when its client leaves.
 
         Args:
-            request: it.
-            device: where it is computed.
-            compute: what is computed.
-            seconds: how long it may wait and compute; as the settings say unless given.
+            request: the client's.
+            device: its name.
+            compute: the work.
+            seconds: how long it may wait and compute; `deadline_seconds` unless given.
 
         Raises:
             StoppedError: the client has gone, or the server is going.
@@ -97,6 +97,6 @@ class Service:
 
 
 async def _gone(request: Request) -> None:
-    """Return once the client has closed its connection; what is left of its body is dropped."""
+    """Return when the client has closed its connection; drop the rest of its body."""
     while (await request.receive())["type"] != "http.disconnect":
         pass

@@ -34,7 +34,7 @@ class OwnFiles(StaticFiles):
         super().__init__(directory=assets.static())
 
     async def get_response(self, path: str, scope: Scope) -> Response:
-        """A file, or 304; raises HTTPException where there is none."""
+        """A file or 304; raises HTTPException if it does not exist."""
         # The path has the separators of this system, and no `..` in it.
         match = VERSIONED.match(path.replace(os.sep, "/"))
         name = path[match.end() :] if match else path

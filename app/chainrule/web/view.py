@@ -1,12 +1,12 @@
-"""`chainrule.explore(model, *inputs)`: the explorer on a model in this process, in the browser or in a notebook.
+"""`chainrule.explore(model, *inputs)`: the explorer on a model of this process, in a browser or in a notebook.
 
     explore ─▶ Subject ─▶ UserModel ─▶ server, in a thread, on loopback, with a token ─▶ View
                                                                                          ├─ url: the live page
                                                                                          ├─ trace, save()
                                                                                          └─ in a notebook: a frame
 
-The frame of a notebook holds the whole page, with the trace in it: no header of any server can block it, it stays in
-the saved notebook, and it shows where the notebook's own machine is not the browser's.
+A notebook's frame holds the whole page with its trace: no server's headers can block it, it stays in the saved
+notebook, and it works where the kernel runs on another machine than the browser.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ if TYPE_CHECKING:
     from chainrule.web.main import Server
 
 HOST = "127.0.0.1"
-"""A view is for this machine alone."""
+"""Only this machine can reach a view."""
 
 FRAME_HEIGHT = 640
-"""Of a notebook's frame, in CSS pixels: the graph and the profile beneath it."""
+"""Height of a notebook's frame in CSS pixels, enough for graph and profile."""
 
 CLOSE_SECONDS = 10.0
-"""How long the server may take to end; it then ends with the process."""
+"""How long closing waits for the server."""
 
 FRAME = """\
 <iframe title="{title}" srcdoc="{page}" width="100%" height="{height}" style="border: 0" \
 sandbox="allow-scripts allow-downloads" allow="clipboard-write"></iframe>
 <p>{note}</p>
 """
-"""The page has an origin of its own: its code reaches nothing of the notebook's."""
+"""The frame is sandboxed: the page cannot reach the notebook."""
 
 
 def explore(
@@ -65,30 +65,30 @@ def explore(
     port: int = 0,
     browser: bool = True,
 ) -> View:
-    """Show one forward and backward pass of a model, and what becomes of it when its parameters are scaled or redrawn.
+    """Show one forward and backward pass of a model, and the effect of scaling or redrawing its parameters.
 
-    Everything runs on a copy: the model, its gradients and buffers, and the state of torch's generators stay as they
-    are. In a notebook the result shows itself as the cell's output. Elsewhere a browser is opened: at a prompt one can
-    go on meanwhile, and a script waits until Ctrl-C closes the view. There is one view at a time: it replaces the last.
+    Everything runs on a copy: the model, its gradients and buffers, and torch's generators stay unchanged. A notebook
+    shows the view as the cell's output. Elsewhere a browser opens; a script then waits until Ctrl-C closes the view, an
+    interactive prompt does not. A new view replaces the last one.
 
     Args:
-        model: what is run.
+        model: the model.
         inputs: its positional arguments.
-        loss: makes a scalar of what the model returns; unless given, that has a `loss`, or is the scalar.
-        kwargs: its arguments by keyword.
-        seed: of torch's generators while the pass runs.
-        port: to listen on; 0 takes any free one.
-        browser: without one nothing is opened and nothing waits.
+        loss: makes a scalar from the model's output; by default the output's `loss`, or the output itself.
+        kwargs: its keyword arguments.
+        seed: for torch's generators during the pass.
+        port: the server's; 0 takes any free one.
+        browser: whether to open one; without it a script does not wait.
 
     Raises:
-        ExploreError: no pass can be made: no scalar loss, nothing that requires grad, or inputs on another device.
+        ExploreError: no scalar loss, no parameter that requires grad, or inputs on another device.
         MemoryLimitError: memory ran out.
         OSError: the port is in use.
     """
-    # What is compiled shows nothing of what it computes; what it was compiled from does, and is the same.
+    # A compiled model hides its ops; the model that it was compiled from shows them.
     model = getattr(model, "_orig_mod", model)
     subject = check_subject(Subject(model, inputs, dict(kwargs or {}), loss, name=type(model).__name__))
-    # Of now: the model may go on training while one looks at it.
+    # A copy: the model may go on training meanwhile.
     subject = copied_subject(subject)
     view = View(UserModel(subject.name, lambda: subject, seed=seed), port)
     _replace(view)
@@ -101,26 +101,26 @@ def explore(
 
 
 class View:
-    """A page on a model, and the server behind it, until it is closed or the process ends.
+    """A page on a model and its server, until it is closed or the process ends.
 
     Attributes:
-        url: the live page's address, with the token that opens it.
-        trace: of the model as it was given.
+        url: the live page's address, with its token.
+        trace: the trace of the model without changes.
     """
 
     def __init__(self, own: UserModel, port: int = 0) -> None:
         """Serve it.
 
         Args:
-            own: what is shown.
-            port: to listen on; 0 takes any free one.
+            own: the model.
+            port: the server's; 0 takes any free one.
 
         Raises:
             ChainruleError: the model cannot be traced.
             OSError: the port is in use.
         """
-        # With the web framework, which takes its time to import.
-        from chainrule.web.main import create_app, server_config
+        # The web framework is slow to import.
+        from chainrule.web.main import ServerConfig, create_app
 
         token = secrets.token_urlsafe(24)
         settings = read_settings(host=HOST, port=port, token=token, shutdown_seconds=1)
@@ -128,11 +128,11 @@ class View:
         listener = socket.create_server((HOST, port))
         self.url = f"http://{HOST}:{listener.getsockname()[1]}/?token={token}"
         self._name = own.name
-        self._served = _Served(server_config(app, settings), listener)
+        self._served = _Served(ServerConfig(app, settings), listener)
         atexit.register(self.close)
         try:
             self._served.start()
-            # In the server's own thread for computing, which makes the page's first picture of the same pass.
+            # In the device's thread, which uses the same pass for the page's first picture.
             self.trace: Trace = self._served.wait_for(app.state.model.trace(own.read({})))
         except BaseException:
             self.close()
@@ -145,12 +145,12 @@ class View:
         self.close()
 
     def close(self) -> None:
-        """Stop the server. What has been traced stays."""
+        """Stop the server; the trace stays."""
         self._served.stop()
         atexit.unregister(self.close)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the trace to a file, in the format that its suffix says; see `chainrule.save`."""
+        """Write the trace to a file in its suffix's format; see `chainrule.save`."""
         return save(self.trace, path)
 
     def __enter__(self) -> Self:
@@ -165,8 +165,8 @@ class View:
         return f"<View of {self._name} at {self.url}>"
 
     def _repr_html_(self) -> str:
-        """The output of a notebook's cell: the page with the trace in it, and the way to the live one."""
-        # In ASCII: whatever encoding the page around it is read in.
+        """A notebook cell's output: the page with the trace in it, and a link to the live page."""
+        # ASCII is the same in every encoding that the outer page may have.
         page = html.escape(to_html(self.trace, name=f"{self._name}.json")).encode("ascii", "xmlcharrefreplace").decode()
         if self._served.is_alive():
             address = html.escape(self.url)
@@ -209,16 +209,16 @@ class _Served:
             self._server.run(sockets=[self._listener])
         finally:
             self._listener.close()
-            # Whoever waits for it to begin is not to wait for ever.
+            # `start` must not wait for ever.
             self._ready.set()
 
     def start(self) -> None:
-        """Begin to serve; back when it does."""
+        """Start, and wait until it serves."""
         self._thread.start()
         self._ready.wait()
 
     def wait_for(self, coroutine: Any) -> Any:
-        """What a coroutine of the server gives."""
+        """Run a coroutine in the server's event loop, and return its result."""
         assert self._loop is not None, "it has started"
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
@@ -228,12 +228,12 @@ class _Served:
 
     def join(self) -> None:
         """Wait for its end."""
-        # Not for ever at once: on Windows nothing interrupts that.
+        # On Windows nothing interrupts an endless join.
         while self._thread.is_alive():
             self._thread.join(0.5)
 
     def stop(self) -> None:
-        """End it, and wait a while until it has ended."""
+        """End it, and wait up to `CLOSE_SECONDS`."""
         self._server.should_exit = True
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join(CLOSE_SECONDS)
@@ -246,7 +246,7 @@ _current: View | None = None
 
 
 def _replace(view: View) -> None:
-    """The view is the process' one and only from now on."""
+    """Make this the process' only view."""
     global _current
     with _lock:
         before, _current = _current, view
@@ -255,23 +255,23 @@ def _replace(view: View) -> None:
 
 
 def in_notebook() -> bool:
-    """Whether what is returned is shown as the output of a notebook's cell."""
+    """Whether this runs in a notebook's kernel."""
     shell = _ipython()
     return shell is not None and hasattr(shell, "kernel")
 
 
 def is_interactive() -> bool:
-    """Whether a person types what is run, at Python's prompt or at IPython's."""
+    """Whether this runs at the prompt of Python or IPython."""
     return hasattr(sys, "ps1") or bool(sys.flags.interactive) or _ipython() is not None
 
 
 def _ipython() -> Any:
-    """The shell of IPython that runs this, if one does. It is not imported: who has not, does not run in it."""
+    """The running IPython shell, or None. IPython is not imported: its shell would have done so."""
     module = sys.modules.get("IPython")
     return None if module is None else module.get_ipython()
 
 
 def _browse(address: str) -> None:
-    # Whatever is wrong with the browser: the link stands on the screen.
+    # Without a browser the user still has the printed link.
     with contextlib.suppress(Exception):
         webbrowser.open(address)
