@@ -6,6 +6,7 @@
  * is fetched as a dump. Nothing that was asked for is forgotten before it is answered.
  */
 
+import { begin } from "./activity.js";
 import { ApiError, getJson, isReachable, liveUrl, profilePath, tracePath } from "./api.js";
 import { decodeFrame, frameHeader, pictureOfDump, rowIndex } from "./picture.js";
 
@@ -72,6 +73,9 @@ const NEW_TOKEN = "The server was started anew with another token: open the link
 
 const TOPOLOGIES_KEPT = 8;
 
+/** Theory that could not be computed is never sent: after so long the page does not count as waiting for it. */
+const THEORY_MS = 10_000;
+
 export class Live {
   /**
    * @param {Listener} listener
@@ -88,6 +92,10 @@ export class Live {
     this.waiting = null;
     /** @type {Spec | null} */
     this.last = null;
+    /** Ends what was begun with the request that has no answer yet. */
+    this.endAsking = () => {};
+    /** The same for the theory of the last answer. */
+    this.endTheory = () => {};
 
     // The socket: null unless it is open.
     /** @type {WebSocket | null} */
@@ -144,6 +152,7 @@ export class Live {
    */
   request(spec) {
     this.last = spec;
+    this.#expect();
     this.waiting = spec;
     this.#send();
   }
@@ -261,11 +270,13 @@ export class Live {
     this.isLocked = false;
     this.#tell();
     this.waiting = this.last;
+    if (this.last !== null) this.#expect();
     this.#send();
   }
 
   /** The socket is over. */
   #lose() {
+    this.endTheory();
     this.socket = null;
     this.asked = [];
     if (this.watch !== null) clearTimeout(this.watch);
@@ -387,6 +398,7 @@ export class Live {
       // Of a picture before the last it is dropped: its own is on the way.
       const { answered } = this;
       if (answered !== null && message.seq === answered.seq) this.listener.theory({ ...message.theory, faults: message.faults ?? [], seq: message.seq }, answered.spec);
+      if (message.seq === answered?.seq) this.endTheory();
     } else if (message.type === "error") this.#refused(message.seq, message.error);
     else if (message.type === "model") this.listener.model?.(message);
     else if (message.type === "pong") this.pings -= 1;
@@ -411,6 +423,7 @@ export class Live {
     }
     if (spec !== null) this.listener.error(error, spec);
     this.#send();
+    this.#endAnswered();
   }
 
   /** @param {ArrayBuffer} buffer */
@@ -423,7 +436,30 @@ export class Live {
     this.answered = { seq, spec };
     // First what waits: the server computes it while the page paints this one.
     this.#send();
+    this.#expectTheory();
     this.listener.picture(decodeFrame(buffer, shape, spec));
+    this.#endAnswered();
+  }
+
+  /** From here on the page waits for an answer. */
+  #expect() {
+    this.endAsking();
+    this.endAsking = begin();
+  }
+
+  #expectTheory() {
+    this.endTheory();
+    const end = begin();
+    const timer = setTimeout(end, THEORY_MS);
+    this.endTheory = () => {
+      clearTimeout(timer);
+      end();
+    };
+  }
+
+  /** The page waits no more, unless something newer was asked for. */
+  #endAnswered() {
+    if (this.waiting === null && this.asked.length === 0) this.endAsking();
   }
 
   /**
@@ -494,6 +530,7 @@ export class Live {
       this.isLocked = false;
       this.#tell();
       this.listener.picture({ ...pictureOfDump(dump, seq, this.#dumpKey(dump)), spec });
+      this.#endAnswered();
       if (this.waiting === null) await this.#fetchTheory(query, seq, spec, signal);
     } catch (error) {
       if (signal.aborted) return;
@@ -547,6 +584,7 @@ export class Live {
       this.isBusy = false;
       this.#tell();
       this.listener.error(error.body, spec);
+      this.#endAnswered();
     }
   }
 

@@ -5,6 +5,7 @@
  * Call `choose()`, `refuse(problems)`. Events, bubbling: `dumps-open` {sources}.
  */
 
+import { during } from "../core/activity.js";
 import { emit, html } from "../core/dom.js";
 import { DumpProblem, checkSize, readDump } from "../core/dump/dump.js";
 import { beginsLikeDump, inOrder } from "../core/dump/source.js";
@@ -33,7 +34,7 @@ class DumpOpener extends HTMLElement {
     this.#input.addEventListener("change", () => {
       const files = [...(this.#input.files ?? [])];
       // The same file again is another choice.
-      if (files.length > 0) void this.#open(files).then(() => (this.#input.value = ""));
+      if (files.length > 0) void during(this.#open(files)).then(() => (this.#input.value = ""));
     });
     addEventListener("dragover", (event) => {
       if (!holdsFile(event)) return;
@@ -48,7 +49,7 @@ class DumpOpener extends HTMLElement {
       event.preventDefault();
       this.#veil.hidden = true;
       const files = [...(event.dataTransfer?.files ?? [])];
-      if (files.length > 0) void this.#open(files);
+      if (files.length > 0) void during(this.#open(files));
     });
   }
 

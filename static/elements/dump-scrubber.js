@@ -5,6 +5,7 @@
  * Call `open(sources)`; set `index`, `pinned`, `problem`; call `tell(index, figures)`. Events, bubbling: `dump-step` {index}.
  */
 
+import { atFrame } from "../core/activity.js";
 import { emit, html, svg, write, writeText } from "../core/dom.js";
 import { stepLabels } from "../core/dump/source.js";
 import { significant } from "../core/format.js";
@@ -193,7 +194,7 @@ class DumpScrubber extends HTMLElement {
 
   #drawSoon() {
     if (this.#frame !== 0) return;
-    this.#frame = requestAnimationFrame(() => {
+    this.#frame = atFrame(() => {
       this.#frame = 0;
       this.#draw();
     });

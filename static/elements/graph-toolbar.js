@@ -5,6 +5,7 @@
  * `level-change` {level}, `fold-change` {fold}, `colour-change` {colour}, `thickness-change` {thickness}, `span-hold` {held}.
  */
 
+import { cancel, later } from "../core/activity.js";
 import { emit, html, write, writeText } from "../core/dom.js";
 
 /** @typedef {import("../core/url-state.js").View} View */
@@ -39,8 +40,8 @@ class GraphToolbar extends HTMLElement {
     this.#thickness.append(...THICKNESS.map(([value, text]) => html("option", { value }, text)));
     this.append(html("div", { class: "search" }, this.#search, this.#found), this.#level, this.#fold, this.#colour, this.#hold, this.#thickness);
     this.#search.addEventListener("input", () => {
-      clearTimeout(this.#typing);
-      this.#typing = setTimeout(() => this.#ask(), SEARCH_AFTER_MS);
+      cancel(this.#typing);
+      this.#typing = later(() => this.#ask(), SEARCH_AFTER_MS);
     });
     this.#search.addEventListener("keydown", (event) => this.#key(event));
     this.#level.addEventListener("change", () => emit(this, "level-change", { level: this.#level.value }));
@@ -100,7 +101,7 @@ class GraphToolbar extends HTMLElement {
   }
 
   #ask() {
-    clearTimeout(this.#typing);
+    cancel(this.#typing);
     this.#typing = 0;
     emit(this, "search-change", { q: this.#search.value.trim() });
   }

@@ -8,6 +8,7 @@
  * `statistic-change` {statistic}.
  */
 
+import { cancel, later } from "../core/activity.js";
 import { CauseMarks } from "../core/lab/cause-marks.js";
 import { emit, html, svg, write } from "../core/dom.js";
 import { firstNonFinite } from "../core/lab/non-finite.js";
@@ -110,7 +111,7 @@ class LayerProfile extends HTMLElement {
   }
 
   disconnectedCallback() {
-    clearTimeout(this.#rest);
+    cancel(this.#rest);
   }
 
   /** @param {Picture | null} picture */
@@ -123,8 +124,9 @@ class LayerProfile extends HTMLElement {
       this.#hovered = -1;
       this.#arrange();
     } else this.#draw();
-    clearTimeout(this.#rest);
-    this.#rest = setTimeout(() => {
+    cancel(this.#rest);
+    if (!this.#isMoving) return;
+    this.#rest = later(() => {
       this.#isMoving = false;
       this.#decades = null;
       this.#draw();

@@ -5,6 +5,7 @@
  * Set `picture`, `theory`. Event, bubbling: `tensor-select` {tensor}.
  */
 
+import { cancel, later } from "../core/activity.js";
 import { emit, html, writeText } from "../core/dom.js";
 import { figureAt, percent } from "../core/format.js";
 import { inputOf, isNumbered, labelOf, pathOf } from "../core/lab/profile-series.js";
@@ -55,7 +56,7 @@ class LayerTable extends HTMLElement {
   #sight = new IntersectionObserver((entries) => entries.forEach((entry) => this.#seen(entry)), /** @type {any} */ ({ rootMargin: NEAR, scrollMargin: NEAR }));
 
   disconnectedCallback() {
-    clearTimeout(this.#rest);
+    cancel(this.#rest);
   }
 
   /** @param {Picture | null} picture */
@@ -65,8 +66,8 @@ class LayerTable extends HTMLElement {
     this.#picture = picture;
     if (isNew) this.#build(picture);
     for (const run of this.#runs) if (isNew || run.isInSight) this.#update(run);
-    clearTimeout(this.#rest);
-    this.#rest = setTimeout(() => this.#runs.forEach((run) => this.#update(run)), REST_MS);
+    cancel(this.#rest);
+    if (!isNew) this.#rest = later(() => this.#runs.forEach((run) => this.#update(run)), REST_MS);
   }
 
   /** @param {Theory | null} theory what is expected, of this picture or of one shortly before */

@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Error, 
 sys.path.insert(0, str(Path(__file__).parent))
 from chromium import launch
 
-expect.set_options(timeout=20_000)
+expect.set_options(timeout=60_000)
 
 WIDE = {"width": 1440, "height": 900}
 USUAL = {"width": 1280, "height": 720}
@@ -25,54 +25,27 @@ OF_A_TAB = ("viewport", "color_scheme", "permissions")
 """Options that one context can have and give back: in another nothing of the page is cached, which takes seconds."""
 
 
-NOTE_WHAT_IS_ASKED = """(() => {
-  const heard = new WeakSet();
-  const isNew = (source) => !heard.has(source) && Boolean(heard.add(source));
+UNTIL_IDLE = """() => new Promise((resolve, reject) => {
+  const { body } = document;
+  // What an event has started, such as a change of the fragment or of the size, has begun by the end of the next frame.
+  requestAnimationFrame(() => setTimeout(() => {
+    const observer = new MutationObserver(() => look());
+    const patience = setTimeout(() => reject(new Error("the page does not become idle")), 60_000);
+    const look = () => {
+      if (!body.hasAttribute("data-idle")) return;
+      observer.disconnect();
+      clearTimeout(patience);
+      resolve();
+    };
+    observer.observe(body, { attributeFilter: ["data-idle"] });
+    look();
+  }));
+})"""
 
-  const { send } = WebSocket.prototype;
-  WebSocket.prototype.send = function (message) {
-    const { seq } = JSON.parse(message);
-    if (seq !== undefined) window.askedFor = seq;
-    if (isNew(this)) {
-      this.addEventListener("message", ({ data }) => {
-        if (typeof data === "string" && data.startsWith('{"type":"theory"')) window.judgedFor = JSON.parse(data).seq;
-      });
-    }
-    send.call(this, message);
-  };
 
-  const layouts = new Map();
-  const { postMessage } = Worker.prototype;
-  Worker.prototype.postMessage = function (message, ...others) {
-    if (message?.request !== undefined) {
-      if (isNew(this)) {
-        const layout = { asked: 0, drawn: 0 };
-        layouts.set(this, layout);
-        this.addEventListener("message", ({ data }) => { layout.drawn = data.request; });
-        this.addEventListener("error", () => { layout.drawn = Infinity; });
-      }
-      layouts.get(this).asked = message.request;
-    }
-    postMessage.call(this, message, ...others);
-  };
-  // Null while one is still to come.
-  window.layoutsDrawn = () => {
-    const all = [...layouts.values()];
-    return all.some(({ asked, drawn }) => drawn < asked) ? null : all.map(({ drawn }) => drawn).join();
-  };
-
-  const get = window.fetch;
-  window.fetching = 0;
-  window.fetch = async (...asked) => {
-    window.fetching += 1;
-    try {
-      return await get(...asked);
-    } finally {
-      window.fetching -= 1;
-    }
-  };
-})();"""
-"""Lets a test know what is still to come, however long a busy machine takes for it."""
+def idle(page: Page) -> None:
+    """Wait until the page works on nothing: no answer, drawing or timer is outstanding (`static/core/activity.js`)."""
+    page.evaluate(UNTIL_IDLE)
 
 
 class Kept:
@@ -99,8 +72,7 @@ class Kept:
         key = json.dumps(options, sort_keys=True)
         if key not in self._contexts:
             self._contexts[key] = self.browser().new_context(**({"viewport": WIDE} | options))
-            self._contexts[key].set_default_timeout(20_000)
-            self._contexts[key].add_init_script(NOTE_WHAT_IS_ASKED)
+            self._contexts[key].set_default_timeout(60_000)
         return self._contexts[key]
 
     def tab(self, context: BrowserContext, empty: str) -> Page:
@@ -199,10 +171,10 @@ class Explorer:
             self.problems.append(f"{kind}: {text}")
 
     def open(self, address: str = "/") -> "Explorer":
-        """Load the page and wait for its first picture."""
-        self.page.goto(self.url + address)
-        self.page.wait_for_selector("graph-view .box")
-        self.page.wait_for_selector("run-status[data-seq]")
+        """Load the page and wait until it is idle."""
+        # Its modules have run by then, and have asked for the first picture.
+        self.page.goto(self.url + address, wait_until="domcontentloaded")
+        idle(self.page)
         return self
 
     def dump(self, query: str | None = None) -> dict[str, Any]:
@@ -223,27 +195,7 @@ class Explorer:
         )
 
     def at_rest(self) -> "Explorer":
-        """Wait until what was asked for is answered, judged and drawn, and picture and address stay for a while."""
-        self.page.evaluate("() => { window.restedAs = null; window.patience = 8; }")
-        self.page.wait_for_function(
-            """() => {
-                const status = document.querySelector("run-status");
-                const isRefused = status.querySelector(".error")?.hidden === false;
-                const seq = Number(status.dataset.seq ?? 0);
-                const isAsking = !isRefused && (window.askedFor ?? 0) > seq;
-                // Theory that could not be computed is never told.
-                const isUnjudged = seq === window.askedFor && (window.judgedFor ?? 0) < seq;
-                const isJudging = isUnjudged && (window.patience -= 1) > 0;
-                const drawn = window.layoutsDrawn?.() ?? null;
-                const isDrawing = window.layoutsDrawn !== undefined && drawn === null;
-                const isBusy = isAsking || isJudging || isDrawing || window.fetching > 0;
-                const now = isBusy ? null : `${status.dataset.seq} ${drawn} ${location.href}`;
-                const held = now !== null && window.restedAs === now;
-                window.restedAs = now;
-                return held;
-            }""",
-            polling=400,
-        )
+        idle(self.page)
         return self
 
 

@@ -3,6 +3,7 @@
  * made, in the page between its other work. No DOM.
  */
 
+import { begin } from "../activity.js";
 import { StepReader } from "./step-figures.js";
 
 /** @typedef {import("./source.js").Source} Source */
@@ -26,6 +27,7 @@ export class Series {
   /** @type {Worker | null} */
   #worker = null;
   #isStopped = false;
+  #end = () => {};
 
   /**
    * @param {readonly Source[]} sources
@@ -39,6 +41,7 @@ export class Series {
 
   /** Begins to read. */
   start() {
+    this.#end = begin();
     try {
       this.#worker = new Worker(new URL("./series-worker.js", import.meta.url), { type: "module" });
     } catch {
@@ -60,6 +63,7 @@ export class Series {
 
   /** Reads no more. */
   stop() {
+    this.#end();
     this.#isStopped = true;
     this.#worker?.terminate();
     this.#worker = null;
@@ -69,7 +73,10 @@ export class Series {
   #ask(index) {
     const source = this.#sources[index];
     if (source !== undefined) this.#worker?.postMessage({ index, source });
-    else this.#worker?.terminate();
+    else {
+      this.#worker?.terminate();
+      this.#end();
+    }
   }
 
   /** @param {number} first */
@@ -85,6 +92,7 @@ export class Series {
       }
       await new Promise((resolve) => setTimeout(resolve, PAUSE));
     }
+    this.#end();
   }
 
   /** @param {Answer} answer */

@@ -1,5 +1,6 @@
 /** What stands beside the drawing: where in the model one is, all of it in a corner, and words for who does not see it. */
 
+import { cancel, later } from "../activity.js";
 import { Twin, nameBox } from "./graph-describe.js";
 import { Minimap } from "./graph-minimap.js";
 import { Trail } from "./graph-trail.js";
@@ -41,11 +42,11 @@ export class GraphAside {
 
   /** Once all is still. @param {Sight} sight @param {GraphStage} stage */
   settle(sight, { viewport, boxes }) {
-    clearTimeout(this.#still);
-    this.#still = setTimeout(() => this.#trail.show(sight, viewport.seen), STILL_MS);
-    clearTimeout(this.#rest);
+    cancel(this.#still);
+    this.#still = later(() => this.#trail.show(sight, viewport.seen), STILL_MS);
+    cancel(this.#rest);
     // Names are what only a reader gets: they wait until the slider rests.
-    this.#rest = setTimeout(() => {
+    this.#rest = later(() => {
       for (const parts of boxes.parts) nameBox(sight, parts);
       this.#twin.show(sight);
     }, REST_MS);
@@ -53,6 +54,6 @@ export class GraphAside {
 
   /** Nobody listens to names while all of it moves. */
   unsettle() {
-    clearTimeout(this.#rest);
+    cancel(this.#rest);
   }
 }

@@ -1,5 +1,6 @@
 /** All of a drawing in a corner, with a frame around what is seen of it. For eyes and pointers only: the keyboard has the graph itself. */
 
+import { cancel, later } from "../activity.js";
 import { html } from "../dom.js";
 import { inksOf } from "./graph-canvas.js";
 import { FRAME, TENSOR } from "../layout/layout-sizes.js";
@@ -68,8 +69,8 @@ export class Minimap {
       this.#palette = palette;
       this.#measure(drawing);
       // Tens of thousands of boxes, which nobody waits for.
-      clearTimeout(this.#timer);
-      this.#timer = setTimeout(() => this.#paint(drawing, palette), LATER_MS);
+      cancel(this.#timer);
+      this.#timer = later(() => this.#paint(drawing, palette), LATER_MS);
     }
     const { width, height } = this.#size;
     const across = width / drawing.width;
