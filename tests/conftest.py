@@ -6,11 +6,13 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from node import Node
 
 torch.set_num_threads(1)  # as the server does: threads that wait for one another only spin
 
@@ -95,6 +97,13 @@ def server_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         finally:
             process.terminate()
             process.wait(timeout=20)
+
+
+@pytest.fixture(scope="session")
+def module() -> Iterator[Callable[..., Any]]:
+    """Runs `(module, argument) => …` with the module at a path in `static/core`."""
+    with Node() as node:
+        yield node.run
 
 
 @pytest.fixture(scope="session")

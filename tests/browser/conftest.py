@@ -269,45 +269,15 @@ def chapter(explorer: Explorer) -> Callable[[str], Page]:
 @pytest.fixture(scope="session")
 def dump_of(server_url: str) -> Callable[[str], dict[str, Any]]:
     """The graph dump of a query."""
-
-    def fetch(query: str) -> dict[str, Any]:
-        with urlopen(f"{server_url}/api/v1/trace.json?{query}") as answer:
-            return json.load(answer)
-
-    return fetch
+    return lambda query: fetched(f"{server_url}/api/v1/trace.json?{query}")
 
 
-@pytest.fixture(scope="module")
-def module(kept: Kept, server_url: str) -> Iterator[Callable[..., Any]]:
-    """Runs `(module, argument) => …` with one of the page's modules, in the browser, on an otherwise empty page."""
-    # Not the tests' own context, whose pages go with every test.
-    page = kept.context({"viewport": USUAL}).new_page()
-    page.goto(server_url + "/static/icon.svg")
-
-    def run(path: str, script: str, argument: Any = None) -> Any:
-        load = f"const module = await import('/static/core/{path}');"
-        return page.evaluate(f"async (argument) => {{ {load} return ({script})(module, argument); }}", argument)
-
-    yield run
-    page.close()
+@pytest.fixture(scope="session")
+def profile_of(server_url: str) -> Callable[[str], dict[str, Any]]:
+    """The profile of a query."""
+    return lambda query: fetched(f"{server_url}/api/v1/profile.json?{query}")
 
 
-def significant(value: float | None) -> str:
-    """Three significant digits as the page writes them, computed here by Python's own formatting."""
-    if value is None:
-        return "–"
-    if value == 0:
-        return "0"
-    sign = "−" if value < 0 else ""
-    mantissa, exponent = f"{abs(value):.2e}".split("e")
-    power = int(exponent)
-    if -3 <= power < 3:
-        return f"{sign}{float(f'{mantissa}e{power}'):.{2 - power}f}"
-    if power == 3:
-        return f"{sign}{float(f'{mantissa}e3'):.0f}"
-    return f"{sign}{mantissa}e{power}"
-
-
-@pytest.fixture(name="significant")
-def significant_fixture() -> Callable[[float | None], str]:
-    return significant
+def fetched(address: str) -> Any:
+    with urlopen(address) as answer:
+        return json.load(answer)

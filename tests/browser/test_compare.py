@@ -7,18 +7,10 @@ from urllib.parse import unquote
 from urllib.request import urlopen
 
 import pytest
+from figures import significant
 from playwright.sync_api import expect
 
 pytestmark = pytest.mark.browser
-
-
-@pytest.fixture
-def profile_of(server_url):
-    def fetch(query):
-        with urlopen(f"{server_url}/api/v1/profile.json?{query}") as answer:
-            return json.load(answer)
-
-    return fetch
 
 
 def table(page):
@@ -42,7 +34,7 @@ def moved_to(explorer, change, query):
     explorer.at_rest()
 
 
-def check(explorer, significant, a, b):
+def check(explorer, a, b):
     """Every figure of the table for std is that of the two profiles."""
     losses = explorer.page.locator("comparison-table tbody.loss td")
     for place, run in ((1, a), (2, b)):
@@ -56,7 +48,7 @@ def check(explorer, significant, a, b):
             assert contrast == f"×{significant(stds[1] / stds[0])}"
 
 
-def test_what_is_pinned_stays_while_the_other_is_dragged(explorer, significant, profile_of):
+def test_what_is_pinned_stays_while_the_other_is_dragged(explorer, profile_of):
     explorer.open("/?scale=0.5").at_rest()
     page = explorer.page
     page.get_by_role("button", name="Pin A").click()
@@ -66,7 +58,7 @@ def test_what_is_pinned_stays_while_the_other_is_dragged(explorer, significant, 
     expect(comparison.locator(".specs")).to_contain_text("the same run as A")
     explorer.at_rest()
     assert page.evaluate("location.hash") == "#a=?scale=0.5"
-    check(explorer, significant, profile_of("scale=0.5"), profile_of("scale=0.5"))
+    check(explorer, profile_of("scale=0.5"), profile_of("scale=0.5"))
 
     slider = page.locator("spec-controls .slider")
     slider.focus()
@@ -84,12 +76,12 @@ def test_what_is_pinned_stays_while_the_other_is_dragged(explorer, significant, 
     expect(comparison.locator(".specs div").nth(0)).to_contain_text("scale 0.5")
     expect(comparison.locator(".specs div").nth(1)).to_have_text(f"Bscale {scale}")
     a, b = profile_of("scale=0.5"), profile_of(f"scale={scale}")
-    check(explorer, significant, a, b)
+    check(explorer, a, b)
 
     page.reload()
     expect(comparison).to_be_visible()
     explorer.at_rest()
-    check(explorer, significant, a, b)
+    check(explorer, a, b)
     assert page.evaluate("location.search + location.hash") == f"?scale={scale}#a=?scale=0.5"
 
 
@@ -120,21 +112,21 @@ def test_bars_point_to_where_the_runs_part(explorer):
     expect(explorer.page.locator("comparison-table .forward .contrast.less")).to_have_count(10)
 
 
-def test_runs_are_swapped_and_let_go_of(explorer, significant, profile_of):
+def test_runs_are_swapped_and_let_go_of(explorer, profile_of):
     explorer.open("/?scale=2#a=?scale=0.5").at_rest()
     page = explorer.page
     one, other = profile_of("scale=0.5"), profile_of("scale=2")
-    check(explorer, significant, one, other)
+    check(explorer, one, other)
     page.get_by_role("button", name="Swap").click()
     page.wait_for_function("() => location.search + location.hash === '?scale=0.5#a=?scale=2'")
     explorer.at_rest()
-    check(explorer, significant, other, one)
+    check(explorer, other, one)
     expect(page.locator("#spec-scale")).to_have_value("0.5")
 
     page.go_back()
     page.wait_for_function("() => location.search + location.hash === '?scale=2#a=?scale=0.5'")
     explorer.at_rest()
-    check(explorer, significant, one, other)
+    check(explorer, one, other)
     page.go_forward()
     page.wait_for_function("() => location.search + location.hash === '?scale=0.5#a=?scale=2'")
 
@@ -147,13 +139,13 @@ def test_runs_are_swapped_and_let_go_of(explorer, significant, profile_of):
     expect(page.locator("comparison-table")).to_be_visible()
 
 
-def test_the_default_run_can_be_pinned(explorer, significant, profile_of):
+def test_the_default_run_can_be_pinned(explorer, profile_of):
     explorer.open().at_rest()
     page = explorer.page
     page.locator("#pin").click()
     expect(page.locator("#pin")).to_have_attribute("aria-pressed", "true")
     moved_to(explorer, {"scale": 3}, "?scale=3")
-    check(explorer, significant, profile_of(""), profile_of("scale=3"))
+    check(explorer, profile_of(""), profile_of("scale=3"))
     page.reload()
     expect(page.locator("comparison-table")).to_be_visible()
     assert page.evaluate("location.hash") == "#a=?"
@@ -199,7 +191,7 @@ def test_a_busy_server_is_asked_again_for_run_a(explorer):
     assert page.evaluate("location.hash") == "#a=?scale=0.5"
 
 
-def test_layers_that_one_run_lacks_are_blank(explorer, significant, profile_of):
+def test_layers_that_one_run_lacks_are_blank(explorer, profile_of):
     explorer.open("/?widths=100x4#a=?widths=100x6").at_rest()
     rows = table(explorer.page)
     deep = profile_of("widths=100x6")["layers"]
@@ -210,7 +202,7 @@ def test_layers_that_one_run_lacks_are_blank(explorer, significant, profile_of):
     assert all(rows["forward", "3"])
 
 
-def test_what_is_not_finite_is_told_in_words(explorer, significant, profile_of):
+def test_what_is_not_finite_is_told_in_words(explorer, profile_of):
     explorer.open("/?preset=deep-exploding#a=?widths=100x51%26activation=linear%26bias=false").at_rest()
     page = explorer.page
     rows = table(page)
@@ -221,7 +213,7 @@ def test_what_is_not_finite_is_told_in_words(explorer, significant, profile_of):
     assert rows["loss", ""][2] == "NaN"
 
 
-def test_every_statistic_of_the_profile_is_compared(explorer, significant, profile_of):
+def test_every_statistic_of_the_profile_is_compared(explorer, profile_of):
     a, b = profile_of("scale=0.5"), profile_of("")
     explorer.open("/#a=?scale=0.5&statistic=mean").at_rest()
     for one, other in zip(a["layers"], b["layers"], strict=True):

@@ -4,6 +4,7 @@ import json
 import re
 
 import pytest
+from figures import significant
 from playwright.sync_api import Route, WebSocketRoute, expect
 
 pytestmark = pytest.mark.browser
@@ -44,7 +45,7 @@ def correlation(left, right):
     return product / (sum((a - mean_left) ** 2 for a in left) ** 0.5 * sum((b - mean_right) ** 2 for b in right) ** 0.5)
 
 
-def test_it_opens_with_the_complete_picture(explorer, significant):
+def test_it_opens_with_the_complete_picture(explorer):
     explorer.open()
     shown = {name for name in explorer.boxes() if "/" not in name}
     assert shown == CHAPTER | GRADIENTS
@@ -73,7 +74,7 @@ def test_every_tensor_has_its_histogram_on_the_canvas(explorer):
     assert correlation(plot, expected) > 0.97
 
 
-def test_dragging_the_scale_moves_everything_in_proportion(explorer, significant):
+def test_dragging_the_scale_moves_everything_in_proportion(explorer):
     explorer.open("/?scale=0.1").at_rest()
     page = explorer.page
     page.evaluate(
@@ -168,7 +169,7 @@ SHOW = """() => {
 }"""
 
 
-def test_the_last_of_a_quick_run_of_values_is_shown(explorer, significant):
+def test_the_last_of_a_quick_run_of_values_is_shown(explorer):
     """Some of its pictures come within one frame of the screen; the last must be drawn, whether it does or not."""
     page = explorer.open().at_rest().page
     page.evaluate(WATCH_SOCKET)
@@ -183,7 +184,7 @@ def test_the_last_of_a_quick_run_of_values_is_shown(explorer, significant):
         assert explorer.figure("l1") == significant(column(dump, "l1", "std"))
 
 
-def test_what_came_while_the_page_was_hidden_is_shown_with_it(explorer, significant):
+def test_what_came_while_the_page_was_hidden_is_shown_with_it(explorer):
     page = explorer.open().at_rest().page
     page.evaluate(WATCH_SOCKET)
 
@@ -281,7 +282,7 @@ def test_the_slider_goes_in_steps_by_keyboard(explorer):
     page.wait_for_function("() => location.search === '?scale=0.0001'")
 
 
-def test_a_preset_is_one_click(explorer, significant):
+def test_a_preset_is_one_click(explorer):
     explorer.open().at_rest()
     page = explorer.page
     page.locator("spec-presets summary").click()
@@ -377,7 +378,7 @@ def test_what_means_nothing_is_disabled_with_its_reason(explorer):
 
 
 @pytest.mark.parametrize("name", ["l2", "w1.g", "b1"])
-def test_the_inspector_says_what_the_dump_says(explorer, significant, name):
+def test_the_inspector_says_what_the_dump_says(explorer, name):
     explorer.open(f"/#select={name}").at_rest()
     page = explorer.page
     dump = explorer.dump("")
@@ -451,7 +452,7 @@ def test_the_table_says_the_same(explorer):
     assert l1.endswith(explorer.figure("l1"))
 
 
-def test_without_a_socket_dumps_are_fetched(explorer, significant):
+def test_without_a_socket_dumps_are_fetched(explorer):
     page = explorer.spend()
     explorer.expected = ["Content Security Policy"]
     page.add_init_script(NO_SOCKET)
@@ -465,7 +466,7 @@ def test_without_a_socket_dumps_are_fetched(explorer, significant):
     assert explorer.figure("l1") == significant(column(explorer.dump("scale=4"), "l1", "std"))
 
 
-def test_it_comes_back_after_the_connection_was_lost(explorer, significant):
+def test_it_comes_back_after_the_connection_was_lost(explorer):
     page = explorer.spend()
     sockets: list[WebSocketRoute] = []
     asked: list[dict] = []

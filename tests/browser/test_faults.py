@@ -10,6 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from fault_proxy import FaultProxy
+from figures import significant
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Error, Page, Route, WebSocketRoute, expect
 from served import Served
 from websockets.sync.client import connect
@@ -90,10 +91,9 @@ def proxy(server_url: str) -> Iterator[FaultProxy]:
 class Tab:
     """A tab with the explorer in it, by whatever way it gets there; whatever but broken connections fails its test."""
 
-    def __init__(self, page: Page, dump_of: Callable[[str], dict[str, Any]], significant: Callable[..., str]) -> None:
+    def __init__(self, page: Page, dump_of: Callable[[str], dict[str, Any]]) -> None:
         self.page = page
         self.dump_of = dump_of
-        self.significant = significant
         self.admitted = [BROKEN]
         self.problems: list[str] = []
         page.on("console", self._on_message)
@@ -129,8 +129,8 @@ class Tab:
         std = dump["statistics"]["std"][dump["statistics"]["tensor"].index(l1)]
         # A spec gets into the address once the server has taken it.
         self.page.wait_for_function("(query) => location.search === query", arg=f"?{query}", timeout=within_ms)
-        expect(self.page.locator("run-status .loss")).to_have_text(self.significant(dump["loss"]))
-        expect(self.page.locator('graph-view .box[data-id="l1"] .value')).to_have_text(self.significant(std))
+        expect(self.page.locator("run-status .loss")).to_have_text(significant(dump["loss"]))
+        expect(self.page.locator('graph-view .box[data-id="l1"] .value')).to_have_text(significant(std))
 
     def seen(self) -> list[int]:
         """The numbers of the pictures that were shown."""
@@ -152,14 +152,12 @@ class Tab:
 
 
 @pytest.fixture
-def tab(
-    context: BrowserContext, dump_of: Callable[[str], dict[str, Any]], significant: Callable[..., str]
-) -> Iterator[Callable[[], Tab]]:
+def tab(context: BrowserContext, dump_of: Callable[[str], dict[str, Any]]) -> Iterator[Callable[[], Tab]]:
     """A function that makes a tab of its own; its context is the test's."""
     tabs: list[Tab] = []
 
     def make() -> Tab:
-        tabs.append(Tab(context.new_page(), dump_of, significant))
+        tabs.append(Tab(context.new_page(), dump_of))
         return tabs[-1]
 
     yield make

@@ -19,6 +19,7 @@ from typing import Any
 import orjson
 import pytest
 import torch
+from figures import significant
 from playwright.sync_api import Locator, Page, expect
 
 from chainrule.dump.wire import dump_topology
@@ -180,7 +181,7 @@ def std(tensor: torch.Tensor) -> float:
 # -------------------------------------------------------------------- explore
 
 
-def test_the_page_shows_the_users_model_with_pytorchs_own_figures(explored, bare, significant):
+def test_the_page_shows_the_users_model_with_pytorchs_own_figures(explored, bare):
     page = explored.open().page
     expect(page).to_have_title("blocks.py:make · Chainrule")
     expect(page.locator(".model-name")).to_have_text("blocks.py:make")
@@ -209,7 +210,7 @@ def test_the_page_shows_the_users_model_with_pytorchs_own_figures(explored, bare
 # -------------------------------------------------------------------- what if
 
 
-def test_the_slider_moves_the_picture_while_it_is_dragged(explored, bare, significant):
+def test_the_slider_moves_the_picture_while_it_is_dragged(explored, bare):
     page = explored.open().page
     rect = page.locator("what-if-controls .slider").bounding_box()
     middle, y = rect["x"] + rect["width"] / 2, rect["y"] + rect["height"] / 2
@@ -234,7 +235,7 @@ def test_the_slider_moves_the_picture_while_it_is_dragged(explored, bare, signif
     assert explored.figure("head.bias") == significant(bare()["head.bias"])
 
 
-def test_the_profile_follows_the_slider(explored, bare, significant):
+def test_the_profile_follows_the_slider(explored, bare):
     page = explored.open().page
     chart, readout = page.locator("layer-profile .profile-svg"), page.locator("layer-profile .readout")
     for scale in ("1", "2"):
@@ -247,7 +248,7 @@ def test_the_profile_follows_the_slider(explored, bare, significant):
         expect(readout).to_contain_text(f"embed (Linear): linear σ {significant(bare(float(scale))['embed.linear'])}")
 
 
-def test_a_group_of_the_model_is_changed_alone_and_the_address_holds_it(explored, bare, significant):
+def test_a_group_of_the_model_is_changed_alone_and_the_address_holds_it(explored, bare):
     page = explored.open().page
     take = page.locator("what-if-controls .take")
     expect(take).to_be_disabled()
@@ -347,7 +348,7 @@ def test_a_tied_weight_is_of_each_module_that_has_it(explorer, tmp_path):
         expect(page.locator("what-if-controls .sigma")).to_have_text(f"σ {explored.figure('mix.weight')}")
 
 
-def test_weights_are_drawn_anew_and_their_seed_counts_only_then(explored, bare, significant):
+def test_weights_are_drawn_anew_and_their_seed_counts_only_then(explored, bare):
     page = explored.open().page
     seed, dice = page.locator("#what-if-seed"), page.get_by_role("button", name="Another seed")
     expect(seed).to_be_disabled()
@@ -383,7 +384,7 @@ def test_keys_move_the_slider_and_a_mistaken_address_shows_the_model_as_it_is(ex
     expect(explored.box("head.linear")).to_be_visible()
 
 
-def test_run_a_is_another_what_if(explored, bare, significant):
+def test_run_a_is_another_what_if(explored, bare):
     page = explored.open().page
     page.locator("#pin").click()
     page.locator("#what-if-scale").fill("2")

@@ -5,6 +5,7 @@ from itertools import pairwise
 
 import pytest
 import torch
+from figures import significant
 from playwright.sync_api import expect
 from serving import server
 from torch import nn
@@ -118,7 +119,7 @@ def hover(page, order, name):
     return readout
 
 
-def test_rows_are_called_by_their_modules(shown, traces, significant):
+def test_rows_are_called_by_their_modules(shown, traces):
     page = shown("stack")
     layers = profile(traces["stack"]).layers
     for order, (layer, title) in enumerate(
@@ -167,7 +168,7 @@ ROWS = """() => [...document.querySelectorAll("layer-table tbody tr[aria-rowinde
 ])"""
 
 
-def test_of_a_thousand_rows_those_in_sight_are_there_and_all_can_be_come_to(shown, traces, significant):
+def test_of_a_thousand_rows_those_in_sight_are_there_and_all_can_be_come_to(shown, traces):
     page = shown("repeated")
     trace = traces["repeated"]
     layers = trace.layers
@@ -199,7 +200,7 @@ def test_of_a_thousand_rows_those_in_sight_are_there_and_all_can_be_come_to(show
     expect(page.locator("inspector-panel h2")).to_contain_text("tanh")
 
 
-def test_the_inspector_says_why(shown, traces, significant):
+def test_the_inspector_says_why(shown, traces):
     page = shown("stack")
     page.locator("layer-table .link", has_text="layer_norm").click()
     comparison = page.locator("inspector-panel .comparison")

@@ -5,6 +5,7 @@ import re
 from urllib.request import urlopen
 
 import pytest
+from figures import significant
 from playwright.sync_api import expect
 
 pytestmark = pytest.mark.browser
@@ -105,7 +106,7 @@ def look_everywhere(explorer, tensor, text):
         ("preset=deep-relu&activation=tanh", "l40.std"),
     ],
 )
-def test_nothing_tells_the_figure_before_a_guess(explorer, significant, query, figure):
+def test_nothing_tells_the_figure_before_a_guess(explorer, query, figure):
     tensor, statistic = figure.rsplit(".", 1)
     explorer.open(f"/?{query}#predict={figure}").at_rest()
     page = explorer.page
@@ -143,7 +144,7 @@ def test_the_box_is_covered_and_its_canvas_too(explorer, query, figure):
     assert seen[0] == seen[1]
 
 
-def test_a_guess_reveals_stays_and_joins_the_link(explorer, significant, server_url):
+def test_a_guess_reveals_stays_and_joins_the_link(explorer, server_url):
     explorer.open("/#predict=l2.std").at_rest()
     page = explorer.page
     prompt = page.locator("prediction-prompt")
@@ -225,7 +226,7 @@ def test_what_is_typed_outlasts_the_pictures_that_come_meanwhile(explorer):
         ("l1.saturation", "l1 has no saturation"),
     ],
 )
-def test_a_figure_that_is_not_there_is_named_and_nothing_is_hidden(explorer, significant, figure, message):
+def test_a_figure_that_is_not_there_is_named_and_nothing_is_hidden(explorer, figure, message):
     explorer.open(f"/#predict={figure}").at_rest()
     page = explorer.page
     expect(page.locator("prediction-prompt")).to_contain_text(message)
@@ -271,39 +272,3 @@ def test_a_share_is_guessed_in_percent_too(explorer):
     expect(page.locator("prediction-prompt")).to_contain_text(f"your guess 50.0 % · measured {100 * share:.1f} %")
     explorer.at_rest()
     assert page.evaluate("location.hash") == "#predict=l2.zero_fraction&guess=0.5"
-
-
-@pytest.mark.parametrize(
-    ("text", "guess"),
-    [
-        ("0.8", 0.8),
-        (" 1e-3 ", 1e-3),
-        ("−2", -2),
-        ("50%", 0.5),
-        ("", None),
-        ("%", None),
-        ("NaN", None),
-        ("1e999", None),
-        ("2.5.1", None),
-        ("0x", None),
-    ],
-)
-def test_guesses_are_read(module, text, guess):
-    assert module("lab/prediction.js", "(m, text) => m.readGuess(text)", text) == guess
-
-
-def test_copies_of_a_tensor_are_hidden_with_it(module, dump_of):
-    rows = """(m, { dump, figure }) => import("/static/core/picture.js").then(({ pictureOfDump }) => {
-        const picture = pictureOfDump(dump, 1, "key");
-        const { hidden, floats } = m.hide(picture, m.parsePrediction(figure, ""));
-        return [...hidden.rows].map((row) => dump.tensors.find(({ id }) => id === dump.statistics.tensor[row]).name);
-    })"""
-    dump = dump_of("")
-    # Its transpose in the backward pass; the product before zero biases; the prediction as the loss sees it.
-    assert set(module("lab/prediction.js", rows, {"dump": dump, "figure": "l2.std"})) == {"l2", "layers.2.t_1"}
-    assert set(module("lab/prediction.js", rows, {"dump": dump, "figure": "l1.std"})) == {"l1", "layers.0.matmul"}
-    assert {"out", "loss.squeeze"} <= set(module("lab/prediction.js", rows, {"dump": dump, "figure": "out.std"}))
-    # relu leaves the largest preactivation as it is.
-    assert {"l1", "l2"} <= set(module("lab/prediction.js", rows, {"dump": dump, "figure": "l2.max"}))
-    # Nothing follows from a share of nothing.
-    assert module("lab/prediction.js", rows, {"dump": dump, "figure": "b1.std"}) == ["b1"]

@@ -5,6 +5,7 @@ import re
 from urllib.request import urlopen
 
 import pytest
+from figures import significant
 from playwright.sync_api import expect
 
 from chainrule.spec.presets import PRESET_BY_NAME, PRESETS
@@ -52,7 +53,7 @@ NUMBERS = [
 
 
 @pytest.mark.parametrize(("name", "printed", "theory"), NUMBERS)
-def test_the_note_shows_what_was_printed_beside_what_is_measured(explorer, significant, chosen, name, printed, theory):
+def test_the_note_shows_what_was_printed_beside_what_is_measured(explorer, chosen, name, printed, theory):
     preset = PRESET_BY_NAME[name]
     note = chosen(name).inner_text()
     dump = explorer.dump()
@@ -102,7 +103,7 @@ def test_a_figure_outside_its_band_says_so(explorer, module):
     assert (figure["isInside"], figure["band"], figure["printed"]) == (False, "0–0.500", "0.5")
 
 
-def test_another_seed_is_another_run_of_the_experiment(explorer, significant):
+def test_another_seed_is_another_run_of_the_experiment(explorer):
     explorer.open("/?init=standard_normal&seed=3").at_rest()
     value = column(explorer.dump(), "l1", "std")
     expect(explorer.page.locator("experiment-note")).to_contain_text(f"l1 std {significant(value)} (chapter 10.0544")

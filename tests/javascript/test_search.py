@@ -9,8 +9,6 @@ from torch import nn
 from chainrule import trace_model
 from chainrule.dump.wire import dump_trace
 
-pytestmark = pytest.mark.browser
-
 SEARCH = """async (m, [dump, texts, hidden]) => {
     const { pictureOfDump } = await import("/static/core/picture.js");
     const { buildGraph } = await import("/static/core/graph/graph.js");

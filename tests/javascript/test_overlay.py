@@ -3,10 +3,6 @@
 import re
 from pathlib import Path
 
-import pytest
-
-pytestmark = pytest.mark.browser
-
 TOKENS = Path(__file__).parents[2] / "static" / "css" / "tokens.css"
 
 PAINT = """async (m, { dump, kind, range = null, scheme = "light", hidden = null, edges = "", asked }) => {

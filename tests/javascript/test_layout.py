@@ -9,8 +9,6 @@ from reference_models import MODELS
 
 from chainrule.dump.wire import dump_json, dump_topology
 
-pytestmark = pytest.mark.browser
-
 CHECK = Path(__file__).with_name("drawing_check.js").read_text(encoding="utf-8")
 
 
@@ -323,9 +321,6 @@ def test_the_arrow_keys_walk_along_lines(topology_of, module):
         ["n26", "layers.0/backward", "l1.g"],
         ["layers.0/forward", "n0", "layers.0/forward", "x"],
     ]
-
-
-# Graphs made by hand
 
 
 def graph(modules, ops, tensors, saved=()):
