@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import torch
+from commands import command
 from playwright.sync_api import Page, expect
-from serving import server
 from torch import nn
 
 from chainrule.diagnose.faults import evidence_of, find_faults
@@ -180,7 +180,7 @@ def test_from_step_to_step_faults_are_counted_once(explorer, tmp_path):
     page = explorer.page
     # What theory says of a step may be long in coming: of these it never comes.
     page.route("**/dump.json*what=theory*", lambda route: route.continue_() if "index=0" in route.request.url else None)
-    with server("open", *map(str, files), "--no-browser") as (url, _):
+    with command("open", *map(str, files), "--no-browser", "--port", "0") as url:
         page.goto(url)
         expect(page.locator("diagnosis-list")).to_have_attribute("data-judged", "")
         state = page.locator("diagnosis-list .state")

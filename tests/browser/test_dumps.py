@@ -4,9 +4,9 @@ import re
 from pathlib import Path
 
 import pytest
+from commands import command
 from figures import significant
 from playwright.sync_api import expect
-from serving import server
 from training_dumps import STEPS, read, write_dumps
 
 pytestmark = pytest.mark.browser
@@ -35,7 +35,7 @@ def statistic(dump, name, column):
 @pytest.fixture(scope="module")
 def steps_url(dumps):
     """A server with all steps, handed over in the order of letters as a shell does."""
-    with server("open", *sorted(steps_of(dumps)), "--no-browser") as (url, _):
+    with command("open", *sorted(steps_of(dumps)), "--no-browser", "--port", "0") as url:
         yield url
 
 
@@ -199,7 +199,7 @@ def relative_difference(a, b, name):
 
 
 def test_the_same_net_in_bfloat16_differs_by_its_rounding(explorer, dumps):
-    with server("compare", *files(dumps, "step0", "half"), "--no-browser") as (url, _):
+    with command("compare", *files(dumps, "step0", "half"), "--no-browser", "--port", "0") as url:
         assert url.endswith("/#a=dump:0&colour=difference&dump=1")
         page = explorer.page
         page.goto(url)
@@ -217,7 +217,7 @@ def test_the_same_net_in_bfloat16_differs_by_its_rounding(explorer, dumps):
 
 
 def test_what_one_model_has_more_is_listed_and_the_rest_is_matched(explorer, dumps):
-    with server("compare", *files(dumps, "step0", "deeper"), "--no-browser") as (url, _):
+    with command("compare", *files(dumps, "step0", "deeper"), "--no-browser", "--port", "0") as url:
         page = explorer.page
         page.goto(url)
         comparison = page.locator("comparison-table")
@@ -241,7 +241,7 @@ def test_what_one_model_has_more_is_listed_and_the_rest_is_matched(explorer, dum
 
 def test_steps_without_the_selected_tensor_are_told(explorer, dumps):
     paths = files(dumps, "step0", "deeper", "step200")
-    with server("open", *paths, "--no-browser") as (url, _):
+    with command("open", *paths, "--no-browser", "--port", "0") as url:
         page = visit(explorer, url, "select=body.6.weight&dump=1")
         expect(page.locator("tensor-over-steps .note")).to_have_text("2 steps have no such tensor")
         expect(page.locator("dump-scrubber .break")).to_have_count(2)
@@ -280,7 +280,7 @@ def test_a_step_that_only_begins_like_a_dump_is_marked_and_passed_over(explorer,
     (tmp_path / "step1.json").write_bytes(whole)
     (tmp_path / "step2.json").write_bytes(whole[: len(whole) // 2])
     (tmp_path / "step3.json").write_bytes(whole)
-    with server("open", *files(tmp_path, "step1", "step2", "step3"), "--no-browser") as (url, _):
+    with command("open", *files(tmp_path, "step1", "step2", "step3"), "--no-browser", "--port", "0") as url:
         page = visit(explorer, url)
         scrubber = page.locator("dump-scrubber")
         expect(scrubber.locator(".refused")).to_have_count(1)

@@ -5,9 +5,9 @@ from itertools import pairwise
 
 import pytest
 import torch
+from commands import command
 from figures import significant
 from playwright.sync_api import expect
-from serving import server
 from torch import nn
 from torch.nn import functional
 
@@ -89,7 +89,7 @@ def addresses(traces, tmp_path_factory):
     files = {name: folder / f"{name}.json" for name in traces}
     for name, file in files.items():
         file.write_bytes(dump_trace(traces[name]))
-    with server("open", *map(str, files.values()), "--no-browser") as (url, _):
+    with command("open", *map(str, files.values()), "--no-browser", "--port", "0") as url:
         yield {name: f"{url}/#dump={index}" for index, name in enumerate(files)}
 
 
