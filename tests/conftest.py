@@ -1,4 +1,4 @@
-"""What tests all over the suite share: the real server, in a process of its own."""
+"""What the whole suite shares: the real server, Node.js, the compiled extension."""
 
 import fcntl
 import gc
@@ -15,32 +15,14 @@ from node import Node
 
 torch.set_num_threads(1)  # as the server does: threads that wait for one another only spin
 
-
-LONGEST = """
-    foundations/test_linear_extension
-    browser/test_faults browser/test_own_model browser/test_explorer browser/test_dumps browser/test_controls
-    browser/test_profile browser/test_predict browser/test_graph_view browser/test_compare browser/test_graph_page
-    browser/test_inspector browser/test_layers_view browser/test_diagnosis browser/test_presets browser
-    test_cli test_packaging stats/test_kernel web/test_foundations web/test_no_reach web/test_live_fairness
-    web/test_kept web/test_connections user_model/test_cli web/test_view spec/test_cost test_read_only test_memory
-    gradcheck/test_command models/test_explored_models models/test_real_models models/test_recipes web/test_notebook web
-    page/test_modules export/test_pytorch contract/test_success user_model
-""".split()
-"""Files that take longest, and folders whose other files come together: one Chromium serves all files in a row.
-
-What is compiled goes first, since more than one file needs it.
-"""
+FIRST = "foundations/test_linear_extension.py browser test_cli.py test_packaging.py stats web user_model".split()
+"""What takes longest begins first, so that no process ends long after the others."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest files first: the last one to begin should not keep all other processes waiting."""
     here = Path(__file__).parent
-    places = {here / name if "test_" not in name else here / f"{name}.py": at for at, name in enumerate(LONGEST)}
-
-    def place(item: pytest.Item) -> int:
-        return places.get(item.path, places.get(item.path.parent, len(places)))
-
-    items.sort(key=place)
+    places = {here / name: at for at, name in enumerate(FIRST)}
+    items.sort(key=lambda item: min(places.get(path, len(places)) for path in (item.path, *item.path.parents)))
     for item in items:
         if "extension_cache" in getattr(item, "fixturenames", ()):
             # Whichever comes first compiles it: 15 s, and minutes on a machine that has much else to do.

@@ -153,7 +153,13 @@ def test_the_default_run_can_be_pinned(explorer, profile_of):
     expect(page.locator("comparison-table")).to_be_hidden()
 
 
-@pytest.mark.parametrize("a", ["?scale=0", "?widths=100x1000", "?nonsense=1", "?preset=x", "scale=0"])
+@pytest.mark.parametrize(
+    "a",
+    [
+        "?scale=0",
+        *(pytest.param(a, marks=pytest.mark.long) for a in ("?widths=100x1000", "?nonsense=1", "?preset=x", "scale=0")),
+    ],
+)
 def test_a_bad_run_in_the_link_is_told_and_the_page_works(explorer, a):
     explorer.expected = ["422"]
     explorer.open(f"/?scale=2#a={a}")
@@ -168,6 +174,7 @@ def test_a_bad_run_in_the_link_is_told_and_the_page_works(explorer, a):
     expect(page.locator("run-status .error")).to_be_hidden()
 
 
+@pytest.mark.long
 def test_a_busy_server_is_asked_again_for_run_a(explorer):
     explorer.expected = ["503"]
     page = explorer.page
@@ -273,6 +280,7 @@ def test_a_figure_to_be_guessed_is_told_by_neither_run(explorer):
     assert "?" not in table(explorer.page)["forward", "1"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("context_options", [{"viewport": {"width": 390, "height": 844}}])
 def test_it_fits_a_narrow_screen(explorer, context_options):
     assert context_options["viewport"]["width"] == 390
@@ -327,6 +335,7 @@ def test_the_command_that_is_copied_gets_the_dump(explorer, copied, server_url, 
     assert dump["spec"]["seed"] == 3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("context_options", CLIPBOARD)
 def test_the_command_brings_the_token_where_one_is_needed(explorer, copied, context_options):
     assert context_options["permissions"]

@@ -77,6 +77,7 @@ def test_the_pointer_snaps_to_a_tick(explorer):
     assert float(page.input_value("#spec-scale")) > 0.08
 
 
+@pytest.mark.long
 def test_alt_lets_the_thumb_pass(explorer):
     explorer.open("/?scale=30").at_rest()
     page = explorer.page
@@ -116,6 +117,7 @@ def test_a_tick_is_one_click(explorer):
     expect(page.locator("#spec-scale")).to_have_value("1")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("width", [1440, 1024, 390])
 @pytest.mark.parametrize(
     "query",
@@ -218,7 +220,10 @@ PLACES = """() => [...document.querySelectorAll(`spec-controls :is(.field, .tick
     })"""
 
 
-@pytest.mark.parametrize("viewport", [(1440, 900), (1024, 768), (390, 844)])
+@pytest.mark.parametrize(
+    "viewport",
+    [(1440, 900), pytest.param((1024, 768), marks=pytest.mark.long), pytest.param((390, 844), marks=pytest.mark.long)],
+)
 def test_nothing_jumps_while_the_slider_moves(explorer, viewport):
     explorer.page.set_viewport_size({"width": viewport[0], "height": viewport[1]})
     explorer.open("/?preset=deep-kaiming#select=l97").at_rest()
@@ -246,6 +251,7 @@ def test_a_click_on_the_track_is_a_step_of_the_history(explorer):
     expect(page.locator("#spec-scale")).to_have_value("1")
 
 
+@pytest.mark.long
 def test_keys_go_on_from_the_thumb_where_the_typed_value_is_none(explorer):
     page = explorer.open("/?scale=2").at_rest().page
     page.fill("#spec-scale", "abc")

@@ -29,6 +29,7 @@ def in_band(layer, quantity):
     return low <= measured(layer, quantity) <= high
 
 
+@pytest.mark.long
 def test_a_deep_net_with_many_dead_units_is_healthy(explorer, profile_of):
     """A fixed threshold would sound an alarm at 39 % dead units, which is what a correct net has."""
     explorer.open("/?preset=deep-kaiming").at_rest()
@@ -139,9 +140,9 @@ def percent(fraction):
 @pytest.mark.parametrize(
     ("name", "index", "quantities"),
     [
-        ("l59", 30, ["preactivation_std"]),
+        pytest.param("l59", 30, ["preactivation_std"], marks=pytest.mark.long),
         ("l60", 30, ["activation_mean", "activation_std", "dead_fraction"]),
-        ("l60.g", 30, ["gradient_std"]),
+        pytest.param("l60.g", 30, ["gradient_std"], marks=pytest.mark.long),
     ],
 )
 def test_measured_stands_beside_expected(explorer, profile_of, name, index, quantities):

@@ -198,6 +198,7 @@ def relative_difference(a, b, name):
     return max(shares)
 
 
+@pytest.mark.long
 def test_the_same_net_in_bfloat16_differs_by_its_rounding(explorer, dumps):
     with command("compare", *files(dumps, "step0", "half"), "--no-browser", "--port", "0") as url:
         assert url.endswith("/#a=dump:0&colour=difference&dump=1")
@@ -239,6 +240,7 @@ def test_what_one_model_has_more_is_listed_and_the_rest_is_matched(explorer, dum
         expect(page.locator("dump-scrubber .break")).to_have_count(1)
 
 
+@pytest.mark.long
 def test_steps_without_the_selected_tensor_are_told(explorer, dumps):
     paths = files(dumps, "step0", "deeper", "step200")
     with command("open", *paths, "--no-browser", "--port", "0") as url:
@@ -275,6 +277,7 @@ def test_files_that_differ_in_numbers_alone_are_put_in_their_order(explorer, dum
         expect(page.locator("dump-scrubber strong")).to_have_text(name)
 
 
+@pytest.mark.long
 def test_a_step_that_only_begins_like_a_dump_is_marked_and_passed_over(explorer, dumps, tmp_path):
     whole = (dumps / "step200.json").read_bytes()
     (tmp_path / "step1.json").write_bytes(whole)
@@ -305,6 +308,7 @@ def test_a_pinned_dump_that_is_not_there_is_told(explorer, steps_url, a):
     expect(page.locator("comparison-table")).to_be_hidden()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("context_options", [{"viewport": {"width": 390, "height": 844}}])
 def test_it_fits_a_narrow_screen(explorer, steps_url, context_options):
     assert context_options["viewport"]["width"] == 390

@@ -169,11 +169,12 @@ SHOW = """() => {
 }"""
 
 
+@pytest.mark.long
 def test_the_last_of_a_quick_run_of_values_is_shown(explorer):
     """Some of its pictures come within one frame of the screen; the last must be drawn, whether it does or not."""
     page = explorer.open().at_rest().page
     page.evaluate(WATCH_SOCKET)
-    for turn in range(20):
+    for turn in range(5):
         values = [round(0.5 + 0.1 * turn + 0.015 * step, 3) for step in range(6)]
         page.evaluate(MOVE, [values, 3])
         # While one is in flight the next waits: the last has been sent once the others are answered or dropped.
@@ -402,7 +403,14 @@ def test_the_inspector_says_what_the_dump_says(explorer, name):
     assert sum(int(count.replace(",", "")) for count in drawn) == column(dump, name, "n")
 
 
-@pytest.mark.parametrize("style", ["functions", "classes", "layer_function", "autograd_function", "module"])
+@pytest.mark.parametrize(
+    "style",
+    [
+        "functions",
+        "module",
+        *(pytest.param(style, marks=pytest.mark.long) for style in ("classes", "layer_function", "autograd_function")),
+    ],
+)
 def test_ops_are_written_as_the_chapter_does(explorer, style):
     explorer.open(f"/?style={style}#select=layers.0/forward")
     page = explorer.page
@@ -600,6 +608,7 @@ def test_zooming_spreads_the_layers_and_keeps_the_pointer_in_place(explorer):
     assert explorer.boxes()["l49"]["width"] == pytest.approx(before["width"], abs=0.5)
 
 
+@pytest.mark.long
 def test_links_lead_to_what_is_shown(explorer, context):
     explorer.open("/?seed=3").at_rest()
     page = explorer.page

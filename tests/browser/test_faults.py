@@ -169,6 +169,7 @@ def tab(context: BrowserContext, dump_of: Callable[[str], dict[str, Any]]) -> It
 # ----------------------------------------------------------------------------------------------------------- the server
 
 
+@pytest.mark.long
 def test_a_server_that_was_killed_is_found_again_with_the_value_set_meanwhile(fleet, tab):
     server = fleet.replicas[0]
     page = tab().open(f"{server.url}/")
@@ -187,6 +188,7 @@ def test_a_server_that_was_killed_is_found_again_with_the_value_set_meanwhile(fl
     assert seen == sorted(set(seen))
 
 
+@pytest.mark.long
 def test_replicas_restart_one_after_the_other_behind_a_proxy(fleet, tab):
     first, second = fleet.replicas
     with FaultProxy([("127.0.0.1", each.port) for each in fleet.replicas]) as proxy:
@@ -217,6 +219,7 @@ def test_replicas_restart_one_after_the_other_behind_a_proxy(fleet, tab):
         page.page.goto("about:blank")
 
 
+@pytest.mark.long
 def test_a_second_tab_without_a_socket_gets_its_pictures_all_the_same(fleet, tab):
     server = fleet.small
     first = tab().open(f"{server.url}/?token={server.settings['token']}")
@@ -306,6 +309,7 @@ def test_a_busy_server_is_left_alone_as_long_as_it_says_and_then_asked_for_the_n
     page.expect_state("fetch")
 
 
+@pytest.mark.long
 def test_a_server_out_of_memory_is_said_and_the_next_change_works(proxy, tab):
     page = tab()
 
@@ -335,6 +339,7 @@ def test_a_server_out_of_memory_is_said_and_the_next_change_works(proxy, tab):
 # ------------------------------------------------------------------------------------------------------------- the line
 
 
+@pytest.mark.long
 def test_connections_that_break_in_a_drag_come_back(proxy, tab):
     page = tab().open(f"http://{proxy.address}/")
     page.drag()
@@ -350,6 +355,7 @@ def test_connections_that_break_in_a_drag_come_back(proxy, tab):
     assert seen == sorted(set(seen))
 
 
+@pytest.mark.long
 def test_a_long_way_to_the_server(proxy, tab):
     page = tab().open(f"http://{proxy.address}/")
     proxy.latency = 0.2
@@ -364,6 +370,7 @@ def test_a_long_way_to_the_server(proxy, tab):
     assert seen == sorted(set(seen))
 
 
+@pytest.mark.long
 def test_a_line_that_falls_silent_is_noticed(proxy, tab):
     page = tab().open(f"http://{proxy.address}/")
     proxy.blackhole = True
@@ -375,6 +382,7 @@ def test_a_line_that_falls_silent_is_noticed(proxy, tab):
     page.expect_state("live")
 
 
+@pytest.mark.long
 def test_a_network_that_goes_and_comes(proxy, tab, context):
     page = tab().open(f"http://{proxy.address}/")
     context.set_offline(True)

@@ -135,6 +135,7 @@ def test_cells_are_walked_with_the_keyboard(page):
     expect(page.locator("#operands td.lit, #operands td.lit-2").first).to_be_visible()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("context_options", [{"viewport": {"width": 390, "height": 844}}], ids=["phone"])
 def test_the_index_leads_to_every_page_on_a_phone_too(explorer):
     page = explorer.page

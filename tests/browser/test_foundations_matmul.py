@@ -76,6 +76,7 @@ def test_sizes_start_another_race_and_rungs_appear_one_by_one(page):
     expect(page.locator("#window")).to_contain_text("a is 2 × 7, b is 7 × 4, c is 2 × 4: 56 multiplications")
 
 
+@pytest.mark.long
 def test_loops_that_would_take_too_long_say_so(page, server_url):
     answers = []
     page.on("response", lambda response: answers.append(response) if "matmul.json" in response.url else None)

@@ -50,6 +50,7 @@ def test_a_search_counts_goes_to_what_it_finds_and_opens_what_hides_it(explorer:
     assert "q=" not in fragment(explorer)
 
 
+@pytest.mark.long
 def test_a_search_by_figures_follows_the_slider(explorer: Any) -> None:
     page = explorer.open("/?widths=100x51&bias=false#q=inf>0").page
     found = page.locator("#search-found")
@@ -185,6 +186,7 @@ def test_a_closed_box_says_the_worst_that_theory_finds_in_it(explorer: Any) -> N
     expect(fold).not_to_have_attribute("aria-label", re.compile("vanishing"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("context_options", [{"viewport": {"width": 390, "height": 844}}])
 def test_steps_fit_on_a_small_screen(explorer: Any) -> None:
     page = explorer.open("/#show=steps&step=4").page
@@ -195,6 +197,7 @@ def test_steps_fit_on_a_small_screen(explorer: Any) -> None:
     expect(page.locator("steps-view")).to_be_hidden()
 
 
+@pytest.mark.long
 def test_what_is_dropped_on_the_page_has_no_link_and_leaves_nothing_of_the_graph_before(
     explorer: Any, tmp_path: Path
 ) -> None:

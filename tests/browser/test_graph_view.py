@@ -54,7 +54,7 @@ def number(pattern: str, text: str | None) -> float:
     return float(found[1])
 
 
-@pytest.mark.parametrize("half", ["forward", "backward"])
+@pytest.mark.parametrize("half", ["forward", pytest.param("backward", marks=pytest.mark.long)])
 def test_a_group_opens_and_closes_where_it_is(explorer: Any, half: str) -> None:
     page = explorer.open().page
     explorer.at_rest()
@@ -321,6 +321,7 @@ def scale_of(page: Any) -> float:
     return float(page.evaluate(f"document.querySelector('graph-view .stage').clientWidth / {VIEW}.viewBox().width"))
 
 
+@pytest.mark.long
 def test_what_is_gone_to_can_be_read(explorer: Any) -> None:
     explorer.expected = ["willReadFrequently"]
     page = explorer.open("/?widths=100x51&activation=tanh#level=all&fold=off&show=steps&step=40").page
@@ -468,6 +469,7 @@ def test_the_tree_of_boxes_is_that_of_the_frames_in_the_order_of_execution(explo
     assert "1 op," in name
 
 
+@pytest.mark.long
 def test_a_scale_keeps_its_bar_beside_what_is_not_on_it(explorer: Any) -> None:
     explorer.expected = ["willReadFrequently"]
     page = explorer.open("/?preset=deep-exploding#colour=std").page
@@ -484,6 +486,7 @@ def test_a_scale_keeps_its_bar_beside_what_is_not_on_it(explorer: Any) -> None:
     assert "NaN or Inf" in drawn
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("context_options", [{"viewport": {"width": 390, "height": 844}}], ids=["phone"])
 def test_beneath_a_narrow_graph_lines_end_between_phrases_and_the_minimap_is_small(explorer: Any) -> None:
     page = explorer.open("/?widths=100x12#colour=std").page

@@ -163,7 +163,7 @@ class Causal(torch.nn.Module):
         return self.after((q @ k.transpose(-2, -1) + self.mask).softmax(-1) @ v)
 
 
-@pytest.mark.parametrize("says", [True, False])
+@pytest.mark.parametrize("says", [True, pytest.param(False, marks=pytest.mark.long)])
 @pytest.mark.parametrize(
     ("after", "bad"), [(torch.tanh, None), (torch.log, "log"), (lambda out: out + torch.inf, "add_1")]
 )
@@ -222,7 +222,10 @@ GAPS = """() => {
 }"""
 
 
-@pytest.mark.parametrize("viewport", [(1440, 900), (1024, 768), (390, 844)])
+@pytest.mark.parametrize(
+    "viewport",
+    [(1440, 900), pytest.param((1024, 768), marks=pytest.mark.long), pytest.param((390, 844), marks=pytest.mark.long)],
+)
 @pytest.mark.parametrize("address", ["/", "/?widths=100x51&scale=3.24"])
 def test_no_figure_of_the_overview_is_printed_over_another(explorer, viewport, address):
     page = explorer.page

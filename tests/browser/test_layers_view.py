@@ -245,6 +245,7 @@ def test_plotly_says_what_is_under_the_pointer(layers):
     expect(page.locator("layers-view .outline.cursor")).to_be_visible()
 
 
+@pytest.mark.long
 def test_zoom_takes_the_axes_along_and_gives_them_back(layers):
     explorer = layers("widths=100x51&activation=tanh")
     page = explorer.page
@@ -296,7 +297,7 @@ def test_the_table_holds_the_histograms_as_they_were_taken(layers, tmp_path):
         assert sum(int(row["count"]) for row in mine) == column(dump, tensor, "n")
 
 
-@pytest.mark.parametrize("form", ["heatmap", "ridgeline"])
+@pytest.mark.parametrize("form", ["heatmap", pytest.param("ridgeline", marks=pytest.mark.long)])
 def test_an_image_has_axes_and_a_title(layers, tmp_path, form):
     explorer = layers("widths=100x6", form=form, of="weight", range="fixed")
     page = explorer.page
@@ -417,11 +418,13 @@ def test_a_layer_that_waits_for_a_guess_gives_nothing_away(layers, tmp_path):
     assert "l2" not in (tmp_path / "table.csv").read_text()
 
 
+@pytest.mark.long
 def test_the_range_of_a_hidden_gradient_is_not_told(layers):
     explorer = layers("", predict="out.g.std", of="gradient", range="fixed")
     expect(explorer.page.locator("layers-view .readout")).to_contain_text("No std to fix the range by")
 
 
+@pytest.mark.long
 def test_nothing_is_drawn_while_it_is_hidden(explorer):
     explorer.spend().add_init_script(
         """(() => {
@@ -507,6 +510,7 @@ def test_the_profile_lines_up_with_the_layers(layers):
     page.wait_for_function("() => window.axis !== undefined && window.axis.width > 0")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "context_options", [{"viewport": {"width": 390, "height": 844}}, {"viewport": {"width": 1024, "height": 768}}]
 )
@@ -523,7 +527,7 @@ def test_it_fits_into_small_screens(layers, context_options):
     assert page.locator("layers-view .frame").bounding_box()["height"] > 250
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.long)])
 def test_colours_follow_the_scheme(layers, scheme):
     explorer = layers("widths=100x6", of="weight")
     page = explorer.spend()

@@ -293,6 +293,7 @@ def make():
 """
 
 
+@pytest.mark.long
 def test_a_tied_weight_is_of_each_module_that_has_it(explorer, tmp_path):
     file = tmp_path / "tied.py"
     file.write_text(TIED)
@@ -327,6 +328,7 @@ def test_weights_are_drawn_anew_and_their_seed_counts_only_then(explored, bare):
     expect(explored.box("blocks.0.up.weight").locator(".value")).to_have_text(original)
 
 
+@pytest.mark.long
 def test_keys_move_the_slider_and_a_mistaken_address_shows_the_model_as_it_is(explored, explorer):
     page = explored.open().page
     page.locator("what-if-controls .slider").focus()
@@ -355,6 +357,7 @@ def test_run_a_is_another_what_if(explored, bare):
     expect(row).to_contain_text(significant(bare(2)["head.linear"]))
 
 
+@pytest.mark.long
 def test_the_page_as_one_file_shows_the_what_if_without_a_server(explored, context, tmp_path):
     page = explored.open("/?scale=2#select=head.linear").page
     explored.rest()
@@ -375,6 +378,7 @@ def test_the_page_as_one_file_shows_the_what_if_without_a_server(explored, conte
     assert problems == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("context_options", [{"viewport": {"width": 390, "height": 844}}])
 def test_on_a_small_screen_the_slider_is_at_hand_and_the_rest_has_a_tab(explored):
     page = explored.open().page
@@ -387,6 +391,7 @@ def test_on_a_small_screen_the_slider_is_at_hand_and_the_rest_has_a_tab(explored
     assert page.evaluate("document.documentElement.scrollWidth") == 390
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("context_options", [{"viewport": {"width": 390, "height": 844}, "has_touch": True}])
 def test_a_finger_scrolls_the_groups_and_only_a_tap_takes_one(explored):
     page = explored.open().page
@@ -435,6 +440,7 @@ def test_an_edit_of_the_file_is_shown_and_what_was_looked_at_is_looked_at_still(
     expect(page.locator("inspector-panel h2")).to_have_text("relu")
 
 
+@pytest.mark.long
 def test_a_what_if_stays_over_an_edit(watched):
     page = watched.open("/?scale=3&group=head").page
     before = watched.seq
@@ -454,6 +460,7 @@ def test_a_what_if_stays_over_an_edit(watched):
     expect(page.locator("what-if-controls [role=option]", has_text="tail")).to_be_visible()
 
 
+@pytest.mark.long
 def test_a_new_modules_group_may_be_chosen_though_it_does_not_run(watched):
     page = watched.open().page
     field = page.get_by_role("combobox", name="Group")
@@ -492,6 +499,7 @@ def test_a_group_that_an_edit_has_taken_away_is_told_and_the_picture_stays(watch
     expect(watched.note).to_be_hidden()
 
 
+@pytest.mark.long
 def test_code_that_runs_but_cannot_be_traced_leaves_the_picture_and_says_so(watched):
     page = watched.open().page
     figure = watched.figure("head.linear")
@@ -526,6 +534,7 @@ def test_code_that_cannot_be_run_leaves_the_picture_and_says_where(watched):
     expect(watched.box("head.weight")).to_have_class(re.compile("selected"))
 
 
+@pytest.mark.long
 def test_a_server_that_was_started_anew_with_better_code_leaves_no_note_behind(explorer, tmp_path):
     file = Path(shutil.copy(FILE, tmp_path))
     explorer.expected += ["ERR_CONNECTION_REFUSED", "WebSocket connection"]
@@ -584,6 +593,7 @@ def test_a_pass_that_breaks_off_is_shown_as_far_as_it_went_and_mended_it_is_as_b
     expect(watched.note.get_by_role("button", name="Show where")).to_be_hidden()
 
 
+@pytest.mark.long
 def test_a_backward_pass_that_breaks_off_is_shown_too(watched):
     code = """class Broken(torch.autograd.Function):
     @staticmethod

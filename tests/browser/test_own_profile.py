@@ -168,6 +168,7 @@ ROWS = """() => [...document.querySelectorAll("layer-table tbody tr[aria-rowinde
 ])"""
 
 
+@pytest.mark.long
 def test_of_a_thousand_rows_those_in_sight_are_there_and_all_can_be_come_to(shown, traces):
     page = shown("repeated")
     trace = traces["repeated"]
@@ -215,6 +216,7 @@ def test_the_inspector_says_why(shown, traces):
     expect(comparison.locator("tr.rule").first).to_contain_text("with the preactivation's mean m and std s")
 
 
+@pytest.mark.long
 def test_hundreds_of_rows_can_be_read(shown, traces):
     page = shown("deep")
     assert len(traces["deep"].layers) == 250
@@ -231,6 +233,7 @@ def test_hundreds_of_rows_can_be_read(shown, traces):
     expect(readout).to_contain_text(f"{traces['deep'].layers[-1].name} (Linear): 499.tanh σ ")
 
 
+@pytest.mark.long
 def test_layers_that_stand_beside_each_other_in_the_graph_follow_each_other_in_the_profile(shown, traces):
     page = shown("parallel")
     assert len(traces["parallel"].layers) == 4
@@ -242,6 +245,7 @@ def test_layers_that_stand_beside_each_other_in_the_graph_follow_each_other_in_t
     assert all(end <= start for (_, end), (start, _) in pairwise(ends))
 
 
+@pytest.mark.long
 def test_theory_lies_where_it_is_told(shown, traces):
     page = shown("deep")
     found = page.locator("layer-profile path.theory.forward.activation").get_attribute("d")

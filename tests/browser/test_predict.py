@@ -99,11 +99,11 @@ def look_everywhere(explorer, tensor, text):
     ("query", "figure"),
     [
         ("", "l2.std"),
-        ("", "l1.g.std"),
-        ("", "w1.std"),
-        ("", "loss.mean"),
-        ("preset=deep-relu", "out.std"),
-        ("preset=deep-relu&activation=tanh", "l40.std"),
+        pytest.param("", "l1.g.std", marks=pytest.mark.long),
+        pytest.param("", "w1.std", marks=pytest.mark.long),
+        pytest.param("", "loss.mean", marks=pytest.mark.long),
+        pytest.param("preset=deep-relu", "out.std", marks=pytest.mark.long),
+        pytest.param("preset=deep-relu&activation=tanh", "l40.std", marks=pytest.mark.long),
     ],
 )
 def test_nothing_tells_the_figure_before_a_guess(explorer, query, figure):
@@ -120,6 +120,7 @@ def test_nothing_tells_the_figure_before_a_guess(explorer, query, figure):
     assert len(places_of(page, secret)) >= 3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("query", "figure"), [("", "l2.std"), ("widths=100x51", "l50.std")])
 def test_the_box_is_covered_and_its_canvas_too(explorer, query, figure):
     explorer.expected = ["willReadFrequently"]
@@ -222,8 +223,8 @@ def test_what_is_typed_outlasts_the_pictures_that_come_meanwhile(explorer):
     [
         ("l99.std", "There is no l99 with statistics in this graph. Tensors: x, w1–w2, b1–b2, l1–l2, out, y, loss;"),
         ("l2.variance", "l2.variance names no figure: it takes a tensor and a statistic, such as l2.std."),
-        ("l2", "l2 names no figure"),
-        ("l1.saturation", "l1 has no saturation"),
+        pytest.param("l2", "l2 names no figure", marks=pytest.mark.long),
+        pytest.param("l1.saturation", "l1 has no saturation", marks=pytest.mark.long),
     ],
 )
 def test_a_figure_that_is_not_there_is_named_and_nothing_is_hidden(explorer, figure, message):

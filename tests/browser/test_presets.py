@@ -43,12 +43,12 @@ def chosen(explorer):
 # Preset, statistics of its tensor with what the chapter printed of each, words of its theory.
 NUMBERS = [
     ("randn", {"std": "10.0544"}, "√100 = 10"),
-    ("scaled", {"std": "1.0231"}, "theory 1"),
-    ("scaled-relu", {"mean": "0.3758", "std": "0.6150"}, "0.5838"),
+    pytest.param("scaled", {"std": "1.0231"}, "theory 1", marks=pytest.mark.long),
+    pytest.param("scaled-relu", {"mean": "0.3758", "std": "0.6150"}, "0.5838", marks=pytest.mark.long),
     ("kaiming-relu", {"mean": "0.5720", "std": "0.8259"}, "0.8256"),
-    ("deep-linear", {"std": "1.0150"}, "RMS 1"),
+    pytest.param("deep-linear", {"std": "1.0150"}, "RMS 1", marks=pytest.mark.long),
     ("deep-relu", {"mean": None, "std": None}, "2.46e-8"),
-    ("deep-kaiming", {"std": None}, "0.8256"),
+    pytest.param("deep-kaiming", {"std": None}, "0.8256", marks=pytest.mark.long),
 ]
 
 
@@ -103,6 +103,7 @@ def test_a_figure_outside_its_band_says_so(explorer, module):
     assert (figure["isInside"], figure["band"], figure["printed"]) == (False, "0–0.500", "0.5")
 
 
+@pytest.mark.long
 def test_another_seed_is_another_run_of_the_experiment(explorer):
     explorer.open("/?init=standard_normal&seed=3").at_rest()
     value = column(explorer.dump(), "l1", "std")
@@ -154,6 +155,7 @@ def test_going_back_goes_back_to_the_experiment_before(explorer, chosen):
     expect(note).to_contain_text("10.0544")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "context_options", [{"viewport": {"width": 1440, "height": 900}}, {"viewport": {"width": 390, "height": 844}}]
 )

@@ -172,6 +172,7 @@ def test_where_inf_and_nan_begin_is_marked_and_told(explorer, module, dump_of):
     expect(page.locator("layer-profile .causes")).to_be_hidden()
 
 
+@pytest.mark.long
 def test_the_lines_of_causes_wait_until_the_slider_rests(explorer, dump_of):
     """They take room from the chart: while the slider moves nothing may jump."""
     explorer.open(f"/?{DEEP}").at_rest()
@@ -277,6 +278,7 @@ def test_the_layers_are_walked_by_keyboard(explorer):
     assert page.evaluate("location.hash") == "#select=l2"
 
 
+@pytest.mark.long
 def test_new_numbers_make_no_new_nodes(explorer, dump_of):
     """Redrawn on every movement of the slider: shapes change, nodes and the layout do not."""
     explorer.open(f"/?{DEEP}").at_rest()
@@ -309,6 +311,7 @@ def test_new_numbers_make_no_new_nodes(explorer, dump_of):
     assert 0 < counts["attributes"] <= 20 * 20
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("context_options", [{"viewport": {"width": 390, "height": 844}}])
 def test_a_narrow_screen_has_a_list_of_statistics(explorer):
     page = explorer.page

@@ -117,6 +117,7 @@ def test_the_slider_moves_the_weights_of_a_layer_and_nothing_of_an_exponential(e
     assert page.locator("spec-controls .tick").count() > 2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("context_options", [{"viewport": {"width": 390, "height": 844}}])
 def test_on_a_narrow_screen_every_tab_has_something_to_say(explorer):
     page = explorer.open("/?program=two_outputs").page
