@@ -10,6 +10,7 @@ from urllib.request import urlopen
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Error, Page, expect, sync_playwright
+from waiting import idle
 
 # chromium.py is shared with screenshots.py, which runs as a script.
 sys.path.insert(0, str(Path(__file__).parent))
@@ -23,29 +24,6 @@ USUAL = {"width": 1280, "height": 720}
 
 OF_A_TAB = ("viewport", "color_scheme", "permissions")
 """Options that one context can have and give back: in another nothing of the page is cached, which takes seconds."""
-
-
-UNTIL_IDLE = """() => new Promise((resolve, reject) => {
-  const { body } = document;
-  // What an event has started, such as a change of the fragment or of the size, has begun by the end of the next frame.
-  requestAnimationFrame(() => setTimeout(() => {
-    const observer = new MutationObserver(() => look());
-    const patience = setTimeout(() => reject(new Error("the page does not become idle")), 60_000);
-    const look = () => {
-      if (!body.hasAttribute("data-idle")) return;
-      observer.disconnect();
-      clearTimeout(patience);
-      resolve();
-    };
-    observer.observe(body, { attributeFilter: ["data-idle"] });
-    look();
-  }));
-})"""
-
-
-def idle(page: Page) -> None:
-    """Wait until the page works on nothing: no answer, drawing or timer is outstanding (`static/core/activity.js`)."""
-    page.evaluate(UNTIL_IDLE)
 
 
 class Kept:

@@ -9,6 +9,7 @@ from urllib.request import urlopen
 import pytest
 from figures import significant
 from playwright.sync_api import expect
+from waiting import expect_when_idle
 
 pytestmark = pytest.mark.browser
 
@@ -30,8 +31,7 @@ def moved_to(explorer, change, query):
             new CustomEvent("spec-change", { detail: { change, moving: false }, bubbles: true }))""",
         change,
     )
-    explorer.page.wait_for_function("(query) => location.search === query", arg=query)
-    explorer.at_rest()
+    expect_when_idle(explorer.page, "(query) => location.search === query", query)
 
 
 def check(explorer, a, b):
@@ -118,17 +118,15 @@ def test_runs_are_swapped_and_let_go_of(explorer, profile_of):
     one, other = profile_of("scale=0.5"), profile_of("scale=2")
     check(explorer, one, other)
     page.get_by_role("button", name="Swap").click()
-    page.wait_for_function("() => location.search + location.hash === '?scale=0.5#a=?scale=2'")
-    explorer.at_rest()
+    expect_when_idle(page, "() => location.search + location.hash === '?scale=0.5#a=?scale=2'")
     check(explorer, other, one)
     expect(page.locator("#spec-scale")).to_have_value("0.5")
 
     page.go_back()
-    page.wait_for_function("() => location.search + location.hash === '?scale=2#a=?scale=0.5'")
-    explorer.at_rest()
+    expect_when_idle(page, "() => location.search + location.hash === '?scale=2#a=?scale=0.5'")
     check(explorer, one, other)
     page.go_forward()
-    page.wait_for_function("() => location.search + location.hash === '?scale=0.5#a=?scale=2'")
+    expect_when_idle(page, "() => location.search + location.hash === '?scale=0.5#a=?scale=2'")
 
     page.get_by_role("button", name="Unpin").click()
     expect(page.locator("comparison-table")).to_be_hidden()

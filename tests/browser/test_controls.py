@@ -7,6 +7,7 @@ import re
 import pytest
 from figures import significant
 from playwright.sync_api import expect
+from waiting import expect_when_idle
 
 pytestmark = pytest.mark.browser
 
@@ -65,12 +66,12 @@ def test_the_pointer_snaps_to_a_tick(explorer):
     ticks = ticks_of(page)
     drag(page, ticks["1"] + 5)
     expect(page.locator("#spec-scale")).to_have_value("7.071")
-    page.wait_for_function("() => location.search === '?scale=7.071'")
+    expect_when_idle(page, "() => location.search === '?scale=7.071'")
     # The thumb stands at the tick, not where it was let go.
     assert grip(page)[0] == pytest.approx(ticks["1"], abs=0.5)
     drag(page, ticks["√2/√n"] + 4)
     expect(page.locator("#spec-scale")).to_have_value("1")
-    page.wait_for_function("() => location.search === ''")
+    expect_when_idle(page, "() => location.search === ''")
     drag(page, ticks["1/√n"] - 5)
     expect(page.locator("#spec-scale")).to_have_value("0.7071")
     drag(page, ticks[".01"] + 12)
@@ -104,7 +105,7 @@ def test_the_keyboard_goes_from_tick_to_tick_and_never_snaps(explorer):
     page.keyboard.press("ArrowLeft")
     expect(scale).to_have_value("0.708")
     expect(slider).to_have_attribute("aria-valuetext", "times 0.708, σ(w1) 0.100")
-    page.wait_for_function("() => location.search === '?scale=0.708'")
+    expect_when_idle(page, "() => location.search === '?scale=0.708'")
 
 
 def test_a_tick_is_one_click(explorer):
@@ -112,7 +113,7 @@ def test_a_tick_is_one_click(explorer):
     page = explorer.page
     page.locator("spec-controls .tick", has_text="1/√n").locator("span").first.click()
     expect(page.locator("#spec-scale")).to_have_value("0.7071")
-    page.wait_for_function("() => location.search === '?scale=0.7071'")
+    expect_when_idle(page, "() => location.search === '?scale=0.7071'")
     page.go_back()
     expect(page.locator("#spec-scale")).to_have_value("1")
 
@@ -159,7 +160,7 @@ def test_depth_and_width_have_steppers(explorer):
     expect(widths).to_have_value("100,50x2,1")
     page.get_by_role("button", name="Less width").click()
     expect(widths).to_have_value("100,40x2,1")
-    page.wait_for_function("() => location.search === '?widths=100,40x2,1'")
+    expect_when_idle(page, "() => location.search === '?widths=100,40x2,1'")
     depth.fill("50")
     depth.press("Enter")
     expect(widths).to_have_value("100,40x49,1")

@@ -5,6 +5,7 @@ import re
 import pytest
 from figures import significant
 from playwright.sync_api import expect
+from waiting import expect_when_idle
 
 pytestmark = pytest.mark.browser
 
@@ -80,7 +81,7 @@ def test_what_vanishes_is_told_with_its_rule_and_remedied_by_one_click(explorer,
     expect(remedy).to_have_text("Preserve variance: ×0.141")
     expect(page.locator("diagnosis-list .remedy-note")).to_have_text("√n·σ(w) = 1.00; should be 1.41")
     remedy.click()
-    page.wait_for_function("() => location.search.startsWith('?widths=100x51&init=standard_normal&scale=0.141')")
+    expect_when_idle(page, "() => location.search.startsWith('?widths=100x51&init=standard_normal&scale=0.141')")
     expect(page.locator("diagnosis-list .state")).to_contain_text("healthy")
     expect(trouble).to_be_hidden()
     expect(remedy).to_have_text("Variance preserved")
@@ -128,7 +129,7 @@ def test_zeros_need_another_scheme(explorer):
     expect(page.locator("diagnosis-list .verdict")).to_have_text("All zero from layer 1 on.")
     expect(page.locator("diagnosis-list .remedy")).to_have_text("Preserve variance: kaiming_normal")
     page.locator("diagnosis-list .remedy").click()
-    page.wait_for_function("() => location.search === ''")
+    expect_when_idle(page, "() => location.search === ''")
     expect(page.locator("diagnosis-list .state")).to_contain_text("healthy")
     expect(page.locator("spec-controls .slider")).to_be_enabled()
 
@@ -190,7 +191,7 @@ def test_the_comparison_follows_the_slider(explorer, profile_of):
     page = explorer.page
     page.fill("#spec-scale", "3")
     page.keyboard.press("Enter")
-    page.wait_for_function("() => location.search === '?scale=3'")
+    expect_when_idle(page, "() => location.search === '?scale=3'")
     layer = profile_of("scale=3")["layers"][0]
     row = page.locator('inspector-panel .comparison tr[data-quantity="preactivation_std"]')
     expect(row.locator("td").nth(0)).to_have_text(significant(layer["preactivation"]["std"]))
@@ -208,7 +209,7 @@ def test_a_guess_may_come_first(explorer):
     page = explorer.page
     expect(page.locator("inspector-panel .comparison")).to_be_visible()
     page.locator("inspector-panel .guess").click()
-    page.wait_for_function("() => location.hash.includes('predict=l2.std')")
+    expect_when_idle(page, "() => location.hash.includes('predict=l2.std')")
     assert set(page.locator("inspector-panel .figures div:not([hidden]) dd").all_text_contents()) == {"?"}
     expect(page.locator("inspector-panel histogram-chart")).to_be_hidden()
     expect(page.locator("inspector-panel .veil")).to_contain_text("?")

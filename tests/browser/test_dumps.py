@@ -8,6 +8,7 @@ from commands import command
 from figures import significant
 from playwright.sync_api import expect
 from training_dumps import STEPS, read, write_dumps
+from waiting import expect_when_idle
 
 pytestmark = pytest.mark.browser
 
@@ -79,7 +80,7 @@ def test_steps_stand_in_the_order_of_their_numbers_and_each_is_shown_as_it_was(e
         loss = significant(dump["loss"])
         expect(slider).to_have_attribute("aria-valuetext", f"step{200 * step}.json, {step + 1} of {STEPS}, loss {loss}")
         expect(page.locator("dump-note dd").first).to_have_text(loss)
-    page.wait_for_function("() => location.hash === '#dump=5'")
+    expect_when_idle(page, "() => location.hash === '#dump=5'")
     page.reload()
     expect(scrubber.locator("strong")).to_have_text("step1000.json")
 
@@ -90,13 +91,13 @@ def test_scrubbing_keeps_selection_expansion_and_viewport(explorer, steps_url):
     explorer_at = page.locator('graph-view .box[data-id="body.2.weight"]')
     expect(explorer_at).to_have_class(re.compile("selected"))
     # What is drawn stays: the figures in it change.
-    page.wait_for_timeout(500)
+    explorer.at_rest()
     where, asked = explorer_at.bounding_box(), fragment(page)
     drawn = page.evaluate_handle("() => document.querySelector('graph-view .box[data-id=\"body.2.weight\"]')")
     for step in (3, 5, 1):
         set_slider(page, step)
         expect(page.locator("dump-scrubber .place")).to_contain_text(f"{step + 1} of {STEPS}")
-    page.wait_for_timeout(300)
+    explorer.at_rest()
     assert explorer_at.bounding_box() == where
     assert page.evaluate("(box) => box.isConnected", drawn)
     assert fragment(page).replace("&dump=1", "") == asked
@@ -158,7 +159,7 @@ def test_it_plays_to_the_end_and_stops(explorer, steps_url):
 def test_two_steps_are_compared(explorer, steps_url, dumps):
     page = visit(explorer, steps_url)
     page.get_by_role("button", name="Pin A").click()
-    page.wait_for_function("() => location.hash === '#a=dump:0&colour=difference'")
+    expect_when_idle(page, "() => location.hash === '#a=dump:0&colour=difference'")
     set_slider(page, 5)
     comparison = page.locator("comparison-table")
     expect(comparison.locator(".specs strong")).to_have_text(["step0.json", "step1000.json"])
@@ -184,7 +185,7 @@ def test_two_steps_are_compared(explorer, steps_url, dumps):
     expect(comparison.locator(".specs strong")).to_have_text(["step1000.json", "step0.json"])
     page.get_by_role("button", name="Unpin").click()
     expect(comparison).to_be_hidden()
-    page.wait_for_function("() => location.hash === ''")
+    expect_when_idle(page, "() => location.hash === ''")
     assert page.locator("graph-toolbar option[value=difference]").count() == 0
 
 
@@ -304,7 +305,7 @@ def test_a_pinned_dump_that_is_not_there_is_told(explorer, steps_url, a):
     explorer.expected = ["422"]
     page = visit(explorer, steps_url, f"dump=2&a={a}")
     expect(page.locator("dump-scrubber .problem")).to_contain_text("Run A: ")
-    page.wait_for_function("() => location.hash === '#dump=2'")
+    expect_when_idle(page, "() => location.hash === '#dump=2'")
     expect(page.locator("comparison-table")).to_be_hidden()
 
 

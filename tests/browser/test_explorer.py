@@ -6,6 +6,7 @@ import re
 import pytest
 from figures import significant
 from playwright.sync_api import Route, WebSocketRoute, expect
+from waiting import expect_when_idle, next_frame
 
 pytestmark = pytest.mark.browser
 
@@ -107,7 +108,7 @@ def test_dragging_the_scale_moves_everything_in_proportion(explorer):
         if step % 5 == 0:
             page.wait_for_function("(count) => window.seen.length >= count", arg=step // 5)
         else:
-            page.wait_for_timeout(30)
+            next_frame(page)
     page.mouse.up()
     explorer.at_rest()
 
@@ -192,7 +193,7 @@ def test_what_came_while_the_page_was_hidden_is_shown_with_it(explorer):
     def move(scale):
         page.evaluate(MOVE, [[scale], 0])
         # A picture has come once its spec is in the address.
-        page.wait_for_function("(scale) => location.search === `?scale=${scale}`", arg=scale)
+        expect(page).to_have_url(re.compile(rf"\?scale={scale}$"))
 
     def expect_picture(scale):
         expect(page.locator("run-status")).to_have_attribute("data-seq", str(page.evaluate("window.asked.seq")))
@@ -217,7 +218,7 @@ def test_the_address_holds_the_state(explorer):
     explorer.open("/?init=xavier_normal&seed=7#select=l2&statistic=mean").at_rest()
     page = explorer.page
     page.select_option("#spec-activation", "tanh")
-    page.wait_for_function("() => location.search === '?activation=tanh&init=xavier_normal&seed=7'")
+    expect_when_idle(page, "() => location.search === '?activation=tanh&init=xavier_normal&seed=7'")
     page.locator('graph-view .box[data-id="w1.g"]').click()
     explorer.at_rest()
     assert page.evaluate("location.search") == "?activation=tanh&init=xavier_normal&seed=7"
@@ -280,7 +281,7 @@ def test_the_slider_goes_in_steps_by_keyboard(explorer):
     expect(page.locator("#spec-scale")).to_have_value("1.28")
     page.keyboard.press("Home")
     expect(page.locator("#spec-scale")).to_have_value("0.0001")
-    page.wait_for_function("() => location.search === '?scale=0.0001'")
+    expect_when_idle(page, "() => location.search === '?scale=0.0001'")
 
 
 def test_a_preset_is_one_click(explorer):
@@ -288,8 +289,7 @@ def test_a_preset_is_one_click(explorer):
     page = explorer.page
     page.locator("spec-presets summary").click()
     page.locator('[data-preset="randn"]').click()
-    page.wait_for_function("() => location.search === '?init=standard_normal'")
-    explorer.at_rest()
+    expect_when_idle(page, "() => location.search === '?init=standard_normal'")
     std = column(explorer.dump(), "l1", "std")
     assert 9.66 <= std <= 10.34
     assert explorer.figure("l1") == significant(std)
@@ -298,7 +298,7 @@ def test_a_preset_is_one_click(explorer):
     assert "10.0544" in note
     assert page.locator("spec-presets .menu").get_attribute("open") is None
     page.go_back()
-    page.wait_for_function("() => location.search === ''")
+    expect_when_idle(page, "() => location.search === ''")
 
 
 def test_the_model_switch(explorer):
@@ -348,7 +348,7 @@ def test_a_bad_value_is_told_at_its_control_and_the_picture_stays(explorer):
 
     page.fill("#spec-scale", "2")
     page.keyboard.press("Enter")
-    page.wait_for_function("() => location.search === '?scale=2'")
+    expect_when_idle(page, "() => location.search === '?scale=2'")
     expect(page.locator("#spec-scale-note")).to_be_empty()
     assert page.locator("#spec-scale").get_attribute("aria-invalid") is None
 
@@ -362,7 +362,7 @@ def test_a_bad_address_opens_the_default_model_and_says_so(explorer):
     assert set(explorer.boxes()) >= CHAPTER
     page.select_option("#spec-activation", "tanh")
     expect(page.locator(".page-error[role=alert]")).to_have_count(0)
-    page.wait_for_function("() => location.search === '?activation=tanh'")
+    expect_when_idle(page, "() => location.search === '?activation=tanh'")
 
 
 def test_what_means_nothing_is_disabled_with_its_reason(explorer):
@@ -374,7 +374,7 @@ def test_what_means_nothing_is_disabled_with_its_reason(explorer):
     page.locator("spec-controls .more summary").click()
     page.locator("#spec-bias").uncheck()
     expect(page.locator("#spec-bias_std")).to_be_disabled()
-    page.wait_for_function("() => location.search === '?init=zeros&bias=false'")
+    expect_when_idle(page, "() => location.search === '?init=zeros&bias=false'")
     expect(page.locator('graph-view .box[data-id="b1"]')).to_have_count(0)
 
 
@@ -469,8 +469,7 @@ def test_without_a_socket_dumps_are_fetched(explorer):
     assert explorer.figure("l1") == significant(column(explorer.dump(), "l1", "std"))
     page.fill("#spec-scale", "4")
     page.keyboard.press("Enter")
-    page.wait_for_function("() => location.search === '?scale=4'")
-    explorer.at_rest()
+    expect_when_idle(page, "() => location.search === '?scale=4'")
     assert explorer.figure("l1") == significant(column(explorer.dump("scale=4"), "l1", "std"))
 
 
@@ -597,7 +596,7 @@ def test_zooming_spreads_the_layers_and_keeps_the_pointer_in_place(explorer):
     page.mouse.move(before["x"] + before["width"] / 2, before["y"] + before["height"] / 2)
     for _ in range(10):
         page.mouse.wheel(0, -150)
-        page.wait_for_timeout(60)
+        next_frame(page)
     explorer.at_rest()
     after = explorer.boxes()["l49"]
     assert after["width"] > 8 * before["width"]

@@ -5,6 +5,7 @@ import threading
 
 import pytest
 from playwright.sync_api import expect
+from waiting import idle
 
 pytestmark = pytest.mark.browser
 
@@ -39,7 +40,7 @@ def test_of_two_answers_out_of_order_the_newer_stays(page):
     if go:
         # The page gave it up, so there may be nobody to answer any more.
         go[0].abort()
-    page.wait_for_timeout(100)
+    idle(page)
     expect(shape(page)).to_have_text("(7, 6)")
 
 
@@ -97,7 +98,7 @@ def test_moves_within_the_page_ask_for_nothing_and_leave_no_trace(page, explorer
     page.get_by_role("button", name="trace").click()
     expect(shape(page)).to_have_text("()")
     page.get_by_role("button", name="trace").click()
-    page.wait_for_timeout(100)
+    idle(page)
     assert sum("einsum.json" in url for url in asked) == 1
     assert page.evaluate("history.length") <= length + 1
 

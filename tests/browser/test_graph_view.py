@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import expect
+from waiting import expect_when_idle, next_frame
 
 pytestmark = pytest.mark.browser
 
@@ -104,11 +105,11 @@ def test_groups_are_opened_and_left_by_keyboard(explorer: Any) -> None:
 
     width = explorer.at_rest().boxes()["x"]["width"]
     page.keyboard.press("+")
-    page.wait_for_function("() => location.hash.includes('zoom=')")
+    expect_when_idle(page, "() => location.hash.includes('zoom=')")
     # Where columns spread they are laid out anew, in the worker.
     assert explorer.at_rest().boxes()["x"]["width"] > width
     page.keyboard.press("0")
-    page.wait_for_function("() => !location.hash.includes('zoom=')")
+    expect_when_idle(page, "() => !location.hash.includes('zoom=')")
 
 
 def test_of_thousands_of_boxes_those_that_can_be_read_are_elements(explorer: Any) -> None:
@@ -187,7 +188,7 @@ def test_panning_moves_what_is_drawn_and_draws_nothing(explorer: Any) -> None:
     page.mouse.down()
     for step in range(1, 9):
         page.mouse.move(x - 10 * step, y)
-    page.wait_for_timeout(60)
+    next_frame(page)
     page.mouse.up()
     page.wait_for_function(f"(x) => Math.abs({VIEW}.viewBox().x - x) > 1", arg=view["x"])
     moved = explorer.at_rest().boxes()
@@ -225,7 +226,7 @@ def test_the_wheel_magnifies_around_the_pointer_and_the_trail_leads_out(explorer
     page.mouse.move(x, y)
     for _ in range(8):
         page.mouse.wheel(0, -100)
-        page.wait_for_timeout(30)
+        next_frame(page)
     after = explorer.at_rest().boxes()["layers.0/backward"]
     assert after["width"] > 1.8 * frame["width"]
     assert (x - after["x"]) / after["width"] == pytest.approx(0.3, abs=0.01)

@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812 (its usual name)
 from playwright.sync_api import expect
+from waiting import expect_when_idle
 
 from chainrule import trace_model
 from chainrule.dump.wire import dump_trace
@@ -65,7 +66,7 @@ def test_what_is_connected_is_asked_for_and_the_way_is_walked(explorer):
     panel = page.locator("inspector-panel")
     panel.get_by_role("button", name="Down", exact=True).click()
     panel.get_by_label("Ops away").select_option("3")
-    page.wait_for_function("() => location.hash.includes('reach=down3')")
+    expect_when_idle(page, "() => location.hash.includes('reach=down3')")
     expect(panel.get_by_role("button", name="Down", exact=True)).to_have_attribute("aria-pressed", "true")
     panel.get_by_role("button", name="Light it in the graph").click()
     heard = page.evaluate("window.heard")

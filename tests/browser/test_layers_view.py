@@ -10,6 +10,7 @@ import re
 
 import pytest
 from playwright.sync_api import expect
+from waiting import expect_when_idle
 
 pytestmark = pytest.mark.browser
 
@@ -334,8 +335,7 @@ def test_a_click_on_a_layer_selects_its_tensor_and_the_graph_goes_there(layers):
     assert outline["x"] <= x <= outline["x"] + outline["width"]
 
     page.get_by_role("button", name="Graph", exact=True).click()
-    page.wait_for_function("() => Number(new URLSearchParams(location.hash.slice(1)).get('at')) > 0.5")
-    explorer.at_rest()
+    expect_when_idle(page, "() => Number(new URLSearchParams(location.hash.slice(1)).get('at')) > 0.5")
     stage = page.locator("graph-view .stage").bounding_box()
     box = explorer.boxes()["l80"]
     assert stage["x"] <= box["x"] < box["x"] + box["width"] <= stage["x"] + stage["width"]
@@ -351,7 +351,7 @@ def test_the_graph_stays_where_a_link_or_a_click_has_put_it(explorer):
     page.locator("inspector-panel .link").first.wait_for()
     page.keyboard.press("Escape")
     page.locator("layer-table [data-tensor=l60] .link").click()
-    page.wait_for_function("() => Number(new URLSearchParams(location.hash.slice(1)).get('at')) > 0.4")
+    expect_when_idle(page, "() => Number(new URLSearchParams(location.hash.slice(1)).get('at')) > 0.4")
     box = explorer.at_rest().boxes()["l60"]
     assert stage["x"] <= box["x"] < box["x"] + box["width"] <= stage["x"] + stage["width"]
 
@@ -442,8 +442,7 @@ def test_nothing_is_drawn_while_it_is_hidden(explorer):
     page = explorer.page
     page.fill("#spec-scale", "3")
     page.keyboard.press("Enter")
-    page.wait_for_function("() => location.search === '?scale=3'")
-    explorer.at_rest()
+    expect_when_idle(page, "() => location.search === '?scale=3'")
     hidden = {"axes", "layers", "legend"}
     assert hidden.isdisjoint(page.evaluate("[...window.drawnInto]"))
     assert page.evaluate("document.querySelector('layers-view .plot').childElementCount") == 0

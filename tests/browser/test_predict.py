@@ -7,6 +7,7 @@ from urllib.request import urlopen
 import pytest
 from figures import significant
 from playwright.sync_api import expect
+from waiting import expect_when_idle
 
 pytestmark = pytest.mark.browser
 
@@ -180,7 +181,7 @@ def test_a_guess_reveals_stays_and_joins_the_link(explorer, server_url):
     # The guess stays when the model changes; what was measured does not.
     page.fill("#spec-scale", "2")
     page.keyboard.press("Enter")
-    page.wait_for_function("() => location.search === '?scale=2'")
+    expect_when_idle(page, "() => location.search === '?scale=2'")
     std = column(explorer.dump("scale=2"), "l2", "std")
     expect(prompt.locator(".answer")).to_contain_text(f"your guess 0.5 · measured {significant(std)}")
 
@@ -253,13 +254,12 @@ def test_an_experiment_can_be_guessed_first(explorer):
     # Another experiment is another question.
     page.locator("spec-presets summary").click()
     page.locator('[data-preset="randn"]').click()
-    page.wait_for_function("() => location.search === '?init=standard_normal'")
-    explorer.at_rest()
+    expect_when_idle(page, "() => location.search === '?init=standard_normal'")
     assert page.evaluate("location.hash") == ""
     expect(page.locator("prediction-prompt")).to_be_hidden()
     # One choice, one entry of the history.
     page.go_back()
-    page.wait_for_function("() => location.search === '' && location.hash === '#predict=l2.std'")
+    expect_when_idle(page, "() => location.search === '' && location.hash === '#predict=l2.std'")
     expect(page.locator("#guess")).to_be_visible()
     assert explorer.figure("l2") == "?"
 

@@ -7,6 +7,7 @@ from urllib.request import urlopen
 import pytest
 from figures import significant
 from playwright.sync_api import expect
+from waiting import expect_when_idle
 
 from chainrule.spec.presets import PRESET_BY_NAME, PRESETS
 
@@ -33,8 +34,7 @@ def chosen(explorer):
         page.locator("spec-presets summary").click()
         page.locator(f'[data-preset="{name}"]').click()
         query = page.locator(f'[data-preset="{name}"]').get_attribute("data-query")
-        page.wait_for_function("(query) => location.search.slice(1) === query", arg=query)
-        explorer.at_rest()
+        expect_when_idle(page, "(query) => location.search.slice(1) === query", query)
         return page.locator("experiment-note")
 
     return choose
@@ -141,7 +141,7 @@ def test_the_menu_lists_all_and_is_walked_by_keyboard(explorer):
     page.keyboard.press("Enter")
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
-    page.wait_for_function("() => location.search === '?init=standard_normal'")
+    expect_when_idle(page, "() => location.search === '?init=standard_normal'")
     expect(menu.locator("summary")).to_contain_text("Standard normal weights")
     expect(menu.locator("[data-preset]").first).to_be_hidden()
 

@@ -5,6 +5,7 @@ import re
 import pytest
 from figures import significant
 from playwright.sync_api import expect
+from waiting import UNTIL_IDLE, expect_when_idle
 
 pytestmark = pytest.mark.browser
 
@@ -99,7 +100,7 @@ def test_the_ratio_has_its_line_of_reference(explorer, profile_of):
     chart.press("ArrowRight")
     expect(page.locator("layer-profile .readout")).to_have_text(f"layer 1: w1 ∇:W {significant(ratio)}")
     chart.press("Enter")
-    page.wait_for_function("() => location.hash.includes('select=w1.g')")
+    expect_when_idle(page, "() => location.hash.includes('select=w1.g')")
 
 
 def test_theory_is_drawn_and_told(explorer, profile_of):
@@ -183,7 +184,7 @@ def test_the_lines_of_causes_wait_until_the_slider_rests(explorer, dump_of):
             const element = document.querySelector("layer-profile");
             const causes = element.querySelector(".causes");
             const height = () => element.querySelector(".frame").clientHeight;
-            const rested = () => new Promise((resolve) => setTimeout(resolve, 800));
+            const rested = UNTIL_IDLE;
             const marked = () => element.querySelectorAll(".cause-mark[visibility=visible]").length;
             const lines = () => [causes.hidden, causes.childElementCount, causes.className];
             const state = () => [...lines(), marked(), height() === first];
@@ -201,7 +202,7 @@ def test_the_lines_of_causes_wait_until_the_slider_rests(explorer, dump_of):
             await rested();
             states.push([...state(), causes.textContent === before]);
             return states;
-        }""",
+        }""".replace("UNTIL_IDLE", UNTIL_IDLE),
         dumps,
     )
     assert seen == [
@@ -271,7 +272,7 @@ def test_the_layers_are_walked_by_keyboard(explorer):
         expect(readout).to_have_text(re.compile(f"^{begins} "))
     expect(readout).to_have_attribute("aria-live", "polite")
     chart.press("Enter")
-    page.wait_for_function("() => location.hash === '#select=l2'")
+    expect_when_idle(page, "() => location.hash === '#select=l2'")
     chart.press("Escape")
     expect(readout).to_contain_text("measured" if page.locator("layer-profile .hollow").count() == 0 else "activation")
     # The first Escape left the chart, not the selection.
@@ -321,5 +322,5 @@ def test_a_narrow_screen_has_a_list_of_statistics(explorer):
     expect(page.locator("layer-profile .segmented")).to_be_hidden()
     page.locator("layer-profile select").select_option("dead_fraction")
     expect(page.locator("layer-profile h2")).to_have_text("Dead units")
-    page.wait_for_function("() => location.hash.includes('statistic=dead_fraction')")
+    expect_when_idle(page, "() => location.hash.includes('statistic=dead_fraction')")
     assert page.evaluate("document.documentElement.scrollWidth") == 390

@@ -2,6 +2,7 @@
 
 import pytest
 from playwright.sync_api import expect
+from waiting import expect_when_idle
 
 pytestmark = pytest.mark.browser
 
@@ -22,7 +23,7 @@ def test_the_scrubber_plays_steps_and_lights(explorer):
     expect(slider).to_have_attribute("aria-valuetext", "step 21 of 22: MmBackward0")
     expect(view.locator("h2 .chip")).to_have_text("backward")
     expect(view.locator(".lists .mark").first).to_have_text("saved")
-    page.wait_for_function("() => location.hash.includes('step=20')")
+    expect_when_idle(page, "() => location.hash.includes('step=20')")
 
     # A click on the curve goes where it is; playing goes on from there, to the end, and stops.
     box = view.locator(".curve").bounding_box()
@@ -41,4 +42,4 @@ def test_the_scrubber_plays_steps_and_lights(explorer):
     expect(view.locator(".lists .figure").first).not_to_have_text(before)
     expect(slider).to_have_attribute("aria-valuetext", "step 22 of 22: TBackward0")
     view.locator(".lists .link").first.click()
-    page.wait_for_function("() => location.hash.includes('select=')")
+    expect_when_idle(page, "() => location.hash.includes('select=')")
