@@ -1,4 +1,4 @@
-"""What the whole suite shares: the real server, Node.js, the compiled extension."""
+"""Fixtures of the whole suite: the real server, Node.js, the compiled extension."""
 
 import fcntl
 import gc
@@ -16,7 +16,7 @@ from node import Node
 torch.set_num_threads(1)  # as the server does: threads that wait for one another only spin
 
 FIRST = "foundations/test_linear_extension.py browser test_cli.py test_packaging.py stats web user_model".split()
-"""What takes longest begins first, so that no process ends long after the others."""
+"""The longest files begin first, so that no process ends long after the others."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -47,7 +47,7 @@ def _clean_imports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     sys.argv = arguments
     for name in set(sys.modules) - modules:
         module = sys.modules[name]
-        # Of a folder without __init__.py the module has no file.
+        # A folder without __init__.py is a module without a file.
         places = [getattr(module, "__file__", None), *vars(module).get("__path__", ())]
         if any(str(place).startswith(folders) for place in places):
             del sys.modules[name]

@@ -6,12 +6,12 @@
  * while the server is away.
  */
 
-/** In a worker, and outside a browser, there is none. */
+/** null in a worker and outside a browser */
 const body = typeof document === "undefined" ? null : document.body;
 
 let count = 0;
 let begun = 0;
-/** What ends with a timer of `later`. @type {Map<number, () => void>} */
+/** The ends of the timers of `later`. @type {Map<number, () => void>} */
 const timers = new Map();
 
 /** @returns {() => void} ends what has begun; to call it again does nothing */
@@ -28,7 +28,7 @@ export function begin() {
   };
 }
 
-/** What ends may lead to more work, up to the end of the next frame. */
+/** Sets the attribute after a frame in which nothing began. */
 function settle() {
   if (body === null) return;
   const before = begun;

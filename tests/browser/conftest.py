@@ -164,7 +164,7 @@ class Explorer:
         return self.page.locator(f'graph-view .box[data-id="{name}"] .value').text_content() or ""
 
     def boxes(self) -> dict[str, dict[str, float]]:
-        """Where every box stands on the screen, by id."""
+        """Rectangles of the boxes on the screen, by id."""
         return self.page.evaluate(
             """() => Object.fromEntries([...document.querySelectorAll("graph-view .box")].map((box) => {
                 const { x, y, width, height } = box.querySelector(".frame").getBoundingClientRect();
@@ -235,7 +235,7 @@ def chapter(explorer: Explorer) -> Callable[[str], Page]:
     """Opens a page of the chapter, `matmul?m=2`, and waits for its first answer."""
 
     def open_page(address: str) -> Page:
-        # What is refused is explained on the page; the browser notes it in its console all the same.
+        # The page explains a refused input; Chromium writes the status into its console too.
         explorer.expected.append("status of 422")
         explorer.page.goto(f"{explorer.url}/foundations/{address}")
         explorer.page.wait_for_selector("body[data-answers]")

@@ -292,7 +292,7 @@ def test_it_fits_a_narrow_screen(explorer, context_options):
     assert panel.evaluate("(panel) => panel.scrollWidth <= panel.clientWidth")
 
 
-# What is handed on
+# Copies
 
 
 @pytest.fixture

@@ -166,7 +166,7 @@ def test_depth_and_width_have_steppers(explorer):
     expect(widths).to_have_value("100,40x49,1")
     width.press("ArrowUp")
     expect(widths).to_have_value("100,50x49,1")
-    # What is no number of layers changes nothing.
+    # A text that is no number changes nothing.
     depth.fill("many")
     depth.press("Enter")
     expect(depth).to_have_value("50")

@@ -90,7 +90,7 @@ def test_scrubbing_keeps_selection_expansion_and_viewport(explorer, steps_url):
     expect(page.locator("inspector-panel h2")).to_have_text("body.2.weight")
     explorer_at = page.locator('graph-view .box[data-id="body.2.weight"]')
     expect(explorer_at).to_have_class(re.compile("selected"))
-    # What is drawn stays: the figures in it change.
+    # The drawing stays; its figures change.
     explorer.at_rest()
     where, asked = explorer_at.bounding_box(), fragment(page)
     drawn = page.evaluate_handle("() => document.querySelector('graph-view .box[data-id=\"body.2.weight\"]')")
@@ -232,7 +232,7 @@ def test_what_one_model_has_more_is_listed_and_the_rest_is_matched(explorer, dum
         row = comparison.locator('.tensors tr[data-tensor="body.4.bias"]')
         assert row.locator("td").nth(3).text_content() == significant(relative_difference(a, b, "body.4.bias"))
         assert page.locator('.tensors tr[data-tensor="body.0.weight"]').count() == 0
-        # From one graph to the other the selection goes along: by what it is, not by its number.
+        # The selection goes along to the other graph by its meaning, not by its id.
         page.locator('graph-view .box[data-id="body.4.bias"]').click()
         expect(page.locator("inspector-panel h2")).to_have_text("body.4.bias")
         set_slider(page, 0)

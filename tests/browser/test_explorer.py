@@ -134,7 +134,7 @@ def test_dragging_the_scale_moves_everything_in_proportion(explorer):
     expect(page.locator('graph-view .box[data-id="l1"] .value')).to_have_text(significant(before))
 
 
-# What the page asks for last over its socket.
+# Notes the last request on the socket.
 WATCH_SOCKET = """() => {
     const send = WebSocket.prototype.send;
     WebSocket.prototype.send = function (text) {

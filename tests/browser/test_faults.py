@@ -18,7 +18,7 @@ from websockets.sync.client import connect
 pytestmark = pytest.mark.browser
 
 BACK_WITHIN_MS = 5000
-"""From when a server is there again until the page shows the right picture."""
+"""Longest time until the page shows the right picture once the server is back."""
 
 NOTICED_WITHIN_MS = 10_000
 """From when a line falls silent, with an answer due, until the page says so."""
@@ -30,7 +30,7 @@ BROKEN = re.compile(
     rf"|Failed to load resource: net::ERR_(CONNECTION_(REFUSED|RESET|CLOSED)|EMPTY_RESPONSE|INTERNET_DISCONNECTED"
     rf"|NETWORK_CHANGED|NETWORK_IO_SUSPENDED) http://[^/]+{PLACES})"
 )
-"""What Chromium writes into the console about a connection that fails, and cannot be asked to keep to itself."""
+"""Console messages of Chromium about a failed connection, which no option turns off."""
 
 HEAVY = {"widths": "1024x14", "batch": 1024}
 """Within the limits of the suite's server, and a second's work or more."""
@@ -57,7 +57,7 @@ MOVES = """() => {
 
 
 def refusals(status: int) -> re.Pattern[str]:
-    """What Chromium writes of requests that the server refuses."""
+    """Console messages of Chromium about refused requests."""
     return re.compile(rf"Failed to load resource: the server responded with a status of {status} .*{PLACES}")
 
 
@@ -118,7 +118,6 @@ class Tab:
         expect(self.page.locator("run-status")).to_have_attribute("data-connection", state, timeout=within_ms)
 
     def error(self) -> str:
-        """What stands in the place for errors."""
         return self.page.locator("run-status .error").text_content() or ""
 
     def expect_picture(self, within_ms: float = BACK_WITHIN_MS, **spec: float | str) -> None:
@@ -442,11 +441,11 @@ class Wire:
         self.page = page
 
     def run(self, script: str) -> list[str]:
-        """What it has done of its own, or in answer to a script, since it was asked last."""
+        """Its actions since the last call."""
         return self.page.evaluate(f"() => {{ {script}; return log.splice(0); }}")
 
     def after(self, ms: int) -> list[str]:
-        """What it does in that time."""
+        """Its actions in that time."""
         self.page.clock.run_for(ms)
         return self.run("")
 
@@ -486,7 +485,7 @@ def test_a_server_that_takes_its_time_is_waited_for(wire):
         assert told == ["ping"]
         assert wire.run("tell({ type: 'pong' })") == []
     assert wire.run("answer(1)") == ["picture 1 ×1"]
-    # With nothing in flight nothing is asked.
+    # No ping is sent while no request is in flight.
     assert wire.after(60_000) == []
     assert wire.run("log.push(sockets.length)") == [1]
 
@@ -511,7 +510,7 @@ def test_a_socket_that_says_nothing_is_given_up(wire):
     assert wire.after(2000) == ["reconnecting"]
     wire.after(300)
     assert wire.run("log.push(sockets.length); opened()") == [2, "live", "sent 2 ×1"]
-    # What still comes over the first is nobody's.
+    # A late message on the first socket is ignored.
     assert wire.run("sockets[0].dispatchEvent(new MessageEvent('message', { data: 'x' }))") == []
     assert wire.run("answer(2)") == ["picture 2 ×1"]
 

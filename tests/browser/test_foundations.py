@@ -1,4 +1,4 @@
-"""What all pages of the chapter share: the newest answer wins, the address is the page, errors stand in place."""
+"""Every page of the chapter: the newest answer wins, the address holds the inputs, errors stand in place."""
 
 import re
 import threading
@@ -16,7 +16,7 @@ def page(chapter):
 
 
 def shape(page):
-    """Of the result, as the page writes it."""
+    """The shape of the result, as the page writes it."""
     return page.locator("#operands .tensor figcaption .soft").last
 
 

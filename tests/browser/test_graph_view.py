@@ -68,7 +68,7 @@ def test_a_group_opens_and_closes_where_it_is(explorer: Any, half: str) -> None:
     expect(group).to_have_attribute("aria-expanded", "true")
     assert corner(explorer, name) == pytest.approx(before, abs=1)
     assert "toggled=layers.2/forward" in page.evaluate("location.hash")
-    # What is in it stands inside its frame, the other half is open as well, and everything else goes on being drawn.
+    # Its contents stand inside its frame, the other half opens as well, and everything else stays drawn.
     inner = explorer.boxes()
     frame = inner[name]
     ops = [op["id"] for op in explorer.dump("")["ops"] if op["phase"] == half and op["id"] in inner]
@@ -96,7 +96,7 @@ def test_groups_are_opened_and_left_by_keyboard(explorer: Any) -> None:
     page.locator('graph-view .box[data-id="n0"]').focus()
     page.keyboard.press("Enter")
     expect(page.locator("graph-view .box.selected")).to_have_attribute("data-id", "n0")
-    # An op that is put away is shown by the box that it is in.
+    # The box around a hidden op shows it.
     page.keyboard.press("u")
     assert focused(explorer) == "layers.0/forward"
     page.keyboard.press("Space")
@@ -106,7 +106,7 @@ def test_groups_are_opened_and_left_by_keyboard(explorer: Any) -> None:
     width = explorer.at_rest().boxes()["x"]["width"]
     page.keyboard.press("+")
     expect_when_idle(page, "() => location.hash.includes('zoom=')")
-    # Where columns spread they are laid out anew, in the worker.
+    # The worker lays out the columns anew when they spread.
     assert explorer.at_rest().boxes()["x"]["width"] > width
     page.keyboard.press("0")
     expect_when_idle(page, "() => !location.hash.includes('zoom=')")
@@ -336,7 +336,7 @@ def test_what_is_gone_to_can_be_read(explorer: Any) -> None:
     assert scale_of(page) == pytest.approx(0.8)
     expect(page.locator(f'graph-view .box[data-id="{op}"]')).to_be_in_viewport(ratio=1)
     assert page.locator(f'graph-view .box[data-id="{op}"] .name').is_visible()
-    # What can be read already is only panned to.
+    # A box that can be read already is only panned to.
     page.evaluate(f"() => {VIEW}.reveal('loss')")
     assert scale_of(page) == pytest.approx(0.8)
     expect(page.locator('graph-view .box[data-id="loss"]')).to_be_in_viewport(ratio=1)

@@ -80,7 +80,7 @@ def test_what_is_connected_is_asked_for_and_the_way_is_walked(explorer):
     expect(path.locator("thead th")).to_have_text(["factor", "gradient RMS", "change"])
     path.locator(".chain .link").nth(1).click()
     expect(panel.locator("h2")).to_have_text("l2.g")
-    # Of a gradient too: the way of what it is the gradient of.
+    # A gradient shows the way of its tensor.
     expect(path.locator(".chain")).to_have_text("∂loss/∂l2 = ∂loss/∂out · ∂out/∂l2")
 
 

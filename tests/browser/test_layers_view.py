@@ -19,7 +19,7 @@ BINS = 96
 LEFT, RIGHT = 60, 12
 DEEP = "preset=deep-exploding"
 
-# What Plotly was given: z of the heatmap as counts, columns by bins, and the lanes.
+# Plotly's input: z of the heatmap as counts, columns by bins, and the lanes.
 DRAWN = """() => {
     const { data } = document.querySelector("layers-view .plot");
     const counts = (trace) => trace.z.map((row) => [...row].map((z) => (z === null ? 0 : Math.expm1(z))));

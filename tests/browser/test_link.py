@@ -87,7 +87,7 @@ def follow(page: Page, link: str) -> int:
 
 
 def counted(url: str) -> Metrics:
-    """What a server has counted."""
+    """The counters of a server."""
     return Metrics(httpx.get(f"{url}/metrics").raise_for_status().text)
 
 

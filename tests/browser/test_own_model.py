@@ -60,7 +60,7 @@ class Explored:
         return self.page.locator(f'graph-view .box[data-id="{name}"]')
 
     def place(self, name: str) -> list[float]:
-        """Where a box stands on the screen, and how wide it is."""
+        """x, y and width of a box on the screen."""
         rect = self.box(name).locator(".frame").bounding_box()
         assert rect is not None
         return [rect["x"], rect["y"], rect["width"]]
@@ -81,13 +81,13 @@ class Explored:
 
     @property
     def note(self) -> Locator:
-        """What the page says of the model's code."""
+        """The note about the model's code."""
         return self.page.locator("#code-note")
 
 
 @pytest.fixture(scope="module")
 def link() -> Iterator[str]:
-    """Of a server that explores the example file as it is."""
+    """The link of a server that explores the example file as it is."""
     with command("explore", f"{FILE}:make", "--no-browser", "--port", "0") as link:
         yield link
 
@@ -138,7 +138,7 @@ def bare() -> Callable[..., dict[str, float]]:
 
 
 def std(tensor: torch.Tensor) -> float:
-    """Of the population, in float64."""
+    """Population std in float64."""
     return float(tensor.detach().double().std(correction=0))
 
 
@@ -162,7 +162,7 @@ def test_the_page_shows_the_users_model_with_pytorchs_own_figures(explored, bare
     for block in range(3):
         expect(explored.box(f"blocks.{block}/forward")).to_be_visible()
         expect(explored.box(f"blocks.{block}/backward")).to_have_count(1)
-    # What can be taken away is the model's.
+    # The downloads are the model's.
     assert page.locator("a[data-trace=json]").get_attribute("href") == "/api/v1/model/trace.json"
     dump = json.loads(page.evaluate("fetch('/api/v1/model/trace.json').then((answer) => answer.text())"))
     assert {op["name"] for op in dump["ops"]} >= {"layer_norm", "linear", "relu", "mse_loss"}
@@ -212,7 +212,7 @@ def test_a_group_of_the_model_is_changed_alone_and_the_address_holds_it(explored
     expect(take).to_be_disabled()
     explored.box("embed.linear").click()
     expect(take).to_have_text("this group: embed")
-    # Of a box that holds others it is the module itself.
+    # A box that holds others stands for the module itself.
     page.goto(page.url.partition("#")[0] + "#select=blocks.1/forward")
     expect(take).to_have_text("this group: blocks.1")
     take.click()
@@ -256,11 +256,11 @@ def test_groups_are_found_by_typing_and_chosen_by_keys(explored):
     expect(page.locator("what-if-controls .active")).to_have_text("head")
     page.keyboard.press("Escape")
     expect(field).to_have_value("blocks.2.down")
-    # What was typed and not taken is let go of.
+    # A typed text that was not chosen is dropped.
     field.press_sequentially("0")
     page.locator("#what-if-scale").focus()
     expect(field).to_have_value("blocks.2.down")
-    # What is no module is refused at its field, and the picture stays.
+    # An unknown module is refused at its field, and the picture stays.
     field.fill("blocks.7")
     page.keyboard.press("Enter")
     note = page.locator("what-if-controls [data-key=group] .note")
@@ -488,11 +488,11 @@ def test_a_group_that_an_edit_has_taken_away_is_told_and_the_picture_stays(watch
     expect(page.locator("what-if-controls [data-key=group]")).to_have_class(re.compile("at-fault"))
     expect(watched.box("blocks.2/forward")).to_be_visible()
     assert watched.figure("head.linear") == figure
-    # With a group that there is, it is the new code that is shown.
+    # With a group that exists, the new code is shown.
     page.get_by_role("button", name="Reset", exact=True).click()
     expect(watched.box("blocks.2/forward")).to_have_count(0)
     expect(watched.note).to_be_hidden()
-    # What is mistyped then is told at its field alone.
+    # From then on only the field tells a mistyped group.
     page.get_by_role("combobox", name="Group").fill("blocks.2")
     page.keyboard.press("Enter")
     expect(page.locator("what-if-controls [data-key=group] .note")).to_contain_text("'blocks.2' is no module")
@@ -586,7 +586,7 @@ def test_a_pass_that_breaks_off_is_shown_as_far_as_it_went_and_mended_it_is_as_b
     expect(watched.note).to_be_hidden()
     expect(watched.box("blocks.2.add")).to_have_class(re.compile("selected"))
     expect(failed).to_have_count(0)
-    # Where no op has raised there is the line alone.
+    # If no op has raised, the note names the line alone.
     watched.edit("x = self.embed(x)", "x = self.embed(x); raise KeyError('mine')")
     expect(watched.note).to_contain_text("The forward pass broke off.")
     expect(watched.note).to_contain_text("KeyError: 'mine'")

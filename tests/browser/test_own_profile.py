@@ -1,4 +1,4 @@
-"""The profile of a model that no spec describes: rows by module path, and theory, or why there is none."""
+"""The profile of a user's model: rows by module path, and theory or the reason why it is missing."""
 
 import re
 from itertools import pairwise
@@ -84,7 +84,7 @@ def traces():
 
 @pytest.fixture(scope="module")
 def addresses(traces, tmp_path_factory):
-    """Where each of the traces is open."""
+    """The address of each trace."""
     folder = tmp_path_factory.mktemp("own")
     files = {name: folder / f"{name}.json" for name in traces}
     for name, file in files.items():
@@ -162,7 +162,7 @@ def test_the_table_says_why(shown, traces):
         expect(headings.nth(order).locator(".note")).to_have_text(SILENT.get(layer.name, "Linear"))
 
 
-# What stands in each row that is there.
+# The texts of the rows in the document.
 ROWS = """() => [...document.querySelectorAll("layer-table tbody tr[aria-rowindex]")].map((row) => [
     Number(row.getAttribute("aria-rowindex")), ...[...row.cells].map((cell) => cell.textContent.trim()),
 ])"""

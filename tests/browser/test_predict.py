@@ -11,7 +11,7 @@ from waiting import expect_when_idle
 
 pytestmark = pytest.mark.browser
 
-# What a person can read or hear: text that is shown, and what elements say of themselves. One entry per place.
+# Text that a person can read or hear: shown text and labels. One entry per place.
 SAID = """() => {
     const places = [];
     const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
@@ -30,7 +30,7 @@ SAID = """() => {
     return places;
 }"""
 
-# What an element says to the page.
+# Sends an element's event.
 EMIT = "([type, detail]) => document.body.dispatchEvent(new CustomEvent(type, { detail, bubbles: true }))"
 
 
@@ -46,7 +46,7 @@ def number(text):
 
 
 def places_of(page, text):
-    """Where a figure stands on the page."""
+    """Places of a figure on the page."""
     return [(where, said) for where, said in page.evaluate(SAID) if number(text).search(said)]
 
 

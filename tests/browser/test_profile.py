@@ -16,7 +16,7 @@ CAUSES = """(m, dump) => import("/static/core/picture.js").then(({ pictureOfDump
     m.firstNonFinite(pictureOfDump(dump, 1, "k")))"""
 
 
-# What theory says, by hand: the profile's, given to the element as the live path would.
+# Gives the element a theory by hand, as the live path would.
 WITH_THEORY = """async (query) => {
     const profile = await (await fetch(`/api/v1/profile.json?${query}`)).json();
     document.querySelector("layer-profile").theory = { ...profile, seq: 1 };
@@ -135,7 +135,7 @@ def test_theory_is_drawn_and_told(explorer, profile_of):
     label = page.locator("layer-profile svg").get_attribute("aria-label")
     assert f"expected {significant(layers[-1]['expected']['activation_std']['value'])} (" in label
 
-    # What theory says nothing of breaks the line.
+    # A layer without theory breaks the line.
     page.evaluate(
         """async (query) => {
             const profile = await (await fetch(`/api/v1/profile.json?${query}`)).json();
@@ -316,7 +316,7 @@ def test_new_numbers_make_no_new_nodes(explorer, dump_of):
 @pytest.mark.parametrize("context_options", [{"viewport": {"width": 390, "height": 844}}])
 def test_a_narrow_screen_has_a_list_of_statistics(explorer):
     page = explorer.page
-    # The graph is in a tab that is not shown: it is not waited for.
+    # The graph is in a hidden tab, so the test does not wait for it.
     page.goto(explorer.url + "/#tab=profile")
     page.wait_for_selector("layer-profile .dots.forward")
     expect(page.locator("layer-profile .segmented")).to_be_hidden()

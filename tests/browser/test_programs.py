@@ -21,7 +21,7 @@ def choose(explorer, program):
 
 
 def states(page):
-    """Of every control: whether it is off, whether it is there at all, and what it says when pointed at."""
+    """For every control: whether it is disabled, whether it is shown, and its title."""
     return page.evaluate(
         """() => Object.fromEntries([...document.querySelectorAll("spec-controls .field")].map((field) => {
             const control = field.querySelector("[id^=spec-]");

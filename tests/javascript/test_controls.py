@@ -1,4 +1,4 @@
-"""The controls of the init: ticks in units of the weights' std, snapping, steppers, and that nothing jumps."""
+"""The controls of the init: ticks in units of the weights' std, snapping, labels, widths."""
 
 import itertools
 import math

@@ -123,7 +123,7 @@ def test_how_layers_and_bands_are_written(module):
     ]
     for quantity, band, text in bands:
         assert module("lab/diagnosis.js", "(m, [name, band]) => m.bandText(name, band)", [quantity, band]) == text
-    # What quadrature leaves of a zero is a zero.
+    # The rounding error of quadrature is written as zero.
     script = """(m, value) => m.expectedText("activation_mean", { value, band: [-0.01, 0.01] })"""
     assert [module("lab/diagnosis.js", script, value) for value in (-1.3e-17, 0.001)] == ["0", "0.00100"]
 

@@ -1,4 +1,4 @@
-"""Several dumps in one page: steps of a training under a slider, two of them compared, and files that are none."""
+"""Dumps in memory: how many are kept, packed histograms, and graphs matched with each other."""
 
 import json
 
@@ -41,7 +41,7 @@ def test_of_what_is_repeated_the_first_is_matched_with_the_first(module):
         *(("linear", "n0"), ("tanh", "n1"), ("linear", "n2"), ("tanh", "n3"), ("linear", None), ("tanh", None)),
         *(("square", "n4"), ("mean", "n5")),
     ]
-    # What goes back belongs to what it goes back from, though the last call goes back first.
+    # A backward op belongs to its forward op, though the last call goes back first.
     twins = {op["id"]: op["twin"] for op in a["ops"]}
     for op in b["ops"]:
         if op["name"] in ("TanhBackward0", "AddmmBackward0"):

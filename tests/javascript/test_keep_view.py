@@ -1,7 +1,4 @@
-"""A model of the user's own in the page: explored, changed by a what-if, and watched while its file changes.
-
-The server is the real command in a process of its own; what the page shows is held to PyTorch's own figures.
-"""
+"""After an edit of the model: the same things are found again in the new graph, and the view is kept."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""All layers at once: every cell, outline and row of the table is what the dump says, on whatever axis."""
+"""The layers view without its page: bins, axes, ticks, colours, columns, ranges, tables."""
 
 import csv
 import io
@@ -122,7 +122,7 @@ def test_ticks_are_decades_on_both_sides_or_round_numbers(module):
     } | {text for text in log if text.startswith("0.")}
     wide = ticks("log", -3e38, 3e38, 1)
     assert {"10³⁰", "−10³⁰", "0"} <= set(wide)
-    # Where no decade begins there are round numbers.
+    # A range without a decade has round numbers.
     assert len(ticks("log", 0.31, 0.69, 0.1)) >= 3
     assert set(ticks("linear", -4, 4, 1, part=(0.5, 0.75))) >= {"0", "0.2", "1", "2"}
 
@@ -201,7 +201,7 @@ def test_more_is_always_darker_or_always_lighter(module, scheme):
         shades = [luminance(shade) for shade in ramp["shades"]]
         # Bytes are rounded: neighbours may be the same shade.
         assert shades[::8] == sorted(shades[::8], reverse=scheme == "light")
-        # A single value is told from none, and the most from a few.
+        # One value differs from none, and the most from a few.
         contrast = sorted([luminance(tokens["paper"]) + 0.05, shades[-1] + 0.05])
         assert contrast[1] / contrast[0] > 5
         assert tokens["paper"] not in ramp["shades"]

@@ -14,7 +14,7 @@ CHECK = Path(__file__).with_name("drawing_check.js").read_text(encoding="utf-8")
 
 @pytest.fixture
 def lay_out(module):
-    """Boxes by id of a topology at a state of expansion, after everything that can be wrong was looked for."""
+    """Boxes by id of a topology at a state of expansion, checked for every known error."""
 
     def run(topology, expansion=None, orientation="horizontal", **options):
         script = f"""async (_, {{ topology, expansion, options }}) => {{
@@ -416,7 +416,7 @@ def test_a_module_called_twice_is_two_groups(lay_out):
     )
     boxes = lay_out(topology)["boxes"]
     assert [name for name in boxes if boxes[name]["kind"] == "group"] == ["a/forward", "b/forward", "a/forward.2"]
-    # What the model does is seen, though nothing reads it.
+    # An op is drawn though nothing reads its result.
     assert boxes["j"]["x"] > boxes["a/forward.2"]["x"]
 
 
@@ -540,7 +540,7 @@ TOGGLED = """async ({ LayoutCache, layoutGraph, layoutSteps }, { topology, fold,
 @pytest.mark.parametrize("fold", ["on", "off"])
 @pytest.mark.parametrize("name", ["chapter", "layers50", "residual", "lstm", "gpt_block", "synthetic"])
 def test_whatever_was_opened_and_closed_before_the_drawing_is_the_same(topology_of, module, name, fold, orientation):
-    """What only moved is taken over from the last drawing: all columns are those of a layout from nothing."""
+    """Lines that only moved are taken over from the last drawing: every column equals a fresh layout's."""
     argument = {
         "topology": None if name == "synthetic" else topology_of(name),
         "fold": fold,

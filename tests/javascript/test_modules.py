@@ -330,7 +330,7 @@ def test_the_page_and_the_server_go_to_another_program_alike(answer, module):
     }"""
     expected = [spec.replace(program=program).query() for spec in SPECS for program in PROGRAMS]
     assert module("url-state.js", script, [data, asked]) == expected
-    # What is mistaken goes to the server as it is, which says what is wrong.
+    # A mistaken query goes to the server as it is, which names the mistake.
     kept = "(m, [text, queries]) => queries.map((q) => m.specQuery(JSON.parse(text), m.parseSpec(JSON.parse(text), q)))"
     mistaken = ["program=exp&scale=2", "program=perceptron&seed=1", "rung=loops"]
     assert module("url-state.js", kept, [data, mistaken]) == mistaken

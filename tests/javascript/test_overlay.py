@@ -1,4 +1,4 @@
-"""What boxes are filled with: legible on every shade, in the order of the figures, held to one range if so wished."""
+"""Colours of boxes: text legible on every shade, colours in the order of the figures, one held range."""
 
 import re
 from pathlib import Path
@@ -72,11 +72,11 @@ def test_colours_follow_the_figures(dump_of, module):
     # A closed box has what it puts out: Relu l2, its backward half l1.g; the op within the same.
     boxes = paint(kind="std", asked=["l2", "layers.1/forward", "n2", "l1.g", "layers.1/backward"])["fills"]
     assert len(set(boxes[:3])) == len(set(boxes[3:])) == 1
-    # Of norms the largest, of times the sum: more than any op's.
+    # A group has the largest of its norms and the sum of its times.
     norms = paint(kind="gradient_norm", asked=["w1.g", "layers.0/backward", "w1", "x.g"])["fills"]
     assert norms[0] == norms[1] == norms[2] != norms[3]
 
-    # Held to the range of another run, what lies beyond has the last colour; without a figure there is none.
+    # With a held range, a figure beyond it has the last colour; a box without a figure has none.
     held = paint(kind="std", range=[1e-6, 1e-3])
     assert set(held["fills"]) == {held["shades"][-1]}
     assert held["range"] == [1e-6, 1e-3]

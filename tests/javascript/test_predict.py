@@ -1,4 +1,4 @@
-"""Prediction mode: nothing on the page tells the figure before a guess, and everything does after it."""
+"""Prediction mode: how a guess is read, and which figures are hidden."""
 
 import pytest
 

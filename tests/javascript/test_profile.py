@@ -1,4 +1,4 @@
-"""The profile of the layers: what it draws against the dump, what it says of ±Inf and NaN, and how it is walked."""
+"""The profile of the layers: its figures against the dump, and the causes of ±Inf and NaN."""
 
 import math
 

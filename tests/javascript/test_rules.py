@@ -1,4 +1,4 @@
-"""The inspector: what an op computes, how its gradient goes back and why, its values, and its way to the loss."""
+"""Gradient rules: each agrees with finite differences, with torch and with the call it is shown for."""
 
 import json
 import math
@@ -45,7 +45,7 @@ def batch_norm(x, m, v, w, b):
     return F.batch_norm(x, m.detach(), v.detach().abs(), w, b, training=True, eps=1e-5)
 
 
-# What torch means by the names. For the rest of the table the example is a choice of the rule's own.
+# torch functions by name; other rules bring their own example.
 TORCH = {
     **{
         name: getattr(torch, name)
@@ -86,7 +86,7 @@ def test_rules_are_those_of_torch(module):
     torch.manual_seed(0)
     compared = []
     for position_in_table, (first_name, title, shapes, fixed, is_positive) in enumerate(rules):
-        # Of two rules of one name the second is told by its title.
+        # The title tells two rules of one name apart.
         name = title if title in TORCH else first_name
         if name not in TORCH or name in compared:
             continue
@@ -182,7 +182,7 @@ RULE_TERMS = """(m, [dump, names]) => {
 
 
 def value_of(text, values):
-    """What a rule's expression is, by torch."""
+    """The value of a rule's expression, by torch."""
     for sign, python in {"−": "-", "·": "*", "²": "**2", "³": "**3", "ᵀ": ".mT", "^": "**", "⊗": "^"}.items():
         text = text.replace(sign, python)
 

@@ -1,4 +1,4 @@
-"""The passes step by step: what is kept for the backward pass, as autograd keeps it, and the scrubber over it."""
+"""The passes step by step: the tensors kept for the backward pass are those that autograd keeps."""
 
 import json
 
@@ -49,7 +49,7 @@ def test_what_is_kept_and_until_when(dump_of, module):
 
 
 class Block(nn.Module):
-    """What shares memory, is split, normalized, added and saved twice."""
+    """A model whose tensors share memory, are split, normalized, added and saved twice."""
 
     def __init__(self):
         super().__init__()
@@ -63,7 +63,7 @@ class Block(nn.Module):
 
 
 def bytes_kept(run, resident):
-    """What autograd keeps of a forward pass, memory that parameters take not counted."""
+    """Bytes that autograd keeps of a forward pass, parameters not counted."""
     own = {tensor.untyped_storage().data_ptr() for tensor in resident}
     kept = {}
 

@@ -1,4 +1,4 @@
-"""The graph on the screen: groups that open where they are, what is drawn of thousands of boxes, keys, words for it."""
+"""The viewport of the graph: natural size, fit, zoom and limits."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def test_a_viewport_keeps_what_is_held_and_leaves_no_gaps(module: Any) -> None:
 
     small = {"width": 400, "height": 300, "natural": 400, "isElastic": False}
     large = {"width": 8000, "height": 1000, "natural": 8000, "isElastic": False}
-    # What is small is shown in its natural size, what is large wholly; both in the middle.
+    # A small drawing is shown in its natural size, a large one whole; both in the middle.
     assert after(small) == {
         "x": 200,
         "y": 100,
@@ -50,7 +50,7 @@ def test_a_viewport_keeps_what_is_held_and_leaves_no_gaps(module: Any) -> None:
     hold = {"box": {"x": 3000, "y": 40, "width": 90, "height": 40}, "shareX": 0, "shareY": 0, "x": 123, "y": 45}
     held = after(small, ["show", large, hold])
     assert (held["x"] + 3000 * held["scale"], held["y"] + 40 * held["scale"]) == pytest.approx((123, 45))
-    # What shrinks to fit leaves no gap at its ends.
+    # A drawing that shrinks to fit leaves no gap at its ends.
     elastic = {"width": 1600, "height": 500, "natural": 4000, "isElastic": True}
     assert after(elastic, ["moveTo", 300, 80])["x"] == 0
     assert after(elastic, ["moveTo", -5000, 80])["x"] == -800

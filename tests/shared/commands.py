@@ -36,7 +36,7 @@ def command(*arguments: str, **settings: str) -> Iterator[str]:
                     break
             else:
                 raise AssertionError(f"the command ended without a link:\n{''.join(said)}")
-            # What else it says must not fill the pipe.
+            # Later output must not fill the pipe.
             rest = threading.Thread(target=output.read)
             rest.start()
             try:
