@@ -44,8 +44,8 @@ export class DrawingRequests {
   #receive({ request, key, drawing }) {
     if (request < this.#answered) return;
     this.#answered = request;
-    const end = this.#end;
+    const end = this.isWaiting ? () => {} : this.#end;
     this.receive(key, drawing);
-    if (!this.isWaiting) end();
+    end();
   }
 }
