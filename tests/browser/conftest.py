@@ -172,7 +172,7 @@ class Explorer:
             }))"""
         )
 
-    def at_rest(self) -> "Explorer":
+    def idle(self) -> "Explorer":
         idle(self.page)
         return self
 

@@ -38,7 +38,7 @@ def drag(page, to, *, steps=12):
 
 
 def test_the_scale_says_which_std_results(explorer):
-    explorer.open().at_rest()
+    explorer.open()
     page = explorer.page
     expect(page.locator("spec-controls .drawn")).to_have_text(f"σ(w1) {significant(math.sqrt(2 / 100))}")
     expect(page.locator("spec-controls .where")).to_have_text("layer 1, n = 100")
@@ -61,7 +61,7 @@ def test_the_scale_says_which_std_results(explorer):
 
 
 def test_the_pointer_snaps_to_a_tick(explorer):
-    explorer.open("/?scale=30").at_rest()
+    explorer.open("/?scale=30")
     page = explorer.page
     ticks = ticks_of(page)
     drag(page, ticks["1"] + 5)
@@ -80,18 +80,18 @@ def test_the_pointer_snaps_to_a_tick(explorer):
 
 @pytest.mark.long
 def test_alt_lets_the_thumb_pass(explorer):
-    explorer.open("/?scale=30").at_rest()
+    explorer.open("/?scale=30")
     page = explorer.page
     page.keyboard.down("Alt")
     drag(page, ticks_of(page)["1"] + 4)
     page.keyboard.up("Alt")
-    explorer.at_rest()
+    explorer.idle()
     scale = float(page.input_value("#spec-scale"))
     assert 7.071 < scale < 10
 
 
 def test_the_keyboard_goes_from_tick_to_tick_and_never_snaps(explorer):
-    explorer.open().at_rest()
+    explorer.open()
     page = explorer.page
     slider, scale = page.locator("spec-controls .slider"), page.locator("#spec-scale")
     slider.focus()
@@ -109,7 +109,7 @@ def test_the_keyboard_goes_from_tick_to_tick_and_never_snaps(explorer):
 
 
 def test_a_tick_is_one_click(explorer):
-    explorer.open().at_rest()
+    explorer.open()
     page = explorer.page
     page.locator("spec-controls .tick", has_text="1/√n").locator("span").first.click()
     expect(page.locator("#spec-scale")).to_have_value("0.7071")
@@ -126,7 +126,7 @@ def test_a_tick_is_one_click(explorer):
 )
 def test_the_labels_under_the_slider_never_overlap(explorer, width, query):
     explorer.page.set_viewport_size({"width": width, "height": 844})
-    explorer.open(f"/?{query}").at_rest()
+    explorer.open(f"/?{query}")
     boxes = explorer.page.evaluate(
         """() => [...document.querySelectorAll("spec-controls .ticks > :not(.mute) > span")]
             .map((label) => label.getBoundingClientRect()).map(({ left, right }) => [left, right])"""
@@ -140,7 +140,7 @@ def test_the_labels_under_the_slider_never_overlap(explorer, width, query):
 
 
 def test_where_scale_means_nothing_there_are_no_ticks(explorer):
-    explorer.open("/?init=zeros").at_rest()
+    explorer.open("/?init=zeros")
     page = explorer.page
     expect(page.locator("spec-controls .slider")).to_be_disabled()
     expect(page.locator("#spec-scale")).to_be_disabled()
@@ -150,7 +150,7 @@ def test_where_scale_means_nothing_there_are_no_ticks(explorer):
 
 
 def test_depth_and_width_have_steppers(explorer):
-    explorer.open().at_rest()
+    explorer.open()
     page = explorer.page
     page.locator("spec-controls .more summary").click()
     widths, depth, width = (page.locator(f"#spec-{name}") for name in ("widths", "depth", "width"))
@@ -187,7 +187,7 @@ def test_depth_and_width_have_steppers(explorer):
 
 
 def test_more_depth_than_the_server_allows_is_told_at_the_widths(explorer):
-    explorer.open().at_rest()
+    explorer.open()
     page = explorer.page
     page.locator("spec-controls .more summary").click()
     page.fill("#spec-depth", "123456789")
@@ -198,7 +198,7 @@ def test_more_depth_than_the_server_allows_is_told_at_the_widths(explorer):
 
 
 def test_float16_says_where_it_ends_and_ends_earlier(explorer):
-    explorer.open("/?preset=deep-exploding").at_rest()
+    explorer.open("/?preset=deep-exploding")
     page = explorer.page
     verdict = page.locator("diagnosis-list .verdict")
     first = re.compile(r"Inf from layer (\d+) on")
@@ -227,7 +227,7 @@ PLACES = """() => [...document.querySelectorAll(`spec-controls :is(.field, .tick
 )
 def test_nothing_jumps_while_the_slider_moves(explorer, viewport):
     explorer.page.set_viewport_size({"width": viewport[0], "height": viewport[1]})
-    explorer.open("/?preset=deep-kaiming#select=l97").at_rest()
+    explorer.open("/?preset=deep-kaiming#select=l97")
     page = explorer.page
     places = page.evaluate(PLACES)
     page.locator("spec-controls .slider").focus()
@@ -236,16 +236,16 @@ def test_nothing_jumps_while_the_slider_moves(explorer, viewport):
         for _ in range(steps):
             page.keyboard.press(key)
             assert page.evaluate(PLACES) == places
-        explorer.at_rest()
+        explorer.idle()
         assert page.evaluate(PLACES) == places
 
 
 def test_a_click_on_the_track_is_a_step_of_the_history(explorer):
-    page = explorer.open().at_rest().page
+    page = explorer.open().page
     entries = page.evaluate("history.length")
     box = page.locator("spec-controls .slider").bounding_box()
     page.mouse.click(box["x"] + 0.7 * box["width"], box["y"] + box["height"] / 2)
-    explorer.at_rest()
+    explorer.idle()
     assert "scale=" in page.url
     assert page.evaluate("history.length") == entries + 1
     page.go_back()
@@ -254,35 +254,35 @@ def test_a_click_on_the_track_is_a_step_of_the_history(explorer):
 
 @pytest.mark.long
 def test_keys_go_on_from_the_thumb_where_the_typed_value_is_none(explorer):
-    page = explorer.open("/?scale=2").at_rest().page
+    page = explorer.open("/?scale=2").page
     page.fill("#spec-scale", "abc")
     page.press("#spec-scale", "Enter")
     expect(page.locator('[data-key="scale"]')).to_have_class(re.compile("at-fault"))
     page.locator("spec-controls .slider").press("ArrowRight")
-    explorer.at_rest()
+    explorer.idle()
     assert 2 < float(page.input_value("#spec-scale")) < 2.1
 
 
 def test_a_refused_depth_does_not_hold_up_the_slider(explorer):
-    page = explorer.open("/?widths=100x11").at_rest().page
+    page = explorer.open("/?widths=100x11").page
     page.locator("#spec-widths").evaluate("(input) => { input.closest('details').open = true; }")
     page.fill("#spec-widths", "100x500")
     page.press("#spec-widths", "Enter")
     expect(page.locator('[data-key="widths"]')).to_have_class(re.compile("at-fault"))
     page.locator("spec-controls .slider").press("PageUp")
-    explorer.at_rest()
+    explorer.idle()
     assert page.evaluate("new URLSearchParams(location.search).get('widths')") == "100x11"
     assert float(page.input_value("#spec-scale")) > 1
     expect(page.locator('[data-key="widths"]')).not_to_have_class(re.compile("at-fault"))
 
 
 def test_what_waits_for_a_guess_is_not_told_by_the_slider(explorer):
-    page = explorer.open("/#predict=w1.std").at_rest().page
+    page = explorer.open("/#predict=w1.std").page
     expect(page.locator("spec-controls .sigma").first).to_contain_text("?")
     told = page.locator("spec-controls").evaluate("(root) => root.outerHTML")
     assert "0.141" not in told
     assert page.locator("spec-controls .tick").count() == 0
-    page = explorer.open("/#predict=l2.std").at_rest().page
+    page = explorer.open("/#predict=l2.std").page
     assert page.locator("spec-controls .tick").evaluate_all("(ticks) => ticks.map((tick) => tick.dataset.scale)") == [
         "0.07071",
         "0.7071",

@@ -33,7 +33,7 @@ def in_band(layer, quantity):
 @pytest.mark.long
 def test_a_deep_net_with_many_dead_units_is_healthy(explorer, profile_of):
     """A fixed threshold would sound an alarm at 39 % dead units, which is what a correct net has."""
-    explorer.open("/?preset=deep-kaiming").at_rest()
+    explorer.open("/?preset=deep-kaiming")
     page = explorer.page
     layers = profile_of("preset=deep-kaiming")["layers"]
     assert max(layer["dead_fraction"] for layer in layers) > 0.3
@@ -50,7 +50,7 @@ def test_a_deep_net_with_many_dead_units_is_healthy(explorer, profile_of):
 
 def test_what_vanishes_is_told_with_its_rule_and_remedied_by_one_click(explorer, profile_of):
     query = "widths=100x51&init=standard_normal&scale=0.1"
-    explorer.open(f"/?{query}").at_rest()
+    explorer.open(f"/?{query}")
     page = explorer.page
     profile = profile_of(query)
     unhealthy = [layer["index"] for layer in profile["layers"] if layer["health"] == "vanishing"]
@@ -91,7 +91,7 @@ def test_what_vanishes_is_told_with_its_rule_and_remedied_by_one_click(explorer,
 
 def test_the_remedy_may_need_another_scheme(explorer, profile_of):
     query = "widths=300,100,50,10&init=standard_normal&activation=tanh"
-    explorer.open(f"/?{query}").at_rest()
+    explorer.open(f"/?{query}")
     page = explorer.page
     advice = profile_of(query)["advice"]
     assert advice["scale"] is None
@@ -103,7 +103,7 @@ def test_the_remedy_may_need_another_scheme(explorer, profile_of):
 
 
 def test_the_layers_in_trouble_are_a_link(explorer):
-    explorer.open("/?widths=100x51&activation=tanh&init=lecun_normal&scale=3").at_rest()
+    explorer.open("/?widths=100x51&activation=tanh&init=lecun_normal&scale=3")
     page = explorer.page
     trouble = page.locator("diagnosis-list .trouble:not([hidden])").first
     trouble.locator("h3 .link").click()
@@ -113,7 +113,7 @@ def test_the_layers_in_trouble_are_a_link(explorer):
 
 
 def test_where_numbers_end_the_diagnosis_says_so(explorer, profile_of):
-    explorer.open("/?preset=deep-exploding").at_rest()
+    explorer.open("/?preset=deep-exploding")
     page = explorer.page
     profile = profile_of("preset=deep-exploding")
     expect(page.locator('diagnosis-list .trouble[data-health="non-finite"]')).to_be_visible()
@@ -123,7 +123,7 @@ def test_where_numbers_end_the_diagnosis_says_so(explorer, profile_of):
 
 
 def test_zeros_need_another_scheme(explorer):
-    explorer.open("/?init=zeros").at_rest()
+    explorer.open("/?init=zeros")
     page = explorer.page
     expect(page.locator('diagnosis-list .trouble[data-health="dead"]')).to_be_visible()
     expect(page.locator("diagnosis-list .verdict")).to_have_text("All zero from layer 1 on.")
@@ -147,7 +147,7 @@ def percent(fraction):
     ],
 )
 def test_measured_stands_beside_expected(explorer, profile_of, name, index, quantities):
-    explorer.open(f"/?preset=deep-kaiming#select={name}").at_rest()
+    explorer.open(f"/?preset=deep-kaiming#select={name}")
     page = explorer.page
     profile = profile_of("preset=deep-kaiming")
     layer = profile["layers"][index - 1]
@@ -176,7 +176,7 @@ def test_measured_stands_beside_expected(explorer, profile_of, name, index, quan
 
 
 def test_a_weight_stands_beside_what_it_is_drawn_from(explorer, profile_of):
-    explorer.open("/?scale=0.5#select=w2").at_rest()
+    explorer.open("/?scale=0.5#select=w2")
     page = explorer.page
     layer = profile_of("scale=0.5")["layers"][1]
     assert layer["weight_std"] == pytest.approx(0.5 * (2 / 50) ** 0.5)
@@ -187,7 +187,7 @@ def test_a_weight_stands_beside_what_it_is_drawn_from(explorer, profile_of):
 
 
 def test_the_comparison_follows_the_slider(explorer, profile_of):
-    explorer.open("/#select=l1").at_rest()
+    explorer.open("/#select=l1")
     page = explorer.page
     page.fill("#spec-scale", "3")
     page.keyboard.press("Enter")
@@ -199,13 +199,13 @@ def test_the_comparison_follows_the_slider(explorer, profile_of):
 
 
 def test_no_comparison_of_what_no_layer_owns(explorer):
-    explorer.open("/#select=y").at_rest()
+    explorer.open("/#select=y")
     expect(explorer.page.locator("inspector-panel h2")).to_have_text("y")
     expect(explorer.page.locator("inspector-panel .comparison")).to_have_count(0)
 
 
 def test_a_guess_may_come_first(explorer):
-    explorer.open("/#select=l2").at_rest()
+    explorer.open("/#select=l2")
     page = explorer.page
     expect(page.locator("inspector-panel .comparison")).to_be_visible()
     page.locator("inspector-panel .guess").click()

@@ -91,13 +91,13 @@ def test_scrubbing_keeps_selection_expansion_and_viewport(explorer, steps_url):
     explorer_at = page.locator('graph-view .box[data-id="body.2.weight"]')
     expect(explorer_at).to_have_class(re.compile("selected"))
     # The drawing stays; its figures change.
-    explorer.at_rest()
+    explorer.idle()
     where, asked = explorer_at.bounding_box(), fragment(page)
     drawn = page.evaluate_handle("() => document.querySelector('graph-view .box[data-id=\"body.2.weight\"]')")
     for step in (3, 5, 1):
         set_slider(page, step)
         expect(page.locator("dump-scrubber .place")).to_contain_text(f"{step + 1} of {STEPS}")
-    explorer.at_rest()
+    explorer.idle()
     assert explorer_at.bounding_box() == where
     assert page.evaluate("(box) => box.isConnected", drawn)
     assert fragment(page).replace("&dump=1", "") == asked

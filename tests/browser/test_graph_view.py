@@ -58,7 +58,6 @@ def number(pattern: str, text: str | None) -> float:
 @pytest.mark.parametrize("half", ["forward", pytest.param("backward", marks=pytest.mark.long)])
 def test_a_group_opens_and_closes_where_it_is(explorer: Any, half: str) -> None:
     page = explorer.open().page
-    explorer.at_rest()
     name = f"layers.2/{half}"
     group = page.locator(f'graph-view .box[data-id="{name}"]')
     before = corner(explorer, name)
@@ -87,7 +86,6 @@ def test_a_group_opens_and_closes_where_it_is(explorer: Any, half: str) -> None:
 
 def test_groups_are_opened_and_left_by_keyboard(explorer: Any) -> None:
     page = explorer.open("/#select=layers.0/forward").page
-    explorer.at_rest()
     page.locator('graph-view .box[data-id="layers.0/forward"]').focus()
     before = corner(explorer, "layers.0/forward")
     page.keyboard.press("e")
@@ -103,11 +101,11 @@ def test_groups_are_opened_and_left_by_keyboard(explorer: Any) -> None:
     expect(page.locator('graph-view .box.holds-selection[data-id="layers.0/forward"]')).to_be_focused()
     assert page.locator("graph-view .box[tabindex='0']").count() == 1
 
-    width = explorer.at_rest().boxes()["x"]["width"]
+    width = explorer.idle().boxes()["x"]["width"]
     page.keyboard.press("+")
     expect_when_idle(page, "() => location.hash.includes('zoom=')")
     # The worker lays out the columns anew when they spread.
-    assert explorer.at_rest().boxes()["x"]["width"] > width
+    assert explorer.idle().boxes()["x"]["width"] > width
     page.keyboard.press("0")
     expect_when_idle(page, "() => !location.hash.includes('zoom=')")
 
@@ -116,12 +114,12 @@ def test_of_thousands_of_boxes_those_that_can_be_read_are_elements(explorer: Any
     explorer.expected = ["willReadFrequently"]
     page = explorer.open(ALL_OPEN).page
     page.wait_for_function(f"() => {VIEW}.drawing.boxes > 1300")
-    explorer.at_rest()
+    explorer.idle()
     count = "document.querySelectorAll('graph-view .box').length"
     # It begins where it can be read; fit, all of it is in sight, drawn as plain shapes.
     assert page.evaluate(f"{VIEW}.viewBox().width < {VIEW}.drawing.width / 3")
     page.get_by_role("button", name="Fit to the panel (0)").click()
-    explorer.at_rest()
+    explorer.idle()
     drawn = page.evaluate(f"({{ boxes: {VIEW}.drawing.boxes, shown: {count} }})")
     assert drawn["shown"] < 50
     assert page.evaluate(PAINTED, "graph-view .ground") > 5000
@@ -148,7 +146,7 @@ def test_of_thousands_of_boxes_those_that_can_be_read_are_elements(explorer: Any
     # One that is far away is walked to all the same.
     page.evaluate(f"() => {VIEW}.zoomTo('x')")
     page.wait_for_selector('graph-view .box[data-id="x"]')
-    explorer.at_rest()
+    explorer.idle()
     assert 5 < page.evaluate(count) < 1300
     assert page.locator('graph-view .box[data-id="loss"]').count() == 0
     page.locator('graph-view .box[data-id="x"]').focus()
@@ -171,7 +169,6 @@ def test_of_thousands_of_boxes_those_that_can_be_read_are_elements(explorer: Any
 def test_panning_moves_what_is_drawn_and_draws_nothing(explorer: Any) -> None:
     page = explorer.open(f"{ALL_OPEN}&zoom=20&at=0.4").page
     page.wait_for_selector("graph-view .minimap:not([hidden])")
-    explorer.at_rest()
     before = explorer.boxes()
     assert before
     view = page.evaluate(f"{VIEW}.viewBox()")
@@ -191,7 +188,7 @@ def test_panning_moves_what_is_drawn_and_draws_nothing(explorer: Any) -> None:
     next_frame(page)
     page.mouse.up()
     page.wait_for_function(f"(x) => Math.abs({VIEW}.viewBox().x - x) > 1", arg=view["x"])
-    moved = explorer.at_rest().boxes()
+    moved = explorer.idle().boxes()
     assert page.evaluate("window.changes") == 0
     for name, box in before.items():
         assert moved[name]["x"] == pytest.approx(box["x"] - 80, abs=1), name
@@ -206,7 +203,7 @@ def test_panning_moves_what_is_drawn_and_draws_nothing(explorer: Any) -> None:
     page.wait_for_function(f"(x) => {VIEW}.viewBox().x > x", arg=0.6 * width)
     middle = page.evaluate(f"(() => {{ const {{ x, width }} = {VIEW}.viewBox(); return x + width / 2; }})()")
     assert middle / width == pytest.approx(0.75, abs=0.02)
-    explorer.at_rest()
+    explorer.idle()
     at = number(r"at=([\d.]+)", page.evaluate("location.hash"))
     assert at == pytest.approx(0.75, abs=0.03)
 
@@ -214,10 +211,9 @@ def test_panning_moves_what_is_drawn_and_draws_nothing(explorer: Any) -> None:
 def test_the_wheel_magnifies_around_the_pointer_and_the_trail_leads_out(explorer: Any) -> None:
     page = explorer.open("/#level=all").page
     page.wait_for_selector('graph-view .box.open[data-id="layers.0/forward"]')
-    explorer.at_rest()
     expect(page.locator("graph-view .trail")).to_be_hidden()
     page.evaluate(f"() => {VIEW}.zoomTo('layers.0/backward')")
-    explorer.at_rest()
+    explorer.idle()
     frame = explorer.boxes()["layers.0/backward"]
     stage = page.locator("graph-view .stage").bounding_box()
     middle = [frame["x"] + frame["width"] / 2, frame["y"] + frame["height"] / 2]
@@ -227,7 +223,7 @@ def test_the_wheel_magnifies_around_the_pointer_and_the_trail_leads_out(explorer
     for _ in range(8):
         page.mouse.wheel(0, -100)
         next_frame(page)
-    after = explorer.at_rest().boxes()["layers.0/backward"]
+    after = explorer.idle().boxes()["layers.0/backward"]
     assert after["width"] > 1.8 * frame["width"]
     assert (x - after["x"]) / after["width"] == pytest.approx(0.3, abs=0.01)
     assert (y - after["y"]) / after["height"] == pytest.approx(0.4, abs=0.01)
@@ -243,7 +239,6 @@ def test_the_wheel_magnifies_around_the_pointer_and_the_trail_leads_out(explorer
 
 def test_what_is_pointed_out_stands_out_and_what_is_coloured_can_be_read(explorer: Any) -> None:
     page = explorer.open("/").page
-    explorer.at_rest()
     page.evaluate(f"() => {{ {VIEW}.lit = new Set(['l1', 'l2', 'layers.1/forward']); }}")
     lit = page.locator("graph-view .box.lit").evaluate_all("(boxes) => boxes.map((box) => box.dataset.id)")
     assert sorted(lit) == ["l1", "l2", "layers.1/forward"]
@@ -286,7 +281,7 @@ def test_a_closed_group_sums_up_what_it_holds(explorer: Any) -> None:
     page = explorer.open("/?preset=deep-exploding#fold=on").page
     fold = page.locator('graph-view .box.branch.forward[data-id*="*"]').first
     expect(fold).to_be_visible()
-    explorer.at_rest()
+    explorer.idle()
     dump = explorer.dump()
     parameters = sum(
         tensor["shape"][0] * (tensor["shape"][1] if len(tensor["shape"]) > 1 else 1)
@@ -327,7 +322,7 @@ def test_what_is_gone_to_can_be_read(explorer: Any) -> None:
     explorer.expected = ["willReadFrequently"]
     page = explorer.open("/?widths=100x51&activation=tanh#level=all&fold=off&show=steps&step=40").page
     page.wait_for_function(f"() => {VIEW}.drawing.boxes > 1000")
-    explorer.at_rest()
+    explorer.idle()
     op = explorer.dump()["ops"][41]["id"]
     fit = page.get_by_role("button", name="Fit to the panel (0)")
     fit.click()
@@ -341,7 +336,7 @@ def test_what_is_gone_to_can_be_read(explorer: Any) -> None:
     assert scale_of(page) == pytest.approx(0.8)
     expect(page.locator('graph-view .box[data-id="loss"]')).to_be_in_viewport(ratio=1)
 
-    explorer.at_rest()
+    explorer.idle()
     fit.click()
     page.locator("graph-view .box[tabindex='0']").focus()
     assert scale_of(page) < 0.1
@@ -375,7 +370,7 @@ def test_headers_outside_their_frames_are_in_the_room(module: Any, explorer: Any
     page = explorer.open("/?widths=100x4#level=all").page
     page.set_viewport_size({"width": 1440, "height": 560})
     page.get_by_role("button", name="Fit to the panel (0)").click()
-    explorer.at_rest()
+    explorer.idle()
     stage = page.locator("graph-view .stage").bounding_box()
     heads = page.locator("graph-view .box.open > :is(.name, .toggle)").evaluate_all(
         """(heads) => heads.map((head) => [head, head.getBoundingClientRect()])
@@ -416,7 +411,6 @@ def test_a_name_is_written_smaller_broken_turned_or_cut_before_it_is_left_out(ex
 @pytest.mark.parametrize("context_options", [{"viewport": {"width": 1440, "height": 900}}], ids=["wide"])
 def test_no_group_is_without_a_word_and_each_says_that_it_opens(explorer: Any) -> None:
     page = explorer.open("/?widths=100x7").page
-    explorer.at_rest()
     names = page.locator("graph-view .box.op .name").evaluate_all("(all) => all.map((name) => name.textContent)")
     assert len(names) > 20
     assert all(names)
@@ -429,7 +423,6 @@ def test_no_group_is_without_a_word_and_each_says_that_it_opens(explorer: Any) -
     assert min(min(each) for each in sizes) > -1.5
 
     page = explorer.open("/").page
-    explorer.at_rest()
     group = page.locator('graph-view .box[data-id="layers.0/forward"]')
     expect(group.locator(".name")).to_have_text("Lin")
     expect(group.locator(".toggle")).to_be_visible()
@@ -441,7 +434,6 @@ def test_no_group_is_without_a_word_and_each_says_that_it_opens(explorer: Any) -
 def test_the_tree_of_boxes_is_that_of_the_frames_in_the_order_of_execution(explorer: Any) -> None:
     page = explorer.open("/#level=all").page
     page.wait_for_selector('graph-view .box.open[data-id="layers.0/forward"]')
-    explorer.at_rest()
     items = page.locator("graph-view .box").evaluate_all(
         """(boxes) => Object.fromEntries(boxes.map((box) => [
             box.dataset.id,
@@ -491,7 +483,6 @@ def test_a_scale_keeps_its_bar_beside_what_is_not_on_it(explorer: Any) -> None:
 @pytest.mark.parametrize("context_options", [{"viewport": {"width": 390, "height": 844}}], ids=["phone"])
 def test_beneath_a_narrow_graph_lines_end_between_phrases_and_the_minimap_is_small(explorer: Any) -> None:
     page = explorer.open("/?widths=100x12#colour=std").page
-    explorer.at_rest()
     phrases = "graph-view .caption span, graph-view .legend-title, graph-view .legend-scale"
     lines = page.locator(phrases).evaluate_all("(all) => all.map((phrase) => phrase.getClientRects().length)")
     assert lines

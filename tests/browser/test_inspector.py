@@ -20,7 +20,7 @@ FOUNDATIONS = Path(__file__).parents[2] / "app"
 
 
 def test_an_op_with_its_sizes_its_code_and_its_rule(explorer):
-    explorer.open("/#select=n0").at_rest()
+    explorer.open("/#select=n0")
     page = explorer.page
     panel = page.locator("inspector-panel")
     source = explorer.dump("")["ops"][0]["source"]
@@ -54,7 +54,7 @@ def test_an_op_with_its_sizes_its_code_and_its_rule(explorer):
 
 
 def test_what_is_connected_is_asked_for_and_the_way_is_walked(explorer):
-    explorer.open("/#select=w1").at_rest()
+    explorer.open("/#select=w1")
     page = explorer.page
     page.evaluate(
         """() => {
@@ -87,7 +87,7 @@ def test_what_is_connected_is_asked_for_and_the_way_is_walked(explorer):
 def test_values_are_those_of_the_server_and_follow_the_run(explorer, server_url):
     asked = []
     explorer.spend().on("request", lambda request: asked.append(request.url) if "tensor.json" in request.url else None)
-    explorer.open("/?widths=6,4,1&batch=70&scale=3#select=l1").at_rest()
+    explorer.open("/?widths=6,4,1&batch=70&scale=3#select=l1")
     page = explorer.page
     values = page.locator("inspector-panel value-map")
     assert asked == []
@@ -121,7 +121,7 @@ def test_values_are_those_of_the_server_and_follow_the_run(explorer, server_url)
     before = len(asked)
     page.fill("#spec-scale", "30")
     page.keyboard.press("Enter")
-    explorer.at_rest()
+    explorer.idle()
     with urlopen(f"{server_url}/api/v1/tensor.json?widths=6,4,1&batch=70&scale=30&name=loss") as answer:
         loss = json.load(answer)["values"]
     expect(values.locator("td")).to_have_text(explorer.page.locator("run-status .loss").inner_text())
@@ -130,7 +130,7 @@ def test_values_are_those_of_the_server_and_follow_the_run(explorer, server_url)
 
 
 def test_the_first_bad_tensor_is_a_click_away(explorer):
-    explorer.open("/?preset=deep-exploding").at_rest()
+    explorer.open("/?preset=deep-exploding")
     page = explorer.page
     dump = explorer.dump()
     statistics = dump["statistics"]
@@ -178,7 +178,7 @@ def test_a_mask_that_softmax_absorbs_is_not_the_first_bad_tensor(explorer, tmp_p
         dump.pop("faults", None)
     path = tmp_path / "causal.json"
     path.write_text(json.dumps(dump))
-    page = explorer.open().at_rest().page
+    page = explorer.open().page
     page.set_input_files("dump-opener input[type=file]", path)
     expect(page.locator("dump-note .file")).to_have_text("causal.json")
     button = page.locator("inspector-panel .first-bad")
@@ -235,7 +235,7 @@ def test_no_figure_of_the_overview_is_printed_over_another(explorer, viewport, a
     if viewport[0] < 900:
         page.get_by_role("tab", name="Inspector", exact=True).click()
     # Rows out of sight are filled once the picture rests.
-    explorer.at_rest()
+    explorer.idle()
     page.wait_for_function(
         "() => document.querySelector('layer-table tbody:last-child tr:last-child').cells[3].textContent"
     )
@@ -255,7 +255,7 @@ def test_a_dump_of_any_model_is_inspected_without_a_spec(explorer, tmp_path):
     dump = dump_trace(trace_model(Gpt(), torch.randn(2, 4, 8), loss=lambda out: out.pow(2).mean()))
     path = tmp_path / "gpt.json"
     path.write_bytes(dump)
-    explorer.open().at_rest()
+    explorer.open()
     page = explorer.page
     page.set_input_files("dump-opener input[type=file]", path)
     page.wait_for_function(

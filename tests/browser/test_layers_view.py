@@ -342,7 +342,7 @@ def test_a_click_on_a_layer_selects_its_tensor_and_the_graph_goes_there(layers):
 
 
 def test_the_graph_stays_where_a_link_or_a_click_has_put_it(explorer):
-    explorer.open("/?widths=100x51#select=l80&zoom=12&at=0.05").at_rest()
+    explorer.open("/?widths=100x51#select=l80&zoom=12&at=0.05")
     page = explorer.page
     assert page.evaluate("new URLSearchParams(location.hash.slice(1)).get('at')") == "0.05"
     stage = page.locator("graph-view .stage").bounding_box()
@@ -352,7 +352,7 @@ def test_the_graph_stays_where_a_link_or_a_click_has_put_it(explorer):
     page.keyboard.press("Escape")
     page.locator("layer-table [data-tensor=l60] .link").click()
     expect_when_idle(page, "() => Number(new URLSearchParams(location.hash.slice(1)).get('at')) > 0.4")
-    box = explorer.at_rest().boxes()["l60"]
+    box = explorer.idle().boxes()["l60"]
     assert stage["x"] <= box["x"] < box["x"] + box["width"] <= stage["x"] + stage["width"]
 
 
@@ -438,7 +438,7 @@ def test_nothing_is_drawn_while_it_is_hidden(explorer):
             }
         })()"""
     )
-    explorer.open().at_rest()
+    explorer.open()
     page = explorer.page
     page.fill("#spec-scale", "3")
     page.keyboard.press("Enter")

@@ -71,7 +71,7 @@ class Explored:
 
     def rest(self) -> "Explored":
         """Wait until neither the picture nor the address has changed for a while."""
-        self._explorer.at_rest()
+        self._explorer.idle()
         return self
 
     @property

@@ -73,10 +73,10 @@ def look_everywhere(explorer, tensor, text):
     for statistic in ("mean", "dead_fraction", "saturation", "ratio", "std"):
         page.evaluate(EMIT, ["statistic-change", {"statistic": statistic}])
         look(f"statistic {statistic}")
-    explorer.at_rest()
+    explorer.idle()
     look("at rest")
     page.locator(".header [data-show=layers]").click()
-    explorer.at_rest()
+    explorer.idle()
     look("layers")
     page.locator(".header [data-show=graph]").click()
     page.locator("spec-presets summary").click()
@@ -84,13 +84,13 @@ def look_everywhere(explorer, tensor, text):
     page.keyboard.press("Escape")
     page.locator("#pin").click()
     expect(page.locator("comparison-table")).to_be_visible()
-    explorer.at_rest()
+    explorer.idle()
     look("compared to itself")
     page.evaluate(EMIT, ["box-select", {"id": tensor}])
     expect(page.locator("inspector-panel h2")).to_have_text(tensor)
     # Plotly takes over from the canvas after a while.
     page.wait_for_timeout(1200)
-    explorer.at_rest()
+    explorer.idle()
     look("inspected")
     page.locator("#pin").click()
     return found
@@ -109,7 +109,7 @@ def look_everywhere(explorer, tensor, text):
 )
 def test_nothing_tells_the_figure_before_a_guess(explorer, query, figure):
     tensor, statistic = figure.rsplit(".", 1)
-    explorer.open(f"/?{query}#predict={figure}").at_rest()
+    explorer.open(f"/?{query}#predict={figure}")
     page = explorer.page
     secret = significant(column(explorer.dump(query), tensor, statistic))
     assert look_everywhere(explorer, tensor, secret) == []
@@ -117,7 +117,7 @@ def test_nothing_tells_the_figure_before_a_guess(explorer, query, figure):
     page.fill("#guess", "0.5")
     page.keyboard.press("Enter")
     expect(page.locator("prediction-prompt")).to_contain_text(f"measured {secret}")
-    explorer.at_rest()
+    explorer.idle()
     assert len(places_of(page, secret)) >= 3
 
 
@@ -136,7 +136,7 @@ def test_the_box_is_covered_and_its_canvas_too(explorer, query, figure):
     }"""
     seen = []
     for scale in ("scale=0.5", "scale=2"):
-        explorer.open(f"/?{query}&{scale}&activation=tanh&init=lecun_normal#predict={figure}").at_rest()
+        explorer.open(f"/?{query}&{scale}&activation=tanh&init=lecun_normal#predict={figure}")
         # Too narrow for text at 50 layers: there it is the canvas alone that speaks.
         assert explorer.figure(tensor) in ("?", "")
         assert "hidden until it is guessed" in explorer.page.get_attribute(
@@ -147,7 +147,7 @@ def test_the_box_is_covered_and_its_canvas_too(explorer, query, figure):
 
 
 def test_a_guess_reveals_stays_and_joins_the_link(explorer, server_url):
-    explorer.open("/#predict=l2.std").at_rest()
+    explorer.open("/#predict=l2.std")
     page = explorer.page
     prompt = page.locator("prediction-prompt")
     expect(prompt).to_contain_text("What will the std of l2 be?")
@@ -172,7 +172,7 @@ def test_a_guess_reveals_stays_and_joins_the_link(explorer, server_url):
     )
     expect(prompt.locator(".answer")).to_have_text(told)
     assert explorer.figure("l2") == significant(std)
-    explorer.at_rest()
+    explorer.idle()
     assert page.evaluate("location.hash") == "#predict=l2.std&guess=0.5"
 
     page.reload()
@@ -188,14 +188,14 @@ def test_a_guess_reveals_stays_and_joins_the_link(explorer, server_url):
     prompt.get_by_role("button", name="guess again").click()
     expect(page.locator("#guess")).to_be_focused()
     assert explorer.figure("l2") == "?"
-    explorer.at_rest()
+    explorer.idle()
     assert page.evaluate("location.hash") == "#predict=l2.std"
     page.keyboard.type("1.7")
     page.keyboard.press("Enter")
     expect(prompt.get_by_role("button", name="guess again")).to_be_focused()
     page.keyboard.press("Escape")
     expect(prompt).to_be_hidden()
-    explorer.at_rest()
+    explorer.idle()
     assert page.evaluate("location.hash") == ""
 
     page.go_back()
@@ -207,7 +207,7 @@ def test_a_guess_reveals_stays_and_joins_the_link(explorer, server_url):
 
 
 def test_what_is_typed_outlasts_the_pictures_that_come_meanwhile(explorer):
-    explorer.open("/#predict=l2.std").at_rest()
+    explorer.open("/#predict=l2.std")
     page = explorer.page
     page.locator("#guess").focus()
     page.keyboard.type("0.")
@@ -229,7 +229,7 @@ def test_what_is_typed_outlasts_the_pictures_that_come_meanwhile(explorer):
     ],
 )
 def test_a_figure_that_is_not_there_is_named_and_nothing_is_hidden(explorer, figure, message):
-    explorer.open(f"/#predict={figure}").at_rest()
+    explorer.open(f"/#predict={figure}")
     page = explorer.page
     expect(page.locator("prediction-prompt")).to_contain_text(message)
     assert explorer.figure("l2") == significant(column(explorer.dump(""), "l2", "std"))
@@ -239,7 +239,7 @@ def test_a_figure_that_is_not_there_is_named_and_nothing_is_hidden(explorer, fig
 
 
 def test_an_experiment_can_be_guessed_first(explorer):
-    explorer.open().at_rest()
+    explorer.open()
     page = explorer.page
     note = page.locator("experiment-note")
     expect(note).to_contain_text("0.8259")
@@ -248,7 +248,7 @@ def test_an_experiment_can_be_guessed_first(explorer):
     for given_away in ("0.8259", "0.8256", "0.794"):
         expect(note).not_to_contain_text(given_away)
     assert note.get_attribute("title") == ""
-    explorer.at_rest()
+    explorer.idle()
     assert page.evaluate("location.hash") == "#predict=l2.std"
 
     # Another experiment is another question.
@@ -265,11 +265,11 @@ def test_an_experiment_can_be_guessed_first(explorer):
 
 
 def test_a_share_is_guessed_in_percent_too(explorer):
-    explorer.open("/#predict=l2.zero_fraction").at_rest()
+    explorer.open("/#predict=l2.zero_fraction")
     page = explorer.page
     page.fill("#guess", "50 %")
     page.keyboard.press("Enter")
     share = column(explorer.dump(""), "l2", "zero_fraction")
     expect(page.locator("prediction-prompt")).to_contain_text(f"your guess 50.0 % · measured {100 * share:.1f} %")
-    explorer.at_rest()
+    explorer.idle()
     assert page.evaluate("location.hash") == "#predict=l2.zero_fraction&guess=0.5"

@@ -29,7 +29,7 @@ def chosen(explorer):
     """Opens the page and clicks a preset in its menu; the note above the graph."""
 
     def choose(name, opened="/?seed=1"):
-        explorer.open(opened).at_rest()
+        explorer.open(opened)
         page = explorer.page
         page.locator("spec-presets summary").click()
         page.locator(f'[data-preset="{name}"]').click()
@@ -105,17 +105,17 @@ def test_a_figure_outside_its_band_says_so(explorer, module):
 
 @pytest.mark.long
 def test_another_seed_is_another_run_of_the_experiment(explorer):
-    explorer.open("/?init=standard_normal&seed=3").at_rest()
+    explorer.open("/?init=standard_normal&seed=3")
     value = column(explorer.dump(), "l1", "std")
     expect(explorer.page.locator("experiment-note")).to_contain_text(f"l1 std {significant(value)} (chapter 10.0544")
     expect(explorer.page.locator('[data-preset="randn"]')).to_have_attribute("aria-current", "true")
-    explorer.open("/?init=standard_normal&batch=100").at_rest()
+    explorer.open("/?init=standard_normal&batch=100")
     expect(explorer.page.locator("experiment-note")).not_to_contain_text("chapter")
     expect(explorer.page.locator("spec-presets [aria-current]")).to_have_count(0)
 
 
 def test_the_menu_lists_all_and_is_walked_by_keyboard(explorer):
-    explorer.open().at_rest()
+    explorer.open()
     page = explorer.page
     menu = page.locator("spec-presets")
     expect(menu.locator("summary")).to_contain_text("Kaiming weights, after relu")
@@ -163,7 +163,7 @@ def test_the_note_takes_one_line_where_there_is_room_and_wraps_where_not(explore
     page = explorer.page
     narrow = context_options["viewport"]["width"] < 900
     for name in ("kaiming-relu", "deep-exploding", "deep-relu"):
-        explorer.open(f"/?preset={name}").at_rest()
+        explorer.open(f"/?preset={name}")
         box = page.locator("experiment-note").bounding_box()
         assert narrow or box["height"] <= 36, name
         assert page.evaluate("document.documentElement.scrollWidth") <= context_options["viewport"]["width"]

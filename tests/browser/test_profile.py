@@ -40,7 +40,7 @@ def hover_layer(page, layer):
 
 
 def test_the_statistic_is_chosen_and_stays_in_the_address(explorer):
-    explorer.open(f"/?{DEEP}").at_rest()
+    explorer.open(f"/?{DEEP}")
     page = explorer.page
     for statistic, title in [
         ("mean", "Mean per layer"),
@@ -59,7 +59,7 @@ def test_the_statistic_is_chosen_and_stays_in_the_address(explorer):
 
 
 def test_dead_units_stand_on_a_scale_of_shares(explorer, profile_of):
-    explorer.open(f"/?{DEEP}#statistic=dead_fraction").at_rest()
+    explorer.open(f"/?{DEEP}#statistic=dead_fraction")
     page = explorer.page
     assert page.locator("layer-profile .tick").all_text_contents()[:5] == ["0 %", "25 %", "50 %", "75 %", "100 %"]
     (dots,) = page.evaluate(PATHS, ".dots.forward.activation")
@@ -85,13 +85,13 @@ def test_dead_units_stand_on_a_scale_of_shares(explorer, profile_of):
     ],
 )
 def test_what_does_not_apply_says_so(explorer, activation, statistic, words):
-    explorer.open(f"/?activation={activation}#statistic={statistic}").at_rest()
+    explorer.open(f"/?activation={activation}#statistic={statistic}")
     expect(explorer.page.locator("layer-profile .empty")).to_contain_text(words)
     assert words in explorer.page.locator("layer-profile svg").get_attribute("aria-label")
 
 
 def test_the_ratio_has_its_line_of_reference(explorer, profile_of):
-    explorer.open("/#statistic=ratio").at_rest()
+    explorer.open("/#statistic=ratio")
     page = explorer.page
     expect(page.locator("layer-profile .reference text")).to_have_text(re.compile("10⁻³ .Karpathy., for lr = 1"))
     ratio = profile_of("")["layers"][0]["gradient_to_weight_ratio"]
@@ -104,7 +104,7 @@ def test_the_ratio_has_its_line_of_reference(explorer, profile_of):
 
 
 def test_theory_is_drawn_and_told(explorer, profile_of):
-    explorer.open(f"/?{DEEP}").at_rest()
+    explorer.open(f"/?{DEEP}")
     page = explorer.page
     page.evaluate(WITH_THEORY, DEEP)
     layers = profile_of(DEEP)["layers"]
@@ -149,7 +149,7 @@ def test_theory_is_drawn_and_told(explorer, profile_of):
 
 
 def test_where_inf_and_nan_begin_is_marked_and_told(explorer, module, dump_of):
-    explorer.open(f"/?{EXPLODING}").at_rest()
+    explorer.open(f"/?{EXPLODING}")
     page = explorer.page
     causes = module("lab/non-finite.js", CAUSES, dump_of(EXPLODING))
     lines = page.locator("layer-profile .cause")
@@ -176,7 +176,7 @@ def test_where_inf_and_nan_begin_is_marked_and_told(explorer, module, dump_of):
 @pytest.mark.long
 def test_the_lines_of_causes_wait_until_the_slider_rests(explorer, dump_of):
     """They take room from the chart: while the slider moves nothing may jump."""
-    explorer.open(f"/?{DEEP}").at_rest()
+    explorer.open(f"/?{DEEP}")
     dumps = [dump_of(f"{EXPLODING}&scale={scale}") for scale in (0.1, 1, 0.9)]
     seen = explorer.page.evaluate(
         """async (dumps) => {
@@ -215,7 +215,7 @@ def test_the_lines_of_causes_wait_until_the_slider_rests(explorer, dump_of):
 
 
 def test_a_pinned_run_stands_beside(explorer, profile_of):
-    explorer.open(f"/?{DEEP}#a=?{DEEP.replace('&', '%26')}%26seed=7").at_rest()
+    explorer.open(f"/?{DEEP}#a=?{DEEP.replace('&', '%26')}%26seed=7")
     page = explorer.page
     there = profile_of(f"{DEEP}&seed=7")["layers"]
     expect(page.locator("layer-profile .key span", has=page.locator("i.box"))).to_be_visible()
@@ -230,7 +230,7 @@ def test_a_pinned_run_stands_beside(explorer, profile_of):
 
 
 def test_a_pinned_run_of_another_depth_says_what_is_left_out(explorer):
-    explorer.open(f"/#a=?{DEEP.replace('&', '%26')}").at_rest()
+    explorer.open(f"/#a=?{DEEP.replace('&', '%26')}")
     page = explorer.page
     expect(page.locator("layer-profile .key span", has_text="A, its first 2 of 50 layers")).to_be_visible()
     (squares,) = page.evaluate(PATHS, ".run-dots.forward.activation")
@@ -241,7 +241,7 @@ def test_a_pinned_run_of_another_depth_says_what_is_left_out(explorer):
 
 
 def test_a_figure_that_waits_for_a_guess_is_a_question_mark(explorer):
-    explorer.open("/#predict=l2.std").at_rest()
+    explorer.open("/#predict=l2.std")
     page = explorer.page
     expect(page.locator("layer-profile .question[visibility=visible]")).to_have_count(1)
     (dots,) = page.evaluate(PATHS, ".dots.forward.activation")
@@ -254,7 +254,7 @@ def test_a_figure_that_waits_for_a_guess_is_a_question_mark(explorer):
 
 
 def test_the_layers_are_walked_by_keyboard(explorer):
-    explorer.open().at_rest()
+    explorer.open()
     page = explorer.page
     chart, readout = page.locator("layer-profile svg"), page.locator("layer-profile .readout")
     chart.focus()
@@ -282,7 +282,7 @@ def test_the_layers_are_walked_by_keyboard(explorer):
 @pytest.mark.long
 def test_new_numbers_make_no_new_nodes(explorer, dump_of):
     """Redrawn on every movement of the slider: shapes change, nodes and the layout do not."""
-    explorer.open(f"/?{DEEP}").at_rest()
+    explorer.open(f"/?{DEEP}")
     explorer.page.evaluate(WITH_THEORY, DEEP)
     dumps = [dump_of(f"{DEEP}&scale={scale}") for scale in (1, 0.999, 1.001)]
     counts = explorer.page.evaluate(

@@ -8,7 +8,7 @@ pytestmark = pytest.mark.browser
 
 
 def test_the_scrubber_plays_steps_and_lights(explorer):
-    explorer.open("/?style=module#show=steps&step=3").at_rest()
+    explorer.open("/?style=module#show=steps&step=3")
     page = explorer.page
     view = page.locator("steps-view")
     slider = view.get_by_role("slider", name="Step")
