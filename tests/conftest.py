@@ -24,6 +24,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     places = {here / name: at for at, name in enumerate(FIRST)}
     items.sort(key=lambda item: min(places.get(path, len(places)) for path in (item.path, *item.path.parents)))
     for item in items:
+        if here / "browser" in item.path.parents:
+            item.add_marker("browser")
         if "extension_cache" in getattr(item, "fixturenames", ()):
             # Whichever comes first compiles it: 15 s, and minutes on a machine that has much else to do.
             item.add_marker(pytest.mark.timeout(600))

@@ -11,8 +11,6 @@ from figures import significant
 from playwright.sync_api import expect
 from waiting import expect_when_idle
 
-pytestmark = pytest.mark.browser
-
 
 def table(page):
     """Cells of the table's rows by phase and layer: name, A, B, contrast."""

@@ -9,8 +9,6 @@ from figures import significant
 from playwright.sync_api import expect
 from waiting import expect_when_idle
 
-pytestmark = pytest.mark.browser
-
 
 def ticks_of(page):
     """Label → centre of its mark on the screen."""

@@ -7,9 +7,6 @@ from figures import significant
 from playwright.sync_api import expect
 from waiting import expect_when_idle
 
-pytestmark = pytest.mark.browser
-
-
 FIGURES = {
     "preactivation_std": ("preactivation", "std"),
     "activation_mean": ("activation", "mean"),

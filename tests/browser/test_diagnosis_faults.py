@@ -17,8 +17,6 @@ from chainrule.dump.wire import dump_trace
 from chainrule.trace import trace_model
 from chainrule.web.view import View, explore
 
-pytestmark = pytest.mark.browser
-
 
 class Wrong(torch.autograd.Function):
     """exp x, of which the backward knows the first two terms."""

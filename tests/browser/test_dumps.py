@@ -10,8 +10,6 @@ from playwright.sync_api import expect
 from training_dumps import STEPS, read, write_dumps
 from waiting import expect_when_idle
 
-pytestmark = pytest.mark.browser
-
 
 @pytest.fixture(scope="module")
 def dumps(tmp_path_factory) -> Path:

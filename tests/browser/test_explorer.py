@@ -8,8 +8,6 @@ from figures import significant
 from playwright.sync_api import Route, WebSocketRoute, expect
 from waiting import expect_when_idle, next_frame
 
-pytestmark = pytest.mark.browser
-
 CHAPTER = {"x", "w1", "b1", "l1", "l2", "w2", "b2", "out", "y", "loss"}
 GRADIENTS = {f"{name}.g" for name in CHAPTER - {"y", "loss"}}
 

@@ -15,8 +15,6 @@ from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Error, 
 from served import Served
 from websockets.sync.client import connect
 
-pytestmark = pytest.mark.browser
-
 BACK_WITHIN_MS = 5000
 """Longest time until the page shows the right picture once the server is back."""
 

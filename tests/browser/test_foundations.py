@@ -7,8 +7,6 @@ import pytest
 from playwright.sync_api import expect
 from waiting import idle
 
-pytestmark = pytest.mark.browser
-
 
 @pytest.fixture
 def page(chapter):

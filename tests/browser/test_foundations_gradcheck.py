@@ -4,8 +4,6 @@ import pytest
 from figures import significant
 from playwright.sync_api import expect
 
-pytestmark = pytest.mark.browser
-
 
 @pytest.fixture
 def page(chapter):

@@ -7,8 +7,6 @@ from urllib.request import urlopen
 import pytest
 from playwright.sync_api import expect
 
-pytestmark = pytest.mark.browser
-
 
 @pytest.fixture
 def page(chapter):

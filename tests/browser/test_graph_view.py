@@ -8,8 +8,6 @@ import pytest
 from playwright.sync_api import expect
 from waiting import expect_when_idle, next_frame
 
-pytestmark = pytest.mark.browser
-
 ALL_OPEN = "/?widths=100x51#level=all&fold=off"
 
 # How many pixels of a canvas in a part of the stage are painted.

@@ -14,8 +14,6 @@ from waiting import expect_when_idle
 from chainrule import trace_model
 from chainrule.dump.wire import dump_trace
 
-pytestmark = pytest.mark.browser
-
 FOUNDATIONS = Path(__file__).parents[2] / "app"
 
 

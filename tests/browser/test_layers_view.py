@@ -12,8 +12,6 @@ import pytest
 from playwright.sync_api import expect
 from waiting import expect_when_idle
 
-pytestmark = pytest.mark.browser
-
 BINS = 96
 # Room beside the columns, for the labels of the values, px.
 LEFT, RIGHT = 60, 12

@@ -11,8 +11,6 @@ import pytest
 from playwright.sync_api import BrowserContext, Page
 from served import Metrics, Served
 
-pytestmark = pytest.mark.browser
-
 TOKEN = "a-token-of-some-length"
 VIEW = "widths=10,5,1"
 PAGE = """<!doctype html><link rel="icon" href="data:,"><title>A course</title>

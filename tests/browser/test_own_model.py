@@ -17,8 +17,6 @@ from commands import command
 from figures import significant
 from playwright.sync_api import Locator, Page, expect
 
-pytestmark = pytest.mark.browser
-
 FILE = Path(__file__).resolve().parents[1] / "shared" / "own_models" / "blocks.py"
 
 RELU = "torch.relu(hidden)"

@@ -15,8 +15,6 @@ from chainrule import trace_model
 from chainrule.diagnose.profile import profile
 from chainrule.dump.wire import dump_trace
 
-pytestmark = pytest.mark.browser
-
 SILENT = {
     "tokens": "Embedding: no theory of it here",
     "norm": "LayerNorm: no theory of it here",

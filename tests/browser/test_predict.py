@@ -9,8 +9,6 @@ from figures import significant
 from playwright.sync_api import expect
 from waiting import expect_when_idle
 
-pytestmark = pytest.mark.browser
-
 # Text that a person can read or hear: shown text and labels. One entry per place.
 SAID = """() => {
     const places = [];

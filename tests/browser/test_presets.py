@@ -11,8 +11,6 @@ from waiting import expect_when_idle
 
 from chainrule.spec.presets import PRESET_BY_NAME, PRESETS
 
-pytestmark = pytest.mark.browser
-
 
 def column(dump, name, statistic):
     tensor = next(tensor["id"] for tensor in dump["tensors"] if tensor["name"] == name)

@@ -7,8 +7,6 @@ from figures import significant
 from playwright.sync_api import expect
 from waiting import UNTIL_IDLE, expect_when_idle
 
-pytestmark = pytest.mark.browser
-
 DEEP = "widths=100x51&last_activation=true&bias=false"
 EXPLODING = "preset=deep-exploding"
 

@@ -8,8 +8,6 @@ from chainrule.spec import ModelSpec
 from chainrule.spec.keys import KEY_BY_NAME, keys_of
 from chainrule.spec.programs import PROGRAMS
 
-pytestmark = pytest.mark.browser
-
 PYTHON = [name for name in PROGRAMS if name not in ("mlp", "linear_cpp")]
 OWN = ("program", "rung", "constant")
 

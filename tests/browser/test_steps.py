@@ -1,10 +1,7 @@
 """The passes step by step: what is kept for the backward pass, as autograd keeps it, and the scrubber over it."""
 
-import pytest
 from playwright.sync_api import expect
 from waiting import expect_when_idle
-
-pytestmark = pytest.mark.browser
 
 
 def test_the_scrubber_plays_steps_and_lights(explorer):

@@ -23,7 +23,8 @@ def command(*arguments: str, **settings: str) -> Iterator[str]:
         AssertionError: it ended without a link.
     """
     read, write = PROCESSES.Pipe(duplex=False)
-    process = PROCESSES.Process(target=run, args=(write, os.getcwd(), arguments, settings))
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("CHAINRULE_")} | settings
+    process = PROCESSES.Process(target=run, args=(write, os.getcwd(), arguments, environment))
     process.start()
     write.close()
     said = []
@@ -51,7 +52,7 @@ def command(*arguments: str, **settings: str) -> Iterator[str]:
         read.close()
 
 
-def run(output: Connection, folder: str, arguments: tuple[str, ...], settings: dict[str, str]) -> None:
+def run(output: Connection, folder: str, arguments: tuple[str, ...], environment: dict[str, str]) -> None:
     """Be the command, in a process of its own."""
     from chainrule.__main__ import main
 
@@ -60,8 +61,7 @@ def run(output: Connection, folder: str, arguments: tuple[str, ...], settings: d
     output.close()
     sys.stdout.reconfigure(line_buffering=True)
     os.chdir(folder)
-    for name in [name for name in os.environ if name.startswith("CHAINRULE_")]:
-        del os.environ[name]
-    os.environ.update(settings)
+    os.environ.clear()
+    os.environ.update(environment)
     sys.argv = ["chainrule", *arguments]
     main()
