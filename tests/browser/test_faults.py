@@ -15,12 +15,6 @@ from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Error, 
 from served import Served
 from websockets.sync.client import connect
 
-BACK_WITHIN_MS = 5000
-"""Longest time until the page shows the right picture once the server is back."""
-
-NOTICED_WITHIN_MS = 10_000
-"""From when a line falls silent, with an answer due, until the page says so."""
-
 TRACE = "/api/v1/trace.json"
 PLACES = rf"(/healthz|/api/v1/live|{re.escape(TRACE)}\S*|/api/v1/profile\.json\S*)"
 BROKEN = re.compile(
@@ -112,20 +106,20 @@ class Tab:
         self.page.evaluate(MOVES)
         return self
 
-    def expect_state(self, state: str, within_ms: float = 10_000) -> None:
-        expect(self.page.locator("run-status")).to_have_attribute("data-connection", state, timeout=within_ms)
+    def expect_state(self, state: str) -> None:
+        expect(self.page.locator("run-status")).to_have_attribute("data-connection", state)
 
     def error(self) -> str:
         return self.page.locator("run-status .error").text_content() or ""
 
-    def expect_picture(self, within_ms: float = BACK_WITHIN_MS, **spec: float | str) -> None:
+    def expect_picture(self, **spec: float | str) -> None:
         """The figures on the screen are those that the API gives for a spec."""
         query = "&".join(f"{key}={value}" for key, value in spec.items())
         dump = self.dump_of(query)
         l1 = next(tensor["id"] for tensor in dump["tensors"] if tensor["name"] == "l1")
         std = dump["statistics"]["std"][dump["statistics"]["tensor"].index(l1)]
         # A spec gets into the address once the server has taken it.
-        self.page.wait_for_function("(query) => location.search === query", arg=f"?{query}", timeout=within_ms)
+        self.page.wait_for_function("(query) => location.search === query", arg=f"?{query}")
         expect(self.page.locator("run-status .loss")).to_have_text(significant(dump["loss"]))
         expect(self.page.locator('graph-view .box[data-id="l1"] .value')).to_have_text(significant(std))
 
@@ -136,7 +130,7 @@ class Tab:
     def wait_for_pictures(self, count: int) -> None:
         """Wait until so many more have been shown."""
         shown = len(self.seen()) + count
-        self.page.wait_for_function("(shown) => seen.length >= shown", arg=shown, timeout=BACK_WITHIN_MS)
+        self.page.wait_for_function("(shown) => seen.length >= shown", arg=shown)
 
     def drag(self) -> None:
         self.page.evaluate("drag()")
@@ -228,7 +222,7 @@ def test_a_second_tab_without_a_socket_gets_its_pictures_all_the_same(fleet, tab
     second.expect_picture(scale=3)
     expect(second.page.locator("run-status .connection")).to_have_text("one answer at a time")
     first.page.goto("about:blank")
-    second.expect_state("live", within_ms=20_000)  # a socket that was refused is tried again after up to 15 s
+    second.expect_state("live")  # a socket that was refused is tried again after up to 15 s
     second.expect_picture(scale=3)
 
 
@@ -372,7 +366,7 @@ def test_a_line_that_falls_silent_is_noticed(proxy, tab):
     page = tab().open(f"http://{proxy.address}/")
     proxy.blackhole = True
     page.set(scale=3)
-    page.expect_state("reconnecting", within_ms=NOTICED_WITHIN_MS)
+    page.expect_state("reconnecting")
     page.set(scale=4)
     proxy.blackhole = False
     page.expect_picture(scale=4)

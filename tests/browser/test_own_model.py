@@ -548,7 +548,7 @@ def test_a_server_that_was_started_anew_with_better_code_leaves_no_note_behind(e
     explored.edit("blocks: int = 3", "blocks: int = 2")
     port = link.partition("/?")[0].rpartition(":")[2]
     with command(*options, "--port", port, CHAINRULE_TOKEN="own-model"):
-        expect(page.locator("run-status")).to_have_attribute("data-connection", "live", timeout=30_000)
+        expect(page.locator("run-status")).to_have_attribute("data-connection", "live")
         expect(explored.box("blocks.2/forward")).to_have_count(0)
         expect(explored.note).to_be_hidden()
         page.goto("about:blank")
