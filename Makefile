@@ -46,7 +46,7 @@ run-tests: $(VENV)/.installed-dev $(BUNDLES)
 	CHAINRULE_CHROMIUM="$$chromium" $(PYTEST) tests -m "$(SELECTED)" --ignore=tests/gpu --ignore=tests/load $(PARALLEL)
 
 smoke: $(VENV)/.installed-dev ## the subset that takes under a minute and needs no browser
-	@$(PYTEST) tests -m "smoke and not browser and not gpu" --ignore=tests/gpu --ignore=tests/load --ignore=tests/browser
+	@$(PYTEST) tests -m "smoke and not browser and not gpu" --ignore=tests/gpu --ignore=tests/load --ignore=tests/browser $(PARALLEL)
 
 test-gpu: $(VENV)/.installed-dev ## the tests that need a CUDA device
 	@$(PYTEST) tests/gpu -m gpu

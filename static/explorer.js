@@ -5,6 +5,7 @@
  *   event → spec → live → picture → elements          event → view → elements, address
  */
 
+import { atFrame, cancel, later } from "./core/activity.js";
 import { address, AddressBar, parseSpec, parseView, specQuery, viewFragment, viewPushes,
   withProgram } from "./core/url-state.js";
 import { checkPath, nodeDataPath, postJson, tracePath, useBase } from "./core/api.js";
@@ -138,7 +139,7 @@ function paintSoon() {
     return;
   }
   isWaiting = true;
-  requestAnimationFrame(() => {
+  atFrame(() => {
     isWaiting = false;
     paint();
   });
@@ -589,14 +590,14 @@ opened.subscribe((value) => {
     setView({ select: "", toggled: "", step: 0, reach: "", span: "", predict: "", guess: "", ...unpinned(), zoom: 1,
       at: 0, across: 0.5 });
   picture.value = { ...value.picture, seq };
-  clearTimeout(askingTheory);
+  cancel(askingTheory);
   // Of a spec's dump nothing is asked: its trace is one address away.
   if (value.theory !== null || value.picture.spec !== null || document.body.dataset["opened"] !== "server") {
     theory.value = value.theory === null ? null : { ...value.theory, seq };
     return;
   }
   // Steps that a slider passes over are not asked about.
-  askingTheory = setTimeout(async () => {
+  askingTheory = later(async () => {
     const told = await theoryOfDump(value.index);
     if (opened.value === value) theory.value = told === null ? null : { ...told, seq };
   }, value.count > 1 ? ASK_THEORY_AFTER_MS : 0);

@@ -1,46 +1,31 @@
-"""What tests all over the suite share: the real server, in a process of its own."""
+"""Fixtures of the whole suite: the real server, Node.js, the compiled extension."""
 
 import fcntl
 import gc
 import os
-import re
-import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from commands import command
+from node import Node
 
 torch.set_num_threads(1)  # as the server does: threads that wait for one another only spin
 
-
-LONGEST = """
-    foundations/test_linear_extension
-    browser/test_faults browser/test_own_model browser/test_explorer browser/test_dumps browser/test_controls
-    browser/test_profile browser/test_predict browser/test_graph_view browser/test_compare browser/test_graph_page
-    browser/test_inspector browser/test_layers_view browser/test_diagnosis browser/test_presets browser
-    test_cli test_packaging stats/test_kernel web/test_foundations web/test_no_reach web/test_live_fairness
-    web/test_kept web/test_connections user_model/test_cli web/test_view spec/test_cost test_read_only test_memory
-    gradcheck/test_command models/test_explored_models models/test_real_models models/test_recipes web/test_notebook web
-    page/test_modules export/test_pytorch contract/test_success user_model
-""".split()
-"""Files that take longest, and folders whose other files come together: one Chromium serves all files in a row.
-
-What is compiled goes first, since more than one file needs it.
-"""
+FIRST = "foundations/test_linear_extension.py browser test_cli.py test_packaging.py stats web user_model".split()
+"""The longest files begin first, so that no process ends long after the others."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest files first: the last one to begin should not keep all other processes waiting."""
     here = Path(__file__).parent
-    places = {here / name if "test_" not in name else here / f"{name}.py": at for at, name in enumerate(LONGEST)}
-
-    def place(item: pytest.Item) -> int:
-        return places.get(item.path, places.get(item.path.parent, len(places)))
-
-    items.sort(key=place)
+    places = {here / name: at for at, name in enumerate(FIRST)}
+    items.sort(key=lambda item: min(places.get(path, len(places)) for path in (item.path, *item.path.parents)))
     for item in items:
+        if here / "browser" in item.path.parents:
+            item.add_marker("browser")
         if "extension_cache" in getattr(item, "fixturenames", ()):
             # Whichever comes first compiles it: 15 s, and minutes on a machine that has much else to do.
             item.add_marker(pytest.mark.timeout(600))
@@ -64,37 +49,24 @@ def _clean_imports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     sys.argv = arguments
     for name in set(sys.modules) - modules:
         module = sys.modules[name]
-        # Of a folder without __init__.py the module has no file.
+        # A folder without __init__.py is a module without a file.
         places = [getattr(module, "__file__", None), *vars(module).get("__path__", ())]
         if any(str(place).startswith(folders) for place in places):
             del sys.modules[name]
 
 
 @pytest.fixture(scope="session")
-def server_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def server_url() -> Iterator[str]:
     """The address of `chainrule serve` on a free loopback port, without a slash at the end."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("CHAINRULE_")}
-    log = tmp_path_factory.mktemp("server") / "stderr.txt"
-    with (
-        log.open("w") as errors,
-        subprocess.Popen(
-            [sys.executable, "-m", "chainrule", "serve", "--port", "0"],
-            env=environment | {"PYTHONUNBUFFERED": "1"},
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-        ) as process,
-    ):
-        try:
-            for line in process.stdout:
-                if match := re.search(r"http://\S+", line):
-                    yield match[0].rstrip("/")
-                    break
-            else:
-                pytest.fail(f"the server did not start:\n{log.read_text()}")
-        finally:
-            process.terminate()
-            process.wait(timeout=20)
+    with command("serve", "--port", "0") as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def module() -> Iterator[Callable[..., Any]]:
+    """Runs `(module, argument) => …` with the module at a path in `static/core`."""
+    with Node() as node:
+        yield node.run
 
 
 @pytest.fixture(scope="session")

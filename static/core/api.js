@@ -1,5 +1,7 @@
 /** HTTP: paths, and the one error shape. */
 
+import { during } from "./activity.js";
+
 export const API = "/api/v1";
 
 /** Where traces, profiles, values and the live path are: the specs', or those of a model of one's own. */
@@ -42,13 +44,8 @@ export class ApiError extends Error {
  * @returns {Promise<any>} the JSON body
  * @throws {ApiError}
  */
-export async function getJson(path, signal) {
-  const response = await get(path, "application/json", signal);
-  const body = await response.json().catch(() => null);
-  // Given up on while the body was on its way.
-  signal?.throwIfAborted();
-  if (body === null) throw unreadable(response);
-  return body;
+export function getJson(path, signal) {
+  return during(json(path, signal));
 }
 
 /**
@@ -56,8 +53,8 @@ export async function getJson(path, signal) {
  * @returns {Promise<string>} the body as text
  * @throws {ApiError}
  */
-export async function getText(path) {
-  return (await get(path, "*/*")).text();
+export function getText(path) {
+  return during(get(path, "*/*").then((response) => response.text()));
 }
 
 /**
@@ -67,13 +64,24 @@ export async function getText(path) {
  * @returns {Promise<any>} the JSON body of the answer
  * @throws {ApiError}
  */
-export async function postJson(path, body, signal) {
+export function postJson(path, body, signal) {
   const headers = { "content-type": "application/json" };
-  const response = await get(path, "application/json", signal, { method: "POST", headers, body: JSON.stringify(body) });
-  const answer = await response.json().catch(() => null);
+  return during(json(path, signal, { method: "POST", headers, body: JSON.stringify(body) }));
+}
+
+/**
+ * @param {string} path
+ * @param {AbortSignal} [signal]
+ * @param {RequestInit} [more] of a request that is more than a path
+ * @returns {Promise<any>} the JSON body
+ */
+async function json(path, signal, more) {
+  const response = await get(path, "application/json", signal, more);
+  const body = await response.json().catch(() => null);
+  // Given up on while the body was on its way.
   signal?.throwIfAborted();
-  if (answer === null) throw unreadable(response);
-  return answer;
+  if (body === null) throw unreadable(response);
+  return body;
 }
 
 /**

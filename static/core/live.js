@@ -6,6 +6,7 @@
  * spec is fetched as a dump. Nothing that was asked for is forgotten before it is answered.
  */
 
+import { begin } from "./activity.js";
 import { ApiError, getJson, isReachable, liveUrl, profilePath, tracePath } from "./api.js";
 import { decodeFrame, frameHeader, pictureOfDump, rowIndex } from "./picture.js";
 
@@ -66,6 +67,9 @@ const NEW_TOKEN =
 
 const TOPOLOGIES_KEPT = 8;
 
+/** Theory that could not be computed is never sent: after so long the page does not count as waiting for it. */
+const THEORY_MS = 10_000;
+
 export class Live {
   /**
    * @param {Listener} listener
@@ -82,6 +86,10 @@ export class Live {
     this.waiting = null;
     /** @type {Spec | null} */
     this.last = null;
+    /** Ends what was begun with the request that has no answer yet. */
+    this.endAsking = () => {};
+    /** The same for the theory of the last answer. */
+    this.endTheory = () => {};
 
     // The socket: null unless it is open.
     /** @type {WebSocket | null} */
@@ -138,6 +146,7 @@ export class Live {
    */
   request(spec) {
     this.last = spec;
+    this.#expect();
     this.waiting = spec;
     this.#send();
   }
@@ -255,11 +264,13 @@ export class Live {
     this.isLocked = false;
     this.#tell();
     this.waiting = this.last;
+    if (this.last !== null) this.#expect();
     this.#send();
   }
 
   /** The socket is over. */
   #lose() {
+    this.endTheory();
     this.socket = null;
     this.asked = [];
     if (this.watch !== null) clearTimeout(this.watch);
@@ -383,6 +394,7 @@ export class Live {
       const { answered } = this;
       if (answered !== null && message.seq === answered.seq)
         this.listener.theory({ ...message.theory, faults: message.faults ?? [], seq: message.seq }, answered.spec);
+      if (message.seq === answered?.seq) this.endTheory();
     } else if (message.type === "error") this.#refused(message.seq, message.error);
     else if (message.type === "model") this.listener.model?.(message);
     else if (message.type === "pong") this.pings -= 1;
@@ -407,6 +419,7 @@ export class Live {
     }
     if (spec !== null) this.listener.error(error, spec);
     this.#send();
+    this.#endAnswered();
   }
 
   /** @param {ArrayBuffer} buffer */
@@ -419,7 +432,30 @@ export class Live {
     this.answered = { seq, spec };
     // First what waits: the server computes it while the page paints this one.
     this.#send();
+    this.#expectTheory();
     this.listener.picture(decodeFrame(buffer, shape, spec));
+    this.#endAnswered();
+  }
+
+  /** From here on the page waits for an answer. */
+  #expect() {
+    this.endAsking();
+    this.endAsking = begin();
+  }
+
+  #expectTheory() {
+    this.endTheory();
+    const end = begin();
+    const timer = setTimeout(end, THEORY_MS);
+    this.endTheory = () => {
+      clearTimeout(timer);
+      end();
+    };
+  }
+
+  /** The page waits no more, unless something newer was asked for. */
+  #endAnswered() {
+    if (this.waiting === null && this.asked.length === 0) this.endAsking();
   }
 
   /**
@@ -490,6 +526,7 @@ export class Live {
       this.isLocked = false;
       this.#tell();
       this.listener.picture({ ...pictureOfDump(dump, seq, this.#dumpKey(dump)), spec });
+      this.#endAnswered();
       if (this.waiting === null) await this.#fetchTheory(query, seq, spec, signal);
     } catch (error) {
       if (signal.aborted) return;
@@ -543,6 +580,7 @@ export class Live {
       this.isBusy = false;
       this.#tell();
       this.listener.error(error.body, spec);
+      this.#endAnswered();
     }
   }
 

@@ -3,6 +3,8 @@
  * the spec's comes with the page data, the view's stands here.
  */
 
+import { cancel, later } from "./activity.js";
+
 // Writes the address of the page: not too often, since browsers refuse more than a few changes a second.
 
 /** The largest zoom that an address may hold. */
@@ -21,10 +23,10 @@ export class AddressBar {
    * @param {number} [delay] ms that it may wait: it takes the browser a millisecond or two
    */
   write(next, push, delay = 0) {
-    clearTimeout(this.#later);
+    cancel(this.#later);
     const wait = Math.max(delay, this.#written + EVERY_MS - performance.now());
     if (wait > 0 && !push) {
-      this.#later = setTimeout(() => this.write(next, false), wait);
+      this.#later = later(() => this.write(next, false), wait);
       return;
     }
     if (next === this.#shown) return;
@@ -42,7 +44,7 @@ export class AddressBar {
   /** The browser went to another entry of its history: that is what is shown now. */
   moved() {
     this.#shown = location.pathname + location.search + location.hash;
-    clearTimeout(this.#later);
+    cancel(this.#later);
   }
 }
 

@@ -5,6 +5,7 @@
  * Call `choose()`, `refuse(problems)`. Events, bubbling: `dumps-open` {sources}.
  */
 
+import { during } from "../core/activity.js";
 import { emit, html } from "../core/dom.js";
 import { checkSize, DumpProblem, readDump } from "../core/dump/dump.js";
 import { beginsLikeDump, inOrder } from "../core/dump/sources.js";
@@ -28,7 +29,7 @@ class DumpOpener extends HTMLElement {
     this.#input.addEventListener("change", () => {
       const files = [...(this.#input.files ?? [])];
       // The same file again is another choice.
-      if (files.length > 0) void this.#open(files).then(() => (this.#input.value = ""));
+      if (files.length > 0) void during(this.#open(files)).then(() => (this.#input.value = ""));
     });
     addEventListener("dragover", (event) => {
       if (!holdsFile(event)) return;
@@ -43,7 +44,7 @@ class DumpOpener extends HTMLElement {
       event.preventDefault();
       this.#veil.hidden = true;
       const files = [...(event.dataTransfer?.files ?? [])];
-      if (files.length > 0) void this.#open(files);
+      if (files.length > 0) void during(this.#open(files));
     });
   }
 

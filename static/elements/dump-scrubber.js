@@ -6,6 +6,7 @@
  * {index}.
  */
 
+import { atFrame } from "../core/activity.js";
 import { emit, html, svg, write, writeText } from "../core/dom.js";
 import { stepLabels } from "../core/dump/sources.js";
 import { significant } from "../core/format.js";
@@ -248,7 +249,7 @@ class DumpScrubber extends HTMLElement {
 
   #drawSoon() {
     if (this.#frame !== 0) return;
-    this.#frame = requestAnimationFrame(() => {
+    this.#frame = atFrame(() => {
       this.#frame = 0;
       this.#draw();
     });

@@ -6,6 +6,7 @@
  * {held}.
  */
 
+import { cancel, later } from "../core/activity.js";
 import { emit, html, write, writeText } from "../core/dom.js";
 
 /** @typedef {{name: string, title: string, reason: string | null}} OverlayChoice reason: why it cannot be had */
@@ -43,8 +44,8 @@ class GraphToolbar extends HTMLElement {
     this.append(html("div", { class: "search" }, this.#search, this.#found), this.#level, this.#fold, this.#colour,
       this.#hold, this.#thickness);
     this.#search.addEventListener("input", () => {
-      clearTimeout(this.#typing);
-      this.#typing = setTimeout(() => this.#ask(), SEARCH_AFTER_MS);
+      cancel(this.#typing);
+      this.#typing = later(() => this.#ask(), SEARCH_AFTER_MS);
     });
     this.#search.addEventListener("keydown", (event) => this.#key(event));
     this.#level.addEventListener("change", () => emit(this, "level-change", { level: this.#level.value }));
@@ -111,7 +112,7 @@ class GraphToolbar extends HTMLElement {
   }
 
   #ask() {
-    clearTimeout(this.#typing);
+    cancel(this.#typing);
     this.#typing = 0;
     emit(this, "search-change", { q: this.#search.value.trim() });
   }

@@ -8,6 +8,7 @@
  * `statistic-change` {statistic}.
  */
 
+import { cancel, later } from "../core/activity.js";
 import { CauseMarks, ground, LEFT, places, ProfileAxis, scale, spansOf } from "../core/lab/profile-axes.js";
 import { emit, html, svg, write } from "../core/dom.js";
 import { firstNonFinite } from "../core/lab/non-finite.js";
@@ -100,7 +101,7 @@ class LayerProfile extends HTMLElement {
   }
 
   disconnectedCallback() {
-    clearTimeout(this.#rest);
+    cancel(this.#rest);
   }
 
   /** @param {Picture | null} picture */
@@ -113,8 +114,9 @@ class LayerProfile extends HTMLElement {
       this.#hovered = -1;
       this.#arrange();
     } else this.#draw();
-    clearTimeout(this.#rest);
-    this.#rest = setTimeout(() => {
+    cancel(this.#rest);
+    if (!this.#isMoving) return;
+    this.#rest = later(() => {
       this.#isMoving = false;
       this.#decades = null;
       this.#draw();

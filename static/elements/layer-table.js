@@ -6,6 +6,7 @@
  * Set `picture`, `theory`. Event, bubbling: `tensor-select` {tensor}.
  */
 
+import { cancel, later } from "../core/activity.js";
 import { emit, html, writeText } from "../core/dom.js";
 import { figureAt, percent } from "../core/format.js";
 import { inputOf, isNumbered, labelOf, pathOf } from "../core/lab/profile-series.js";
@@ -54,7 +55,7 @@ class LayerTable extends HTMLElement {
     /** @type {any} */ ({ rootMargin: NEAR, scrollMargin: NEAR }));
 
   disconnectedCallback() {
-    clearTimeout(this.#rest);
+    cancel(this.#rest);
   }
 
   /** @param {Picture | null} picture */
@@ -64,8 +65,8 @@ class LayerTable extends HTMLElement {
     this.#picture = picture;
     if (isNew) this.#build(picture);
     for (const run of this.#runs) if (isNew || run.isInSight) this.#update(run);
-    clearTimeout(this.#rest);
-    this.#rest = setTimeout(() => this.#runs.forEach((run) => this.#update(run)), REST_MS);
+    cancel(this.#rest);
+    if (!isNew) this.#rest = later(() => this.#runs.forEach((run) => this.#update(run)), REST_MS);
   }
 
   /** @param {Theory | null} theory what is expected, of this picture or of one shortly before */

@@ -7,6 +7,7 @@
  * options}, `axis-change` {positions, width}.
  */
 
+import { cancel, later } from "../core/activity.js";
 import { csv, saveFile } from "../core/lab/csv.js";
 import { emit, html } from "../core/dom.js";
 import { figureAt, percent, significant, valueAt } from "../core/format.js";
@@ -202,12 +203,12 @@ class LayersView extends HTMLElement {
 
   /** Numbers or options have changed: the canvas now, the rest once nothing has for a while. */
   #moved() {
-    clearTimeout(this.#settle);
+    cancel(this.#settle);
     clearTimeout(this.#rest);
     if (!this.#isSeen) return;
     this.classList.remove("at-rest");
     this.#draw();
-    this.#settle = setTimeout(() => {
+    this.#settle = later(() => {
       this.#range = null;
       this.#draw();
     }, SETTLE_MS);

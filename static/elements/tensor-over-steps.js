@@ -6,6 +6,7 @@
  * `layers-options-change` {axis}.
  */
 
+import { atFrame } from "../core/activity.js";
 import { emit, html, write, writeText } from "../core/dom.js";
 import { count, significant } from "../core/format.js";
 import { drawTensorSteps, planTensorSteps } from "../core/lab/tensor-steps.js";
@@ -79,7 +80,7 @@ class TensorOverSteps extends HTMLElement {
 
   #drawSoon() {
     if (this.#frame !== 0) return;
-    this.#frame = requestAnimationFrame(() => {
+    this.#frame = atFrame(() => {
       this.#frame = 0;
       this.#draw();
     });

@@ -5,6 +5,7 @@
  * Call `show(picture, graph, tensor)`; `isOpen` says whether it is in sight. No events.
  */
 
+import { cancel, later } from "../core/activity.js";
 import { ApiError, getJson } from "../core/api.js";
 import { html, writeText } from "../core/dom.js";
 import { isHidden, significant } from "../core/format.js";
@@ -90,7 +91,7 @@ class ValueMap extends HTMLElement {
   }
 
   #drop() {
-    clearTimeout(this.#timer);
+    cancel(this.#timer);
     this.#pending?.abort();
     this.#pending = null;
     if (this.#cells === null) this.#asked = "";
@@ -113,7 +114,7 @@ class ValueMap extends HTMLElement {
     if (path === this.#asked) return;
     this.#drop();
     this.#asked = path;
-    this.#timer = setTimeout(() => void this.#fetch(path, tensor.shape, part), delay);
+    this.#timer = later(() => void this.#fetch(path, tensor.shape, part), delay);
   }
 
   /** @param {string} path @param {readonly number[]} shape @param {ValueWindow} part */

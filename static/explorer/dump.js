@@ -3,6 +3,7 @@
  * with several there is a scrubber over them, and the selected tensor is seen at every step.
  */
 
+import { during, later } from "../core/activity.js";
 import { ApiError } from "../core/api.js";
 import { DumpProblem } from "../core/dump/dump.js";
 import { Series } from "../core/dump/series.js";
@@ -47,7 +48,7 @@ export function connectDumps({ page, opened, elements, view, setView, on }) {
   let [drawing, drawnAt] = [0, -Infinity];
 
   document.querySelector("#open-dump")?.addEventListener("click", () => elements["opener"].choose());
-  on("dumps-open", (/** @type {{sources: DumpSource[]}} */ { sources }) => void open(sources, 0, true));
+  on("dumps-open", (/** @type {{sources: DumpSource[]}} */ { sources }) => void during(open(sources, 0, true)));
   on("dump-close", () => location.assign("/"));
   on("dump-step", (/** @type {{index: number}} */ { index }) => setView({ dump: index }));
   view.subscribe(({ dump, a, axis }) => {
@@ -73,12 +74,9 @@ export function connectDumps({ page, opened, elements, view, setView, on }) {
   if (page.dump !== null) {
     const { name, url, content } = page.dump;
     const one = content != null ? { name, text: JSON.stringify(content) } : { name, url: url ?? "" };
-    void open(
-      page.dumps !== undefined && page.dumps.length > 1 ? page.dumps.map(({ name, url = "" }) => ({ name, url }))
-        : [one],
-      view.value.dump,
-      false,
-    );
+    const all = page.dumps !== undefined && page.dumps.length > 1
+      ? page.dumps.map(({ name, url = "" }) => ({ name, url })) : [one];
+    void during(open(all, view.value.dump, false));
   }
 
   /** @param {number} dump as in the address @returns {number} */
@@ -146,7 +144,7 @@ export function connectDumps({ page, opened, elements, view, setView, on }) {
     wanted = index;
     elements["scrubber"].index = index;
     elements["scrubber"].problem = "";
-    if (!isLoading) void load();
+    if (!isLoading) void during(load());
   }
 
   /** What is wanted last is shown last; what was passed over meanwhile is not read. */
@@ -189,7 +187,7 @@ export function connectDumps({ page, opened, elements, view, setView, on }) {
   /** @param {number} [every] ms that lie at least between two drawings */
   function drawSeries(every = 0) {
     if (drawing !== 0) return;
-    drawing = setTimeout(() => {
+    drawing = later(() => {
       drawing = 0;
       drawnAt = performance.now();
       showSeries();

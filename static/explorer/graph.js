@@ -3,6 +3,7 @@
  * wanted; it becomes view, and view becomes what they show.
  */
 
+import { cancel, later } from "../core/activity.js";
 import { expansionOf, toggle, toggledToShow } from "../core/graph/expansion.js";
 import { buildGraph, find, GROUP_KINDS, idOf, openGroups } from "../core/graph/graph.js";
 import { OVERLAYS, paintwork, rangeOf, whyNot } from "../core/lab/overlay.js";
@@ -76,8 +77,8 @@ export function connectGraph({ elements, view, setView, on, follow, replaceView 
     paint();
     if (view.value.show === "steps") elements["steps"].show(next, drawn);
     if (view.value.q === "") return;
-    clearTimeout(searching);
-    searching = setTimeout(() => {
+    cancel(searching);
+    searching = later(() => {
       searchedAs = "";
       look();
     }, SEARCH_AGAIN_MS);

@@ -10,12 +10,13 @@ from urllib.request import urlopen
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Error, Page, expect, sync_playwright
+from waiting import idle
 
 # chromium.py is shared with screenshots.py, which runs as a script.
 sys.path.insert(0, str(Path(__file__).parent))
 from chromium import launch
 
-expect.set_options(timeout=20_000)
+expect.set_options(timeout=60_000)
 
 WIDE = {"width": 1440, "height": 900}
 USUAL = {"width": 1280, "height": 720}
@@ -23,56 +24,6 @@ USUAL = {"width": 1280, "height": 720}
 
 OF_A_TAB = ("viewport", "color_scheme", "permissions")
 """Options that one context can have and give back: in another nothing of the page is cached, which takes seconds."""
-
-
-NOTE_WHAT_IS_ASKED = """(() => {
-  const heard = new WeakSet();
-  const isNew = (source) => !heard.has(source) && Boolean(heard.add(source));
-
-  const { send } = WebSocket.prototype;
-  WebSocket.prototype.send = function (message) {
-    const { seq } = JSON.parse(message);
-    if (seq !== undefined) window.askedFor = seq;
-    if (isNew(this)) {
-      this.addEventListener("message", ({ data }) => {
-        if (typeof data === "string" && data.startsWith('{"type":"theory"')) window.judgedFor = JSON.parse(data).seq;
-      });
-    }
-    send.call(this, message);
-  };
-
-  const layouts = new Map();
-  const { postMessage } = Worker.prototype;
-  Worker.prototype.postMessage = function (message, ...others) {
-    if (message?.request !== undefined) {
-      if (isNew(this)) {
-        const layout = { asked: 0, drawn: 0 };
-        layouts.set(this, layout);
-        this.addEventListener("message", ({ data }) => { layout.drawn = data.request; });
-        this.addEventListener("error", () => { layout.drawn = Infinity; });
-      }
-      layouts.get(this).asked = message.request;
-    }
-    postMessage.call(this, message, ...others);
-  };
-  // Null while one is still to come.
-  window.layoutsDrawn = () => {
-    const all = [...layouts.values()];
-    return all.some(({ asked, drawn }) => drawn < asked) ? null : all.map(({ drawn }) => drawn).join();
-  };
-
-  const get = window.fetch;
-  window.fetching = 0;
-  window.fetch = async (...asked) => {
-    window.fetching += 1;
-    try {
-      return await get(...asked);
-    } finally {
-      window.fetching -= 1;
-    }
-  };
-})();"""
-"""Lets a test know what is still to come, however long a busy machine takes for it."""
 
 
 class Kept:
@@ -99,8 +50,7 @@ class Kept:
         key = json.dumps(options, sort_keys=True)
         if key not in self._contexts:
             self._contexts[key] = self.browser().new_context(**({"viewport": WIDE} | options))
-            self._contexts[key].set_default_timeout(20_000)
-            self._contexts[key].add_init_script(NOTE_WHAT_IS_ASKED)
+            self._contexts[key].set_default_timeout(60_000)
         return self._contexts[key]
 
     def tab(self, context: BrowserContext, empty: str) -> Page:
@@ -199,10 +149,10 @@ class Explorer:
             self.problems.append(f"{kind}: {text}")
 
     def open(self, address: str = "/") -> "Explorer":
-        """Load the page and wait for its first picture."""
-        self.page.goto(self.url + address)
-        self.page.wait_for_selector("graph-view .box")
-        self.page.wait_for_selector("run-status[data-seq]")
+        """Load the page and wait until it is idle."""
+        # Its modules have run by then, and have asked for the first picture.
+        self.page.goto(self.url + address, wait_until="domcontentloaded")
+        idle(self.page)
         return self
 
     def dump(self, query: str | None = None) -> dict[str, Any]:
@@ -214,7 +164,7 @@ class Explorer:
         return self.page.locator(f'graph-view .box[data-id="{name}"] .value').text_content() or ""
 
     def boxes(self) -> dict[str, dict[str, float]]:
-        """Where every box stands on the screen, by id."""
+        """Rectangles of the boxes on the screen, by id."""
         return self.page.evaluate(
             """() => Object.fromEntries([...document.querySelectorAll("graph-view .box")].map((box) => {
                 const { x, y, width, height } = box.querySelector(".frame").getBoundingClientRect();
@@ -222,28 +172,8 @@ class Explorer:
             }))"""
         )
 
-    def at_rest(self) -> "Explorer":
-        """Wait until what was asked for is answered, judged and drawn, and picture and address stay for a while."""
-        self.page.evaluate("() => { window.restedAs = null; window.patience = 8; }")
-        self.page.wait_for_function(
-            """() => {
-                const status = document.querySelector("run-status");
-                const isRefused = status.querySelector(".error")?.hidden === false;
-                const seq = Number(status.dataset.seq ?? 0);
-                const isAsking = !isRefused && (window.askedFor ?? 0) > seq;
-                // Theory that could not be computed is never told.
-                const isUnjudged = seq === window.askedFor && (window.judgedFor ?? 0) < seq;
-                const isJudging = isUnjudged && (window.patience -= 1) > 0;
-                const drawn = window.layoutsDrawn?.() ?? null;
-                const isDrawing = window.layoutsDrawn !== undefined && drawn === null;
-                const isBusy = isAsking || isJudging || isDrawing || window.fetching > 0;
-                const now = isBusy ? null : `${status.dataset.seq} ${drawn} ${location.href}`;
-                const held = now !== null && window.restedAs === now;
-                window.restedAs = now;
-                return held;
-            }""",
-            polling=400,
-        )
+    def idle(self) -> "Explorer":
+        idle(self.page)
         return self
 
 
@@ -305,7 +235,7 @@ def chapter(explorer: Explorer) -> Callable[[str], Page]:
     """Opens a page of the chapter, `matmul?m=2`, and waits for its first answer."""
 
     def open_page(address: str) -> Page:
-        # What is refused is explained on the page; the browser notes it in its console all the same.
+        # The page explains a refused input; Chromium writes the status into its console too.
         explorer.expected.append("status of 422")
         explorer.page.goto(f"{explorer.url}/foundations/{address}")
         explorer.page.wait_for_selector("body[data-answers]")
@@ -317,45 +247,15 @@ def chapter(explorer: Explorer) -> Callable[[str], Page]:
 @pytest.fixture(scope="session")
 def dump_of(server_url: str) -> Callable[[str], dict[str, Any]]:
     """The graph dump of a query."""
-
-    def fetch(query: str) -> dict[str, Any]:
-        with urlopen(f"{server_url}/api/v1/trace.json?{query}") as answer:
-            return json.load(answer)
-
-    return fetch
+    return lambda query: fetched(f"{server_url}/api/v1/trace.json?{query}")
 
 
-@pytest.fixture(scope="module")
-def module(kept: Kept, server_url: str) -> Iterator[Callable[..., Any]]:
-    """Runs `(module, argument) => …` with one of the page's modules, in the browser, on an otherwise empty page."""
-    # Not the tests' own context, whose pages go with every test.
-    page = kept.context({"viewport": USUAL}).new_page()
-    page.goto(server_url + "/static/icon.svg")
-
-    def run(path: str, script: str, argument: Any = None) -> Any:
-        load = f"const module = await import('/static/core/{path}');"
-        return page.evaluate(f"async (argument) => {{ {load} return ({script})(module, argument); }}", argument)
-
-    yield run
-    page.close()
+@pytest.fixture(scope="session")
+def profile_of(server_url: str) -> Callable[[str], dict[str, Any]]:
+    """The profile of a query."""
+    return lambda query: fetched(f"{server_url}/api/v1/profile.json?{query}")
 
 
-def significant(value: float | None) -> str:
-    """Three significant digits as the page writes them, computed here by Python's own formatting."""
-    if value is None:
-        return "–"
-    if value == 0:
-        return "0"
-    sign = "−" if value < 0 else ""
-    mantissa, exponent = f"{abs(value):.2e}".split("e")
-    power = int(exponent)
-    if -3 <= power < 3:
-        return f"{sign}{float(f'{mantissa}e{power}'):.{2 - power}f}"
-    if power == 3:
-        return f"{sign}{float(f'{mantissa}e3'):.0f}"
-    return f"{sign}{mantissa}e{power}"
-
-
-@pytest.fixture(name="significant")
-def significant_fixture() -> Callable[[float | None], str]:
-    return significant
+def fetched(address: str) -> Any:
+    with urlopen(address) as answer:
+        return json.load(answer)

@@ -60,7 +60,7 @@ def shoot(browser: Browser, address: str, size: tuple[int, int], scheme: str, ta
 
 
 def main() -> None:
-    """Make the pictures that the command line asks for."""
+    """Make the pictures named on the command line, or all."""
     explored = server("explore", f"{OWN}:make", "--no-browser")
     with server("serve") as (url, _), explored as (own, _), sync_playwright() as playwright:
         browser = launch(playwright)

@@ -7,18 +7,9 @@ from urllib.parse import unquote
 from urllib.request import urlopen
 
 import pytest
+from figures import significant
 from playwright.sync_api import expect
-
-pytestmark = pytest.mark.browser
-
-
-@pytest.fixture
-def profile_of(server_url):
-    def fetch(query):
-        with urlopen(f"{server_url}/api/v1/profile.json?{query}") as answer:
-            return json.load(answer)
-
-    return fetch
+from waiting import expect_when_idle
 
 
 def table(page):
@@ -38,11 +29,10 @@ def moved_to(explorer, change, query):
             new CustomEvent("spec-change", { detail: { change, moving: false }, bubbles: true }))""",
         change,
     )
-    explorer.page.wait_for_function("(query) => location.search === query", arg=query)
-    explorer.at_rest()
+    expect_when_idle(explorer.page, "(query) => location.search === query", query)
 
 
-def check(explorer, significant, a, b):
+def check(explorer, a, b):
     """Every figure of the table for std is that of the two profiles."""
     losses = explorer.page.locator("comparison-table tbody.loss td")
     for place, run in ((1, a), (2, b)):
@@ -56,17 +46,17 @@ def check(explorer, significant, a, b):
             assert contrast == f"×{significant(stds[1] / stds[0])}"
 
 
-def test_what_is_pinned_stays_while_the_other_is_dragged(explorer, significant, profile_of):
-    explorer.open("/?scale=0.5").at_rest()
+def test_what_is_pinned_stays_while_the_other_is_dragged(explorer, profile_of):
+    explorer.open("/?scale=0.5")
     page = explorer.page
     page.get_by_role("button", name="Pin A").click()
     comparison = page.locator("comparison-table")
     expect(comparison).to_be_visible()
     expect(page.locator("inspector-panel")).to_be_hidden()
     expect(comparison.locator(".specs")).to_contain_text("the same run as A")
-    explorer.at_rest()
+    explorer.idle()
     assert page.evaluate("location.hash") == "#a=?scale=0.5"
-    check(explorer, significant, profile_of("scale=0.5"), profile_of("scale=0.5"))
+    check(explorer, profile_of("scale=0.5"), profile_of("scale=0.5"))
 
     slider = page.locator("spec-controls .slider")
     slider.focus()
@@ -74,7 +64,7 @@ def test_what_is_pinned_stays_while_the_other_is_dragged(explorer, significant, 
     table_before = page.evaluate_handle("() => document.querySelector('comparison-table table')")
     for _ in range(12):
         page.keyboard.press("ArrowRight")
-    explorer.at_rest()
+    explorer.idle()
     scale = page.input_value("#spec-scale")
     assert float(scale) == pytest.approx(0.5 * 10**0.12, rel=0.02)
     assert page.evaluate("location.search + location.hash") == f"?scale={scale}#a=?scale=0.5"
@@ -84,17 +74,17 @@ def test_what_is_pinned_stays_while_the_other_is_dragged(explorer, significant, 
     expect(comparison.locator(".specs div").nth(0)).to_contain_text("scale 0.5")
     expect(comparison.locator(".specs div").nth(1)).to_have_text(f"Bscale {scale}")
     a, b = profile_of("scale=0.5"), profile_of(f"scale={scale}")
-    check(explorer, significant, a, b)
+    check(explorer, a, b)
 
     page.reload()
     expect(comparison).to_be_visible()
-    explorer.at_rest()
-    check(explorer, significant, a, b)
+    explorer.idle()
+    check(explorer, a, b)
     assert page.evaluate("location.search + location.hash") == f"?scale={scale}#a=?scale=0.5"
 
 
 def test_specs_are_told_apart_by_what_differs(explorer):
-    explorer.open("/?init=lecun_normal&seed=7#a=?activation=tanh%26seed=7").at_rest()
+    explorer.open("/?init=lecun_normal&seed=7#a=?activation=tanh%26seed=7")
     specs = explorer.page.locator("comparison-table .specs div")
     expect(specs.nth(0).locator("dd")).to_have_text("activation tanh, init kaiming_normal open A")
     expect(specs.nth(1).locator("dd")).to_have_text("activation relu, init lecun_normal")
@@ -102,13 +92,13 @@ def test_specs_are_told_apart_by_what_differs(explorer):
     assert link.get_attribute("href") == "/?activation=tanh&seed=7"
 
     # Programs without layers have their losses to compare: the table names what it holds.
-    explorer.open("/?program=my_relu#a=?program=exp").at_rest()
+    explorer.open("/?program=my_relu#a=?program=exp")
     expect(explorer.page.locator("comparison-table caption")).to_have_text("Loss")
     assert list(table(explorer.page)) == [("loss", "")]
 
 
 def test_bars_point_to_where_the_runs_part(explorer):
-    explorer.open("/?widths=100x11&scale=1.2#a=?widths=100x11").at_rest()
+    explorer.open("/?widths=100x11&scale=1.2#a=?widths=100x11")
     expect(explorer.page.locator("comparison-table .forward .contrast")).to_have_count(10)
     shares = explorer.page.evaluate(
         """() => [...document.querySelectorAll("comparison-table .forward .contrast")].map(({ style, classList }) =>
@@ -116,44 +106,42 @@ def test_bars_point_to_where_the_runs_part(explorer):
     )
     # Each layer multiplies by 1.2 once more: the bars grow in equal steps up to a whole one.
     assert shares == pytest.approx([layer / 10 for layer in range(1, 11)], abs=0.002)
-    explorer.open("/?widths=100x11#a=?widths=100x11%26scale=1.2").at_rest()
+    explorer.open("/?widths=100x11#a=?widths=100x11%26scale=1.2")
     expect(explorer.page.locator("comparison-table .forward .contrast.less")).to_have_count(10)
 
 
-def test_runs_are_swapped_and_let_go_of(explorer, significant, profile_of):
-    explorer.open("/?scale=2#a=?scale=0.5").at_rest()
+def test_runs_are_swapped_and_let_go_of(explorer, profile_of):
+    explorer.open("/?scale=2#a=?scale=0.5")
     page = explorer.page
     one, other = profile_of("scale=0.5"), profile_of("scale=2")
-    check(explorer, significant, one, other)
+    check(explorer, one, other)
     page.get_by_role("button", name="Swap").click()
-    page.wait_for_function("() => location.search + location.hash === '?scale=0.5#a=?scale=2'")
-    explorer.at_rest()
-    check(explorer, significant, other, one)
+    expect_when_idle(page, "() => location.search + location.hash === '?scale=0.5#a=?scale=2'")
+    check(explorer, other, one)
     expect(page.locator("#spec-scale")).to_have_value("0.5")
 
     page.go_back()
-    page.wait_for_function("() => location.search + location.hash === '?scale=2#a=?scale=0.5'")
-    explorer.at_rest()
-    check(explorer, significant, one, other)
+    expect_when_idle(page, "() => location.search + location.hash === '?scale=2#a=?scale=0.5'")
+    check(explorer, one, other)
     page.go_forward()
-    page.wait_for_function("() => location.search + location.hash === '?scale=0.5#a=?scale=2'")
+    expect_when_idle(page, "() => location.search + location.hash === '?scale=0.5#a=?scale=2'")
 
     page.get_by_role("button", name="Unpin").click()
     expect(page.locator("comparison-table")).to_be_hidden()
     expect(page.locator("inspector-panel")).to_be_visible()
-    explorer.at_rest()
+    explorer.idle()
     assert page.evaluate("location.search + location.hash") == "?scale=0.5"
     page.go_back()
     expect(page.locator("comparison-table")).to_be_visible()
 
 
-def test_the_default_run_can_be_pinned(explorer, significant, profile_of):
-    explorer.open().at_rest()
+def test_the_default_run_can_be_pinned(explorer, profile_of):
+    explorer.open()
     page = explorer.page
     page.locator("#pin").click()
     expect(page.locator("#pin")).to_have_attribute("aria-pressed", "true")
     moved_to(explorer, {"scale": 3}, "?scale=3")
-    check(explorer, significant, profile_of(""), profile_of("scale=3"))
+    check(explorer, profile_of(""), profile_of("scale=3"))
     page.reload()
     expect(page.locator("comparison-table")).to_be_visible()
     assert page.evaluate("location.hash") == "#a=?"
@@ -161,13 +149,19 @@ def test_the_default_run_can_be_pinned(explorer, significant, profile_of):
     expect(page.locator("comparison-table")).to_be_hidden()
 
 
-@pytest.mark.parametrize("a", ["?scale=0", "?widths=100x1000", "?nonsense=1", "?preset=x", "scale=0"])
+@pytest.mark.parametrize(
+    "a",
+    [
+        "?scale=0",
+        *(pytest.param(a, marks=pytest.mark.long) for a in ("?widths=100x1000", "?nonsense=1", "?preset=x", "scale=0")),
+    ],
+)
 def test_a_bad_run_in_the_link_is_told_and_the_page_works(explorer, a):
     explorer.expected = ["422"]
     explorer.open(f"/?scale=2#a={a}")
     page = explorer.page
     expect(page.locator("run-status .error")).to_contain_text("Run A: ")
-    explorer.at_rest()
+    explorer.idle()
     expect(page.locator("run-status .error")).to_contain_text(re.split("[?=]", a.lstrip("?"))[0])
     assert page.evaluate("location.search + location.hash") == "?scale=2"
     expect(page.locator("#pin")).to_have_attribute("aria-pressed", "false")
@@ -176,6 +170,7 @@ def test_a_bad_run_in_the_link_is_told_and_the_page_works(explorer, a):
     expect(page.locator("run-status .error")).to_be_hidden()
 
 
+@pytest.mark.long
 def test_a_busy_server_is_asked_again_for_run_a(explorer):
     explorer.expected = ["503"]
     page = explorer.page
@@ -199,8 +194,8 @@ def test_a_busy_server_is_asked_again_for_run_a(explorer):
     assert page.evaluate("location.hash") == "#a=?scale=0.5"
 
 
-def test_layers_that_one_run_lacks_are_blank(explorer, significant, profile_of):
-    explorer.open("/?widths=100x4#a=?widths=100x6").at_rest()
+def test_layers_that_one_run_lacks_are_blank(explorer, profile_of):
+    explorer.open("/?widths=100x4#a=?widths=100x6")
     rows = table(explorer.page)
     deep = profile_of("widths=100x6")["layers"]
     assert [layer for phase, layer in rows if phase == "forward"] == ["1", "2", "3", "4", "5"]
@@ -210,8 +205,8 @@ def test_layers_that_one_run_lacks_are_blank(explorer, significant, profile_of):
     assert all(rows["forward", "3"])
 
 
-def test_what_is_not_finite_is_told_in_words(explorer, significant, profile_of):
-    explorer.open("/?preset=deep-exploding#a=?widths=100x51%26activation=linear%26bias=false").at_rest()
+def test_what_is_not_finite_is_told_in_words(explorer, profile_of):
+    explorer.open("/?preset=deep-exploding#a=?widths=100x51%26activation=linear%26bias=false")
     page = explorer.page
     rows = table(page)
     a = profile_of("widths=100x51&activation=linear&bias=false")["layers"]
@@ -221,9 +216,9 @@ def test_what_is_not_finite_is_told_in_words(explorer, significant, profile_of):
     assert rows["loss", ""][2] == "NaN"
 
 
-def test_every_statistic_of_the_profile_is_compared(explorer, significant, profile_of):
+def test_every_statistic_of_the_profile_is_compared(explorer, profile_of):
     a, b = profile_of("scale=0.5"), profile_of("")
-    explorer.open("/#a=?scale=0.5&statistic=mean").at_rest()
+    explorer.open("/#a=?scale=0.5&statistic=mean")
     for one, other in zip(a["layers"], b["layers"], strict=True):
         cells = table(explorer.page)["forward", str(one["index"])]
         means = one["activation"]["mean"], other["activation"]["mean"]
@@ -231,7 +226,7 @@ def test_every_statistic_of_the_profile_is_compared(explorer, significant, profi
         away = means[1] - means[0]
         assert cells[3] == ("+" if away > 0 else "") + significant(away)
 
-    explorer.open("/#a=?scale=0.5&statistic=ratio").at_rest()
+    explorer.open("/#a=?scale=0.5&statistic=ratio")
     for one, other in zip(a["layers"], b["layers"], strict=True):
         cells = table(explorer.page)["forward", str(one["index"])]
         ratios = one["gradient_to_weight_ratio"], other["gradient_to_weight_ratio"]
@@ -239,7 +234,7 @@ def test_every_statistic_of_the_profile_is_compared(explorer, significant, profi
 
     deep = "widths=100x11&seed=2"
     a, b = profile_of("widths=100x11"), profile_of(deep)
-    explorer.open(f"/?{deep}#a=?widths=100x11&statistic=dead_fraction").at_rest()
+    explorer.open(f"/?{deep}#a=?widths=100x11&statistic=dead_fraction")
     rows = table(explorer.page)
     assert not any(phase == "backward" for phase, _ in rows)
     some = 0
@@ -260,7 +255,7 @@ def percent(fraction):
 
 
 def test_a_layer_leads_to_its_tensor_and_escape_back_to_the_table(explorer):
-    explorer.open("/#a=?scale=0.5").at_rest()
+    explorer.open("/#a=?scale=0.5")
     page = explorer.page
     page.locator('comparison-table [data-tensor="l2.g"] button').click()
     expect(page.locator("inspector-panel h2")).to_have_text("l2.g")
@@ -271,20 +266,21 @@ def test_a_layer_leads_to_its_tensor_and_escape_back_to_the_table(explorer):
 
 
 def test_a_figure_to_be_guessed_is_told_by_neither_run(explorer):
-    explorer.open("/?scale=2#a=?scale=0.5&predict=l2.std").at_rest()
+    explorer.open("/?scale=2#a=?scale=0.5&predict=l2.std")
     rows = table(explorer.page)
     assert rows["forward", "1"] == ["l2", "?", "?", "?"]
     assert all(figure != "?" for figure in rows["forward", "2"])
     explorer.page.fill("#guess", "1")
     explorer.page.keyboard.press("Enter")
-    explorer.at_rest()
+    explorer.idle()
     assert "?" not in table(explorer.page)["forward", "1"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("context_options", [{"viewport": {"width": 390, "height": 844}}])
 def test_it_fits_a_narrow_screen(explorer, context_options):
     assert context_options["viewport"]["width"] == 390
-    explorer.open("/?preset=deep-exploding#a=?preset=deep-relu").at_rest()
+    explorer.open("/?preset=deep-exploding#a=?preset=deep-relu")
     page = explorer.page
     page.get_by_role("tab", name="Inspector", exact=True).click()
     expect(page.locator("comparison-table")).to_be_visible()
@@ -294,7 +290,7 @@ def test_it_fits_a_narrow_screen(explorer, context_options):
     assert panel.evaluate("(panel) => panel.scrollWidth <= panel.clientWidth")
 
 
-# What is handed on
+# Copies
 
 
 @pytest.fixture
@@ -302,7 +298,7 @@ def copied(explorer):
     """Opens an address, chooses something in the share menu, and reads the clipboard."""
 
     def copy(address, entry):
-        explorer.open(address).at_rest()
+        explorer.open(address)
         page = explorer.page
         page.locator("#share summary").click()
         page.get_by_role("button", name=entry).click()
@@ -335,6 +331,7 @@ def test_the_command_that_is_copied_gets_the_dump(explorer, copied, server_url, 
     assert dump["spec"]["seed"] == 3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("context_options", CLIPBOARD)
 def test_the_command_brings_the_token_where_one_is_needed(explorer, copied, context_options):
     assert context_options["permissions"]

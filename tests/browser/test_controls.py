@@ -5,102 +5,9 @@ import math
 import re
 
 import pytest
+from figures import significant
 from playwright.sync_api import expect
-
-from chainrule.errors import SpecError
-from chainrule.spec import ModelSpec
-from chainrule.spec.values import widths_text
-
-pytestmark = pytest.mark.browser
-
-TICKS = "(m, [unit, n]) => m.snapTicks(unit, n, 1e-4, 1e4).map(({ label, scale }) => [label, scale])"
-
-
-def test_ticks_stand_where_the_weights_have_that_std(module):
-    kaiming = module("lab/snap.js", TICKS, [math.sqrt(2 / 100), 100])
-    assert kaiming == [[".01", 0.07071], ["1/√n", 0.7071], ["√2/√n", 1], ["1", 7.071]]
-    assert module("lab/snap.js", TICKS, [1, 100]) == [[".01", 0.01], ["1/√n", 0.1], ["√2/√n", 0.1414], ["1", 1]]
-    # Many inputs: 1/√n lies below .01. Out of reach: none.
-    wide = module("lab/snap.js", TICKS, [1, 40_000])
-    assert wide == [["1/√n", 0.005], ["√2/√n", 0.007071], [".01", 0.01], ["1", 1]]
-    assert module("lab/snap.js", TICKS, [0, 100]) == []
-    assert [label for label, _ in module("lab/snap.js", TICKS, [5e-6, 100])] == [".01"]
-
-
-@pytest.mark.parametrize(
-    ("at", "caught"),
-    [(94, 0), (93.9, None), (100, 0), (102.9, 0), (104, None), (106.1, 1), (109, 1), (115, 1), (115.1, None)],
-)
-def test_the_nearest_tick_catches_and_leaves_room_between_two(module, at, caught):
-    """Reach is 6; between two ticks 9 apart a third of the way belongs to each."""
-    assert module("lab/snap.js", "(m, at) => m.snap(at, [100, 109], 6)", at) == caught
-
-
-def test_the_next_tick_is_never_the_one_that_one_stands_on(module):
-    script = """(m, [scale, direction]) => m.nextTick(m.snapTicks(1, 100, 1e-4, 1e4), scale, direction)"""
-    assert module("lab/snap.js", script, [0.1414, 1]) == 1
-    assert module("lab/snap.js", script, [0.1414, -1]) == 0.1
-    # √2/√n, typed with all its digits.
-    assert module("lab/snap.js", script, [0.14142135, -1]) == 0.1
-    assert module("lab/snap.js", script, [0.14142135, 1]) == 1
-    assert module("lab/snap.js", script, [1, 1]) is None
-    assert module("lab/snap.js", script, [1e-4, -1]) is None
-
-
-def test_labels_never_overlap_and_the_first_in_rank_stay(module):
-    labels = [
-        {"left": left, "width": width, "rank": rank}
-        for left, width, rank in [(0, 20, 4), (15, 10, 0), (24, 30, 1), (27, 30, 2), (95, 10, 3), (60, 10, 5)]
-    ]
-    fits = module("lab/snap.js", "(m, labels) => m.fitLabels(labels, 100, 2)", labels)
-    assert fits == [False, True, False, True, False, True]
-    kept = sorted((label["left"], label["width"]) for label, fit in zip(labels, fits, strict=True) if fit)
-    assert all(a + width + 2 <= b for (a, width), (b, _) in itertools.pairwise(kept))
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["100,50,1", "100x51", "100x2,50", "7,7,7,1,1", "1,1", "100", "100,", "0,1", "100x0", "100,x2", "1e2,1", "5x20000"],
-)
-def test_widths_are_read_and_written_as_the_server_does(module, text):
-    try:
-        widths = ModelSpec.from_query(f"widths={text}").widths
-    except SpecError:
-        assert module("lab/widths.js", "(m, text) => m.parseWidths(text)", text) is None
-        return
-    read, written = module(
-        "lab/widths.js", "(m, text) => [m.parseWidths(text), m.widthsText(m.parseWidths(text))]", text
-    )
-    assert tuple(read) == widths
-    assert written == widths_text(widths)
-
-
-@pytest.mark.parametrize(
-    ("step", "widths", "value", "result"),
-    [
-        ("withDepth", [100, 50, 1], 3, [100, 50, 50, 1]),
-        ("withDepth", [100, 50, 30, 1], 2, [100, 50, 1]),
-        ("withDepth", [100, 50, 1], 1, [100, 1]),
-        ("withDepth", [100, 1], 2, [100, 100, 1]),
-        ("withDepth", [100, 100, 100], 4, [100] * 5),
-        ("withWidth", [100, 50, 30, 1], 20, [100, 20, 20, 1]),
-        ("withWidth", [100, 100, 100], 20, [20, 20, 20]),
-        ("withWidth", [100, 1], 20, [100, 1]),
-    ],
-)
-def test_depth_and_width_edit_the_widths(module, step, widths, value, result):
-    assert module("lab/widths.js", f"(m, [widths, value]) => m.{step}(widths, value)", [widths, value]) == result
-
-
-def test_the_width_is_stepped_by_tens_and_below_ten_by_ones(module):
-    script = "(m, [from, by]) => m.nextWidth(from, by)"
-    up = {1: 2, 9: 10, 10: 20, 15: 20, 100: 110}
-    down = {100: 90, 95: 90, 20: 10, 11: 10, 10: 9, 2: 1}
-    assert {width: module("lab/widths.js", script, [width, 1]) for width in up} == up
-    assert {width: module("lab/widths.js", script, [width, -1]) for width in down} == down
-
-
-# ------------------------------------------------------------------------------------------------------------ the page
+from waiting import expect_when_idle
 
 
 def ticks_of(page):
@@ -128,8 +35,8 @@ def drag(page, to, *, steps=12):
     page.mouse.up()
 
 
-def test_the_scale_says_which_std_results(explorer, significant):
-    explorer.open().at_rest()
+def test_the_scale_says_which_std_results(explorer):
+    explorer.open()
     page = explorer.page
     expect(page.locator("spec-controls .drawn")).to_have_text(f"σ(w1) {significant(math.sqrt(2 / 100))}")
     expect(page.locator("spec-controls .where")).to_have_text("layer 1, n = 100")
@@ -152,36 +59,37 @@ def test_the_scale_says_which_std_results(explorer, significant):
 
 
 def test_the_pointer_snaps_to_a_tick(explorer):
-    explorer.open("/?scale=30").at_rest()
+    explorer.open("/?scale=30")
     page = explorer.page
     ticks = ticks_of(page)
     drag(page, ticks["1"] + 5)
     expect(page.locator("#spec-scale")).to_have_value("7.071")
-    page.wait_for_function("() => location.search === '?scale=7.071'")
+    expect_when_idle(page, "() => location.search === '?scale=7.071'")
     # The thumb stands at the tick, not where it was let go.
     assert grip(page)[0] == pytest.approx(ticks["1"], abs=0.5)
     drag(page, ticks["√2/√n"] + 4)
     expect(page.locator("#spec-scale")).to_have_value("1")
-    page.wait_for_function("() => location.search === ''")
+    expect_when_idle(page, "() => location.search === ''")
     drag(page, ticks["1/√n"] - 5)
     expect(page.locator("#spec-scale")).to_have_value("0.7071")
     drag(page, ticks[".01"] + 12)
     assert float(page.input_value("#spec-scale")) > 0.08
 
 
+@pytest.mark.long
 def test_alt_lets_the_thumb_pass(explorer):
-    explorer.open("/?scale=30").at_rest()
+    explorer.open("/?scale=30")
     page = explorer.page
     page.keyboard.down("Alt")
     drag(page, ticks_of(page)["1"] + 4)
     page.keyboard.up("Alt")
-    explorer.at_rest()
+    explorer.idle()
     scale = float(page.input_value("#spec-scale"))
     assert 7.071 < scale < 10
 
 
 def test_the_keyboard_goes_from_tick_to_tick_and_never_snaps(explorer):
-    explorer.open().at_rest()
+    explorer.open()
     page = explorer.page
     slider, scale = page.locator("spec-controls .slider"), page.locator("#spec-scale")
     slider.focus()
@@ -195,19 +103,20 @@ def test_the_keyboard_goes_from_tick_to_tick_and_never_snaps(explorer):
     page.keyboard.press("ArrowLeft")
     expect(scale).to_have_value("0.708")
     expect(slider).to_have_attribute("aria-valuetext", "times 0.708, σ(w1) 0.100")
-    page.wait_for_function("() => location.search === '?scale=0.708'")
+    expect_when_idle(page, "() => location.search === '?scale=0.708'")
 
 
 def test_a_tick_is_one_click(explorer):
-    explorer.open().at_rest()
+    explorer.open()
     page = explorer.page
     page.locator("spec-controls .tick", has_text="1/√n").locator("span").first.click()
     expect(page.locator("#spec-scale")).to_have_value("0.7071")
-    page.wait_for_function("() => location.search === '?scale=0.7071'")
+    expect_when_idle(page, "() => location.search === '?scale=0.7071'")
     page.go_back()
     expect(page.locator("#spec-scale")).to_have_value("1")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("width", [1440, 1024, 390])
 @pytest.mark.parametrize(
     "query",
@@ -215,7 +124,7 @@ def test_a_tick_is_one_click(explorer):
 )
 def test_the_labels_under_the_slider_never_overlap(explorer, width, query):
     explorer.page.set_viewport_size({"width": width, "height": 844})
-    explorer.open(f"/?{query}").at_rest()
+    explorer.open(f"/?{query}")
     boxes = explorer.page.evaluate(
         """() => [...document.querySelectorAll("spec-controls .ticks > :not(.mute) > span")]
             .map((label) => label.getBoundingClientRect()).map(({ left, right }) => [left, right])"""
@@ -229,7 +138,7 @@ def test_the_labels_under_the_slider_never_overlap(explorer, width, query):
 
 
 def test_where_scale_means_nothing_there_are_no_ticks(explorer):
-    explorer.open("/?init=zeros").at_rest()
+    explorer.open("/?init=zeros")
     page = explorer.page
     expect(page.locator("spec-controls .slider")).to_be_disabled()
     expect(page.locator("#spec-scale")).to_be_disabled()
@@ -239,7 +148,7 @@ def test_where_scale_means_nothing_there_are_no_ticks(explorer):
 
 
 def test_depth_and_width_have_steppers(explorer):
-    explorer.open().at_rest()
+    explorer.open()
     page = explorer.page
     page.locator("spec-controls .more summary").click()
     widths, depth, width = (page.locator(f"#spec-{name}") for name in ("widths", "depth", "width"))
@@ -249,13 +158,13 @@ def test_depth_and_width_have_steppers(explorer):
     expect(widths).to_have_value("100,50x2,1")
     page.get_by_role("button", name="Less width").click()
     expect(widths).to_have_value("100,40x2,1")
-    page.wait_for_function("() => location.search === '?widths=100,40x2,1'")
+    expect_when_idle(page, "() => location.search === '?widths=100,40x2,1'")
     depth.fill("50")
     depth.press("Enter")
     expect(widths).to_have_value("100,40x49,1")
     width.press("ArrowUp")
     expect(widths).to_have_value("100,50x49,1")
-    # What is no number of layers changes nothing.
+    # A text that is no number changes nothing.
     depth.fill("many")
     depth.press("Enter")
     expect(depth).to_have_value("50")
@@ -276,7 +185,7 @@ def test_depth_and_width_have_steppers(explorer):
 
 
 def test_more_depth_than_the_server_allows_is_told_at_the_widths(explorer):
-    explorer.open().at_rest()
+    explorer.open()
     page = explorer.page
     page.locator("spec-controls .more summary").click()
     page.fill("#spec-depth", "123456789")
@@ -287,7 +196,7 @@ def test_more_depth_than_the_server_allows_is_told_at_the_widths(explorer):
 
 
 def test_float16_says_where_it_ends_and_ends_earlier(explorer):
-    explorer.open("/?preset=deep-exploding").at_rest()
+    explorer.open("/?preset=deep-exploding")
     page = explorer.page
     verdict = page.locator("diagnosis-list .verdict")
     first = re.compile(r"Inf from layer (\d+) on")
@@ -310,10 +219,13 @@ PLACES = """() => [...document.querySelectorAll(`spec-controls :is(.field, .tick
     })"""
 
 
-@pytest.mark.parametrize("viewport", [(1440, 900), (1024, 768), (390, 844)])
+@pytest.mark.parametrize(
+    "viewport",
+    [(1440, 900), pytest.param((1024, 768), marks=pytest.mark.long), pytest.param((390, 844), marks=pytest.mark.long)],
+)
 def test_nothing_jumps_while_the_slider_moves(explorer, viewport):
     explorer.page.set_viewport_size({"width": viewport[0], "height": viewport[1]})
-    explorer.open("/?preset=deep-kaiming#select=l97").at_rest()
+    explorer.open("/?preset=deep-kaiming#select=l97")
     page = explorer.page
     places = page.evaluate(PLACES)
     page.locator("spec-controls .slider").focus()
@@ -322,52 +234,53 @@ def test_nothing_jumps_while_the_slider_moves(explorer, viewport):
         for _ in range(steps):
             page.keyboard.press(key)
             assert page.evaluate(PLACES) == places
-        explorer.at_rest()
+        explorer.idle()
         assert page.evaluate(PLACES) == places
 
 
 def test_a_click_on_the_track_is_a_step_of_the_history(explorer):
-    page = explorer.open().at_rest().page
+    page = explorer.open().page
     entries = page.evaluate("history.length")
     box = page.locator("spec-controls .slider").bounding_box()
     page.mouse.click(box["x"] + 0.7 * box["width"], box["y"] + box["height"] / 2)
-    explorer.at_rest()
+    explorer.idle()
     assert "scale=" in page.url
     assert page.evaluate("history.length") == entries + 1
     page.go_back()
     expect(page.locator("#spec-scale")).to_have_value("1")
 
 
+@pytest.mark.long
 def test_keys_go_on_from_the_thumb_where_the_typed_value_is_none(explorer):
-    page = explorer.open("/?scale=2").at_rest().page
+    page = explorer.open("/?scale=2").page
     page.fill("#spec-scale", "abc")
     page.press("#spec-scale", "Enter")
     expect(page.locator('[data-key="scale"]')).to_have_class(re.compile("at-fault"))
     page.locator("spec-controls .slider").press("ArrowRight")
-    explorer.at_rest()
+    explorer.idle()
     assert 2 < float(page.input_value("#spec-scale")) < 2.1
 
 
 def test_a_refused_depth_does_not_hold_up_the_slider(explorer):
-    page = explorer.open("/?widths=100x11").at_rest().page
+    page = explorer.open("/?widths=100x11").page
     page.locator("#spec-widths").evaluate("(input) => { input.closest('details').open = true; }")
     page.fill("#spec-widths", "100x500")
     page.press("#spec-widths", "Enter")
     expect(page.locator('[data-key="widths"]')).to_have_class(re.compile("at-fault"))
     page.locator("spec-controls .slider").press("PageUp")
-    explorer.at_rest()
+    explorer.idle()
     assert page.evaluate("new URLSearchParams(location.search).get('widths')") == "100x11"
     assert float(page.input_value("#spec-scale")) > 1
     expect(page.locator('[data-key="widths"]')).not_to_have_class(re.compile("at-fault"))
 
 
 def test_what_waits_for_a_guess_is_not_told_by_the_slider(explorer):
-    page = explorer.open("/#predict=w1.std").at_rest().page
+    page = explorer.open("/#predict=w1.std").page
     expect(page.locator("spec-controls .sigma").first).to_contain_text("?")
     told = page.locator("spec-controls").evaluate("(root) => root.outerHTML")
     assert "0.141" not in told
     assert page.locator("spec-controls .tick").count() == 0
-    page = explorer.open("/#predict=l2.std").at_rest().page
+    page = explorer.open("/#predict=l2.std").page
     assert page.locator("spec-controls .tick").evaluate_all("(ticks) => ticks.map((tick) => tick.dataset.scale)") == [
         "0.07071",
         "0.7071",

@@ -1,165 +1,11 @@
 """Whether the layers are healthy, what theory expects of them, and the remedy."""
 
-import json
 import re
-from urllib.request import urlopen
 
 import pytest
+from figures import significant
 from playwright.sync_api import expect
-
-pytestmark = pytest.mark.browser
-
-# A picture and a theory of two layers, in the shape of the page's own: names of tensors are their ids.
-WORLD = """
-    const columns = ["mean", "std", "min", "max", "norm", "zero_fraction", "dead_fraction", "saturation"];
-    function world({ tensors, layers, theory }) {
-        const ids = Object.keys(tensors);
-        const column = (name) => Float64Array.from(ids, (id) => tensors[id][name] ?? NaN);
-        const picture = {
-            seq: 1, key: "k", bins: 64, hidden: null, rows: new Map(ids.map((id, row) => [id, row])),
-            topology: { layers, tensors: ids.map((id) => ({ id, name: id })) },
-            floats: Object.fromEntries(columns.map((name) => [name, column(name)])),
-            integers: { n: Uint32Array.from(ids, (id) => tensors[id].n ?? 4) },
-        };
-        return [picture, { seq: 1, advice: null, layers: theory }];
-    }
-"""
-
-LAYERS = [
-    {"index": 1, "preactivation": "l1", "activation": "l2", "gradient": "l2.g", "weight": "w1"},
-    {"index": 2, "preactivation": "out", "activation": "out", "gradient": "out.g", "weight": "w2"},
-]
-
-
-def run(module, script, tensors, theory):
-    body = f"(m, given) => {{ {WORLD} const [picture, theory] = world(given); return ({script})(m, picture, theory); }}"
-    return module("lab/diagnosis.js", body, {"tensors": tensors, "layers": LAYERS, "theory": theory})
-
-
-def expected(**figures):
-    return {name: {"value": value, "band": [low, high]} for name, (value, low, high) in figures.items()}
-
-
-def test_figures_are_counted_and_troubles_named_with_the_one_that_shows_it_most(module):
-    tensors = {
-        "x": {"norm": 2, "n": 4},
-        "l1": {"std": 1},
-        "l2": {"std": 0.01, "mean": 0.2, "norm": 0.004, "dead_fraction": 0.4, "n": 16},
-        "l2.g": {"std": 3, "norm": 6},
-        "out": {"std": 2e-4, "mean": 0, "norm": 2e-4, "n": 4},
-        "out.g": {"std": 1, "norm": 2},
-    }
-    theory = [
-        {
-            "index": 1,
-            "health": "vanishing",
-            "weight_std": 0.1,
-            "expected": expected(
-                preactivation_std=(1, 0.9, 1.1), activation_std=(0.8, 0.7, 0.9), dead_fraction=(0.3, 0.2, 0.4)
-            ),
-        },
-        {"index": 2, "health": "vanishing", "weight_std": 0.1, "expected": expected(preactivation_std=(1, 0.9, 1.1))},
-    ]
-    diagnosis = run(module, "(m, picture, theory) => m.diagnose(picture, theory)", tensors, theory)
-    # In: std of l1, and the dead units, at the edge. Out: std of l2 and of out.
-    assert (diagnosis["layers"], diagnosis["figures"], diagnosis["within"]) == (2, 4, 2)
-    (trouble,) = diagnosis["troubles"]
-    assert trouble["health"] == "vanishing"
-    assert trouble["layers"] == [1, 2]
-    assert trouble["tensor"] == "l2"
-    # RMS 1e-3 of l2, 1e-4 of out, both against 1 of x; gradients do not vanish.
-    assert trouble["ratio"] == pytest.approx(1e-4)
-    assert trouble["figure"]["tensor"] == "out"
-    assert trouble["figure"]["quantity"] == "activation_std"
-    assert trouble["figure"]["measured"] == 2e-4
-    assert trouble["figure"]["expected"] is None
-
-
-def test_the_gradient_is_named_where_it_is_what_explodes(module):
-    tensors = {
-        "x": {"norm": 2},
-        "l2": {"std": 1, "norm": 2},
-        "l2.g": {"std": 99, "norm": 200},
-        "out": {"std": 1, "norm": 2},
-        "out.g": {"std": 1, "norm": 2},
-    }
-    theory = [
-        {"index": 1, "health": "exploding", "weight_std": 1, "expected": expected(gradient_std=(90, 80, 100))},
-        {"index": 2, "health": None, "weight_std": 1, "expected": {}},
-    ]
-    (trouble,) = run(module, "(m, picture, theory) => m.diagnose(picture, theory).troubles", tensors, theory)
-    assert (trouble["layers"], trouble["ratio"], trouble["tensor"]) == ([1], 100, "l2.g")
-    assert trouble["figure"]["expected"]["band"] == [80, 100]
-
-
-def test_troubles_come_worst_first_and_without_numbers_where_there_are_none(module):
-    tensors = {"x": {"norm": 2}, "l2": {"dead_fraction": 1}, "out": {}}
-    theory = [
-        {"index": 1, "health": "dead", "weight_std": 1, "expected": {}},
-        {"index": 2, "health": "non-finite", "weight_std": 1, "expected": {}},
-    ]
-    troubles = run(module, "(m, picture, theory) => m.diagnose(picture, theory).troubles", tensors, theory)
-    assert [trouble["health"] for trouble in troubles] == ["non-finite", "dead"]
-    assert troubles[0]["figure"] is None
-    assert troubles[1]["figure"]["measured"] == 1
-
-
-def test_a_tensor_that_is_two_things_has_each_figure_once(module):
-    tensors = {"l1": {"std": 1}, "l2": {"std": 2, "mean": 1}, "out": {"std": 3, "mean": 0}}
-    both = expected(preactivation_std=(1, 0, 2), activation_std=(2, 0, 3), activation_mean=(0, -1, 1))
-    theory = [{"index": index, "health": None, "weight_std": 1, "expected": both} for index in (1, 2)]
-    script = """(m, picture, theory) => ["l1", "l2", "out", "x"]
-        .map((tensor) => m.figuresOf(picture, theory, tensor).map(({ quantity }) => quantity))"""
-    assert run(module, script, tensors, theory) == [
-        ["preactivation_std"],
-        ["activation_mean", "activation_std"],
-        ["activation_mean", "activation_std"],
-        [],
-    ]
-
-
-def test_how_layers_and_bands_are_written(module):
-    texts = module("lab/diagnosis.js", "(m) => [[3], [1, 2, 3], [2, 4, 5, 9], [1, 3, 5, 7]].map(m.layersText)")
-    assert texts == ["layer 3", "layers 1–3", "layers 2, 4–5, 9", "4 layers, 1 to 7"]
-    bands = [
-        ("activation_std", [0.966, 1.034], "0.966–1.03"),
-        ("activation_mean", [-0.02, 0.02], "−0.0200 to 0.0200"),
-        ("activation_std", [0, 0], "exactly"),
-        ("dead_fraction", [0.1, 0.391], "10.0–39.1 %"),
-        ("dead_fraction", [0.9999999, 1.0000001], "exactly"),
-    ]
-    for quantity, band, text in bands:
-        assert module("lab/diagnosis.js", "(m, [name, band]) => m.bandText(name, band)", [quantity, band]) == text
-    # What quadrature leaves of a zero is a zero.
-    script = """(m, value) => m.expectedText("activation_mean", { value, band: [-0.01, 0.01] })"""
-    assert [module("lab/diagnosis.js", script, value) for value in (-1.3e-17, 0.001)] == ["0", "0.00100"]
-
-
-def test_a_change_is_in_force_to_three_digits(module):
-    script = "(m, [spec, change]) => m.hasChange(spec, change)"
-    spec = {"init": "lecun_normal", "scale": 1.414}
-    for change, is_there in [
-        ({"scale": 1.4142}, True),
-        ({"scale": 1.42}, False),
-        ({"init": "lecun_normal", "scale": 1.414}, True),
-        ({"init": "kaiming_normal", "scale": 1.414}, False),
-    ]:
-        assert module("lab/diagnosis.js", script, [spec, change]) is is_there
-
-
-# ------------------------------------------------------------------------------------------------------------ the page
-
-
-@pytest.fixture
-def profile_of(server_url):
-    """The profile of a query, from the API."""
-
-    def fetch(query):
-        with urlopen(f"{server_url}/api/v1/profile.json?{query}") as answer:
-            return json.load(answer)
-
-    return fetch
-
+from waiting import expect_when_idle
 
 FIGURES = {
     "preactivation_std": ("preactivation", "std"),
@@ -181,9 +27,10 @@ def in_band(layer, quantity):
     return low <= measured(layer, quantity) <= high
 
 
+@pytest.mark.long
 def test_a_deep_net_with_many_dead_units_is_healthy(explorer, profile_of):
     """A fixed threshold would sound an alarm at 39 % dead units, which is what a correct net has."""
-    explorer.open("/?preset=deep-kaiming").at_rest()
+    explorer.open("/?preset=deep-kaiming")
     page = explorer.page
     layers = profile_of("preset=deep-kaiming")["layers"]
     assert max(layer["dead_fraction"] for layer in layers) > 0.3
@@ -198,9 +45,9 @@ def test_a_deep_net_with_many_dead_units_is_healthy(explorer, profile_of):
     expect(page.locator("diagnosis-list .verdict")).to_contain_text("Gradient std, layer 1 over 50")
 
 
-def test_what_vanishes_is_told_with_its_rule_and_remedied_by_one_click(explorer, profile_of, significant):
+def test_what_vanishes_is_told_with_its_rule_and_remedied_by_one_click(explorer, profile_of):
     query = "widths=100x51&init=standard_normal&scale=0.1"
-    explorer.open(f"/?{query}").at_rest()
+    explorer.open(f"/?{query}")
     page = explorer.page
     profile = profile_of(query)
     unhealthy = [layer["index"] for layer in profile["layers"] if layer["health"] == "vanishing"]
@@ -231,7 +78,7 @@ def test_what_vanishes_is_told_with_its_rule_and_remedied_by_one_click(explorer,
     expect(remedy).to_have_text("Preserve variance: ×0.141")
     expect(page.locator("diagnosis-list .remedy-note")).to_have_text("√n·σ(w) = 1.00; should be 1.41")
     remedy.click()
-    page.wait_for_function("() => location.search.startsWith('?widths=100x51&init=standard_normal&scale=0.141')")
+    expect_when_idle(page, "() => location.search.startsWith('?widths=100x51&init=standard_normal&scale=0.141')")
     expect(page.locator("diagnosis-list .state")).to_contain_text("healthy")
     expect(trouble).to_be_hidden()
     expect(remedy).to_have_text("Variance preserved")
@@ -241,7 +88,7 @@ def test_what_vanishes_is_told_with_its_rule_and_remedied_by_one_click(explorer,
 
 def test_the_remedy_may_need_another_scheme(explorer, profile_of):
     query = "widths=300,100,50,10&init=standard_normal&activation=tanh"
-    explorer.open(f"/?{query}").at_rest()
+    explorer.open(f"/?{query}")
     page = explorer.page
     advice = profile_of(query)["advice"]
     assert advice["scale"] is None
@@ -253,7 +100,7 @@ def test_the_remedy_may_need_another_scheme(explorer, profile_of):
 
 
 def test_the_layers_in_trouble_are_a_link(explorer):
-    explorer.open("/?widths=100x51&activation=tanh&init=lecun_normal&scale=3").at_rest()
+    explorer.open("/?widths=100x51&activation=tanh&init=lecun_normal&scale=3")
     page = explorer.page
     trouble = page.locator("diagnosis-list .trouble:not([hidden])").first
     trouble.locator("h3 .link").click()
@@ -263,7 +110,7 @@ def test_the_layers_in_trouble_are_a_link(explorer):
 
 
 def test_where_numbers_end_the_diagnosis_says_so(explorer, profile_of):
-    explorer.open("/?preset=deep-exploding").at_rest()
+    explorer.open("/?preset=deep-exploding")
     page = explorer.page
     profile = profile_of("preset=deep-exploding")
     expect(page.locator('diagnosis-list .trouble[data-health="non-finite"]')).to_be_visible()
@@ -273,13 +120,13 @@ def test_where_numbers_end_the_diagnosis_says_so(explorer, profile_of):
 
 
 def test_zeros_need_another_scheme(explorer):
-    explorer.open("/?init=zeros").at_rest()
+    explorer.open("/?init=zeros")
     page = explorer.page
     expect(page.locator('diagnosis-list .trouble[data-health="dead"]')).to_be_visible()
     expect(page.locator("diagnosis-list .verdict")).to_have_text("All zero from layer 1 on.")
     expect(page.locator("diagnosis-list .remedy")).to_have_text("Preserve variance: kaiming_normal")
     page.locator("diagnosis-list .remedy").click()
-    page.wait_for_function("() => location.search === ''")
+    expect_when_idle(page, "() => location.search === ''")
     expect(page.locator("diagnosis-list .state")).to_contain_text("healthy")
     expect(page.locator("spec-controls .slider")).to_be_enabled()
 
@@ -291,13 +138,13 @@ def percent(fraction):
 @pytest.mark.parametrize(
     ("name", "index", "quantities"),
     [
-        ("l59", 30, ["preactivation_std"]),
+        pytest.param("l59", 30, ["preactivation_std"], marks=pytest.mark.long),
         ("l60", 30, ["activation_mean", "activation_std", "dead_fraction"]),
-        ("l60.g", 30, ["gradient_std"]),
+        pytest.param("l60.g", 30, ["gradient_std"], marks=pytest.mark.long),
     ],
 )
-def test_measured_stands_beside_expected(explorer, profile_of, significant, name, index, quantities):
-    explorer.open(f"/?preset=deep-kaiming#select={name}").at_rest()
+def test_measured_stands_beside_expected(explorer, profile_of, name, index, quantities):
+    explorer.open(f"/?preset=deep-kaiming#select={name}")
     page = explorer.page
     profile = profile_of("preset=deep-kaiming")
     layer = profile["layers"][index - 1]
@@ -325,8 +172,8 @@ def test_measured_stands_beside_expected(explorer, profile_of, significant, name
     expect(comparison.locator(".band-rule p")).to_have_text(f"{band['rule']} ({band['source']}).")
 
 
-def test_a_weight_stands_beside_what_it_is_drawn_from(explorer, profile_of, significant):
-    explorer.open("/?scale=0.5#select=w2").at_rest()
+def test_a_weight_stands_beside_what_it_is_drawn_from(explorer, profile_of):
+    explorer.open("/?scale=0.5#select=w2")
     page = explorer.page
     layer = profile_of("scale=0.5")["layers"][1]
     assert layer["weight_std"] == pytest.approx(0.5 * (2 / 50) ** 0.5)
@@ -336,12 +183,12 @@ def test_a_weight_stands_beside_what_it_is_drawn_from(explorer, profile_of, sign
     expect(row.locator(".mark")).to_be_empty()
 
 
-def test_the_comparison_follows_the_slider(explorer, profile_of, significant):
-    explorer.open("/#select=l1").at_rest()
+def test_the_comparison_follows_the_slider(explorer, profile_of):
+    explorer.open("/#select=l1")
     page = explorer.page
     page.fill("#spec-scale", "3")
     page.keyboard.press("Enter")
-    page.wait_for_function("() => location.search === '?scale=3'")
+    expect_when_idle(page, "() => location.search === '?scale=3'")
     layer = profile_of("scale=3")["layers"][0]
     row = page.locator('inspector-panel .comparison tr[data-quantity="preactivation_std"]')
     expect(row.locator("td").nth(0)).to_have_text(significant(layer["preactivation"]["std"]))
@@ -349,17 +196,17 @@ def test_the_comparison_follows_the_slider(explorer, profile_of, significant):
 
 
 def test_no_comparison_of_what_no_layer_owns(explorer):
-    explorer.open("/#select=y").at_rest()
+    explorer.open("/#select=y")
     expect(explorer.page.locator("inspector-panel h2")).to_have_text("y")
     expect(explorer.page.locator("inspector-panel .comparison")).to_have_count(0)
 
 
 def test_a_guess_may_come_first(explorer):
-    explorer.open("/#select=l2").at_rest()
+    explorer.open("/#select=l2")
     page = explorer.page
     expect(page.locator("inspector-panel .comparison")).to_be_visible()
     page.locator("inspector-panel .guess").click()
-    page.wait_for_function("() => location.hash.includes('predict=l2.std')")
+    expect_when_idle(page, "() => location.hash.includes('predict=l2.std')")
     assert set(page.locator("inspector-panel .figures div:not([hidden]) dd").all_text_contents()) == {"?"}
     expect(page.locator("inspector-panel histogram-chart")).to_be_hidden()
     expect(page.locator("inspector-panel .veil")).to_contain_text("?")

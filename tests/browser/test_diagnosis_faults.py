@@ -1,4 +1,4 @@
-"""What is wrong with a pass of one's own model or with a dump, in the diagnosis; the gradient check of a Function."""
+"""Faults of the user's model or of a dump in the diagnosis; the gradient check of a Function."""
 
 import dataclasses
 import json
@@ -8,16 +8,14 @@ from typing import Any
 
 import pytest
 import torch
+from commands import command
 from playwright.sync_api import Page, expect
-from serving import server
 from torch import nn
 
 from chainrule.diagnose.faults import evidence_of, find_faults
 from chainrule.dump.wire import dump_trace
 from chainrule.trace import trace_model
 from chainrule.web.view import View, explore
-
-pytestmark = pytest.mark.browser
 
 
 class Wrong(torch.autograd.Function):
@@ -84,7 +82,7 @@ def test_the_faults_of_ones_own_model_are_listed_and_lead_to_their_places(viewed
     expect(cut.locator(".mend")).to_contain_text("Leave it out")
     cut.locator("button.said").click()
     expect(page.locator("inspector-panel h2")).to_have_text("detach")
-    # What did not run has no place in the graph.
+    # An op that did not run has no place in the graph.
     spare = faults.filter(has_text="spare (2 parameters)")
     expect(spare.locator("span.said")).to_have_text(
         "spare (2 parameters): no gradient, unused: no op of this pass has read it"
@@ -178,9 +176,9 @@ def test_from_step_to_step_faults_are_counted_once(explorer, tmp_path):
         trace = trace_model(model, x, loss=torch.sum)
         file.write_bytes(dump_trace(dataclasses.replace(trace, faults=find_faults(trace, evidence_of(model)))))
     page = explorer.page
-    # What theory says of a step may be long in coming: of these it never comes.
+    # These dumps have no theory, and the page must not wait for it.
     page.route("**/dump.json*what=theory*", lambda route: route.continue_() if "index=0" in route.request.url else None)
-    with server("open", *map(str, files), "--no-browser") as (url, _):
+    with command("open", *map(str, files), "--no-browser", "--port", "0") as url:
         page.goto(url)
         expect(page.locator("diagnosis-list")).to_have_attribute("data-judged", "")
         state = page.locator("diagnosis-list .state")

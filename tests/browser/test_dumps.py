@@ -1,63 +1,20 @@
 """Several dumps in one page: steps of a training under a slider, two of them compared, and files that are none."""
 
-import copy
-import json
 import re
 from pathlib import Path
 
 import pytest
-import torch
+from commands import command
+from figures import significant
 from playwright.sync_api import expect
-from serving import server
-from torch import nn
-
-from chainrule import trace_model
-from chainrule.dump.wire import dump_trace
-
-pytestmark = pytest.mark.browser
-
-STEPS = 6
-
-
-class Task(nn.Module):
-    """A net and its loss, so that a forward pass ends in a scalar."""
-
-    def __init__(self, hidden):
-        super().__init__()
-        torch.manual_seed(3)
-        layers = [nn.Linear(8, 12), nn.ReLU()]
-        for _ in range(hidden - 1):
-            layers += [nn.Linear(12, 12), nn.ReLU()]
-        self.body = nn.Sequential(*layers, nn.Linear(12, 1))
-
-    def forward(self, inp, target):
-        return nn.functional.mse_loss(self.body(inp), target)
-
-
-def batch():
-    """inp: (32, 8), target: (32, 1)."""
-    inp = torch.randn(32, 8, generator=torch.Generator().manual_seed(5))
-    return inp, inp.sum(1, keepdim=True).sin()
+from training_dumps import STEPS, read, write_dumps
+from waiting import expect_when_idle
 
 
 @pytest.fixture(scope="module")
 def dumps(tmp_path_factory) -> Path:
-    """A folder: step0.json … step1000.json of one training, half.json in bfloat16, deeper.json with a layer more."""
-    folder = tmp_path_factory.mktemp("dumps")
-    inp, target = batch()
-    task = Task(2)
-    (folder / "half.json").write_bytes(
-        dump_trace(trace_model(copy.deepcopy(task).bfloat16(), inp.bfloat16(), target.bfloat16()))
-    )
-    (folder / "deeper.json").write_bytes(dump_trace(trace_model(Task(3), inp, target)))
-    optimizer = torch.optim.SGD(task.parameters(), lr=0.2)
-    for step in range(STEPS):
-        (folder / f"step{200 * step}.json").write_bytes(dump_trace(trace_model(task, inp, target)))
-        for _ in range(10):
-            optimizer.zero_grad()
-            task(inp, target).backward()
-            optimizer.step()
-    return folder
+    """A folder of dumps; see `write_dumps`."""
+    return write_dumps(tmp_path_factory.mktemp("dumps"))
 
 
 def files(folder, *names):
@@ -66,10 +23,6 @@ def files(folder, *names):
 
 def steps_of(folder):
     return files(folder, *(f"step{200 * step}" for step in range(STEPS)))
-
-
-def read(folder, name):
-    return json.loads((folder / f"{name}.json").read_text())
 
 
 def statistic(dump, name, column):
@@ -81,7 +34,7 @@ def statistic(dump, name, column):
 @pytest.fixture(scope="module")
 def steps_url(dumps):
     """A server with all steps, handed over in the order of letters as a shell does."""
-    with server("open", *sorted(steps_of(dumps)), "--no-browser") as (url, _):
+    with command("open", *sorted(steps_of(dumps)), "--no-browser", "--port", "0") as url:
         yield url
 
 
@@ -108,7 +61,7 @@ def fragment(page):
     return page.evaluate("location.hash")
 
 
-def test_steps_stand_in_the_order_of_their_numbers_and_each_is_shown_as_it_was(explorer, steps_url, dumps, significant):
+def test_steps_stand_in_the_order_of_their_numbers_and_each_is_shown_as_it_was(explorer, steps_url, dumps):
     page = visit(explorer, steps_url)
     scrubber = page.locator("dump-scrubber")
     expect(scrubber.locator("strong")).to_have_text("step0.json")
@@ -125,7 +78,7 @@ def test_steps_stand_in_the_order_of_their_numbers_and_each_is_shown_as_it_was(e
         loss = significant(dump["loss"])
         expect(slider).to_have_attribute("aria-valuetext", f"step{200 * step}.json, {step + 1} of {STEPS}, loss {loss}")
         expect(page.locator("dump-note dd").first).to_have_text(loss)
-    page.wait_for_function("() => location.hash === '#dump=5'")
+    expect_when_idle(page, "() => location.hash === '#dump=5'")
     page.reload()
     expect(scrubber.locator("strong")).to_have_text("step1000.json")
 
@@ -135,21 +88,21 @@ def test_scrubbing_keeps_selection_expansion_and_viewport(explorer, steps_url):
     expect(page.locator("inspector-panel h2")).to_have_text("body.2.weight")
     explorer_at = page.locator('graph-view .box[data-id="body.2.weight"]')
     expect(explorer_at).to_have_class(re.compile("selected"))
-    # What is drawn stays: the figures in it change.
-    page.wait_for_timeout(500)
+    # The drawing stays; its figures change.
+    explorer.idle()
     where, asked = explorer_at.bounding_box(), fragment(page)
     drawn = page.evaluate_handle("() => document.querySelector('graph-view .box[data-id=\"body.2.weight\"]')")
     for step in (3, 5, 1):
         set_slider(page, step)
         expect(page.locator("dump-scrubber .place")).to_contain_text(f"{step + 1} of {STEPS}")
-    page.wait_for_timeout(300)
+    explorer.idle()
     assert explorer_at.bounding_box() == where
     assert page.evaluate("(box) => box.isConnected", drawn)
     assert fragment(page).replace("&dump=1", "") == asked
     expect(page.locator("inspector-panel h2")).to_have_text("body.2.weight")
 
 
-def test_the_selected_tensor_is_seen_at_every_step(explorer, steps_url, dumps, significant):
+def test_the_selected_tensor_is_seen_at_every_step(explorer, steps_url, dumps):
     page = visit(explorer, steps_url, "select=body.0.weight&dump=2")
     series = page.locator("tensor-over-steps")
     expect(series.locator("h2")).to_have_text(f"body.0.weight at {STEPS} steps")
@@ -201,10 +154,10 @@ def test_it_plays_to_the_end_and_stops(explorer, steps_url):
     expect(scrubber.locator("strong")).to_have_text("step1000.json")
 
 
-def test_two_steps_are_compared(explorer, steps_url, dumps, significant):
+def test_two_steps_are_compared(explorer, steps_url, dumps):
     page = visit(explorer, steps_url)
     page.get_by_role("button", name="Pin A").click()
-    page.wait_for_function("() => location.hash === '#a=dump:0&colour=difference'")
+    expect_when_idle(page, "() => location.hash === '#a=dump:0&colour=difference'")
     set_slider(page, 5)
     comparison = page.locator("comparison-table")
     expect(comparison.locator(".specs strong")).to_have_text(["step0.json", "step1000.json"])
@@ -230,7 +183,7 @@ def test_two_steps_are_compared(explorer, steps_url, dumps, significant):
     expect(comparison.locator(".specs strong")).to_have_text(["step1000.json", "step0.json"])
     page.get_by_role("button", name="Unpin").click()
     expect(comparison).to_be_hidden()
-    page.wait_for_function("() => location.hash === ''")
+    expect_when_idle(page, "() => location.hash === ''")
     assert page.locator("graph-toolbar option[value=difference]").count() == 0
 
 
@@ -244,8 +197,9 @@ def relative_difference(a, b, name):
     return max(shares)
 
 
+@pytest.mark.long
 def test_the_same_net_in_bfloat16_differs_by_its_rounding(explorer, dumps):
-    with server("compare", *files(dumps, "step0", "half"), "--no-browser") as (url, _):
+    with command("compare", *files(dumps, "step0", "half"), "--no-browser", "--port", "0") as url:
         assert url.endswith("/#a=dump:0&colour=difference&dump=1")
         page = explorer.page
         page.goto(url)
@@ -262,8 +216,8 @@ def test_the_same_net_in_bfloat16_differs_by_its_rounding(explorer, dumps):
         assert 1 / 1024 < worst < 0.5
 
 
-def test_what_one_model_has_more_is_listed_and_the_rest_is_matched(explorer, dumps, significant):
-    with server("compare", *files(dumps, "step0", "deeper"), "--no-browser") as (url, _):
+def test_what_one_model_has_more_is_listed_and_the_rest_is_matched(explorer, dumps):
+    with command("compare", *files(dumps, "step0", "deeper"), "--no-browser", "--port", "0") as url:
         page = explorer.page
         page.goto(url)
         comparison = page.locator("comparison-table")
@@ -276,7 +230,7 @@ def test_what_one_model_has_more_is_listed_and_the_rest_is_matched(explorer, dum
         row = comparison.locator('.tensors tr[data-tensor="body.4.bias"]')
         assert row.locator("td").nth(3).text_content() == significant(relative_difference(a, b, "body.4.bias"))
         assert page.locator('.tensors tr[data-tensor="body.0.weight"]').count() == 0
-        # From one graph to the other the selection goes along: by what it is, not by its number.
+        # The selection goes along to the other graph by its meaning, not by its id.
         page.locator('graph-view .box[data-id="body.4.bias"]').click()
         expect(page.locator("inspector-panel h2")).to_have_text("body.4.bias")
         set_slider(page, 0)
@@ -285,9 +239,10 @@ def test_what_one_model_has_more_is_listed_and_the_rest_is_matched(explorer, dum
         expect(page.locator("dump-scrubber .break")).to_have_count(1)
 
 
+@pytest.mark.long
 def test_steps_without_the_selected_tensor_are_told(explorer, dumps):
     paths = files(dumps, "step0", "deeper", "step200")
-    with server("open", *paths, "--no-browser") as (url, _):
+    with command("open", *paths, "--no-browser", "--port", "0") as url:
         page = visit(explorer, url, "select=body.6.weight&dump=1")
         expect(page.locator("tensor-over-steps .note")).to_have_text("2 steps have no such tensor")
         expect(page.locator("dump-scrubber .break")).to_have_count(2)
@@ -321,12 +276,13 @@ def test_files_that_differ_in_numbers_alone_are_put_in_their_order(explorer, dum
         expect(page.locator("dump-scrubber strong")).to_have_text(name)
 
 
+@pytest.mark.long
 def test_a_step_that_only_begins_like_a_dump_is_marked_and_passed_over(explorer, dumps, tmp_path):
     whole = (dumps / "step200.json").read_bytes()
     (tmp_path / "step1.json").write_bytes(whole)
     (tmp_path / "step2.json").write_bytes(whole[: len(whole) // 2])
     (tmp_path / "step3.json").write_bytes(whole)
-    with server("open", *files(tmp_path, "step1", "step2", "step3"), "--no-browser") as (url, _):
+    with command("open", *files(tmp_path, "step1", "step2", "step3"), "--no-browser", "--port", "0") as url:
         page = visit(explorer, url)
         scrubber = page.locator("dump-scrubber")
         expect(scrubber.locator(".refused")).to_have_count(1)
@@ -347,146 +303,11 @@ def test_a_pinned_dump_that_is_not_there_is_told(explorer, steps_url, a):
     explorer.expected = ["422"]
     page = visit(explorer, steps_url, f"dump=2&a={a}")
     expect(page.locator("dump-scrubber .problem")).to_contain_text("Run A: ")
-    page.wait_for_function("() => location.hash === '#dump=2'")
+    expect_when_idle(page, "() => location.hash === '#dump=2'")
     expect(page.locator("comparison-table")).to_be_hidden()
 
 
-def test_of_two_hundred_dumps_the_last_sixteen_are_kept(module, dumps):
-    text = (dumps / "step0.json").read_text()
-    seen = module(
-        "dump/shelf.js",
-        """async (m, text) => {
-            let reads = 0;
-            const source = (step) => ({ name: `step${step}.json`, get text() { reads += 1; return text; } });
-            const sources = Array.from({ length: 200 }, (_, step) => source(step));
-            const shelf = new m.DumpShelf(sources);
-            const first = await shelf.get(0);
-            const after = reads;
-            for (let step = 0; step < 200; step += 1) await shelf.get(step);
-            const last = await shelf.get(199);
-            const before = reads;
-            await shelf.get(185);
-            const kept = reads;
-            await shelf.get(100);
-            return {
-                kept: shelf.kept,
-                lazy: after,
-                again: [kept - before, reads - kept],
-                shared: last.picture.key === first.picture.key,
-                one: (await shelf.get(198)).picture.topology === last.picture.topology,
-            };
-        }""",
-        text,
-    )
-    assert seen["kept"] == 16
-    # Looked at twice: whether there is a text, and the text. None but the first was read for the first.
-    assert seen["lazy"] <= 2
-    assert seen["again"][0] == 0
-    assert seen["again"][1] > 0
-    assert (seen["shared"], seen["one"]) == (True, True)
-
-
-def test_counts_of_histograms_survive_being_put_away(module, dumps):
-    dump = read(dumps, "step0")
-    dump["statistics"]["histogram"]["counts"][0][:3] = [4_000_000, 61, 1]
-    seen = module(
-        "dump/step-figures.js",
-        """async (m, text) => {
-            const figures = await new m.StepReader().read({ name: "x", text });
-            const unit = (at) => figures.units[Math.floor(at / 64)];
-            const again = Array.from(figures.counts.slice(0, 128), (count, at) => count * unit(at));
-            return { again, loss: figures.loss, rows: figures.units.length };
-        }""",
-        json.dumps(dump),
-    )
-    assert seen["rows"] == len(dump["statistics"]["tensor"])
-    assert seen["loss"] == dump["loss"]
-    first, second = dump["statistics"]["histogram"]["counts"][:2]
-    assert seen["again"][64:] == second
-    assert seen["again"][:64] == pytest.approx(first, abs=4_000_000 / 65535)
-
-
-def test_graphs_are_matched_by_what_things_are(module, dumps):
-    a, b = read(dumps, "step0"), read(dumps, "deeper")
-    seen = module(
-        "lab/match.js",
-        """(m, [a, b]) => {
-            const { isSame, tensors, ops, onlyA, onlyB } = m.matchGraphs(a, b);
-            const same = m.matchGraphs(a, structuredClone(a));
-            const carried = ["n3", "body.4.bias", "body.0/forward"].map((id) => m.carried(id, a, b));
-            const lists = { tensors: [...tensors], ops: [...ops], places: [...same.tensors] };
-            return { isSame, onlyA, onlyB, same: same.isSame, carried, ...lists };
-        }""",
-        [a, b],
-    )
-    assert (seen["isSame"], seen["same"]) == (False, True)
-    assert seen["places"] == list(range(len(a["tensors"])))
-    names = {
-        here["name"]: a["tensors"][there]["name"]
-        for here, there in zip(b["tensors"], seen["tensors"], strict=True)
-        if there >= 0
-    }
-    # A parameter, what a module puts out, and the gradients of both answer to their namesakes.
-    assert all(name == other for name, other in names.items())
-    assert {"body.0.weight", "body.3.relu", "body.4.linear.g", "body.2.bias.g", "mse_loss"} <= names.keys()
-    assert {name for name in names if name.startswith(("body.5", "body.6"))} == set()
-    partners = [there for there in seen["tensors"] if there >= 0]
-    assert len(partners) == len(set(partners)) == len(a["tensors"])
-    assert seen["onlyA"] == {"modules": [], "tensors": []}
-    assert seen["onlyB"]["modules"] == ["body.5 ReLU", "body.6 Linear"]
-    for op, other in zip(b["ops"], seen["ops"], strict=True):
-        assert other < 0 or (op["name"], op["phase"]) == (a["ops"][other]["name"], a["ops"][other]["phase"])
-    by_id = {op["id"]: op["name"] for op in b["ops"]}
-    assert by_id[seen["carried"][0]] == next(op["name"] for op in a["ops"] if op["id"] == "n3")
-    assert seen["carried"][1:] == ["body.4.bias", "body.0/forward"]
-
-
-class Repeated(nn.Module):
-    """One layer, so many times one after the other."""
-
-    def __init__(self, times):
-        super().__init__()
-        self.times, self.lin = times, nn.Linear(3, 3)
-
-    def forward(self, x):
-        for _ in range(self.times):
-            x = torch.tanh(self.lin(x))
-        return x.square().mean()
-
-
-def test_of_what_is_repeated_the_first_is_matched_with_the_first(module):
-    a, b = (json.loads(dump_trace(trace_model(Repeated(times), torch.randn(2, 3)))) for times in (2, 3))
-    seen = module(
-        "lab/match.js",
-        """(m, [a, b]) => {
-            const { ops, tensors, onlyB } = m.matchGraphs(a, b);
-            return { ops: [...ops], tensors: [...tensors], onlyB };
-        }""",
-        [a, b],
-    )
-    ops = [None if there < 0 else a["ops"][there]["id"] for there in seen["ops"]]
-    named = {op["id"]: other for op, other in zip(b["ops"], ops, strict=True)}
-    forward = [(op["name"], other) for op, other in zip(b["ops"], ops, strict=True) if op["phase"] == "forward"]
-    assert forward == [
-        *(("linear", "n0"), ("tanh", "n1"), ("linear", "n2"), ("tanh", "n3"), ("linear", None), ("tanh", None)),
-        *(("square", "n4"), ("mean", "n5")),
-    ]
-    # What goes back belongs to what it goes back from, though the last call goes back first.
-    twins = {op["id"]: op["twin"] for op in a["ops"]}
-    for op in b["ops"]:
-        if op["name"] in ("TanhBackward0", "AddmmBackward0"):
-            other = named[op["id"]]
-            assert (other and twins[other]) == named[op["twin"]], op["id"]
-    names = {
-        here["name"]: None if there < 0 else a["tensors"][there]["name"]
-        for here, there in zip(b["tensors"], seen["tensors"], strict=True)
-    }
-    for name in ("tanh", "tanh_1", "tanh.g", "tanh_1.g", "lin.weight.g", "lin.bias.g", "square.g"):
-        assert names[name] == name
-    assert names["tanh_2"] is names["tanh_2.g"] is None
-    assert [b["tensors"][tensor]["name"] for tensor in seen["onlyB"]["tensors"]] == ["lin.linear_2", "tanh_2"]
-
-
+@pytest.mark.long
 @pytest.mark.parametrize("context_options", [{"viewport": {"width": 390, "height": 844}}])
 def test_it_fits_a_narrow_screen(explorer, steps_url, context_options):
     assert context_options["viewport"]["width"] == 390

@@ -4,9 +4,9 @@ import json
 import re
 
 import pytest
+from figures import significant
 from playwright.sync_api import Route, WebSocketRoute, expect
-
-pytestmark = pytest.mark.browser
+from waiting import expect_when_idle, next_frame
 
 CHAPTER = {"x", "w1", "b1", "l1", "l2", "w2", "b2", "out", "y", "loss"}
 GRADIENTS = {f"{name}.g" for name in CHAPTER - {"y", "loss"}}
@@ -44,7 +44,7 @@ def correlation(left, right):
     return product / (sum((a - mean_left) ** 2 for a in left) ** 0.5 * sum((b - mean_right) ** 2 for b in right) ** 0.5)
 
 
-def test_it_opens_with_the_complete_picture(explorer, significant):
+def test_it_opens_with_the_complete_picture(explorer):
     explorer.open()
     shown = {name for name in explorer.boxes() if "/" not in name}
     assert shown == CHAPTER | GRADIENTS
@@ -58,7 +58,7 @@ def test_it_opens_with_the_complete_picture(explorer, significant):
 
 def test_every_tensor_has_its_histogram_on_the_canvas(explorer):
     explorer.expected = ["willReadFrequently"]
-    explorer.open().at_rest()
+    explorer.open()
     for name in (CHAPTER | GRADIENTS) - {"loss", "b2", "b2.g"}:
         assert sum(explorer.page.evaluate(COLUMN_HEIGHTS, name)) > 20, name
 
@@ -73,8 +73,8 @@ def test_every_tensor_has_its_histogram_on_the_canvas(explorer):
     assert correlation(plot, expected) > 0.97
 
 
-def test_dragging_the_scale_moves_everything_in_proportion(explorer, significant):
-    explorer.open("/?scale=0.1").at_rest()
+def test_dragging_the_scale_moves_everything_in_proportion(explorer):
+    explorer.open("/?scale=0.1")
     page = explorer.page
     page.evaluate(
         """() => {
@@ -106,9 +106,9 @@ def test_dragging_the_scale_moves_everything_in_proportion(explorer, significant
         if step % 5 == 0:
             page.wait_for_function("(count) => window.seen.length >= count", arg=step // 5)
         else:
-            page.wait_for_timeout(30)
+            next_frame(page)
     page.mouse.up()
-    explorer.at_rest()
+    explorer.idle()
 
     scale = float(page.input_value("#spec-scale"))
     assert scale == pytest.approx(3, rel=0.06)
@@ -132,7 +132,7 @@ def test_dragging_the_scale_moves_everything_in_proportion(explorer, significant
     expect(page.locator('graph-view .box[data-id="l1"] .value')).to_have_text(significant(before))
 
 
-# What the page asks for last over its socket.
+# Notes the last request on the socket.
 WATCH_SOCKET = """() => {
     const send = WebSocket.prototype.send;
     WebSocket.prototype.send = function (text) {
@@ -168,11 +168,12 @@ SHOW = """() => {
 }"""
 
 
-def test_the_last_of_a_quick_run_of_values_is_shown(explorer, significant):
+@pytest.mark.long
+def test_the_last_of_a_quick_run_of_values_is_shown(explorer):
     """Some of its pictures come within one frame of the screen; the last must be drawn, whether it does or not."""
-    page = explorer.open().at_rest().page
+    page = explorer.open().page
     page.evaluate(WATCH_SOCKET)
-    for turn in range(20):
+    for turn in range(5):
         values = [round(0.5 + 0.1 * turn + 0.015 * step, 3) for step in range(6)]
         page.evaluate(MOVE, [values, 3])
         # While one is in flight the next waits: the last has been sent once the others are answered or dropped.
@@ -183,14 +184,14 @@ def test_the_last_of_a_quick_run_of_values_is_shown(explorer, significant):
         assert explorer.figure("l1") == significant(column(dump, "l1", "std"))
 
 
-def test_what_came_while_the_page_was_hidden_is_shown_with_it(explorer, significant):
-    page = explorer.open().at_rest().page
+def test_what_came_while_the_page_was_hidden_is_shown_with_it(explorer):
+    page = explorer.open().page
     page.evaluate(WATCH_SOCKET)
 
     def move(scale):
         page.evaluate(MOVE, [[scale], 0])
         # A picture has come once its spec is in the address.
-        page.wait_for_function("(scale) => location.search === `?scale=${scale}`", arg=scale)
+        expect(page).to_have_url(re.compile(rf"\?scale={scale}$"))
 
     def expect_picture(scale):
         expect(page.locator("run-status")).to_have_attribute("data-seq", str(page.evaluate("window.asked.seq")))
@@ -212,12 +213,12 @@ def test_what_came_while_the_page_was_hidden_is_shown_with_it(explorer, signific
 
 
 def test_the_address_holds_the_state(explorer):
-    explorer.open("/?init=xavier_normal&seed=7#select=l2&statistic=mean").at_rest()
+    explorer.open("/?init=xavier_normal&seed=7#select=l2&statistic=mean")
     page = explorer.page
     page.select_option("#spec-activation", "tanh")
-    page.wait_for_function("() => location.search === '?activation=tanh&init=xavier_normal&seed=7'")
+    expect_when_idle(page, "() => location.search === '?activation=tanh&init=xavier_normal&seed=7'")
     page.locator('graph-view .box[data-id="w1.g"]').click()
-    explorer.at_rest()
+    explorer.idle()
     assert page.evaluate("location.search") == "?activation=tanh&init=xavier_normal&seed=7"
     assert page.evaluate("location.hash") == "#select=w1.g&statistic=mean"
     shown = {name: explorer.figure(name) for name in CHAPTER | GRADIENTS}
@@ -236,7 +237,7 @@ def test_the_address_holds_the_state(explorer):
 
 
 def test_the_graph_is_walked_by_keyboard(explorer):
-    explorer.open().at_rest()
+    explorer.open()
     page = explorer.page
     page.locator("#help-button").focus()
     for _ in range(60):
@@ -278,16 +279,15 @@ def test_the_slider_goes_in_steps_by_keyboard(explorer):
     expect(page.locator("#spec-scale")).to_have_value("1.28")
     page.keyboard.press("Home")
     expect(page.locator("#spec-scale")).to_have_value("0.0001")
-    page.wait_for_function("() => location.search === '?scale=0.0001'")
+    expect_when_idle(page, "() => location.search === '?scale=0.0001'")
 
 
-def test_a_preset_is_one_click(explorer, significant):
-    explorer.open().at_rest()
+def test_a_preset_is_one_click(explorer):
+    explorer.open()
     page = explorer.page
     page.locator("spec-presets summary").click()
     page.locator('[data-preset="randn"]').click()
-    page.wait_for_function("() => location.search === '?init=standard_normal'")
-    explorer.at_rest()
+    expect_when_idle(page, "() => location.search === '?init=standard_normal'")
     std = column(explorer.dump(), "l1", "std")
     assert 9.66 <= std <= 10.34
     assert explorer.figure("l1") == significant(std)
@@ -296,7 +296,7 @@ def test_a_preset_is_one_click(explorer, significant):
     assert "10.0544" in note
     assert page.locator("spec-presets .menu").get_attribute("open") is None
     page.go_back()
-    page.wait_for_function("() => location.search === ''")
+    expect_when_idle(page, "() => location.search === ''")
 
 
 def test_the_model_switch(explorer):
@@ -316,7 +316,7 @@ def test_the_model_switch(explorer):
 
 
 def test_the_profile_stands_under_the_graph(explorer):
-    explorer.open().at_rest()
+    explorer.open()
     dots = explorer.page.evaluate(
         """() => {
             const origin = document.querySelector("layer-profile svg").getBoundingClientRect().x;
@@ -331,7 +331,7 @@ def test_the_profile_stands_under_the_graph(explorer):
 
 
 def test_a_bad_value_is_told_at_its_control_and_the_picture_stays(explorer):
-    explorer.open().at_rest()
+    explorer.open()
     page = explorer.page
     before = {name: explorer.figure(name) for name in CHAPTER | GRADIENTS}
     seq = page.get_attribute("run-status", "data-seq")
@@ -346,7 +346,7 @@ def test_a_bad_value_is_told_at_its_control_and_the_picture_stays(explorer):
 
     page.fill("#spec-scale", "2")
     page.keyboard.press("Enter")
-    page.wait_for_function("() => location.search === '?scale=2'")
+    expect_when_idle(page, "() => location.search === '?scale=2'")
     expect(page.locator("#spec-scale-note")).to_be_empty()
     assert page.locator("#spec-scale").get_attribute("aria-invalid") is None
 
@@ -360,7 +360,7 @@ def test_a_bad_address_opens_the_default_model_and_says_so(explorer):
     assert set(explorer.boxes()) >= CHAPTER
     page.select_option("#spec-activation", "tanh")
     expect(page.locator(".page-error[role=alert]")).to_have_count(0)
-    page.wait_for_function("() => location.search === '?activation=tanh'")
+    expect_when_idle(page, "() => location.search === '?activation=tanh'")
 
 
 def test_what_means_nothing_is_disabled_with_its_reason(explorer):
@@ -372,13 +372,13 @@ def test_what_means_nothing_is_disabled_with_its_reason(explorer):
     page.locator("spec-controls .more summary").click()
     page.locator("#spec-bias").uncheck()
     expect(page.locator("#spec-bias_std")).to_be_disabled()
-    page.wait_for_function("() => location.search === '?init=zeros&bias=false'")
+    expect_when_idle(page, "() => location.search === '?init=zeros&bias=false'")
     expect(page.locator('graph-view .box[data-id="b1"]')).to_have_count(0)
 
 
 @pytest.mark.parametrize("name", ["l2", "w1.g", "b1"])
-def test_the_inspector_says_what_the_dump_says(explorer, significant, name):
-    explorer.open(f"/#select={name}").at_rest()
+def test_the_inspector_says_what_the_dump_says(explorer, name):
+    explorer.open(f"/#select={name}")
     page = explorer.page
     dump = explorer.dump("")
     tensor = next(tensor for tensor in dump["tensors"] if tensor["name"] == name)
@@ -401,7 +401,14 @@ def test_the_inspector_says_what_the_dump_says(explorer, significant, name):
     assert sum(int(count.replace(",", "")) for count in drawn) == column(dump, name, "n")
 
 
-@pytest.mark.parametrize("style", ["functions", "classes", "layer_function", "autograd_function", "module"])
+@pytest.mark.parametrize(
+    "style",
+    [
+        "functions",
+        "module",
+        *(pytest.param(style, marks=pytest.mark.long) for style in ("classes", "layer_function", "autograd_function")),
+    ],
+)
 def test_ops_are_written_as_the_chapter_does(explorer, style):
     explorer.open(f"/?style={style}#select=layers.0/forward")
     page = explorer.page
@@ -417,7 +424,7 @@ def test_ops_are_written_as_the_chapter_does(explorer, style):
 
 
 def test_where_numbers_end_is_named_and_has_a_lane(explorer):
-    explorer.open("/?preset=deep-exploding").at_rest()
+    explorer.open("/?preset=deep-exploding")
     page = explorer.page
     dump = explorer.dump()
     rows = {tensor: row for row, tensor in enumerate(dump["statistics"]["tensor"])}
@@ -444,28 +451,27 @@ def test_where_numbers_end_is_named_and_has_a_lane(explorer):
 
 
 def test_the_table_says_the_same(explorer):
-    explorer.open().at_rest()
+    explorer.open()
     rows = explorer.page.locator("graph-view table tbody tr").all_text_contents()
     assert len(rows) == len(CHAPTER | GRADIENTS)
     l1 = next(row for row in rows if row.startswith("l1pre"))
     assert l1.endswith(explorer.figure("l1"))
 
 
-def test_without_a_socket_dumps_are_fetched(explorer, significant):
+def test_without_a_socket_dumps_are_fetched(explorer):
     page = explorer.spend()
     explorer.expected = ["Content Security Policy"]
     page.add_init_script(NO_SOCKET)
-    explorer.open("/?scale=2").at_rest()
+    explorer.open("/?scale=2")
     expect(page.locator("run-status")).to_have_attribute("data-connection", "fetch")
     assert explorer.figure("l1") == significant(column(explorer.dump(), "l1", "std"))
     page.fill("#spec-scale", "4")
     page.keyboard.press("Enter")
-    page.wait_for_function("() => location.search === '?scale=4'")
-    explorer.at_rest()
+    expect_when_idle(page, "() => location.search === '?scale=4'")
     assert explorer.figure("l1") == significant(column(explorer.dump("scale=4"), "l1", "std"))
 
 
-def test_it_comes_back_after_the_connection_was_lost(explorer, significant):
+def test_it_comes_back_after_the_connection_was_lost(explorer):
     page = explorer.spend()
     sockets: list[WebSocketRoute] = []
     asked: list[dict] = []
@@ -480,7 +486,7 @@ def test_it_comes_back_after_the_connection_was_lost(explorer, significant):
         )
 
     page.route_web_socket(re.compile("/api/v1/live"), relay)
-    explorer.open("/?scale=3").at_rest()
+    explorer.open("/?scale=3")
     seq = int(page.get_attribute("run-status", "data-seq"))
     sockets[0].close(code=1012)
     page.wait_for_function(f"() => Number(document.querySelector('run-status').dataset.seq) > {seq}")
@@ -508,7 +514,7 @@ def test_names_are_never_markup(explorer):
         route.fulfill(json=dump)
 
     page.route(re.compile(r"/api/v1/trace\.json"), answer)
-    explorer.open().at_rest()
+    explorer.open()
     page.locator("layer-table .link", has_text="onerror").click()
     expect(page.locator("inspector-panel h2")).to_have_text(hostile)
     assert page.locator("main img").count() == 0
@@ -517,7 +523,7 @@ def test_names_are_never_markup(explorer):
 
 @pytest.mark.parametrize("context_options", [{"viewport": {"width": 390, "height": 844}, "has_touch": True}])
 def test_on_a_narrow_screen_all_of_it_turns_vertical(explorer):
-    explorer.open().at_rest()
+    explorer.open()
     page = explorer.page
     boxes = explorer.boxes()
     chain = ["x", "layers.0/forward", "l1", "layers.1/forward", "l2", "layers.2/forward", "out", "loss/forward"]
@@ -542,7 +548,7 @@ def test_on_a_narrow_screen_all_of_it_turns_vertical(explorer):
         expect(page.locator("spec-controls .slider")).to_be_in_viewport()
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
     page.get_by_role("tab", name="Graph", exact=True).click()
-    explorer.at_rest()  # laid out anew for the room there is now
+    explorer.idle()  # laid out anew for the room there is now
     page.locator('graph-view .box[data-id="l2"]').tap()
     page.get_by_role("tab", name="Inspector", exact=True).click()
     expect(page.locator("inspector-panel h2")).to_have_text("l2")
@@ -582,25 +588,26 @@ def test_text_is_legible_in_both_schemes(explorer, context_options):
 
 
 def test_zooming_spreads_the_layers_and_keeps_the_pointer_in_place(explorer):
-    explorer.open("/?widths=100x51").at_rest()
+    explorer.open("/?widths=100x51")
     page = explorer.page
     before = explorer.boxes()["l49"]
     page.mouse.move(before["x"] + before["width"] / 2, before["y"] + before["height"] / 2)
     for _ in range(10):
         page.mouse.wheel(0, -150)
-        page.wait_for_timeout(60)
-    explorer.at_rest()
+        next_frame(page)
+    explorer.idle()
     after = explorer.boxes()["l49"]
     assert after["width"] > 8 * before["width"]
     assert after["x"] < before["x"] + before["width"] / 2 < after["x"] + after["width"]
     assert "zoom=" in page.evaluate("location.hash")
     page.get_by_role("button", name="Fit to the panel (0)").click()
-    explorer.at_rest()
+    explorer.idle()
     assert explorer.boxes()["l49"]["width"] == pytest.approx(before["width"], abs=0.5)
 
 
+@pytest.mark.long
 def test_links_lead_to_what_is_shown(explorer, context):
-    explorer.open("/?seed=3").at_rest()
+    explorer.open("/?seed=3")
     page = explorer.page
     page.locator("#share summary").click()
     for kind in ("json", "dot", "model-explorer.json"):
@@ -614,7 +621,7 @@ def test_links_lead_to_what_is_shown(explorer, context):
 
 
 def test_the_skip_link_leads_into_the_graph_and_keeps_the_view(explorer):
-    explorer.open("/#select=l2").at_rest()
+    explorer.open("/#select=l2")
     page = explorer.page
     page.keyboard.press("Tab")
     expect(page.get_by_role("link", name="Skip to the graph")).to_be_focused()

@@ -10,17 +10,10 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from fault_proxy import FaultProxy
+from figures import significant
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Error, Page, Route, WebSocketRoute, expect
 from served import Served
 from websockets.sync.client import connect
-
-pytestmark = pytest.mark.browser
-
-BACK_WITHIN_MS = 5000
-"""From when a server is there again until the page shows the right picture."""
-
-NOTICED_WITHIN_MS = 10_000
-"""From when a line falls silent, with an answer due, until the page says so."""
 
 TRACE = "/api/v1/trace.json"
 PLACES = rf"(/healthz|/api/v1/live|{re.escape(TRACE)}\S*|/api/v1/profile\.json\S*)"
@@ -29,7 +22,7 @@ BROKEN = re.compile(
     rf"|Failed to load resource: net::ERR_(CONNECTION_(REFUSED|RESET|CLOSED)|EMPTY_RESPONSE|INTERNET_DISCONNECTED"
     rf"|NETWORK_CHANGED|NETWORK_IO_SUSPENDED) http://[^/]+{PLACES})"
 )
-"""What Chromium writes into the console about a connection that fails, and cannot be asked to keep to itself."""
+"""Console messages of Chromium about a failed connection, which no option turns off."""
 
 HEAVY = {"widths": "1024x14", "batch": 1024}
 """Within the limits of the suite's server, and a second's work or more."""
@@ -56,7 +49,7 @@ MOVES = """() => {
 
 
 def refusals(status: int) -> re.Pattern[str]:
-    """What Chromium writes of requests that the server refuses."""
+    """Console messages of Chromium about refused requests."""
     return re.compile(rf"Failed to load resource: the server responded with a status of {status} .*{PLACES}")
 
 
@@ -90,10 +83,9 @@ def proxy(server_url: str) -> Iterator[FaultProxy]:
 class Tab:
     """A tab with the explorer in it, by whatever way it gets there; whatever but broken connections fails its test."""
 
-    def __init__(self, page: Page, dump_of: Callable[[str], dict[str, Any]], significant: Callable[..., str]) -> None:
+    def __init__(self, page: Page, dump_of: Callable[[str], dict[str, Any]]) -> None:
         self.page = page
         self.dump_of = dump_of
-        self.significant = significant
         self.admitted = [BROKEN]
         self.problems: list[str] = []
         page.on("console", self._on_message)
@@ -114,23 +106,22 @@ class Tab:
         self.page.evaluate(MOVES)
         return self
 
-    def expect_state(self, state: str, within_ms: float = 10_000) -> None:
-        expect(self.page.locator("run-status")).to_have_attribute("data-connection", state, timeout=within_ms)
+    def expect_state(self, state: str) -> None:
+        expect(self.page.locator("run-status")).to_have_attribute("data-connection", state)
 
     def error(self) -> str:
-        """What stands in the place for errors."""
         return self.page.locator("run-status .error").text_content() or ""
 
-    def expect_picture(self, within_ms: float = BACK_WITHIN_MS, **spec: float | str) -> None:
+    def expect_picture(self, **spec: float | str) -> None:
         """The figures on the screen are those that the API gives for a spec."""
         query = "&".join(f"{key}={value}" for key, value in spec.items())
         dump = self.dump_of(query)
         l1 = next(tensor["id"] for tensor in dump["tensors"] if tensor["name"] == "l1")
         std = dump["statistics"]["std"][dump["statistics"]["tensor"].index(l1)]
         # A spec gets into the address once the server has taken it.
-        self.page.wait_for_function("(query) => location.search === query", arg=f"?{query}", timeout=within_ms)
-        expect(self.page.locator("run-status .loss")).to_have_text(self.significant(dump["loss"]))
-        expect(self.page.locator('graph-view .box[data-id="l1"] .value')).to_have_text(self.significant(std))
+        self.page.wait_for_function("(query) => location.search === query", arg=f"?{query}")
+        expect(self.page.locator("run-status .loss")).to_have_text(significant(dump["loss"]))
+        expect(self.page.locator('graph-view .box[data-id="l1"] .value')).to_have_text(significant(std))
 
     def seen(self) -> list[int]:
         """The numbers of the pictures that were shown."""
@@ -139,7 +130,7 @@ class Tab:
     def wait_for_pictures(self, count: int) -> None:
         """Wait until so many more have been shown."""
         shown = len(self.seen()) + count
-        self.page.wait_for_function("(shown) => seen.length >= shown", arg=shown, timeout=BACK_WITHIN_MS)
+        self.page.wait_for_function("(shown) => seen.length >= shown", arg=shown)
 
     def drag(self) -> None:
         self.page.evaluate("drag()")
@@ -152,14 +143,12 @@ class Tab:
 
 
 @pytest.fixture
-def tab(
-    context: BrowserContext, dump_of: Callable[[str], dict[str, Any]], significant: Callable[..., str]
-) -> Iterator[Callable[[], Tab]]:
+def tab(context: BrowserContext, dump_of: Callable[[str], dict[str, Any]]) -> Iterator[Callable[[], Tab]]:
     """A function that makes a tab of its own; its context is the test's."""
     tabs: list[Tab] = []
 
     def make() -> Tab:
-        tabs.append(Tab(context.new_page(), dump_of, significant))
+        tabs.append(Tab(context.new_page(), dump_of))
         return tabs[-1]
 
     yield make
@@ -171,6 +160,7 @@ def tab(
 # ----------------------------------------------------------------------------------------------------------- the server
 
 
+@pytest.mark.long
 def test_a_server_that_was_killed_is_found_again_with_the_value_set_meanwhile(fleet, tab):
     server = fleet.replicas[0]
     page = tab().open(f"{server.url}/")
@@ -189,6 +179,7 @@ def test_a_server_that_was_killed_is_found_again_with_the_value_set_meanwhile(fl
     assert seen == sorted(set(seen))
 
 
+@pytest.mark.long
 def test_replicas_restart_one_after_the_other_behind_a_proxy(fleet, tab):
     first, second = fleet.replicas
     with FaultProxy([("127.0.0.1", each.port) for each in fleet.replicas]) as proxy:
@@ -219,6 +210,7 @@ def test_replicas_restart_one_after_the_other_behind_a_proxy(fleet, tab):
         page.page.goto("about:blank")
 
 
+@pytest.mark.long
 def test_a_second_tab_without_a_socket_gets_its_pictures_all_the_same(fleet, tab):
     server = fleet.small
     first = tab().open(f"{server.url}/?token={server.settings['token']}")
@@ -230,7 +222,7 @@ def test_a_second_tab_without_a_socket_gets_its_pictures_all_the_same(fleet, tab
     second.expect_picture(scale=3)
     expect(second.page.locator("run-status .connection")).to_have_text("one answer at a time")
     first.page.goto("about:blank")
-    second.expect_state("live", within_ms=20_000)  # a socket that was refused is tried again after up to 15 s
+    second.expect_state("live")  # a socket that was refused is tried again after up to 15 s
     second.expect_picture(scale=3)
 
 
@@ -308,6 +300,7 @@ def test_a_busy_server_is_left_alone_as_long_as_it_says_and_then_asked_for_the_n
     page.expect_state("fetch")
 
 
+@pytest.mark.long
 def test_a_server_out_of_memory_is_said_and_the_next_change_works(proxy, tab):
     page = tab()
 
@@ -337,6 +330,7 @@ def test_a_server_out_of_memory_is_said_and_the_next_change_works(proxy, tab):
 # ------------------------------------------------------------------------------------------------------------- the line
 
 
+@pytest.mark.long
 def test_connections_that_break_in_a_drag_come_back(proxy, tab):
     page = tab().open(f"http://{proxy.address}/")
     page.drag()
@@ -352,6 +346,7 @@ def test_connections_that_break_in_a_drag_come_back(proxy, tab):
     assert seen == sorted(set(seen))
 
 
+@pytest.mark.long
 def test_a_long_way_to_the_server(proxy, tab):
     page = tab().open(f"http://{proxy.address}/")
     proxy.latency = 0.2
@@ -366,17 +361,19 @@ def test_a_long_way_to_the_server(proxy, tab):
     assert seen == sorted(set(seen))
 
 
+@pytest.mark.long
 def test_a_line_that_falls_silent_is_noticed(proxy, tab):
     page = tab().open(f"http://{proxy.address}/")
     proxy.blackhole = True
     page.set(scale=3)
-    page.expect_state("reconnecting", within_ms=NOTICED_WITHIN_MS)
+    page.expect_state("reconnecting")
     page.set(scale=4)
     proxy.blackhole = False
     page.expect_picture(scale=4)
     page.expect_state("live")
 
 
+@pytest.mark.long
 def test_a_network_that_goes_and_comes(proxy, tab, context):
     page = tab().open(f"http://{proxy.address}/")
     context.set_offline(True)
@@ -436,11 +433,11 @@ class Wire:
         self.page = page
 
     def run(self, script: str) -> list[str]:
-        """What it has done of its own, or in answer to a script, since it was asked last."""
+        """Its actions since the last call."""
         return self.page.evaluate(f"() => {{ {script}; return log.splice(0); }}")
 
     def after(self, ms: int) -> list[str]:
-        """What it does in that time."""
+        """Its actions in that time."""
         self.page.clock.run_for(ms)
         return self.run("")
 
@@ -480,7 +477,7 @@ def test_a_server_that_takes_its_time_is_waited_for(wire):
         assert told == ["ping"]
         assert wire.run("tell({ type: 'pong' })") == []
     assert wire.run("answer(1)") == ["picture 1 ×1"]
-    # With nothing in flight nothing is asked.
+    # No ping is sent while no request is in flight.
     assert wire.after(60_000) == []
     assert wire.run("log.push(sockets.length)") == [1]
 
@@ -505,7 +502,7 @@ def test_a_socket_that_says_nothing_is_given_up(wire):
     assert wire.after(2000) == ["reconnecting"]
     wire.after(300)
     assert wire.run("log.push(sockets.length); opened()") == [2, "live", "sent 2 ×1"]
-    # What still comes over the first is nobody's.
+    # A late message on the first socket is ignored.
     assert wire.run("sockets[0].dispatchEvent(new MessageEvent('message', { data: 'x' }))") == []
     assert wire.run("answer(2)") == ["picture 2 ×1"]
 

@@ -1,12 +1,11 @@
-"""What all pages of the chapter share: the newest answer wins, the address is the page, errors stand in place."""
+"""Every page of the chapter: the newest answer wins, the address holds the inputs, errors stand in place."""
 
 import re
 import threading
 
 import pytest
 from playwright.sync_api import expect
-
-pytestmark = pytest.mark.browser
+from waiting import idle
 
 
 @pytest.fixture
@@ -15,7 +14,7 @@ def page(chapter):
 
 
 def shape(page):
-    """Of the result, as the page writes it."""
+    """The shape of the result, as the page writes it."""
     return page.locator("#operands .tensor figcaption .soft").last
 
 
@@ -39,7 +38,7 @@ def test_of_two_answers_out_of_order_the_newer_stays(page):
     if go:
         # The page gave it up, so there may be nobody to answer any more.
         go[0].abort()
-    page.wait_for_timeout(100)
+    idle(page)
     expect(shape(page)).to_have_text("(7, 6)")
 
 
@@ -97,7 +96,7 @@ def test_moves_within_the_page_ask_for_nothing_and_leave_no_trace(page, explorer
     page.get_by_role("button", name="trace").click()
     expect(shape(page)).to_have_text("()")
     page.get_by_role("button", name="trace").click()
-    page.wait_for_timeout(100)
+    idle(page)
     assert sum("einsum.json" in url for url in asked) == 1
     assert page.evaluate("history.length") <= length + 1
 
@@ -135,6 +134,7 @@ def test_cells_are_walked_with_the_keyboard(page):
     expect(page.locator("#operands td.lit, #operands td.lit-2").first).to_be_visible()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("context_options", [{"viewport": {"width": 390, "height": 844}}], ids=["phone"])
 def test_the_index_leads_to_every_page_on_a_phone_too(explorer):
     page = explorer.page

@@ -5,8 +5,6 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-pytestmark = pytest.mark.browser
-
 
 @pytest.fixture
 def page(chapter):
@@ -84,7 +82,7 @@ def test_the_trap_waits_for_a_guess(page):
     expect(page.locator("#trap")).to_contain_text("twice the covariance")
     expect(page.locator("#trap")).to_contain_text("It prefers a net that says the mean")
     expect(page.locator("#trap-sources")).to_be_visible()
-    # What was left out is not judged, and a shape may be written in more than one way.
+    # An empty prediction is not judged, and a shape may be written in more than one way.
     page.fill("#guess-loss", "")
     for shape in ("200 x 200", "200×200", "[200, 200]", "200 200"):
         page.fill("#guess-shape", shape)
@@ -93,7 +91,7 @@ def test_the_trap_waits_for_a_guess(page):
     page.fill("#guess-shape", "two")
     page.keyboard.press("Enter")
     expect(verdict).to_contain_text("You said “two”.")
-    # A guess is about the predictions that it was made for.
+    # A guess belongs to its predictions.
     page.fill("#input-noise", "100")
     expect(page.locator("#trap")).to_contain_text("either loss prefers the mean")
     expect(page.locator("#trap")).not_to_contain_text("training on it would lead there")

@@ -5,8 +5,6 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-pytestmark = pytest.mark.browser
-
 CALLS = {
     "matrix product": ("ik,kj->ij", "(5, 10)"),
     "transpose": ("ij->ji", "(2, 2)"),

@@ -2,10 +2,7 @@
 
 import re
 
-import pytest
 from playwright.sync_api import expect
-
-pytestmark = pytest.mark.browser
 
 
 def test_the_state_is_said_and_other_sizes_race_again(chapter, server_url):

@@ -3,8 +3,6 @@
 import pytest
 from playwright.sync_api import expect
 
-pytestmark = pytest.mark.browser
-
 
 @pytest.fixture
 def page(chapter):

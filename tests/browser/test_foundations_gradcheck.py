@@ -1,9 +1,8 @@
 """The page of the gradient check: heatmaps read out their elements, a step is chosen, a mistake is found."""
 
 import pytest
+from figures import significant
 from playwright.sync_api import expect
-
-pytestmark = pytest.mark.browser
 
 
 @pytest.fixture
@@ -15,7 +14,7 @@ def answer_of(page, server_url):
     return page.request.get(f"{server_url}/foundations/gradcheck.json?{page.url.partition('?')[2]}").json()
 
 
-def test_the_verdicts_stand_side_by_side_and_an_element_is_read_out(page, server_url, significant):
+def test_the_verdicts_stand_side_by_side_and_an_element_is_read_out(page, server_url):
     expect(page.locator('.check-card[data-dtype="float64"]')).to_have_attribute("data-passed", "true")
     expect(page.locator('.check-card[data-dtype="float32"]')).to_have_attribute("data-passed", "false")
     expect(page.locator("#why")).to_contain_text("not by its own mistake")

@@ -7,8 +7,6 @@ from urllib.request import urlopen
 import pytest
 from playwright.sync_api import expect
 
-pytestmark = pytest.mark.browser
-
 
 @pytest.fixture
 def page(chapter):
@@ -61,7 +59,7 @@ def test_past_a_limit_is_said_beside_the_control(explorer, page):
     expect(page.locator("#stack-says")).to_contain_text("After 3 layers")
     page.fill("#input-batch", "1")
     page.fill("#input-hidden", "2")
-    # Of two elements torch's std is √2 times as large.
+    # torch's std of two elements is √2 times as large.
     expect(page.locator("#sample-std")).to_contain_text("Of the 2 elements of l1 that is")
     population, sample = page.evaluate(
         "() => [document.querySelectorAll('#layer td.measured')[1].textContent,"

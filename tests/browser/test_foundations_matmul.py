@@ -5,8 +5,6 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-pytestmark = pytest.mark.browser
-
 RUNGS = ["loops", "elementwise", "broadcasting", "einsum", "@"]
 
 
@@ -76,12 +74,13 @@ def test_sizes_start_another_race_and_rungs_appear_one_by_one(page):
     expect(page.locator("#window")).to_contain_text("a is 2 × 7, b is 7 × 4, c is 2 × 4: 56 multiplications")
 
 
+@pytest.mark.long
 def test_loops_that_would_take_too_long_say_so(page, server_url):
     answers = []
     page.on("response", lambda response: answers.append(response) if "matmul.json" in response.url else None)
     # Minutes for the loops, milliseconds for @: no machine is so busy that the one would run or the other would not.
     page.goto(f"{server_url}/foundations/matmul?m=512&k=512&n=256")
-    expect(page.locator("#race-state")).to_have_text("5 of 5 done", timeout=30_000)
+    expect(page.locator("#race-state")).to_have_text("5 of 5 done")
     loops = page.locator('#race [data-rung="loops"]')
     expect(loops).to_contain_text(re.compile(r"did not run: it would take about [\d.]+ (hours|minutes), and \S+ s are"))
     expect(page.locator('#race [data-rung="@"] .check')).to_contain_text("✓")

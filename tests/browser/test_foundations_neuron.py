@@ -1,11 +1,9 @@
-"""The page of a neuron and a layer: what is typed is what is computed, and an element shows what it is made of."""
+"""The page of a neuron and a layer: it computes the typed inputs, and an element shows its terms."""
 
 import re
 
 import pytest
 from playwright.sync_api import expect
-
-pytestmark = pytest.mark.browser
 
 
 @pytest.fixture

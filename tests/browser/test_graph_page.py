@@ -46,10 +46,11 @@ def test_a_search_counts_goes_to_what_it_finds_and_opens_what_hides_it(explorer:
     assert "(" in (found.get_attribute("title") or "")
     search.press("Escape")
     expect(found).to_have_text("")
-    explorer.at_rest()
+    explorer.idle()
     assert "q=" not in fragment(explorer)
 
 
+@pytest.mark.long
 def test_a_search_by_figures_follows_the_slider(explorer: Any) -> None:
     page = explorer.open("/?widths=100x51&bias=false#q=inf>0").page
     found = page.locator("#search-found")
@@ -65,12 +66,12 @@ def test_the_address_holds_expansion_overlay_and_view_and_history_goes_through_t
     closed = boxes(explorer).count()
     page.get_by_label("How deep the graph is open").select_option("all")
     expect(page.locator('graph-view .box[data-id="n0"]')).to_be_visible()
-    opened = explorer.at_rest().boxes()
+    opened = explorer.idle().boxes()
     assert len(opened) > closed
 
     page.get_by_label("What fills the boxes").select_option("flops")
     expect(page.locator("graph-view .legend")).to_be_visible()
-    explorer.at_rest()
+    explorer.idle()
     assert "level=all" in fragment(explorer)
     assert "colour=flops" in fragment(explorer)
 
@@ -78,7 +79,7 @@ def test_the_address_holds_expansion_overlay_and_view_and_history_goes_through_t
     page.reload()
     page.wait_for_selector('graph-view .box[data-id="n0"]')
     expect(page.locator("graph-view .legend")).to_be_visible()
-    again = explorer.at_rest().boxes()
+    again = explorer.idle().boxes()
     assert again.keys() == opened.keys()
     for name, box in opened.items():
         assert again[name] == pytest.approx(box, abs=1), name
@@ -99,12 +100,12 @@ def test_colours_follow_the_numbers_and_a_held_range_stays(explorer: Any) -> Non
     assert page.evaluate(fill, "l1") != page.evaluate(fill, "w1")
 
     page.get_by_role("button", name="Hold range").click()
-    explorer.at_rest()
+    explorer.idle()
     held = re.search(r"span=([^&]+)", fragment(explorer))
     assert held is not None
     before = legend.inner_text()
     page.locator("spec-controls input[type=range]").first.press("PageUp")
-    explorer.at_rest()
+    explorer.idle()
     assert legend.inner_text() == before
     assert page.evaluate("document.querySelector('graph-toolbar [aria-pressed=true]') !== null")
 
@@ -131,7 +132,7 @@ def saved(explorer: Any, button: str, folder: Path) -> Path:
 
 
 def test_the_picture_can_be_taken_away(explorer: Any, tmp_path: Path) -> None:
-    explorer.open("/?widths=20,9,1#select=l1").at_rest()
+    explorer.open("/?widths=20,9,1#select=l1")
     svg = saved(explorer, "#save-svg", tmp_path)
     root = ElementTree.fromstring(svg.read_text())
     assert root.tag == "{http://www.w3.org/2000/svg}svg"
@@ -146,7 +147,6 @@ def test_the_picture_can_be_taken_away(explorer: Any, tmp_path: Path) -> None:
 def test_one_file_shows_the_same_without_a_server(explorer: Any, context: BrowserContext, tmp_path: Path) -> None:
     page = explorer.open("/?widths=20,9,1#select=l1&level=all&colour=std").page
     page.wait_for_selector('graph-view .box[data-id="n0"]')
-    explorer.at_rest()
     here = {name: explorer.figure(name) for name in ("l1", "l2", "out.g")}
     drawn = set(explorer.boxes())
     file = saved(explorer, "#save-html", tmp_path)
@@ -178,13 +178,14 @@ def test_a_closed_box_says_the_worst_that_theory_finds_in_it(explorer: Any) -> N
     page = explorer.open("/?preset=deep-relu#fold=on").page
     fold = page.locator('graph-view .box.forward[data-id*="*50"]')
     expect(fold.locator(".badge")).to_have_text("vanishing")
-    explorer.at_rest()
+    explorer.idle()
     expect(fold).to_have_attribute("aria-label", re.compile("vanishing in 50 of its tensors"))
     # However long after the drawing theory comes, or goes.
     page.evaluate("() => { document.querySelector('graph-view').theory = null; }")
     expect(fold).not_to_have_attribute("aria-label", re.compile("vanishing"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("context_options", [{"viewport": {"width": 390, "height": 844}}])
 def test_steps_fit_on_a_small_screen(explorer: Any) -> None:
     page = explorer.open("/#show=steps&step=4").page
@@ -195,6 +196,7 @@ def test_steps_fit_on_a_small_screen(explorer: Any) -> None:
     expect(page.locator("steps-view")).to_be_hidden()
 
 
+@pytest.mark.long
 def test_what_is_dropped_on_the_page_has_no_link_and_leaves_nothing_of_the_graph_before(
     explorer: Any, tmp_path: Path
 ) -> None:
@@ -203,7 +205,7 @@ def test_what_is_dropped_on_the_page_has_no_link_and_leaves_nothing_of_the_graph
     file.write_text(json.dumps(explorer.dump("widths=7,5,3,1&seed=4")))
     page.set_input_files("dump-opener input[type=file]", file)
     page.wait_for_selector("body[data-source=dump]")
-    explorer.at_rest()
+    explorer.idle()
     assert not re.search("select|toggled|reach", fragment(explorer))
     page.locator("#share summary").click()
     expect(page.locator("#save-dump")).to_be_visible()

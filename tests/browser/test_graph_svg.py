@@ -7,8 +7,6 @@ from reference_models import MODELS, VIEWS
 from chainrule.export.html import to_html
 from chainrule.export.svg import to_svg
 
-pytestmark = pytest.mark.browser
-
 CLIPPED = """() => [...document.querySelectorAll("#boxes > g, #frames > g")].flatMap((group) => {
     const box = group.querySelector("rect").getBBox();
     return [...group.querySelectorAll("text")].flatMap((text) => {

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import expect
-
-pytestmark = pytest.mark.browser
+from waiting import expect_when_idle, next_frame
 
 ALL_OPEN = "/?widths=100x51#level=all&fold=off"
 
@@ -54,10 +53,9 @@ def number(pattern: str, text: str | None) -> float:
     return float(found[1])
 
 
-@pytest.mark.parametrize("half", ["forward", "backward"])
+@pytest.mark.parametrize("half", ["forward", pytest.param("backward", marks=pytest.mark.long)])
 def test_a_group_opens_and_closes_where_it_is(explorer: Any, half: str) -> None:
     page = explorer.open().page
-    explorer.at_rest()
     name = f"layers.2/{half}"
     group = page.locator(f'graph-view .box[data-id="{name}"]')
     before = corner(explorer, name)
@@ -67,7 +65,7 @@ def test_a_group_opens_and_closes_where_it_is(explorer: Any, half: str) -> None:
     expect(group).to_have_attribute("aria-expanded", "true")
     assert corner(explorer, name) == pytest.approx(before, abs=1)
     assert "toggled=layers.2/forward" in page.evaluate("location.hash")
-    # What is in it stands inside its frame, the other half is open as well, and everything else goes on being drawn.
+    # Its contents stand inside its frame, the other half opens as well, and everything else stays drawn.
     inner = explorer.boxes()
     frame = inner[name]
     ops = [op["id"] for op in explorer.dump("")["ops"] if op["phase"] == half and op["id"] in inner]
@@ -86,7 +84,6 @@ def test_a_group_opens_and_closes_where_it_is(explorer: Any, half: str) -> None:
 
 def test_groups_are_opened_and_left_by_keyboard(explorer: Any) -> None:
     page = explorer.open("/#select=layers.0/forward").page
-    explorer.at_rest()
     page.locator('graph-view .box[data-id="layers.0/forward"]').focus()
     before = corner(explorer, "layers.0/forward")
     page.keyboard.press("e")
@@ -95,32 +92,32 @@ def test_groups_are_opened_and_left_by_keyboard(explorer: Any) -> None:
     page.locator('graph-view .box[data-id="n0"]').focus()
     page.keyboard.press("Enter")
     expect(page.locator("graph-view .box.selected")).to_have_attribute("data-id", "n0")
-    # An op that is put away is shown by the box that it is in.
+    # The box around a hidden op shows it.
     page.keyboard.press("u")
     assert focused(explorer) == "layers.0/forward"
     page.keyboard.press("Space")
     expect(page.locator('graph-view .box.holds-selection[data-id="layers.0/forward"]')).to_be_focused()
     assert page.locator("graph-view .box[tabindex='0']").count() == 1
 
-    width = explorer.at_rest().boxes()["x"]["width"]
+    width = explorer.idle().boxes()["x"]["width"]
     page.keyboard.press("+")
-    page.wait_for_function("() => location.hash.includes('zoom=')")
-    # Where columns spread they are laid out anew, in the worker.
-    assert explorer.at_rest().boxes()["x"]["width"] > width
+    expect_when_idle(page, "() => location.hash.includes('zoom=')")
+    # The worker lays out the columns anew when they spread.
+    assert explorer.idle().boxes()["x"]["width"] > width
     page.keyboard.press("0")
-    page.wait_for_function("() => !location.hash.includes('zoom=')")
+    expect_when_idle(page, "() => !location.hash.includes('zoom=')")
 
 
 def test_of_thousands_of_boxes_those_that_can_be_read_are_elements(explorer: Any) -> None:
     explorer.expected = ["willReadFrequently"]
     page = explorer.open(ALL_OPEN).page
     page.wait_for_function(f"() => {VIEW}.drawing.boxes > 1300")
-    explorer.at_rest()
+    explorer.idle()
     count = "document.querySelectorAll('graph-view .box').length"
     # It begins where it can be read; fit, all of it is in sight, drawn as plain shapes.
     assert page.evaluate(f"{VIEW}.viewBox().width < {VIEW}.drawing.width / 3")
     page.get_by_role("button", name="Fit to the panel (0)").click()
-    explorer.at_rest()
+    explorer.idle()
     drawn = page.evaluate(f"({{ boxes: {VIEW}.drawing.boxes, shown: {count} }})")
     assert drawn["shown"] < 50
     assert page.evaluate(PAINTED, "graph-view .ground") > 5000
@@ -147,7 +144,7 @@ def test_of_thousands_of_boxes_those_that_can_be_read_are_elements(explorer: Any
     # One that is far away is walked to all the same.
     page.evaluate(f"() => {VIEW}.zoomTo('x')")
     page.wait_for_selector('graph-view .box[data-id="x"]')
-    explorer.at_rest()
+    explorer.idle()
     assert 5 < page.evaluate(count) < 1300
     assert page.locator('graph-view .box[data-id="loss"]').count() == 0
     page.locator('graph-view .box[data-id="x"]').focus()
@@ -170,7 +167,6 @@ def test_of_thousands_of_boxes_those_that_can_be_read_are_elements(explorer: Any
 def test_panning_moves_what_is_drawn_and_draws_nothing(explorer: Any) -> None:
     page = explorer.open(f"{ALL_OPEN}&zoom=20&at=0.4").page
     page.wait_for_selector("graph-view .minimap:not([hidden])")
-    explorer.at_rest()
     before = explorer.boxes()
     assert before
     view = page.evaluate(f"{VIEW}.viewBox()")
@@ -187,10 +183,10 @@ def test_panning_moves_what_is_drawn_and_draws_nothing(explorer: Any) -> None:
     page.mouse.down()
     for step in range(1, 9):
         page.mouse.move(x - 10 * step, y)
-    page.wait_for_timeout(60)
+    next_frame(page)
     page.mouse.up()
     page.wait_for_function(f"(x) => Math.abs({VIEW}.viewBox().x - x) > 1", arg=view["x"])
-    moved = explorer.at_rest().boxes()
+    moved = explorer.idle().boxes()
     assert page.evaluate("window.changes") == 0
     for name, box in before.items():
         assert moved[name]["x"] == pytest.approx(box["x"] - 80, abs=1), name
@@ -205,7 +201,7 @@ def test_panning_moves_what_is_drawn_and_draws_nothing(explorer: Any) -> None:
     page.wait_for_function(f"(x) => {VIEW}.viewBox().x > x", arg=0.6 * width)
     middle = page.evaluate(f"(() => {{ const {{ x, width }} = {VIEW}.viewBox(); return x + width / 2; }})()")
     assert middle / width == pytest.approx(0.75, abs=0.02)
-    explorer.at_rest()
+    explorer.idle()
     at = number(r"at=([\d.]+)", page.evaluate("location.hash"))
     assert at == pytest.approx(0.75, abs=0.03)
 
@@ -213,10 +209,9 @@ def test_panning_moves_what_is_drawn_and_draws_nothing(explorer: Any) -> None:
 def test_the_wheel_magnifies_around_the_pointer_and_the_trail_leads_out(explorer: Any) -> None:
     page = explorer.open("/#level=all").page
     page.wait_for_selector('graph-view .box.open[data-id="layers.0/forward"]')
-    explorer.at_rest()
     expect(page.locator("graph-view .trail")).to_be_hidden()
     page.evaluate(f"() => {VIEW}.zoomTo('layers.0/backward')")
-    explorer.at_rest()
+    explorer.idle()
     frame = explorer.boxes()["layers.0/backward"]
     stage = page.locator("graph-view .stage").bounding_box()
     middle = [frame["x"] + frame["width"] / 2, frame["y"] + frame["height"] / 2]
@@ -225,8 +220,8 @@ def test_the_wheel_magnifies_around_the_pointer_and_the_trail_leads_out(explorer
     page.mouse.move(x, y)
     for _ in range(8):
         page.mouse.wheel(0, -100)
-        page.wait_for_timeout(30)
-    after = explorer.at_rest().boxes()["layers.0/backward"]
+        next_frame(page)
+    after = explorer.idle().boxes()["layers.0/backward"]
     assert after["width"] > 1.8 * frame["width"]
     assert (x - after["x"]) / after["width"] == pytest.approx(0.3, abs=0.01)
     assert (y - after["y"]) / after["height"] == pytest.approx(0.4, abs=0.01)
@@ -242,7 +237,6 @@ def test_the_wheel_magnifies_around_the_pointer_and_the_trail_leads_out(explorer
 
 def test_what_is_pointed_out_stands_out_and_what_is_coloured_can_be_read(explorer: Any) -> None:
     page = explorer.open("/").page
-    explorer.at_rest()
     page.evaluate(f"() => {{ {VIEW}.lit = new Set(['l1', 'l2', 'layers.1/forward']); }}")
     lit = page.locator("graph-view .box.lit").evaluate_all("(boxes) => boxes.map((box) => box.dataset.id)")
     assert sorted(lit) == ["l1", "l2", "layers.1/forward"]
@@ -285,7 +279,7 @@ def test_a_closed_group_sums_up_what_it_holds(explorer: Any) -> None:
     page = explorer.open("/?preset=deep-exploding#fold=on").page
     fold = page.locator('graph-view .box.branch.forward[data-id*="*"]').first
     expect(fold).to_be_visible()
-    explorer.at_rest()
+    explorer.idle()
     dump = explorer.dump()
     parameters = sum(
         tensor["shape"][0] * (tensor["shape"][1] if len(tensor["shape"]) > 1 else 1)
@@ -309,58 +303,7 @@ def test_a_closed_group_sums_up_what_it_holds(explorer: Any) -> None:
     expect(page.locator("graph-view .box.branch.forward").first).to_contain_text("more")
 
 
-def test_a_viewport_keeps_what_is_held_and_leaves_no_gaps(module: Any) -> None:
-    script = """({ Viewport }, { room, extent, moves }) => {
-        const view = new Viewport();
-        view.room = room;
-        view.show(extent, null);
-        for (const [name, ...values] of moves) view[name](...values);
-        return { x: view.x, y: view.y, scale: view.scale, camera: view.camera, overflows: view.overflows };
-    }"""
-    room = {"width": 800, "height": 500}
-
-    def after(extent: dict[str, Any], *moves: list[Any]) -> dict[str, Any]:
-        found: dict[str, Any] = module("view/viewport.js", script, {"room": room, "extent": extent, "moves": moves})
-        return found
-
-    small = {"width": 400, "height": 300, "natural": 400, "isElastic": False}
-    large = {"width": 8000, "height": 1000, "natural": 8000, "isElastic": False}
-    # What is small is shown in its natural size, what is large wholly; both in the middle.
-    assert after(small) == {
-        "x": 200,
-        "y": 100,
-        "scale": 1,
-        "camera": {"zoom": 1, "at": 0, "across": 0.5},
-        "overflows": False,
-    }
-    begin = after(large)
-    assert [begin["x"], begin["y"], begin["scale"]] == pytest.approx([0, 0, 0.5])
-    assert begin["overflows"]
-    all_of_it = ["look", {"zoom": 1, "at": 0.5, "across": 0.5}]
-    fit = after(large, all_of_it)
-    assert [fit["x"], fit["y"], fit["scale"]] == pytest.approx([0, (500 - 100) / 2, 0.1])
-    assert not fit["overflows"]
-    # Magnified around a point: what was at 600, 250 still is. No more than three times the natural size.
-    near = after(large, all_of_it, ["magnifyAt", 1.5, 600, 250])
-    assert near["scale"] == 1.5
-    assert near["camera"]["zoom"] == pytest.approx(15)
-    assert (600 - near["x"]) / 1.5 == pytest.approx(600 / 0.1)
-    assert (250 - near["y"]) / 1.5 == pytest.approx((250 - 200) / 0.1)
-    assert after(large, ["magnifyAt", 50, 0, 0])["scale"] == 3
-    assert after(large, ["magnifyAt", 0.001, 0, 0])["scale"] == pytest.approx(0.1)
-    # Any of it may be in the middle, and something of it always is.
-    assert after(large, ["magnifyAt", 1, 0, 0], ["moveTo", 10_000, -9_000])["x"] == 400
-    # A box that is held stays, whatever comes around it.
-    hold = {"box": {"x": 3000, "y": 40, "width": 90, "height": 40}, "shareX": 0, "shareY": 0, "x": 123, "y": 45}
-    held = after(small, ["show", large, hold])
-    assert (held["x"] + 3000 * held["scale"], held["y"] + 40 * held["scale"]) == pytest.approx((123, 45))
-    # What shrinks to fit leaves no gap at its ends.
-    elastic = {"width": 1600, "height": 500, "natural": 4000, "isElastic": True}
-    assert after(elastic, ["moveTo", 300, 80])["x"] == 0
-    assert after(elastic, ["moveTo", -5000, 80])["x"] == -800
-
-
-def with_module(page: Any, path: str, script: str, argument: Any) -> Any:
+def with_module(page: Any, path: str, script: str, argument: Any = None) -> Any:
     """`(module, argument) => …` in an open page: measuring words takes its font."""
     return page.evaluate(
         f"async (argument) => ({script})(await import('/static/core/{path}'), argument)",
@@ -372,11 +315,12 @@ def scale_of(page: Any) -> float:
     return float(page.evaluate(f"document.querySelector('graph-view .stage').clientWidth / {VIEW}.viewBox().width"))
 
 
+@pytest.mark.long
 def test_what_is_gone_to_can_be_read(explorer: Any) -> None:
     explorer.expected = ["willReadFrequently"]
     page = explorer.open("/?widths=100x51&activation=tanh#level=all&fold=off&show=steps&step=40").page
     page.wait_for_function(f"() => {VIEW}.drawing.boxes > 1000")
-    explorer.at_rest()
+    explorer.idle()
     op = explorer.dump()["ops"][41]["id"]
     fit = page.get_by_role("button", name="Fit to the panel (0)")
     fit.click()
@@ -385,12 +329,12 @@ def test_what_is_gone_to_can_be_read(explorer: Any) -> None:
     assert scale_of(page) == pytest.approx(0.8)
     expect(page.locator(f'graph-view .box[data-id="{op}"]')).to_be_in_viewport(ratio=1)
     assert page.locator(f'graph-view .box[data-id="{op}"] .name').is_visible()
-    # What can be read already is only panned to.
+    # A box that can be read already is only panned to.
     page.evaluate(f"() => {VIEW}.reveal('loss')")
     assert scale_of(page) == pytest.approx(0.8)
     expect(page.locator('graph-view .box[data-id="loss"]')).to_be_in_viewport(ratio=1)
 
-    explorer.at_rest()
+    explorer.idle()
     fit.click()
     page.locator("graph-view .box[tabindex='0']").focus()
     assert scale_of(page) < 0.1
@@ -424,7 +368,7 @@ def test_headers_outside_their_frames_are_in_the_room(module: Any, explorer: Any
     page = explorer.open("/?widths=100x4#level=all").page
     page.set_viewport_size({"width": 1440, "height": 560})
     page.get_by_role("button", name="Fit to the panel (0)").click()
-    explorer.at_rest()
+    explorer.idle()
     stage = page.locator("graph-view .stage").bounding_box()
     heads = page.locator("graph-view .box.open > :is(.name, .toggle)").evaluate_all(
         """(heads) => heads.map((head) => [head, head.getBoundingClientRect()])
@@ -465,7 +409,6 @@ def test_a_name_is_written_smaller_broken_turned_or_cut_before_it_is_left_out(ex
 @pytest.mark.parametrize("context_options", [{"viewport": {"width": 1440, "height": 900}}], ids=["wide"])
 def test_no_group_is_without_a_word_and_each_says_that_it_opens(explorer: Any) -> None:
     page = explorer.open("/?widths=100x7").page
-    explorer.at_rest()
     names = page.locator("graph-view .box.op .name").evaluate_all("(all) => all.map((name) => name.textContent)")
     assert len(names) > 20
     assert all(names)
@@ -478,7 +421,6 @@ def test_no_group_is_without_a_word_and_each_says_that_it_opens(explorer: Any) -
     assert min(min(each) for each in sizes) > -1.5
 
     page = explorer.open("/").page
-    explorer.at_rest()
     group = page.locator('graph-view .box[data-id="layers.0/forward"]')
     expect(group.locator(".name")).to_have_text("Lin")
     expect(group.locator(".toggle")).to_be_visible()
@@ -490,7 +432,6 @@ def test_no_group_is_without_a_word_and_each_says_that_it_opens(explorer: Any) -
 def test_the_tree_of_boxes_is_that_of_the_frames_in_the_order_of_execution(explorer: Any) -> None:
     page = explorer.open("/#level=all").page
     page.wait_for_selector('graph-view .box.open[data-id="layers.0/forward"]')
-    explorer.at_rest()
     items = page.locator("graph-view .box").evaluate_all(
         """(boxes) => Object.fromEntries(boxes.map((box) => [
             box.dataset.id,
@@ -519,6 +460,7 @@ def test_the_tree_of_boxes_is_that_of_the_frames_in_the_order_of_execution(explo
     assert "1 op," in name
 
 
+@pytest.mark.long
 def test_a_scale_keeps_its_bar_beside_what_is_not_on_it(explorer: Any) -> None:
     explorer.expected = ["willReadFrequently"]
     page = explorer.open("/?preset=deep-exploding#colour=std").page
@@ -530,15 +472,15 @@ def test_a_scale_keeps_its_bar_beside_what_is_not_on_it(explorer: Any) -> None:
         const legend = { title: "std", unit: "", low: 1, high: 9, isLog: false, stops: ["#000000", "#ffffff"], words };
         return legendSvg(legend, { "ink-soft": "#333333" }, { x: 0, y: 0 });
     }"""
-    drawn = with_module(page, "takeaway/svg-legend.js", script, [["#ff00ff", "NaN or Inf"]])
+    drawn = with_module(page, "takeaway/svg-parts.js", script, [["#ff00ff", "NaN or Inf"]])
     assert "linearGradient" in drawn
     assert "NaN or Inf" in drawn
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("context_options", [{"viewport": {"width": 390, "height": 844}}], ids=["phone"])
 def test_beneath_a_narrow_graph_lines_end_between_phrases_and_the_minimap_is_small(explorer: Any) -> None:
     page = explorer.open("/?widths=100x12#colour=std").page
-    explorer.at_rest()
     phrases = "graph-view .caption span, graph-view .legend-title, graph-view .legend-scale"
     lines = page.locator(phrases).evaluate_all("(all) => all.map((phrase) => phrase.getClientRects().length)")
     assert lines
@@ -566,3 +508,29 @@ def test_a_model_without_ops_says_so(explorer: Any, tmp_path: Any) -> None:
     path.write_text(json.dumps(dump))
     page.set_input_files("dump-opener input[type=file]", path)
     expect(page.locator("graph-view .nothing")).to_have_text("Nothing was recorded: the model ran no op.")
+
+
+def test_a_text_is_written_into_the_node_that_is_there(explorer: Any) -> None:
+    """Another text node would be styled and laid out as one that has just come: of 50 layers the cost of a frame."""
+    written = with_module(
+        explorer.open().page,
+        "dom.js",
+        """(m) => {
+            const texts = (...children) => {
+                const node = m.html("p", {}, ...children);
+                const before = node.firstChild;
+                const steps = ["1.5", "1.5", "", "2"].map((text) => {
+                    m.writeText(node, text);
+                    return [node.textContent, node.childNodes.length, node.firstChild === before];
+                });
+                return steps;
+            };
+            return [texts("1"), texts(), texts(m.html("b", {}, "1")), texts("1", m.html("b", {}, "2"))];
+        }""",
+    )
+    assert written == [
+        [["1.5", 1, True], ["1.5", 1, True], ["", 0, False], ["2", 1, False]],
+        [["1.5", 1, False], ["1.5", 1, False], ["", 0, True], ["2", 1, False]],
+        [["1.5", 1, False], ["1.5", 1, False], ["", 0, False], ["2", 1, False]],
+        [["1.5", 1, False], ["1.5", 1, False], ["", 0, False], ["2", 1, False]],
+    ]

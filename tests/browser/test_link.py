@@ -11,8 +11,6 @@ import pytest
 from playwright.sync_api import BrowserContext, Page
 from served import Metrics, Served
 
-pytestmark = pytest.mark.browser
-
 TOKEN = "a-token-of-some-length"
 VIEW = "widths=10,5,1"
 PAGE = """<!doctype html><link rel="icon" href="data:,"><title>A course</title>
@@ -87,7 +85,7 @@ def follow(page: Page, link: str) -> int:
 
 
 def counted(url: str) -> Metrics:
-    """What a server has counted."""
+    """The counters of a server."""
     return Metrics(httpx.get(f"{url}/metrics").raise_for_status().text)
 
 

@@ -3,28 +3,19 @@
 The server is the real command in a process of its own; what the page shows is held to PyTorch's own figures.
 """
 
-import contextlib
 import importlib.util
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pytest
 import torch
+from commands import command
+from figures import significant
 from playwright.sync_api import Locator, Page, expect
-
-from chainrule.dump.wire import dump_topology
-from chainrule.trace import trace_model
-
-pytestmark = pytest.mark.browser
 
 FILE = Path(__file__).resolve().parents[1] / "shared" / "user_models" / "blocks.py"
 
@@ -67,7 +58,7 @@ class Explored:
         return self.page.locator(f'graph-view .box[data-id="{name}"]')
 
     def place(self, name: str) -> list[float]:
-        """Where a box stands on the screen, and how wide it is."""
+        """x, y and width of a box on the screen."""
         rect = self.box(name).locator(".frame").bounding_box()
         assert rect is not None
         return [rect["x"], rect["y"], rect["width"]]
@@ -78,7 +69,7 @@ class Explored:
 
     def rest(self) -> "Explored":
         """Wait until neither the picture nor the address has changed for a while."""
-        self._explorer.at_rest()
+        self._explorer.idle()
         return self
 
     @property
@@ -88,41 +79,13 @@ class Explored:
 
     @property
     def note(self) -> Locator:
-        """What the page says of the model's code."""
+        """The note about the model's code."""
         return self.page.locator("#code-note")
-
-
-@contextlib.contextmanager
-def command(*arguments: str, **settings: str) -> Iterator[str]:
-    """The link that `chainrule ARGUMENTS` prints, while it runs; `settings` are environment variables."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("CHAINRULE_")} | settings
-    with subprocess.Popen(
-        [sys.executable, "-u", "-m", "chainrule", *arguments],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    ) as process:
-        output = process.stdout
-        assert output is not None
-        said: list[str] = []
-        try:
-            for line in output:
-                said.append(line)
-                if match := re.search(r"http://\S+", line):
-                    # What else it says must not fill the pipe.
-                    threading.Thread(target=output.read, daemon=True).start()
-                    yield match[0]
-                    return
-            pytest.fail(f"the command ended without a link:\n{''.join(said)}")
-        finally:
-            process.terminate()
-            process.wait(timeout=20)
 
 
 @pytest.fixture(scope="module")
 def link() -> Iterator[str]:
-    """Of a server that explores the example file as it is."""
+    """The link of a server that explores the example file as it is."""
     with command("explore", f"{FILE}:make", "--no-browser", "--port", "0") as link:
         yield link
 
@@ -173,14 +136,11 @@ def bare() -> Callable[..., dict[str, float]]:
 
 
 def std(tensor: torch.Tensor) -> float:
-    """Of the population, in float64."""
+    """Population std in float64."""
     return float(tensor.detach().double().std(correction=0))
 
 
-# -------------------------------------------------------------------- explore
-
-
-def test_the_page_shows_the_users_model_with_pytorchs_own_figures(explored, bare, significant):
+def test_the_page_shows_the_users_model_with_pytorchs_own_figures(explored, bare):
     page = explored.open().page
     expect(page).to_have_title("blocks.py:make · Chainrule")
     expect(page.locator(".model-name")).to_have_text("blocks.py:make")
@@ -200,16 +160,13 @@ def test_the_page_shows_the_users_model_with_pytorchs_own_figures(explored, bare
     for block in range(3):
         expect(explored.box(f"blocks.{block}/forward")).to_be_visible()
         expect(explored.box(f"blocks.{block}/backward")).to_have_count(1)
-    # What can be taken away is the model's.
+    # The downloads are the model's.
     assert page.locator("a[data-trace=json]").get_attribute("href") == "/api/v1/model/trace.json"
     dump = json.loads(page.evaluate("fetch('/api/v1/model/trace.json').then((answer) => answer.text())"))
     assert {op["name"] for op in dump["ops"]} >= {"layer_norm", "linear", "relu", "mse_loss"}
 
 
-# -------------------------------------------------------------------- what if
-
-
-def test_the_slider_moves_the_picture_while_it_is_dragged(explored, bare, significant):
+def test_the_slider_moves_the_picture_while_it_is_dragged(explored, bare):
     page = explored.open().page
     rect = page.locator("what-if-controls .slider").bounding_box()
     middle, y = rect["x"] + rect["width"] / 2, rect["y"] + rect["height"] / 2
@@ -234,7 +191,7 @@ def test_the_slider_moves_the_picture_while_it_is_dragged(explored, bare, signif
     assert explored.figure("head.bias") == significant(bare()["head.bias"])
 
 
-def test_the_profile_follows_the_slider(explored, bare, significant):
+def test_the_profile_follows_the_slider(explored, bare):
     page = explored.open().page
     chart, readout = page.locator("layer-profile .profile-svg"), page.locator("layer-profile .readout")
     for scale in ("1", "2"):
@@ -247,13 +204,13 @@ def test_the_profile_follows_the_slider(explored, bare, significant):
         expect(readout).to_contain_text(f"embed (Linear): linear σ {significant(bare(float(scale))['embed.linear'])}")
 
 
-def test_a_group_of_the_model_is_changed_alone_and_the_address_holds_it(explored, bare, significant):
+def test_a_group_of_the_model_is_changed_alone_and_the_address_holds_it(explored, bare):
     page = explored.open().page
     take = page.locator("what-if-controls .take")
     expect(take).to_be_disabled()
     explored.box("embed.linear").click()
     expect(take).to_have_text("this group: embed")
-    # Of a box that holds others it is the module itself.
+    # A box that holds others stands for the module itself.
     page.goto(page.url.partition("#")[0] + "#select=blocks.1/forward")
     expect(take).to_have_text("this group: blocks.1")
     take.click()
@@ -297,11 +254,11 @@ def test_groups_are_found_by_typing_and_chosen_by_keys(explored):
     expect(page.locator("what-if-controls .active")).to_have_text("head")
     page.keyboard.press("Escape")
     expect(field).to_have_value("blocks.2.down")
-    # What was typed and not taken is let go of.
+    # A typed text that was not chosen is dropped.
     field.press_sequentially("0")
     page.locator("#what-if-scale").focus()
     expect(field).to_have_value("blocks.2.down")
-    # What is no module is refused at its field, and the picture stays.
+    # An unknown module is refused at its field, and the picture stays.
     field.fill("blocks.7")
     page.keyboard.press("Enter")
     note = page.locator("what-if-controls [data-key=group] .note")
@@ -334,6 +291,7 @@ def make():
 """
 
 
+@pytest.mark.long
 def test_a_tied_weight_is_of_each_module_that_has_it(explorer, tmp_path):
     file = tmp_path / "tied.py"
     file.write_text(TIED)
@@ -347,7 +305,7 @@ def test_a_tied_weight_is_of_each_module_that_has_it(explorer, tmp_path):
         expect(page.locator("what-if-controls .sigma")).to_have_text(f"σ {explored.figure('mix.weight')}")
 
 
-def test_weights_are_drawn_anew_and_their_seed_counts_only_then(explored, bare, significant):
+def test_weights_are_drawn_anew_and_their_seed_counts_only_then(explored, bare):
     page = explored.open().page
     seed, dice = page.locator("#what-if-seed"), page.get_by_role("button", name="Another seed")
     expect(seed).to_be_disabled()
@@ -368,6 +326,7 @@ def test_weights_are_drawn_anew_and_their_seed_counts_only_then(explored, bare, 
     expect(explored.box("blocks.0.up.weight").locator(".value")).to_have_text(original)
 
 
+@pytest.mark.long
 def test_keys_move_the_slider_and_a_mistaken_address_shows_the_model_as_it_is(explored, explorer):
     page = explored.open().page
     page.locator("what-if-controls .slider").focus()
@@ -383,7 +342,7 @@ def test_keys_move_the_slider_and_a_mistaken_address_shows_the_model_as_it_is(ex
     expect(explored.box("head.linear")).to_be_visible()
 
 
-def test_run_a_is_another_what_if(explored, bare, significant):
+def test_run_a_is_another_what_if(explored, bare):
     page = explored.open().page
     page.locator("#pin").click()
     page.locator("#what-if-scale").fill("2")
@@ -396,6 +355,7 @@ def test_run_a_is_another_what_if(explored, bare, significant):
     expect(row).to_contain_text(significant(bare(2)["head.linear"]))
 
 
+@pytest.mark.long
 def test_the_page_as_one_file_shows_the_what_if_without_a_server(explored, context, tmp_path):
     page = explored.open("/?scale=2#select=head.linear").page
     explored.rest()
@@ -416,6 +376,7 @@ def test_the_page_as_one_file_shows_the_what_if_without_a_server(explored, conte
     assert problems == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("context_options", [{"viewport": {"width": 390, "height": 844}}])
 def test_on_a_small_screen_the_slider_is_at_hand_and_the_rest_has_a_tab(explored):
     page = explored.open().page
@@ -428,6 +389,7 @@ def test_on_a_small_screen_the_slider_is_at_hand_and_the_rest_has_a_tab(explored
     assert page.evaluate("document.documentElement.scrollWidth") == 390
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("context_options", [{"viewport": {"width": 390, "height": 844}, "has_touch": True}])
 def test_a_finger_scrolls_the_groups_and_only_a_tap_takes_one(explored):
     page = explored.open().page
@@ -448,9 +410,6 @@ def test_a_finger_scrolls_the_groups_and_only_a_tap_takes_one(explored):
     options.filter(has_text="blocks.2.down").tap()
     expect(page.locator("#what-if-group")).to_have_value("blocks.2.down")
     expect(page.locator("what-if-controls .count")).to_have_text("1 of 8 weights")
-
-
-# -------------------------------------------------------------------- watch
 
 
 def test_an_edit_of_the_file_is_shown_and_what_was_looked_at_is_looked_at_still(watched):
@@ -479,6 +438,7 @@ def test_an_edit_of_the_file_is_shown_and_what_was_looked_at_is_looked_at_still(
     expect(page.locator("inspector-panel h2")).to_have_text("relu")
 
 
+@pytest.mark.long
 def test_a_what_if_stays_over_an_edit(watched):
     page = watched.open("/?scale=3&group=head").page
     before = watched.seq
@@ -498,6 +458,7 @@ def test_a_what_if_stays_over_an_edit(watched):
     expect(page.locator("what-if-controls [role=option]", has_text="tail")).to_be_visible()
 
 
+@pytest.mark.long
 def test_a_new_modules_group_may_be_chosen_though_it_does_not_run(watched):
     page = watched.open().page
     field = page.get_by_role("combobox", name="Group")
@@ -525,17 +486,18 @@ def test_a_group_that_an_edit_has_taken_away_is_told_and_the_picture_stays(watch
     expect(page.locator("what-if-controls [data-key=group]")).to_have_class(re.compile("at-fault"))
     expect(watched.box("blocks.2/forward")).to_be_visible()
     assert watched.figure("head.linear") == figure
-    # With a group that there is, it is the new code that is shown.
+    # With a group that exists, the new code is shown.
     page.get_by_role("button", name="Reset", exact=True).click()
     expect(watched.box("blocks.2/forward")).to_have_count(0)
     expect(watched.note).to_be_hidden()
-    # What is mistyped then is told at its field alone.
+    # From then on only the field tells a mistyped group.
     page.get_by_role("combobox", name="Group").fill("blocks.2")
     page.keyboard.press("Enter")
     expect(page.locator("what-if-controls [data-key=group] .note")).to_contain_text("'blocks.2' is no module")
     expect(watched.note).to_be_hidden()
 
 
+@pytest.mark.long
 def test_code_that_runs_but_cannot_be_traced_leaves_the_picture_and_says_so(watched):
     page = watched.open().page
     figure = watched.figure("head.linear")
@@ -570,6 +532,7 @@ def test_code_that_cannot_be_run_leaves_the_picture_and_says_where(watched):
     expect(watched.box("head.weight")).to_have_class(re.compile("selected"))
 
 
+@pytest.mark.long
 def test_a_server_that_was_started_anew_with_better_code_leaves_no_note_behind(explorer, tmp_path):
     file = Path(shutil.copy(FILE, tmp_path))
     explorer.expected += ["ERR_CONNECTION_REFUSED", "WebSocket connection"]
@@ -585,7 +548,7 @@ def test_a_server_that_was_started_anew_with_better_code_leaves_no_note_behind(e
     explored.edit("blocks: int = 3", "blocks: int = 2")
     port = link.partition("/?")[0].rpartition(":")[2]
     with command(*options, "--port", port, CHAINRULE_TOKEN="own-model"):
-        expect(page.locator("run-status")).to_have_attribute("data-connection", "live", timeout=30_000)
+        expect(page.locator("run-status")).to_have_attribute("data-connection", "live")
         expect(explored.box("blocks.2/forward")).to_have_count(0)
         expect(explored.note).to_be_hidden()
         page.goto("about:blank")
@@ -621,13 +584,14 @@ def test_a_pass_that_breaks_off_is_shown_as_far_as_it_went_and_mended_it_is_as_b
     expect(watched.note).to_be_hidden()
     expect(watched.box("blocks.2.add")).to_have_class(re.compile("selected"))
     expect(failed).to_have_count(0)
-    # Where no op has raised there is the line alone.
+    # If no op has raised, the note names the line alone.
     watched.edit("x = self.embed(x)", "x = self.embed(x); raise KeyError('mine')")
     expect(watched.note).to_contain_text("The forward pass broke off.")
     expect(watched.note).to_contain_text("KeyError: 'mine'")
     expect(watched.note.get_by_role("button", name="Show where")).to_be_hidden()
 
 
+@pytest.mark.long
 def test_a_backward_pass_that_breaks_off_is_shown_too(watched):
     code = """class Broken(torch.autograd.Function):
     @staticmethod
@@ -655,155 +619,3 @@ class Block(nn.Module):"""
     expect(watched.note).to_contain_text("BrokenBackward in blocks.2.Broken: ")
     expect(watched.note).to_contain_text("ValueError: out of luck")
     expect(page.locator("graph-view .box.failed.selected")).to_contain_text("Backward")
-
-
-# -------------------------------------------------------------------- found again in another graph
-
-COUNTERPARTS = """async (m, { before, after, ids }) => {
-    const { buildGraph } = await import("/static/core/graph/graph.js");
-    const [one, other] = [buildGraph(before), buildGraph(after)];
-    const counterparts = new m.Counterparts(one, other);
-    return ids.map((id) => counterparts.id(id));
-}"""
-
-KEEP = """async (m, { before, after, view }) => {
-    const { buildGraph } = await import("/static/core/graph/graph.js");
-    const { parseView } = await import("/static/core/url-state.js");
-    return m.keepView(parseView(view), new m.Counterparts(buildGraph(before), buildGraph(after)));
-}"""
-
-
-class Layers(torch.nn.Module):
-    """A module whose forward is what a test says: other ops, or other modules."""
-
-    def __init__(self, forward: Callable[["Layers", torch.Tensor], torch.Tensor], **modules: torch.nn.Module) -> None:
-        super().__init__()
-        self._forward = forward
-        for name, module in modules.items():
-            self.add_module(name, module)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """As the test says."""
-        return self._forward(self, x)
-
-
-def topology(forward: Callable[[Layers, torch.Tensor], torch.Tensor], **modules: torch.nn.Module) -> dict[str, Any]:
-    """The graph of a model, as the page gets it."""
-    torch.manual_seed(0)
-    model = Layers(forward, **modules)
-    return orjson.loads(orjson.dumps(dump_topology(trace_model(model, torch.randn(5, 4)))))
-
-
-def linears() -> dict[str, torch.nn.Module]:
-    return {"first": torch.nn.Linear(4, 4), "second": torch.nn.Linear(4, 4)}
-
-
-def op_named(graph: dict[str, Any], name: str, phase: str = "forward", order: int = 0) -> str:
-    """The id of the `order`-th op of a name."""
-    return [op["id"] for op in graph["ops"] if op["name"] == name and op["phase"] == phase][order]
-
-
-def plain(model: Layers, x: torch.Tensor) -> torch.Tensor:
-    hidden = torch.tanh(model.first(x))
-    return torch.relu(model.second(hidden)).sum()
-
-
-def with_one_more(model: Layers, x: torch.Tensor) -> torch.Tensor:
-    hidden = torch.tanh(model.first(torch.sin(x)))
-    return torch.relu(model.second(hidden)).sum()
-
-
-def with_another(model: Layers, x: torch.Tensor) -> torch.Tensor:
-    hidden = torch.sigmoid(model.first(x))
-    return torch.relu(model.second(hidden)).sum()
-
-
-def test_things_are_found_again_though_every_id_has_shifted(module):
-    before, after = topology(plain, **linears()), topology(with_one_more, **linears())
-    relu, tanh = op_named(before, "relu"), op_named(before, "tanh")
-    assert relu != op_named(after, "relu"), "with one more op before it"
-    ids = [relu, tanh, "second.weight", "second.weight.g", "first/forward", "second/backward", "tanh", "relu.g"]
-    found = module("graph/keep-view.js", COUNTERPARTS, {"before": before, "after": after, "ids": ids})
-    expected = [op_named(after, "relu"), op_named(after, "tanh"), *ids[2:]]
-    assert found == expected
-
-
-def test_an_op_in_the_place_of_another_is_its_counterpart_and_what_has_gone_has_none(module):
-    before, after = topology(plain, **linears()), topology(with_another, **linears())
-    ids = [op_named(before, "tanh"), "tanh", "no such thing"]
-    found = module("graph/keep-view.js", COUNTERPARTS, {"before": before, "after": after, "ids": ids})
-    assert found == [op_named(after, "sigmoid"), "sigmoid", ""]
-    fewer = topology(lambda model, x: model.first(x).sum(), first=torch.nn.Linear(4, 4))
-    gone = ["second.weight", "second/forward", op_named(before, "relu")]
-    assert module("graph/keep-view.js", COUNTERPARTS, {"before": before, "after": fewer, "ids": gone}) == ["", "", ""]
-
-
-def test_an_activation_that_no_module_makes_is_of_the_layer_before_it(module):
-    graph = topology(plain, **linears())
-    script = """async (m, { graph, ids, groups }) => {
-        const { buildGraph } = await import("/static/core/graph/graph.js");
-        return ids.map((id) => m.groupAt(buildGraph(graph), id, groups));
-    }"""
-    ids = ["first.linear", "tanh", "tanh.g", "relu", "second.weight.g", "second/backward", "input", "sum", ""]
-    found = module("lab/weights.js", script, {"graph": graph, "ids": ids, "groups": ["first", "second"]})
-    assert found == ["first", "first", "first", "second", "second", "second", None, None, None]
-
-
-def test_a_fold_is_found_again_however_often_it_repeats(module):
-    def repeated(times: int) -> dict[str, Any]:
-        blocks = [torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh()) for _ in range(times)]
-        return topology(lambda model, x: model.body(x).sum(), body=torch.nn.Sequential(*blocks))
-
-    ids = ["body.0*3/forward", "body.0*3.rest/forward", "body.2/forward"]
-    found = module("graph/keep-view.js", COUNTERPARTS, {"before": repeated(3), "after": repeated(5), "ids": ids})
-    assert found == ["body.0*5/forward", "body.0*5.rest/forward", "body.2/forward"]
-
-
-def test_names_are_aligned_from_both_ends(module):
-    runs = [
-        ["abc", "abc"],
-        ["abc", "xabc"],
-        ["abc", "abxc"],
-        ["abcd", "ad"],
-        ["abc", "axc"],
-        ["abab", "ababab"],
-        ["abc", ""],
-        ["abcd", "axbyd"],
-    ]
-    found = module("graph/keep-view.js", "(m, runs) => runs.map(([a, b]) => m.align([...a], [...b]))", runs)
-    assert found == [
-        [0, 1, 2],
-        [1, 2, 3],
-        [0, 1, 3],
-        [0, -1, -1, 1],
-        [0, 1, 2],
-        [0, 1, 2, 3],
-        [-1, -1, -1],
-        [0, 2, -1, 4],
-    ]
-
-
-def test_a_view_is_kept_and_what_comes_back_is_as_it_was(module):
-    before, after = topology(plain, **linears()), topology(with_one_more, **linears())
-    step = [op["id"] for op in before["ops"]].index(op_named(before, "relu"))
-    view = f"select={op_named(before, 'relu')}&toggled=second/forward&step={step}&reach=up2&predict=relu.std&guess=1"
-    kept = module("graph/keep-view.js", KEEP, {"before": before, "after": after, "view": view})
-    ids = [op["id"] for op in after["ops"]]
-    relu = op_named(after, "relu")
-    assert kept == {"select": relu, "toggled": "second/forward", "step": ids.index(relu)}
-    fewer = topology(lambda model, x: model.first(x).sum(), first=torch.nn.Linear(4, 4))
-    lost = module("graph/keep-view.js", KEEP, {"before": before, "after": fewer, "view": view})
-    # The group stays in the address: the next version may have it again.
-    assert lost["toggled"] == "second/forward"
-    assert (lost["select"], lost["reach"], lost["predict"], lost["guess"]) == ("", "", "", "")
-    assert lost["step"] < len(fewer["ops"])
-
-
-def test_a_group_that_was_opened_by_hand_stays_open_whatever_the_level_says_of_it(module):
-    inner = Layers(lambda model, x: torch.tanh(model.linear(x)), linear=torch.nn.Linear(4, 4))
-    single = topology(lambda model, x: model.block(x).sum(), block=torch.nn.Linear(4, 4))
-    nested = topology(lambda model, x: model.block(model.other(x)).sum(), block=inner, other=torch.nn.Linear(4, 4))
-    # A leaf is closed at the level of layers, and one that holds others is open.
-    for after, toggled in ((nested, ""), (single, "block/forward")):
-        asked = {"before": single, "after": after, "view": "toggled=block/forward"}
-        assert module("graph/keep-view.js", KEEP, asked)["toggled"] == toggled

@@ -1,20 +1,19 @@
-"""The profile of a model that no spec describes: rows by module path, and theory, or why there is none."""
+"""The profile of a user's model: rows by module path, and theory or the reason why it is missing."""
 
 import re
 from itertools import pairwise
 
 import pytest
 import torch
+from commands import command
+from figures import significant
 from playwright.sync_api import expect
-from serving import server
 from torch import nn
 from torch.nn import functional
 
 from chainrule import trace_model
 from chainrule.diagnose.profile import profile
 from chainrule.dump.wire import dump_trace
-
-pytestmark = pytest.mark.browser
 
 SILENT = {
     "tokens": "Embedding: no theory of it here",
@@ -83,12 +82,12 @@ def traces():
 
 @pytest.fixture(scope="module")
 def addresses(traces, tmp_path_factory):
-    """Where each of the traces is open."""
+    """The address of each trace."""
     folder = tmp_path_factory.mktemp("own")
     files = {name: folder / f"{name}.json" for name in traces}
     for name, file in files.items():
         file.write_bytes(dump_trace(traces[name]))
-    with server("open", *map(str, files.values()), "--no-browser") as (url, _):
+    with command("open", *map(str, files.values()), "--no-browser", "--port", "0") as url:
         yield {name: f"{url}/#dump={index}" for index, name in enumerate(files)}
 
 
@@ -118,7 +117,7 @@ def hover(page, order, name):
     return readout
 
 
-def test_rows_are_called_by_their_modules(shown, traces, significant):
+def test_rows_are_called_by_their_modules(shown, traces):
     page = shown("stack")
     layers = profile(traces["stack"]).layers
     for order, (layer, title) in enumerate(
@@ -161,13 +160,14 @@ def test_the_table_says_why(shown, traces):
         expect(headings.nth(order).locator(".note")).to_have_text(SILENT.get(layer.name, "Linear"))
 
 
-# What stands in each row that is there.
+# The texts of the rows in the document.
 ROWS = """() => [...document.querySelectorAll("layer-table tbody tr[aria-rowindex]")].map((row) => [
     Number(row.getAttribute("aria-rowindex")), ...[...row.cells].map((cell) => cell.textContent.trim()),
 ])"""
 
 
-def test_of_a_thousand_rows_those_in_sight_are_there_and_all_can_be_come_to(shown, traces, significant):
+@pytest.mark.long
+def test_of_a_thousand_rows_those_in_sight_are_there_and_all_can_be_come_to(shown, traces):
     page = shown("repeated")
     trace = traces["repeated"]
     layers = trace.layers
@@ -199,7 +199,7 @@ def test_of_a_thousand_rows_those_in_sight_are_there_and_all_can_be_come_to(show
     expect(page.locator("inspector-panel h2")).to_contain_text("tanh")
 
 
-def test_the_inspector_says_why(shown, traces, significant):
+def test_the_inspector_says_why(shown, traces):
     page = shown("stack")
     page.locator("layer-table .link", has_text="layer_norm").click()
     comparison = page.locator("inspector-panel .comparison")
@@ -214,6 +214,7 @@ def test_the_inspector_says_why(shown, traces, significant):
     expect(comparison.locator("tr.rule").first).to_contain_text("with the preactivation's mean m and std s")
 
 
+@pytest.mark.long
 def test_hundreds_of_rows_can_be_read(shown, traces):
     page = shown("deep")
     assert len(traces["deep"].layers) == 250
@@ -230,6 +231,7 @@ def test_hundreds_of_rows_can_be_read(shown, traces):
     expect(readout).to_contain_text(f"{traces['deep'].layers[-1].name} (Linear): 499.tanh σ ")
 
 
+@pytest.mark.long
 def test_layers_that_stand_beside_each_other_in_the_graph_follow_each_other_in_the_profile(shown, traces):
     page = shown("parallel")
     assert len(traces["parallel"].layers) == 4
@@ -241,6 +243,7 @@ def test_layers_that_stand_beside_each_other_in_the_graph_follow_each_other_in_t
     assert all(end <= start for (_, end), (start, _) in pairwise(ends))
 
 
+@pytest.mark.long
 def test_theory_lies_where_it_is_told(shown, traces):
     page = shown("deep")
     found = page.locator("layer-profile path.theory.forward.activation").get_attribute("d")

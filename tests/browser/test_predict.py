@@ -5,11 +5,11 @@ import re
 from urllib.request import urlopen
 
 import pytest
+from figures import significant
 from playwright.sync_api import expect
+from waiting import expect_when_idle
 
-pytestmark = pytest.mark.browser
-
-# What a person can read or hear: text that is shown, and what elements say of themselves. One entry per place.
+# Text that a person can read or hear: shown text and labels. One entry per place.
 SAID = """() => {
     const places = [];
     const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
@@ -28,7 +28,7 @@ SAID = """() => {
     return places;
 }"""
 
-# What an element says to the page.
+# Sends an element's event.
 EMIT = "([type, detail]) => document.body.dispatchEvent(new CustomEvent(type, { detail, bubbles: true }))"
 
 
@@ -44,7 +44,7 @@ def number(text):
 
 
 def places_of(page, text):
-    """Where a figure stands on the page."""
+    """Places of a figure on the page."""
     return [(where, said) for where, said in page.evaluate(SAID) if number(text).search(said)]
 
 
@@ -71,10 +71,10 @@ def look_everywhere(explorer, tensor, text):
     for statistic in ("mean", "dead_fraction", "saturation", "ratio", "std"):
         page.evaluate(EMIT, ["statistic-change", {"statistic": statistic}])
         look(f"statistic {statistic}")
-    explorer.at_rest()
+    explorer.idle()
     look("at rest")
     page.locator(".header [data-show=layers]").click()
-    explorer.at_rest()
+    explorer.idle()
     look("layers")
     page.locator(".header [data-show=graph]").click()
     page.locator("spec-presets summary").click()
@@ -82,13 +82,13 @@ def look_everywhere(explorer, tensor, text):
     page.keyboard.press("Escape")
     page.locator("#pin").click()
     expect(page.locator("comparison-table")).to_be_visible()
-    explorer.at_rest()
+    explorer.idle()
     look("compared to itself")
     page.evaluate(EMIT, ["box-select", {"id": tensor}])
     expect(page.locator("inspector-panel h2")).to_have_text(tensor)
     # Plotly takes over from the canvas after a while.
     page.wait_for_timeout(1200)
-    explorer.at_rest()
+    explorer.idle()
     look("inspected")
     page.locator("#pin").click()
     return found
@@ -98,16 +98,16 @@ def look_everywhere(explorer, tensor, text):
     ("query", "figure"),
     [
         ("", "l2.std"),
-        ("", "l1.g.std"),
-        ("", "w1.std"),
-        ("", "loss.mean"),
-        ("preset=deep-relu", "out.std"),
-        ("preset=deep-relu&activation=tanh", "l40.std"),
+        pytest.param("", "l1.g.std", marks=pytest.mark.long),
+        pytest.param("", "w1.std", marks=pytest.mark.long),
+        pytest.param("", "loss.mean", marks=pytest.mark.long),
+        pytest.param("preset=deep-relu", "out.std", marks=pytest.mark.long),
+        pytest.param("preset=deep-relu&activation=tanh", "l40.std", marks=pytest.mark.long),
     ],
 )
-def test_nothing_tells_the_figure_before_a_guess(explorer, significant, query, figure):
+def test_nothing_tells_the_figure_before_a_guess(explorer, query, figure):
     tensor, statistic = figure.rsplit(".", 1)
-    explorer.open(f"/?{query}#predict={figure}").at_rest()
+    explorer.open(f"/?{query}#predict={figure}")
     page = explorer.page
     secret = significant(column(explorer.dump(query), tensor, statistic))
     assert look_everywhere(explorer, tensor, secret) == []
@@ -115,10 +115,11 @@ def test_nothing_tells_the_figure_before_a_guess(explorer, significant, query, f
     page.fill("#guess", "0.5")
     page.keyboard.press("Enter")
     expect(page.locator("prediction-prompt")).to_contain_text(f"measured {secret}")
-    explorer.at_rest()
+    explorer.idle()
     assert len(places_of(page, secret)) >= 3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("query", "figure"), [("", "l2.std"), ("widths=100x51", "l50.std")])
 def test_the_box_is_covered_and_its_canvas_too(explorer, query, figure):
     explorer.expected = ["willReadFrequently"]
@@ -133,7 +134,7 @@ def test_the_box_is_covered_and_its_canvas_too(explorer, query, figure):
     }"""
     seen = []
     for scale in ("scale=0.5", "scale=2"):
-        explorer.open(f"/?{query}&{scale}&activation=tanh&init=lecun_normal#predict={figure}").at_rest()
+        explorer.open(f"/?{query}&{scale}&activation=tanh&init=lecun_normal#predict={figure}")
         # Too narrow for text at 50 layers: there it is the canvas alone that speaks.
         assert explorer.figure(tensor) in ("?", "")
         assert "hidden until it is guessed" in explorer.page.get_attribute(
@@ -143,8 +144,8 @@ def test_the_box_is_covered_and_its_canvas_too(explorer, query, figure):
     assert seen[0] == seen[1]
 
 
-def test_a_guess_reveals_stays_and_joins_the_link(explorer, significant, server_url):
-    explorer.open("/#predict=l2.std").at_rest()
+def test_a_guess_reveals_stays_and_joins_the_link(explorer, server_url):
+    explorer.open("/#predict=l2.std")
     page = explorer.page
     prompt = page.locator("prediction-prompt")
     expect(prompt).to_contain_text("What will the std of l2 be?")
@@ -169,7 +170,7 @@ def test_a_guess_reveals_stays_and_joins_the_link(explorer, significant, server_
     )
     expect(prompt.locator(".answer")).to_have_text(told)
     assert explorer.figure("l2") == significant(std)
-    explorer.at_rest()
+    explorer.idle()
     assert page.evaluate("location.hash") == "#predict=l2.std&guess=0.5"
 
     page.reload()
@@ -178,21 +179,21 @@ def test_a_guess_reveals_stays_and_joins_the_link(explorer, significant, server_
     # The guess stays when the model changes; what was measured does not.
     page.fill("#spec-scale", "2")
     page.keyboard.press("Enter")
-    page.wait_for_function("() => location.search === '?scale=2'")
+    expect_when_idle(page, "() => location.search === '?scale=2'")
     std = column(explorer.dump("scale=2"), "l2", "std")
     expect(prompt.locator(".answer")).to_contain_text(f"your guess 0.5 · measured {significant(std)}")
 
     prompt.get_by_role("button", name="guess again").click()
     expect(page.locator("#guess")).to_be_focused()
     assert explorer.figure("l2") == "?"
-    explorer.at_rest()
+    explorer.idle()
     assert page.evaluate("location.hash") == "#predict=l2.std"
     page.keyboard.type("1.7")
     page.keyboard.press("Enter")
     expect(prompt.get_by_role("button", name="guess again")).to_be_focused()
     page.keyboard.press("Escape")
     expect(prompt).to_be_hidden()
-    explorer.at_rest()
+    explorer.idle()
     assert page.evaluate("location.hash") == ""
 
     page.go_back()
@@ -204,7 +205,7 @@ def test_a_guess_reveals_stays_and_joins_the_link(explorer, significant, server_
 
 
 def test_what_is_typed_outlasts_the_pictures_that_come_meanwhile(explorer):
-    explorer.open("/#predict=l2.std").at_rest()
+    explorer.open("/#predict=l2.std")
     page = explorer.page
     page.locator("#guess").focus()
     page.keyboard.type("0.")
@@ -221,12 +222,12 @@ def test_what_is_typed_outlasts_the_pictures_that_come_meanwhile(explorer):
     [
         ("l99.std", "There is no l99 with statistics in this graph. Tensors: x, w1–w2, b1–b2, l1–l2, out, y, loss;"),
         ("l2.variance", "l2.variance names no figure: it takes a tensor and a statistic, such as l2.std."),
-        ("l2", "l2 names no figure"),
-        ("l1.saturation", "l1 has no saturation"),
+        pytest.param("l2", "l2 names no figure", marks=pytest.mark.long),
+        pytest.param("l1.saturation", "l1 has no saturation", marks=pytest.mark.long),
     ],
 )
-def test_a_figure_that_is_not_there_is_named_and_nothing_is_hidden(explorer, significant, figure, message):
-    explorer.open(f"/#predict={figure}").at_rest()
+def test_a_figure_that_is_not_there_is_named_and_nothing_is_hidden(explorer, figure, message):
+    explorer.open(f"/#predict={figure}")
     page = explorer.page
     expect(page.locator("prediction-prompt")).to_contain_text(message)
     assert explorer.figure("l2") == significant(column(explorer.dump(""), "l2", "std"))
@@ -236,7 +237,7 @@ def test_a_figure_that_is_not_there_is_named_and_nothing_is_hidden(explorer, sig
 
 
 def test_an_experiment_can_be_guessed_first(explorer):
-    explorer.open().at_rest()
+    explorer.open()
     page = explorer.page
     note = page.locator("experiment-note")
     expect(note).to_contain_text("0.8259")
@@ -245,65 +246,28 @@ def test_an_experiment_can_be_guessed_first(explorer):
     for given_away in ("0.8259", "0.8256", "0.794"):
         expect(note).not_to_contain_text(given_away)
     assert note.get_attribute("title") == ""
-    explorer.at_rest()
+    explorer.idle()
     assert page.evaluate("location.hash") == "#predict=l2.std"
 
     # Another experiment is another question.
     page.locator("spec-presets summary").click()
     page.locator('[data-preset="randn"]').click()
-    page.wait_for_function("() => location.search === '?init=standard_normal'")
-    explorer.at_rest()
+    expect_when_idle(page, "() => location.search === '?init=standard_normal'")
     assert page.evaluate("location.hash") == ""
     expect(page.locator("prediction-prompt")).to_be_hidden()
     # One choice, one entry of the history.
     page.go_back()
-    page.wait_for_function("() => location.search === '' && location.hash === '#predict=l2.std'")
+    expect_when_idle(page, "() => location.search === '' && location.hash === '#predict=l2.std'")
     expect(page.locator("#guess")).to_be_visible()
     assert explorer.figure("l2") == "?"
 
 
 def test_a_share_is_guessed_in_percent_too(explorer):
-    explorer.open("/#predict=l2.zero_fraction").at_rest()
+    explorer.open("/#predict=l2.zero_fraction")
     page = explorer.page
     page.fill("#guess", "50 %")
     page.keyboard.press("Enter")
     share = column(explorer.dump(""), "l2", "zero_fraction")
     expect(page.locator("prediction-prompt")).to_contain_text(f"your guess 50.0 % · measured {100 * share:.1f} %")
-    explorer.at_rest()
+    explorer.idle()
     assert page.evaluate("location.hash") == "#predict=l2.zero_fraction&guess=0.5"
-
-
-@pytest.mark.parametrize(
-    ("text", "guess"),
-    [
-        ("0.8", 0.8),
-        (" 1e-3 ", 1e-3),
-        ("−2", -2),
-        ("50%", 0.5),
-        ("", None),
-        ("%", None),
-        ("NaN", None),
-        ("1e999", None),
-        ("2.5.1", None),
-        ("0x", None),
-    ],
-)
-def test_guesses_are_read(module, text, guess):
-    assert module("lab/prediction.js", "(m, text) => m.readGuess(text)", text) == guess
-
-
-def test_copies_of_a_tensor_are_hidden_with_it(module, dump_of):
-    rows = """(m, { dump, figure }) => import("/static/core/picture.js").then(({ pictureOfDump }) => {
-        const picture = pictureOfDump(dump, 1, "key");
-        const { hidden, floats } = m.hide(picture, m.parsePrediction(figure, ""));
-        return [...hidden.rows].map((row) => dump.tensors.find(({ id }) => id === dump.statistics.tensor[row]).name);
-    })"""
-    dump = dump_of("")
-    # Its transpose in the backward pass; the product before zero biases; the prediction as the loss sees it.
-    assert set(module("lab/prediction.js", rows, {"dump": dump, "figure": "l2.std"})) == {"l2", "layers.2.t_1"}
-    assert set(module("lab/prediction.js", rows, {"dump": dump, "figure": "l1.std"})) == {"l1", "layers.0.matmul"}
-    assert {"out", "loss.squeeze"} <= set(module("lab/prediction.js", rows, {"dump": dump, "figure": "out.std"}))
-    # relu leaves the largest preactivation as it is.
-    assert {"l1", "l2"} <= set(module("lab/prediction.js", rows, {"dump": dump, "figure": "l2.max"}))
-    # Nothing follows from a share of nothing.
-    assert module("lab/prediction.js", rows, {"dump": dump, "figure": "b1.std"}) == ["b1"]

@@ -5,11 +5,11 @@ import re
 from urllib.request import urlopen
 
 import pytest
+from figures import significant
 from playwright.sync_api import expect
+from waiting import expect_when_idle
 
 from chainrule.spec.presets import PRESET_BY_NAME, PRESETS
-
-pytestmark = pytest.mark.browser
 
 
 def column(dump, name, statistic):
@@ -27,13 +27,12 @@ def chosen(explorer):
     """Opens the page and clicks a preset in its menu; the note above the graph."""
 
     def choose(name, opened="/?seed=1"):
-        explorer.open(opened).at_rest()
+        explorer.open(opened)
         page = explorer.page
         page.locator("spec-presets summary").click()
         page.locator(f'[data-preset="{name}"]').click()
         query = page.locator(f'[data-preset="{name}"]').get_attribute("data-query")
-        page.wait_for_function("(query) => location.search.slice(1) === query", arg=query)
-        explorer.at_rest()
+        expect_when_idle(page, "(query) => location.search.slice(1) === query", query)
         return page.locator("experiment-note")
 
     return choose
@@ -42,17 +41,17 @@ def chosen(explorer):
 # Preset, statistics of its tensor with what the chapter printed of each, words of its theory.
 NUMBERS = [
     ("randn", {"std": "10.0544"}, "√100 = 10"),
-    ("scaled", {"std": "1.0231"}, "theory 1"),
-    ("scaled-relu", {"mean": "0.3758", "std": "0.6150"}, "0.5838"),
+    pytest.param("scaled", {"std": "1.0231"}, "theory 1", marks=pytest.mark.long),
+    pytest.param("scaled-relu", {"mean": "0.3758", "std": "0.6150"}, "0.5838", marks=pytest.mark.long),
     ("kaiming-relu", {"mean": "0.5720", "std": "0.8259"}, "0.8256"),
-    ("deep-linear", {"std": "1.0150"}, "RMS 1"),
+    pytest.param("deep-linear", {"std": "1.0150"}, "RMS 1", marks=pytest.mark.long),
     ("deep-relu", {"mean": None, "std": None}, "2.46e-8"),
-    ("deep-kaiming", {"std": None}, "0.8256"),
+    pytest.param("deep-kaiming", {"std": None}, "0.8256", marks=pytest.mark.long),
 ]
 
 
 @pytest.mark.parametrize(("name", "printed", "theory"), NUMBERS)
-def test_the_note_shows_what_was_printed_beside_what_is_measured(explorer, significant, chosen, name, printed, theory):
+def test_the_note_shows_what_was_printed_beside_what_is_measured(explorer, chosen, name, printed, theory):
     preset = PRESET_BY_NAME[name]
     note = chosen(name).inner_text()
     dump = explorer.dump()
@@ -93,7 +92,7 @@ def test_a_figure_outside_its_band_says_so(explorer, module):
     dump = explorer.dump_of("")
     preset = {"name": "p", "focus": "l2", "statistic": "std", "theory": "", "printed": "0.5", "band": {"std": [0, 0.5]}}
     answer = module(
-        "lab/experiment.js",
+        "../elements/experiment-note.js",
         """(m, { dump, preset }) => import("/static/core/picture.js").then(
             ({ pictureOfDump }) => m.experiment(pictureOfDump(dump, 1, "key"), preset))""",
         {"dump": dump, "preset": preset},
@@ -102,18 +101,19 @@ def test_a_figure_outside_its_band_says_so(explorer, module):
     assert (figure["isInside"], figure["band"], figure["printed"]) == (False, "0–0.500", "0.5")
 
 
-def test_another_seed_is_another_run_of_the_experiment(explorer, significant):
-    explorer.open("/?init=standard_normal&seed=3").at_rest()
+@pytest.mark.long
+def test_another_seed_is_another_run_of_the_experiment(explorer):
+    explorer.open("/?init=standard_normal&seed=3")
     value = column(explorer.dump(), "l1", "std")
     expect(explorer.page.locator("experiment-note")).to_contain_text(f"l1 std {significant(value)} (chapter 10.0544")
     expect(explorer.page.locator('[data-preset="randn"]')).to_have_attribute("aria-current", "true")
-    explorer.open("/?init=standard_normal&batch=100").at_rest()
+    explorer.open("/?init=standard_normal&batch=100")
     expect(explorer.page.locator("experiment-note")).not_to_contain_text("chapter")
     expect(explorer.page.locator("spec-presets [aria-current]")).to_have_count(0)
 
 
 def test_the_menu_lists_all_and_is_walked_by_keyboard(explorer):
-    explorer.open().at_rest()
+    explorer.open()
     page = explorer.page
     menu = page.locator("spec-presets")
     expect(menu.locator("summary")).to_contain_text("Kaiming weights, after relu")
@@ -139,7 +139,7 @@ def test_the_menu_lists_all_and_is_walked_by_keyboard(explorer):
     page.keyboard.press("Enter")
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
-    page.wait_for_function("() => location.search === '?init=standard_normal'")
+    expect_when_idle(page, "() => location.search === '?init=standard_normal'")
     expect(menu.locator("summary")).to_contain_text("Standard normal weights")
     expect(menu.locator("[data-preset]").first).to_be_hidden()
 
@@ -153,6 +153,7 @@ def test_going_back_goes_back_to_the_experiment_before(explorer, chosen):
     expect(note).to_contain_text("10.0544")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "context_options", [{"viewport": {"width": 1440, "height": 900}}, {"viewport": {"width": 390, "height": 844}}]
 )
@@ -160,7 +161,7 @@ def test_the_note_takes_one_line_where_there_is_room_and_wraps_where_not(explore
     page = explorer.page
     narrow = context_options["viewport"]["width"] < 900
     for name in ("kaiming-relu", "deep-exploding", "deep-relu"):
-        explorer.open(f"/?preset={name}").at_rest()
+        explorer.open(f"/?preset={name}")
         box = page.locator("experiment-note").bounding_box()
         assert narrow or box["height"] <= 36, name
         assert page.evaluate("document.documentElement.scrollWidth") <= context_options["viewport"]["width"]

@@ -2,12 +2,11 @@
 
 import pytest
 from playwright.sync_api import expect
+from waiting import expect_when_idle
 
 from chainrule.spec import ModelSpec
 from chainrule.spec.keys import KEY_BY_NAME, keys_of
 from chainrule.spec.programs import PROGRAMS
-
-pytestmark = pytest.mark.browser
 
 PYTHON = [name for name in PROGRAMS if name not in ("mlp", "linear_cpp")]
 OWN = ("program", "rung", "constant")
@@ -16,12 +15,11 @@ OWN = ("program", "rung", "constant")
 def choose(explorer, program):
     """Choose a program in the panel and wait until its graph is on the screen."""
     explorer.page.select_option("#spec-program", program)
-    explorer.page.wait_for_function("(query) => location.search === query", arg=f"?program={program}")
-    explorer.at_rest()
+    expect_when_idle(explorer.page, "(query) => location.search === query", f"?program={program}")
 
 
 def states(page):
-    """Of every control: whether it is off, whether it is there at all, and what it says when pointed at."""
+    """For every control: whether it is disabled, whether it is shown, and its title."""
     return page.evaluate(
         """() => Object.fromEntries([...document.querySelectorAll("spec-controls .field")].map((field) => {
             const control = field.querySelector("[id^=spec-]");
@@ -55,10 +53,9 @@ def test_a_program_is_changed_left_and_come_back_to(explorer):
     choose_query = "(query) => location.search === query"
     page.select_option("#spec-program", "matmul")
     # The seed means the same everywhere; the activation nothing to a product.
-    page.wait_for_function(choose_query, arg="?program=matmul&seed=7")
+    expect_when_idle(page, choose_query, "?program=matmul&seed=7")
     page.select_option("#spec-rung", "loops")
-    page.wait_for_function(choose_query, arg="?program=matmul&rung=loops&seed=7")
-    explorer.at_rest()
+    expect_when_idle(page, choose_query, "?program=matmul&rung=loops&seed=7")
     ops = explorer.dump()["ops"]
     expect(page.locator("inspector-panel")).to_contain_text(f"{sum(op['phase'] == 'forward' for op in ops)} ops")
 
@@ -76,12 +73,11 @@ def test_a_program_is_changed_left_and_come_back_to(explorer):
     assert "batch" not in page.evaluate("location.search")
     page.fill("#spec-batch", "3")
     page.press("#spec-batch", "Enter")
-    page.wait_for_function(choose_query, arg="?program=matmul&rung=loops&batch=3&seed=7")
+    expect_when_idle(page, choose_query, "?program=matmul&rung=loops&batch=3&seed=7")
     expect(page.locator("#spec-rung-note")).to_have_text("")
 
     page.get_by_role("button", name="Chapter", exact=True).click()
-    page.wait_for_function(choose_query, arg="?seed=7")
-    explorer.at_rest()
+    expect_when_idle(page, choose_query, "?seed=7")
     expect(page.locator("#spec-program")).to_have_value("mlp")
     expect(page.locator("layer-profile")).to_be_visible()
     expect(page.locator("#spec-scale")).to_be_enabled()
@@ -89,7 +85,7 @@ def test_a_program_is_changed_left_and_come_back_to(explorer):
     assert not states(page)["activation"][0]
 
     page.go_back()
-    page.wait_for_function(choose_query, arg="?program=matmul&rung=loops&batch=3&seed=7")
+    expect_when_idle(page, choose_query, "?program=matmul&rung=loops&batch=3&seed=7")
     expect(page.locator("#spec-rung")).to_have_value("loops")
     expect(page.locator("#spec-activation")).to_be_disabled()
     page.reload()
@@ -105,18 +101,18 @@ def test_the_slider_moves_the_weights_of_a_layer_and_nothing_of_an_exponential(e
     before = explorer.figure("w")
     page.fill("#spec-scale", "10")
     page.press("#spec-scale", "Enter")
-    page.wait_for_function("() => location.search === '?program=linear_function&scale=10'")
+    expect_when_idle(page, "() => location.search === '?program=linear_function&scale=10'")
     expect(page.locator('graph-view .box[data-id="w"] .value')).not_to_have_text(before)
     choose(explorer, "exp")
     expect(page.locator("spec-controls .slider")).to_be_disabled()
     expect(page.locator("spec-controls .slider")).to_have_attribute("aria-valuetext", "not used by exp")
     assert page.locator("spec-controls .tick").count() == 0
     page.get_by_role("button", name="50 layers").click()
-    page.wait_for_function("() => location.search === '?widths=100x51'")
-    explorer.at_rest()
+    expect_when_idle(page, "() => location.search === '?widths=100x51'")
     assert page.locator("spec-controls .tick").count() > 2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("context_options", [{"viewport": {"width": 390, "height": 844}}])
 def test_on_a_narrow_screen_every_tab_has_something_to_say(explorer):
     page = explorer.open("/?program=two_outputs").page

@@ -3,6 +3,7 @@
  * their default, so that a page as it stands is a link; what it shows is what its JSON twin answers to the same query.
  */
 
+import { cancel, during, later } from "../activity.js";
 import { ApiError, getJson } from "../api.js";
 import { html } from "../dom.js";
 
@@ -47,7 +48,7 @@ class ChapterPage {
   #behaviour;
   /** @type {AbortController | null} */
   #asking = null;
-  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  /** @type {number | undefined} */
   #pause = undefined;
   #answers = 0;
   /** The query that was asked last. */
@@ -103,12 +104,12 @@ class ChapterPage {
   /** @param {boolean} isText */
   #typed(isText) {
     if (!isText) return this.#changed();
-    clearTimeout(this.#pause);
-    this.#pause = setTimeout(() => this.#changed(), PAUSE);
+    cancel(this.#pause);
+    this.#pause = later(() => this.#changed(), PAUSE);
   }
 
   #changed() {
-    clearTimeout(this.#pause);
+    cancel(this.#pause);
     const before = this.#query;
     this.#readControls();
     if (this.#query === before && this.#asked === before) return;
@@ -150,9 +151,14 @@ class ChapterPage {
   }
 
   /** @param {string} [query] the address's own; of the inputs without */
-  async #ask(query = this.#query) {
+  #ask(query = this.#query) {
+    void during(this.#answer(query));
+  }
+
+  /** @param {string} query */
+  async #answer(query) {
     this.#asked = query;
-    clearTimeout(this.#pause);
+    cancel(this.#pause);
     this.#asking?.abort();
     const asking = (this.#asking = new AbortController());
     const { signal } = asking;

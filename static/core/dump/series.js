@@ -3,6 +3,7 @@
  * made, in the page between its other work. No DOM.
  */
 
+import { begin } from "../activity.js";
 import { StepReader } from "./step-figures.js";
 
 /** @typedef {{index: number, figures?: StepFigures, problem?: string}} Answer */
@@ -22,6 +23,7 @@ export class Series {
   /** @type {Worker | null} */
   #worker = null;
   #isStopped = false;
+  #end = () => {};
 
   /**
    * @param {readonly DumpSource[]} sources
@@ -35,6 +37,7 @@ export class Series {
 
   /** Begins to read. */
   start() {
+    this.#end = begin();
     try {
       this.#worker = new Worker(new URL("./series-worker.js", import.meta.url), { type: "module" });
     } catch {
@@ -56,6 +59,7 @@ export class Series {
 
   /** Reads no more. */
   stop() {
+    this.#end();
     this.#isStopped = true;
     this.#worker?.terminate();
     this.#worker = null;
@@ -65,7 +69,10 @@ export class Series {
   #ask(index) {
     const source = this.#sources[index];
     if (source !== undefined) this.#worker?.postMessage({ index, source });
-    else this.#worker?.terminate();
+    else {
+      this.#worker?.terminate();
+      this.#end();
+    }
   }
 
   /** @param {number} first */
@@ -81,6 +88,7 @@ export class Series {
       }
       await new Promise((resolve) => setTimeout(resolve, PAUSE));
     }
+    this.#end();
   }
 
   /** @param {Answer} answer */

@@ -1,5 +1,6 @@
 /** Asking for drawings: once for all that changes in one go, and nothing older than what is there. */
 
+import { begin } from "../activity.js";
 import { openGroups } from "../graph/graph.js";
 import { LayoutQueue, messagePause } from "./queue.js";
 
@@ -81,6 +82,7 @@ export class DrawingRequests {
   #asked = 0;
   #answered = 0;
   #isAsking = false;
+  #end = () => {};
   #client = new LayoutClient((answer) => this.#receive(answer));
 
   /**
@@ -100,11 +102,13 @@ export class DrawingRequests {
   /** Asks, at the end of the task at hand. */
   ask() {
     if (this.#isAsking) return;
+    if (!this.isWaiting) this.#end = begin();
     this.#isAsking = true;
     queueMicrotask(() => {
       this.#isAsking = false;
       const wanted = this.wanted();
       if (wanted !== null) this.#asked = this.#client.ask(wanted);
+      if (!this.isWaiting) this.#end();
     });
   }
 
@@ -112,6 +116,8 @@ export class DrawingRequests {
   #receive({ request, key, drawing }) {
     if (request < this.#answered) return;
     this.#answered = request;
+    const end = this.isWaiting ? () => {} : this.#end;
     this.receive(key, drawing);
+    end();
   }
 }

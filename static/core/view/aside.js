@@ -1,6 +1,7 @@
 /** What stands beside the drawing: where in the model one is, all of it in a corner, and words for who does not see
  * it. */
 
+import { cancel, later } from "../activity.js";
 import { html } from "../dom.js";
 import { inksOf } from "./canvas.js";
 import { FRAME, TENSOR } from "../layout/sizes.js";
@@ -72,8 +73,8 @@ class Minimap {
       this.#palette = palette;
       this.#measure(drawing);
       // Tens of thousands of boxes, which nobody waits for.
-      clearTimeout(this.#timer);
-      this.#timer = setTimeout(() => this.#paint(drawing, palette), LATER_MS);
+      cancel(this.#timer);
+      this.#timer = later(() => this.#paint(drawing, palette), LATER_MS);
     }
     const { width, height } = this.#size;
     const across = width / drawing.width;
@@ -214,11 +215,11 @@ export class GraphAside {
 
   /** Once all is still. @param {Sight} sight @param {GraphStage} stage */
   settle(sight, { viewport, boxes }) {
-    clearTimeout(this.#still);
-    this.#still = setTimeout(() => this.#trail.show(sight, viewport.seen), STILL_MS);
-    clearTimeout(this.#rest);
+    cancel(this.#still);
+    this.#still = later(() => this.#trail.show(sight, viewport.seen), STILL_MS);
+    cancel(this.#rest);
     // Names are what only a reader gets: they wait until the slider rests.
-    this.#rest = setTimeout(() => {
+    this.#rest = later(() => {
       for (const parts of boxes.parts) nameBox(sight, parts);
       this.#twin.show(sight);
     }, REST_MS);
@@ -226,6 +227,6 @@ export class GraphAside {
 
   /** Nobody listens to names while all of it moves. */
   unsettle() {
-    clearTimeout(this.#rest);
+    cancel(this.#rest);
   }
 }

@@ -3,6 +3,7 @@
  * anew, what is selected, focused and pointed out, and what the page is told of it.
  */
 
+import { atFrame, cancel, later } from "../activity.js";
 import { DrawingIndex } from "./drawing-index.js";
 import { DrawingRequests } from "../layout/client.js";
 import { GraphAside } from "./aside.js";
@@ -334,7 +335,7 @@ export class GraphScreen {
   /** The view has moved: at the next frame so does what is drawn. */
   #turned() {
     if (this.#frame === 0) {
-      this.#frame = requestAnimationFrame(() => {
+      this.#frame = atFrame(() => {
         this.#frame = 0;
         if (this.#sight === null) return;
         if (!this.stage.turn()) this.#draw();
@@ -345,8 +346,8 @@ export class GraphScreen {
       });
     }
     this.aside.unsettle();
-    clearTimeout(this.#still);
-    this.#still = setTimeout(() => this.#stopped(), STILL_MS);
+    cancel(this.#still);
+    this.#still = later(() => this.#stopped(), STILL_MS);
   }
 
   #stopped() {

@@ -9,14 +9,12 @@ from reference_models import MODELS
 
 from chainrule.dump.wire import dump_json, dump_topology
 
-pytestmark = pytest.mark.browser
-
 CHECK = Path(__file__).with_name("drawing_check.js").read_text(encoding="utf-8")
 
 
 @pytest.fixture
 def lay_out(module):
-    """Boxes by id of a topology at a state of expansion, after everything that can be wrong was looked for."""
+    """Boxes by id of a topology at a state of expansion, checked for every known error."""
 
     def run(topology, expansion=None, orientation="horizontal", **options):
         script = f"""async (_, {{ topology, expansion, options }}) => {{
@@ -277,7 +275,7 @@ def test_an_overtaken_request_is_never_answered(topology_of, module):
         performance.now = now;
         return { answers: answers.map(([number, ...rest]) => [asked.indexOf(number), ...rest]), direct };
     }"""
-    found = module("layout/layout-client.js", script, [topology_of("chapter"), topology_of("lstm")])
+    found = module("layout/client.js", script, [topology_of("chapter"), topology_of("lstm")])
     assert found["answers"] == [[3, "k1", True]]
     assert found["direct"] == [2]
 
@@ -310,7 +308,7 @@ def test_the_arrow_keys_walk_along_lines(topology_of, module):
             await walked({{ toggled: ["layers.0/forward"] }}, "vertical", "layers.0/forward", ["Down", "Up", "Up"]),
         ];
     }}"""
-    assert module("graph/navigation.js", script, topology_of("chapter")) == [
+    assert module("view/navigation.js", script, topology_of("chapter")) == [
         ["x", "layers.0/forward", "l1", "layers.1/forward", "l1", "l1.g", "layers.0/backward", "layers.0/forward"],
         ["layers.0/forward", "w1", "b1", "w1", "layers.0/forward", "layers.0/backward", "w1.g"],
         ["loss/forward", "loss", "loss/forward"],
@@ -323,9 +321,6 @@ def test_the_arrow_keys_walk_along_lines(topology_of, module):
         ["n26", "layers.0/backward", "l1.g"],
         ["layers.0/forward", "n0", "layers.0/forward", "x"],
     ]
-
-
-# Graphs made by hand
 
 
 def graph(modules, ops, tensors, saved=()):
@@ -421,7 +416,7 @@ def test_a_module_called_twice_is_two_groups(lay_out):
     )
     boxes = lay_out(topology)["boxes"]
     assert [name for name in boxes if boxes[name]["kind"] == "group"] == ["a/forward", "b/forward", "a/forward.2"]
-    # What the model does is seen, though nothing reads it.
+    # An op is drawn though nothing reads its result.
     assert boxes["j"]["x"] > boxes["a/forward.2"]["x"]
 
 
@@ -545,7 +540,7 @@ TOGGLED = """async ({ LayoutCache, layoutGraph, layoutSteps }, { topology, fold,
 @pytest.mark.parametrize("fold", ["on", "off"])
 @pytest.mark.parametrize("name", ["chapter", "layers50", "residual", "lstm", "gpt_block", "synthetic"])
 def test_whatever_was_opened_and_closed_before_the_drawing_is_the_same(topology_of, module, name, fold, orientation):
-    """What only moved is taken over from the last drawing: all columns are those of a layout from nothing."""
+    """Lines that only moved are taken over from the last drawing: every column equals a fresh layout's."""
     argument = {
         "topology": None if name == "synthetic" else topology_of(name),
         "fold": fold,

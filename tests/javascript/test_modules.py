@@ -1,18 +1,17 @@
-"""The page's modules without a page: formats, addresses, frames, formulas, in the browser that runs them."""
+"""The page's modules without a page: formats, addresses, frames, formulas."""
 
 import base64
 import itertools
 import math
 import re
 import struct
-from urllib.request import urlopen
 
 import pytest
+from figures import significant
+from node import Node
 
 from chainrule.spec import ModelSpec
 from chainrule.spec.programs import PROGRAMS
-
-pytestmark = pytest.mark.browser
 
 
 @pytest.mark.parametrize(
@@ -32,7 +31,7 @@ pytestmark = pytest.mark.browser
         (None, "–"),
     ],
 )
-def test_numbers_have_three_significant_digits(module, significant, value, text):
+def test_numbers_have_three_significant_digits(module, value, text):
     assert module("format.js", "(m, value) => m.significant(value)", value) == text
     assert significant(value) == text
 
@@ -87,59 +86,6 @@ def test_decades_hold_their_values(module):
         assert 1 <= len(ticks) <= 6
     assert module("scales.js", "(m) => [-8, -2, 0, 3, 20].map(m.decadeLabel)") == ["10⁻⁸", "0.01", "1", "1000", "10²⁰"]
     assert module("scales.js", "(m) => m.layerTicks(50, 800, 26)") == [1, *range(5, 51, 5)]
-
-
-@pytest.mark.parametrize(
-    "query",
-    [
-        "",
-        "widths=100x51&activation=linear&init=standard_normal&scale=0.1",
-        "last_activation=true&bias=false&seed=7",
-        "init=lecun_normal&scale=1.6667&bias_std=0.25&dtype=float64",
-        "seed=9223372036854775807",
-        *(f"program={program}" for program in PROGRAMS if program not in ("mlp", "linear_cpp")),
-        *(f"program=matmul&rung={rung}&widths=4,3" for rung in ("loops", "einsum", "@")),
-        "program=mul_constant&constant=-0.000001&seed=1",
-        "program=linear_function&bias=false&dtype=float64",
-    ],
-)
-def test_the_page_and_the_server_write_one_address(server_url, module, query):
-    with urlopen(f"{server_url}/?{query}") as answer:
-        page = answer.read().decode()
-    data = re.search(r'<script type="application/json" id="page-data">(.*?)</script>', page, re.DOTALL)[1]
-    script = """(m, text) => {
-        const page = JSON.parse(text);
-        return [page.query, m.specQuery(page, m.parseSpec(page, page.query))];
-    }"""
-    server, browser = module("url-state.js", script, data)
-    assert browser == server == query
-
-
-SPECS = [
-    ModelSpec(),
-    ModelSpec(seed=7, dtype="float64", widths="9,8,1", batch=3, activation="tanh", init="uniform", scale=2),
-    ModelSpec(program="exp", widths=9, batch=4),
-    ModelSpec(program="matmul", rung="@", seed=3),
-    ModelSpec(program="linear_function", bias=False, scale=0.5),
-    ModelSpec(program="neuron", bias_std=0.25, init="zeros"),
-]
-
-
-def test_the_page_and_the_server_go_to_another_program_alike(server_url, module):
-    with urlopen(server_url) as answer:
-        page = answer.read().decode()
-    data = re.search(r'<script type="application/json" id="page-data">(.*?)</script>', page, re.DOTALL)[1]
-    asked = [[spec.as_dict(), program] for spec in SPECS for program in PROGRAMS]
-    script = """(m, [text, asked]) => {
-        const page = JSON.parse(text);
-        return asked.map(([spec, program]) => m.specQuery(page, m.withProgram(page, spec, program)));
-    }"""
-    expected = [spec.replace(program=program).query() for spec in SPECS for program in PROGRAMS]
-    assert module("url-state.js", script, [data, asked]) == expected
-    # What is mistaken goes to the server as it is, which says what is wrong.
-    kept = "(m, [text, queries]) => queries.map((q) => m.specQuery(JSON.parse(text), m.parseSpec(JSON.parse(text), q)))"
-    mistaken = ["program=exp&scale=2", "program=perceptron&seed=1", "rung=loops"]
-    assert module("url-state.js", kept, [data, mistaken]) == mistaken
 
 
 def test_the_view_goes_into_the_fragment_and_back(module):
@@ -289,55 +235,31 @@ def test_brackets_stand_where_they_are_needed(module, name, attributes, inputs, 
     binds = {"+": 2, "−": 2, "·": 3, "@": 3}
     terms = [{"text": each, "binds": next((binds[c] for c in each if c in binds), 6)} for each in inputs]
     op = {"name": name, "attributes": attributes, "inputs": inputs, "outputs": ["o"]}
-    assert module("inspector/formula.js", "(m, [op, terms]) => m.termOf(op, terms).text", [op, terms]) == text
+    assert module("rules/formula.js", "(m, [op, terms]) => m.termOf(op, terms).text", [op, terms]) == text
 
 
 def test_long_names_are_shortened_in_the_middle(module):
     names = ["layers.0.linear", "encoder." + "very_long_module_name_" * 6 + ".0.weight"]
-    short = module("inspector/formula.js", "(m, names) => names.map(m.shortName)", names)
+    short = module("rules/formula.js", "(m, names) => names.map(m.shortName)", names)
     assert short == ["layers.0.linear", "encoder.very…odule_name_.0.weight"]
 
 
-def test_a_text_is_written_into_the_node_that_is_there(module):
-    """Another text node would be styled and laid out as one that has just come: of 50 layers the cost of a frame."""
-    written = module(
-        "dom.js",
-        """(m) => {
-            const texts = (...children) => {
-                const node = m.html("p", {}, ...children);
-                const before = node.firstChild;
-                const steps = ["1.5", "1.5", "", "2"].map((text) => {
-                    m.writeText(node, text);
-                    return [node.textContent, node.childNodes.length, node.firstChild === before];
-                });
-                return steps;
-            };
-            return [texts("1"), texts(), texts(m.html("b", {}, "1")), texts("1", m.html("b", {}, "2"))];
-        }""",
-    )
-    assert written == [
-        [["1.5", 1, True], ["1.5", 1, True], ["", 0, False], ["2", 1, False]],
-        [["1.5", 1, False], ["1.5", 1, False], ["", 0, True], ["2", 1, False]],
-        [["1.5", 1, False], ["1.5", 1, False], ["", 0, False], ["2", 1, False]],
-        [["1.5", 1, False], ["1.5", 1, False], ["", 0, False], ["2", 1, False]],
-    ]
-
-
-def test_the_next_spec_is_sent_before_the_picture_is_drawn_and_the_last_one_wins(module):
+def test_the_next_spec_is_sent_before_the_picture_is_drawn_and_the_last_one_wins():
     """The server computes while the page draws: what waits goes out first, and what was overtaken is never sent."""
-    told = module(
-        "live.js",
-        """async (m) => {
-            const log = [];
-            const sockets = [];
-            class Socket extends EventTarget {
-                constructor() { super(); sockets.push(this); }
-                send(text) { log.push(`sent ${JSON.parse(text).seq} ×${JSON.parse(text).spec.scale}`); }
-                close() {}
-            }
-            const real = window.WebSocket;
-            window.WebSocket = Socket;
-            try {
+    with Node() as node:  # it goes on to live, with what it was given in place of a page
+        told = node.run(
+            "live.js",
+            """async (m) => {
+                const log = [];
+                const sockets = [];
+                class Socket extends EventTarget {
+                    constructor() { super(); sockets.push(this); }
+                    send(text) { log.push(`sent ${JSON.parse(text).seq} ×${JSON.parse(text).spec.scale}`); }
+                    close() {}
+                }
+                const location = { protocol: "http:", host: "localhost" };
+                const document = new EventTarget();
+                Object.assign(globalThis, { WebSocket: Socket, document, location, addEventListener() {} });
                 const picture = ({ seq, spec }) => log.push(`picture ${seq} ×${spec.scale}`);
                 const live = new m.Live({ picture, theory() {}, error() {}, state() {} }, () => "");
                 live.start();
@@ -358,9 +280,57 @@ def test_the_next_spec_is_sent_before_the_picture_is_drawn_and_the_last_one_wins
                 receive(frame(1));
                 receive(frame(2));
                 return log;
-            } finally {
-                window.WebSocket = real;
-            }
-        }""",
-    )
+            }""",
+        )
     assert told == ["sent 1 ×1", "sent 2 ×3", "picture 1 ×1", "picture 2 ×3"]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "",
+        "widths=100x51&activation=linear&init=standard_normal&scale=0.1",
+        "last_activation=true&bias=false&seed=7",
+        "init=lecun_normal&scale=1.6667&bias_std=0.25&dtype=float64",
+        "seed=9223372036854775807",
+        *(f"program={program}" for program in PROGRAMS if program not in ("mlp", "linear_cpp")),
+        *(f"program=matmul&rung={rung}&widths=4,3" for rung in ("loops", "einsum", "@")),
+        "program=mul_constant&constant=-0.000001&seed=1",
+        "program=linear_function&bias=false&dtype=float64",
+    ],
+)
+def test_the_page_and_the_server_write_one_address(answer, module, query):
+    page = answer(f"/?{query}")
+    data = re.search(r'<script type="application/json" id="page-data">(.*?)</script>', page, re.DOTALL)[1]
+    script = """(m, text) => {
+        const page = JSON.parse(text);
+        return [page.query, m.specQuery(page, m.parseSpec(page, page.query))];
+    }"""
+    server, page = module("url-state.js", script, data)
+    assert page == server == query
+
+
+SPECS = [
+    ModelSpec(),
+    ModelSpec(seed=7, dtype="float64", widths="9,8,1", batch=3, activation="tanh", init="uniform", scale=2),
+    ModelSpec(program="exp", widths=9, batch=4),
+    ModelSpec(program="matmul", rung="@", seed=3),
+    ModelSpec(program="linear_function", bias=False, scale=0.5),
+    ModelSpec(program="neuron", bias_std=0.25, init="zeros"),
+]
+
+
+def test_the_page_and_the_server_go_to_another_program_alike(answer, module):
+    page = answer("/")
+    data = re.search(r'<script type="application/json" id="page-data">(.*?)</script>', page, re.DOTALL)[1]
+    asked = [[spec.as_dict(), program] for spec in SPECS for program in PROGRAMS]
+    script = """(m, [text, asked]) => {
+        const page = JSON.parse(text);
+        return asked.map(([spec, program]) => m.specQuery(page, m.withProgram(page, spec, program)));
+    }"""
+    expected = [spec.replace(program=program).query() for spec in SPECS for program in PROGRAMS]
+    assert module("url-state.js", script, [data, asked]) == expected
+    # A mistaken query goes to the server as it is, which names the mistake.
+    kept = "(m, [text, queries]) => queries.map((q) => m.specQuery(JSON.parse(text), m.parseSpec(JSON.parse(text), q)))"
+    mistaken = ["program=exp&scale=2", "program=perceptron&seed=1", "rung=loops"]
+    assert module("url-state.js", kept, [data, mistaken]) == mistaken

@@ -1,11 +1,7 @@
-"""What boxes are filled with: legible on every shade, in the order of the figures, held to one range if so wished."""
+"""Colours of boxes: text legible on every shade, colours in the order of the figures, one held range."""
 
 import re
 from pathlib import Path
-
-import pytest
-
-pytestmark = pytest.mark.browser
 
 TOKENS = Path(__file__).parents[2] / "static" / "css" / "tokens.css"
 
@@ -41,8 +37,8 @@ def test_text_is_legible_on_every_shade_and_lightness_runs_one_way(module):
     inks = re.findall(r"--ink: (#\w{6})", TOKENS.read_text())
     papers = re.findall(r"--paper: (#\w{6})", TOKENS.read_text())
     for scheme, ink, paper in zip(("light", "dark"), inks, papers, strict=True):
-        shades = module("graph/overlay.js", "(m, scheme) => m.shadesOf(scheme)", scheme)
-        bad = module("graph/overlay.js", "(m, scheme) => m.NON_FINITE[scheme]", scheme)
+        shades = module("lab/overlay.js", "(m, scheme) => m.shadesOf(scheme)", scheme)
+        bad = module("lab/overlay.js", "(m, scheme) => m.NON_FINITE[scheme]", scheme)
         # WCAG 2.2, 1.4.3: normal text.
         assert min(contrast(shade, ink) for shade in [*shades, bad]) >= 4.5
         # Away from the paper, so that greater figures stand out, and told apart without hues.
@@ -61,7 +57,7 @@ def test_colours_follow_the_figures(dump_of, module):
     names = ["x", "w1", "l1", "l2", "out", "l1.g", "w1.g", "x.g"]
 
     def paint(**options):
-        return module("graph/overlay.js", PAINT, {"dump": dump, "asked": names, **options})
+        return module("lab/overlay.js", PAINT, {"dump": dump, "asked": names, **options})
 
     answer = paint(kind="std")
     shade = [answer["shades"].index(fill) for fill in answer["fills"]]
@@ -76,11 +72,11 @@ def test_colours_follow_the_figures(dump_of, module):
     # A closed box has what it puts out: Relu l2, its backward half l1.g; the op within the same.
     boxes = paint(kind="std", asked=["l2", "layers.1/forward", "n2", "l1.g", "layers.1/backward"])["fills"]
     assert len(set(boxes[:3])) == len(set(boxes[3:])) == 1
-    # Of norms the largest, of times the sum: more than any op's.
+    # A group has the largest of its norms and the sum of its times.
     norms = paint(kind="gradient_norm", asked=["w1.g", "layers.0/backward", "w1", "x.g"])["fills"]
     assert norms[0] == norms[1] == norms[2] != norms[3]
 
-    # Held to the range of another run, what lies beyond has the last colour; without a figure there is none.
+    # With a held range, a figure beyond it has the last colour; a box without a figure has none.
     held = paint(kind="std", range=[1e-6, 1e-3])
     assert set(held["fills"]) == {held["shades"][-1]}
     assert held["range"] == [1e-6, 1e-3]
@@ -94,17 +90,17 @@ def test_colours_follow_the_figures(dump_of, module):
 def test_what_is_not_finite_has_a_colour_beside_the_ramp_and_absent_times_a_reason(dump_of, module):
     dump = dump_of("preset=deep-exploding")
     options = {"dump": dump, "kind": "std", "asked": ["l1", "out", "l1.g"]}
-    answer = module("graph/overlay.js", PAINT, options)
+    answer = module("lab/overlay.js", PAINT, options)
     assert answer["legend"]["words"][0][1] == "NaN or Inf"
     bad = answer["legend"]["words"][0][0]
     assert answer["fills"][0] in answer["shades"]
     assert answer["fills"][1:] == [bad, bad]
-    health = module("graph/overlay.js", PAINT, options | {"kind": "health", "asked": ["l1", "out", "loss/forward"]})
+    health = module("lab/overlay.js", PAINT, options | {"kind": "health", "asked": ["l1", "out", "loss/forward"]})
     assert health["fills"][0] is None
     assert health["fills"][1] == health["fills"][2] == dict(map(reversed, health["legend"]["words"]))["non-finite"]
     assert health["range"] is None
     timeless = dump | {"timing": {}}
-    answer = module("graph/overlay.js", PAINT, options | {"dump": timeless, "kind": "time"})
+    answer = module("lab/overlay.js", PAINT, options | {"dump": timeless, "kind": "time"})
     assert "does not say" in answer["why"]
     assert answer["fills"] == [None] * 3
     assert answer["legend"] is None

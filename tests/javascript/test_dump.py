@@ -9,8 +9,6 @@ from bad_dumps import BAD, EVIL_NAMES, NO_DUMPS, TOO_LARGE, bad, too_large, with
 from chainrule.dump.opened import MAX_BYTES
 from chainrule.trace.graph import ROLES
 
-pytestmark = pytest.mark.browser
-
 READ = """(m, texts) => texts.map((text) => {
     try {
         const dump = m.readDump(text);

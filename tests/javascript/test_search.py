@@ -9,8 +9,6 @@ from torch import nn
 from chainrule import trace_model
 from chainrule.dump.wire import dump_trace
 
-pytestmark = pytest.mark.browser
-
 SEARCH = """async (m, [dump, texts, hidden]) => {
     const { pictureOfDump } = await import("/static/core/picture.js");
     const { buildGraph } = await import("/static/core/graph/graph.js");
@@ -137,7 +135,7 @@ def test_reach_goes_through_what_was_saved_and_stops_after_so_many_ops(module, d
     assert {"layers.2.matmul", "l1.g", "w2.g"} & set(one) == {"layers.2.matmul", "l1.g"}
     assert {"layers.2/forward", "layers.2/backward", "layers.1/backward"} <= set(one)
     assert {names[each] for each in two if each in names} == {"relu"}
-    # Of l1 the gradient depends on x and w1, through l1 > 0, and on the target; not on the value of the loss.
+    # The gradient of l1 depends on x and w1, through l1 > 0, and on the target; not on the value of the loss.
     assert {"x", "w1", "w2", "y", "loss.g"} <= set(back)
     assert not {"loss", "w1.g", "b2.g"} & set(back)
     assert [each for each in away if "/" not in each] == ["loss"]

@@ -1,0 +1,414 @@
+"""Gradient rules: each agrees with finite differences, with torch and with the call it is shown for."""
+
+import json
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812 (its usual name)
+
+from chainrule import trace_model
+from chainrule.dump.wire import dump_trace
+
+RULED = (
+    "add sub mul div neg matmul mm bmm addmm linear t transpose view reshape squeeze unsqueeze expand sum mean pow "
+    "sqrt rsqrt exp log tanh sigmoid relu clamp_min leaky_relu elu selu gelu silu softmax log_softmax cross_entropy "
+    "nll_loss mse_loss layer_norm batch_norm conv2d max_pool2d dropout embedding scaled_dot_product_attention cat "
+    "split stack gather index getitem max min abs where"
+).split()
+
+
+def test_every_rule_agrees_with_finite_differences(module):
+    script = """(m, names) => ({
+        missing: names.filter((name) => m.ruleOf(name) === null),
+        checked: m.RULES.map((rule) => [rule.names[0], [1, 2, 3].map((seed) => m.checkRule(rule, seed))]),
+        texts: m.RULES.map((rule) => rule.gradients.length === rule.operands.length && rule.derivation.length >= 2
+            && rule.derivation.length <= 5 && rule.source !== "" && rule.kernel.shapes.length === rule.operands.length),
+        left: m.RULES.flatMap((rule) => [rule.forward, ...rule.gradients, ...rule.derivation]
+            .map((text) => (text === null ? "" : m.writtenOut(rule, text, {}))).filter((text) => /[{}]/.test(text))),
+    })"""
+    answer = module("rules/gradient-rules.js", script, RULED)
+    assert answer["missing"] == []
+    assert all(answer["texts"])
+    assert answer["left"] == []
+    for name, runs in answer["checked"]:
+        for run in runs:
+            assert run["elements"] > 0, name
+            assert run["error"] < 1e-7, (name, run)
+
+
+def layer_norm(x, w, b):
+    return F.layer_norm(x, (4,), w, b, eps=1e-5)
+
+
+def batch_norm(x, m, v, w, b):
+    return F.batch_norm(x, m.detach(), v.detach().abs(), w, b, training=True, eps=1e-5)
+
+
+# torch functions by name; other rules bring their own example.
+TORCH = {
+    **{
+        name: getattr(torch, name)
+        for name in "neg exp log sqrt rsqrt abs tanh sigmoid relu add sub mul div matmul".split()
+    },
+    **{name: getattr(F, name) for name in "leaky_relu elu selu gelu silu linear mse_loss conv2d".split()},
+    "clamp_min": lambda x: x.clamp_min(0.0),
+    "pow": lambda x: x.pow(3),
+    "softmax": lambda x: x.softmax(-1),
+    "log_softmax": lambda x: x.log_softmax(-1),
+    "mean": torch.mean,
+    "max": torch.max,
+    "addmm": torch.addmm,
+    "scaled_dot_product_attention": F.scaled_dot_product_attention,
+    "layer_norm": layer_norm,
+    "batch_norm": batch_norm,
+    "cross_entropy": lambda x, t: F.cross_entropy(x, t.long()),
+    "nll_loss": lambda x, t: F.nll_loss(x, t.long()),
+    "Matrix times vector": torch.mv,
+    "Vector times matrix": torch.matmul,
+    "Product of two vectors": torch.dot,
+    "Power with a tensor as exponent": torch.pow,
+    "The larger of two": torch.maximum,
+    "The smaller of two": torch.minimum,
+    "Gaussian error linear unit, by tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "Batch normalization, in evaluation": lambda x, m, v, w, b: F.batch_norm(x, m, v, w, b, training=False, eps=1e-5),
+    "Axes in another order": lambda x: x.permute(1, 2, 0),
+    "max_pool2d": lambda x: F.max_pool2d(x[None], 2)[0],
+}
+
+
+def test_rules_are_those_of_torch(module):
+    rules = module(
+        "rules/gradient-rules.js",
+        """(m) => m.RULES.map(({ names, title, kernel: { shapes, fixed, isPositive } }) =>
+            [names[0], title, shapes, fixed ?? {}, isPositive ?? false])""",
+    )
+    torch.manual_seed(0)
+    compared = []
+    for position_in_table, (first_name, title, shapes, fixed, is_positive) in enumerate(rules):
+        # The title tells two rules of one name apart.
+        name = title if title in TORCH else first_name
+        if name not in TORCH or name in compared:
+            continue
+        inputs = [torch.randn(shape, dtype=torch.float64) for shape in shapes]
+        inputs = [each.abs() + 0.1 if is_positive else each for each in inputs]
+        for position, values in fixed.items():
+            inputs[int(position)] = torch.tensor(values, dtype=torch.float64).reshape(shapes[int(position)])
+        leaves = [each.requires_grad_(str(position) not in fixed) for position, each in enumerate(inputs)]
+        y = TORCH[name](*leaves)
+        dy = torch.randn_like(y)
+        wanted = torch.autograd.grad(y, [leaf for leaf in leaves if leaf.requires_grad], dy, allow_unused=True)
+        given = {
+            "rule": position_in_table,
+            "inputs": [{"shape": list(each.shape), "values": each.flatten().tolist()} for each in inputs],
+            "dy": {"shape": list(dy.shape), "values": dy.flatten().tolist()},
+        }
+        answer = module(
+            "rules/gradient-rules.js",
+            """(m, { rule, inputs, dy }) => {
+                const array = ({ shape, values }) => ({ shape, values: Float64Array.from(values) });
+                const { kernel } = m.RULES[rule];
+                const given = inputs.map(array);
+                const y = kernel.value(given);
+                const gradients = kernel.vjp(given, array(dy), y);
+                return { y: [...y.values], gradients: gradients.map((each) => each && [...each.values]) };
+            }""",
+            given,
+        )
+        assert answer["y"] == pytest.approx(y.flatten().tolist(), rel=1e-9, abs=1e-12), name
+        asked = iter(wanted)
+        for position, gradient in enumerate(answer["gradients"]):
+            exact = next(asked) if inputs[position].requires_grad else None
+            if exact is not None and gradient is not None:
+                assert gradient == pytest.approx(exact.flatten().tolist(), rel=1e-8, abs=1e-11), (name, position)
+        compared.append(name)
+    assert set(compared) == set(TORCH)
+
+
+FORMULAS = """(m, [dump, names]) => {
+    const tensors = new Map(dump.tensors.map((tensor) => [tensor.id, tensor]));
+    const ops = new Map(dump.ops.map((op) => [op.id, op]));
+    return names.map((name) => {
+        const op = dump.ops.find((each) => each.outputs.some((id) => tensors.get(id).name === name));
+        const lines = m.definitions([op], ops, tensors, (id) => tensors.get(id).name, () => true);
+        return lines.find(({ tensor }) => tensors.get(tensor).name === name).text;
+    });
+}"""
+
+
+def test_nodes_of_autograd_are_written_as_what_they_do(module):
+    """A linear layer of three axes is four nodes, and each says its own part; shares of a gradient are added up."""
+    layer = torch.nn.Linear(8, 16)
+    norm = torch.nn.LayerNorm(16)
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.up, self.norm, self.down = layer, norm, torch.nn.Linear(16, 16)
+
+        def forward(self, x):
+            h = F.gelu(self.up(x))
+            left, right = self.norm(h + self.down(h)).chunk(2, -1)
+            return left * right
+
+    dump = json.loads(dump_trace(trace_model(Net(), torch.randn(2, 4, 8), loss=lambda out: out.pow(2).mean())))
+    expected = {
+        "up.bias.g": "sum(up.ViewBackward0, dim=0)",
+        "up.AddmmBackward0": "flatten(input, 0, 1)ᵀ @ up.ViewBackward0",
+        "up.weight.g": "up.AddmmBackward0ᵀ",
+        "down.AddmmBackward0": "down.ViewBackward0 @ down.weight",
+        "up.linear.g": "(Φ(up.linear) + up.linear · φ(up.linear)) · gelu.g",
+        "gelu.g": "gelu.g share 1 + gelu.g share 2",
+        "norm.layer_norm.g": "cat(chunk.g, chunk_1.g, dim=−1)",
+        "chunk.g": "mul.g · chunk_1",
+    }
+    assert (
+        dict(zip(expected, module("rules/formula.js", FORMULAS, [dump, list(expected)]), strict=True)) == expected
+    )
+
+
+RULE_TERMS = """(m, [dump, names]) => {
+    const tensors = new Map(dump.tensors.map((tensor) => [tensor.id, tensor]));
+    const shapeOf = (id) => tensors.get(id).shape;
+    return Object.fromEntries(names.flatMap((name) => {
+        const op = dump.ops.find(({ outputs, phase }) => outputs.length > 0 && phase !== "backward"
+            && tensors.get(outputs[0]).name === name);
+        const shapes = { operands: op.inputs.map(shapeOf), output: shapeOf(op.outputs[0]) };
+        const terms = op.inputs.map((id) => ({ text: tensors.get(id).name, binds: 6 }));
+        return op.inputs.map((id, at) => [`${name}/${at}`,
+            m.ruleTerm(op, terms, at, { text: "dy", binds: 5 }, shapes, name)?.text ?? null]);
+    }));
+}"""
+
+
+def value_of(text, values):
+    """The value of a rule's expression, by torch."""
+    for sign, python in {"−": "-", "·": "*", "²": "**2", "³": "**3", "ᵀ": ".mT", "^": "**", "⊗": "^"}.items():
+        text = text.replace(sign, python)
+
+    class Factor(torch.Tensor):
+        def __xor__(self, other):
+            return self.unsqueeze(-1) * other
+
+    known = {name: value.detach().as_subclass(Factor) for name, value in values.items()}
+    return eval(text, {"sum": torch.sum, "log": torch.log, "__builtins__": {}}, {**known, "True": True})
+
+
+def shaped(*shape):
+    return torch.rand(shape, dtype=torch.float64) + 0.5
+
+
+OPERATIONS = {
+    "add with alpha": (lambda a, b: torch.add(a, b, alpha=2), (5, 4), (4,)),
+    "sub with alpha": (lambda a, b: torch.sub(a, b, alpha=3), (5, 4), (4, 1, 1)),
+    "add to a column": (lambda a, b: a + b, (4, 1), (4, 5)),
+    "add to three axes": (lambda a, b: a + b, (2, 3, 4), (4,)),
+    "add a middle axis": (lambda a, b: a + b, (2, 3, 4), (3, 1)),
+    "times a number": (lambda a: a * 2, (3, 4)),
+    "minus a number": (lambda a: 3 - a, (3, 4)),
+    "by a number": (lambda a: a / -3, (3, 4)),
+    "a number by it": (lambda a: 2 / a, (3, 4)),
+    "quotient": (lambda a, b: a / b, (2, 1), (2, 4)),
+    "power of a tensor": (lambda a, b: a**b, (3, 4), (4,)),
+    "matrix and vector": (lambda a, b: a @ b, (5, 4), (4,)),
+    "batch and vector": (lambda a, b: a @ b, (2, 5, 4), (4,)),
+    "vector and matrix": (lambda a, b: a @ b, (4,), (4, 3)),
+    "two vectors": (lambda a, b: a @ b, (4,), (4,)),
+    "batch and matrix": (lambda a, b: a @ b, (2, 5, 4), (4, 3)),
+    "matrix and batch": (lambda a, b: a @ b, (5, 4), (2, 4, 3)),
+    "two batches": (lambda a, b: a @ b, (2, 1, 5, 4), (3, 4, 3)),
+    "linear of a vector": (F.linear, (4,), (3, 4), (3,)),
+    "linear": (F.linear, (5, 4), (3, 4), (3,)),
+    "linear of three axes": (F.linear, (2, 5, 4), (3, 4), (3,)),
+    "linear of four axes": (F.linear, (2, 2, 5, 4), (3, 4), (3,)),
+    "mse, summed": (lambda a, b: F.mse_loss(a, b, reduction="sum"), (3, 4), (3, 4)),
+    "mse": (F.mse_loss, (3, 4), (3, 4)),
+    "mean": (lambda a: a.mean(-1, keepdim=True), (3, 4)),
+    "exp": (torch.exp, (3, 4)),
+    "log": (torch.log, (3, 4)),
+    "sqrt": (torch.sqrt, (3, 4)),
+}
+
+
+@pytest.mark.parametrize("case", OPERATIONS)
+def test_what_a_rule_says_of_a_call_is_what_autograd_computes(module, case):
+    """The expression that stands in the inspector, with this op's attributes and shapes, worked out by torch."""
+    function, *shapes = OPERATIONS[case]
+    torch.manual_seed(0)
+
+    class Net(torch.nn.Module):
+        def forward(self, *inputs):
+            return function(*inputs)
+
+    inputs = [shaped(*shape).requires_grad_() for shape in shapes]
+    trace = trace_model(Net(), *inputs, loss=lambda out: out.sum())
+    dump = json.loads(dump_trace(trace))
+    tensors = {tensor["id"]: tensor for tensor in dump["tensors"]}
+    op = dump["ops"][0]
+    name = tensors[op["outputs"][0]]["name"]
+    terms = module("rules/formula.js", RULE_TERMS, [dump, [name]])
+    y = function(*inputs)
+    dy = torch.randn_like(y)
+    wanted = torch.autograd.grad(y, inputs, dy)
+    values = {tensors[each]["name"]: value for each, value in zip(op["inputs"], inputs, strict=True)}
+    for at, exact in enumerate(wanted):
+        text = terms[f"{name}/{at}"]
+        if case == "batch and vector" and at == 1:
+            assert text is None
+            continue
+        written = value_of(text, {**values, name: y, "dy": dy})
+        shape = torch.broadcast_shapes(written.shape, exact.shape)
+        assert shape == exact.shape, text
+        torch.testing.assert_close(torch.Tensor(written).expand(shape), exact, msg=f"{case}: {text}")
+
+
+def test_no_rule_stands_where_none_is_true(module):
+    call = """(m, [name, attributes, operands, output]) =>
+        m.ruleOf(name, { attributes, operands, output: output ?? operands[0] })?.title ?? null"""
+
+    def title(name, attributes, *operands, output=None):
+        return module("rules/gradient-rules.js", call, [name, attributes, [list(each) for each in operands], output])
+
+    x, c = (3, 4), (4,)
+    assert title("cross_entropy", {"reduction": "mean", "label_smoothing": 0.1}, x, (3,)) is None
+    assert title("cross_entropy", {"ignore_index": 0}, x, (3,)) is None
+    assert title("cross_entropy", {}, x, x) is None
+    assert title("cross_entropy", {}, x, (3,), c) is None
+    assert title("cross_entropy", {"reduction": "sum", "ignore_index": -100}, x, (3,)) is not None
+    assert title("nll_loss", {"reduction": "none"}, x, (3,)) is None
+    assert title("mse_loss", {"reduction": "none"}, x, x) is None
+    assert title("mse_loss", {}, (3, 1), (3,)) is None
+    assert title("div", {"other": 3, "rounding_mode": "floor"}, x) is None
+    assert title("div", {"other": 3, "rounding_mode": None}, x) == "Quotient"
+    assert title("sub", {"input": 1}, x) is None
+    assert title("batch_norm", {"training": False}, x, c, c, c, c) == "Batch normalization, in evaluation"
+    assert title("batch_norm", {"training": True}, x, c, c, c, c) == "Batch normalization, in training"
+    assert title("batch_norm", {"training": True, "weight": None, "bias": None}, x, c, c) is None
+    assert title("dropout", {"p": 0.1, "training": False}, x) == "Dropout, in evaluation"
+    assert title("gelu", {"approximate": "tanh"}, x) == "Gaussian error linear unit, by tanh"
+    assert title("max", {}, x, x) == "The larger of two"
+    assert title("max", {"dim": 0}, x) == "Extreme"
+    assert title("pow", {}, x, x) == "Power with a tensor as exponent"
+    assert title("where", {"2": 0}, x, x) is None
+    assert title("scaled_dot_product_attention", {"dropout_p": 0.1}, x, x, x) is None
+    assert title("addmm", {"beta": 2}, (4,), (3, 2), (2, 4)) is None
+    assert title("permute", {"1": 0, "2": 2, "3": 3, "4": 1}, (1, 2, 3, 4)) == "Axes in another order"
+    assert title("transpose", {"dim0": 1, "dim1": 2}, (2, 3, 4, 5)) == "Axes in another order"
+    assert title("transpose", {"dim0": -1, "dim1": 2}, (2, 3, 4, 5)) == "Transposition"
+
+
+def test_several_ops_are_one_function_only_where_they_compute_it(module):
+    script = """(m, [names, shapes]) => {
+        const op = ([name, inputs, output, attributes = {}]) => ({ name, inputs, outputs: [output], attributes });
+        return m.compositeRule(names.map(op), false, (id) => shapes[id] ?? [])?.rule.title ?? null;
+    }"""
+
+    def title(ops, **shapes):
+        return module("inspector/op-facts.js", script, [ops, shapes])
+
+    layer = [["matmul", ["x", "w"], "p"], ["add", ["p", "b"], "y"]]
+    assert title(layer, x=[3, 4], w=[4, 2], b=[2], p=[3, 2], y=[3, 2]) == "Linear layer, weight (in, out)"
+    # A residual is no bias: its gradient is no sum over rows.
+    assert title(layer, x=[3, 4], w=[4, 2], b=[3, 2], p=[3, 2], y=[3, 2]) is None
+    assert title([layer[0], ["add", ["p"], "y", {"other": 1}]], x=[3, 4], w=[4, 2], p=[3, 2], y=[3, 2]) is None
+
+    def error(exponent, mean):
+        ops = [["sub", ["x", "t"], "d"], ["pow", ["d"], "s", {"exponent": exponent}], ["mean", ["s"], "y"]]
+        return title(ops, x=[3, 4], t=[3, 4], y=mean)
+
+    assert error(2, []) == "Mean squared error"
+    assert error(3, []) is None
+    assert error(2, [3]) is None
+
+
+def test_a_rule_says_what_the_call_was_given(module):
+    class Net(torch.nn.Module):
+        def forward(self, x):
+            a = F.elu(x, alpha=0.5)
+            b = torch.cat([a, a * 2, a + 1], 1)
+            q = b[:, None]
+            c = F.scaled_dot_product_attention(q, q, q, scale=0.3).squeeze(1)
+            return F.batch_norm(c, torch.zeros(12), torch.ones(12), torch.ones(12), torch.zeros(12))
+
+    dump = json.loads(dump_trace(trace_model(Net(), torch.randn(5, 4, requires_grad=True), loss=lambda out: out.sum())))
+    names = ["elu", "mul", "cat", "scaled_dot_product_attention", "batch_norm"]
+    terms = module("rules/formula.js", RULE_TERMS, [dump, names])
+    assert terms["elu/0"] == "(1 where input > 0, else 0.5 · exp(input)) · dy"
+    assert terms["mul/0"] == "2 · dy"
+    assert [terms[f"cat/{at}"] for at in range(3)] == [
+        f"the part of dy that came from {name}" for name in ("elu", "mul", "add")
+    ]
+    assert terms["scaled_dot_product_attention/0"] == "dS @ getitem · 0.3"
+    assert terms["batch_norm/0"].endswith("+ ε)")
+    assert "mean" not in terms["batch_norm/0"]
+
+
+def test_the_nodes_of_a_product_of_batches_start_at_its_gradient(module):
+    """Four nodes make the backward pass of one product: the last one's line is the rule of the whole."""
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = torch.nn.Parameter(torch.randn(4, 1))
+            self.l = torch.nn.Linear(4, 4)
+
+        def forward(self, x):
+            h = self.l(x.expand(2, 5, 4)) @ self.w
+            return 2 / (h * h + 1)
+
+    dump = json.loads(
+        dump_trace(trace_model(Net(), torch.randn(1, 5, 4, requires_grad=True), loss=lambda out: out.mean()))
+    )
+    expected = {
+        "l.linear.g": "matmul.g @ wᵀ",
+        "w.g": "sum(l.linearᵀ @ matmul.g, dim=0)",
+        "l.bias.g": "sum(l.linear.g, dim=(0, 1))",
+        "add.g": "−2 · rdiv.g / add²",
+    }
+    assert (
+        dict(zip(expected, module("rules/formula.js", FORMULAS, [dump, list(expected)]), strict=True)) == expected
+    )
+
+
+PATH = """async (m, [dump, name]) => {
+    const { pictureOfDump } = await import("/static/core/picture.js");
+    const { buildGraph } = await import("/static/core/graph/graph.js");
+    const picture = pictureOfDump(dump, 1, "k");
+    const graph = buildGraph(picture.topology);
+    const path = m.chainPath(graph, dump.tensors.findIndex((tensor) => tensor.name === name));
+    return path === null ? null : {
+        ...m.chainText(graph, path),
+        rules: path.factors.map(({ rule }) => rule),
+        ids: [...path.ids],
+        measured: m.measured(graph, picture, path),
+        isOneOfMany: path.isOneOfMany,
+    };
+}"""
+
+
+def w1_rms(dump):
+    statistics = dump["statistics"]
+    row = statistics["tensor"].index(next(t["id"] for t in dump["tensors"] if t["name"] == "w1.g"))
+    return statistics["norm"][row] / math.sqrt(statistics["n"][row])
+
+
+@pytest.mark.parametrize("style", ["layer_function", "autograd_function", "module"])
+def test_the_chain_rule_along_the_way_to_the_loss(dump_of, module, style):
+    dump = dump_of(f"style={style}")
+    path = module("graph/chain-path.js", PATH, [dump, "w1"])
+    assert path["left"] == "∂loss/∂w1"
+    assert path["factors"] == ["∂loss/∂out", "∂out/∂l2", "∂l2/∂l1", "∂l1/∂w1"]
+    transposed = style != "layer_function"
+    assert path["rules"][1:] == [
+        f"∂L/∂l2 = ∂L/∂out @ w2{'' if transposed else 'ᵀ'}",
+        "∂L/∂l1 = (l1 > 0) · ∂L/∂l2",
+        "∂L/∂w1 = " + ("(xᵀ @ ∂L/∂l1)ᵀ" if transposed else "xᵀ @ ∂L/∂l1"),
+    ]
+    assert path["measured"][-1]["rms"] == pytest.approx(w1_rms(dump), rel=1e-9)
+    # Factor by factor, the changes are the whole way: from 1 at the loss to the gradient of w1.
+    assert math.prod(each["ratio"] for each in path["measured"]) == pytest.approx(w1_rms(dump), rel=1e-9)
+    assert {"w1", "l1", "loss", "w1.g", "l1.g", "out.g"} <= set(path["ids"])
+    assert not {"w2.g", "b1.g", "x.g"} & set(path["ids"])
+    assert not path["isOneOfMany"]
+    assert module("graph/chain-path.js", PATH, [dump, "loss"]) is None
+    assert module("graph/chain-path.js", PATH, [dump, "w1.g"]) is None
