@@ -46,7 +46,7 @@ JAVASCRIPT = {
     "core/chapter": "core",
     "core/dump": "core",
     "core/graph": "core core/rules",
-    "core/layout": "core/graph",
+    "core/layout": "core core/graph",
     "foundations/broadcasting": "core core/chapter",
     "foundations/einsum": "core core/chapter",
     "core/lab": "core core/rules core/dump core/graph",

@@ -7,7 +7,7 @@ import pytest
 
 from chainrule.errors import SpecError
 from chainrule.spec import ModelSpec
-from chainrule.spec.keys import widths_text
+from chainrule.spec.values import widths_text
 
 TICKS = "(m, [unit, n]) => m.snapTicks(unit, n, 1e-4, 1e4).map(({ label, scale }) => [label, scale])"
 

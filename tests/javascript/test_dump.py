@@ -1,22 +1,53 @@
-"""The page's own reader of graph dumps: it refuses what `chainrule.load` refuses, at the same place."""
+"""The page's reader of graph dumps: it refuses what it cannot draw, at the place that `chainrule.load` names."""
 
 import copy
 import json
 
 import pytest
-from bad_dumps import BAD, EVIL_NAMES, NO_DUMPS, TOO_LARGE, bad, too_large, with_evil_names
+from bad_dumps import BAD, EVIL_NAMES, NO_DUMPS, bad, with_evil_names
 
 from chainrule.dump.opened import MAX_BYTES
 from chainrule.trace.graph import ROLES
 
 READ = """(m, texts) => texts.map((text) => {
     try {
-        const dump = m.readDump(text);
-        return { ops: dump.ops.length };
+        return { ops: m.readDump(text).ops.length };
     } catch (error) {
         return { name: error.name, where: error.where, message: error.message };
     }
 })"""
+
+# The page draws these all the same; `chainrule open` and `chainrule.load` refuse them.
+DRAWN = {
+    "a surplus field",
+    "a surplus part",
+    "a wrong type in a list",
+    "attributes that are none",
+    "an unknown role",
+    "negative flops",
+    "a loss that is no number",
+    "a source without a line",
+    "a snippet at line 0",
+    "an unknown fault",
+    "a fault with a surplus field",
+    "a cycle of ops",
+    "an op that reads its own output",
+    "a module inside itself",
+    "an op that is its own twin",
+    "a gradient of itself",
+    "a negative size",
+    "two makers of a tensor",
+    "a maker that is not named",
+    "a maker that does not make it",
+    "a reader that is not named",
+    "a reader that does not read it",
+    "a forward op with a twin",
+    "what is nested too deeply",
+    "a text in a column",
+    "a row twice",
+    "a negative count",
+    "a count beyond uint32",
+}
 
 
 @pytest.fixture
@@ -28,37 +59,29 @@ def read(module, *texts):
     return module("dump/dump.js", READ, list(texts))
 
 
-def test_every_bad_dump_is_refused_and_the_place_named(module, body):
-    texts, places = [], []
+def test_a_bad_dump_is_refused_with_its_place_or_drawn(module, body):
+    texts, places = {}, {}
     for name in BAD:
         spoiled = copy.deepcopy(body)
-        places.append(bad(name, spoiled))
-        texts.append(json.dumps(spoiled))
-    for name, where, answer in zip(BAD, places, read(module, *texts), strict=True):
-        assert (answer.get("name"), answer.get("where")) == ("DumpProblem", where), name
-        assert answer["message"].startswith(where), name
+        places[name] = bad(name, spoiled)
+        texts[name] = json.dumps(spoiled)
+    answers = dict(zip(BAD, read(module, *texts.values()), strict=True))
+    assert {name for name, answer in answers.items() if "ops" in answer} == DRAWN
+    for name in BAD.keys() - DRAWN:
+        assert (answers[name]["name"], answers[name]["where"]) == ("DumpProblem", places[name]), name
+        assert answers[name]["message"].startswith(places[name]), name
         if name.startswith("a dangling"):
-            assert "999" in answer["message"]
-        if name == "a cycle of ops":
-            assert answer["message"].endswith('a cycle: "n0" → "n1" → "n2" → "n0"')
-        if name == "another schema":
-            assert '"chainrule.trace/1"' in answer["message"]
-            assert '"chainrule.trace/2"' in answer["message"]
+            assert "999" in answers[name]["message"]
+    assert '"chainrule.trace/1", but it is "chainrule.trace/2"' in answers["another schema"]["message"]
+    wishes = {"level": "all", "toggled": [], "fold": True, "statistic": "std", "scheme": "light"}
+    script = "(m, [texts, wishes]) => texts.map((text) => m.renderSvg(text, wishes).startsWith('<svg'))"
+    assert all(module("takeaway/headless.js", script, [[texts[name] for name in DRAWN], wishes]))
 
 
-def test_a_number_that_no_float_holds_is_refused_and_the_place_named(module, body):
-    answers = read(module, *[too_large(where, copy.deepcopy(body)) for where in TOO_LARGE])
-    assert [answer["where"] for answer in answers] == list(TOO_LARGE)
-    assert all(answer["message"].endswith(": the number is too large") for answer in answers)
-
-
-def test_what_is_no_json_is_told_with_its_place(module):
-    answers = read(module, *NO_DUMPS, '{"spec":' + "[" * 200_000, '{\n  "schema": 1,\n  "ops" [\n]}')
+def test_a_text_that_is_not_json_is_refused(module):
+    answers = read(module, *NO_DUMPS, '{"spec":' + "[" * 200_000)
     assert all(answer["name"] == "DumpProblem" for answer in answers)
-    assert "line 1, column 1: a value should stand there, but the text ends" in answers[0]["message"]
-    assert "line 1, column 32: a key in double quotes" in answers[3]["message"]
-    assert "column 200009" in answers[-2]["message"]
-    assert 'line 3, column 9: a colon should stand there, but there is "[' in answers[-1]["message"]
+    assert answers[0]["message"].startswith("this is not JSON: ")
 
 
 def test_good_dumps_are_read_whatever_their_names(module, body):
@@ -98,12 +121,3 @@ def test_a_file_too_large_is_not_read(module):
     most, *answers = module("dump/dump.js", script, [0, MAX_BYTES, 200 * 2**20])
     assert most == MAX_BYTES
     assert answers == ["read", "read", "the file has 200 MiB; at most 128 MiB are opened"]
-
-
-def test_a_cycle_through_all_of_a_large_graph_is_found(module):
-    script = """(m) => {
-        const ring = (length) => m.findCircle(length, (thing) => [(thing + length - 1) % length]).length;
-        const chain = m.findCircle(75_000, (thing) => [thing - 1]);
-        return [ring(75_000), ring(1), chain, m.findCircle(4, (thing) => [[], [3, 0], [1], [2, -1]][thing])];
-    }"""
-    assert module("dump/cycle.js", script) == [75_000, 1, [], [1, 2, 3]]

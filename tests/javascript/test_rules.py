@@ -162,9 +162,7 @@ def test_nodes_of_autograd_are_written_as_what_they_do(module):
         "norm.layer_norm.g": "cat(chunk.g, chunk_1.g, dim=−1)",
         "chunk.g": "mul.g · chunk_1",
     }
-    assert (
-        dict(zip(expected, module("rules/formula.js", FORMULAS, [dump, list(expected)]), strict=True)) == expected
-    )
+    assert dict(zip(expected, module("rules/formula.js", FORMULAS, [dump, list(expected)]), strict=True)) == expected
 
 
 RULE_TERMS = """(m, [dump, names]) => {
@@ -365,9 +363,7 @@ def test_the_nodes_of_a_product_of_batches_start_at_its_gradient(module):
         "l.bias.g": "sum(l.linear.g, dim=(0, 1))",
         "add.g": "−2 · rdiv.g / add²",
     }
-    assert (
-        dict(zip(expected, module("rules/formula.js", FORMULAS, [dump, list(expected)]), strict=True)) == expected
-    )
+    assert dict(zip(expected, module("rules/formula.js", FORMULAS, [dump, list(expected)]), strict=True)) == expected
 
 
 PATH = """async (m, [dump, name]) => {
