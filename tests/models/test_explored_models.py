@@ -1,4 +1,4 @@
-"""The same models as the explorer runs them: on a copy, recorded, repeated, and at a what-if. Not a bit is another."""
+"""The same models in the explorer: on a copy, recorded, repeated, and at a what-if, they compute the same bits."""
 
 import copy
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from chainrule.trace.nested import nested_tensors
 from chainrule.user_model.parameters import State
 from chainrule.user_model.seeded import seeded
 from chainrule.user_model.subject import make_subject
-from chainrule.user_model.tracer import Tracer
+from chainrule.user_model.tracer import OwnTracer
 from chainrule.user_model.what_if import WhatIf
 
 SEED = 7
@@ -20,7 +20,7 @@ HALVED = WhatIf(scale=0.5)
 
 @dataclass
 class Seen:
-    """The outputs of the passes, and the state of the model after the last, before it is restored."""
+    """The outputs of all passes, and the state of the copy after the last one."""
 
     outputs: list[torch.Tensor] = field(default_factory=list)
     left: dict[str, torch.Tensor] = field(default_factory=dict)
@@ -38,7 +38,7 @@ def after(model: nn.Module, output: object) -> dict[str, torch.Tensor]:
 
 
 def run_bare(case, what_if):
-    """The model by itself, at this what-if: nothing of ours but its random numbers' seed."""
+    """The model alone, at this what-if, with the seed of its random numbers."""
     model = copy.deepcopy(case.model)
     with torch.no_grad():
         for parameter in model.parameters():  # a tied one once
@@ -52,7 +52,7 @@ def run_bare(case, what_if):
 
 @pytest.fixture
 def seen(monkeypatch):
-    """Looks at the model after each pass, before it is restored."""
+    """Looks into the copy when a pass is over."""
     seen = Seen()
     restore = State.restore
 
@@ -83,7 +83,7 @@ def assert_same(seen, bare):
     assert torch.equal(seen.random, random)
 
 
-def test_outputs_gradients_and_buffers_are_those_of_the_model_by_itself(make_case, seen):
+def test_the_explorers_copy_computes_the_numbers_of_the_model(make_case, seen):
     case = make_case()
 
     def loss(output):
@@ -95,7 +95,7 @@ def test_outputs_gradients_and_buffers_are_those_of_the_model_by_itself(make_cas
     assert any(not torch.equal(value, halved[0][name]) for name, value in as_it_is[0].items() if "gradient" in name)
     before = {name: value.clone() for name, value in case.model.state_dict().items()}
 
-    tracer = Tracer(subject, SEED)
+    tracer = OwnTracer(subject, SEED)
     trace = tracer.trace()
     assert (trace.error, trace.loss) == (None, case.loss(seen.outputs[-1]).item())
     assert_same(seen, as_it_is)

@@ -17,12 +17,12 @@ TORCH_FOLDER = os.path.dirname(torch.__file__) + os.sep
 RECORDER_FOLDER = os.path.dirname(__file__) + os.sep
 PACKAGE_FOLDER = os.path.dirname(os.path.dirname(__file__)) + os.sep
 RECORDING_FILE = os.path.join(PACKAGE_FOLDER, "recording.py")
-EXPLORE_FOLDER = os.path.join(PACKAGE_FOLDER, "user_model") + os.sep
+USER_MODEL_FOLDER = os.path.join(PACKAGE_FOLDER, "user_model") + os.sep
 
 _INSTALLED = f"{os.sep}site-packages{os.sep}"
 
 _is_user_code: dict[CodeType, bool | None] = {}
-"""Of what runs a model of one's own: None. Outside of that there is nothing of the user's."""
+"""None for the code of `user_model`, which runs a user's model: none of its callers is the user's code."""
 
 _is_backward_code: dict[CodeType, bool] = {}
 
@@ -30,14 +30,14 @@ _is_backward_code: dict[CodeType, bool] = {}
 def user_frame(frame: FrameType | None) -> FrameType | None:
     """The nearest frame, from `frame` outwards, that is neither torch's nor the recorder's.
 
-    None of a model's own that is made of torch's modules alone: then only what runs it is left.
+    None in a user's model that consists of torch's modules alone.
     """
     while frame is not None:
         code = frame.f_code
         if code not in _is_user_code:
             file = code.co_filename
             ours = file.startswith((TORCH_FOLDER, RECORDER_FOLDER, RECORDING_FILE, "<frozen"))
-            _is_user_code[code] = None if file.startswith(EXPLORE_FOLDER) else not ours
+            _is_user_code[code] = None if file.startswith(USER_MODEL_FOLDER) else not ours
         known = _is_user_code[code]
         if known is None:
             return None
@@ -48,9 +48,9 @@ def user_frame(frame: FrameType | None) -> FrameType | None:
 
 
 def is_backward_code(code: CodeType) -> bool:
-    """Whether a function is, by its name, the backward half of a layer written by hand: backward, bwd, …_grad.
+    """Whether a function has the name of a backward written by hand: backward, bwd, …_grad.
 
-    None of torch's is, nor is one that is named after what torch has: `zero_grad`, `no_grad`.
+    Not torch's functions, nor the user's `zero_grad` and `no_grad`.
     """
     known = _is_backward_code.get(code)
     if known is None:
@@ -65,21 +65,18 @@ def is_backward_code(code: CodeType) -> bool:
 
 
 def describe_source(code: CodeType, line: int, model_folder: str | None) -> Source:
-    """The source of a line, its text stripped; its file without the folders that `_relative` takes away."""
+    """The source of a line: its text stripped, its file relative."""
     file = code.co_filename
     text = linecache.getline(file, line).strip()
     return Source(file=_relative(file, model_folder), line=line, text=text, function=code.co_qualname)
 
 
 CONTEXT = 3
-"""How many lines before and after one that an op comes from stand in a snippet."""
+"""Lines of a snippet before and after the line of an op."""
 
 
 def snippets(places: Iterable[tuple[CodeType, int]], model_folder: str | None) -> Mapping[str, tuple[Snippet, ...]]:
-    """The lines around places in code, by file as `describe_source` names it, in order of name and line.
-
-    Of two files with one name, only the first's lines are given. A file that cannot be read has none.
-    """
+    """The lines around places in code, by relative file name, sorted; of two files with one name, the first's."""
     lines: dict[str, set[int]] = {}
     for code, line in places:
         lines.setdefault(code.co_filename, set()).add(line)
@@ -93,7 +90,7 @@ def snippets(places: Iterable[tuple[CodeType, int]], model_folder: str | None) -
 
 @lru_cache(maxsize=256)
 def _around(file: str, numbers: tuple[int, ...]) -> tuple[Snippet, ...]:
-    """The lines of a file near some of its lines; what is consecutive is one snippet."""
+    """The lines of a file near some of its lines; consecutive lines are one snippet."""
     text = linecache.getlines(file)
     near = sorted({line for number in numbers for line in range(number - CONTEXT, number + CONTEXT + 1)})
     runs: list[list[int]] = []
@@ -108,7 +105,7 @@ def _around(file: str, numbers: tuple[int, ...]) -> tuple[Snippet, ...]:
 
 
 def _relative(file: str, model_folder: str | None) -> str:
-    """`file` without the folders that are this machine's alone: a dump must not tell where it was made."""
+    """`file` without this machine's folders, which a dump must not contain."""
     if file.startswith(PACKAGE_FOLDER):
         return "chainrule/" + file[len(PACKAGE_FOLDER) :].replace(os.sep, "/")
     if model_folder is not None and file.startswith(model_folder + os.sep):
@@ -118,7 +115,7 @@ def _relative(file: str, model_folder: str | None) -> str:
 
 
 def model_folder(model: object) -> str | None:
-    """The folder of the file that defines the model's class or function; None where it has no file."""
+    """The folder of the file that defines the model's class or function, if it has one."""
     definition = model if hasattr(model, "__code__") else type(model)
     module = sys.modules.get(getattr(definition, "__module__", ""))
     file = getattr(module, "__file__", None)
