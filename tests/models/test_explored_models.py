@@ -11,7 +11,7 @@ from chainrule.trace.nested import nested_tensors
 from chainrule.user_model.parameters import State
 from chainrule.user_model.seeded import seeded
 from chainrule.user_model.subject import make_subject
-from chainrule.user_model.tracer import OwnTracer
+from chainrule.user_model.tracer import Tracer
 from chainrule.user_model.what_if import WhatIf
 
 SEED = 7
@@ -95,7 +95,7 @@ def test_the_explorers_copy_computes_the_numbers_of_the_model(make_case, seen):
     assert any(not torch.equal(value, halved[0][name]) for name, value in as_it_is[0].items() if "gradient" in name)
     before = {name: value.clone() for name, value in case.model.state_dict().items()}
 
-    tracer = OwnTracer(subject, SEED)
+    tracer = Tracer(subject, SEED)
     trace = tracer.trace()
     assert (trace.error, trace.loss) == (None, case.loss(seen.outputs[-1]).item())
     assert_same(seen, as_it_is)
