@@ -18,7 +18,6 @@ from chainrule.foundations.broadcasting import (
     expand,
     expanded_strides,
     mean_squared_error_of_all_pairs,
-    storage_index,
 )
 
 SHAPES = st.lists(st.integers(0, 4), max_size=6).map(tuple)
@@ -121,18 +120,6 @@ def test_the_stretched_rows_of_the_chapter_are_one_row():
     assert columns.tolist() == [[10] * 3, [20] * 3, [30] * 3]
     assert (rows.stride(), columns.stride()) == ((0, 1), (1, 0))
     assert rows.untyped_storage().nbytes() == 3 * 4
-
-
-@given(pairs())
-def test_a_stored_element_is_found_by_its_strides(shapes):
-    target, message = torch_says(*shapes)
-    if message is not None:
-        return
-    for shape in shapes:
-        stored = torch.arange(float(torch.Size(shape).numel())).view(shape)
-        copy = stored.expand(target)
-        for position in torch.ones(target).nonzero().tolist()[::7]:
-            assert stored.flatten()[storage_index(position, copy.stride())] == copy[tuple(position)]
 
 
 @pytest.mark.parametrize(("shape", "target"), [((3,), (2, 4)), ((2, 3), (3,)), ((0,), (1,)), ((3, 1), (2, 5))])

@@ -5,12 +5,8 @@ import torch
 from torch import nn
 
 from chainrule.foundations.initialization import (
-    GAINS,
     SCHEMES,
     draw,
-    fan_in,
-    fan_out,
-    gain,
     generator_for,
     normal,
     orthogonal,
@@ -145,24 +141,6 @@ def test_draws_leave_the_global_generator_alone(base):
     assert torch.equal(base((6, 4), generator(7)), first)
     if base is not zeros:
         assert not torch.equal(base((6, 4), generator(8)), first)
-
-
-def test_fans_of_the_chapter_s_weight():
-    assert (fan_in(torch.empty(100, 50)), fan_out(torch.empty(100, 50))) == (100, 50)
-    for fan in (fan_in, fan_out):
-        with pytest.raises(ValueError, match=r"expected w \(fan_in, fan_out\), got \(50,\)"):
-            fan(torch.empty(50))
-
-
-@pytest.mark.parametrize("activation", GAINS)
-def test_gain_is_torch_s(activation):
-    assert gain(activation) == pytest.approx(nn.init.calculate_gain(activation), rel=1e-12)
-
-
-@pytest.mark.parametrize("activation", ["gelu", "silu", "elu", "swish"])
-def test_no_gain_where_torch_has_none(activation):
-    with pytest.raises(ValueError, match=f"expected one of linear, relu, .*, got '{activation}'"):
-        gain(activation)
 
 
 def test_draw_names_what_is_allowed():

@@ -64,6 +64,14 @@ class Case:
 # --------------------------------------------------------------------------------------------------------- transformers
 
 
+_TINY: dict[str, int] = {
+    "vocab_size": 40,
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+    "max_position_embeddings": 16,
+}
 _IN_FORWARD = {"CrossEntropyLoss": "CrossEntropyLoss"}
 
 
@@ -93,15 +101,7 @@ def gpt2_with_checkpoints() -> Case:
 def bert() -> Case:
     from transformers import BertConfig, BertForSequenceClassification
 
-    config = BertConfig(
-        vocab_size=40,
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=32,
-        max_position_embeddings=16,
-        num_labels=3,
-    )
+    config = BertConfig(**_TINY, num_labels=3)
     mask = torch.ones(2, 10, dtype=torch.long)
     mask[1, 7:] = 0
     given = {"input_ids": torch.randint(0, 40, (2, 10)), "attention_mask": mask, "labels": torch.tensor([0, 2])}
@@ -130,16 +130,7 @@ def mixtral() -> Case:
     from transformers import MixtralConfig, MixtralForCausalLM
 
     config = MixtralConfig(
-        vocab_size=40,
-        hidden_size=16,
-        intermediate_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        num_local_experts=4,
-        max_position_embeddings=16,
-        output_router_logits=True,
-        use_cache=False,
+        **_TINY, num_key_value_heads=1, num_local_experts=4, output_router_logits=True, use_cache=False
     )
     tokens = torch.randint(0, 40, (2, 8))
     given = {"input_ids": tokens, "labels": tokens.clone()}

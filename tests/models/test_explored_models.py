@@ -20,7 +20,7 @@ HALVED = WhatIf(scale=0.5)
 
 @dataclass
 class Seen:
-    """The outputs of the passes, and the state of the model after the last, before it is restored."""
+    """The outputs of all passes, and the state of the copy after the last one."""
 
     outputs: list[torch.Tensor] = field(default_factory=list)
     left: dict[str, torch.Tensor] = field(default_factory=dict)
@@ -52,7 +52,7 @@ def run_bare(case, what_if):
 
 @pytest.fixture
 def seen(monkeypatch):
-    """Looks at the model after each pass, before it is restored."""
+    """Looks into the copy when a pass is over."""
     seen = Seen()
     restore = State.restore
 

@@ -59,7 +59,15 @@ def client(open_client, settings):
     return open_client(create_app(settings))
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
+def shared_client(settings):
+    """A client of one app, for all tests of a file; nothing runs into its deadline."""
+    app = create_app(settings.model_copy(update={"deadline_seconds": 3600}))
+    with contextlib.closing(Client(app)) as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
 def settings():
     """Default settings, whatever the environment says."""
     return Settings(**{name: field.default for name, field in Settings.model_fields.items()})

@@ -4,7 +4,6 @@ import html
 import re
 from urllib.parse import urlencode
 
-import httpx
 import orjson
 import pytest
 
@@ -15,10 +14,9 @@ from chainrule.errors import InputError
 EVERY = pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)
 
 
-@pytest.fixture(scope="module")
-def client(server_url):
-    with httpx.Client(base_url=server_url, timeout=30) as client:
-        yield client
+@pytest.fixture
+def client(shared_client):
+    return shared_client
 
 
 def edges(page):

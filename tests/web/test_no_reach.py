@@ -146,7 +146,7 @@ def hook(event, arguments):
 
 sys.addaudithook(hook)
 
-app = create_app(Settings())
+app = create_app(Settings(deadline_seconds=3600, live_deadline_seconds=3600))
 
 async def http(client, method, path, **options):
     answer = await client.request(method, path, **options)
@@ -215,6 +215,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("times", [1, pytest.param(len(HOSTILE), marks=pytest.mark.long)])
 def test_no_request_opens_writes_starts_or_calls_anything(tmp_path, times):
     marker = tmp_path / "marker"
@@ -230,7 +231,6 @@ def test_no_request_opens_writes_starts_or_calls_anything(tmp_path, times):
         ],  # Python's own cache of what it imports is not meant
         capture_output=True,
         text=True,
-        timeout=110,
         cwd=tmp_path,
         env={
             "PYTHONPATH": str(ROOT / "app"),

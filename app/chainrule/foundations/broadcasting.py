@@ -117,17 +117,7 @@ def match_sizes(a: int | None, b: int | None) -> tuple[int | None, Rule]:
 
 
 def broadcast_shape(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...]:
-    """The shape of `a + b`.
-
-    Args:
-        a: sizes, each 0 or more.
-        b: sizes, likewise.
-
-    Raises:
-        BroadcastError: in some dimension the sizes differ and neither is 1.
-
-    Source: ch. 17, "Broadcasting rules".
-    """
+    """The shape of `a + b`. Raises BroadcastError if in some dimension the sizes differ and neither is 1."""
     steps = broadcast_steps(a, b)
     sizes = [step.size for step in reversed(steps) if step.size is not None]
     if len(sizes) < len(steps):
@@ -141,10 +131,7 @@ def broadcast_shape(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...]:
 def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
     """How many elements further the next index of each dimension lies, in a tensor that is stored row by row.
 
-        stride[i] = stride[i+1] · max(shape[i+1], 1),  1 in the last dimension
-
-    Args:
-        shape: sizes, each 0 or more.
+    stride[i] = stride[i+1] · max(shape[i+1], 1),  1 in the last dimension
     """
     strides: list[int] = []
     step = 1
@@ -204,11 +191,6 @@ def expand(tensor: Tensor, target: Sequence[int]) -> Tensor:
     """
     strides = expanded_strides(tensor.shape, tensor.stride(), target)
     return torch.as_strided(tensor, tuple(target), strides, tensor.storage_offset())
-
-
-def storage_index(position: Sequence[int], strides: Sequence[int]) -> int:
-    """Which stored element stands at a position: Σ position · stride, counted from the tensor's first element."""
-    return sum(index * stride for index, stride in zip(position, strides, strict=True))
 
 
 # ------------------------------------------------------------------------------------------------- one dimension more

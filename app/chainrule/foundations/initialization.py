@@ -21,53 +21,6 @@ from typing import NamedTuple
 import torch
 from torch import Generator, Tensor
 
-from chainrule.foundations.activations import LEAKY_SLOPE
-
-# --------------------------------------------------------------------------------------------------------------- fans
-
-
-def fan_in(w: Tensor) -> int:
-    """The number of inputs of a layer, for w: (fan_in, fan_out). Raises ValueError unless w is a matrix."""
-    return _fans(w)[0]
-
-
-def fan_out(w: Tensor) -> int:
-    """The number of outputs of a layer, for w: (fan_in, fan_out). Raises ValueError unless w is a matrix."""
-    return _fans(w)[1]
-
-
-def _fans(w: Tensor) -> tuple[int, int]:
-    if w.ndim != 2:
-        raise ValueError(f"fan_in, fan_out: expected w (fan_in, fan_out), got {tuple(w.shape)}")
-    return w.shape[0], w.shape[1]
-
-
-GAINS = {
-    "linear": 1.0,
-    "relu": math.sqrt(2),
-    "leaky_relu": math.sqrt(2 / (1 + LEAKY_SLOPE**2)),
-    "tanh": 5 / 3,
-    "sigmoid": 1.0,
-    "selu": 3 / 4,
-}
-
-
-def gain(activation: str) -> float:
-    """The factor recommended before 1/√fan_in for an activation, from the table of `torch.nn.init.calculate_gain`.
-
-    No scheme below looks at it: Kaiming is √(2/fan_in) whatever the activation, Xavier has gain 1. It is the `scale`
-    that makes lecun_normal fit an activation: tanh, scale 5/3.
-
-    Raises:
-        ValueError: PyTorch recommends none for this activation (gelu, silu, elu).
-
-    Source: K. He et al., *Delving Deep into Rectifiers* (2015) for relu and leaky_relu; the others are PyTorch's.
-    """
-    if activation not in GAINS:
-        raise ValueError(f"gain: expected one of {', '.join(GAINS)}, got {activation!r}")
-    return GAINS[activation]
-
-
 # --------------------------------------------------------------------------------------------------------- base draws
 
 

@@ -59,7 +59,9 @@ def check_linear(inp: Tensor, w: Tensor, b: Tensor | None) -> None:
 
 
 def lin(inp: Tensor, w: Tensor, b: Tensor | None = None) -> Tensor:
-    """The linear layer: out = inp @ w + b.
+    """The linear layer.
+
+        out = inp @ w + b
 
     inp: (batch, fan_in), w: (fan_in, fan_out), b: (fan_out,) or None; out: (batch, fan_out). Raises ValueError if the
     shapes do not fit.

@@ -96,11 +96,6 @@ class WhatIf:
         """
         return cls.parse(read_query(query), device=device)
 
-    @property
-    def changes_nothing(self) -> bool:
-        """Whether the model stays as it is."""
-        return self.scale == 1.0 and self.init == AS_IT_IS
-
     def query(self) -> str:
         """The canonical query string: the keys that differ from the defaults, in the table's order; it may be empty."""
         pairs = ((key, getattr(self, key.name)) for key in WHAT_IF_KEYS)
