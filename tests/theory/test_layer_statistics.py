@@ -11,7 +11,7 @@ from torch_activations import TORCH_ACTIVATIONS, measured
 
 from chainrule.theory.activations import ACTIVATIONS
 from chainrule.theory.layer_statistics import Net, by_layer, statistics_columns
-from chainrule.theory.mean_field import preactivation_variances
+from chainrule.theory.mean_field import variance_map
 
 
 def layer_statistics(net, mse=True):
@@ -181,7 +181,7 @@ def test_linear_gradient_follows_products_of_wishart_matrices(widths):
 
 def test_values_converge_to_mean_field_theory():
     net = net_of([1000] * 11, "gelu", 2.3, 0.01)
-    variances = preactivation_variances("gelu", net.variances)
+    variances = list(itertools.accumulate([2.31] + [2.3] * 9, lambda q, _: variance_map("gelu", q, 2.3, 0.01)))
     assert figures(net, "preactivation_std") == pytest.approx([math.sqrt(q) for q in variances], rel=1e-3)
 
 

@@ -15,7 +15,6 @@ from chainrule.theory.mean_field import (
     fixed_point,
     gradient_factor,
     moments,
-    preactivation_variances,
     saturation,
     variance_map,
 )
@@ -29,6 +28,18 @@ AT_Q1 = {
     "gelu": (0.2821, 0.4252, 0.5879, 0.4559, 1.5335, 1.0720),
     "selu": (0, 1, 1, 1.0716, 1, 1.0716),
 }
+
+
+def preactivation_variances(activation, layers):
+    """The q of every layer, from an input with second moment 1."""
+    variances = []
+    for weight_variance, bias_variance in layers:
+        variances.append(
+            variance_map(activation, variances[-1], weight_variance, bias_variance)
+            if variances
+            else weight_variance + bias_variance
+        )
+    return variances
 
 
 def relu_correlation(c):

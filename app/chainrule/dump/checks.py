@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
+from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any, Protocol
 
 import orjson
@@ -106,41 +107,6 @@ def _check_agreement(dump: TraceDump, ops: Mapping[str, int], tensors: Mapping[s
                 _fail(f"tensors[{row}].consumers[{place}]", f"the op {_shown(name)} does not have it among its inputs")
 
 
-def find_circle(count: int, before: Callable[[int], Iterable[int | None]]) -> list[int]:
-    """The members of one cycle in order, from the smallest on; empty if there is no cycle.
-
-    Args:
-        count: the number of things.
-        before: the things that a thing depends on; None is ignored.
-    """
-    after: list[list[int]] = [[] for _ in range(count)]
-    waits_for = [0] * count
-    for thing in range(count):
-        for earlier in before(thing):
-            if earlier is not None:
-                after[earlier].append(thing)
-                waits_for[thing] += 1
-    ready = [thing for thing in range(count) if not waits_for[thing]]
-    sorted_things = 0
-    while ready:
-        sorted_things += 1
-        for following in after[ready.pop()]:
-            waits_for[following] -= 1
-            if not waits_for[following]:
-                ready.append(following)
-    if sorted_things == count:
-        return []
-    # Each thing that still waits depends on another that still waits: going back finds the cycle.
-    thing = next(thing for thing in range(count) if waits_for[thing])
-    visited: dict[int, int] = {}
-    while thing not in visited:
-        visited[thing] = len(visited)
-        thing = next(earlier for earlier in before(thing) if earlier is not None and waits_for[earlier])
-    circle = list(visited)[visited[thing] :][::-1]
-    first = circle.index(min(circle))
-    return circle[first:] + circle[:first]
-
-
 def _index(kind: str, parts: Sequence[Identified]) -> dict[str, int]:
     index: dict[str, int] = {}
     for row, part in enumerate(parts):
@@ -169,13 +135,20 @@ def _follow(name: str, index: Mapping[str, int]) -> Callable[[Any], Iterable[int
 def _check_circles(
     kind: str, parts: Sequence[Identified], says: str, before: Callable[[Any], Iterable[int | None]]
 ) -> None:
-    circle = find_circle(len(parts), lambda row: before(parts[row]))
-    if not circle:
+    """Check that no part depends on itself; `before` gives the rows of the parts that one depends on."""
+    needs = ([each for each in before(part) if each is not None] for part in parts)
+    rows = {row: found for row, found in enumerate(needs) if found}
+    try:
+        TopologicalSorter(rows).prepare()
+    except CycleError as error:
+        circle = error.args[1][:-1]
+    else:
         return
-    names = [_shown(parts[row].id) for row in circle[:MAX_NAMED]]
+    first = circle.index(min(circle))
+    names = [_shown(parts[row].id) for row in (circle[first:] + circle[:first])[:MAX_NAMED]]
     more = f" → … ({len(circle)} in all)" if len(circle) > MAX_NAMED else ""
     path = f"a cycle: {' → '.join(names)}{more} → {names[0]}"
-    _fail(f"{kind}[{circle[0]}]", path if len(circle) > 1 else f"{names[0]} {says}")
+    _fail(f"{kind}[{circle[first]}]", path if len(circle) > 1 else f"{names[0]} {says}")
 
 
 def _check_statistics(statistics: StatisticsDump, tensors: Mapping[str, int]) -> None:

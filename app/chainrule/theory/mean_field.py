@@ -14,7 +14,7 @@ expressivity in deep neural networks through transient chaos*; Schoenholz et al.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -139,24 +139,6 @@ def correlation_map(activation: str, c: float, q: float, weight_variance: float,
     if not next_q > 0:
         raise ValueError("preactivations that are all zero have no correlation")
     return min(1.0, (weight_variance * series_value(series, c) + bias_variance) / next_q)
-
-
-def preactivation_variances(
-    activation: str, layers: Iterable[tuple[float, float]], input_second_moment: float = 1.0
-) -> tuple[float, ...]:
-    """The variance q of every layer's preactivations, first to last.
-
-    Args:
-        activation: between any two layers.
-        layers: (σ_w², σ_b²) of each layer, first to last.
-        input_second_moment: E[x²] of the input's elements.
-    """
-    variances: list[float] = []
-    for weight_variance, bias_variance in layers:
-        _check_variances(weight_variance, bias_variance)
-        incoming = moments(activation, variances[-1]).second_moment if variances else input_second_moment
-        variances.append(weight_variance * incoming + bias_variance)
-    return tuple(variances)
 
 
 @lru_cache(maxsize=1024)
