@@ -14,6 +14,9 @@ from multiprocessing.connection import Connection
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(["commands", "chainrule.web.main", "chainrule.user_model", "torch", "uvicorn"])
 
+PATIENT = {"CHAINRULE_DEADLINE_SECONDS": "60", "CHAINRULE_LIVE_DEADLINE_SECONDS": "60"}
+"""Settings that a busy machine does not run into."""
+
 
 @contextmanager
 def command(*arguments: str, **settings: str) -> Iterator[str]:
@@ -23,7 +26,8 @@ def command(*arguments: str, **settings: str) -> Iterator[str]:
         AssertionError: it ended without a link.
     """
     read, write = PROCESSES.Pipe(duplex=False)
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("CHAINRULE_")} | settings
+    own = {name: value for name, value in os.environ.items() if not name.startswith("CHAINRULE_")}
+    environment = own | PATIENT | settings
     process = PROCESSES.Process(target=run, args=(write, os.getcwd(), arguments, environment))
     process.start()
     write.close()
