@@ -47,7 +47,7 @@ def test_anything_else_is_refused(client):
     answer = client.get("/api/v1/dump.json?what=profile")
     error = answer.json()["error"]
     assert (answer.status_code, error["field"]) == (422, "what")
-    assert "neither dump nor theory" in error["message"]
+    assert "is not dump or theory" in error["message"]
 
 
 def test_the_page_has_the_rules_of_both(client):
