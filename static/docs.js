@@ -1,7 +1,5 @@
-/**
- * The API's documentation page: Swagger UI on the server's own description of itself.
- * A classic script, since Swagger UI's bundle is one: it is there before this runs.
- */
+/** The API's documentation page: Swagger UI on the server's own description of itself. A classic script, since
+ * Swagger UI's bundle is one: it is there before this runs. */
 // @ts-ignore: the bundle has no types
 window.SwaggerUIBundle({
   url: "/openapi.json",

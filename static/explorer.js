@@ -61,10 +61,7 @@ const NET = "mlp";
 const NODE_DATA = { std: "std", gradient_norm: "gradient_norm", dead_fraction: "dead_fraction", time: "time",
   memory: "bytes", flops: "flops" };
 
-/**
- * @param {string} selector
- * @returns {any} the one element that the template promises
- */
+/** @param {string} selector @returns {any} the one element that the template promises */
 function find(selector) {
   const element = document.querySelector(selector);
   if (element === null) throw new Error(`the page has no ${selector}`);
@@ -241,11 +238,7 @@ function takeView(change) {
 
 // Elements to state
 
-/**
- * @template T
- * @param {string} type
- * @param {(detail: T) => void} listener
- */
+/** @template T @param {string} type @param {(detail: T) => void} listener */
 function on(type, listener) {
   document.addEventListener(type, (event) => listener(/** @type {CustomEvent<T>} */ (event).detail));
 }
@@ -364,8 +357,8 @@ function writeNodeDataLink() {
   find("#node-data").setAttribute("href", nodeDataPath(statistic, queryOf(spec.value)));
 }
 
-/** @param {Spec} value @returns {string} of the experiment that it is a run of, whatever the seed: bands are over
- * seeds */
+/** @param {Spec} value
+ * @returns {string} of the experiment that it is a run of, whatever the seed: bands are over seeds */
 function experimentQuery(value) {
   return queryOf({ ...value, seed: specOf("")["seed"] ?? 0 });
 }

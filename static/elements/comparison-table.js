@@ -1,10 +1,7 @@
-/**
- * <comparison-table>: the run on the screen beside the one that is pinned: in what their specs differ, their losses,
- * and a statistic layer by layer, with a bar that shows where they part; of two dumps the tensors that differ most,
- * too, and what only one of them has.
- *
- * Call `show(picture, pinned, statistic)`. Events, bubbling: `tensor-select` {tensor}, `swap-runs`, `unpin`.
- */
+/** <comparison-table>: the run on the screen beside the one that is pinned: in what their specs differ, their
+ * losses, and a statistic layer by layer, with a bar that shows where they part; of two dumps the tensors that
+ * differ most, too, and what only one of them has.
+ * Call `show(picture, pinned, statistic)`. Events, bubbling: `tensor-select` {tensor}, `swap-runs`, `unpin`. */
 
 import { compareLayers, compareLoss, differences, isRatio, reach } from "../core/lab/comparison.js";
 import { dumpDifferences, greatestDifferences } from "../core/lab/dump-run.js";
@@ -46,11 +43,7 @@ class ComparisonTable extends HTMLElement {
     this.append(html("header", {}, html("h2", {}, "A and B"), swap, unpin), this.#specs, this.#tensors, this.#table);
   }
 
-  /**
-   * @param {Picture} picture B
-   * @param {PinnedRun} pinned A
-   * @param {ProfileStatistic} statistic
-   */
+  /** @param {Picture} picture B @param {PinnedRun} pinned A @param {ProfileStatistic} statistic */
   show(picture, pinned, statistic) {
     this.#describe(picture, pinned);
     const what = `${picture.key} ${pinned.profile.layers.length} ${pinned.query} ${pinned.dump?.index} ${statistic}`;
@@ -203,8 +196,8 @@ class ComparisonTable extends HTMLElement {
   }
 }
 
-/** @param {string} title @param {UnmatchedThings} things @param {Picture} picture @returns {HTMLElement[]} nothing
- * where there is none */
+/** @param {string} title @param {UnmatchedThings} things @param {Picture} picture
+ * @returns {HTMLElement[]} nothing where there is none */
 function alone(title, { modules, tensors }, { topology }) {
   const names = tensors.map((tensor) => topology.tensors[tensor]?.name ?? "");
   const all = [...modules, ...names];
@@ -217,8 +210,8 @@ function alone(title, { modules, tensors }, { topology }) {
   ];
 }
 
-/** @param {Line} line @param {Pick<ComparedPair, "a" | "b" | "contrast">} pair @param {number} full size of a whole
- * bar */
+/** @param {Line} line @param {Pick<ComparedPair, "a" | "b" | "contrast">} pair
+ * @param {number} full size of a whole bar */
 function write({ a, b, contrast, text }, pair, full) {
   setFigure(a, pair.a);
   setFigure(b, pair.b);

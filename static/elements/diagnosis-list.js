@@ -1,11 +1,8 @@
-/**
- * <diagnosis-list>: whether the layers are healthy, what is wrong with those that are not and by which rule, the change
- * of the spec that keeps the variance, and what else is at fault with the pass.
- *
+/** <diagnosis-list>: whether the layers are healthy, what is wrong with those that are not and by which rule, the
+ * change of the spec that keeps the variance, and what else is at fault with the pass.
  * Set `rules`, `picture`, `theory`. Figures and verdicts are those of the last picture that theory has spoken of, so
- * that what was measured and what was expected belong together; they pale where theory falls behind. Events, bubbling:
- * `spec-change` {change, moving}, `tensor-select` {tensor}, `box-open` {id}.
- */
+ * that what was measured and what was expected belong together; they pale where theory falls behind. Events,
+ * bubbling: `spec-change` {change, moving}, `tensor-select` {tensor}, `box-open` {id}. */
 
 import { bandText, diagnose, expectedText, figureText, hasChange, layersText, MEASURES,
   WORST_FIRST } from "../core/lab/diagnosis.js";
@@ -230,12 +227,8 @@ class DiagnosisList extends HTMLElement {
 
 /** @typedef {{root: HTMLElement, show: (trouble: Trouble, name: string) => void}} TroubleView */
 
-/**
- * @param {Health} health
- * @param {Rules | null} rules
- * @param {(tensor: string) => void} select
- * @returns {TroubleView}
- */
+/** @param {Health} health @param {Rules | null} rules @param {(tensor: string) => void} select
+ * @returns {TroubleView} */
 function troubleView(health, rules, select) {
   /** @type {string | null} */
   let tensor = null;
@@ -305,8 +298,8 @@ function changeText(change) {
   return parts.filter((part) => part !== "").join(" ");
 }
 
-/** @param {Theory} theory @param {Spec} spec @returns {string} √n σ(w) of the layers before the last: 1.00, or
- * 0.866–1.22 */
+/** @param {Theory} theory @param {Spec} spec
+ * @returns {string} √n σ(w) of the layers before the last: 1.00, or 0.866–1.22 */
 function gainsText({ layers }, spec) {
   const widths = parseWidths(String(spec["widths"])) ?? [];
   const gains = layers.map(({ weight_std }, index) => weight_std * Math.sqrt(widths[index]));

@@ -1,8 +1,5 @@
-/**
- * <dump-note>: what the dump on the screen says of itself, in the place of the controls.
- *
- * Call `show(name, dump, canClose, place)`; set `picture`. Events, bubbling: `dump-close`.
- */
+/** <dump-note>: what the dump on the screen says of itself, in the place of the controls.
+ * Call `show(name, dump, canClose, place)`; set `picture`. Events, bubbling: `dump-close`. */
 
 import { emit, html, writeText } from "../core/dom.js";
 import { count, significant } from "../core/format.js";
@@ -37,8 +34,8 @@ class DumpNote extends HTMLElement {
   }
 }
 
-/** @param {Record<string, unknown>} values @returns {string[][]} all but what is empty: a model as it is, of which no
- * what-if was asked */
+/** @param {Record<string, unknown>} values
+ * @returns {string[][]} all but what is empty: a model as it is, of which no what-if was asked */
 function written(values) {
   return Object.entries(values).flatMap(([name, value]) =>
     value === "" ? [] : [[name, typeof value === "string" ? value : JSON.stringify(value)]]

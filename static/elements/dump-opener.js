@@ -1,9 +1,6 @@
-/**
- * <dump-opener>: graph dumps from files, chosen or dropped anywhere on the page. A file that is none is said to be
+/** <dump-opener>: graph dumps from files, chosen or dropped anywhere on the page. A file that is none is said to be
  * none, and why; the others are opened. Where there is no other, what was shown stays.
- *
- * Call `choose()`, `refuse(problems)`. Events, bubbling: `dumps-open` {sources}.
- */
+ * Call `choose()`, `refuse(problems)`. Events, bubbling: `dumps-open` {sources}. */
 
 import { during } from "../core/activity.js";
 import { emit, html } from "../core/dom.js";
@@ -84,13 +81,8 @@ class DumpOpener extends HTMLElement {
   }
 }
 
-/**
- * A glance at how a file begins; one that is opened alone is read when it is shown.
- *
- * @param {File} file
- * @param {boolean} isAlone
- * @returns {Promise<Refusal | null>} why it is not opened
- */
+/** A glance at how a file begins; one that is opened alone is read when it is shown. @param {File} file
+ * @param {boolean} isAlone @returns {Promise<Refusal | null>} why it is not opened */
 async function refusalOf(file, isAlone) {
   const { name } = file;
   try {

@@ -1,10 +1,7 @@
-/**
- * <dump-scrubber>: several dumps in a row, such as the steps of a training. A slider over them with the curve of their
- * losses behind it, which fills as they are read; play, one back, one on.
- *
+/** <dump-scrubber>: several dumps in a row, such as the steps of a training. A slider over them with the curve of
+ * their losses behind it, which fills as they are read; play, one back, one on.
  * Call `open(sources)`; set `index`, `pinned`, `problem`; call `tell(index, figures)`. Events, bubbling: `dump-step`
- * {index}.
- */
+ * {index}. */
 
 import { atFrame } from "../core/activity.js";
 import { emit, html, svg, write, writeText } from "../core/dom.js";
@@ -17,20 +14,17 @@ import { significant } from "../core/format.js";
 
 /** @typedef {{x: number, y: number, isBad: boolean}} Dot isBad: the loss is not finite */
 
-/** @typedef {{paths: string[], dots: Dot[], breaks: number[], isLog: boolean, low: number | null, high: number | null,
- * endsHigh: boolean}} LossCurve breaks: steps of another graph than the one before; low, high: of the finite losses;
- * endsHigh: the last of them in the upper half */
+/** @typedef {{paths: string[], dots: Dot[], breaks: number[], isLog: boolean, low: number | null, high: number |
+ * null, endsHigh: boolean}} LossCurve breaks: steps of another graph than the one before; low, high: of the finite
+ * losses; endsHigh: the last of them in the upper half */
 
 /** More dots than this are none. */
 const MAX_DOTS = 40;
 const MARGIN = 5;
 
-/**
- * @param {readonly (Step | null)[]} steps null: not read yet
- * @param {(index: number) => number} x of a step, px
+/** @param {readonly (Step | null)[]} steps null: not read yet @param {(index: number) => number} x of a step, px
  * @param {number} height px
- * @returns {LossCurve} a line breaks off where a step has no finite loss, or is not there yet
- */
+ * @returns {LossCurve} a line breaks off where a step has no finite loss, or is not there yet */
 function lossCurve(steps, x, height) {
   const losses = steps.map((step) => step?.loss ?? null);
   const finite = losses.filter((loss) => loss !== null && Number.isFinite(loss)).map(Number);

@@ -1,9 +1,6 @@
-/**
- * <experiment-note>: when the spec is one of the chapter's experiments, its figures: measured, and beside them what the
- * chapter printed, what theory says, and the band over seeds.
- *
- * Call `show(picture, presets)`: those of this spec, none or several. Event, bubbling: `prediction-start` {figure}.
- */
+/** <experiment-note>: when the spec is one of the chapter's experiments, its figures: measured, and beside them what
+ * the chapter printed, what theory says, and the band over seeds.
+ * Call `show(picture, presets)`: those of this spec, none or several. Event, bubbling: `prediction-start` {figure}. */
 
 import { isHidden, percent, significant, valueAt } from "../core/format.js";
 import { STATISTICS } from "../core/lab/prediction.js";
@@ -19,23 +16,15 @@ const OF_THE_PASS = { first_inf_layer: firstInf, first_nan_layer: firstNaN };
 const NAMES = { first_inf_layer: "first Inf at layer", first_nan_layer: "first NaN at", zero_fraction: "zeros",
   nan: "NaN" };
 
-/**
- * @param {Preset} preset
+/** @param {Preset} preset
  * @returns {FloatColumn | null} the statistic to be guessed; null where the experiment is about none that has one
- *   number
- */
+ * number */
 function guessable(preset) {
   return STATISTICS.find((name) => name === preset.statistic) ?? null;
 }
 
-/**
- * What an experiment shows. While a figure waits for its guess, only what is measured elsewhere: the rest would give it
- * away.
- *
- * @param {Picture} picture
- * @param {Preset} preset
- * @returns {Experiment}
- */
+/** What an experiment shows. While a figure waits for its guess, only what is measured elsewhere: the rest would
+ * give it away. @param {Picture} picture @param {Preset} preset @returns {Experiment} */
 export function experiment(picture, preset) {
   const focus = picture.topology.tensors.find(({ name }) => name === preset.focus);
   const row = picture.rows.get(focus?.id ?? "");
@@ -68,10 +57,8 @@ export function experiment(picture, preset) {
   };
 }
 
-/**
- * @param {string} phrase such as "mean 0.5642, std 0.8256"
- * @returns {Map<string, string>} statistic → figure; empty where the phrase is no list of them
- */
+/** @param {string} phrase such as "mean 0.5642, std 0.8256"
+ * @returns {Map<string, string>} statistic → figure; empty where the phrase is no list of them */
 function theoryOf(phrase) {
   const found = phrase.split(", ").map((part) => /^(mean|std) (.+)$/.exec(part));
   return new Map(
@@ -79,23 +66,16 @@ function theoryOf(phrase) {
   );
 }
 
-/**
- * @param {Preset} preset
- * @param {readonly string[]} names of its figures
- * @returns {Map<string, string>} figure → what the chapter printed; empty where that is no number
- */
+/** @param {Preset} preset @param {readonly string[]} names of its figures
+ * @returns {Map<string, string>} figure → what the chapter printed; empty where that is no number */
 function printedOf({ printed, statistic }, names) {
   const [mean = "", std] = printed.split(" / ");
   if (std !== undefined) return new Map([["mean", mean], ["std", std]]);
   return new Map(/^([\d.]+|nan)$/.test(mean) ? [[names.includes("std") ? "std" : statistic, mean]] : []);
 }
 
-/**
- * @param {Picture} picture
- * @param {number | undefined} row of the tensor in focus
- * @param {string} name
- * @returns {number | null}
- */
+/** @param {Picture} picture @param {number | undefined} row of the tensor in focus @param {string} name
+ * @returns {number | null} */
 function read(picture, row, name) {
   const ofThePass = OF_THE_PASS[name];
   if (ofThePass !== undefined) return ofThePass(picture);
@@ -115,10 +95,7 @@ class ExperimentNote extends HTMLElement {
     if (this.#shown === "") this.replaceChildren(html("span", { class: "hint" }, HINT));
   }
 
-  /**
-   * @param {Picture} picture
-   * @param {readonly Preset[]} presets
-   */
+  /** @param {Picture} picture @param {readonly Preset[]} presets */
   show(picture, presets) {
     const found = presets.map((preset) => experiment(picture, preset));
     const isSecret = picture.hidden !== null;

@@ -1,10 +1,7 @@
-/**
- * <graph-toolbar>: what is searched for, how deep the graph is open, what fills its boxes and widens its edges.
- *
+/** <graph-toolbar>: what is searched for, how deep the graph is open, what fills its boxes and widens its edges.
  * Set `view`, `depth`, `overlays`, `found`, `folds`. Events, bubbling: `search-change` {q}, `search-step` {by},
- * `level-change` {level}, `fold-change` {fold}, `colour-change` {colour}, `thickness-change` {thickness}, `span-hold`
- * {held}.
- */
+ * `level-change` {level}, `fold-change` {fold}, `colour-change` {colour}, `thickness-change` {thickness},
+ * `span-hold` {held}. */
 
 import { cancel, later } from "../core/activity.js";
 import { emit, html, write, writeText } from "../core/dom.js";
@@ -132,8 +129,8 @@ class GraphToolbar extends HTMLElement {
   }
 }
 
-/** @param {HTMLSelectElement} select @param {readonly [string, string][]} options value and text @param {string} value
- * chosen */
+/** @param {HTMLSelectElement} select @param {readonly [string, string][]} options value and text
+ * @param {string} value chosen */
 function fill(select, options, value) {
   const key = JSON.stringify(options);
   if (select.dataset["options"] === key) return;

@@ -1,13 +1,10 @@
-/**
- * <graph-view>: the butterfly. Boxes, labels and edges are elements where they can be read and plain shapes where they
- * cannot; one canvas above them holds every histogram. Boxes are walked with the arrow keys, and a table says the same
- * to a screen reader.
- *
+/** <graph-view>: the butterfly. Boxes, labels and edges are elements where they can be read and plain shapes where
+ * they cannot; one canvas above them holds every histogram. Boxes are walked with the arrow keys, and a table says
+ * the same to a screen reader.
  * Call `show(picture, graph)`, before it `follow(find)` where another graph is of much the same model; set `theory`,
- * `expansion`, `statistic`, `selection`, `camera`, `paintwork`, `lit`; call `reveal(id)`, `zoomTo(id)`, `fit()`; read
- * `drawing`, `viewBox()`. Events, bubbling: `box-select` {id}, `group-toggle` {id}, `camera-change` {zoom, at, across},
- * `drawing-change` {}, `axis-change` {positions, width}.
- */
+ * `expansion`, `statistic`, `selection`, `camera`, `paintwork`, `lit`; call `reveal(id)`, `zoomTo(id)`, `fit()`;
+ * read `drawing`, `viewBox()`. Events, bubbling: `box-select` {id}, `group-toggle` {id}, `camera-change` {zoom, at,
+ * across}, `drawing-change` {}, `axis-change` {positions, width}. */
 
 import { emit } from "../core/dom.js";
 import { GraphBar } from "../core/view/bar.js";
@@ -52,8 +49,8 @@ class GraphView extends HTMLElement {
     this.#screen.show(picture, graph);
   }
 
-  /** Lets the next graph be seen where this one is. @param {(item: Item) => Item | null} find from a thing of this
-   * graph to its counterpart */
+  /** Lets the next graph be seen where this one is.
+   * @param {(item: Item) => Item | null} find from a thing of this graph to its counterpart */
   follow(find) {
     this.#screen.follow(find);
   }

@@ -1,9 +1,6 @@
-/**
- * <histogram-chart>: one tensor's histogram. A canvas while the numbers move; Plotly, with hover, zoom and export, once
- * they have rested.
- *
- * Call `show(picture, row, colour, name)`.
- */
+/** <histogram-chart>: one tensor's histogram. A canvas while the numbers move; Plotly, with hover, zoom and export,
+ * once they have rested.
+ * Call `show(picture, row, colour, name)`. */
 
 import { html } from "../core/dom.js";
 import { count, isHidden, significant, valueAt } from "../core/format.js";
@@ -42,12 +39,7 @@ class HistogramChart extends HTMLElement {
     clearTimeout(this.#rest);
   }
 
-  /**
-   * @param {Picture} picture
-   * @param {number} row
-   * @param {Hue} colour
-   * @param {string} name
-   */
+  /** @param {Picture} picture @param {number} row @param {Hue} colour @param {string} name */
   show(picture, row, colour, name) {
     this.#shown = { picture, row, colour, name };
     this.#moved();

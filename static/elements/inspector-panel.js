@@ -1,14 +1,10 @@
-/**
- * <inspector-panel>: everything recorded about the selected tensor, op or box; without a selection, the layers in
+/** <inspector-panel>: everything recorded about the selected tensor, op or box; without a selection, the layers in
  * figures and what the graph consists of. Its sections are made by core/inspector-*.js.
- *
- * Of a tensor that theory speaks of, measured stands beside expected, with the rule and its source. A tensor that waits
- * for a guess shows "?" for every figure.
- *
+ * Of a tensor that theory speaks of, measured stands beside expected, with the rule and its source. A tensor that
+ * waits for a guess shows "?" for every figure.
  * Set `rules`, `theory`, `reach` ("up2", "down", "") and, of a model whose Functions can be checked, `check`; call
  * `show(picture, graph, id)`. Events, bubbling: `box-select` {id}, `box-open` {id}, `tensor-select` {tensor},
- * `prediction-start` {figure}, `reach-change` {direction, hops}, `path-light` {ids}.
- */
+ * `prediction-start` {figure}, `reach-change` {direction, hops}, `path-light` {ids}. */
 
 import { gradientsOf } from "../core/graph/chain-path.js";
 import { emit, html, writeText } from "../core/dom.js";
@@ -70,11 +66,8 @@ class InspectorPanel extends HTMLElement {
     }
   }
 
-  /**
-   * @param {Picture} picture
-   * @param {Graph} graph of that picture
-   * @param {string} id as in addresses; "" for no selection
-   */
+  /** @param {Picture} picture @param {Graph} graph of that picture
+   * @param {string} id as in addresses; "" for no selection */
   show(picture, graph, id) {
     this.#picture = picture;
     if (graph !== this.#graph || id !== this.#selected || this.#inspection === null) {
@@ -196,8 +189,8 @@ class InspectorPanel extends HTMLElement {
     return fold;
   }
 
-  /** @param {Inspection} inspection @param {number} op @returns {Node[]} nothing for one that is none of a custom
-   * Function */
+  /** @param {Inspection} inspection @param {number} op
+   * @returns {Node[]} nothing for one that is none of a custom Function */
   #check(inspection, op) {
     return this.check === null || op < 0 || !isOfFunction(inspection.graph, op) ? []
       : [gradientCheck(inspection, op, this.check)];
@@ -295,8 +288,8 @@ class InspectorPanel extends HTMLElement {
     ];
   }
 
-  /** @param {Inspection} inspection @param {string} id of a module @param {Phase} half @returns {Node | string} linked
-   * where it is a box */
+  /** @param {Inspection} inspection @param {string} id of a module @param {Phase} half
+   * @returns {Node | string} linked where it is a box */
   #module(inspection, id, half) {
     const { graph } = inspection;
     const place = graph.topology.modules.findIndex((module) => module.id === id);

@@ -1,12 +1,9 @@
-/**
- * <layer-profile>: one statistic per layer, each dot under its tensor in the graph. Std and mean stand on a logarithmic
- * axis with the gradient's mirrored beneath; beside what was measured, what theory expects and what another run had. Of
- * a layer that theory says nothing of, the read-out says why. Zero, ±Inf and NaN have lanes of their own, so that
- * nothing disappears; where they begin is told with its arithmetic.
- *
+/** <layer-profile>: one statistic per layer, each dot under its tensor in the graph. Std and mean stand on a
+ * logarithmic axis with the gradient's mirrored beneath; beside what was measured, what theory expects and what
+ * another run had. Of a layer that theory says nothing of, the read-out says why. Zero, ±Inf and NaN have lanes of
+ * their own, so that nothing disappears; where they begin is told with its arithmetic.
  * Set `picture`, `theory`, `pinned`, `axis`, `statistic`, `selection`. Events, bubbling: `tensor-select` {tensor},
- * `statistic-change` {statistic}.
- */
+ * `statistic-change` {statistic}. */
 
 import { cancel, later } from "../core/activity.js";
 import { CauseMarks, ground, LEFT, places, ProfileAxis, scale, spansOf } from "../core/lab/profile-axes.js";
@@ -390,8 +387,8 @@ class LayerProfile extends HTMLElement {
     event.stopPropagation();
   }
 
-  /** @param {number} by −1 or 1 layer; 0: to the layer's other tensor @returns {number} the point there, of the same
-   * kind if there is one */
+  /** @param {number} by −1 or 1 layer; 0: to the layer's other tensor
+   * @returns {number} the point there, of the same kind if there is one */
   #step(by) {
     const here = this.#points[this.#hovered];
     if (here === undefined) return by < 0 ? this.#points.length - 1 : 0;

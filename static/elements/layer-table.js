@@ -1,10 +1,7 @@
-/**
- * <layer-table>: the profile in figures, one row per preactivation and activation. Of a model that no spec describes
- * each layer has a heading: its module's path and type or, where theory says nothing of it, why. Of thousands of rows
- * those near what is seen are there.
- *
- * Set `picture`, `theory`. Event, bubbling: `tensor-select` {tensor}.
- */
+/** <layer-table>: the profile in figures, one row per preactivation and activation. Of a model that no spec
+ * describes each layer has a heading: its module's path and type or, where theory says nothing of it, why. Of
+ * thousands of rows those near what is seen are there.
+ * Set `picture`, `theory`. Event, bubbling: `tensor-select` {tensor}. */
 
 import { cancel, later } from "../core/activity.js";
 import { emit, html, writeText } from "../core/dom.js";
@@ -16,17 +13,12 @@ import { nonFinite } from "../core/picture.js";
 /** @typedef {{label: string, name: string, short: string, tensor: string, gradient: string | null}} Line */
 /** @typedef {{tensor: string, gradient: string | null, cells: HTMLTableCellElement[]}} Row */
 
-/**
- * @typedef {object} Run of rows, of which only those in sight follow every picture
- * @property {HTMLTableSectionElement} body
- * @property {(Heading | Line)[]} entries
+/** @typedef {object} Run of rows, of which only those in sight follow every picture
+ * @property {HTMLTableSectionElement} body @property {(Heading | Line)[]} entries
  * @property {number} lines how many of them have figures
- * @property {number} first place of its first row in the table
- * @property {Row[]} rows
+ * @property {number} first place of its first row in the table @property {Row[]} rows
  * @property {{layer: number, type: string, note: HTMLElement}[]} notes
- * @property {boolean} isFilled whether its rows are there
- * @property {boolean} isInSight
- */
+ * @property {boolean} isFilled whether its rows are there @property {boolean} isInSight */
 
 const RUN_ROWS = 10;
 const REST_MS = 250;
@@ -210,12 +202,8 @@ class LayerTable extends HTMLElement {
   }
 }
 
-/**
- * @param {Picture} picture
- * @param {number | undefined} row
- * @param {Float64Array} column
- * @returns {{text: string, isWarning: boolean}}
- */
+/** @param {Picture} picture @param {number | undefined} row @param {Float64Array} column
+ * @returns {{text: string, isWarning: boolean}} */
 function written(picture, row, column) {
   if (row === undefined) return { text: "–", isWarning: false };
   const bad = nonFinite(picture, row);

@@ -1,11 +1,8 @@
-/**
- * <layers-view>: all layers at once, one column each, their values upward: a heatmap of counts, or a ridgeline. A
- * canvas while the numbers move; Plotly, with hover, zoom and export, once they have rested. Nothing is done while it
- * is hidden.
- *
- * Set `picture`, `options`, `selection`. Events, bubbling: `tensor-select` {tensor}, `layers-options-change` {partial
- * options}, `axis-change` {positions, width}.
- */
+/** <layers-view>: all layers at once, one column each, their values upward: a heatmap of counts, or a ridgeline. A
+ * canvas while the numbers move; Plotly, with hover, zoom and export, once they have rested. Nothing is done while
+ * it is hidden.
+ * Set `picture`, `options`, `selection`. Events, bubbling: `tensor-select` {tensor}, `layers-options-change`
+ * {partial options}, `axis-change` {positions, width}. */
 
 import { cancel, later } from "../core/activity.js";
 import { csv, saveFile } from "../core/lab/csv.js";
@@ -193,8 +190,8 @@ class LayersView extends HTMLElement {
     this.#moved();
   }
 
-  /** It has come into sight, or got another size: nothing need keep its place, and another may have set the profile's
-   * axis. */
+  /** It has come into sight, or got another size: nothing need keep its place, and another may have set the
+   * profile's axis. */
   #restart() {
     this.#range = null;
     this.#toldAxis = "";
@@ -502,12 +499,8 @@ function paintOf(hue) {
     warning: palette.warning };
 }
 
-/**
- * @param {HTMLCanvasElement} canvas
- * @param {number} width
- * @param {number} height
- * @returns {CanvasRenderingContext2D | null} to draw on in px, its pixels those of the screen
- */
+/** @param {HTMLCanvasElement} canvas @param {number} width @param {number} height
+ * @returns {CanvasRenderingContext2D | null} to draw on in px, its pixels those of the screen */
 function fit(canvas, width, height) {
   const ratio = devicePixelRatio;
   const [w, h] = [Math.round(width * ratio), Math.round(height * ratio)];

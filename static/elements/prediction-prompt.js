@@ -1,9 +1,6 @@
-/**
- * <prediction-prompt>: asks what a figure will be before it is shown, and then says how near the guess was.
- *
- * Call `show(picture, prediction)`; set `theory`. Events, bubbling: `prediction-guess` {guess}, an empty one to guess
- * again; `prediction-end`.
- */
+/** <prediction-prompt>: asks what a figure will be before it is shown, and then says how near the guess was.
+ * Call `show(picture, prediction)`; set `theory`. Events, bubbling: `prediction-guess` {guess}, an empty one to
+ * guess again; `prediction-end`. */
 
 import { emit, html } from "../core/dom.js";
 import { percent, significant } from "../core/format.js";
@@ -32,10 +29,7 @@ class PredictionPrompt extends HTMLElement {
     });
   }
 
-  /**
-   * @param {Picture} picture
-   * @param {Prediction | null} prediction
-   */
+  /** @param {Picture} picture @param {Prediction | null} prediction */
   show(picture, prediction) {
     this.#picture = picture;
     this.#prediction = prediction;
@@ -150,12 +144,8 @@ function isShareOf({ statistic }) {
   return statistic === "zero_fraction" || statistic === "dead_fraction" || statistic === "saturation";
 }
 
-/**
- * @param {number} guess
- * @param {number} value
- * @param {boolean} isShare
- * @returns {string} the measured as a multiple of the guess; as a difference where that says nothing
- */
+/** @param {number} guess @param {number} value @param {boolean} isShare
+ * @returns {string} the measured as a multiple of the guess; as a difference where that says nothing */
 function nearness(guess, value, isShare) {
   if (guess !== 0 && value !== 0 && Math.sign(guess) === Math.sign(value)) return `×${significant(value / guess)}`;
   const away = value - guess;

@@ -1,8 +1,5 @@
-/**
- * <run-status>: the loss, how the server is reached and how long it took, and what went wrong if anything did.
- *
- * Set `picture`, `connection`, `error`. The sequence number of the picture shown stands in `data-seq`.
- */
+/** <run-status>: the loss, how the server is reached and how long it took, and what went wrong if anything did.
+ * Set `picture`, `connection`, `error`. The sequence number of the picture shown stands in `data-seq`. */
 
 import { html, write, writeText } from "../core/dom.js";
 import { significant } from "../core/format.js";

@@ -1,14 +1,10 @@
-/**
- * <spec-controls>: every key of the spec, the program first, then the scale of the init. What keys there are, and what
- * they allow, comes with the page data; depth and width are steppers for `widths`. What the program does not use is
- * greyed.
- *
- * The slider's ticks are in units of the weights' standard deviation, in the layer that is selected (else the first):
- * .01, 1/√n, √(2/n), 1. The pointer snaps to them; the keyboard goes from one to the next with [ and ].
- *
+/** <spec-controls>: every key of the spec, the program first, then the scale of the init. What keys there are, and
+ * what they allow, comes with the page data; depth and width are steppers for `widths`. What the program does not
+ * use is greyed.
+ * The slider's ticks are in units of the weights' standard deviation, in the layer that is selected (else the
+ * first): .01, 1/√n, √(2/n), 1. The pointer snaps to them; the keyboard goes from one to the next with [ and ].
  * Call `configure(pageData)`; set `spec`, `picture`, `theory`, `selection`, `error`. Event, bubbling: `spec-change`
- * {change, moving}, where `moving` says that the slider is still on its way.
- */
+ * {change, moving}, where `moving` says that the slider is still on its way. */
 
 import { emit, html, writeText } from "../core/dom.js";
 import { figureAt, isHidden, setting, significant, valueAt } from "../core/format.js";
@@ -18,8 +14,8 @@ import { hiddenWidth, nextWidth, parseWidths, widthsText, withDepth, withWidth }
 
 /** @typedef {{key: SpecKey, root: HTMLElement, control: SpecControl, note: HTMLElement}} Field */
 /** @typedef {{root: HTMLElement, show: (widths: number[] | null) => void}} Stepper */
-/** @typedef {{unit: number, n: number, tensor: string | null, weight: string}} Unit std of a layer's weights at scale
- * 1, their tensor and its name */
+/** @typedef {{unit: number, n: number, tensor: string | null, weight: string}} Unit std of a layer's weights at
+ * scale 1, their tensor and its name */
 
 /** @type {Record<string, string>} */
 const LABELS = {
@@ -113,11 +109,7 @@ class SpecControls extends HTMLElement {
     this.replaceChildren(program, first, second, this.#more);
   }
 
-  /**
-   * @param {SpecKey | undefined} key
-   * @param {readonly string[]} devices
-   * @returns {HTMLElement | undefined}
-   */
+  /** @param {SpecKey | undefined} key @param {readonly string[]} devices @returns {HTMLElement | undefined} */
   #field(key, devices) {
     if (key === undefined) return undefined;
     const { name } = key;
@@ -163,15 +155,10 @@ class SpecControls extends HTMLElement {
     return html("div", { class: "steppers" }, ...this.#steppers.map(({ root }) => root));
   }
 
-  /**
-   * @param {string} name
-   * @param {string} label
-   * @param {string} help
+  /** @param {string} name @param {string} label @param {string} help
    * @param {(widths: number[]) => {value: number, isMixed: boolean} | null} read null where there is nothing to step
-   * @param {(widths: number[], value: number) => number[]} apply
-   * @param {(value: number, by: 1 | -1) => number} step
-   * @returns {Stepper}
-   */
+   * @param {(widths: number[], value: number) => number[]} apply @param {(value: number, by: 1 | -1) => number} step
+   * @returns {Stepper} */
   #stepper(name, label, help, read, apply, step) {
     /** @type {number[] | null} */
     let widths = null;

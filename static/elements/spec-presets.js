@@ -1,9 +1,6 @@
-/**
- * <spec-presets>: the menu of the chapter's experiments, each with what the chapter printed.
- *
+/** <spec-presets>: the menu of the chapter's experiments, each with what the chapter printed.
  * Set `presets`, `current` (the query of the spec shown), `secretive` (what was printed would give a guess away).
- * Event, bubbling: `preset-choose` {preset}.
- */
+ * Event, bubbling: `preset-choose` {preset}. */
 
 import { emit, html, writeText } from "../core/dom.js";
 

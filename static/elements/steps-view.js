@@ -1,10 +1,7 @@
-/**
- * <steps-view>: the two passes one op at a time. A scrubber over the order of execution, what the op at it reads,
+/** <steps-view>: the two passes one op at a time. A scrubber over the order of execution, what the op at it reads,
  * writes and saves, which saved tensors are in memory, and how much they take over the whole run.
- *
- * Set `step` (from 0); call `show(picture, graph)`. Events, bubbling: `step-change` {step}, `tensor-select` {tensor},
- * `box-select` {id}.
- */
+ * Set `step` (from 0); call `show(picture, graph)`. Events, bubbling: `step-change` {step}, `tensor-select`
+ * {tensor}, `box-select` {id}. */
 
 import { emit, html, svg, write, writeText } from "../core/dom.js";
 import { quantity } from "../core/format.js";
@@ -125,10 +122,7 @@ class StepsView extends HTMLElement {
     return this.#step;
   }
 
-  /**
-   * @param {Picture} picture
-   * @param {Graph} graph of that picture
-   */
+  /** @param {Picture} picture @param {Graph} graph of that picture */
   show(picture, graph) {
     this.#picture = picture;
     if (graph !== this.#graph) {
@@ -259,13 +253,8 @@ class StepsView extends HTMLElement {
     return lines.map(({ tensor, text }) => html("code", {}, `${name(tensor)} = ${text}`));
   }
 
-  /**
-   * @param {string} title
-   * @param {readonly number[]} tensors
-   * @param {string} none
-   * @param {readonly number[]} [fetched] those of them that were kept since the forward pass
-   * @returns {HTMLElement}
-   */
+  /** @param {string} title @param {readonly number[]} tensors @param {string} none
+   * @param {readonly number[]} [fetched] those of them that were kept since the forward pass @returns {HTMLElement} */
   #list(title, tensors, none, fetched = []) {
     const items = tensors.slice(0, MAX_LISTED).map((tensor) =>
       this.#tensorLine(tensor, fetched.includes(tensor) ? "saved" : "")

@@ -1,10 +1,7 @@
-/**
- * <tensor-over-steps>: the selected tensor at every step, a histogram under the other on one axis of values, and its
- * figures in a table. A click on one shows that step.
- *
+/** <tensor-over-steps>: the selected tensor at every step, a histogram under the other on one axis of values, and
+ * its figures in a table. A click on one shows that step.
  * Call `show(steps, labels, index, pinned, hue)`; set `axis`. Events, bubbling: `dump-step` {index},
- * `layers-options-change` {axis}.
- */
+ * `layers-options-change` {axis}. */
 
 import { atFrame } from "../core/activity.js";
 import { emit, html, write, writeText } from "../core/dom.js";
@@ -12,8 +9,8 @@ import { count, significant } from "../core/format.js";
 import { drawTensorSteps, planTensorSteps } from "../core/lab/tensor-steps.js";
 import { onSchemeChange, readPalette } from "../core/colours.js";
 
-/** @typedef {{steps: TensorSteps, labels: readonly string[], index: number, pinned: number, hue: "forward" | "backward"
- * | "parameter" | "neutral"}} Shown */
+/** @typedef {{steps: TensorSteps, labels: readonly string[], index: number, pinned: number, hue: "forward" |
+ * "backward" | "parameter" | "neutral"}} Shown */
 
 class TensorOverSteps extends HTMLElement {
   /** @type {Shown | null} */
@@ -65,13 +62,8 @@ class TensorOverSteps extends HTMLElement {
     write(this.#log, "aria-pressed", String(axis === "log"));
   }
 
-  /**
-   * @param {TensorSteps} steps
-   * @param {readonly string[]} labels of the steps
-   * @param {number} index of the step on the screen
-   * @param {number} pinned -1: none
-   * @param {Shown["hue"]} hue
-   */
+  /** @param {TensorSteps} steps @param {readonly string[]} labels of the steps
+   * @param {number} index of the step on the screen @param {number} pinned -1: none @param {Shown["hue"]} hue */
   show(steps, labels, index, pinned, hue) {
     this.#shown = { steps, labels, index, pinned, hue };
     writeText(this.#title, `${steps.name} at ${labels.length} steps`);

@@ -1,9 +1,6 @@
-/**
- * <value-map>: the values of a tensor, or a window of them, as a heatmap around 0. Asked for when it is seen, and again
- * when the run changes; what was asked before and has not come is let go.
- *
- * Call `show(picture, graph, tensor)`; `isOpen` says whether it is in sight. No events.
- */
+/** <value-map>: the values of a tensor, or a window of them, as a heatmap around 0. Asked for when it is seen, and
+ * again when the run changes; what was asked before and has not come is let go.
+ * Call `show(picture, graph, tensor)`; `isOpen` says whether it is in sight. No events. */
 
 import { cancel, later } from "../core/activity.js";
 import { ApiError, getJson } from "../core/api.js";
@@ -17,8 +14,8 @@ const SETTLE_MS = 200;
 const [LARGEST_CELL, TALLEST] = [18, 320];
 const DARK = "(prefers-color-scheme: dark)";
 
-/** @param {number} share −1 to 1 @param {boolean} isDark @returns {string} brown above 0, teal below: apart by
- * lightness from 0, by hue from each other */
+/** @param {number} share −1 to 1 @param {boolean} isDark
+ * @returns {string} brown above 0, teal below: apart by lightness from 0, by hue from each other */
 function shadeOf(share, isDark) {
   const size = Math.min(1, Math.abs(share));
   const hue = share < 0 ? 195 : 60;
@@ -76,11 +73,7 @@ class ValueMap extends HTMLElement {
     else this.#drop();
   }
 
-  /**
-   * @param {Picture} picture
-   * @param {Graph} graph
-   * @param {number} tensor
-   */
+  /** @param {Picture} picture @param {Graph} graph @param {number} tensor */
   show(picture, graph, tensor) {
     const isOther = tensor !== this.#tensor || graph !== this.#graph;
     this.#picture = picture;

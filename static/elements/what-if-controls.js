@@ -1,11 +1,8 @@
-/**
- * <what-if-controls>: what is changed on a copy of one's own model before it runs. A group of its modules, the scale
- * that the weights of the group are multiplied with, a scheme that they are drawn anew by, and its seed.
- *
- * Call `configure(pageData)` and `offer(groups, tied)`; set `spec` (the what-if), `picture`, `error`, and `here`: the
- * group of what is selected in the graph, null for none. Event, bubbling: `spec-change` {change, moving}, where
- * `moving` says that the slider is still on its way.
- */
+/** <what-if-controls>: what is changed on a copy of one's own model before it runs. A group of its modules, the
+ * scale that the weights of the group are multiplied with, a scheme that they are drawn anew by, and its seed.
+ * Call `configure(pageData)` and `offer(groups, tied)`; set `spec` (the what-if), `picture`, `error`, and `here`:
+ * the group of what is selected in the graph, null for none. Event, bubbling: `spec-change` {change, moving}, where
+ * `moving` says that the slider is still on its way. */
 
 import { emit, html, write, writeText } from "../core/dom.js";
 import { count, setting, significant, valueAt } from "../core/format.js";
@@ -107,13 +104,8 @@ class WhatIfControls extends HTMLElement {
     return [this.#field(key, "Seed", typed, typed, dice((seed) => this.#change({ seed })))];
   }
 
-  /**
-   * @param {SpecKey} key
-   * @param {string} label
-   * @param {SpecControl} control
-   * @param {HTMLElement[]} parts control among them, in order
-   * @returns {HTMLElement}
-   */
+  /** @param {SpecKey} key @param {string} label @param {SpecControl} control
+   * @param {HTMLElement[]} parts control among them, in order @returns {HTMLElement} */
   #field(key, label, control, ...parts) {
     const { name, doc } = key;
     control.id ||= `what-if-${name}`;
@@ -165,8 +157,8 @@ class WhatIfControls extends HTMLElement {
     this.#writeWeights();
   }
 
-  /** @param {readonly string[]} groups paths of the modules that may be chosen @param {Tied} tied names of what they
-   * share */
+  /** @param {readonly string[]} groups paths of the modules that may be chosen
+   * @param {Tied} tied names of what they share */
   offer(groups, tied) {
     this.#groupBox.paths = groups;
     this.#tied = tied;

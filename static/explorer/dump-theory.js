@@ -3,10 +3,8 @@
 
 import { API, ApiError, getJson } from "../core/api.js";
 
-/**
- * @param {number} index of the dump
- * @returns {Promise<Omit<Theory, "seq"> | null>} null where it cannot be had: the dump shows without it
- */
+/** @param {number} index of the dump
+ * @returns {Promise<Omit<Theory, "seq"> | null>} null where it cannot be had: the dump shows without it */
 export async function theoryOfDump(index) {
   try {
     return await getJson(`${API}/dump.json?index=${index}&what=theory`);

@@ -1,7 +1,5 @@
-/**
- * Dumps in the place of the server's answers: opened with the page, from files, or dropped on it. One of them is shown;
- * with several there is a scrubber over them, and the selected tensor is seen at every step.
- */
+/** Dumps in the place of the server's answers: opened with the page, from files, or dropped on it. One of them is
+ * shown; with several there is a scrubber over them, and the selected tensor is seen at every step. */
 
 import { during, later } from "../core/activity.js";
 import { ApiError } from "../core/api.js";
@@ -15,22 +13,16 @@ import { hue } from "../core/colours.js";
 /** While steps are read the histograms over all of them are drawn anew at most so often, ms. */
 const DRAW_EVERY = 250;
 
-/**
- * @typedef {object} Page what dumps need of the page
- * @property {PageData} page
+/** @typedef {object} Page what dumps need of the page @property {PageData} page
  * @property {Signal<ShownDump | null>} opened becomes the dump
- * @property {Record<string, any>} elements opener, note, scrubber, series
- * @property {Signal<View>} view
+ * @property {Record<string, any>} elements opener, note, scrubber, series @property {Signal<View>} view
  * @property {(change: Partial<View>) => void} setView
- * @property {(type: string, listener: (detail: any) => void) => void} on
- */
+ * @property {(type: string, listener: (detail: any) => void) => void} on */
 
-/**
- * @param {Page} page
+/** @param {Page} page
  * @returns {{take: (index: number) => Promise<OpenedDump>, inspect: (graph: Graph | null, tensor: string) => void,
- *   tell: (problem: string) => void}} take: a dump that is open, to compare to · inspect: the tensor of the graph on
- *   the screen that is selected, by its id · tell: what else is wrong
- */
+ * tell: (problem: string) => void}} take: a dump that is open, to compare to · inspect: the tensor of the graph on
+ * the screen that is selected, by its id · tell: what else is wrong */
 export function connectDumps({ page, opened, elements, view, setView, on }) {
   /** @type {DumpShelf | null} */
   let shelf = null;
@@ -84,13 +76,9 @@ export function connectDumps({ page, opened, elements, view, setView, on }) {
     return Math.max(0, Math.min((shelf?.sources.length ?? 1) - 1, Math.floor(dump)));
   }
 
-  /**
-   * Opens dumps in the place of what is there: the first that can be read is shown.
-   *
-   * @param {readonly DumpSource[]} sources
-   * @param {number} first to be tried
-   * @param {boolean} isOther whether the page was not opened with them
-   */
+  /** Opens dumps in the place of what is there: the first that can be read is shown.
+   * @param {readonly DumpSource[]} sources @param {number} first to be tried
+   * @param {boolean} isOther whether the page was not opened with them */
   async function open(sources, first, isOther) {
     const next = new DumpShelf(sources);
     const order = sources.map((_, at) => (Math.min(first, sources.length - 1) + at) % sources.length);

@@ -1,7 +1,5 @@
-/**
- * The graph's part of the page: what is open, searched for, coloured, lit and stepped through. The elements say what is
- * wanted; it becomes view, and view becomes what they show.
- */
+/** The graph's part of the page: what is open, searched for, coloured, lit and stepped through. The elements say
+ * what is wanted; it becomes view, and view becomes what they show. */
 
 import { cancel, later } from "../core/activity.js";
 import { expansionOf, toggle, toggledToShow } from "../core/graph/expansion.js";
@@ -15,27 +13,22 @@ import { litOf } from "../core/graph/steps.js";
 /** The figures that a search compares may change with each picture; it is made anew when they rest. */
 const SEARCH_AGAIN_MS = 300;
 
-/**
- * @typedef {object} Page what the part needs of the page
- * @property {Record<string, any>} elements graph, toolbar, steps
- * @property {Signal<View>} view
+/** @typedef {object} Page what the part needs of the page
+ * @property {Record<string, any>} elements graph, toolbar, steps @property {Signal<View>} view
  * @property {(change: Partial<View>) => void} setView
  * @property {(type: string, listener: (detail: any) => void) => void} on
- * @property {(before: Graph, after: Graph) => Partial<View> | null} follow what changes for the same to be looked at in
- *   the next graph, where that is of much the same model; null: it is not
- * @property {(change: Partial<View>) => void} replaceView as setView, without an entry in the history
- */
+ * @property {(before: Graph, after: Graph) => Partial<View> | null} follow what changes for the same to be looked at
+ * in the next graph, where that is of much the same model; null: it is not
+ * @property {(change: Partial<View>) => void} replaceView as setView, without an entry in the history */
 
-/** @typedef {{ids: string[], total: number, at: number, problem: string | null, note: string | null}} Finds at: of the
- * one gone to, from 1; note: why there may be more */
+/** @typedef {{ids: string[], total: number, at: number, problem: string | null, note: string | null}} Finds at: of
+ * the one gone to, from 1; note: why there may be more */
 
-/**
- * @param {Page} page
+/** @param {Page} page
  * @returns {{graph: Signal<Graph | null>, show: (picture: Picture) => void, theory: (theory: Theory | null) => void,
- *   compare: (reference: ComparisonReference | null) => void, boxOf: (tensor: string) => string, drawnWith: () =>
- *   Paintwork | null, light: (ids: Iterable<string>) => void}} graph: of the picture on the screen · boxOf: from the id
- *   of a tensor to its id in addresses · light: points out, until something else is selected
- */
+ * compare: (reference: ComparisonReference | null) => void, boxOf: (tensor: string) => string, drawnWith: () =>
+ * Paintwork | null, light: (ids: Iterable<string>) => void}} graph: of the picture on the screen · boxOf: from the
+ * id of a tensor to its id in addresses · light: points out, until something else is selected */
 export function connectGraph({ elements, view, setView, on, follow, replaceView }) {
   const graph = signal(/** @type {Graph | null} */ (null));
   /** @type {Picture | null} */

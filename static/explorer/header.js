@@ -7,10 +7,7 @@ import { address, viewFragment } from "../core/url-state.js";
 
 const COPIED_MS = 1500;
 
-/**
- * @param {HTMLButtonElement} button
- * @param {() => string | Promise<string>} text
- */
+/** @param {HTMLButtonElement} button @param {() => string | Promise<string>} text */
 async function copyFrom(button, text) {
   const label = button.textContent;
   button.disabled = true;
@@ -27,13 +24,9 @@ async function copyFrom(button, text) {
   }, COPIED_MS);
 }
 
-/**
- * @typedef {object} Page what the header needs of the page
- * @property {Signal<View>} view
+/** @typedef {object} Page what the header needs of the page @property {Signal<View>} view
  * @property {(change: Partial<View>) => void} setView
- * @property {() => string} query of the spec that the server has accepted
- * @property {boolean} needsToken
- */
+ * @property {() => string} query of the spec that the server has accepted @property {boolean} needsToken */
 
 /** @param {Page} page */
 export function connectHeader({ view, setView, query, needsToken }) {
@@ -76,12 +69,8 @@ function connectMenus() {
   }
 }
 
-/**
- * Graph, Layers, Steps; on a narrow screen tabs, which are panels as well.
- *
- * @param {Signal<View>} view
- * @param {(change: Partial<View>) => void} setView
- */
+/** Graph, Layers, Steps; on a narrow screen tabs, which are panels as well. @param {Signal<View>} view
+ * @param {(change: Partial<View>) => void} setView */
 function connectViews(view, setView) {
   const buttons = /** @type {HTMLElement[]} */ ([...document.querySelectorAll("button[data-show]:not([role])")]);
   const tabs = /** @type {HTMLElement[]} */ ([...document.querySelectorAll('[role="tab"]')]);

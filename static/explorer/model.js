@@ -1,7 +1,6 @@
-/**
- * A model of the user's own in the place of specs. A what-if is what may be set; when the code is read again, or takes
- * another way, what was looked at is looked at still; and where the code fails, the page says so over what there is.
- */
+/** A model of the user's own in the place of specs. A what-if is what may be set; when the code is read again, or
+ * takes another way, what was looked at is looked at still; and where the code fails, the page says so over what
+ * there is. */
 
 import { html, writeText } from "../core/dom.js";
 import { toggledToShow } from "../core/graph/expansion.js";
@@ -9,21 +8,14 @@ import { find } from "../core/graph/graph.js";
 import { Counterparts, keepView } from "../core/graph/keep-view.js";
 import { groupAt } from "../core/lab/weights.js";
 
-/**
- * @typedef {object} Page what the part needs of the page
- * @property {OwnModel} model
- * @property {Record<string, any>} elements controls, graph, codeNote
- * @property {Signal<View>} view
+/** @typedef {object} Page what the part needs of the page @property {OwnModel} model
+ * @property {Record<string, any>} elements controls, graph, codeNote @property {Signal<View>} view
  * @property {(change: Partial<View>) => void} replaceView changes the view without an entry in the history
- * @property {() => void} again asks for the picture of what is set once more
- */
+ * @property {() => void} again asks for the picture of what is set once more */
 
 /** @typedef {ReturnType<typeof connectModel>} Own */
 
-/**
- * @param {PageData} page
- * @returns {SpecTable} what the query string may say
- */
+/** @param {PageData} page @returns {SpecTable} what the query string may say */
 export function specTable(page) {
   if (page.model == null) return page;
   const defaults = Object.fromEntries(page.keys.map(({ name, default: value }) => [name, value]));
@@ -90,13 +82,8 @@ export function connectModel({ model, elements, view, replaceView, again }) {
   }
 
   return {
-    /**
-     * Another graph of the model is about to be shown.
-     *
-     * @param {Graph} before
-     * @param {Graph} after
-     * @returns {Partial<View>} what changes for the same to be looked at
-     */
+    /** Another graph of the model is about to be shown. @param {Graph} before @param {Graph} after
+     * @returns {Partial<View>} what changes for the same to be looked at */
     follow(before, after) {
       const hasFailed = after.topology.error != null;
       const { select, toggled, step, reach, show: shown, tab, zoom, at, across } = view.value;

@@ -1,5 +1,5 @@
-/** Run A, the one that is compared to: a dump that is open, or asked for by its address, and again while the server is
- * busy. */
+/** Run A, the one that is compared to: a dump that is open, or asked for by its address, and again while the server
+ * is busy. */
 
 import { ApiError, getJson, profilePath } from "../core/api.js";
 import { runOfDump } from "../core/lab/dump-run.js";
@@ -7,20 +7,18 @@ import { pinnedOf } from "./dump.js";
 
 const AGAIN_MS = 2000;
 
-/**
- * @param {Signal<PinnedRun | null>} pinned becomes the run
+/** @param {Signal<PinnedRun | null>} pinned becomes the run
  * @param {Signal<ErrorBody | null>} problem becomes what is wrong with it
  * @param {() => void} release is called where the address is at fault, and no run can be had
  * @param {(index: number) => Promise<OpenedDump>} take a dump that is open
  * @param {(query: string) => Spec} specOf a query
- * @returns {(a: string) => Promise<void>} takes the run as it stands in the address, "" for none
- */
+ * @returns {(a: string) => Promise<void>} takes the run as it stands in the address, "" for none */
 export function connectPin(pinned, problem, take, release, specOf) {
   /** What is asked for, and may not be there yet. */
   let pinning = "";
 
-  /** @param {string} a @param {boolean} [isAgain] whether it was asked for before: what was said of it stands until
-   * there is news */
+  /** @param {string} a
+   * @param {boolean} [isAgain] whether it was asked for before: what was said of it stands until there is news */
   async function pin(a, isAgain = false) {
     if (a === pinning) return;
     pinning = a;

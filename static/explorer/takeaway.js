@@ -12,11 +12,9 @@ const SCALE = 2;
 const MAX_SIDE = 16_384;
 const MAX_PIXELS = 2 ** 26;
 
-/**
- * @param {string} svg a document with width and height
+/** @param {string} svg a document with width and height
  * @returns {Promise<Blob>} twice as large, less where that would be too large for a canvas
- * @throws {Error} the browser cannot draw it
- */
+ * @throws {Error} the browser cannot draw it */
 async function graphPng(svg) {
   const address = URL.createObjectURL(new Blob([svg], { type: "image/svg+xml" }));
   try {
@@ -41,25 +39,14 @@ async function graphPng(svg) {
 
 const FAILED_MS = 4000;
 
-/**
- * @typedef {object} OnScreen
- * @property {Picture | null} picture
- * @property {Graph | null} graph
- * @property {any} view the graph-view
- * @property {"std" | "mean"} statistic
- * @property {string} selection
- * @property {Paintwork | null} paintwork
- * @property {string} query of the picture's spec
- * @property {string} fragment of the view
- * @property {Theory | null} theory
+/** @typedef {object} OnScreen @property {Picture | null} picture @property {Graph | null} graph
+ * @property {any} view the graph-view @property {"std" | "mean"} statistic @property {string} selection
+ * @property {Paintwork | null} paintwork @property {string} query of the picture's spec
+ * @property {string} fragment of the view @property {Theory | null} theory
  * @property {string} model name of the user's own model, "" where there is none
- * @property {{name: string, dump: Dump} | null} opened the dump that is shown in place of the server's answers
- */
+ * @property {{name: string, dump: Dump} | null} opened the dump that is shown in place of the server's answers */
 
-/**
- * @param {PageData} page
- * @param {() => OnScreen} now
- */
+/** @param {PageData} page @param {() => OnScreen} now */
 export function connectTakeaway(page, now) {
   offer("#save-svg", async () => save(new Blob([svgOf(now())], { type: "image/svg+xml" }), `${nameOf(now())}.svg`));
   offer("#save-png", async () => save(await graphPng(svgOf(now())), `${nameOf(now())}.png`));
@@ -108,10 +95,7 @@ function save(blob, name) {
   setTimeout(() => URL.revokeObjectURL(link.href), FAILED_MS);
 }
 
-/**
- * @param {string} selector of a button
- * @param {() => Promise<void>} act
- */
+/** @param {string} selector of a button @param {() => Promise<void>} act */
 function offer(selector, act) {
   const button = /** @type {HTMLButtonElement | null} */ (document.querySelector(selector));
   button?.addEventListener("click", async () => {

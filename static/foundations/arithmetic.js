@@ -11,25 +11,12 @@ import { significant } from "../core/format.js";
 /** @typedef {{value: CellValue, dtype: string | null, error: string | null}} Reduction */
 /** @typedef {Outcome & {name: string, sign: string, reductions: Record<string, Reduction>}} Operator */
 /** @typedef {{index: number[], a: CellValue, sign: string, b: CellValue, value: CellValue, why: string}} Special */
-/**
- * @typedef {object} Item
- * @property {number} value
- * @property {string} exact
- * @property {string | null} binary
- * @property {CellValue} below the float32 before value
- * @property {CellValue} above the one after it
- * @property {number} count
- * @property {number} sum
- * @property {boolean} sum_is_exact
- * @property {number} float32_sum what is divided
- * @property {number} sum_error
- * @property {number} ratio
- * @property {boolean} ratio_is_exact
- * @property {number | null} ratio_digits in binary; null: it goes on
- * @property {number} rounded the float32 nearest to the ratio
- * @property {boolean} is_tie
- * @property {number} error
- */
+/** @typedef {object} Item @property {number} value @property {string} exact @property {string | null} binary
+ * @property {CellValue} below the float32 before value @property {CellValue} above the one after it
+ * @property {number} count @property {number} sum @property {boolean} sum_is_exact
+ * @property {number} float32_sum what is divided @property {number} sum_error @property {number} ratio
+ * @property {boolean} ratio_is_exact @property {number | null} ratio_digits in binary; null: it goes on
+ * @property {number} rounded the float32 nearest to the ratio @property {boolean} is_tie @property {number} error */
 
 const REDUCTIONS = ["all", "sum", "mean"];
 /** Characters of a result in the table of operators. */
@@ -58,17 +45,9 @@ function byId(id) {
 
 // --- element by element
 
-/**
- * Two operands, the sign and the result; an element of the result lights what it is made of.
- *
- * @param {string} leftName
- * @param {TensorValues} left
- * @param {string} sign
- * @param {string} rightName
- * @param {TensorValues} right
- * @param {Outcome} outcome
- * @returns {HTMLElement}
- */
+/** Two operands, the sign and the result; an element of the result lights what it is made of.
+ * @param {string} leftName @param {TensorValues} left @param {string} sign @param {string} rightName
+ * @param {TensorValues} right @param {Outcome} outcome @returns {HTMLElement} */
 function operation(leftName, left, sign, rightName, right, { result, error }) {
   const tables = { left: tensorTable(left, { label: leftName }), right: tensorTable(right, { label: rightName }) };
   const operands = [tables.left, html("span", { class: "sign" }, sign), tables.right];
@@ -127,16 +106,8 @@ function specials(elements) {
   return [html("table", { class: "facts" }, html("tbody", {}, ...rows)), ...more];
 }
 
-/**
- * PyTorch's message, and the shapes as it compares them.
- *
- * @param {string} leftName
- * @param {TensorValues} left
- * @param {string} rightName
- * @param {TensorValues} right
- * @param {Mismatch} error
- * @returns {HTMLElement[]}
- */
+/** PyTorch's message, and the shapes as it compares them. @param {string} leftName @param {TensorValues} left
+ * @param {string} rightName @param {TensorValues} right @param {Mismatch} error @returns {HTMLElement[]} */
 function mismatch(leftName, left, rightName, right, { message, dimension, sizes }) {
   /** @param {"a" | "b"} side @param {string} name @param {TensorValues} tensor */
   const row = (side, name, tensor) =>

@@ -87,12 +87,7 @@ function gradientButton(gradient, stage, pressed) {
   return button;
 }
 
-/**
- * @param {Stage[]} stages
- * @param {Record<string, Derivation>} derivations
- * @param {number} at
- * @param {string} name
- */
+/** @param {Stage[]} stages @param {Record<string, Derivation>} derivations @param {number} at @param {string} name */
 function look(stages, derivations, at, name) {
   const stage = stages[at];
   const gradient = stage?.gradients.find((each) => each.name === name);

@@ -6,21 +6,16 @@ import { html } from "../core/dom.js";
 import { count, duration, significant } from "../core/format.js";
 
 /** @typedef {{name: string, purpose: string, found: boolean, remedy: string}} Requirement */
-/** @typedef {{name: string, code: string, available: boolean, forward_seconds: number | null, backward_seconds: number
- * | null, max_difference: CellValue, equal: boolean | null}} Style */
+/** @typedef {{name: string, code: string, available: boolean, forward_seconds: number | null, backward_seconds:
+ * number | null, max_difference: CellValue, equal: boolean | null}} Style */
 /** @typedef {{passed: boolean, max_difference: CellValue, torch: {passed: boolean}, shapes: number[][]}} Check */
 /** @typedef {{batch: number, fan_in: number, fan_out: number, multiplications: number, threads: number, styles:
  * Style[]}} Race */
-/**
- * @typedef {object} Answer
- * @property {{built: boolean, broken: boolean, with_cuda: boolean, file: string | null, reason: string | null, torch:
- *   string}} state
- * @property {Requirement[]} requirements
- * @property {Requirement[]} cuda_requirements
- * @property {Check | null} check
- * @property {Race} race
- * @property {{name: string, check: Check, race: Race} | null} gpu where the CUDA kernels can run
- */
+/** @typedef {object} Answer
+ * @property {{built: boolean, broken: boolean, with_cuda: boolean, file: string | null, reason: string | null,
+ * torch: string}} state @property {Requirement[]} requirements @property {Requirement[]} cuda_requirements
+ * @property {Check | null} check @property {Race} race
+ * @property {{name: string, check: Check, race: Race} | null} gpu where the CUDA kernels can run */
 
 startPage({ show });
 

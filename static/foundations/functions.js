@@ -8,27 +8,16 @@ import { significant } from "../core/format.js";
 /** @typedef {{name: string, value?: CellValue, requires_grad: boolean, shape?: number[], values?: any}} Argument */
 /** @typedef {{name: string, shape: number[], values: any, requires_grad: boolean, used: boolean}} Output */
 /** @typedef {{is: string | null, shape: number[], dtype: string, bytes: number}} Saved */
-/**
- * @typedef {object} Backward
- * @property {{name: string, tensor: TensorValues | null}[]} received
+/** @typedef {object} Backward @property {{name: string, tensor: TensorValues | null}[]} received
  * @property {{name: string | null, needed: boolean, is_tensor: boolean, tensor: TensorValues | null}[]} returned
- * @property {CellValue} max_difference
- * @property {boolean} same_places
- */
-/**
- * @typedef {object} Answer
- * @property {string} function
- * @property {string} class
- * @property {string} formula
- * @property {string} call
- * @property {Argument[]} inputs
- * @property {Output[]} outputs
+ * @property {CellValue} max_difference @property {boolean} same_places */
+/** @typedef {object} Answer @property {string} function @property {string} class @property {string} formula
+ * @property {string} call @property {Argument[]} inputs @property {Output[]} outputs
  * @property {boolean[]} needs_input_grad
  * @property {{node: string, saved: Saved[], bytes: number, attributes: Record<string, CellValue>} | null} context
  * @property {Backward | null} backward
  * @property {{torch: string, keyword_call: string, keyword_error: string | null, max_difference: CellValue, wrapper:
- *   {call: string, max_difference: CellValue} | null}} calls
- */
+ * {call: string, max_difference: CellValue} | null}} calls */
 
 startPage({ show });
 
@@ -66,13 +55,9 @@ function tensorOf({ shape, values }) {
   return shape === undefined ? null : { shape, values };
 }
 
-/**
- * @param {string} title
- * @param {TensorValues | null} tensor
- * @param {CellValue | undefined} plain what stands there where it is no tensor
- * @param {HTMLElement | string} [note]
- * @returns {HTMLElement}
- */
+/** @param {string} title @param {TensorValues | null} tensor
+ * @param {CellValue | undefined} plain what stands there where it is no tensor @param {HTMLElement | string} [note]
+ * @returns {HTMLElement} */
 function value(title, tensor, plain, note = "") {
   const body = tensor !== null ? tensorTable(tensor, { label: title })
     : html("span", { class: plain === null || plain === undefined ? "none" : "plain" },

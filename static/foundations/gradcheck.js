@@ -9,19 +9,10 @@ import { jacobians, verdictCard } from "./jacobians.js";
 import { curveText, power, stepCurve } from "./step-curve.js";
 
 /** @typedef {{line: number, wrong: string, right: string, shows: string}} Solution */
-/**
- * @typedef {object} Answer
- * @property {string} function
- * @property {boolean} is_exercise
- * @property {string} formula
- * @property {"float64" | "float32"} dtype
- * @property {number} eps
- * @property {number} atol
- * @property {number} rtol
- * @property {Record<"float64" | "float32", GradientCheck>} checks
- * @property {StepCurves} steps
- * @property {Solution | null} solution
- */
+/** @typedef {object} Answer @property {string} function @property {boolean} is_exercise @property {string} formula
+ * @property {"float64" | "float32"} dtype @property {number} eps @property {number} atol @property {number} rtol
+ * @property {Record<"float64" | "float32", GradientCheck>} checks @property {StepCurves} steps
+ * @property {Solution | null} solution */
 
 /** @type {Answer | null} */
 let shown = null;

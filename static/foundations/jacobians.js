@@ -1,8 +1,6 @@
-/**
- * The Jacobians of a gradient check as heatmaps: for every output and input what backward says, what the differences
- * say, and how far the two are apart in units of what is tolerated. A cell under the pointer or the arrow keys is read
- * out in figures.
- */
+/** The Jacobians of a gradient check as heatmaps: for every output and input what backward says, what the
+ * differences say, and how far the two are apart in units of what is tolerated. A cell under the pointer or the
+ * arrow keys is read out in figures. */
 
 import { html } from "../core/dom.js";
 import { count, significant } from "../core/format.js";
@@ -23,10 +21,7 @@ export function figure(value) {
   return typeof value === "number" ? significant(value) : String(value).replace("Infinity", "∞");
 }
 
-/**
- * @param {GradientCheck} check
- * @returns {HTMLElement}
- */
+/** @param {GradientCheck} check @returns {HTMLElement} */
 export function jacobians(check) {
   return html("div", { class: "jacobians" }, ...check.comparisons.map(block));
 }
@@ -82,8 +77,8 @@ function sentence(a, n, d, t) {
   return `analytic ${figure(a)}, numeric ${figure(n)}, difference ${figure(d)}, tolerated ${figure(t)}`;
 }
 
-/** @param {JacobianComparison} comparison @param {number} row @param {number} column @returns {string} ∂out[0, 1] /
- * ∂inp[2, 0] */
+/** @param {JacobianComparison} comparison @param {number} row @param {number} column
+ * @returns {string} ∂out[0, 1] / ∂inp[2, 0] */
 function place({ output, input, output_shape: from, input_shape: to }, row, column) {
   return `∂${output}${indexText(row, from)} / ∂${input}${indexText(column, to)}`;
 }
@@ -186,14 +181,8 @@ class Heatmap {
     context.strokeRect(this.#at[1] * cell + 0.5, this.#at[0] * cell + 0.5, cell - 1 - gap, cell - 1 - gap);
   }
 
-  /**
-   * @param {number} row
-   * @param {number} column
-   * @param {number} most
-   * @param {Palette} palette
-   * @param {boolean} isDark
-   * @returns {string}
-   */
+  /** @param {number} row @param {number} column @param {number} most @param {Palette} palette
+   * @param {boolean} isDark @returns {string} */
   #colour(row, column, most, palette, isDark) {
     const value = this.#comparison[this.#kind].values[row]?.[column];
     if (this.#kind !== "difference")
@@ -224,8 +213,8 @@ function largestOf({ analytic, numeric }) {
   return most || 1;
 }
 
-/** @param {number} share −1 to 1 @param {boolean} isDark @returns {string} brown above 0, teal below, as in the
- * explorer */
+/** @param {number} share −1 to 1 @param {boolean} isDark
+ * @returns {string} brown above 0, teal below, as in the explorer */
 function aroundZero(share, isDark) {
   const size = Math.min(1, Math.abs(share));
   const hue = share < 0 ? 195 : 60;
@@ -237,13 +226,8 @@ function grey(share, isDark) {
   return hex(isDark ? oklch(0.25 + 0.35 * share, 0, 0) : oklch(0.97 - 0.4 * share, 0, 0));
 }
 
-/**
- * The verdict of a check in one dtype, with torch's.
- *
- * @param {string} dtype
- * @param {GradientCheck} check
- * @returns {HTMLElement}
- */
+/** The verdict of a check in one dtype, with torch's. @param {string} dtype @param {GradientCheck} check
+ * @returns {HTMLElement} */
 export function verdictCard(dtype, check) {
   const { passed, torch } = check;
   /** @type {HTMLElement[]} */

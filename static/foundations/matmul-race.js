@@ -6,12 +6,9 @@ import { duration, significant } from "../core/format.js";
 
 const TITLES = ["rung", "time", "speed-up", "", "off by", "chapter"];
 
-/**
- * @param {readonly MatmulRung[]} rungs that have run or were refused
- * @param {readonly string[]} names of all, in order
- * @param {number} printedLoops seconds of the loops in the chapter
- * @returns {HTMLElement}
- */
+/** @param {readonly MatmulRung[]} rungs that have run or were refused
+ * @param {readonly string[]} names of all, in order @param {number} printedLoops seconds of the loops in the chapter
+ * @returns {HTMLElement} */
 export function raceTable(rungs, names, printedLoops) {
   /** @param {MatmulRung} rung */
   const printedSpeedup = (rung) => printedLoops / rung.printed_seconds;
@@ -29,14 +26,8 @@ export function raceTable(rungs, names, printedLoops) {
     html("div", { role: "row", class: "titles" }, ...titles), ...rows);
 }
 
-/**
- * @param {string} name
- * @param {MatmulRung | undefined} rung
- * @param {boolean} isNext
- * @param {(speedup: number) => number} x
- * @param {(rung: MatmulRung) => number} printedSpeedup
- * @returns {HTMLElement}
- */
+/** @param {string} name @param {MatmulRung | undefined} rung @param {boolean} isNext
+ * @param {(speedup: number) => number} x @param {(rung: MatmulRung) => number} printedSpeedup @returns {HTMLElement} */
 function row(name, rung, isNext, x, printedSpeedup) {
   const line = html("div", { role: "row", "data-rung": name }, html("span", { role: "rowheader" }, name));
   if (rung === undefined) {

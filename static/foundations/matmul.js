@@ -10,17 +10,9 @@ import { raceTable } from "./matmul-race.js";
 /** @typedef {{a: TensorValues, b: TensorValues, c: TensorValues}} Window */
 /** @typedef {{seconds: number, measured: boolean, printed_seconds: number}} Baseline */
 /** @typedef {{names: string[], rungs: MatmulRung[]}} Start a race none of whose rungs has run */
-/**
- * @typedef {object} Race
- * @property {number} m
- * @property {number} k
- * @property {number} n
- * @property {number} threads
- * @property {Baseline} baseline of all rungs alike
- * @property {MatmulRung[]} rungs so far
- * @property {Window} window
- * @property {string[]} names of all rungs that were asked for
- */
+/** @typedef {object} Race @property {number} m @property {number} k @property {number} n @property {number} threads
+ * @property {Baseline} baseline of all rungs alike @property {MatmulRung[]} rungs so far @property {Window} window
+ * @property {string[]} names of all rungs that were asked for */
 
 const ANSWER = "/foundations/matmul.json";
 /** Products of the sum that are written out. */
@@ -39,13 +31,8 @@ document.getElementById("race-again")?.addEventListener("click", () => {
   page.set({ seed: String((Number(page.values()["seed"]) + 1) % 2 ** 31) });
 });
 
-/**
- * Asks rung by rung, so that each is seen as soon as it has run.
- *
- * @param {Record<string, string>} values
- * @param {PageQuery} asking
- * @returns {Promise<Race>}
- */
+/** Asks rung by rung, so that each is seen as soon as it has run. @param {Record<string, string>} values
+ * @param {PageQuery} asking @returns {Promise<Race>} */
 async function load(values, { signal, query, partial }) {
   // The loops go first: the others are compared with them.
   const names = [...new Set((values["rungs"] ?? "").split(",").map((name) => name.trim()))].sort((x, y) =>
@@ -64,14 +51,8 @@ async function load(values, { signal, query, partial }) {
   return /** @type {Race} */ (race);
 }
 
-/**
- * The race with one more rung. All speed-ups are over the first answer's baseline: what was shown does not move.
- *
- * @param {Race | null} before
- * @param {any} answer
- * @param {string[]} names
- * @returns {Race}
- */
+/** The race with one more rung. All speed-ups are over the first answer's baseline: what was shown does not move.
+ * @param {Race | null} before @param {any} answer @param {string[]} names @returns {Race} */
 function joined(before, answer, names) {
   const rungs = [...(before?.rungs ?? []), ...answer.rungs];
   const baseline = before?.baseline ?? answer.baseline;

@@ -48,13 +48,9 @@ function byId(id) {
   return /** @type {HTMLElement} */ (document.getElementById(id));
 }
 
-/**
- * Asks for both; where one of them is refused, shows the other all the same.
- *
- * @param {Record<string, string>} _values
- * @param {PageQuery} asking
- * @returns {Promise<{neuron: Neuron, layer: Layer}>}
- */
+/** Asks for both; where one of them is refused, shows the other all the same.
+ * @param {Record<string, string>} _values @param {PageQuery} asking
+ * @returns {Promise<{neuron: Neuron, layer: Layer}>} */
 async function load(_values, { signal, query, partial }) {
   try {
     return await answerOf(ANSWER, query, signal);
@@ -64,14 +60,9 @@ async function load(_values, { signal, query, partial }) {
   }
 }
 
-/**
- * The half of the page that the input at fault has no part in; nothing where that is refused too.
- *
- * @param {string | null | undefined} field
- * @param {string} query
- * @param {AbortSignal} signal
- * @returns {Promise<{neuron?: Neuron, layer?: Layer}>}
- */
+/** The half of the page that the input at fault has no part in; nothing where that is refused too.
+ * @param {string | null | undefined} field @param {string} query @param {AbortSignal} signal
+ * @returns {Promise<{neuron?: Neuron, layer?: Layer}>} */
 async function withoutFault(field, query, signal) {
   const names = [NEURON_INPUTS, LAYER_INPUTS].find((names) => names.includes(field ?? ""));
   if (names === undefined) return {};
@@ -140,14 +131,8 @@ function barScale(values) {
   return (value) => 4 + ((value - low) / span) * (BAR.width - 8);
 }
 
-/**
- * What a term adds, from the sum before it to the sum after it.
- *
- * @param {(value: number) => number} x
- * @param {number | null | undefined} from
- * @param {number | null | undefined} to
- * @returns {HTMLElement}
- */
+/** What a term adds, from the sum before it to the sum after it. @param {(value: number) => number} x
+ * @param {number | null | undefined} from @param {number | null | undefined} to @returns {HTMLElement} */
 function bar(x, from, to) {
   const { width, height } = BAR;
   const picture = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none",
@@ -164,13 +149,9 @@ function bar(x, from, to) {
   return html("td", { class: "bar" }, picture);
 }
 
-/**
- * What the chapter's zip makes of lists of different lengths.
- *
- * @param {{inputs: number, weights: number, pairs: number, longer: "inputs" | "weights", dropped: CellValue[], terms:
- *   Term[], bias: CellValue, output_without_the_dropped: CellValue}} limit
- * @returns {HTMLElement[]}
- */
+/** What the chapter's zip makes of lists of different lengths.
+ * @param {{inputs: number, weights: number, pairs: number, longer: "inputs" | "weights", dropped: CellValue[],
+ * terms: Term[], bias: CellValue, output_without_the_dropped: CellValue}} limit @returns {HTMLElement[]} */
 function truncated({ inputs, weights, pairs, longer, dropped, terms, bias, output_without_the_dropped: output }) {
   const paired = terms.map((term, i) =>
     html("tr", {}, head(String(i)), ...[term.input, term.weight, term.product].map(number))

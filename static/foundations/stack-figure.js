@@ -14,11 +14,9 @@ const LOWEST = 1e-46;
 const HIGHEST = 1e39;
 const LANES = /** @type {const} */ ([["NaN", "nan", 10], ["Inf", "inf", 24]]);
 
-/**
- * @param {LayerStack} stack
+/** @param {LayerStack} stack
  * @param {number} room px across; the figure takes as much of it as it has use for, and its letters keep their size
- * @returns {HTMLElement}
- */
+ * @returns {HTMLElement} */
 export function stackFigure({ layers, further_draws: draws }, room) {
   const width = Math.min(WIDEST, Math.max(NARROWEST, room));
   const x = (/** @type {number} */ index) =>
@@ -76,15 +74,8 @@ function decades(layers) {
   return high - low < 2 ? [low - 1, high + 1] : [low, high];
 }
 
-/**
- * @param {SVGElement} picture
- * @param {number} width
- * @param {number} depth
- * @param {number} low
- * @param {number} high
- * @param {(index: number) => number} x
- * @param {(value: number) => number} y
- */
+/** @param {SVGElement} picture @param {number} width @param {number} depth @param {number} low @param {number} high
+ * @param {(index: number) => number} x @param {(value: number) => number} y */
 function drawAxes(picture, width, depth, low, high, x, y) {
   const step = Math.max(1, Math.ceil((high - low) / 8));
   for (let decade = Math.ceil(low / step) * step; decade <= high; decade += step) {
@@ -111,13 +102,7 @@ function drawAxes(picture, width, depth, low, high, x, y) {
   picture.append(svg("text", { class: "tick", x: 4, y: HEIGHT - 2 }, "std of its output, log scale"));
 }
 
-/**
- * @param {SVGElement} picture
- * @param {string} kind
- * @param {number} x
- * @param {number} y
- * @param {string} said
- */
+/** @param {SVGElement} picture @param {string} kind @param {number} x @param {number} y @param {string} said */
 function mark(picture, kind, x, y, said) {
   picture.append(svg("circle", { class: kind, cx: x, cy: y, r: 3.5 }, svg("title", {}, said)));
 }

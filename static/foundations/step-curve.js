@@ -10,13 +10,8 @@ const [MIN_X, MAX_X] = [-12, -1];
 const [MIN_Y, MAX_Y] = [-14, 4];
 const DTYPES = /** @type {const} */ (["float64", "float32"]);
 
-/**
- * @param {StepCurves} steps
- * @param {{eps: number, atol: number}} chosen
- * @param {number} width px
- * @param {(eps: number) => void} choose
- * @returns {HTMLElement}
- */
+/** @param {StepCurves} steps @param {{eps: number, atol: number}} chosen @param {number} width px
+ * @param {(eps: number) => void} choose @returns {HTMLElement} */
 export function stepCurve(steps, chosen, width, choose) {
   const x = scale(MIN_X, MAX_X, MARGIN.left, width - MARGIN.right);
   const y = scale(MIN_Y, MAX_Y, HEIGHT - MARGIN.bottom, MARGIN.top);
@@ -50,18 +45,14 @@ function key(dtype) {
   return html("span", { class: `key ${dtype}` }, html("i"), dtype);
 }
 
-/**
- * @param {number} low @param {number} high exponents @param {number} from @param {number} to px
- * @returns {(value: number) => number}
- */
+/** @param {number} low @param {number} high exponents @param {number} from @param {number} to px
+ * @returns {(value: number) => number} */
 function scale(low, high, from, to) {
   return (value) => from + ((Math.min(high, Math.max(low, Math.log10(value))) - low) / (high - low)) * (to - from);
 }
 
-/**
- * @param {(value: number) => number} x @param {(value: number) => number} y @param {number} width
- * @returns {SVGElement[]}
- */
+/** @param {(value: number) => number} x @param {(value: number) => number} y @param {number} width
+ * @returns {SVGElement[]} */
 function axes(x, y, width) {
   const made = [];
   const every = width < 480 ? 3 : 1;
@@ -85,13 +76,8 @@ function axes(x, y, width) {
   return made;
 }
 
-/**
- * @param {"float64" | "float32"} dtype
- * @param {StepCurves} steps
- * @param {(value: number) => number} x @param {(value: number) => number} y
- * @param {(eps: number) => void} choose
- * @returns {SVGElement}
- */
+/** @param {"float64" | "float32"} dtype @param {StepCurves} steps @param {(value: number) => number} x
+ * @param {(value: number) => number} y @param {(eps: number) => void} choose @returns {SVGElement} */
 function curve(dtype, steps, x, y, choose) {
   const { measured, rounding, truncation } = steps[dtype];
   const group = svg("g", { class: `curve ${dtype}` });
@@ -125,12 +111,7 @@ function said(steps) {
   }).join("; ");
 }
 
-/**
- * What the curve shows, in words.
- *
- * @param {StepCurves} steps
- * @returns {string}
- */
+/** What the curve shows, in words. @param {StepCurves} steps @returns {string} */
 export function curveText(steps) {
   return DTYPES.map((dtype) => {
     const { rounding, best_step: best, machine_epsilon: machine, truncation } = steps[dtype];

@@ -10,19 +10,19 @@ import { figure } from "./tensor-histogram.js";
 /** @typedef {{code: Line[], file: string | null, instead: string | null}} Cell */
 /** @typedef {{name: string, title: string, removes: string | null, lines: number, per_layer: number, once: number,
  * per_model: number, backward: number, names: number}} Style */
-/** @typedef {{left: number | null, right: number | null, same: boolean}} Beside lines by their places in the cells of
- * two styles */
-/** @typedef {{styles: Style[], rows: {part: string, role: string, cells: Cell[]}[], pairs: Record<string, Beside[][]>}}
- * Code */
+/** @typedef {{left: number | null, right: number | null, same: boolean}} Beside lines by their places in the cells
+ * of two styles */
+/** @typedef {{styles: Style[], rows: {part: string, role: string, cells: Cell[]}[], pairs: Record<string,
+ * Beside[][]>}} Code */
 /** @typedef {{difference: FigureValue, relative: FigureValue, nan: number, inf: number}} Agreement */
 /** @typedef {{style: string, loss: FigureValue, gradients: Record<string, Agreement>}} Run */
-/** @typedef {{leaves: string[], shapes: Record<string, number[]>, reference_loss: FigureValue, runs: Run[], non_finite:
- * {elements: number, nan: number[], inf: number[], same: boolean}, apart: FigureValue[][], identical: boolean[][]}}
- * Runs */
+/** @typedef {{leaves: string[], shapes: Record<string, number[]>, reference_loss: FigureValue, runs: Run[],
+ * non_finite: {elements: number, nan: number[], inf: number[], same: boolean}, apart: FigureValue[][], identical:
+ * boolean[][]}} Runs */
 /** @typedef {{type: string, message: string} | null} Raised */
 /** @typedef {{error: Raised, gradients: string[], attributes: string[]}} Ran */
-/** @typedef {{linear_layer: number[][], forgotten: Raised, models: {name: string, loss: FigureValue, parameters: {name:
- * string, shape: number[]}[]}[]}} Modules */
+/** @typedef {{linear_layer: number[][], forgotten: Raised, models: {name: string, loss: FigureValue, parameters:
+ * {name: string, shape: number[]}[]}[]}} Modules */
 
 const COUNTS = /** @type {const} */ ([
   ["lines", "all lines"],
@@ -105,14 +105,8 @@ function showCode({ styles, rows, pairs }, compare) {
   );
 }
 
-/**
- * Two cells line for line.
- *
- * @param {Cell | undefined} left
- * @param {Cell | undefined} right
- * @param {Beside[]} beside
- * @returns {HTMLElement[]}
- */
+/** Two cells line for line. @param {Cell | undefined} left @param {Cell | undefined} right @param {Beside[]} beside
+ * @returns {HTMLElement[]} */
 function pairedRows(left, right, beside) {
   if (beside.length === 0) return [html("tr", {}, codeCell(left), codeCell(right))];
   return beside.map(({ left: l, right: r, same }, at) => {
@@ -140,8 +134,8 @@ function codeCell(cell) {
   return html("td", {}, html("code", { class: "code" }, ...cell.code.map((line) => codeLine(line, cell.file))));
 }
 
-/** @param {[string, string][]} parts @returns {[string, string][]} neighbours of one kind as one, so that no arrow is
- * in two */
+/** @param {[string, string][]} parts
+ * @returns {[string, string][]} neighbours of one kind as one, so that no arrow is in two */
 function joined(parts) {
   /** @type {[string, string][]} */
   const found = [];
@@ -222,13 +216,8 @@ function pairCell(difference, isIdentical, isSame) {
   return cell;
 }
 
-/**
- * @param {Run[]} runs
- * @param {Runs["non_finite"]} nonFinite
- * @param {boolean[][]} identical
- * @param {string[]} titles of the styles
- * @returns {string}
- */
+/** @param {Run[]} runs @param {Runs["non_finite"]} nonFinite @param {boolean[][]} identical
+ * @param {string[]} titles of the styles @returns {string} */
 function agreementSays(runs, { elements, nan, inf, same }, identical, titles) {
   const kinds = (/** @type {number} */ at) =>
     [[nan[at] ?? 0, "NaN"], [inf[at] ?? 0, "±Inf"]].flatMap(([many, kind]) =>

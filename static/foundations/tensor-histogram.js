@@ -23,12 +23,8 @@ export function nonFinite({ nan, posinf, neginf }) {
   return kinds.flatMap(([many, name]) => many === 0 ? [] : [`${count(Number(many))} ${name}`]).join(", ");
 }
 
-/**
- * @param {string} name
- * @param {TensorSummary} summary
- * @param {"forward" | "backward" | "parameter"} hue
- * @returns {HTMLElement}
- */
+/** @param {string} name @param {TensorSummary} summary @param {"forward" | "backward" | "parameter"} hue
+ * @returns {HTMLElement} */
 export function tensorHistogram(name, summary, hue) {
   const { shape, mean, std, zeros, n } = summary;
   const odd = nonFinite(summary);
@@ -42,8 +38,8 @@ export function tensorHistogram(name, summary, hue) {
   return made;
 }
 
-/** @param {string} name @param {TensorSummary} summary @returns {SVGElement} bars as high as the root of their count,
- * so that tails stay visible */
+/** @param {string} name @param {TensorSummary} summary
+ * @returns {SVGElement} bars as high as the root of their count, so that tails stay visible */
 function bars(name, { histogram, min, max }) {
   const tallest = Math.sqrt(Math.max(...histogram));
   const box = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img" });

@@ -1,7 +1,6 @@
-/**
- * A page of the chapter: its controls, its address and its answers. The query string holds the inputs that are not at
- * their default, so that a page as it stands is a link; what it shows is what its JSON twin answers to the same query.
- */
+/** A page of the chapter: its controls, its address and its answers. The query string holds the inputs that are not
+ * at their default, so that a page as it stands is a link; what it shows is what its JSON twin answers to the same
+ * query. */
 
 import { cancel, during, later } from "../activity.js";
 import { ApiError, getJson } from "../api.js";
@@ -10,13 +9,10 @@ import { html } from "../dom.js";
 /** @typedef {Record<string, string>} Values every input's text by its name */
 /** @typedef {{name: string, answer: string, inputs: {name: string, default: string, kind: string}[]}} PageData */
 
-/**
- * @typedef {object} Behaviour
- * @property {(answer: any, values: Values) => void} show an answer
- * @property {(error: ErrorBody, values: Values) => boolean | void} [failed] explains an error in place; true: it need
- *   not be said at the top too
- * @property {(values: Values, asking: PageQuery) => Promise<any>} [load] asks in another way than all at once
- */
+/** @typedef {object} Behaviour @property {(answer: any, values: Values) => void} show an answer
+ * @property {(error: ErrorBody, values: Values) => boolean | void} [failed] explains an error in place; true: it
+ * need not be said at the top too
+ * @property {(values: Values, asking: PageQuery) => Promise<any>} [load] asks in another way than all at once */
 
 /** ms without typing before what was typed is asked */
 const PAUSE = 250;
@@ -26,12 +22,7 @@ const PATIENCE = 200;
 const RETRY = 1000;
 const TRIES = 5;
 
-/**
- * Starts the page.
- *
- * @param {Behaviour} behaviour
- * @returns {{set: (changes: Values) => void, values: () => Values}}
- */
+/** Starts the page. @param {Behaviour} behaviour @returns {{set: (changes: Values) => void, values: () => Values}} */
 export function startPage(behaviour) {
   const page = new ChapterPage(behaviour);
   page.start();
@@ -187,12 +178,8 @@ class ChapterPage {
     }
   }
 
-  /**
-   * Says what is wrong beside the control at fault, else at the top; what is shown of the last answer stays, dimmed.
-   *
-   * @param {ErrorBody | null} error
-   * @param {boolean} [isExplained] in place, by the page itself
-   */
+  /** Says what is wrong beside the control at fault, else at the top; what is shown of the last answer stays,
+   * dimmed. @param {ErrorBody | null} error @param {boolean} [isExplained] in place, by the page itself */
   #say(error, isExplained = false) {
     const field = error?.field ?? null;
     const isOfControl = field !== null && controlOf(field) !== null;
@@ -221,15 +208,8 @@ class ChapterPage {
   }
 }
 
-/**
- * An answer of the page's JSON twin; while the server is busy it is asked again, a few times.
- *
- * @param {string} path
- * @param {string} query without the ?
- * @param {AbortSignal} signal
- * @returns {Promise<any>}
- * @throws {ApiError}
- */
+/** An answer of the page's JSON twin; while the server is busy it is asked again, a few times. @param {string} path
+ * @param {string} query without the ? @param {AbortSignal} signal @returns {Promise<any>} @throws {ApiError} */
 export async function answerOf(path, query, signal) {
   for (let tried = 1;; tried++) {
     try {

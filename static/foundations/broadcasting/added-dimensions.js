@@ -5,19 +5,10 @@ import { html } from "../../core/dom.js";
 import { significant } from "../../core/format.js";
 import { ghost } from "./copies.js";
 
-/**
- * @typedef {object} Way
- * @property {string} code
- * @property {number[]} shape
- * @property {number[]} stride
- * @property {TensorValues | null} expanded
- * @property {number[] | null} expanded_stride
- * @property {number} stored_numel
- * @property {boolean} shares_memory
- * @property {string | null} expand_error
- * @property {TensorValues | null} sum
- * @property {string | null} sum_error
- */
+/** @typedef {object} Way @property {string} code @property {number[]} shape @property {number[]} stride
+ * @property {TensorValues | null} expanded @property {number[] | null} expanded_stride
+ * @property {number} stored_numel @property {boolean} shares_memory @property {string | null} expand_error
+ * @property {TensorValues | null} sum @property {string | null} sum_error */
 
 /** @param {{c: TensorValues, m: TensorValues, ways: Way[]}} answer */
 export function showWays({ m, ways }) {

@@ -5,20 +5,10 @@ import { html } from "../../core/dom.js";
 import { quantity } from "../../core/format.js";
 import { written } from "./steps.js";
 
-/**
- * @typedef {object} Operand
- * @property {"shape" | "values"} given
- * @property {number[]} shape
- * @property {number[]} stride
- * @property {number} stored_numel
- * @property {number} stored_bytes
- * @property {number[]} expanded_shape
- * @property {number[]} expanded_stride
- * @property {number} expanded_numel
- * @property {number} copied_bytes
- * @property {TensorValues | null} tensor
- * @property {TensorValues | null} expanded
- */
+/** @typedef {object} Operand @property {"shape" | "values"} given @property {number[]} shape
+ * @property {number[]} stride @property {number} stored_numel @property {number} stored_bytes
+ * @property {number[]} expanded_shape @property {number[]} expanded_stride @property {number} expanded_numel
+ * @property {number} copied_bytes @property {TensorValues | null} tensor @property {TensorValues | null} expanded */
 
 /** @typedef {{operator: string, shape: number[], numel: number, bytes: number, a: Operand, b: Operand, result:
  * TensorValues | null}} Answer */
@@ -42,8 +32,8 @@ export function showStorage({ a, b }) {
   document.querySelector("#storage")?.replaceChildren(table);
 }
 
-/** @param {Operand} operand @returns {(Node | string)[]} its expanded strides, the zeros of stretched dimensions set
- * apart */
+/** @param {Operand} operand
+ * @returns {(Node | string)[]} its expanded strides, the zeros of stretched dimensions set apart */
 function strides({ expanded_stride, expanded_shape }) {
   const parts = expanded_stride.flatMap((stride, dimension) => {
     const isStretched = stride === 0 && (expanded_shape[dimension] ?? 1) !== 1;
@@ -100,11 +90,9 @@ export function showCopies(answer) {
   );
 }
 
-/**
- * @param {{expanded_stride: readonly number[]}} operand
- * @returns {(index: TensorIndex) => string} the class of a cell: a cell further along a stride of 0 is the first one,
- *   seen again
- */
+/** @param {{expanded_stride: readonly number[]}} operand
+ * @returns {(index: TensorIndex) => string} the class of a cell: a cell further along a stride of 0 is the first
+ * one, seen again */
 export function ghost({ expanded_stride }) {
   return (index) => index.some((at, dimension) => at > 0 && expanded_stride[dimension] === 0) ? "ghost" : "";
 }

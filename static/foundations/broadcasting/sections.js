@@ -1,8 +1,6 @@
-/**
- * The page's sections, each of which lives on its own inputs. The twin answers all of them or, where inputs are at
+/** The page's sections, each of which lives on its own inputs. The twin answers all of them or, where inputs are at
  * fault, none; the page then asks again with those at their defaults, so that only the sections that use them stand
- * still.
- */
+ * still. */
 
 import { ApiError } from "../../core/api.js";
 import { answerOf } from "../../core/chapter/page.js";
@@ -18,13 +16,8 @@ const USED = {
 /** Inputs that do not fit each other: neither has a default that fits whatever the other is. */
 const PAIR = ["a", "b"];
 
-/**
- * @param {string} path of the twin
- * @param {string} query
- * @param {AbortSignal} signal
- * @returns {Promise<SectionsAnswer>}
- * @throws {ApiError} an error that is not of an input
- */
+/** @param {string} path of the twin @param {string} query @param {AbortSignal} signal
+ * @returns {Promise<SectionsAnswer>} @throws {ApiError} an error that is not of an input */
 export async function findAnswer(path, query, signal) {
   const asked = new URLSearchParams(query);
   /** @type {ErrorBody[]} */

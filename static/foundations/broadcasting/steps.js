@@ -53,12 +53,8 @@ function noSteps() {
   return html("p", {}, "Two scalars: there is no dimension to compare.");
 }
 
-/**
- * @param {readonly Step[]} steps last dimension first; not all where one is at fault
- * @param {readonly number[]} a
- * @param {readonly number[]} b
- * @returns {HTMLElement}
- */
+/** @param {readonly Step[]} steps last dimension first; not all where one is at fault @param {readonly number[]} a
+ * @param {readonly number[]} b @returns {HTMLElement} */
 function aligned(steps, a, b) {
   const ndim = Math.max(a.length, b.length);
   const columns = Array.from({ length: ndim },
@@ -107,8 +103,8 @@ function signed(value) {
   return String(value).replace("-", "−");
 }
 
-/** @param {number} value @returns {string} exactly, or with three digits where it is beyond what a number holds
- * exactly */
+/** @param {number} value
+ * @returns {string} exactly, or with three digits where it is beyond what a number holds exactly */
 export function written(value) {
   return Number.isSafeInteger(value) ? count(value) : significant(value);
 }

@@ -4,27 +4,16 @@ import { shapeText } from "../../core/chapter/tensor-table.js";
 import { html } from "../../core/dom.js";
 import { quantity, significant } from "../../core/format.js";
 
-/**
- * @typedef {object} Trap
- * @property {number[]} pred
- * @property {number[]} targ
- * @property {number[]} difference
- * @property {number[]} squeezed_difference
- * @property {number} loss
- * @property {number} true_loss
- * @property {number} loss_difference
- * @property {number} twice_the_covariance
- * @property {number} loss_of_the_mean
- * @property {number} true_loss_of_the_mean
- * @property {number} bytes
- * @property {number} squeezed_bytes
- */
+/** @typedef {object} Trap @property {number[]} pred @property {number[]} targ @property {number[]} difference
+ * @property {number[]} squeezed_difference @property {number} loss @property {number} true_loss
+ * @property {number} loss_difference @property {number} twice_the_covariance @property {number} loss_of_the_mean
+ * @property {number} true_loss_of_the_mean @property {number} bytes @property {number} squeezed_bytes */
 
 /** @typedef {{shape: string, loss: string} | null} Guess what was filled in; null: none was made, or it was about
  * another exercise */
 
-/** @returns {(trap: Trap, values: Record<string, string>) => void} shows a new answer: hidden until there was a guess,
- * or the wish for none */
+/** @returns {(trap: Trap, values: Record<string, string>) => void} shows a new answer: hidden until there was a
+ * guess, or the wish for none */
 export function wireTrap() {
   /** @type {Trap | null} */
   let trap = null;
@@ -117,8 +106,8 @@ function verdict(trap, guess) {
   return html("p", { class: "verdict" }, ...parts);
 }
 
-/** @param {string} text `(50, 50)`, `50,50`, `[50 50]`, `50 x 50` or `50×50` @returns {number[] | null} null: it is no
- * shape */
+/** @param {string} text `(50, 50)`, `50,50`, `[50 50]`, `50 x 50` or `50×50`
+ * @returns {number[] | null} null: it is no shape */
 export function sizesOf(text) {
   const bare = text.replace(/^torch\.Size/, "").replace(/[()[\]]/g, " ");
   const words = bare.split(/[\s,x×*]+/i).filter((word) => word !== "");

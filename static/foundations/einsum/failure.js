@@ -29,8 +29,8 @@ export function hideFailure() {
   document.querySelector("#failure")?.replaceChildren();
 }
 
-/** @param {string} text @param {number} position @returns {string} the text, with a caret under the character at
- * fault */
+/** @param {string} text @param {number} position
+ * @returns {string} the text, with a caret under the character at fault */
 function marked(text, position) {
   // The server counts characters, JavaScript counts the halves of those outside the basic plane.
   const characters = [...text].map((each) => /\s/.test(each) ? " " : each);

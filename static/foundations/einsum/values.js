@@ -32,13 +32,9 @@ export function showValues(answer) {
     html("div", { class: "figures result" }, out));
 }
 
-/**
- * @param {EinsumOperand} operand
- * @param {TensorIndex} index of one of its elements
- * @param {readonly string[]} kept the result's indices
- * @param {TensorIndex} position in the result
- * @returns {boolean} whether the element is a factor of a product there
- */
+/** @param {EinsumOperand} operand @param {TensorIndex} index of one of its elements
+ * @param {readonly string[]} kept the result's indices @param {TensorIndex} position in the result
+ * @returns {boolean} whether the element is a factor of a product there */
 function takesPart({ dimensions, shape }, index, kept, position) {
   /** @type {Map<string, number>} */
   const summed = new Map();
@@ -51,8 +47,8 @@ function takesPart({ dimensions, shape }, index, kept, position) {
   });
 }
 
-/** @param {EinsumAnswer} answer @param {TensorIndex} position @returns {string} out[0, 1] = Σj t0[0, j] · t1[j, 1] =
- * 0.3 · 1.2 + … = 1.97 */
+/** @param {EinsumAnswer} answer @param {TensorIndex} position
+ * @returns {string} out[0, 1] = Σj t0[0, j] · t1[j, 1] = 0.3 · 1.2 + … = 1.97 */
 function sentence({ indices, operands, output, result, products_per_element }, position) {
   const summed = indices.filter((index) => index.output === null);
   const fixed = new Map(output.dimensions.map((name, at) => [name, position[at] ?? 0]));
@@ -74,11 +70,8 @@ function sentence({ indices, operands, output, result, products_per_element }, p
   return `out${place(position)} = ${sigma}${formula.join(" · ")}${written} = ${value}`;
 }
 
-/**
- * @param {readonly {name: string, size: number}[]} summed
- * @param {number} count of all terms
- * @returns {Map<string, number>[]} the first values that the summed indices run through
- */
+/** @param {readonly {name: string, size: number}[]} summed @param {number} count of all terms
+ * @returns {Map<string, number>[]} the first values that the summed indices run through */
 function firstTerms(summed, count) {
   return Array.from({ length: Math.min(count, MAX_TERMS) }, (_, number) => {
     /** @type {Map<string, number>} */
