@@ -1,5 +1,6 @@
 /** Elementwise arithmetic: every operator on two tensors, its reductions, and shapes that are refused. */
 
+import { byId, elementAt, isSame, row, sourceOf } from "../core/chapter/parts.js";
 import { startPage } from "../core/chapter/page.js";
 import { cellText, markCells, shapeText, tensorTable } from "../core/chapter/tensor-table.js";
 import { html, svg } from "../core/dom.js";
@@ -38,11 +39,6 @@ startPage({
   },
 });
 
-/** @param {string} id @returns {HTMLElement} */
-function byId(id) {
-  return /** @type {HTMLElement} */ (document.getElementById(id));
-}
-
 // --- element by element
 
 /** Two operands, the sign and the result; an element of the result lights what it is made of.
@@ -52,53 +48,35 @@ function operation(leftName, left, sign, rightName, right, { result, error }) {
   const tables = { left: tensorTable(left, { label: leftName }), right: tensorTable(right, { label: rightName }) };
   const operands = [tables.left, html("span", { class: "sign" }, sign), tables.right];
   if (result === null || error !== null) {
-    const row = html("div", { class: "operation" }, ...operands, html("span", { class: "refusal" }, "is refused"));
-    return html("div", {}, row, ...(error === null ? [] : mismatch(leftName, left, rightName, right, error)));
+    const refused = html("div", { class: "operation" }, ...operands, html("span", { class: "refusal" }, "is refused"));
+    return html("div", {}, refused, ...(error === null ? [] : mismatch(leftName, left, rightName, right, error)));
   }
   const isMain = leftName === "a";
   /** @param {TensorIndex | null} index */
   const look = (index) => {
     // The first element is told before any is pointed at, so that the line below is never empty.
     const at = index ?? (isMain ? result.shape.map(() => 0) : null);
-    const from = { left: at && sourceOf(at, left.shape), right: at && sourceOf(at, right.shape) };
-    markCells(tables.left, (index) => isSame(index, from.left) ? "lit" : "");
-    markCells(tables.right, (index) => isSame(index, from.right) ? "lit-2" : "");
-    if (!isMain || at === null) return;
-    const [first, second, value] = [valueAt(left, from.left), valueAt(right, from.right), valueAt(result, at)].map(
-      cellText,
-    );
+    const [a, b] = at === null ? [null, null] : [sourceOf(left.shape, at), sourceOf(right.shape, at)];
+    markCells(tables.left, (index) => isSame(index, a) ? "lit" : "");
+    markCells(tables.right, (index) => isSame(index, b) ? "lit-2" : "");
+    if (!isMain || at === null || a === null || b === null) return;
+    const [first, second, value] = [elementAt(left, a), elementAt(right, b), elementAt(result, at)].map(cellText);
     byId("element-sum").textContent = `a ${sign} b at [${at.join(", ")}]: ${first} ${sign} ${second} = ${value}`;
   };
   const made = tensorTable(result, {
     label: `${leftName} ${sign} ${rightName}`,
     onhover: look,
-    mark: (index) => typeof valueAt(result, index) === "string" ? "special" : "",
+    mark: (index) => typeof elementAt(result, index) === "string" ? "special" : "",
   });
   look(null);
   return html("div", { class: "operation" }, ...operands, html("span", { class: "sign" }, "="), made);
-}
-
-/** Where an element of the result comes from: a dimension of size 1 stays at its only place. @param {TensorIndex} at
- * @param {readonly number[]} shape @returns {number[]} */
-function sourceOf(at, shape) {
-  return shape.map((size, dim) => size === 1 ? 0 : (at[at.length - shape.length + dim] ?? 0));
-}
-
-/** @param {TensorIndex} index @param {TensorIndex | null} other @returns {boolean} */
-function isSame(index, other) {
-  return other !== null && index.length === other.length && index.every((at, dim) => at === other[dim]);
-}
-
-/** @param {TensorValues} tensor @param {TensorIndex | null} index @returns {CellValue} */
-function valueAt({ values }, index) {
-  return (index ?? []).reduce((inner, at) => inner[at], values);
 }
 
 /** @param {Special[]} elements @returns {HTMLElement[]} */
 function specials(elements) {
   if (elements.length === 0) return [];
   const rows = elements.slice(0, 8).map(({ index, a, sign, b, value, why }) =>
-    html("tr", {}, html("th", { scope: "row" }, `[${index.join(", ")}]`),
+    row(`[${index.join(", ")}]`,
       html("td", { class: "number" }, `${cellText(a)} ${sign} ${cellText(b)} = ${cellText(value)}`),
       html("td", {}, why))
   );
@@ -110,10 +88,9 @@ function specials(elements) {
  * @param {string} rightName @param {TensorValues} right @param {Mismatch} error @returns {HTMLElement[]} */
 function mismatch(leftName, left, rightName, right, { message, dimension, sizes }) {
   /** @param {"a" | "b"} side @param {string} name @param {TensorValues} tensor */
-  const row = (side, name, tensor) =>
-    html("tr", {}, html("th", { scope: "row" }, name), ...sizes.map((size) =>
-      html("td", { class: size.fits ? false : "misfit" }, String(size[side] ?? "–"))
-    ), html("td", { class: "soft" }, shapeText(tensor.shape)));
+  const sizesOf = (side, name, tensor) =>
+    row(name, ...sizes.map((size) => html("td", { class: size.fits ? false : "misfit" }, String(size[side] ?? "–"))),
+      html("td", { class: "soft" }, shapeText(tensor.shape)));
   const head = html("tr", {}, html("th", {}, "dimension"),
     ...sizes.map((_, at) => html("th", { class: "number" }, String(at))), html("th"));
   const fault = dimension === null ? undefined : sizes[dimension];
@@ -122,7 +99,7 @@ function mismatch(leftName, left, rightName, right, { message, dimension, sizes 
   return [
     html("p", { class: "message" }, `RuntimeError: ${message}`),
     html("table", { class: "facts shapes" }, html("thead", {}, head),
-      html("tbody", {}, row("a", leftName, left), row("b", rightName, right))),
+      html("tbody", {}, sizesOf("a", leftName, left), sizesOf("b", rightName, right))),
     html("p", { class: "soft" },
       `${why} In the message, “tensor a” is the operand on the left, “tensor b” the one on the right.`),
   ];
@@ -211,9 +188,7 @@ function itemFigure(item, { sign, result }) {
       }`],
     ...(binary === null ? [] : [["in binary", `${minus(binary)}${isExact ? "" : `: ${digitsText(item)}`}`]]),
   ];
-  const rows = facts.map(([name = "", text = ""]) =>
-    html("tr", {}, html("th", { scope: "row" }, name), html("td", { class: "message" }, text))
-  );
+  const rows = facts.map(([name = "", text = ""]) => row(name, html("td", { class: "message" }, text)));
   return [
     html("p", { class: "item" }, html("span", { class: "expression" }, `(a ${sign} b).mean().item() = `),
       minus(String(value))),

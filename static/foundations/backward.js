@@ -2,11 +2,12 @@
 
 import { lightLines } from "../core/chapter/listing.js";
 import { mathElement } from "../core/chapter/math.js";
+import { byId, factsTable, figure, head, number, row } from "../core/chapter/parts.js";
 import { startPage } from "../core/chapter/page.js";
 import { shapeText } from "../core/chapter/tensor-table.js";
 import { html } from "../core/dom.js";
 import { productPicture } from "./product-picture.js";
-import { figure, tensorHistogram } from "./tensor-histogram.js";
+import { tensorHistogram } from "./tensor-histogram.js";
 
 /** @typedef {TensorSummary & {name: string, line: string, derivation: string, autograd_difference: FigureValue}}
  * Gradient */
@@ -47,11 +48,6 @@ startPage({
         style: "functions" })}`);
   },
 });
-
-/** @param {string} id @returns {HTMLElement} */
-function byId(id) {
-  return /** @type {HTMLElement} */ (document.getElementById(id));
-}
 
 // --- the four calls
 
@@ -130,30 +126,28 @@ function trialsOf({ name, shape, operands, trials, fitting, right }) {
   /** @param {Trial} trial */
   const draw = (trial) => {
     picture.replaceChildren(productPicture(trial, { name, shape }));
-    for (const row of rows) row.classList.toggle("lit", row.dataset["code"] === trial.code);
+    for (const line of lines) line.classList.toggle("lit", line.dataset["code"] === trial.code);
   };
-  const rows = trials.map((trial) => {
+  const lines = trials.map((trial) => {
     const button = html("button", { type: "button", class: "link" }, html("code", {}, trial.code));
-    const row = html("tr", { "data-code": trial.code }, html("th", { scope: "row" }, button),
-      html("td", { class: "number" }, `${shapeText(trial.left)} @ ${shapeText(trial.right)}`),
-      html("td", { class: "number" }, trial.shape === null ? "–" : shapeText(trial.shape)),
+    const line = row(button, number(`${shapeText(trial.left)} @ ${shapeText(trial.right)}`),
+      number(trial.shape === null ? "–" : shapeText(trial.shape)),
       html("td", { class: trial.is_gradient ? "right" : "" }, verdict(trial)));
-    row.title = trial.error ?? "";
-    for (const type of ["pointerenter", "focusin"]) row.addEventListener(type, () => draw(trial));
+    line.dataset["code"] = trial.code;
+    line.title = trial.error ?? "";
+    for (const type of ["pointerenter", "focusin"]) line.addEventListener(type, () => draw(trial));
     button.addEventListener("click", () => {
       pictured[name] = trial.code;
       draw(trial);
     });
-    return row;
+    return line;
   });
   if (shown !== undefined) draw(shown);
-  const head = html("thead", {},
-    html("tr", {}, ...["product", "shapes", "result", ""].map((title) => html("th", { scope: "col" }, title))));
   const says = html("p", { class: fitting === 1 ? "" : "remark warning", "data-fitting": String(fitting) },
     conclusion(name, fitting, right));
   return [goal,
     html("div", { class: "trial-columns" },
-      html("div", { class: "scroll" }, html("table", { class: "facts trials" }, head, html("tbody", {}, ...rows))),
+      html("div", { class: "scroll" }, factsTable(["product", "shapes", "result", ""], lines, "facts trials")),
       picture), says];
 }
 
@@ -208,12 +202,8 @@ function showTraps(traps) {
 
 /** @param {string[]} titles @param {string[][]} rows @returns {HTMLElement} */
 function table(titles, rows) {
-  const head = html("thead", {},
-    html("tr", {},
-      ...titles.map((title, at) => html("th", { scope: "col", class: at > 0 ? "number" : false }, title))));
   const body = rows.map(([first = "", ...rest]) =>
-    html("tr", {}, html("th", { scope: "row" }, first.includes("(") ? html("code", {}, first) : first),
-      ...rest.map((text) => html("td", { class: "number" }, text)))
+    row(first.includes("(") ? html("code", {}, first) : first, ...rest.map((text) => number(text)))
   );
-  return html("div", { class: "scroll" }, html("table", { class: "facts" }, head, html("tbody", {}, ...body)));
+  return html("div", { class: "scroll" }, factsTable(titles.map((title, at) => head(title, at > 0)), body));
 }

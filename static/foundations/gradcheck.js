@@ -2,6 +2,7 @@
  * solution. */
 
 import { lightLines } from "../core/chapter/listing.js";
+import { byId, row } from "../core/chapter/parts.js";
 import { startPage } from "../core/chapter/page.js";
 import { html } from "../core/dom.js";
 import { significant } from "../core/format.js";
@@ -84,15 +85,7 @@ function showSolution() {
   lightLines(shown.function, (_, number) => isRevealed && number === solution?.line);
   if (!isRevealed || solution === null) return;
   place.append(html("p", {}, solution.shows),
-    html("table", { class: "facts" }, html("tbody", {}, row("is", solution.wrong), row("should be", solution.right))));
-}
-
-/** @param {string} title @param {string} code @returns {HTMLElement} */
-function row(title, code) {
-  return html("tr", {}, html("th", { scope: "row" }, title), html("td", {}, html("code", {}, code)));
-}
-
-/** @param {string} id @returns {HTMLElement} */
-function byId(id) {
-  return /** @type {HTMLElement} */ (document.getElementById(id));
+    html("table", { class: "facts" },
+      html("tbody", {}, row("is", html("td", {}, html("code", {}, solution.wrong))),
+        row("should be", html("td", {}, html("code", {}, solution.right))))));
 }

@@ -1,11 +1,12 @@
 /** Layers and initialization: one layer's histograms, fifty layers' spread, and the chapter's experiments again. */
 
+import { byId, factsTable, figure, head, number, row } from "../core/chapter/parts.js";
 import { startPage } from "../core/chapter/page.js";
 import { tensorTable } from "../core/chapter/tensor-table.js";
 import { html } from "../core/dom.js";
 import { count, significant } from "../core/format.js";
 import { stackFigure } from "./stack-figure.js";
-import { figure, nonFinite, tensorHistogram } from "./tensor-histogram.js";
+import { nonFinite, tensorHistogram } from "./tensor-histogram.js";
 
 /** @typedef {{mean: FigureValue, std: FigureValue}} Expected */
 /** @typedef {[number, number] | null} Range lowest and highest */
@@ -32,21 +33,6 @@ startPage({
   },
 });
 
-/** @param {string} id @returns {HTMLElement} */
-function byId(id) {
-  return /** @type {HTMLElement} */ (document.getElementById(id));
-}
-
-/** @param {string} text @param {boolean} [isNumber] */
-function head(text, isNumber = false) {
-  return html("th", { class: isNumber ? "number" : false, scope: "col" }, text);
-}
-
-/** @param {string} text @param {string} [classes] */
-function number(text, classes = "") {
-  return html("td", { class: `number ${classes}`.trim() }, text);
-}
-
 /** @param {Range} range @returns {string} */
 function rangeText(range) {
   return range === null ? "–" : `${significant(range[0])} … ${significant(range[1])}`;
@@ -65,16 +51,13 @@ function showLayer({ weight_std: weightStd, layer }) {
     tensorHistogram("l2 = relu(l1)", l2, "forward"));
   const rows = /** @type {[string, Layer][]} */ ([["l1", l1], ["l2", l2]]).flatMap(([name, each]) =>
     KINDS.map((kind) =>
-      html("tr", {}, html("th", { scope: "row" }, `${name}.${kind}()`), number(figure(each[kind]), "measured"),
-        number(figure(each.expected[kind])), number(rangeText(each.range[kind]), "range"))
+      row(`${name}.${kind}()`, number(figure(each[kind]), "measured"), number(figure(each.expected[kind])),
+        number(rangeText(each.range[kind]), "range"))
     )
   );
   byId("sample-std").textContent = sampleStd(l1);
-  const titles = html("tr", {}, head("figure"), head("measured", true), head("theory", true),
-    head(drawsTitle(draws), true));
-  byId("layer").replaceChildren(
-    html("table", { class: "facts" }, html("thead", {}, titles), html("tbody", {}, ...rows)),
-  );
+  const titles = [head("figure"), head("measured", true), head("theory", true), head(drawsTitle(draws), true)];
+  byId("layer").replaceChildren(factsTable(titles, rows));
 }
 
 /** @param {Layer} l1 @returns {string} what `.std()` gives for it, beside what is shown */
@@ -103,17 +86,14 @@ function showStack(stack, values) {
     values["relu"] === "true" ? " with relu" : ""
   }`;
   byId("window").replaceChildren(tensorTable(stack.window, { label: ends }));
-  const titles = html("tr", {}, head("layer"), head("mean", true), head("std", true), head("theory's std", true),
-    head(drawsTitle(stack.further_draws), true), head("not finite", true), head("zeros", true));
+  const titles = [head("layer"), head("mean", true), head("std", true), head("theory's std", true),
+    head(drawsTitle(stack.further_draws), true), head("not finite", true), head("zeros", true)];
   const rows = stack.layers.map((layer) =>
-    html("tr", {}, html("th", { scope: "row" }, String(layer.index)), number(figure(layer.mean)),
-      number(figure(layer.std)), number(figure(layer.expected.std)), number(rangeText(layer.range)),
-      number(nonFinite(layer) || "–"),
+    row(String(layer.index), number(figure(layer.mean)), number(figure(layer.std)), number(figure(layer.expected.std)),
+      number(rangeText(layer.range)), number(nonFinite(layer) || "–"),
       number(layer.zeros === 0 ? "–" : layer.zeros === layer.n ? "all" : String(layer.zeros)))
   );
-  byId("stack-table").replaceChildren(
-    html("table", { class: "facts" }, html("thead", {}, titles), html("tbody", {}, ...rows)),
-  );
+  byId("stack-table").replaceChildren(factsTable(titles, rows));
 }
 
 /** @param {LayerStack} stack @returns {string} */
@@ -133,12 +113,10 @@ function verdict({ layers, first_inf: inf, first_nan: nan, first_all_zero: zero 
 
 /** @param {Experiment[]} experiments @param {string} seed */
 function showExperiments(experiments, seed) {
-  const titles = html("tr", {}, head("experiment"), head("figure"), head("the chapter", true), head("measured", true),
-    head("theory", true), head(drawsTitle(experiments[0]?.further_draws ?? 0), true));
+  const titles = [head("experiment"), head("figure"), head("the chapter", true), head("measured", true),
+    head("theory", true), head(drawsTitle(experiments[0]?.further_draws ?? 0), true)];
   const rows = experiments.flatMap((each) => experimentRows(each, seed));
-  byId("experiments").replaceChildren(
-    html("table", { class: "facts experiments" }, html("thead", {}, titles), html("tbody", {}, ...rows)),
-  );
+  byId("experiments").replaceChildren(factsTable(titles, rows, "facts experiments"));
 }
 
 /** @param {string} label what its column is called, for where there are no columns @param {HTMLElement} cell */

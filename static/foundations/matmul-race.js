@@ -1,6 +1,6 @@
 /** The race as a table: a row per rung, with its time, its speed-up on a logarithmic axis, and how far it is off. */
 
-import { cellText } from "../core/chapter/tensor-table.js";
+import { figure } from "../core/chapter/parts.js";
 import { html, svg } from "../core/dom.js";
 import { duration, significant } from "../core/format.js";
 
@@ -45,7 +45,7 @@ function row(name, rung, isNext, x, printedSpeedup) {
  * @returns {HTMLElement[]} */
 function measured(rung, x, printed) {
   const { seconds, speedup, repeats, equal, max_difference: difference } = rung;
-  const check = equal ? `${written(difference)} ✓` : `${written(difference)}: not equal`;
+  const check = equal ? `${figure(difference)} ✓` : `${figure(difference)}: not equal`;
   const said = `Largest absolute difference to the product in float64. Rounding alone can make ${
     significant(rung.rounding_bound)
   }.`;
@@ -57,11 +57,6 @@ function measured(rung, x, printed) {
     html("span", { role: "cell", class: equal ? "check" : "check wrong", title: said }, check),
     html("span", { role: "cell", class: "printed" }, secondsText(rung.printed_seconds)),
   ];
-}
-
-/** @param {CellValue} difference @returns {string} */
-function written(difference) {
-  return typeof difference === "number" ? significant(difference) : cellText(difference);
 }
 
 /** @param {MatmulRung} rung @param {(speedup: number) => number} x @param {number} printed speed-up

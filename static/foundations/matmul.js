@@ -1,6 +1,7 @@
 /** Matrix multiplication: what an element is made of, and the race of the five rungs, asked for one after the other. */
 
 import { lightLines } from "../core/chapter/listing.js";
+import { byId, counted, factor } from "../core/chapter/parts.js";
 import { answerOf, startPage } from "../core/chapter/page.js";
 import { cellText, markCells, tensorTable } from "../core/chapter/tensor-table.js";
 import { html, writeText } from "../core/dom.js";
@@ -87,16 +88,6 @@ function showFinished() {
   writeText(byId("race-state"), "");
 }
 
-/** @param {string} id @returns {HTMLElement} */
-function byId(id) {
-  return /** @type {HTMLElement} */ (document.getElementById(id));
-}
-
-/** @param {number} number @param {string} noun @returns {string} */
-function counted(number, noun) {
-  return `${number.toLocaleString("en-US")} ${noun}${number === 1 ? "" : "s"}`;
-}
-
 /** @param {Race} race @returns {string} */
 function notes({ m, k, n, threads, baseline, rungs }) {
   const bound = rungs[0]?.rounding_bound ?? 0;
@@ -160,9 +151,4 @@ function showWindow({ m, k, n, window: { a, b, c } }) {
 function labelOf(name, shown, shape) {
   const isCut = shape.some((size, dim) => size !== shown.shape[dim]);
   return isCut ? `${name}[:${shown.shape[0]}, :${shown.shape[1]}], its corner` : name;
-}
-
-/** @param {number} value @returns {string} */
-function factor(value) {
-  return value < 0 ? `(${cellText(value)})` : cellText(value);
 }

@@ -2,10 +2,10 @@
 
 import { lightLines } from "../core/chapter/listing.js";
 import { ApiError } from "../core/api.js";
+import { byId, counted, factor, factsTable, figure, head, number, row } from "../core/chapter/parts.js";
 import { answerOf, startPage } from "../core/chapter/page.js";
 import { cellText, markCells, tensorTable } from "../core/chapter/tensor-table.js";
 import { html, svg } from "../core/dom.js";
-import { significant } from "../core/format.js";
 
 /** @typedef {{input: CellValue, weight: CellValue, product: CellValue, running_sum: CellValue}} Term */
 /** @typedef {{terms: Term[], bias: CellValue, output: CellValue, relu: CellValue, relu_as_printed: CellValue}}
@@ -42,11 +42,6 @@ startPage({
     if (!trap.hidden) trap.replaceChildren(...truncated(limit));
   },
 });
-
-/** @param {string} id @returns {HTMLElement} */
-function byId(id) {
-  return /** @type {HTMLElement} */ (document.getElementById(id));
-}
 
 /** Asks for both; where one of them is refused, shows the other all the same.
  * @param {Record<string, string>} _values @param {PageQuery} asking
@@ -88,34 +83,21 @@ function termsTable({ terms, bias, output }) {
   const sums = [0, ...terms.map((term) => term.running_sum), output].map(finite);
   const x = barScale(sums);
   const rows = terms.map((term, i) =>
-    html("tr", {}, head(String(i)), ...[term.input, term.weight, term.product, term.running_sum].map(number),
-      bar(x, sums[i], sums[i + 1]))
+    row(String(i), ...[term.input, term.weight, term.product, term.running_sum].map(cell), bar(x, sums[i], sums[i + 1]))
   );
   const last = terms.length;
+  rows.push(row("+ bias", html("td"), html("td"), cell(bias), cell(output), bar(x, sums[last], sums[last + 1])));
   rows.push(
-    html("tr", {}, head("+ bias"), html("td"), html("td"), number(bias), number(output),
-      bar(x, sums[last], sums[last + 1])),
+    html("tr", { class: "total" }, html("th", { scope: "row" }, "output"), html("td"), html("td"), html("td"),
+      cell(output), bar(x, 0, sums[last + 1])),
   );
-  rows.push(
-    html("tr", { class: "total" }, head("output"), html("td"), html("td"), html("td"), number(output),
-      bar(x, 0, sums[last + 1])),
-  );
-  const titles = ["i", "input", "weight", "product", "sum so far"].map((title, at) =>
-    html("th", { class: at > 0 ? "number" : false }, title)
-  );
-  const table = html("table", { class: "facts terms" }, html("thead", {}, html("tr", {}, ...titles, html("th"))),
-    html("tbody", {}, ...rows));
-  return html("div", { class: "scroll" }, table);
-}
-
-/** @param {string} text @returns {HTMLElement} */
-function head(text) {
-  return html("th", { scope: "row" }, text);
+  const titles = ["i", "input", "weight", "product", "sum so far"].map((title, at) => head(title, at > 0));
+  return html("div", { class: "scroll" }, factsTable([...titles, html("th")], rows, "facts terms"));
 }
 
 /** @param {CellValue} value @returns {HTMLElement} */
-function number(value) {
-  return html("td", { class: "number" }, cellText(value));
+function cell(value) {
+  return number(cellText(value));
 }
 
 /** @param {CellValue | undefined} value @returns {number | null} */
@@ -153,19 +135,16 @@ function bar(x, from, to) {
  * @param {{inputs: number, weights: number, pairs: number, longer: "inputs" | "weights", dropped: CellValue[],
  * terms: Term[], bias: CellValue, output_without_the_dropped: CellValue}} limit @returns {HTMLElement[]} */
 function truncated({ inputs, weights, pairs, longer, dropped, terms, bias, output_without_the_dropped: output }) {
-  const paired = terms.map((term, i) =>
-    html("tr", {}, head(String(i)), ...[term.input, term.weight, term.product].map(number))
-  );
+  const paired = terms.map((term, i) => row(String(i), ...[term.input, term.weight, term.product].map(cell)));
   const left = dropped.map((value, i) => {
-    const cells = longer === "inputs" ? [number(value), html("td")] : [html("td"), number(value)];
-    return html("tr", { class: "dropped" }, head(String(pairs + i)), ...cells,
+    const cells = longer === "inputs" ? [cell(value), html("td")] : [html("td"), cell(value)];
+    return html("tr", { class: "dropped" }, html("th", { scope: "row" }, String(pairs + i)), ...cells,
       html("td", { class: "number" }, "dropped"));
   });
-  const total = html("tr", { class: "total" }, head("output"), html("td"), html("td"), number(output));
-  const biasRow = html("tr", {}, head("+ bias"), html("td"), html("td"), number(bias));
-  const titles = ["i", "input", "weight", "product"].map((title, at) =>
-    html("th", { class: at > 0 ? "number" : false }, title)
-  );
+  const total = html("tr", { class: "total" }, html("th", { scope: "row" }, "output"), html("td"), html("td"),
+    cell(output));
+  const biasRow = row("+ bias", html("td"), html("td"), cell(bias));
+  const titles = ["i", "input", "weight", "product"].map((title, at) => head(title, at > 0));
   return [
     html("p", {},
       `${counted(inputs, "input")} and ${counted(weights, "weight")}: zip stops after ${
@@ -173,14 +152,8 @@ function truncated({ inputs, weights, pairs, longer, dropped, terms, bias, outpu
       } and drops the rest of the ${longer} without a word. The chapter's line would answer ${
         cellText(output)
       }; here it is refused.`),
-    html("table", { class: "facts terms" }, html("thead", {}, html("tr", {}, ...titles)),
-      html("tbody", {}, ...paired, ...left, biasRow, total)),
+    factsTable(titles, [...paired, ...left, biasRow, total], "facts terms"),
   ];
-}
-
-/** @param {number} number @param {string} noun @returns {string} */
-function counted(number, noun) {
-  return `${number} ${noun}${number === 1 ? "" : "s"}`;
 }
 
 // --- relu
@@ -264,8 +237,6 @@ function showLayer(layer) {
 
 /** @param {Layer} layer @param {number} row @param {number} neuron @returns {string} */
 function sumText({ x, w, b, y }, row, neuron) {
-  /** @param {CellValue} value */
-  const factor = (value) => typeof value === "number" && value < 0 ? `(${cellText(value)})` : cellText(value);
   const terms = x.values[row].map((/** @type {CellValue} */ value, /** @type {number} */ k) =>
     `${factor(value)}·${factor(w.values[neuron][k])}`
   );
@@ -276,14 +247,9 @@ function sumText({ x, w, b, y }, row, neuron) {
 
 /** @param {Layer} layer @returns {string} */
 function agreement({ max_difference: difference, rounding, equal }) {
-  const distance = `Largest difference of the two: ${magnitude(difference)}`;
+  const distance = `Largest difference of the two: ${figure(difference)}`;
   if (difference === 0) return `${distance}: no element differs.`;
-  const limit = `what rounding can make of the same sum in two orders is at most ${magnitude(rounding)}`;
+  const limit = `what rounding can make of the same sum in two orders is at most ${figure(rounding)}`;
   return equal ? `${distance}; ${limit}. They are equal but for rounding.`
     : `${distance}, more than rounding explains: ${limit}.`;
-}
-
-/** @param {CellValue} value @returns {string} */
-function magnitude(value) {
-  return typeof value === "number" ? significant(value) : cellText(value);
 }

@@ -1,7 +1,8 @@
 /** The spread of every layer of a stack on a log axis: measured, expected, and the range over further draws. */
 
+import { figure } from "../core/chapter/parts.js";
 import { html, svg } from "../core/dom.js";
-import { figure, nonFinite } from "./tensor-histogram.js";
+import { nonFinite } from "./tensor-histogram.js";
 
 const WIDEST = 820;
 const NARROWEST = 280;

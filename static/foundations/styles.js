@@ -1,10 +1,10 @@
 /** Five styles: their code side by side, how far their numbers are apart, and what goes wrong in two of them. */
 
+import { byId, factsTable, figure, head, number, row } from "../core/chapter/parts.js";
 import { startPage } from "../core/chapter/page.js";
 import { shapeText } from "../core/chapter/tensor-table.js";
 import { html } from "../core/dom.js";
 import { count } from "../core/format.js";
-import { figure } from "./tensor-histogram.js";
 
 /** @typedef {{number: number, parts: [string, string][]}} Line */
 /** @typedef {{code: Line[], file: string | null, instead: string | null}} Cell */
@@ -49,21 +49,6 @@ startPage({
   },
 });
 
-/** @param {string} id @returns {HTMLElement} */
-function byId(id) {
-  return /** @type {HTMLElement} */ (document.getElementById(id));
-}
-
-/** @param {string} text @param {boolean} [isNumber] */
-function head(text, isNumber = true) {
-  return html("th", { scope: "col", class: isNumber ? "number" : false }, text);
-}
-
-/** @param {string} text @param {string} [classes] */
-function number(text, classes = "") {
-  return html("td", { class: `number ${classes}`.trim() }, text);
-}
-
 // --- side by side
 
 /** @param {Code} code @param {string} compare */
@@ -98,11 +83,7 @@ function showCode({ styles, rows, pairs }, compare) {
       number(String(style[key]), key)
     ))
   );
-  byId("counts").replaceChildren(
-    html("table", { class: "facts" }, html("thead", {}, html("tr", {}, head("", false), ...COUNTS.map(([, title]) =>
-      head(title)
-    ))), html("tbody", {}, ...countRows)),
-  );
+  byId("counts").replaceChildren(factsTable(["", ...COUNTS.map(([, title]) => head(title, true))], countRows));
 }
 
 /** Two cells line for line. @param {Cell | undefined} left @param {Cell | undefined} right @param {Beside[]} beside
@@ -179,20 +160,13 @@ function showRuns(
   );
   const reference = html("tr", { class: "soft" }, html("th", { scope: "row" }, "autograd in float64"),
     number(figure(referenceLoss)), ...leaves.map(() => number("0")));
-  byId("agreement").replaceChildren(
-    html("table", { class: "facts" }, html("thead", {}, html("tr", {}, head("style", false), head("loss"), ...titles)),
-      html("tbody", {}, ...rows, reference)),
-  );
-  const pairRows = apart.map((row, at) =>
-    html("tr", {}, html("th", { scope: "row" }, styles[at]?.title ?? ""), ...row.map((each, other) =>
+  byId("agreement").replaceChildren(factsTable(["style", head("loss", true), ...titles], [...rows, reference]));
+  const pairRows = apart.map((distances, at) =>
+    row(styles[at]?.title ?? "", ...distances.map((each, other) =>
       pairCell(each, identical[at]?.[other] === true, at === other)
     ))
   );
-  byId("apart").replaceChildren(
-    html("table", { class: "facts" }, html("thead", {}, html("tr", {}, head("", false), ...styles.map(({ title }) =>
-      head(title)
-    ))), html("tbody", {}, ...pairRows)),
-  );
+  byId("apart").replaceChildren(factsTable(["", ...styles.map(({ title }) => head(title, true))], pairRows));
   byId("agreement-says").textContent = agreementSays(runs, nonFinite, identical, styles.map(({ title }) => title));
 }
 
@@ -269,14 +243,11 @@ function showModules({ linear_layer: shapes, forgotten, models }) {
     ` gives ${shapes.map((shape) => shapeText(shape)).join(" and ")}: both were found by being attributes.`);
   byId("forgotten").replaceChildren(raised("ForgetfulLayer(10, 2)", forgotten));
   const rows = models.map(({ name, loss, parameters }) =>
-    html("tr", {}, html("th", { scope: "row" }, html("code", {}, name)), number(figure(loss)),
-      html("td", {}, parameters.map((each) => `${each.name} ${shapeText(each.shape)}`).join(", ")))
+    row(html("code", {}, name), number(figure(loss)), html("td", {}, parameters.map((each) =>
+      `${each.name} ${shapeText(each.shape)}`
+    ).join(", ")))
   );
-  byId("models").replaceChildren(
-    html("table", { class: "facts" },
-      html("thead", {}, html("tr", {}, head("", false), head("loss"), head("parameters", false))),
-      html("tbody", {}, ...rows)),
-  );
+  byId("models").replaceChildren(factsTable(["", head("loss", true), "parameters"], rows));
 }
 
 /** @param {string} what @param {Raised} error @returns {HTMLElement} */

@@ -1,17 +1,12 @@
 /** A large tensor as a page shows it: its histogram, and its moments in words. Used by more than one page. */
 
-import { cellText, shapeText } from "../core/chapter/tensor-table.js";
+import { figure } from "../core/chapter/parts.js";
+import { shapeText } from "../core/chapter/tensor-table.js";
 import { html, svg } from "../core/dom.js";
 import { count, significant } from "../core/format.js";
 
 const WIDTH = 240;
 const HEIGHT = 72;
-
-/** @param {FigureValue | undefined} value @returns {string} three significant digits, or what it is instead */
-export function figure(value) {
-  if (value === null || value === undefined) return "–";
-  return typeof value === "number" ? significant(value) : cellText(value);
-}
 
 /** @param {TensorMoments} moments @returns {string} "12 NaN, 3 +Inf", or nothing where all is finite */
 export function nonFinite({ nan, posinf, neginf }) {

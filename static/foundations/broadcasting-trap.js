@@ -1,8 +1,9 @@
 /** The exercise: a guess first, then what the loss without a squeeze really is. */
 
-import { shapeText } from "../../core/chapter/tensor-table.js";
-import { html } from "../../core/dom.js";
-import { quantity, significant } from "../../core/format.js";
+import { factsTable, number, row } from "../core/chapter/parts.js";
+import { shapeText } from "../core/chapter/tensor-table.js";
+import { html } from "../core/dom.js";
+import { quantity, significant } from "../core/format.js";
 
 /** @typedef {object} Trap @property {number[]} pred @property {number[]} targ @property {number[]} difference
  * @property {number[]} squeezed_difference @property {number} loss @property {number} true_loss
@@ -52,17 +53,15 @@ function textOf(id) {
 
 /** @param {Trap} trap @param {Guess} guess @returns {Element[]} */
 function revealed(trap, guess) {
-  const head = html("tr", {},
-    ...["", "forgotten", "with squeeze(-1)"].map((text) => html("th", { scope: "col" }, text)));
   /** @param {string} name @param {...string} cells */
-  const row = (name, ...cells) =>
-    html("tr", {}, html("th", { scope: "row" }, name), ...cells.map((text) => html("td", { class: "number" }, text)));
-  const figures = html("table", { class: "facts" }, html("thead", {}, head),
-    html("tbody", {}, row("pred − targ", shapeText(trap.difference), shapeText(trap.squeezed_difference)),
-      row("its memory", quantity(trap.bytes, "B"), quantity(trap.squeezed_bytes, "B")),
-      row("loss of these predictions", significant(trap.loss), significant(trap.true_loss)),
-      row("loss of mean(targ) for every input", significant(trap.loss_of_the_mean),
-        significant(trap.true_loss_of_the_mean))));
+  const line = (name, ...cells) => row(name, ...cells.map((text) => number(text)));
+  const figures = factsTable(["", "forgotten", "with squeeze(-1)"], [
+    line("pred − targ", shapeText(trap.difference), shapeText(trap.squeezed_difference)),
+    line("its memory", quantity(trap.bytes, "B"), quantity(trap.squeezed_bytes, "B")),
+    line("loss of these predictions", significant(trap.loss), significant(trap.true_loss)),
+    line("loss of mean(targ) for every input", significant(trap.loss_of_the_mean),
+      significant(trap.true_loss_of_the_mean)),
+  ]);
   const n = trap.targ[0] ?? 0;
   return [
     ...(guess === null || (guess.shape === "" && guess.loss === "") ? [] : [verdict(trap, guess)]),
@@ -108,7 +107,7 @@ function verdict(trap, guess) {
 
 /** @param {string} text `(50, 50)`, `50,50`, `[50 50]`, `50 x 50` or `50×50`
  * @returns {number[] | null} null: it is no shape */
-export function sizesOf(text) {
+function sizesOf(text) {
   const bare = text.replace(/^torch\.Size/, "").replace(/[()[\]]/g, " ");
   const words = bare.split(/[\s,x×*]+/i).filter((word) => word !== "");
   return words.every((word) => /^\d+$/.test(word)) ? words.map(Number) : null;
