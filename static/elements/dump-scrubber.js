@@ -3,10 +3,11 @@
  * Call `open(sources)`; set `index`, `pinned`, `problem`; call `tell(index, figures)`. Events, bubbling: `dump-step`
  * {index}. */
 
-import { atFrame } from "../core/activity.js";
+import { oncePerFrame } from "../core/activity.js";
 import { emit, html, svg, write, writeText } from "../core/dom.js";
 import { stepLabels } from "../core/dump/sources.js";
 import { significant } from "../core/format.js";
+import { iconButton, Player } from "../core/player.js";
 
 // The losses of all steps as a line, logarithmic where they span more than a decade.
 
@@ -70,9 +71,6 @@ const THUMB = 8;
 /** Of the text that says how far the losses reach. */
 const SCALE_WIDTH = 150;
 
-/** In a square of 16: not every font has the signs. @type {Record<string, string>} */
-const ICONS = { back: "M11 3v10L4 8z", play: "M4 2.5v11L13 8z", pause: "M4 3h3v10H4zM9 3h3v10H9z", on: "M5 3v10l7-5z" };
-
 class DumpScrubber extends HTMLElement {
   /** @type {readonly {name: string}[]} */
   #sources = [];
@@ -86,15 +84,14 @@ class DumpScrubber extends HTMLElement {
   #otherProblem = "";
   #index = 0;
   #pinned = -1;
-  #timer = 0;
   #width = 0;
-  #frame = 0;
+  #drawSoon = oncePerFrame(() => this.#draw());
 
-  #back = html("button", { type: "button", class: "icon-button", title: "Dump before (←)",
-    "aria-label": "Dump before" }, icon("back"));
-  #play = html("button", { type: "button", class: "icon-button play" });
-  #on = html("button", { type: "button", class: "icon-button", title: "Next dump (→)", "aria-label": "Next dump" },
-    icon("on"));
+  #player = new Player({ perSecond: () => PER_SECOND, isHidden: () => this.hidden,
+    isAtEnd: () => this.#index >= this.#sources.length - 1, rewind: () => this.#go(0),
+    next: () => this.#go(this.#index + 1) });
+  #back = iconButton("back", "Dump before (←)", () => this.#step(-1), "Dump before");
+  #on = iconButton("on", "Next dump (→)", () => this.#step(1), "Next dump");
   #slider = html("input", { type: "range", min: "0", step: "1", "aria-label": "Dump" });
   #svg = svg("svg", { height: HEIGHT, "aria-hidden": "true" });
   #name = html("strong");
@@ -103,22 +100,18 @@ class DumpScrubber extends HTMLElement {
 
   connectedCallback() {
     if (this.childElementCount > 0) return;
-    this.append(html("div", { class: "controls" }, this.#back, this.#play, this.#on),
+    this.append(html("div", { class: "controls" }, this.#back, this.#player.button, this.#on),
       html("div", { class: "track" }, this.#svg, this.#slider), html("p", { class: "now" }, this.#name, this.#place),
       this.#problem);
-    this.#back.addEventListener("click", () => this.#step(-1));
-    this.#on.addEventListener("click", () => this.#step(1));
-    this.#play.addEventListener("click", () => this.#toggle());
     this.#slider.addEventListener("input", () => {
-      this.#pause();
+      this.#player.pause();
       this.#go(Number(this.#slider.value));
     });
     this.#slider.addEventListener("keydown", (event) => {
       if (event.key !== " ") return;
       event.preventDefault();
-      this.#toggle();
+      this.#player.toggle();
     });
-    this.#drawPlay();
     new ResizeObserver(([entry]) => {
       this.#width = Math.floor(entry?.contentRect.width ?? 0);
       this.#drawSoon();
@@ -126,12 +119,12 @@ class DumpScrubber extends HTMLElement {
   }
 
   disconnectedCallback() {
-    this.#pause();
+    this.#player.pause();
   }
 
   /** @param {readonly {name: string}[]} sources in order */
   open(sources) {
-    this.#pause();
+    this.#player.pause();
     this.#sources = sources;
     this.#labels = stepLabels(sources);
     this.#figures = sources.map(() => null);
@@ -180,7 +173,7 @@ class DumpScrubber extends HTMLElement {
 
   /** @param {number} by */
   #step(by) {
-    this.#pause();
+    this.#player.pause();
     this.#go(this.#index + by);
   }
 
@@ -191,40 +184,6 @@ class DumpScrubber extends HTMLElement {
     this.index = next;
     emit(this, "dump-step", { index: next });
   }
-
-  // Playing
-
-  get #isPlaying() {
-    return this.#timer !== 0;
-  }
-
-  #toggle() {
-    if (this.#isPlaying) {
-      this.#pause();
-      return;
-    }
-    if (this.#index >= this.#sources.length - 1) this.#go(0);
-    this.#timer = setInterval(() => {
-      if (this.hidden || this.#index >= this.#sources.length - 1) this.#pause();
-      else this.#go(this.#index + 1);
-    }, 1000 / PER_SECOND);
-    this.#drawPlay();
-  }
-
-  #pause() {
-    clearInterval(this.#timer);
-    this.#timer = 0;
-    this.#drawPlay();
-  }
-
-  #drawPlay() {
-    const label = this.#isPlaying ? "Pause (space)" : "Play (space)";
-    this.#play.replaceChildren(icon(this.#isPlaying ? "pause" : "play"));
-    write(this.#play, "aria-label", label);
-    write(this.#play, "title", label);
-  }
-
-  // Drawing
 
   #write() {
     const { name = "" } = this.#sources[this.#index] ?? {};
@@ -239,14 +198,6 @@ class DumpScrubber extends HTMLElement {
     writeText(this.#place, `${this.#index + 1} of ${count}${loss}`);
     this.#tellProblem();
     this.#drawSoon();
-  }
-
-  #drawSoon() {
-    if (this.#frame !== 0) return;
-    this.#frame = atFrame(() => {
-      this.#frame = 0;
-      this.#draw();
-    });
   }
 
   #draw() {
@@ -286,12 +237,6 @@ class DumpScrubber extends HTMLElement {
   get labels() {
     return this.#labels;
   }
-}
-
-/** @param {string} name @returns {SVGSVGElement} */
-function icon(name) {
-  return svg("svg", { viewBox: "0 0 16 16", width: 14, height: 14, "aria-hidden": "true" },
-    svg("path", { d: ICONS[name] ?? "", fill: "currentcolor" }));
 }
 
 customElements.define("dump-scrubber", DumpScrubber);

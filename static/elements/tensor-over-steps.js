@@ -3,7 +3,7 @@
  * Call `show(steps, labels, index, pinned, hue)`; set `axis`. Events, bubbling: `dump-step` {index},
  * `layers-options-change` {axis}. */
 
-import { atFrame } from "../core/activity.js";
+import { oncePerFrame } from "../core/activity.js";
 import { emit, html, write, writeText } from "../core/dom.js";
 import { count, significant } from "../core/format.js";
 import { drawTensorSteps, planTensorSteps } from "../core/lab/tensor-steps.js";
@@ -18,7 +18,7 @@ class TensorOverSteps extends HTMLElement {
   /** @type {StepsPlan | null} */
   #plan = null;
   #palette = readPalette();
-  #frame = 0;
+  #drawSoon = oncePerFrame(() => this.#draw());
   #width = 0;
   #told = "";
 
@@ -68,14 +68,6 @@ class TensorOverSteps extends HTMLElement {
     this.#shown = { steps, labels, index, pinned, hue };
     writeText(this.#title, `${steps.name} at ${labels.length} steps`);
     this.#drawSoon();
-  }
-
-  #drawSoon() {
-    if (this.#frame !== 0) return;
-    this.#frame = atFrame(() => {
-      this.#frame = 0;
-      this.#draw();
-    });
   }
 
   #draw() {

@@ -6,21 +6,12 @@ import { cancel, later } from "../core/activity.js";
 import { ApiError, getJson } from "../core/api.js";
 import { html, writeText } from "../core/dom.js";
 import { isHidden, significant } from "../core/format.js";
-import { hex, oklch, onSchemeChange, readPalette } from "../core/colours.js";
+import { aroundZero, isDarkScheme, onSchemeChange, readPalette } from "../core/colours.js";
 import { cellsOf, MAX_VALUES, valuesPath, windowAt } from "../core/inspector/value-window.js";
 
 /** While a slider moves: the run on the screen is asked for, not every one on the way. */
 const SETTLE_MS = 200;
 const [LARGEST_CELL, TALLEST] = [18, 320];
-const DARK = "(prefers-color-scheme: dark)";
-
-/** @param {number} share −1 to 1 @param {boolean} isDark
- * @returns {string} brown above 0, teal below: apart by lightness from 0, by hue from each other */
-function shadeOf(share, isDark) {
-  const size = Math.min(1, Math.abs(share));
-  const hue = share < 0 ? 195 : 60;
-  return hex(isDark ? oklch(0.25 + 0.55 * size, 0.12 * size, hue) : oklch(0.97 - 0.45 * size, 0.12 * size, hue));
-}
 
 class ValueMap extends HTMLElement {
   /** @type {Picture | null} */
@@ -196,7 +187,7 @@ class ValueMap extends HTMLElement {
     const context = this.#canvas.getContext("2d");
     if (context === null) return;
     const palette = readPalette();
-    const isDark = matchMedia(DARK).matches;
+    const isDark = isDarkScheme();
     let most = 0;
     for (const value of cells.values) if (Number.isFinite(value)) most = Math.max(most, Math.abs(value));
     const [across, down] = [this.#cell.width * scale, this.#cell.height * scale];
@@ -207,7 +198,7 @@ class ValueMap extends HTMLElement {
       const [x, y] = [edge(column * across), edge(row * down)];
       const [w, h] = [edge((column + 1) * across) - x, edge((row + 1) * down) - y];
       if (Number.isFinite(value)) {
-        context.fillStyle = shadeOf(most === 0 ? 0 : value / most, isDark);
+        context.fillStyle = aroundZero(most === 0 ? 0 : value / most, isDark);
         context.fillRect(x, y, w, h);
         return;
       }
@@ -229,7 +220,7 @@ class ValueMap extends HTMLElement {
     }
     const swatch = (/** @type {number} */ share, /** @type {string} */ text) => {
       const colour = html("i");
-      colour.style.background = shadeOf(share, isDark);
+      colour.style.background = aroundZero(share, isDark);
       return html("span", {}, colour, text);
     };
     this.#legend.replaceChildren(swatch(-1, significant(-most)), swatch(0, "0"), swatch(1, significant(most)),

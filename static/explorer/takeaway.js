@@ -1,6 +1,7 @@
 /** What can be taken away of the state on the screen: a picture, the dump itself, one file that opens without a
  * server. */
 
+import { isDarkScheme } from "../core/colours.js";
 import { getJson, getText, tracePath } from "../core/api.js";
 import { graphSvg } from "../core/takeaway/graph-svg.js";
 import { standaloneHtml } from "../core/takeaway/standalone.js";
@@ -69,7 +70,7 @@ export function connectTakeaway(page, now) {
 function svgOf({ picture, graph, view, statistic, selection, paintwork }) {
   const { drawing } = view;
   if (picture === null || graph === null || drawing === null) throw new Error("nothing is drawn yet");
-  const scheme = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+  const scheme = isDarkScheme() ? "dark" : "light";
   return graphSvg({ graph, drawing, picture, statistic, paintwork, selection, scheme, viewBox: view.viewBox() });
 }
 

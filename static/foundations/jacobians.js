@@ -4,7 +4,7 @@
 
 import { html } from "../core/dom.js";
 import { count, significant } from "../core/format.js";
-import { hex, oklch, onSchemeChange, readPalette } from "../core/colours.js";
+import { aroundZero, hex, isDarkScheme, oklch, onSchemeChange, readPalette } from "../core/colours.js";
 
 /** @typedef {"analytic" | "numeric" | "difference"} Kind */
 
@@ -12,7 +12,6 @@ const TITLES = { analytic: "analytic: backward", numeric: "numeric: differences 
   difference: "|analytic − numeric|" };
 /** px */
 const [WIDEST, TALLEST, LARGEST, LEAST] = [264, 288, 22, 4];
-const DARK = "(prefers-color-scheme: dark)";
 /** A difference this many times smaller than the tolerance is as good as none. */
 const NOTHING = 1e-8;
 
@@ -166,7 +165,7 @@ class Heatmap {
     if (context === null) return;
     context.scale(ratio, ratio);
     const palette = readPalette();
-    const isDark = matchMedia(DARK).matches;
+    const isDark = isDarkScheme();
     const most = largestOf(this.#comparison);
     const gap = cell > 8 ? 1 : 0;
     for (let row = 0; row < rows; row += 1) {
@@ -211,14 +210,6 @@ function largestOf({ analytic, numeric }) {
   for (const row of [...analytic.values, ...numeric.values])
     for (const value of row) if (typeof value === "number") most = Math.max(most, Math.abs(value));
   return most || 1;
-}
-
-/** @param {number} share −1 to 1 @param {boolean} isDark
- * @returns {string} brown above 0, teal below, as in the explorer */
-function aroundZero(share, isDark) {
-  const size = Math.min(1, Math.abs(share));
-  const hue = share < 0 ? 195 : 60;
-  return hex(isDark ? oklch(0.25 + 0.55 * size, 0.12 * size, hue) : oklch(0.97 - 0.45 * size, 0.12 * size, hue));
 }
 
 /** @param {number} share 0 to 1 @param {boolean} isDark @returns {string} */
