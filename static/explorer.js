@@ -1,6 +1,5 @@
 /**
- * The explorer page: state, and who hears of it. Elements know nothing of each other; what they say by bubbling events
- * becomes spec or view here, and spec and view become what they show.
+ * The explorer page: its state and its subscribers. Elements do not know each other: their bubbling events change spec or view here, and spec and view update the elements.
  *
  *   event → spec → live → picture → elements          event → view → elements, address
  */
@@ -47,21 +46,21 @@ import { connectPin } from "./explorer/pin.js";
 import { connectTakeaway } from "./explorer/takeaway.js";
 
 const ANNOUNCE_AFTER_MS = 800;
-/** Of the screen; on a faster one pictures still come no faster. */
+/** Faster screens get no more pictures. */
 const FRAME_MS = 1000 / 60;
-/** By then a picture that has come is on the screen. */
+/** The picture is on the screen by then. */
 const AFTER_PICTURE_MS = 60;
-/** So long a slider over dumps has rested. */
+/** Rest of the slider over dumps before theory is asked for. */
 const ASK_THEORY_AFTER_MS = 120;
 
-/** The program that is a net: it alone has layers. */
+/** The only program with layers. */
 const NET = "mlp";
 
-/** What fills the boxes, in the words of the node data. @type {Record<string, string>} */
+/** Names of the colourings in the node data. @type {Record<string, string>} */
 const NODE_DATA = { std: "std", gradient_norm: "gradient_norm", dead_fraction: "dead_fraction", time: "time",
   memory: "bytes", flops: "flops" };
 
-/** @param {string} selector @returns {any} the one element that the template promises */
+/** @param {string} selector @returns {any}  */
 function find(selector) {
   const element = document.querySelector(selector);
   if (element === null) throw new Error(`the page has no ${selector}`);
@@ -71,7 +70,7 @@ function find(selector) {
 /** @type {PageData} */
 const page = JSON.parse(find("#page-data").textContent);
 const elements = {
-  // Of a model of one's own a what-if may be set; the two are set and tell alike.
+  // A user's own model has a what-if in place of the spec.
   controls: find("spec-controls, what-if-controls"),
   presets: find("spec-presets"),
   graph: find("graph-view"),
@@ -100,38 +99,35 @@ const queryOf = (spec) => specQuery(table, spec);
 /** @param {string} query @returns {Spec} */
 const specOf = (query) => parseSpec(table, query);
 
-// The page's own query may hold a preset's name or a mistake: the server's reading of it is what counts.
+// The query of the address may hold a preset's name or a mistake; page.query is the server's reading.
 const spec = signal(specOf(page.query));
 const view = signal(parseView(location.hash || (page.view ?? "")));
-/** What the server last showed of the spec. @type {Signal<Picture | null>} */
+/**  @type {Signal<Picture | null>} */
 const picture = signal(/** @type {Picture | null} */ (null));
 /** @type {Signal<Theory | null>} */
 const theory = signal(/** @type {Theory | null} */ (null));
-/** The run that is compared to. @type {Signal<PinnedRun | null>} */
+/** Run A. @type {Signal<PinnedRun | null>} */
 const pinned = signal(/** @type {PinnedRun | null} */ (null));
-/** A dump that is shown in place of the server's answers. @type {Signal<ShownDump | null>} */
+/** The open dump, instead of the server's answers. @type {Signal<ShownDump | null>} */
 const opened = signal(/** @type {ShownDump | null} */ (null));
 /** @type {Signal<ErrorBody | null>} */
 const error = signal(page.error);
-/** What is wrong with the run that the address says to compare to. @type {Signal<ErrorBody | null>} */
+/** The error of run A. @type {Signal<ErrorBody | null>} */
 const pinError = signal(/** @type {ErrorBody | null} */ (null));
 
-/** Opened at a mistaken address: the default model is shown, and the mistake stays in sight until something is
- * changed. */
+/** A mistaken address: the default model is shown, and the mistake stays visible until a change. */
 let isAddressAtFault = page.error !== null;
 
-// Pictures: drawn as they come, but once per frame of the screen, where of several the last counts; numbers on the
-// screen only go up.
+// Pictures: drawn once per frame, the latest one only; seq never decreases.
 
-/** @type {Picture | null} */
-let arrived = null;
+let arrived = /** @type {Picture | null} */ (null);
 let isWaiting = false;
 let paintedAt = -Infinity;
 
 function paintSoon() {
   if (isWaiting) return;
   if (!document.hidden && performance.now() - paintedAt > FRAME_MS) {
-    // What is done before the screen asks for a frame need not be done in it.
+    // Painting at once leaves the next frame free.
     paint();
     return;
   }
@@ -145,13 +141,13 @@ function paintSoon() {
 function paint() {
   paintedAt = performance.now();
   if (opened.value !== null || arrived === null || arrived.seq <= (picture.value?.seq ?? 0)) return;
-  // What theory said of another graph is no use for this one.
+  // Theory of another graph does not fit.
   if (arrived.key !== picture.value?.key) theory.value = null;
   picture.value = arrived;
   expectations.paint();
 }
 
-/** What theory says of a picture, held back until that picture is on the screen. */
+/** Holds theory back until its picture is on the screen. */
 const expectations = {
   /** @type {Theory | null} */
   arrived: null,
@@ -187,14 +183,14 @@ const live = new Live({
   model: (news) => own?.told(news),
 }, queryOf);
 
-// The address: a spec gets into it once the server has accepted it, so that a reload never meets a mistake.
+// The address: it takes a spec once the server has accepted it, so that a reload never fails.
 
 let acceptedQuery = page.error === null ? page.query : location.search.slice(1);
-/** Whether the spec that is asked for makes a history entry: one per drag, per choice. */
+/** Whether the next spec makes a history entry: one per drag or choice. */
 let specPushes = false;
 const addressBar = new AddressBar();
 
-/** @param {boolean} push @param {number} [delay] ms that it may wait */
+/** @param {boolean} push @param {number} [delay] ms */
 function writeAddress(push, delay) {
   addressBar.write(address(acceptedQuery, viewFragment(view.value)), push, delay);
 }
@@ -213,7 +209,7 @@ function setSpec(next) {
   if (isAddressAtFault) document.querySelector(".page-error[role=alert]")?.remove();
   isAddressAtFault = false;
   pinError.value = null;
-  // Asked before it is shown as set: the server computes meanwhile.
+  // The server computes while the controls update.
   live.request(next);
   spec.value = next;
 }
@@ -223,12 +219,12 @@ function setView(change) {
   if (takeView(change)) writeAddress(viewPushes(change));
 }
 
-/** What nobody has asked for makes no history entry. @param {Partial<View>} change */
+/** For changes that the user did not ask for: no history entry. @param {Partial<View>} change */
 function replaceView(change) {
   if (takeView(change)) writeAddress(false);
 }
 
-/** @param {Partial<View>} change @returns {boolean} whether it is one */
+/** @param {Partial<View>} change @returns {boolean} whether the view changes */
 function takeView(change) {
   const next = { ...view.value, ...change };
   if (viewFragment(next) === viewFragment(view.value)) return false;
@@ -248,7 +244,7 @@ on("spec-change", (/** @type {{change: Spec, moving: boolean}} */ { change, movi
   // One drag, one history entry: its first movement makes it, the rest replaces it.
   if (!isMoving) specPushes = true;
   isMoving = moving;
-  // The slider moves the picture on the screen, whatever else has been typed and refused.
+  // The slider starts from the picture on the screen, not from a refused input.
   const refused = error.value?.field;
   const accepted = specOf(acceptedQuery);
   const isRefusedElsewhere = !isAddressAtFault && refused != null && refused in spec.value && "scale" in change
@@ -256,7 +252,7 @@ on("spec-change", (/** @type {{change: Spec, moving: boolean}} */ { change, movi
   const before = isRefusedElsewhere ? accepted : spec.value;
   const next = { ...("program" in change ? withProgram(page, before, String(change["program"])) : before), ...change };
   if (!moving && queryOf(next) === queryOf(spec.value)) {
-    // A drag that ended where it began makes no entry; a click on the track, whose picture is still to come, does.
+    // A drag that ends where it began makes no entry; a click on the track does, once its picture arrives.
     if (acceptedQuery === queryOf(spec.value)) specPushes = false;
     elements.controls.spec = spec.value;
     return;
@@ -265,7 +261,7 @@ on("spec-change", (/** @type {{change: Spec, moving: boolean}} */ { change, movi
 });
 on("preset-choose", (/** @type {{preset: Preset}} */ { preset }) => {
   specPushes = true;
-  // Into the address with the spec: one choice, one history entry.
+  // Enters the address with the spec: one history entry.
   view.value = { ...view.value, predict: "", guess: "" };
   setSpec(specOf(preset.query));
 });
@@ -300,12 +296,11 @@ on("swap-runs", () => {
 });
 on("camera-change", (/** @type {{zoom: number, at: number, across: number}} */ camera) => setView(camera));
 on("axis-change", (/** @type {DepthAxis} */ { positions, width }) => {
-  // Some layers in a closed box: there is no axis that all of them have in common with the graph.
+  // With layers in a closed box, graph and profile share no axis.
   const places = (shown?.topology.layers ?? []).map(({ preactivation, activation }) =>
     positions.get(activation ?? preactivation ?? "")
   );
-  // Nor where a graph of one's own goes on beyond the panel, or has layers beside each other: all are to be seen at
-  // once, each by itself.
+  // Nor if a user's graph is wider than the panel or has parallel layers: the profile shows all layers, side by side.
   const isShared = places.every((x, at) =>
     x !== undefined && (!isOwn() || (x >= 0 && x <= width && x > (places[at - 1] ?? -1)))
   );
@@ -315,7 +310,7 @@ on("axis-change", (/** @type {DepthAxis} */ { positions, width }) => {
 const drawn = connectGraph({ elements, view, setView, replaceView, on,
   follow: (before, after) => (opened.value === null ? own?.follow(before, after) : undefined) ?? null });
 
-/** @returns {Spec} of the run on the screen: what was asked for last may have been refused */
+/** @returns {Spec} of the run on the screen; the last one asked for may have been refused */
 function specShown() {
   return picture.value?.spec ?? spec.value;
 }
@@ -323,16 +318,15 @@ function specShown() {
 // State to elements
 
 elements.controls.configure(page);
-/** A model of the user's own, if the page is of one. */
 const own = page.model == null ? null
   : connectModel({ model: page.model, elements: { ...elements, light: drawn.light }, view, replaceView,
     again: () => live.request(spec.value) });
 elements.presets.presets = page.presets;
-// At what the picture on the screen was made with: its ops are those that the inspector shows.
+// With the spec of the picture shown: the inspector shows its ops.
 if (page.model != null)
   elements.inspector.check = (/** @type {string} */ op) => postJson(checkPath(queryOf(specShown())), { op });
 
-// Looked up once: a search through a graph of thousands of elements takes longer than all the rest of a slider's event.
+// Looked up once: a search through thousands of elements takes longer than the rest of a slider event.
 const modelButtons = document.querySelectorAll("[data-widths]");
 const traceLinks = document.querySelectorAll("a[data-trace]");
 
@@ -350,15 +344,14 @@ spec.subscribe((value) => {
   }
 });
 
-/** One statistic per file: the one that the boxes are filled with, where Model Explorer can have it. */
+/** One statistic per file: the colouring of the boxes, if Model Explorer knows it. */
 function writeNodeDataLink() {
   const { colour } = view.value;
   const statistic = NODE_DATA[colour] ?? "std";
   find("#node-data").setAttribute("href", nodeDataPath(statistic, queryOf(spec.value)));
 }
 
-/** @param {Spec} value
- * @returns {string} of the experiment that it is a run of, whatever the seed: bands are over seeds */
+/** @param {Spec} value @returns {string} of its experiment, which any seed belongs to */
 function experimentQuery(value) {
   return queryOf({ ...value, seed: specOf("")["seed"] ?? 0 });
 }
@@ -371,22 +364,21 @@ picture.subscribe((value) => {
   announcement = setTimeout(announce, ANNOUNCE_AFTER_MS);
 });
 
-/** @returns {boolean} whether what is shown is of a model that no spec describes */
+/** @returns {boolean} whether no spec describes the model shown */
 function isOwn() {
   return page.model != null || shown?.spec === null;
 }
 
-/** By which rules figures are expected and layers judged. */
 function ruleByKind() {
   const rules = (isOwn() ? page.local_rules : null) ?? page.rules;
   elements.diagnosis.rules = rules;
   elements.inspector.rules = rules;
 }
 
-/** The picture on the screen: the server's, or what of it may be seen before a guess. @type {Picture | null} */
+/** The picture on the screen, without figures that wait for a guess. @type {Picture | null} */
 let shown = null;
 
-/** @param {Picture} value what the elements get to see, less a figure that waits for its guess */
+/** @param {Picture} value  */
 function show(value) {
   const prediction = parsePrediction(view.value.predict, view.value.guess);
   shown = hide(value, prediction);
@@ -403,13 +395,13 @@ function show(value) {
   const query = value.spec === null ? null : experimentQuery(value.spec);
   elements.experiment.show(shown, page.presets.filter((preset) => preset.query === query));
   elements.presets.secretive = shown.hidden !== null;
-  // Its own guard: it tells the figure once there is a guess.
+  // The prompt gets the whole picture and shows the figure after the guess.
   elements.prediction.show(value, prediction);
   judge();
   compare();
 }
 
-/** The run to compare to, or what of it may be seen before a guess. @type {PinnedRun | null} */
+/** Run A, without figures that wait for a guess. @type {PinnedRun | null} */
 let shownRun = null;
 
 function compare() {
@@ -423,7 +415,7 @@ function compare() {
   inspect();
 }
 
-/** What theory expects, wherever it shows; it would give away what is to be guessed. */
+/** Passes theory to the elements, unless it would reveal a guess. */
 function judge() {
   const told = shown === null || shown.hidden !== null ? null : theory.value;
   elements.profile.theory = told;
@@ -431,7 +423,7 @@ function judge() {
   elements.diagnosis.toggleAttribute("data-judged", told !== null && isOwn());
   elements.inspector.theory = told;
   drawn.theory(told);
-  // For the std that weights are drawn with, which no measurement gives as well.
+  // The controls need the std that weights are drawn with.
   elements.controls.theory = theory.value;
   elements.prediction.theory = theory.value;
 }
@@ -441,7 +433,7 @@ theory.subscribe(judge);
 const dumps = connectDumps({ page, opened, elements, view, setView, on });
 const pin = connectPin(pinned, pinError, dumps.take, () => {
   view.value = { ...view.value, ...unpinned() };
-  // In place: going back must not lead to the mistake again.
+  // Replaced: going back must not reach the mistake.
   writeAddress(false);
 }, specOf);
 let shownPrediction = "";
@@ -463,7 +455,7 @@ function tellErrors() {
   const at = error.value;
   elements.controls.error = at;
   own?.refused(at);
-  // At a control if one is at fault, else at the picture.
+  // Shown at the control at fault, else at the picture.
   const isAtControl = page.keys.some(({ name }) => name === at?.field);
   elements.status.error = (isAtControl || isAddressAtFault || own?.saysWhy === true ? null : at) ?? pinError.value;
   dumps.tell(pinError.value?.message ?? "");
@@ -472,7 +464,6 @@ function tellErrors() {
 error.subscribe(tellErrors);
 pinError.subscribe(tellErrors);
 
-/** The selection, wherever it shows. */
 function select() {
   const tensor = tensorOf(view.value.select);
   elements.profile.selection = tensor;
@@ -482,7 +473,7 @@ function select() {
   inspect();
 }
 
-/** @param {string} id in addresses @returns {string} the tensor's own, or what was given */
+/** @param {string} id in addresses @returns {string} the tensor's own id, or the given one */
 function tensorOf(id) {
   const graph = drawn.graph.value;
   const item = graph === null ? null : findItem(graph, id);
@@ -491,14 +482,14 @@ function tensorOf(id) {
 
 drawn.graph.subscribe(select);
 
-/** What is selected, in figures; without a selection the comparison, if there is one. */
+/** Shows the selection in figures; without one the comparison, if there is one. */
 function inspect() {
   const { select, statistic } = view.value;
   const graph = drawn.graph.value;
   const isComparing = shownRun !== null && select === "";
   elements.comparison.hidden = !isComparing;
   elements.inspector.hidden = isComparing;
-  // A new graph is there before its picture is told.
+  // The new graph arrives before its picture.
   if (shown === null || graph === null || graph.topology !== shown.topology) return;
   if (isComparing && shownRun !== null) elements.comparison.show(shown, shownRun, statistic);
   else elements.inspector.show(shown, graph, select);
@@ -529,11 +520,11 @@ find("#pin").addEventListener("click", () => {
   const dump = opened.value;
   if (a !== "") setView(unpinned());
   else if (dump === null) setView({ a: `?${queryOf(specShown())}` });
-  // With nothing else in the boxes they show at once how far the dumps are apart.
+  // Boxes without a colouring show the difference of the dumps.
   else setView({ a: `dump:${dump.index}`, ...(colour === "" ? { colour: "difference", span: "" } : {}) });
 });
 
-/** @returns {Partial<View>} with nothing to compare to, and no colours that say how far it is away */
+/** @returns {Partial<View>} without run A and its colouring */
 function unpinned() {
   return { a: "", ...(view.value.colour === "difference" ? { colour: "", span: "" } : {}) };
 }
@@ -547,7 +538,7 @@ connectTakeaway(page, () => ({
   selection: view.value.select,
   paintwork: drawn.drawnWith(),
   query: acceptedQuery,
-  // Of several dumps one is taken along.
+  // The saved file holds one dump.
   fragment: viewFragment(opened.value === null ? view.value : { ...view.value, ...unpinned(), dump: 0 }),
   opened: opened.value,
   theory: theory.value,
@@ -555,7 +546,7 @@ connectTakeaway(page, () => ({
 }));
 
 find(".skip-link").addEventListener("click", (/** @type {Event} */ event) => {
-  // The fragment holds the view: the link must not overwrite it.
+  // The link must not overwrite the fragment, which holds the view.
   event.preventDefault();
   elements.graph.focus();
 });
@@ -576,20 +567,20 @@ let askingTheory = 0;
 opened.subscribe((value) => {
   if (value === null) return;
   const seq = (picture.value?.seq ?? 0) + 1;
-  // Of the step before it may stand until there is news of this one.
+  // Theory of the previous step of the same graph stays until there is news.
   if (value.picture.key !== picture.value?.key) theory.value = null;
-  // What the address says is of the graph that was there before.
+  // The view in the address belongs to the previous graph.
   if (value.isOther)
     setView({ select: "", toggled: "", step: 0, reach: "", span: "", predict: "", guess: "", ...unpinned(), zoom: 1,
       at: 0, across: 0.5 });
   picture.value = { ...value.picture, seq };
   cancel(askingTheory);
-  // Of a spec's dump nothing is asked: its trace is one address away.
+  // A spec's dump needs no theory: the explorer shows it at its address.
   if (value.theory !== null || value.picture.spec !== null || document.body.dataset["opened"] !== "server") {
     theory.value = value.theory === null ? null : { ...value.theory, seq };
     return;
   }
-  // Steps that a slider passes over are not asked about.
+  // Not for steps that a slider passes over.
   askingTheory = later(async () => {
     const told = await theoryOfDump(value.index);
     if (opened.value === value) theory.value = told === null ? null : { ...told, seq };

@@ -1,6 +1,4 @@
-/** <comparison-table>: the run on the screen beside the one that is pinned: in what their specs differ, their
- * losses, and a statistic layer by layer, with a bar that shows where they part; of two dumps the tensors that
- * differ most, too, and what only one of them has.
+/** <comparison-table>: the run on the screen beside the pinned one: where their specs differ, their losses, and a statistic per layer with a bar for the difference; for two dumps also the tensors that differ most, and those that only one has.
  * Call `show(picture, pinned, statistic)`. Events, bubbling: `tensor-select` {tensor}, `swap-runs`, `unpin`. */
 
 import { compareLayers, compareLoss, differences, isRatio, reach } from "../core/lab/comparison.js";
@@ -19,17 +17,16 @@ const TITLES = {
   ratio: { title: "Gradient to weight, std, per layer", forward: "gradient of the weight" },
 };
 
-/** Of two dumps so many tensors that differ, and so many things that only one of them has. */
+/** Tensors listed that differ, and modules or tensors listed that only one dump has. */
 const [MAX_TENSORS, MAX_ALONE] = [12, 20];
 
 class ComparisonTable extends HTMLElement {
   #built = "";
-  /** In the order of the rows. @type {Line[]} */
+  /**  @type {Line[]} */
   #lines = [];
-  /** @type {Line | null} */
-  #loss = null;
+  #loss = /** @type {Line | null} */ (null);
   #specs = html("dl", { class: "specs" });
-  /** Of two dumps: where they differ most, and what only one of them has. */
+  /** Filled for two dumps. */
   #tensors = html("div", { class: "tensors" });
   #table = html("div");
 
@@ -91,7 +88,7 @@ class ComparisonTable extends HTMLElement {
     );
   }
 
-  /** In what the two differ. @param {Picture} picture @param {PinnedRun} pinned */
+  /**  @param {Picture} picture @param {PinnedRun} pinned */
   #describe(picture, { query, profile, dump }) {
     if (dump?.shown != null) {
       this.#describeDumps(dump, dump.shown);
@@ -101,7 +98,7 @@ class ComparisonTable extends HTMLElement {
     const text = JSON.stringify([query, changed]);
     if (this.#specs.dataset["shown"] === text) return;
     this.#specs.dataset["shown"] = text;
-    // What another program does not use has no value there.
+    // A key that the program does not use has no value.
     const values = (/** @type {"a" | "b"} */ run) =>
       changed.flatMap((difference) => difference[run] === "" ? [] : `${difference.key} ${difference[run]}`).join(", ");
     const open = html("a", { href: location.pathname + (query && `?${query}`), title: "Only this run" }, "open A");
@@ -148,7 +145,7 @@ class ComparisonTable extends HTMLElement {
     };
     this.#lines = [];
     const sections = [...section("forward", forward), ...section("backward", "gradient")];
-    // Of what has no layers there is the loss alone.
+    // Without layers the table holds the loss alone.
     const caption = layers.length === 0 ? "Loss" : title;
     this.#table.replaceChildren(
       html("table", {}, html("caption", {}, caption), html("thead", {}, head), loss, ...sections),
@@ -191,13 +188,12 @@ class ComparisonTable extends HTMLElement {
         order += 1;
       }
     }
-    // One figure has nothing to be longer or shorter than.
+    // A single figure gets no bar.
     if (this.#loss !== null) write(this.#loss, compareLoss(picture, profile), Infinity);
   }
 }
 
-/** @param {string} title @param {UnmatchedThings} things @param {Picture} picture
- * @returns {HTMLElement[]} nothing where there is none */
+/** @param {string} title @param {UnmatchedThings} things @param {Picture} picture @returns {HTMLElement[]} */
 function alone(title, { modules, tensors }, { topology }) {
   const names = tensors.map((tensor) => topology.tensors[tensor]?.name ?? "");
   const all = [...modules, ...names];

@@ -1,7 +1,6 @@
-/** <dump-scrubber>: several dumps in a row, such as the steps of a training. A slider over them with the curve of
- * their losses behind it, which fills as they are read; play, one back, one on.
- * Call `open(sources)`; set `index`, `pinned`, `problem`; call `tell(index, figures)`. Events, bubbling: `dump-step`
- * {index}. */
+/** <dump-scrubber>: several dumps in order, such as the steps of a training: a slider over the curve of their
+ * losses, which fills as they are read, and buttons to play and step. Call `open(sources)`; set `index`, `pinned`,
+ * `problem`; call `tell(index, figures)`. Events, bubbling: `dump-step` {index}. */
 
 import { oncePerFrame } from "../core/activity.js";
 import { emit, html, svg, write, writeText } from "../core/dom.js";
@@ -16,16 +15,15 @@ import { iconButton, Player } from "../core/player.js";
 /** @typedef {{x: number, y: number, isBad: boolean}} Dot isBad: the loss is not finite */
 
 /** @typedef {{paths: string[], dots: Dot[], breaks: number[], isLog: boolean, low: number | null, high: number |
- * null, endsHigh: boolean}} LossCurve breaks: steps of another graph than the one before; low, high: of the finite
- * losses; endsHigh: the last of them in the upper half */
+ * null, endsHigh: boolean}} LossCurve breaks: steps whose graph differs from the previous one; low, high: range of the finite losses; endsHigh: the last one lies in the upper half */
 
-/** More dots than this are none. */
+/** With more steps the line has no dots. */
 const MAX_DOTS = 40;
 const MARGIN = 5;
 
 /** @param {readonly (Step | null)[]} steps null: not read yet @param {(index: number) => number} x of a step, px
  * @param {number} height px
- * @returns {LossCurve} a line breaks off where a step has no finite loss, or is not there yet */
+ * @returns {LossCurve} the line has gaps at steps that are not read yet or have no finite loss */
 function lossCurve(steps, x, height) {
   const losses = steps.map((step) => step?.loss ?? null);
   const finite = losses.filter((loss) => loss !== null && Number.isFinite(loss)).map(Number);
@@ -36,10 +34,8 @@ function lossCurve(steps, x, height) {
   const [from, to] = [place(low ?? 0), place(high ?? 0)];
   const y = (/** @type {number} */ loss) =>
     height - MARGIN - (to > from ? (place(loss) - from) / (to - from) : 0.5) * (height - 2 * MARGIN);
-  /** @type {string[]} */
-  const paths = [];
-  /** @type {Dot[]} */
-  const dots = [];
+  const paths = /** @type {string[]} */ ([]);
+  const dots = /** @type {Dot[]} */ ([]);
   let run = "";
   const end = () => {
     if (run.includes("L")) paths.push(run);
@@ -62,25 +58,21 @@ function lossCurve(steps, x, height) {
   return { paths, dots, breaks, isLog, low, high, endsHigh: y(finite.at(-1) ?? 0) < height / 2 };
 }
 
-/** @typedef {{loss: number | null, structure: string}} StepFigures structure: names the graph */
+/** @typedef {{loss: number | null, structure: string}} StepFigures  */
 
 const PER_SECOND = 5;
 const HEIGHT = 34;
-/** Of the slider's thumb: its middle does not reach the ends of the track. */
+/** Half the slider's thumb: its centre stays this far from the ends of the track, px. */
 const THUMB = 8;
-/** Of the text that says how far the losses reach. */
+/** Width of the text with the range of losses, px. */
 const SCALE_WIDTH = 150;
 
 class DumpScrubber extends HTMLElement {
-  /** @type {readonly {name: string}[]} */
-  #sources = [];
-  /** @type {string[]} */
-  #labels = [];
-  /** @type {(StepFigures | null)[]} */
-  #figures = [];
-  /** @type {Map<number, string>} */
-  #problems = new Map();
-  /** What is wrong besides with a dump. */
+  #sources = /** @type {readonly {name: string}[]} */ ([]);
+  #labels = /** @type {string[]} */ ([]);
+  #figures = /** @type {(StepFigures | null)[]} */ ([]);
+  #problems = /** @type {Map<number, string>} */ (new Map());
+  /** A problem that is not of one dump. */
   #otherProblem = "";
   #index = 0;
   #pinned = -1;
@@ -134,20 +126,20 @@ class DumpScrubber extends HTMLElement {
     this.#write();
   }
 
-  /** @param {number} index of the dump that is shown, or about to be */
+  /** @param {number} index of the dump shown or about to be shown */
   set index(index) {
     this.#index = index;
     this.#write();
   }
 
-  /** @param {number} index of the dump that the others are compared to, -1 for none */
+  /** @param {number} index of the dump to compare to, -1 for none */
   set pinned(index) {
     if (index === this.#pinned) return;
     this.#pinned = index;
     this.#drawSoon();
   }
 
-  /** @param {string} text what is wrong, besides with a dump; "" for nothing */
+  /** @param {string} text a problem that is not of one dump, "" for none */
   set problem(text) {
     this.#otherProblem = text;
     this.#tellProblem();
@@ -160,7 +152,7 @@ class DumpScrubber extends HTMLElement {
     writeText(this.#problem, said);
   }
 
-  /** @param {number} index @param {StepFigures | string} figures or what is wrong with the dump */
+  /** @param {number} index @param {StepFigures | string} figures or the problem with the dump */
   tell(index, figures) {
     if (typeof figures === "string") this.#problems.set(index, figures);
     else {
@@ -208,7 +200,7 @@ class DumpScrubber extends HTMLElement {
     const mark = (/** @type {number} */ index, /** @type {string} */ kind, /** @type {string} */ text) =>
       svg("g", { class: kind, transform: `translate(${x(index).toFixed(1)} 0)` }, svg("line", { y1: 0, y2: HEIGHT }),
         svg("text", { x: 0, y: 8, "text-anchor": "middle" }, text));
-    // Nor where the slider's grip is.
+    // Clear of the slider's thumb.
     const grip = x(this.#index);
     const scaleEnd = grip > width - SCALE_WIDTH ? grip - THUMB - 4 : width - 2;
     write(this.#svg, "viewBox", `0 0 ${width} ${HEIGHT}`);
@@ -223,7 +215,7 @@ class DumpScrubber extends HTMLElement {
       ),
       ...[...this.#problems.keys()].map((index) => mark(index, "refused", "✕")),
       ...(this.#pinned >= 0 && this.#pinned < count ? [mark(this.#pinned, "pinned", "A")] : []),
-      // Where the curve is not.
+      // On the side that the curve leaves free.
       ...(low === null ? [] : [
         svg("text", { class: "scale", x: scaleEnd, y: endsHigh ? HEIGHT - 2 : 9, "text-anchor": "end" },
           low === high ? `loss ${significant(low)}`
@@ -233,7 +225,7 @@ class DumpScrubber extends HTMLElement {
     this.dataset["read"] = String(this.#figures.filter((figures) => figures !== null).length);
   }
 
-  /** @returns {readonly string[]} short names of all */
+  /** @returns {readonly string[]} short names */
   get labels() {
     return this.#labels;
   }

@@ -1,6 +1,5 @@
-/** <histogram-chart>: one tensor's histogram. A canvas while the numbers move; Plotly, with hover, zoom and export,
- * once they have rested.
- * Call `show(picture, row, colour, name)`. */
+/** <histogram-chart>: one tensor's histogram: a canvas while the numbers change, Plotly with hover, zoom and export
+ * when they rest. Call `show(picture, row, colour, name)`. */
 
 import { html } from "../core/dom.js";
 import { count, isHidden, significant, valueAt } from "../core/format.js";
@@ -11,12 +10,11 @@ import { loadPlotly } from "../core/lab/plotly.js";
 /** @typedef {"forward" | "backward" | "parameter" | "neutral"} Hue */
 
 const REST_MS = 700;
-/** Share of the height left free above the tallest bar, for the label of its count. */
+/** Share of the height above the tallest bar, for the label of its count. */
 const HEADROOM = 0.12;
 
 class HistogramChart extends HTMLElement {
-  /** @type {{picture: Picture, row: number, colour: Hue, name: string} | null} */
-  #shown = null;
+  #shown = /** @type {{picture: Picture, row: number, colour: Hue, name: string} | null} */ (null);
   #rest = 0;
   #palette = readPalette();
   #canvas = html("canvas", { role: "img" });
@@ -81,7 +79,7 @@ class HistogramChart extends HTMLElement {
     this.#canvas.setAttribute("aria-label", `Histogram of ${name} from ${significant(low)} to ${significant(high)}`);
   }
 
-  /** What Plotly drew last stays in the document, if out of sight. */
+  /** Removes the hidden plot, which still holds the numbers. */
   #forget() {
     if (!this.#plot.hasChildNodes()) return;
     const empty = html("div", { class: "plot" });
@@ -96,7 +94,7 @@ class HistogramChart extends HTMLElement {
     try {
       plotly = await loadPlotly();
     } catch {
-      return; // The canvas stays, which says the same.
+      return; // The canvas shows the same.
     }
     if (this.#shown !== shown || !this.isConnected) return;
     const { picture, row, colour, name } = shown;

@@ -1,6 +1,4 @@
-/** <layers-view>: all layers at once, one column each, their values upward: a heatmap of counts, or a ridgeline. A
- * canvas while the numbers move; Plotly, with hover, zoom and export, once they have rested. Nothing is done while
- * it is hidden.
+/** <layers-view>: the values of all layers, one column each, as a heatmap of counts or a ridgeline: a canvas while the numbers change, Plotly with hover, zoom and export when they rest. Idle while hidden.
  * Set `picture`, `options`, `selection`. Events, bubbling: `tensor-select` {tensor}, `layers-options-change`
  * {partial options}, `axis-change` {positions, width}. */
 
@@ -18,10 +16,9 @@ import { loadPlotly } from "../core/lab/plotly.js";
 import { whyNoLayers } from "../core/lab/profile-text.js";
 import { ValueAxis } from "../core/lab/value-axis.js";
 
-/** Plotly's part of the page: what it calls a graph div.
- * @typedef {HTMLElement & {on?: Function, layout?: Record<string, any>}} Plot */
+/** Plotly's graph div. @typedef {HTMLElement & {on?: Function, layout?: Record<string, any>}} Plot */
 
-/** The moving range has settled, and Plotly has taken over, this long after the last change. */
+/** From the last change until the range is recomputed, and until Plotly takes over. */
 const SETTLE_MS = 400;
 const REST_MS = 700;
 const LEGEND = { width: 240, height: 24 };
@@ -48,26 +45,24 @@ const SWITCHES = [
 ];
 
 class LayersView extends HTMLElement {
-  /** @type {Picture | null} */
-  #picture = null;
+  #picture = /** @type {Picture | null} */ (null);
   /** @type {LayersOptions} */
   #options = { form: "heatmap", of: "activation", range: "adaptive", axis: "linear" };
   #selection = "";
-  /** Size of the frame, px; 0 while it is not to be seen. */
+  /** Of the frame, px; 0 while hidden. */
   #size = { width: 0, height: 0 };
-  /** @type {{key: string, of: LayerTensor, columns: LayerColumn[]} | null} */
-  #chain = null;
-  /** The range shown; while the slider moves it only grows. @type {ValueRange | null} */
+  #chain = /** @type {{key: string, of: LayerTensor, columns: LayerColumn[]} | null} */ (null);
+  /** The range shown; it only grows while the slider moves. @type {ValueRange | null} */
   #range = null;
-  /** What is on the screen. @type {{histograms: LayerHistograms, plan: LayersPlan, rule: string} | null} */
+  /**  @type {{histograms: LayerHistograms, plan: LayersPlan, rule: string} | null} */
   #shown = null;
-  /** What of it is zoomed into. @type {LayersSection} */
+  /** The part that is zoomed into. @type {LayersSection} */
   #section = { x: [0, 1], y: [0, 1] };
-  /** What the canvas of the axes shows. */
+  /** The state drawn on the canvas of the axes. */
   #drawnAxes = "";
   #settle = 0;
   #rest = 0;
-  /** Column under the pointer or reached by the arrow keys, −1 for none. */
+  /** Column under the pointer or at the arrow keys, −1 for none. */
   #cursor = -1;
   #family = "sans-serif";
   /** @type {LayersPaint} */
@@ -190,15 +185,14 @@ class LayersView extends HTMLElement {
     this.#moved();
   }
 
-  /** It has come into sight, or got another size: nothing need keep its place, and another may have set the
-   * profile's axis. */
+  /** It became visible or was resized: the range starts anew, and another view may have set the profile's axis. */
   #restart() {
     this.#range = null;
     this.#toldAxis = "";
     this.#moved();
   }
 
-  /** Numbers or options have changed: the canvas now, the rest once nothing has for a while. */
+  /** After a change of numbers or options: draws the canvas now, the rest after a pause. */
   #moved() {
     cancel(this.#settle);
     clearTimeout(this.#rest);
@@ -256,7 +250,7 @@ class LayersView extends HTMLElement {
     if (this.#shown === null) return;
     const { histograms, plan } = this.#shown;
     const { kind, low, high, threshold } = histograms.axis;
-    // Most frames of a drag have the axes of the one before.
+    // During a drag the axes rarely change.
     const axis = { kind, low, high, threshold };
     const all = [this.#chain?.key, this.#options.of, axis, plan, this.#section, histograms.hidden, this.#paint,
       devicePixelRatio];
@@ -295,7 +289,7 @@ class LayersView extends HTMLElement {
     try {
       plotly = await loadPlotly();
     } catch {
-      return; // The canvas stays, which says the same.
+      return; // The canvas shows the same.
     }
     if (this.#shown !== shown || !this.#isSeen) return;
     const { data, layout } = layersFigure(shown.histograms, shown.plan, this.#paint, this.#family);
@@ -322,7 +316,7 @@ class LayersView extends HTMLElement {
     this.#say();
   }
 
-  /** @param {Picture} picture @param {readonly LayerColumn[]} columns what a screen reader says of it */
+  /** @param {Picture} picture @param {readonly LayerColumn[]} columns  */
   #describe(picture, columns) {
     const { form, of } = this.#options;
     const { std } = picture.floats;
@@ -336,7 +330,7 @@ class LayersView extends HTMLElement {
 
   // Columns: under the pointer, by keyboard, selected
 
-  /** @param {number} clientX @returns {number} −1 beside all columns */
+  /** @param {number} clientX @returns {number} −1 outside the columns */
   #columnAt(clientX) {
     if (this.#shown === null) return -1;
     const { plan, histograms } = this.#shown;
@@ -383,7 +377,7 @@ class LayersView extends HTMLElement {
     event.preventDefault();
   }
 
-  /** Where the outlines of the selected layer and of the cursor stand. */
+  /** Places the outlines of the selected layer and of the cursor. */
   #outline() {
     const { plan, histograms } = this.#shown ?? {};
     const selected = histograms?.columns.findIndex(({ tensor }) => tensor === this.#selection && tensor !== null) ?? -1;
@@ -404,7 +398,7 @@ class LayersView extends HTMLElement {
     }
   }
 
-  /** The layer under the cursor in words; without one, what the axis covers. */
+  /** Describes the layer under the cursor, or without one the range of the axis. */
   #say() {
     const rule = this.#isZoomed ? "A part of it: double-click, or 0, shows all" : this.#shown?.rule;
     const text = this.#cursor >= 0 ? this.#columnText(this.#cursor) : (rule ?? "");
@@ -434,14 +428,13 @@ class LayersView extends HTMLElement {
     return `${title} ${parts.join(", ")}`;
   }
 
-  /** The profile beneath lines its layers up with these. @param {Picture} picture @param {LayersPlan} plan
+  /** The profile beneath aligns its layers with these. @param {Picture} picture @param {LayersPlan} plan
    * @param {LayerColumn[]} columns */
   #tellAxis({ key, topology }, plan, columns) {
     const told = [key, this.#options.of, plan.form, plan.width, this.#narrow.matches].join();
     if (told === this.#toldAxis) return;
     this.#toldAxis = told;
-    /** @type {Map<string, number>} */
-    const positions = new Map();
+    const positions = /** @type {Map<string, number>} */ (new Map());
     const section = wholeSection(plan);
     const input = topology.tensors.find(({ role }) => role === "input")?.id;
     if (input !== undefined) positions.set(input, columns[0]?.index === 0 ? columnX(plan, section, 0) : plan.main.x);
@@ -500,7 +493,7 @@ function paintOf(hue) {
 }
 
 /** @param {HTMLCanvasElement} canvas @param {number} width @param {number} height
- * @returns {CanvasRenderingContext2D | null} to draw on in px, its pixels those of the screen */
+ * @returns {CanvasRenderingContext2D | null} in px, at the resolution of the screen */
 function fit(canvas, width, height) {
   const ratio = devicePixelRatio;
   const [w, h] = [Math.round(width * ratio), Math.round(height * ratio)];

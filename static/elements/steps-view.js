@@ -1,7 +1,6 @@
-/** <steps-view>: the two passes one op at a time. A scrubber over the order of execution, what the op at it reads,
- * writes and saves, which saved tensors are in memory, and how much they take over the whole run.
- * Set `step` (from 0); call `show(picture, graph)`. Events, bubbling: `step-change` {step}, `tensor-select`
- * {tensor}, `box-select` {id}. */
+/** <steps-view>: the two passes one op at a time: a slider over the order of execution, what the op reads, writes
+ * and saves, the saved tensors in memory, and the curve of their size. Set `step` (from 0); call `show(picture,
+ * graph)`. Events, bubbling: `step-change` {step}, `tensor-select` {tensor}, `box-select` {id}. */
 
 import { emit, html, svg, write, writeText } from "../core/dom.js";
 import { quantity } from "../core/format.js";
@@ -18,19 +17,14 @@ const MAX_LISTED = 6;
 const CURVE_HEIGHT = 64;
 
 class StepsView extends HTMLElement {
-  /** @type {Picture | null} */
-  #picture = null;
-  /** @type {Graph | null} */
-  #graph = null;
-  /** @type {ExecutionSteps | null} */
-  #steps = null;
-  /** @type {ReadonlyMap<string, Tensor>} */
-  #tensors = new Map();
-  /** @type {ReadonlyMap<string, Op>} */
-  #ops = new Map();
+  #picture = /** @type {Picture | null} */ (null);
+  #graph = /** @type {Graph | null} */ (null);
+  #steps = /** @type {ExecutionSteps | null} */ (null);
+  #tensors = /** @type {ReadonlyMap<string, Tensor>} */ (new Map());
+  #ops = /** @type {ReadonlyMap<string, Op>} */ (new Map());
   #step = 0;
   #shown = "";
-  /** Figures of the tensors that are listed, by what writes them anew. @type {((picture: Picture) => void)[]} */
+  /** Update the figures of the listed tensors. @type {((picture: Picture) => void)[]} */
   #updates = [];
 
   #scrubber = html("input", { type: "range", min: "0", step: "1", "aria-label": "Step" });
@@ -85,7 +79,7 @@ class StepsView extends HTMLElement {
     this.#player.pause();
   }
 
-  /** From 0; beyond the last step it is the last. @param {number} step */
+  /** From 0; clamped to the last step. @param {number} step */
   set step(step) {
     if (step === this.#step) return;
     this.#step = step;
@@ -191,7 +185,7 @@ class StepsView extends HTMLElement {
   }
 
   /** @param {string} title @param {readonly number[]} tensors @param {string} none
-   * @param {readonly number[]} [fetched] those of them that were kept since the forward pass @returns {HTMLElement} */
+   * @param {readonly number[]} [fetched] tensors saved by the forward pass @returns {HTMLElement} */
   #list(title, tensors, none, fetched = []) {
     const items = tensors.slice(0, MAX_LISTED).map((tensor) =>
       this.#tensorLine(tensor, fetched.includes(tensor) ? "saved" : "")

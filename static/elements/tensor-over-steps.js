@@ -1,7 +1,6 @@
-/** <tensor-over-steps>: the selected tensor at every step, a histogram under the other on one axis of values, and
- * its figures in a table. A click on one shows that step.
- * Call `show(steps, labels, index, pinned, hue)`; set `axis`. Events, bubbling: `dump-step` {index},
- * `layers-options-change` {axis}. */
+/** <tensor-over-steps>: the selected tensor at every step: histograms on one axis of values, and a table of figures.
+ * A click shows that step. Call `show(steps, labels, index, pinned, hue)`; set `axis`. Events, bubbling: `dump-step`
+ * {index}, `layers-options-change` {axis}. */
 
 import { oncePerFrame } from "../core/activity.js";
 import { emit, html, write, writeText } from "../core/dom.js";
@@ -13,10 +12,8 @@ import { onSchemeChange, readPalette } from "../core/colours.js";
  * "backward" | "parameter" | "neutral"}} Shown */
 
 class TensorOverSteps extends HTMLElement {
-  /** @type {Shown | null} */
-  #shown = null;
-  /** @type {StepsPlan | null} */
-  #plan = null;
+  #shown = /** @type {Shown | null} */ (null);
+  #plan = /** @type {StepsPlan | null} */ (null);
   #palette = readPalette();
   #drawSoon = oncePerFrame(() => this.#draw());
   #width = 0;
@@ -63,7 +60,7 @@ class TensorOverSteps extends HTMLElement {
   }
 
   /** @param {TensorSteps} steps @param {readonly string[]} labels of the steps
-   * @param {number} index of the step on the screen @param {number} pinned -1: none @param {Shown["hue"]} hue */
+   * @param {number} index of the step shown @param {number} pinned -1: none @param {Shown["hue"]} hue */
   show(steps, labels, index, pinned, hue) {
     this.#shown = { steps, labels, index, pinned, hue };
     writeText(this.#title, `${steps.name} at ${labels.length} steps`);
@@ -107,7 +104,7 @@ class TensorOverSteps extends HTMLElement {
     writeText(this.#note, notes.join(" · "));
   }
 
-  /** The table, where it is open: its rows stay as long as there are as many. */
+  /** Fills the open table; its rows stay while the steps do. */
   #fill() {
     const shown = this.#shown;
     if (shown === null || !this.#figures.open) return;

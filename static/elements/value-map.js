@@ -1,6 +1,5 @@
-/** <value-map>: the values of a tensor, or a window of them, as a heatmap around 0. Asked for when it is seen, and
- * again when the run changes; what was asked before and has not come is let go.
- * Call `show(picture, graph, tensor)`; `isOpen` says whether it is in sight. No events. */
+/** <value-map>: the values of a tensor, or a window of them, as a heatmap around 0. Asks the server when visible and when the run changes; drops earlier requests.
+ * Call `show(picture, graph, tensor)`; set `isOpen` while visible. No events. */
 
 import { cancel, later } from "../core/activity.js";
 import { ApiError, getJson } from "../core/api.js";
@@ -9,25 +8,21 @@ import { isHidden, significant } from "../core/format.js";
 import { aroundZero, isDarkScheme, onSchemeChange, readPalette } from "../core/colours.js";
 import { cellsOf, MAX_VALUES, valuesPath, windowAt } from "../core/inspector/value-window.js";
 
-/** While a slider moves: the run on the screen is asked for, not every one on the way. */
+/** While a slider moves, intermediate runs are not asked for. */
 const SETTLE_MS = 200;
 const [LARGEST_CELL, TALLEST] = [18, 320];
 
 class ValueMap extends HTMLElement {
-  /** @type {Picture | null} */
-  #picture = null;
-  /** @type {Graph | null} */
-  #graph = null;
+  #picture = /** @type {Picture | null} */ (null);
+  #graph = /** @type {Graph | null} */ (null);
   #tensor = -1;
   #isOpen = false;
   #at = { row: 0, column: 0 };
-  /** What the values on the screen, or those on their way, are of. */
+  /** Path of the values shown or requested. */
   #asked = "";
   #timer = 0;
-  /** @type {AbortController | null} */
-  #pending = null;
-  /** @type {ValueCells | null} */
-  #cells = null;
+  #pending = /** @type {AbortController | null} */ (null);
+  #cells = /** @type {ValueCells | null} */ (null);
   #cursor = -1;
   #cell = { width: 0, height: 0 };
 
@@ -143,8 +138,7 @@ class ValueMap extends HTMLElement {
     for (const part of [this.#canvas, this.#readout, this.#legend, this.#twin, this.#pager]) part.hidden = !isShown;
   }
 
-  /** Where there are more rows or columns than shown, the way to them. @param {readonly number[]} shape
-   * @param {ValueWindow} part */
+  /** Buttons to further rows and columns. @param {readonly number[]} shape @param {ValueWindow} part */
   #page(shape, { rows, cols }) {
     /** @param {string} word @param {[number, number]} range @param {number} size @param {(from: number) => void} go */
     const pages = (word, [from, to], size, go) => {

@@ -1,8 +1,6 @@
-/** <what-if-controls>: what is changed on a copy of one's own model before it runs. A group of its modules, the
- * scale that the weights of the group are multiplied with, a scheme that they are drawn anew by, and its seed.
+/** <what-if-controls>: changes to a copy of the user's model before it runs: a group of its modules, a factor for the group's weights, a scheme to draw them anew, and its seed.
  * Call `configure(pageData)` and `offer(groups, tied)`; set `spec` (the what-if), `picture`, `error`, and `here`:
- * the group of what is selected in the graph, null for none. Event, bubbling: `spec-change` {change, moving}, where
- * `moving` says that the slider is still on its way. */
+ * the group of the selection, null for none. Event, bubbling: `spec-change` {change, moving}, `moving`: the slider is still held. */
 
 import { emit, html, write, writeText } from "../core/dom.js";
 import { count, setting, significant, valueAt } from "../core/format.js";
@@ -19,23 +17,17 @@ const AS_IT_IS = "as it is";
 const NO_DRAW = "Nothing is drawn: the weights are the model's own.";
 const NO_SCALE = "Zeros stay zero at every scale.";
 
-/** Decades that the pointer snaps to; ×1 is the model as it is. Labelled where the decades of the slider are not. */
+/** Decades that the pointer snaps to; ×1 is the unchanged model. */
 const SNAPS = [-3, -2, -1, 0, 1, 2, 3];
 
 class WhatIfControls extends HTMLElement {
-  /** @type {Map<string, Field>} */
-  #fields = new Map();
-  /** @type {Spec} */
-  #defaults = {};
-  /** @type {Spec} */
-  #spec = {};
-  /** @type {string | null} */
-  #here = null;
-  /** @type {Tied} */
-  #tied = {};
-  /** @type {Picture | null} */
-  #picture = null;
-  /** The weights that are changed, their rows, and how many there are in all; of which graph and group. */
+  #fields = /** @type {Map<string, Field>} */ (new Map());
+  #defaults = /** @type {Spec} */ ({});
+  #spec = /** @type {Spec} */ ({});
+  #here = /** @type {string | null} */ (null);
+  #tied = /** @type {Tied} */ ({});
+  #picture = /** @type {Picture | null} */ (null);
+  /** Rows of the changed weights, and the number of all weights; of: graph and group. */
   #weights = { of: "", rows: /** @type {number[]} */ ([]), total: 0 };
 
   #groupBox = new PathBox({ id: "what-if-group", label: "Group", all: ALL }, (group) => this.#change({ group }));
@@ -105,7 +97,7 @@ class WhatIfControls extends HTMLElement {
   }
 
   /** @param {SpecKey} key @param {string} label @param {SpecControl} control
-   * @param {HTMLElement[]} parts control among them, in order @returns {HTMLElement} */
+   * @param {HTMLElement[]} parts including the control @returns {HTMLElement} */
   #field(key, label, control, ...parts) {
     const { name, doc } = key;
     control.id ||= `what-if-${name}`;
@@ -115,7 +107,7 @@ class WhatIfControls extends HTMLElement {
     const root = html("div", { class: `field ${key.kind}`, "data-key": name },
       html("label", { for: control.id, title: doc }, label), ...parts, note);
     this.#fields.set(name, { key, root, control, note });
-    // The box of paths tells by itself.
+    // The box of paths reports changes itself.
     if (name !== "group") control.addEventListener("change", () => this.#change({ [name]: readControl(key, control) }));
     return root;
   }
@@ -151,21 +143,20 @@ class WhatIfControls extends HTMLElement {
     write(this.#slider.input, "aria-valuetext", `times ${setting(scale)}`);
     const isAsItIs = Object.entries(this.#defaults).every(([name, value]) => (spec[name] ?? value) === value);
     this.classList.toggle("changed", !isAsItIs);
-    // It stays in the order of tabs when there is nothing to do.
+    // It stays focusable when there is nothing to do.
     write(this.#reset, "aria-disabled", String(isAsItIs));
     this.#writeTake();
     this.#writeWeights();
   }
 
-  /** @param {readonly string[]} groups paths of the modules that may be chosen
-   * @param {Tied} tied names of what they share */
+  /** @param {readonly string[]} groups paths of modules @param {Tied} tied names of shared parameters */
   offer(groups, tied) {
     this.#groupBox.paths = groups;
     this.#tied = tied;
     this.#weights.of = "";
   }
 
-  /** @param {string | null} here the group of what is selected in the graph; null: nothing that has one */
+  /** @param {string | null} here group of the selection, null for none */
   set here(here) {
     this.#here = here;
     this.#writeTake();
@@ -186,11 +177,10 @@ class WhatIfControls extends HTMLElement {
     this.#writeWeights();
   }
 
-  /** How many weights are changed, and how large they are now. */
   #writeWeights() {
     const picture = this.#picture;
     if (picture === null) return;
-    // Those of the picture, which may be behind what is set.
+    // The picture's group, which may lag behind the controls.
     const group = String(picture.spec?.["group"] ?? "");
     const of = `${picture.key} ${group}`;
     if (of !== this.#weights.of) {
@@ -218,7 +208,7 @@ class WhatIfControls extends HTMLElement {
   }
 }
 
-/** @param {Spec} spec @returns {Record<string, string>} key → why its control means nothing at the moment */
+/** @param {Spec} spec @returns {Record<string, string>} key → why its control is off */
 function whyOff(spec) {
   return {
     ...(spec["init"] === "zeros" ? { scale: NO_SCALE } : {}),

@@ -1,10 +1,8 @@
-/** What theory says of a dump that the server was opened with: the server is asked for it once the dump is on the
- * screen. */
+/** Theory of a server's dump, asked for once the dump is shown. */
 
 import { API, ApiError, getJson } from "../core/api.js";
 
-/** @param {number} index of the dump
- * @returns {Promise<Omit<Theory, "seq"> | null>} null where it cannot be had: the dump shows without it */
+/** @param {number} index of the dump @returns {Promise<Omit<Theory, "seq"> | null>} null: the dump shows without it */
 export async function theoryOfDump(index) {
   try {
     return await getJson(`${API}/dump.json?index=${index}&what=theory`);

@@ -1,20 +1,16 @@
-/** What can be taken away of the state on the screen: a picture, the dump itself, one file that opens without a
- * server. */
+/** Saves the state on the screen: as a picture, as a dump, or as a file that opens without a server. */
 
 import { isDarkScheme } from "../core/colours.js";
 import { getJson, getText, tracePath } from "../core/api.js";
 import { graphSvg } from "../core/takeaway/graph-svg.js";
 import { standaloneHtml } from "../core/takeaway/standalone.js";
 
-// An SVG document as a PNG, drawn by the browser.
-
 const SCALE = 2;
-/** Canvases larger than this cannot be had everywhere, px along a side and in all. */
+/** Limits of canvases in all browsers: px along a side and in total. */
 const MAX_SIDE = 16_384;
 const MAX_PIXELS = 2 ** 26;
 
-/** @param {string} svg a document with width and height
- * @returns {Promise<Blob>} twice as large, less where that would be too large for a canvas
+/** @param {string} svg with width and height @returns {Promise<Blob>} twice as large, if the canvas allows
  * @throws {Error} the browser cannot draw it */
 async function graphPng(svg) {
   const address = URL.createObjectURL(new Blob([svg], { type: "image/svg+xml" }));
@@ -44,8 +40,8 @@ const FAILED_MS = 4000;
  * @property {any} view the graph-view @property {"std" | "mean"} statistic @property {string} selection
  * @property {Paintwork | null} paintwork @property {string} query of the picture's spec
  * @property {string} fragment of the view @property {Theory | null} theory
- * @property {string} model name of the user's own model, "" where there is none
- * @property {{name: string, dump: Dump} | null} opened the dump that is shown in place of the server's answers */
+ * @property {string} model name of the user's own model or ""
+ * @property {{name: string, dump: Dump} | null} opened the open dump */
 
 /** @param {PageData} page @param {() => OnScreen} now */
 export function connectTakeaway(page, now) {
@@ -74,12 +70,12 @@ function svgOf({ picture, graph, view, statistic, selection, paintwork }) {
   return graphSvg({ graph, drawing, picture, statistic, paintwork, selection, scheme, viewBox: view.viewBox() });
 }
 
-/** @param {PageData} page @returns {PageData} of a file that shows what was of the model, and can ask it nothing */
+/** @param {PageData} page @returns {PageData} for a file without the model */
 function withoutModel(page) {
   return page.model == null ? page : { ...page, model: null, spec: {}, query: "", keys: [] };
 }
 
-/** @param {OnScreen} on @returns {string} of a file, without its ending */
+/** @param {OnScreen} on @returns {string} of a file, without its suffix */
 function nameOf({ opened, picture, model }) {
   if (opened !== null) return opened.name.replace(/\.[a-z]+$/i, "");
   if (model !== "") return `chainrule-${model.replaceAll(/[^\w.-]+/g, "-")}`;

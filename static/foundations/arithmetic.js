@@ -14,9 +14,9 @@ import { significant } from "../core/format.js";
 /** @typedef {{index: number[], a: CellValue, sign: string, b: CellValue, value: CellValue, why: string}} Special */
 /** @typedef {object} Item @property {number} value @property {string} exact @property {string | null} binary
  * @property {CellValue} below the float32 before value @property {CellValue} above the one after it
- * @property {number} count @property {number} sum @property {boolean} sum_is_exact
- * @property {number} float32_sum what is divided @property {number} sum_error @property {number} ratio
- * @property {boolean} ratio_is_exact @property {number | null} ratio_digits in binary; null: it goes on
+ * @property {number} count @property {number} sum @property {boolean} sum_is_exact @property {number} float32_sum
+ * @property {number} sum_error @property {number} ratio @property {boolean} ratio_is_exact
+ * @property {number | null} ratio_digits in binary; null: endless
  * @property {number} rounded the float32 nearest to the ratio @property {boolean} is_tie @property {number} error */
 
 const REDUCTIONS = ["all", "sum", "mean"];
@@ -41,9 +41,9 @@ startPage({
 
 // --- element by element
 
-/** Two operands, the sign and the result; an element of the result lights what it is made of.
- * @param {string} leftName @param {TensorValues} left @param {string} sign @param {string} rightName
- * @param {TensorValues} right @param {Outcome} outcome @returns {HTMLElement} */
+/** Two operands, the sign and the result; an element of the result lights its operands. @param {string} leftName
+ * @param {TensorValues} left @param {string} sign @param {string} rightName @param {TensorValues} right
+ * @param {Outcome} outcome @returns {HTMLElement} */
 function operation(leftName, left, sign, rightName, right, { result, error }) {
   const tables = { left: tensorTable(left, { label: leftName }), right: tensorTable(right, { label: rightName }) };
   const operands = [tables.left, html("span", { class: "sign" }, sign), tables.right];
@@ -54,7 +54,7 @@ function operation(leftName, left, sign, rightName, right, { result, error }) {
   const isMain = leftName === "a";
   /** @param {TensorIndex | null} index */
   const look = (index) => {
-    // The first element is told before any is pointed at, so that the line below is never empty.
+    // Without a pointer the line below describes the first element.
     const at = index ?? (isMain ? result.shape.map(() => 0) : null);
     const [a, b] = at === null ? [null, null] : [sourceOf(left.shape, at), sourceOf(right.shape, at)];
     markCells(tables.left, (index) => isSame(index, a) ? "lit" : "");
@@ -84,8 +84,8 @@ function specials(elements) {
   return [html("table", { class: "facts" }, html("tbody", {}, ...rows)), ...more];
 }
 
-/** PyTorch's message, and the shapes as it compares them. @param {string} leftName @param {TensorValues} left
- * @param {string} rightName @param {TensorValues} right @param {Mismatch} error @returns {HTMLElement[]} */
+/** @param {string} leftName @param {TensorValues} left @param {string} rightName @param {TensorValues} right
+ * @param {Mismatch} error @returns {HTMLElement[]} */
 function mismatch(leftName, left, rightName, right, { message, dimension, sizes }) {
   /** @param {"a" | "b"} side @param {string} name @param {TensorValues} tensor */
   const sizesOf = (side, name, tensor) =>
@@ -107,7 +107,7 @@ function mismatch(leftName, left, rightName, right, { message, dimension, sizes 
 
 // --- operators and reductions
 
-/** The table anew; who chose by keyboard stays on the button. @param {readonly Operator[]} operators
+/** Redraws the table and keeps the focus on the chosen button. @param {readonly Operator[]} operators
  * @param {Operator} chosen */
 function showOperators(operators, chosen) {
   const place = byId("operators");
@@ -144,7 +144,7 @@ function reduced(reduction) {
   return html("td", { class: "value" }, cellText(reduction.value));
 }
 
-/** A tensor on one line. @param {TensorValues} tensor @returns {string} */
+/** On one line. @param {TensorValues} tensor @returns {string} */
 function short({ values }) {
   /** @param {any} value @returns {string} */
   const written = (value) => Array.isArray(value) ? `[${value.map(written).join(", ")}]` : cellText(value);
@@ -207,7 +207,7 @@ function sumText({ sum, sum_is_exact: isExact }) {
   return `${isExact ? "" : "about "}${minus(String(sum))}`;
 }
 
-/** The ratio in float64, and dots where that is not all of it. @param {Item} item @returns {string} */
+/** In float64, with dots if it has more digits. @param {Item} item @returns {string} */
 function ratioText({ ratio, ratio_is_exact: isExact }) {
   return `${minus(String(ratio))}${isExact ? "" : " …"}`;
 }
@@ -217,14 +217,14 @@ function distanceText(error) {
   return `${significant(Math.abs(error))} ${error > 0 ? "above" : "below"}`;
 }
 
-/** Where the digits of a mean that is not the ratio come from. @param {Item} item @returns {string} */
+/** Explains the digits of a mean that differs from the ratio. @param {Item} item @returns {string} */
 function digitsText({ value, rounded, ratio_digits: digits }) {
   if (value !== rounded) return "24 digits of what the rounded sum gives, not of the true ratio";
   return digits === null ? "the ratio goes on, and 24 digits are kept, the last one rounded"
     : `the ratio has ${digits} digits, of which 24 are kept, the last one rounded`;
 }
 
-/** Where the ratio lies among float32 numbers, and which of them is stored. @param {Item} item @returns {SVGElement} */
+/** The ratio between float32 numbers, with the stored one marked. @param {Item} item @returns {SVGElement} */
 function neighbours(item) {
   const { value, ratio, below, above, rounded } = item;
   const isNearest = value === rounded;
@@ -252,7 +252,7 @@ function neighbours(item) {
   return line;
 }
 
-/** The same in words. @param {Item} item @returns {string} */
+/** The picture in words. @param {Item} item @returns {string} */
 function placeText(item) {
   const [ratio, value, rounded] = [ratioText(item), minus(String(item.value)), minus(String(item.rounded))];
   if (item.value !== item.rounded)

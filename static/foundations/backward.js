@@ -26,11 +26,11 @@ import { tensorHistogram } from "./tensor-histogram.js";
 const LISTINGS = ["mse_grad", "lin_grad", "relu_grad"];
 const PARAMETERS = ["w1.g", "b1.g", "w2.g", "b2.g"];
 
-/** The code and the derivation of the gradient that is looked at; stands in the item of its call. */
+/** Code and derivation of the chosen gradient; moved into the item of its call. */
 const detail = byId("detail");
-/** Which gradient is looked at: stage and name; it stays when the numbers change. */
+/** The chosen gradient; kept when the numbers change. */
 let looked = { stage: 0, name: "out.g" };
-/** Which product's picture is shown, of each gradient: the code of the trial. @type {Record<string, string>} */
+/** The trial pictured per gradient: its code. @type {Record<string, string>} */
 const pictured = {};
 
 startPage({

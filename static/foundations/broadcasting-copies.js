@@ -1,4 +1,4 @@
-/** The virtual copy: what is stored of each operand, what the operation reads, and what comes of it. */
+/** The virtual copy: the stored operands, the operands as they are read, and the result. */
 
 import { elementAt, factsTable, isSame, row, sourceOf } from "../core/chapter/parts.js";
 import { cellText, markCells, shapeText, tensorTable } from "../core/chapter/tensor-table.js";
@@ -30,7 +30,7 @@ export function showStorage({ a, b }) {
 }
 
 /** @param {Operand} operand
- * @returns {(Node | string)[]} its expanded strides, the zeros of stretched dimensions set apart */
+ * @returns {(Node | string)[]} the expanded strides, with the zeros of stretched dimensions marked */
 function strides({ expanded_stride, expanded_shape }) {
   const parts = expanded_stride.flatMap((stride, dimension) => {
     const isStretched = stride === 0 && (expanded_shape[dimension] ?? 1) !== 1;
@@ -65,7 +65,7 @@ export function showCopies(answer) {
     wideB: tensorTable(b.expanded, { label: "b, as it is read", mark: ghost(b), onhover: (index) => light(index) }),
     result: tensorTable(result, { label: `a ${sign} b`, onhover: (index) => light(index) }),
   };
-  /** @param {TensorIndex | null} index of the result */
+  /** @param {TensorIndex | null} index  */
   function light(index) {
     markCells(tables.wideA, (at) => `${ghost(a)(at)}${isSame(at, index) ? " lit" : ""}`);
     markCells(tables.wideB, (at) => `${ghost(b)(at)}${isSame(at, index) ? " lit-2" : ""}`);
@@ -87,8 +87,7 @@ export function showCopies(answer) {
 }
 
 /** @param {{expanded_stride: readonly number[]}} operand
- * @returns {(index: TensorIndex) => string} the class of a cell: a cell further along a stride of 0 is the first
- * one, seen again */
+ * @returns {(index: TensorIndex) => string} classes of a cell: along a stride of 0 all cells but the first are ghosts */
 export function ghost({ expanded_stride }) {
   return (index) => index.some((at, dimension) => at > 0 && expanded_stride[dimension] === 0) ? "ghost" : "";
 }

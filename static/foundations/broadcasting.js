@@ -16,7 +16,7 @@ import { wireTrap } from "./broadcasting-trap.js";
 /** @typedef {{dimension: number, from_end: number, a: number | null, b: number | null, size: number | null, rule:
  * string, explanation: string}} Step */
 
-/** What is written above a column, by its rule. @type {Record<string, string>} */
+/** Text for each rule. @type {Record<string, string>} */
 const RULES = {
   equal: "equal",
   stretch_a: "a stretched",
@@ -27,7 +27,7 @@ const RULES = {
 };
 
 const PATH = "/foundations/broadcasting.json";
-/** Inputs that each section uses, by the id of its heading. @type {Readonly<Record<string, readonly string[]>>} */
+/** Inputs of each section, by the id of its heading. @type {Readonly<Record<string, readonly string[]>>} */
 const USED = {
   "two-shapes": ["a", "b", "operator"],
   "added-dimensions": ["c", "m"],
@@ -35,7 +35,7 @@ const USED = {
   "the-trap": ["n", "noise", "seed"],
 };
 
-/** Inputs that do not fit each other: neither has a default that fits whatever the other is. */
+/** Inputs that must fit each other: both are reset together. */
 const PAIR = ["a", "b"];
 
 const showTrap = wireTrap();
@@ -61,19 +61,18 @@ startPage({
     if (!stale.has("the-trap")) showTrap(answer.trap, values);
   },
   failed({ code }) {
-    // A fault of an input is drawn by then; without any answer nothing is current.
+    // Faults of inputs are drawn already; without an answer no section is current.
     if (code !== "invalid_input") markStale("all");
   },
 });
 
-// Sections
+// Sections: the twin answers all of them or none, so faulty inputs are reset and their sections dimmed
 
-/** @param {string} query @param {AbortSignal} signal
- * @returns {Promise<SectionsAnswer>} @throws {ApiError} an error that is not of an input */
+/** @param {string} query @param {AbortSignal} signal @returns {Promise<SectionsAnswer>}
+ * @throws {ApiError} not an error of an input */
 async function findAnswer(query, signal) {
   const asked = new URLSearchParams(query);
-  /** @type {ErrorBody[]} */
-  const errors = [];
+  const errors = /** @type {ErrorBody[]} */ ([]);
   const stale = new Set();
   for (;;) {
     try {
@@ -82,7 +81,7 @@ async function findAnswer(query, signal) {
       if (!(error instanceof ApiError)) throw error;
       const field = error.body.field ?? "";
       const reset = PAIR.includes(field) ? PAIR : [field];
-      // With all of them at their defaults it would have been answered: something else is wrong.
+      // The error is not about the remaining inputs.
       if (!reset.some((name) => asked.has(name))) throw error;
       errors.push(error.body);
       for (const name of reset) asked.delete(name);
@@ -92,7 +91,7 @@ async function findAnswer(query, signal) {
   }
 }
 
-/** Dims the figures of some sections, those of the others are current. @param {ReadonlySet<string> | "all"} stale */
+/** Dims the figures of these sections. @param {ReadonlySet<string> | "all"} stale */
 function markStale(stale) {
   for (const section of Object.keys(USED)) {
     document.getElementById(section)?.closest("section")?.toggleAttribute("data-stale",
@@ -112,7 +111,7 @@ function showSteps({ shape, steps, numel, is_addressable, a, b }) {
   steps.length === 0 ? place(total, noSteps()) : place(aligned(steps, a.shape, b.shape), list(steps), total);
 }
 
-/** @param {ErrorBody} error of shapes that do not fit; anything else stands beside its control alone */
+/** @param {ErrorBody} error of shapes that do not fit; other errors show beside their control */
 function showFault(error) {
   const limit =
     /** @type {{steps?: Step[], a: number[], b: number[], dimension: number, from_end: number} | undefined} */ (error
@@ -138,7 +137,7 @@ function noSteps() {
   return html("p", {}, "Two scalars: there is no dimension to compare.");
 }
 
-/** @param {readonly Step[]} steps last dimension first; not all where one is at fault @param {readonly number[]} a
+/** @param {readonly Step[]} steps last dimension first, up to the one at fault @param {readonly number[]} a
  * @param {readonly number[]} b @returns {HTMLElement} */
 function aligned(steps, a, b) {
   const ndim = Math.max(a.length, b.length);
@@ -183,7 +182,7 @@ function list(steps) {
   return html("ol", { class: "steps" }, ...items);
 }
 
-/** @param {number} value @returns {string} with a minus that is as wide as a digit */
+/** @param {number} value @returns {string}  */
 function signed(value) {
   return String(value).replace("-", "−");
 }
@@ -207,10 +206,9 @@ function showWays({ m, ways }) {
   document.querySelector("#ways-copies")?.replaceChildren(...groups(ways).map((group) => groupFigure(group, m)));
 }
 
-/** @param {readonly Way[]} ways @returns {Way[][]} those together that lie alike: a vector is a row */
+/** @param {readonly Way[]} ways @returns {Way[][]} grouped by shape; a vector counts as a row */
 function groups(ways) {
-  /** @type {Map<string, Way[]>} */
-  const found = new Map();
+  const found = /** @type {Map<string, Way[]>} */ (new Map());
   for (const way of ways) {
     const key = String(way.shape.length === 1 ? [1, ...way.shape] : way.shape);
     found.set(key, [...(found.get(key) ?? []), way]);
@@ -226,7 +224,7 @@ function groupFigure(group, m) {
   if (first === undefined) return title;
   const { expanded, expanded_stride, sum } = first;
   if (expanded === null || expanded_stride === null || sum === null) {
-    // The others say the same of their own sizes.
+    // The other ways fail alike.
     const messages = [first.sum_error, first.expand_error].filter((each) => each !== null);
     return html("div", { class: "way" }, title, html("div", { class: "remark fault" }, ...messages.map((each) =>
       html("p", {}, html("code", {}, `RuntimeError: ${each}`))

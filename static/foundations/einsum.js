@@ -28,13 +28,13 @@ startPage({
   },
 });
 
-// The button that sets shapes that fit goes with the failure: whoever pressed it goes on at the shapes.
+// The button that sets fitting shapes disappears with the failure: the focus moves to the shapes.
 document.querySelector("#failure")?.addEventListener("click", (event) => {
   if (event.target instanceof Element && event.target.closest("[data-set]") !== null)
     document.getElementById("input-shapes")?.focus();
 });
 
-// Who types an equation means it, not the sublists that would stand for it.
+// A typed equation replaces the sublists.
 document.querySelector("#input-equation")?.addEventListener("input", () => {
   const sublists = document.querySelector("#input-sublists");
   if (sublists instanceof HTMLInputElement) sublists.value = "";
@@ -45,7 +45,7 @@ document.querySelector("#input-equation")?.addEventListener("input", () => {
 /** @typedef {{text: string, position: number, explanation: string, torch: string | null, shapes: string | null}}
  * Fault */
 
-/** @param {ErrorBody} error with a place in the text, or another one, which stands beside its control */
+/** @param {ErrorBody} error errors without a place in the text show beside their control */
 function showFailure(error) {
   const fault = /** @type {Partial<Fault> | null | undefined} */ (error.limit);
   if (typeof fault !== "object" || fault === null || typeof fault.text !== "string" || fault.position === undefined)
@@ -69,10 +69,9 @@ function hideFailure() {
   document.querySelector("#failure")?.replaceChildren();
 }
 
-/** @param {string} text @param {number} position
- * @returns {string} the text, with a caret under the character at fault */
+/** @param {string} text @param {number} position @returns {string} with a caret under the character at fault */
 function marked(text, position) {
-  // The server counts characters, JavaScript counts the halves of those outside the basic plane.
+  // The server counts code points, JavaScript UTF-16 units.
   const characters = [...text].map((each) => /\s/.test(each) ? " " : each);
   return `${characters.join("")}\n${" ".repeat(position)}^`;
 }
@@ -165,16 +164,14 @@ function showValues(answer) {
     html("div", { class: "figures result" }, out));
 }
 
-/** @param {EinsumOperand} operand @param {TensorIndex} index of one of its elements
- * @param {readonly string[]} kept the result's indices @param {TensorIndex} position in the result
- * @returns {boolean} whether the element is a factor of a product there */
+/** @param {EinsumOperand} operand @param {TensorIndex} index @param {readonly string[]} kept indices of the result
+ * @param {TensorIndex} position in the result @returns {boolean} whether the element is a factor at that position */
 function takesPart({ dimensions, shape }, index, kept, position) {
-  /** @type {Map<string, number>} */
-  const summed = new Map();
+  const summed = /** @type {Map<string, number>} */ (new Map());
   return dimensions.every((name, dimension) => {
     const at = index[dimension] ?? 0;
     if (kept.includes(name)) return at === (shape[dimension] === 1 ? 0 : position[kept.indexOf(name)]);
-    // A summed index runs freely, but a repeated one takes the same value in both places.
+    // A summed index takes any value, but a repeated one the same in both places.
     if (!summed.has(name)) summed.set(name, at);
     return summed.get(name) === at;
   });
@@ -207,12 +204,11 @@ function sentence({ indices, operands, output, result, products_per_element }, p
   return `out${place(position)} = ${sigma}${formula.join(" · ")}${written} = ${value}`;
 }
 
-/** @param {readonly {name: string, size: number}[]} summed @param {number} count of all terms
- * @returns {Map<string, number>[]} the first values that the summed indices run through */
+/** @param {readonly {name: string, size: number}[]} summed @param {number} count
+ * @returns {Map<string, number>[]} first values of the summed indices */
 function firstTerms(summed, count) {
   return Array.from({ length: Math.min(count, MAX_TERMS) }, (_, number) => {
-    /** @type {Map<string, number>} */
-    const at = new Map();
+    const at = /** @type {Map<string, number>} */ (new Map());
     let rest = number;
     for (const { name, size } of summed.toReversed()) {
       at.set(name, rest % size);
@@ -254,7 +250,7 @@ function showLoops({ loops, loops_agree, loops_max_difference, products }) {
       : `Loops and torch.einsum differ by ${significant(loops_max_difference)}, more than rounding explains.`);
 }
 
-/** @param {string} line @returns {(Node | string)[]} the comment, which is the index's role, in its colour */
+/** @param {string} line @returns {(Node | string)[]} with the comment, the index's role, in its colour */
 function highlighted(line) {
   const at = line.indexOf("#");
   if (at < 0) return [line];

@@ -55,9 +55,8 @@ function tensorOf({ shape, values }) {
   return shape === undefined ? null : { shape, values };
 }
 
-/** @param {string} title @param {TensorValues | null} tensor
- * @param {CellValue | undefined} plain what stands there where it is no tensor @param {HTMLElement | string} [note]
- * @returns {HTMLElement} */
+/** @param {string} title @param {TensorValues | null} tensor @param {CellValue | undefined} plain if it is no tensor
+ * @param {HTMLElement | string} [note] @returns {HTMLElement} */
 function value(title, tensor, plain, note = "") {
   const body = tensor !== null ? tensorTable(tensor, { label: title })
     : html("span", { class: plain === null || plain === undefined ? "none" : "plain" },

@@ -15,8 +15,7 @@ import { curveText, power, stepCurve } from "./step-curve.js";
  * @property {Record<"float64" | "float32", GradientCheck>} checks @property {StepCurves} steps
  * @property {Solution | null} solution */
 
-/** @type {Answer | null} */
-let shown = null;
+let shown = /** @type {Answer | null} */ (null);
 let isRevealed = false;
 
 const page = startPage({ show });
@@ -49,7 +48,7 @@ function show(answer) {
   showSolution();
 }
 
-/** @param {Answer} answer @returns {string} why float32 does otherwise */
+/** @param {Answer} answer @returns {string} why float32 differs */
 function why({ checks, steps, eps, atol, is_exercise: isExercise }) {
   const { rounding, truncation } = steps.float32;
   const expected = rounding / eps + truncation * eps * eps;

@@ -9,7 +9,7 @@ import { stackFigure } from "./stack-figure.js";
 import { nonFinite, tensorHistogram } from "./tensor-histogram.js";
 
 /** @typedef {{mean: FigureValue, std: FigureValue}} Expected */
-/** @typedef {[number, number] | null} Range lowest and highest */
+/** @typedef {[number, number] | null} Range  */
 /** @typedef {TensorSummary & {expected: Expected, range: {mean: Range, std: Range}}} Layer */
 /** @typedef {{preset: string, code: string, depth: number, printed: {mean?: number, std?: number}, printed_window:
  * FigureValue[][] | null, signs: boolean, measured: TensorMoments, expected: Expected, range: {mean: Range, std:
@@ -60,7 +60,7 @@ function showLayer({ weight_std: weightStd, layer }) {
   byId("layer").replaceChildren(factsTable(titles, rows));
 }
 
-/** @param {Layer} l1 @returns {string} what `.std()` gives for it, beside what is shown */
+/** @param {Layer} l1 @returns {string} compares `.std()` with the figure shown */
 function sampleStd({ n, std }) {
   if (n < 2) return "Of one element that is NaN.";
   if (typeof std !== "number") return "";
@@ -70,7 +70,7 @@ function sampleStd({ n, std }) {
     : `Of the ${count(n)} elements of l1 that is ${given} in place of ${shown}.`;
 }
 
-/** The stack whose figure is shown; drawn anew when there is another width for it. @type {LayerStack | null} */
+/** Redrawn at another width. @type {LayerStack | null} */
 let drawn = null;
 
 function drawStack() {
@@ -119,7 +119,7 @@ function showExperiments(experiments, seed) {
   byId("experiments").replaceChildren(factsTable(titles, rows, "facts experiments"));
 }
 
-/** @param {string} label what its column is called, for where there are no columns @param {HTMLElement} cell */
+/** @param {string} label title of the column, for narrow screens @param {HTMLElement} cell */
 function labelled(label, cell) {
   cell.dataset["label"] = label;
   return cell;

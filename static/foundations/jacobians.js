@@ -1,6 +1,4 @@
-/** The Jacobians of a gradient check as heatmaps: for every output and input what backward says, what the
- * differences say, and how far the two are apart in units of what is tolerated. A cell under the pointer or the
- * arrow keys is read out in figures. */
+/** The Jacobians of a gradient check as heatmaps: for every output and input the gradients of backward, the differences of forward, and their distance relative to the tolerance. The cell under the pointer or the arrow keys shows its figures. */
 
 import { html } from "../core/dom.js";
 import { count, significant } from "../core/format.js";
@@ -12,7 +10,7 @@ const TITLES = { analytic: "analytic: backward", numeric: "numeric: differences 
   difference: "|analytic − numeric|" };
 /** px */
 const [WIDEST, TALLEST, LARGEST, LEAST] = [264, 288, 22, 4];
-/** A difference this many times smaller than the tolerance is as good as none. */
+/** Share of the tolerance that counts as no difference. */
 const NOTHING = 1e-8;
 
 /** @param {CellValue} value @returns {string} */
@@ -62,7 +60,7 @@ function worstText(comparison) {
   }`;
 }
 
-/** @param {JacobianComparison} comparison @param {number} row @param {number} column of the window @returns {string} */
+/** @param {JacobianComparison} comparison @param {number} row @param {number} column  @returns {string} */
 function cellText(comparison, row, column) {
   const { window: part } = comparison;
   const at = /** @param {JacobianMatrix} matrix */ (matrix) => matrix.values[row]?.[column] ?? null;
@@ -100,8 +98,7 @@ class Heatmap {
   #kind;
   #comparison;
   #cell;
-  /** @type {[number, number] | null} */
-  #at = null;
+  #at = /** @type {[number, number] | null} */ (null);
 
   /** @param {Kind} kind @param {JacobianComparison} comparison */
   constructor(kind, comparison) {
@@ -204,7 +201,7 @@ class Heatmap {
   }
 }
 
-/** @param {JacobianComparison} comparison @returns {number} the largest finite absolute value of both Jacobians */
+/** @param {JacobianComparison} comparison @returns {number} the largest finite size in both Jacobians */
 function largestOf({ analytic, numeric }) {
   let most = 0;
   for (const row of [...analytic.values, ...numeric.values])
@@ -217,8 +214,7 @@ function grey(share, isDark) {
   return hex(isDark ? oklch(0.25 + 0.35 * share, 0, 0) : oklch(0.97 - 0.4 * share, 0, 0));
 }
 
-/** The verdict of a check in one dtype, with torch's. @param {string} dtype @param {GradientCheck} check
- * @returns {HTMLElement} */
+/** @param {string} dtype @param {GradientCheck} check @returns {HTMLElement} */
 export function verdictCard(dtype, check) {
   const { passed, torch } = check;
   /** @type {HTMLElement[]} */

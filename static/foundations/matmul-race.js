@@ -1,4 +1,4 @@
-/** The race as a table: a row per rung, with its time, its speed-up on a logarithmic axis, and how far it is off. */
+/** The race as a table: a row per rung, with its time, its speed-up on a logarithmic axis, and its error. */
 
 import { figure } from "../core/chapter/parts.js";
 import { html, svg } from "../core/dom.js";
@@ -6,14 +6,13 @@ import { duration, significant } from "../core/format.js";
 
 const TITLES = ["rung", "time", "speed-up", "", "off by", "chapter"];
 
-/** @param {readonly MatmulRung[]} rungs that have run or were refused
- * @param {readonly string[]} names of all, in order @param {number} printedLoops seconds of the loops in the chapter
- * @returns {HTMLElement} */
+/** @param {readonly MatmulRung[]} rungs run or refused @param {readonly string[]} names of all rungs
+ * @param {number} printedLoops seconds @returns {HTMLElement} */
 export function raceTable(rungs, names, printedLoops) {
   /** @param {MatmulRung} rung */
   const printedSpeedup = (rung) => printedLoops / rung.printed_seconds;
   const exponents = [1, ...rungs.flatMap((rung) => [rung.speedup ?? 1, printedSpeedup(rung)])].map(Math.log10);
-  const low = Math.floor(Math.min(...exponents)); // 0, the loops themselves, unless something is slower
+  const low = Math.floor(Math.min(...exponents)); // 0 unless a rung is slower than the loops
   const high = Math.max(low + 2, Math.ceil(Math.max(...exponents)));
   /** @param {number} speedup @returns {number} percent of the width */
   const x = (speedup) => ((Math.log10(speedup) - low) / (high - low)) * 100;

@@ -1,4 +1,4 @@
-/** Matrix multiplication: what an element is made of, and the race of the five rungs, asked for one after the other. */
+/** Matrix multiplication: the terms of an element, and the race of the five rungs, one request each. */
 
 import { lightLines } from "../core/chapter/listing.js";
 import { byId, counted, factor } from "../core/chapter/parts.js";
@@ -10,20 +10,20 @@ import { raceTable } from "./matmul-race.js";
 
 /** @typedef {{a: TensorValues, b: TensorValues, c: TensorValues}} Window */
 /** @typedef {{seconds: number, measured: boolean, printed_seconds: number}} Baseline */
-/** @typedef {{names: string[], rungs: MatmulRung[]}} Start a race none of whose rungs has run */
+/** @typedef {{names: string[], rungs: MatmulRung[]}} Start before the first rung */
 /** @typedef {object} Race @property {number} m @property {number} k @property {number} n @property {number} threads
- * @property {Baseline} baseline of all rungs alike @property {MatmulRung[]} rungs so far @property {Window} window
- * @property {string[]} names of all rungs that were asked for */
+ * @property {Baseline} baseline of all rungs @property {MatmulRung[]} rungs so far @property {Window} window
+ * @property {string[]} names */
 
 const ANSWER = "/foundations/matmul.json";
-/** Products of the sum that are written out. */
+/** Products written out. */
 const TERMS = 4;
 
-/** The element of c that is looked at; it stays when the sizes change. @type {number[]} */
+/** The chosen element of c; kept when the sizes change. @type {number[]} */
 let looked = [0, 0];
-/** What the window shows: it is not drawn anew for every rung. */
+/** The window drawn, as JSON: not redrawn for every rung. */
 let drawn = "";
-/** The last race that was run to its end. @type {Race | null} */
+/** The last complete race. @type {Race | null} */
 let finished = null;
 
 const page = startPage({ load, show, failed: showFinished });
@@ -32,16 +32,15 @@ document.getElementById("race-again")?.addEventListener("click", () => {
   page.set({ seed: String((Number(page.values()["seed"]) + 1) % 2 ** 31) });
 });
 
-/** Asks rung by rung, so that each is seen as soon as it has run. @param {Record<string, string>} values
+/** Asks rung by rung, to show each as soon as it has run. @param {Record<string, string>} values
  * @param {PageQuery} asking @returns {Promise<Race>} */
 async function load(values, { signal, query, partial }) {
-  // The loops go first: the others are compared with them.
+  // The loops first: the baseline of the others.
   const names = [...new Set((values["rungs"] ?? "").split(",").map((name) => name.trim()))].sort((x, y) =>
     Number(y === "loops") - Number(x === "loops")
   );
   partial({ names, rungs: [] });
-  /** @type {Race | null} */
-  let race = null;
+  let race = /** @type {Race | null} */ (null);
   for (const name of names) {
     const asked = new URLSearchParams(query);
     asked.set("rungs", name);
@@ -52,8 +51,8 @@ async function load(values, { signal, query, partial }) {
   return /** @type {Race} */ (race);
 }
 
-/** The race with one more rung. All speed-ups are over the first answer's baseline: what was shown does not move.
- * @param {Race | null} before @param {any} answer @param {string[]} names @returns {Race} */
+/** Adds a rung. All speed-ups use the first answer's baseline, so that shown ones stay. @param {Race | null} before
+ * @param {any} answer @param {string[]} names @returns {Race} */
 function joined(before, answer, names) {
   const rungs = [...(before?.rungs ?? []), ...answer.rungs];
   const baseline = before?.baseline ?? answer.baseline;
@@ -81,7 +80,7 @@ function show(race) {
   if (next === undefined) finished = race;
 }
 
-/** After a refusal no rung is running: what was there before is there again, or nothing. */
+/** After a refusal: shows the last complete race, or none. */
 function showFinished() {
   if (finished !== null) return show(finished);
   byId("race").replaceChildren();

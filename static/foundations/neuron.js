@@ -1,4 +1,4 @@
-/** A neuron, term by term; relu; and a layer, whose elements show what they are made of. */
+/** A neuron, term by term; relu; and a layer with the terms of each element. */
 
 import { lightLines } from "../core/chapter/listing.js";
 import { ApiError } from "../core/api.js";
@@ -19,7 +19,7 @@ const LAYER_INPUTS = ["x", "w", "b"];
 const BAR = { width: 200, height: 20 };
 const PLOT = { width: 360, height: 180, margin: 28 };
 
-/** The element of y that is looked at; it stays when the numbers change. @type {number[]} */
+/** The chosen element of y; kept when the numbers change. @type {number[]} */
 let looked = [0, 0];
 
 startPage({
@@ -31,7 +31,7 @@ startPage({
       byId("relu").replaceChildren(reluPlot(neuron), ...nanRemark(neuron));
     }
     if (layer !== undefined) showLayer(layer);
-    // What a refusal leaves as it was is dimmed; the other figures are not.
+    // Figures that a refusal left unchanged are dimmed.
     for (const id of ["neuron", "relu"]) byId(id).toggleAttribute("data-current", neuron !== undefined);
     byId("layer").toggleAttribute("data-current", layer !== undefined);
   },
@@ -43,9 +43,8 @@ startPage({
   },
 });
 
-/** Asks for both; where one of them is refused, shows the other all the same.
- * @param {Record<string, string>} _values @param {PageQuery} asking
- * @returns {Promise<{neuron: Neuron, layer: Layer}>} */
+/** Asks for both; if one is refused, shows the other. @param {Record<string, string>} _values
+ * @param {PageQuery} asking @returns {Promise<{neuron: Neuron, layer: Layer}>} */
 async function load(_values, { signal, query, partial }) {
   try {
     return await answerOf(ANSWER, query, signal);
@@ -55,9 +54,8 @@ async function load(_values, { signal, query, partial }) {
   }
 }
 
-/** The half of the page that the input at fault has no part in; nothing where that is refused too.
- * @param {string | null | undefined} field @param {string} query @param {AbortSignal} signal
- * @returns {Promise<{neuron?: Neuron, layer?: Layer}>} */
+/** The half without the input at fault; empty if refused too. @param {string | null | undefined} field
+ * @param {string} query @param {AbortSignal} signal @returns {Promise<{neuron?: Neuron, layer?: Layer}>} */
 async function withoutFault(field, query, signal) {
   const names = [NEURON_INPUTS, LAYER_INPUTS].find((names) => names.includes(field ?? ""));
   if (names === undefined) return {};
@@ -113,7 +111,7 @@ function barScale(values) {
   return (value) => 4 + ((value - low) / span) * (BAR.width - 8);
 }
 
-/** What a term adds, from the sum before it to the sum after it. @param {(value: number) => number} x
+/** From the sum before a term to the sum after it. @param {(value: number) => number} x
  * @param {number | null | undefined} from @param {number | null | undefined} to @returns {HTMLElement} */
 function bar(x, from, to) {
   const { width, height } = BAR;
@@ -131,7 +129,7 @@ function bar(x, from, to) {
   return html("td", { class: "bar" }, picture);
 }
 
-/** What the chapter's zip makes of lists of different lengths.
+/** Shows what the chapter's zip does with lists of different lengths.
  * @param {{inputs: number, weights: number, pairs: number, longer: "inputs" | "weights", dropped: CellValue[],
  * terms: Term[], bias: CellValue, output_without_the_dropped: CellValue}} limit @returns {HTMLElement[]} */
 function truncated({ inputs, weights, pairs, longer, dropped, terms, bias, output_without_the_dropped: output }) {

@@ -1,4 +1,4 @@
-/** The gradient check of somebody's own function, as `chainrule gradcheck --open` found it. */
+/** The gradient check of a user's function, opened by `chainrule gradcheck --open`. */
 
 import { getJson } from "../core/api.js";
 import { html } from "../core/dom.js";

@@ -1,4 +1,4 @@
-/** Two matrices that are to be multiplied, as rectangles: the sizes that meet, and what would come out. */
+/** A product of two matrices as rectangles, with the sizes that must match and the result. */
 
 import { shapeText } from "../core/chapter/tensor-table.js";
 import { svg } from "../core/dom.js";
@@ -32,9 +32,8 @@ export function productPicture({ code, left, right, shape, fits, is_gradient: is
 }
 
 /** @param {SVGElement} picture @param {number} centre @param {readonly number[]} shape
- * @param {number} longest size of all, which is drawn LONGEST long @param {string} label @param {string} kind
- * @param {"left" | "right" | "none"} meeting which size meets that of the neighbour: columns, drawn on top, or rows,
- * at the side */
+ * @param {number} longest size, drawn LONGEST long @param {string} label @param {string} kind
+ * @param {"left" | "right" | "none"} meeting the side at the neighbour: columns are written on top, rows at the side */
 function rectangle(picture, centre, [rows = 0, columns = 0], longest, label, kind, meeting) {
   const [width, height] = [drawn(columns, longest), drawn(rows, longest)];
   const [x, y] = [centre - width / 2, HEIGHT / 2 - 4 - height / 2];
@@ -50,8 +49,7 @@ function rectangle(picture, centre, [rows = 0, columns = 0], longest, label, kin
   picture.append(svg("text", { class: "name", x: centre, y: HEIGHT - 6, "text-anchor": "middle" }, label));
 }
 
-/** @param {number} size @param {number} longest
- * @returns {number} by the logarithm, so that 1 beside 200 is still to be seen */
+/** @param {number} size @param {number} longest @returns {number} logarithmic, so that 1 beside 200 is visible */
 function drawn(size, longest) {
   return longest === 1 ? SHORTEST : SHORTEST + (LONGEST - SHORTEST) * (Math.log(size) / Math.log(longest));
 }

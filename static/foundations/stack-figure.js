@@ -8,16 +8,14 @@ const WIDEST = 820;
 const NARROWEST = 280;
 const HEIGHT = 280;
 const AREA = { left: 52, right: 12, top: 40, bottom: 44 };
-/** px between two numbers of the axis of layers */
+/** minimum px between two layer numbers */
 const ROOM_OF_A_NUMBER = 26;
-/** What float32 holds: theory goes on, the figure does not. */
+/** The range of float32: the figure stops there. */
 const LOWEST = 1e-46;
 const HIGHEST = 1e39;
 const LANES = /** @type {const} */ ([["NaN", "nan", 10], ["Inf", "inf", 24]]);
 
-/** @param {LayerStack} stack
- * @param {number} room px across; the figure takes as much of it as it has use for, and its letters keep their size
- * @returns {HTMLElement} */
+/** @param {LayerStack} stack @param {number} room px available @returns {HTMLElement} */
 export function stackFigure({ layers, further_draws: draws }, room) {
   const width = Math.min(WIDEST, Math.max(NARROWEST, room));
   const x = (/** @type {number} */ index) =>
@@ -65,7 +63,7 @@ function isShown(value) {
   return typeof value === "number" && value > LOWEST && value < HIGHEST;
 }
 
-/** @param {StackLayer[]} layers @returns {[number, number]} the decades the axis spans: at least two */
+/** @param {StackLayer[]} layers @returns {[number, number]} of the axis, at least two */
 function decades(layers) {
   const values = layers.flatMap(({ std, expected, range }) => [std, expected.std, ...(range ?? [])]).filter(isShown)
     .map((value) => Math.log10(Number(value)));

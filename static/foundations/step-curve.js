@@ -1,5 +1,4 @@
-/** How wrong the differences are at every step, on two logarithmic axes: the V of rounding and truncation, per
- * dtype. */
+/** The error of the differences at every step, on two logarithmic axes: the V of rounding and truncation, per dtype. */
 
 import { html, svg } from "../core/dom.js";
 import { significant } from "../core/format.js";
@@ -90,7 +89,7 @@ function curve(dtype, steps, x, y, choose) {
   steps.eps.forEach((eps, at) => {
     const error = measured[at];
     if (typeof error !== "number") return;
-    // No difference at all has no logarithm: it stands on the axis.
+    // Zero has no logarithm: it is drawn on the axis.
     const dot = svg("circle", { cx: x(eps), cy: error === 0 ? HEIGHT - MARGIN.bottom : y(error), r: 3.5 });
     dot.append(
       svg("title", {}, `${dtype}, eps ${significant(eps)}: error ${significant(error)}. Click to take this step.`),
@@ -101,7 +100,7 @@ function curve(dtype, steps, x, y, choose) {
   return group;
 }
 
-/** @param {StepCurves} steps @returns {string} for who does not see it */
+/** @param {StepCurves} steps @returns {string} for screen readers */
 function said(steps) {
   return DTYPES.map((dtype) => {
     const { measured } = steps[dtype];
@@ -111,7 +110,7 @@ function said(steps) {
   }).join("; ");
 }
 
-/** What the curve shows, in words. @param {StepCurves} steps @returns {string} */
+/**  @param {StepCurves} steps @returns {string} */
 export function curveText(steps) {
   return DTYPES.map((dtype) => {
     const { rounding, best_step: best, machine_epsilon: machine, truncation } = steps[dtype];

@@ -10,8 +10,7 @@ import { count } from "../core/format.js";
 /** @typedef {{code: Line[], file: string | null, instead: string | null}} Cell */
 /** @typedef {{name: string, title: string, removes: string | null, lines: number, per_layer: number, once: number,
  * per_model: number, backward: number, names: number}} Style */
-/** @typedef {{left: number | null, right: number | null, same: boolean}} Beside lines by their places in the cells
- * of two styles */
+/** @typedef {{left: number | null, right: number | null, same: boolean}} Beside lines by their places in two cells */
 /** @typedef {{styles: Style[], rows: {part: string, role: string, cells: Cell[]}[], pairs: Record<string,
  * Beside[][]>}} Code */
 /** @typedef {{difference: FigureValue, relative: FigureValue, nan: number, inf: number}} Agreement */
@@ -86,8 +85,7 @@ function showCode({ styles, rows, pairs }, compare) {
   byId("counts").replaceChildren(factsTable(["", ...COUNTS.map(([, title]) => head(title, true))], countRows));
 }
 
-/** Two cells line for line. @param {Cell | undefined} left @param {Cell | undefined} right @param {Beside[]} beside
- * @returns {HTMLElement[]} */
+/** @param {Cell | undefined} left @param {Cell | undefined} right @param {Beside[]} beside @returns {HTMLElement[]} */
 function pairedRows(left, right, beside) {
   if (beside.length === 0) return [html("tr", {}, codeCell(left), codeCell(right))];
   return beside.map(({ left: l, right: r, same }, at) => {
@@ -115,11 +113,9 @@ function codeCell(cell) {
   return html("td", {}, html("code", { class: "code" }, ...cell.code.map((line) => codeLine(line, cell.file))));
 }
 
-/** @param {[string, string][]} parts
- * @returns {[string, string][]} neighbours of one kind as one, so that no arrow is in two */
+/** @param {[string, string][]} parts @returns {[string, string][]} joins neighbours of one kind */
 function joined(parts) {
-  /** @type {[string, string][]} */
-  const found = [];
+  const found = /** @type {[string, string][]} */ ([]);
   for (const [part, kind] of parts) {
     const last = found[found.length - 1];
     if (last !== undefined && last[1] === kind) last[0] += part;
@@ -132,7 +128,7 @@ function joined(parts) {
 function codeLine({ number: at, parts }, file) {
   const text = parts.map(([part]) => part).join("");
   const indent = text.length - text.trimStart().length;
-  // A long line is wrapped, and goes on under its own beginning.
+  // A wrapped line continues below its own indent.
   const line = html("span", { class: "line", title: `${file}:${at}`, style: `--indent: ${indent + 2}ch` });
   line.append(
     ...joined(parts).map(([part, kind]) =>
@@ -190,8 +186,8 @@ function pairCell(difference, isIdentical, isSame) {
   return cell;
 }
 
-/** @param {Run[]} runs @param {Runs["non_finite"]} nonFinite @param {boolean[][]} identical
- * @param {string[]} titles of the styles @returns {string} */
+/** @param {Run[]} runs @param {Runs["non_finite"]} nonFinite @param {boolean[][]} identical @param {string[]} titles
+ * @returns {string} */
 function agreementSays(runs, { elements, nan, inf, same }, identical, titles) {
   const kinds = (/** @type {number} */ at) =>
     [[nan[at] ?? 0, "NaN"], [inf[at] ?? 0, "±Inf"]].flatMap(([many, kind]) =>
@@ -199,8 +195,7 @@ function agreementSays(runs, { elements, nan, inf, same }, identical, titles) {
     ).join(" and ") || "all finite";
   const isOdd = runs.some((_, at) => (nan[at] ?? 0) + (inf[at] ?? 0) > 0);
   if (!same) {
-    /** @type {Map<string, string[]>} */
-    const groups = new Map();
+    const groups = /** @type {Map<string, string[]>} */ (new Map());
     for (const at of runs.keys()) groups.set(kinds(at), [...(groups.get(kinds(at)) ?? []), titles[at] ?? ""]);
     const counts = groups.size === 1 ? `${kinds(0)} in every style, but not in the same places`
       : [...groups].map(([found, names]) => `${found} in ${names.join(", ")}`).join("; ");

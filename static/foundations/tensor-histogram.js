@@ -1,4 +1,4 @@
-/** A large tensor as a page shows it: its histogram, and its moments in words. Used by more than one page. */
+/** A large tensor: its histogram and its moments. */
 
 import { figure } from "../core/chapter/parts.js";
 import { shapeText } from "../core/chapter/tensor-table.js";
@@ -8,7 +8,7 @@ import { count, significant } from "../core/format.js";
 const WIDTH = 240;
 const HEIGHT = 72;
 
-/** @param {TensorMoments} moments @returns {string} "12 NaN, 3 +Inf", or nothing where all is finite */
+/** @param {TensorMoments} moments @returns {string} "12 NaN, 3 +Inf", "" if all are finite */
 export function nonFinite({ nan, posinf, neginf }) {
   const kinds = [
     [nan, "NaN"],
@@ -34,7 +34,7 @@ export function tensorHistogram(name, summary, hue) {
 }
 
 /** @param {string} name @param {TensorSummary} summary
- * @returns {SVGElement} bars as high as the root of their count, so that tails stay visible */
+ * @returns {SVGElement} heights by the root of the count, so that tails stay visible */
 function bars(name, { histogram, min, max }) {
   const tallest = Math.sqrt(Math.max(...histogram));
   const box = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img" });

@@ -1,21 +1,19 @@
-/** A tensor as a table: a number for a scalar, a row for a vector, rows and columns for a matrix, and the matrices
- * one beside the other for more dimensions. What is too large is cut, and says so. Cells can be walked with the
- * arrow keys. */
+/** A tensor as a table: a number for a scalar, a row for a vector, rows and columns for a matrix, and matrices side by side for more dimensions. Large tensors are cut. The arrow keys move between cells. */
 
 import { html } from "../dom.js";
 import { significant } from "../format.js";
 
-/** @typedef {object} Options @property {string} [label] stands above, with the shape
+/** @typedef {object} Options @property {string} [label] above the table, with the shape
  * @property {(value: CellValue) => string} [format]
  * @property {(index: TensorIndex) => string} [mark] classes of a cell
  * @property {(index: TensorIndex | null) => void} [onhover] the cell under the pointer or with the focus, null for
- * none @property {number} [most] rows and columns that are shown, 12 unless told */
+ * none @property {number} [most] rows and columns shown, 12 by default */
 
 const MOST = 12;
 const MAX_SLICES = 6;
 
-/** How a value is written: integers as they are, other numbers with three digits, what is not finite by its name.
- * @param {CellValue} value @returns {string} */
+/** Integers in full, other numbers with three digits, NaN and infinities by name. @param {CellValue} value
+ * @returns {string} */
 export function cellText(value) {
   if (typeof value === "boolean") return value ? "True" : "False";
   if (value === null) return "None";
@@ -45,8 +43,7 @@ export function tensorTable({ shape, values }, options = {}) {
   return figure;
 }
 
-/** Marks cells anew, by their index. @param {Element} table as tensorTable made it
- * @param {(index: TensorIndex) => string} classes */
+/** @param {Element} table made by tensorTable @param {(index: TensorIndex) => string} classes */
 export function markCells(table, classes) {
   for (const cell of table.querySelectorAll("td[data-index]")) cell.className = classes(indexOf(cell));
 }
