@@ -152,8 +152,7 @@ class ComparisonTable extends HTMLElement {
     );
   }
 
-  /** @param {HTMLTableSectionElement} body @param {string | null} tensor @param {string} layer @param {string} name
-   * @returns {Line} */
+  /** @param {HTMLTableSectionElement} body @param {string | null} tensor @param {string} layer @param {string} name */
   #line(body, tensor, layer, name) {
     const line = body.insertRow();
     line.append(html("th", { scope: "row" }, layer));

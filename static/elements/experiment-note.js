@@ -69,8 +69,7 @@ function printedOf({ printed, statistic }, names) {
   return new Map(/^([\d.]+|nan)$/.test(mean) ? [[names.includes("std") ? "std" : statistic, mean]] : []);
 }
 
-/** @param {Picture} picture @param {number | undefined} row of the tensor in focus @param {string} name
- * @returns {number | null} */
+/** @param {Picture} picture @param {number | undefined} row of the tensor in focus @param {string} name */
 function read(picture, row, name) {
   const ofThePass = OF_THE_PASS[name];
   if (ofThePass !== undefined) return ofThePass(picture);

@@ -90,7 +90,6 @@ class GraphView extends HTMLElement {
     this.#screen.lit = ids;
   }
 
-  /** @returns {Drawing | null} */
   get drawing() {
     return this.#screen.sight?.drawing ?? null;
   }

@@ -194,8 +194,7 @@ class LayerTable extends HTMLElement {
   }
 }
 
-/** @param {Picture} picture @param {number | undefined} row @param {Float64Array} column
- * @returns {{text: string, isWarning: boolean}} */
+/** @param {Picture} picture @param {number | undefined} row @param {Float64Array} column */
 function written(picture, row, column) {
   if (row === undefined) return { text: "–", isWarning: false };
   const bad = nonFinite(picture, row);

@@ -126,7 +126,6 @@ class LayersView extends HTMLElement {
     this.#outline();
   }
 
-  /** @returns {HTMLElement} */
   #header() {
     this.#of.append(...Object.entries(TITLES).map(([value, text]) => html("option", { value }, text)));
     this.#of.addEventListener("change", () => emit(this, "layers-options-change", { of: this.#of.value }));
@@ -142,7 +141,6 @@ class LayersView extends HTMLElement {
     return html("header", {}, this.#of, ...switches, this.#saveMenu());
   }
 
-  /** @returns {HTMLElement} */
   #saveMenu() {
     const list = html("div", { class: "menu-list" });
     const menu = html("details", { class: "menu save" }, html("summary", {}, "Save"), list);

@@ -114,7 +114,6 @@ class PredictionPrompt extends HTMLElement {
     if (this.#answer.textContent !== text) this.#answer.replaceChildren(...parts);
   }
 
-  /** @returns {HTMLElement} */
   #again() {
     // Focusing this button makes a screen reader announce the answer once, not with every picture.
     const again = html("button", { type: "button", class: "link", "aria-describedby": "guess-answer" }, "guess again");
@@ -122,7 +121,6 @@ class PredictionPrompt extends HTMLElement {
     return again;
   }
 
-  /** @returns {HTMLElement} */
   #close() {
     const close = html("button", { type: "button", class: "icon-button", "aria-label": "End the prediction",
       title: "End the prediction (Esc)" }, "✕");

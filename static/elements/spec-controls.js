@@ -147,8 +147,7 @@ class SpecControls extends HTMLElement {
 
   /** @param {string} name @param {string} label @param {string} help
    * @param {(widths: number[]) => {value: number, isMixed: boolean} | null} read null: nothing to step
-   * @param {(widths: number[], value: number) => number[]} apply @param {(value: number, by: 1 | -1) => number} step
-   * @returns {Stepper} */
+   * @param {(widths: number[], value: number) => number[]} apply @param {(value: number, by: 1 | -1) => number} step */
   #stepper(name, label, help, read, apply, step) {
     let widths = /** @type {number[] | null} */ (null);
     const typed = html("input", { type: "text", inputmode: "numeric", autocomplete: "off", id: `spec-${name}`,

@@ -92,8 +92,7 @@ export function ghost({ expanded_stride }) {
   return (index) => index.some((at, dimension) => at > 0 && expanded_stride[dimension] === 0) ? "ghost" : "";
 }
 
-/** @param {Answer} answer @param {TensorIndex} index @param {TensorIndex} fromA @param {TensorIndex} fromB
- * @returns {string} */
+/** @param {Answer} answer @param {TensorIndex} index @param {TensorIndex} fromA @param {TensorIndex} fromB */
 function sentence({ a, b, result, operator }, index, fromA, fromB) {
   const sign = SIGNS[operator] ?? operator;
   const place = (/** @type {TensorIndex} */ at) => at.length === 0 ? "" : `[${at.join(", ")}]`;

@@ -68,8 +68,7 @@ startPage({
 
 // Sections: the twin answers all of them or none, so faulty inputs are reset and their sections dimmed
 
-/** @param {string} query @param {AbortSignal} signal @returns {Promise<SectionsAnswer>}
- * @throws {ApiError} not an error of an input */
+/** @param {string} query @param {AbortSignal} signal @throws {ApiError} not an error of an input */
 async function findAnswer(query, signal) {
   const asked = new URLSearchParams(query);
   const errors = /** @type {ErrorBody[]} */ ([]);

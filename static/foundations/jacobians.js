@@ -189,7 +189,6 @@ class Heatmap {
     return grey(1 - Math.log10(Math.max(NOTHING, Math.min(1, value / tolerance))) / Math.log10(NOTHING), isDark);
   }
 
-  /** @returns {HTMLElement} */
   #legend() {
     if (this.#kind === "difference") {
       const bar = html("i", { class: "swatch tolerance" });

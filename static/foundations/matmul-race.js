@@ -40,8 +40,7 @@ function row(name, rung, isNext, x, printedSpeedup) {
   return line;
 }
 
-/** @param {MatmulRung} rung @param {(speedup: number) => number} x @param {number} printed speed-up
- * @returns {HTMLElement[]} */
+/** @param {MatmulRung} rung @param {(speedup: number) => number} x @param {number} printed speed-up */
 function measured(rung, x, printed) {
   const { seconds, speedup, repeats, equal, max_difference: difference } = rung;
   const check = equal ? `${figure(difference)} ✓` : `${figure(difference)}: not equal`;
@@ -58,8 +57,7 @@ function measured(rung, x, printed) {
   ];
 }
 
-/** @param {MatmulRung} rung @param {(speedup: number) => number} x @param {number} printed speed-up
- * @returns {SVGElement} */
+/** @param {MatmulRung} rung @param {(speedup: number) => number} x @param {number} printed speed-up */
 function bar(rung, x, printed) {
   const speedup = rung.speedup ?? 1;
   const start = x(1);

@@ -50,8 +50,7 @@ function scale(low, high, from, to) {
   return (value) => from + ((Math.min(high, Math.max(low, Math.log10(value))) - low) / (high - low)) * (to - from);
 }
 
-/** @param {(value: number) => number} x @param {(value: number) => number} y @param {number} width
- * @returns {SVGElement[]} */
+/** @param {(value: number) => number} x @param {(value: number) => number} y @param {number} width */
 function axes(x, y, width) {
   const made = [];
   const every = width < 480 ? 3 : 1;

@@ -186,8 +186,7 @@ function pairCell(difference, isIdentical, isSame) {
   return cell;
 }
 
-/** @param {Run[]} runs @param {Runs["non_finite"]} nonFinite @param {boolean[][]} identical @param {string[]} titles
- * @returns {string} */
+/** @param {Run[]} runs @param {Runs["non_finite"]} nonFinite @param {boolean[][]} identical @param {string[]} titles */
 function agreementSays(runs, { elements, nan, inf, same }, identical, titles) {
   const kinds = (/** @type {number} */ at) =>
     [[nan[at] ?? 0, "NaN"], [inf[at] ?? 0, "±Inf"]].flatMap(([many, kind]) =>

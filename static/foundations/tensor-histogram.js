@@ -18,8 +18,7 @@ export function nonFinite({ nan, posinf, neginf }) {
   return kinds.flatMap(([many, name]) => many === 0 ? [] : [`${count(Number(many))} ${name}`]).join(", ");
 }
 
-/** @param {string} name @param {TensorSummary} summary @param {"forward" | "backward" | "parameter"} hue
- * @returns {HTMLElement} */
+/** @param {string} name @param {TensorSummary} summary @param {"forward" | "backward" | "parameter"} hue */
 export function tensorHistogram(name, summary, hue) {
   const { shape, mean, std, zeros, n } = summary;
   const odd = nonFinite(summary);

@@ -12,8 +12,7 @@ import { significant } from "../format.js";
 const MOST = 12;
 const MAX_SLICES = 6;
 
-/** Integers in full, other numbers with three digits, NaN and infinities by name. @param {CellValue} value
- * @returns {string} */
+/** Integers in full, other numbers with three digits, NaN and infinities by name. @param {CellValue} value */
 export function cellText(value) {
   if (typeof value === "boolean") return value ? "True" : "False";
   if (value === null) return "None";
