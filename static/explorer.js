@@ -4,18 +4,14 @@
  *   event → spec → live → picture → elements          event → view → elements, address
  */
 
-import { atFrame, cancel, later } from "./core/activity.js";
-import { address, AddressBar, parseSpec, parseView, specQuery, viewFragment, viewPushes,
-  withProgram } from "./core/url-state.js";
-import { checkPath, nodeDataPath, postJson, tracePath, useBase } from "./core/api.js";
-import { significant } from "./core/format.js";
+import { cancel, later } from "./core/activity.js";
+import { parseSpec, parseView, specQuery, viewFragment, withProgram } from "./core/url-state.js";
+import { checkPath, postJson, useBase } from "./core/api.js";
 import { find as findItem } from "./core/graph/graph.js";
-import { describeTensor } from "./core/labels.js";
 import { Live } from "./core/live.js";
 import { matchedRun } from "./core/lab/dump-run.js";
 import { hide, hideInRun, parsePrediction } from "./core/lab/prediction.js";
 import { signal } from "./core/signal.js";
-import { verdict } from "./core/lab/verdict.js";
 import "./elements/comparison-table.js";
 import "./elements/diagnosis-list.js";
 import "./elements/dump-note.js";
@@ -37,30 +33,21 @@ import "./elements/steps-view.js";
 import "./elements/tensor-over-steps.js";
 import "./elements/value-map.js";
 import "./elements/what-if-controls.js";
-import { theoryOfDump } from "./explorer/dump-theory.js";
-import { connectDumps, pinnedOf } from "./explorer/dump.js";
+import { connectAddress } from "./explorer/address.js";
+import { connectAnnouncer } from "./explorer/announcer.js";
+import { connectDumps, pinnedOf, theoryOfDump } from "./explorer/dump.js";
 import { connectGraph } from "./explorer/graph.js";
-import { connectHeader, isTyping } from "./explorer/header.js";
+import { connectHeader, connectKeys } from "./explorer/header.js";
+import { connectLinks, NET } from "./explorer/links.js";
 import { connectModel, specTable } from "./explorer/model.js";
+import { connectPictures } from "./explorer/pictures.js";
 import { connectPin } from "./explorer/pin.js";
 import { connectTakeaway } from "./explorer/takeaway.js";
 
-const ANNOUNCE_AFTER_MS = 800;
-/** Faster screens get no more pictures. */
-const FRAME_MS = 1000 / 60;
-/** The picture is on the screen by then. */
-const AFTER_PICTURE_MS = 60;
 /** Rest of the slider over dumps before theory is asked for. */
 const ASK_THEORY_AFTER_MS = 120;
 
-/** The only program with layers. */
-const NET = "mlp";
-
-/** Names of the colourings in the node data. @type {Record<string, string>} */
-const NODE_DATA = { std: "std", gradient_norm: "gradient_norm", dead_fraction: "dead_fraction", time: "time",
-  memory: "bytes", flops: "flops" };
-
-/** @param {string} selector @returns {any}  */
+/** @param {string} selector @returns {any} */
 function find(selector) {
   const element = document.querySelector(selector);
   if (element === null) throw new Error(`the page has no ${selector}`);
@@ -102,77 +89,36 @@ const specOf = (query) => parseSpec(table, query);
 // The query of the address may hold a preset's name or a mistake; page.query is the server's reading.
 const spec = signal(specOf(page.query));
 const view = signal(parseView(location.hash || (page.view ?? "")));
-/**  @type {Signal<Picture | null>} */
 const picture = signal(/** @type {Picture | null} */ (null));
-/** @type {Signal<Theory | null>} */
 const theory = signal(/** @type {Theory | null} */ (null));
-/** Run A. @type {Signal<PinnedRun | null>} */
+/** Run A. */
 const pinned = signal(/** @type {PinnedRun | null} */ (null));
-/** The open dump, instead of the server's answers. @type {Signal<ShownDump | null>} */
+/** The open dump, instead of the server's answers. */
 const opened = signal(/** @type {ShownDump | null} */ (null));
 /** @type {Signal<ErrorBody | null>} */
 const error = signal(page.error);
-/** The error of run A. @type {Signal<ErrorBody | null>} */
+/** The error of run A. */
 const pinError = signal(/** @type {ErrorBody | null} */ (null));
 
 /** A mistaken address: the default model is shown, and the mistake stays visible until a change. */
 let isAddressAtFault = page.error !== null;
 
-// Pictures: drawn once per frame, the latest one only; seq never decreases.
-
-let arrived = /** @type {Picture | null} */ (null);
-let isWaiting = false;
-let paintedAt = -Infinity;
-
-function paintSoon() {
-  if (isWaiting) return;
-  if (!document.hidden && performance.now() - paintedAt > FRAME_MS) {
-    // Painting at once leaves the next frame free.
-    paint();
-    return;
-  }
-  isWaiting = true;
-  atFrame(() => {
-    isWaiting = false;
-    paint();
-  });
-}
-
-function paint() {
-  paintedAt = performance.now();
-  if (opened.value !== null || arrived === null || arrived.seq <= (picture.value?.seq ?? 0)) return;
-  // Theory of another graph does not fit.
-  if (arrived.key !== picture.value?.key) theory.value = null;
-  picture.value = arrived;
-  expectations.paint();
-}
-
-/** Holds theory back until its picture is on the screen. */
-const expectations = {
-  /** @type {Theory | null} */
-  arrived: null,
-  paint() {
-    if (opened.value !== null || this.arrived === null || this.arrived.seq > (picture.value?.seq ?? 0)) return;
-    theory.value = this.arrived;
-    this.arrived = null;
-  },
-};
+const address = connectAddress(view, page.error === null ? page.query : location.search.slice(1));
+/** @param {Partial<View>} change */
+const setView = (change) => address.setView(change);
+/** @param {Partial<View>} change */
+const replaceView = (change) => address.replaceView(change);
+const pictures = connectPictures(picture, theory, () => opened.value === null);
 
 const live = new Live({
   picture(next) {
-    arrived = next;
     if (next.spec === spec.value && !isAddressAtFault) {
       error.value = null;
-      acceptedQuery = queryOf(next.spec);
-      writeAddress(specPushes, AFTER_PICTURE_MS);
-      specPushes = false;
+      address.accept(queryOf(next.spec));
     }
-    paintSoon();
+    pictures.take(next);
   },
-  theory(next) {
-    expectations.arrived = next;
-    expectations.paint();
-  },
+  theory: pictures.takeTheory,
   error(body, asked) {
     if (asked === spec.value) error.value = body;
   },
@@ -183,24 +129,9 @@ const live = new Live({
   model: (news) => own?.told(news),
 }, queryOf);
 
-// The address: it takes a spec once the server has accepted it, so that a reload never fails.
-
-let acceptedQuery = page.error === null ? page.query : location.search.slice(1);
-/** Whether the next spec makes a history entry: one per drag or choice. */
-let specPushes = false;
-const addressBar = new AddressBar();
-
-/** @param {boolean} push @param {number} [delay] ms */
-function writeAddress(push, delay) {
-  addressBar.write(address(acceptedQuery, viewFragment(view.value)), push, delay);
-}
-
 addEventListener("popstate", () => {
-  addressBar.moved();
-  specPushes = false;
   const asked = specOf(location.search);
-  acceptedQuery = queryOf(asked);
-  view.value = parseView(location.hash);
+  address.moved(queryOf(asked));
   if (queryOf(asked) !== queryOf(spec.value)) setSpec(asked);
 });
 
@@ -214,24 +145,6 @@ function setSpec(next) {
   spec.value = next;
 }
 
-/** @param {Partial<View>} change */
-function setView(change) {
-  if (takeView(change)) writeAddress(viewPushes(change));
-}
-
-/** For changes that the user did not ask for: no history entry. @param {Partial<View>} change */
-function replaceView(change) {
-  if (takeView(change)) writeAddress(false);
-}
-
-/** @param {Partial<View>} change @returns {boolean} whether the view changes */
-function takeView(change) {
-  const next = { ...view.value, ...change };
-  if (viewFragment(next) === viewFragment(view.value)) return false;
-  view.value = next;
-  return true;
-}
-
 // Elements to state
 
 /** @template T @param {string} type @param {(detail: T) => void} listener */
@@ -242,25 +155,25 @@ function on(type, listener) {
 let isMoving = false;
 on("spec-change", (/** @type {{change: Spec, moving: boolean}} */ { change, moving }) => {
   // One drag, one history entry: its first movement makes it, the rest replaces it.
-  if (!isMoving) specPushes = true;
+  if (!isMoving) address.pushes = true;
   isMoving = moving;
   // The slider starts from the picture on the screen, not from a refused input.
   const refused = error.value?.field;
-  const accepted = specOf(acceptedQuery);
+  const accepted = specOf(address.query);
   const isRefusedElsewhere = !isAddressAtFault && refused != null && refused in spec.value && "scale" in change
     && "scale" in accepted && refused !== "scale";
   const before = isRefusedElsewhere ? accepted : spec.value;
   const next = { ...("program" in change ? withProgram(page, before, String(change["program"])) : before), ...change };
   if (!moving && queryOf(next) === queryOf(spec.value)) {
     // A drag that ends where it began makes no entry; a click on the track does, once its picture arrives.
-    if (acceptedQuery === queryOf(spec.value)) specPushes = false;
+    if (address.query === queryOf(spec.value)) address.pushes = false;
     elements.controls.spec = spec.value;
     return;
   }
   setSpec(next);
 });
 on("preset-choose", (/** @type {{preset: Preset}} */ { preset }) => {
-  specPushes = true;
+  address.pushes = true;
   // Enters the address with the spec: one history entry.
   view.value = { ...view.value, predict: "", guess: "" };
   setSpec(specOf(preset.query));
@@ -291,7 +204,7 @@ on("swap-runs", () => {
     return;
   }
   setView({ a: `?${queryOf(specShown())}` });
-  specPushes = false;
+  address.pushes = false;
   setSpec(specOf(a.slice(1)));
 });
 on("camera-change", (/** @type {{zoom: number, at: number, across: number}} */ camera) => setView(camera));
@@ -326,43 +239,25 @@ elements.presets.presets = page.presets;
 if (page.model != null)
   elements.inspector.check = (/** @type {string} */ op) => postJson(checkPath(queryOf(specShown())), { op });
 
-// Looked up once: a search through thousands of elements takes longer than the rest of a slider event.
-const modelButtons = document.querySelectorAll("[data-widths]");
-const traceLinks = document.querySelectorAll("a[data-trace]");
-
 spec.subscribe((value) => {
-  const query = queryOf(value);
   elements.controls.spec = value;
   elements.presets.current = experimentQuery(value);
-  for (const button of modelButtons) {
-    const isShown = value["program"] === NET && button.getAttribute("data-widths") === value["widths"];
-    button.setAttribute("aria-pressed", String(isShown));
-  }
-  writeNodeDataLink();
-  for (const link of traceLinks) {
-    link.setAttribute("href", tracePath(link.getAttribute("data-trace") ?? "json", query));
-  }
 });
-
-/** One statistic per file: the colouring of the boxes, if Model Explorer knows it. */
-function writeNodeDataLink() {
-  const { colour } = view.value;
-  const statistic = NODE_DATA[colour] ?? "std";
-  find("#node-data").setAttribute("href", nodeDataPath(statistic, queryOf(spec.value)));
-}
+connectLinks(spec, view, queryOf, (widths) => {
+  address.pushes = true;
+  setSpec({ ...withProgram(page, spec.value, NET), widths });
+});
 
 /** @param {Spec} value @returns {string} of its experiment, which any seed belongs to */
 function experimentQuery(value) {
   return queryOf({ ...value, seed: specOf("")["seed"] ?? 0 });
 }
 
-let announcement = 0;
 picture.subscribe((value) => {
-  if (value === null) return;
-  show(value);
-  clearTimeout(announcement);
-  announcement = setTimeout(announce, ANNOUNCE_AFTER_MS);
+  if (value !== null) show(value);
 });
+connectAnnouncer(picture, elements.announcer,
+  () => ({ picture: shown, selection: view.value.select && tensorOf(view.value.select) }));
 
 /** @returns {boolean} whether no spec describes the model shown */
 function isOwn() {
@@ -378,7 +273,7 @@ function ruleByKind() {
 /** The picture on the screen, without figures that wait for a guess. @type {Picture | null} */
 let shown = null;
 
-/** @param {Picture} value  */
+/** @param {Picture} value */
 function show(value) {
   const prediction = parsePrediction(view.value.predict, view.value.guess);
   shown = hide(value, prediction);
@@ -434,14 +329,13 @@ const dumps = connectDumps({ page, opened, elements, view, setView, on });
 const pin = connectPin(pinned, pinError, dumps.take, () => {
   view.value = { ...view.value, ...unpinned() };
   // Replaced: going back must not reach the mistake.
-  writeAddress(false);
+  address.write(false);
 }, specOf);
 let shownPrediction = "";
 view.subscribe((value) => {
   elements.profile.statistic = value.statistic;
   elements.layers.options = value;
   elements.inspector.reach = value.reach;
-  writeNodeDataLink();
   const prediction = `${value.predict} ${value.guess}`;
   if (prediction !== shownPrediction && picture.value !== null) show(picture.value);
   shownPrediction = prediction;
@@ -495,25 +389,7 @@ function inspect() {
   else elements.inspector.show(shown, graph, select);
 }
 
-function announce() {
-  if (shown === null) return;
-  const { select } = view.value;
-  const { layers, tensors } = shown.topology;
-  const focus = select === "" ? layers[0]?.activation : tensorOf(select);
-  const tensor = tensors.find(({ id }) => id === focus);
-  const parts = [`Loss ${shown.hidden?.loss === true ? "hidden until it is guessed" : significant(shown.loss)}`,
-    tensor === undefined ? "" : describeTensor(shown, tensor), verdict(shown).text];
-  elements.announcer.textContent = parts.filter((part) => part !== "").join(". ");
-}
-
 // The header
-
-for (const button of modelButtons) {
-  button.addEventListener("click", () => {
-    specPushes = true;
-    setSpec({ ...withProgram(page, spec.value, NET), widths: button.getAttribute("data-widths") ?? "" });
-  });
-}
 
 find("#pin").addEventListener("click", () => {
   const { a, colour } = view.value;
@@ -529,7 +405,8 @@ function unpinned() {
   return { a: "", ...(view.value.colour === "difference" ? { colour: "", span: "" } : {}) };
 }
 
-connectHeader({ view, setView, query: () => acceptedQuery, needsToken: page.needs_token });
+connectHeader({ view, setView, query: () => address.query, needsToken: page.needs_token });
+connectKeys(setView, elements.graph, elements.toolbar);
 connectTakeaway(page, () => ({
   picture: shown,
   graph: drawn.graph.value,
@@ -537,29 +414,13 @@ connectTakeaway(page, () => ({
   statistic: view.value.statistic === "mean" ? "mean" : "std",
   selection: view.value.select,
   paintwork: drawn.drawnWith(),
-  query: acceptedQuery,
+  query: address.query,
   // The saved file holds one dump.
   fragment: viewFragment(opened.value === null ? view.value : { ...view.value, ...unpinned(), dump: 0 }),
   opened: opened.value,
   theory: theory.value,
   model: page.model?.name ?? "",
 }));
-
-find(".skip-link").addEventListener("click", (/** @type {Event} */ event) => {
-  // The link must not overwrite the fragment, which holds the view.
-  event.preventDefault();
-  elements.graph.focus();
-});
-
-addEventListener("keydown", (event) => {
-  if (isTyping(event) || event.ctrlKey || event.metaKey || event.altKey
-    || document.querySelector("dialog[open]") !== null) return;
-  if (event.key === "Escape" && document.querySelector("details.menu[open]") === null) setView({ select: "" });
-  if (event.key === "/") {
-    event.preventDefault();
-    elements.toolbar.focus();
-  }
-});
 
 // The source of pictures: the server, or a dump.
 

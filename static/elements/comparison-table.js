@@ -22,7 +22,7 @@ const [MAX_TENSORS, MAX_ALONE] = [12, 20];
 
 class ComparisonTable extends HTMLElement {
   #built = "";
-  /**  @type {Line[]} */
+  /** @type {Line[]} */
   #lines = [];
   #loss = /** @type {Line | null} */ (null);
   #specs = html("dl", { class: "specs" });
@@ -88,7 +88,7 @@ class ComparisonTable extends HTMLElement {
     );
   }
 
-  /**  @param {Picture} picture @param {PinnedRun} pinned */
+  /** @param {Picture} picture @param {PinnedRun} pinned */
   #describe(picture, { query, profile, dump }) {
     if (dump?.shown != null) {
       this.#describeDumps(dump, dump.shown);

@@ -48,7 +48,7 @@ class DumpOpener extends HTMLElement {
     this.#input.click();
   }
 
-  /**  @param {readonly Refusal[]} problems */
+  /** @param {readonly Refusal[]} problems */
   refuse(problems) {
     this.#title.textContent = problems.length > 1 ? `${problems.length} files are no graph dumps`
       : "This is no graph dump";

@@ -58,7 +58,7 @@ function lossCurve(steps, x, height) {
   return { paths, dots, breaks, isLog, low, high, endsHigh: y(finite.at(-1) ?? 0) < height / 2 };
 }
 
-/** @typedef {{loss: number | null, structure: string}} StepFigures  */
+/** @typedef {{loss: number | null, structure: string}} StepFigures */
 
 const PER_SECOND = 5;
 const HEIGHT = 34;

@@ -11,11 +11,7 @@ import { emit, html, write, writeText } from "../core/dom.js";
 const SEARCH_AFTER_MS = 120;
 
 /** @type {[View["thickness"], string][]} */
-const THICKNESS = [
-  ["", "edges alike"],
-  ["size", "edges: tensor size"],
-  ["gradient", "edges: gradient norm"],
-];
+const THICKNESS = [["", "edges alike"], ["size", "edges: tensor size"], ["gradient", "edges: gradient norm"]];
 
 class GraphToolbar extends HTMLElement {
   #search = html("input", { type: "search", placeholder: "Search", "aria-label": "Search the graph",
@@ -52,7 +48,7 @@ class GraphToolbar extends HTMLElement {
     this.#hold.addEventListener("click", () => emit(this, "span-hold", { held: this.#hold.ariaPressed !== "true" }));
   }
 
-  /**  @override */
+  /** @override */
   focus() {
     this.#search.focus();
     this.#search.select();
@@ -71,7 +67,7 @@ class GraphToolbar extends HTMLElement {
     write(this.#hold, "aria-pressed", String(span !== ""));
   }
 
-  /**  @param {number} depth */
+  /** @param {number} depth */
   set depth(depth) {
     const options = [["layer", "layers"],
       ...Array.from({ length: depth }, (_, index) => [String(index + 1), `depth ${index + 1}`]), ["all", "every op"]];

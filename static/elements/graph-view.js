@@ -58,12 +58,12 @@ class GraphView extends HTMLElement {
     this.#screen.theory = theory;
   }
 
-  /** @param {Expansion} expansion  */
+  /** @param {Expansion} expansion */
   set expansion(expansion) {
     this.#screen.expansion = expansion;
   }
 
-  /** @param {Statistic} statistic  */
+  /** @param {Statistic} statistic */
   set statistic(statistic) {
     this.#bar.statistic = statistic;
     this.#screen.statistic = statistic;

@@ -47,7 +47,7 @@ class InspectorPanel extends HTMLElement {
     this.#expect();
   }
 
-  /**  @param {string} reach */
+  /** @param {string} reach */
   set reach(reach) {
     this.#reach = reach;
     this.#controls.fill(reach);

@@ -116,7 +116,7 @@ class LayerProfile extends HTMLElement {
     this.#draw();
   }
 
-  /** @param {PinnedRun | null} pinned  */
+  /** @param {PinnedRun | null} pinned */
   set pinned(pinned) {
     if (pinned === this.#pinned) return;
     this.#pinned = pinned;

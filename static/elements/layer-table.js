@@ -129,7 +129,7 @@ class LayerTable extends HTMLElement {
     for (const body of bodies) this.#sight.observe(body);
   }
 
-  /**  @param {Run} run */
+  /** @param {Run} run */
   #fill(run) {
     if (run.isFilled) return;
     run.isFilled = true;
@@ -170,7 +170,7 @@ class LayerTable extends HTMLElement {
     run.body.replaceChildren(html("tr", { class: "room", "aria-hidden": "true" }, room));
   }
 
-  /**  @param {Run} run */
+  /** @param {Run} run */
   #note({ notes }) {
     for (const { layer, type, note } of notes) writeText(note, this.#theory?.layers[layer - 1]?.reason ?? type);
   }

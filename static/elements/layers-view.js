@@ -25,13 +25,8 @@ const LEGEND = { width: 240, height: 24 };
 const NARROW_SCREEN = "(max-width: 899px)";
 
 /** @type {Record<LayerTensor, string>} */
-const TITLES = {
-  activation: "Activations",
-  preactivation: "Preactivations",
-  gradient: "Gradients",
-  weight: "Weights",
-  weight_gradient: "Weight gradients",
-};
+const TITLES = { activation: "Activations", preactivation: "Preactivations", gradient: "Gradients", weight: "Weights",
+  weight_gradient: "Weight gradients" };
 
 /** @type {Record<LayerTensor, "forward" | "backward" | "parameter">} */
 const HUES = { activation: "forward", preactivation: "forward", gradient: "backward", weight: "parameter",
@@ -54,7 +49,7 @@ class LayersView extends HTMLElement {
   #chain = /** @type {{key: string, of: LayerTensor, columns: LayerColumn[]} | null} */ (null);
   /** The range shown; it only grows while the slider moves. @type {ValueRange | null} */
   #range = null;
-  /**  @type {{histograms: LayerHistograms, plan: LayersPlan, rule: string} | null} */
+  /** @type {{histograms: LayerHistograms, plan: LayersPlan, rule: string} | null} */
   #shown = null;
   /** The part that is zoomed into. @type {LayersSection} */
   #section = { x: [0, 1], y: [0, 1] };
@@ -314,7 +309,7 @@ class LayersView extends HTMLElement {
     this.#say();
   }
 
-  /** @param {Picture} picture @param {readonly LayerColumn[]} columns  */
+  /** @param {Picture} picture @param {readonly LayerColumn[]} columns */
   #describe(picture, columns) {
     const { form, of } = this.#options;
     const { std } = picture.floats;

@@ -38,7 +38,7 @@ class PredictionPrompt extends HTMLElement {
     this.#draw();
   }
 
-  /**  @override */
+  /** @override */
   focus() {
     (this.querySelector("input") ?? this.querySelector("button"))?.focus();
   }
@@ -90,7 +90,7 @@ class PredictionPrompt extends HTMLElement {
     return [form, this.#close()];
   }
 
-  /** @param {string} problem  */
+  /** @param {string} problem */
   #complain(problem) {
     this.#problem.textContent = problem;
     if (problem === "") this.#input.removeAttribute("aria-invalid");

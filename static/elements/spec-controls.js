@@ -374,7 +374,7 @@ class SpecControls extends HTMLElement {
   }
 }
 
-/** @param {string} name @param {Spec} spec @returns {string}  */
+/** @param {string} name @param {Spec} spec @returns {string} */
 function noteOf(name, spec) {
   return DISABLED[name]?.(spec) ?? HINTS[name]?.(spec) ?? "";
 }

@@ -1,7 +1,7 @@
 /** Dumps instead of the server's answers: opened with the page, from files, or dropped on it. One is shown; several have a scrubber, and the selected tensor shows at every step. */
 
 import { during, later } from "../core/activity.js";
-import { ApiError } from "../core/api.js";
+import { API, ApiError, getJson } from "../core/api.js";
 import { DumpProblem } from "../core/dump/dump.js";
 import { Series } from "../core/dump/series.js";
 import { DumpShelf, stepLabels } from "../core/dump/sources.js";
@@ -107,7 +107,7 @@ export function connectDumps({ page, opened, elements, view, setView, on }) {
     if (sources.length > 1) read(sources);
   }
 
-  /**  @param {readonly DumpSource[]} sources */
+  /** @param {readonly DumpSource[]} sources */
   function read(sources) {
     const own = new Series(sources, (index) => {
       const figures = own.steps[index];
@@ -228,10 +228,21 @@ function untilOpen(opened) {
   });
 }
 
-/** @param {unknown} problem  @returns {{message: string, where?: string}} */
+/** @param {unknown} problem @returns {{message: string, where?: string}} */
 function saidOf(problem) {
   if (problem instanceof DumpProblem) return { message: problem.message, where: problem.where };
   if (problem instanceof ApiError) return { message: problem.message };
   if (problem instanceof DOMException) return { message: "The file cannot be read." };
   throw problem;
+}
+
+/** Asks for the theory of a dump that the server holds.
+ * @param {number} index of the dump @returns {Promise<Omit<Theory, "seq"> | null>} null: the dump shows without it */
+export async function theoryOfDump(index) {
+  try {
+    return await getJson(`${API}/dump.json?index=${index}&what=theory`);
+  } catch (problem) {
+    if (problem instanceof ApiError) return null;
+    throw problem;
+  }
 }

@@ -43,7 +43,7 @@ export function connectHeader({ view, setView, query, needsToken }) {
   }
 }
 
-/** @param {string} url @param {boolean} needsToken @returns {string}  */
+/** @param {string} url @param {boolean} needsToken @returns {string} */
 function curl(url, needsToken) {
   const token = needsToken ? ' -H "Authorization: Bearer $CHAINRULE_TOKEN"' : "";
   return `curl -s${token} '${url.replaceAll("'", "%27")}'`;
@@ -107,6 +107,24 @@ function connectHelp() {
 }
 
 /** @param {KeyboardEvent} event @returns {boolean} whether the key goes into a text field */
-export function isTyping({ target }) {
+function isTyping({ target }) {
   return target instanceof HTMLInputElement && ["text", "search"].includes(target.type);
+}
+
+/** @param {(change: Partial<View>) => void} setView @param {HTMLElement} graph @param {HTMLElement} toolbar */
+export function connectKeys(setView, graph, toolbar) {
+  document.querySelector(".skip-link")?.addEventListener("click", (event) => {
+    // The link must not overwrite the fragment, which holds the view.
+    event.preventDefault();
+    graph.focus();
+  });
+  addEventListener("keydown", (event) => {
+    if (isTyping(event) || event.ctrlKey || event.metaKey || event.altKey
+      || document.querySelector("dialog[open]") !== null) return;
+    if (event.key === "Escape" && document.querySelector("details.menu[open]") === null) setView({ select: "" });
+    if (event.key === "/") {
+      event.preventDefault();
+      toolbar.focus();
+    }
+  });
 }

@@ -97,7 +97,7 @@ export function connectModel({ model, elements, view, replaceView, again }) {
       return keepView(view.value, counterparts);
     },
 
-    /**  @param {Graph | null} next its graph */
+    /** @param {Graph | null} next its graph */
     show(next) {
       isBehind = false;
       if (next === graph) return;
@@ -112,7 +112,7 @@ export function connectModel({ model, elements, view, replaceView, again }) {
       isFirst = false;
     },
 
-    /**  @param {ModelNews} news */
+    /** @param {ModelNews} news */
     told(news) {
       isBehind ||= news.version !== version;
       ({ error, groups, version } = news);
@@ -122,7 +122,7 @@ export function connectModel({ model, elements, view, replaceView, again }) {
       if (error === null) again();
     },
 
-    /**  @param {ErrorBody | null} body */
+    /** @param {ErrorBody | null} body */
     refused(body) {
       // A mistake in the what-if shows at its control.
       refusal = isBehind ? body : null;
@@ -134,7 +134,7 @@ export function connectModel({ model, elements, view, replaceView, again }) {
       return refusal !== null;
     },
 
-    /**  @param {ConnectionState} state */
+    /** @param {ConnectionState} state */
     reached(state) {
       // A restarted server may have other code; it reports an error at once.
       if (state === "live" && wasLost) error = null;

@@ -65,7 +65,7 @@ export function showCopies(answer) {
     wideB: tensorTable(b.expanded, { label: "b, as it is read", mark: ghost(b), onhover: (index) => light(index) }),
     result: tensorTable(result, { label: `a ${sign} b`, onhover: (index) => light(index) }),
   };
-  /** @param {TensorIndex | null} index  */
+  /** @param {TensorIndex | null} index */
   function light(index) {
     markCells(tables.wideA, (at) => `${ghost(a)(at)}${isSame(at, index) ? " lit" : ""}`);
     markCells(tables.wideB, (at) => `${ghost(b)(at)}${isSame(at, index) ? " lit-2" : ""}`);

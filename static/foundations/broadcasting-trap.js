@@ -108,7 +108,7 @@ function sizesOf(text) {
   return words.every((word) => /^\d+$/.test(word)) ? words.map(Number) : null;
 }
 
-/** @param {string} text @returns {string}  */
+/** @param {string} text @returns {string} */
 function said(text) {
   const sizes = sizesOf(text);
   return sizes === null ? `“${text}”` : shapeText(sizes);

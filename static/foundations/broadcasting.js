@@ -17,23 +17,13 @@ import { wireTrap } from "./broadcasting-trap.js";
  * string, explanation: string}} Step */
 
 /** Text for each rule. @type {Record<string, string>} */
-const RULES = {
-  equal: "equal",
-  stretch_a: "a stretched",
-  stretch_b: "b stretched",
-  pad_a: "a missing → 1",
-  pad_b: "b missing → 1",
-  fault: "at fault",
-};
+const RULES = { equal: "equal", stretch_a: "a stretched", stretch_b: "b stretched", pad_a: "a missing → 1",
+  pad_b: "b missing → 1", fault: "at fault" };
 
 const PATH = "/foundations/broadcasting.json";
 /** Inputs of each section, by the id of its heading. @type {Readonly<Record<string, readonly string[]>>} */
-const USED = {
-  "two-shapes": ["a", "b", "operator"],
-  "added-dimensions": ["c", "m"],
-  scalars: ["m", "mean", "std"],
-  "the-trap": ["n", "noise", "seed"],
-};
+const USED = { "two-shapes": ["a", "b", "operator"], "added-dimensions": ["c", "m"], scalars: ["m", "mean", "std"],
+  "the-trap": ["n", "noise", "seed"] };
 
 /** Inputs that must fit each other: both are reset together. */
 const PAIR = ["a", "b"];
@@ -181,7 +171,7 @@ function list(steps) {
   return html("ol", { class: "steps" }, ...items);
 }
 
-/** @param {number} value @returns {string}  */
+/** @param {number} value @returns {string} */
 function signed(value) {
   return String(value).replace("-", "−");
 }

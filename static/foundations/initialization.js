@@ -9,7 +9,7 @@ import { stackFigure } from "./stack-figure.js";
 import { nonFinite, tensorHistogram } from "./tensor-histogram.js";
 
 /** @typedef {{mean: FigureValue, std: FigureValue}} Expected */
-/** @typedef {[number, number] | null} Range  */
+/** @typedef {[number, number] | null} Range */
 /** @typedef {TensorSummary & {expected: Expected, range: {mean: Range, std: Range}}} Layer */
 /** @typedef {{preset: string, code: string, depth: number, printed: {mean?: number, std?: number}, printed_window:
  * FigureValue[][] | null, signs: boolean, measured: TensorMoments, expected: Expected, range: {mean: Range, std:

@@ -60,7 +60,7 @@ function worstText(comparison) {
   }`;
 }
 
-/** @param {JacobianComparison} comparison @param {number} row @param {number} column  @returns {string} */
+/** @param {JacobianComparison} comparison @param {number} row @param {number} column @returns {string} */
 function cellText(comparison, row, column) {
   const { window: part } = comparison;
   const at = /** @param {JacobianMatrix} matrix */ (matrix) => matrix.values[row]?.[column] ?? null;

@@ -109,7 +109,7 @@ function said(steps) {
   }).join("; ");
 }
 
-/**  @param {StepCurves} steps @returns {string} */
+/** @param {StepCurves} steps @returns {string} */
 export function curveText(steps) {
   return DTYPES.map((dtype) => {
     const { rounding, best_step: best, machine_epsilon: machine, truncation } = steps[dtype];

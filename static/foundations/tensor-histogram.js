@@ -10,11 +10,7 @@ const HEIGHT = 72;
 
 /** @param {TensorMoments} moments @returns {string} "12 NaN, 3 +Inf", "" if all are finite */
 export function nonFinite({ nan, posinf, neginf }) {
-  const kinds = [
-    [nan, "NaN"],
-    [posinf, "+Inf"],
-    [neginf, "−Inf"],
-  ];
+  const kinds = [[nan, "NaN"], [posinf, "+Inf"], [neginf, "−Inf"]];
   return kinds.flatMap(([many, name]) => many === 0 ? [] : [`${count(Number(many))} ${name}`]).join(", ");
 }
 

@@ -19,7 +19,7 @@ const PATIENCE = 200;
 const RETRY = 1000;
 const TRIES = 5;
 
-/**  @param {Behaviour} behaviour @returns {{set: (changes: Values) => void, values: () => Values}} */
+/** @param {Behaviour} behaviour @returns {{set: (changes: Values) => void, values: () => Values}} */
 export function startPage(behaviour) {
   const page = new ChapterPage(behaviour);
   page.start();
