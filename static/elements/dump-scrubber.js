@@ -4,7 +4,6 @@
 
 import { oncePerFrame } from "../core/activity.js";
 import { emit, html, svg, write, writeText } from "../core/dom.js";
-import { stepLabels } from "../core/dump/sources.js";
 import { significant } from "../core/format.js";
 import { iconButton, Player } from "../core/player.js";
 
@@ -69,7 +68,6 @@ const SCALE_WIDTH = 150;
 
 class DumpScrubber extends HTMLElement {
   #sources = /** @type {readonly {name: string}[]} */ ([]);
-  #labels = /** @type {string[]} */ ([]);
   #figures = /** @type {(StepFigures | null)[]} */ ([]);
   #problems = /** @type {Map<number, string>} */ (new Map());
   /** A problem that is not of one dump. */
@@ -118,7 +116,6 @@ class DumpScrubber extends HTMLElement {
   open(sources) {
     this.#player.pause();
     this.#sources = sources;
-    this.#labels = stepLabels(sources);
     this.#figures = sources.map(() => null);
     this.#problems.clear();
     this.#slider.max = String(sources.length - 1);
@@ -223,11 +220,6 @@ class DumpScrubber extends HTMLElement {
       ]),
     );
     this.dataset["read"] = String(this.#figures.filter((figures) => figures !== null).length);
-  }
-
-  /** @returns {readonly string[]} short names */
-  get labels() {
-    return this.#labels;
   }
 }
 

@@ -248,7 +248,7 @@ function spanOf(span) {
 }
 
 /** @param {string} text as in the address @returns {{hops: number, direction: "up" | "down" | "both"} | null} */
-export function reachOf(text) {
+function reachOf(text) {
   const [, direction, hops] = /^(up|down|both)(\d{0,4})$/.exec(text) ?? [];
   if (direction === undefined) return null;
   return { direction: /** @type {"up" | "down" | "both"} */ (direction), hops: hops === "" ? Infinity : Number(hops) };

@@ -2,11 +2,10 @@
 
 import { lightLines } from "../core/chapter/listing.js";
 import { mathElement } from "../core/chapter/math.js";
-import { byId, factsTable, figure, head, number, row } from "../core/chapter/parts.js";
+import { byId, factsTable, figure, head, label, number, row } from "../core/chapter/parts.js";
 import { startPage } from "../core/chapter/page.js";
 import { shapeText } from "../core/chapter/tensor-table.js";
-import { html } from "../core/dom.js";
-import { productPicture } from "./product-picture.js";
+import { html, svg } from "../core/dom.js";
 import { tensorHistogram } from "./tensor-histogram.js";
 
 /** @typedef {TensorSummary & {name: string, line: string, derivation: string, autograd_difference: FigureValue}}
@@ -206,4 +205,48 @@ function table(titles, rows) {
     row(first.includes("(") ? html("code", {}, first) : first, ...rest.map((text) => number(text)))
   );
   return html("div", { class: "scroll" }, factsTable(titles.map((title, at) => head(title, at > 0)), body));
+}
+
+// --- a product of two matrices as rectangles, with the sizes that must match and the result
+
+const LONGEST = 84;
+const SHORTEST = 12;
+const WIDTH = 400;
+const HEIGHT = 150;
+
+/** @param {Trial} trial @param {{name: string, shape: number[]}} goal @returns {SVGElement} */
+function productPicture({ code, left, right, shape, fits, is_gradient: isGradient }, goal) {
+  const meets = left[1] === right[0];
+  const longest = Math.max(...left, ...right, ...goal.shape);
+  const picture = svg("svg", { class: "product-picture", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img" });
+  picture.setAttribute("aria-label",
+    `${code}: ${shapeText(left)} @ ${shapeText(right)}${
+      shape === null ? " cannot be multiplied" : ` gives ${shapeText(shape)}`
+    }; ${goal.name} is ${shapeText(goal.shape)}`);
+  const [leftCode = "", rightCode = ""] = code.split(" @ ");
+  rectangle(picture, 72, left, longest, leftCode, meets ? "meets" : "clashes", "right");
+  picture.append(label(121, HEIGHT / 2, "@", "middle", "sign"));
+  rectangle(picture, 200, right, longest, rightCode, meets ? "meets" : "clashes", "left");
+  picture.append(label(255, HEIGHT / 2, "=", "middle", "sign"));
+  if (shape === null) picture.append(label(340, HEIGHT / 2, "✗", "middle", "sign"));
+  else rectangle(picture, 340, shape, longest, fits ? goal.name : "",
+      fits ? (isGradient ? "is-gradient" : "fits") : "other", "none");
+  return picture;
+}
+
+/** @param {SVGElement} picture @param {number} centre @param {readonly number[]} shape
+ * @param {number} longest size, drawn LONGEST long @param {string} name @param {string} kind
+ * @param {"left" | "right" | "none"} meeting the side at the neighbour: columns are written on top, rows at the side */
+function rectangle(picture, centre, [rows = 0, columns = 0], longest, name, kind, meeting) {
+  const [width, height] = [drawn(columns, longest), drawn(rows, longest)];
+  const [x, y] = [centre - width / 2, HEIGHT / 2 - 4 - height / 2];
+  picture.append(svg("rect", { class: `matrix ${kind}`, x, y, width, height }),
+    label(centre, y - 6, String(columns), "middle", meeting === "right" ? `size ${kind}` : "size"),
+    label(x - 5, HEIGHT / 2, String(rows), "end", meeting === "left" ? `size ${kind}` : "size"),
+    label(centre, HEIGHT - 6, name, "middle", "name"));
+}
+
+/** @param {number} size @param {number} longest @returns {number} logarithmic, so that 1 beside 200 is visible */
+function drawn(size, longest) {
+  return longest === 1 ? SHORTEST : SHORTEST + (LONGEST - SHORTEST) * (Math.log(size) / Math.log(longest));
 }

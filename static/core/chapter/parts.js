@@ -1,6 +1,6 @@
 /** Tables and short texts that the chapter's pages share. */
 
-import { html } from "../dom.js";
+import { html, svg } from "../dom.js";
 import { significant } from "../format.js";
 import { cellText } from "./tensor-table.js";
 
@@ -61,4 +61,15 @@ export function sourceOf(shape, index) {
 /** @param {TensorIndex} index @param {TensorIndex | null} other @returns {boolean} */
 export function isSame(index, other) {
   return other !== null && String(index) === String(other);
+}
+
+/** @param {number} x @param {number} y @param {string} text @param {"start" | "middle" | "end"} [anchor]
+ * @param {string} [classes] */
+export function label(x, y, text, anchor = "end", classes = "tick") {
+  return svg("text", { class: classes, x, y, "text-anchor": anchor }, text);
+}
+
+/** @param {number} exponent @returns {string} 1, 1e−3 */
+export function decadeText(exponent) {
+  return exponent === 0 ? "1" : `1e${exponent}`.replace("-", "−");
 }
