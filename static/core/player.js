@@ -1,6 +1,6 @@
 /** Playing steps one after the other: the play button, its timer, and icons for the buttons beside it. */
 
-import { html, svg, write } from "./dom.js";
+import { buttonOf, html, svg, write } from "./dom.js";
 
 /** In a square of 16: not every font has these characters. @type {Record<string, string>} */
 const ICONS = {
@@ -20,9 +20,7 @@ function icon(name) {
 
 /** @param {string} name of the icon @param {string} title @param {() => void} press @param {string} [label] */
 export function iconButton(name, title, press, label = title) {
-  const button = html("button", { type: "button", class: "icon-button", title, "aria-label": label }, icon(name));
-  button.addEventListener("click", press);
-  return button;
+  return buttonOf({ class: "icon-button", title, "aria-label": label }, press, icon(name));
 }
 
 /** @typedef {object} Played @property {() => number} perSecond steps @property {() => boolean | string} isHidden

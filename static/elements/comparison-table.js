@@ -3,7 +3,7 @@
 
 import { compareLayers, compareLoss, differences, isRatio, reach } from "../core/lab/comparison.js";
 import { dumpDifferences, greatestDifferences } from "../core/lab/dump-run.js";
-import { emit, html } from "../core/dom.js";
+import { buttonOf, emit, html } from "../core/dom.js";
 import { count, significant } from "../core/format.js";
 
 /** @typedef {{a: HTMLElement, b: HTMLElement, contrast: HTMLElement, text: HTMLElement}} Line */
@@ -59,8 +59,7 @@ class ComparisonTable extends HTMLElement {
     const full = pairs.reduce((most, { difference }) => difference < Infinity ? Math.max(most, difference) : most,
       Number.MIN_VALUE);
     const rows = pairs.map(({ tensor, name, a, b, difference }) => {
-      const link = html("button", { type: "button", class: "link" }, name);
-      link.addEventListener("click", () => emit(this, "tensor-select", { tensor }));
+      const link = buttonOf({ class: "link" }, () => emit(this, "tensor-select", { tensor }), name);
       const bar = html("i");
       bar.style.setProperty("--share", Math.min(1, difference / full).toFixed(3));
       const text = difference < Infinity ? significant(difference) : "NaN, Inf";
@@ -161,8 +160,7 @@ class ComparisonTable extends HTMLElement {
     if (tensor === null) {
       label.append(name);
     } else {
-      const link = html("button", { type: "button", class: "link" }, name);
-      link.addEventListener("click", () => emit(this, "tensor-select", { tensor }));
+      const link = buttonOf({ class: "link" }, () => emit(this, "tensor-select", { tensor }), name);
       label.append(link);
     }
     const [a, b, contrast] = [line.insertCell(), line.insertCell(), line.insertCell()];

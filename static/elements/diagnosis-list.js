@@ -4,7 +4,7 @@
 
 import { bandText, diagnose, expectedText, figureText, hasChange, layersText, MEASURES,
   WORST_FIRST } from "../core/lab/diagnosis.js";
-import { emit, html, write, writeText } from "../core/dom.js";
+import { buttonOf, emit, html, write, writeText } from "../core/dom.js";
 import { significant } from "../core/format.js";
 import { healthIcon } from "../core/health.js";
 import { faultIcon, faultsOf, faultsText, faultWord, isNote, placeOf } from "../core/lab/faults.js";
@@ -224,8 +224,7 @@ class DiagnosisList extends HTMLElement {
  * @returns {TroubleView} */
 function troubleView(health, rules, select) {
   let tensor = /** @type {string | null} */ (null);
-  const range = html("button", { type: "button", class: "link" });
-  range.addEventListener("click", () => {
+  const range = buttonOf({ class: "link" }, () => {
     if (tensor !== null) select(tensor);
   });
   const why = html("summary");

@@ -1,7 +1,7 @@
 /** <dump-note>: the spec, environment and size of the dump on the screen, instead of the controls. Call `show(name,
  * dump, canClose, place)`; set `picture`. Events, bubbling: `dump-close`. */
 
-import { emit, html, writeText } from "../core/dom.js";
+import { buttonOf, emit, html, writeText } from "../core/dom.js";
 import { count, significant } from "../core/format.js";
 
 class DumpNote extends HTMLElement {
@@ -15,8 +15,7 @@ class DumpNote extends HTMLElement {
   /** @param {string} name @param {Dump} dump @param {boolean} canClose to the live explorer
    * @param {string} place "2 of 5", or "" for a single dump */
   show(name, { spec, environment, error, ops, tensors }, canClose, place) {
-    const close = html("button", { type: "button", class: "button" }, "Back to the live explorer");
-    close.addEventListener("click", () => emit(this, "dump-close", {}));
+    const close = buttonOf({ class: "button" }, () => emit(this, "dump-close", {}), "Back to the live explorer");
     const failed = ops.find(({ id }) => id === error?.op);
     const figures = [
       ["ops", count(ops.length)],

@@ -4,7 +4,7 @@
 import { isHidden, percent, significant, valueAt } from "../core/format.js";
 import { STATISTICS } from "../core/lab/prediction.js";
 import { firstInf, firstNaN } from "../core/lab/verdict.js";
-import { emit, html } from "../core/dom.js";
+import { buttonOf, emit, html } from "../core/dom.js";
 
 /** Figures of the whole pass, not of a tensor. @type {Record<string, (picture: Picture) => number | null>} */
 const OF_THE_PASS = { first_inf_layer: firstInf, first_nan_layer: firstNaN };
@@ -120,8 +120,7 @@ class ExperimentNote extends HTMLElement {
     if (statistic === null) return [];
     const figure = `${preset.focus}.${statistic}`;
     const title = `Hides the figures of ${preset.focus} until you have said what they will be`;
-    const button = html("button", { type: "button", class: "link", title }, text);
-    button.addEventListener("click", () => emit(this, "prediction-start", { figure }));
+    const button = buttonOf({ class: "link", title }, () => emit(this, "prediction-start", { figure }), text);
     return [button];
   }
 }

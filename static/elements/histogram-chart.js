@@ -90,13 +90,9 @@ class HistogramChart extends HTMLElement {
   async #atRest() {
     const shown = this.#shown;
     if (shown === null || !this.isConnected || this.clientWidth === 0 || peak(shown.picture, shown.row) === 0) return;
-    let plotly;
-    try {
-      plotly = await loadPlotly();
-    } catch {
-      return; // The canvas shows the same.
-    }
-    if (this.#shown !== shown || !this.isConnected) return;
+    const plotly = await loadPlotly().catch(() => null);
+    // Without Plotly the canvas shows the same.
+    if (plotly === null || this.#shown !== shown || !this.isConnected) return;
     const { picture, row, colour, name } = shown;
     const low = picture.floats.min[row];
     const high = picture.floats.max[row];

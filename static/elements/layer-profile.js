@@ -4,7 +4,7 @@
 
 import { cancel, later } from "../core/activity.js";
 import { CauseMarks, ground, LEFT, places, ProfileAxis, scale, spansOf } from "../core/lab/profile-axes.js";
-import { emit, html, svg, write } from "../core/dom.js";
+import { buttonOf, emit, html, svg, write } from "../core/dom.js";
 import { firstNonFinite } from "../core/lab/non-finite.js";
 import { ProfileHalf } from "../core/lab/profile-half.js";
 import { decadesOf, figuresOf, FORMS, isOutside, pointsOf, USUAL_RATIO } from "../core/lab/profile-series.js";
@@ -66,8 +66,8 @@ class LayerProfile extends HTMLElement {
 
   connectedCallback() {
     for (const [statistic, { button, help }] of Object.entries(FORMS)) {
-      const choice = html("button", { type: "button", "data-statistic": statistic, title: help }, button);
-      choice.addEventListener("click", () => emit(this, "statistic-change", { statistic }));
+      const choice = buttonOf({ "data-statistic": statistic, title: help }, () =>
+        emit(this, "statistic-change", { statistic }), button);
       this.#buttons.append(choice);
       this.#select.append(html("option", { value: statistic }, button));
     }

@@ -2,7 +2,7 @@
  * Set `picture`, `theory`. Event, bubbling: `tensor-select` {tensor}. */
 
 import { cancel, later } from "../core/activity.js";
-import { emit, html, writeText } from "../core/dom.js";
+import { buttonOf, emit, html, writeText } from "../core/dom.js";
 import { figureAt, percent } from "../core/format.js";
 import { inputOf, isNumbered, labelOf, pathOf } from "../core/lab/profile-series.js";
 import { nonFinite } from "../core/picture.js";
@@ -153,8 +153,7 @@ class LayerTable extends HTMLElement {
   /** @param {Run} run @param {HTMLTableRowElement} line @param {Line} entry */
   #write(run, line, { label, name, short, tensor, gradient }) {
     line.append(html("th", { scope: "row" }, label));
-    const link = html("button", { type: "button", class: "link", title: name }, short);
-    link.addEventListener("click", () => emit(this, "tensor-select", { tensor }));
+    const link = buttonOf({ class: "link", title: name }, () => emit(this, "tensor-select", { tensor }), short);
     line.insertCell().append(link);
     const cells = [line.insertCell(), line.insertCell(), line.insertCell()];
     line.dataset["tensor"] = name;

@@ -4,7 +4,7 @@
 
 import { cancel, later } from "../core/activity.js";
 import { csv, saveFile } from "../core/lab/csv.js";
-import { emit, html } from "../core/dom.js";
+import { buttonOf, emit, html } from "../core/dom.js";
 import { figureAt, percent, significant, valueAt } from "../core/format.js";
 import { adaptiveRange, fixedRange, histogramRows, layerColumns,
   layerHistograms } from "../core/lab/layer-histograms.js";
@@ -127,8 +127,8 @@ class LayersView extends HTMLElement {
     const switches = SWITCHES.map(({ key, label, choices }) => {
       const group = html("div", { class: "segmented small", role: "group", "aria-label": label });
       for (const [value, text] of choices) {
-        const button = html("button", { type: "button", [`data-${key}`]: value }, text);
-        button.addEventListener("click", () => emit(this, "layers-options-change", { [key]: value }));
+        const button = buttonOf({ [`data-${key}`]: value }, () => emit(this, "layers-options-change", { [key]: value }),
+          text);
         group.append(button);
       }
       return group;
@@ -146,12 +146,10 @@ class LayersView extends HTMLElement {
       ["png", "Image", () => void this.#saveImage("png")],
     ];
     for (const [format, text, act] of items) {
-      const button = html("button", { type: "button", "data-save": format }, text,
-        html("small", {}, format.toUpperCase()));
-      button.addEventListener("click", () => {
+      const button = buttonOf({ "data-save": format }, () => {
         menu.open = false;
         act();
-      });
+      }, text, html("small", {}, format.toUpperCase()));
       list.append(button);
     }
     return menu;
@@ -278,13 +276,9 @@ class LayersView extends HTMLElement {
     const picture = this.#picture;
     if (shown === null || picture === null || !this.isConnected) return;
     this.#describe(picture, shown.histograms.columns);
-    let plotly;
-    try {
-      plotly = await loadPlotly();
-    } catch {
-      return; // The canvas shows the same.
-    }
-    if (this.#shown !== shown || !this.#isSeen) return;
+    const plotly = await loadPlotly().catch(() => null);
+    // Without Plotly the canvas shows the same.
+    if (plotly === null || this.#shown !== shown || !this.#isSeen) return;
     const { data, layout } = layersFigure(shown.histograms, shown.plan, this.#paint, this.#family);
     await plotly.react(this.#plot, data, layout, { displayModeBar: false, doubleClick: "reset" });
     if (this.#plot.dataset["heard"] === undefined) {
@@ -464,10 +458,8 @@ class LayersView extends HTMLElement {
     if (this.#shown === null) return;
     const { histograms, plan, rule } = this.#shown;
     const { of } = this.#options;
-    let plotly;
-    try {
-      plotly = await loadPlotly();
-    } catch {
+    const plotly = await loadPlotly().catch(() => null);
+    if (plotly === null) {
       this.#readout.textContent = "No image: Plotly could not be loaded.";
       return;
     }

@@ -1,7 +1,7 @@
 /** <prediction-prompt>: asks for a guess before a figure is shown, then compares the two. Call `show(picture,
  * prediction)`; set `theory`. Events, bubbling: `prediction-guess` {guess}, null to guess again; `prediction-end`. */
 
-import { emit, html } from "../core/dom.js";
+import { buttonOf, emit, html } from "../core/dom.js";
 import { percent, significant } from "../core/format.js";
 import { expected, measured, problemOf, readGuess, STATISTIC_NAMES } from "../core/lab/prediction.js";
 
@@ -116,16 +116,13 @@ class PredictionPrompt extends HTMLElement {
 
   #again() {
     // Focusing this button makes a screen reader announce the answer once, not with every picture.
-    const again = html("button", { type: "button", class: "link", "aria-describedby": "guess-answer" }, "guess again");
-    again.addEventListener("click", () => emit(this, "prediction-guess", { guess: null }));
-    return again;
+    return buttonOf({ class: "link", "aria-describedby": "guess-answer" },
+      () => emit(this, "prediction-guess", { guess: null }), "guess again");
   }
 
   #close() {
-    const close = html("button", { type: "button", class: "icon-button", "aria-label": "End the prediction",
-      title: "End the prediction (Esc)" }, "✕");
-    close.addEventListener("click", () => this.#end());
-    return close;
+    return buttonOf({ class: "icon-button", "aria-label": "End the prediction", title: "End the prediction (Esc)" },
+      () => this.#end(), "✕");
   }
 
   #end() {

@@ -3,13 +3,12 @@
  * Call `configure(pageData)`; set `spec`, `picture`, `theory`, `selection`, `error`. Event, bubbling: `spec-change`
  * {change, moving}, `moving`: the slider is still held. */
 
-import { emit, html, writeText } from "../core/dom.js";
+import { buttonOf, emit, html, writeText } from "../core/dom.js";
 import { figureAt, isHidden, setting, significant, valueAt } from "../core/format.js";
 import { ScaleSlider, snapTicks, TICK_HELP } from "../core/lab/scale-slider.js";
-import { dice, markFault, readControl, textInput } from "../core/lab/spec-fields.js";
+import { dice, markFault, readControl, textInput, writeControl } from "../core/lab/spec-fields.js";
 import { hiddenWidth, nextWidth, parseWidths, widthsText, withDepth, withWidth } from "../core/lab/widths.js";
 
-/** @typedef {{key: SpecKey, root: HTMLElement, control: SpecControl, note: HTMLElement}} Field */
 /** @typedef {{root: HTMLElement, show: (widths: number[] | null) => void}} Stepper */
 /** @typedef {{unit: number, n: number, tensor: string | null, weight: string}} Unit std of a layer's weights at scale 1 */
 
@@ -57,7 +56,7 @@ const HINTS = {
 };
 
 class SpecControls extends HTMLElement {
-  #fields = /** @type {Map<string, Field>} */ (new Map());
+  #fields = /** @type {Map<string, SpecField>} */ (new Map());
   #steppers = /** @type {Stepper[]} */ ([]);
   #spec = /** @type {Spec} */ ({});
   #range = { minimum: 1e-4, maximum: 1e4 };
@@ -164,10 +163,7 @@ class SpecControls extends HTMLElement {
       if (now !== null) to(Math.max(1, step(now.value, by)));
     };
     const button = (/** @type {string} */ sign, /** @type {1 | -1} */ by, /** @type {string} */ title) => {
-      const element = html("button", { type: "button", class: "icon-button step", title, "aria-label": title,
-        tabindex: "-1" }, sign);
-      element.addEventListener("click", () => go(by));
-      return element;
+      return buttonOf({ class: "icon-button step", title, "aria-label": title, tabindex: "-1" }, () => go(by), sign);
     };
     const [less, more] = [button("−", -1, `Less ${name}`), button("+", 1, `More ${name}`)];
     typed.addEventListener("change", () => to(Number(typed.value.trim() || NaN)));
@@ -221,14 +217,7 @@ class SpecControls extends HTMLElement {
       root.hidden = unused !== null && PROGRAM.includes(name);
       root.title = unused ?? "";
       control.title = unused ?? key.doc;
-      const value = spec[name] ?? key.default;
-      if (control instanceof HTMLInputElement && control.type === "checkbox") control.checked = value === true;
-      else if (document.activeElement !== control || control instanceof HTMLSelectElement
-        || typeof value === "number")
-      {
-        const text = key.kind === "float" && typeof value === "number" ? setting(value) : String(value);
-        if (control.value !== text) control.value = text;
-      }
+      writeControl(key, control, spec[name] ?? key.default);
       control.disabled = unused !== null || DISABLED[name]?.(spec) != null;
       if (!root.classList.contains("at-fault")) writeText(note, unused ?? noteOf(name, spec));
       if (name === "seed") { for (const dice of root.querySelectorAll("button")) dice.disabled = control.disabled; }
@@ -364,13 +353,9 @@ class SpecControls extends HTMLElement {
 
   /** @param {ErrorBody | null} error shown at the control at fault */
   set error(error) {
-    for (const [name, { root, control, note }] of this.#fields) {
-      const isAtFault = error?.field === name;
-      root.classList.toggle("at-fault", isAtFault);
-      markFault(control, isAtFault);
-      note.textContent = isAtFault ? (error?.message ?? "") : (this.#whyUnused(name) ?? noteOf(name, this.#spec));
-      if (isAtFault && this.#more.contains(root)) this.#more.open = true;
-    }
+    markFault(this.#fields, error, (name) => this.#whyUnused(name) ?? noteOf(name, this.#spec));
+    const root = this.#fields.get(error?.field ?? "")?.root;
+    if (root !== undefined && this.#more.contains(root)) this.#more.open = true;
   }
 }
 

@@ -2,7 +2,7 @@
  * and saves, the saved tensors in memory, and the curve of their size. Set `step` (from 0); call `show(picture,
  * graph)`. Events, bubbling: `step-change` {step}, `tensor-select` {tensor}, `box-select` {id}. */
 
-import { emit, html, svg, write, writeText } from "../core/dom.js";
+import { buttonOf, emit, html, svg, write, writeText } from "../core/dom.js";
 import { quantity } from "../core/format.js";
 import { definitions } from "../core/rules/formula.js";
 import { iconButton, Player } from "../core/player.js";
@@ -208,9 +208,7 @@ class StepsView extends HTMLElement {
 
   /** @param {Tensor} tensor @returns {HTMLElement} */
   #link({ id, name }) {
-    const button = html("button", { type: "button", class: "link mono", title: name }, name);
-    button.addEventListener("click", () => emit(this, "tensor-select", { tensor: id }));
-    return button;
+    return buttonOf({ class: "link mono", title: name }, () => emit(this, "tensor-select", { tensor: id }), name);
   }
 
   /** @param {ExecutionSteps} steps @param {number} place */

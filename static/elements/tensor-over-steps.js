@@ -3,7 +3,7 @@
  * {index}, `layers-options-change` {axis}. */
 
 import { oncePerFrame } from "../core/activity.js";
-import { emit, html, write, writeText } from "../core/dom.js";
+import { buttonOf, emit, html, write, writeText } from "../core/dom.js";
 import { count, significant } from "../core/format.js";
 import { drawTensorSteps, planTensorSteps } from "../core/lab/tensor-steps.js";
 import { onSchemeChange, readPalette } from "../core/colours.js";
@@ -135,8 +135,7 @@ class TensorOverSteps extends HTMLElement {
 
   /** @param {string} label @param {number} order @returns {HTMLTableRowElement} */
   #row(label, order) {
-    const go = html("button", { type: "button", class: "link" }, label);
-    go.addEventListener("click", () => emit(this, "dump-step", { index: order }));
+    const go = buttonOf({ class: "link" }, () => emit(this, "dump-step", { index: order }), label);
     return html("tr", {}, html("th", { scope: "row" }, go), ...Array.from({ length: 5 }, () => html("td")));
   }
 }

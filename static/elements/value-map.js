@@ -3,7 +3,7 @@
 
 import { cancel, later } from "../core/activity.js";
 import { ApiError, getJson } from "../core/api.js";
-import { html, writeText } from "../core/dom.js";
+import { buttonOf, html, writeText } from "../core/dom.js";
 import { isHidden, significant } from "../core/format.js";
 import { aroundZero, isDarkScheme, onSchemeChange, readPalette } from "../core/colours.js";
 import { cellsOf, MAX_VALUES, valuesPath, windowAt } from "../core/inspector/value-window.js";
@@ -145,13 +145,10 @@ class ValueMap extends HTMLElement {
       if (from === 0 && to >= size) return [];
       /** @param {string} text @param {string} label @param {number} next @param {boolean} isOff */
       const button = (text, label, next, isOff) => {
-        const made = html("button", { type: "button", class: "icon-button", "aria-label": label, disabled: isOff },
-          text);
-        made.addEventListener("click", () => {
+        return buttonOf({ class: "icon-button", "aria-label": label, disabled: isOff }, () => {
           go(next);
           this.#ask(0);
-        });
-        return made;
+        }, text);
       };
       const step = to - from;
       return [

@@ -6,11 +6,9 @@ import { emit, html, write, writeText } from "../core/dom.js";
 import { count, setting, significant, valueAt } from "../core/format.js";
 import { PathBox } from "../core/lab/path-box.js";
 import { ScaleSlider, TICK_HELP } from "../core/lab/scale-slider.js";
-import { dice, markFault, readControl, textInput } from "../core/lab/spec-fields.js";
+import { dice, markFault, readControl, textInput, writeControl } from "../core/lab/spec-fields.js";
 import { weightsIn } from "../core/lab/weights.js";
 import { decadeLabel } from "../core/scales.js";
-
-/** @typedef {{key: SpecKey, root: HTMLElement, control: SpecControl, note: HTMLElement}} Field */
 
 const ALL = "all of the model";
 const AS_IT_IS = "as it is";
@@ -21,7 +19,7 @@ const NO_SCALE = "Zeros stay zero at every scale.";
 const SNAPS = [-3, -2, -1, 0, 1, 2, 3];
 
 class WhatIfControls extends HTMLElement {
-  #fields = /** @type {Map<string, Field>} */ (new Map());
+  #fields = /** @type {Map<string, SpecField>} */ (new Map());
   #defaults = /** @type {Spec} */ ({});
   #spec = /** @type {Spec} */ ({});
   #here = /** @type {string | null} */ (null);
@@ -41,13 +39,17 @@ class WhatIfControls extends HTMLElement {
   /** @param {PageData} page */
   configure({ keys, model }) {
     this.#defaults = Object.fromEntries(keys.map(({ name, default: value }) => [name, value]));
-    const key = (/** @type {string} */ name) => keys.find((each) => each.name === name);
+    const key = (/** @type {string} */ name) => /** @type {SpecKey} */ (keys.find((each) => each.name === name));
     const head = html("div", { class: "head" }, html("h2", {}, "What if"), this.#reset);
-    const scale = this.#scaleField(key("scale"));
     const first = html("div", { class: "group first" }, head,
-      html("p", { class: "about" }, "On a copy: the model itself stays as it is."), ...scale);
-    const second = html("div", { class: "group second" }, ...this.#groupField(key("group")),
-      ...this.#initField(key("init")), ...this.#seedField(key("seed")));
+      html("p", { class: "about" }, "On a copy: the model itself stays as it is."), this.#scaleField(key("scale")));
+    const init = html("select", {},
+      ...(key("init").choices ?? []).map((choice) => html("option", { value: choice }, choice || AS_IT_IS)));
+    const seed = textInput(key("seed").kind);
+    const second = html("div", { class: "group second" },
+      this.#field(key("group"), "Group", this.#groupBox.input, this.#groupBox.root, this.#take),
+      this.#field(key("init"), "Draw", init, init),
+      this.#field(key("seed"), "Seed", seed, seed, dice((value) => this.#change({ seed: value }))));
     this.replaceChildren(first, second);
     this.#reset.addEventListener("click", () => this.#change(this.#defaults));
     this.#take.addEventListener("click", () => this.#here !== null && this.#change({ group: this.#here }));
@@ -55,15 +57,8 @@ class WhatIfControls extends HTMLElement {
     this.here = null;
   }
 
-  /** @param {SpecKey | undefined} key @returns {HTMLElement[]} */
-  #groupField(key) {
-    if (key === undefined) return [];
-    return [this.#field(key, "Group", this.#groupBox.input, this.#groupBox.root, this.#take)];
-  }
-
-  /** @param {SpecKey | undefined} key @returns {HTMLElement[]} */
+  /** @param {SpecKey} key */
   #scaleField(key) {
-    if (key === undefined) return [];
     const [minimum, maximum] = [key.minimum ?? 1e-4, key.maximum ?? 1e4];
     this.#slider.reach(minimum, maximum);
     this.#slider.input.title = `${key.doc} ${TICK_HELP}`;
@@ -78,22 +73,7 @@ class WhatIfControls extends HTMLElement {
     const field = this.#field(key, "Scale", typed, typed, this.#slider.input, this.#slider.marks,
       html("p", { class: "unit" }, this.#count, this.#sigma));
     typed.before(html("span", { class: "times", "aria-hidden": "true" }, "×"));
-    return [field];
-  }
-
-  /** @param {SpecKey | undefined} key @returns {HTMLElement[]} */
-  #initField(key) {
-    if (key === undefined) return [];
-    const select = html("select", {},
-      ...(key.choices ?? []).map((choice) => html("option", { value: choice }, choice || AS_IT_IS)));
-    return [this.#field(key, "Draw", select, select)];
-  }
-
-  /** @param {SpecKey | undefined} key @returns {HTMLElement[]} */
-  #seedField(key) {
-    if (key === undefined) return [];
-    const typed = textInput(key.kind);
-    return [this.#field(key, "Seed", typed, typed, dice((seed) => this.#change({ seed })))];
+    return field;
   }
 
   /** @param {SpecKey} key @param {string} label @param {SpecControl} control
@@ -124,12 +104,7 @@ class WhatIfControls extends HTMLElement {
     for (const [name, { key, root, control, note }] of this.#fields) {
       const value = spec[name] ?? key.default;
       if (name === "group") this.#groupBox.value = String(value);
-      else if (document.activeElement !== control || control instanceof HTMLSelectElement
-        || typeof value === "number")
-      {
-        const text = key.kind === "float" && typeof value === "number" ? setting(value) : String(value);
-        if (control.value !== text) control.value = text;
-      }
+      else writeControl(key, control, value);
       const off = why[name] ?? null;
       control.disabled = off !== null;
       control.title = off ?? key.doc;
@@ -199,12 +174,7 @@ class WhatIfControls extends HTMLElement {
   /** @param {ErrorBody | null} error shown at the control at fault */
   set error(error) {
     const why = whyOff(this.#spec);
-    for (const [name, { root, control, note }] of this.#fields) {
-      const isAtFault = error?.field === name;
-      root.classList.toggle("at-fault", isAtFault);
-      markFault(control, isAtFault);
-      note.textContent = isAtFault ? (error?.message ?? "") : name === "scale" ? (why["scale"] ?? "") : "";
-    }
+    markFault(this.#fields, error, (name) => name === "scale" ? (why["scale"] ?? "") : "");
   }
 }
 

@@ -1,6 +1,6 @@
 /** A user's own model instead of a spec. The controls set a what-if; the view survives new code and new graphs; a failure of the code shows above the last picture. */
 
-import { html, writeText } from "../core/dom.js";
+import { buttonOf, html, writeText } from "../core/dom.js";
 import { toggledToShow } from "../core/graph/expansion.js";
 import { find } from "../core/graph/graph.js";
 import { Counterparts, keepView } from "../core/graph/keep-view.js";
@@ -39,8 +39,7 @@ export function connectModel({ model, elements, view, replaceView, again }) {
 
   const title = html("strong");
   const text = html("span");
-  const show = html("button", { type: "button", class: "link" }, "Show where");
-  show.addEventListener("click", () => goToFailure());
+  const show = buttonOf({ class: "link" }, () => goToFailure(), "Show where");
   codeNote.append(title, text, show);
   note();
   view.subscribe(() => (controls.here = graph === null ? null : groupAt(graph, view.value.select, groups)));

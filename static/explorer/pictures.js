@@ -1,6 +1,6 @@
 /** Pictures and theories of the server on their way to the screen: once per frame, the latest one only. */
 
-import { atFrame } from "../core/activity.js";
+import { oncePerFrame } from "../core/activity.js";
 
 /** Faster screens get no more pictures. */
 const FRAME_MS = 1000 / 60;
@@ -10,7 +10,6 @@ const FRAME_MS = 1000 / 60;
 export function connectPictures(picture, theory, isLive) {
   let arrived = /** @type {Picture | null} */ (null);
   let arrivedTheory = /** @type {Theory | null} */ (null);
-  let isWaiting = false;
   let paintedAt = -Infinity;
 
   function paint() {
@@ -22,6 +21,8 @@ export function connectPictures(picture, theory, isLive) {
     paintTheory();
   }
 
+  const paintSoon = oncePerFrame(paint);
+
   function paintTheory() {
     if (!isLive() || arrivedTheory === null || arrivedTheory.seq > (picture.value?.seq ?? 0)) return;
     theory.value = arrivedTheory;
@@ -31,17 +32,9 @@ export function connectPictures(picture, theory, isLive) {
   return {
     take(next) {
       arrived = next;
-      if (isWaiting) return;
-      if (!document.hidden && performance.now() - paintedAt > FRAME_MS) {
-        // Painting at once leaves the next frame free.
-        paint();
-        return;
-      }
-      isWaiting = true;
-      atFrame(() => {
-        isWaiting = false;
-        paint();
-      });
+      // Painting at once, if it is time, leaves the next frame free.
+      if (!document.hidden && performance.now() - paintedAt > FRAME_MS) paint();
+      else paintSoon();
     },
     takeTheory(next) {
       arrivedTheory = next;

@@ -5,7 +5,7 @@ import { mathElement } from "../core/chapter/math.js";
 import { byId, factsTable, figure, head, label, number, row } from "../core/chapter/parts.js";
 import { startPage } from "../core/chapter/page.js";
 import { shapeText } from "../core/chapter/tensor-table.js";
-import { html, svg } from "../core/dom.js";
+import { buttonOf, html, svg } from "../core/dom.js";
 import { tensorHistogram } from "./tensor-histogram.js";
 
 /** @typedef {TensorSummary & {name: string, line: string, derivation: string, autograd_difference: FigureValue}}
@@ -76,10 +76,8 @@ function gradientButton(gradient, stage, pressed) {
   const agrees = html("p", { class: "agrees" },
     gradient.autograd_difference === 0 ? "the very numbers of autograd"
       : `autograd differs by at most ${figure(gradient.autograd_difference)}`);
-  const button = html("button", { type: "button", class: "gradient", "data-gradient": `${stage} ${gradient.name}`,
-    "aria-pressed": "false" }, tensorHistogram(gradient.name, gradient, hue), agrees);
-  button.addEventListener("click", pressed);
-  return button;
+  return buttonOf({ class: "gradient", "data-gradient": `${stage} ${gradient.name}`, "aria-pressed": "false" }, pressed,
+    tensorHistogram(gradient.name, gradient, hue), agrees);
 }
 
 /** @param {Stage[]} stages @param {Record<string, Derivation>} derivations @param {number} at @param {string} name */

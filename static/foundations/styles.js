@@ -178,9 +178,8 @@ function agreementCell(leaf, agreement) {
 /** @param {FigureValue} difference @param {boolean} isIdentical @param {boolean} isSame @returns {HTMLElement} */
 function pairCell(difference, isIdentical, isSame) {
   if (isSame) return number("");
-  const cell = number(isIdentical ? "identical" : difference === "NaN" ? "NaN in one of them" : figure(difference),
+  return number(isIdentical ? "identical" : difference === "NaN" ? "NaN in one of them" : figure(difference),
     isIdentical ? "soft" : "");
-  return cell;
 }
 
 /** @param {Run[]} runs @param {Runs["non_finite"]} nonFinite @param {boolean[][]} identical @param {string[]} titles */

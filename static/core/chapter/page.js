@@ -2,7 +2,7 @@
 
 import { cancel, during, later } from "../activity.js";
 import { ApiError, getJson } from "../api.js";
-import { html } from "../dom.js";
+import { buttonOf } from "../dom.js";
 
 /** @typedef {Record<string, string>} Values every input's text by its name */
 /** @typedef {{name: string, answer: string, inputs: {name: string, default: string, kind: string}[]}} PageData */
@@ -189,8 +189,7 @@ class ChapterPage {
       top.hidden = error === null || isOfControl || isExplained;
       top.replaceChildren(error?.message ?? "");
       if (error !== null && (error.code === "unreachable" || error.code === "busy")) {
-        const again = html("button", { type: "button", class: "link" }, "Try again");
-        again.addEventListener("click", () => this.#ask(this.#asked));
+        const again = buttonOf({ class: "link" }, () => this.#ask(this.#asked), "Try again");
         top.append(" ", again);
       }
     }
