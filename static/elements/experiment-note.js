@@ -19,7 +19,8 @@ function guessable(preset) {
   return STATISTICS.find((name) => name === preset.statistic) ?? null;
 }
 
-/** While a figure waits for its guess, only other measured figures show: the rest would reveal it. @param {Picture} picture @param {Preset} preset @returns {Experiment} */
+/** While a figure waits for its guess, only other measured figures show: the rest would reveal it.
+ * @param {Picture} picture @param {Preset} preset @returns {Experiment} */
 export function experiment(picture, preset) {
   const focus = picture.topology.tensors.find(({ name }) => name === preset.focus);
   const row = picture.rows.get(focus?.id ?? "");

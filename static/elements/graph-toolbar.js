@@ -6,7 +6,8 @@ import { cancel, later } from "../core/activity.js";
 import { emit, html, write, writeText } from "../core/dom.js";
 
 /** @typedef {{name: string, title: string, reason: string | null}} OverlayChoice reason: why it is not available */
-/** @typedef {{total: number, at: number, problem: string | null, note: string | null}} Found at: the one in view, from 1; 0 for none */
+/** @typedef {{total: number, at: number, problem: string | null, note: string | null}} Found at: the one in view,
+ * from 1; 0 for none */
 
 const SEARCH_AFTER_MS = 120;
 

@@ -10,7 +10,8 @@ import { dice, markFault, readControl, textInput, writeControl } from "../core/l
 import { hiddenWidth, nextWidth, parseWidths, widthsText, withDepth, withWidth } from "../core/lab/widths.js";
 
 /** @typedef {{root: HTMLElement, show: (widths: number[] | null) => void}} Stepper */
-/** @typedef {{unit: number, n: number, tensor: string | null, weight: string}} Unit std of a layer's weights at scale 1 */
+/** @typedef {{unit: number, n: number, tensor: string | null, weight: string}} Unit std of a layer's weights at
+ * scale 1 */
 
 /** @type {Record<string, string>} */
 const LABELS = {

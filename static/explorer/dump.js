@@ -1,4 +1,5 @@
-/** Dumps instead of the server's answers: opened with the page, from files, or dropped on it. One is shown; several have a scrubber, and the selected tensor shows at every step. */
+/** Dumps instead of the server's answers: opened with the page, from files, or dropped on it. One is shown; several
+ * have a scrubber, and the selected tensor shows at every step. */
 
 import { during, later } from "../core/activity.js";
 import { API, ApiError, getJson } from "../core/api.js";

@@ -1,4 +1,5 @@
-/** The graph's part of the page: expansion, search, colours, lighting and steps. Events of the elements change the view; the view updates the elements. */
+/** The graph's part of the page: expansion, search, colours, lighting and steps. Events of the elements change the
+ * view; the view updates the elements. */
 
 import { cancel, later } from "../core/activity.js";
 import { expansionOf, toggle, toggledToShow } from "../core/graph/expansion.js";
@@ -18,7 +19,8 @@ const SEARCH_AGAIN_MS = 300;
  * @property {(before: Graph, after: Graph) => Partial<View> | null} follow the change that keeps the view in the
  * next graph; null: another model @property {(change: Partial<View>) => void} replaceView without a history entry */
 
-/** @typedef {{ids: string[], total: number, at: number, problem: string | null, note: string | null}} Finds at: the one in view, from 1; note: why there may be more */
+/** @typedef {{ids: string[], total: number, at: number, problem: string | null, note: string | null}} Finds at: the
+ * one in view, from 1; note: why there may be more */
 
 /** @param {Page} page
  * @returns {{graph: Signal<Graph | null>, show: (picture: Picture) => void, theory: (theory: Theory | null) => void,

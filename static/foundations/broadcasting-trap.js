@@ -12,7 +12,8 @@ import { quantity, significant } from "../core/format.js";
 
 /** @typedef {{shape: string, loss: string} | null} Guess null: none, or for other inputs */
 
-/** @returns {(trap: Trap, values: Record<string, string>) => void} shows a new answer after a guess, or after the button that reveals it */
+/** @returns {(trap: Trap, values: Record<string, string>) => void} shows a new answer after a guess, or after the
+ * button that reveals it */
 export function wireTrap() {
   let trap = /** @type {Trap | null} */ (null);
   let asked = "";

@@ -1,4 +1,6 @@
-/** The Jacobians of a gradient check as heatmaps: for every output and input the gradients of backward, the differences of forward, and their distance relative to the tolerance. The cell under the pointer or the arrow keys shows its figures. */
+/** The Jacobians of a gradient check as heatmaps: for every output and input the gradients of backward, the
+ * differences of forward, and their distance relative to the tolerance. The cell under the pointer or the arrow keys
+ * shows its figures. */
 
 import { html } from "../core/dom.js";
 import { count, significant } from "../core/format.js";

@@ -1,4 +1,5 @@
-/** A page of the chapter: its controls, its address and its answers. The query string holds the inputs that are not at their default; the page shows what its JSON twin answers to the same query. */
+/** A page of the chapter: its controls, its address and its answers. The query string holds the inputs that are not
+ * at their default; the page shows what its JSON twin answers to the same query. */
 
 import { cancel, during, later } from "../activity.js";
 import { ApiError, getJson } from "../api.js";
@@ -171,7 +172,8 @@ class ChapterPage {
     }
   }
 
-  /** Shows the error beside the control at fault, else at the top; the last answer stays, dimmed. @param {ErrorBody | null} error @param {boolean} [isExplained] by the page itself */
+  /** Shows the error beside the control at fault, else at the top; the last answer stays, dimmed.
+   * @param {ErrorBody | null} error @param {boolean} [isExplained] by the page itself */
   #say(error, isExplained = false) {
     const field = error?.field ?? null;
     const isOfControl = field !== null && controlOf(field) !== null;

@@ -1,4 +1,5 @@
-/** A tensor as a table: a number for a scalar, a row for a vector, rows and columns for a matrix, and matrices side by side for more dimensions. Large tensors are cut. The arrow keys move between cells. */
+/** A tensor as a table: a number for a scalar, a row for a vector, rows and columns for a matrix, and matrices side
+ * by side for more dimensions. Large tensors are cut. The arrow keys move between cells. */
 
 import { html } from "../dom.js";
 import { significant } from "../format.js";
