@@ -1,8 +1,7 @@
-/**
- * The explorer page: its state and its subscribers. Elements do not know each other: their bubbling events change spec or view here, and spec and view update the elements.
+/** The explorer page: its state and its subscribers. Elements do not know each other: their bubbling events change spec
+ * or view here, and spec and view update the elements.
  *
- *   event → spec → live → picture → elements          event → view → elements, address
- */
+ *   event → spec → live → picture → elements          event → view → elements, address */
 
 import { cancel, later } from "./core/activity.js";
 import { parseSpec, parseView, specQuery, viewFragment, withProgram } from "./core/url-state.js";

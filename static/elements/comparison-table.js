@@ -1,4 +1,6 @@
-/** <comparison-table>: the run on the screen beside the pinned one: where their specs differ, their losses, and a statistic per layer with a bar for the difference; for two dumps also the tensors that differ most, and those that only one has.
+/** <comparison-table>: the run on the screen beside the pinned one: where their specs differ, their losses, and a
+ * statistic per layer with a bar for the difference; for two dumps also the tensors that differ most, and those that
+ * only one has.
  * Call `show(picture, pinned, statistic)`. Events, bubbling: `tensor-select` {tensor}, `swap-runs`, `unpin`. */
 
 import { compareLayers, compareLoss, differences, isRatio, reach } from "../core/lab/comparison.js";

@@ -1,6 +1,8 @@
-/** <diagnosis-list>: whether the layers are healthy, which are not and by which rule, the change of the spec that keeps the variance, and the faults of the pass.
- * Set `rules`, `picture`, `theory`. Figures and verdicts belong to the last picture with a theory, so that measured and expected match; they pale while theory lags. Events,
- * bubbling: `spec-change` {change, moving}, `tensor-select` {tensor}, `box-open` {id}. */
+/** <diagnosis-list>: whether the layers are healthy, which are not and by which rule, the change of the spec that
+ * keeps the variance, and the faults of the pass.
+ * Set `rules`, `picture`, `theory`. Figures and verdicts belong to the last picture with a theory, so that measured
+ * and expected match; they pale while theory lags. Events, bubbling: `spec-change` {change, moving}, `tensor-select`
+ * {tensor}, `box-open` {id}. */
 
 import { bandText, diagnose, expectedText, figureText, hasChange, layersText, MEASURES,
   WORST_FIRST } from "../core/lab/diagnosis.js";

@@ -1,5 +1,5 @@
-/** <dump-note>: the spec, environment and size of the dump on the screen, instead of the controls. Call `show(name,
- * dump, canClose, place)`; set `picture`. Events, bubbling: `dump-close`. */
+/** <dump-note>: the spec, environment and size of the dump on the screen, instead of the controls.
+ * Call `show(name, dump, canClose, place)`; set `picture`. Events, bubbling: `dump-close`. */
 
 import { buttonOf, emit, html, writeText } from "../core/dom.js";
 import { count, significant } from "../core/format.js";

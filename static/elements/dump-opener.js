@@ -1,4 +1,5 @@
-/** <dump-opener>: opens graph dumps from files, chosen or dropped anywhere on the page. It names the files that are no dumps, with the reason, and opens the others.
+/** <dump-opener>: opens graph dumps from files, chosen or dropped anywhere on the page. It names the files that are
+ * no dumps, with the reason, and opens the others.
  * Call `choose()`, `refuse(problems)`. Events, bubbling: `dumps-open` {sources}. */
 
 import { during } from "../core/activity.js";

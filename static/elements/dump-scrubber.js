@@ -1,6 +1,7 @@
 /** <dump-scrubber>: several dumps in order, such as the steps of a training: a slider over the curve of their
- * losses, which fills as they are read, and buttons to play and step. Call `open(sources)`; set `index`, `pinned`,
- * `problem`; call `tell(index, figures)`. Events, bubbling: `dump-step` {index}. */
+ * losses, which fills as they are read, and buttons to play and step.
+ * Call `open(sources)`; set `index`, `pinned`, `problem`; call `tell(index, figures)`. Events, bubbling: `dump-step`
+ * {index}. */
 
 import { oncePerFrame } from "../core/activity.js";
 import { emit, html, svg, write, writeText } from "../core/dom.js";
@@ -14,7 +15,8 @@ import { iconButton, Player } from "../core/player.js";
 /** @typedef {{x: number, y: number, isBad: boolean}} Dot isBad: the loss is not finite */
 
 /** @typedef {{paths: string[], dots: Dot[], breaks: number[], isLog: boolean, low: number | null, high: number |
- * null, endsHigh: boolean}} LossCurve breaks: steps whose graph differs from the previous one; low, high: range of the finite losses; endsHigh: the last one lies in the upper half */
+ * null, endsHigh: boolean}} LossCurve breaks: steps whose graph differs from the previous one; low, high: range of
+ * the finite losses; endsHigh: the last one lies in the upper half */
 
 /** With more steps the line has no dots. */
 const MAX_DOTS = 40;

@@ -1,4 +1,5 @@
-/** <experiment-note>: the figures of the chapter's experiment that the spec describes: measured, printed, expected, and the band over seeds.
+/** <experiment-note>: the figures of the chapter's experiment that the spec describes: measured, printed, expected,
+ * and the band over seeds.
  * Call `show(picture, presets)`: those with this spec. Event, bubbling: `prediction-start` {figure}. */
 
 import { isHidden, percent, significant, valueAt } from "../core/format.js";

@@ -1,6 +1,7 @@
-/** <graph-toolbar>: the search, how deep the graph is open, what fills its boxes and widens its edges. Set `view`,
- * `depth`, `overlays`, `found`, `folds`. Events, bubbling: `search-change` {q}, `search-step` {by}, `level-change`
- * {level}, `fold-change` {fold}, `colour-change` {colour}, `thickness-change` {thickness}, `span-hold` {held}. */
+/** <graph-toolbar>: the search, how deep the graph is open, what fills its boxes and widens its edges.
+ * Set `view`, `depth`, `overlays`, `found`, `folds`. Events, bubbling: `search-change` {q}, `search-step` {by},
+ * `level-change` {level}, `fold-change` {fold}, `colour-change` {colour}, `thickness-change` {thickness},
+ * `span-hold` {held}. */
 
 import { cancel, later } from "../core/activity.js";
 import { emit, html, write, writeText } from "../core/dom.js";

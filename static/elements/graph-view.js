@@ -1,4 +1,6 @@
-/** <graph-view>: the butterfly. Boxes, labels and edges are elements where they are legible and plain shapes elsewhere; one canvas above them holds every histogram. The arrow keys move between boxes; a table holds the same for screen readers.
+/** <graph-view>: the butterfly. Boxes, labels and edges are elements where they are legible and plain shapes
+ * elsewhere; one canvas above them holds every histogram. The arrow keys move between boxes; a table holds the same
+ * for screen readers.
  * Call `show(picture, graph)`, before it `follow(find)` when the next graph is of much the same model; set `theory`,
  * `expansion`, `statistic`, `selection`, `camera`, `paintwork`, `lit`; call `reveal(id)`, `zoomTo(id)`, `fit()`;
  * read `drawing`, `viewBox()`. Events, bubbling: `box-select` {id}, `group-toggle` {id}, `camera-change` {zoom, at,

@@ -1,5 +1,6 @@
 /** <histogram-chart>: one tensor's histogram: a canvas while the numbers change, Plotly with hover, zoom and export
- * when they rest. Call `show(picture, row, colour, name)`. */
+ * when they rest.
+ * Call `show(picture, row, colour, name)`. */
 
 import { html } from "../core/dom.js";
 import { count, isHidden, significant, valueAt } from "../core/format.js";

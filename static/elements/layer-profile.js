@@ -1,4 +1,7 @@
-/** <layer-profile>: one statistic per layer, each dot under its tensor in the graph: measured, expected by theory, and of the pinned run. Std and mean have a logarithmic axis, with the gradient's mirrored beneath. Where theory is silent, the read-out gives the reason. Zero, ±Inf and NaN have their own lanes; where they begin, a line explains the arithmetic.
+/** <layer-profile>: one statistic per layer, each dot under its tensor in the graph: measured, expected by theory,
+ * and of the pinned run. Std and mean have a logarithmic axis, with the gradient's mirrored beneath. Where theory is
+ * silent, the read-out gives the reason. Zero, ±Inf and NaN have their own lanes; where they begin, a line explains
+ * the arithmetic.
  * Set `picture`, `theory`, `pinned`, `axis`, `statistic`, `selection`. Events, bubbling: `tensor-select` {tensor},
  * `statistic-change` {statistic}. */
 

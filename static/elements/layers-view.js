@@ -1,4 +1,5 @@
-/** <layers-view>: the values of all layers, one column each, as a heatmap of counts or a ridgeline: a canvas while the numbers change, Plotly with hover, zoom and export when they rest. Idle while hidden.
+/** <layers-view>: the values of all layers, one column each, as a heatmap of counts or a ridgeline: a canvas while
+ * the numbers change, Plotly with hover, zoom and export when they rest. Idle while hidden.
  * Set `picture`, `options`, `selection`. Events, bubbling: `tensor-select` {tensor}, `layers-options-change`
  * {partial options}, `axis-change` {positions, width}. */
 

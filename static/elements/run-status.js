@@ -1,5 +1,5 @@
-/** <run-status>: the loss, the connection, the time of the run, and the error if any. Set `picture`, `connection`,
- * `error`. `data-seq` is the sequence number of the picture shown. */
+/** <run-status>: the loss, the connection, the time of the run, and the error if any.
+ * Set `picture`, `connection`, `error`. `data-seq` is the sequence number of the picture shown. */
 
 import { html, write, writeText } from "../core/dom.js";
 import { significant } from "../core/format.js";

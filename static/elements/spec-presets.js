@@ -1,6 +1,6 @@
-/** <spec-presets>: the menu of the chapter's experiments, each with the printed figure. Set `presets`, `current`
- * (the query of the spec shown), `secretive` (hides figures that would reveal a guess). Event, bubbling:
- * `preset-choose` {preset}. */
+/** <spec-presets>: the menu of the chapter's experiments, each with the printed figure.
+ * Set `presets`, `current` (the query of the spec shown), `secretive` (hides figures that would reveal a guess).
+ * Event, bubbling: `preset-choose` {preset}. */
 
 import { emit, html, writeText } from "../core/dom.js";
 

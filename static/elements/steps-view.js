@@ -1,6 +1,7 @@
 /** <steps-view>: the two passes one op at a time: a slider over the order of execution, what the op reads, writes
- * and saves, the saved tensors in memory, and the curve of their size. Set `step` (from 0); call `show(picture,
- * graph)`. Events, bubbling: `step-change` {step}, `tensor-select` {tensor}, `box-select` {id}. */
+ * and saves, the saved tensors in memory, and the curve of their size.
+ * Set `step` (from 0); call `show(picture, graph)`. Events, bubbling: `step-change` {step}, `tensor-select`
+ * {tensor}, `box-select` {id}. */
 
 import { buttonOf, emit, html, svg, write, writeText } from "../core/dom.js";
 import { quantity } from "../core/format.js";

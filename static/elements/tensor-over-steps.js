@@ -1,6 +1,7 @@
 /** <tensor-over-steps>: the selected tensor at every step: histograms on one axis of values, and a table of figures.
- * A click shows that step. Call `show(steps, labels, index, pinned, hue)`; set `axis`. Events, bubbling: `dump-step`
- * {index}, `layers-options-change` {axis}. */
+ * A click shows that step.
+ * Call `show(steps, labels, index, pinned, hue)`; set `axis`. Events, bubbling: `dump-step` {index},
+ * `layers-options-change` {axis}. */
 
 import { oncePerFrame } from "../core/activity.js";
 import { buttonOf, emit, html, write, writeText } from "../core/dom.js";

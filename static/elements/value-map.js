@@ -1,4 +1,5 @@
-/** <value-map>: the values of a tensor, or a window of them, as a heatmap around 0. Asks the server when visible and when the run changes; drops earlier requests.
+/** <value-map>: the values of a tensor, or a window of them, as a heatmap around 0. Asks the server when visible and
+ * when the run changes; drops earlier requests.
  * Call `show(picture, graph, tensor)`; set `isOpen` while visible. No events. */
 
 import { cancel, later } from "../core/activity.js";

@@ -20,7 +20,8 @@ const DRAW_EVERY = 250;
 
 /** @param {Page} page
  * @returns {{take: (index: number) => Promise<OpenedDump>, inspect: (graph: Graph | null, tensor: string) => void,
- * tell: (problem: string) => void}} take: an open dump, to compare to · inspect: the selected tensor, by its id · tell: a problem that is not of one dump */
+ * tell: (problem: string) => void}} take: an open dump, to compare to · inspect: the selected tensor, by its id ·
+ * tell: a problem that is not of one dump */
 export function connectDumps({ page, opened, elements, view, setView, on }) {
   let shelf = /** @type {DumpShelf | null} */ (null);
   let series = /** @type {Series | null} */ (null);
@@ -237,8 +238,8 @@ function saidOf(problem) {
   throw problem;
 }
 
-/** Asks for the theory of a dump that the server holds.
- * @param {number} index of the dump @returns {Promise<Omit<Theory, "seq"> | null>} null: the dump shows without it */
+/** Asks for the theory of a dump that the server holds. @param {number} index of the dump
+ * @returns {Promise<Omit<Theory, "seq"> | null>} null: the dump shows without it */
 export async function theoryOfDump(index) {
   try {
     return await getJson(`${API}/dump.json?index=${index}&what=theory`);

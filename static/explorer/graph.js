@@ -25,7 +25,8 @@ const SEARCH_AGAIN_MS = 300;
 /** @param {Page} page
  * @returns {{graph: Signal<Graph | null>, show: (picture: Picture) => void, theory: (theory: Theory | null) => void,
  * compare: (reference: ComparisonReference | null) => void, boxOf: (tensor: string) => string, drawnWith: () =>
- * Paintwork | null, light: (ids: Iterable<string>) => void}} graph: of the picture shown · boxOf: a tensor's id in addresses · light: lights items until the selection changes */
+ * Paintwork | null, light: (ids: Iterable<string>) => void}} graph: of the picture shown · boxOf: a tensor's id in
+ * addresses · light: lights items until the selection changes */
 export function connectGraph({ elements, view, setView, on, follow, replaceView }) {
   const graph = signal(/** @type {Graph | null} */ (null));
   let picture = /** @type {Picture | null} */ (null);

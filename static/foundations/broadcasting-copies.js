@@ -87,7 +87,8 @@ export function showCopies(answer) {
 }
 
 /** @param {{expanded_stride: readonly number[]}} operand
- * @returns {(index: TensorIndex) => string} classes of a cell: along a stride of 0 all cells but the first are ghosts */
+ * @returns {(index: TensorIndex) => string} classes of a cell: along a stride of 0 all cells but the first are
+ * ghosts */
 export function ghost({ expanded_stride }) {
   return (index) => index.some((at, dimension) => at > 0 && expanded_stride[dimension] === 0) ? "ghost" : "";
 }

@@ -9,7 +9,8 @@ import { buttonOf } from "../dom.js";
 /** @typedef {{name: string, answer: string, inputs: {name: string, default: string, kind: string}[]}} PageData */
 
 /** @typedef {object} Behaviour @property {(answer: any, values: Values) => void} show an answer
- * @property {(error: ErrorBody, values: Values) => boolean | void} [failed] explains an error in place; true: the top of the page need not show it
+ * @property {(error: ErrorBody, values: Values) => boolean | void} [failed] explains an error in place; true: the
+ * top of the page need not show it
  * @property {(values: Values, asking: PageQuery) => Promise<any>} [load] replaces the single request */
 
 /** ms without typing before what was typed is asked */

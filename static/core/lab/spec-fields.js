@@ -38,7 +38,8 @@ export function writeControl(key, control, value) {
 }
 
 /** Shows an error at the field at fault; the other fields show their notes.
- * @param {ReadonlyMap<string, SpecField>} fields @param {ErrorBody | null} error @param {(name: string) => string} noteOf */
+ * @param {ReadonlyMap<string, SpecField>} fields @param {ErrorBody | null} error
+ * @param {(name: string) => string} noteOf */
 export function markFault(fields, error, noteOf) {
   for (const [name, { root, control, note }] of fields) {
     const isAtFault = error?.field === name;
