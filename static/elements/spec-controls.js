@@ -16,24 +16,10 @@ import { hiddenWidth, nextWidth, parseWidths, widthsText, withDepth, withWidth }
  * scale 1 */
 
 /** @type {Record<string, string>} */
-const LABELS = {
-  program: "Program",
-  rung: "Rung",
-  constant: "Constant",
-  init: "Scheme",
-  scale: "Scale",
-  widths: "Widths",
-  activation: "Activation",
-  style: "Style",
-  seed: "Seed",
-  last_activation: "Activation after the last layer",
-  bias: "Biases",
-  bias_std: "Std of biases",
-  loss: "Loss",
-  batch: "Batch",
-  dtype: "Dtype",
-  device: "Device",
-};
+const LABELS = { program: "Program", rung: "Rung", constant: "Constant", init: "Scheme", scale: "Scale",
+  widths: "Widths", activation: "Activation", style: "Style", seed: "Seed",
+  last_activation: "Activation after the last layer", bias: "Biases", bias_std: "Std of biases", loss: "Loss",
+  batch: "Batch", dtype: "Dtype", device: "Device" };
 
 const PROGRAM = ["program", "rung", "constant"];
 const FIRST = ["init", "scale"];

@@ -23,11 +23,14 @@ import { count } from "../core/format.js";
 /** @typedef {{linear_layer: number[][], forgotten: Raised, models: {name: string, loss: FigureValue, parameters:
  * {name: string, shape: number[]}[]}[]}} Modules */
 
-const COUNTS =
-  /** @type {const} */ ([["lines", "all lines"], ["per_layer", "lin, relu, mse"], ["once", "once for all layers"], [
-    "per_model",
-    "the model",
-  ], ["backward", "about gradients only"], ["names", "different names"]]);
+const COUNTS = /** @type {const} */ ([
+  ["lines", "all lines"],
+  ["per_layer", "lin, relu, mse"],
+  ["once", "once for all layers"],
+  ["per_model", "the model"],
+  ["backward", "about gradients only"],
+  ["names", "different names"],
+]);
 
 startPage({
   show(answer, values) {
