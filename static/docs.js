@@ -1,7 +1,4 @@
-/**
- * The API's documentation page: Swagger UI on the server's own description of itself.
- * A classic script, since Swagger UI's bundle is one: it is there before this runs.
- */
+/** The API's documentation page: Swagger UI on /openapi.json. A classic script, as Swagger UI's bundle is. */
 // @ts-ignore: the bundle has no types
 window.SwaggerUIBundle({
   url: "/openapi.json",
@@ -9,6 +6,6 @@ window.SwaggerUIBundle({
   deepLinking: true,
   defaultModelsExpandDepth: -1,
   docExpansion: "list",
-  // Left alone, it asks a server elsewhere whether the description is valid.
+  // By default it asks another server whether the description is valid.
   validatorUrl: null,
 });

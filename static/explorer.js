@@ -1,22 +1,16 @@
-/**
- * The explorer page: state, and who hears of it. Elements know nothing of each other; what they say by bubbling events
- * becomes spec or view here, and spec and view become what they show.
+/** The explorer page: its state and its subscribers. Elements do not know each other: their bubbling events change spec
+ * or view here, and spec and view update the elements.
  *
- *   event → spec → live → picture → elements          event → view → elements, address
- */
+ *   event → spec → live → picture → elements          event → view → elements, address */
 
-import { atFrame, cancel, later } from "./core/activity.js";
-import { address, AddressBar, parseSpec, parseView, specQuery, viewFragment, viewPushes,
-  withProgram } from "./core/url-state.js";
-import { checkPath, nodeDataPath, postJson, tracePath, useBase } from "./core/api.js";
-import { significant } from "./core/format.js";
+import { cancel, later } from "./core/activity.js";
+import { parseSpec, parseView, specQuery, viewFragment, withProgram } from "./core/url-state.js";
+import { checkPath, postJson, useBase } from "./core/api.js";
 import { find as findItem } from "./core/graph/graph.js";
-import { describeTensor } from "./core/labels.js";
 import { Live } from "./core/live.js";
 import { matchedRun } from "./core/lab/dump-run.js";
 import { hide, hideInRun, parsePrediction } from "./core/lab/prediction.js";
 import { signal } from "./core/signal.js";
-import { verdict } from "./core/lab/verdict.js";
 import "./elements/comparison-table.js";
 import "./elements/diagnosis-list.js";
 import "./elements/dump-note.js";
@@ -38,33 +32,21 @@ import "./elements/steps-view.js";
 import "./elements/tensor-over-steps.js";
 import "./elements/value-map.js";
 import "./elements/what-if-controls.js";
-import { theoryOfDump } from "./explorer/dump-theory.js";
-import { connectDumps, pinnedOf } from "./explorer/dump.js";
+import { connectAddress } from "./explorer/address.js";
+import { connectAnnouncer } from "./explorer/announcer.js";
+import { connectDumps, pinnedOf, theoryOfDump } from "./explorer/dump.js";
 import { connectGraph } from "./explorer/graph.js";
-import { connectHeader, isTyping } from "./explorer/header.js";
+import { connectHeader, connectKeys } from "./explorer/header.js";
+import { connectLinks, NET } from "./explorer/links.js";
 import { connectModel, specTable } from "./explorer/model.js";
+import { connectPictures } from "./explorer/pictures.js";
 import { connectPin } from "./explorer/pin.js";
 import { connectTakeaway } from "./explorer/takeaway.js";
 
-const ANNOUNCE_AFTER_MS = 800;
-/** Of the screen; on a faster one pictures still come no faster. */
-const FRAME_MS = 1000 / 60;
-/** By then a picture that has come is on the screen. */
-const AFTER_PICTURE_MS = 60;
-/** So long a slider over dumps has rested. */
+/** Rest of the slider over dumps before theory is asked for. */
 const ASK_THEORY_AFTER_MS = 120;
 
-/** The program that is a net: it alone has layers. */
-const NET = "mlp";
-
-/** What fills the boxes, in the words of the node data. @type {Record<string, string>} */
-const NODE_DATA = { std: "std", gradient_norm: "gradient_norm", dead_fraction: "dead_fraction", time: "time",
-  memory: "bytes", flops: "flops" };
-
-/**
- * @param {string} selector
- * @returns {any} the one element that the template promises
- */
+/** @param {string} selector @returns {any} */
 function find(selector) {
   const element = document.querySelector(selector);
   if (element === null) throw new Error(`the page has no ${selector}`);
@@ -74,7 +56,7 @@ function find(selector) {
 /** @type {PageData} */
 const page = JSON.parse(find("#page-data").textContent);
 const elements = {
-  // Of a model of one's own a what-if may be set; the two are set and tell alike.
+  // A user's own model has a what-if in place of the spec.
   controls: find("spec-controls, what-if-controls"),
   presets: find("spec-presets"),
   graph: find("graph-view"),
@@ -103,83 +85,39 @@ const queryOf = (spec) => specQuery(table, spec);
 /** @param {string} query @returns {Spec} */
 const specOf = (query) => parseSpec(table, query);
 
-// The page's own query may hold a preset's name or a mistake: the server's reading of it is what counts.
+// The query of the address may hold a preset's name or a mistake; page.query is the server's reading.
 const spec = signal(specOf(page.query));
 const view = signal(parseView(location.hash || (page.view ?? "")));
-/** What the server last showed of the spec. @type {Signal<Picture | null>} */
 const picture = signal(/** @type {Picture | null} */ (null));
-/** @type {Signal<Theory | null>} */
 const theory = signal(/** @type {Theory | null} */ (null));
-/** The run that is compared to. @type {Signal<PinnedRun | null>} */
+/** Run A. */
 const pinned = signal(/** @type {PinnedRun | null} */ (null));
-/** A dump that is shown in place of the server's answers. @type {Signal<ShownDump | null>} */
+/** The open dump, instead of the server's answers. */
 const opened = signal(/** @type {ShownDump | null} */ (null));
 /** @type {Signal<ErrorBody | null>} */
 const error = signal(page.error);
-/** What is wrong with the run that the address says to compare to. @type {Signal<ErrorBody | null>} */
+/** The error of run A. */
 const pinError = signal(/** @type {ErrorBody | null} */ (null));
 
-/** Opened at a mistaken address: the default model is shown, and the mistake stays in sight until something is
- * changed. */
+/** A mistaken address: the default model is shown, and the mistake stays visible until a change. */
 let isAddressAtFault = page.error !== null;
 
-// Pictures: drawn as they come, but once per frame of the screen, where of several the last counts; numbers on the
-// screen only go up.
-
-/** @type {Picture | null} */
-let arrived = null;
-let isWaiting = false;
-let paintedAt = -Infinity;
-
-function paintSoon() {
-  if (isWaiting) return;
-  if (!document.hidden && performance.now() - paintedAt > FRAME_MS) {
-    // What is done before the screen asks for a frame need not be done in it.
-    paint();
-    return;
-  }
-  isWaiting = true;
-  atFrame(() => {
-    isWaiting = false;
-    paint();
-  });
-}
-
-function paint() {
-  paintedAt = performance.now();
-  if (opened.value !== null || arrived === null || arrived.seq <= (picture.value?.seq ?? 0)) return;
-  // What theory said of another graph is no use for this one.
-  if (arrived.key !== picture.value?.key) theory.value = null;
-  picture.value = arrived;
-  expectations.paint();
-}
-
-/** What theory says of a picture, held back until that picture is on the screen. */
-const expectations = {
-  /** @type {Theory | null} */
-  arrived: null,
-  paint() {
-    if (opened.value !== null || this.arrived === null || this.arrived.seq > (picture.value?.seq ?? 0)) return;
-    theory.value = this.arrived;
-    this.arrived = null;
-  },
-};
+const address = connectAddress(view, page.error === null ? page.query : location.search.slice(1));
+/** @param {Partial<View>} change */
+const setView = (change) => address.setView(change);
+/** @param {Partial<View>} change */
+const replaceView = (change) => address.replaceView(change);
+const pictures = connectPictures(picture, theory, () => opened.value === null);
 
 const live = new Live({
   picture(next) {
-    arrived = next;
     if (next.spec === spec.value && !isAddressAtFault) {
       error.value = null;
-      acceptedQuery = queryOf(next.spec);
-      writeAddress(specPushes, AFTER_PICTURE_MS);
-      specPushes = false;
+      address.accept(queryOf(next.spec));
     }
-    paintSoon();
+    pictures.take(next);
   },
-  theory(next) {
-    expectations.arrived = next;
-    expectations.paint();
-  },
+  theory: pictures.takeTheory,
   error(body, asked) {
     if (asked === spec.value) error.value = body;
   },
@@ -190,24 +128,9 @@ const live = new Live({
   model: (news) => own?.told(news),
 }, queryOf);
 
-// The address: a spec gets into it once the server has accepted it, so that a reload never meets a mistake.
-
-let acceptedQuery = page.error === null ? page.query : location.search.slice(1);
-/** Whether the spec that is asked for makes a history entry: one per drag, per choice. */
-let specPushes = false;
-const addressBar = new AddressBar();
-
-/** @param {boolean} push @param {number} [delay] ms that it may wait */
-function writeAddress(push, delay) {
-  addressBar.write(address(acceptedQuery, viewFragment(view.value)), push, delay);
-}
-
 addEventListener("popstate", () => {
-  addressBar.moved();
-  specPushes = false;
   const asked = specOf(location.search);
-  acceptedQuery = queryOf(asked);
-  view.value = parseView(location.hash);
+  address.moved(queryOf(asked));
   if (queryOf(asked) !== queryOf(spec.value)) setSpec(asked);
 });
 
@@ -216,36 +139,14 @@ function setSpec(next) {
   if (isAddressAtFault) document.querySelector(".page-error[role=alert]")?.remove();
   isAddressAtFault = false;
   pinError.value = null;
-  // Asked before it is shown as set: the server computes meanwhile.
+  // The server computes while the controls update.
   live.request(next);
   spec.value = next;
 }
 
-/** @param {Partial<View>} change */
-function setView(change) {
-  if (takeView(change)) writeAddress(viewPushes(change));
-}
-
-/** What nobody has asked for makes no history entry. @param {Partial<View>} change */
-function replaceView(change) {
-  if (takeView(change)) writeAddress(false);
-}
-
-/** @param {Partial<View>} change @returns {boolean} whether it is one */
-function takeView(change) {
-  const next = { ...view.value, ...change };
-  if (viewFragment(next) === viewFragment(view.value)) return false;
-  view.value = next;
-  return true;
-}
-
 // Elements to state
 
-/**
- * @template T
- * @param {string} type
- * @param {(detail: T) => void} listener
- */
+/** @template T @param {string} type @param {(detail: T) => void} listener */
 function on(type, listener) {
   document.addEventListener(type, (event) => listener(/** @type {CustomEvent<T>} */ (event).detail));
 }
@@ -253,26 +154,26 @@ function on(type, listener) {
 let isMoving = false;
 on("spec-change", (/** @type {{change: Spec, moving: boolean}} */ { change, moving }) => {
   // One drag, one history entry: its first movement makes it, the rest replaces it.
-  if (!isMoving) specPushes = true;
+  if (!isMoving) address.pushes = true;
   isMoving = moving;
-  // The slider moves the picture on the screen, whatever else has been typed and refused.
+  // The slider starts from the picture on the screen, not from a refused input.
   const refused = error.value?.field;
-  const accepted = specOf(acceptedQuery);
+  const accepted = specOf(address.query);
   const isRefusedElsewhere = !isAddressAtFault && refused != null && refused in spec.value && "scale" in change
     && "scale" in accepted && refused !== "scale";
   const before = isRefusedElsewhere ? accepted : spec.value;
   const next = { ...("program" in change ? withProgram(page, before, String(change["program"])) : before), ...change };
   if (!moving && queryOf(next) === queryOf(spec.value)) {
-    // A drag that ended where it began makes no entry; a click on the track, whose picture is still to come, does.
-    if (acceptedQuery === queryOf(spec.value)) specPushes = false;
+    // A drag that ends where it began makes no entry; a click on the track does, once its picture arrives.
+    if (address.query === queryOf(spec.value)) address.pushes = false;
     elements.controls.spec = spec.value;
     return;
   }
   setSpec(next);
 });
 on("preset-choose", (/** @type {{preset: Preset}} */ { preset }) => {
-  specPushes = true;
-  // Into the address with the spec: one choice, one history entry.
+  address.pushes = true;
+  // Enters the address with the spec: one history entry.
   view.value = { ...view.value, predict: "", guess: "" };
   setSpec(specOf(preset.query));
 });
@@ -302,17 +203,16 @@ on("swap-runs", () => {
     return;
   }
   setView({ a: `?${queryOf(specShown())}` });
-  specPushes = false;
+  address.pushes = false;
   setSpec(specOf(a.slice(1)));
 });
 on("camera-change", (/** @type {{zoom: number, at: number, across: number}} */ camera) => setView(camera));
 on("axis-change", (/** @type {DepthAxis} */ { positions, width }) => {
-  // Some layers in a closed box: there is no axis that all of them have in common with the graph.
+  // With layers in a closed box, graph and profile share no axis.
   const places = (shown?.topology.layers ?? []).map(({ preactivation, activation }) =>
     positions.get(activation ?? preactivation ?? "")
   );
-  // Nor where a graph of one's own goes on beyond the panel, or has layers beside each other: all are to be seen at
-  // once, each by itself.
+  // Nor if a user's graph is wider than the panel or has parallel layers: the profile shows all layers, side by side.
   const isShared = places.every((x, at) =>
     x !== undefined && (!isOwn() || (x >= 0 && x <= width && x > (places[at - 1] ?? -1)))
   );
@@ -322,7 +222,7 @@ on("axis-change", (/** @type {DepthAxis} */ { positions, width }) => {
 const drawn = connectGraph({ elements, view, setView, replaceView, on,
   follow: (before, after) => (opened.value === null ? own?.follow(before, after) : undefined) ?? null });
 
-/** @returns {Spec} of the run on the screen: what was asked for last may have been refused */
+/** @returns {Spec} of the run on the screen; the last one asked for may have been refused */
 function specShown() {
   return picture.value?.spec ?? spec.value;
 }
@@ -330,70 +230,49 @@ function specShown() {
 // State to elements
 
 elements.controls.configure(page);
-/** A model of the user's own, if the page is of one. */
 const own = page.model == null ? null
   : connectModel({ model: page.model, elements: { ...elements, light: drawn.light }, view, replaceView,
     again: () => live.request(spec.value) });
 elements.presets.presets = page.presets;
-// At what the picture on the screen was made with: its ops are those that the inspector shows.
+// With the spec of the picture shown: the inspector shows its ops.
 if (page.model != null)
   elements.inspector.check = (/** @type {string} */ op) => postJson(checkPath(queryOf(specShown())), { op });
 
-// Looked up once: a search through a graph of thousands of elements takes longer than all the rest of a slider's event.
-const modelButtons = document.querySelectorAll("[data-widths]");
-const traceLinks = document.querySelectorAll("a[data-trace]");
-
 spec.subscribe((value) => {
-  const query = queryOf(value);
   elements.controls.spec = value;
   elements.presets.current = experimentQuery(value);
-  for (const button of modelButtons) {
-    const isShown = value["program"] === NET && button.getAttribute("data-widths") === value["widths"];
-    button.setAttribute("aria-pressed", String(isShown));
-  }
-  writeNodeDataLink();
-  for (const link of traceLinks) {
-    link.setAttribute("href", tracePath(link.getAttribute("data-trace") ?? "json", query));
-  }
+});
+connectLinks(spec, view, queryOf, (widths) => {
+  address.pushes = true;
+  setSpec({ ...withProgram(page, spec.value, NET), widths });
 });
 
-/** One statistic per file: the one that the boxes are filled with, where Model Explorer can have it. */
-function writeNodeDataLink() {
-  const { colour } = view.value;
-  const statistic = NODE_DATA[colour] ?? "std";
-  find("#node-data").setAttribute("href", nodeDataPath(statistic, queryOf(spec.value)));
-}
-
-/** @param {Spec} value @returns {string} of the experiment that it is a run of, whatever the seed: bands are over
- * seeds */
+/** @param {Spec} value @returns {string} of its experiment, which any seed belongs to */
 function experimentQuery(value) {
   return queryOf({ ...value, seed: specOf("")["seed"] ?? 0 });
 }
 
-let announcement = 0;
 picture.subscribe((value) => {
-  if (value === null) return;
-  show(value);
-  clearTimeout(announcement);
-  announcement = setTimeout(announce, ANNOUNCE_AFTER_MS);
+  if (value !== null) show(value);
 });
+connectAnnouncer(picture, elements.announcer,
+  () => ({ picture: shown, selection: view.value.select && tensorOf(view.value.select) }));
 
-/** @returns {boolean} whether what is shown is of a model that no spec describes */
+/** @returns {boolean} whether no spec describes the model shown */
 function isOwn() {
   return page.model != null || shown?.spec === null;
 }
 
-/** By which rules figures are expected and layers judged. */
 function ruleByKind() {
   const rules = (isOwn() ? page.local_rules : null) ?? page.rules;
   elements.diagnosis.rules = rules;
   elements.inspector.rules = rules;
 }
 
-/** The picture on the screen: the server's, or what of it may be seen before a guess. @type {Picture | null} */
+/** The picture on the screen, without figures that wait for a guess. @type {Picture | null} */
 let shown = null;
 
-/** @param {Picture} value what the elements get to see, less a figure that waits for its guess */
+/** @param {Picture} value */
 function show(value) {
   const prediction = parsePrediction(view.value.predict, view.value.guess);
   shown = hide(value, prediction);
@@ -410,13 +289,13 @@ function show(value) {
   const query = value.spec === null ? null : experimentQuery(value.spec);
   elements.experiment.show(shown, page.presets.filter((preset) => preset.query === query));
   elements.presets.secretive = shown.hidden !== null;
-  // Its own guard: it tells the figure once there is a guess.
+  // The prompt gets the whole picture and shows the figure after the guess.
   elements.prediction.show(value, prediction);
   judge();
   compare();
 }
 
-/** The run to compare to, or what of it may be seen before a guess. @type {PinnedRun | null} */
+/** Run A, without figures that wait for a guess. @type {PinnedRun | null} */
 let shownRun = null;
 
 function compare() {
@@ -430,7 +309,7 @@ function compare() {
   inspect();
 }
 
-/** What theory expects, wherever it shows; it would give away what is to be guessed. */
+/** Passes theory to the elements, unless it would reveal a guess. */
 function judge() {
   const told = shown === null || shown.hidden !== null ? null : theory.value;
   elements.profile.theory = told;
@@ -438,7 +317,7 @@ function judge() {
   elements.diagnosis.toggleAttribute("data-judged", told !== null && isOwn());
   elements.inspector.theory = told;
   drawn.theory(told);
-  // For the std that weights are drawn with, which no measurement gives as well.
+  // The controls need the std that weights are drawn with.
   elements.controls.theory = theory.value;
   elements.prediction.theory = theory.value;
 }
@@ -448,15 +327,14 @@ theory.subscribe(judge);
 const dumps = connectDumps({ page, opened, elements, view, setView, on });
 const pin = connectPin(pinned, pinError, dumps.take, () => {
   view.value = { ...view.value, ...unpinned() };
-  // In place: going back must not lead to the mistake again.
-  writeAddress(false);
+  // Replaced: going back must not reach the mistake.
+  address.write(false);
 }, specOf);
 let shownPrediction = "";
 view.subscribe((value) => {
   elements.profile.statistic = value.statistic;
   elements.layers.options = value;
   elements.inspector.reach = value.reach;
-  writeNodeDataLink();
   const prediction = `${value.predict} ${value.guess}`;
   if (prediction !== shownPrediction && picture.value !== null) show(picture.value);
   shownPrediction = prediction;
@@ -470,7 +348,7 @@ function tellErrors() {
   const at = error.value;
   elements.controls.error = at;
   own?.refused(at);
-  // At a control if one is at fault, else at the picture.
+  // Shown at the control at fault, else at the picture.
   const isAtControl = page.keys.some(({ name }) => name === at?.field);
   elements.status.error = (isAtControl || isAddressAtFault || own?.saysWhy === true ? null : at) ?? pinError.value;
   dumps.tell(pinError.value?.message ?? "");
@@ -479,7 +357,6 @@ function tellErrors() {
 error.subscribe(tellErrors);
 pinError.subscribe(tellErrors);
 
-/** The selection, wherever it shows. */
 function select() {
   const tensor = tensorOf(view.value.select);
   elements.profile.selection = tensor;
@@ -489,7 +366,7 @@ function select() {
   inspect();
 }
 
-/** @param {string} id in addresses @returns {string} the tensor's own, or what was given */
+/** @param {string} id in addresses @returns {string} the tensor's own id, or the given one */
 function tensorOf(id) {
   const graph = drawn.graph.value;
   const item = graph === null ? null : findItem(graph, id);
@@ -498,54 +375,37 @@ function tensorOf(id) {
 
 drawn.graph.subscribe(select);
 
-/** What is selected, in figures; without a selection the comparison, if there is one. */
+/** Shows the selection in figures; without one the comparison, if there is one. */
 function inspect() {
   const { select, statistic } = view.value;
   const graph = drawn.graph.value;
   const isComparing = shownRun !== null && select === "";
   elements.comparison.hidden = !isComparing;
   elements.inspector.hidden = isComparing;
-  // A new graph is there before its picture is told.
+  // The new graph arrives before its picture.
   if (shown === null || graph === null || graph.topology !== shown.topology) return;
   if (isComparing && shownRun !== null) elements.comparison.show(shown, shownRun, statistic);
   else elements.inspector.show(shown, graph, select);
 }
 
-function announce() {
-  if (shown === null) return;
-  const { select } = view.value;
-  const { layers, tensors } = shown.topology;
-  const focus = select === "" ? layers[0]?.activation : tensorOf(select);
-  const tensor = tensors.find(({ id }) => id === focus);
-  const parts = [`Loss ${shown.hidden?.loss === true ? "hidden until it is guessed" : significant(shown.loss)}`,
-    tensor === undefined ? "" : describeTensor(shown, tensor), verdict(shown).text];
-  elements.announcer.textContent = parts.filter((part) => part !== "").join(". ");
-}
-
 // The header
-
-for (const button of modelButtons) {
-  button.addEventListener("click", () => {
-    specPushes = true;
-    setSpec({ ...withProgram(page, spec.value, NET), widths: button.getAttribute("data-widths") ?? "" });
-  });
-}
 
 find("#pin").addEventListener("click", () => {
   const { a, colour } = view.value;
   const dump = opened.value;
   if (a !== "") setView(unpinned());
   else if (dump === null) setView({ a: `?${queryOf(specShown())}` });
-  // With nothing else in the boxes they show at once how far the dumps are apart.
+  // Boxes without a colouring show the difference of the dumps.
   else setView({ a: `dump:${dump.index}`, ...(colour === "" ? { colour: "difference", span: "" } : {}) });
 });
 
-/** @returns {Partial<View>} with nothing to compare to, and no colours that say how far it is away */
+/** @returns {Partial<View>} without run A and its colouring */
 function unpinned() {
   return { a: "", ...(view.value.colour === "difference" ? { colour: "", span: "" } : {}) };
 }
 
-connectHeader({ view, setView, query: () => acceptedQuery, needsToken: page.needs_token });
+connectHeader({ view, setView, query: () => address.query, needsToken: page.needs_token });
+connectKeys(setView, elements.graph, elements.toolbar);
 connectTakeaway(page, () => ({
   picture: shown,
   graph: drawn.graph.value,
@@ -553,29 +413,13 @@ connectTakeaway(page, () => ({
   statistic: view.value.statistic === "mean" ? "mean" : "std",
   selection: view.value.select,
   paintwork: drawn.drawnWith(),
-  query: acceptedQuery,
-  // Of several dumps one is taken along.
+  query: address.query,
+  // The saved file holds one dump.
   fragment: viewFragment(opened.value === null ? view.value : { ...view.value, ...unpinned(), dump: 0 }),
   opened: opened.value,
   theory: theory.value,
   model: page.model?.name ?? "",
 }));
-
-find(".skip-link").addEventListener("click", (/** @type {Event} */ event) => {
-  // The fragment holds the view: the link must not overwrite it.
-  event.preventDefault();
-  elements.graph.focus();
-});
-
-addEventListener("keydown", (event) => {
-  if (isTyping(event) || event.ctrlKey || event.metaKey || event.altKey
-    || document.querySelector("dialog[open]") !== null) return;
-  if (event.key === "Escape" && document.querySelector("details.menu[open]") === null) setView({ select: "" });
-  if (event.key === "/") {
-    event.preventDefault();
-    elements.toolbar.focus();
-  }
-});
 
 // The source of pictures: the server, or a dump.
 
@@ -583,20 +427,20 @@ let askingTheory = 0;
 opened.subscribe((value) => {
   if (value === null) return;
   const seq = (picture.value?.seq ?? 0) + 1;
-  // Of the step before it may stand until there is news of this one.
+  // Theory of the previous step of the same graph stays until there is news.
   if (value.picture.key !== picture.value?.key) theory.value = null;
-  // What the address says is of the graph that was there before.
+  // The view in the address belongs to the previous graph.
   if (value.isOther)
     setView({ select: "", toggled: "", step: 0, reach: "", span: "", predict: "", guess: "", ...unpinned(), zoom: 1,
       at: 0, across: 0.5 });
   picture.value = { ...value.picture, seq };
   cancel(askingTheory);
-  // Of a spec's dump nothing is asked: its trace is one address away.
+  // A spec's dump needs no theory: the explorer shows it at its address.
   if (value.theory !== null || value.picture.spec !== null || document.body.dataset["opened"] !== "server") {
     theory.value = value.theory === null ? null : { ...value.theory, seq };
     return;
   }
-  // Steps that a slider passes over are not asked about.
+  // Not for steps that a slider passes over.
   askingTheory = later(async () => {
     const told = await theoryOfDump(value.index);
     if (opened.value === value) theory.value = told === null ? null : { ...told, seq };

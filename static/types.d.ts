@@ -958,6 +958,7 @@ interface ProfileFigures {
 }
 
 type SpecControl = HTMLInputElement | HTMLSelectElement;
+type SpecField = { key: SpecKey; root: HTMLElement; control: SpecControl; note: HTMLElement };
 
 interface TensorSteps {
   name: string;

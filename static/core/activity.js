@@ -85,6 +85,19 @@ export function atFrame(act) {
   return requestAnimationFrame(() => endAfter(act, end));
 }
 
+/** @param {() => void} act @returns {() => void} calls `act` at the next frame, once however often it is called */
+export function oncePerFrame(act) {
+  let isAsked = false;
+  return () => {
+    if (isAsked) return;
+    isAsked = true;
+    atFrame(() => {
+      isAsked = false;
+      act();
+    });
+  };
+}
+
 /** @param {() => void} act @param {() => void} end */
 function endAfter(act, end) {
   try {

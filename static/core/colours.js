@@ -5,6 +5,8 @@
 
 // The colours of the style sheet, for canvas.
 
+const DARK = "(prefers-color-scheme: dark)";
+
 /** @returns {Palette} as the current colour scheme has them */
 export function readPalette() {
   const style = getComputedStyle(document.documentElement);
@@ -29,7 +31,11 @@ export function readPalette() {
  * @param {() => void} listener
  */
 export function onSchemeChange(listener) {
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", listener);
+  matchMedia(DARK).addEventListener("change", listener);
+}
+
+export function isDarkScheme() {
+  return matchMedia(DARK).matches;
 }
 
 /**
@@ -76,6 +82,14 @@ export function oklch(lightness, chroma, hue) {
 /** @param {Triple} colour @returns {string} #rrggbb */
 export function hex([red, green, blue]) {
   return `#${[red, green, blue].map((part) => part.toString(16).padStart(2, "0")).join("")}`;
+}
+
+/** @param {number} share −1 to 1 @param {boolean} isDark
+ * @returns {string} brown above 0, teal below: apart by lightness from 0, by hue from each other */
+export function aroundZero(share, isDark) {
+  const size = Math.min(1, Math.abs(share));
+  const hue = share < 0 ? 195 : 60;
+  return hex(isDark ? oklch(0.25 + 0.55 * size, 0.12 * size, hue) : oklch(0.97 - 0.45 * size, 0.12 * size, hue));
 }
 
 /** Counts below this are nothing: what is left of a bin that was spread over others. */

@@ -19,6 +19,14 @@ export function html(tag, attributes = {}, ...children) {
   return element;
 }
 
+/** @param {Record<string, string | boolean>} attributes @param {() => void} press
+ * @param {(Node | string)[]} children */
+export function buttonOf(attributes, press, ...children) {
+  const button = html("button", { type: "button", ...attributes }, ...children);
+  button.addEventListener("click", press);
+  return button;
+}
+
 /**
  * @template {keyof SVGElementTagNameMap} K
  * @param {K} tag

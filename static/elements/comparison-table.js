@@ -1,14 +1,11 @@
-/**
- * <comparison-table>: the run on the screen beside the one that is pinned: in what their specs differ, their losses,
- * and a statistic layer by layer, with a bar that shows where they part; of two dumps the tensors that differ most,
- * too, and what only one of them has.
- *
- * Call `show(picture, pinned, statistic)`. Events, bubbling: `tensor-select` {tensor}, `swap-runs`, `unpin`.
- */
+/** <comparison-table>: the run on the screen beside the pinned one: where their specs differ, their losses, and a
+ * statistic per layer with a bar for the difference; for two dumps also the tensors that differ most, and those that
+ * only one has.
+ * Call `show(picture, pinned, statistic)`. Events, bubbling: `tensor-select` {tensor}, `swap-runs`, `unpin`. */
 
 import { compareLayers, compareLoss, differences, isRatio, reach } from "../core/lab/comparison.js";
 import { dumpDifferences, greatestDifferences } from "../core/lab/dump-run.js";
-import { emit, html } from "../core/dom.js";
+import { buttonOf, emit, html } from "../core/dom.js";
 import { count, significant } from "../core/format.js";
 
 /** @typedef {{a: HTMLElement, b: HTMLElement, contrast: HTMLElement, text: HTMLElement}} Line */
@@ -22,17 +19,16 @@ const TITLES = {
   ratio: { title: "Gradient to weight, std, per layer", forward: "gradient of the weight" },
 };
 
-/** Of two dumps so many tensors that differ, and so many things that only one of them has. */
+/** Tensors listed that differ, and modules or tensors listed that only one dump has. */
 const [MAX_TENSORS, MAX_ALONE] = [12, 20];
 
 class ComparisonTable extends HTMLElement {
   #built = "";
-  /** In the order of the rows. @type {Line[]} */
+  /** @type {Line[]} */
   #lines = [];
-  /** @type {Line | null} */
-  #loss = null;
+  #loss = /** @type {Line | null} */ (null);
   #specs = html("dl", { class: "specs" });
-  /** Of two dumps: where they differ most, and what only one of them has. */
+  /** Filled for two dumps. */
   #tensors = html("div", { class: "tensors" });
   #table = html("div");
 
@@ -46,11 +42,7 @@ class ComparisonTable extends HTMLElement {
     this.append(html("header", {}, html("h2", {}, "A and B"), swap, unpin), this.#specs, this.#tensors, this.#table);
   }
 
-  /**
-   * @param {Picture} picture B
-   * @param {PinnedRun} pinned A
-   * @param {ProfileStatistic} statistic
-   */
+  /** @param {Picture} picture B @param {PinnedRun} pinned A @param {ProfileStatistic} statistic */
   show(picture, pinned, statistic) {
     this.#describe(picture, pinned);
     const what = `${picture.key} ${pinned.profile.layers.length} ${pinned.query} ${pinned.dump?.index} ${statistic}`;
@@ -69,8 +61,7 @@ class ComparisonTable extends HTMLElement {
     const full = pairs.reduce((most, { difference }) => difference < Infinity ? Math.max(most, difference) : most,
       Number.MIN_VALUE);
     const rows = pairs.map(({ tensor, name, a, b, difference }) => {
-      const link = html("button", { type: "button", class: "link" }, name);
-      link.addEventListener("click", () => emit(this, "tensor-select", { tensor }));
+      const link = buttonOf({ class: "link" }, () => emit(this, "tensor-select", { tensor }), name);
       const bar = html("i");
       bar.style.setProperty("--share", Math.min(1, difference / full).toFixed(3));
       const text = difference < Infinity ? significant(difference) : "NaN, Inf";
@@ -98,7 +89,7 @@ class ComparisonTable extends HTMLElement {
     );
   }
 
-  /** In what the two differ. @param {Picture} picture @param {PinnedRun} pinned */
+  /** @param {Picture} picture @param {PinnedRun} pinned */
   #describe(picture, { query, profile, dump }) {
     if (dump?.shown != null) {
       this.#describeDumps(dump, dump.shown);
@@ -108,7 +99,7 @@ class ComparisonTable extends HTMLElement {
     const text = JSON.stringify([query, changed]);
     if (this.#specs.dataset["shown"] === text) return;
     this.#specs.dataset["shown"] = text;
-    // What another program does not use has no value there.
+    // A key that the program does not use has no value.
     const values = (/** @type {"a" | "b"} */ run) =>
       changed.flatMap((difference) => difference[run] === "" ? [] : `${difference.key} ${difference[run]}`).join(", ");
     const open = html("a", { href: location.pathname + (query && `?${query}`), title: "Only this run" }, "open A");
@@ -155,15 +146,14 @@ class ComparisonTable extends HTMLElement {
     };
     this.#lines = [];
     const sections = [...section("forward", forward), ...section("backward", "gradient")];
-    // Of what has no layers there is the loss alone.
+    // Without layers the table holds the loss alone.
     const caption = layers.length === 0 ? "Loss" : title;
     this.#table.replaceChildren(
       html("table", {}, html("caption", {}, caption), html("thead", {}, head), loss, ...sections),
     );
   }
 
-  /** @param {HTMLTableSectionElement} body @param {string | null} tensor @param {string} layer @param {string} name
-   * @returns {Line} */
+  /** @param {HTMLTableSectionElement} body @param {string | null} tensor @param {string} layer @param {string} name */
   #line(body, tensor, layer, name) {
     const line = body.insertRow();
     line.append(html("th", { scope: "row" }, layer));
@@ -172,8 +162,7 @@ class ComparisonTable extends HTMLElement {
     if (tensor === null) {
       label.append(name);
     } else {
-      const link = html("button", { type: "button", class: "link" }, name);
-      link.addEventListener("click", () => emit(this, "tensor-select", { tensor }));
+      const link = buttonOf({ class: "link" }, () => emit(this, "tensor-select", { tensor }), name);
       label.append(link);
     }
     const [a, b, contrast] = [line.insertCell(), line.insertCell(), line.insertCell()];
@@ -198,13 +187,12 @@ class ComparisonTable extends HTMLElement {
         order += 1;
       }
     }
-    // One figure has nothing to be longer or shorter than.
+    // A single figure gets no bar.
     if (this.#loss !== null) write(this.#loss, compareLoss(picture, profile), Infinity);
   }
 }
 
-/** @param {string} title @param {UnmatchedThings} things @param {Picture} picture @returns {HTMLElement[]} nothing
- * where there is none */
+/** @param {string} title @param {UnmatchedThings} things @param {Picture} picture @returns {HTMLElement[]} */
 function alone(title, { modules, tensors }, { topology }) {
   const names = tensors.map((tensor) => topology.tensors[tensor]?.name ?? "");
   const all = [...modules, ...names];
@@ -217,8 +205,8 @@ function alone(title, { modules, tensors }, { topology }) {
   ];
 }
 
-/** @param {Line} line @param {Pick<ComparedPair, "a" | "b" | "contrast">} pair @param {number} full size of a whole
- * bar */
+/** @param {Line} line @param {Pick<ComparedPair, "a" | "b" | "contrast">} pair
+ * @param {number} full size of a whole bar */
 function write({ a, b, contrast, text }, pair, full) {
   setFigure(a, pair.a);
   setFigure(b, pair.b);

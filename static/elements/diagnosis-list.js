@@ -1,15 +1,12 @@
-/**
- * <diagnosis-list>: whether the layers are healthy, what is wrong with those that are not and by which rule, the change
- * of the spec that keeps the variance, and what else is at fault with the pass.
- *
- * Set `rules`, `picture`, `theory`. Figures and verdicts are those of the last picture that theory has spoken of, so
- * that what was measured and what was expected belong together; they pale where theory falls behind. Events, bubbling:
- * `spec-change` {change, moving}, `tensor-select` {tensor}, `box-open` {id}.
- */
+/** <diagnosis-list>: whether the layers are healthy, which are not and by which rule, the change of the spec that
+ * keeps the variance, and the faults of the pass.
+ * Set `rules`, `picture`, `theory`. Figures and verdicts belong to the last picture with a theory, so that measured
+ * and expected match; they pale while theory lags. Events, bubbling: `spec-change` {change, moving}, `tensor-select`
+ * {tensor}, `box-open` {id}. */
 
 import { bandText, diagnose, expectedText, figureText, hasChange, layersText, MEASURES,
   WORST_FIRST } from "../core/lab/diagnosis.js";
-import { emit, html, write, writeText } from "../core/dom.js";
+import { buttonOf, emit, html, write, writeText } from "../core/dom.js";
 import { significant } from "../core/format.js";
 import { healthIcon } from "../core/health.js";
 import { faultIcon, faultsOf, faultsText, faultWord, isNote, placeOf } from "../core/lab/faults.js";
@@ -17,33 +14,28 @@ import { verdict } from "../core/lab/verdict.js";
 import { whyNoLayers } from "../core/lab/profile-text.js";
 import { parseWidths } from "../core/lab/widths.js";
 
-/** Theory comes within a frame or two of its picture, or when the slider rests. */
+/** Theory normally arrives within two frames, or when the slider rests. */
 const PALE_AFTER_MS = 250;
 
 class DiagnosisList extends HTMLElement {
-  /** @type {Rules | null} */
-  #rules = null;
-  /** @type {Picture | null} */
-  #picture = null;
-  /** @type {Theory | null} */
-  #theory = null;
-  /** What is said of the figures. */
+  #rules = /** @type {Rules | null} */ (null);
+  #picture = /** @type {Picture | null} */ (null);
+  #theory = /** @type {Theory | null} */ (null);
   #judged = { isHealthy: false, isUnhealthy: false, text: "" };
-  /** What is wrong with the pass, as far as it has been told. @type {readonly Fault[]} */
+  /** Faults of the pass in the last picture that carried them. @type {readonly Fault[]} */
   #told = [];
   #pale = 0;
   #state = html("p", { class: "state" });
   #verdict = html("p", { class: "verdict" });
   #faults = html("ul", { class: "faults", hidden: true });
-  /** What is drawn of them: the same faults stay as they are, with what is open of them. */
+  /** The faults drawn, as JSON: unchanged ones keep their elements, and with them open folds. */
   #faultsDrawn = "[]";
   #troubles = html("div", { class: "troubles" });
   #remedy = html("button", { type: "button", class: "remedy" });
   #remedyNote = html("p", { class: "remedy-note" });
   #preserve = html("div", { class: "preserve" }, this.#remedy, this.#remedyNote);
-  /** @type {Map<Health, TroubleView>} */
-  #views = new Map();
-  /** What the remedy would change, null where nothing is left to. @type {Spec | null} */
+  #views = /** @type {Map<Health, TroubleView>} */ (new Map());
+  /** The remedy's change; null if there is nothing left to change. @type {Spec | null} */
   #change = null;
 
   constructor() {
@@ -54,7 +46,7 @@ class DiagnosisList extends HTMLElement {
   }
 
   connectedCallback() {
-    // What has one place at all times stands above what comes and goes: nothing jumps while the slider moves.
+    // Permanent parts above temporary ones: nothing jumps while the slider moves.
     this.replaceChildren(this.#state, this.#preserve, this.#verdict, this.#faults, this.#troubles);
     this.#draw();
   }
@@ -86,7 +78,7 @@ class DiagnosisList extends HTMLElement {
     this.#summarize();
   }
 
-  /** What is wrong with the pass: as long as that is not told of the picture, what was told last stays. */
+  /** Shows the faults of the pass; a picture without news of them leaves the last ones. */
   #find() {
     const picture = this.#picture;
     const faults = faultsOf(picture, this.#theory);
@@ -101,7 +93,7 @@ class DiagnosisList extends HTMLElement {
     this.classList.toggle("has-faults", faults.length > 0);
   }
 
-  /** Both in one line. */
+  /** The verdict of the figures and the faults, in one line. */
   #summarize() {
     const { isHealthy, isUnhealthy, text } = this.#judged;
     const faults = faultsText(this.#told);
@@ -120,7 +112,7 @@ class DiagnosisList extends HTMLElement {
     const said = place === "" ? html("span", { class: "said" }, message)
       : html("button", { type: "button", class: "link said", title: "Show where" }, message);
     if (place !== "") said.addEventListener("click", () => emit(this, "box-open", { id: place }));
-    // Of what broke off the message begins with its place.
+    // The message of a broken run begins with the place already.
     const line = source === null || message.startsWith(`${source.file}:${source.line}: `) ? []
       : [html("code", { class: "place", title: source.text }, `${source.file}:${source.line}`)];
     const mend = remedy === null ? [] : [html("p", { class: "mend" }, remedy)];
@@ -194,17 +186,17 @@ class DiagnosisList extends HTMLElement {
     if (known !== undefined) return known;
     const view = troubleView(health, this.#rules, (tensor) => emit(this, "tensor-select", { tensor }));
     this.#views.set(health, view);
-    // Worst first, whatever the order they came in.
+    // The worst first, in whatever order they appeared.
     const next = WORST_FIRST.slice(WORST_FIRST.indexOf(health) + 1).find((later) => this.#views.has(later));
     this.#troubles.insertBefore(view.root, next === undefined ? null : (this.#views.get(next)?.root ?? null));
     return view;
   }
 
-  /** @param {Theory | null} theory @param {Spec} spec what it speaks of */
+  /** @param {Theory | null} theory @param {Spec} spec of the theory */
   #advise(theory, spec) {
     const advice = theory?.advice ?? null;
     this.#remedy.hidden = advice === null;
-    // No scale helps: that is so of the scheme, whatever the slider does.
+    // Without advice no scale helps, wherever the slider stands.
     this.#preserve.hidden = theory !== null && advice === null;
     this.#change = null;
     if (theory === null || advice === null) {
@@ -213,7 +205,7 @@ class DiagnosisList extends HTMLElement {
     }
     const isDone = hasChange(spec, advice.change);
     if (!isDone) this.#change = advice.change;
-    // It stays where it is, and in the order of tabs, when there is nothing to do.
+    // It keeps its place, and its focus, when there is nothing to do.
     write(this.#remedy, "aria-disabled", String(isDone));
     writeText(this.#remedy,
       isDone ? (advice.note === null ? "Variance preserved" : "Gain applied")
@@ -230,17 +222,11 @@ class DiagnosisList extends HTMLElement {
 
 /** @typedef {{root: HTMLElement, show: (trouble: Trouble, name: string) => void}} TroubleView */
 
-/**
- * @param {Health} health
- * @param {Rules | null} rules
- * @param {(tensor: string) => void} select
- * @returns {TroubleView}
- */
+/** @param {Health} health @param {Rules | null} rules @param {(tensor: string) => void} select
+ * @returns {TroubleView} */
 function troubleView(health, rules, select) {
-  /** @type {string | null} */
-  let tensor = null;
-  const range = html("button", { type: "button", class: "link" });
-  range.addEventListener("click", () => {
+  let tensor = /** @type {string | null} */ (null);
+  const range = buttonOf({ class: "link" }, () => {
     if (tensor !== null) select(tensor);
   });
   const why = html("summary");
@@ -279,7 +265,7 @@ function troubleView(health, rules, select) {
   };
 }
 
-/** @param {Trouble} trouble @returns {string} what the rule looks at, in this net */
+/** @param {Trouble} trouble @returns {string} the reason by the rule, in this net */
 function reason({ health, figure, ratio }) {
   switch (health) {
     case "non-finite":
@@ -305,8 +291,8 @@ function changeText(change) {
   return parts.filter((part) => part !== "").join(" ");
 }
 
-/** @param {Theory} theory @param {Spec} spec @returns {string} √n σ(w) of the layers before the last: 1.00, or
- * 0.866–1.22 */
+/** @param {Theory} theory @param {Spec} spec
+ * @returns {string} √n σ(w) of the layers before the last: 1.00, or 0.866–1.22 */
 function gainsText({ layers }, spec) {
   const widths = parseWidths(String(spec["widths"])) ?? [];
   const gains = layers.map(({ weight_std }, index) => weight_std * Math.sqrt(widths[index]));

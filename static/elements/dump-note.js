@@ -1,25 +1,21 @@
-/**
- * <dump-note>: what the dump on the screen says of itself, in the place of the controls.
- *
- * Call `show(name, dump, canClose, place)`; set `picture`. Events, bubbling: `dump-close`.
- */
+/** <dump-note>: the spec, environment and size of the dump on the screen, instead of the controls.
+ * Call `show(name, dump, canClose, place)`; set `picture`. Events, bubbling: `dump-close`. */
 
-import { emit, html, writeText } from "../core/dom.js";
+import { buttonOf, emit, html, writeText } from "../core/dom.js";
 import { count, significant } from "../core/format.js";
 
 class DumpNote extends HTMLElement {
   #loss = html("dd");
 
-  /** @param {Picture} picture whose loss may wait for a guess */
+  /** @param {Picture} picture its loss may be hidden until a guess */
   set picture({ loss, hidden }) {
     writeText(this.#loss, hidden?.loss === true ? "?" : significant(loss));
   }
 
-  /** @param {string} name @param {Dump} dump @param {boolean} canClose whether there is anything to go back to
-   * @param {string} place among several, "" for one alone */
+  /** @param {string} name @param {Dump} dump @param {boolean} canClose to the live explorer
+   * @param {string} place "2 of 5", or "" for a single dump */
   show(name, { spec, environment, error, ops, tensors }, canClose, place) {
-    const close = html("button", { type: "button", class: "button" }, "Back to the live explorer");
-    close.addEventListener("click", () => emit(this, "dump-close", {}));
+    const close = buttonOf({ class: "button" }, () => emit(this, "dump-close", {}), "Back to the live explorer");
     const failed = ops.find(({ id }) => id === error?.op);
     const figures = [
       ["ops", count(ops.length)],
@@ -37,8 +33,8 @@ class DumpNote extends HTMLElement {
   }
 }
 
-/** @param {Record<string, unknown>} values @returns {string[][]} all but what is empty: a model as it is, of which no
- * what-if was asked */
+/** @param {Record<string, unknown>} values
+ * @returns {string[][]} without empty values, such as the spec of a model as it is */
 function written(values) {
   return Object.entries(values).flatMap(([name, value]) =>
     value === "" ? [] : [[name, typeof value === "string" ? value : JSON.stringify(value)]]

@@ -1,9 +1,6 @@
-/**
- * <dump-opener>: graph dumps from files, chosen or dropped anywhere on the page. A file that is none is said to be
- * none, and why; the others are opened. Where there is no other, what was shown stays.
- *
- * Call `choose()`, `refuse(problems)`. Events, bubbling: `dumps-open` {sources}.
- */
+/** <dump-opener>: opens graph dumps from files, chosen or dropped anywhere on the page. It names the files that are
+ * no dumps, with the reason, and opens the others.
+ * Call `choose()`, `refuse(problems)`. Events, bubbling: `dumps-open` {sources}. */
 
 import { during } from "../core/activity.js";
 import { emit, html } from "../core/dom.js";
@@ -12,7 +9,7 @@ import { beginsLikeDump, inOrder } from "../core/dump/sources.js";
 
 /** @typedef {{name: string, message: string, where?: string}} Refusal where: path inside the dump */
 
-/** Of more files the first ones are told of. */
+/** Refused files listed. */
 const MAX_TOLD = 6;
 
 class DumpOpener extends HTMLElement {
@@ -28,7 +25,7 @@ class DumpOpener extends HTMLElement {
     this.append(this.#input, this.#veil, this.#dialog);
     this.#input.addEventListener("change", () => {
       const files = [...(this.#input.files ?? [])];
-      // The same file again is another choice.
+      // Choosing the same file again must fire another event.
       if (files.length > 0) void during(this.#open(files)).then(() => (this.#input.value = ""));
     });
     addEventListener("dragover", (event) => {
@@ -48,12 +45,11 @@ class DumpOpener extends HTMLElement {
     });
   }
 
-  /** Asks for files. */
   choose() {
     this.#input.click();
   }
 
-  /** Says what is wrong with files. @param {readonly Refusal[]} problems */
+  /** @param {readonly Refusal[]} problems */
   refuse(problems) {
     this.#title.textContent = problems.length > 1 ? `${problems.length} files are no graph dumps`
       : "This is no graph dump";
@@ -70,10 +66,8 @@ class DumpOpener extends HTMLElement {
 
   /** @param {readonly File[]} files */
   async #open(files) {
-    /** @type {DumpSource[]} */
-    const sources = [];
-    /** @type {Refusal[]} */
-    const problems = [];
+    const sources = /** @type {DumpSource[]} */ ([]);
+    const problems = /** @type {Refusal[]} */ ([]);
     for (const file of inOrder(files)) {
       const problem = await refusalOf(file, files.length === 1);
       if (problem === null) sources.push({ name: file.name, file });
@@ -84,13 +78,8 @@ class DumpOpener extends HTMLElement {
   }
 }
 
-/**
- * A glance at how a file begins; one that is opened alone is read when it is shown.
- *
- * @param {File} file
- * @param {boolean} isAlone
- * @returns {Promise<Refusal | null>} why it is not opened
- */
+/** Looks at the beginning of a file; a single file is checked when it is shown. @param {File} file
+ * @param {boolean} isAlone @returns {Promise<Refusal | null>} null: it may be opened */
 async function refusalOf(file, isAlone) {
   const { name } = file;
   try {

@@ -1,15 +1,12 @@
-/**
- * <dump-scrubber>: several dumps in a row, such as the steps of a training. A slider over them with the curve of their
- * losses behind it, which fills as they are read; play, one back, one on.
- *
+/** <dump-scrubber>: several dumps in order, such as the steps of a training: a slider over the curve of their
+ * losses, which fills as they are read, and buttons to play and step.
  * Call `open(sources)`; set `index`, `pinned`, `problem`; call `tell(index, figures)`. Events, bubbling: `dump-step`
- * {index}.
- */
+ * {index}. */
 
-import { atFrame } from "../core/activity.js";
+import { oncePerFrame } from "../core/activity.js";
 import { emit, html, svg, write, writeText } from "../core/dom.js";
-import { stepLabels } from "../core/dump/sources.js";
 import { significant } from "../core/format.js";
+import { iconButton, Player } from "../core/player.js";
 
 // The losses of all steps as a line, logarithmic where they span more than a decade.
 
@@ -17,20 +14,17 @@ import { significant } from "../core/format.js";
 
 /** @typedef {{x: number, y: number, isBad: boolean}} Dot isBad: the loss is not finite */
 
-/** @typedef {{paths: string[], dots: Dot[], breaks: number[], isLog: boolean, low: number | null, high: number | null,
- * endsHigh: boolean}} LossCurve breaks: steps of another graph than the one before; low, high: of the finite losses;
- * endsHigh: the last of them in the upper half */
+/** @typedef {{paths: string[], dots: Dot[], breaks: number[], isLog: boolean, low: number | null, high: number |
+ * null, endsHigh: boolean}} LossCurve breaks: steps whose graph differs from the previous one; low, high: range of
+ * the finite losses; endsHigh: the last one lies in the upper half */
 
-/** More dots than this are none. */
+/** With more steps the line has no dots. */
 const MAX_DOTS = 40;
 const MARGIN = 5;
 
-/**
- * @param {readonly (Step | null)[]} steps null: not read yet
- * @param {(index: number) => number} x of a step, px
+/** @param {readonly (Step | null)[]} steps null: not read yet @param {(index: number) => number} x of a step, px
  * @param {number} height px
- * @returns {LossCurve} a line breaks off where a step has no finite loss, or is not there yet
- */
+ * @returns {LossCurve} the line has gaps at steps that are not read yet or have no finite loss */
 function lossCurve(steps, x, height) {
   const losses = steps.map((step) => step?.loss ?? null);
   const finite = losses.filter((loss) => loss !== null && Number.isFinite(loss)).map(Number);
@@ -41,10 +35,8 @@ function lossCurve(steps, x, height) {
   const [from, to] = [place(low ?? 0), place(high ?? 0)];
   const y = (/** @type {number} */ loss) =>
     height - MARGIN - (to > from ? (place(loss) - from) / (to - from) : 0.5) * (height - 2 * MARGIN);
-  /** @type {string[]} */
-  const paths = [];
-  /** @type {Dot[]} */
-  const dots = [];
+  const paths = /** @type {string[]} */ ([]);
+  const dots = /** @type {Dot[]} */ ([]);
   let run = "";
   const end = () => {
     if (run.includes("L")) paths.push(run);
@@ -67,40 +59,31 @@ function lossCurve(steps, x, height) {
   return { paths, dots, breaks, isLog, low, high, endsHigh: y(finite.at(-1) ?? 0) < height / 2 };
 }
 
-/** @typedef {{loss: number | null, structure: string}} StepFigures structure: names the graph */
+/** @typedef {{loss: number | null, structure: string}} StepFigures */
 
 const PER_SECOND = 5;
 const HEIGHT = 34;
-/** Of the slider's thumb: its middle does not reach the ends of the track. */
+/** Half the slider's thumb: its centre stays this far from the ends of the track, px. */
 const THUMB = 8;
-/** Of the text that says how far the losses reach. */
+/** Width of the text with the range of losses, px. */
 const SCALE_WIDTH = 150;
 
-/** In a square of 16: not every font has the signs. @type {Record<string, string>} */
-const ICONS = { back: "M11 3v10L4 8z", play: "M4 2.5v11L13 8z", pause: "M4 3h3v10H4zM9 3h3v10H9z", on: "M5 3v10l7-5z" };
-
 class DumpScrubber extends HTMLElement {
-  /** @type {readonly {name: string}[]} */
-  #sources = [];
-  /** @type {string[]} */
-  #labels = [];
-  /** @type {(StepFigures | null)[]} */
-  #figures = [];
-  /** @type {Map<number, string>} */
-  #problems = new Map();
-  /** What is wrong besides with a dump. */
+  #sources = /** @type {readonly {name: string}[]} */ ([]);
+  #figures = /** @type {(StepFigures | null)[]} */ ([]);
+  #problems = /** @type {Map<number, string>} */ (new Map());
+  /** A problem that is not of one dump. */
   #otherProblem = "";
   #index = 0;
   #pinned = -1;
-  #timer = 0;
   #width = 0;
-  #frame = 0;
+  #drawSoon = oncePerFrame(() => this.#draw());
 
-  #back = html("button", { type: "button", class: "icon-button", title: "Dump before (←)",
-    "aria-label": "Dump before" }, icon("back"));
-  #play = html("button", { type: "button", class: "icon-button play" });
-  #on = html("button", { type: "button", class: "icon-button", title: "Next dump (→)", "aria-label": "Next dump" },
-    icon("on"));
+  #player = new Player({ perSecond: () => PER_SECOND, isHidden: () => this.hidden,
+    isAtEnd: () => this.#index >= this.#sources.length - 1, rewind: () => this.#go(0),
+    next: () => this.#go(this.#index + 1) });
+  #back = iconButton("back", "Dump before (←)", () => this.#step(-1), "Dump before");
+  #on = iconButton("on", "Next dump (→)", () => this.#step(1), "Next dump");
   #slider = html("input", { type: "range", min: "0", step: "1", "aria-label": "Dump" });
   #svg = svg("svg", { height: HEIGHT, "aria-hidden": "true" });
   #name = html("strong");
@@ -109,22 +92,18 @@ class DumpScrubber extends HTMLElement {
 
   connectedCallback() {
     if (this.childElementCount > 0) return;
-    this.append(html("div", { class: "controls" }, this.#back, this.#play, this.#on),
+    this.append(html("div", { class: "controls" }, this.#back, this.#player.button, this.#on),
       html("div", { class: "track" }, this.#svg, this.#slider), html("p", { class: "now" }, this.#name, this.#place),
       this.#problem);
-    this.#back.addEventListener("click", () => this.#step(-1));
-    this.#on.addEventListener("click", () => this.#step(1));
-    this.#play.addEventListener("click", () => this.#toggle());
     this.#slider.addEventListener("input", () => {
-      this.#pause();
+      this.#player.pause();
       this.#go(Number(this.#slider.value));
     });
     this.#slider.addEventListener("keydown", (event) => {
       if (event.key !== " ") return;
       event.preventDefault();
-      this.#toggle();
+      this.#player.toggle();
     });
-    this.#drawPlay();
     new ResizeObserver(([entry]) => {
       this.#width = Math.floor(entry?.contentRect.width ?? 0);
       this.#drawSoon();
@@ -132,14 +111,13 @@ class DumpScrubber extends HTMLElement {
   }
 
   disconnectedCallback() {
-    this.#pause();
+    this.#player.pause();
   }
 
   /** @param {readonly {name: string}[]} sources in order */
   open(sources) {
-    this.#pause();
+    this.#player.pause();
     this.#sources = sources;
-    this.#labels = stepLabels(sources);
     this.#figures = sources.map(() => null);
     this.#problems.clear();
     this.#slider.max = String(sources.length - 1);
@@ -147,20 +125,20 @@ class DumpScrubber extends HTMLElement {
     this.#write();
   }
 
-  /** @param {number} index of the dump that is shown, or about to be */
+  /** @param {number} index of the dump shown or about to be shown */
   set index(index) {
     this.#index = index;
     this.#write();
   }
 
-  /** @param {number} index of the dump that the others are compared to, -1 for none */
+  /** @param {number} index of the dump to compare to, -1 for none */
   set pinned(index) {
     if (index === this.#pinned) return;
     this.#pinned = index;
     this.#drawSoon();
   }
 
-  /** @param {string} text what is wrong, besides with a dump; "" for nothing */
+  /** @param {string} text a problem that is not of one dump, "" for none */
   set problem(text) {
     this.#otherProblem = text;
     this.#tellProblem();
@@ -173,7 +151,7 @@ class DumpScrubber extends HTMLElement {
     writeText(this.#problem, said);
   }
 
-  /** @param {number} index @param {StepFigures | string} figures or what is wrong with the dump */
+  /** @param {number} index @param {StepFigures | string} figures or the problem with the dump */
   tell(index, figures) {
     if (typeof figures === "string") this.#problems.set(index, figures);
     else {
@@ -186,7 +164,7 @@ class DumpScrubber extends HTMLElement {
 
   /** @param {number} by */
   #step(by) {
-    this.#pause();
+    this.#player.pause();
     this.#go(this.#index + by);
   }
 
@@ -197,40 +175,6 @@ class DumpScrubber extends HTMLElement {
     this.index = next;
     emit(this, "dump-step", { index: next });
   }
-
-  // Playing
-
-  get #isPlaying() {
-    return this.#timer !== 0;
-  }
-
-  #toggle() {
-    if (this.#isPlaying) {
-      this.#pause();
-      return;
-    }
-    if (this.#index >= this.#sources.length - 1) this.#go(0);
-    this.#timer = setInterval(() => {
-      if (this.hidden || this.#index >= this.#sources.length - 1) this.#pause();
-      else this.#go(this.#index + 1);
-    }, 1000 / PER_SECOND);
-    this.#drawPlay();
-  }
-
-  #pause() {
-    clearInterval(this.#timer);
-    this.#timer = 0;
-    this.#drawPlay();
-  }
-
-  #drawPlay() {
-    const label = this.#isPlaying ? "Pause (space)" : "Play (space)";
-    this.#play.replaceChildren(icon(this.#isPlaying ? "pause" : "play"));
-    write(this.#play, "aria-label", label);
-    write(this.#play, "title", label);
-  }
-
-  // Drawing
 
   #write() {
     const { name = "" } = this.#sources[this.#index] ?? {};
@@ -247,14 +191,6 @@ class DumpScrubber extends HTMLElement {
     this.#drawSoon();
   }
 
-  #drawSoon() {
-    if (this.#frame !== 0) return;
-    this.#frame = atFrame(() => {
-      this.#frame = 0;
-      this.#draw();
-    });
-  }
-
   #draw() {
     const [width, count] = [this.#width, this.#sources.length];
     if (width === 0 || count < 2) return;
@@ -263,7 +199,7 @@ class DumpScrubber extends HTMLElement {
     const mark = (/** @type {number} */ index, /** @type {string} */ kind, /** @type {string} */ text) =>
       svg("g", { class: kind, transform: `translate(${x(index).toFixed(1)} 0)` }, svg("line", { y1: 0, y2: HEIGHT }),
         svg("text", { x: 0, y: 8, "text-anchor": "middle" }, text));
-    // Nor where the slider's grip is.
+    // Clear of the slider's thumb.
     const grip = x(this.#index);
     const scaleEnd = grip > width - SCALE_WIDTH ? grip - THUMB - 4 : width - 2;
     write(this.#svg, "viewBox", `0 0 ${width} ${HEIGHT}`);
@@ -278,7 +214,7 @@ class DumpScrubber extends HTMLElement {
       ),
       ...[...this.#problems.keys()].map((index) => mark(index, "refused", "✕")),
       ...(this.#pinned >= 0 && this.#pinned < count ? [mark(this.#pinned, "pinned", "A")] : []),
-      // Where the curve is not.
+      // On the side that the curve leaves free.
       ...(low === null ? [] : [
         svg("text", { class: "scale", x: scaleEnd, y: endsHigh ? HEIGHT - 2 : 9, "text-anchor": "end" },
           low === high ? `loss ${significant(low)}`
@@ -287,17 +223,6 @@ class DumpScrubber extends HTMLElement {
     );
     this.dataset["read"] = String(this.#figures.filter((figures) => figures !== null).length);
   }
-
-  /** @returns {readonly string[]} short names of all */
-  get labels() {
-    return this.#labels;
-  }
-}
-
-/** @param {string} name @returns {SVGSVGElement} */
-function icon(name) {
-  return svg("svg", { viewBox: "0 0 16 16", width: 14, height: 14, "aria-hidden": "true" },
-    svg("path", { d: ICONS[name] ?? "", fill: "currentcolor" }));
 }
 
 customElements.define("dump-scrubber", DumpScrubber);

@@ -1,16 +1,11 @@
-/**
- * <experiment-note>: when the spec is one of the chapter's experiments, its figures: measured, and beside them what the
- * chapter printed, what theory says, and the band over seeds.
- *
- * Call `show(picture, presets)`: those of this spec, none or several. Event, bubbling: `prediction-start` {figure}.
- */
+/** <experiment-note>: the figures of the chapter's experiment that the spec describes: measured, printed, expected,
+ * and the band over seeds.
+ * Call `show(picture, presets)`: those with this spec. Event, bubbling: `prediction-start` {figure}. */
 
 import { isHidden, percent, significant, valueAt } from "../core/format.js";
 import { STATISTICS } from "../core/lab/prediction.js";
 import { firstInf, firstNaN } from "../core/lab/verdict.js";
-import { emit, html } from "../core/dom.js";
-
-// The chapter's experiments: what is measured of one, what the chapter printed, what theory says, and the band.
+import { buttonOf, emit, html } from "../core/dom.js";
 
 /** Figures of the whole pass, not of a tensor. @type {Record<string, (picture: Picture) => number | null>} */
 const OF_THE_PASS = { first_inf_layer: firstInf, first_nan_layer: firstNaN };
@@ -19,23 +14,14 @@ const OF_THE_PASS = { first_inf_layer: firstInf, first_nan_layer: firstNaN };
 const NAMES = { first_inf_layer: "first Inf at layer", first_nan_layer: "first NaN at", zero_fraction: "zeros",
   nan: "NaN" };
 
-/**
- * @param {Preset} preset
- * @returns {FloatColumn | null} the statistic to be guessed; null where the experiment is about none that has one
- *   number
- */
+/** @param {Preset} preset
+ * @returns {FloatColumn | null} the statistic to guess; null if the experiment is about no single number */
 function guessable(preset) {
   return STATISTICS.find((name) => name === preset.statistic) ?? null;
 }
 
-/**
- * What an experiment shows. While a figure waits for its guess, only what is measured elsewhere: the rest would give it
- * away.
- *
- * @param {Picture} picture
- * @param {Preset} preset
- * @returns {Experiment}
- */
+/** While a figure waits for its guess, only other measured figures show: the rest would reveal it.
+ * @param {Picture} picture @param {Preset} preset @returns {Experiment} */
 export function experiment(picture, preset) {
   const focus = picture.topology.tensors.find(({ name }) => name === preset.focus);
   const row = picture.rows.get(focus?.id ?? "");
@@ -68,10 +54,8 @@ export function experiment(picture, preset) {
   };
 }
 
-/**
- * @param {string} phrase such as "mean 0.5642, std 0.8256"
- * @returns {Map<string, string>} statistic → figure; empty where the phrase is no list of them
- */
+/** @param {string} phrase such as "mean 0.5642, std 0.8256"
+ * @returns {Map<string, string>} statistic → figure; empty if the phrase has another form */
 function theoryOf(phrase) {
   const found = phrase.split(", ").map((part) => /^(mean|std) (.+)$/.exec(part));
   return new Map(
@@ -79,23 +63,15 @@ function theoryOf(phrase) {
   );
 }
 
-/**
- * @param {Preset} preset
- * @param {readonly string[]} names of its figures
- * @returns {Map<string, string>} figure → what the chapter printed; empty where that is no number
- */
+/** @param {Preset} preset @param {readonly string[]} names of its figures
+ * @returns {Map<string, string>} figure → printed number; empty if the chapter printed none */
 function printedOf({ printed, statistic }, names) {
   const [mean = "", std] = printed.split(" / ");
   if (std !== undefined) return new Map([["mean", mean], ["std", std]]);
   return new Map(/^([\d.]+|nan)$/.test(mean) ? [[names.includes("std") ? "std" : statistic, mean]] : []);
 }
 
-/**
- * @param {Picture} picture
- * @param {number | undefined} row of the tensor in focus
- * @param {string} name
- * @returns {number | null}
- */
+/** @param {Picture} picture @param {number | undefined} row of the tensor in focus @param {string} name */
 function read(picture, row, name) {
   const ofThePass = OF_THE_PASS[name];
   if (ofThePass !== undefined) return ofThePass(picture);
@@ -115,10 +91,7 @@ class ExperimentNote extends HTMLElement {
     if (this.#shown === "") this.replaceChildren(html("span", { class: "hint" }, HINT));
   }
 
-  /**
-   * @param {Picture} picture
-   * @param {readonly Preset[]} presets
-   */
+  /** @param {Picture} picture @param {readonly Preset[]} presets */
   show(picture, presets) {
     const found = presets.map((preset) => experiment(picture, preset));
     const isSecret = picture.hidden !== null;
@@ -126,7 +99,7 @@ class ExperimentNote extends HTMLElement {
     const shown = JSON.stringify([presets.map(({ name }) => name), found, isSecret, program]);
     if (shown === this.#shown) return;
     this.#shown = shown;
-    // A preset's note says what is to be seen.
+    // A preset's note names the result.
     this.title = isSecret ? "" : presets.map(({ note }) => note).join(" ");
     const [first] = presets;
     if (first === undefined) {
@@ -149,8 +122,7 @@ class ExperimentNote extends HTMLElement {
     if (statistic === null) return [];
     const figure = `${preset.focus}.${statistic}`;
     const title = `Hides the figures of ${preset.focus} until you have said what they will be`;
-    const button = html("button", { type: "button", class: "link", title }, text);
-    button.addEventListener("click", () => emit(this, "prediction-start", { figure }));
+    const button = buttonOf({ class: "link", title }, () => emit(this, "prediction-start", { figure }), text);
     return [button];
   }
 }

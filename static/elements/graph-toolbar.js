@@ -1,26 +1,19 @@
-/**
- * <graph-toolbar>: what is searched for, how deep the graph is open, what fills its boxes and widens its edges.
- *
+/** <graph-toolbar>: the search, how deep the graph is open, what fills its boxes and widens its edges.
  * Set `view`, `depth`, `overlays`, `found`, `folds`. Events, bubbling: `search-change` {q}, `search-step` {by},
- * `level-change` {level}, `fold-change` {fold}, `colour-change` {colour}, `thickness-change` {thickness}, `span-hold`
- * {held}.
- */
+ * `level-change` {level}, `fold-change` {fold}, `colour-change` {colour}, `thickness-change` {thickness},
+ * `span-hold` {held}. */
 
 import { cancel, later } from "../core/activity.js";
 import { emit, html, write, writeText } from "../core/dom.js";
 
-/** @typedef {{name: string, title: string, reason: string | null}} OverlayChoice reason: why it cannot be had */
-/** @typedef {{total: number, at: number, problem: string | null, note: string | null}} Found at: of the one gone to,
+/** @typedef {{name: string, title: string, reason: string | null}} OverlayChoice reason: why it is not available */
+/** @typedef {{total: number, at: number, problem: string | null, note: string | null}} Found at: the one in view,
  * from 1; 0 for none */
 
 const SEARCH_AFTER_MS = 120;
 
 /** @type {[View["thickness"], string][]} */
-const THICKNESS = [
-  ["", "edges alike"],
-  ["size", "edges: tensor size"],
-  ["gradient", "edges: gradient norm"],
-];
+const THICKNESS = [["", "edges alike"], ["size", "edges: tensor size"], ["gradient", "edges: gradient norm"]];
 
 class GraphToolbar extends HTMLElement {
   #search = html("input", { type: "search", placeholder: "Search", "aria-label": "Search the graph",
@@ -34,7 +27,7 @@ class GraphToolbar extends HTMLElement {
     title: "Hold the colours' range, so that runs can be compared" }, "Hold range");
   #thickness = html("select", { "aria-label": "What widens the edges", title: "What widens the edges" });
   #typing = 0;
-  /** What is to be chosen, as soon as there is such a choice. @type {View | null} */
+  /** The choices to apply once the options exist. @type {View | null} */
   #view = null;
 
   connectedCallback() {
@@ -57,7 +50,7 @@ class GraphToolbar extends HTMLElement {
     this.#hold.addEventListener("click", () => emit(this, "span-hold", { held: this.#hold.ariaPressed !== "true" }));
   }
 
-  /** Into the search. @override */
+  /** @override */
   focus() {
     this.#search.focus();
     this.#search.select();
@@ -67,7 +60,7 @@ class GraphToolbar extends HTMLElement {
   set view(view) {
     this.#view = view;
     const { q, level, colour, span, thickness } = view;
-    // What is being typed has not been asked for yet.
+    // Unsent input stays.
     if (this.#typing === 0 && this.#search.value !== q) this.#search.value = q;
     this.#level.value = level;
     this.#colour.value = colour;
@@ -76,14 +69,14 @@ class GraphToolbar extends HTMLElement {
     write(this.#hold, "aria-pressed", String(span !== ""));
   }
 
-  /** How deep groups are nested at most. @param {number} depth */
+  /** @param {number} depth */
   set depth(depth) {
     const options = [["layer", "layers"],
       ...Array.from({ length: depth }, (_, index) => [String(index + 1), `depth ${index + 1}`]), ["all", "every op"]];
     fill(this.#level, /** @type {[string, string][]} */ (options), this.#view?.level ?? "");
   }
 
-  /** @param {{can: boolean, on: boolean}} folds whether there is anything to fold, and whether it is */
+  /** @param {{can: boolean, on: boolean}} folds can: something can be folded */
   set folds({ can, on }) {
     this.#fold.hidden = !can;
     write(this.#fold, "aria-pressed", String(on));
@@ -119,7 +112,7 @@ class GraphToolbar extends HTMLElement {
 
   /** @param {KeyboardEvent} event */
   #key(event) {
-    // The page's keys are letters here.
+    // Keys that the page listens to are text here.
     event.stopPropagation();
     if (event.key === "Enter") {
       if (this.#typing !== 0) this.#ask();
@@ -132,8 +125,7 @@ class GraphToolbar extends HTMLElement {
   }
 }
 
-/** @param {HTMLSelectElement} select @param {readonly [string, string][]} options value and text @param {string} value
- * chosen */
+/** @param {HTMLSelectElement} select @param {readonly [string, string][]} options @param {string} value chosen */
 function fill(select, options, value) {
   const key = JSON.stringify(options);
   if (select.dataset["options"] === key) return;

@@ -1,13 +1,10 @@
-/**
- * <graph-view>: the butterfly. Boxes, labels and edges are elements where they can be read and plain shapes where they
- * cannot; one canvas above them holds every histogram. Boxes are walked with the arrow keys, and a table says the same
- * to a screen reader.
- *
- * Call `show(picture, graph)`, before it `follow(find)` where another graph is of much the same model; set `theory`,
- * `expansion`, `statistic`, `selection`, `camera`, `paintwork`, `lit`; call `reveal(id)`, `zoomTo(id)`, `fit()`; read
- * `drawing`, `viewBox()`. Events, bubbling: `box-select` {id}, `group-toggle` {id}, `camera-change` {zoom, at, across},
- * `drawing-change` {}, `axis-change` {positions, width}.
- */
+/** <graph-view>: the butterfly. Boxes, labels and edges are elements where they are legible and plain shapes
+ * elsewhere; one canvas above them holds every histogram. The arrow keys move between boxes; a table holds the same
+ * for screen readers.
+ * Call `show(picture, graph)`, before it `follow(find)` when the next graph is of much the same model; set `theory`,
+ * `expansion`, `statistic`, `selection`, `camera`, `paintwork`, `lit`; call `reveal(id)`, `zoomTo(id)`, `fit()`;
+ * read `drawing`, `viewBox()`. Events, bubbling: `box-select` {id}, `group-toggle` {id}, `camera-change` {zoom, at,
+ * across}, `drawing-change` {}, `axis-change` {positions, width}. */
 
 import { emit } from "../core/dom.js";
 import { GraphBar } from "../core/view/bar.js";
@@ -27,7 +24,7 @@ class GraphView extends HTMLElement {
     const { root } = screen.stage;
     root.append(...screen.aside.overlays);
     this.append(root, this.#bar.root, screen.aside.twin);
-    // Read once: asked for in every frame it would have the page laid out then and there.
+    // Read once: reading it in every frame would force a layout.
     const measure = () => screen.resize({ width: root.clientWidth, height: root.clientHeight }, this.#narrow.matches);
     measure();
     new ResizeObserver(measure).observe(root);
@@ -47,28 +44,28 @@ class GraphView extends HTMLElement {
     });
   }
 
-  /** @param {Picture} picture @param {Graph} graph of its topology; the same one as long as that is the same */
+  /** @param {Picture} picture @param {Graph} graph of its topology; the same object while the topology is the same */
   show(picture, graph) {
     this.#screen.show(picture, graph);
   }
 
-  /** Lets the next graph be seen where this one is. @param {(item: Item) => Item | null} find from a thing of this
-   * graph to its counterpart */
+  /** Keeps the view when the next graph comes.
+   * @param {(item: Item) => Item | null} find the counterpart of an item of this graph */
   follow(find) {
     this.#screen.follow(find);
   }
 
-  /** @param {Theory | null} theory of the picture, or of one shortly before */
+  /** @param {Theory | null} theory may be of an earlier picture */
   set theory(theory) {
     this.#screen.theory = theory;
   }
 
-  /** @param {Expansion} expansion which groups are open */
+  /** @param {Expansion} expansion */
   set expansion(expansion) {
     this.#screen.expansion = expansion;
   }
 
-  /** @param {Statistic} statistic written in boxes */
+  /** @param {Statistic} statistic */
   set statistic(statistic) {
     this.#bar.statistic = statistic;
     this.#screen.statistic = statistic;
@@ -90,38 +87,36 @@ class GraphView extends HTMLElement {
     this.#screen.paintwork = paintwork;
   }
 
-  /** @param {ReadonlySet<string> | null} ids of what is pointed out, all else dimmed; null: all are alike */
+  /** @param {ReadonlySet<string> | null} ids of the items to light, others are dimmed; null: none are dimmed */
   set lit(ids) {
     this.#screen.lit = ids;
   }
 
-  /** @returns {Drawing | null} */
   get drawing() {
     return this.#screen.sight?.drawing ?? null;
   }
 
-  /** @returns {Region} what of the drawing is on the screen */
+  /** @returns {Region} the visible part of the drawing */
   viewBox() {
     return this.#screen.stage.viewport.seen;
   }
 
-  /** Pans, once the graph is shown, as far as needed for a thing to be seen, and magnifies what could not be read.
+  /** Once the graph is shown, pans as far as needed to see the item, and zooms in until it is legible.
    * @param {string} id */
   reveal(id) {
     this.#screen.reveal(id);
   }
 
-  /** Brings a thing, or what holds it, into the middle at a size that can be read. @param {string} id */
+  /** Centres an item, or its closed group, at a legible size. @param {string} id */
   zoomTo(id) {
     this.#screen.zoomTo(id);
   }
 
-  /** All of the graph into the panel. */
   fit() {
     this.#screen.fit();
   }
 
-  /** Into the graph: to the box that the arrow keys go on from. @override */
+  /** Focuses the box where the arrow keys continue. @override */
   focus() {
     this.#screen.moveFocus(this.#screen.focused, true);
   }

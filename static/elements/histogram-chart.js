@@ -1,9 +1,6 @@
-/**
- * <histogram-chart>: one tensor's histogram. A canvas while the numbers move; Plotly, with hover, zoom and export, once
- * they have rested.
- *
- * Call `show(picture, row, colour, name)`.
- */
+/** <histogram-chart>: one tensor's histogram: a canvas while the numbers change, Plotly with hover, zoom and export
+ * when they rest.
+ * Call `show(picture, row, colour, name)`. */
 
 import { html } from "../core/dom.js";
 import { count, isHidden, significant, valueAt } from "../core/format.js";
@@ -14,12 +11,11 @@ import { loadPlotly } from "../core/lab/plotly.js";
 /** @typedef {"forward" | "backward" | "parameter" | "neutral"} Hue */
 
 const REST_MS = 700;
-/** Share of the height left free above the tallest bar, for the label of its count. */
+/** Share of the height above the tallest bar, for the label of its count. */
 const HEADROOM = 0.12;
 
 class HistogramChart extends HTMLElement {
-  /** @type {{picture: Picture, row: number, colour: Hue, name: string} | null} */
-  #shown = null;
+  #shown = /** @type {{picture: Picture, row: number, colour: Hue, name: string} | null} */ (null);
   #rest = 0;
   #palette = readPalette();
   #canvas = html("canvas", { role: "img" });
@@ -42,12 +38,7 @@ class HistogramChart extends HTMLElement {
     clearTimeout(this.#rest);
   }
 
-  /**
-   * @param {Picture} picture
-   * @param {number} row
-   * @param {Hue} colour
-   * @param {string} name
-   */
+  /** @param {Picture} picture @param {number} row @param {Hue} colour @param {string} name */
   show(picture, row, colour, name) {
     this.#shown = { picture, row, colour, name };
     this.#moved();
@@ -89,7 +80,7 @@ class HistogramChart extends HTMLElement {
     this.#canvas.setAttribute("aria-label", `Histogram of ${name} from ${significant(low)} to ${significant(high)}`);
   }
 
-  /** What Plotly drew last stays in the document, if out of sight. */
+  /** Removes the hidden plot, which still holds the numbers. */
   #forget() {
     if (!this.#plot.hasChildNodes()) return;
     const empty = html("div", { class: "plot" });
@@ -100,13 +91,9 @@ class HistogramChart extends HTMLElement {
   async #atRest() {
     const shown = this.#shown;
     if (shown === null || !this.isConnected || this.clientWidth === 0 || peak(shown.picture, shown.row) === 0) return;
-    let plotly;
-    try {
-      plotly = await loadPlotly();
-    } catch {
-      return; // The canvas stays, which says the same.
-    }
-    if (this.#shown !== shown || !this.isConnected) return;
+    const plotly = await loadPlotly().catch(() => null);
+    // Without Plotly the canvas shows the same.
+    if (plotly === null || this.#shown !== shown || !this.isConnected) return;
     const { picture, row, colour, name } = shown;
     const low = picture.floats.min[row];
     const high = picture.floats.max[row];

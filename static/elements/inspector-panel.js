@@ -1,14 +1,9 @@
-/**
- * <inspector-panel>: everything recorded about the selected tensor, op or box; without a selection, the layers in
- * figures and what the graph consists of. Its sections are made by core/inspector-*.js.
- *
- * Of a tensor that theory speaks of, measured stands beside expected, with the rule and its source. A tensor that waits
- * for a guess shows "?" for every figure.
- *
- * Set `rules`, `theory`, `reach` ("up2", "down", "") and, of a model whose Functions can be checked, `check`; call
+/** <inspector-panel>: everything recorded about the selected tensor, op or box; without a selection, a table of the
+ * layers and the size of the graph. For a tensor with a theory, measured stands beside expected, with the rule and
+ * its source. A tensor that waits for a guess shows "?" for every figure.
+ * Set `rules`, `theory`, `reach` ("up2", "down", "") and, if the model's Functions can be checked, `check`; call
  * `show(picture, graph, id)`. Events, bubbling: `box-select` {id}, `box-open` {id}, `tensor-select` {tensor},
- * `prediction-start` {figure}, `reach-change` {direction, hops}, `path-light` {ids}.
- */
+ * `prediction-start` {figure}, `reach-change` {direction, hops}, `path-light` {ids}. */
 
 import { gradientsOf } from "../core/graph/chain-path.js";
 import { emit, html, writeText } from "../core/dom.js";
@@ -30,26 +25,21 @@ import { entriesOf, wiringOf } from "../core/graph/wiring.js";
 /** @typedef {HTMLElement & {isOpen: boolean, show: (picture: Picture, graph: Graph, tensor: number) => void}}
  * ValueMap */
 
-/** Of a larger box the first ops are listed. */
+/** Ops listed of one box. */
 const MAX_LISTED = 100;
 
 class InspectorPanel extends HTMLElement {
-  /** @type {Rules | null} */
-  rules = null;
+  rules = /** @type {Rules | null} */ (null);
   /** Checks the gradients of the custom Function that an op belongs to. @type {BackwardChecker | null} */
   check = null;
-  /** @type {Theory | null} */
-  #theory = null;
-  /** @type {Picture | null} */
-  #picture = null;
-  /** @type {Graph | null} */
-  #graph = null;
+  #theory = /** @type {Theory | null} */ (null);
+  #picture = /** @type {Picture | null} */ (null);
+  #graph = /** @type {Graph | null} */ (null);
   #selected = "";
-  /** @type {Inspection | null} */
-  #inspection = null;
+  #inspection = /** @type {Inspection | null} */ (null);
   #reach = "";
   #controls = reachControls(this);
-  /** Whether values were in sight last: they stay so from selection to selection. */
+  /** Whether the values are open; kept from selection to selection. */
   #hasValuesOpen = false;
 
   /** @param {Theory | null} theory */
@@ -58,7 +48,7 @@ class InspectorPanel extends HTMLElement {
     this.#expect();
   }
 
-  /** What is lit around the selection. @param {string} reach */
+  /** @param {string} reach */
   set reach(reach) {
     this.#reach = reach;
     this.#controls.fill(reach);
@@ -70,11 +60,7 @@ class InspectorPanel extends HTMLElement {
     }
   }
 
-  /**
-   * @param {Picture} picture
-   * @param {Graph} graph of that picture
-   * @param {string} id as in addresses; "" for no selection
-   */
+  /** @param {Picture} picture @param {Graph} graph of that picture @param {string} id "" for no selection */
   show(picture, graph, id) {
     this.#picture = picture;
     if (graph !== this.#graph || id !== this.#selected || this.#inspection === null) {
@@ -117,7 +103,7 @@ class InspectorPanel extends HTMLElement {
     ];
   }
 
-  /** The way to where things go wrong first. @param {Inspection} inspection @returns {HTMLElement} */
+  /** A button that leads to the first bad tensor. @param {Inspection} inspection @returns {HTMLElement} */
   #firstBad({ graph, expectations }) {
     const button = html("button", { type: "button", class: "first-bad" });
     let target = -1;
@@ -157,7 +143,7 @@ class InspectorPanel extends HTMLElement {
     }
     const { needed } = wiringOf(graph);
     const readers = entriesOf({ start: arrays.consumerStart, entries: arrays.consumers }, index);
-    // A layer written by hand keeps what its backward reads; autograd's saving is recorded as such.
+    // A hand-written layer keeps what its backward reads; only autograd's saved tensors are recorded as saved.
     const isBackward = (/** @type {number} */ op) => half === "forward" && arrays.opHalf[op] === 1;
     const savers = [...arrays.savedOp].filter((_, edge) => arrays.savedTensor[edge] === index);
     const original = arrays.gradientOf[index];
@@ -196,8 +182,8 @@ class InspectorPanel extends HTMLElement {
     return fold;
   }
 
-  /** @param {Inspection} inspection @param {number} op @returns {Node[]} nothing for one that is none of a custom
-   * Function */
+  /** @param {Inspection} inspection @param {number} op
+   * @returns {Node[]} nothing if the op is not of a custom Function */
   #check(inspection, op) {
     return this.check === null || op < 0 || !isOfFunction(inspection.graph, op) ? []
       : [gradientCheck(inspection, op, this.check)];
@@ -225,7 +211,7 @@ class InspectorPanel extends HTMLElement {
       heading(inspection, `${graph.groupLabel[item.index]}${repeats > 0 ? ` × ${repeats}` : ""}`, item.half, item.half),
       ...formulas(inspection, ops),
       ...gradientRules(inspection, places),
-      // Of an open module the Functions inside have boxes of their own.
+      // Functions inside an open module have their own boxes.
       ...(arrays.groupIsLeaf[item.index] === 1 ? this.#check(inspection, places[0] ?? -1) : []),
       ...sources(topology, ops),
       list([
@@ -264,7 +250,7 @@ class InspectorPanel extends HTMLElement {
     const group = arrays.opGroup[index];
     const attributes = Object.entries(op.attributes).map(([name, value]) => `${name}=${JSON.stringify(value)}`);
     const took = topology.op_us?.[index];
-    // One that raised has been given what it reads, and nothing more is known of it.
+    // An op that raised has inputs, but no costs.
     const hasFailed = topology.error?.op === op.id;
     return [
       heading(inspection, op.name, `${op.phase} op`, op.phase),
@@ -295,8 +281,8 @@ class InspectorPanel extends HTMLElement {
     ];
   }
 
-  /** @param {Inspection} inspection @param {string} id of a module @param {Phase} half @returns {Node | string} linked
-   * where it is a box */
+  /** @param {Inspection} inspection @param {string} id of a module @param {Phase} half
+   * @returns {Node | string} linked where it is a box */
   #module(inspection, id, half) {
     const { graph } = inspection;
     const place = graph.topology.modules.findIndex((module) => module.id === id);

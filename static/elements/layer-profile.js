@@ -1,16 +1,13 @@
-/**
- * <layer-profile>: one statistic per layer, each dot under its tensor in the graph. Std and mean stand on a logarithmic
- * axis with the gradient's mirrored beneath; beside what was measured, what theory expects and what another run had. Of
- * a layer that theory says nothing of, the read-out says why. Zero, ±Inf and NaN have lanes of their own, so that
- * nothing disappears; where they begin is told with its arithmetic.
- *
+/** <layer-profile>: one statistic per layer, each dot under its tensor in the graph: measured, expected by theory,
+ * and of the pinned run. Std and mean have a logarithmic axis, with the gradient's mirrored beneath. Where theory is
+ * silent, the read-out gives the reason. Zero, ±Inf and NaN have their own lanes; where they begin, a line explains
+ * the arithmetic.
  * Set `picture`, `theory`, `pinned`, `axis`, `statistic`, `selection`. Events, bubbling: `tensor-select` {tensor},
- * `statistic-change` {statistic}.
- */
+ * `statistic-change` {statistic}. */
 
 import { cancel, later } from "../core/activity.js";
 import { CauseMarks, ground, LEFT, places, ProfileAxis, scale, spansOf } from "../core/lab/profile-axes.js";
-import { emit, html, svg, write } from "../core/dom.js";
+import { buttonOf, emit, html, svg, write } from "../core/dom.js";
 import { firstNonFinite } from "../core/lab/non-finite.js";
 import { ProfileHalf } from "../core/lab/profile-half.js";
 import { decadesOf, figuresOf, FORMS, isOutside, pointsOf, USUAL_RATIO } from "../core/lab/profile-series.js";
@@ -26,12 +23,9 @@ const REST_MS = 400;
 const NOTHING = { measured: [], expected: [], run: [], reason: [] };
 
 class LayerProfile extends HTMLElement {
-  /** @type {Picture | null} */
-  #picture = null;
-  /** @type {Theory | null} */
-  #theory = null;
-  /** @type {PinnedRun | null} */
-  #pinned = null;
+  #picture = /** @type {Picture | null} */ (null);
+  #theory = /** @type {Theory | null} */ (null);
+  #pinned = /** @type {PinnedRun | null} */ (null);
   /** @type {DepthAxis} */
   #axis = { positions: new Map(), width: 0 };
   /** @type {ProfileStatistic} */
@@ -39,25 +33,20 @@ class LayerProfile extends HTMLElement {
   #selection = "";
   #size = { width: 0, height: 0 };
 
-  /** @type {ProfilePoint[]} */
-  #points = [];
-  /** @type {number[]} */
-  #xs = [];
-  /** @type {LayerSpan[]} */
-  #spans = [];
+  #points = /** @type {ProfilePoint[]} */ ([]);
+  #xs = /** @type {number[]} */ ([]);
+  #spans = /** @type {LayerSpan[]} */ ([]);
   /** @type {Record<ProfileSide, ProfileFigures>} */
   #figures = { forward: NOTHING, backward: NOTHING };
-  /** @type {NonFiniteCause[]} */
-  #causes = [];
+  #causes = /** @type {NonFiniteCause[]} */ ([]);
   #toldCauses = "";
-  /** Decades shown above and below; while the slider moves they only grow.
-   * @type {Record<ProfileSide, [number, number]> | null} */
+  /** Decades shown; they only grow while the slider moves. @type {Record<ProfileSide, [number, number]> | null} */
   #decades = null;
   /** @type {Record<ProfileSide, ProfileAxis | null>} */
   #axes = { forward: null, backward: null };
   #ruledFor = "";
   #hovered = -1;
-  /** Between two pictures of one graph: the slider moves. */
+  /** The last two pictures are of one graph: the slider moves. */
   #isMoving = false;
   #rest = 0;
 
@@ -80,8 +69,8 @@ class LayerProfile extends HTMLElement {
 
   connectedCallback() {
     for (const [statistic, { button, help }] of Object.entries(FORMS)) {
-      const choice = html("button", { type: "button", "data-statistic": statistic, title: help }, button);
-      choice.addEventListener("click", () => emit(this, "statistic-change", { statistic }));
+      const choice = buttonOf({ "data-statistic": statistic, title: help }, () =>
+        emit(this, "statistic-change", { statistic }), button);
       this.#buttons.append(choice);
       this.#select.append(html("option", { value: statistic }, button));
     }
@@ -123,14 +112,14 @@ class LayerProfile extends HTMLElement {
     }, REST_MS);
   }
 
-  /** @param {Theory | null} theory what is expected, of this picture or of one shortly before */
+  /** @param {Theory | null} theory may be of an earlier picture */
   set theory(theory) {
     if (theory === this.#theory) return;
     this.#theory = theory;
     this.#draw();
   }
 
-  /** @param {PinnedRun | null} pinned the run to compare to */
+  /** @param {PinnedRun | null} pinned */
   set pinned(pinned) {
     if (pinned === this.#pinned) return;
     this.#pinned = pinned;
@@ -140,7 +129,7 @@ class LayerProfile extends HTMLElement {
 
   /** @param {DepthAxis} axis */
   set axis(axis) {
-    // Panned, a graph that shares no axis tells nothing new.
+    // Panning a graph that shares no axis changes nothing.
     const isNews = axis.positions.size > 0 || this.#axis.positions.size > 0;
     this.#axis = axis;
     if (isNews) this.#arrange();
@@ -148,7 +137,7 @@ class LayerProfile extends HTMLElement {
 
   /** @param {ProfileStatistic} statistic */
   set statistic(statistic) {
-    // Said with every change of the view: with each step of a pan, too.
+    // Set with every change of the view, even each step of a pan.
     if (statistic === this.#statistic && this.#title.textContent !== "") return;
     this.#decades = null;
     this.#hovered = -1;
@@ -167,7 +156,7 @@ class LayerProfile extends HTMLElement {
     this.#point();
   }
 
-  // What changes with the graph, the panel or the statistic
+  // Changes with the graph, the panel or the statistic
 
   #arrange() {
     const { width, height } = this.#size;
@@ -180,7 +169,7 @@ class LayerProfile extends HTMLElement {
     this.#draw();
   }
 
-  /** Scales and grid, where the decades have changed. */
+  /** Draws scales and grid if the decades have changed. */
   #rule() {
     const decades = JSON.stringify(this.#decades);
     if (decades === this.#ruledFor) return;
@@ -212,7 +201,7 @@ class LayerProfile extends HTMLElement {
       this.#empty.setAttribute(name, String(value));
   }
 
-  // What changes with every picture
+  // Changes with every picture
 
   #draw() {
     const picture = this.#picture;
@@ -240,8 +229,8 @@ class LayerProfile extends HTMLElement {
     this.#explain();
   }
 
-  /** In words, once the slider rests: while it moves nobody reads, and what stands beneath the lines must not jump.
-   * @param {string} why there is nothing to see */
+  /** The summary in words, once the slider rests: meanwhile the chart beneath the lines must not jump.
+   * @param {string} why reason for an empty chart */
   #tell(why) {
     const texts = this.#causes.map(causeText);
     this.#toldCauses = texts.join();
@@ -253,7 +242,6 @@ class LayerProfile extends HTMLElement {
     write(this.#svg, "aria-label", words);
   }
 
-  /** The axes hold all there is to show. */
   #widen() {
     const before = this.#decades;
     /** @param {ProfileSide} side @returns {[number, number]} */
@@ -264,7 +252,7 @@ class LayerProfile extends HTMLElement {
     this.#decades = { forward: decades("forward"), backward: decades("backward") };
   }
 
-  /** The causes that this chart has a place for: one of weights has none for what happened among activations. */
+  /** Marks the causes that belong on this chart: a chart of weights has no place for activations. */
   #mark() {
     const isHere = (/** @type {NonFiniteCause} */ { tensor }) =>
       this.#points.some((point) => point.tensor === tensor || point.gradient === tensor);
@@ -278,7 +266,7 @@ class LayerProfile extends HTMLElement {
         ), this.#size.width);
   }
 
-  /** @param {NonFiniteCause} cause @returns {number} its tensor's x; beyond the last layer for what comes after it */
+  /** @param {NonFiniteCause} cause @returns {number} its tensor's x, beyond the last layer if it comes after it */
   #placeOf({ tensor, layer }) {
     const own = this.#points.findIndex((point) => point.tensor === tensor || point.gradient === tensor);
     const order = own >= 0 ? own : this.#points.findIndex((point) => point.layer === layer);
@@ -299,7 +287,7 @@ class LayerProfile extends HTMLElement {
 
   // In words
 
-  /** The figures of the point; without one, what the marks mean. */
+  /** Shows the figures of the point, or without one the key. */
   #explain() {
     const point = this.#points[this.#hovered];
     this.#causes.forEach(({ layer }, order) =>
@@ -337,7 +325,7 @@ class LayerProfile extends HTMLElement {
     if (this.#readout.firstChild !== key.root) this.#readout.replaceChildren(key.root);
   }
 
-  // Who points at what
+  // Pointer and keyboard
 
   #listen() {
     this.#svg.addEventListener("pointermove",
@@ -345,7 +333,7 @@ class LayerProfile extends HTMLElement {
     this.#svg.addEventListener("pointerleave", () => this.#hover(-1));
     this.#svg.addEventListener("click", () => this.#choose());
     this.#svg.addEventListener("keydown", (event) => this.#pressed(event));
-    // What the arrow keys come to is read out; what the pointer passes is not.
+    // Screen readers announce points reached by arrow keys, not those under the pointer.
     this.#svg.addEventListener("focus", () => this.#readout.setAttribute("aria-live", "polite"));
     this.#svg.addEventListener("blur", () => {
       this.#readout.removeAttribute("aria-live");
@@ -390,8 +378,8 @@ class LayerProfile extends HTMLElement {
     event.stopPropagation();
   }
 
-  /** @param {number} by −1 or 1 layer; 0: to the layer's other tensor @returns {number} the point there, of the same
-   * kind if there is one */
+  /** @param {number} by −1 or 1 layer; 0: the layer's other tensor
+   * @returns {number} the point there, of the same kind if possible */
   #step(by) {
     const here = this.#points[this.#hovered];
     if (here === undefined) return by < 0 ? this.#points.length - 1 : 0;

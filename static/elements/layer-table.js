@@ -1,56 +1,42 @@
-/**
- * <layer-table>: the profile in figures, one row per preactivation and activation. Of a model that no spec describes
- * each layer has a heading: its module's path and type or, where theory says nothing of it, why. Of thousands of rows
- * those near what is seen are there.
- *
- * Set `picture`, `theory`. Event, bubbling: `tensor-select` {tensor}.
- */
+/** <layer-table>: the profile in figures, one row per preactivation and activation. In a user's own model each layer
+ * has a heading: its module's path, and its type or the reason for no theory. A long table holds only the rows near
+ * the visible part.
+ * Set `picture`, `theory`. Event, bubbling: `tensor-select` {tensor}. */
 
 import { cancel, later } from "../core/activity.js";
-import { emit, html, writeText } from "../core/dom.js";
+import { buttonOf, emit, html, writeText } from "../core/dom.js";
 import { figureAt, percent } from "../core/format.js";
 import { inputOf, isNumbered, labelOf, pathOf } from "../core/lab/profile-series.js";
 import { nonFinite } from "../core/picture.js";
 
-/** @typedef {{index: number, name: string, type: string}} Heading of a layer that has no number for a name */
+/** @typedef {{index: number, name: string, type: string}} Heading of a layer that is named, not numbered */
 /** @typedef {{label: string, name: string, short: string, tensor: string, gradient: string | null}} Line */
 /** @typedef {{tensor: string, gradient: string | null, cells: HTMLTableCellElement[]}} Row */
 
-/**
- * @typedef {object} Run of rows, of which only those in sight follow every picture
- * @property {HTMLTableSectionElement} body
- * @property {(Heading | Line)[]} entries
- * @property {number} lines how many of them have figures
- * @property {number} first place of its first row in the table
- * @property {Row[]} rows
- * @property {{layer: number, type: string, note: HTMLElement}[]} notes
- * @property {boolean} isFilled whether its rows are there
- * @property {boolean} isInSight
- */
+/** @typedef {object} Run of rows; only visible runs follow every picture @property {HTMLTableSectionElement} body
+ * @property {(Heading | Line)[]} entries @property {number} lines rows with figures
+ * @property {number} first place of its first row in the table @property {Row[]} rows
+ * @property {{layer: number, type: string, note: HTMLElement}[]} notes @property {boolean} isFilled its rows exist
+ * @property {boolean} isInSight */
 
 const RUN_ROWS = 10;
 const REST_MS = 250;
-/** Of more rows than these only those in sight, and near it, are elements. */
+/** In longer tables only rows in or near the visible part are elements. */
 const MAX_ROWS = 600;
 const NEAR = "600px 0px";
-/** Until a row has been measured, px. */
+/** px, until a row has been measured */
 const USUAL_ROW = 26;
 
 class LayerTable extends HTMLElement {
   #key = "";
-  /** @type {Run[]} */
-  #runs = [];
-  /** @type {Map<Element, Run>} */
-  #runOf = new Map();
-  /** Whether rows come and go as they come into sight. */
+  #runs = /** @type {Run[]} */ ([]);
+  #runOf = /** @type {Map<Element, Run>} */ (new Map());
   #isLong = false;
   #rowHeight = USUAL_ROW;
-  /** @type {Picture | null} */
-  #picture = null;
-  /** @type {Theory | null} */
-  #theory = null;
+  #picture = /** @type {Picture | null} */ (null);
+  #theory = /** @type {Theory | null} */ (null);
   #rest = 0;
-  // What scrolls is the panel around it: in browsers that know no margin of that, rows come with the next frame.
+  // The panel around it scrolls: browsers without scrollMargin show rows one frame late.
   #sight = new IntersectionObserver((entries) => entries.forEach((entry) => this.#seen(entry)),
     /** @type {any} */ ({ rootMargin: NEAR, scrollMargin: NEAR }));
 
@@ -69,7 +55,7 @@ class LayerTable extends HTMLElement {
     if (!isNew) this.#rest = later(() => this.#runs.forEach((run) => this.#update(run)), REST_MS);
   }
 
-  /** @param {Theory | null} theory what is expected, of this picture or of one shortly before */
+  /** @param {Theory | null} theory may be of an earlier picture */
   set theory(theory) {
     if (theory === this.#theory) return;
     this.#theory = theory;
@@ -138,14 +124,14 @@ class LayerTable extends HTMLElement {
     const titles = ["", "tensor", "mean", "std", "std of gradient"].map((title) => html("th", { scope: "col" }, title));
     const caption = html("caption", {}, "Per layer, over all elements of the batch");
     const bodies = this.#runs.map(({ body }) => body);
-    // Of rows that are not there a reader is told all the same.
+    // A screen reader learns the full number of rows.
     const attributes = { class: path === "" ? "" : "named",
       ...(this.#isLong ? { "aria-rowcount": String(rows + 1) } : {}) };
     this.replaceChildren(html("table", attributes, caption, html("thead", {}, html("tr", {}, ...titles)), ...bodies));
     for (const body of bodies) this.#sight.observe(body);
   }
 
-  /** Makes the rows of a run. @param {Run} run */
+  /** @param {Run} run */
   #fill(run) {
     if (run.isFilled) return;
     run.isFilled = true;
@@ -169,15 +155,14 @@ class LayerTable extends HTMLElement {
   /** @param {Run} run @param {HTMLTableRowElement} line @param {Line} entry */
   #write(run, line, { label, name, short, tensor, gradient }) {
     line.append(html("th", { scope: "row" }, label));
-    const link = html("button", { type: "button", class: "link", title: name }, short);
-    link.addEventListener("click", () => emit(this, "tensor-select", { tensor }));
+    const link = buttonOf({ class: "link", title: name }, () => emit(this, "tensor-select", { tensor }), short);
     line.insertCell().append(link);
     const cells = [line.insertCell(), line.insertCell(), line.insertCell()];
     line.dataset["tensor"] = name;
     run.rows.push({ tensor, gradient, cells });
   }
 
-  /** Keeps the room of a run's rows. @param {Run} run @param {number} height px */
+  /** Replaces a run's rows by an empty one of their height. @param {Run} run @param {number} height px */
   #empty(run, height) {
     if (run.isFilled && height > 0) this.#rowHeight = height / run.entries.length;
     Object.assign(run, { rows: [], notes: [], isFilled: false });
@@ -186,7 +171,7 @@ class LayerTable extends HTMLElement {
     run.body.replaceChildren(html("tr", { class: "room", "aria-hidden": "true" }, room));
   }
 
-  /** What is said of a layer besides its figures. @param {Run} run */
+  /** @param {Run} run */
   #note({ notes }) {
     for (const { layer, type, note } of notes) writeText(note, this.#theory?.layers[layer - 1]?.reason ?? type);
   }
@@ -210,12 +195,7 @@ class LayerTable extends HTMLElement {
   }
 }
 
-/**
- * @param {Picture} picture
- * @param {number | undefined} row
- * @param {Float64Array} column
- * @returns {{text: string, isWarning: boolean}}
- */
+/** @param {Picture} picture @param {number | undefined} row @param {Float64Array} column */
 function written(picture, row, column) {
   if (row === undefined) return { text: "–", isWarning: false };
   const bad = nonFinite(picture, row);

@@ -1,15 +1,11 @@
-/**
- * <layers-view>: all layers at once, one column each, their values upward: a heatmap of counts, or a ridgeline. A
- * canvas while the numbers move; Plotly, with hover, zoom and export, once they have rested. Nothing is done while it
- * is hidden.
- *
- * Set `picture`, `options`, `selection`. Events, bubbling: `tensor-select` {tensor}, `layers-options-change` {partial
- * options}, `axis-change` {positions, width}.
- */
+/** <layers-view>: the values of all layers, one column each, as a heatmap of counts or a ridgeline: a canvas while
+ * the numbers change, Plotly with hover, zoom and export when they rest. Idle while hidden.
+ * Set `picture`, `options`, `selection`. Events, bubbling: `tensor-select` {tensor}, `layers-options-change`
+ * {partial options}, `axis-change` {positions, width}. */
 
 import { cancel, later } from "../core/activity.js";
 import { csv, saveFile } from "../core/lab/csv.js";
-import { emit, html } from "../core/dom.js";
+import { buttonOf, emit, html } from "../core/dom.js";
 import { figureAt, percent, significant, valueAt } from "../core/format.js";
 import { adaptiveRange, fixedRange, histogramRows, layerColumns,
   layerHistograms } from "../core/lab/layer-histograms.js";
@@ -21,23 +17,17 @@ import { loadPlotly } from "../core/lab/plotly.js";
 import { whyNoLayers } from "../core/lab/profile-text.js";
 import { ValueAxis } from "../core/lab/value-axis.js";
 
-/** Plotly's part of the page: what it calls a graph div.
- * @typedef {HTMLElement & {on?: Function, layout?: Record<string, any>}} Plot */
+/** Plotly's graph div. @typedef {HTMLElement & {on?: Function, layout?: Record<string, any>}} Plot */
 
-/** The moving range has settled, and Plotly has taken over, this long after the last change. */
+/** From the last change until the range is recomputed, and until Plotly takes over. */
 const SETTLE_MS = 400;
 const REST_MS = 700;
 const LEGEND = { width: 240, height: 24 };
 const NARROW_SCREEN = "(max-width: 899px)";
 
 /** @type {Record<LayerTensor, string>} */
-const TITLES = {
-  activation: "Activations",
-  preactivation: "Preactivations",
-  gradient: "Gradients",
-  weight: "Weights",
-  weight_gradient: "Weight gradients",
-};
+const TITLES = { activation: "Activations", preactivation: "Preactivations", gradient: "Gradients", weight: "Weights",
+  weight_gradient: "Weight gradients" };
 
 /** @type {Record<LayerTensor, "forward" | "backward" | "parameter">} */
 const HUES = { activation: "forward", preactivation: "forward", gradient: "backward", weight: "parameter",
@@ -51,26 +41,24 @@ const SWITCHES = [
 ];
 
 class LayersView extends HTMLElement {
-  /** @type {Picture | null} */
-  #picture = null;
+  #picture = /** @type {Picture | null} */ (null);
   /** @type {LayersOptions} */
   #options = { form: "heatmap", of: "activation", range: "adaptive", axis: "linear" };
   #selection = "";
-  /** Size of the frame, px; 0 while it is not to be seen. */
+  /** Of the frame, px; 0 while hidden. */
   #size = { width: 0, height: 0 };
-  /** @type {{key: string, of: LayerTensor, columns: LayerColumn[]} | null} */
-  #chain = null;
-  /** The range shown; while the slider moves it only grows. @type {ValueRange | null} */
+  #chain = /** @type {{key: string, of: LayerTensor, columns: LayerColumn[]} | null} */ (null);
+  /** The range shown; it only grows while the slider moves. @type {ValueRange | null} */
   #range = null;
-  /** What is on the screen. @type {{histograms: LayerHistograms, plan: LayersPlan, rule: string} | null} */
+  /** @type {{histograms: LayerHistograms, plan: LayersPlan, rule: string} | null} */
   #shown = null;
-  /** What of it is zoomed into. @type {LayersSection} */
+  /** The part that is zoomed into. @type {LayersSection} */
   #section = { x: [0, 1], y: [0, 1] };
-  /** What the canvas of the axes shows. */
+  /** The state drawn on the canvas of the axes. */
   #drawnAxes = "";
   #settle = 0;
   #rest = 0;
-  /** Column under the pointer or reached by the arrow keys, −1 for none. */
+  /** Column under the pointer or at the arrow keys, −1 for none. */
   #cursor = -1;
   #family = "sans-serif";
   /** @type {LayersPaint} */
@@ -134,15 +122,14 @@ class LayersView extends HTMLElement {
     this.#outline();
   }
 
-  /** @returns {HTMLElement} */
   #header() {
     this.#of.append(...Object.entries(TITLES).map(([value, text]) => html("option", { value }, text)));
     this.#of.addEventListener("change", () => emit(this, "layers-options-change", { of: this.#of.value }));
     const switches = SWITCHES.map(({ key, label, choices }) => {
       const group = html("div", { class: "segmented small", role: "group", "aria-label": label });
       for (const [value, text] of choices) {
-        const button = html("button", { type: "button", [`data-${key}`]: value }, text);
-        button.addEventListener("click", () => emit(this, "layers-options-change", { [key]: value }));
+        const button = buttonOf({ [`data-${key}`]: value }, () => emit(this, "layers-options-change", { [key]: value }),
+          text);
         group.append(button);
       }
       return group;
@@ -150,7 +137,6 @@ class LayersView extends HTMLElement {
     return html("header", {}, this.#of, ...switches, this.#saveMenu());
   }
 
-  /** @returns {HTMLElement} */
   #saveMenu() {
     const list = html("div", { class: "menu-list" });
     const menu = html("details", { class: "menu save" }, html("summary", {}, "Save"), list);
@@ -161,12 +147,10 @@ class LayersView extends HTMLElement {
       ["png", "Image", () => void this.#saveImage("png")],
     ];
     for (const [format, text, act] of items) {
-      const button = html("button", { type: "button", "data-save": format }, text,
-        html("small", {}, format.toUpperCase()));
-      button.addEventListener("click", () => {
+      const button = buttonOf({ "data-save": format }, () => {
         menu.open = false;
         act();
-      });
+      }, text, html("small", {}, format.toUpperCase()));
       list.append(button);
     }
     return menu;
@@ -193,15 +177,14 @@ class LayersView extends HTMLElement {
     this.#moved();
   }
 
-  /** It has come into sight, or got another size: nothing need keep its place, and another may have set the profile's
-   * axis. */
+  /** It became visible or was resized: the range starts anew, and another view may have set the profile's axis. */
   #restart() {
     this.#range = null;
     this.#toldAxis = "";
     this.#moved();
   }
 
-  /** Numbers or options have changed: the canvas now, the rest once nothing has for a while. */
+  /** After a change of numbers or options: draws the canvas now, the rest after a pause. */
   #moved() {
     cancel(this.#settle);
     clearTimeout(this.#rest);
@@ -259,7 +242,7 @@ class LayersView extends HTMLElement {
     if (this.#shown === null) return;
     const { histograms, plan } = this.#shown;
     const { kind, low, high, threshold } = histograms.axis;
-    // Most frames of a drag have the axes of the one before.
+    // During a drag the axes rarely change.
     const axis = { kind, low, high, threshold };
     const all = [this.#chain?.key, this.#options.of, axis, plan, this.#section, histograms.hidden, this.#paint,
       devicePixelRatio];
@@ -294,13 +277,9 @@ class LayersView extends HTMLElement {
     const picture = this.#picture;
     if (shown === null || picture === null || !this.isConnected) return;
     this.#describe(picture, shown.histograms.columns);
-    let plotly;
-    try {
-      plotly = await loadPlotly();
-    } catch {
-      return; // The canvas stays, which says the same.
-    }
-    if (this.#shown !== shown || !this.#isSeen) return;
+    const plotly = await loadPlotly().catch(() => null);
+    // Without Plotly the canvas shows the same.
+    if (plotly === null || this.#shown !== shown || !this.#isSeen) return;
     const { data, layout } = layersFigure(shown.histograms, shown.plan, this.#paint, this.#family);
     await plotly.react(this.#plot, data, layout, { displayModeBar: false, doubleClick: "reset" });
     if (this.#plot.dataset["heard"] === undefined) {
@@ -325,7 +304,7 @@ class LayersView extends HTMLElement {
     this.#say();
   }
 
-  /** @param {Picture} picture @param {readonly LayerColumn[]} columns what a screen reader says of it */
+  /** @param {Picture} picture @param {readonly LayerColumn[]} columns */
   #describe(picture, columns) {
     const { form, of } = this.#options;
     const { std } = picture.floats;
@@ -339,7 +318,7 @@ class LayersView extends HTMLElement {
 
   // Columns: under the pointer, by keyboard, selected
 
-  /** @param {number} clientX @returns {number} −1 beside all columns */
+  /** @param {number} clientX @returns {number} −1 outside the columns */
   #columnAt(clientX) {
     if (this.#shown === null) return -1;
     const { plan, histograms } = this.#shown;
@@ -386,7 +365,7 @@ class LayersView extends HTMLElement {
     event.preventDefault();
   }
 
-  /** Where the outlines of the selected layer and of the cursor stand. */
+  /** Places the outlines of the selected layer and of the cursor. */
   #outline() {
     const { plan, histograms } = this.#shown ?? {};
     const selected = histograms?.columns.findIndex(({ tensor }) => tensor === this.#selection && tensor !== null) ?? -1;
@@ -407,7 +386,7 @@ class LayersView extends HTMLElement {
     }
   }
 
-  /** The layer under the cursor in words; without one, what the axis covers. */
+  /** Describes the layer under the cursor, or without one the range of the axis. */
   #say() {
     const rule = this.#isZoomed ? "A part of it: double-click, or 0, shows all" : this.#shown?.rule;
     const text = this.#cursor >= 0 ? this.#columnText(this.#cursor) : (rule ?? "");
@@ -437,14 +416,13 @@ class LayersView extends HTMLElement {
     return `${title} ${parts.join(", ")}`;
   }
 
-  /** The profile beneath lines its layers up with these. @param {Picture} picture @param {LayersPlan} plan
+  /** The profile beneath aligns its layers with these. @param {Picture} picture @param {LayersPlan} plan
    * @param {LayerColumn[]} columns */
   #tellAxis({ key, topology }, plan, columns) {
     const told = [key, this.#options.of, plan.form, plan.width, this.#narrow.matches].join();
     if (told === this.#toldAxis) return;
     this.#toldAxis = told;
-    /** @type {Map<string, number>} */
-    const positions = new Map();
+    const positions = /** @type {Map<string, number>} */ (new Map());
     const section = wholeSection(plan);
     const input = topology.tensors.find(({ role }) => role === "input")?.id;
     if (input !== undefined) positions.set(input, columns[0]?.index === 0 ? columnX(plan, section, 0) : plan.main.x);
@@ -481,10 +459,8 @@ class LayersView extends HTMLElement {
     if (this.#shown === null) return;
     const { histograms, plan, rule } = this.#shown;
     const { of } = this.#options;
-    let plotly;
-    try {
-      plotly = await loadPlotly();
-    } catch {
+    const plotly = await loadPlotly().catch(() => null);
+    if (plotly === null) {
       this.#readout.textContent = "No image: Plotly could not be loaded.";
       return;
     }
@@ -502,12 +478,8 @@ function paintOf(hue) {
     warning: palette.warning };
 }
 
-/**
- * @param {HTMLCanvasElement} canvas
- * @param {number} width
- * @param {number} height
- * @returns {CanvasRenderingContext2D | null} to draw on in px, its pixels those of the screen
- */
+/** @param {HTMLCanvasElement} canvas @param {number} width @param {number} height
+ * @returns {CanvasRenderingContext2D | null} in px, at the resolution of the screen */
 function fit(canvas, width, height) {
   const ratio = devicePixelRatio;
   const [w, h] = [Math.round(width * ratio), Math.round(height * ratio)];

@@ -1,22 +1,16 @@
-/**
- * <prediction-prompt>: asks what a figure will be before it is shown, and then says how near the guess was.
- *
- * Call `show(picture, prediction)`; set `theory`. Events, bubbling: `prediction-guess` {guess}, an empty one to guess
- * again; `prediction-end`.
- */
+/** <prediction-prompt>: asks for a guess before a figure is shown, then compares the two.
+ * Call `show(picture, prediction)`; set `theory`. Events, bubbling: `prediction-guess` {guess}, null to guess again;
+ * `prediction-end`. */
 
-import { emit, html } from "../core/dom.js";
+import { buttonOf, emit, html } from "../core/dom.js";
 import { percent, significant } from "../core/format.js";
 import { expected, measured, problemOf, readGuess, STATISTIC_NAMES } from "../core/lab/prediction.js";
 
 class PredictionPrompt extends HTMLElement {
-  /** @type {Picture | null} */
-  #picture = null;
-  /** @type {Prediction | null} */
-  #prediction = null;
-  /** @type {Theory | null} */
-  #theory = null;
-  /** What stands there: what has been typed must outlast the pictures that come meanwhile. */
+  #picture = /** @type {Picture | null} */ (null);
+  #prediction = /** @type {Prediction | null} */ (null);
+  #theory = /** @type {Theory | null} */ (null);
+  /** The content on the screen: typed text must survive new pictures. */
   #built = "";
   #input = html("input", { type: "text", inputmode: "decimal", autocomplete: "off", size: "8", id: "guess",
     "aria-describedby": "guess-problem" });
@@ -32,10 +26,7 @@ class PredictionPrompt extends HTMLElement {
     });
   }
 
-  /**
-   * @param {Picture} picture
-   * @param {Prediction | null} prediction
-   */
+  /** @param {Picture} picture @param {Prediction | null} prediction */
   show(picture, prediction) {
     this.#picture = picture;
     this.#prediction = prediction;
@@ -48,7 +39,7 @@ class PredictionPrompt extends HTMLElement {
     this.#draw();
   }
 
-  /** Into what it asks for. @override */
+  /** @override */
   focus() {
     (this.querySelector("input") ?? this.querySelector("button"))?.focus();
   }
@@ -100,7 +91,7 @@ class PredictionPrompt extends HTMLElement {
     return [form, this.#close()];
   }
 
-  /** @param {string} problem "" for none */
+  /** @param {string} problem */
   #complain(problem) {
     this.#problem.textContent = problem;
     if (problem === "") this.#input.removeAttribute("aria-invalid");
@@ -124,20 +115,15 @@ class PredictionPrompt extends HTMLElement {
     if (this.#answer.textContent !== text) this.#answer.replaceChildren(...parts);
   }
 
-  /** @returns {HTMLElement} */
   #again() {
-    // It gets the focus, and with it a screen reader says the answer: once, not at every picture.
-    const again = html("button", { type: "button", class: "link", "aria-describedby": "guess-answer" }, "guess again");
-    again.addEventListener("click", () => emit(this, "prediction-guess", { guess: null }));
-    return again;
+    // Focusing this button makes a screen reader announce the answer once, not with every picture.
+    return buttonOf({ class: "link", "aria-describedby": "guess-answer" },
+      () => emit(this, "prediction-guess", { guess: null }), "guess again");
   }
 
-  /** @returns {HTMLElement} */
   #close() {
-    const close = html("button", { type: "button", class: "icon-button", "aria-label": "End the prediction",
-      title: "End the prediction (Esc)" }, "✕");
-    close.addEventListener("click", () => this.#end());
-    return close;
+    return buttonOf({ class: "icon-button", "aria-label": "End the prediction", title: "End the prediction (Esc)" },
+      () => this.#end(), "✕");
   }
 
   #end() {
@@ -145,17 +131,13 @@ class PredictionPrompt extends HTMLElement {
   }
 }
 
-/** @param {Prediction} prediction @returns {boolean} whether its figure is a share of a whole */
+/** @param {Prediction} prediction @returns {boolean} whether the figure is a share, 0 to 1 */
 function isShareOf({ statistic }) {
   return statistic === "zero_fraction" || statistic === "dead_fraction" || statistic === "saturation";
 }
 
-/**
- * @param {number} guess
- * @param {number} value
- * @param {boolean} isShare
- * @returns {string} the measured as a multiple of the guess; as a difference where that says nothing
- */
+/** @param {number} guess @param {number} value @param {boolean} isShare
+ * @returns {string} measured ÷ guess, or their difference if the signs differ */
 function nearness(guess, value, isShare) {
   if (guess !== 0 && value !== 0 && Math.sign(guess) === Math.sign(value)) return `×${significant(value / guess)}`;
   const away = value - guess;

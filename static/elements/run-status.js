@@ -1,13 +1,10 @@
-/**
- * <run-status>: the loss, how the server is reached and how long it took, and what went wrong if anything did.
- *
- * Set `picture`, `connection`, `error`. The sequence number of the picture shown stands in `data-seq`.
- */
+/** <run-status>: the loss, the connection, the time of the run, and the error if any.
+ * Set `picture`, `connection`, `error`. `data-seq` is the sequence number of the picture shown. */
 
 import { html, write, writeText } from "../core/dom.js";
 import { significant } from "../core/format.js";
 
-/** A few words that fit beside the time, and what they mean. @type {Record<ConnectionState, [string, string]>} */
+/** A short text and its explanation. @type {Record<ConnectionState, [string, string]>} */
 const CONNECTION = {
   connecting: ["connecting…", ""],
   live: ["live", ""],
@@ -19,9 +16,9 @@ const CONNECTION = {
   offline: ["offline, reconnecting…", "There is no network. The last picture stands until the server can be reached."],
 };
 
-/** ms that a state lasts before it is written: a connection that is back by then has told nobody of its going. */
+/** ms that a state lasts before it is shown: shorter interruptions pass unnoticed. */
 const WRITE_AFTER = 400;
-/** ms that it lasts before it is read out. */
+/** ms before a screen reader announces it */
 const READ_AFTER = 1500;
 
 class RunStatus extends HTMLElement {
@@ -30,10 +27,8 @@ class RunStatus extends HTMLElement {
   #connection = html("span", { class: "connection" });
   #time = html("span", { class: "time" });
   #news = html("span", { class: "visually-hidden", role: "status" });
-  /** @type {ReturnType<typeof setTimeout> | undefined} */
-  #writing = undefined;
-  /** @type {ReturnType<typeof setTimeout> | undefined} */
-  #reading = undefined;
+  #writing = /** @type {ReturnType<typeof setTimeout> | undefined} */ (undefined);
+  #reading = /** @type {ReturnType<typeof setTimeout> | undefined} */ (undefined);
   /** The state that was read out last: that all is well is news only after something was not.
    * @type {ConnectionState} */
   #read = "live";

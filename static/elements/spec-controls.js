@@ -1,55 +1,35 @@
-/**
- * <spec-controls>: every key of the spec, the program first, then the scale of the init. What keys there are, and what
- * they allow, comes with the page data; depth and width are steppers for `widths`. What the program does not use is
- * greyed.
- *
- * The slider's ticks are in units of the weights' standard deviation, in the layer that is selected (else the first):
- * .01, 1/√n, √(2/n), 1. The pointer snaps to them; the keyboard goes from one to the next with [ and ].
- *
+/** <spec-controls>: every key of the spec, the program first, then the scale of the init. The page data lists the
+ * keys and their values; depth and width are steppers for `widths`. Keys that the program does not use are greyed.
+ * The slider's ticks mark standard deviations of the weights of the selected layer (else the first): .01, 1/√n,
+ * √(2/n), 1. The pointer snaps to them; the keyboard goes from one to the next with [ and ].
  * Call `configure(pageData)`; set `spec`, `picture`, `theory`, `selection`, `error`. Event, bubbling: `spec-change`
- * {change, moving}, where `moving` says that the slider is still on its way.
- */
+ * {change, moving}, `moving`: the slider is still held. */
 
-import { emit, html, writeText } from "../core/dom.js";
+import { buttonOf, emit, html, writeText } from "../core/dom.js";
 import { figureAt, isHidden, setting, significant, valueAt } from "../core/format.js";
 import { ScaleSlider, snapTicks, TICK_HELP } from "../core/lab/scale-slider.js";
-import { dice, markFault, readControl, textInput } from "../core/lab/spec-fields.js";
+import { dice, markFault, readControl, textInput, writeControl } from "../core/lab/spec-fields.js";
 import { hiddenWidth, nextWidth, parseWidths, widthsText, withDepth, withWidth } from "../core/lab/widths.js";
 
-/** @typedef {{key: SpecKey, root: HTMLElement, control: SpecControl, note: HTMLElement}} Field */
 /** @typedef {{root: HTMLElement, show: (widths: number[] | null) => void}} Stepper */
-/** @typedef {{unit: number, n: number, tensor: string | null, weight: string}} Unit std of a layer's weights at scale
- * 1, their tensor and its name */
+/** @typedef {{unit: number, n: number, tensor: string | null, weight: string}} Unit std of a layer's weights at
+ * scale 1 */
 
 /** @type {Record<string, string>} */
-const LABELS = {
-  program: "Program",
-  rung: "Rung",
-  constant: "Constant",
-  init: "Scheme",
-  scale: "Scale",
-  widths: "Widths",
-  activation: "Activation",
-  style: "Style",
-  seed: "Seed",
-  last_activation: "Activation after the last layer",
-  bias: "Biases",
-  bias_std: "Std of biases",
-  loss: "Loss",
-  batch: "Batch",
-  dtype: "Dtype",
-  device: "Device",
-};
+const LABELS = { program: "Program", rung: "Rung", constant: "Constant", init: "Scheme", scale: "Scale",
+  widths: "Widths", activation: "Activation", style: "Style", seed: "Seed",
+  last_activation: "Activation after the last layer", bias: "Biases", bias_std: "Std of biases", loss: "Loss",
+  batch: "Batch", dtype: "Dtype", device: "Device" };
 
 const PROGRAM = ["program", "rung", "constant"];
 const FIRST = ["init", "scale"];
 const SECOND = ["activation", "seed"];
 const MORE = ["widths", "batch", "bias", "bias_std", "last_activation", "dtype", "style", "loss", "device"];
 
-/** The program that is a net, which goes without saying. */
+/** The net needs no description. */
 const NET = "mlp";
 
-/** Why a control means nothing at the moment. @type {Record<string, (spec: Spec) => string | null>} */
+/** Why a control is off. @type {Record<string, (spec: Spec) => string | null>} */
 const DISABLED = {
   scale: (spec) => spec["init"] === "zeros" ? "Zeros stay zero at every scale." : null,
   bias_std: (spec) =>
@@ -57,7 +37,7 @@ const DISABLED = {
       : spec["init"] === "torch_default" ? "torch_default draws biases of its own." : null,
 };
 
-/** What is worth knowing of a choice. @type {Record<string, (spec: Spec) => string | null>} */
+/** Notes on values. @type {Record<string, (spec: Spec) => string | null>} */
 const HINTS = {
   dtype: ({ dtype }) =>
     dtype === "float16" ? "Overflows above 65504."
@@ -65,12 +45,9 @@ const HINTS = {
 };
 
 class SpecControls extends HTMLElement {
-  /** @type {Map<string, Field>} */
-  #fields = new Map();
-  /** @type {Stepper[]} */
-  #steppers = [];
-  /** @type {Spec} */
-  #spec = {};
+  #fields = /** @type {Map<string, SpecField>} */ (new Map());
+  #steppers = /** @type {Stepper[]} */ ([]);
+  #spec = /** @type {Spec} */ ({});
   #range = { minimum: 1e-4, maximum: 1e4 };
   #slider = new ScaleSlider("Init scale", (scale, moving) => this.#change("scale", scale, moving));
   #drawn = html("span", { class: "drawn" });
@@ -78,19 +55,16 @@ class SpecControls extends HTMLElement {
   #sigma = html("span", { class: "sigma" });
   #measured = html("span", { class: "measured" }, "measured ", this.#sigma);
   #more = html("details", { class: "more" }, html("summary", {}, "More"));
-  /** @type {Map<string, Program>} */
-  #programs = new Map();
+  #programs = /** @type {Map<string, Program>} */ (new Map());
   #program = html("p", { class: "program-doc", hidden: true });
-  /** Whether the std of the weights waits for a guess. */
+  /** The std of the weights is hidden until a guess. */
   #isSecret = false;
 
-  /** @type {Picture | null} */
-  #picture = null;
+  #picture = /** @type {Picture | null} */ (null);
   #selection = "";
-  /** What theory said last of the std of every layer's weights at scale 1, and of which nets that holds. */
+  /** Theory's std of every layer's weights at scale 1, and the net it belongs to. */
   #units = { net: "", stds: /** @type {number[]} */ ([]) };
-  /** @type {Unit | null} */
-  #unit = null;
+  #unit = /** @type {Unit | null} */ (null);
 
   /** @param {PageData} page */
   configure({ keys, programs, devices }) {
@@ -108,16 +82,12 @@ class SpecControls extends HTMLElement {
     const more = html("div", { class: "group" }, ...fields([...MORE, ...rest]));
     more.querySelector('[data-key="widths"]')?.after(this.#widthSteppers());
     this.#more.append(more);
-    // On a narrow screen the model has a tab of its own, and nothing to give way to.
+    // On a narrow screen the model has its own tab, with room for all.
     this.#more.open = matchMedia("(max-width: 899px)").matches;
     this.replaceChildren(program, first, second, this.#more);
   }
 
-  /**
-   * @param {SpecKey | undefined} key
-   * @param {readonly string[]} devices
-   * @returns {HTMLElement | undefined}
-   */
+  /** @param {SpecKey | undefined} key @param {readonly string[]} devices @returns {HTMLElement | undefined} */
   #field(key, devices) {
     if (key === undefined) return undefined;
     const { name } = key;
@@ -149,7 +119,7 @@ class SpecControls extends HTMLElement {
     return textInput(key.kind);
   }
 
-  /** @returns {HTMLElement} depth and width, which edit the widths */
+  /** @returns {HTMLElement} depth and width */
   #widthSteppers() {
     this.#steppers = [
       this.#stepper("depth", "Depth", "number of layers", (widths) => ({ value: widths.length - 1, isMixed: false }),
@@ -163,18 +133,11 @@ class SpecControls extends HTMLElement {
     return html("div", { class: "steppers" }, ...this.#steppers.map(({ root }) => root));
   }
 
-  /**
-   * @param {string} name
-   * @param {string} label
-   * @param {string} help
-   * @param {(widths: number[]) => {value: number, isMixed: boolean} | null} read null where there is nothing to step
-   * @param {(widths: number[], value: number) => number[]} apply
-   * @param {(value: number, by: 1 | -1) => number} step
-   * @returns {Stepper}
-   */
+  /** @param {string} name @param {string} label @param {string} help
+   * @param {(widths: number[]) => {value: number, isMixed: boolean} | null} read null: nothing to step
+   * @param {(widths: number[], value: number) => number[]} apply @param {(value: number, by: 1 | -1) => number} step */
   #stepper(name, label, help, read, apply, step) {
-    /** @type {number[] | null} */
-    let widths = null;
+    let widths = /** @type {number[] | null} */ (null);
     const typed = html("input", { type: "text", inputmode: "numeric", autocomplete: "off", id: `spec-${name}`,
       title: help });
     /** @param {number} value */
@@ -189,10 +152,7 @@ class SpecControls extends HTMLElement {
       if (now !== null) to(Math.max(1, step(now.value, by)));
     };
     const button = (/** @type {string} */ sign, /** @type {1 | -1} */ by, /** @type {string} */ title) => {
-      const element = html("button", { type: "button", class: "icon-button step", title, "aria-label": title,
-        tabindex: "-1" }, sign);
-      element.addEventListener("click", () => go(by));
-      return element;
+      return buttonOf({ class: "icon-button step", title, "aria-label": title, tabindex: "-1" }, () => go(by), sign);
     };
     const [less, more] = [button("−", -1, `Less ${name}`), button("+", 1, `More ${name}`)];
     typed.addEventListener("change", () => to(Number(typed.value.trim() || NaN)));
@@ -242,18 +202,11 @@ class SpecControls extends HTMLElement {
     for (const [name, { key, control, root, note }] of this.#fields) {
       const unused = this.#whyUnused(name);
       root.classList.toggle("unused", unused !== null);
-      // What one program alone has is no news to the others.
+      // Keys of a single program are hidden for the others.
       root.hidden = unused !== null && PROGRAM.includes(name);
       root.title = unused ?? "";
       control.title = unused ?? key.doc;
-      const value = spec[name] ?? key.default;
-      if (control instanceof HTMLInputElement && control.type === "checkbox") control.checked = value === true;
-      else if (document.activeElement !== control || control instanceof HTMLSelectElement
-        || typeof value === "number")
-      {
-        const text = key.kind === "float" && typeof value === "number" ? setting(value) : String(value);
-        if (control.value !== text) control.value = text;
-      }
+      writeControl(key, control, spec[name] ?? key.default);
       control.disabled = unused !== null || DISABLED[name]?.(spec) != null;
       if (!root.classList.contains("at-fault")) writeText(note, unused ?? noteOf(name, spec));
       if (name === "seed") { for (const dice of root.querySelectorAll("button")) dice.disabled = control.disabled; }
@@ -264,20 +217,20 @@ class SpecControls extends HTMLElement {
       root.hidden = spec["program"] !== NET;
       show(widths);
     }
-    // Where no scale is used the thumb stands in the middle.
+    // Without a scale the thumb is in the middle.
     const scale = Number(spec["scale"] ?? 1);
     this.#slider.input.disabled = this.#whyUnused("scale") !== null || DISABLED["scale"]?.(spec) != null;
     this.#slider.value = scale;
     this.#writeDrawn();
   }
 
-  /** @param {string} name of a key @returns {string | null} why the program has no use for it, null where it has */
+  /** @param {string} name of a key @returns {string | null} null: the program uses it */
   #whyUnused(name) {
     const program = this.#programs.get(String(this.#spec["program"]));
     return program === undefined || name in program.defaults ? null : `not used by ${program.name}`;
   }
 
-  /** What the program computes, and where the chapter does; of the net the whole page speaks. */
+  /** Describes the program and links its page; the net needs no description. */
   #describeProgram() {
     const program = this.#programs.get(String(this.#spec["program"]));
     const name = program?.name ?? "";
@@ -309,7 +262,7 @@ class SpecControls extends HTMLElement {
     if (theory === null || picture === null || theory.seq !== picture.seq) return;
     const net = netOf(picture.spec ?? {});
     const scale = Number(picture.spec?.["scale"]);
-    // At rest and in motion the same net says the same: only rounding would differ.
+    // The same net gives the same numbers but for rounding.
     if (net === this.#units.net || !(scale > 0)) return;
     this.#units = { net, stds: theory.layers.map(({ weight_std }) => weight_std / scale) };
     this.#measureUnit();
@@ -323,8 +276,7 @@ class SpecControls extends HTMLElement {
     if (this.#picture !== null) this.picture = this.#picture;
   }
 
-  /** @returns {Layer | undefined} the one whose weights the slider speaks of: that of the selected tensor, else the
-   * first */
+  /** @returns {Layer | undefined} the selected tensor's, else the first */
   #layer() {
     const topology = this.#picture?.topology;
     if (topology === undefined) return undefined;
@@ -336,13 +288,13 @@ class SpecControls extends HTMLElement {
     return own ?? topology.layers[0];
   }
 
-  /** What std the weights have at scale 1: as drawn, by theory; before it has spoken of this net, as measured. */
+  /** The std of the weights at scale 1: as theory draws them or, before theory of this net, as measured. */
   #measureUnit() {
     const [picture, layer] = [this.#picture, this.#layer()];
     const n = picture === null || layer === undefined ? undefined
       : parseWidths(String((picture.spec ?? {})["widths"]))?.[layer.index - 1];
     if (picture !== null && layer === undefined) {
-      // No layers, no weights that the ticks could be units of.
+      // Without layers the ticks have no unit.
       this.#unit = null;
       this.#where.textContent = "";
       this.#drawTicks();
@@ -378,7 +330,7 @@ class SpecControls extends HTMLElement {
   #drawTicks() {
     const { unit, n, weight } = this.#unit ?? { unit: NaN, n: 0, weight: "" };
     const { minimum, maximum } = this.#range;
-    // Where the ticks stand says which std the weights have.
+    // The position of the ticks would reveal the std.
     const ticks = this.#unit === null || this.#isSecret ? [] : snapTicks(unit, n, minimum, maximum);
     this.#slider.ticks = ticks.map(({ formula, std, scale, ...tick }) => {
       const says = `σ(${weight}) = ${formula}${formula.includes("n") ? ` = ${significant(std)} for n = ${n}` : ""}: ×${
@@ -390,22 +342,18 @@ class SpecControls extends HTMLElement {
 
   /** @param {ErrorBody | null} error shown at the control at fault */
   set error(error) {
-    for (const [name, { root, control, note }] of this.#fields) {
-      const isAtFault = error?.field === name;
-      root.classList.toggle("at-fault", isAtFault);
-      markFault(control, isAtFault);
-      note.textContent = isAtFault ? (error?.message ?? "") : (this.#whyUnused(name) ?? noteOf(name, this.#spec));
-      if (isAtFault && this.#more.contains(root)) this.#more.open = true;
-    }
+    markFault(this.#fields, error, (name) => this.#whyUnused(name) ?? noteOf(name, this.#spec));
+    const root = this.#fields.get(error?.field ?? "")?.root;
+    if (root !== undefined && this.#more.contains(root)) this.#more.open = true;
   }
 }
 
-/** @param {string} name @param {Spec} spec @returns {string} why the control is off, or what its value means */
+/** @param {string} name @param {Spec} spec @returns {string} */
 function noteOf(name, spec) {
   return DISABLED[name]?.(spec) ?? HINTS[name]?.(spec) ?? "";
 }
 
-/** @param {Spec} spec @returns {string} what the std of the weights at scale 1 depends on */
+/** @param {Spec} spec @returns {string} the std of the weights at scale 1 depends on these */
 function netOf(spec) {
   return `${spec["program"]} ${spec["init"]} ${spec["widths"]}`;
 }

@@ -1,9 +1,6 @@
-/**
- * <spec-presets>: the menu of the chapter's experiments, each with what the chapter printed.
- *
- * Set `presets`, `current` (the query of the spec shown), `secretive` (what was printed would give a guess away).
- * Event, bubbling: `preset-choose` {preset}.
- */
+/** <spec-presets>: the menu of the chapter's experiments, each with the printed figure.
+ * Set `presets`, `current` (the query of the spec shown), `secretive` (hides figures that would reveal a guess).
+ * Event, bubbling: `preset-choose` {preset}. */
 
 import { emit, html, writeText } from "../core/dom.js";
 
@@ -11,8 +8,7 @@ class SpecPresets extends HTMLElement {
   #details = html("details", { class: "menu" });
   #list = html("div", { class: "menu-list" });
   #current = html("span", { class: "current" });
-  /** @type {WeakMap<HTMLElement, string>} */
-  #notes = new WeakMap();
+  #notes = /** @type {WeakMap<HTMLElement, string>} */ (new WeakMap());
 
   connectedCallback() {
     this.#details.append(html("summary", {}, "Presets", this.#current), this.#list);
@@ -46,7 +42,7 @@ class SpecPresets extends HTMLElement {
         continue;
       }
       button.setAttribute("aria-current", "true");
-      // Two experiments may look at one run: the first names it.
+      // Two experiments may share a run: the first names it.
       title ||= button.querySelector("span")?.textContent ?? "";
     }
     writeText(this.#current, title);

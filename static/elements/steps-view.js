@@ -1,14 +1,12 @@
-/**
- * <steps-view>: the two passes one op at a time. A scrubber over the order of execution, what the op at it reads,
- * writes and saves, which saved tensors are in memory, and how much they take over the whole run.
- *
- * Set `step` (from 0); call `show(picture, graph)`. Events, bubbling: `step-change` {step}, `tensor-select` {tensor},
- * `box-select` {id}.
- */
+/** <steps-view>: the two passes one op at a time: a slider over the order of execution, what the op reads, writes
+ * and saves, the saved tensors in memory, and the curve of their size.
+ * Set `step` (from 0); call `show(picture, graph)`. Events, bubbling: `step-change` {step}, `tensor-select`
+ * {tensor}, `box-select` {id}. */
 
-import { emit, html, svg, write, writeText } from "../core/dom.js";
+import { buttonOf, emit, html, svg, write, writeText } from "../core/dom.js";
 import { quantity } from "../core/format.js";
 import { definitions } from "../core/rules/formula.js";
+import { iconButton, Player } from "../core/player.js";
 import { figure } from "../core/labels.js";
 import { aliveAt, memoryCurve, stepAt, stepsOf } from "../core/graph/steps.js";
 import { sizeText } from "../core/inspector/op-facts.js";
@@ -19,43 +17,23 @@ const MAX_ALIVE = 8;
 const MAX_LISTED = 6;
 const CURVE_HEIGHT = 64;
 
-/** In a square of 16: not every font has the signs. @type {Record<string, string>} */
-const ICONS = {
-  first: "M3 3h2v10H3zM13 3v10L6 8z",
-  back: "M11 3v10L4 8z",
-  play: "M4 2.5v11L13 8z",
-  pause: "M4 3h3v10H4zM9 3h3v10H9z",
-  on: "M5 3v10l7-5z",
-  last: "M11 3h2v10h-2zM3 3v10l7-5z",
-};
-
-/** @param {string} name @returns {SVGSVGElement} */
-function icon(name) {
-  return svg("svg", { viewBox: "0 0 16 16", width: 14, height: 14, "aria-hidden": "true" },
-    svg("path", { d: ICONS[name] ?? "", fill: "currentcolor" }));
-}
-
 class StepsView extends HTMLElement {
-  /** @type {Picture | null} */
-  #picture = null;
-  /** @type {Graph | null} */
-  #graph = null;
-  /** @type {ExecutionSteps | null} */
-  #steps = null;
-  /** @type {ReadonlyMap<string, Tensor>} */
-  #tensors = new Map();
-  /** @type {ReadonlyMap<string, Op>} */
-  #ops = new Map();
+  #picture = /** @type {Picture | null} */ (null);
+  #graph = /** @type {Graph | null} */ (null);
+  #steps = /** @type {ExecutionSteps | null} */ (null);
+  #tensors = /** @type {ReadonlyMap<string, Tensor>} */ (new Map());
+  #ops = /** @type {ReadonlyMap<string, Op>} */ (new Map());
   #step = 0;
   #shown = "";
-  #timer = 0;
-  /** Figures of the tensors that are listed, by what writes them anew. @type {((picture: Picture) => void)[]} */
+  /** Update the figures of the listed tensors. @type {((picture: Picture) => void)[]} */
   #updates = [];
 
   #scrubber = html("input", { type: "range", min: "0", step: "1", "aria-label": "Step" });
-  #play = html("button", { type: "button", class: "icon-button play" });
   #speed = html("select", { "aria-label": "Speed" },
     ...SPEEDS.map((speed) => html("option", { value: String(speed) }, `${speed}/s`)));
+  #player = new Player({ perSecond: () => Number(this.#speed.value), isHidden: () => this.hidden,
+    isAtEnd: () => this.#step >= (this.#steps?.count ?? 1) - 1, rewind: () => this.#go(0),
+    next: () => this.#go(this.#step + 1) });
   #where = html("span", { class: "where" });
   #phase = html("span", { class: "chip" });
   #name = html("button", { type: "button", class: "link mono" });
@@ -69,52 +47,40 @@ class StepsView extends HTMLElement {
   connectedCallback() {
     if (this.childElementCount > 0) return;
     this.#speed.value = "2";
-    /** @type {[string, string, () => void][]} */
-    const moves = [
-      ["first", "First step (Home)", () => this.#go(0)],
-      ["back", "Step back (←)", () => this.#go(this.#step - 1)],
-      ["on", "Step (→)", () => this.#go(this.#step + 1)],
-      ["last", "Last step (End)", () => this.#go(Infinity)],
-    ];
-    const [first, back, on, last] = moves.map(([name, label, act]) => {
-      const button = html("button", { type: "button", class: "icon-button", title: label, "aria-label": label },
-        icon(name));
-      button.addEventListener("click", () => {
-        this.#pause();
-        act();
+    const move = (/** @type {string} */ name, /** @type {string} */ title, /** @type {() => number} */ to) =>
+      iconButton(name, title, () => {
+        this.#player.pause();
+        this.#go(to());
       });
-      return button;
-    });
-    if (first === undefined || back === undefined || on === undefined || last === undefined) return;
-    this.#play.addEventListener("click", () => this.#toggle());
     this.#name.addEventListener("click",
       () => emit(this, "box-select", { id: this.#graph?.topology.ops[this.#step]?.id ?? "" }));
     this.#scrubber.addEventListener("input", () => {
-      this.#pause();
+      this.#player.pause();
       this.#go(Number(this.#scrubber.value));
     });
     this.#speed.addEventListener("change", () => {
-      if (this.#isPlaying) this.#start();
+      if (this.#player.isPlaying) this.#player.start();
     });
     this.#curve.addEventListener("pointerdown", (event) => this.#point(event));
     this.#curve.addEventListener("pointermove", (event) => event.buttons === 1 && this.#point(event));
     this.addEventListener("keydown", (event) => this.#key(event));
-    const controls = html("div", { class: "controls" }, first, back, this.#play, on, last, this.#scrubber, this.#where,
-      this.#speed);
+    const controls = html("div", { class: "controls" }, move("first", "First step (Home)", () => 0),
+      move("back", "Step back (←)", () => this.#step - 1), this.#player.button,
+      move("on", "Step (→)", () => this.#step + 1), move("last", "Last step (End)", () => Infinity), this.#scrubber,
+      this.#where, this.#speed);
     const now = html("section", { class: "now", "aria-label": "This step" }, html("h2", {}, this.#name, this.#phase),
       this.#formula, this.#lists);
     this.append(controls, html("div", { class: "memory" }, this.#caption, this.#curve),
       html("div", { class: "columns" }, now, this.#alive));
     this.#draw();
-    this.#drawPlay();
     new ResizeObserver(() => this.#drawCurve()).observe(this);
   }
 
   disconnectedCallback() {
-    this.#pause();
+    this.#player.pause();
   }
 
-  /** From 0; beyond the last step it is the last. @param {number} step */
+  /** From 0; clamped to the last step. @param {number} step */
   set step(step) {
     if (step === this.#step) return;
     this.#step = step;
@@ -125,10 +91,7 @@ class StepsView extends HTMLElement {
     return this.#step;
   }
 
-  /**
-   * @param {Picture} picture
-   * @param {Graph} graph of that picture
-   */
+  /** @param {Picture} picture @param {Graph} graph of that picture */
   show(picture, graph) {
     this.#picture = picture;
     if (graph !== this.#graph) {
@@ -138,7 +101,7 @@ class StepsView extends HTMLElement {
       this.#ops = new Map(graph.topology.ops.map((op) => [op.id, op]));
       this.#shown = "";
       this.#size = 0;
-      this.#pause();
+      this.#player.pause();
       this.#drawCurve();
     }
     this.#draw();
@@ -155,43 +118,6 @@ class StepsView extends HTMLElement {
     emit(this, "step-change", { step: next });
   }
 
-  // Playing
-
-  get #isPlaying() {
-    return this.#timer !== 0;
-  }
-
-  #toggle() {
-    if (this.#isPlaying) this.#pause();
-    else {
-      if (this.#step >= (this.#steps?.count ?? 1) - 1) this.#go(0);
-      this.#start();
-    }
-  }
-
-  #start() {
-    clearInterval(this.#timer);
-    this.#timer = setInterval(() => {
-      const isLast = this.#step >= (this.#steps?.count ?? 1) - 1;
-      if (isLast || this.hidden) this.#pause();
-      else this.#go(this.#step + 1);
-    }, 1000 / Number(this.#speed.value));
-    this.#drawPlay();
-  }
-
-  #pause() {
-    clearInterval(this.#timer);
-    this.#timer = 0;
-    this.#drawPlay();
-  }
-
-  #drawPlay() {
-    const label = this.#isPlaying ? "Pause (space)" : "Play (space)";
-    this.#play.replaceChildren(icon(this.#isPlaying ? "pause" : "play"));
-    write(this.#play, "aria-label", label);
-    write(this.#play, "title", label);
-  }
-
   /** @param {KeyboardEvent} event */
   #key(event) {
     if (event.altKey || event.ctrlKey || event.metaKey || event.target instanceof HTMLSelectElement) return;
@@ -203,12 +129,12 @@ class StepsView extends HTMLElement {
       Home: () => this.#go(0),
       End: () => this.#go(Infinity),
       // On a button the space bar presses it.
-      ...(isButton ? {} : { " ": () => this.#toggle() }),
+      ...(isButton ? {} : { " ": () => this.#player.toggle() }),
     };
     const act = acts[event.key];
     if (act === undefined) return;
     event.preventDefault();
-    if (event.key !== " ") this.#pause();
+    if (event.key !== " ") this.#player.pause();
     act();
   }
 
@@ -216,7 +142,7 @@ class StepsView extends HTMLElement {
   #point({ clientX }) {
     const { left, width } = this.#curve.getBoundingClientRect();
     if (this.#steps === null || width === 0) return;
-    this.#pause();
+    this.#player.pause();
     this.#go(Math.floor(((clientX - left) / width) * this.#steps.count));
   }
 
@@ -259,13 +185,8 @@ class StepsView extends HTMLElement {
     return lines.map(({ tensor, text }) => html("code", {}, `${name(tensor)} = ${text}`));
   }
 
-  /**
-   * @param {string} title
-   * @param {readonly number[]} tensors
-   * @param {string} none
-   * @param {readonly number[]} [fetched] those of them that were kept since the forward pass
-   * @returns {HTMLElement}
-   */
+  /** @param {string} title @param {readonly number[]} tensors @param {string} none
+   * @param {readonly number[]} [fetched] tensors saved by the forward pass @returns {HTMLElement} */
   #list(title, tensors, none, fetched = []) {
     const items = tensors.slice(0, MAX_LISTED).map((tensor) =>
       this.#tensorLine(tensor, fetched.includes(tensor) ? "saved" : "")
@@ -288,9 +209,7 @@ class StepsView extends HTMLElement {
 
   /** @param {Tensor} tensor @returns {HTMLElement} */
   #link({ id, name }) {
-    const button = html("button", { type: "button", class: "link mono", title: name }, name);
-    button.addEventListener("click", () => emit(this, "tensor-select", { tensor: id }));
-    return button;
+    return buttonOf({ class: "link mono", title: name }, () => emit(this, "tensor-select", { tensor: id }), name);
   }
 
   /** @param {ExecutionSteps} steps @param {number} place */

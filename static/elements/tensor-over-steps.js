@@ -1,27 +1,22 @@
-/**
- * <tensor-over-steps>: the selected tensor at every step, a histogram under the other on one axis of values, and its
- * figures in a table. A click on one shows that step.
- *
+/** <tensor-over-steps>: the selected tensor at every step: histograms on one axis of values, and a table of figures.
+ * A click shows that step.
  * Call `show(steps, labels, index, pinned, hue)`; set `axis`. Events, bubbling: `dump-step` {index},
- * `layers-options-change` {axis}.
- */
+ * `layers-options-change` {axis}. */
 
-import { atFrame } from "../core/activity.js";
-import { emit, html, write, writeText } from "../core/dom.js";
+import { oncePerFrame } from "../core/activity.js";
+import { buttonOf, emit, html, write, writeText } from "../core/dom.js";
 import { count, significant } from "../core/format.js";
 import { drawTensorSteps, planTensorSteps } from "../core/lab/tensor-steps.js";
 import { onSchemeChange, readPalette } from "../core/colours.js";
 
-/** @typedef {{steps: TensorSteps, labels: readonly string[], index: number, pinned: number, hue: "forward" | "backward"
- * | "parameter" | "neutral"}} Shown */
+/** @typedef {{steps: TensorSteps, labels: readonly string[], index: number, pinned: number, hue: "forward" |
+ * "backward" | "parameter" | "neutral"}} Shown */
 
 class TensorOverSteps extends HTMLElement {
-  /** @type {Shown | null} */
-  #shown = null;
-  /** @type {StepsPlan | null} */
-  #plan = null;
+  #shown = /** @type {Shown | null} */ (null);
+  #plan = /** @type {StepsPlan | null} */ (null);
   #palette = readPalette();
-  #frame = 0;
+  #drawSoon = oncePerFrame(() => this.#draw());
   #width = 0;
   #told = "";
 
@@ -65,25 +60,12 @@ class TensorOverSteps extends HTMLElement {
     write(this.#log, "aria-pressed", String(axis === "log"));
   }
 
-  /**
-   * @param {TensorSteps} steps
-   * @param {readonly string[]} labels of the steps
-   * @param {number} index of the step on the screen
-   * @param {number} pinned -1: none
-   * @param {Shown["hue"]} hue
-   */
+  /** @param {TensorSteps} steps @param {readonly string[]} labels of the steps
+   * @param {number} index of the step shown @param {number} pinned -1: none @param {Shown["hue"]} hue */
   show(steps, labels, index, pinned, hue) {
     this.#shown = { steps, labels, index, pinned, hue };
     writeText(this.#title, `${steps.name} at ${labels.length} steps`);
     this.#drawSoon();
-  }
-
-  #drawSoon() {
-    if (this.#frame !== 0) return;
-    this.#frame = atFrame(() => {
-      this.#frame = 0;
-      this.#draw();
-    });
   }
 
   #draw() {
@@ -123,7 +105,7 @@ class TensorOverSteps extends HTMLElement {
     writeText(this.#note, notes.join(" · "));
   }
 
-  /** The table, where it is open: its rows stay as long as there are as many. */
+  /** Fills the open table; its rows stay while the steps do. */
   #fill() {
     const shown = this.#shown;
     if (shown === null || !this.#figures.open) return;
@@ -154,8 +136,7 @@ class TensorOverSteps extends HTMLElement {
 
   /** @param {string} label @param {number} order @returns {HTMLTableRowElement} */
   #row(label, order) {
-    const go = html("button", { type: "button", class: "link" }, label);
-    go.addEventListener("click", () => emit(this, "dump-step", { index: order }));
+    const go = buttonOf({ class: "link" }, () => emit(this, "dump-step", { index: order }), label);
     return html("tr", {}, html("th", { scope: "row" }, go), ...Array.from({ length: 5 }, () => html("td")));
   }
 }

@@ -1,45 +1,29 @@
-/**
- * <value-map>: the values of a tensor, or a window of them, as a heatmap around 0. Asked for when it is seen, and again
- * when the run changes; what was asked before and has not come is let go.
- *
- * Call `show(picture, graph, tensor)`; `isOpen` says whether it is in sight. No events.
- */
+/** <value-map>: the values of a tensor, or a window of them, as a heatmap around 0. Asks the server when visible and
+ * when the run changes; drops earlier requests.
+ * Call `show(picture, graph, tensor)`; set `isOpen` while visible. No events. */
 
 import { cancel, later } from "../core/activity.js";
 import { ApiError, getJson } from "../core/api.js";
-import { html, writeText } from "../core/dom.js";
+import { buttonOf, html, writeText } from "../core/dom.js";
 import { isHidden, significant } from "../core/format.js";
-import { hex, oklch, onSchemeChange, readPalette } from "../core/colours.js";
+import { aroundZero, isDarkScheme, onSchemeChange, readPalette } from "../core/colours.js";
 import { cellsOf, MAX_VALUES, valuesPath, windowAt } from "../core/inspector/value-window.js";
 
-/** While a slider moves: the run on the screen is asked for, not every one on the way. */
+/** While a slider moves, intermediate runs are not asked for. */
 const SETTLE_MS = 200;
 const [LARGEST_CELL, TALLEST] = [18, 320];
-const DARK = "(prefers-color-scheme: dark)";
-
-/** @param {number} share −1 to 1 @param {boolean} isDark @returns {string} brown above 0, teal below: apart by
- * lightness from 0, by hue from each other */
-function shadeOf(share, isDark) {
-  const size = Math.min(1, Math.abs(share));
-  const hue = share < 0 ? 195 : 60;
-  return hex(isDark ? oklch(0.25 + 0.55 * size, 0.12 * size, hue) : oklch(0.97 - 0.45 * size, 0.12 * size, hue));
-}
 
 class ValueMap extends HTMLElement {
-  /** @type {Picture | null} */
-  #picture = null;
-  /** @type {Graph | null} */
-  #graph = null;
+  #picture = /** @type {Picture | null} */ (null);
+  #graph = /** @type {Graph | null} */ (null);
   #tensor = -1;
   #isOpen = false;
   #at = { row: 0, column: 0 };
-  /** What the values on the screen, or those on their way, are of. */
+  /** Path of the values shown or requested. */
   #asked = "";
   #timer = 0;
-  /** @type {AbortController | null} */
-  #pending = null;
-  /** @type {ValueCells | null} */
-  #cells = null;
+  #pending = /** @type {AbortController | null} */ (null);
+  #cells = /** @type {ValueCells | null} */ (null);
   #cursor = -1;
   #cell = { width: 0, height: 0 };
 
@@ -76,11 +60,7 @@ class ValueMap extends HTMLElement {
     else this.#drop();
   }
 
-  /**
-   * @param {Picture} picture
-   * @param {Graph} graph
-   * @param {number} tensor
-   */
+  /** @param {Picture} picture @param {Graph} graph @param {number} tensor */
   show(picture, graph, tensor) {
     const isOther = tensor !== this.#tensor || graph !== this.#graph;
     this.#picture = picture;
@@ -159,21 +139,17 @@ class ValueMap extends HTMLElement {
     for (const part of [this.#canvas, this.#readout, this.#legend, this.#twin, this.#pager]) part.hidden = !isShown;
   }
 
-  /** Where there are more rows or columns than shown, the way to them. @param {readonly number[]} shape
-   * @param {ValueWindow} part */
+  /** Buttons to further rows and columns. @param {readonly number[]} shape @param {ValueWindow} part */
   #page(shape, { rows, cols }) {
     /** @param {string} word @param {[number, number]} range @param {number} size @param {(from: number) => void} go */
     const pages = (word, [from, to], size, go) => {
       if (from === 0 && to >= size) return [];
       /** @param {string} text @param {string} label @param {number} next @param {boolean} isOff */
       const button = (text, label, next, isOff) => {
-        const made = html("button", { type: "button", class: "icon-button", "aria-label": label, disabled: isOff },
-          text);
-        made.addEventListener("click", () => {
+        return buttonOf({ class: "icon-button", "aria-label": label, disabled: isOff }, () => {
           go(next);
           this.#ask(0);
-        });
-        return made;
+        }, text);
       };
       const step = to - from;
       return [
@@ -203,7 +179,7 @@ class ValueMap extends HTMLElement {
     const context = this.#canvas.getContext("2d");
     if (context === null) return;
     const palette = readPalette();
-    const isDark = matchMedia(DARK).matches;
+    const isDark = isDarkScheme();
     let most = 0;
     for (const value of cells.values) if (Number.isFinite(value)) most = Math.max(most, Math.abs(value));
     const [across, down] = [this.#cell.width * scale, this.#cell.height * scale];
@@ -214,7 +190,7 @@ class ValueMap extends HTMLElement {
       const [x, y] = [edge(column * across), edge(row * down)];
       const [w, h] = [edge((column + 1) * across) - x, edge((row + 1) * down) - y];
       if (Number.isFinite(value)) {
-        context.fillStyle = shadeOf(most === 0 ? 0 : value / most, isDark);
+        context.fillStyle = aroundZero(most === 0 ? 0 : value / most, isDark);
         context.fillRect(x, y, w, h);
         return;
       }
@@ -236,7 +212,7 @@ class ValueMap extends HTMLElement {
     }
     const swatch = (/** @type {number} */ share, /** @type {string} */ text) => {
       const colour = html("i");
-      colour.style.background = shadeOf(share, isDark);
+      colour.style.background = aroundZero(share, isDark);
       return html("span", {}, colour, text);
     };
     this.#legend.replaceChildren(swatch(-1, significant(-most)), swatch(0, "0"), swatch(1, significant(most)),

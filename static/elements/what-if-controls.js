@@ -1,44 +1,33 @@
-/**
- * <what-if-controls>: what is changed on a copy of one's own model before it runs. A group of its modules, the scale
- * that the weights of the group are multiplied with, a scheme that they are drawn anew by, and its seed.
- *
- * Call `configure(pageData)` and `offer(groups, tied)`; set `spec` (the what-if), `picture`, `error`, and `here`: the
- * group of what is selected in the graph, null for none. Event, bubbling: `spec-change` {change, moving}, where
- * `moving` says that the slider is still on its way.
- */
+/** <what-if-controls>: changes to a copy of the user's model before it runs: a group of its modules, a factor for
+ * the group's weights, a scheme to draw them anew, and its seed.
+ * Call `configure(pageData)` and `offer(groups, tied)`; set `spec` (the what-if), `picture`, `error`, and `here`:
+ * the group of the selection, null for none. Event, bubbling: `spec-change` {change, moving}, `moving`: the slider
+ * is still held. */
 
 import { emit, html, write, writeText } from "../core/dom.js";
 import { count, setting, significant, valueAt } from "../core/format.js";
 import { PathBox } from "../core/lab/path-box.js";
 import { ScaleSlider, TICK_HELP } from "../core/lab/scale-slider.js";
-import { dice, markFault, readControl, textInput } from "../core/lab/spec-fields.js";
+import { dice, markFault, readControl, textInput, writeControl } from "../core/lab/spec-fields.js";
 import { weightsIn } from "../core/lab/weights.js";
 import { decadeLabel } from "../core/scales.js";
-
-/** @typedef {{key: SpecKey, root: HTMLElement, control: SpecControl, note: HTMLElement}} Field */
 
 const ALL = "all of the model";
 const AS_IT_IS = "as it is";
 const NO_DRAW = "Nothing is drawn: the weights are the model's own.";
 const NO_SCALE = "Zeros stay zero at every scale.";
 
-/** Decades that the pointer snaps to; ×1 is the model as it is. Labelled where the decades of the slider are not. */
+/** Decades that the pointer snaps to; ×1 is the unchanged model. */
 const SNAPS = [-3, -2, -1, 0, 1, 2, 3];
 
 class WhatIfControls extends HTMLElement {
-  /** @type {Map<string, Field>} */
-  #fields = new Map();
-  /** @type {Spec} */
-  #defaults = {};
-  /** @type {Spec} */
-  #spec = {};
-  /** @type {string | null} */
-  #here = null;
-  /** @type {Tied} */
-  #tied = {};
-  /** @type {Picture | null} */
-  #picture = null;
-  /** The weights that are changed, their rows, and how many there are in all; of which graph and group. */
+  #fields = /** @type {Map<string, SpecField>} */ (new Map());
+  #defaults = /** @type {Spec} */ ({});
+  #spec = /** @type {Spec} */ ({});
+  #here = /** @type {string | null} */ (null);
+  #tied = /** @type {Tied} */ ({});
+  #picture = /** @type {Picture | null} */ (null);
+  /** Rows of the changed weights, and the number of all weights; of: graph and group. */
   #weights = { of: "", rows: /** @type {number[]} */ ([]), total: 0 };
 
   #groupBox = new PathBox({ id: "what-if-group", label: "Group", all: ALL }, (group) => this.#change({ group }));
@@ -52,13 +41,17 @@ class WhatIfControls extends HTMLElement {
   /** @param {PageData} page */
   configure({ keys, model }) {
     this.#defaults = Object.fromEntries(keys.map(({ name, default: value }) => [name, value]));
-    const key = (/** @type {string} */ name) => keys.find((each) => each.name === name);
+    const key = (/** @type {string} */ name) => /** @type {SpecKey} */ (keys.find((each) => each.name === name));
     const head = html("div", { class: "head" }, html("h2", {}, "What if"), this.#reset);
-    const scale = this.#scaleField(key("scale"));
     const first = html("div", { class: "group first" }, head,
-      html("p", { class: "about" }, "On a copy: the model itself stays as it is."), ...scale);
-    const second = html("div", { class: "group second" }, ...this.#groupField(key("group")),
-      ...this.#initField(key("init")), ...this.#seedField(key("seed")));
+      html("p", { class: "about" }, "On a copy: the model itself stays as it is."), this.#scaleField(key("scale")));
+    const init = html("select", {},
+      ...(key("init").choices ?? []).map((choice) => html("option", { value: choice }, choice || AS_IT_IS)));
+    const seed = textInput(key("seed").kind);
+    const second = html("div", { class: "group second" },
+      this.#field(key("group"), "Group", this.#groupBox.input, this.#groupBox.root, this.#take),
+      this.#field(key("init"), "Draw", init, init),
+      this.#field(key("seed"), "Seed", seed, seed, dice((value) => this.#change({ seed: value }))));
     this.replaceChildren(first, second);
     this.#reset.addEventListener("click", () => this.#change(this.#defaults));
     this.#take.addEventListener("click", () => this.#here !== null && this.#change({ group: this.#here }));
@@ -66,15 +59,8 @@ class WhatIfControls extends HTMLElement {
     this.here = null;
   }
 
-  /** @param {SpecKey | undefined} key @returns {HTMLElement[]} */
-  #groupField(key) {
-    if (key === undefined) return [];
-    return [this.#field(key, "Group", this.#groupBox.input, this.#groupBox.root, this.#take)];
-  }
-
-  /** @param {SpecKey | undefined} key @returns {HTMLElement[]} */
+  /** @param {SpecKey} key */
   #scaleField(key) {
-    if (key === undefined) return [];
     const [minimum, maximum] = [key.minimum ?? 1e-4, key.maximum ?? 1e4];
     this.#slider.reach(minimum, maximum);
     this.#slider.input.title = `${key.doc} ${TICK_HELP}`;
@@ -89,31 +75,11 @@ class WhatIfControls extends HTMLElement {
     const field = this.#field(key, "Scale", typed, typed, this.#slider.input, this.#slider.marks,
       html("p", { class: "unit" }, this.#count, this.#sigma));
     typed.before(html("span", { class: "times", "aria-hidden": "true" }, "×"));
-    return [field];
+    return field;
   }
 
-  /** @param {SpecKey | undefined} key @returns {HTMLElement[]} */
-  #initField(key) {
-    if (key === undefined) return [];
-    const select = html("select", {},
-      ...(key.choices ?? []).map((choice) => html("option", { value: choice }, choice || AS_IT_IS)));
-    return [this.#field(key, "Draw", select, select)];
-  }
-
-  /** @param {SpecKey | undefined} key @returns {HTMLElement[]} */
-  #seedField(key) {
-    if (key === undefined) return [];
-    const typed = textInput(key.kind);
-    return [this.#field(key, "Seed", typed, typed, dice((seed) => this.#change({ seed })))];
-  }
-
-  /**
-   * @param {SpecKey} key
-   * @param {string} label
-   * @param {SpecControl} control
-   * @param {HTMLElement[]} parts control among them, in order
-   * @returns {HTMLElement}
-   */
+  /** @param {SpecKey} key @param {string} label @param {SpecControl} control
+   * @param {HTMLElement[]} parts including the control @returns {HTMLElement} */
   #field(key, label, control, ...parts) {
     const { name, doc } = key;
     control.id ||= `what-if-${name}`;
@@ -123,7 +89,7 @@ class WhatIfControls extends HTMLElement {
     const root = html("div", { class: `field ${key.kind}`, "data-key": name },
       html("label", { for: control.id, title: doc }, label), ...parts, note);
     this.#fields.set(name, { key, root, control, note });
-    // The box of paths tells by itself.
+    // The box of paths reports changes itself.
     if (name !== "group") control.addEventListener("change", () => this.#change({ [name]: readControl(key, control) }));
     return root;
   }
@@ -140,12 +106,7 @@ class WhatIfControls extends HTMLElement {
     for (const [name, { key, root, control, note }] of this.#fields) {
       const value = spec[name] ?? key.default;
       if (name === "group") this.#groupBox.value = String(value);
-      else if (document.activeElement !== control || control instanceof HTMLSelectElement
-        || typeof value === "number")
-      {
-        const text = key.kind === "float" && typeof value === "number" ? setting(value) : String(value);
-        if (control.value !== text) control.value = text;
-      }
+      else writeControl(key, control, value);
       const off = why[name] ?? null;
       control.disabled = off !== null;
       control.title = off ?? key.doc;
@@ -159,21 +120,20 @@ class WhatIfControls extends HTMLElement {
     write(this.#slider.input, "aria-valuetext", `times ${setting(scale)}`);
     const isAsItIs = Object.entries(this.#defaults).every(([name, value]) => (spec[name] ?? value) === value);
     this.classList.toggle("changed", !isAsItIs);
-    // It stays in the order of tabs when there is nothing to do.
+    // It stays focusable when there is nothing to do.
     write(this.#reset, "aria-disabled", String(isAsItIs));
     this.#writeTake();
     this.#writeWeights();
   }
 
-  /** @param {readonly string[]} groups paths of the modules that may be chosen @param {Tied} tied names of what they
-   * share */
+  /** @param {readonly string[]} groups paths of modules @param {Tied} tied names of shared parameters */
   offer(groups, tied) {
     this.#groupBox.paths = groups;
     this.#tied = tied;
     this.#weights.of = "";
   }
 
-  /** @param {string | null} here the group of what is selected in the graph; null: nothing that has one */
+  /** @param {string | null} here group of the selection, null for none */
   set here(here) {
     this.#here = here;
     this.#writeTake();
@@ -194,11 +154,10 @@ class WhatIfControls extends HTMLElement {
     this.#writeWeights();
   }
 
-  /** How many weights are changed, and how large they are now. */
   #writeWeights() {
     const picture = this.#picture;
     if (picture === null) return;
-    // Those of the picture, which may be behind what is set.
+    // The picture's group, which may lag behind the controls.
     const group = String(picture.spec?.["group"] ?? "");
     const of = `${picture.key} ${group}`;
     if (of !== this.#weights.of) {
@@ -217,16 +176,11 @@ class WhatIfControls extends HTMLElement {
   /** @param {ErrorBody | null} error shown at the control at fault */
   set error(error) {
     const why = whyOff(this.#spec);
-    for (const [name, { root, control, note }] of this.#fields) {
-      const isAtFault = error?.field === name;
-      root.classList.toggle("at-fault", isAtFault);
-      markFault(control, isAtFault);
-      note.textContent = isAtFault ? (error?.message ?? "") : name === "scale" ? (why["scale"] ?? "") : "";
-    }
+    markFault(this.#fields, error, (name) => name === "scale" ? (why["scale"] ?? "") : "");
   }
 }
 
-/** @param {Spec} spec @returns {Record<string, string>} key → why its control means nothing at the moment */
+/** @param {Spec} spec @returns {Record<string, string>} key → why its control is off */
 function whyOff(spec) {
   return {
     ...(spec["init"] === "zeros" ? { scale: NO_SCALE } : {}),

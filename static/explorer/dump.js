@@ -1,10 +1,8 @@
-/**
- * Dumps in the place of the server's answers: opened with the page, from files, or dropped on it. One of them is shown;
- * with several there is a scrubber over them, and the selected tensor is seen at every step.
- */
+/** Dumps instead of the server's answers: opened with the page, from files, or dropped on it. One is shown; several
+ * have a scrubber, and the selected tensor shows at every step. */
 
 import { during, later } from "../core/activity.js";
-import { ApiError } from "../core/api.js";
+import { API, ApiError, getJson } from "../core/api.js";
 import { DumpProblem } from "../core/dump/dump.js";
 import { Series } from "../core/dump/series.js";
 import { DumpShelf, stepLabels } from "../core/dump/sources.js";
@@ -12,36 +10,26 @@ import { carried } from "../core/lab/match.js";
 import { tensorSteps } from "../core/lab/tensor-steps.js";
 import { hue } from "../core/colours.js";
 
-/** While steps are read the histograms over all of them are drawn anew at most so often, ms. */
+/** While steps are read, the histograms of all steps are redrawn at most this often, ms. */
 const DRAW_EVERY = 250;
 
-/**
- * @typedef {object} Page what dumps need of the page
- * @property {PageData} page
- * @property {Signal<ShownDump | null>} opened becomes the dump
- * @property {Record<string, any>} elements opener, note, scrubber, series
- * @property {Signal<View>} view
+/** @typedef {object} Page @property {PageData} page @property {Signal<ShownDump | null>} opened
+ * @property {Record<string, any>} elements opener, note, scrubber, series @property {Signal<View>} view
  * @property {(change: Partial<View>) => void} setView
- * @property {(type: string, listener: (detail: any) => void) => void} on
- */
+ * @property {(type: string, listener: (detail: any) => void) => void} on */
 
-/**
- * @param {Page} page
+/** @param {Page} page
  * @returns {{take: (index: number) => Promise<OpenedDump>, inspect: (graph: Graph | null, tensor: string) => void,
- *   tell: (problem: string) => void}} take: a dump that is open, to compare to · inspect: the tensor of the graph on
- *   the screen that is selected, by its id · tell: what else is wrong
- */
+ * tell: (problem: string) => void}} take: an open dump, to compare to · inspect: the selected tensor, by its id ·
+ * tell: a problem that is not of one dump */
 export function connectDumps({ page, opened, elements, view, setView, on }) {
-  /** @type {DumpShelf | null} */
-  let shelf = null;
-  /** @type {Series | null} */
-  let series = null;
-  /** The one to be shown, and the one that is. */
+  let shelf = /** @type {DumpShelf | null} */ (null);
+  let series = /** @type {Series | null} */ (null);
+  /** The dump to show, and the one shown. */
   let [wanted, shown] = [-1, -1];
   let isLoading = false;
-  /** @type {string[]} */
-  let labels = [];
-  /** Whether the server has what is open, so that an address leads back to it. */
+  let labels = /** @type {string[]} */ ([]);
+  /** Whether the server has the open dumps, so that an address leads back to them. */
   let isServed = page.dump?.url !== undefined;
   /** @type {{graph: Graph | null, tensor: string}} */
   let inspected = { graph: null, tensor: "" };
@@ -61,13 +49,13 @@ export function connectDumps({ page, opened, elements, view, setView, on }) {
     const isDump = value !== null || page.dump !== null;
     document.body.dataset["source"] = isDump ? "dump" : "live";
     document.body.dataset["dumps"] = value !== null && value.count > 1 ? "several" : "one";
-    // What a server was opened with has an address; what a person has dropped on the page has none.
+    // Dumps of the server have an address; dropped files have none.
     document.body.dataset["opened"] = isServed ? "server" : "here";
     elements["note"].hidden = !isDump;
     if (value === null) return;
     drawSeries();
     document.title = `${value.name} · Chainrule`;
-    // A page that was opened with a dump has no other run to go back to.
+    // A page opened with a dump has no live run to go back to.
     elements["note"].show(value.name, value.dump, page.dump === null,
       value.count > 1 ? `${value.index + 1} of ${value.count}` : "");
   });
@@ -84,13 +72,8 @@ export function connectDumps({ page, opened, elements, view, setView, on }) {
     return Math.max(0, Math.min((shelf?.sources.length ?? 1) - 1, Math.floor(dump)));
   }
 
-  /**
-   * Opens dumps in the place of what is there: the first that can be read is shown.
-   *
-   * @param {readonly DumpSource[]} sources
-   * @param {number} first to be tried
-   * @param {boolean} isOther whether the page was not opened with them
-   */
+  /** Opens dumps and shows the first that can be read. @param {readonly DumpSource[]} sources
+   * @param {number} first to try @param {boolean} isOther dropped or chosen later */
   async function open(sources, first, isOther) {
     const next = new DumpShelf(sources);
     const order = sources.map((_, at) => (Math.min(first, sources.length - 1) + at) % sources.length);
@@ -121,12 +104,12 @@ export function connectDumps({ page, opened, elements, view, setView, on }) {
     elements["scrubber"].index = taken.index;
     const theory = !isOther && sources.length === 1 ? (page.dump?.theory ?? null) : null;
     opened.value = { ...taken, count: sources.length, isOther, theory };
-    // What the address named may be no dump.
+    // The dump that the address names may be unreadable.
     setView({ dump: taken.index });
     if (sources.length > 1) read(sources);
   }
 
-  /** All steps, one after the other. @param {readonly DumpSource[]} sources */
+  /** @param {readonly DumpSource[]} sources */
   function read(sources) {
     const own = new Series(sources, (index) => {
       const figures = own.steps[index];
@@ -137,7 +120,7 @@ export function connectDumps({ page, opened, elements, view, setView, on }) {
     own.start();
   }
 
-  // From one to another
+  // From one step to another
 
   /** @param {number} index */
   function goTo(index) {
@@ -147,7 +130,7 @@ export function connectDumps({ page, opened, elements, view, setView, on }) {
     if (!isLoading) void during(load());
   }
 
-  /** What is wanted last is shown last; what was passed over meanwhile is not read. */
+  /** Shows the last wanted dump; dumps passed over meanwhile are not read. */
   async function load() {
     isLoading = true;
     while (shelf !== null && shown !== wanted) {
@@ -176,7 +159,7 @@ export function connectDumps({ page, opened, elements, view, setView, on }) {
     opened.value = { ...taken, count: shelf?.sources.length ?? 1, isOther: false, theory: null };
   }
 
-  /** The neighbours, while nothing else is to be done. */
+  /** Reads the neighbours ahead. */
   function ahead() {
     for (const index of [shown + 1, shown - 1])
       if (shelf?.sources[index] !== undefined) shelf.get(index).catch(() => null);
@@ -184,7 +167,7 @@ export function connectDumps({ page, opened, elements, view, setView, on }) {
 
   // The selected tensor at every step
 
-  /** @param {number} [every] ms that lie at least between two drawings */
+  /** @param {number} [every] minimum between two drawings, ms */
   function drawSeries(every = 0) {
     if (drawing !== 0) return;
     drawing = later(() => {
@@ -232,7 +215,7 @@ export function connectDumps({ page, opened, elements, view, setView, on }) {
   };
 }
 
-/** @param {string} a as in the address @returns {number} place of the dump that it names, -1 for none */
+/** @param {string} a as in the address @returns {number} place of the dump, -1 for none */
 export function pinnedOf(a) {
   const [, index] = /^dump:(\d{1,6})$/.exec(a) ?? [];
   return index === undefined ? -1 : Number(index);
@@ -247,10 +230,21 @@ function untilOpen(opened) {
   });
 }
 
-/** @param {unknown} problem with reading a dump @returns {{message: string, where?: string}} */
+/** @param {unknown} problem @returns {{message: string, where?: string}} */
 function saidOf(problem) {
   if (problem instanceof DumpProblem) return { message: problem.message, where: problem.where };
   if (problem instanceof ApiError) return { message: problem.message };
   if (problem instanceof DOMException) return { message: "The file cannot be read." };
   throw problem;
+}
+
+/** Asks for the theory of a dump that the server holds. @param {number} index of the dump
+ * @returns {Promise<Omit<Theory, "seq"> | null>} null: the dump shows without it */
+export async function theoryOfDump(index) {
+  try {
+    return await getJson(`${API}/dump.json?index=${index}&what=theory`);
+  } catch (problem) {
+    if (problem instanceof ApiError) return null;
+    throw problem;
+  }
 }

@@ -1,7 +1,5 @@
-/**
- * The graph's part of the page: what is open, searched for, coloured, lit and stepped through. The elements say what is
- * wanted; it becomes view, and view becomes what they show.
- */
+/** The graph's part of the page: expansion, search, colours, lighting and steps. Events of the elements change the
+ * view; the view updates the elements. */
 
 import { cancel, later } from "../core/activity.js";
 import { expansionOf, toggle, toggledToShow } from "../core/graph/expansion.js";
@@ -12,45 +10,34 @@ import { litOfFound, parseQuery, search } from "../core/graph/search.js";
 import { signal } from "../core/signal.js";
 import { litOf } from "../core/graph/steps.js";
 
-/** The figures that a search compares may change with each picture; it is made anew when they rest. */
+/** Each picture may change the figures that a search compares; it runs again when they rest. */
 const SEARCH_AGAIN_MS = 300;
 
-/**
- * @typedef {object} Page what the part needs of the page
- * @property {Record<string, any>} elements graph, toolbar, steps
- * @property {Signal<View>} view
- * @property {(change: Partial<View>) => void} setView
+/** @typedef {object} Page @property {Record<string, any>} elements graph, toolbar, steps
+ * @property {Signal<View>} view @property {(change: Partial<View>) => void} setView
  * @property {(type: string, listener: (detail: any) => void) => void} on
- * @property {(before: Graph, after: Graph) => Partial<View> | null} follow what changes for the same to be looked at in
- *   the next graph, where that is of much the same model; null: it is not
- * @property {(change: Partial<View>) => void} replaceView as setView, without an entry in the history
- */
+ * @property {(before: Graph, after: Graph) => Partial<View> | null} follow the change that keeps the view in the
+ * next graph; null: another model @property {(change: Partial<View>) => void} replaceView without a history entry */
 
-/** @typedef {{ids: string[], total: number, at: number, problem: string | null, note: string | null}} Finds at: of the
- * one gone to, from 1; note: why there may be more */
+/** @typedef {{ids: string[], total: number, at: number, problem: string | null, note: string | null}} Finds at: the
+ * one in view, from 1; note: why there may be more */
 
-/**
- * @param {Page} page
+/** @param {Page} page
  * @returns {{graph: Signal<Graph | null>, show: (picture: Picture) => void, theory: (theory: Theory | null) => void,
- *   compare: (reference: ComparisonReference | null) => void, boxOf: (tensor: string) => string, drawnWith: () =>
- *   Paintwork | null, light: (ids: Iterable<string>) => void}} graph: of the picture on the screen · boxOf: from the id
- *   of a tensor to its id in addresses · light: points out, until something else is selected
- */
+ * compare: (reference: ComparisonReference | null) => void, boxOf: (tensor: string) => string, drawnWith: () =>
+ * Paintwork | null, light: (ids: Iterable<string>) => void}} graph: of the picture shown · boxOf: a tensor's id in
+ * addresses · light: lights items until the selection changes */
 export function connectGraph({ elements, view, setView, on, follow, replaceView }) {
   const graph = signal(/** @type {Graph | null} */ (null));
-  /** @type {Picture | null} */
-  let picture = null;
-  /** @type {Theory | null} */
-  let theory = null;
-  /** A dump that the picture is compared to. @type {ComparisonReference | null} */
+  let picture = /** @type {Picture | null} */ (null);
+  let theory = /** @type {Theory | null} */ (null);
+  /** The pinned dump. @type {ComparisonReference | null} */
   let reference = null;
-  /** @type {Finds | null} */
-  let found = null;
-  /** What the inspector has asked to see, a path say; gone with the selection it starts from.
+  let found = /** @type {Finds | null} */ (null);
+  /** Items that the inspector lights, such as a path; cleared with the selection.
    * @type {{select: string, ids: ReadonlySet<string>} | null} */
   let path = null;
-  /** @type {Paintwork | null} */
-  let paints = null;
+  let paints = /** @type {Paintwork | null} */ (null);
   let key = "";
   let searchedAs = "";
   let searching = 0;
@@ -59,8 +46,7 @@ export function connectGraph({ elements, view, setView, on, follow, replaceView 
   /** @param {Picture} next */
   function show(next) {
     picture = next;
-    /** @type {Partial<View> | null} */
-    let change = null;
+    let change = /** @type {Partial<View> | null} */ (null);
     if (next.key !== key) {
       key = next.key;
       const before = graph.value;
@@ -84,12 +70,12 @@ export function connectGraph({ elements, view, setView, on, follow, replaceView 
     }, SEARCH_AGAIN_MS);
   }
 
-  /** What there is to choose from. @param {Graph} of */
+  /** Offers the choices that this graph has. @param {Graph} of */
   function offer(of) {
     let deepest = 0;
     for (const depth of of.arrays.groupDepth) deepest = Math.max(deepest, depth);
     elements["toolbar"].depth = deepest;
-    // Without anything to compare to there is no such choice.
+    // The difference needs a reference.
     const overlays = OVERLAYS.filter(({ name }) => name !== "difference" || reference !== null);
     elements["toolbar"].overlays = overlays.map(({ name, title }) => ({ name, title,
       reason: whyNot(name, of, reference) })
@@ -150,7 +136,7 @@ export function connectGraph({ elements, view, setView, on, follow, replaceView 
     goTo(found.ids[found.at - 1] ?? "");
   }
 
-  /** Selects, opens what hides it, and brings it into view. @param {string} id */
+  /** Selects an item, opens its groups and brings it into view. @param {string} id */
   function goTo(id) {
     const of = graph.value;
     const item = of === null ? null : find(of, id);
@@ -159,20 +145,20 @@ export function connectGraph({ elements, view, setView, on, follow, replaceView 
     elements["graph"].reveal(id);
   }
 
-  // What is lit
+  // Lighting
 
   function light() {
     elements["graph"].lit = litNow();
   }
 
-  /** @param {Iterable<string>} ids of what is lit until something else is selected */
+  /** @param {Iterable<string>} ids lit until the selection changes */
   function pointOut(ids) {
     const set = new Set(ids);
     path = set.size === 0 ? null : { select: view.value.select, ids: set };
     light();
   }
 
-  /** @returns {ReadonlySet<string> | null} null: nothing stands out */
+  /** @returns {ReadonlySet<string> | null} null: none are dimmed */
   function litNow() {
     const of = graph.value;
     if (of === null) return null;
@@ -202,7 +188,7 @@ export function connectGraph({ elements, view, setView, on, follow, replaceView 
   });
   graph.subscribe(light);
 
-  /** Of which graph the step in the address has been brought into view. */
+  /** Key of the graph in which the step of the address is in view. */
   let steppedInto = "";
   on("drawing-change", () => {
     const { show, step, zoom } = view.value;
@@ -211,7 +197,7 @@ export function connectGraph({ elements, view, setView, on, follow, replaceView 
     elements["graph"].reveal(graph.value?.topology.ops[step]?.id ?? "");
   });
   on("group-toggle", ({ id }) => setView({ toggled: toggle(view.value, id) }));
-  // From a level on everything is as the level says.
+  // A new level closes and opens all groups.
   on("level-change", ({ level }) => setView({ level, toggled: "" }));
   on("fold-change", ({ fold }) => setView({ fold }));
   on("colour-change", ({ colour }) => setView({ colour, span: "" }));
@@ -265,7 +251,7 @@ function spanOf(span) {
 }
 
 /** @param {string} text as in the address @returns {{hops: number, direction: "up" | "down" | "both"} | null} */
-export function reachOf(text) {
+function reachOf(text) {
   const [, direction, hops] = /^(up|down|both)(\d{0,4})$/.exec(text) ?? [];
   if (direction === undefined) return null;
   return { direction: /** @type {"up" | "down" | "both"} */ (direction), hops: hops === "" ? Infinity : Number(hops) };

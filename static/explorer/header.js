@@ -1,16 +1,11 @@
-/** The header: menus, views, tabs, what can be taken away, and the list of keys. */
+/** The header: menus, views, tabs, copying, and the list of keys. */
 
 import { getText, tracePath } from "../core/api.js";
 import { address, viewFragment } from "../core/url-state.js";
 
-// Copying to the clipboard from a menu's button, which says how it went.
-
 const COPIED_MS = 1500;
 
-/**
- * @param {HTMLButtonElement} button
- * @param {() => string | Promise<string>} text
- */
+/** @param {HTMLButtonElement} button @param {() => string | Promise<string>} text */
 async function copyFrom(button, text) {
   const label = button.textContent;
   button.disabled = true;
@@ -18,7 +13,7 @@ async function copyFrom(button, text) {
     await navigator.clipboard.writeText(await text());
     button.textContent = "Copied";
   } catch {
-    // Only pages of a secure origin may write to the clipboard.
+    // Only secure origins may write to the clipboard.
     button.textContent = "The browser does not let this page copy";
   }
   setTimeout(() => {
@@ -27,13 +22,8 @@ async function copyFrom(button, text) {
   }, COPIED_MS);
 }
 
-/**
- * @typedef {object} Page what the header needs of the page
- * @property {Signal<View>} view
- * @property {(change: Partial<View>) => void} setView
- * @property {() => string} query of the spec that the server has accepted
- * @property {boolean} needsToken
- */
+/** @typedef {object} Page @property {Signal<View>} view @property {(change: Partial<View>) => void} setView
+ * @property {() => string} query of the accepted spec @property {boolean} needsToken */
 
 /** @param {Page} page */
 export function connectHeader({ view, setView, query, needsToken }) {
@@ -42,7 +32,7 @@ export function connectHeader({ view, setView, query, needsToken }) {
   connectHelp();
   /** @type {Record<string, () => string | Promise<string>>} */
   const copies = {
-    // Not the browser's own address, which may be a moment behind.
+    // The browser's own address may lag behind.
     "#copy-link": () => new URL(address(query(), viewFragment(view.value)), location.href).href,
     "#copy-pytorch": () => getText(tracePath("py", query())),
     "#copy-curl": () => curl(new URL(tracePath("json", query()), location.href).href, needsToken),
@@ -53,7 +43,7 @@ export function connectHeader({ view, setView, query, needsToken }) {
   }
 }
 
-/** @param {string} url @param {boolean} needsToken @returns {string} a command that gets it */
+/** @param {string} url @param {boolean} needsToken @returns {string} */
 function curl(url, needsToken) {
   const token = needsToken ? ' -H "Authorization: Bearer $CHAINRULE_TOKEN"' : "";
   return `curl -s${token} '${url.replaceAll("'", "%27")}'`;
@@ -76,12 +66,8 @@ function connectMenus() {
   }
 }
 
-/**
- * Graph, Layers, Steps; on a narrow screen tabs, which are panels as well.
- *
- * @param {Signal<View>} view
- * @param {(change: Partial<View>) => void} setView
- */
+/** Graph, Layers, Steps; on a narrow screen also the panels, as tabs. @param {Signal<View>} view
+ * @param {(change: Partial<View>) => void} setView */
 function connectViews(view, setView) {
   const buttons = /** @type {HTMLElement[]} */ ([...document.querySelectorAll("button[data-show]:not([role])")]);
   const tabs = /** @type {HTMLElement[]} */ ([...document.querySelectorAll('[role="tab"]')]);
@@ -120,7 +106,25 @@ function connectHelp() {
   });
 }
 
-/** @param {KeyboardEvent} event @returns {boolean} whether a key is a letter of some input */
-export function isTyping({ target }) {
+/** @param {KeyboardEvent} event @returns {boolean} whether the key goes into a text field */
+function isTyping({ target }) {
   return target instanceof HTMLInputElement && ["text", "search"].includes(target.type);
+}
+
+/** @param {(change: Partial<View>) => void} setView @param {HTMLElement} graph @param {HTMLElement} toolbar */
+export function connectKeys(setView, graph, toolbar) {
+  document.querySelector(".skip-link")?.addEventListener("click", (event) => {
+    // The link must not overwrite the fragment, which holds the view.
+    event.preventDefault();
+    graph.focus();
+  });
+  addEventListener("keydown", (event) => {
+    if (isTyping(event) || event.ctrlKey || event.metaKey || event.altKey
+      || document.querySelector("dialog[open]") !== null) return;
+    if (event.key === "Escape" && document.querySelector("details.menu[open]") === null) setView({ select: "" });
+    if (event.key === "/") {
+      event.preventDefault();
+      toolbar.focus();
+    }
+  });
 }

@@ -1,29 +1,20 @@
-/**
- * A model of the user's own in the place of specs. A what-if is what may be set; when the code is read again, or takes
- * another way, what was looked at is looked at still; and where the code fails, the page says so over what there is.
- */
+/** A user's own model instead of a spec. The controls set a what-if; the view survives new code and new graphs; a
+ * failure of the code shows above the last picture. */
 
-import { html, writeText } from "../core/dom.js";
+import { buttonOf, html, writeText } from "../core/dom.js";
 import { toggledToShow } from "../core/graph/expansion.js";
 import { find } from "../core/graph/graph.js";
 import { Counterparts, keepView } from "../core/graph/keep-view.js";
 import { groupAt } from "../core/lab/weights.js";
 
-/**
- * @typedef {object} Page what the part needs of the page
- * @property {OwnModel} model
- * @property {Record<string, any>} elements controls, graph, codeNote
- * @property {Signal<View>} view
- * @property {(change: Partial<View>) => void} replaceView changes the view without an entry in the history
- * @property {() => void} again asks for the picture of what is set once more
- */
+/** @typedef {object} Page @property {OwnModel} model
+ * @property {Record<string, any>} elements controls, graph, codeNote @property {Signal<View>} view
+ * @property {(change: Partial<View>) => void} replaceView without a history entry
+ * @property {() => void} again asks for the picture again */
 
 /** @typedef {ReturnType<typeof connectModel>} Own */
 
-/**
- * @param {PageData} page
- * @returns {SpecTable} what the query string may say
- */
+/** @param {PageData} page @returns {SpecTable} the keys of the query string */
 export function specTable(page) {
   if (page.model == null) return page;
   const defaults = Object.fromEntries(page.keys.map(({ name, default: value }) => [name, value]));
@@ -34,31 +25,27 @@ export function specTable(page) {
 export function connectModel({ model, elements, view, replaceView, again }) {
   const { controls, codeNote } = elements;
   let { groups, error, version } = model;
-  /** @type {Graph | null} */
-  let graph = null;
-  /** What was looked at before the run broke off, and in which graph.
+  let graph = /** @type {Graph | null} */ (null);
+  /** The view before the run broke off, and its graph.
    * @type {{graph: Graph, view: Partial<View>, failedAt: string} | null} */
   let left = null;
-  /** Of the failure that has been gone to. */
+  /** The failure already shown. */
   let wentTo = "";
-  /** Whether there is newer code than that of the picture, and why what is set cannot be shown of it. */
+  /** Whether the picture is of older code, and why the new code refuses the what-if. */
   let isBehind = false;
-  /** @type {ErrorBody | null} */
-  let refusal = null;
+  let refusal = /** @type {ErrorBody | null} */ (null);
   let wasLost = false;
-  /** Whether a picture has been shown. */
   let isFirst = true;
   document.title = `${model.name} · Chainrule`;
 
   const title = html("strong");
   const text = html("span");
-  const show = html("button", { type: "button", class: "link" }, "Show where");
-  show.addEventListener("click", () => goToFailure());
+  const show = buttonOf({ class: "link" }, () => goToFailure(), "Show where");
   codeNote.append(title, text, show);
   note();
   view.subscribe(() => (controls.here = graph === null ? null : groupAt(graph, view.value.select, groups)));
 
-  /** What is wrong with the code, if anything: that it cannot be read goes before where it breaks. */
+  /** Shows an error of the code: first that it cannot be read, else where it breaks. */
   function note() {
     const failure = graph?.topology.error ?? null;
     const op = graph === null || failure === null ? undefined : opOf(graph, failure.op);
@@ -77,7 +64,7 @@ export function connectModel({ model, elements, view, replaceView, again }) {
     }
   }
 
-  /** Selects the op that raised, opens what hides it and lights it with what it reads. */
+  /** Selects the op that raised, opens its groups and lights it and its inputs. */
   function goToFailure() {
     const of = graph;
     const op = of === null ? undefined : opOf(of, of.topology.error?.op ?? null);
@@ -90,13 +77,8 @@ export function connectModel({ model, elements, view, replaceView, again }) {
   }
 
   return {
-    /**
-     * Another graph of the model is about to be shown.
-     *
-     * @param {Graph} before
-     * @param {Graph} after
-     * @returns {Partial<View>} what changes for the same to be looked at
-     */
+    /** Called before another graph of the model is shown. @param {Graph} before @param {Graph} after
+     * @returns {Partial<View>} the change that keeps the view */
     follow(before, after) {
       const hasFailed = after.topology.error != null;
       const { select, toggled, step, reach, show: shown, tab, zoom, at, across } = view.value;
@@ -106,7 +88,7 @@ export function connectModel({ model, elements, view, replaceView, again }) {
       else if (left !== null) {
         const { graph: whole, view: was, failedAt } = left;
         left = null;
-        // Mended: as if nothing had happened, unless something else has been looked at since.
+        // Fixed: restores the view, unless the selection has changed since.
         if (select === failedAt)
           return { ...was, ...keepView({ ...view.value, ...was }, new Counterparts(whole, after)) };
       }
@@ -115,7 +97,7 @@ export function connectModel({ model, elements, view, replaceView, again }) {
       return keepView(view.value, counterparts);
     },
 
-    /** A picture is shown. @param {Graph | null} next its graph */
+    /** @param {Graph | null} next its graph */
     show(next) {
       isBehind = false;
       if (next === graph) return;
@@ -124,13 +106,13 @@ export function connectModel({ model, elements, view, replaceView, again }) {
       note();
       const failure = graph?.topology.error ?? null;
       const failed = failure === null ? "" : `${failure.op} ${failure.message}`;
-      // A link to something else has the say.
+      // A link to another item takes precedence.
       if (failed !== "" && failed !== wentTo && (!isFirst || view.value.select === "")) goToFailure();
       wentTo = failed;
       isFirst = false;
     },
 
-    /** The code was read again. @param {ModelNews} news */
+    /** @param {ModelNews} news */
     told(news) {
       isBehind ||= news.version !== version;
       ({ error, groups, version } = news);
@@ -140,21 +122,21 @@ export function connectModel({ model, elements, view, replaceView, again }) {
       if (error === null) again();
     },
 
-    /** What is set is refused, or null: it is not. @param {ErrorBody | null} body */
+    /** @param {ErrorBody | null} body */
     refused(body) {
-      // A mistake is told where it was made.
+      // A mistake in the what-if shows at its control.
       refusal = isBehind ? body : null;
       note();
     },
 
-    /** @returns {boolean} whether the note says what is wrong with what is set */
+    /** @returns {boolean} whether the note shows the error of the what-if */
     get saysWhy() {
       return refusal !== null;
     },
 
-    /** How the server is reached. @param {ConnectionState} state */
+    /** @param {ConnectionState} state */
     reached(state) {
-      // Another server may have better code: whether it has not, it says at once.
+      // A restarted server may have other code; it reports an error at once.
       if (state === "live" && wasLost) error = null;
       wasLost = !["live", "connecting"].includes(state);
       note();
@@ -167,11 +149,11 @@ function opOf({ topology, opIndex }, id) {
   return id === null ? undefined : topology.ops[opIndex.get(id) ?? -1];
 }
 
-/** @param {Graph} graph @param {Op | undefined} op that raised, if it is known @returns {string} */
+/** @param {Graph} graph @param {Op | undefined} op that raised @returns {string} */
 function passOf({ topology }, op) {
-  // What has gone forward and is at fault has broken off on its way back.
+  // An op that has outputs failed on its way back.
   if (op !== undefined) return `${op.outputs.length > 0 ? "backward" : op.phase} pass`;
-  // With the loss the forward pass ends.
+  // The loss ends the forward pass.
   return topology.tensors.some(({ role }) => role === "loss") ? "backward pass" : "forward pass";
 }
 

@@ -1,5 +1,4 @@
-/** Run A, the one that is compared to: a dump that is open, or asked for by its address, and again while the server is
- * busy. */
+/** Run A, the pinned one: an open dump, or a run that the server computes, asked again while the server is busy. */
 
 import { ApiError, getJson, profilePath } from "../core/api.js";
 import { runOfDump } from "../core/lab/dump-run.js";
@@ -7,20 +6,15 @@ import { pinnedOf } from "./dump.js";
 
 const AGAIN_MS = 2000;
 
-/**
- * @param {Signal<PinnedRun | null>} pinned becomes the run
- * @param {Signal<ErrorBody | null>} problem becomes what is wrong with it
- * @param {() => void} release is called where the address is at fault, and no run can be had
- * @param {(index: number) => Promise<OpenedDump>} take a dump that is open
- * @param {(query: string) => Spec} specOf a query
- * @returns {(a: string) => Promise<void>} takes the run as it stands in the address, "" for none
- */
+/** @param {Signal<PinnedRun | null>} pinned @param {Signal<ErrorBody | null>} problem
+ * @param {() => void} release called when the address is at fault
+ * @param {(index: number) => Promise<OpenedDump>} take an open dump @param {(query: string) => Spec} specOf
+ * @returns {(a: string) => Promise<void>} the run in the address, "" for none */
 export function connectPin(pinned, problem, take, release, specOf) {
-  /** What is asked for, and may not be there yet. */
+  /** The run asked for last. */
   let pinning = "";
 
-  /** @param {string} a @param {boolean} [isAgain] whether it was asked for before: what was said of it stands until
-   * there is news */
+  /** @param {string} a @param {boolean} [isAgain] a retry: its message stays until there is news */
   async function pin(a, isAgain = false) {
     if (a === pinning) return;
     pinning = a;
@@ -41,14 +35,13 @@ export function connectPin(pinned, problem, take, release, specOf) {
       if (!(failure instanceof ApiError)) throw failure;
       if (pinning !== a) return;
       problem.value = { ...failure.body, message: `Run A: ${failure.body.message}`, field: null };
-      // A mistake in the address will not mend; a busy server may.
+      // A mistake in the address stays; a busy server recovers.
       if (failure.status >= 400 && failure.status < 500) {
         release();
         return;
       }
       pinning = "";
       setTimeout(() => {
-        // Unless something else has been asked for meanwhile.
         if (pinning === "") void pin(a, true);
       }, AGAIN_MS);
     }
@@ -58,7 +51,7 @@ export function connectPin(pinned, problem, take, release, specOf) {
   async function runOf(query) {
     /** @type {ProfileDump} */
     const profile = await getJson(profilePath(query));
-    // That of a model of one's own has none: it is the what-if that was asked for.
+    // A user's own model answers no spec: the query is its what-if.
     return { query, profile: { ...profile, spec: profile.spec ?? specOf(query) } };
   }
 

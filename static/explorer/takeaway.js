@@ -1,22 +1,17 @@
-/** What can be taken away of the state on the screen: a picture, the dump itself, one file that opens without a
- * server. */
+/** Saves the state on the screen: as a picture, as a dump, or as a file that opens without a server. */
 
+import { isDarkScheme } from "../core/colours.js";
 import { getJson, getText, tracePath } from "../core/api.js";
 import { graphSvg } from "../core/takeaway/graph-svg.js";
 import { standaloneHtml } from "../core/takeaway/standalone.js";
 
-// An SVG document as a PNG, drawn by the browser.
-
 const SCALE = 2;
-/** Canvases larger than this cannot be had everywhere, px along a side and in all. */
+/** Limits of canvases in all browsers: px along a side and in total. */
 const MAX_SIDE = 16_384;
 const MAX_PIXELS = 2 ** 26;
 
-/**
- * @param {string} svg a document with width and height
- * @returns {Promise<Blob>} twice as large, less where that would be too large for a canvas
- * @throws {Error} the browser cannot draw it
- */
+/** @param {string} svg with width and height @returns {Promise<Blob>} twice as large, if the canvas allows
+ * @throws {Error} the browser cannot draw it */
 async function graphPng(svg) {
   const address = URL.createObjectURL(new Blob([svg], { type: "image/svg+xml" }));
   try {
@@ -41,25 +36,14 @@ async function graphPng(svg) {
 
 const FAILED_MS = 4000;
 
-/**
- * @typedef {object} OnScreen
- * @property {Picture | null} picture
- * @property {Graph | null} graph
- * @property {any} view the graph-view
- * @property {"std" | "mean"} statistic
- * @property {string} selection
- * @property {Paintwork | null} paintwork
- * @property {string} query of the picture's spec
- * @property {string} fragment of the view
- * @property {Theory | null} theory
- * @property {string} model name of the user's own model, "" where there is none
- * @property {{name: string, dump: Dump} | null} opened the dump that is shown in place of the server's answers
- */
+/** @typedef {object} OnScreen @property {Picture | null} picture @property {Graph | null} graph
+ * @property {any} view the graph-view @property {"std" | "mean"} statistic @property {string} selection
+ * @property {Paintwork | null} paintwork @property {string} query of the picture's spec
+ * @property {string} fragment of the view @property {Theory | null} theory
+ * @property {string} model name of the user's own model or ""
+ * @property {{name: string, dump: Dump} | null} opened the open dump */
 
-/**
- * @param {PageData} page
- * @param {() => OnScreen} now
- */
+/** @param {PageData} page @param {() => OnScreen} now */
 export function connectTakeaway(page, now) {
   offer("#save-svg", async () => save(new Blob([svgOf(now())], { type: "image/svg+xml" }), `${nameOf(now())}.svg`));
   offer("#save-png", async () => save(await graphPng(svgOf(now())), `${nameOf(now())}.png`));
@@ -82,16 +66,16 @@ export function connectTakeaway(page, now) {
 function svgOf({ picture, graph, view, statistic, selection, paintwork }) {
   const { drawing } = view;
   if (picture === null || graph === null || drawing === null) throw new Error("nothing is drawn yet");
-  const scheme = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+  const scheme = isDarkScheme() ? "dark" : "light";
   return graphSvg({ graph, drawing, picture, statistic, paintwork, selection, scheme, viewBox: view.viewBox() });
 }
 
-/** @param {PageData} page @returns {PageData} of a file that shows what was of the model, and can ask it nothing */
+/** @param {PageData} page @returns {PageData} for a file without the model */
 function withoutModel(page) {
   return page.model == null ? page : { ...page, model: null, spec: {}, query: "", keys: [] };
 }
 
-/** @param {OnScreen} on @returns {string} of a file, without its ending */
+/** @param {OnScreen} on @returns {string} of a file, without its suffix */
 function nameOf({ opened, picture, model }) {
   if (opened !== null) return opened.name.replace(/\.[a-z]+$/i, "");
   if (model !== "") return `chainrule-${model.replaceAll(/[^\w.-]+/g, "-")}`;
@@ -108,10 +92,7 @@ function save(blob, name) {
   setTimeout(() => URL.revokeObjectURL(link.href), FAILED_MS);
 }
 
-/**
- * @param {string} selector of a button
- * @param {() => Promise<void>} act
- */
+/** @param {string} selector of a button @param {() => Promise<void>} act */
 function offer(selector, act) {
   const button = /** @type {HTMLButtonElement | null} */ (document.querySelector(selector));
   button?.addEventListener("click", async () => {

@@ -1,5 +1,6 @@
 /** Elementwise arithmetic: every operator on two tensors, its reductions, and shapes that are refused. */
 
+import { byId, elementAt, isSame, row, sourceOf } from "../core/chapter/parts.js";
 import { startPage } from "../core/chapter/page.js";
 import { cellText, markCells, shapeText, tensorTable } from "../core/chapter/tensor-table.js";
 import { html, svg } from "../core/dom.js";
@@ -11,25 +12,12 @@ import { significant } from "../core/format.js";
 /** @typedef {{value: CellValue, dtype: string | null, error: string | null}} Reduction */
 /** @typedef {Outcome & {name: string, sign: string, reductions: Record<string, Reduction>}} Operator */
 /** @typedef {{index: number[], a: CellValue, sign: string, b: CellValue, value: CellValue, why: string}} Special */
-/**
- * @typedef {object} Item
- * @property {number} value
- * @property {string} exact
- * @property {string | null} binary
- * @property {CellValue} below the float32 before value
- * @property {CellValue} above the one after it
- * @property {number} count
- * @property {number} sum
- * @property {boolean} sum_is_exact
- * @property {number} float32_sum what is divided
- * @property {number} sum_error
- * @property {number} ratio
- * @property {boolean} ratio_is_exact
- * @property {number | null} ratio_digits in binary; null: it goes on
- * @property {number} rounded the float32 nearest to the ratio
- * @property {boolean} is_tie
- * @property {number} error
- */
+/** @typedef {object} Item @property {number} value @property {string} exact @property {string | null} binary
+ * @property {CellValue} below the float32 before value @property {CellValue} above the one after it
+ * @property {number} count @property {number} sum @property {boolean} sum_is_exact @property {number} float32_sum
+ * @property {number} sum_error @property {number} ratio @property {boolean} ratio_is_exact
+ * @property {number | null} ratio_digits in binary; null: endless
+ * @property {number} rounded the float32 nearest to the ratio @property {boolean} is_tie @property {number} error */
 
 const REDUCTIONS = ["all", "sum", "mean"];
 /** Characters of a result in the table of operators. */
@@ -51,75 +39,44 @@ startPage({
   },
 });
 
-/** @param {string} id @returns {HTMLElement} */
-function byId(id) {
-  return /** @type {HTMLElement} */ (document.getElementById(id));
-}
-
 // --- element by element
 
-/**
- * Two operands, the sign and the result; an element of the result lights what it is made of.
- *
- * @param {string} leftName
- * @param {TensorValues} left
- * @param {string} sign
- * @param {string} rightName
- * @param {TensorValues} right
- * @param {Outcome} outcome
- * @returns {HTMLElement}
- */
+/** Two operands, the sign and the result; an element of the result lights its operands. @param {string} leftName
+ * @param {TensorValues} left @param {string} sign @param {string} rightName @param {TensorValues} right
+ * @param {Outcome} outcome @returns {HTMLElement} */
 function operation(leftName, left, sign, rightName, right, { result, error }) {
   const tables = { left: tensorTable(left, { label: leftName }), right: tensorTable(right, { label: rightName }) };
   const operands = [tables.left, html("span", { class: "sign" }, sign), tables.right];
   if (result === null || error !== null) {
-    const row = html("div", { class: "operation" }, ...operands, html("span", { class: "refusal" }, "is refused"));
-    return html("div", {}, row, ...(error === null ? [] : mismatch(leftName, left, rightName, right, error)));
+    const refused = html("div", { class: "operation" }, ...operands, html("span", { class: "refusal" }, "is refused"));
+    return html("div", {}, refused, ...(error === null ? [] : mismatch(leftName, left, rightName, right, error)));
   }
   const isMain = leftName === "a";
   /** @param {TensorIndex | null} index */
   const look = (index) => {
-    // The first element is told before any is pointed at, so that the line below is never empty.
+    // Without a pointer the line below describes the first element.
     const at = index ?? (isMain ? result.shape.map(() => 0) : null);
-    const from = { left: at && sourceOf(at, left.shape), right: at && sourceOf(at, right.shape) };
-    markCells(tables.left, (index) => isSame(index, from.left) ? "lit" : "");
-    markCells(tables.right, (index) => isSame(index, from.right) ? "lit-2" : "");
-    if (!isMain || at === null) return;
-    const [first, second, value] = [valueAt(left, from.left), valueAt(right, from.right), valueAt(result, at)].map(
-      cellText,
-    );
+    const [a, b] = at === null ? [null, null] : [sourceOf(left.shape, at), sourceOf(right.shape, at)];
+    markCells(tables.left, (index) => isSame(index, a) ? "lit" : "");
+    markCells(tables.right, (index) => isSame(index, b) ? "lit-2" : "");
+    if (!isMain || at === null || a === null || b === null) return;
+    const [first, second, value] = [elementAt(left, a), elementAt(right, b), elementAt(result, at)].map(cellText);
     byId("element-sum").textContent = `a ${sign} b at [${at.join(", ")}]: ${first} ${sign} ${second} = ${value}`;
   };
   const made = tensorTable(result, {
     label: `${leftName} ${sign} ${rightName}`,
     onhover: look,
-    mark: (index) => typeof valueAt(result, index) === "string" ? "special" : "",
+    mark: (index) => typeof elementAt(result, index) === "string" ? "special" : "",
   });
   look(null);
   return html("div", { class: "operation" }, ...operands, html("span", { class: "sign" }, "="), made);
-}
-
-/** Where an element of the result comes from: a dimension of size 1 stays at its only place. @param {TensorIndex} at
- * @param {readonly number[]} shape @returns {number[]} */
-function sourceOf(at, shape) {
-  return shape.map((size, dim) => size === 1 ? 0 : (at[at.length - shape.length + dim] ?? 0));
-}
-
-/** @param {TensorIndex} index @param {TensorIndex | null} other @returns {boolean} */
-function isSame(index, other) {
-  return other !== null && index.length === other.length && index.every((at, dim) => at === other[dim]);
-}
-
-/** @param {TensorValues} tensor @param {TensorIndex | null} index @returns {CellValue} */
-function valueAt({ values }, index) {
-  return (index ?? []).reduce((inner, at) => inner[at], values);
 }
 
 /** @param {Special[]} elements @returns {HTMLElement[]} */
 function specials(elements) {
   if (elements.length === 0) return [];
   const rows = elements.slice(0, 8).map(({ index, a, sign, b, value, why }) =>
-    html("tr", {}, html("th", { scope: "row" }, `[${index.join(", ")}]`),
+    row(`[${index.join(", ")}]`,
       html("td", { class: "number" }, `${cellText(a)} ${sign} ${cellText(b)} = ${cellText(value)}`),
       html("td", {}, why))
   );
@@ -127,22 +84,13 @@ function specials(elements) {
   return [html("table", { class: "facts" }, html("tbody", {}, ...rows)), ...more];
 }
 
-/**
- * PyTorch's message, and the shapes as it compares them.
- *
- * @param {string} leftName
- * @param {TensorValues} left
- * @param {string} rightName
- * @param {TensorValues} right
- * @param {Mismatch} error
- * @returns {HTMLElement[]}
- */
+/** @param {string} leftName @param {TensorValues} left @param {string} rightName @param {TensorValues} right
+ * @param {Mismatch} error @returns {HTMLElement[]} */
 function mismatch(leftName, left, rightName, right, { message, dimension, sizes }) {
   /** @param {"a" | "b"} side @param {string} name @param {TensorValues} tensor */
-  const row = (side, name, tensor) =>
-    html("tr", {}, html("th", { scope: "row" }, name), ...sizes.map((size) =>
-      html("td", { class: size.fits ? false : "misfit" }, String(size[side] ?? "–"))
-    ), html("td", { class: "soft" }, shapeText(tensor.shape)));
+  const sizesOf = (side, name, tensor) =>
+    row(name, ...sizes.map((size) => html("td", { class: size.fits ? false : "misfit" }, String(size[side] ?? "–"))),
+      html("td", { class: "soft" }, shapeText(tensor.shape)));
   const head = html("tr", {}, html("th", {}, "dimension"),
     ...sizes.map((_, at) => html("th", { class: "number" }, String(at))), html("th"));
   const fault = dimension === null ? undefined : sizes[dimension];
@@ -151,7 +99,7 @@ function mismatch(leftName, left, rightName, right, { message, dimension, sizes 
   return [
     html("p", { class: "message" }, `RuntimeError: ${message}`),
     html("table", { class: "facts shapes" }, html("thead", {}, head),
-      html("tbody", {}, row("a", leftName, left), row("b", rightName, right))),
+      html("tbody", {}, sizesOf("a", leftName, left), sizesOf("b", rightName, right))),
     html("p", { class: "soft" },
       `${why} In the message, “tensor a” is the operand on the left, “tensor b” the one on the right.`),
   ];
@@ -159,7 +107,7 @@ function mismatch(leftName, left, rightName, right, { message, dimension, sizes 
 
 // --- operators and reductions
 
-/** The table anew; who chose by keyboard stays on the button. @param {readonly Operator[]} operators
+/** Redraws the table and keeps the focus on the chosen button. @param {readonly Operator[]} operators
  * @param {Operator} chosen */
 function showOperators(operators, chosen) {
   const place = byId("operators");
@@ -196,7 +144,7 @@ function reduced(reduction) {
   return html("td", { class: "value" }, cellText(reduction.value));
 }
 
-/** A tensor on one line. @param {TensorValues} tensor @returns {string} */
+/** On one line. @param {TensorValues} tensor @returns {string} */
 function short({ values }) {
   /** @param {any} value @returns {string} */
   const written = (value) => Array.isArray(value) ? `[${value.map(written).join(", ")}]` : cellText(value);
@@ -240,9 +188,7 @@ function itemFigure(item, { sign, result }) {
       }`],
     ...(binary === null ? [] : [["in binary", `${minus(binary)}${isExact ? "" : `: ${digitsText(item)}`}`]]),
   ];
-  const rows = facts.map(([name = "", text = ""]) =>
-    html("tr", {}, html("th", { scope: "row" }, name), html("td", { class: "message" }, text))
-  );
+  const rows = facts.map(([name = "", text = ""]) => row(name, html("td", { class: "message" }, text)));
   return [
     html("p", { class: "item" }, html("span", { class: "expression" }, `(a ${sign} b).mean().item() = `),
       minus(String(value))),
@@ -261,7 +207,7 @@ function sumText({ sum, sum_is_exact: isExact }) {
   return `${isExact ? "" : "about "}${minus(String(sum))}`;
 }
 
-/** The ratio in float64, and dots where that is not all of it. @param {Item} item @returns {string} */
+/** In float64, with dots if it has more digits. @param {Item} item @returns {string} */
 function ratioText({ ratio, ratio_is_exact: isExact }) {
   return `${minus(String(ratio))}${isExact ? "" : " …"}`;
 }
@@ -271,14 +217,14 @@ function distanceText(error) {
   return `${significant(Math.abs(error))} ${error > 0 ? "above" : "below"}`;
 }
 
-/** Where the digits of a mean that is not the ratio come from. @param {Item} item @returns {string} */
+/** Explains the digits of a mean that differs from the ratio. @param {Item} item @returns {string} */
 function digitsText({ value, rounded, ratio_digits: digits }) {
   if (value !== rounded) return "24 digits of what the rounded sum gives, not of the true ratio";
   return digits === null ? "the ratio goes on, and 24 digits are kept, the last one rounded"
     : `the ratio has ${digits} digits, of which 24 are kept, the last one rounded`;
 }
 
-/** Where the ratio lies among float32 numbers, and which of them is stored. @param {Item} item @returns {SVGElement} */
+/** The ratio between float32 numbers, with the stored one marked. @param {Item} item @returns {SVGElement} */
 function neighbours(item) {
   const { value, ratio, below, above, rounded } = item;
   const isNearest = value === rounded;
@@ -306,7 +252,7 @@ function neighbours(item) {
   return line;
 }
 
-/** The same in words. @param {Item} item @returns {string} */
+/** The picture in words. @param {Item} item @returns {string} */
 function placeText(item) {
   const [ratio, value, rounded] = [ratioText(item), minus(String(item.value)), minus(String(item.rounded))];
   if (item.value !== item.rounded)

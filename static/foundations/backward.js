@@ -2,11 +2,11 @@
 
 import { lightLines } from "../core/chapter/listing.js";
 import { mathElement } from "../core/chapter/math.js";
+import { byId, factsTable, figure, head, label, number, row } from "../core/chapter/parts.js";
 import { startPage } from "../core/chapter/page.js";
 import { shapeText } from "../core/chapter/tensor-table.js";
-import { html } from "../core/dom.js";
-import { productPicture } from "./product-picture.js";
-import { figure, tensorHistogram } from "./tensor-histogram.js";
+import { buttonOf, html, svg } from "../core/dom.js";
+import { tensorHistogram } from "./tensor-histogram.js";
 
 /** @typedef {TensorSummary & {name: string, line: string, derivation: string, autograd_difference: FigureValue}}
  * Gradient */
@@ -25,11 +25,11 @@ import { figure, tensorHistogram } from "./tensor-histogram.js";
 const LISTINGS = ["mse_grad", "lin_grad", "relu_grad"];
 const PARAMETERS = ["w1.g", "b1.g", "w2.g", "b2.g"];
 
-/** The code and the derivation of the gradient that is looked at; stands in the item of its call. */
+/** Code and derivation of the chosen gradient; moved into the item of its call. */
 const detail = byId("detail");
-/** Which gradient is looked at: stage and name; it stays when the numbers change. */
+/** The chosen gradient; kept when the numbers change. */
 let looked = { stage: 0, name: "out.g" };
-/** Which product's picture is shown, of each gradient: the code of the trial. @type {Record<string, string>} */
+/** The trial pictured per gradient: its code. @type {Record<string, string>} */
 const pictured = {};
 
 startPage({
@@ -47,11 +47,6 @@ startPage({
         style: "functions" })}`);
   },
 });
-
-/** @param {string} id @returns {HTMLElement} */
-function byId(id) {
-  return /** @type {HTMLElement} */ (document.getElementById(id));
-}
 
 // --- the four calls
 
@@ -81,18 +76,11 @@ function gradientButton(gradient, stage, pressed) {
   const agrees = html("p", { class: "agrees" },
     gradient.autograd_difference === 0 ? "the very numbers of autograd"
       : `autograd differs by at most ${figure(gradient.autograd_difference)}`);
-  const button = html("button", { type: "button", class: "gradient", "data-gradient": `${stage} ${gradient.name}`,
-    "aria-pressed": "false" }, tensorHistogram(gradient.name, gradient, hue), agrees);
-  button.addEventListener("click", pressed);
-  return button;
+  return buttonOf({ class: "gradient", "data-gradient": `${stage} ${gradient.name}`, "aria-pressed": "false" }, pressed,
+    tensorHistogram(gradient.name, gradient, hue), agrees);
 }
 
-/**
- * @param {Stage[]} stages
- * @param {Record<string, Derivation>} derivations
- * @param {number} at
- * @param {string} name
- */
+/** @param {Stage[]} stages @param {Record<string, Derivation>} derivations @param {number} at @param {string} name */
 function look(stages, derivations, at, name) {
   const stage = stages[at];
   const gradient = stage?.gradients.find((each) => each.name === name);
@@ -135,30 +123,28 @@ function trialsOf({ name, shape, operands, trials, fitting, right }) {
   /** @param {Trial} trial */
   const draw = (trial) => {
     picture.replaceChildren(productPicture(trial, { name, shape }));
-    for (const row of rows) row.classList.toggle("lit", row.dataset["code"] === trial.code);
+    for (const line of lines) line.classList.toggle("lit", line.dataset["code"] === trial.code);
   };
-  const rows = trials.map((trial) => {
+  const lines = trials.map((trial) => {
     const button = html("button", { type: "button", class: "link" }, html("code", {}, trial.code));
-    const row = html("tr", { "data-code": trial.code }, html("th", { scope: "row" }, button),
-      html("td", { class: "number" }, `${shapeText(trial.left)} @ ${shapeText(trial.right)}`),
-      html("td", { class: "number" }, trial.shape === null ? "–" : shapeText(trial.shape)),
+    const line = row(button, number(`${shapeText(trial.left)} @ ${shapeText(trial.right)}`),
+      number(trial.shape === null ? "–" : shapeText(trial.shape)),
       html("td", { class: trial.is_gradient ? "right" : "" }, verdict(trial)));
-    row.title = trial.error ?? "";
-    for (const type of ["pointerenter", "focusin"]) row.addEventListener(type, () => draw(trial));
+    line.dataset["code"] = trial.code;
+    line.title = trial.error ?? "";
+    for (const type of ["pointerenter", "focusin"]) line.addEventListener(type, () => draw(trial));
     button.addEventListener("click", () => {
       pictured[name] = trial.code;
       draw(trial);
     });
-    return row;
+    return line;
   });
   if (shown !== undefined) draw(shown);
-  const head = html("thead", {},
-    html("tr", {}, ...["product", "shapes", "result", ""].map((title) => html("th", { scope: "col" }, title))));
   const says = html("p", { class: fitting === 1 ? "" : "remark warning", "data-fitting": String(fitting) },
     conclusion(name, fitting, right));
   return [goal,
     html("div", { class: "trial-columns" },
-      html("div", { class: "scroll" }, html("table", { class: "facts trials" }, head, html("tbody", {}, ...rows))),
+      html("div", { class: "scroll" }, factsTable(["product", "shapes", "result", ""], lines, "facts trials")),
       picture), says];
 }
 
@@ -213,12 +199,52 @@ function showTraps(traps) {
 
 /** @param {string[]} titles @param {string[][]} rows @returns {HTMLElement} */
 function table(titles, rows) {
-  const head = html("thead", {},
-    html("tr", {},
-      ...titles.map((title, at) => html("th", { scope: "col", class: at > 0 ? "number" : false }, title))));
   const body = rows.map(([first = "", ...rest]) =>
-    html("tr", {}, html("th", { scope: "row" }, first.includes("(") ? html("code", {}, first) : first),
-      ...rest.map((text) => html("td", { class: "number" }, text)))
+    row(first.includes("(") ? html("code", {}, first) : first, ...rest.map((text) => number(text)))
   );
-  return html("div", { class: "scroll" }, html("table", { class: "facts" }, head, html("tbody", {}, ...body)));
+  return html("div", { class: "scroll" }, factsTable(titles.map((title, at) => head(title, at > 0)), body));
+}
+
+// --- a product of two matrices as rectangles, with the sizes that must match and the result
+
+const LONGEST = 84;
+const SHORTEST = 12;
+const WIDTH = 400;
+const HEIGHT = 150;
+
+/** @param {Trial} trial @param {{name: string, shape: number[]}} goal @returns {SVGElement} */
+function productPicture({ code, left, right, shape, fits, is_gradient: isGradient }, goal) {
+  const meets = left[1] === right[0];
+  const longest = Math.max(...left, ...right, ...goal.shape);
+  const picture = svg("svg", { class: "product-picture", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img" });
+  picture.setAttribute("aria-label",
+    `${code}: ${shapeText(left)} @ ${shapeText(right)}${
+      shape === null ? " cannot be multiplied" : ` gives ${shapeText(shape)}`
+    }; ${goal.name} is ${shapeText(goal.shape)}`);
+  const [leftCode = "", rightCode = ""] = code.split(" @ ");
+  rectangle(picture, 72, left, longest, leftCode, meets ? "meets" : "clashes", "right");
+  picture.append(label(121, HEIGHT / 2, "@", "middle", "sign"));
+  rectangle(picture, 200, right, longest, rightCode, meets ? "meets" : "clashes", "left");
+  picture.append(label(255, HEIGHT / 2, "=", "middle", "sign"));
+  if (shape === null) picture.append(label(340, HEIGHT / 2, "✗", "middle", "sign"));
+  else rectangle(picture, 340, shape, longest, fits ? goal.name : "",
+      fits ? (isGradient ? "is-gradient" : "fits") : "other", "none");
+  return picture;
+}
+
+/** @param {SVGElement} picture @param {number} centre @param {readonly number[]} shape
+ * @param {number} longest size, drawn LONGEST long @param {string} name @param {string} kind
+ * @param {"left" | "right" | "none"} meeting the side at the neighbour: columns are written on top, rows at the side */
+function rectangle(picture, centre, [rows = 0, columns = 0], longest, name, kind, meeting) {
+  const [width, height] = [drawn(columns, longest), drawn(rows, longest)];
+  const [x, y] = [centre - width / 2, HEIGHT / 2 - 4 - height / 2];
+  picture.append(svg("rect", { class: `matrix ${kind}`, x, y, width, height }),
+    label(centre, y - 6, String(columns), "middle", meeting === "right" ? `size ${kind}` : "size"),
+    label(x - 5, HEIGHT / 2, String(rows), "end", meeting === "left" ? `size ${kind}` : "size"),
+    label(centre, HEIGHT - 6, name, "middle", "name"));
+}
+
+/** @param {number} size @param {number} longest @returns {number} logarithmic, so that 1 beside 200 is visible */
+function drawn(size, longest) {
+  return longest === 1 ? SHORTEST : SHORTEST + (LONGEST - SHORTEST) * (Math.log(size) / Math.log(longest));
 }

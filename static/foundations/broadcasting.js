@@ -1,20 +1,38 @@
-/** The page of broadcasting: what its JSON twin answers, drawn. */
+/** The page of broadcasting: the rules step by step, and the ways to give a vector a second dimension. */
 
 import { ApiError } from "../core/api.js";
-import { startPage } from "../core/chapter/page.js";
-import { showNormalized, showWays } from "./broadcasting/added-dimensions.js";
-import { showCopies, showStorage } from "./broadcasting/copies.js";
-import { findAnswer, markStale } from "./broadcasting/sections.js";
-import { showFault, showSteps } from "./broadcasting/steps.js";
-import { wireTrap } from "./broadcasting/trap.js";
+import { factsTable, row } from "../core/chapter/parts.js";
+import { answerOf, startPage } from "../core/chapter/page.js";
+import { shapeText, tensorTable } from "../core/chapter/tensor-table.js";
+import { html } from "../core/dom.js";
+import { count, significant } from "../core/format.js";
+import { ghost, showCopies, showStorage, written } from "./broadcasting-copies.js";
+import { wireTrap } from "./broadcasting-trap.js";
+
+/** @typedef {object} Way @property {string} code @property {number[]} shape @property {number[]} stride
+ * @property {TensorValues | null} expanded @property {number[] | null} expanded_stride
+ * @property {number} stored_numel @property {boolean} shares_memory @property {string | null} expand_error
+ * @property {TensorValues | null} sum @property {string | null} sum_error */
+/** @typedef {{dimension: number, from_end: number, a: number | null, b: number | null, size: number | null, rule:
+ * string, explanation: string}} Step */
+
+/** Text for each rule. @type {Record<string, string>} */
+const RULES = { equal: "equal", stretch_a: "a stretched", stretch_b: "b stretched", pad_a: "a missing → 1",
+  pad_b: "b missing → 1", fault: "at fault" };
 
 const PATH = "/foundations/broadcasting.json";
+/** Inputs of each section, by the id of its heading. @type {Readonly<Record<string, readonly string[]>>} */
+const USED = { "two-shapes": ["a", "b", "operator"], "added-dimensions": ["c", "m"], scalars: ["m", "mean", "std"],
+  "the-trap": ["n", "noise", "seed"] };
+
+/** Inputs that must fit each other: both are reset together. */
+const PAIR = ["a", "b"];
 
 const showTrap = wireTrap();
 
 startPage({
   async load(_, { signal, query, partial }) {
-    const found = await findAnswer(PATH, query, signal);
+    const found = await findAnswer(query, signal);
     const [first] = found.errors;
     if (first === undefined) return found;
     partial(found);
@@ -33,7 +51,191 @@ startPage({
     if (!stale.has("the-trap")) showTrap(answer.trap, values);
   },
   failed({ code }) {
-    // A fault of an input is drawn by then; without any answer nothing is current.
+    // Faults of inputs are drawn already; without an answer no section is current.
     if (code !== "invalid_input") markStale("all");
   },
 });
+
+// Sections: the twin answers all of them or none, so faulty inputs are reset and their sections dimmed
+
+/** @param {string} query @param {AbortSignal} signal @throws {ApiError} not an error of an input */
+async function findAnswer(query, signal) {
+  const asked = new URLSearchParams(query);
+  const errors = /** @type {ErrorBody[]} */ ([]);
+  const stale = new Set();
+  for (;;) {
+    try {
+      return { answer: await answerOf(PATH, asked.toString(), signal), errors, stale };
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error;
+      const field = error.body.field ?? "";
+      const reset = PAIR.includes(field) ? PAIR : [field];
+      // The error is not about the remaining inputs.
+      if (!reset.some((name) => asked.has(name))) throw error;
+      errors.push(error.body);
+      for (const name of reset) asked.delete(name);
+      for (const [section, used] of Object.entries(USED))
+        if (used.some((name) => reset.includes(name))) stale.add(section);
+    }
+  }
+}
+
+/** Dims the figures of these sections. @param {ReadonlySet<string> | "all"} stale */
+function markStale(stale) {
+  for (const section of Object.keys(USED)) {
+    document.getElementById(section)?.closest("section")?.toggleAttribute("data-stale",
+      stale === "all" || stale.has(section));
+  }
+}
+
+// The rules, step by step
+
+/** @param {{shape: number[], steps: Step[], numel: number, is_addressable: boolean, a: {shape: number[]}, b: {shape:
+ * number[]}}} answer */
+function showSteps({ shape, steps, numel, is_addressable, a, b }) {
+  const total = html("p", { class: "outcome" }, "The result is ", html("strong", {}, shapeText(shape)),
+    `, ${written(numel)} ${numel === 1 ? "element" : "elements"}.`);
+  if (!is_addressable)
+    total.append(" PyTorch would agree to the shape, but cannot hold the result: it has more than 2⁶³ − 1 bytes.");
+  steps.length === 0 ? place(total, noSteps()) : place(aligned(steps, a.shape, b.shape), list(steps), total);
+}
+
+/** @param {ErrorBody} error of shapes that do not fit; other errors show beside their control */
+function showFault(error) {
+  const limit =
+    /** @type {{steps?: Step[], a: number[], b: number[], dimension: number, from_end: number} | undefined} */ (error
+      .limit);
+  if (limit?.steps === undefined) return;
+  const { steps, a, b, dimension, from_end } = limit;
+  const left = dimension === 0 ? "" : " What stands in front of it is not compared any more.";
+  place(aligned(steps, a, b), list(steps),
+    html("div", { class: "remark fault" },
+      html("p", {},
+        `Dimension ${dimension} (${
+          signed(from_end)
+        } from the end) is at fault: the sizes differ, and only a 1 can be stretched.${left}`),
+      html("p", {}, html("code", {}, `RuntimeError: ${error.message}`))));
+}
+
+/** @param {...Element} children */
+function place(...children) {
+  document.querySelector("#steps")?.replaceChildren(...children);
+}
+
+function noSteps() {
+  return html("p", {}, "Two scalars: there is no dimension to compare.");
+}
+
+/** @param {readonly Step[]} steps last dimension first, up to the one at fault @param {readonly number[]} a
+ * @param {readonly number[]} b @returns {HTMLElement} */
+function aligned(steps, a, b) {
+  const ndim = Math.max(a.length, b.length);
+  const columns = Array.from({ length: ndim },
+    (_, dimension) => steps.find((step) => step.dimension === dimension) ?? null);
+  /** @param {string} name @param {(step: Step | null, dimension: number) => HTMLElement} cell */
+  const line = (name, cell) => row(name, ...columns.map(cell));
+  /** @param {"a" | "b"} side @param {readonly number[]} sizes */
+  const sizesOf = (side, sizes) =>
+    line(side, (step, dimension) => {
+      const size = sizes[dimension - (ndim - sizes.length)];
+      if (size === undefined) return html("td", { class: "size missing", title: `${side} has no such dimension` },
+          step === null ? "" : "1");
+      const isStretched = step !== null && step.rule === `stretch_${side}`;
+      const isAtFault = step?.rule === "fault";
+      return html("td", { class: `size${isStretched ? " stretched" : ""}${isAtFault ? " at-fault" : ""}` },
+        count(size));
+    });
+  return html("div", { class: "scroll" },
+    html("table", { class: "aligned" },
+      html("caption", { class: "visually-hidden" }, "Both shapes, aligned at their last dimension"),
+      html("thead", {},
+        html("tr", {}, html("th", { scope: "col" }, "dimension"),
+          ...columns.map((_, dimension) => html("th", { scope: "col" }, `${signed(dimension - ndim)}`)))),
+      html("tbody", {}, sizesOf("a", a), sizesOf("b", b),
+        line("rule",
+          (step) =>
+            html("td", { class: `rule ${step?.rule ?? "not-compared"}` },
+              step === null ? "not compared" : (RULES[step.rule] ?? step.rule))),
+        line("result",
+          (step) =>
+            html("td", { class: `size result${step?.rule === "fault" ? " at-fault" : ""}` },
+              step === null ? "" : step.size === null ? "✕" : count(step.size))))));
+}
+
+/** @param {readonly Step[]} steps @returns {HTMLElement} */
+function list(steps) {
+  const items = steps.map((step) =>
+    html("li", { class: step.rule === "fault" ? "fault" : "" },
+      html("span", { class: "soft" }, `dimension ${signed(step.from_end)}: `), step.explanation)
+  );
+  return html("ol", { class: "steps" }, ...items);
+}
+
+/** @param {number} value @returns {string} */
+function signed(value) {
+  return String(value).replace("-", "−");
+}
+
+// A vector beside a matrix
+
+/** @param {{c: TensorValues, m: TensorValues, ways: Way[]}} answer */
+function showWays({ m, ways }) {
+  const rows = ways.map((way) =>
+    row(html("code", {}, way.code), html("td", { class: "mono" }, shapeText(way.shape)),
+      html("td", { class: "mono" }, shapeText(way.stride)),
+      ...(way.expanded === null || way.expanded_stride === null
+        ? [html("td", { class: "refused", colspan: "3" }, "does not fit")] : [
+          html("td", { class: "mono" }, shapeText(way.expanded.shape)),
+          html("td", { class: "mono" }, shapeText(way.expanded_stride)),
+          html("td", {}, `${way.stored_numel} numbers${way.shares_memory ? ", those of c" : ""}`),
+        ]))
+  );
+  const titles = ["", "shape", "stride", "expand_as(m): shape", "stride", "stored"];
+  document.querySelector("#ways")?.replaceChildren(factsTable(titles, rows));
+  document.querySelector("#ways-copies")?.replaceChildren(...groups(ways).map((group) => groupFigure(group, m)));
+}
+
+/** @param {readonly Way[]} ways @returns {Way[][]} grouped by shape; a vector counts as a row */
+function groups(ways) {
+  const found = /** @type {Map<string, Way[]>} */ (new Map());
+  for (const way of ways) {
+    const key = String(way.shape.length === 1 ? [1, ...way.shape] : way.shape);
+    found.set(key, [...(found.get(key) ?? []), way]);
+  }
+  return [...found.values()];
+}
+
+/** @param {readonly Way[]} group @param {TensorValues} m @returns {HTMLElement} */
+function groupFigure(group, m) {
+  const codes = group.flatMap((way, at) => [at === 0 ? "" : ", ", html("code", {}, way.code)]);
+  const [first] = group;
+  const title = html("p", { class: "group-title" }, ...codes);
+  if (first === undefined) return title;
+  const { expanded, expanded_stride, sum } = first;
+  if (expanded === null || expanded_stride === null || sum === null) {
+    // The other ways fail alike.
+    const messages = [first.sum_error, first.expand_error].filter((each) => each !== null);
+    return html("div", { class: "way" }, title, html("div", { class: "remark fault" }, ...messages.map((each) =>
+      html("p", {}, html("code", {}, `RuntimeError: ${each}`))
+    )));
+  }
+  return html("div", { class: "way" }, title,
+    html("div", { class: "operand-pair" },
+      tensorTable(expanded, { label: "expand_as(m)", mark: ghost({ expanded_stride }) }),
+      html("span", { class: "arrow", "aria-hidden": "true" }, "+"), tensorTable(m, { label: "m" }),
+      html("span", { class: "arrow", "aria-hidden": "true" }, "="), tensorTable(sum, { label: "sum" })));
+}
+
+/** @param {{values: TensorValues, mean_of_m: number, std_of_m: number}} normalized @param {TensorValues} m */
+function showNormalized({ values, mean_of_m, std_of_m }, m) {
+  document.querySelector("#normalized")?.replaceChildren(
+    html("div", { class: "operand-pair" }, tensorTable(m, { label: "m" }),
+      html("span", { class: "arrow", "aria-hidden": "true" }, "→"),
+      tensorTable(values, { label: "(m − mean) / std", format: (value) =>
+        typeof value === "number" ? significant(value) : String(value) })),
+    html("p", { class: "soft" },
+      `The mean of m is ${significant(Number(mean_of_m))}, its standard deviation ${
+        significant(Number(std_of_m))
+      } (of the population).`),
+  );
+}

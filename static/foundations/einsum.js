@@ -1,10 +1,17 @@
-/** The page of einsum: what its JSON twin answers, drawn. */
+/** The page of einsum. */
 
+import { elementAt, factsTable, isSame } from "../core/chapter/parts.js";
 import { startPage } from "../core/chapter/page.js";
-import { hideFailure, showFailure } from "./einsum/failure.js";
-import { showAnatomy, showIndices } from "./einsum/indices.js";
-import { showChapterRules, showLoops, showSublists } from "./einsum/forms.js";
-import { showValues } from "./einsum/values.js";
+import { cellText, markCells, shapeText, tensorTable } from "../core/chapter/tensor-table.js";
+import { html, writeText } from "../core/dom.js";
+import { significant } from "../core/format.js";
+
+/** Terms that are written out. */
+const MAX_TERMS = 6;
+const LIT = ["lit", "lit-2"];
+/** How the chapter's rules can be broken, in their order. */
+const BREACHES = ["repeated, and yet kept in the output", "in the operands more than twice",
+  "not repeated, and yet summed"];
 
 startPage({
   show(answer) {
@@ -21,14 +28,253 @@ startPage({
   },
 });
 
-// The button that sets shapes that fit goes with the failure: whoever pressed it goes on at the shapes.
+// The button that sets fitting shapes disappears with the failure: the focus moves to the shapes.
 document.querySelector("#failure")?.addEventListener("click", (event) => {
   if (event.target instanceof Element && event.target.closest("[data-set]") !== null)
     document.getElementById("input-shapes")?.focus();
 });
 
-// Who types an equation means it, not the sublists that would stand for it.
+// A typed equation replaces the sublists.
 document.querySelector("#input-equation")?.addEventListener("input", () => {
   const sublists = document.querySelector("#input-sublists");
   if (sublists instanceof HTMLInputElement) sublists.value = "";
 }, { capture: true });
+
+// An equation that makes no sense
+
+/** @typedef {{text: string, position: number, explanation: string, torch: string | null, shapes: string | null}}
+ * Fault */
+
+/** @param {ErrorBody} error errors without a place in the text show beside their control */
+function showFailure(error) {
+  const fault = /** @type {Partial<Fault> | null | undefined} */ (error.limit);
+  if (typeof fault !== "object" || fault === null || typeof fault.text !== "string" || fault.position === undefined)
+    return hideFailure();
+  const { text, position, explanation = "", torch, shapes } = fault;
+  const note = html("div", { class: "remark fault" },
+    html("pre", { class: "caret", "aria-label": `at character ${position + 1} of ${text}` }, marked(text, position)),
+    html("p", {}, `${explanation.charAt(0).toUpperCase()}${explanation.slice(1)}.`));
+  if (torch) note.append(html("p", { class: "soft" }, "PyTorch stops at this: ", html("code", {}, torch)));
+  if (shapes) {
+    const set = new URLSearchParams({ shapes }).toString();
+    note.append(
+      html("p", {},
+        html("button", { type: "button", class: "button", "data-set": set }, `Take shapes that fit: ${shapes}`)),
+    );
+  }
+  document.querySelector("#failure")?.replaceChildren(note);
+}
+
+function hideFailure() {
+  document.querySelector("#failure")?.replaceChildren();
+}
+
+/** @param {string} text @param {number} position @returns {string} with a caret under the character at fault */
+function marked(text, position) {
+  // The server counts code points, JavaScript UTF-16 units.
+  const characters = [...text].map((each) => /\s/.test(each) ? " " : each);
+  return `${characters.join("")}\n${" ".repeat(position)}^`;
+}
+
+// Its indices
+
+/** @param {EinsumAnswer} answer */
+function showAnatomy({ operands, output, shape, indices, is_implicit, written_as, equation, explicit_equation }) {
+  const roles = new Map(indices.map(({ name, role }) => [name, role]));
+  /** @param {string} name @param {readonly string[]} dimensions @param {readonly number[]} sizes
+   * @param {string} [note] */
+  const tensor = (name, dimensions, sizes, note = "") =>
+    html("div", { class: "operand" }, html("span", { class: "soft" }, name),
+      html("span", { class: "letters" },
+        ...(dimensions.length === 0
+          ? [html("span", { class: "letter none" }, html("b", {}, "·"), html("small", {}, "scalar"))]
+          : dimensions.map((letter, dimension) =>
+            html("span", { class: `letter ${roles.get(letter) ?? ""}` }, html("b", {}, letter),
+              html("small", {}, String(sizes[dimension])))
+          ))), html("span", { class: "soft" }, shapeText(sizes), note));
+  const parts = operands.flatMap((
+    operand,
+    at,
+  ) => [...(at === 0 ? [] : [html("span", { class: "mark" }, ",")]),
+    tensor(operand.name, operand.dimensions, operand.shape)]
+  );
+  const notes = [];
+  if (written_as === "sublists") notes.push(html("p", {}, "The sublists say ", html("code", {}, equation), "."));
+  if (is_implicit)
+    notes.push(
+      html("p", {}, "There is no arrow, so the output is implicit: ",
+        output.subscripts === "" ? "nothing, a scalar" : html("code", {}, output.subscripts), ". With an arrow it is ",
+        html("code", {}, explicit_equation), "."),
+    );
+  document.querySelector("#anatomy")?.replaceChildren(
+    html("div", { class: "anatomy" }, ...parts, html("span", { class: "mark" }, "→"),
+      tensor("out", output.dimensions, shape, is_implicit ? ", implicit" : "")),
+    ...notes,
+  );
+}
+
+/** @param {EinsumAnswer} answer */
+function showIndices({ indices, products, products_per_element, operands }) {
+  const place = document.querySelector("#indices");
+  const total = `${products.toLocaleString("en-US")} ${operands.length > 1 ? "products" : "elements"} in all, ${
+    products_per_element.toLocaleString("en-US")
+  } for each element of the result.`;
+  if (indices.length === 0)
+    return place?.replaceChildren(html("p", {}, `No index: the operands are scalars. ${total}`));
+  const rows = indices.map((index) =>
+    html("tr", { "data-name": index.name },
+      html("th", { scope: "row" }, html("span", { class: `letter ${index.role}` }, html("b", {}, index.name))),
+      html("td", { class: "number" }, String(index.size)),
+      html("td", {}, html("span", { class: `role ${index.role}` }, index.role)),
+      html("td", { class: "mono" }, where(index)), html("td", {}, index.explanation))
+  );
+  place?.replaceChildren(factsTable(["index", "size", "", "tensor.dimension", "what becomes of it"], rows),
+    html("p", { class: "soft" }, total));
+}
+
+/** @param {EinsumIndex} index @returns {string} t0.1 out.0 */
+function where({ occurrences, output }) {
+  const places = occurrences.map(({ operand, dimension }) => `t${operand}.${dimension}`);
+  return [...places, ...(output === null ? [] : [`out.${output}`])].join(" ");
+}
+
+// The operands and the result
+
+/** @param {EinsumAnswer} answer */
+function showValues(answer) {
+  const { operands, output, result } = answer;
+  const line = document.querySelector("#element");
+  const tables = operands.map((operand) =>
+    tensorTable(operand, { label: `${operand.name} · ${operand.dimensions.join(" ")}` })
+  );
+  const out = tensorTable(result, { label: `out · ${output.dimensions.join(" ")}`, onhover: light });
+  /** @param {TensorIndex | null} position of the result */
+  function light(position) {
+    for (const [at, table] of tables.entries()) {
+      const operand = operands[at];
+      if (operand !== undefined)
+        markCells(table, (index) =>
+          position !== null && takesPart(operand, index, output.dimensions, position) ? (LIT[at % 2] ?? "lit") : "");
+    }
+    markCells(out, (index) => isSame(index, position) ? "lit-backward" : "");
+    line?.replaceChildren(position === null ? "" : sentence(answer, position));
+  }
+  line?.replaceChildren();
+  document.querySelector("#operands")?.replaceChildren(html("div", { class: "figures" }, ...tables),
+    html("div", { class: "figures result" }, out));
+}
+
+/** @param {EinsumOperand} operand @param {TensorIndex} index @param {readonly string[]} kept indices of the result
+ * @param {TensorIndex} position in the result @returns {boolean} whether the element is a factor at that position */
+function takesPart({ dimensions, shape }, index, kept, position) {
+  const summed = /** @type {Map<string, number>} */ (new Map());
+  return dimensions.every((name, dimension) => {
+    const at = index[dimension] ?? 0;
+    if (kept.includes(name)) return at === (shape[dimension] === 1 ? 0 : position[kept.indexOf(name)]);
+    // A summed index takes any value, but a repeated one the same in both places.
+    if (!summed.has(name)) summed.set(name, at);
+    return summed.get(name) === at;
+  });
+}
+
+/** @param {EinsumAnswer} answer @param {TensorIndex} position
+ * @returns {string} out[0, 1] = Σj t0[0, j] · t1[j, 1] = 0.3 · 1.2 + … = 1.97 */
+function sentence({ indices, operands, output, result, products_per_element }, position) {
+  const summed = indices.filter((index) => index.output === null);
+  const fixed = new Map(output.dimensions.map((name, at) => [name, position[at] ?? 0]));
+  const formula = operands.map(({ name, dimensions, shape }) =>
+    `${name}${place(dimensions.map((each, at) => shape[at] === 1 ? 0 : (fixed.get(each) ?? each)))}`
+  );
+  const sigma = summed.length === 0 ? "" : `Σ ${summed.map(({ name }) => name).join(", ")}  `;
+  const value = cellText(elementAt(result, position));
+  const terms = firstTerms(summed, products_per_element).map((at) => {
+    const all = new Map([...fixed, ...at]);
+    const factors = operands.map((operand) =>
+      Number(
+        elementAt(operand, operand.dimensions.map((name, dimension) =>
+          operand.shape[dimension] === 1 ? 0 : (all.get(name) ?? 0)
+        )),
+      )
+    );
+    return factors.map((factor) => factor < 0 && operands.length > 1 ? `(${significant(factor)})` : significant(factor))
+      .join(" · ");
+  });
+  const more = products_per_element > terms.length ? [`… ${products_per_element - terms.length} more`] : [];
+  const written = summed.length === 0 && operands.length === 1 ? "" : ` = ${[...terms, ...more].join(" + ") || "0"}`;
+  return `out${place(position)} = ${sigma}${formula.join(" · ")}${written} = ${value}`;
+}
+
+/** @param {readonly {name: string, size: number}[]} summed @param {number} count
+ * @returns {Map<string, number>[]} first values of the summed indices */
+function firstTerms(summed, count) {
+  return Array.from({ length: Math.min(count, MAX_TERMS) }, (_, number) => {
+    const at = /** @type {Map<string, number>} */ (new Map());
+    let rest = number;
+    for (const { name, size } of summed.toReversed()) {
+      at.set(name, rest % size);
+      rest = Math.floor(rest / size);
+    }
+    return at;
+  });
+}
+
+/** @param {readonly (number | string)[]} at @returns {string} */
+function place(at) {
+  return at.length === 0 ? "" : `[${at.join(", ")}]`;
+}
+
+// The same as loops and as sublists
+
+/** @param {EinsumAnswer} answer */
+function showLoops({ loops, loops_agree, loops_max_difference, products }) {
+  const lines = loops.split("\n").map((text) =>
+    html("span", { class: "line" }, html("span", { class: "code" }, ...highlighted(text), "\n"))
+  );
+  document.querySelector("#written-loops")?.replaceChildren(
+    html("div", { class: "listing" },
+      html("pre", { tabindex: "0", "aria-label": "The loops" }, html("code", {}, ...lines))),
+  );
+  const agreement = document.querySelector("#agreement");
+  if (agreement === null) return;
+  if (loops_agree === null) {
+    writeText(agreement,
+      `${
+        products.toLocaleString("en-US")
+      } products are too many for loops in Python on this page, which runs up to 2,000; PyTorch computed the values.`);
+    return;
+  }
+  const apart = loops_max_difference === 0 ? "no element differs"
+    : `they differ by ${significant(loops_max_difference)} at most, by rounding`;
+  writeText(agreement,
+    loops_agree ? `Loops and torch.einsum agree: ${apart}.`
+      : `Loops and torch.einsum differ by ${significant(loops_max_difference)}, more than rounding explains.`);
+}
+
+/** @param {string} line @returns {(Node | string)[]} with the comment, the index's role, in its colour */
+function highlighted(line) {
+  const at = line.indexOf("#");
+  if (at < 0) return [line];
+  return [line.slice(0, at), html("span", { class: `role-comment ${line.slice(at + 1).trim()}` }, line.slice(at))];
+}
+
+/** @param {EinsumAnswer} answer */
+function showSublists({ sublists, sublists_agree }) {
+  const call = document.querySelector("#sublist-call");
+  if (call !== null) writeText(call, sublists);
+  call?.parentElement?.querySelector(".agreement")?.remove();
+  call?.after(
+    html("span", { class: "agreement soft" },
+      sublists_agree ? " — computed too, with the same result" : " — computed too, with another result"),
+  );
+}
+
+/** @param {EinsumAnswer} answer */
+function showChapterRules({ chapter_rules }) {
+  const items = chapter_rules.map(({ rule, broken_by }, at) =>
+    html("li", { class: broken_by.length === 0 ? "" : "broken" }, `“${rule}” `,
+      ...(broken_by.length === 0 ? [html("span", { class: "soft" }, "Followed.")]
+        : [html("strong", {}, "Broken: "), html("code", {}, broken_by.join(", ")),
+          ` ${broken_by.length === 1 ? "is" : "are"} ${BREACHES[at] ?? ""}.`]))
+  );
+  document.querySelector("#chapter-rules")?.replaceChildren(...items);
+}

@@ -1,26 +1,21 @@
 /** The C++ extension: whether it is built, what is missing, its gradient check, and the race of four linear layers. */
 
+import { byId, factsTable, figure, row as headedRow } from "../core/chapter/parts.js";
 import { startPage } from "../core/chapter/page.js";
-import { cellText } from "../core/chapter/tensor-table.js";
 import { html } from "../core/dom.js";
-import { count, duration, significant } from "../core/format.js";
+import { count, duration } from "../core/format.js";
 
 /** @typedef {{name: string, purpose: string, found: boolean, remedy: string}} Requirement */
-/** @typedef {{name: string, code: string, available: boolean, forward_seconds: number | null, backward_seconds: number
- * | null, max_difference: CellValue, equal: boolean | null}} Style */
+/** @typedef {{name: string, code: string, available: boolean, forward_seconds: number | null, backward_seconds:
+ * number | null, max_difference: CellValue, equal: boolean | null}} Style */
 /** @typedef {{passed: boolean, max_difference: CellValue, torch: {passed: boolean}, shapes: number[][]}} Check */
 /** @typedef {{batch: number, fan_in: number, fan_out: number, multiplications: number, threads: number, styles:
  * Style[]}} Race */
-/**
- * @typedef {object} Answer
- * @property {{built: boolean, broken: boolean, with_cuda: boolean, file: string | null, reason: string | null, torch:
- *   string}} state
- * @property {Requirement[]} requirements
- * @property {Requirement[]} cuda_requirements
- * @property {Check | null} check
- * @property {Race} race
- * @property {{name: string, check: Check, race: Race} | null} gpu where the CUDA kernels can run
- */
+/** @typedef {object} Answer
+ * @property {{built: boolean, broken: boolean, with_cuda: boolean, file: string | null, reason: string | null,
+ * torch: string}} state @property {Requirement[]} requirements @property {Requirement[]} cuda_requirements
+ * @property {Check | null} check @property {Race} race
+ * @property {{name: string, check: Check, race: Race} | null} gpu where the CUDA kernels can run */
 
 startPage({ show });
 
@@ -70,14 +65,11 @@ function state({ state: found, requirements, cuda_requirements: cuda }) {
 /** @param {string} title @param {readonly Requirement[]} requirements @returns {HTMLElement} */
 function table(title, requirements) {
   const rows = requirements.map((each) =>
-    html("tr", {}, html("th", { scope: "row" }, each.name), html("td", {}, each.purpose),
+    headedRow(each.name, html("td", {}, each.purpose),
       html("td", { class: each.found ? "there" : "missing" }, each.found ? "✓ is here" : "✗ missing"),
       html("td", {}, each.found ? "" : each.remedy))
   );
-  const head = html("tr", {},
-    ...[title, "what for", "", "what to do"].map((text) => html("th", { scope: "col" }, text)));
-  return html("div", { class: "scroll" },
-    html("table", { class: "facts" }, html("thead", {}, head), html("tbody", {}, ...rows)));
+  return html("div", { class: "scroll" }, factsTable([title, "what for", "", "what to do"], rows));
 }
 
 /** @param {Race} race @param {string} label @returns {HTMLElement} */
@@ -101,13 +93,12 @@ function row(
       html("span", { role: "cell", class: "bars" }, "not built: chainrule build-extension"),
       html("span", { role: "cell" }), html("span", { role: "cell" }));
   }
-  const off = typeof difference === "number" ? significant(difference) : cellText(difference);
   return html("div", { role: "row", "data-style": name }, header,
     html("span", { role: "cell", class: "bars" }, bar("forward", forward, most), bar("backward", backward, most)),
     html("span", { role: "cell", class: "times" }, duration((forward + backward) * 1e6)),
     html("span", { role: "cell", class: equal ? "" : "wrong",
       title: equal ? "within what rounding can make" : "more than rounding can make" },
-      `${off}${equal ? " ✓" : ": not equal"}`));
+      `${figure(difference)}${equal ? " ✓" : ": not equal"}`));
 }
 
 /** @param {string} pass @param {number} seconds @param {number} most @returns {HTMLElement} */
@@ -119,18 +110,11 @@ function bar(pass, seconds, most) {
 
 /** @param {Check} check @param {string} where @returns {string} */
 function checked(check, where) {
-  const largest = typeof check.max_difference === "number" ? significant(check.max_difference)
-    : cellText(check.max_difference);
   const agree = check.passed === check.torch.passed ? "torch.autograd.gradcheck says the same"
     : "torch.autograd.gradcheck does not say the same";
   return `${where}, in float64, for tensors of ${
     check.shapes.map((shape) => `(${shape.join(", ")})`).join(", ")
   }, the gradient check ${
     check.passed ? "passes" : "fails"
-  }: largest difference between backward and differences of forward ${largest}; ${agree}.`;
-}
-
-/** @param {string} id @returns {HTMLElement} */
-function byId(id) {
-  return /** @type {HTMLElement} */ (document.getElementById(id));
+  }: largest difference between backward and differences of forward ${figure(check.max_difference)}; ${agree}.`;
 }

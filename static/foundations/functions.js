@@ -1,34 +1,23 @@
 /** One call of a custom Function: what goes in, what ctx keeps, what backward gets and gives back. */
 
+import { byId, counted, factsTable, figure, row } from "../core/chapter/parts.js";
 import { startPage } from "../core/chapter/page.js";
 import { cellText, shapeText, tensorTable } from "../core/chapter/tensor-table.js";
 import { html } from "../core/dom.js";
-import { significant } from "../core/format.js";
 
 /** @typedef {{name: string, value?: CellValue, requires_grad: boolean, shape?: number[], values?: any}} Argument */
 /** @typedef {{name: string, shape: number[], values: any, requires_grad: boolean, used: boolean}} Output */
 /** @typedef {{is: string | null, shape: number[], dtype: string, bytes: number}} Saved */
-/**
- * @typedef {object} Backward
- * @property {{name: string, tensor: TensorValues | null}[]} received
+/** @typedef {object} Backward @property {{name: string, tensor: TensorValues | null}[]} received
  * @property {{name: string | null, needed: boolean, is_tensor: boolean, tensor: TensorValues | null}[]} returned
- * @property {CellValue} max_difference
- * @property {boolean} same_places
- */
-/**
- * @typedef {object} Answer
- * @property {string} function
- * @property {string} class
- * @property {string} formula
- * @property {string} call
- * @property {Argument[]} inputs
- * @property {Output[]} outputs
+ * @property {CellValue} max_difference @property {boolean} same_places */
+/** @typedef {object} Answer @property {string} function @property {string} class @property {string} formula
+ * @property {string} call @property {Argument[]} inputs @property {Output[]} outputs
  * @property {boolean[]} needs_input_grad
  * @property {{node: string, saved: Saved[], bytes: number, attributes: Record<string, CellValue>} | null} context
  * @property {Backward | null} backward
  * @property {{torch: string, keyword_call: string, keyword_error: string | null, max_difference: CellValue, wrapper:
- *   {call: string, max_difference: CellValue} | null}} calls
- */
+ * {call: string, max_difference: CellValue} | null}} calls */
 
 startPage({ show });
 
@@ -38,7 +27,7 @@ function show(answer, values) {
   byId("formula").textContent = answer.formula;
   byId("forward").replaceChildren(forward(answer));
   byId("context").replaceChildren(...context(answer));
-  byId("count").textContent = counted(answer);
+  byId("count").textContent = countText(answer);
   byId("backward").replaceChildren(...backward(answer));
   byId("calls").replaceChildren(calls(answer));
   for (const each of document.querySelectorAll("[data-only]"))
@@ -66,13 +55,8 @@ function tensorOf({ shape, values }) {
   return shape === undefined ? null : { shape, values };
 }
 
-/**
- * @param {string} title
- * @param {TensorValues | null} tensor
- * @param {CellValue | undefined} plain what stands there where it is no tensor
- * @param {HTMLElement | string} [note]
- * @returns {HTMLElement}
- */
+/** @param {string} title @param {TensorValues | null} tensor @param {CellValue | undefined} plain if it is no tensor
+ * @param {HTMLElement | string} [note] @returns {HTMLElement} */
 function value(title, tensor, plain, note = "") {
   const body = tensor !== null ? tensorTable(tensor, { label: title })
     : html("span", { class: plain === null || plain === undefined ? "none" : "plain" },
@@ -102,45 +86,37 @@ function context({ context: kept, needs_input_grad: needs, inputs, class: name }
       tuple,
     ];
   const rows = kept.saved.map((each, at) =>
-    html("tr", {}, html("th", { scope: "row" }, html("code", {}, `ctx.saved_tensors[${at}]`)),
+    row(html("code", {}, `ctx.saved_tensors[${at}]`),
       html("td", {}, each.is === null ? "a tensor of its own" : html("code", {}, each.is),
         each.is === null ? "" : " itself, no copy"), html("td", {}, shapeText(each.shape)), html("td", {}, each.dtype),
       html("td", { class: "number" }, `${each.bytes} B`))
   );
   for (const [attribute, held] of Object.entries(kept.attributes)) {
     rows.push(
-      html("tr", {}, html("th", { scope: "row" }, html("code", {}, `ctx.${attribute}`)),
-        html("td", {}, html("code", {}, cellText(held)), ", a plain attribute"), html("td"), html("td"), html("td")),
+      row(html("code", {}, `ctx.${attribute}`), html("td", {}, html("code", {}, cellText(held)), ", a plain attribute"),
+        html("td"), html("td"), html("td")),
     );
   }
   if (rows.length === 0) rows.push(html("tr", {}, html("td", {}, "nothing")));
-  const head = html("tr", {},
-    ...["", "is", "shape", "dtype", "kept alive"].map((title) => html("th", { scope: "col" }, title)));
   return [
     html("p", {},
       `Read from the node itself, ${kept.node}: ${name} keeps ${kept.bytes} bytes of tensors alive until backward has run.`),
-    html("div", { class: "scroll" },
-      html("table", { class: "facts" }, html("thead", {}, head), html("tbody", {}, ...rows))),
+    html("div", { class: "scroll" }, factsTable(["", "is", "shape", "dtype", "kept alive"], rows)),
     tuple,
   ];
 }
 
 /** @param {Answer} answer @returns {string} */
-function counted({ outputs, inputs, backward: found }) {
+function countText({ outputs, inputs, backward: found }) {
   const [into, out] = [inputs.length, outputs.length];
-  const head = `forward took ${amount(into, "argument")} and returned ${amount(out, "output")}`;
+  const head = `forward took ${counted(into, "argument")} and returned ${counted(out, "output")}`;
   if (found === null) return `${head}; backward was never called.`;
   const surplus = found.returned.length - into;
   const extra = surplus > 0
     ? ` (${surplus === 1 ? "a None" : `${surplus} None`} more than there were arguments: autograd ignores that)` : "";
   return `${head}, so backward got ${
-    amount(found.received.length, "gradient")
+    counted(found.received.length, "gradient")
   } and returned ${found.returned.length}${extra}.`;
-}
-
-/** @param {number} count @param {string} noun @returns {string} */
-function amount(count, noun) {
-  return `${count} ${noun}${count === 1 ? "" : "s"}`;
 }
 
 /** @param {Answer} answer @returns {HTMLElement[]} */
@@ -165,7 +141,7 @@ function backward({ backward: found, outputs }) {
     group("got", received),
     group("returned", returned),
     html("p", { id: "agreement" },
-      `Autograd's own gradients of the plain expression: largest difference ${written(found.max_difference)}.${same}`),
+      `Autograd's own gradients of the plain expression: largest difference ${figure(found.max_difference)}.${same}`),
   ];
 }
 
@@ -179,32 +155,19 @@ function group(name, members) {
 function calls({ call, calls: ways }) {
   const keyword = ways.keyword_error === null
     ? `taken by torch ${ways.torch}, largest difference ${
-      written(ways.max_difference)
+      figure(ways.max_difference)
     }; older versions raise a TypeError` : ways.keyword_error;
   const rows = [
     [call, "as above"],
     [ways.keyword_call, keyword],
     ...(ways.wrapper === null ? []
-      : [[ways.wrapper.call, `the wrapper, largest difference ${written(ways.wrapper.max_difference)}`]]),
+      : [[ways.wrapper.call, `the wrapper, largest difference ${figure(ways.wrapper.max_difference)}`]]),
   ];
   return html("table", { class: "facts" },
-    html("tbody", {},
-      ...rows.map(([code, said]) =>
-        html("tr", {}, html("th", { scope: "row" }, html("code", {}, code ?? "")), html("td", {}, said ?? ""))
-      )));
-}
-
-/** @param {CellValue} difference @returns {string} */
-function written(difference) {
-  return typeof difference === "number" ? significant(difference) : cellText(difference);
+    html("tbody", {}, ...rows.map(([code = "", said = ""]) => row(html("code", {}, code), html("td", {}, said)))));
 }
 
 /** @param {Element} element @param {boolean} isHidden */
 function hide(element, isHidden) {
   if (element instanceof HTMLElement) element.hidden = isHidden;
-}
-
-/** @param {string} id @returns {HTMLElement} */
-function byId(id) {
-  return /** @type {HTMLElement} */ (document.getElementById(id));
 }

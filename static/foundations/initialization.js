@@ -1,14 +1,14 @@
 /** Layers and initialization: one layer's histograms, fifty layers' spread, and the chapter's experiments again. */
 
+import { byId, decadeText, factsTable, figure, head, label, number, row } from "../core/chapter/parts.js";
 import { startPage } from "../core/chapter/page.js";
 import { tensorTable } from "../core/chapter/tensor-table.js";
-import { html } from "../core/dom.js";
+import { html, svg } from "../core/dom.js";
 import { count, significant } from "../core/format.js";
-import { stackFigure } from "./stack-figure.js";
-import { figure, nonFinite, tensorHistogram } from "./tensor-histogram.js";
+import { nonFinite, tensorHistogram } from "./tensor-histogram.js";
 
 /** @typedef {{mean: FigureValue, std: FigureValue}} Expected */
-/** @typedef {[number, number] | null} Range lowest and highest */
+/** @typedef {[number, number] | null} Range */
 /** @typedef {TensorSummary & {expected: Expected, range: {mean: Range, std: Range}}} Layer */
 /** @typedef {{preset: string, code: string, depth: number, printed: {mean?: number, std?: number}, printed_window:
  * FigureValue[][] | null, signs: boolean, measured: TensorMoments, expected: Expected, range: {mean: Range, std:
@@ -32,21 +32,6 @@ startPage({
   },
 });
 
-/** @param {string} id @returns {HTMLElement} */
-function byId(id) {
-  return /** @type {HTMLElement} */ (document.getElementById(id));
-}
-
-/** @param {string} text @param {boolean} [isNumber] */
-function head(text, isNumber = false) {
-  return html("th", { class: isNumber ? "number" : false, scope: "col" }, text);
-}
-
-/** @param {string} text @param {string} [classes] */
-function number(text, classes = "") {
-  return html("td", { class: `number ${classes}`.trim() }, text);
-}
-
 /** @param {Range} range @returns {string} */
 function rangeText(range) {
   return range === null ? "–" : `${significant(range[0])} … ${significant(range[1])}`;
@@ -65,19 +50,16 @@ function showLayer({ weight_std: weightStd, layer }) {
     tensorHistogram("l2 = relu(l1)", l2, "forward"));
   const rows = /** @type {[string, Layer][]} */ ([["l1", l1], ["l2", l2]]).flatMap(([name, each]) =>
     KINDS.map((kind) =>
-      html("tr", {}, html("th", { scope: "row" }, `${name}.${kind}()`), number(figure(each[kind]), "measured"),
-        number(figure(each.expected[kind])), number(rangeText(each.range[kind]), "range"))
+      row(`${name}.${kind}()`, number(figure(each[kind]), "measured"), number(figure(each.expected[kind])),
+        number(rangeText(each.range[kind]), "range"))
     )
   );
   byId("sample-std").textContent = sampleStd(l1);
-  const titles = html("tr", {}, head("figure"), head("measured", true), head("theory", true),
-    head(drawsTitle(draws), true));
-  byId("layer").replaceChildren(
-    html("table", { class: "facts" }, html("thead", {}, titles), html("tbody", {}, ...rows)),
-  );
+  const titles = [head("figure"), head("measured", true), head("theory", true), head(drawsTitle(draws), true)];
+  byId("layer").replaceChildren(factsTable(titles, rows));
 }
 
-/** @param {Layer} l1 @returns {string} what `.std()` gives for it, beside what is shown */
+/** @param {Layer} l1 @returns {string} compares `.std()` with the figure shown */
 function sampleStd({ n, std }) {
   if (n < 2) return "Of one element that is NaN.";
   if (typeof std !== "number") return "";
@@ -87,7 +69,7 @@ function sampleStd({ n, std }) {
     : `Of the ${count(n)} elements of l1 that is ${given} in place of ${shown}.`;
 }
 
-/** The stack whose figure is shown; drawn anew when there is another width for it. @type {LayerStack | null} */
+/** Redrawn at another width. @type {LayerStack | null} */
 let drawn = null;
 
 function drawStack() {
@@ -103,17 +85,14 @@ function showStack(stack, values) {
     values["relu"] === "true" ? " with relu" : ""
   }`;
   byId("window").replaceChildren(tensorTable(stack.window, { label: ends }));
-  const titles = html("tr", {}, head("layer"), head("mean", true), head("std", true), head("theory's std", true),
-    head(drawsTitle(stack.further_draws), true), head("not finite", true), head("zeros", true));
+  const titles = [head("layer"), head("mean", true), head("std", true), head("theory's std", true),
+    head(drawsTitle(stack.further_draws), true), head("not finite", true), head("zeros", true)];
   const rows = stack.layers.map((layer) =>
-    html("tr", {}, html("th", { scope: "row" }, String(layer.index)), number(figure(layer.mean)),
-      number(figure(layer.std)), number(figure(layer.expected.std)), number(rangeText(layer.range)),
-      number(nonFinite(layer) || "–"),
+    row(String(layer.index), number(figure(layer.mean)), number(figure(layer.std)), number(figure(layer.expected.std)),
+      number(rangeText(layer.range)), number(nonFinite(layer) || "–"),
       number(layer.zeros === 0 ? "–" : layer.zeros === layer.n ? "all" : String(layer.zeros)))
   );
-  byId("stack-table").replaceChildren(
-    html("table", { class: "facts" }, html("thead", {}, titles), html("tbody", {}, ...rows)),
-  );
+  byId("stack-table").replaceChildren(factsTable(titles, rows));
 }
 
 /** @param {LayerStack} stack @returns {string} */
@@ -133,15 +112,13 @@ function verdict({ layers, first_inf: inf, first_nan: nan, first_all_zero: zero 
 
 /** @param {Experiment[]} experiments @param {string} seed */
 function showExperiments(experiments, seed) {
-  const titles = html("tr", {}, head("experiment"), head("figure"), head("the chapter", true), head("measured", true),
-    head("theory", true), head(drawsTitle(experiments[0]?.further_draws ?? 0), true));
+  const titles = [head("experiment"), head("figure"), head("the chapter", true), head("measured", true),
+    head("theory", true), head(drawsTitle(experiments[0]?.further_draws ?? 0), true)];
   const rows = experiments.flatMap((each) => experimentRows(each, seed));
-  byId("experiments").replaceChildren(
-    html("table", { class: "facts experiments" }, html("thead", {}, titles), html("tbody", {}, ...rows)),
-  );
+  byId("experiments").replaceChildren(factsTable(titles, rows, "facts experiments"));
 }
 
-/** @param {string} label what its column is called, for where there are no columns @param {HTMLElement} cell */
+/** @param {string} label title of the column, for narrow screens @param {HTMLElement} cell */
 function labelled(label, cell) {
   cell.dataset["label"] = label;
   return cell;
@@ -189,4 +166,101 @@ function showLinks({ n_in: nIn, hidden, depth, batch, init, scale, seed, relu })
   const many = new URLSearchParams({ widths: `${nIn}x${layers}`, ...last, bias: "false", ...common });
   byId("layer-link").setAttribute("href", `/?${one}`);
   byId("stack-link").setAttribute("href", `/?${many}`);
+}
+
+// The figure of the stack: the spread of every layer on a log axis, measured, expected, and over further draws
+
+const WIDEST = 820;
+const NARROWEST = 280;
+const HEIGHT = 280;
+const AREA = { left: 52, right: 12, top: 40, bottom: 44 };
+/** minimum px between two layer numbers */
+const ROOM_OF_A_NUMBER = 26;
+/** The range of float32: the figure stops there. */
+const LOWEST = 1e-46;
+const HIGHEST = 1e39;
+const LANES = /** @type {const} */ ([["NaN", "nan", 10], ["Inf", "inf", 24]]);
+
+/** @param {LayerStack} stack @param {number} room px available @returns {HTMLElement} */
+function stackFigure({ layers, further_draws: draws }, room) {
+  const width = Math.min(WIDEST, Math.max(NARROWEST, room));
+  const x = (/** @type {number} */ index) =>
+    AREA.left + ((index - 0.5) / layers.length) * (width - AREA.left - AREA.right);
+  const [low, high] = decades(layers);
+  const y = (/** @type {number} */ value) =>
+    AREA.top + ((high - Math.log10(value)) / (high - low)) * (HEIGHT - AREA.top - AREA.bottom);
+  const picture = svg("svg", { viewBox: `0 0 ${width} ${HEIGHT}`, width, height: HEIGHT, role: "img",
+    class: "stack-figure" });
+  picture.setAttribute("aria-label",
+    "Standard deviation of every layer, on a log axis; the table below holds the same figures");
+  drawAxes(picture, width, layers.length, low, high, x, y);
+
+  const inBand = layers.flatMap(({ index, range }) =>
+    range !== null && range[0] > 0 ? [{ index, low: range[0], high: range[1] }] : []
+  );
+  if (inBand.length > 1) {
+    const edge = [...inBand.map((each) => `${x(each.index)},${y(each.high)}`), ...inBand.reverse().map((each) =>
+      `${x(each.index)},${y(each.low)}`
+    )];
+    picture.append(svg("polygon", { class: "band", points: edge.join(" ") }));
+  }
+  const line = layers.flatMap(({ index, expected }) =>
+    isShown(expected.std) ? [`${x(index)},${y(Number(expected.std))}`] : []
+  );
+  picture.append(svg("polyline", { class: "theory", points: line.join(" ") }));
+  for (const layer of layers) {
+    const said = `layer ${layer.index}: std ${figure(layer.std)}, theory ${figure(layer.expected.std)}${
+      nonFinite(layer) === "" ? "" : `, ${nonFinite(layer)}`
+    }`;
+    if (isShown(layer.std)) mark(picture, "measured", x(layer.index), y(Number(layer.std)), said);
+    if (layer.nan > 0) mark(picture, "lane", x(layer.index), 10, said);
+    if (layer.posinf + layer.neginf > 0) mark(picture, "lane", x(layer.index), 24, said);
+    if (layer.zeros === layer.n) mark(picture, "lane", x(layer.index), HEIGHT - AREA.bottom + 10, said);
+  }
+  const legend = html("p", { class: "legend" }, html("span", { class: "measured" }, "measured"),
+    html("span", { class: "theory" }, "theory"));
+  if (draws > 0)
+    legend.append(html("span", { class: "band" }, `range of ${draws} further seed${draws === 1 ? "" : "s"}`));
+  return html("div", {}, picture, legend);
+}
+
+/** @param {FigureValue} value @returns {boolean} */
+function isShown(value) {
+  return typeof value === "number" && value > LOWEST && value < HIGHEST;
+}
+
+/** @param {StackLayer[]} layers @returns {[number, number]} of the axis, at least two */
+function decades(layers) {
+  const values = layers.flatMap(({ std, expected, range }) => [std, expected.std, ...(range ?? [])]).filter(isShown)
+    .map((value) => Math.log10(Number(value)));
+  if (values.length === 0) return [-1, 1];
+  const low = Math.floor(Math.min(...values) - 0.1);
+  const high = Math.ceil(Math.max(...values) + 0.1);
+  return high - low < 2 ? [low - 1, high + 1] : [low, high];
+}
+
+/** @param {SVGElement} picture @param {number} width @param {number} depth @param {number} low @param {number} high
+ * @param {(index: number) => number} x @param {(value: number) => number} y */
+function drawAxes(picture, width, depth, low, high, x, y) {
+  const step = Math.max(1, Math.ceil((high - low) / 8));
+  for (let decade = Math.ceil(low / step) * step; decade <= high; decade += step) {
+    const at = y(10 ** decade);
+    picture.append(svg("line", { class: "grid", x1: AREA.left, x2: width - AREA.right, y1: at, y2: at }));
+    picture.append(label(AREA.left - 6, at + 4, decadeText(decade)));
+  }
+  for (const [name, , at] of LANES)
+    picture.append(label(AREA.left - 6, at + 4, name));
+  picture.append(label(AREA.left - 6, HEIGHT - AREA.bottom + 14, "all 0"));
+  const every = [1, 5, 10, 20].find((step) => (depth / step) * ROOM_OF_A_NUMBER <= width - AREA.left) ?? 20;
+  for (let index = 1; index <= depth; index += 1) {
+    if (index !== 1 && index % every !== 0) continue;
+    picture.append(label(x(index), HEIGHT - AREA.bottom + 28, String(index), "middle"));
+  }
+  picture.append(label(width - AREA.right, HEIGHT - 2, "layer"),
+    label(4, HEIGHT - 2, "std of its output, log scale", "start"));
+}
+
+/** @param {SVGElement} picture @param {string} kind @param {number} x @param {number} y @param {string} said */
+function mark(picture, kind, x, y, said) {
+  picture.append(svg("circle", { class: kind, cx: x, cy: y, r: 3.5 }, svg("title", {}, said)));
 }

@@ -1,12 +1,10 @@
-/**
- * The Jacobians of a gradient check as heatmaps: for every output and input what backward says, what the differences
- * say, and how far the two are apart in units of what is tolerated. A cell under the pointer or the arrow keys is read
- * out in figures.
- */
+/** The Jacobians of a gradient check as heatmaps: for every output and input the gradients of backward, the
+ * differences of forward, and their distance relative to the tolerance. The cell under the pointer or the arrow keys
+ * shows its figures. */
 
 import { html } from "../core/dom.js";
 import { count, significant } from "../core/format.js";
-import { hex, oklch, onSchemeChange, readPalette } from "../core/colours.js";
+import { aroundZero, hex, isDarkScheme, oklch, onSchemeChange, readPalette } from "../core/colours.js";
 
 /** @typedef {"analytic" | "numeric" | "difference"} Kind */
 
@@ -14,8 +12,7 @@ const TITLES = { analytic: "analytic: backward", numeric: "numeric: differences 
   difference: "|analytic − numeric|" };
 /** px */
 const [WIDEST, TALLEST, LARGEST, LEAST] = [264, 288, 22, 4];
-const DARK = "(prefers-color-scheme: dark)";
-/** A difference this many times smaller than the tolerance is as good as none. */
+/** Share of the tolerance that counts as no difference. */
 const NOTHING = 1e-8;
 
 /** @param {CellValue} value @returns {string} */
@@ -23,10 +20,7 @@ export function figure(value) {
   return typeof value === "number" ? significant(value) : String(value).replace("Infinity", "∞");
 }
 
-/**
- * @param {GradientCheck} check
- * @returns {HTMLElement}
- */
+/** @param {GradientCheck} check @returns {HTMLElement} */
 export function jacobians(check) {
   return html("div", { class: "jacobians" }, ...check.comparisons.map(block));
 }
@@ -68,7 +62,7 @@ function worstText(comparison) {
   }`;
 }
 
-/** @param {JacobianComparison} comparison @param {number} row @param {number} column of the window @returns {string} */
+/** @param {JacobianComparison} comparison @param {number} row @param {number} column @returns {string} */
 function cellText(comparison, row, column) {
   const { window: part } = comparison;
   const at = /** @param {JacobianMatrix} matrix */ (matrix) => matrix.values[row]?.[column] ?? null;
@@ -82,8 +76,8 @@ function sentence(a, n, d, t) {
   return `analytic ${figure(a)}, numeric ${figure(n)}, difference ${figure(d)}, tolerated ${figure(t)}`;
 }
 
-/** @param {JacobianComparison} comparison @param {number} row @param {number} column @returns {string} ∂out[0, 1] /
- * ∂inp[2, 0] */
+/** @param {JacobianComparison} comparison @param {number} row @param {number} column
+ * @returns {string} ∂out[0, 1] / ∂inp[2, 0] */
 function place({ output, input, output_shape: from, input_shape: to }, row, column) {
   return `∂${output}${indexText(row, from)} / ∂${input}${indexText(column, to)}`;
 }
@@ -106,8 +100,7 @@ class Heatmap {
   #kind;
   #comparison;
   #cell;
-  /** @type {[number, number] | null} */
-  #at = null;
+  #at = /** @type {[number, number] | null} */ (null);
 
   /** @param {Kind} kind @param {JacobianComparison} comparison */
   constructor(kind, comparison) {
@@ -171,7 +164,7 @@ class Heatmap {
     if (context === null) return;
     context.scale(ratio, ratio);
     const palette = readPalette();
-    const isDark = matchMedia(DARK).matches;
+    const isDark = isDarkScheme();
     const most = largestOf(this.#comparison);
     const gap = cell > 8 ? 1 : 0;
     for (let row = 0; row < rows; row += 1) {
@@ -186,14 +179,8 @@ class Heatmap {
     context.strokeRect(this.#at[1] * cell + 0.5, this.#at[0] * cell + 0.5, cell - 1 - gap, cell - 1 - gap);
   }
 
-  /**
-   * @param {number} row
-   * @param {number} column
-   * @param {number} most
-   * @param {Palette} palette
-   * @param {boolean} isDark
-   * @returns {string}
-   */
+  /** @param {number} row @param {number} column @param {number} most @param {Palette} palette
+   * @param {boolean} isDark @returns {string} */
   #colour(row, column, most, palette, isDark) {
     const value = this.#comparison[this.#kind].values[row]?.[column];
     if (this.#kind !== "difference")
@@ -204,7 +191,6 @@ class Heatmap {
     return grey(1 - Math.log10(Math.max(NOTHING, Math.min(1, value / tolerance))) / Math.log10(NOTHING), isDark);
   }
 
-  /** @returns {HTMLElement} */
   #legend() {
     if (this.#kind === "difference") {
       const bar = html("i", { class: "swatch tolerance" });
@@ -216,7 +202,7 @@ class Heatmap {
   }
 }
 
-/** @param {JacobianComparison} comparison @returns {number} the largest finite absolute value of both Jacobians */
+/** @param {JacobianComparison} comparison @returns {number} the largest finite size in both Jacobians */
 function largestOf({ analytic, numeric }) {
   let most = 0;
   for (const row of [...analytic.values, ...numeric.values])
@@ -224,26 +210,12 @@ function largestOf({ analytic, numeric }) {
   return most || 1;
 }
 
-/** @param {number} share −1 to 1 @param {boolean} isDark @returns {string} brown above 0, teal below, as in the
- * explorer */
-function aroundZero(share, isDark) {
-  const size = Math.min(1, Math.abs(share));
-  const hue = share < 0 ? 195 : 60;
-  return hex(isDark ? oklch(0.25 + 0.55 * size, 0.12 * size, hue) : oklch(0.97 - 0.45 * size, 0.12 * size, hue));
-}
-
 /** @param {number} share 0 to 1 @param {boolean} isDark @returns {string} */
 function grey(share, isDark) {
   return hex(isDark ? oklch(0.25 + 0.35 * share, 0, 0) : oklch(0.97 - 0.4 * share, 0, 0));
 }
 
-/**
- * The verdict of a check in one dtype, with torch's.
- *
- * @param {string} dtype
- * @param {GradientCheck} check
- * @returns {HTMLElement}
- */
+/** @param {string} dtype @param {GradientCheck} check @returns {HTMLElement} */
 export function verdictCard(dtype, check) {
   const { passed, torch } = check;
   /** @type {HTMLElement[]} */

@@ -1,11 +1,11 @@
-/** A neuron, term by term; relu; and a layer, whose elements show what they are made of. */
+/** A neuron, term by term; relu; and a layer with the terms of each element. */
 
 import { lightLines } from "../core/chapter/listing.js";
 import { ApiError } from "../core/api.js";
+import { byId, counted, factor, factsTable, figure, head, number, row } from "../core/chapter/parts.js";
 import { answerOf, startPage } from "../core/chapter/page.js";
 import { cellText, markCells, tensorTable } from "../core/chapter/tensor-table.js";
 import { html, svg } from "../core/dom.js";
-import { significant } from "../core/format.js";
 
 /** @typedef {{input: CellValue, weight: CellValue, product: CellValue, running_sum: CellValue}} Term */
 /** @typedef {{terms: Term[], bias: CellValue, output: CellValue, relu: CellValue, relu_as_printed: CellValue}}
@@ -19,7 +19,7 @@ const LAYER_INPUTS = ["x", "w", "b"];
 const BAR = { width: 200, height: 20 };
 const PLOT = { width: 360, height: 180, margin: 28 };
 
-/** The element of y that is looked at; it stays when the numbers change. @type {number[]} */
+/** The chosen element of y; kept when the numbers change. @type {number[]} */
 let looked = [0, 0];
 
 startPage({
@@ -31,7 +31,7 @@ startPage({
       byId("relu").replaceChildren(reluPlot(neuron), ...nanRemark(neuron));
     }
     if (layer !== undefined) showLayer(layer);
-    // What a refusal leaves as it was is dimmed; the other figures are not.
+    // Figures that a refusal left unchanged are dimmed.
     for (const id of ["neuron", "relu"]) byId(id).toggleAttribute("data-current", neuron !== undefined);
     byId("layer").toggleAttribute("data-current", layer !== undefined);
   },
@@ -43,18 +43,8 @@ startPage({
   },
 });
 
-/** @param {string} id @returns {HTMLElement} */
-function byId(id) {
-  return /** @type {HTMLElement} */ (document.getElementById(id));
-}
-
-/**
- * Asks for both; where one of them is refused, shows the other all the same.
- *
- * @param {Record<string, string>} _values
- * @param {PageQuery} asking
- * @returns {Promise<{neuron: Neuron, layer: Layer}>}
- */
+/** Asks for both; if one is refused, shows the other. @param {Record<string, string>} _values
+ * @param {PageQuery} asking @returns {Promise<{neuron: Neuron, layer: Layer}>} */
 async function load(_values, { signal, query, partial }) {
   try {
     return await answerOf(ANSWER, query, signal);
@@ -64,14 +54,8 @@ async function load(_values, { signal, query, partial }) {
   }
 }
 
-/**
- * The half of the page that the input at fault has no part in; nothing where that is refused too.
- *
- * @param {string | null | undefined} field
- * @param {string} query
- * @param {AbortSignal} signal
- * @returns {Promise<{neuron?: Neuron, layer?: Layer}>}
- */
+/** The half without the input at fault; empty if refused too. @param {string | null | undefined} field
+ * @param {string} query @param {AbortSignal} signal @returns {Promise<{neuron?: Neuron, layer?: Layer}>} */
 async function withoutFault(field, query, signal) {
   const names = [NEURON_INPUTS, LAYER_INPUTS].find((names) => names.includes(field ?? ""));
   if (names === undefined) return {};
@@ -97,34 +81,21 @@ function termsTable({ terms, bias, output }) {
   const sums = [0, ...terms.map((term) => term.running_sum), output].map(finite);
   const x = barScale(sums);
   const rows = terms.map((term, i) =>
-    html("tr", {}, head(String(i)), ...[term.input, term.weight, term.product, term.running_sum].map(number),
-      bar(x, sums[i], sums[i + 1]))
+    row(String(i), ...[term.input, term.weight, term.product, term.running_sum].map(cell), bar(x, sums[i], sums[i + 1]))
   );
   const last = terms.length;
+  rows.push(row("+ bias", html("td"), html("td"), cell(bias), cell(output), bar(x, sums[last], sums[last + 1])));
   rows.push(
-    html("tr", {}, head("+ bias"), html("td"), html("td"), number(bias), number(output),
-      bar(x, sums[last], sums[last + 1])),
+    html("tr", { class: "total" }, html("th", { scope: "row" }, "output"), html("td"), html("td"), html("td"),
+      cell(output), bar(x, 0, sums[last + 1])),
   );
-  rows.push(
-    html("tr", { class: "total" }, head("output"), html("td"), html("td"), html("td"), number(output),
-      bar(x, 0, sums[last + 1])),
-  );
-  const titles = ["i", "input", "weight", "product", "sum so far"].map((title, at) =>
-    html("th", { class: at > 0 ? "number" : false }, title)
-  );
-  const table = html("table", { class: "facts terms" }, html("thead", {}, html("tr", {}, ...titles, html("th"))),
-    html("tbody", {}, ...rows));
-  return html("div", { class: "scroll" }, table);
-}
-
-/** @param {string} text @returns {HTMLElement} */
-function head(text) {
-  return html("th", { scope: "row" }, text);
+  const titles = ["i", "input", "weight", "product", "sum so far"].map((title, at) => head(title, at > 0));
+  return html("div", { class: "scroll" }, factsTable([...titles, html("th")], rows, "facts terms"));
 }
 
 /** @param {CellValue} value @returns {HTMLElement} */
-function number(value) {
-  return html("td", { class: "number" }, cellText(value));
+function cell(value) {
+  return number(cellText(value));
 }
 
 /** @param {CellValue | undefined} value @returns {number | null} */
@@ -140,14 +111,8 @@ function barScale(values) {
   return (value) => 4 + ((value - low) / span) * (BAR.width - 8);
 }
 
-/**
- * What a term adds, from the sum before it to the sum after it.
- *
- * @param {(value: number) => number} x
- * @param {number | null | undefined} from
- * @param {number | null | undefined} to
- * @returns {HTMLElement}
- */
+/** From the sum before a term to the sum after it. @param {(value: number) => number} x
+ * @param {number | null | undefined} from @param {number | null | undefined} to @returns {HTMLElement} */
 function bar(x, from, to) {
   const { width, height } = BAR;
   const picture = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none",
@@ -164,27 +129,20 @@ function bar(x, from, to) {
   return html("td", { class: "bar" }, picture);
 }
 
-/**
- * What the chapter's zip makes of lists of different lengths.
- *
- * @param {{inputs: number, weights: number, pairs: number, longer: "inputs" | "weights", dropped: CellValue[], terms:
- *   Term[], bias: CellValue, output_without_the_dropped: CellValue}} limit
- * @returns {HTMLElement[]}
- */
+/** Shows what the chapter's zip does with lists of different lengths.
+ * @param {{inputs: number, weights: number, pairs: number, longer: "inputs" | "weights", dropped: CellValue[],
+ * terms: Term[], bias: CellValue, output_without_the_dropped: CellValue}} limit @returns {HTMLElement[]} */
 function truncated({ inputs, weights, pairs, longer, dropped, terms, bias, output_without_the_dropped: output }) {
-  const paired = terms.map((term, i) =>
-    html("tr", {}, head(String(i)), ...[term.input, term.weight, term.product].map(number))
-  );
+  const paired = terms.map((term, i) => row(String(i), ...[term.input, term.weight, term.product].map(cell)));
   const left = dropped.map((value, i) => {
-    const cells = longer === "inputs" ? [number(value), html("td")] : [html("td"), number(value)];
-    return html("tr", { class: "dropped" }, head(String(pairs + i)), ...cells,
+    const cells = longer === "inputs" ? [cell(value), html("td")] : [html("td"), cell(value)];
+    return html("tr", { class: "dropped" }, html("th", { scope: "row" }, String(pairs + i)), ...cells,
       html("td", { class: "number" }, "dropped"));
   });
-  const total = html("tr", { class: "total" }, head("output"), html("td"), html("td"), number(output));
-  const biasRow = html("tr", {}, head("+ bias"), html("td"), html("td"), number(bias));
-  const titles = ["i", "input", "weight", "product"].map((title, at) =>
-    html("th", { class: at > 0 ? "number" : false }, title)
-  );
+  const total = html("tr", { class: "total" }, html("th", { scope: "row" }, "output"), html("td"), html("td"),
+    cell(output));
+  const biasRow = row("+ bias", html("td"), html("td"), cell(bias));
+  const titles = ["i", "input", "weight", "product"].map((title, at) => head(title, at > 0));
   return [
     html("p", {},
       `${counted(inputs, "input")} and ${counted(weights, "weight")}: zip stops after ${
@@ -192,14 +150,8 @@ function truncated({ inputs, weights, pairs, longer, dropped, terms, bias, outpu
       } and drops the rest of the ${longer} without a word. The chapter's line would answer ${
         cellText(output)
       }; here it is refused.`),
-    html("table", { class: "facts terms" }, html("thead", {}, html("tr", {}, ...titles)),
-      html("tbody", {}, ...paired, ...left, biasRow, total)),
+    factsTable(titles, [...paired, ...left, biasRow, total], "facts terms"),
   ];
-}
-
-/** @param {number} number @param {string} noun @returns {string} */
-function counted(number, noun) {
-  return `${number} ${noun}${number === 1 ? "" : "s"}`;
 }
 
 // --- relu
@@ -283,8 +235,6 @@ function showLayer(layer) {
 
 /** @param {Layer} layer @param {number} row @param {number} neuron @returns {string} */
 function sumText({ x, w, b, y }, row, neuron) {
-  /** @param {CellValue} value */
-  const factor = (value) => typeof value === "number" && value < 0 ? `(${cellText(value)})` : cellText(value);
   const terms = x.values[row].map((/** @type {CellValue} */ value, /** @type {number} */ k) =>
     `${factor(value)}·${factor(w.values[neuron][k])}`
   );
@@ -295,14 +245,9 @@ function sumText({ x, w, b, y }, row, neuron) {
 
 /** @param {Layer} layer @returns {string} */
 function agreement({ max_difference: difference, rounding, equal }) {
-  const distance = `Largest difference of the two: ${magnitude(difference)}`;
+  const distance = `Largest difference of the two: ${figure(difference)}`;
   if (difference === 0) return `${distance}: no element differs.`;
-  const limit = `what rounding can make of the same sum in two orders is at most ${magnitude(rounding)}`;
+  const limit = `what rounding can make of the same sum in two orders is at most ${figure(rounding)}`;
   return equal ? `${distance}; ${limit}. They are equal but for rounding.`
     : `${distance}, more than rounding explains: ${limit}.`;
-}
-
-/** @param {CellValue} value @returns {string} */
-function magnitude(value) {
-  return typeof value === "number" ? significant(value) : cellText(value);
 }

@@ -1,6 +1,7 @@
-/** The gradient check of somebody's own function, as `chainrule gradcheck --open` found it. */
+/** The gradient check of a user's function, opened by `chainrule gradcheck --open`. */
 
 import { getJson } from "../core/api.js";
+import { byId } from "../core/chapter/parts.js";
 import { html } from "../core/dom.js";
 import { figure, jacobians, verdictCard } from "./jacobians.js";
 
@@ -9,8 +10,8 @@ import { figure, jacobians, verdictCard } from "./jacobians.js";
 
 /** @param {{checks: Record<string, Check | {error: string}>}} report */
 function show(report) {
-  const verdicts = /** @type {HTMLElement} */ (document.getElementById("verdicts"));
-  const figures = /** @type {HTMLElement} */ (document.getElementById("jacobians"));
+  const verdicts = byId("verdicts");
+  const figures = byId("jacobians");
   for (const [dtype, check] of Object.entries(report.checks)) {
     if ("error" in check) {
       verdicts.append(

@@ -1,28 +1,27 @@
 /** Five styles: their code side by side, how far their numbers are apart, and what goes wrong in two of them. */
 
+import { byId, factsTable, figure, head, number, row } from "../core/chapter/parts.js";
 import { startPage } from "../core/chapter/page.js";
 import { shapeText } from "../core/chapter/tensor-table.js";
 import { html } from "../core/dom.js";
 import { count } from "../core/format.js";
-import { figure } from "./tensor-histogram.js";
 
 /** @typedef {{number: number, parts: [string, string][]}} Line */
 /** @typedef {{code: Line[], file: string | null, instead: string | null}} Cell */
 /** @typedef {{name: string, title: string, removes: string | null, lines: number, per_layer: number, once: number,
  * per_model: number, backward: number, names: number}} Style */
-/** @typedef {{left: number | null, right: number | null, same: boolean}} Beside lines by their places in the cells of
- * two styles */
-/** @typedef {{styles: Style[], rows: {part: string, role: string, cells: Cell[]}[], pairs: Record<string, Beside[][]>}}
- * Code */
+/** @typedef {{left: number | null, right: number | null, same: boolean}} Beside lines by their places in two cells */
+/** @typedef {{styles: Style[], rows: {part: string, role: string, cells: Cell[]}[], pairs: Record<string,
+ * Beside[][]>}} Code */
 /** @typedef {{difference: FigureValue, relative: FigureValue, nan: number, inf: number}} Agreement */
 /** @typedef {{style: string, loss: FigureValue, gradients: Record<string, Agreement>}} Run */
-/** @typedef {{leaves: string[], shapes: Record<string, number[]>, reference_loss: FigureValue, runs: Run[], non_finite:
- * {elements: number, nan: number[], inf: number[], same: boolean}, apart: FigureValue[][], identical: boolean[][]}}
- * Runs */
+/** @typedef {{leaves: string[], shapes: Record<string, number[]>, reference_loss: FigureValue, runs: Run[],
+ * non_finite: {elements: number, nan: number[], inf: number[], same: boolean}, apart: FigureValue[][], identical:
+ * boolean[][]}} Runs */
 /** @typedef {{type: string, message: string} | null} Raised */
 /** @typedef {{error: Raised, gradients: string[], attributes: string[]}} Ran */
-/** @typedef {{linear_layer: number[][], forgotten: Raised, models: {name: string, loss: FigureValue, parameters: {name:
- * string, shape: number[]}[]}[]}} Modules */
+/** @typedef {{linear_layer: number[][], forgotten: Raised, models: {name: string, loss: FigureValue, parameters:
+ * {name: string, shape: number[]}[]}[]}} Modules */
 
 const COUNTS = /** @type {const} */ ([
   ["lines", "all lines"],
@@ -48,21 +47,6 @@ startPage({
       ) => [at > 0 ? " · " : "", html("a", { href: `/?${new URLSearchParams({ ...spec, style: name })}` }, title)]));
   },
 });
-
-/** @param {string} id @returns {HTMLElement} */
-function byId(id) {
-  return /** @type {HTMLElement} */ (document.getElementById(id));
-}
-
-/** @param {string} text @param {boolean} [isNumber] */
-function head(text, isNumber = true) {
-  return html("th", { scope: "col", class: isNumber ? "number" : false }, text);
-}
-
-/** @param {string} text @param {string} [classes] */
-function number(text, classes = "") {
-  return html("td", { class: `number ${classes}`.trim() }, text);
-}
 
 // --- side by side
 
@@ -98,21 +82,10 @@ function showCode({ styles, rows, pairs }, compare) {
       number(String(style[key]), key)
     ))
   );
-  byId("counts").replaceChildren(
-    html("table", { class: "facts" }, html("thead", {}, html("tr", {}, head("", false), ...COUNTS.map(([, title]) =>
-      head(title)
-    ))), html("tbody", {}, ...countRows)),
-  );
+  byId("counts").replaceChildren(factsTable(["", ...COUNTS.map(([, title]) => head(title, true))], countRows));
 }
 
-/**
- * Two cells line for line.
- *
- * @param {Cell | undefined} left
- * @param {Cell | undefined} right
- * @param {Beside[]} beside
- * @returns {HTMLElement[]}
- */
+/** @param {Cell | undefined} left @param {Cell | undefined} right @param {Beside[]} beside @returns {HTMLElement[]} */
 function pairedRows(left, right, beside) {
   if (beside.length === 0) return [html("tr", {}, codeCell(left), codeCell(right))];
   return beside.map(({ left: l, right: r, same }, at) => {
@@ -140,11 +113,9 @@ function codeCell(cell) {
   return html("td", {}, html("code", { class: "code" }, ...cell.code.map((line) => codeLine(line, cell.file))));
 }
 
-/** @param {[string, string][]} parts @returns {[string, string][]} neighbours of one kind as one, so that no arrow is
- * in two */
+/** @param {[string, string][]} parts @returns {[string, string][]} joins neighbours of one kind */
 function joined(parts) {
-  /** @type {[string, string][]} */
-  const found = [];
+  const found = /** @type {[string, string][]} */ ([]);
   for (const [part, kind] of parts) {
     const last = found[found.length - 1];
     if (last !== undefined && last[1] === kind) last[0] += part;
@@ -157,7 +128,7 @@ function joined(parts) {
 function codeLine({ number: at, parts }, file) {
   const text = parts.map(([part]) => part).join("");
   const indent = text.length - text.trimStart().length;
-  // A long line is wrapped, and goes on under its own beginning.
+  // A wrapped line continues below its own indent.
   const line = html("span", { class: "line", title: `${file}:${at}`, style: `--indent: ${indent + 2}ch` });
   line.append(
     ...joined(parts).map(([part, kind]) =>
@@ -185,20 +156,13 @@ function showRuns(
   );
   const reference = html("tr", { class: "soft" }, html("th", { scope: "row" }, "autograd in float64"),
     number(figure(referenceLoss)), ...leaves.map(() => number("0")));
-  byId("agreement").replaceChildren(
-    html("table", { class: "facts" }, html("thead", {}, html("tr", {}, head("style", false), head("loss"), ...titles)),
-      html("tbody", {}, ...rows, reference)),
-  );
-  const pairRows = apart.map((row, at) =>
-    html("tr", {}, html("th", { scope: "row" }, styles[at]?.title ?? ""), ...row.map((each, other) =>
+  byId("agreement").replaceChildren(factsTable(["style", head("loss", true), ...titles], [...rows, reference]));
+  const pairRows = apart.map((distances, at) =>
+    row(styles[at]?.title ?? "", ...distances.map((each, other) =>
       pairCell(each, identical[at]?.[other] === true, at === other)
     ))
   );
-  byId("apart").replaceChildren(
-    html("table", { class: "facts" }, html("thead", {}, html("tr", {}, head("", false), ...styles.map(({ title }) =>
-      head(title)
-    ))), html("tbody", {}, ...pairRows)),
-  );
+  byId("apart").replaceChildren(factsTable(["", ...styles.map(({ title }) => head(title, true))], pairRows));
   byId("agreement-says").textContent = agreementSays(runs, nonFinite, identical, styles.map(({ title }) => title));
 }
 
@@ -217,18 +181,11 @@ function agreementCell(leaf, agreement) {
 /** @param {FigureValue} difference @param {boolean} isIdentical @param {boolean} isSame @returns {HTMLElement} */
 function pairCell(difference, isIdentical, isSame) {
   if (isSame) return number("");
-  const cell = number(isIdentical ? "identical" : difference === "NaN" ? "NaN in one of them" : figure(difference),
+  return number(isIdentical ? "identical" : difference === "NaN" ? "NaN in one of them" : figure(difference),
     isIdentical ? "soft" : "");
-  return cell;
 }
 
-/**
- * @param {Run[]} runs
- * @param {Runs["non_finite"]} nonFinite
- * @param {boolean[][]} identical
- * @param {string[]} titles of the styles
- * @returns {string}
- */
+/** @param {Run[]} runs @param {Runs["non_finite"]} nonFinite @param {boolean[][]} identical @param {string[]} titles */
 function agreementSays(runs, { elements, nan, inf, same }, identical, titles) {
   const kinds = (/** @type {number} */ at) =>
     [[nan[at] ?? 0, "NaN"], [inf[at] ?? 0, "±Inf"]].flatMap(([many, kind]) =>
@@ -236,8 +193,7 @@ function agreementSays(runs, { elements, nan, inf, same }, identical, titles) {
     ).join(" and ") || "all finite";
   const isOdd = runs.some((_, at) => (nan[at] ?? 0) + (inf[at] ?? 0) > 0);
   if (!same) {
-    /** @type {Map<string, string[]>} */
-    const groups = new Map();
+    const groups = /** @type {Map<string, string[]>} */ (new Map());
     for (const at of runs.keys()) groups.set(kinds(at), [...(groups.get(kinds(at)) ?? []), titles[at] ?? ""]);
     const counts = groups.size === 1 ? `${kinds(0)} in every style, but not in the same places`
       : [...groups].map(([found, names]) => `${found} in ${names.join(", ")}`).join("; ");
@@ -280,14 +236,11 @@ function showModules({ linear_layer: shapes, forgotten, models }) {
     ` gives ${shapes.map((shape) => shapeText(shape)).join(" and ")}: both were found by being attributes.`);
   byId("forgotten").replaceChildren(raised("ForgetfulLayer(10, 2)", forgotten));
   const rows = models.map(({ name, loss, parameters }) =>
-    html("tr", {}, html("th", { scope: "row" }, html("code", {}, name)), number(figure(loss)),
-      html("td", {}, parameters.map((each) => `${each.name} ${shapeText(each.shape)}`).join(", ")))
+    row(html("code", {}, name), number(figure(loss)), html("td", {}, parameters.map((each) =>
+      `${each.name} ${shapeText(each.shape)}`
+    ).join(", ")))
   );
-  byId("models").replaceChildren(
-    html("table", { class: "facts" },
-      html("thead", {}, html("tr", {}, head("", false), head("loss"), head("parameters", false))),
-      html("tbody", {}, ...rows)),
-  );
+  byId("models").replaceChildren(factsTable(["", head("loss", true), "parameters"], rows));
 }
 
 /** @param {string} what @param {Raised} error @returns {HTMLElement} */

@@ -1,34 +1,20 @@
-/** A large tensor as a page shows it: its histogram, and its moments in words. Used by more than one page. */
+/** A large tensor: its histogram and its moments. */
 
-import { cellText, shapeText } from "../core/chapter/tensor-table.js";
+import { figure } from "../core/chapter/parts.js";
+import { shapeText } from "../core/chapter/tensor-table.js";
 import { html, svg } from "../core/dom.js";
 import { count, significant } from "../core/format.js";
 
 const WIDTH = 240;
 const HEIGHT = 72;
 
-/** @param {FigureValue | undefined} value @returns {string} three significant digits, or what it is instead */
-export function figure(value) {
-  if (value === null || value === undefined) return "–";
-  return typeof value === "number" ? significant(value) : cellText(value);
-}
-
-/** @param {TensorMoments} moments @returns {string} "12 NaN, 3 +Inf", or nothing where all is finite */
+/** @param {TensorMoments} moments @returns {string} "12 NaN, 3 +Inf", "" if all are finite */
 export function nonFinite({ nan, posinf, neginf }) {
-  const kinds = [
-    [nan, "NaN"],
-    [posinf, "+Inf"],
-    [neginf, "−Inf"],
-  ];
+  const kinds = [[nan, "NaN"], [posinf, "+Inf"], [neginf, "−Inf"]];
   return kinds.flatMap(([many, name]) => many === 0 ? [] : [`${count(Number(many))} ${name}`]).join(", ");
 }
 
-/**
- * @param {string} name
- * @param {TensorSummary} summary
- * @param {"forward" | "backward" | "parameter"} hue
- * @returns {HTMLElement}
- */
+/** @param {string} name @param {TensorSummary} summary @param {"forward" | "backward" | "parameter"} hue */
 export function tensorHistogram(name, summary, hue) {
   const { shape, mean, std, zeros, n } = summary;
   const odd = nonFinite(summary);
@@ -42,8 +28,8 @@ export function tensorHistogram(name, summary, hue) {
   return made;
 }
 
-/** @param {string} name @param {TensorSummary} summary @returns {SVGElement} bars as high as the root of their count,
- * so that tails stay visible */
+/** @param {string} name @param {TensorSummary} summary
+ * @returns {SVGElement} heights by the root of the count, so that tails stay visible */
 function bars(name, { histogram, min, max }) {
   const tallest = Math.sqrt(Math.max(...histogram));
   const box = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img" });

@@ -1,11 +1,7 @@
-/** The sources that a page shows: lighting their lines. */
+/** Lights lines of the source listings. */
 
-/**
- * Lights lines of a listing, and no others.
- *
- * @param {string} name of the listing
- * @param {(text: string, number: number) => boolean} isLit whether a line is, by its text and its number in the file
- */
+/** Lights the given lines of a listing and no others. @param {string} name of the listing
+ * @param {(text: string, number: number) => boolean} isLit by its text and its number in the file */
 export function lightLines(name, isLit) {
   for (const line of document.querySelectorAll(`#listing-${CSS.escape(name)} .line`)) {
     const code = line.querySelector(".code")?.textContent ?? "";

@@ -1,37 +1,27 @@
-/**
- * A page of the chapter: its controls, its address and its answers. The query string holds the inputs that are not at
- * their default, so that a page as it stands is a link; what it shows is what its JSON twin answers to the same query.
- */
+/** A page of the chapter: its controls, its address and its answers. The query string holds the inputs that are not
+ * at their default; the page shows what its JSON twin answers to the same query. */
 
 import { cancel, during, later } from "../activity.js";
 import { ApiError, getJson } from "../api.js";
-import { html } from "../dom.js";
+import { buttonOf } from "../dom.js";
 
 /** @typedef {Record<string, string>} Values every input's text by its name */
 /** @typedef {{name: string, answer: string, inputs: {name: string, default: string, kind: string}[]}} PageData */
 
-/**
- * @typedef {object} Behaviour
- * @property {(answer: any, values: Values) => void} show an answer
- * @property {(error: ErrorBody, values: Values) => boolean | void} [failed] explains an error in place; true: it need
- *   not be said at the top too
- * @property {(values: Values, asking: PageQuery) => Promise<any>} [load] asks in another way than all at once
- */
+/** @typedef {object} Behaviour @property {(answer: any, values: Values) => void} show an answer
+ * @property {(error: ErrorBody, values: Values) => boolean | void} [failed] explains an error in place; true: the
+ * top of the page need not show it
+ * @property {(values: Values, asking: PageQuery) => Promise<any>} [load] replaces the single request */
 
 /** ms without typing before what was typed is asked */
 const PAUSE = 250;
-/** ms after which the page says that it works */
+/** ms until the page shows that it is busy */
 const PATIENCE = 200;
 /** ms between two tries while the server is busy */
 const RETRY = 1000;
 const TRIES = 5;
 
-/**
- * Starts the page.
- *
- * @param {Behaviour} behaviour
- * @returns {{set: (changes: Values) => void, values: () => Values}}
- */
+/** @param {Behaviour} behaviour @returns {{set: (changes: Values) => void, values: () => Values}} */
 export function startPage(behaviour) {
   const page = new ChapterPage(behaviour);
   page.start();
@@ -46,15 +36,11 @@ function readPageData() {
 class ChapterPage {
   #page = readPageData();
   #behaviour;
-  /** @type {AbortController | null} */
-  #asking = null;
-  /** @type {number | undefined} */
-  #pause = undefined;
+  #asking = /** @type {AbortController | null} */ (null);
+  #pause = /** @type {number | undefined} */ (undefined);
   #answers = 0;
-  /** The query that was asked last. */
   #asked = "";
-  /** @type {Values} */
-  values = {};
+  values = /** @type {Values} */ ({});
 
   /** @param {Behaviour} behaviour */
   constructor(behaviour) {
@@ -80,7 +66,7 @@ class ChapterPage {
       if (button instanceof HTMLElement) this.set(Object.fromEntries(new URLSearchParams(button.dataset["set"] ?? "")));
     });
     addEventListener("popstate", () => {
-      // A move within the page, to one of its headings, asks for nothing.
+      // A move to a heading of the page needs no answer.
       if (location.search.slice(1) === this.#asked) return;
       const given = new URLSearchParams(location.search);
       this.#writeControls(
@@ -88,7 +74,7 @@ class ChapterPage {
       );
       this.#ask(location.search.slice(1));
     });
-    // As it stands in the address: what is wrong there is said, though no control can show it.
+    // The address as it stands: the answer names its mistakes, even those that no control can show.
     this.#ask(location.search.slice(1));
   }
 
@@ -135,7 +121,7 @@ class ChapterPage {
     }
   }
 
-  /** The inputs that are not at their default. */
+  /** Without the inputs that are at their default. */
   get #query() {
     const given = this.#page.inputs.filter((each) => this.values[each.name] !== each.default);
     return new URLSearchParams(
@@ -143,14 +129,14 @@ class ChapterPage {
     ).toString();
   }
 
-  /** @param {boolean} push whether it makes a history entry */
+  /** @param {boolean} push makes a history entry */
   #writeAddress(push) {
     const address = `${location.pathname}${this.#query && `?${this.#query}`}${location.hash}`;
     if (push) history.pushState(null, "", address);
     else history.replaceState(null, "", address);
   }
 
-  /** @param {string} [query] the address's own; of the inputs without */
+  /** @param {string} [query] by default that of the inputs */
   #ask(query = this.#query) {
     void during(this.#answer(query));
   }
@@ -187,12 +173,8 @@ class ChapterPage {
     }
   }
 
-  /**
-   * Says what is wrong beside the control at fault, else at the top; what is shown of the last answer stays, dimmed.
-   *
-   * @param {ErrorBody | null} error
-   * @param {boolean} [isExplained] in place, by the page itself
-   */
+  /** Shows the error beside the control at fault, else at the top; the last answer stays, dimmed.
+   * @param {ErrorBody | null} error @param {boolean} [isExplained] by the page itself */
   #say(error, isExplained = false) {
     const field = error?.field ?? null;
     const isOfControl = field !== null && controlOf(field) !== null;
@@ -210,8 +192,7 @@ class ChapterPage {
       top.hidden = error === null || isOfControl || isExplained;
       top.replaceChildren(error?.message ?? "");
       if (error !== null && (error.code === "unreachable" || error.code === "busy")) {
-        const again = html("button", { type: "button", class: "link" }, "Try again");
-        again.addEventListener("click", () => this.#ask(this.#asked));
+        const again = buttonOf({ class: "link" }, () => this.#ask(this.#asked), "Try again");
         top.append(" ", again);
       }
     }
@@ -221,15 +202,8 @@ class ChapterPage {
   }
 }
 
-/**
- * An answer of the page's JSON twin; while the server is busy it is asked again, a few times.
- *
- * @param {string} path
- * @param {string} query without the ?
- * @param {AbortSignal} signal
- * @returns {Promise<any>}
- * @throws {ApiError}
- */
+/** Asks the page's JSON twin, again a few times while the server is busy. @param {string} path @param {string} query
+ * @param {AbortSignal} signal @returns {Promise<any>} @throws {ApiError} */
 export async function answerOf(path, query, signal) {
   for (let tried = 1;; tried++) {
     try {

@@ -1,25 +1,19 @@
-/**
- * A tensor as a table: a number for a scalar, a row for a vector, rows and columns for a matrix, and the matrices one
- * beside the other for more dimensions. What is too large is cut, and says so. Cells can be walked with the arrow keys.
- */
+/** A tensor as a table: a number for a scalar, a row for a vector, rows and columns for a matrix, and matrices side
+ * by side for more dimensions. Large tensors are cut. The arrow keys move between cells. */
 
 import { html } from "../dom.js";
 import { significant } from "../format.js";
 
-/**
- * @typedef {object} Options
- * @property {string} [label] stands above, with the shape
+/** @typedef {object} Options @property {string} [label] above the table, with the shape
  * @property {(value: CellValue) => string} [format]
  * @property {(index: TensorIndex) => string} [mark] classes of a cell
- * @property {(index: TensorIndex | null) => void} [onhover] the cell under the pointer or with the focus, null for none
- * @property {number} [most] rows and columns that are shown, 12 unless told
- */
+ * @property {(index: TensorIndex | null) => void} [onhover] the cell under the pointer or with the focus, null for
+ * none @property {number} [most] rows and columns shown, 12 by default */
 
 const MOST = 12;
 const MAX_SLICES = 6;
 
-/** How a value is written: integers as they are, other numbers with three digits, what is not finite by its name.
- * @param {CellValue} value @returns {string} */
+/** Integers in full, other numbers with three digits, NaN and infinities by name. @param {CellValue} value */
 export function cellText(value) {
   if (typeof value === "boolean") return value ? "True" : "False";
   if (value === null) return "None";
@@ -34,11 +28,7 @@ export function shapeText(shape) {
   return shape.length === 1 ? `(${shape[0]},)` : `(${shape.join(", ")})`;
 }
 
-/**
- * @param {TensorValues} tensor
- * @param {Options} [options]
- * @returns {HTMLElement}
- */
+/** @param {TensorValues} tensor @param {Options} [options] @returns {HTMLElement} */
 export function tensorTable({ shape, values }, options = {}) {
   const { label = "", onhover } = options;
   const slices = slicesOf(shape, values);
@@ -53,21 +43,14 @@ export function tensorTable({ shape, values }, options = {}) {
   return figure;
 }
 
-/**
- * Marks cells anew, by their index.
- *
- * @param {Element} table as tensorTable made it
- * @param {(index: TensorIndex) => string} classes
- */
+/** @param {Element} table made by tensorTable @param {(index: TensorIndex) => string} classes */
 export function markCells(table, classes) {
   for (const cell of table.querySelectorAll("td[data-index]")) cell.className = classes(indexOf(cell));
 }
 
-/**
- * @param {readonly number[]} shape
- * @param {any} values
- * @returns {{index: number[], rows: CellValue[][]}[]} the matrices of a tensor, in the order of their leading indices
- */
+/** @param {readonly number[]} shape @param {any} values
+ * @returns {{index: number[], rows: CellValue[][]}[]} the matrices of a tensor, in the order of their leading
+ * indices */
 function slicesOf(shape, values) {
   if (shape.length === 0) return [{ index: [], rows: [[values]] }];
   if (shape.length === 1) return [{ index: [], rows: [values] }];
@@ -81,13 +64,8 @@ function slicesOf(shape, values) {
   return slices;
 }
 
-/**
- * @param {readonly number[]} leading index of the slice
- * @param {readonly CellValue[][]} rows
- * @param {readonly number[]} shape of the tensor
- * @param {Options} options
- * @returns {HTMLElement}
- */
+/** @param {readonly number[]} leading index of the slice @param {readonly CellValue[][]} rows
+ * @param {readonly number[]} shape of the tensor @param {Options} options @returns {HTMLElement} */
 function matrix(leading, rows, shape, { format = cellText, mark, onhover, most = MOST }) {
   const table = html("table", { class: "values" });
   if (leading.length > 0) table.append(html("caption", {}, `[${leading.join(", ")}]`));

@@ -1,6 +1,7 @@
 /** What the controls of a spec and of a what-if have in common: a key's input, and what it says. */
 
 import { html, svg } from "../dom.js";
+import { setting } from "../format.js";
 
 /** A seed of the dice has so many digits at most. */
 const SEEDS = 10_000;
@@ -26,10 +27,27 @@ export function readControl(key, control) {
   return isNumber && (key.kind === "float" || Number.isSafeInteger(number)) ? number : text;
 }
 
-/** @param {SpecControl} control @param {boolean} isAtFault */
-export function markFault(control, isAtFault) {
-  if (isAtFault) control.setAttribute("aria-invalid", "true");
-  else control.removeAttribute("aria-invalid");
+/** Writes a value, unless it is being typed. @param {SpecKey} key @param {SpecControl} control
+ * @param {string | number | boolean} value */
+export function writeControl(key, control, value) {
+  if (control instanceof HTMLInputElement && control.type === "checkbox") control.checked = value === true;
+  else if (document.activeElement !== control || control instanceof HTMLSelectElement || typeof value === "number") {
+    const text = key.kind === "float" && typeof value === "number" ? setting(value) : String(value);
+    if (control.value !== text) control.value = text;
+  }
+}
+
+/** Shows an error at the field at fault; the other fields show their notes.
+ * @param {ReadonlyMap<string, SpecField>} fields @param {ErrorBody | null} error
+ * @param {(name: string) => string} noteOf */
+export function markFault(fields, error, noteOf) {
+  for (const [name, { root, control, note }] of fields) {
+    const isAtFault = error?.field === name;
+    root.classList.toggle("at-fault", isAtFault);
+    if (isAtFault) control.setAttribute("aria-invalid", "true");
+    else control.removeAttribute("aria-invalid");
+    note.textContent = isAtFault ? (error?.message ?? "") : noteOf(name);
+  }
 }
 
 /** @param {(seed: number) => void} roll @returns {HTMLButtonElement} */

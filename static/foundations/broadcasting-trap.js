@@ -1,36 +1,23 @@
-/** The exercise: a guess first, then what the loss without a squeeze really is. */
+/** The exercise: a guess, then the loss without a squeeze. */
 
-import { shapeText } from "../../core/chapter/tensor-table.js";
-import { html } from "../../core/dom.js";
-import { quantity, significant } from "../../core/format.js";
+import { factsTable, number, row } from "../core/chapter/parts.js";
+import { shapeText } from "../core/chapter/tensor-table.js";
+import { html } from "../core/dom.js";
+import { quantity, significant } from "../core/format.js";
 
-/**
- * @typedef {object} Trap
- * @property {number[]} pred
- * @property {number[]} targ
- * @property {number[]} difference
- * @property {number[]} squeezed_difference
- * @property {number} loss
- * @property {number} true_loss
- * @property {number} loss_difference
- * @property {number} twice_the_covariance
- * @property {number} loss_of_the_mean
- * @property {number} true_loss_of_the_mean
- * @property {number} bytes
- * @property {number} squeezed_bytes
- */
+/** @typedef {object} Trap @property {number[]} pred @property {number[]} targ @property {number[]} difference
+ * @property {number[]} squeezed_difference @property {number} loss @property {number} true_loss
+ * @property {number} loss_difference @property {number} twice_the_covariance @property {number} loss_of_the_mean
+ * @property {number} true_loss_of_the_mean @property {number} bytes @property {number} squeezed_bytes */
 
-/** @typedef {{shape: string, loss: string} | null} Guess what was filled in; null: none was made, or it was about
- * another exercise */
+/** @typedef {{shape: string, loss: string} | null} Guess null: none, or for other inputs */
 
-/** @returns {(trap: Trap, values: Record<string, string>) => void} shows a new answer: hidden until there was a guess,
- * or the wish for none */
+/** @returns {(trap: Trap, values: Record<string, string>) => void} shows a new answer after a guess, or after the
+ * button that reveals it */
 export function wireTrap() {
-  /** @type {Trap | null} */
-  let trap = null;
+  let trap = /** @type {Trap | null} */ (null);
   let asked = "";
-  /** @type {Guess | undefined} */
-  let guess = undefined;
+  let guess = /** @type {Guess | undefined} */ (undefined);
   const draw = () => {
     if (trap === null || guess === undefined) return;
     document.querySelector("#trap")?.replaceChildren(...revealed(trap, guess));
@@ -47,7 +34,7 @@ export function wireTrap() {
   });
   return (answer, { n, noise, seed }) => {
     const now = JSON.stringify([n, noise, seed]);
-    // What was guessed of other predictions says nothing of these; what was revealed stays so.
+    // A guess for other inputs does not count; revealed stays revealed.
     if (guess !== undefined && now !== asked) guess = null;
     asked = now;
     trap = answer;
@@ -63,17 +50,15 @@ function textOf(id) {
 
 /** @param {Trap} trap @param {Guess} guess @returns {Element[]} */
 function revealed(trap, guess) {
-  const head = html("tr", {},
-    ...["", "forgotten", "with squeeze(-1)"].map((text) => html("th", { scope: "col" }, text)));
   /** @param {string} name @param {...string} cells */
-  const row = (name, ...cells) =>
-    html("tr", {}, html("th", { scope: "row" }, name), ...cells.map((text) => html("td", { class: "number" }, text)));
-  const figures = html("table", { class: "facts" }, html("thead", {}, head),
-    html("tbody", {}, row("pred − targ", shapeText(trap.difference), shapeText(trap.squeezed_difference)),
-      row("its memory", quantity(trap.bytes, "B"), quantity(trap.squeezed_bytes, "B")),
-      row("loss of these predictions", significant(trap.loss), significant(trap.true_loss)),
-      row("loss of mean(targ) for every input", significant(trap.loss_of_the_mean),
-        significant(trap.true_loss_of_the_mean))));
+  const line = (name, ...cells) => row(name, ...cells.map((text) => number(text)));
+  const figures = factsTable(["", "forgotten", "with squeeze(-1)"], [
+    line("pred − targ", shapeText(trap.difference), shapeText(trap.squeezed_difference)),
+    line("its memory", quantity(trap.bytes, "B"), quantity(trap.squeezed_bytes, "B")),
+    line("loss of these predictions", significant(trap.loss), significant(trap.true_loss)),
+    line("loss of mean(targ) for every input", significant(trap.loss_of_the_mean),
+      significant(trap.true_loss_of_the_mean)),
+  ]);
   const n = trap.targ[0] ?? 0;
   return [
     ...(guess === null || (guess.shape === "" && guess.loss === "") ? [] : [verdict(trap, guess)]),
@@ -88,8 +73,7 @@ function revealed(trap, guess) {
   ];
 }
 
-/** @param {Trap} trap @returns {string} which of the two predictors each loss prefers: that of all pairs never the one
- * that looks at its input */
+/** @param {Trap} trap @returns {string} which predictor each loss prefers; the loss over all pairs prefers the mean */
 function preference({ loss, loss_of_the_mean, true_loss, true_loss_of_the_mean }) {
   if (loss <= loss_of_the_mean) return "";
   if (true_loss < true_loss_of_the_mean) {
@@ -98,7 +82,7 @@ function preference({ loss, loss_of_the_mean, true_loss, true_loss_of_the_mean }
   return "These predictions miss by so much that either loss prefers the mean of the targets, whatever the input.";
 }
 
-/** @param {Trap} trap @param {{shape: string, loss: string}} guess of which one may be left out @returns {Element} */
+/** @param {Trap} trap @param {{shape: string, loss: string}} guess one may be empty @returns {Element} */
 function verdict(trap, guess) {
   const parts = [];
   if (guess.shape !== "") {
@@ -117,15 +101,15 @@ function verdict(trap, guess) {
   return html("p", { class: "verdict" }, ...parts);
 }
 
-/** @param {string} text `(50, 50)`, `50,50`, `[50 50]`, `50 x 50` or `50×50` @returns {number[] | null} null: it is no
- * shape */
-export function sizesOf(text) {
+/** @param {string} text `(50, 50)`, `50,50`, `[50 50]`, `50 x 50` or `50×50`
+ * @returns {number[] | null} null: no shape */
+function sizesOf(text) {
   const bare = text.replace(/^torch\.Size/, "").replace(/[()[\]]/g, " ");
   const words = bare.split(/[\s,x×*]+/i).filter((word) => word !== "");
   return words.every((word) => /^\d+$/.test(word)) ? words.map(Number) : null;
 }
 
-/** @param {string} text @returns {string} a shape as it is written here, anything else as it was typed */
+/** @param {string} text @returns {string} */
 function said(text) {
   const sizes = sizesOf(text);
   return sizes === null ? `“${text}”` : shapeText(sizes);
