@@ -38,21 +38,12 @@ export class ApiError extends Error {
   }
 }
 
-/**
- * @param {string} path
- * @param {AbortSignal} [signal]
- * @returns {Promise<any>} the JSON body
- * @throws {ApiError}
- */
+/** @param {string} path @param {AbortSignal} [signal] @returns {Promise<any>} the JSON body @throws {ApiError} */
 export function getJson(path, signal) {
   return during(json(path, signal));
 }
 
-/**
- * @param {string} path
- * @returns {Promise<string>} the body as text
- * @throws {ApiError}
- */
+/** @param {string} path @returns {Promise<string>} the body as text @throws {ApiError} */
 export function getText(path) {
   return during(get(path, "*/*").then((response) => response.text()));
 }
@@ -70,8 +61,7 @@ export function postJson(path, body, signal) {
 }
 
 /**
- * @param {string} path
- * @param {AbortSignal} [signal]
+ * @param {string} path @param {AbortSignal} [signal]
  * @param {RequestInit} [more] of a request that is more than a path
  * @returns {Promise<any>} the JSON body
  */
@@ -85,9 +75,7 @@ async function json(path, signal, more) {
 }
 
 /**
- * @param {string} path
- * @param {string} accept
- * @param {AbortSignal} [signal]
+ * @param {string} path @param {string} accept @param {AbortSignal} [signal]
  * @param {RequestInit} [more] of a request that is more than a path
  * @returns {Promise<Response>} one that went well
  */
@@ -129,28 +117,17 @@ export async function isReachable() {
   }
 }
 
-/**
- * @param {string} kind json, dot, model-explorer.json or py
- * @param {string} query
- * @returns {string}
- */
+/** @param {string} kind json, dot, model-explorer.json or py @param {string} query @returns {string} */
 export function tracePath(kind, query) {
   return `${base}/trace.${kind}${query && `?${query}`}`;
 }
 
-/**
- * @param {string} statistic
- * @param {string} query
- * @returns {string}
- */
+/** @param {string} statistic @param {string} query @returns {string} */
 export function nodeDataPath(statistic, query) {
   return `${base}/node-data.json?statistic=${statistic}${query && `&${query}`}`;
 }
 
-/**
- * @param {string} query
- * @returns {string}
- */
+/** @param {string} query @returns {string} */
 export function profilePath(query) {
   return `${base}/profile.json${query && `?${query}`}`;
 }

@@ -23,20 +23,14 @@ export function readPalette() {
   };
 }
 
-/**
- * Calls back when the colour scheme changes.
- *
- * @param {() => void} listener
- */
+/** Calls back when the colour scheme changes. @param {() => void} listener */
 export function onSchemeChange(listener) {
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", listener);
 }
 
 /**
  * Phase colours borders, edges and bars; parameters and what is not computed have colours of their own.
- *
- * @param {Phase} half
- * @param {string} role
+ * @param {Phase} half @param {string} role
  * @returns {"forward" | "backward" | "parameter" | "neutral"}
  */
 export function hue(half, role) {
@@ -108,9 +102,7 @@ export function depth(count, most) {
 }
 
 /**
- * @param {string} paper
- * @param {string} hue
- * @param {string} ink
+ * @param {string} paper @param {string} hue @param {string} ink
  * @returns {[number, RgbColour][]} where on the ramp, 0 to 1, and the colour there; even in between
  */
 export function rampStops(paper, hue, ink) {

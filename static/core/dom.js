@@ -21,9 +21,7 @@ export function html(tag, attributes = {}, ...children) {
 
 /**
  * @template {keyof SVGElementTagNameMap} K
- * @param {K} tag
- * @param {Record<string, string | number>} [attributes]
- * @param {(Node | string)[]} children
+ * @param {K} tag @param {Record<string, string | number>} [attributes] @param {(Node | string)[]} children
  * @returns {SVGElementTagNameMap[K]}
  */
 export function svg(tag, attributes = {}, ...children) {
@@ -33,23 +31,12 @@ export function svg(tag, attributes = {}, ...children) {
   return element;
 }
 
-/**
- * Writes an attribute where it changes.
- *
- * @param {Element} node
- * @param {string} name
- * @param {string} text
- */
+/** Writes an attribute where it changes. @param {Element} node @param {string} name @param {string} text */
 export function write(node, name, text) {
   if (node.getAttribute(name) !== text) node.setAttribute(name, text);
 }
 
-/**
- * Writes a text where it changes.
- *
- * @param {Element} node
- * @param {string} text
- */
+/** Writes a text where it changes. @param {Element} node @param {string} text */
 export function writeText(node, text) {
   const { firstChild } = node;
   // The text of the node that is there: another node would be styled and laid out as one that has just come.
@@ -58,13 +45,7 @@ export function writeText(node, text) {
   } else if (node.textContent !== text) node.textContent = text;
 }
 
-/**
- * Tells the page, by an event that bubbles.
- *
- * @param {HTMLElement} from
- * @param {string} type
- * @param {unknown} detail
- */
+/** Tells the page, by an event that bubbles. @param {HTMLElement} from @param {string} type @param {unknown} detail */
 export function emit(from, type, detail) {
   from.dispatchEvent(new CustomEvent(type, { detail, bubbles: true }));
 }

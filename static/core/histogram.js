@@ -6,8 +6,7 @@
 import { isHidden } from "./format.js";
 
 /**
- * @param {Picture} picture
- * @param {number} row
+ * @param {Picture} picture @param {number} row
  * @returns {number} the greatest count of a bin; 0 for a tensor without a finite value
  */
 export function peak(picture, row) {
@@ -22,11 +21,7 @@ export function peak(picture, row) {
 
 /**
  * Bars over [min, max] of the tensor, before a thin line at zero where zero lies inside.
- *
- * @param {CanvasRenderingContext2D} context
- * @param {Picture} picture
- * @param {number} row
- * @param {Rectangle} at
+ * @param {CanvasRenderingContext2D} context @param {Picture} picture @param {number} row @param {Rectangle} at
  * @param {HistogramPaint} paint
  */
 export function drawBars(context, picture, row, at, paint) {
@@ -80,10 +75,7 @@ export function drawBars(context, picture, row, at, paint) {
 
 /**
  * A question mark, or its ground alone where there is no room: what is here waits for a guess.
- *
- * @param {CanvasRenderingContext2D} context
- * @param {Rectangle} at
- * @param {string} color
+ * @param {CanvasRenderingContext2D} context @param {Rectangle} at @param {string} color
  */
 function drawCover(context, at, color) {
   context.save();
@@ -103,10 +95,7 @@ function drawCover(context, at, color) {
 
 /**
  * Diagonal lines: there is no finite value to show.
- *
- * @param {CanvasRenderingContext2D} context
- * @param {Rectangle} at
- * @param {string} color
+ * @param {CanvasRenderingContext2D} context @param {Rectangle} at @param {string} color
  */
 function drawHatch(context, at, color) {
   context.save();

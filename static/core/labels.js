@@ -5,10 +5,7 @@ import { isHidden, percent, shape, significant, valueAt } from "./format.js";
 
 /**
  * The figure shown in a tensor's box.
- *
- * @param {Picture} picture
- * @param {Tensor} tensor
- * @param {Statistic} statistic
+ * @param {Picture} picture @param {Tensor} tensor @param {Statistic} statistic
  * @returns {{text: string, short: string, isWarning: boolean}} short: for a narrow box
  */
 export function figure(picture, tensor, statistic) {
@@ -35,7 +32,6 @@ export function figure(picture, tensor, statistic) {
 
 /**
  * A type's name in one line, or in two where it is long: CrossEntropy, Linear·Function. What has spaces breaks at one.
- *
  * @param {string} label
  * @returns {string[]}
  */
@@ -59,13 +55,7 @@ function spacedLines(label) {
   return [label.slice(0, best), label.slice(best + 1)];
 }
 
-/**
- * A tensor in a sentence, for a screen reader.
- *
- * @param {Picture} picture
- * @param {Tensor} tensor
- * @returns {string}
- */
+/** A tensor in a sentence, for a screen reader. @param {Picture} picture @param {Tensor} tensor @returns {string} */
 export function describeTensor(picture, tensor) {
   const parts = [`${tensor.name}, ${tensor.role}, ${shape(tensor.shape)}`];
   const row = picture.rows.get(tensor.id);

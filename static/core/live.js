@@ -139,11 +139,7 @@ export class Live {
     void this.#keep();
   }
 
-  /**
-   * Asks for the picture of a spec. An earlier one that has not been sent yet is dropped.
-   *
-   * @param {Spec} spec
-   */
+  /** Asks for the picture of a spec. An earlier one that has not been sent yet is dropped. @param {Spec} spec */
   request(spec) {
     this.last = spec;
     this.#expect();
@@ -176,7 +172,6 @@ export class Live {
 
   /**
    * Waits for a server. Sockets that fail are no way to find out: browsers hold back the next ones.
-   *
    * @param {() => boolean} isOver whether nobody waits any more
    */
   async #until(isOver) {
@@ -187,10 +182,7 @@ export class Live {
     } while (!isOver() && !(await isReachable()));
   }
 
-  /**
-   * @param {number} ms
-   * @returns {Promise<void>} or earlier, if there is reason to hurry
-   */
+  /** @param {number} ms @returns {Promise<void>} or earlier, if there is reason to hurry */
   #pause(ms) {
     return new Promise((resolve) => {
       const timer = setTimeout(resolve, ms);
@@ -317,10 +309,7 @@ export class Live {
 
   // On the socket
 
-  /**
-   * @param {WebSocket} socket
-   * @param {Spec} spec
-   */
+  /** @param {WebSocket} socket @param {Spec} spec */
   #sendOn(socket, spec) {
     const at = performance.now();
     const youngest = this.asked[this.asked.length - 1];
@@ -400,10 +389,7 @@ export class Live {
     else if (message.type === "pong") this.pings -= 1;
   }
 
-  /**
-   * @param {number | null} seq null: of a message that could not be read
-   * @param {ErrorBody} error
-   */
+  /** @param {number | null} seq null: of a message that could not be read @param {ErrorBody} error */
   #refused(seq, error) {
     if (seq === null && this.pings > 0) {
       // An older server, which knows no ping. It is there.
@@ -460,7 +446,6 @@ export class Live {
 
   /**
    * Numbers are answered in their order: what was asked before is overtaken, and no answer to it will come.
-   *
    * @param {number} seq
    * @returns {Asked | null} what was asked with this number, unless that has been answered
    */
@@ -503,10 +488,7 @@ export class Live {
     void this.#fetch(this.fetching, this.seq);
   }
 
-  /**
-   * @param {NonNullable<Live["fetching"]>} fetching
-   * @param {number} seq
-   */
+  /** @param {NonNullable<Live["fetching"]>} fetching @param {number} seq */
   async #fetch(fetching, seq) {
     const { spec, controller } = fetching;
     const { signal } = controller;
@@ -541,12 +523,7 @@ export class Live {
     }
   }
 
-  /**
-   * @param {string} query
-   * @param {number} seq
-   * @param {Spec} spec
-   * @param {AbortSignal} signal
-   */
+  /** @param {string} query @param {number} seq @param {Spec} spec @param {AbortSignal} signal */
   async #fetchTheory(query, seq, spec, signal) {
     for (;;) {
       try {
@@ -561,10 +538,7 @@ export class Live {
     }
   }
 
-  /**
-   * @param {ApiError} error
-   * @param {NonNullable<Live["fetching"]>} fetching
-   */
+  /** @param {ApiError} error @param {NonNullable<Live["fetching"]>} fetching */
   #failed(error, fetching) {
     const { spec, hasPicture } = fetching;
     if (error.isOfNobody) this.#leaveServer();
@@ -621,10 +595,7 @@ export class Live {
     this.rest = null;
   }
 
-  /**
-   * @param {Dump} dump
-   * @returns {string} the key of the last dump where this one has its shape, else a new one
-   */
+  /** @param {Dump} dump @returns {string} the key of the last dump where this one has its shape, else a new one */
   #dumpKey({ modules, ops, tensors, saved, layers }) {
     const text = JSON.stringify([modules, ops, tensors, saved, layers]);
     if (text !== this.dumpShape.text) {

@@ -19,7 +19,6 @@ const HAS_ERROR = 2;
 
 /**
  * Reads who a frame answers and which topology it belongs to.
- *
  * @param {ArrayBuffer} buffer
  * @returns {FrameHeader}
  * @throws {RangeError} when the bytes are not a frame
@@ -32,7 +31,6 @@ export function frameHeader(buffer) {
 
 /**
  * Decodes a live frame: a 48-byte header, then float64 columns, uint32 columns and histogram counts, little endian.
- *
  * @param {ArrayBuffer} buffer
  * @param {{key: string, topology: Topology, rows: ReadonlyMap<string, number>}} shape of the topology it belongs to
  * @param {Spec} spec
@@ -86,28 +84,19 @@ export function decodeFrame(buffer, shape, spec) {
   };
 }
 
-/**
- * @param {Topology} topology
- * @returns {Map<string, number>} tensor id → row of the statistics
- */
+/** @param {Topology} topology @returns {Map<string, number>} tensor id → row of the statistics */
 export function rowIndex(topology) {
   return new Map(topology.statistics.tensor.map((id, row) => [id, row]));
 }
 
-/**
- * @param {JsonNumber} value
- * @returns {number | null}
- */
+/** @param {JsonNumber} value @returns {number | null} */
 function fromJsonNumber(value) {
   return value === null ? null : Number(value);
 }
 
 /**
  * A dump as a Picture: one that was opened, or one fetched where no socket can be had.
- *
- * @param {Dump} dump
- * @param {number} seq
- * @param {string} key
+ * @param {Dump} dump @param {number} seq @param {string} key
  * @returns {Picture}
  */
 export function pictureOfDump(dump, seq, key) {
@@ -153,9 +142,7 @@ export function pictureOfDump(dump, seq, key) {
 
 /**
  * What is not finite in a tensor, said in words, worst first; null where all is well.
- *
- * @param {Picture} picture
- * @param {number} row
+ * @param {Picture} picture @param {number} row
  * @returns {{word: "NaN" | "Inf", share: number} | null}
  */
 export function nonFinite(picture, row) {

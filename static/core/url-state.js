@@ -95,25 +95,18 @@ const VIEW_KEYS = [
 /** Characters that a query or fragment may hold as they are, kept readable: 100,50,1, layers.0/forward, ?seed=1. */
 const READABLE = /%(2C|2F|3A|3D|3F|40)/g;
 
-/**
- * @param {string} text
- * @returns {string}
- */
+/** @param {string} text @returns {string} */
 function encode(text) {
   return encodeURIComponent(text).replace(READABLE, (escaped) => decodeURIComponent(escaped));
 }
 
-/**
- * @param {string} text key=value pairs joined by &
- * @returns {Map<string, string>}
- */
+/** @param {string} text key=value pairs joined by & @returns {Map<string, string>} */
 function pairs(text) {
   return new Map(new URLSearchParams(text));
 }
 
 /**
  * What a spec says of itself where nothing is said: the defaults of its program.
- *
  * @param {SpecTable} table
  * @param {Spec[string] | undefined} program its name; undefined for the first, which goes without saying
  * @returns {Spec} of one that is not known, the first one's: the server says what is wrong
@@ -126,9 +119,7 @@ function programDefaults({ programs }, program) {
 
 /**
  * The canonical query string of a spec: the program, and the keys that differ from its defaults, in the table's order.
- *
- * @param {SpecTable} table
- * @param {Spec} spec
+ * @param {SpecTable} table @param {Spec} spec
  * @returns {string}
  */
 export function specQuery(table, spec) {
@@ -146,9 +137,7 @@ export function specQuery(table, spec) {
 /**
  * The spec that a query string asks for, unchecked: values that do not read as their kind stay text, and keys that the
  * program does not use stay there; the server says what is wrong with them.
- *
- * @param {SpecTable} table
- * @param {string} query
+ * @param {SpecTable} table @param {string} query
  * @returns {Spec}
  */
 export function parseSpec(table, query) {
@@ -169,10 +158,7 @@ export function parseSpec(table, query) {
 
 /**
  * The spec of another program. What both use, with one default, stays as it is: the seed, say, but not the widths.
- *
- * @param {SpecTable} table
- * @param {Spec} spec
- * @param {string} program
+ * @param {SpecTable} table @param {Spec} spec @param {string} program
  * @returns {Spec}
  */
 export function withProgram(table, spec, program) {
@@ -181,10 +167,7 @@ export function withProgram(table, spec, program) {
   return { ...after, ...Object.fromEntries(kept.map((name) => [name, spec[name] ?? ""])) };
 }
 
-/**
- * @param {View} view
- * @returns {string} without the #; "" for the initial view
- */
+/** @param {View} view @returns {string} without the #; "" for the initial view */
 export function viewFragment(view) {
   const parts = [];
   for (const { name, initial } of VIEW_KEYS) {
@@ -216,19 +199,12 @@ export function parseView(fragment) {
   return /** @type {View} */ (/** @type {unknown} */ (view));
 }
 
-/**
- * @param {Partial<View>} change
- * @returns {boolean} whether it makes a history entry
- */
+/** @param {Partial<View>} change @returns {boolean} whether it makes a history entry */
 export function viewPushes(change) {
   return VIEW_KEYS.some(({ name, push }) => push && name in change);
 }
 
-/**
- * @param {string} query
- * @param {string} fragment
- * @returns {string} the address relative to the page's path
- */
+/** @param {string} query @param {string} fragment @returns {string} the address relative to the page's path */
 export function address(query, fragment) {
   return `${location.pathname}${query && `?${query}`}${fragment && `#${fragment}`}`;
 }

@@ -28,10 +28,7 @@ const TEXTS = { modules: ["id", "path", "type"], ops: ["id", "name", "phase"], t
 
 /** What is wrong with a dump, and where: `where` is a path such as `ops[12].inputs[0]`, empty for the whole. */
 export class DumpProblem extends Error {
-  /**
-   * @param {string} says
-   * @param {string} [where]
-   */
+  /** @param {string} says @param {string} [where] */
   constructor(says, where = "") {
     super(where === "" ? says : `${where}: ${says}`);
     this.name = "DumpProblem";
@@ -39,12 +36,7 @@ export class DumpProblem extends Error {
   }
 }
 
-/**
- * Checks a file's size before it is read.
- *
- * @param {number} bytes
- * @throws {DumpProblem} it is too large
- */
+/** Checks a file's size before it is read. @param {number} bytes @throws {DumpProblem} it is too large */
 export function checkSize(bytes) {
   if (bytes <= MAX_BYTES) return;
   const size = (/** @type {number} */ value) => `${(value / 2 ** 20).toFixed(value >= 10 * 2 ** 20 ? 0 : 1)} MiB`;
@@ -53,7 +45,6 @@ export function checkSize(bytes) {
 
 /**
  * Reads a graph dump of schema `chainrule.trace/1`.
- *
  * @param {string} text
  * @returns {Dump} with `sources` and `faults` in any case
  * @throws {DumpProblem} it is not JSON, of another schema, or its parts do not fit together
@@ -91,12 +82,7 @@ function shown(value) {
   return text.length <= 60 ? text : `${text.slice(0, 57)}…`;
 }
 
-/**
- * @param {unknown} value
- * @param {string} where
- * @returns {unknown[]}
- * @throws {DumpProblem} it is not a list
- */
+/** @param {unknown} value @param {string} where @returns {unknown[]} @throws {DumpProblem} it is not a list */
 function listAt(value, where) {
   if (Array.isArray(value)) return value;
   throw new DumpProblem(`${shown(value)} is not a list`, where);

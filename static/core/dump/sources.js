@@ -37,7 +37,6 @@ export async function beginsLikeDump(file) {
 /**
  * Files in the order of the numbers in their names, where they differ in nothing else: step 900 before step 1000.
  * Others stay as they are.
- *
  * @template {{name: string}} T
  * @param {readonly T[]} sources
  * @returns {T[]}
@@ -53,7 +52,6 @@ export function inOrder(sources) {
 
 /**
  * What steps are called in a line of them: the number that tells them apart, else how many they are.
- *
  * @param {readonly {name: string}[]} sources
  * @returns {string[]}
  */

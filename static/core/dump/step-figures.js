@@ -12,11 +12,7 @@ export class StepReader {
   /** @type {Set<string>} */
   #known = new Set();
 
-  /**
-   * @param {DumpSource} source
-   * @returns {Promise<StepFigures>}
-   * @throws {Error} it cannot be read, or is no dump
-   */
+  /** @param {DumpSource} source @returns {Promise<StepFigures>} @throws {Error} it cannot be read, or is no dump */
   async read(source) {
     const dump = readDump(await textOf(source));
     const structure = structureOf(dump);

@@ -19,7 +19,6 @@ import { entriesOf, wiringOf } from "./wiring.js";
 
 /**
  * The shortest way from a forward tensor to the loss.
- *
  * @param {Graph} graph
  * @param {number} from tensor
  * @returns {ChainPath | null} null where there is no way, or the tensor is the loss
@@ -107,9 +106,7 @@ export function chainPath(graph, from) {
 /**
  * Of the backward ops of a factor those that its gradient comes from: a layer's weight gradient is not on the way to
  * its input's.
- *
- * @param {Graph} graph
- * @param {ReadonlySet<number>} ops
+ * @param {Graph} graph @param {ReadonlySet<number>} ops
  * @param {number} gradient tensor, -1 for one that was not recorded
  * @returns {number[]} in order of execution
  */
@@ -149,7 +146,6 @@ const LONGEST = 160;
 
 /**
  * The rules of some ops, one after the other, as one expression.
- *
  * @param {Graph} graph
  * @param {readonly number[]} tensors along the way, one more than there are ops
  * @param {readonly number[]} ops
@@ -202,9 +198,7 @@ function asWritten(op, isByHand) {
 
 /**
  * The chain rule along a way: ∂loss/∂w1 = ∂loss/∂out · ∂out/∂l2 · ∂l2/∂l1 · ∂l1/∂w1.
- *
- * @param {Graph} graph
- * @param {ChainPath} path
+ * @param {Graph} graph @param {ChainPath} path
  * @returns {{left: string, factors: string[]}}
  */
 export function chainText({ topology }, { from, loss, factors }) {
@@ -221,12 +215,7 @@ export function chainText({ topology }, { from, loss, factors }) {
  * @property {boolean} isHidden whether it waits for a guess
  */
 
-/**
- * @param {Graph} graph
- * @param {Picture} picture
- * @param {ChainPath} path
- * @returns {Measured[]} one per factor
- */
+/** @param {Graph} graph @param {Picture} picture @param {ChainPath} path @returns {Measured[]} one per factor */
 export function measured(graph, picture, { factors, loss }) {
   const { topology } = graph;
   const isKept = (/** @type {number} */ tensor) => {

@@ -4,10 +4,7 @@ import { GROUP_KINDS, openGroups } from "./graph.js";
 
 /** @typedef {{level: string, toggled: string, fold: "auto" | "on" | "off"}} ExpansionKeys of the view */
 
-/**
- * @param {ExpansionKeys} view
- * @returns {Expansion}
- */
+/** @param {ExpansionKeys} view @returns {Expansion} */
 export function expansionOf({ level, toggled, fold }) {
   return { level, fold, toggled: toggled === "" ? [] : toggled.split(",").map(unescape) };
 }
@@ -21,10 +18,7 @@ function unescape(text) {
   }
 }
 
-/**
- * @param {Iterable<string>} ids
- * @returns {string} for the address; module paths may hold any character
- */
+/** @param {Iterable<string>} ids @returns {string} for the address; module paths may hold any character */
 export function written(ids) {
   return [...ids].map((id) => id.replace(/[%,]/g, encodeURIComponent)).join(",");
 }
@@ -41,9 +35,7 @@ export function toggle(view, id) {
 }
 
 /**
- * @param {ExpansionKeys} view
- * @param {Graph} graph
- * @param {Item} item
+ * @param {ExpansionKeys} view @param {Graph} graph @param {Item} item
  * @returns {string} `toggled`, with every group open that the item is in
  */
 export function toggledToShow(view, graph, item) {
@@ -60,8 +52,7 @@ export function toggledToShow(view, graph, item) {
 }
 
 /**
- * @param {Graph} graph
- * @param {Item} item
+ * @param {Graph} graph @param {Item} item
  * @returns {number} the innermost group that has to be open for the item to be drawn as itself
  */
 function homeOf({ arrays }, { kind, index }) {
@@ -76,8 +67,7 @@ function homeOf({ arrays }, { kind, index }) {
 }
 
 /**
- * @param {GraphArrays} arrays
- * @param {number} tensor
+ * @param {GraphArrays} arrays @param {number} tensor
  * @param {number} group of the op that makes it
  * @returns {number} the first group outward in which something else reads it, too: up to there it leaves its makers
  */

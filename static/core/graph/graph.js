@@ -89,8 +89,7 @@ export function find(graph, id) {
 }
 
 /**
- * @param {Graph} graph
- * @param {Item} item
+ * @param {Graph} graph @param {Item} item
  * @returns {string} as in addresses, whatever is open; "" for what is not in the graph
  */
 export function idOf(graph, { kind, index, half }) {
@@ -108,9 +107,7 @@ export function backwardId(id) {
 /**
  * Which groups are open, one number per group. Where nothing is folded, folds are looked through: their numbers do not
  * count.
- *
- * @param {Graph} graph
- * @param {Expansion} expansion
+ * @param {Graph} graph @param {Expansion} expansion
  * @returns {{open: Uint8Array, foldOn: boolean}}
  */
 export function openGroups({ arrays, groupId }, { level, toggled, fold }) {
@@ -168,11 +165,7 @@ function boxesAtLayerLevel(arrays) {
 
 // Groups
 
-/**
- * Groups in the order of their first op, parents before children.
- *
- * @param {Topology} topology
- */
+/** Groups in the order of their first op, parents before children. @param {Topology} topology */
 function numberGroups(topology) {
   /** @type {GroupNode[]} */
   const nodes = [];
@@ -285,9 +278,7 @@ function withoutPath(name, paths) {
 }
 
 /**
- * @param {Topology} topology
- * @param {readonly string[]} groupId
- * @param {GraphArrays} arrays
+ * @param {Topology} topology @param {readonly string[]} groupId @param {GraphArrays} arrays
  * @returns {{tensorId: string[], items: ReadonlyMap<string, Item>}}
  */
 function addresses({ ops, tensors }, groupId, { tensorHalf }) {

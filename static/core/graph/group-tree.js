@@ -50,9 +50,7 @@ function matchLengths(shapes) {
 }
 
 /**
- * @param {readonly (number | GroupNode)[]} items
- * @param {readonly Int32Array[]} matches
- * @param {number} at
+ * @param {readonly (number | GroupNode)[]} items @param {readonly Int32Array[]} matches @param {number} at
  * @returns {{period: number, repeats: number}} of the run that covers most; of equal ones that with the shortest period
  */
 function longestRun(items, matches, at) {
@@ -72,10 +70,7 @@ function holdsGroup({ items }) {
   return items.some((item) => isModule(item) || (typeof item !== "number" && item.items.some(isModule)));
 }
 
-/**
- * @param {Topology} topology
- * @returns {GroupNode} the whole model
- */
+/** @param {Topology} topology @returns {GroupNode} the whole model */
 export function groupTree(topology) {
   const { modules } = topology;
   const root = runs(topology);
@@ -89,10 +84,7 @@ function emptyGroup(module) {
   return { kind: "module", module, items: [], repeats: 0 };
 }
 
-/**
- * @param {Topology} topology
- * @returns {GroupNode}
- */
+/** @param {Topology} topology @returns {GroupNode} */
 function runs({ modules, ops }) {
   const position = new Map(modules.map(({ id }, index) => [id, index]));
   const top = Math.max(0, modules.findIndex(({ parent }) => parent === null));
@@ -152,10 +144,7 @@ function groupsIn({ items }) {
 
 /**
  * Folds repetitions, from the innermost groups outward.
- *
- * @param {GroupNode} root
- * @param {Topology} topology
- * @param {readonly Module[]} modules
+ * @param {GroupNode} root @param {Topology} topology @param {readonly Module[]} modules
  */
 function fold(root, { ops }, modules) {
   const order = [root];

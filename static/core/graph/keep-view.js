@@ -90,9 +90,7 @@ export class Counterparts {
 /**
  * What of a view changes so that it shows in one graph what it has shown in another. Selected, expanded or stepped to:
  * the same things. What has gone is let go, but for groups, which may come back.
- *
- * @param {View} view
- * @param {Counterparts} counterparts
+ * @param {View} view @param {Counterparts} counterparts
  * @returns {Partial<View>}
  */
 export function keepView(view, counterparts) {
@@ -111,8 +109,7 @@ export function keepView(view, counterparts) {
 }
 
 /**
- * @param {View} view
- * @param {Counterparts} counterparts
+ * @param {View} view @param {Counterparts} counterparts
  * @returns {string} `toggled`: what was opened or closed by hand is so again, whatever the level says of it now
  */
 function keepToggled(view, counterparts) {
@@ -132,10 +129,7 @@ function keepToggled(view, counterparts) {
 }
 
 /**
- * @param {number} step
- * @param {Counterparts} counterparts
- * @param {Graph} before
- * @param {Graph} after
+ * @param {number} step @param {Counterparts} counterparts @param {Graph} before @param {Graph} after
  * @returns {number} the same op's; of one that has gone, that of the last before it which is still there
  */
 function keepStep(step, counterparts, before, after) {
@@ -169,9 +163,7 @@ function opsByPlace({ topology: { modules, ops } }) {
  * Which of one run of names is which of another. What is equal at the beginning and at the end belongs together; of
  * what is left in between, what stands in place of each other where there is as much of it, else the first of a name to
  * the first of that name.
- *
- * @param {readonly string[]} names
- * @param {readonly string[]} others
+ * @param {readonly string[]} names @param {readonly string[]} others
  * @returns {number[]} for each of `names` its place in `others`; -1: it has none
  */
 export function align(names, others) {
@@ -204,9 +196,7 @@ function unrepeated(id) {
 }
 
 /**
- * @template T
- * @param {readonly T[]} items
- * @param {(item: T) => string} keyOf
+ * @template T @param {readonly T[]} items @param {(item: T) => string} keyOf
  * @returns {Map<string, number[]>} places by key
  */
 function byKey(items, keyOf) {

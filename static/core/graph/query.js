@@ -49,10 +49,7 @@ const LONGEST_PATTERN = 100;
 const MAX_REPEATS = 3;
 const MAX_OPTIONAL = 8;
 
-/**
- * @param {string} text
- * @returns {SearchQuery | {error: string}} error: what is wrong, and what is allowed
- */
+/** @param {string} text @returns {SearchQuery | {error: string}} error: what is wrong, and what is allowed */
 export function parseQuery(text) {
   if (text.length > LONGEST_QUERY) return { error: `A search may have ${LONGEST_QUERY} characters.` };
   /** @type {SearchTerm[]} */
@@ -157,7 +154,6 @@ function patternOf(part) {
 
 /**
  * Why matching may take as good as for ever: engines that try every way do so where a repeat stands in a repeat.
- *
  * @param {string} source of a valid regular expression
  * @returns {string | null}
  */

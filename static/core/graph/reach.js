@@ -11,7 +11,6 @@ import { entriesOf, wiringOf } from "./wiring.js";
 
 /**
  * Everything that lies upstream or downstream of an item, the item and the enclosing groups included.
- *
  * @param {Graph} graph
  * @param {Item} item a group stands for all ops of its half
  * @param {Reach} how
@@ -32,7 +31,6 @@ export function reach(graph, item, { hops, direction }) {
 
 /**
  * Ids of marked ops and tensors, and of all groups that hold a marked op: where a group is closed, it stands for them.
- *
  * @param {Graph} graph
  * @param {Uint8Array} ops marked with 1
  * @param {Uint8Array} tensors
@@ -66,9 +64,7 @@ export function idsOf(graph, ops, tensors) {
 
 /**
  * The ops that an item stands for, in order of execution.
- *
- * @param {Graph} graph
- * @param {Item} item
+ * @param {Graph} graph @param {Item} item
  * @returns {number[]} none for a tensor
  */
 export function opsOf({ arrays }, item) {
@@ -86,9 +82,7 @@ export function opsOf({ arrays }, item) {
 }
 
 /**
- * @param {Graph} graph
- * @param {Item} item
- * @param {"up" | "down"} way
+ * @param {Graph} graph @param {Item} item @param {"up" | "down"} way
  * @param {number} limit steps from an op to a tensor or from a tensor to an op
  * @returns {{ops: Uint8Array, tensors: Uint8Array}}
  */

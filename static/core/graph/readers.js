@@ -8,9 +8,7 @@ const FEW = 8;
 
 /**
  * Who makes and reads what, by number; ids that nothing has are left out.
- *
- * @param {Topology} topology
- * @param {ReadonlyMap<string, number>} opIndex
+ * @param {Topology} topology @param {ReadonlyMap<string, number>} opIndex
  * @param {ReadonlyMap<string, number>} tensorIndex
  */
 export function wiring({ ops, tensors, saved }, opIndex, tensorIndex) {
@@ -64,10 +62,7 @@ function lists(rows) {
 
 /**
  * Backward op → the forward op that it stands beneath.
- *
- * @param {Topology} topology
- * @param {ReadonlyMap<string, number>} opIndex
- * @param {Wiring} wired
+ * @param {Topology} topology @param {ReadonlyMap<string, number>} opIndex @param {Wiring} wired
  * @returns {Int32Array}
  */
 export function anchors({ ops }, opIndex, { outputStart, outputs, gradientOf, producer, consumerStart, consumers }) {
@@ -88,9 +83,7 @@ export function anchors({ ops }, opIndex, { outputStart, outputs, gradientOf, pr
 }
 
 /**
- * @param {Topology} topology
- * @param {Wiring} wired
- * @param {ReadonlyMap<string, number>} tensorIndex
+ * @param {Topology} topology @param {Wiring} wired @param {ReadonlyMap<string, number>} tensorIndex
  * @returns {Uint8Array} what layers put out, and what the model does: drawn even where nothing reads it
  */
 export function results({ ops, tensors, layers }, { producer, consumerStart }, tensorIndex) {

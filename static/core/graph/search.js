@@ -39,8 +39,7 @@ const indices = new WeakMap();
 /**
  * @param {Graph} graph
  * @param {Picture} picture whose figures are compared
- * @param {SearchQuery} query
- * @param {number} [most]
+ * @param {SearchQuery} query @param {number} [most]
  * @returns {Found} nothing for a query without terms
  */
 export function search(graph, picture, query, most = Infinity) {
@@ -72,9 +71,7 @@ export function search(graph, picture, query, most = Infinity) {
 
 /**
  * What a search lights in the graph: what it found, and the groups around it.
- *
- * @param {Graph} graph
- * @param {readonly string[]} ids
+ * @param {Graph} graph @param {readonly string[]} ids
  * @returns {Set<string>}
  */
 export function litOfFound(graph, ids) {
@@ -171,10 +168,7 @@ function build({ arrays, topology, tensorIndex, groupId, groupLabel }) {
 /** @typedef {(kind: Kind, place: number, text: string) => boolean} Test */
 
 /**
- * @param {SearchTerm} term
- * @param {Graph} graph
- * @param {Picture} picture
- * @param {Index} index
+ * @param {SearchTerm} term @param {Graph} graph @param {Picture} picture @param {Index} index
  * @param {boolean} isAboutOps of tensors' figures, an op then has those of what it puts out
  * @returns {Test}
  */

@@ -22,7 +22,6 @@ import { entriesOf, wiringOf } from "./wiring.js";
 
 /**
  * A step is as wide as its share; where there are more steps than pixels the most of each pixel is drawn.
- *
  * @param {ExecutionSteps} steps
  * @param {number} width px
  * @param {number} height px
@@ -59,18 +58,12 @@ const ITEM_SIZE =
   /** @type {Record<string, number>} */ ({ bool: 1, uint8: 1, int8: 1, int16: 2, float16: 2, bfloat16: 2, int64: 8,
     float64: 8, complex64: 8, complex128: 16 });
 
-/**
- * @param {string} dtype
- * @returns {number} bytes per element
- */
+/** @param {string} dtype @returns {number} bytes per element */
 export function itemSize(dtype) {
   return ITEM_SIZE[dtype] ?? (dtype.startsWith("float8") ? 1 : 4);
 }
 
-/**
- * @param {Graph} graph
- * @returns {ExecutionSteps} computed once per graph
- */
+/** @param {Graph} graph @returns {ExecutionSteps} computed once per graph */
 export function stepsOf(graph) {
   let steps = known.get(graph);
   if (steps === undefined) known.set(graph, steps = build(graph));
@@ -155,7 +148,6 @@ const PARTS = new Set(["split", "chunk", "unbind", "narrow", "select", "expand",
 /**
  * Tensor → the tensor that owns its memory. Known by the op: one that moves no bytes, works in place or hands out
  * parts.
- *
  * @param {Graph} graph
  * @returns {Int32Array}
  */
@@ -196,11 +188,7 @@ function readersInBackward(arrays, tensor) {
  * @property {number[]} fetches of the tensors it reads, those kept since the forward pass
  */
 
-/**
- * @param {Graph} graph
- * @param {number} step
- * @returns {Step | null} null beyond the last
- */
+/** @param {Graph} graph @param {number} step @returns {Step | null} null beyond the last */
 export function stepAt(graph, step) {
   const { arrays, topology } = graph;
   const op = topology.ops[step];
@@ -241,9 +229,7 @@ export function aliveAt(steps, step, most) {
 
 /**
  * What a step lights in the graph: its op, what that reads and writes, and the groups it stands in.
- *
- * @param {Graph} graph
- * @param {number} step
+ * @param {Graph} graph @param {number} step
  * @returns {Set<string>} ids as in addresses; empty beyond the last step
  */
 export function litOf(graph, step) {

@@ -28,10 +28,7 @@ const passes = (name) => PASSING.has(name.replace(/Backward\w*$/, ""));
 /** @type {WeakMap<Graph, Wiring>} */
 const known = new WeakMap();
 
-/**
- * @param {Graph} graph
- * @returns {Wiring} the same one at every call
- */
+/** @param {Graph} graph @returns {Wiring} the same one at every call */
 export function wiringOf(graph) {
   let wiring = known.get(graph);
   if (wiring === undefined) known.set(graph, wiring = build(graph));
@@ -40,10 +37,8 @@ export function wiringOf(graph) {
 
 /**
  * Sorts pairs into lists by their first half; within a list they keep their order.
- *
  * @param {number} count how many lists
- * @param {ArrayLike<number>} keys
- * @param {ArrayLike<number>} values
+ * @param {ArrayLike<number>} keys @param {ArrayLike<number>} values
  * @returns {Lists}
  */
 export function listsOf(count, keys, values) {
@@ -60,11 +55,7 @@ export function listsOf(count, keys, values) {
   return { start, entries };
 }
 
-/**
- * @param {Lists} lists
- * @param {number} item
- * @returns {Int32Array} its entries, not to be written to
- */
+/** @param {Lists} lists @param {number} item @returns {Int32Array} its entries, not to be written to */
 export function entriesOf({ start, entries }, item) {
   return entries.subarray(start[item], start[item + 1]);
 }

@@ -64,12 +64,7 @@ export function isOfFunction({ topology }, op) {
   return !hasBackward && last === type && source?.function.endsWith(`${type}.forward`) === true;
 }
 
-/**
- * @param {Inspection} inspection
- * @param {number} op
- * @param {Checker} check
- * @returns {HTMLElement}
- */
+/** @param {Inspection} inspection @param {number} op @param {Checker} check @returns {HTMLElement} */
 export function gradientCheck({ graph }, op, check) {
   const id = graph.topology.ops[op]?.id ?? "";
   const button = html("button", { type: "button", class: "toggle" }, "Check gradients");

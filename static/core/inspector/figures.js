@@ -62,11 +62,7 @@ function optional(fraction) {
 
 /**
  * Its histogram, or a veil over it while it waits for a guess.
- *
- * @param {Inspection} inspection
- * @param {number} row
- * @param {string} colour
- * @param {string} name
+ * @param {Inspection} inspection @param {number} row @param {string} colour @param {string} name
  * @returns {Node[]}
  */
 export function histogram({ updates }, row, colour, name) {
@@ -108,9 +104,7 @@ export function guessFirst({ host, updates }, name, row) {
 /**
  * What was measured of a tensor beside what theory expects, and how its layer fares. What is measured follows every
  * picture; what is expected and whether it fits, when theory has spoken of that picture.
- *
- * @param {Inspection} inspection
- * @param {Layer} layer
+ * @param {Inspection} inspection @param {Layer} layer
  * @param {string} tensor id
  * @returns {HTMLElement}
  */
@@ -171,9 +165,7 @@ function silenceText(layer, tensor, reason) {
 }
 
 /**
- * @param {Picture} picture
- * @param {Theory} theory
- * @param {Layer} layer
+ * @param {Picture} picture @param {Theory} theory @param {Layer} layer
  * @param {string} tensor of that layer
  * @param {Rules | null} rules
  * @returns {Comparison[]}

@@ -32,7 +32,6 @@ function byId({ graph }) {
 
 /**
  * What some ops compute: with the names of the tensors, and with their sizes, where a single number stands for itself.
- *
  * @param {Inspection} inspection
  * @param {readonly Op[]} ops in order of execution
  * @returns {Node[]}
@@ -113,7 +112,6 @@ function keptBy(ops, tensors, allOps) {
 /**
  * How the gradient goes back through some ops: of one function the one rule, else those of all in the order in which
  * the backward pass meets them.
- *
  * @param {Inspection} inspection
  * @param {readonly number[]} ops forward or backward
  * @returns {Node[]}

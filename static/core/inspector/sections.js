@@ -62,11 +62,7 @@ const CONTEXT = 3;
 /** Places shown of a box that many ops stand in. */
 const MAX_PLACES = 6;
 
-/**
- * @param {Topology} topology
- * @param {readonly Op[]} ops
- * @returns {Node[]} one per stretch of code
- */
+/** @param {Topology} topology @param {readonly Op[]} ops @returns {Node[]} one per stretch of code */
 export function sources({ sources: files }, ops) {
   /** Lines of one function that lie near each other are one stretch. @type {{first: Source, lines: Set<number>}[]} */
   const stretches = [];
@@ -122,9 +118,7 @@ export class Inspection {
 
   /**
    * @param {HTMLElement} host that events start from
-   * @param {Picture} picture
-   * @param {Graph} graph
-   * @param {Rules | null} rules
+   * @param {Picture} picture @param {Graph} graph @param {Rules | null} rules
    */
   constructor(host, picture, graph, rules) {
     this.host = host;
@@ -187,9 +181,7 @@ function inline(items, made) {
 }
 
 /**
- * @param {Inspection} inspection
- * @param {string} name
- * @param {string} kind
+ * @param {Inspection} inspection @param {string} name @param {string} kind
  * @param {string} colour class of the chip
  * @param {readonly Node[]} [beside] before the button that closes
  * @returns {HTMLElement}

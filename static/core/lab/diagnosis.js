@@ -28,10 +28,7 @@ export const WORST_FIRST = ["non-finite", "exploding", "vanishing", "dead", "sat
 
 /**
  * What theory says of one tensor of a layer: nothing for one that no layer owns.
- *
- * @param {Picture} picture
- * @param {Theory} theory
- * @param {string} tensor
+ * @param {Picture} picture @param {Theory} theory @param {string} tensor
  * @returns {DiagnosedFigure[]}
  */
 export function figuresOf(picture, theory, tensor) {
@@ -52,10 +49,7 @@ export function figuresOf(picture, theory, tensor) {
 }
 
 /**
- * @param {Picture} picture
- * @param {Theory} theory
- * @param {Layer} layer
- * @param {Quantity} quantity
+ * @param {Picture} picture @param {Theory} theory @param {Layer} layer @param {Quantity} quantity
  * @returns {DiagnosedFigure | null} null where the layer has no such tensor
  */
 function figureOf(picture, theory, layer, quantity) {
@@ -80,11 +74,7 @@ export function isWithin({ measured, expected }) {
  * @type {{picture: Picture | null, theory: Theory | null, diagnosis: Diagnosis}} */
 const last = { picture: null, theory: null, diagnosis: { layers: 0, within: 0, figures: 0, troubles: [] } };
 
-/**
- * @param {Picture} picture
- * @param {Theory} theory of this picture
- * @returns {Diagnosis}
- */
+/** @param {Picture} picture @param {Theory} theory of this picture @returns {Diagnosis} */
 export function diagnose(picture, theory) {
   if (last.picture !== picture || last.theory !== theory)
     Object.assign(last, { picture, theory, diagnosis: diagnosisOf(picture, theory) });
@@ -161,10 +151,7 @@ function rms(picture, tensor) {
   return norm === null || row === undefined ? null : norm / Math.sqrt(picture.integers.n[row]);
 }
 
-/**
- * @param {readonly number[]} indices rising
- * @returns {string} layer 3, or layers 2, 5–9
- */
+/** @param {readonly number[]} indices rising @returns {string} layer 3, or layers 2, 5–9 */
 export function layersText(indices) {
   /** @type {[number, number][]} */
   const runs = [];
@@ -182,11 +169,7 @@ export function layersText(indices) {
 /** What rounding leaves of a zero: as a share, or relative to the width of its band. */
 const NOTHING = 1e-6;
 
-/**
- * @param {Quantity} quantity
- * @param {number | null} value
- * @returns {string}
- */
+/** @param {Quantity} quantity @param {number | null} value @returns {string} */
 export function figureText(quantity, value) {
   if (value === null || !MEASURES[quantity].isShare) return significant(value);
   // A band has room for one rounding beyond 0 and 1.
@@ -194,18 +177,13 @@ export function figureText(quantity, value) {
   return percent(share < NOTHING || share > 1 - NOTHING ? Math.round(share) : share);
 }
 
-/**
- * @param {Quantity} quantity
- * @param {Expected} expected
- * @returns {string}
- */
+/** @param {Quantity} quantity @param {Expected} expected @returns {string} */
 export function expectedText(quantity, { value, band: [low, high] }) {
   return figureText(quantity, Math.abs(value) < NOTHING * (high - low) ? 0 : value);
 }
 
 /**
- * @param {Quantity} quantity
- * @param {readonly [number, number]} band
+ * @param {Quantity} quantity @param {readonly [number, number]} band
  * @returns {string} 0.966–1.03; "exactly" where it has no width
  */
 export function bandText(quantity, [low, high]) {
@@ -219,11 +197,7 @@ export function bandText(quantity, [low, high]) {
 /** How far apart two settings may be and still be the same to three digits. */
 const SAME = 5e-4;
 
-/**
- * @param {Spec} spec
- * @param {Spec} change
- * @returns {boolean} whether the spec has all of it already
- */
+/** @param {Spec} spec @param {Spec} change @returns {boolean} whether the spec has all of it already */
 export function hasChange(spec, change) {
   return Object.entries(change).every(([name, value]) => {
     const now = spec[name];

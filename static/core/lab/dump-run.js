@@ -23,11 +23,7 @@ export function differences(picture, { picture: other, match }) {
 /**
  * The largest of three relative differences: of std as a share of the greater one, of the least and of the greatest
  * value as shares of the greatest magnitude in both.
- *
- * @param {Picture} a
- * @param {number} rowA
- * @param {Picture} b
- * @param {number} rowB
+ * @param {Picture} a @param {number} rowA @param {Picture} b @param {number} rowB
  * @returns {number} 0: alike, up to 2; Infinity where one has more NaN or Inf than the other
  */
 function relativeDifference(a, rowA, b, rowB) {
@@ -63,7 +59,6 @@ export function runOfDump({ index, name, dump, picture }) {
 /**
  * Puts A's layers into the places of those of B that they are matched with; where one has no partner there are no
  * figures.
- *
  * @param {PinnedRun} run
  * @param {Pick<OpenedDump, "index" | "name" | "dump">} shown B
  * @param {Picture} picture of B
@@ -187,9 +182,7 @@ function figureOf(picture, tensor) {
 /**
  * In what two dumps differ besides their numbers: keys of their specs, of what they were recorded with, types of
  * numbers.
- *
- * @param {Dump} a
- * @param {Dump} b
+ * @param {Dump} a @param {Dump} b
  * @returns {{key: string, a: string, b: string}[]}
  */
 export function dumpDifferences(a, b) {

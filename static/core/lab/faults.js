@@ -38,9 +38,7 @@ export function faultIcon(kind) {
 
 /**
  * What is wrong with a picture: a dump says so itself, of a live one it is told with its theory.
- *
- * @param {Picture | null} picture
- * @param {Theory | null} theory
+ * @param {Picture | null} picture @param {Theory | null} theory
  * @returns {readonly Fault[] | null} null: not told yet
  */
 export function faultsOf(picture, theory) {
@@ -57,8 +55,7 @@ export function isNote({ kind, op, message }) {
 }
 
 /**
- * @param {Fault} fault
- * @param {Topology} topology
+ * @param {Fault} fault @param {Topology} topology
  * @returns {string} its place, as in addresses; "" for one that is not in the graph
  */
 export function placeOf({ kind, op, tensor, module }, { modules, ops }) {
@@ -79,9 +76,7 @@ export function faultsText(faults) {
 
 /**
  * Where things go wrong first: the first tensor in order of execution that is not finite, else that of the worst layer.
- *
- * @param {Graph} graph
- * @param {Picture} picture
+ * @param {Graph} graph @param {Picture} picture
  * @param {Theory | null} theory of that picture, or of one shortly before
  * @returns {{tensor: number, why: string} | null} null where all is well, or a figure waits for a guess
  */
@@ -103,9 +98,7 @@ export function firstBad(graph, picture, theory) {
 /**
  * The first tensor that is not finite, but for masks: what holds -Inf and nothing worse, of which only what is finite,
  * or is a mask itself, is made.
- *
- * @param {Graph} graph
- * @param {Picture} picture
+ * @param {Graph} graph @param {Picture} picture
  * @returns {number} -1: none
  */
 function firstNonFinite(graph, picture) {

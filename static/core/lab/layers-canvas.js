@@ -126,12 +126,8 @@ export class LayersPainter {
 
 /**
  * The axes: labels, thin lines behind the layers, and a question mark for a layer that waits for a guess.
- *
- * @param {CanvasRenderingContext2D} context
- * @param {LayersPlan} plan
- * @param {LayerHistograms} histograms
- * @param {LayersSection} section
- * @param {LayersPaint} paint
+ * @param {CanvasRenderingContext2D} context @param {LayersPlan} plan @param {LayerHistograms} histograms
+ * @param {LayersSection} section @param {LayersPaint} paint
  * @param {string} family of the font
  */
 export function drawAxes(context, plan, histograms, section, paint, family) {
@@ -175,12 +171,8 @@ export function drawAxes(context, plan, histograms, section, paint, family) {
 
 /**
  * What the shades, or the ridges, stand for.
- *
- * @param {CanvasRenderingContext2D} context
- * @param {number} width
- * @param {LayersPlan} plan
- * @param {LayerHistograms} histograms
- * @param {LayersPaint} paint
+ * @param {CanvasRenderingContext2D} context @param {number} width @param {LayersPlan} plan
+ * @param {LayerHistograms} histograms @param {LayersPaint} paint
  * @param {string} family of the font
  */
 export function drawLegend(context, width, plan, histograms, paint, family) {

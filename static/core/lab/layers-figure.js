@@ -15,9 +15,7 @@ const PLAIN_AXIS = { showgrid: false, zeroline: false, showline: false, showtick
 const EXPORT_MARGIN = { left: 30, right: 70, top: 62, bottom: 34 };
 
 /**
- * @param {LayerHistograms} histograms
- * @param {LayersPlan} plan
- * @param {LayersPaint} paint
+ * @param {LayerHistograms} histograms @param {LayersPlan} plan @param {LayersPaint} paint
  * @param {string} family of the font
  * @returns {Figure}
  */
@@ -64,13 +62,9 @@ export function layersFigure(histograms, plan, paint, family) {
 
 /**
  * An image to keep: with axes, title and scale, on paper.
- *
- * @param {LayerHistograms} histograms
- * @param {LayersPlan} plan
- * @param {LayersPaint} paint
+ * @param {LayerHistograms} histograms @param {LayersPlan} plan @param {LayersPaint} paint
  * @param {string} family of the font
- * @param {string} title
- * @param {string} subtitle
+ * @param {string} title @param {string} subtitle
  * @returns {Figure}
  */
 export function exportedFigure(histograms, plan, paint, family, title, subtitle) {
@@ -209,10 +203,7 @@ function shades(histograms, { paper, hue, ink }) {
 }
 
 /**
- * @param {LayerHistograms} histograms
- * @param {LayersPlan} plan
- * @param {LayersPaint} paint
- * @param {Lane} lane
+ * @param {LayerHistograms} histograms @param {LayersPlan} plan @param {LayersPaint} paint @param {Lane} lane
  * @param {string} yaxis
  * @param {number} order of the lane on its axis
  * @returns {object}

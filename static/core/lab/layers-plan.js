@@ -22,10 +22,7 @@ const CROWDED_PITCH = 14;
 export const NEEDLE = 2;
 
 /**
- * @param {LayersForm} form
- * @param {number} width
- * @param {number} height
- * @param {number} layers
+ * @param {LayersForm} form @param {number} width @param {number} height @param {number} layers
  * @param {boolean} isCut whether values may lie beyond the axis
  * @returns {LayersPlan}
  */
@@ -74,10 +71,7 @@ export function mostOf({ counts, below, above }) {
 /**
  * A ridge's count in a bin, less the spike: zeros exactly zero, which are half of what relu hands on, would leave no
  * width for all other values.
- *
- * @param {LayerHistograms} histograms
- * @param {number} order
- * @param {number} bin
+ * @param {LayerHistograms} histograms @param {number} order @param {number} bin
  * @returns {number}
  */
 function smoothCount({ counts, spikes, spikeBins }, order, bin) {
@@ -101,9 +95,7 @@ export function peakShare(histograms) {
 /**
  * The outline of one layer's histogram, in runs of bins that hold something. Heights go with the square root, as bars
  * do, so that tails stay visible.
- *
- * @param {LayerHistograms} histograms
- * @param {number} order
+ * @param {LayerHistograms} histograms @param {number} order
  * @param {number} peak see peakShare
  * @returns {Run[]} each begins and ends at height 0
  */
@@ -161,9 +153,7 @@ export function needleFill({ paper, hue, ink }) {
 
 /**
  * What a lane is called: an end of the axis where it holds what lies beyond.
- *
- * @param {LaneKind} kind
- * @param {ValueAxis} axis
+ * @param {LaneKind} kind @param {ValueAxis} axis
  * @returns {string}
  */
 export function laneText(kind, { low, high }) {
@@ -174,10 +164,7 @@ export function laneText(kind, { low, high }) {
 
 /**
  * Labels of the layers that there is room for.
- *
- * @param {LayerHistograms} histograms
- * @param {LayersPlan} plan
- * @param {LayersSection} section
+ * @param {LayerHistograms} histograms @param {LayersPlan} plan @param {LayersSection} section
  * @returns {{column: number, text: string}[]}
  */
 export function layerLabels({ columns }, { main }, { x: [from, to] }) {
@@ -194,12 +181,7 @@ export function layerLabels({ columns }, { main }, { x: [from, to] }) {
   });
 }
 
-/**
- * Powers of ten on the ramp: 1, 10, 100, 1k.
- *
- * @param {number} most
- * @returns {{place: number, text: string}[]}
- */
+/** Powers of ten on the ramp: 1, 10, 100, 1k. @param {number} most @returns {{place: number, text: string}[]} */
 export function countTicks(most) {
   const ticks = [];
   for (let count = 1; count <= most; count *= 10) {

@@ -9,11 +9,7 @@ import { structureOf } from "../dump/structure.js";
 /** @type {WeakMap<object, WeakMap<object, GraphMatch>>} */
 const known = new WeakMap();
 
-/**
- * @param {MatchableThings} a
- * @param {MatchableThings} b
- * @returns {GraphMatch} kept as long as the two are
- */
+/** @param {MatchableThings} a @param {MatchableThings} b @returns {GraphMatch} kept as long as the two are */
 export function matchGraphs(a, b) {
   let ofA = known.get(a.tensors);
   if (ofA === undefined) known.set(a.tensors, ofA = new WeakMap());
@@ -104,10 +100,7 @@ function matchTensors(a, b, ops) {
 
 /**
  * The first of a name with the first of that name, the second with the second.
- *
- * @template T
- * @param {readonly T[]} a
- * @param {readonly T[]} b
+ * @template T @param {readonly T[]} a @param {readonly T[]} b
  * @param {(thing: T) => string | null} keyA null: not to be paired
  * @param {(thing: T) => string | null} keyB
  * @param {Int32Array} into of B → of A
@@ -148,10 +141,8 @@ function alone(here, there, isAlone) {
 
 /**
  * What is selected, in another graph: its id there, or what was given where it has a name that holds in both.
- *
  * @param {string} select as in addresses
- * @param {MatchableThings} from
- * @param {MatchableThings} to
+ * @param {MatchableThings} from @param {MatchableThings} to
  * @returns {string} "" for an op that has no partner
  */
 export function carried(select, from, to) {

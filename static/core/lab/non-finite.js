@@ -45,7 +45,6 @@ const plans = new WeakMap();
 /**
  * The first ±Inf and the first NaN of a pass: in the order of execution, so that a gradient is named only where the
  * forward pass is finite.
- *
  * @param {Picture} picture
  * @returns {{inf: NonFiniteCause | null, nan: NonFiniteCause | null}} nothing is told while a figure waits for a guess
  */
@@ -97,9 +96,7 @@ function isNamed({ role, gradient_of }, tensors) {
 }
 
 /**
- * @param {Picture} picture
- * @param {Plan} plan
- * @param {NonFiniteKind} kind
+ * @param {Picture} picture @param {Plan} plan @param {NonFiniteKind} kind
  * @param {{tensor: Tensor, isBackward: boolean}} first
  * @returns {NonFiniteCause}
  */
@@ -150,11 +147,9 @@ class Account {
   }
 
   /**
-   * What an op reads. Of autograd's nodes the gradient alone is recorded: what their rule needs besides stands with
-   * the forward op.
-   *
-   * @param {Op} op
-   * @param {Tensor} output
+   * What an op reads. Of autograd's nodes the gradient alone is recorded: what their rule needs besides stands with the
+   * forward op.
+   * @param {Op} op @param {Tensor} output
    * @returns {string[]}
    */
   #operandsOf(op, output) {

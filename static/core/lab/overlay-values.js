@@ -64,9 +64,7 @@ function build(graph) {
 
 /**
  * What leaves a group: forward the output of its last op, backward the gradient that goes on to what stands before it.
- *
- * @param {Graph} graph
- * @param {Int32Array} results
+ * @param {Graph} graph @param {Int32Array} results
  * @returns {[Int32Array, Int32Array]}
  */
 function resultsOfGroups({ arrays, topology }, results) {
@@ -96,10 +94,7 @@ function resultsOfGroups({ arrays, topology }, results) {
 }
 
 /**
- * @param {OverlayKind} kind
- * @param {Graph} graph
- * @param {Picture} picture
- * @param {Theory | null} theory
+ * @param {OverlayKind} kind @param {Graph} graph @param {Picture} picture @param {Theory | null} theory
  * @param {ComparisonReference | null} [reference] a dump that it is compared to
  * @returns {OverlayValues}
  */
@@ -226,11 +221,7 @@ const SATURATED = 0.5;
 
 /**
  * What is wrong with each tensor, as a position in WORST_FIRST: what its own numbers say, else its layer's verdict.
- *
- * @param {Graph} graph
- * @param {Plan} plan
- * @param {Picture} picture
- * @param {Theory | null} theory
+ * @param {Graph} graph @param {Plan} plan @param {Picture} picture @param {Theory | null} theory
  * @param {Float64Array} into NaN: nothing is wrong
  */
 function healthOf({ topology, tensorIndex }, plan, picture, theory, into) {

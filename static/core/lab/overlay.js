@@ -40,9 +40,7 @@ const overlayOf = (kind) => OVERLAYS.find(({ name }) => name === kind);
 
 /**
  * Why an overlay cannot be had of a graph.
- *
- * @param {OverlayKind} kind
- * @param {Graph} graph
+ * @param {OverlayKind} kind @param {Graph} graph
  * @param {ComparisonReference | null} [reference] a dump that it is compared to
  * @returns {string | null} null where it can
  */
@@ -66,7 +64,6 @@ const SHADES = 64;
 /**
  * From next to the paper to as deep as the ink on it stays legible. Lightness runs one way and evenly, so the order
  * shows to eyes that tell no hues apart; the hues, yellow over green to blue, are none of a phase's borders.
- *
  * @type {Record<"light" | "dark", {lightness: [number, number], chroma: [number, number], hue: [number, number]}>}
  */
 const RAMPS = {
@@ -77,10 +74,7 @@ const RAMPS = {
 /** @param {[number, number]} ends @param {number} share @returns {number} */
 const between = ([from, to], share) => from + (to - from) * share;
 
-/**
- * @param {"light" | "dark"} scheme
- * @returns {string[]} colours from low to high
- */
+/** @param {"light" | "dark"} scheme @returns {string[]} colours from low to high */
 export function shadesOf(scheme) {
   const { lightness, chroma, hue } = RAMPS[scheme];
   return Array.from({ length: SHADES },
@@ -167,7 +161,6 @@ export function paintwork({ kind, edges, graph, picture, theory, reference = nul
 
 /**
  * The range of a paintwork's figure, for the address: with it, other runs are coloured on the same scale.
- *
  * @param {Paintwork} paint
  * @returns {[number, number] | null} null where the overlay has no numbers
  */

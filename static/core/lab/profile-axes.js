@@ -24,9 +24,7 @@ export function places(points, { positions }, width) {
 }
 
 /**
- * @param {readonly ProfilePoint[]} points
- * @param {readonly number[]} xs
- * @param {number} width
+ * @param {readonly ProfilePoint[]} points @param {readonly number[]} xs @param {number} width
  * @returns {LayerSpan[]} one per layer, meeting half-way
  */
 export function spansOf(points, xs, width) {
@@ -47,8 +45,7 @@ export function spansOf(points, xs, width) {
 }
 
 /**
- * @param {readonly LayerSpan[]} spans
- * @param {number} width
+ * @param {readonly LayerSpan[]} spans @param {number} width
  * @returns {{x: number, text: string}[]} the labels there is room for
  */
 function layerLabels(spans, width) {
@@ -66,7 +63,6 @@ function layerLabels(spans, width) {
 
 /**
  * A title as far as there is room for it: what tells paths apart is at their ends, types come after them.
- *
  * @param {string} title "layer 3" or "block.mlp.0 (Linear)"
  * @param {number} room px
  * @returns {string}
@@ -144,8 +140,7 @@ const CROWD = 80;
 const TEN = 10;
 
 /**
- * @param {readonly LayerSpan[]} spans
- * @param {readonly ProfileAxis[]} axes
+ * @param {readonly LayerSpan[]} spans @param {readonly ProfileAxis[]} axes
  * @param {{width: number, height: number}} size
  * @param {number} stripAt where the layers' numbers stand
  * @returns {SVGElement[]} what goes beneath the marks: every other layer is shaded, as wide as in the graph
@@ -175,8 +170,7 @@ function stripes(spans) {
 }
 
 /**
- * @param {readonly {axis: ProfileAxis, side: string, label: string}[]} halves
- * @param {number} height
+ * @param {readonly {axis: ProfileAxis, side: string, label: string}[]} halves @param {number} height
  * @returns {SVGElement[]} what goes above them: marks that are panned out to the left disappear beneath it
  */
 export function scale(halves, height) {

@@ -37,9 +37,7 @@ export class ProfileHalf {
 
   /**
    * @param {ProfileAxis | null} axis null: nothing is shown
-   * @param {readonly ProfilePoint[]} points
-   * @param {readonly number[]} xs
-   * @param {ProfileFigures} figures
+   * @param {readonly ProfilePoint[]} points @param {readonly number[]} xs @param {ProfileFigures} figures
    */
   draw(axis, points, xs, { measured, expected, run }) {
     let hidden = "";
@@ -145,7 +143,6 @@ class Stroke {
 
 /**
  * The line and the band over a stretch of layers.
- *
  * @param {Record<typeof MARKS[number], string>} drawn
  * @param {readonly {x: number, value: number, low: number, high: number}[]} stretch
  * @param {number} stub half the width of a stretch of one

@@ -36,8 +36,7 @@ export const FORMS = {
 export const USUAL_RATIO = 1e-3;
 
 /**
- * @param {Topology} topology
- * @param {ProfileStatistic} statistic
+ * @param {Topology} topology @param {ProfileStatistic} statistic
  * @returns {ProfilePoint[]} in order of depth; none where there are no layers
  */
 export function pointsOf({ tensors, layers, modules }, statistic) {
@@ -107,11 +106,7 @@ export function titleOf(index, name, type = "") {
 
 /**
  * What a picture says of a point.
- *
- * @param {Picture} picture
- * @param {ProfileStatistic} statistic
- * @param {ProfilePoint} point
- * @param {ProfileSide} side
+ * @param {Picture} picture @param {ProfileStatistic} statistic @param {ProfilePoint} point @param {ProfileSide} side
  * @returns {ProfileReading | null} null where there is nothing to read
  */
 export function measured(picture, statistic, { tensor, gradient }, side) {
@@ -142,10 +137,7 @@ function flags({ integers, hidden }, row) {
 
 /**
  * What another run's profile says of a point: layers answer to each other by their number.
- *
- * @param {ProfileDump} profile
- * @param {ProfileStatistic} statistic
- * @param {ProfilePoint} point
+ * @param {ProfileDump} profile @param {ProfileStatistic} statistic @param {ProfilePoint} point
  * @param {ProfileSide} side
  * @returns {ProfileReading | null}
  */
@@ -169,10 +161,7 @@ function ofRun({ input, layers }, statistic, { layer, series }, side) {
 
 /**
  * What theory expects of a point.
- *
- * @param {LayerTheory | undefined} layer
- * @param {ProfileStatistic} statistic
- * @param {ProfilePoint} point
+ * @param {LayerTheory | undefined} layer @param {ProfileStatistic} statistic @param {ProfilePoint} point
  * @param {ProfileSide} side
  * @returns {Expected | null}
  */
@@ -188,10 +177,7 @@ export function expectedOf(layer, statistic, { series }, side) {
 
 /**
  * Why theory says nothing of a point.
- *
- * @param {LayerTheory | undefined} layer
- * @param {ProfileStatistic} statistic
- * @param {ProfilePoint} point
+ * @param {LayerTheory | undefined} layer @param {ProfileStatistic} statistic @param {ProfilePoint} point
  * @param {ProfileSide} side
  * @returns {string | null} null where it speaks, or never does
  */
@@ -210,12 +196,7 @@ function quantityOf(statistic, series, side) {
   return statistic === "mean" ? "activation_mean" : statistic;
 }
 
-/**
- * A band as an axis of magnitudes shows it.
- *
- * @param {Expected} expected
- * @returns {[number, number]}
- */
+/** A band as an axis of magnitudes shows it. @param {Expected} expected @returns {[number, number]} */
 export function magnitudes({ band: [low, high] }) {
   const [a, b] = [Math.abs(low), Math.abs(high)];
   return low <= 0 && high >= 0 ? [0, Math.max(a, b)] : [Math.min(a, b), Math.max(a, b)];
@@ -229,9 +210,7 @@ export function isOutside(expected, reading) {
 }
 
 /**
- * @param {readonly ProfilePoint[]} points
- * @param {ProfileStatistic} statistic
- * @param {ProfileSide} side
+ * @param {readonly ProfilePoint[]} points @param {ProfileStatistic} statistic @param {ProfileSide} side
  * @param {{picture: Picture, theory: Theory | null, pinned: PinnedRun | null}} sources
  * @returns {ProfileFigures}
  */
@@ -248,9 +227,7 @@ export function figuresOf(points, statistic, side, { picture, theory, pinned }) 
 
 /**
  * Decades that hold all of it.
- *
- * @param {ProfileFigures} figures
- * @param {ProfileStatistic} statistic
+ * @param {ProfileFigures} figures @param {ProfileStatistic} statistic
  * @returns {[number, number]} exponents
  */
 export function decadesOf({ measured: own, expected, run }, statistic) {

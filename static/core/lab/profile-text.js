@@ -19,12 +19,7 @@ const UNBOUNDED = {
   ),
 };
 
-/**
- * Why there is nothing to show layer by layer.
- *
- * @param {Spec | null} spec
- * @returns {string}
- */
+/** Why there is nothing to show layer by layer. @param {Spec | null} spec @returns {string} */
 export function whyNoLayers(spec) {
   const { program = "mlp" } = spec ?? {};
   // Of a model of one's own, which a what-if is set of, layers are its modules with parameters.
@@ -34,9 +29,7 @@ export function whyNoLayers(spec) {
 
 /**
  * Why a statistic has no figures; "" where it has.
- *
- * @param {ProfileStatistic} statistic
- * @param {readonly (ProfileReading | null)[]} readings
+ * @param {ProfileStatistic} statistic @param {readonly (ProfileReading | null)[]} readings
  * @param {string} activation its name
  * @returns {string}
  */
@@ -77,9 +70,7 @@ function expectedText(statistic, expected) {
 
 /**
  * The figures of one point: layer 7: l14 σ 0.810, expected 0.826 (0.400–1.20).
- *
- * @param {ProfileStatistic} statistic
- * @param {ProfilePoint} point
+ * @param {ProfileStatistic} statistic @param {ProfilePoint} point
  * @param {number} order of the point
  * @param {Record<ProfileSide, ProfileFigures>} figures
  * @returns {string[]} the tensor's, and its gradient's where that is shown
@@ -109,10 +100,7 @@ export function runLabel(pinned, layers) {
 
 /**
  * The chart in a sentence or two.
- *
- * @param {ProfileStatistic} statistic
- * @param {readonly ProfilePoint[]} points
- * @param {ProfileFigures} figures
+ * @param {ProfileStatistic} statistic @param {readonly ProfilePoint[]} points @param {ProfileFigures} figures
  * @param {readonly NonFiniteCause[]} causes
  * @returns {string}
  */
@@ -132,9 +120,7 @@ export function summary(statistic, points, figures, causes) {
 
 /**
  * Of how many layers theory says nothing, and why.
- *
- * @param {readonly ProfilePoint[]} points
- * @param {ProfileFigures} figures
+ * @param {readonly ProfilePoint[]} points @param {ProfileFigures} figures
  * @returns {{text: string, why: string}} text: "" where it speaks of all
  */
 export function silence(points, { reason }) {

@@ -33,8 +33,7 @@ const SHARED = 1 / 3;
 /**
  * @param {number} unit std of the weights at scale 1
  * @param {number} n inputs of the layer
- * @param {number} minimum
- * @param {number} maximum
+ * @param {number} minimum @param {number} maximum
  * @returns {Tick[]} those within reach, by rising scale; none where the weights have no scale
  */
 export function snapTicks(unit, n, minimum, maximum) {
@@ -47,10 +46,7 @@ export function snapTicks(unit, n, minimum, maximum) {
 /**
  * Which of some rising places the pointer's place snaps to: one no more than `reach` away, and less than a third of the
  * way from it to its neighbour on that side.
- *
- * @param {number} at
- * @param {readonly number[]} places
- * @param {number} reach
+ * @param {number} at @param {readonly number[]} places @param {number} reach
  * @returns {number | null} its index
  */
 export function snap(at, places, reach) {
@@ -68,8 +64,7 @@ export function snap(at, places, reach) {
 
 /**
  * @param {readonly Pick<Tick, "scale">[]} ticks by rising scale
- * @param {number} scale
- * @param {1 | -1} direction
+ * @param {number} scale @param {1 | -1} direction
  * @returns {number | null} the scale of the next tick that way
  */
 export function nextTick(ticks, scale, direction) {
@@ -81,7 +76,6 @@ export function nextTick(ticks, scale, direction) {
 /**
  * Which labels of a row can be written: in the order of their rank, each where it overlaps none before it and lies
  * inside.
- *
  * @param {readonly {left: number, width: number, rank: number}[]} labels
  * @param {number} length of the row
  * @param {number} gap

@@ -7,7 +7,6 @@ const SEEDS = 10_000;
 
 /**
  * Text rather than number fields: what does not read as a number goes to the server too, which says what is allowed.
- *
  * @param {SpecKey["kind"]} kind
  * @returns {HTMLInputElement}
  */

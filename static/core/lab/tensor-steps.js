@@ -43,9 +43,7 @@ export function tensorSteps(steps, graphs, shown, structure, tensor, kind) {
 }
 
 /**
- * @param {ReadonlyMap<string, GraphStructure>} graphs
- * @param {MatchableThings} shown
- * @param {string} structure
+ * @param {ReadonlyMap<string, GraphStructure>} graphs @param {MatchableThings} shown @param {string} structure
  * @param {number} tensor
  * @returns {(of: string) => number} from a structure to the row of the tensor's statistics there, -1 for none
  */
@@ -67,7 +65,6 @@ function rowFinder(graphs, shown, structure, tensor) {
 
 /**
  * A picture of that tensor alone, with a row per step.
- *
  * @param {readonly (StepFigures | null)[]} steps
  * @param {readonly number[]} found row in each step, below 0 for none
  * @returns {Picture}
@@ -106,12 +103,7 @@ const MIN_RIDGE_PITCH = 6;
 /** Ridges overlap where there are many: what they lose in distance they keep in height. */
 const [MIN_REACH, OVERLAP] = [16, 1.5];
 
-/**
- * @param {TensorSteps} steps
- * @param {readonly string[]} labels
- * @param {number} width
- * @returns {StepsPlan}
- */
+/** @param {TensorSteps} steps @param {readonly string[]} labels @param {number} width @returns {StepsPlan} */
 export function planTensorSteps({ rows }, labels, width) {
   const count = Math.max(1, rows.length);
   const inner = Math.min(MAX_HEIGHT, Math.max(MIN_HEIGHT, count * PITCH));
@@ -214,10 +206,7 @@ export function drawTensorSteps(context, plan, { rows, histograms }, { labels, i
 
 /**
  * A row of cells per step, the deeper the more values.
- *
- * @param {CanvasRenderingContext2D} context
- * @param {StepsPlan} plan
- * @param {LayerHistograms} histograms
+ * @param {CanvasRenderingContext2D} context @param {StepsPlan} plan @param {LayerHistograms} histograms
  * @param {LayersPaint} paint
  */
 function drawShades(context, { left, width, top, pitch }, { columns, counts, sizes }, { hue }) {
@@ -241,10 +230,7 @@ function drawShades(context, { left, width, top, pitch }, { columns, counts, siz
 }
 
 /**
- * @param {CanvasRenderingContext2D} context
- * @param {StepsPlan} plan
- * @param {ValueAxis} axis
- * @param {LayersPaint} paint
+ * @param {CanvasRenderingContext2D} context @param {StepsPlan} plan @param {ValueAxis} axis @param {LayersPaint} paint
  * @param {string} family
  */
 function drawValues(context, { left, width, top, height }, axis, paint, family) {

@@ -75,9 +75,7 @@ export class ValueAxis {
 
   /**
    * Labels for the part of the axis between two places.
-   *
-   * @param {number} from
-   * @param {number} to
+   * @param {number} from @param {number} to
    * @param {number} length of that part, px
    * @param {number} spacing least distance of two labels, px
    * @returns {{place: number, text: string}[]}

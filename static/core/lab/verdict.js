@@ -4,8 +4,7 @@ import { nonFinite } from "../picture.js";
 import { significant, valueAt } from "../format.js";
 
 /**
- * @param {Picture} picture
- * @param {(row: number) => boolean} holds
+ * @param {Picture} picture @param {(row: number) => boolean} holds
  * @returns {number | null} the first layer with a forward tensor for which it holds
  */
 function firstLayer({ topology, rows }, holds) {
@@ -30,10 +29,7 @@ export function firstNaN(picture) {
   return firstLayer(picture, (row) => picture.integers.nan[row] > 0);
 }
 
-/**
- * @param {Picture} picture
- * @returns {{text: string, isWarning: boolean}}
- */
+/** @param {Picture} picture @returns {{text: string, isWarning: boolean}} */
 export function verdict(picture) {
   const { layers } = picture.topology;
   // In a chain what is lost stays lost; any other net may go around a layer.

@@ -12,9 +12,7 @@ export function isIn(path, group) {
 }
 
 /**
- * @param {Topology} topology
- * @param {string} group
- * @param {Tied} [tied]
+ * @param {Topology} topology @param {string} group @param {Tied} [tied]
  * @returns {string[]} ids of its parameters with two or more dimensions
  */
 export function weightsIn({ tensors }, group, tied = {}) {
@@ -27,7 +25,6 @@ export function weightsIn({ tensors }, group, tied = {}) {
 /**
  * The group of something in the graph: its module, or the nearest around it that is one of the groups. Of an activation
  * that belongs to none, and of its gradient, it is that of the layer before it.
- *
  * @param {Graph} graph
  * @param {string} id as in addresses
  * @param {readonly string[]} groups

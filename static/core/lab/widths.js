@@ -4,10 +4,7 @@ const MAX_LAYERS = 10_000;
 const MAX_WIDTH = 2 ** 31 - 1;
 const RUN = /^(\d{1,10})(?:x(\d{1,10}))?$/;
 
-/**
- * @param {string} text
- * @returns {number[] | null} null for what the server would refuse; it says why
- */
+/** @param {string} text @returns {number[] | null} null for what the server would refuse; it says why */
 export function parseWidths(text) {
   const widths = [];
   for (const part of text.split(",", MAX_LAYERS + 2)) {
@@ -20,10 +17,7 @@ export function parseWidths(text) {
   return widths.length < 2 ? null : widths;
 }
 
-/**
- * @param {readonly number[]} widths
- * @returns {string} as the server writes it, runs compressed: 100x2,1
- */
+/** @param {readonly number[]} widths @returns {string} as the server writes it, runs compressed: 100x2,1 */
 export function widthsText(widths) {
   const parts = [];
   for (let start = 0; start < widths.length;) {
@@ -43,7 +37,6 @@ function isUniform(widths) {
 /**
  * The net with another number of layers: the last hidden width is repeated, or hidden layers go from the end; input and
  * output stay.
- *
  * @param {readonly number[]} widths
  * @param {number} depth 1 or more
  * @returns {number[]}
@@ -59,7 +52,6 @@ export function withDepth(widths, depth) {
 
 /**
  * The net with all its hidden layers of one width; of a net that is uniform, input and output too.
- *
  * @param {readonly number[]} widths
  * @param {number} width 1 or more
  * @returns {number[]}
@@ -83,9 +75,7 @@ export function hiddenWidth(widths) {
 
 /**
  * The next width by a stepper: by tens, on to a multiple of ten; up to ten by ones.
- *
- * @param {number} width
- * @param {1 | -1} by
+ * @param {number} width @param {1 | -1} by
  * @returns {number}
  */
 export function nextWidth(width, by) {

@@ -131,8 +131,7 @@ function isMatrixTransposition({ attributes }, axes = 2) {
 }
 
 /**
- * @param {Op} op
- * @param {readonly FormulaTerm[]} inputs
+ * @param {Op} op @param {readonly FormulaTerm[]} inputs
  * @param {number} [axes] of the first input
  * @returns {FormulaTerm}
  */
@@ -235,10 +234,7 @@ function summedTo(term, shape, output) {
 /**
  * The gradient of a factor of a matrix product. Vectors are rows or columns as it needs them, and a matrix that was
  * used for a whole batch gets the sum over it.
- *
- * @param {readonly [FormulaTerm, FormulaTerm]} factors
- * @param {number} position
- * @param {FormulaTerm} gradient
+ * @param {readonly [FormulaTerm, FormulaTerm]} factors @param {number} position @param {FormulaTerm} gradient
  * @param {Shapes} shapes
  * @returns {FormulaTerm | null} null where no short expression has the right shape
  */
@@ -274,7 +270,6 @@ const NOTHING = { id: "", name: "", inputs: [], outputs: [], phase: "forward", m
 /**
  * The gradient rule of a forward op, for the operand at `position`: what autograd's node for it computes. Null where
  * the table has no rule.
- *
  * @param {Op} forward
  * @param {readonly FormulaTerm[]} operands of the forward op
  * @param {number} position
@@ -363,10 +358,7 @@ export function gradientTerm(forward, operands, position, gradient, { operand: s
 /**
  * The same by the table of gradient rules where there is no shorter way to write it: what the gradient of the operand
  * at `position` is, the placeholders of the rule written out.
- *
- * @param {Op} forward
- * @param {readonly FormulaTerm[]} operands
- * @param {number} position
+ * @param {Op} forward @param {readonly FormulaTerm[]} operands @param {number} position
  * @param {FormulaTerm} gradient of its output
  * @param {{operands: readonly (readonly number[])[], output: readonly number[]}} shapes
  * @param {string} output what the output is called
@@ -422,10 +414,7 @@ const PRODUCTS = /^(Addmm|Mm)Backward\d$/;
 /**
  * What autograd's node writes to one of its outputs. Nodes read gradients alone; what else their rule needs stands with
  * the forward op.
- *
- * @param {Op} op
- * @param {string} output
- * @param {Op} forward
+ * @param {Op} op @param {string} output @param {Op} forward
  * @param {{tensors: ReadonlyMap<string, Tensor>, ops: ReadonlyMap<string, Op>}} all
  * @param {(tensor: string) => FormulaTerm} termFor
  * @returns {FormulaTerm | null} null where no rule is known

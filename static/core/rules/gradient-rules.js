@@ -34,7 +34,6 @@ function covers(rule, call) {
 
 /**
  * The operands of a rule in the order in which a call has its tensors: one without what is optional has fewer.
- *
  * @param {GradientRule} rule
  * @param {number} count of tensors that the op was called with
  * @returns {readonly string[]}
@@ -46,8 +45,7 @@ export function operandsOf({ operands, optional, isVariadic = false }, count) {
 }
 
 /**
- * @param {GradientRule} rule
- * @param {string} operand
+ * @param {GradientRule} rule @param {string} operand
  * @returns {string | null} the text of its gradient; null: it has none
  */
 export function gradientText({ operands, gradients, isVariadic = false }, operand) {
@@ -58,9 +56,7 @@ export function gradientText({ operands, gradients, isVariadic = false }, operan
 
 /**
  * A text of a rule with its placeholders written out. What is not given stands under its own letter: x, w, y, ∂L/∂x.
- *
- * @param {GradientRule} rule
- * @param {string} text
+ * @param {GradientRule} rule @param {string} text
  * @param {Record<string, string>} labels of operands and of y
  * @param {OpAttributes} [attributes] of the op
  * @param {(name: string) => string} [gradient] how the gradient of something is written
@@ -79,7 +75,6 @@ export function writtenOut(rule, text, labels, attributes = {}, gradient = (name
 
 /**
  * A repeatable draw: the same numbers for the same seed.
- *
  * @param {number} seed
  * @returns {() => number} of a normal distribution, none nearer to 0 than a tenth: kinks lie there
  */

@@ -109,9 +109,7 @@ export function product(a, b) {
 
 /**
  * Rows along the last axis, each handed to a function that answers with a row.
- *
- * @param {NDArray} array
- * @param {(row: Float64Array, order: number) => ArrayLike<number>} f
+ * @param {NDArray} array @param {(row: Float64Array, order: number) => ArrayLike<number>} f
  * @returns {NDArray} of the same shape
  */
 export function byRow(array, f) {

@@ -58,7 +58,6 @@ const isReduced = ({ reduction = "mean" }) => reduction === "mean" || reduction 
 
 /**
  * Rows of scores with one class each: no weights, no smoothing, no class that is left out, no probabilities.
- *
  * @param {OpCall} call
  * @returns {boolean}
  */

@@ -19,13 +19,8 @@ function scattered(x, dy, picks) {
 }
 
 /**
- * @param {readonly string[]} names
- * @param {string} title
- * @param {string} forward
- * @param {string} gradient
- * @param {readonly string[]} derivation
- * @param {readonly number[]} from
- * @param {readonly number[]} to
+ * @param {readonly string[]} names @param {string} title @param {string} forward @param {string} gradient
+ * @param {readonly string[]} derivation @param {readonly number[]} from @param {readonly number[]} to
  * @param {readonly number[]} picks
  * @returns {GradientRule}
  */
