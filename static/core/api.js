@@ -132,7 +132,6 @@ export function profilePath(query) {
   return `${base}/profile.json${query && `?${query}`}`;
 }
 
-/** @returns {string} */
 export function liveUrl() {
   return `${location.protocol === "https:" ? "wss" : "ws"}://${location.host}${base}/live`;
 }

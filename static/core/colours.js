@@ -31,7 +31,6 @@ export function onSchemeChange(listener) {
 /**
  * Phase colours borders, edges and bars; parameters and what is not computed have colours of their own.
  * @param {Phase} half @param {string} role
- * @returns {"forward" | "backward" | "parameter" | "neutral"}
  */
 export function hue(half, role) {
   if (half === "backward") return "backward";

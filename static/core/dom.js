@@ -22,7 +22,6 @@ export function html(tag, attributes = {}, ...children) {
 /**
  * @template {keyof SVGElementTagNameMap} K
  * @param {K} tag @param {Record<string, string | number>} [attributes] @param {(Node | string)[]} children
- * @returns {SVGElementTagNameMap[K]}
  */
 export function svg(tag, attributes = {}, ...children) {
   const element = document.createElementNS(SVG, tag);

@@ -3,7 +3,6 @@
 /**
  * Three significant digits. Plain between 0.001 and 9999, with an exponent outside; "–" where there is no number.
  * @param {number | null | undefined} value
- * @returns {string}
  */
 export function significant(value) {
   if (value === null || value === undefined) return "–";
@@ -37,7 +36,6 @@ export function isHidden(picture, row) {
 /**
  * A figure of a picture as it is shown: "?" where it waits for a guess.
  * @param {Picture} picture @param {Float64Array} column @param {number | undefined} row
- * @returns {string}
  */
 export function figureAt(picture, column, row) {
   return isHidden(picture, row) ? "?" : significant(valueAt(column, row));
@@ -84,7 +82,6 @@ export function shape(sizes) {
 /**
  * A setting as a person would type it: the shortest text that reads back as the same number, 0.1 or 1e9.
  * @param {number} value
- * @returns {string}
  */
 export function setting(value) {
   const plain = String(value).replace("e+", "e");

@@ -33,7 +33,6 @@ export function figure(picture, tensor, statistic) {
 /**
  * A type's name in one line, or in two where it is long: CrossEntropy, Linear·Function. What has spaces breaks at one.
  * @param {string} label
- * @returns {string[]}
  */
 export function labelLines(label) {
   if (label.length > 10 && label.includes(" ")) return spacedLines(label);

@@ -197,7 +197,6 @@ export class Live {
   /** @returns {Promise<boolean>} once the socket is over: whether it had been open */
   #open() {
     return new Promise((resolve) => {
-      /** @type {WebSocket} */
       let socket;
       try {
         socket = new WebSocket(liveUrl());

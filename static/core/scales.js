@@ -31,11 +31,7 @@ export function sliderScale(minimum, maximum) {
       }
       return (left + right) / 2;
     },
-    /**
-     * The next value by keyboard: `steps` hundredths of a decade away.
-     * @param {number} value @param {number} steps
-     * @returns {number}
-     */
+    /** The next value by keyboard: `steps` hundredths of a decade away. @param {number} value @param {number} steps */
     step(value, steps) {
       const next = Number((value * 10 ** (steps / 100)).toPrecision(3));
       return Math.min(maximum, Math.max(minimum, next));
@@ -66,7 +62,6 @@ export function decadeRange(values) {
 /**
  * Exponents to label on an axis of `length` px, at least `spacing` px apart: every 1, 2, 5, 10, 20 … decades.
  * @param {number} low @param {number} high @param {number} length @param {number} spacing
- * @returns {number[]}
  */
 export function decadeTicks(low, high, length, spacing) {
   const fits = Math.max(1, Math.floor(length / spacing));
@@ -91,7 +86,6 @@ export function decadeLabel(exponent) {
 /**
  * Which of the layers 1…count to label where each may take `spacing` px of `length`: always the first and the last.
  * @param {number} count @param {number} length @param {number} spacing
- * @returns {number[]}
  */
 export function layerTicks(count, length, spacing) {
   const fits = Math.max(2, Math.floor(length / spacing));

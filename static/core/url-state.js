@@ -120,7 +120,6 @@ function programDefaults({ programs }, program) {
 /**
  * The canonical query string of a spec: the program, and the keys that differ from its defaults, in the table's order.
  * @param {SpecTable} table @param {Spec} spec
- * @returns {string}
  */
 export function specQuery(table, spec) {
   /** @type {Record<string, Spec[string] | undefined>} */
@@ -138,7 +137,6 @@ export function specQuery(table, spec) {
  * The spec that a query string asks for, unchecked: values that do not read as their kind stay text, and keys that the
  * program does not use stay there; the server says what is wrong with them.
  * @param {SpecTable} table @param {string} query
- * @returns {Spec}
  */
 export function parseSpec(table, query) {
   const given = pairs(query);

@@ -39,7 +39,6 @@ export async function beginsLikeDump(file) {
  * Others stay as they are.
  * @template {{name: string}} T
  * @param {readonly T[]} sources
- * @returns {T[]}
  */
 export function inOrder(sources) {
   if (!differInNumbers(sources)) return [...sources];
@@ -53,7 +52,6 @@ export function inOrder(sources) {
 /**
  * What steps are called in a line of them: the number that tells them apart, else how many they are.
  * @param {readonly {name: string}[]} sources
- * @returns {string[]}
  */
 export function stepLabels(sources) {
   const numbers = sources.map(({ name }) => numbersIn(name));

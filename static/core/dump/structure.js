@@ -20,7 +20,6 @@ export function structureOf({ modules, ops, tensors }) {
 /**
  * Names everything that a picture is not asked for but its topology; how long ops took is different every time.
  * @param {Topology} topology
- * @returns {string}
  */
 export function topologyKey(topology) {
   return fingerprint(JSON.stringify({ ...topology, op_us: null }));
@@ -29,7 +28,6 @@ export function topologyKey(topology) {
 /**
  * 53 bits of a text, mixed as by MurmurHash's last steps: two halves of 32 bits that each letter multiplies.
  * @param {string} text
- * @returns {string}
  */
 export function fingerprint(text) {
   let [high, low] = [0xdeadbeef, 0x41c6ce57];

@@ -58,7 +58,6 @@ export function chainPath(graph, from) {
   let isOneOfMany = false;
   for (let tensor = from; tensor !== loss;) {
     const left = distance[tensor] - 1;
-    /** @type {{op: number, output: number} | null} */
     let best = null;
     let ways = 0;
     for (const op of forwardReaders(tensor)) {
@@ -149,7 +148,6 @@ const LONGEST = 160;
  * @param {Graph} graph
  * @param {readonly number[]} tensors along the way, one more than there are ops
  * @param {readonly number[]} ops
- * @returns {string | null}
  */
 function localRule(graph, tensors, ops) {
   const { topology, arrays, tensorIndex } = graph;
@@ -199,7 +197,6 @@ function asWritten(op, isByHand) {
 /**
  * The chain rule along a way: ∂loss/∂w1 = ∂loss/∂out · ∂out/∂l2 · ∂l2/∂l1 · ∂l1/∂w1.
  * @param {Graph} graph @param {ChainPath} path
- * @returns {{left: string, factors: string[]}}
  */
 export function chainText({ topology }, { from, loss, factors }) {
   const name = (/** @type {number} */ tensor) => shortName(topology.tensors[tensor].name);

@@ -79,11 +79,7 @@ export function buildGraph(topology) {
     items };
 }
 
-/**
- * @param {Graph} graph
- * @param {string} id as in addresses, or that of an op or tensor in the dump
- * @returns {Item | null}
- */
+/** @param {Graph} graph @param {string} id as in addresses, or that of an op or tensor in the dump */
 export function find(graph, id) {
   return graph.items.get(id) ?? null;
 }

@@ -174,7 +174,6 @@ export function align(names, others) {
   while (tail < most - head && names[names.length - 1 - tail] === others[others.length - 1 - tail]) tail += 1;
   const shift = others.length - names.length;
   const [end, otherEnd] = [names.length - tail, others.length - tail];
-  /** @type {Map<string, number[]>} */
   const between = byKey(others.slice(head, otherEnd), (name) => name);
   return names.map((name, at) => {
     if (at < head) return at;

@@ -34,7 +34,6 @@ export function reach(graph, item, { hops, direction }) {
  * @param {Graph} graph
  * @param {Uint8Array} ops marked with 1
  * @param {Uint8Array} tensors
- * @returns {Set<string>}
  */
 export function idsOf(graph, ops, tensors) {
   const { arrays, topology, tensorId, groupId } = graph;

@@ -72,7 +72,6 @@ export function search(graph, picture, query, most = Infinity) {
 /**
  * What a search lights in the graph: what it found, and the groups around it.
  * @param {Graph} graph @param {readonly string[]} ids
- * @returns {Set<string>}
  */
 export function litOfFound(graph, ids) {
   const { arrays } = graph;

@@ -106,7 +106,6 @@ export function guessFirst({ host, updates }, name, row) {
  * picture; what is expected and whether it fits, when theory has spoken of that picture.
  * @param {Inspection} inspection @param {Layer} layer
  * @param {string} tensor id
- * @returns {HTMLElement}
  */
 export function comparison({ expectations, rules }, layer, tensor) {
   const health = html("span", { class: "health" });

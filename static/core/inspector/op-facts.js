@@ -16,7 +16,6 @@ const REDUCTIONS = new Set(["sum", "mean", "norm", ...Object.keys(ELEMENTWISE_CO
  * How the FLOPs of an op come about: 2·200·100·50 = 2,000,000. The number alone where no product of its sizes gives it.
  * @param {Op} op @param {(id: string) => Tensor | undefined} tensor
  * @param {Op | null} twin of a backward op
- * @returns {string}
  */
 export function flopsText(op, tensor, twin = null) {
   const total = count(op.flops);

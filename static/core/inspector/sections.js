@@ -184,7 +184,6 @@ function inline(items, made) {
  * @param {Inspection} inspection @param {string} name @param {string} kind
  * @param {string} colour class of the chip
  * @param {readonly Node[]} [beside] before the button that closes
- * @returns {HTMLElement}
  */
 export function heading({ host }, name, kind, colour, beside = []) {
   const close = html("button", { type: "button", class: "icon-button", "aria-label": "Back to the overview",

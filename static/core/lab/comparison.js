@@ -25,11 +25,7 @@ export function isRatio(statistic) {
   return statistic === "std" || statistic === "ratio";
 }
 
-/**
- * The keys in which two specs differ.
- * @param {Spec} a @param {Spec} b
- * @returns {{key: string, a: string, b: string}[]}
- */
+/** The keys in which two specs differ. @param {Spec} a @param {Spec} b */
 export function differences(a, b) {
   const keys = [...new Set([...Object.keys(a), ...Object.keys(b)])];
   return keys.flatMap((key) => {

@@ -29,7 +29,6 @@ export const WORST_FIRST = ["non-finite", "exploding", "vanishing", "dead", "sat
 /**
  * What theory says of one tensor of a layer: nothing for one that no layer owns.
  * @param {Picture} picture @param {Theory} theory @param {string} tensor
- * @returns {DiagnosedFigure[]}
  */
 export function figuresOf(picture, theory, tensor) {
   const figures = [];
@@ -110,7 +109,6 @@ function trouble(picture, theory, health, affected) {
   if (health === "non-finite") return whole;
   if (health === "dead" || health === "saturated") {
     const quantity = health === "dead" ? "dead_fraction" : "saturation";
-    /** @type {DiagnosedFigure | null} */
     let worst = null;
     for (const layer of affected) {
       const figure = figureOf(picture, theory, layer, quantity);
@@ -126,7 +124,6 @@ function trouble(picture, theory, health, affected) {
     null,
   );
   const direction = health === "vanishing" ? -1 : 1;
-  /** @type {{layer: Layer, quantity: Quantity, ratio: number} | null} */
   let worst = null;
   for (const layer of affected) {
     for (const [quantity, reference]

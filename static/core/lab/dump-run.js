@@ -183,7 +183,6 @@ function figureOf(picture, tensor) {
  * In what two dumps differ besides their numbers: keys of their specs, of what they were recorded with, types of
  * numbers.
  * @param {Dump} a @param {Dump} b
- * @returns {{key: string, a: string, b: string}[]}
  */
 export function dumpDifferences(a, b) {
   const [one, other] = [factsOf(a), factsOf(b)];

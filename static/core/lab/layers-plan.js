@@ -72,7 +72,6 @@ export function mostOf({ counts, below, above }) {
  * A ridge's count in a bin, less the spike: zeros exactly zero, which are half of what relu hands on, would leave no
  * width for all other values.
  * @param {LayerHistograms} histograms @param {number} order @param {number} bin
- * @returns {number}
  */
 function smoothCount({ counts, spikes, spikeBins }, order, bin) {
   return counts[order * BINS + bin] - (bin === spikeBins[order] ? spikes[order] : 0);
@@ -103,7 +102,6 @@ export function ridgeOf(histograms, order, peak) {
   const size = histograms.sizes[order] || 1;
   /** @type {Run[]} */
   const runs = [];
-  /** @type {Run | null} */
   let run = null;
   for (let bin = 0; bin < BINS; bin += 1) {
     const count = smoothCount(histograms, order, bin);
@@ -154,7 +152,6 @@ export function needleFill({ paper, hue, ink }) {
 /**
  * What a lane is called: an end of the axis where it holds what lies beyond.
  * @param {LaneKind} kind @param {ValueAxis} axis
- * @returns {string}
  */
 export function laneText(kind, { low, high }) {
   if (kind === "above") return `> ${significant(high)}`;
@@ -165,7 +162,6 @@ export function laneText(kind, { low, high }) {
 /**
  * Labels of the layers that there is room for.
  * @param {LayerHistograms} histograms @param {LayersPlan} plan @param {LayersSection} section
- * @returns {{column: number, text: string}[]}
  */
 export function layerLabels({ columns }, { main }, { x: [from, to] }) {
   const pitch = main.w / (to - from);

@@ -150,7 +150,6 @@ class Account {
    * What an op reads. Of autograd's nodes the gradient alone is recorded: what their rule needs besides stands with the
    * forward op.
    * @param {Op} op @param {Tensor} output
-   * @returns {string[]}
    */
   #operandsOf(op, output) {
     const forward = this.#forwardOf(op);

@@ -96,7 +96,6 @@ function resultsOfGroups({ arrays, topology }, results) {
 /**
  * @param {OverlayKind} kind @param {Graph} graph @param {Picture} picture @param {Theory | null} theory
  * @param {ComparisonReference | null} [reference] a dump that it is compared to
- * @returns {OverlayValues}
  */
 export function overlayValues(kind, graph, picture, theory, reference = null) {
   const plan = planOf(graph);

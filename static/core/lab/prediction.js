@@ -168,11 +168,7 @@ export function expected(picture, theory, { tensor, statistic }) {
   return null;
 }
 
-/**
- * What may not be seen yet.
- * @param {Picture} picture @param {Prediction | null} prediction
- * @returns {{id: string, row: number, statistic: FloatColumn, value: number} | null}
- */
+/** What may not be seen yet. @param {Picture} picture @param {Prediction | null} prediction */
 function secretOf(picture, prediction) {
   if (prediction === null || prediction.statistic === null || prediction.guess !== null) return null;
   if (problemOf(picture, prediction) !== null) return null;
@@ -185,7 +181,6 @@ function secretOf(picture, prediction) {
 /**
  * Whether one figure tells another. Shares of nothing and of all tell nothing: any tensor may have them.
  * @param {number | undefined} other @param {number} secret
- * @returns {boolean}
  */
 function tells(other, secret) {
   if (other === undefined || secret === 0 || secret === 1) return false;
@@ -205,7 +200,6 @@ function rowOf(picture, tensor) {
 /**
  * The tensors that have a name of their own, numbered ones as ranges: x, w1–w50, l1–l99, out.
  * @param {Picture} picture
- * @returns {string[]}
  */
 function tensorNames({ topology, rows }) {
   /** @type {Map<string, {stem: string, numbers: number[]}>} */

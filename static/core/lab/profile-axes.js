@@ -65,7 +65,6 @@ function layerLabels(spans, width) {
  * A title as far as there is room for it: what tells paths apart is at their ends, types come after them.
  * @param {string} title "layer 3" or "block.mlp.0 (Linear)"
  * @param {number} room px
- * @returns {string}
  */
 function shortened(title, room) {
   if (/^layer \d+$/.test(title)) return title;

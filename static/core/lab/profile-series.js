@@ -163,7 +163,6 @@ function ofRun({ input, layers }, statistic, { layer, series }, side) {
  * What theory expects of a point.
  * @param {LayerTheory | undefined} layer @param {ProfileStatistic} statistic @param {ProfilePoint} point
  * @param {ProfileSide} side
- * @returns {Expected | null}
  */
 export function expectedOf(layer, statistic, { series }, side) {
   const quantity = quantityOf(statistic, series, side);

@@ -31,7 +31,6 @@ export function whyNoLayers(spec) {
  * Why a statistic has no figures; "" where it has.
  * @param {ProfileStatistic} statistic @param {readonly (ProfileReading | null)[]} readings
  * @param {string} activation its name
- * @returns {string}
  */
 export function whyEmpty(statistic, readings, activation) {
   if (readings.length === 0) return whyNoLayers(null);
@@ -102,7 +101,6 @@ export function runLabel(pinned, layers) {
  * The chart in a sentence or two.
  * @param {ProfileStatistic} statistic @param {readonly ProfilePoint[]} points @param {ProfileFigures} figures
  * @param {readonly NonFiniteCause[]} causes
- * @returns {string}
  */
 export function summary(statistic, points, figures, causes) {
   const { measured, expected, run } = figures;

@@ -79,7 +79,6 @@ export function nextTick(ticks, scale, direction) {
  * @param {readonly {left: number, width: number, rank: number}[]} labels
  * @param {number} length of the row
  * @param {number} gap
- * @returns {boolean[]}
  */
 export function fitLabels(labels, length, gap) {
   const fits = labels.map(() => false);

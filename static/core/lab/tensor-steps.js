@@ -67,7 +67,6 @@ function rowFinder(graphs, shown, structure, tensor) {
  * A picture of that tensor alone, with a row per step.
  * @param {readonly (StepFigures | null)[]} steps
  * @param {readonly number[]} found row in each step, below 0 for none
- * @returns {Picture}
  */
 function pictureOfSteps(steps, found) {
   const bins = steps.find((step) => step !== null)?.bins ?? 1;

@@ -78,7 +78,6 @@ export class ValueAxis {
    * @param {number} from @param {number} to
    * @param {number} length of that part, px
    * @param {number} spacing least distance of two labels, px
-   * @returns {{place: number, text: string}[]}
    */
   ticks(from, to, length, spacing) {
     const [low, high] = [this.value(from), this.value(to)];
@@ -126,7 +125,6 @@ export class ValueAxis {
 /**
  * @param {{place: number, text: string}[]} ticks ascending
  * @param {number} least distance of two
- * @returns {{place: number, text: string}[]}
  */
 function apart(ticks, least) {
   let last = -Infinity;

@@ -5,7 +5,6 @@ import { find } from "../graph/graph.js";
 /**
  * @param {string} path of a module, or of a parameter
  * @param {string} group path of a module; "" is the model
- * @returns {boolean}
  */
 export function isIn(path, group) {
   return group === "" || path === group || path.startsWith(`${group}.`);

@@ -39,7 +39,6 @@ function isUniform(widths) {
  * output stay.
  * @param {readonly number[]} widths
  * @param {number} depth 1 or more
- * @returns {number[]}
  */
 export function withDepth(widths, depth) {
   const layers = Math.min(MAX_LAYERS, Math.max(1, depth));
@@ -54,7 +53,6 @@ export function withDepth(widths, depth) {
  * The net with all its hidden layers of one width; of a net that is uniform, input and output too.
  * @param {readonly number[]} widths
  * @param {number} width 1 or more
- * @returns {number[]}
  */
 export function withWidth(widths, width) {
   const to = Math.min(MAX_WIDTH, Math.max(1, width));
@@ -76,7 +74,6 @@ export function hiddenWidth(widths) {
 /**
  * The next width by a stepper: by tens, on to a multiple of ten; up to ten by ones.
  * @param {number} width @param {1 | -1} by
- * @returns {number}
  */
 export function nextWidth(width, by) {
   if (by > 0) return width < 10 ? width + 1 : 10 * (Math.floor(width / 10) + 1);

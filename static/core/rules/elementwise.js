@@ -54,7 +54,6 @@ const density = (x) => Math.exp(-0.5 * x * x) / Math.sqrt(2 * Math.PI);
 /**
  * The normal distribution function, by its power series around 0: Φ(x) = ½ + φ(x) Σ xⁿ/(1·3·5·…·n).
  * @param {number} x between −6 and 6
- * @returns {number}
  */
 function distribution(x) {
   let [term, total] = [x, x];

@@ -130,11 +130,7 @@ function isMatrixTransposition({ attributes }, axes = 2) {
   return swapped[0] === -2 && swapped[1] === -1;
 }
 
-/**
- * @param {Op} op @param {readonly FormulaTerm[]} inputs
- * @param {number} [axes] of the first input
- * @returns {FormulaTerm}
- */
+/** @param {Op} op @param {readonly FormulaTerm[]} inputs @param {number} [axes] of the first input */
 export function termOf(op, inputs, axes) {
   const { name, attributes } = op;
   const [first] = inputs;
@@ -275,7 +271,6 @@ const NOTHING = { id: "", name: "", inputs: [], outputs: [], phase: "forward", m
  * @param {number} position
  * @param {FormulaTerm} gradient of its output
  * @param {{operand: readonly number[], output: readonly number[]}} shapes of the operand and of the output
- * @returns {FormulaTerm | null}
  */
 export function gradientTerm(forward, operands, position, gradient, { operand: shape, output }) {
   const [first, second] = operands;

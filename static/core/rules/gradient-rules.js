@@ -36,7 +36,6 @@ function covers(rule, call) {
  * The operands of a rule in the order in which a call has its tensors: one without what is optional has fewer.
  * @param {GradientRule} rule
  * @param {number} count of tensors that the op was called with
- * @returns {readonly string[]}
  */
 export function operandsOf({ operands, optional, isVariadic = false }, count) {
   if (isVariadic) return Array.from({ length: count }, (_, order) => operands[order] ?? `operand${order + 1}`);
@@ -61,7 +60,6 @@ export function gradientText({ operands, gradients, isVariadic = false }, operan
  * @param {OpAttributes} [attributes] of the op
  * @param {(name: string) => string} [gradient] how the gradient of something is written
  * @param {OpCall} [call]
- * @returns {string}
  */
 export function writtenOut(rule, text, labels, attributes = {}, gradient = (name) => `∂L/∂${name}`, call = undefined) {
   const symbols = rule.symbols?.(attributes, call) ?? {};
