@@ -8,8 +8,7 @@
 /** @returns {Palette} as the current colour scheme has them */
 export function readPalette() {
   const style = getComputedStyle(document.documentElement);
-  /** @param {string} name */
-  const token = (name) => style.getPropertyValue(name).trim();
+  const token = (/** @type {string} */ name) => style.getPropertyValue(name).trim();
   return {
     forward: token("--forward"),
     backward: token("--backward"),

@@ -47,15 +47,12 @@ export function decodeFrame(buffer, shape, spec) {
   const flags = view.getUint32(40, true);
   const countColumns = view.getUint32(44, true);
   const expected = HEADER_BYTES + rows * (8 * floatColumns + 4 * countColumns + 4 * bins);
-  if (buffer.byteLength !== expected) {
+  if (buffer.byteLength !== expected)
     throw new RangeError(`live frame of ${buffer.byteLength} bytes, its header says ${expected}`);
-  }
-  if (floatColumns < FLOAT_COLUMNS.length || countColumns < COUNT_COLUMNS.length) {
+  if (floatColumns < FLOAT_COLUMNS.length || countColumns < COUNT_COLUMNS.length)
     throw new RangeError(`live frame with ${floatColumns} + ${countColumns} columns`);
-  }
-  if (rows !== shape.topology.statistics.tensor.length) {
+  if (rows !== shape.topology.statistics.tensor.length)
     throw new RangeError(`live frame with ${rows} rows, its topology has ${shape.topology.statistics.tensor.length}`);
-  }
   // Unknown further columns are skipped: an older page reads a newer server's frames.
   const floats = FLOAT_COLUMNS.map((
     name,

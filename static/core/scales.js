@@ -12,8 +12,7 @@ export function sliderScale(minimum, maximum) {
   const low = Math.log10(minimum);
   const high = Math.log10(maximum);
   const reach = Math.max(Math.abs(low), Math.abs(high));
-  /** @param {number} u */
-  const decades = (u) => reach * u * (CENTRE + (1 - CENTRE) * u * u);
+  const decades = (/** @type {number} */ u) => reach * u * (CENTRE + (1 - CENTRE) * u * u);
   return {
     /** @param {number} position @returns {number} */
     value(position) {

@@ -219,8 +219,7 @@ export function measured(graph, picture, { factors, loss }) {
     const row = picture.rows.get(topology.tensors[tensor]?.id ?? "");
     return row !== undefined && picture.hidden !== null && picture.hidden.rows.has(row);
   };
-  /** @param {number} tensor @param {number} of */
-  const rms = (tensor, of) => {
+  const rms = (/** @type {number} */ tensor, /** @type {number} */ of) => {
     // The loss's own gradient is 1, recorded or not.
     if (tensor < 0) return of === loss ? 1 : null;
     const row = picture.rows.get(topology.tensors[tensor]?.id ?? "");

@@ -7,19 +7,9 @@ import { anchors, results, wiring } from "./readers.js";
 import { groupTree } from "./group-tree.js";
 import { labelLines } from "../labels.js";
 
-export const ROLES = /** @type {const} */ ([
-  "input",
-  "target",
-  "parameter",
-  "buffer",
-  "constant",
-  "preactivation",
-  "activation",
-  "intermediate",
-  "loss",
-  "gradient",
-  "saved",
-]);
+export const ROLES =
+  /** @type {const} */ (["input", "target", "parameter", "buffer", "constant", "preactivation", "activation",
+    "intermediate", "loss", "gradient", "saved"]);
 
 export const GROUP_KINDS = /** @type {const} */ (["module", "fold", "rest"]);
 

@@ -41,9 +41,8 @@ function matchLengths(shapes) {
   const lengths = [];
   for (let period = 0; period <= LONGEST_PERIOD; period += 1) {
     const run = new Int32Array(shapes.length + 1);
-    for (let at = shapes.length - 1 - period; at >= 0 && period > 0; at -= 1) {
+    for (let at = shapes.length - 1 - period; at >= 0 && period > 0; at -= 1)
       run[at] = shapes[at] === shapes[at + period] ? run[at + 1] + 1 : 0;
-    }
     lengths.push(run);
   }
   return lengths;

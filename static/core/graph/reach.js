@@ -106,14 +106,12 @@ function walk(graph, item, way, limit) {
   for (let step = 0; step < limit && front.ops.length + front.tensors.length > 0; step += 1) {
     /** @type {{ops: number[], tensors: number[]}} */
     const next = { ops: [], tensors: [] };
-    /** @param {number} tensor */
-    const meetTensor = (tensor) => {
+    const meetTensor = (/** @type {number} */ tensor) => {
       if (tensors[tensor] === 1) return;
       tensors[tensor] = 1;
       next.tensors.push(tensor);
     };
-    /** @param {number} op */
-    const meetOp = (op) => {
+    const meetOp = (/** @type {number} */ op) => {
       if (op < 0 || ops[op] === 1) return;
       ops[op] = 1;
       next.ops.push(op);

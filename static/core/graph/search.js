@@ -125,8 +125,7 @@ function build({ arrays, topology, tensorIndex, groupId, groupLabel }) {
   for (let group = arrays.groups - 1; group >= 0; group -= 1) {
     if (arrays.groupKind[group] === 0) (opening[arrays.groupFirst[group]] ??= []).push(group);
   }
-  /** @param {number} tensor */
-  const list = (tensor) => {
+  const list = (/** @type {number} */ tensor) => {
     if (listed[tensor] === 1) return;
     listed[tensor] = 1;
     order.push([1, tensor]);

@@ -81,8 +81,7 @@ function build(graph) {
 
   const first = new Int32Array(arrays.tensors).fill(-1);
   const last = new Int32Array(arrays.tensors).fill(-1);
-  /** @param {number} tensor @param {number} saver @param {number} end */
-  const keep = (tensor, saver, end) => {
+  const keep = (/** @type {number} */ tensor, /** @type {number} */ saver, /** @type {number} */ end) => {
     const root = storage[tensor];
     if (isResident(root)) return;
     if (first[root] === -1 || saver < first[root]) first[root] = saver;

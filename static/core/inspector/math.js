@@ -151,8 +151,7 @@ export function gradientRules(inspection, ops) {
 function ruleSection(inspection, { rule, operands, output, op }) {
   const { tensors } = byId(inspection);
   const letters = operandsOf(rule, operands.length);
-  /** @param {(tensor: Tensor) => string} label */
-  const labels = (label) => {
+  const labels = (/** @type {(tensor: Tensor) => string} */ label) => {
     /** @type {Record<string, string>} */
     const all = {};
     [...letters, "y"].forEach((letter, order) => {

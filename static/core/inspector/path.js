@@ -28,8 +28,7 @@ export function pathToLoss(inspection, tensor) {
     emit(host, "path-light", { ids: isLit ? [...path.ids] : [] });
   });
 
-  /** @param {ChainFactor} factor @param {string} text */
-  const factorLink = (factor, text) => {
+  const factorLink = (/** @type {ChainFactor} */ factor, /** @type {string} */ text) => {
     const target = factor.gradient >= 0 ? factor.gradient : factor.from;
     const name = (/** @type {number} */ tensor) => graph.topology.tensors[tensor]?.name ?? "";
     const whole = `∂${name(factor.to)}/∂${name(factor.from)}`;

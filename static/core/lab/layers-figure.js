@@ -26,8 +26,7 @@ export function layersFigure(histograms, plan, paint, family) {
   const bottom = (lower.at(-1)?.y ?? 0) + LANE;
   /** @param {number} from @param {number} to px @returns {[number, number]} as Plotly counts, from below */
   const domain = (from, to) => [1 - (to - top) / (bottom - top), 1 - (from - top) / (bottom - top)];
-  /** @param {Lane[]} group */
-  const laneAxis = (group) => ({
+  const laneAxis = (/** @type {Lane[]} */ group) => ({
     ...PLAIN_AXIS,
     anchor: "x",
     domain: domain(group[0]?.y ?? 0, (group.at(-1)?.y ?? 0) + LANE),
@@ -73,8 +72,7 @@ export function exportedFigure(histograms, plan, paint, family, title, subtitle)
   const section = wholeSection(plan);
   const labels = layerLabels(histograms, plan, section);
   const ticks = axis.ticks(0, 1, plan.main.h, 26);
-  /** @param {Lane[]} group */
-  const laneLabels = (group) => ({
+  const laneLabels = (/** @type {Lane[]} */ group) => ({
     showticklabels: true,
     tickvals: group.map((_, order) => order + 0.5),
     ticktext: group.map(({ kind }) => plain(laneText(kind, axis))),

@@ -178,8 +178,7 @@ function assembled({ arrays }, plan, tensors, ops, join, results) {
       outputs.forEach((output, group) => output >= 0 && halves[half].fill(results?.[output] ?? NaN, group, group + 1))
     );
   } else {
-    /** @param {Float64Array} into @param {number} group @param {number} value */
-    const add = (into, group, value) => {
+    const add = (/** @type {Float64Array} */ into, /** @type {number} */ group, /** @type {number} */ value) => {
       if (group < 0 || Number.isNaN(value)) return;
       into[group] = Number.isNaN(into[group]) ? value : join(into[group], value);
     };

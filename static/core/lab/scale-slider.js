@@ -150,9 +150,8 @@ export class ScaleSlider {
     input.addEventListener("input", () => this.#drag(Number(input.value)));
     for (const type of ["change", "pointerup", "pointercancel"]) input.addEventListener(type, () => this.#letGo());
     // An input event does not say which keys are held.
-    for (const type of ["pointerdown", "pointermove"]) {
+    for (const type of ["pointerdown", "pointermove"])
       input.addEventListener(type, (event) => (this.#isAltDown = event instanceof PointerEvent && event.altKey));
-    }
     input.addEventListener("keydown", (event) => this.#onKey(event));
     for (const type of ["keyup", "blur"]) input.addEventListener(type, () => this.#keyboardStops());
   }
@@ -167,9 +166,8 @@ export class ScaleSlider {
   set value(scale) {
     const { input } = this;
     this.#value = scale;
-    if (Number.isFinite(scale) && scale > 0 && this.#scale.value(Number(input.value)) !== scale) {
+    if (Number.isFinite(scale) && scale > 0 && this.#scale.value(Number(input.value)) !== scale)
       input.value = String(this.#scale.position(scale));
-    }
     input.style.setProperty("--fill", String((Number(input.value) + 1) / 2));
   }
 

@@ -115,9 +115,8 @@ export class ValueAxis {
     const step = ([1, 2, 5].find((lead) => lead * power >= rough) ?? 10) * power;
     const ticks = [];
     // Multiples are counted, not summed up: 3 · 0.1 has no rounding to carry on.
-    for (let multiple = Math.ceil(low / step); multiple * step <= high; multiple += 1) {
+    for (let multiple = Math.ceil(low / step); multiple * step <= high; multiple += 1)
       ticks.push({ place: this.place(multiple * step), text: tickText(multiple * step) });
-    }
     return this.kind === "linear" ? ticks : apart(ticks, spacing / length);
   }
 }

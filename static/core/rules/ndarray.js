@@ -100,9 +100,8 @@ export function product(a, b) {
     const index = indexAt(at, shape);
     const [batch, row, column] = [index.slice(0, -2), index.at(-2) ?? 0, index.at(-1) ?? 0];
     let sum = 0;
-    for (let inner = 0; inner < k; inner += 1) {
+    for (let inner = 0; inner < k; inner += 1)
       sum += a.values[placeOf([...batch, row, inner], a.shape)] * b.values[placeOf([...batch, inner, column], b.shape)];
-    }
     return sum;
   });
 }
