@@ -167,7 +167,7 @@ interface Advice {
   source: string;
 }
 
-/** what theory expects of a picture, and the verdict on it; it may be that of a picture shortly before */
+/** theory's figures and verdict of a picture, or of one shortly before */
 interface Theory {
   seq: number; // of the picture it belongs to
   advice: Advice | null;
@@ -570,7 +570,7 @@ interface LayoutColumns {
 interface LayoutLinks {
   from: Int32Array; // node or dummy
   to: Int32Array; // one in the next column
-  edge: Int32Array; // whose offset counts at `from`, -1 where there is none
+  edge: Int32Array; // its offset counts at `from`; -1: none
   edgeTo: Int32Array; // at `to`
   rightStart: Int32Array;
   right: Int32Array; // node → its links to the next column
@@ -594,7 +594,7 @@ interface GraphIndex {
   reader: Int32Array; // tensor → forward ops that read it, in order
   home: Int32Array; // tensor → the group it stands in when all is open; -1: it does not stand in a group
   reach: Int32Array; // tensor → the outermost group it may stand in, when its home is closed
-  owner: Int32Array; // leaf → the first forward op that reads it, -1 for what is no satellite
+  owner: Int32Array; // leaf → the first forward op that reads it, else -1
   touchStart: Int32Array;
   touch: Int32Array; // group → tensors that are made, read or passed in it, in order
   gradientStart: Int32Array;
@@ -692,7 +692,7 @@ interface BoxParts {
   id: string; // in addresses
   kind: string; // as classes
   shape: string; // what it was last shaped for
-  place: string; // where among others, as a reader is told
+  place: string; // position for screen readers
   text: BoxText | null;
   tensor: Tensor | null;
   fill: string;
@@ -805,7 +805,7 @@ interface StepFigures {
 
 // Layers, profile, comparison
 
-/** value: null where there is none to reckon with */
+/** value: null where it is not a finite number */
 type ComparedFigure = { value: number | null; text: string; isWarning: boolean };
 
 /** size: in decades or in units of the figure, above 0 where B is greater */
@@ -860,7 +860,7 @@ interface ExperimentFigure {
 interface Experiment {
   figures: ExperimentFigure[];
   printed: string | null; // what the chapter shows of the whole, where it is no single figure
-  theory: string | null; // the same of theory
+  theory: string | null; // what theory expects of the whole
 }
 
 interface LayerColumn {
@@ -941,7 +941,7 @@ interface ProfilePoint {
   title: string; // of the layer: "layer 3", or a module's path and type
   series: ProfileSeries;
   at: string; // the tensor that it stands under in the graph
-  name: string; // of what is measured
+  name: string; // of the measured tensor
   label: string; // the same, less the layer's path
   tensor: string; // what is measured
   gradient: string | null; // with respect to it

@@ -4,7 +4,7 @@ import { during } from "./activity.js";
 
 export const API = "/api/v1";
 
-/** Where traces, profiles, values and the live path are: the specs', or those of a model of one's own. */
+/** The path before traces, profiles, values and the live socket; it differs for a user's model. */
 let base = API;
 
 /** @param {string} path that these addresses begin with, from here on */
@@ -17,7 +17,7 @@ const REACHED_WITHIN = 2000;
 
 const UNREADABLE = "unreadable";
 
-/** What the server, or the way to it, says is wrong. */
+/** An error from the server or from the connection. */
 export class ApiError extends Error {
   /**
    * @param {ErrorBody} body

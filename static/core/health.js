@@ -2,8 +2,7 @@
 
 import { svg } from "./dom.js";
 
-/** What a histogram or a signal looks like when that is wrong with it, in a square of 16.
- * @type {Record<Health | "healthy", string>} */
+/** Icons in a square of 16: each shows a typical histogram or signal. @type {Record<Health | "healthy", string>} */
 export const HEALTH_SHAPES = {
   healthy: "M2.5 8.5l3.5 3.5 7.5-8",
   // A number line with a hole in it.

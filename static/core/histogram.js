@@ -1,6 +1,6 @@
 /**
  * Histograms on a canvas, as bars. Their heights go with the square root of the counts, so that tails stay visible
- * beside the spike of zeros that relu makes. Where a box is too narrow for bars, strip-image.js has shades.
+ * beside the spike of zeros that relu makes.
  */
 
 import { isHidden } from "./format.js";

@@ -1,4 +1,4 @@
-/** What is written in a box, and in words beside it, for the numbers of a picture. No DOM. */
+/** Texts of boxes and of screen readers for the numbers of a picture. No DOM. */
 
 import { nonFinite } from "./picture.js";
 import { isHidden, percent, shape, significant, valueAt } from "./format.js";
@@ -31,8 +31,9 @@ export function figure(picture, tensor, statistic) {
 }
 
 /**
- * A type's name in one line, or in two where it is long: CrossEntropy, Linear·Function. What has spaces breaks at one.
- * @param {string} label
+ * A type's name in one line, or in two where it is long: CrossEntropy, Linear·Function. A label with spaces breaks at a
+ * space.
+ * @param {string} label /
  */
 export function labelLines(label) {
   if (label.length > 10 && label.includes(" ")) return spacedLines(label);

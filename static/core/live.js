@@ -1,9 +1,8 @@
 /**
- * The live path: specs out, pictures in. Of the specs that wait the latest wins. One request is in flight; if its
+ * The live connection: it sends specs and receives pictures. The latest waiting spec replaces earlier ones. One request is in flight; if its
  * answer takes long and a newer spec waits, that is sent after it, and the server gives the older one up.
  *
- * The socket comes back by itself and asks for the last spec again. Where there is a server but no socket, the same
- * spec is fetched as a dump. Nothing that was asked for is forgotten before it is answered.
+ * The socket comes back by itself and asks for the last spec again. If a server answers but gives no socket, the spec is fetched as a dump. No request is dropped before its answer.
  */
 
 import { begin } from "./activity.js";
@@ -30,8 +29,8 @@ const OVERTAKE_MS = 250;
 const OVERTAKE_FETCH_MS = 1000;
 
 // A server that has thirty sockets in line may take a minute for a picture and is well all the while; one that has gone
-// without a word would take for ever. What tells them apart is a ping, which is answered ahead of every picture: it is
-// sent when nothing has come for a while, and if nothing comes of it either the socket is taken for dead.
+// without a word would take for ever. A ping tells them apart, since it is answered before every picture: it is sent
+// after a silence, and a socket without an answer to it counts as dead.
 const QUIET_MS = 2000;
 const PING = JSON.stringify({ type: "ping" });
 /** Waited for the answer; doubled by each socket given up on, for on a slow line the answer may stand behind a large
@@ -43,7 +42,7 @@ const LATE_MS = 500;
 /** A page that comes into sight after so long without a word makes sure of its socket. */
 const STALE_MS = 15_000;
 
-/** By then a dump is fetched while the socket still opens. */
+/** A socket that opens more slowly than this is bridged by fetching a dump. */
 const SLOW_MS = 2000;
 /** Browsers hold back sockets to a host that has refused many, by up to 5 s. */
 const OPEN_WITHIN_MS = 8000;
@@ -114,7 +113,7 @@ export class Live {
     this.overtaking = null;
 
     // Without one.
-    /** Whether there is a server to fetch from. */
+
     this.canFetch = false;
     /** @type {{spec: Spec, at: number, isPatient: boolean, hasPicture: boolean, controller: AbortController} | null} */
     this.fetching = null;
@@ -378,7 +377,7 @@ export class Live {
       this.topologies.set(message.topology, { key: `shape ${this.shapes}`, topology, rows: rowIndex(topology) });
       for (const key of this.topologies.keys()) if (this.topologies.size > TOPOLOGIES_KEPT) this.topologies.delete(key);
     } else if (message.type === "theory") {
-      // Of a picture before the last it is dropped: its own is on the way.
+      // Theory of an earlier picture is dropped.
       const { answered } = this;
       if (answered !== null && message.seq === answered.seq)
         this.listener.theory({ ...message.theory, faults: message.faults ?? [], seq: message.seq }, answered.spec);
@@ -398,7 +397,7 @@ export class Live {
     const spec = seq === null ? this.last : (this.#answer(seq)?.spec ?? null);
     if (seq === null) this.asked = [];
     if (error.code === "stopped") {
-      // It is about to go, and whoever comes next gets to compute this.
+      // The server is stopping; the next one computes this.
       this.end();
       return;
     }
@@ -438,7 +437,7 @@ export class Live {
     };
   }
 
-  /** The page waits no more, unless something newer was asked for. */
+  /** Ends the wait unless a newer request is open. */
   #endAnswered() {
     if (this.waiting === null && this.asked.length === 0) this.endAsking();
   }
@@ -576,7 +575,7 @@ export class Live {
     if (this.last !== null) this.listener.error({ code, message: NEW_TOKEN }, this.last);
   }
 
-  /** What was fetched from does not answer any more. */
+  /** The server for fetches does not answer any more. */
   #leaveServer() {
     this.#leaveFetch();
     this.waiting = this.last;

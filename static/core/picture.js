@@ -138,9 +138,9 @@ export function pictureOfDump(dump, seq, key) {
 }
 
 /**
- * What is not finite in a tensor, said in words, worst first; null where all is well.
+ * The worst kind of non-finite value in a tensor, and its share; null if all are finite.
  * @param {Picture} picture @param {number} row
- * @returns {{word: "NaN" | "Inf", share: number} | null}
+ * @returns {{word: "NaN" | "Inf", share: number} | null} /
  */
 export function nonFinite(picture, row) {
   const n = picture.integers.n[row];

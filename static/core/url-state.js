@@ -57,9 +57,9 @@ export class AddressBar {
  * @property {boolean} push whether a change makes a history entry
  */
 
-/** Of groups that are open: all but the innermost, all, or those less deep than a number. */
+/** Which groups are open: all but the innermost, all, or those less deep than a number. */
 export const LEVELS = ["layer", "all", ...Array.from({ length: 20 }, (_, depth) => String(depth))];
-/** What edges can be as wide as. */
+/** Figures for the width of edges. */
 const THICKNESSES = ["", "size", "gradient"];
 const OVERLAY_NAMES = ["", "std", "gradient_norm", "dead_fraction", "time", "memory", "flops", "health", "difference"];
 
@@ -106,10 +106,10 @@ function pairs(text) {
 }
 
 /**
- * What a spec says of itself where nothing is said: the defaults of its program.
+ * The default spec of a program.
  * @param {SpecTable} table
  * @param {Spec[string] | undefined} program its name; undefined for the first, which goes without saying
- * @returns {Spec} of one that is not known, the first one's: the server says what is wrong
+ * @returns {Spec} of one that is not known, the first one's: the server says what is wrong /
  */
 function programDefaults({ programs }, program) {
   const [first] = programs;
@@ -155,9 +155,10 @@ export function parseSpec(table, query) {
 }
 
 /**
- * The spec of another program. What both use, with one default, stays as it is: the seed, say, but not the widths.
+ * The spec of another program. Keys that both use with the same default keep their values, such as the seed, but not
+ * the widths.
  * @param {SpecTable} table @param {Spec} spec @param {string} program
- * @returns {Spec}
+ * @returns {Spec} /
  */
 export function withProgram(table, spec, program) {
   const [before, after] = [programDefaults(table, spec["program"]), programDefaults(table, program)];

@@ -26,7 +26,7 @@ const REFERENCES = {
 const TEXTS = { modules: ["id", "path", "type"], ops: ["id", "name", "phase"], tensors: ["id", "name", "role", "dtype"],
   layers: ["name"], faults: ["kind", "message"] };
 
-/** What is wrong with a dump, and where: `where` is a path such as `ops[12].inputs[0]`, empty for the whole. */
+/** A problem in a dump. `where` is a path such as `ops[12].inputs[0]`, empty for the whole. */
 export class DumpProblem extends Error {
   /** @param {string} says @param {string} [where] */
   constructor(says, where = "") {
@@ -65,7 +65,7 @@ export function readDump(text) {
   const dump = /** @type {Dump} */ (/** @type {unknown} */ ({ faults: [], ...value }));
   checkParts(/** @type {Record<string, unknown>} */ (/** @type {unknown} */ (dump)));
   checkStatistics(dump);
-  // A file may have any name, also that of a method of objects.
+  // A file may be called like a method of objects, such as toString.
   return { ...dump, sources: Object.assign(Object.create(null), dump.sources ?? {}) };
 }
 

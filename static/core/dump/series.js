@@ -14,7 +14,7 @@ const PAUSE = 20;
 export class Series {
   /** By index; null: not there yet, or no dump. @type {(StepFigures | null)[]} */
   steps;
-  /** What is wrong with a step, by its index. @type {Map<number, string>} */
+  /** Messages by index of the step. @type {Map<number, string>} */
   problems = new Map();
   /** By structure. @type {Map<string, GraphStructure>} */
   graphs = new Map();

@@ -5,11 +5,11 @@ import { checkSize, readDump } from "./dump.js";
 import { structureOf, topologyKey } from "./structure.js";
 import { pictureOfDump } from "../picture.js";
 
-// Where a dump is, and how its text is got: at an address of the server, in a file, or here.
+// A dump's text comes from an address of the server, from a file, or is given.
 
 /** How a dump begins that we wrote. One that somebody has written anew may have its keys in another order. */
 const BEGINS = /^\ufeff?\s*\{\s*"schema"\s*:\s*"chainrule\.trace\/1"\s*,/;
-/** So many bytes of a file show how it begins. */
+/** Bytes read to see how a file begins. */
 const GLANCE = 256;
 
 /**
@@ -50,8 +50,8 @@ export function inOrder(sources) {
 }
 
 /**
- * What steps are called in a line of them: the number that tells them apart, else how many they are.
- * @param {readonly {name: string}[]} sources
+ * Labels of steps: the number in which their names differ, else their position from 1.
+ * @param {readonly {name: string}[]} sources /
  */
 export function stepLabels(sources) {
   const numbers = sources.map(({ name }) => numbersIn(name));
@@ -71,7 +71,6 @@ function numbersIn(name) {
   return (name.match(/\d+/g) ?? []).map(Number);
 }
 
-/** So many are kept. */
 const MAX_KEPT = 16;
 
 export class DumpShelf {

@@ -103,11 +103,10 @@ export function chainPath(graph, from) {
 }
 
 /**
- * Of the backward ops of a factor those that its gradient comes from: a layer's weight gradient is not on the way to
- * its input's.
+ * Keeps the backward ops that lead to the factor's gradient: a layer's weight gradient does not lead to its input's.
  * @param {Graph} graph @param {ReadonlySet<number>} ops
  * @param {number} gradient tensor, -1 for one that was not recorded
- * @returns {number[]} in order of execution
+ * @returns {number[]} in order of execution /
  */
 function leadingTo({ arrays }, ops, gradient) {
   if (gradient < 0) return [...ops].sort((a, b) => a - b);
@@ -140,7 +139,7 @@ function isStation({ topology }, tensor, maker, reader) {
   return (role !== "intermediate" && role !== "saved") || topology.ops[maker]?.module !== topology.ops[reader]?.module;
 }
 
-/** What a factor's rule may be long: what is longer is told op by op. */
+/** Characters; a longer rule is not written. */
 const LONGEST = 160;
 
 /**
@@ -155,8 +154,11 @@ function localRule(graph, tensors, ops) {
   const [ATOM, QUOTIENT] = [6, 5];
   const nameOf = (/** @type {number} */ tensor) => shortName(topology.tensors[tensor].name);
   const shapeOf = (/** @type {string} */ id) => topology.tensors[tensorIndex.get(id) ?? -1]?.shape ?? [];
-  /** What was made inside of the module on the way is written as it was made. @param {string} id @param {string} module
-   * @returns {FormulaTerm} */
+  /**
+   * An intermediate of the same module is written as its expression.
+   * @param {string} id @param {string} module
+   * @returns {FormulaTerm}
+   */
   const labelOf = (id, module) => {
     const tensor = tensorIndex.get(id) ?? -1;
     const op = topology.ops[arrays.producer[tensor]];

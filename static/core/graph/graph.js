@@ -1,6 +1,5 @@
 /**
- * From a topology to a graph that can be looked at at any state of expansion: numbered, with its groups, its names in
- * addresses, and the arrays that layouts are made from. No DOM, no geometry, no recursion.
+ * Builds a graph from a topology: numbers its parts, and adds groups, ids for addresses and the arrays for layouts. No DOM, no geometry, no recursion.
  */
 
 import { anchors, results, wiring } from "./readers.js";
@@ -15,7 +14,7 @@ export const GROUP_KINDS = /** @type {const} */ (["module", "fold", "rest"]);
 
 /** At layer level, a graph of more boxes than this has its repetitions folded. */
 const MAX_UNFOLDED = 700;
-/** How many of the items of a pattern its fold is called by. */
+/** A fold's label names this many items of its pattern. */
 const NAMED_ITEMS = 3;
 
 /**
@@ -91,10 +90,9 @@ export function backwardId(id) {
 }
 
 /**
- * Which groups are open, one number per group. Where nothing is folded, folds are looked through: their numbers do not
- * count.
+ * Which groups are open, one number per group. If `foldOn` is false, the entries of folds are ignored.
  * @param {Graph} graph @param {Expansion} expansion
- * @returns {{open: Uint8Array, foldOn: boolean}}
+ * @returns {{open: Uint8Array, foldOn: boolean}} /
  */
 export function openGroups({ arrays, groupId }, { level, toggled, fold }) {
   const { groups, groupKind, groupDepth, groupIsLeaf } = arrays;

@@ -148,7 +148,7 @@ function groupsIn({ items }) {
 function fold(root, { ops }, modules) {
   const order = [root];
   for (let at = 0; at < order.length; at += 1) for (const child of groupsIn(order[at] ?? root)) order.push(child);
-  /** Structures seen, by what they are made of. @type {Map<string, number>} */
+  /** Numbers of structures, by their content. @type {Map<string, number>} */
   const known = new Map();
   /** @type {Map<GroupNode, number>} */
   const structures = new Map();

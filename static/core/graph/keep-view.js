@@ -1,6 +1,5 @@
 /**
- * What a person is looking at, found again in another graph of much the same model: after an edit of its code, or where
- * control flow hangs on values. Ids count in order of execution, so one more op shifts all those after it; modules are
+ * Finds the selection and the open groups again in another graph of nearly the same model: after an edit of its code, or where control flow depends on values. Ids count in order of execution, so one more op shifts all those after it; modules are
  * therefore known by their path, parameters and inputs by their name, and ops by their place among the ops of their
  * module. No DOM.
  */
@@ -66,7 +65,7 @@ export class Counterparts {
     const name = before.topology.tensors[tensor]?.name ?? "";
     const theirs = this.#named.get(name) ?? [];
     if (theirs.length < 2) return theirs[0] ?? -1;
-    // Of several with one name, the one that comes as late.
+    // Several tensors have the name: take the one of the same order.
     let earlier = 0;
     for (let at = 0; at < tensor; at += 1) if (before.topology.tensors[at]?.name === name) earlier += 1;
     return theirs[earlier] ?? -1;
@@ -88,10 +87,10 @@ export class Counterparts {
 }
 
 /**
- * What of a view changes so that it shows in one graph what it has shown in another. Selected, expanded or stepped to:
- * the same things. What has gone is let go, but for groups, which may come back.
+ * The changes to a view so that it shows the same selection, groups and step in the graph after. Ids of missing things
+ * are dropped, except those of groups, which may come back.
  * @param {View} view @param {Counterparts} counterparts
- * @returns {Partial<View>}
+ * @returns {Partial<View>} /
  */
 export function keepView(view, counterparts) {
   const { before, after } = counterparts;
@@ -160,11 +159,10 @@ function opsByPlace({ topology: { modules, ops } }) {
 }
 
 /**
- * Which of one run of names is which of another. What is equal at the beginning and at the end belongs together; of
- * what is left in between, what stands in place of each other where there is as much of it, else the first of a name to
- * the first of that name.
+ * Aligns two lists of names. Equal beginnings and equal ends match. In between, names match by position if both lists
+ * are equally long, else by name, first to first.
  * @param {readonly string[]} names @param {readonly string[]} others
- * @returns {number[]} for each of `names` its place in `others`; -1: it has none
+ * @returns {number[]} for each of `names` its place in `others`; -1: it has none /
  */
 export function align(names, others) {
   const most = Math.min(names.length, others.length);

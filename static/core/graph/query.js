@@ -1,5 +1,5 @@
 /**
- * What a person types to find things of a graph: words, /regular expressions/, op:matmul, shape:200×50, std>10. All of
+ * Parses a search of the graph: words, /regular expressions/, op:matmul, shape:200×50, std>10. All of
  * it has to hold; what has a − in front must not. No DOM.
  */
 
@@ -158,7 +158,7 @@ function patternOf(part) {
  * @returns {string | null}
  */
 function dangerOf(source) {
-  // What is escaped or in a class is one letter to be matched.
+  // An escape or a class matches one character.
   const plain = source.replace(/\\./g, "a").replace(/\[\^?(?:[^\]])*\]/g, "a");
   const repeats = plain.match(/[*+]|\{\d+,\d*\}/g)?.length ?? 0;
   const optional = (plain.match(/\?/g)?.length ?? 0) - (plain.match(/\(\?|[*+}]\?/g)?.length ?? 0);

@@ -1,5 +1,5 @@
 /**
- * What a thing of the graph depends on, and what depends on it, so many ops away. The backward pass is part of it: a
+ * Finds what an item depends on, and what depends on it, up to a number of ops away. The backward pass is part of it: a
  * gradient depends on the forward values that were kept for it. It does not depend on the loss's value, only on its
  * expression, so nothing reaches from the loss to the seed of the backward pass. No DOM, no recursion.
  */

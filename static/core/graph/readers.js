@@ -1,9 +1,9 @@
-/** What reads what in a graph, what stands beneath what, and what is drawn though nothing reads it: as numbers. No
+/** A graph's edges as arrays of numbers, the forward op of every backward op, and the results that are always drawn. No
  * DOM. */
 
 /** @typedef {ReturnType<typeof wiring>} Wiring */
 
-/** So many things are looked through faster than a set of them is made. */
+/** Up to this length, a search through a list is faster than a set. */
 const FEW = 8;
 
 /**
@@ -19,7 +19,7 @@ export function wiring({ ops, tensors, saved }, opIndex, tensorIndex) {
   const [consumerStart, consumers] = lists(tensors.map((tensor) => toOps(tensor.consumers)));
   const producer = Int32Array.from(tensors, (tensor) => opIndex.get(tensor.producer ?? "") ?? -1);
   const gradientOf = Int32Array.from(tensors, (tensor) => tensorIndex.get(tensor.gradient_of ?? "") ?? -1);
-  // What is added up to a gradient belongs to the same tensor.
+  // The parts of a gradient belong to the same tensor as their sum.
   for (const op of ops) {
     const whole = gradientOf[tensorIndex.get(op.outputs[0] ?? "") ?? -1] ?? -1;
     if (op.name !== "accumulate" || op.phase !== "backward" || whole < 0) continue;

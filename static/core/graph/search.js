@@ -1,6 +1,6 @@
 /**
  * Finds ops, tensors and modules of a graph by what is said of them: text, shape, figures of a picture. Answers come in
- * order of execution. What a graph is searched by is gathered once. No DOM.
+ * order of execution. The searched texts are collected once per graph. No DOM.
  */
 
 import { find, ROLES } from "./graph.js";
@@ -54,7 +54,7 @@ export function search(graph, picture, query, most = Infinity) {
   let note = noteOf(query, graph, picture);
   for (let at = 0; at < index.kinds.length; at += 1) {
     const kind = KINDS[index.kinds[at]];
-    // Of what only ops have, tensors know nothing.
+    // Only ops have these figures.
     if (query.isAboutOps && kind !== "op") continue;
     const place = index.places[at];
     if (tests.every((test) => test(kind, place, index.texts[at]))) {
@@ -70,8 +70,9 @@ export function search(graph, picture, query, most = Infinity) {
 }
 
 /**
- * What a search lights in the graph: what it found, and the groups around it.
- * @param {Graph} graph @param {readonly string[]} ids
+ * The ids to highlight: the results and the groups around them.
+ * @param {Graph} graph
+ * @param {readonly string[]} ids /
  */
 export function litOfFound(graph, ids) {
   const { arrays } = graph;
@@ -167,8 +168,8 @@ function build({ arrays, topology, tensorIndex, groupId, groupLabel }) {
 
 /**
  * @param {SearchTerm} term @param {Graph} graph @param {Picture} picture @param {Index} index
- * @param {boolean} isAboutOps of tensors' figures, an op then has those of what it puts out
- * @returns {Test}
+ * @param {boolean} isAboutOps if true, an op has the figures of its outputs
+ * @returns {Test} /
  */
 function testOf(term, graph, picture, index, isAboutOps) {
   const test = affirmative(term, graph, picture, index, isAboutOps);
@@ -245,8 +246,10 @@ function costOf({ topology }, figure) {
   return (op) => topology.ops[op]?.[figure] ?? NaN;
 }
 
-/** @param {Graph} graph @param {Picture} picture @param {Index} index @param {TensorFigure} figure
- * @returns {(tensor: number) => number | null} null where there is none, or it waits for a guess */
+/**
+ * @param {Graph} graph @param {Picture} picture @param {Index} index @param {TensorFigure} figure
+ * @returns {(tensor: number) => number | null} null: no value, or a hidden one
+ */
 function valueOf({ arrays, topology }, picture, { rows }, figure) {
   if (figure === "numel") return (tensor) => arrays.elements[tensor];
   if (figure === "rank") return (tensor) => topology.tensors[tensor].shape.length;

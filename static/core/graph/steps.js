@@ -1,9 +1,7 @@
 /**
- * The two passes as a sequence of steps: one op each, in the order in which they ran. Of every step, what it reads,
- * writes and saves, and which saved tensors are in memory meanwhile. No DOM.
+ * The two passes as a sequence of steps: one op each, in the order in which they ran. Each step has the tensors that it reads, writes and saves, and the saved tensors in memory. No DOM.
  *
- * What is counted is memory, so tensors that share it count once: a transposed or reshaped tensor lives in that of the
- * tensor it was made of. Parameters and buffers are there with or without a backward pass; they are the base line.
+ * Tensors that share memory count once, such as a tensor and its transpose. Parameters and buffers need memory without a backward pass too: they are the base line.
  */
 
 import { idsOf } from "./reach.js";
@@ -90,7 +88,7 @@ function build(graph) {
   for (let edge = 0; edge < arrays.savedOp.length; edge += 1) {
     const [op, tensor] = [arrays.savedOp[edge], arrays.savedTensor[edge]];
     const readers = entriesOf(needed, tensor);
-    // What nobody comes to fetch stays until the graph is let go.
+    // A tensor without a reader stays until the end.
     const hasReader = readers.length > 0 || readersInBackward(arrays, tensor).length > 0;
     keep(tensor, op, hasReader ? op : count - 1);
     for (const reader of readers) keep(tensor, op, reader);
@@ -99,7 +97,7 @@ function build(graph) {
     if (arrays.tensorHalf[tensor] !== 0) continue;
     const readers = readersInBackward(arrays, tensor);
     if (readers.length === 0) continue;
-    // Nobody said who keeps it: whoever made it, or read it first.
+    // The op that saves it was not recorded: take its producer, else its first reader.
     const made = arrays.producer[tensor];
     const saver = first[storage[tensor]] !== -1 ? first[storage[tensor]]
       : made >= 0 ? made : arrays.consumers[arrays.consumerStart[tensor]];
@@ -177,8 +175,6 @@ function readersInBackward(arrays, tensor) {
 }
 
 /**
- * What one step does.
- *
  * @typedef {object} Step
  * @property {Op} op
  * @property {number[]} reads tensors; of a backward op those that were saved for it too
@@ -227,9 +223,9 @@ export function aliveAt(steps, step, most) {
 }
 
 /**
- * What a step lights in the graph: its op, what that reads and writes, and the groups it stands in.
+ * The ids that a step highlights: its op, the op's tensors and the groups around it.
  * @param {Graph} graph @param {number} step
- * @returns {Set<string>} ids as in addresses; empty beyond the last step
+ * @returns {Set<string>} ids as in addresses; empty beyond the last step /
  */
 export function litOf(graph, step) {
   const now = stepAt(graph, step);

@@ -1,6 +1,5 @@
 /**
- * What the arrays of a graph leave unsaid about its backward pass: which forward op each backward op belongs to, and
- * which backward ops read what a forward op has kept for them. Computed once per graph. No DOM.
+ * Links between the two passes of a graph: the forward op of each backward op, and the backward ops that read a saved tensor. Computed once per graph. No DOM.
  */
 
 /** @typedef {{start: Int32Array, entries: Int32Array}} Lists item i's entries are entries[start[i]] up to

@@ -102,10 +102,10 @@ export function guessFirst({ host, updates }, name, row) {
 }
 
 /**
- * What was measured of a tensor beside what theory expects, and how its layer fares. What is measured follows every
- * picture; what is expected and whether it fits, when theory has spoken of that picture.
+ * Measured and expected figures of a tensor, and the health of its layer. Measured figures follow every picture, the
+ * others wait for the theory of that picture.
  * @param {Inspection} inspection @param {Layer} layer
- * @param {string} tensor id
+ * @param {string} tensor id /
  */
 export function comparison({ expectations, rules }, layer, tensor) {
   const health = html("span", { class: "health" });

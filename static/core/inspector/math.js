@@ -8,7 +8,7 @@ import { numberText, scalarOf } from "../rules/rule-types.js";
 import { compositeRule, sizeText } from "./op-facts.js";
 import { entriesOf, wiringOf } from "../graph/wiring.js";
 
-/** Of a box with more ops than these the formulas are those of its ops, one by one. */
+/** A box with more ops shows no formulas. */
 const MAX_OPS = 24;
 /** As many rules are shown of one box. */
 const MAX_RULES = 6;
@@ -31,17 +31,17 @@ function byId({ graph }) {
 }
 
 /**
- * What some ops compute: with the names of the tensors, and with their sizes, where a single number stands for itself.
+ * The formulas of some ops, once with the tensors' names, once with their sizes; scalars show their value.
  * @param {Inspection} inspection
  * @param {readonly Op[]} ops in order of execution
- * @returns {Node[]}
+ * @returns {Node[]} /
  */
 export function formulas(inspection, ops) {
   if (ops.length > MAX_OPS) return [];
   const { tensors, ops: allOps } = byId(inspection);
   const isKept = ops.length === 1 ? () => true : keptBy(ops, tensors, allOps);
   const byName = definitions(ops, allOps, tensors, (id) => shortName(tensors.get(id)?.name ?? id), isKept);
-  // What else a kernel puts out for its backward pass is no function that is written down.
+  // Further outputs that a kernel saves for its backward pass have no formula.
   const lines = byName.filter(({ tensor }) => tensors.get(tensor)?.role !== "saved");
   const rows = lines.map(({ tensor, text }) => {
     const sizes = html("code", { class: "shapes" });
@@ -85,7 +85,7 @@ function numberOf(picture, tensor) {
  * @param {readonly Op[]} ops @param {ById["tensors"]} tensors @param {ById["ops"]} allOps
  * @returns {(id: string) => boolean} */
 function keptBy(ops, tensors, allOps) {
-  // What the forward ops of these keep to themselves goes without a line as well.
+  // Intermediates of their forward ops have no line either.
   const inside = new Set(ops.flatMap(({ id, twin }) => [id, twin]));
   const isPlain = (/** @type {string | undefined} */ role) => role === "intermediate" || role === "saved";
   return (id) => {

@@ -1,9 +1,9 @@
-/** What the sections of the inspector are made of: headings, lists of facts, links to what else there is. */
+/** Parts of the inspector's sections: headings, lists of facts, links. */
 
 import { emit, html } from "../dom.js";
 import { idOf } from "../graph/graph.js";
 
-// The inspector's controls of what is lit around the selection: upstream, downstream, so many ops away.
+// Controls to highlight what lies upstream or downstream of the selection.
 
 /** @type {readonly [string, string, string][]} */
 const WAYS = [
@@ -57,9 +57,9 @@ export function reachControls(host) {
 
 // The code that ops come from, its lines in their context.
 
-/** Lines shown before and after one that an op comes from. */
+/** Lines shown before and after an op's line. */
 const CONTEXT = 3;
-/** Places shown of a box that many ops stand in. */
+/** Places shown of a box with many ops. */
 const MAX_PLACES = 6;
 
 /** @param {Topology} topology @param {readonly Op[]} ops @returns {Node[]} one per stretch of code */
@@ -109,7 +109,7 @@ function stretch(source, lit, snippets) {
 /** More links than these in one place are counted, not listed. */
 const MAX_LINKS = 12;
 
-/** What is shown of one selection in one graph: sections add to it what new pictures and new expectations change. */
+/** One selection in one graph. Sections register what to do with a new picture or new theory. */
 export class Inspection {
   /** @type {((picture: Picture) => void)[]} */
   updates = [];

@@ -1,4 +1,4 @@
-/** What was measured beside what theory expects, layer by layer, and which layers are unhealthy. No DOM. */
+/** Measured figures against theory, layer by layer, and the unhealthy layers. No DOM. */
 
 import { percent, significant, valueAt } from "../format.js";
 import { inputOf } from "./profile-series.js";
@@ -27,14 +27,15 @@ const QUANTITIES = /** @type {Quantity[]} */ (Object.keys(MEASURES));
 export const WORST_FIRST = ["non-finite", "exploding", "vanishing", "dead", "saturated"];
 
 /**
- * What theory says of one tensor of a layer: nothing for one that no layer owns.
- * @param {Picture} picture @param {Theory} theory @param {string} tensor
+ * Theory's figures of one tensor; none if no layer owns it.
+ * @param {Picture} picture @param {Theory} theory
+ * @param {string} tensor /
  */
 export function figuresOf(picture, theory, tensor) {
   const figures = [];
   const names = new Set();
   for (const layer of picture.topology.layers) {
-    // Of a last layer without an activation, preactivation and activation are one: each of its figures once.
+    // In a last layer without an activation both are one tensor: list each figure once.
     for (const quantity of [...QUANTITIES].reverse()) {
       const { part, label } = MEASURES[quantity];
       if (layer[part] !== tensor || names.has(label)) continue;
@@ -69,8 +70,10 @@ export function isWithin({ measured, expected }) {
   return low <= measured && measured <= high;
 }
 
-/** Of the last picture that was diagnosed: several elements ask.
- * @type {{picture: Picture | null, theory: Theory | null, diagnosis: Diagnosis}} */
+/**
+ * Kept, since several elements ask for the same picture.
+ * @type {{picture: Picture | null, theory: Theory | null, diagnosis: Diagnosis}}
+ */
 const last = { picture: null, theory: null, diagnosis: { layers: 0, within: 0, figures: 0, troubles: [] } };
 
 /** @param {Picture} picture @param {Theory} theory of this picture @returns {Diagnosis} */
@@ -163,7 +166,7 @@ export function layersText(indices) {
   return `${indices.length === 1 ? "layer" : "layers"} ${parts.join(", ")}`;
 }
 
-/** What rounding leaves of a zero: as a share, or relative to the width of its band. */
+/** Smaller shares are rounding errors of 0, as are values this small relative to their band. */
 const NOTHING = 1e-6;
 
 /** @param {Quantity} quantity @param {number | null} value @returns {string} */

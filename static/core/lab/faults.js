@@ -1,4 +1,4 @@
-/** What is wrong with a pass, in words and as an icon, and where in the graph that is. No DOM but the icon. */
+/** Faults of a pass in words and as icons, and their places in the graph. No DOM but the icon. */
 
 import { svg } from "../dom.js";
 import { percent } from "../format.js";
@@ -6,11 +6,11 @@ import { HEALTH_SHAPES } from "../health.js";
 import { nonFinite } from "../picture.js";
 import { diagnose, layersText } from "./diagnosis.js";
 
-/** What a kind is called, and its shape in a square of 16. @type {Record<FaultKind, {word: string, shape: string}>} */
+/** Word and icon (in a square of 16) of each kind. @type {Record<FaultKind, {word: string, shape: string}>} */
 const KINDS = {
   failed: { word: "broke off",
     shape: "M8 1.8a6.2 6.2 0 1 0 0 12.4a6.2 6.2 0 1 0 0-12.4M5.6 5.6l4.8 4.8M10.4 5.6l-4.8 4.8" },
-  // What is written over what is there.
+  // A pen that overwrites.
   in_place: { word: "in place", shape: "M2.5 13.5h11M4 10.5l6.5-6.5 2 2-6.5 6.5H4z" },
   first_nonfinite: { word: "not finite", shape: HEALTH_SHAPES["non-finite"] },
   // A box that is not closed.
@@ -22,7 +22,7 @@ const KINDS = {
   saturated: { word: "saturated", shape: HEALTH_SHAPES.saturated },
 };
 
-/** Of these the tensor is what there is to look at, of the others the op. @type {ReadonlySet<FaultKind>} */
+/** Faults whose place is the tensor; the others' is the op. @type {ReadonlySet<FaultKind>} */
 const OF_TENSORS = new Set(/** @type {FaultKind[]} */ (["first_nonfinite", "gradient_drop", "dead", "saturated"]));
 
 /** @param {FaultKind} kind @returns {string} */
@@ -37,9 +37,9 @@ export function faultIcon(kind) {
 }
 
 /**
- * What is wrong with a picture: a dump says so itself, of a live one it is told with its theory.
+ * A picture's faults: a dump has its own, those of a live picture come with its theory.
  * @param {Picture | null} picture @param {Theory | null} theory
- * @returns {readonly Fault[] | null} null: not told yet
+ * @returns {readonly Fault[] | null} null: not told yet /
  */
 export function faultsOf(picture, theory) {
   // A fault would give away what is to be guessed.

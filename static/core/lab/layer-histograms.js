@@ -9,7 +9,7 @@ import { BINS, ValueAxis } from "./value-axis.js";
 
 /** Fixed ranges end at this many standard deviations. */
 const REACH = 4;
-/** Of a fixed range's unit, in decades: what is smaller lies at zero on a logarithmic axis. */
+/** Decades below a fixed range's unit; smaller values lie at zero on a logarithmic axis. */
 const FIXED_DECADES = 3;
 
 /**

@@ -11,7 +11,7 @@ import { BINS } from "./value-axis.js";
 
 /** @type {Record<LaneKind, number>} rows of the image of cells, after the bins' */
 const LANE_ROWS = { nan: BINS, posinf: BINS + 1, above: BINS + 2, below: BINS + 3, neginf: BINS + 4 };
-/** Of the legend, px. */
+/** Size of the legend, px. */
 const SCALE_BAR = 48;
 const RAMP = { width: 140, height: 7 };
 
@@ -165,10 +165,10 @@ export function drawAxes(context, plan, histograms, section, paint, family) {
 }
 
 /**
- * What the shades, or the ridges, stand for.
+ * The legend of the shades or the ridges.
  * @param {CanvasRenderingContext2D} context @param {number} width @param {LayersPlan} plan
  * @param {LayerHistograms} histograms @param {LayersPaint} paint
- * @param {string} family of the font
+ * @param {string} family of the font /
  */
 export function drawLegend(context, width, plan, histograms, paint, family) {
   context.clearRect(0, 0, width, 24);

@@ -1,6 +1,5 @@
 /**
- * Where everything stands in the picture of all layers, on the canvas and in Plotly alike: columns, lanes, the outlines
- * of a ridgeline, labels. No DOM.
+ * Geometry of the picture of all layers, for the canvas and for Plotly: columns, lanes, outlines of ridges, labels. No DOM.
  */
 
 import { significant } from "../format.js";
@@ -150,8 +149,9 @@ export function needleFill({ paper, hue, ink }) {
 }
 
 /**
- * What a lane is called: an end of the axis where it holds what lies beyond.
- * @param {LaneKind} kind @param {ValueAxis} axis
+ * The label of a lane; outer lanes are named by the end of the axis.
+ * @param {LaneKind} kind
+ * @param {ValueAxis} axis /
  */
 export function laneText(kind, { low, high }) {
   if (kind === "above") return `> ${significant(high)}`;
@@ -160,8 +160,9 @@ export function laneText(kind, { low, high }) {
 }
 
 /**
- * Labels of the layers that there is room for.
- * @param {LayerHistograms} histograms @param {LayersPlan} plan @param {LayersSection} section
+ * Labels of layers, as many as fit.
+ * @param {LayerHistograms} histograms @param {LayersPlan} plan
+ * @param {LayersSection} section /
  */
 export function layerLabels({ columns }, { main }, { x: [from, to] }) {
   const pitch = main.w / (to - from);

@@ -29,8 +29,7 @@ const GATES = new Set(["gelu", "silu", "mish"]);
 const LONGEST_LABEL = 40;
 
 /**
- * What does not change with the numbers of a graph.
- *
+ * The part that depends on the topology alone.
  * @typedef {object} Plan
  * @property {readonly {tensor: Tensor, row: number, isBackward: boolean}[]} named those with a name of their own, in
  *   order of execution
@@ -46,7 +45,7 @@ const plans = new WeakMap();
  * The first ±Inf and the first NaN of a pass: in the order of execution, so that a gradient is named only where the
  * forward pass is finite.
  * @param {Picture} picture
- * @returns {{inf: NonFiniteCause | null, nan: NonFiniteCause | null}} nothing is told while a figure waits for a guess
+ * @returns {{inf: NonFiniteCause | null, nan: NonFiniteCause | null}} both null while a figure is hidden /
  */
 export function firstNonFinite(picture) {
   const { topology, rows, integers } = picture;
@@ -109,7 +108,6 @@ function explain(picture, plan, kind, { tensor, isBackward }) {
   return { kind, layer, tensor: tensor.id, isBackward, text: `${place}: ${writer.of(tensor, kind)}` };
 }
 
-/** What one op did to the numbers of one picture. */
 class Account {
   /** @param {Picture} picture @param {Plan} plan */
   constructor(picture, plan) {
@@ -147,9 +145,9 @@ class Account {
   }
 
   /**
-   * What an op reads. Of autograd's nodes the gradient alone is recorded: what their rule needs besides stands with the
-   * forward op.
-   * @param {Op} op @param {Tensor} output
+   * The ids of an op's operands. A node of autograd records only its gradient: the others are inputs of the forward op.
+   * @param {Op} op
+   * @param {Tensor} output /
    */
   #operandsOf(op, output) {
     const forward = this.#forwardOf(op);

@@ -1,6 +1,5 @@
 /**
- * The figure behind an overlay, for every op, tensor and group of a graph. NaN: there is none; Infinity: what it would
- * be taken of is not finite. No DOM, no recursion.
+ * The value behind an overlay for every op, tensor and group of a graph. NaN: no value; Infinity: the tensor is not finite. No DOM, no recursion.
  */
 
 import { WORST_FIRST } from "./diagnosis.js";
@@ -17,8 +16,7 @@ import { itemSize } from "../graph/steps.js";
  */
 
 /**
- * What of a graph the figures are read with, the same for every picture.
- *
+ * Index arrays of a graph, the same for every picture.
  * @typedef {object} Plan
  * @property {Int32Array} rows tensor → row of the statistics, -1 for none
  * @property {Int32Array} gradients tensor → its gradient; a gradient's is itself
@@ -63,9 +61,9 @@ function build(graph) {
 }
 
 /**
- * What leaves a group: forward the output of its last op, backward the gradient that goes on to what stands before it.
+ * The tensor that leaves each group: forward the output of its last op, backward the gradient of its input.
  * @param {Graph} graph @param {Int32Array} results
- * @returns {[Int32Array, Int32Array]}
+ * @returns {[Int32Array, Int32Array]} /
  */
 function resultsOfGroups({ arrays, topology }, results) {
   const forward = new Int32Array(arrays.groups).fill(-1);
@@ -83,7 +81,7 @@ function resultsOfGroups({ arrays, topology }, results) {
       if (original < 0 || topology.tensors[original]?.role === "parameter") continue;
       const maker = arrays.producer[original];
       let group = arrays.opGroup[op];
-      // Out of every group that does not hold what it is the gradient of.
+      // It leaves every group that does not hold the producer of its original.
       while (group >= 0 && !(maker >= arrays.groupFirst[group] && maker < arrays.groupLast[group])) {
         backward[group] = output;
         group = arrays.groupParent[group];
@@ -136,7 +134,7 @@ export function overlayValues(kind, graph, picture, theory, reference = null) {
   for (let tensor = 0; tensor < arrays.tensors; tensor += 1) {
     const source = kind === "gradient_norm" ? plan.gradients[tensor] : tensor;
     const row = source < 0 ? -1 : plan.rows[source];
-    // What waits for a guess must not show by its colour.
+    // A colour would give a hidden figure away.
     if (row < 0 || hidden?.has(row)) continue;
     const isBad = nan[row] + posinf[row] + neginf[row] > 0;
     tensors[tensor] = isBad && kind !== "dead_fraction" ? Infinity : column[row];
@@ -218,9 +216,9 @@ function rangeOf(columns) {
 const SATURATED = 0.5;
 
 /**
- * What is wrong with each tensor, as a position in WORST_FIRST: what its own numbers say, else its layer's verdict.
+ * The health of each tensor as a position in WORST_FIRST: by its own numbers, else by its layer's verdict.
  * @param {Graph} graph @param {Plan} plan @param {Picture} picture @param {Theory | null} theory
- * @param {Float64Array} into NaN: nothing is wrong
+ * @param {Float64Array} into NaN: nothing is wrong /
  */
 function healthOf({ topology, tensorIndex }, plan, picture, theory, into) {
   const { nan, posinf, neginf } = picture.integers;

@@ -1,6 +1,5 @@
 /**
- * What colours the boxes of a graph besides their phase: one figure at a time, on one ramp, with its legend. What
- * depends on the graph alone is worked out once, so that a live picture costs a pass over numbers. No DOM.
+ * Overlays: colours the boxes of a graph by one figure, with a legend. The parts that depend on the graph alone are computed once. No DOM.
  */
 
 import { overlayValues } from "./overlay-values.js";
@@ -100,8 +99,11 @@ const HEALTH = [
   { word: "saturated", hue: 105, chroma: 0.12 },
 ];
 
-/** What is told apart by hue differs in lightness too. @param {"light" | "dark"} scheme @returns {string[]} by position
- * in HEALTH */
+/**
+ * Colours differ in lightness too, not in hue alone.
+ * @param {"light" | "dark"} scheme
+ * @returns {string[]} by position in HEALTH
+ */
 function healthColours(scheme) {
   return HEALTH.map(({ hue, chroma }, order) =>
     hex(oklch(scheme === "light" ? 0.76 + 0.045 * order : 0.5 - 0.05 * order, chroma, hue))

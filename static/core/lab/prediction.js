@@ -5,7 +5,7 @@ import { valueAt } from "../format.js";
 /** @type {readonly FloatColumn[]} */
 export const STATISTICS = ["mean", "std", "min", "max", "norm", "zero_fraction", "dead_fraction", "saturation"];
 
-/** What is asked for, in words. @type {Record<FloatColumn, string>} */
+/**  @type {Record<FloatColumn, string>} */
 export const STATISTIC_NAMES = {
   mean: "mean",
   std: "std",
@@ -168,7 +168,7 @@ export function expected(picture, theory, { tensor, statistic }) {
   return null;
 }
 
-/** What may not be seen yet. @param {Picture} picture @param {Prediction | null} prediction */
+/** The figure to hide, if any. @param {Picture} picture @param {Prediction | null} prediction */
 function secretOf(picture, prediction) {
   if (prediction === null || prediction.statistic === null || prediction.guess !== null) return null;
   if (problemOf(picture, prediction) !== null) return null;

@@ -132,9 +132,9 @@ export class ProfileAxis {
   }
 }
 
-// What the profile's marks are read against: layers in stripes, lines across, the scale at the left.
+// The profile's background: stripes for layers, grid lines, the scale at the left.
 
-/** Of more layers than these, stripes as wide as one would flicker: they are ten layers wide. */
+/** With more layers, stripes of one layer would flicker: they are ten layers wide. */
 const CROWD = 80;
 const TEN = 10;
 

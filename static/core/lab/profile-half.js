@@ -48,7 +48,7 @@ export class ProfileHalf {
       const radius = isThrong ? 1.4 : points.length > CROWD ? 2 : 3.5;
       const drawn = { ...EMPTY };
       const [line, runLine] = [new Stroke(), new Stroke()];
-      // Of thousands of points several fall on each pixel: what would be drawn over itself is drawn once.
+      // With thousands of points, several fall on one pixel: draw each pixel once.
       const [isNewDot, isNewBand, isNewRing] = [new Places(isThrong), new Places(isThrong), new Places(isThrong)];
       /** @type {{x: number, value: number, low: number, high: number}[]} */
       let stretch = [];
@@ -102,13 +102,13 @@ export class ProfileHalf {
 
 const EMPTY = /** @type {Record<typeof MARKS[number], string>} */ (Object.fromEntries(MARKS.map((mark) => [mark, ""])));
 
-/** Where something has been drawn already, to half a pixel; x only grows. */
+/** Remembers the drawn places, to half a pixel; x must not fall. */
 class Places {
   #column = NaN;
   /** @type {Set<number>} */
   #seen = new Set();
 
-  /** @param {boolean} counts whether places are told apart; if not, each is new */
+  /** @param {boolean} counts false: every place counts as new */
   constructor(counts) {
     this.counts = counts;
   }

@@ -105,9 +105,9 @@ export function titleOf(index, name, type = "") {
 }
 
 /**
- * What a picture says of a point.
+ * The measured figure of a point.
  * @param {Picture} picture @param {ProfileStatistic} statistic @param {ProfilePoint} point @param {ProfileSide} side
- * @returns {ProfileReading | null} null where there is nothing to read
+ * @returns {ProfileReading | null} null where there is nothing to read /
  */
 export function measured(picture, statistic, { tensor, gradient }, side) {
   const { rows, floats, integers } = picture;
@@ -136,10 +136,10 @@ function flags({ integers, hidden }, row) {
 }
 
 /**
- * What another run's profile says of a point: layers answer to each other by their number.
+ * The figure of a point in another run's profile; layers match by number.
  * @param {ProfileDump} profile @param {ProfileStatistic} statistic @param {ProfilePoint} point
  * @param {ProfileSide} side
- * @returns {ProfileReading | null}
+ * @returns {ProfileReading | null} /
  */
 function ofRun({ input, layers }, statistic, { layer, series }, side) {
   const there = layers[layer - 1];
@@ -160,9 +160,8 @@ function ofRun({ input, layers }, statistic, { layer, series }, side) {
 }
 
 /**
- * What theory expects of a point.
  * @param {LayerTheory | undefined} layer @param {ProfileStatistic} statistic @param {ProfilePoint} point
- * @param {ProfileSide} side
+ * @param {ProfileSide} side /
  */
 export function expectedOf(layer, statistic, { series }, side) {
   const quantity = quantityOf(statistic, series, side);

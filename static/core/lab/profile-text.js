@@ -1,4 +1,4 @@
-/** The profile of the layers in words: the read-out, the key, what a screen reader is told. No DOM. */
+/** The profile of the layers in words: for the read-out, the key and screen readers. No DOM. */
 
 import { percent, significant } from "../format.js";
 import { FORMS } from "./profile-series.js";
@@ -22,7 +22,7 @@ const UNBOUNDED = {
 /** Why there is nothing to show layer by layer. @param {Spec | null} spec @returns {string} */
 export function whyNoLayers(spec) {
   const { program = "mlp" } = spec ?? {};
-  // Of a model of one's own, which a what-if is set of, layers are its modules with parameters.
+  // The layers of a user's model, whose spec is a what-if, are its modules with parameters.
   if (spec !== null && !("program" in spec)) return "No module with parameters has run.";
   return program === "mlp" ? "This graph is not a chain of layers." : `The program ${program} has no layers.`;
 }
@@ -117,9 +117,9 @@ export function summary(statistic, points, figures, causes) {
 }
 
 /**
- * Of how many layers theory says nothing, and why.
+ * The number of layers without theory, and the reasons.
  * @param {readonly ProfilePoint[]} points @param {ProfileFigures} figures
- * @returns {{text: string, why: string}} text: "" where it speaks of all
+ * @returns {{text: string, why: string}} text: "" where it speaks of all /
  */
 export function silence(points, { reason }) {
   const layers = new Set(points.filter(({ layer }) => layer > 0).map(({ layer }) => layer));

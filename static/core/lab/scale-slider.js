@@ -125,7 +125,7 @@ export class ScaleSlider {
   #change;
   #range = { minimum: 1e-4, maximum: 1e4 };
   #scale = sliderScale(1e-4, 1e4);
-  /** What is set; it may be what no slider shows. */
+  /** The value, which may lie beyond the slider. */
   #value = 1;
   /** @type {{ticks: readonly SliderTick[], places: number[]}} */
   #snaps = { ticks: [], places: [] };

@@ -1,4 +1,4 @@
-/** What the controls of a spec and of a what-if have in common: a key's input, and what it says. */
+/** Parts that the controls of a spec and of a what-if share: a key's input, and what it says. */
 
 import { html, svg } from "../dom.js";
 

@@ -22,12 +22,12 @@ export function weightsIn({ tensors }, group, tied = {}) {
 }
 
 /**
- * The group of something in the graph: its module, or the nearest around it that is one of the groups. Of an activation
- * that belongs to none, and of its gradient, it is that of the layer before it.
+ * The group of something in the graph: its module, or the nearest around it that is one of the groups. An activation
+ * without a layer, and its gradient, belong to the layer before.
  * @param {Graph} graph
  * @param {string} id as in addresses
  * @param {readonly string[]} groups
- * @returns {string | null} null: it is in none of them
+ * @returns {string | null} null: it is in none of them /
  */
 export function groupAt(graph, id, groups) {
   const item = find(graph, id);

@@ -244,9 +244,9 @@ function isWhole({ attributes, operands }) {
 const areTwo = ({ operands }) => operands.length === 2;
 
 /**
- * What an addition multiplies its second operand with: as a factor, and as the slope that it is.
+ * The factor of an addition's second operand: as a factor, and as the slope that it is.
  * @param {OpAttributes} attributes
- * @returns {Record<string, string>}
+ * @returns {Record<string, string>} /
  */
 function scaled(attributes) {
   const alpha = alphaOf(attributes);

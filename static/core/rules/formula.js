@@ -42,7 +42,7 @@ const BINARY = {
 const SILENT = new Set(["to", "float", "type", "type_as", "contiguous", "view_as", "detach", "clone", "double",
   "half"]);
 
-/** What torch takes where nothing is said goes without saying. @type {Record<string, readonly unknown[]>} */
+/** Torch's defaults, which formulas omit. @type {Record<string, readonly unknown[]>} */
 const DEFAULTS = {
   alpha: [1],
   beta: [1],
@@ -259,7 +259,7 @@ function productGradient([x, w], position, gradient, { operand, output }) {
   return summedTo(term, operand, [...output.slice(0, -2), ...operand.slice(-2)]);
 }
 
-/** An op to write terms with. @type {Op} */
+/** A blank op for building terms. @type {Op} */
 const NOTHING = { id: "", name: "", inputs: [], outputs: [], phase: "forward", module: "", twin: null, source: null,
   flops: 0, bytes: 0, attributes: {} };
 
@@ -371,7 +371,7 @@ export function ruleTerm(
 ) {
   const shape = shapes.operands[position] ?? [];
   const short = gradientTerm(forward, operands, position, gradient, { operand: shape, output: shapes.output });
-  // What is handed on in another shape is said in words, where the words are at hand.
+  // A gradient that only changes its shape is described by the table's rule, if there is one.
   if (short !== null && (rule === null || short.text !== gradient.text || shape.join() === shapes.output.join()))
     return short;
   if (rule === null) return null;
@@ -407,12 +407,12 @@ const SAME = /^(Clone|Expand|Add)Backward\d$/;
 const PRODUCTS = /^(Addmm|Mm)Backward\d$/;
 
 /**
- * What autograd's node writes to one of its outputs. Nodes read gradients alone; what else their rule needs stands with
- * the forward op.
+ * The term that a node of autograd writes to one output. Nodes record only gradients: the other operands come from the
+ * forward op.
  * @param {Op} op @param {string} output @param {Op} forward
  * @param {{tensors: ReadonlyMap<string, Tensor>, ops: ReadonlyMap<string, Op>}} all
  * @param {(tensor: string) => FormulaTerm} termFor
- * @returns {FormulaTerm | null} null where no rule is known
+ * @returns {FormulaTerm | null} null where no rule is known /
  */
 function nodeTerm(op, output, forward, { tensors, ops }, termFor) {
   const [gradient] = op.inputs;
@@ -450,7 +450,7 @@ function nodeTerm(op, output, forward, { tensors, ops }, termFor) {
   if (position < 0) return null;
   const shapes = { operands: forward.inputs.map((id) => tensors.get(id)?.shape ?? []),
     output: tensors.get(made)?.shape ?? [] };
-  // Of several nodes of one op the last writes the gradient, and the rule starts at what the first one reads.
+  // If one op has several nodes, the rule starts at the input of the first.
   let start = gradient;
   for (;;) {
     const maker = ops.get(tensors.get(start)?.producer ?? "");
@@ -485,7 +485,7 @@ export function definitions(ops, allOps, tensors, label, isKept) {
     return forward === undefined ? null : nodeTerm(op, output, forward, { tensors, ops: allOps }, termFor);
   };
 
-  // What the forward ops of these keep to themselves is substituted as well.
+  // Intermediates of their forward ops are substituted too.
   const twins = new Set(ops.map(({ twin }) => twin));
   for (const op of allOps.values()) {
     const [output] = op.outputs;

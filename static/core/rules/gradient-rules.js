@@ -1,7 +1,6 @@
 /**
  * Gradient rules, one table for all: for an op its rule, written with the names or the shapes of that very op, with the
- * derivation and the source. What the texts say is worked out beside them in numbers, and `checkRule` compares those
- * with finite differences. No DOM.
+ * derivation and the source. A kernel computes each rule in numbers, which `checkRule` compares with finite differences. No DOM.
  */
 
 import { filled, mapped, sum, zipped } from "./ndarray.js";
@@ -54,12 +53,12 @@ export function gradientText({ operands, gradients, isVariadic = false }, operan
 }
 
 /**
- * A text of a rule with its placeholders written out. What is not given stands under its own letter: x, w, y, ∂L/∂x.
+ * A text of a rule with its placeholders written out. Names that are not given keep their letter: x, w, y, ∂L/∂x.
  * @param {GradientRule} rule @param {string} text
  * @param {Record<string, string>} labels of operands and of y
  * @param {OpAttributes} [attributes] of the op
  * @param {(name: string) => string} [gradient] how the gradient of something is written
- * @param {OpCall} [call]
+ * @param {OpCall} [call] /
  */
 export function writtenOut(rule, text, labels, attributes = {}, gradient = (name) => `∂L/∂${name}`, call = undefined) {
   const symbols = rule.symbols?.(attributes, call) ?? {};

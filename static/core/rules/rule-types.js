@@ -1,4 +1,4 @@
-/** What gradient rules ask about the call that they are applied to. */
+/** Settings that gradient rules read from a call. */
 
 export const CALCULUS = "calculus";
 export const CHAPTER = "Howard and Gugger 2020, Deep Learning for Coders, ch. 17";

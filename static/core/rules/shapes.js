@@ -38,8 +38,7 @@ function choosing(names, title, forward, gradient, derivation, from, to, picks) 
   };
 }
 
-/** What an op takes beside its first tensor, a shape or an index, has no gradient. @param {OpCall} call
- * @returns {boolean} */
+/** Further arguments, a shape or an index, have no gradient. @param {OpCall} call @returns {boolean} */
 function isOfFirst({ operands }) {
   return operands.length > 0;
 }
