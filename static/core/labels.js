@@ -33,7 +33,7 @@ export function figure(picture, tensor, statistic) {
 /**
  * A type's name in one line, or in two where it is long: CrossEntropy, Linear·Function. A label with spaces breaks at a
  * space.
- * @param {string} label /
+ * @param {string} label
  */
 export function labelLines(label) {
   if (label.length > 10 && label.includes(" ")) return spacedLines(label);

@@ -1,8 +1,10 @@
 /**
- * The live connection: it sends specs and receives pictures. The latest waiting spec replaces earlier ones. One request is in flight; if its
- * answer takes long and a newer spec waits, that is sent after it, and the server gives the older one up.
+ * The live connection: it sends specs and receives pictures. The latest waiting spec replaces earlier ones. One request
+ * is in flight; if its answer takes long and a newer spec waits, that is sent after it, and the server gives the older
+ * one up.
  *
- * The socket comes back by itself and asks for the last spec again. If a server answers but gives no socket, the spec is fetched as a dump. No request is dropped before its answer.
+ * The socket comes back by itself and asks for the last spec again. If a server answers but gives no socket, the spec
+ * is fetched as a dump. No request is dropped before its answer.
  */
 
 import { begin } from "./activity.js";
@@ -112,8 +114,7 @@ export class Live {
     /** @type {ReturnType<typeof setTimeout> | null} */
     this.overtaking = null;
 
-    // Without one.
-
+    // Without a socket.
     this.canFetch = false;
     /** @type {{spec: Spec, at: number, isPatient: boolean, hasPicture: boolean, controller: AbortController} | null} */
     this.fetching = null;

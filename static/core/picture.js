@@ -140,7 +140,7 @@ export function pictureOfDump(dump, seq, key) {
 /**
  * The worst kind of non-finite value in a tensor, and its share; null if all are finite.
  * @param {Picture} picture @param {number} row
- * @returns {{word: "NaN" | "Inf", share: number} | null} /
+ * @returns {{word: "NaN" | "Inf", share: number} | null}
  */
 export function nonFinite(picture, row) {
   const n = picture.integers.n[row];

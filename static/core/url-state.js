@@ -109,7 +109,7 @@ function pairs(text) {
  * The default spec of a program.
  * @param {SpecTable} table
  * @param {Spec[string] | undefined} program its name; undefined for the first, which goes without saying
- * @returns {Spec} of one that is not known, the first one's: the server says what is wrong /
+ * @returns {Spec} of one that is not known, the first one's: the server says what is wrong
  */
 function programDefaults({ programs }, program) {
   const [first] = programs;
@@ -158,7 +158,7 @@ export function parseSpec(table, query) {
  * The spec of another program. Keys that both use with the same default keep their values, such as the seed, but not
  * the widths.
  * @param {SpecTable} table @param {Spec} spec @param {string} program
- * @returns {Spec} /
+ * @returns {Spec}
  */
 export function withProgram(table, spec, program) {
   const [before, after] = [programDefaults(table, spec["program"]), programDefaults(table, program)];

@@ -1,6 +1,7 @@
 /**
  * Reading a graph dump that a user opens. The page checks what it needs to draw any dump: the schema's name, the kinds
- * of the fields that it reads, ids, and the lengths of columns. `chainrule open` checks a dump in full, and names places.
+ * of the fields that it reads, ids, and the lengths of columns. `chainrule open` checks a dump in full, and names
+ * places.
  */
 
 /** The schema that is read here. */

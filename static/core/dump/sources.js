@@ -51,7 +51,7 @@ export function inOrder(sources) {
 
 /**
  * Labels of steps: the number in which their names differ, else their position from 1.
- * @param {readonly {name: string}[]} sources /
+ * @param {readonly {name: string}[]} sources
  */
 export function stepLabels(sources) {
   const numbers = sources.map(({ name }) => numbersIn(name));

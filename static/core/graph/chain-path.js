@@ -106,7 +106,7 @@ export function chainPath(graph, from) {
  * Keeps the backward ops that lead to the factor's gradient: a layer's weight gradient does not lead to its input's.
  * @param {Graph} graph @param {ReadonlySet<number>} ops
  * @param {number} gradient tensor, -1 for one that was not recorded
- * @returns {number[]} in order of execution /
+ * @returns {number[]} in order of execution
  */
 function leadingTo({ arrays }, ops, gradient) {
   if (gradient < 0) return [...ops].sort((a, b) => a - b);

@@ -1,5 +1,6 @@
 /**
- * Builds a graph from a topology: numbers its parts, and adds groups, ids for addresses and the arrays for layouts. No DOM, no geometry, no recursion.
+ * Builds a graph from a topology: numbers its parts, and adds groups, ids for addresses and the arrays for layouts. No
+ * DOM, no geometry, no recursion.
  */
 
 import { anchors, results, wiring } from "./readers.js";
@@ -92,7 +93,7 @@ export function backwardId(id) {
 /**
  * Which groups are open, one number per group. If `foldOn` is false, the entries of folds are ignored.
  * @param {Graph} graph @param {Expansion} expansion
- * @returns {{open: Uint8Array, foldOn: boolean}} /
+ * @returns {{open: Uint8Array, foldOn: boolean}}
  */
 export function openGroups({ arrays, groupId }, { level, toggled, fold }) {
   const { groups, groupKind, groupDepth, groupIsLeaf } = arrays;

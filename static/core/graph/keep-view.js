@@ -1,7 +1,8 @@
 /**
- * Finds the selection and the open groups again in another graph of nearly the same model: after an edit of its code, or where control flow depends on values. Ids count in order of execution, so one more op shifts all those after it; modules are
- * therefore known by their path, parameters and inputs by their name, and ops by their place among the ops of their
- * module. No DOM.
+ * Finds the selection and the open groups again in another graph of nearly the same model: after an edit of its code,
+ * or where control flow depends on values. Ids count in order of execution, so one more op shifts all those after it;
+ * modules are therefore known by their path, parameters and inputs by their name, and ops by their place among the ops
+ * of their module. No DOM.
  */
 
 import { gradientsOf } from "./chain-path.js";
@@ -90,7 +91,7 @@ export class Counterparts {
  * The changes to a view so that it shows the same selection, groups and step in the graph after. Ids of missing things
  * are dropped, except those of groups, which may come back.
  * @param {View} view @param {Counterparts} counterparts
- * @returns {Partial<View>} /
+ * @returns {Partial<View>}
  */
 export function keepView(view, counterparts) {
   const { before, after } = counterparts;
@@ -162,7 +163,7 @@ function opsByPlace({ topology: { modules, ops } }) {
  * Aligns two lists of names. Equal beginnings and equal ends match. In between, names match by position if both lists
  * are equally long, else by name, first to first.
  * @param {readonly string[]} names @param {readonly string[]} others
- * @returns {number[]} for each of `names` its place in `others`; -1: it has none /
+ * @returns {number[]} for each of `names` its place in `others`; -1: it has none
  */
 export function align(names, others) {
   const most = Math.min(names.length, others.length);

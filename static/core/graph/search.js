@@ -69,11 +69,7 @@ export function search(graph, picture, query, most = Infinity) {
   return { ids, total, note };
 }
 
-/**
- * The ids to highlight: the results and the groups around them.
- * @param {Graph} graph
- * @param {readonly string[]} ids /
- */
+/** The ids to highlight: the results and the groups around them. @param {Graph} graph @param {readonly string[]} ids */
 export function litOfFound(graph, ids) {
   const { arrays } = graph;
   const ops = new Uint8Array(arrays.ops);
@@ -169,7 +165,7 @@ function build({ arrays, topology, tensorIndex, groupId, groupLabel }) {
 /**
  * @param {SearchTerm} term @param {Graph} graph @param {Picture} picture @param {Index} index
  * @param {boolean} isAboutOps if true, an op has the figures of its outputs
- * @returns {Test} /
+ * @returns {Test}
  */
 function testOf(term, graph, picture, index, isAboutOps) {
   const test = affirmative(term, graph, picture, index, isAboutOps);

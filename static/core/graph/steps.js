@@ -1,7 +1,9 @@
 /**
- * The two passes as a sequence of steps: one op each, in the order in which they ran. Each step has the tensors that it reads, writes and saves, and the saved tensors in memory. No DOM.
+ * The two passes as a sequence of steps: one op each, in the order in which they ran. Each step has the tensors that it
+ * reads, writes and saves, and the saved tensors in memory. No DOM.
  *
- * Tensors that share memory count once, such as a tensor and its transpose. Parameters and buffers need memory without a backward pass too: they are the base line.
+ * Tensors that share memory count once, such as a tensor and its transpose. Parameters and buffers need memory without
+ * a backward pass too: they are the base line.
  */
 
 import { idsOf } from "./reach.js";
@@ -225,7 +227,7 @@ export function aliveAt(steps, step, most) {
 /**
  * The ids that a step highlights: its op, the op's tensors and the groups around it.
  * @param {Graph} graph @param {number} step
- * @returns {Set<string>} ids as in addresses; empty beyond the last step /
+ * @returns {Set<string>} ids as in addresses; empty beyond the last step
  */
 export function litOf(graph, step) {
   const now = stepAt(graph, step);

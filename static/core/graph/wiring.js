@@ -1,5 +1,6 @@
 /**
- * Links between the two passes of a graph: the forward op of each backward op, and the backward ops that read a saved tensor. Computed once per graph. No DOM.
+ * Links between the two passes of a graph: the forward op of each backward op, and the backward ops that read a saved
+ * tensor. Computed once per graph. No DOM.
  */
 
 /** @typedef {{start: Int32Array, entries: Int32Array}} Lists item i's entries are entries[start[i]] up to

@@ -105,7 +105,7 @@ export function guessFirst({ host, updates }, name, row) {
  * Measured and expected figures of a tensor, and the health of its layer. Measured figures follow every picture, the
  * others wait for the theory of that picture.
  * @param {Inspection} inspection @param {Layer} layer
- * @param {string} tensor id /
+ * @param {string} tensor id
  */
 export function comparison({ expectations, rules }, layer, tensor) {
   const health = html("span", { class: "health" });

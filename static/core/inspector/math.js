@@ -34,7 +34,7 @@ function byId({ graph }) {
  * The formulas of some ops, once with the tensors' names, once with their sizes; scalars show their value.
  * @param {Inspection} inspection
  * @param {readonly Op[]} ops in order of execution
- * @returns {Node[]} /
+ * @returns {Node[]}
  */
 export function formulas(inspection, ops) {
   if (ops.length > MAX_OPS) return [];

@@ -28,8 +28,7 @@ export const WORST_FIRST = ["non-finite", "exploding", "vanishing", "dead", "sat
 
 /**
  * Theory's figures of one tensor; none if no layer owns it.
- * @param {Picture} picture @param {Theory} theory
- * @param {string} tensor /
+ * @param {Picture} picture @param {Theory} theory @param {string} tensor
  */
 export function figuresOf(picture, theory, tensor) {
   const figures = [];

@@ -39,7 +39,7 @@ export function faultIcon(kind) {
 /**
  * A picture's faults: a dump has its own, those of a live picture come with its theory.
  * @param {Picture | null} picture @param {Theory | null} theory
- * @returns {readonly Fault[] | null} null: not told yet /
+ * @returns {readonly Fault[] | null} null: not told yet
  */
 export function faultsOf(picture, theory) {
   // A fault would give away what is to be guessed.

@@ -168,7 +168,7 @@ export function drawAxes(context, plan, histograms, section, paint, family) {
  * The legend of the shades or the ridges.
  * @param {CanvasRenderingContext2D} context @param {number} width @param {LayersPlan} plan
  * @param {LayerHistograms} histograms @param {LayersPaint} paint
- * @param {string} family of the font /
+ * @param {string} family of the font
  */
 export function drawLegend(context, width, plan, histograms, paint, family) {
   context.clearRect(0, 0, width, 24);

@@ -1,5 +1,6 @@
 /**
- * Geometry of the picture of all layers, for the canvas and for Plotly: columns, lanes, outlines of ridges, labels. No DOM.
+ * Geometry of the picture of all layers, for the canvas and for Plotly: columns, lanes, outlines of ridges, labels. No
+ * DOM.
  */
 
 import { significant } from "../format.js";
@@ -148,11 +149,7 @@ export function needleFill({ paper, hue, ink }) {
   return css(rampStops(paper, hue, ink).at(-1)?.[1] ?? [0, 0, 0]);
 }
 
-/**
- * The label of a lane; outer lanes are named by the end of the axis.
- * @param {LaneKind} kind
- * @param {ValueAxis} axis /
- */
+/** The label of a lane; outer lanes are named by the end of the axis. @param {LaneKind} kind @param {ValueAxis} axis */
 export function laneText(kind, { low, high }) {
   if (kind === "above") return `> ${significant(high)}`;
   if (kind === "below") return `< ${significant(low)}`;
@@ -161,8 +158,7 @@ export function laneText(kind, { low, high }) {
 
 /**
  * Labels of layers, as many as fit.
- * @param {LayerHistograms} histograms @param {LayersPlan} plan
- * @param {LayersSection} section /
+ * @param {LayerHistograms} histograms @param {LayersPlan} plan @param {LayersSection} section
  */
 export function layerLabels({ columns }, { main }, { x: [from, to] }) {
   const pitch = main.w / (to - from);

@@ -1,5 +1,7 @@
 /**
- * Matches the ops and tensors of two graphs. Graphs of the same structure match by position. Else ops match by pass, module path, name and order; tensors by their producer, by the tensor they are the gradient of, or by role and name. Things without a partner are listed. No DOM, no recursion.
+ * Matches the ops and tensors of two graphs. Graphs of the same structure match by position. Else ops match by pass,
+ * module path, name and order; tensors by their producer, by the tensor they are the gradient of, or by role and name.
+ * Things without a partner are listed. No DOM, no recursion.
  */
 
 import { structureOf } from "../dump/structure.js";
@@ -143,7 +145,7 @@ function alone(here, there, isAlone) {
  * The id of a selection in another graph; unchanged if it is a name that both graphs have.
  * @param {string} select as in addresses
  * @param {MatchableThings} from @param {MatchableThings} to
- * @returns {string} "" for an op that has no partner /
+ * @returns {string} "" for an op that has no partner
  */
 export function carried(select, from, to) {
   const { ops, tensors } = matchGraphs(from, to);

@@ -45,7 +45,7 @@ const plans = new WeakMap();
  * The first ±Inf and the first NaN of a pass: in the order of execution, so that a gradient is named only where the
  * forward pass is finite.
  * @param {Picture} picture
- * @returns {{inf: NonFiniteCause | null, nan: NonFiniteCause | null}} both null while a figure is hidden /
+ * @returns {{inf: NonFiniteCause | null, nan: NonFiniteCause | null}} both null while a figure is hidden
  */
 export function firstNonFinite(picture) {
   const { topology, rows, integers } = picture;
@@ -146,8 +146,7 @@ class Account {
 
   /**
    * The ids of an op's operands. A node of autograd records only its gradient: the others are inputs of the forward op.
-   * @param {Op} op
-   * @param {Tensor} output /
+   * @param {Op} op @param {Tensor} output
    */
   #operandsOf(op, output) {
     const forward = this.#forwardOf(op);

@@ -1,5 +1,6 @@
 /**
- * The value behind an overlay for every op, tensor and group of a graph. NaN: no value; Infinity: the tensor is not finite. No DOM, no recursion.
+ * The value behind an overlay for every op, tensor and group of a graph. NaN: no value; Infinity: the tensor is not
+ * finite. No DOM, no recursion.
  */
 
 import { WORST_FIRST } from "./diagnosis.js";
@@ -63,7 +64,7 @@ function build(graph) {
 /**
  * The tensor that leaves each group: forward the output of its last op, backward the gradient of its input.
  * @param {Graph} graph @param {Int32Array} results
- * @returns {[Int32Array, Int32Array]} /
+ * @returns {[Int32Array, Int32Array]}
  */
 function resultsOfGroups({ arrays, topology }, results) {
   const forward = new Int32Array(arrays.groups).fill(-1);
@@ -218,7 +219,7 @@ const SATURATED = 0.5;
 /**
  * The health of each tensor as a position in WORST_FIRST: by its own numbers, else by its layer's verdict.
  * @param {Graph} graph @param {Plan} plan @param {Picture} picture @param {Theory | null} theory
- * @param {Float64Array} into NaN: nothing is wrong /
+ * @param {Float64Array} into NaN: nothing is wrong
  */
 function healthOf({ topology, tensorIndex }, plan, picture, theory, into) {
   const { nan, posinf, neginf } = picture.integers;

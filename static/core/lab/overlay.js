@@ -1,5 +1,6 @@
 /**
- * Overlays: colours the boxes of a graph by one figure, with a legend. The parts that depend on the graph alone are computed once. No DOM.
+ * Overlays: colours the boxes of a graph by one figure, with a legend. The parts that depend on the graph alone are
+ * computed once. No DOM.
  */
 
 import { overlayValues } from "./overlay-values.js";

@@ -5,7 +5,7 @@ import { valueAt } from "../format.js";
 /** @type {readonly FloatColumn[]} */
 export const STATISTICS = ["mean", "std", "min", "max", "norm", "zero_fraction", "dead_fraction", "saturation"];
 
-/**  @type {Record<FloatColumn, string>} */
+/** @type {Record<FloatColumn, string>} */
 export const STATISTIC_NAMES = {
   mean: "mean",
   std: "std",

@@ -107,7 +107,7 @@ export function titleOf(index, name, type = "") {
 /**
  * The measured figure of a point.
  * @param {Picture} picture @param {ProfileStatistic} statistic @param {ProfilePoint} point @param {ProfileSide} side
- * @returns {ProfileReading | null} null where there is nothing to read /
+ * @returns {ProfileReading | null} null where there is nothing to read
  */
 export function measured(picture, statistic, { tensor, gradient }, side) {
   const { rows, floats, integers } = picture;
@@ -139,7 +139,7 @@ function flags({ integers, hidden }, row) {
  * The figure of a point in another run's profile; layers match by number.
  * @param {ProfileDump} profile @param {ProfileStatistic} statistic @param {ProfilePoint} point
  * @param {ProfileSide} side
- * @returns {ProfileReading | null} /
+ * @returns {ProfileReading | null}
  */
 function ofRun({ input, layers }, statistic, { layer, series }, side) {
   const there = layers[layer - 1];
@@ -161,7 +161,7 @@ function ofRun({ input, layers }, statistic, { layer, series }, side) {
 
 /**
  * @param {LayerTheory | undefined} layer @param {ProfileStatistic} statistic @param {ProfilePoint} point
- * @param {ProfileSide} side /
+ * @param {ProfileSide} side
  */
 export function expectedOf(layer, statistic, { series }, side) {
   const quantity = quantityOf(statistic, series, side);

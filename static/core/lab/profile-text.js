@@ -119,7 +119,7 @@ export function summary(statistic, points, figures, causes) {
 /**
  * The number of layers without theory, and the reasons.
  * @param {readonly ProfilePoint[]} points @param {ProfileFigures} figures
- * @returns {{text: string, why: string}} text: "" where it speaks of all /
+ * @returns {{text: string, why: string}} text: "" where it speaks of all
  */
 export function silence(points, { reason }) {
   const layers = new Set(points.filter(({ layer }) => layer > 0).map(({ layer }) => layer));

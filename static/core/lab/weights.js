@@ -27,7 +27,7 @@ export function weightsIn({ tensors }, group, tied = {}) {
  * @param {Graph} graph
  * @param {string} id as in addresses
  * @param {readonly string[]} groups
- * @returns {string | null} null: it is in none of them /
+ * @returns {string | null} null: it is in none of them
  */
 export function groupAt(graph, id, groups) {
   const item = find(graph, id);

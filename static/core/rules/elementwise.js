@@ -246,7 +246,7 @@ const areTwo = ({ operands }) => operands.length === 2;
 /**
  * The factor of an addition's second operand: as a factor, and as the slope that it is.
  * @param {OpAttributes} attributes
- * @returns {Record<string, string>} /
+ * @returns {Record<string, string>}
  */
 function scaled(attributes) {
   const alpha = alphaOf(attributes);

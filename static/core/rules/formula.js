@@ -412,7 +412,7 @@ const PRODUCTS = /^(Addmm|Mm)Backward\d$/;
  * @param {Op} op @param {string} output @param {Op} forward
  * @param {{tensors: ReadonlyMap<string, Tensor>, ops: ReadonlyMap<string, Op>}} all
  * @param {(tensor: string) => FormulaTerm} termFor
- * @returns {FormulaTerm | null} null where no rule is known /
+ * @returns {FormulaTerm | null} null where no rule is known
  */
 function nodeTerm(op, output, forward, { tensors, ops }, termFor) {
   const [gradient] = op.inputs;

@@ -1,6 +1,7 @@
 /**
  * Gradient rules, one table for all: for an op its rule, written with the names or the shapes of that very op, with the
- * derivation and the source. A kernel computes each rule in numbers, which `checkRule` compares with finite differences. No DOM.
+ * derivation and the source. A kernel computes each rule in numbers, which `checkRule` compares with finite
+ * differences. No DOM.
  */
 
 import { filled, mapped, sum, zipped } from "./ndarray.js";
@@ -58,7 +59,7 @@ export function gradientText({ operands, gradients, isVariadic = false }, operan
  * @param {Record<string, string>} labels of operands and of y
  * @param {OpAttributes} [attributes] of the op
  * @param {(name: string) => string} [gradient] how the gradient of something is written
- * @param {OpCall} [call] /
+ * @param {OpCall} [call]
  */
 export function writtenOut(rule, text, labels, attributes = {}, gradient = (name) => `∂L/∂${name}`, call = undefined) {
   const symbols = rule.symbols?.(attributes, call) ?? {};
