@@ -179,11 +179,7 @@ interface Theory {
 
 type Rule = { rule: string; source: string };
 
-interface Rules {
-  expected: Record<Quantity, Rule>;
-  band: Rule;
-  health: Record<Health, Rule>;
-}
+type Rules = { expected: Record<Quantity, Rule>; band: Rule; health: Record<Health, Rule> };
 
 type SummaryDump = Record<FloatColumn, number | null> & Record<CountColumn, number>; // one tensor's statistics
 
@@ -484,20 +480,11 @@ type TensorFigure = "std" | "mean" | "min" | "max" | "norm" | "zero_fraction" | 
 type OpFigure = "time" | "flops" | "bytes";
 type SearchTextKey = "op" | "name" | "module" | "role" | "dtype" | "phase";
 
-interface TextTest {
-  kind: "text";
-  key: SearchTextKey;
-  word: string;
-}
+type TextTest = { kind: "text"; key: SearchTextKey; word: string };
 
-interface FigureTest {
-  kind: "figure";
-  figure: TensorFigure | OpFigure;
-  holds: (value: number) => boolean;
-}
+type FigureTest = { kind: "figure"; figure: TensorFigure | OpFigure; holds: (value: number) => boolean };
 
-/** sizes: null for any */
-type ShapeTest = { kind: "shape"; sizes: (number | null)[] };
+type ShapeTest = { kind: "shape"; sizes: (number | null)[] }; // sizes: null for any
 
 type SearchTest = { kind: "word"; word: string } | { kind: "pattern"; pattern: RegExp } | TextTest | ShapeTest
   | FigureTest;
@@ -764,21 +751,11 @@ type Viewport = import("./core/view/viewport.js").Viewport;
 
 // Saved pictures
 
-interface ColourScheme {
-  paper: string;
-  raised: string;
-  ink: string;
-  "ink-soft": string;
-  "ink-muted": string;
-  line: string;
-  forward: string;
-  "forward-soft": string;
-  backward: string;
-  "backward-soft": string;
-  parameter: string;
-  neutral: string;
-  warning: string;
-}
+type ColourScheme = Record<
+  "paper" | "raised" | "ink" | "ink-soft" | "ink-muted" | "line" | "forward" | "forward-soft" | "backward"
+    | "backward-soft" | "parameter" | "neutral" | "warning",
+  string
+>;
 
 // Dumps
 
@@ -1068,17 +1045,8 @@ type ApiError = import("./core/api.js").ApiError;
 type Rectangle = { x: number; y: number; w: number; h: number };
 type HistogramPaint = { ink: string; muted: string; warning: string }; // ink: of the bars, muted: of the zero line
 
-interface Palette {
-  forward: string;
-  backward: string;
-  parameter: string;
-  neutral: string;
-  ink: string;
-  muted: string;
-  line: string;
-  warning: string;
-  paper: string;
-}
+type Palette = Record<"forward" | "backward" | "parameter" | "neutral" | "ink" | "muted" | "line" | "warning" | "paper",
+  string>;
 
 type RgbColour = [number, number, number]; // red, green, blue, 0 to 255
 
