@@ -6,7 +6,7 @@
 import { valueAt } from "../format.js";
 import { ruleTerm, shortName, termOf } from "../rules/formula.js";
 import { idsOf } from "./reach.js";
-import { entriesOf, wiringOf } from "./wiring.js";
+import { entriesOf, inputsOf, outputsOf, readersOf, wiringOf } from "./wiring.js";
 
 /**
  * @typedef {object} ChainPath
@@ -28,11 +28,7 @@ export function chainPath(graph, from) {
   const loss = topology.tensors.findIndex(({ role }, tensor) => role === "loss" && arrays.tensorHalf[tensor] === 0);
   if (loss === -1 || from === loss || arrays.tensorHalf[from] !== 0) return null;
   const forwardReaders = (/** @type {number} */ tensor) =>
-    entriesOf({ start: arrays.consumerStart, entries: arrays.consumers }, tensor).filter((op) =>
-      arrays.opHalf[op] === 0
-    );
-  const outputs = { start: arrays.outputStart, entries: arrays.outputs };
-  const inputs = { start: arrays.inputStart, entries: arrays.inputs };
+    readersOf(arrays, tensor).filter((op) => arrays.opHalf[op] === 0);
 
   // Breadth first, back from the loss: how far every tensor is from it.
   const distance = new Int32Array(arrays.tensors).fill(-1);
@@ -43,7 +39,7 @@ export function chainPath(graph, from) {
     for (const tensor of front) {
       const maker = arrays.producer[tensor];
       if (maker < 0 || arrays.opHalf[maker] !== 0) continue;
-      for (const input of entriesOf(inputs, maker)) {
+      for (const input of inputsOf(arrays, maker)) {
         if (distance[input] !== -1 || arrays.tensorHalf[input] !== 0) continue;
         distance[input] = distance[tensor] + 1;
         next.push(input);
@@ -61,7 +57,7 @@ export function chainPath(graph, from) {
     let best = null;
     let ways = 0;
     for (const op of forwardReaders(tensor)) {
-      const leading = entriesOf(outputs, op).filter((output) => distance[output] !== -1);
+      const leading = outputsOf(arrays, op).filter((output) => distance[output] !== -1);
       ways += Math.min(1, leading.length);
       const output = leading.find((each) => distance[each] === left);
       if (best === null && output !== undefined) best = { op, output };
@@ -116,7 +112,7 @@ function leadingTo({ arrays }, ops, gradient) {
     const maker = arrays.producer[tensor];
     if (found.has(maker) || !ops.has(maker)) continue;
     found.add(maker);
-    waiting.push(...entriesOf({ start: arrays.inputStart, entries: arrays.inputs }, maker));
+    waiting.push(...inputsOf(arrays, maker));
   }
   return [...found].sort((a, b) => a - b);
 }

@@ -1,6 +1,7 @@
 /** Which groups are open, as the address has it, and how to change that. No DOM. */
 
 import { GROUP_KINDS, openGroups } from "./graph.js";
+import { readersOf } from "./wiring.js";
 
 /** @typedef {{level: string, toggled: string, fold: "auto" | "on" | "off"}} ExpansionKeys of the view */
 
@@ -71,16 +72,9 @@ function homeOf({ arrays }, { kind, index }) {
  * @param {number} group of the op that makes it
  * @returns {number} the first group outward in which something else reads it, too: up to there it leaves its makers
  */
-function homeOfTensor(
-  { consumerStart, consumers, opGroup, opHalf, groupParent, groupFirst, groupLast },
-  tensor,
-  group,
-) {
-  const readers = [];
-  for (let at = consumerStart[tensor]; at < consumerStart[tensor + 1]; at += 1) {
-    const op = consumers[at];
-    if (opHalf[op] === 0 && opGroup[op] >= 0) readers.push(op);
-  }
+function homeOfTensor(arrays, tensor, group) {
+  const { opGroup, opHalf, groupParent, groupFirst, groupLast } = arrays;
+  const readers = readersOf(arrays, tensor).filter((op) => opHalf[op] === 0 && opGroup[op] >= 0);
   if (readers.length === 0) return groupParent[group];
   let home = group;
   const holds = (/** @type {number} */ op) => op >= groupFirst[home] && op < groupLast[home];

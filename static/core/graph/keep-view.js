@@ -8,6 +8,7 @@
 import { gradientsOf } from "./chain-path.js";
 import { expansionOf, written } from "./expansion.js";
 import { find, GROUP_KINDS, idOf, openGroups } from "./graph.js";
+import { outputsOf } from "./wiring.js";
 
 /** Things of one graph in another. */
 export class Counterparts {
@@ -59,8 +60,8 @@ export class Counterparts {
     const maker = before.arrays.producer[tensor];
     const op = maker < 0 ? -1 : this.op(maker);
     if (op >= 0) {
-      const place = outputsOf(before, maker).indexOf(tensor);
-      const made = outputsOf(after, op)[place];
+      const place = outputsOf(before.arrays, maker).indexOf(tensor);
+      const made = outputsOf(after.arrays, op)[place];
       if (made !== undefined) return made;
     }
     const name = before.topology.tensors[tensor]?.name ?? "";
@@ -181,11 +182,6 @@ export function align(names, others) {
     const place = between.get(name)?.shift();
     return place === undefined ? -1 : head + place;
   });
-}
-
-/** @param {Graph} graph @param {number} op @returns {number[]} tensors */
-function outputsOf({ arrays: { outputStart, outputs } }, op) {
-  return [...outputs.slice(outputStart[op], outputStart[op + 1])];
 }
 
 /** @param {string} id of a fold or a rest @returns {string} whatever the number of repetitions */

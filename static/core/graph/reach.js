@@ -5,7 +5,7 @@
  */
 
 import { backwardId } from "./graph.js";
-import { entriesOf, wiringOf } from "./wiring.js";
+import { entriesOf, inputsOf, outputsOf, readersOf, wiringOf } from "./wiring.js";
 
 /** @typedef {{hops: number, direction: "up" | "down" | "both"}} Reach hops: how many ops away; Infinity for all */
 
@@ -90,9 +90,7 @@ function walk(graph, item, way, limit) {
   const { needed, needs } = wiringOf(graph);
   const ops = new Uint8Array(arrays.ops);
   const tensors = new Uint8Array(arrays.tensors);
-  const ahead = way === "up" ? { start: arrays.inputStart, entries: arrays.inputs }
-    : { start: arrays.outputStart, entries: arrays.outputs };
-  const readers = { start: arrays.consumerStart, entries: arrays.consumers };
+  const ahead = way === "up" ? inputsOf : outputsOf;
 
   /** A layer of ops and one of tensors take turns. @type {{ops: number[], tensors: number[]}} */
   let front = { ops: [], tensors: [] };
@@ -117,13 +115,13 @@ function walk(graph, item, way, limit) {
       next.ops.push(op);
     };
     for (const op of front.ops) {
-      for (const tensor of entriesOf(ahead, op)) meetTensor(tensor);
+      for (const tensor of ahead(arrays, op)) meetTensor(tensor);
       if (way === "up") { for (const tensor of entriesOf(needs, op)) meetTensor(tensor); }
     }
     for (const tensor of front.tensors) {
       if (way === "up") meetOp(arrays.producer[tensor]);
       else {
-        for (const op of entriesOf(readers, tensor)) meetOp(op);
+        for (const op of readersOf(arrays, tensor)) meetOp(op);
         for (const op of entriesOf(needed, tensor)) meetOp(op);
       }
     }

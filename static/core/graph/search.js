@@ -4,8 +4,10 @@
  */
 
 import { find, ROLES } from "./graph.js";
+import { memo } from "../memo.js";
 import { OP_FIGURES, parseQuery } from "./query.js";
 import { idsOf } from "./reach.js";
+import { inputsOf, outputsOf } from "./wiring.js";
 
 export { parseQuery };
 
@@ -32,9 +34,6 @@ const KINDS = /** @type {const} */ (["op", "tensor", "group"]);
 const LONGEST_TEXT = 200;
 /** A pattern that is not done by then is not going to be. */
 const MAX_MS = 250;
-
-/** @type {WeakMap<Graph, Index>} */
-const indices = new WeakMap();
 
 /**
  * @param {Graph} graph
@@ -105,12 +104,7 @@ function noteOf({ terms }, { topology }, picture) {
   return isCompared && picture.hidden !== null ? "What waits for a guess is not compared." : null;
 }
 
-/** @param {Graph} graph @returns {Index} */
-function indexOf(graph) {
-  let index = indices.get(graph);
-  if (index === undefined) indices.set(graph, index = build(graph));
-  return index;
-}
+const indexOf = memo(build);
 
 /** @param {Graph} graph @returns {Index} */
 function build({ arrays, topology, tensorIndex, groupId, groupLabel }) {
@@ -130,11 +124,9 @@ function build({ arrays, topology, tensorIndex, groupId, groupLabel }) {
   for (let op = 0; op < arrays.ops; op += 1) {
     for (const group of (opening[op] ?? []).sort((a, b) => arrays.groupDepth[a] - arrays.groupDepth[b]))
       order.push([2, group]);
-    for (let at = arrays.inputStart[op]; at < arrays.inputStart[op + 1]; at += 1)
-      list(arrays.inputs[at]);
+    inputsOf(arrays, op).forEach(list);
     order.push([0, op]);
-    for (let at = arrays.outputStart[op]; at < arrays.outputStart[op + 1]; at += 1)
-      list(arrays.outputs[at]);
+    outputsOf(arrays, op).forEach(list);
   }
   for (let tensor = 0; tensor < arrays.tensors; tensor += 1) list(tensor);
 
@@ -183,10 +175,7 @@ function affirmative(term, graph, picture, index, isAboutOps) {
    * @returns {Test} */
   const ofTensor = (holds) => (kind, place) => {
     if (kind === "tensor") return holds(place);
-    if (kind === "group" || !isAboutOps) return false;
-    for (let at = arrays.outputStart[place]; at < arrays.outputStart[place + 1]; at += 1)
-      if (holds(arrays.outputs[at])) return true;
-    return false;
+    return kind === "op" && isAboutOps && outputsOf(arrays, place).some(holds);
   };
   if (term.kind === "shape") {
     const { sizes } = term;

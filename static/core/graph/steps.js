@@ -7,7 +7,8 @@
  */
 
 import { idsOf } from "./reach.js";
-import { entriesOf, wiringOf } from "./wiring.js";
+import { memo } from "../memo.js";
+import { entriesOf, inputsOf, outputsOf, readersOf, wiringOf } from "./wiring.js";
 
 // The bytes kept for the backward pass, step by step, as a curve.
 
@@ -46,13 +47,10 @@ export function memoryCurve(steps, width, height) {
     base: `M0 ${height}L0 ${tenth(y(steps.base))}L${width} ${tenth(y(steps.base))}L${width} ${height}z`, top, x, y };
 }
 
-/** @param {number} length @returns {number} */
+/** @param {number} length */
 function tenth(length) {
   return Math.round(length * 10) / 10;
 }
-
-/** @type {WeakMap<Graph, ExecutionSteps>} */
-const known = new WeakMap();
 
 const ITEM_SIZE =
   /** @type {Record<string, number>} */ ({ bool: 1, uint8: 1, int8: 1, int16: 2, float16: 2, bfloat16: 2, int64: 8,
@@ -63,12 +61,8 @@ export function itemSize(dtype) {
   return ITEM_SIZE[dtype] ?? (dtype.startsWith("float8") ? 1 : 4);
 }
 
-/** @param {Graph} graph @returns {ExecutionSteps} computed once per graph */
-export function stepsOf(graph) {
-  let steps = known.get(graph);
-  if (steps === undefined) known.set(graph, steps = build(graph));
-  return steps;
-}
+/** Computed once per graph. */
+export const stepsOf = memo(build);
 
 /** @param {Graph} graph @returns {ExecutionSteps} */
 function build(graph) {
@@ -155,14 +149,10 @@ function storageOf({ arrays, topology }) {
   // In order of execution: an input's memory is known before an output's.
   topology.ops.forEach((op, index) => {
     const isView = (op.bytes === 0 && op.inputs.length > 0) || PARTS.has(op.name) || /[^_]_$/.test(op.name);
-    const source = arrays.inputs[arrays.inputStart[index]];
-    if (!isView || source === undefined || arrays.inputStart[index] === arrays.inputStart[index + 1]) return;
-    const [from, to] = [arrays.outputStart[index], arrays.outputStart[index + 1]];
-    for (let at = from; at < to; at += 1) {
-      const output = arrays.outputs[at];
-      // A tensor changed in place may be one tensor before and after.
-      if (output !== source) storage[output] = storage[source];
-    }
+    const [source] = inputsOf(arrays, index);
+    if (!isView || source === undefined) return;
+    // A tensor changed in place may be one tensor before and after.
+    for (const output of outputsOf(arrays, index)) if (output !== source) storage[output] = storage[source];
   });
   return storage;
 }
@@ -171,9 +161,7 @@ function storageOf({ arrays, topology }) {
  * if it is a forward tensor */
 function readersInBackward(arrays, tensor) {
   if (arrays.tensorHalf[tensor] !== 0) return [];
-  return [...entriesOf({ start: arrays.consumerStart, entries: arrays.consumers }, tensor)].filter((op) =>
-    arrays.opHalf[op] === 1
-  );
+  return [...readersOf(arrays, tensor)].filter((op) => arrays.opHalf[op] === 1);
 }
 
 /**
@@ -191,13 +179,13 @@ export function stepAt(graph, step) {
   const op = topology.ops[step];
   if (op === undefined) return null;
   const { keeps, needs } = wiringOf(graph);
-  const inputs = [...entriesOf({ start: arrays.inputStart, entries: arrays.inputs }, step)];
+  const inputs = [...inputsOf(arrays, step)];
   const recorded = arrays.opHalf[step] === 1 ? inputs.filter((tensor) => arrays.tensorHalf[tensor] === 0) : [];
   const fetches = [...new Set([...recorded, ...entriesOf(needs, step)])];
   return {
     op,
     reads: [...new Set([...inputs, ...fetches])],
-    writes: [...entriesOf({ start: arrays.outputStart, entries: arrays.outputs }, step)],
+    writes: [...outputsOf(arrays, step)],
     saves: [...new Set(entriesOf(keeps, step))],
     fetches,
   };

@@ -2,6 +2,7 @@
 
 import { html, writeText } from "../dom.js";
 import { figureAt, isHidden, significant } from "../format.js";
+import { memo } from "../memo.js";
 import { definitions, ruleTerm, shortName } from "../rules/formula.js";
 import { checkRule, gradientText, operandsOf, ruleOf, writtenOut } from "../rules/gradient-rules.js";
 import { numberText, scalarOf } from "../rules/rule-types.js";
@@ -15,20 +16,10 @@ const MAX_RULES = 6;
 
 /** @typedef {{tensors: Map<string, Tensor>, ops: Map<string, Op>}} ById */
 
-/** @type {WeakMap<Inspection["graph"], ById>} */
-const known = new WeakMap();
-
-/** @param {Inspection} inspection @returns {ById} */
-function byId({ graph }) {
-  let maps = known.get(graph);
-  if (maps === undefined) {
-    const { tensors, ops } = graph.topology;
-    known.set(graph,
-      maps = { tensors: new Map(tensors.map((tensor) => [tensor.id, tensor])),
-        ops: new Map(ops.map((op) => [op.id, op])) });
-  }
-  return maps;
-}
+const byId = memo((/** @type {Graph} */ { topology: { tensors, ops } }) => ({
+  tensors: new Map(tensors.map((tensor) => [tensor.id, tensor])),
+  ops: new Map(ops.map((op) => [op.id, op])),
+}));
 
 /**
  * The formulas of some ops, once with the tensors' names, once with their sizes; scalars show their value.
@@ -38,7 +29,7 @@ function byId({ graph }) {
  */
 export function formulas(inspection, ops) {
   if (ops.length > MAX_OPS) return [];
-  const { tensors, ops: allOps } = byId(inspection);
+  const { tensors, ops: allOps } = byId(inspection.graph);
   const isKept = ops.length === 1 ? () => true : keptBy(ops, tensors, allOps);
   const byName = definitions(ops, allOps, tensors, (id) => shortName(tensors.get(id)?.name ?? id), isKept);
   // Further outputs that a kernel saves for its backward pass have no formula.
@@ -131,7 +122,7 @@ export function gradientRules(inspection, ops) {
 
   /** @type {Applied[]} */
   const applied = [];
-  const shapeOf = (/** @type {string} */ id) => byId(inspection).tensors.get(id)?.shape ?? [];
+  const shapeOf = (/** @type {string} */ id) => byId(inspection.graph).tensors.get(id)?.shape ?? [];
   const whole = compositeRule(calls, isByHand, shapeOf);
   if (whole !== null) applied.push(whole);
   else {
@@ -149,7 +140,7 @@ export function gradientRules(inspection, ops) {
 
 /** @param {Inspection} inspection @param {Applied} applied @returns {HTMLElement} */
 function ruleSection(inspection, { rule, operands, output, op }) {
-  const { tensors } = byId(inspection);
+  const { tensors } = byId(inspection.graph);
   const letters = operandsOf(rule, operands.length);
   const labels = (/** @type {(tensor: Tensor) => string} */ label) => {
     /** @type {Record<string, string>} */

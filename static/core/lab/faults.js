@@ -2,6 +2,7 @@
 
 import { svg } from "../dom.js";
 import { percent } from "../format.js";
+import { inputsOf, outputsOf, readersOf } from "../graph/wiring.js";
 import { HEALTH_SHAPES } from "../health.js";
 import { nonFinite } from "../picture.js";
 import { diagnose, layersText } from "./diagnosis.js";
@@ -114,8 +115,7 @@ function firstNonFinite(graph, picture) {
       const row = rowOf(graph, picture, tensor);
       if (masks.has(tensor) || neginf[row] === 0 || nan[row] + posinf[row] > 0
         || topology.tensors[tensor]?.role === "loss") continue;
-      const readers = arrays.consumers.subarray(arrays.consumerStart[tensor], arrays.consumerStart[tensor + 1]);
-      const made = [...readers].filter((reader) => arrays.opHalf[reader] === 0).flatMap(
+      const made = [...readersOf(arrays, tensor)].filter((reader) => arrays.opHalf[reader] === 0).flatMap(
         (reader) => [...outputsOf(arrays, reader)]
       );
       if (made.length > 0 && made.every((each) => masks.has(each) || !isBad(each))) masks.add(tensor);
@@ -131,14 +131,4 @@ function firstNonFinite(graph, picture) {
 /** @param {Graph} graph @param {Picture} picture @param {number} tensor @returns {number} -1: it has no statistics */
 function rowOf({ topology }, picture, tensor) {
   return picture.rows.get(topology.tensors[tensor]?.id ?? "") ?? -1;
-}
-
-/** @param {GraphArrays} arrays @param {number} op @returns {Int32Array} */
-function inputsOf({ inputs, inputStart }, op) {
-  return inputs.subarray(inputStart[op], inputStart[op + 1]);
-}
-
-/** @param {GraphArrays} arrays @param {number} op @returns {Int32Array} */
-function outputsOf({ outputs, outputStart }, op) {
-  return outputs.subarray(outputStart[op], outputStart[op + 1]);
 }

@@ -4,6 +4,8 @@
  */
 
 import { count, significant, valueAt } from "../format.js";
+import { memo } from "../memo.js";
+import { rowIndex } from "../picture.js";
 import { gradientTerm, termOf } from "../rules/formula.js";
 
 /** @typedef {{label: string, n: number, largest: number | null, low: number, high: number, inf: number, posinf: number,
@@ -38,9 +40,6 @@ const LONGEST_LABEL = 40;
  * @property {(tensor: Tensor) => number | null} layerOf
  */
 
-/** @type {WeakMap<Topology, Plan>} */
-const plans = new WeakMap();
-
 /**
  * The first ±Inf and the first NaN of a pass: in the order of execution, so that a gradient is named only where the
  * forward pass is finite.
@@ -48,10 +47,9 @@ const plans = new WeakMap();
  * @returns {{inf: NonFiniteCause | null, nan: NonFiniteCause | null}} both null while a figure is hidden
  */
 export function firstNonFinite(picture) {
-  const { topology, rows, integers } = picture;
+  const { topology, integers } = picture;
   if (picture.hidden !== null) return { inf: null, nan: null };
-  let plan = plans.get(topology);
-  if (plan === undefined) plans.set(topology, plan = planOf(topology, rows));
+  const plan = planOf(topology);
   const { posinf, neginf, nan } = integers;
   const inf = plan.named.find(({ row }) => posinf[row] + neginf[row] > 0);
   const notNumber = plan.named.find(({ row }) => nan[row] > 0);
@@ -59,8 +57,12 @@ export function firstNonFinite(picture) {
     nan: notNumber === undefined ? null : explain(picture, plan, "NaN", notNumber) };
 }
 
-/** @param {Topology} topology @param {ReadonlyMap<string, number>} rows @returns {Plan} */
-function planOf({ ops, tensors: all, layers }, rows) {
+const planOf = memo(build);
+
+/** @param {Topology} topology @returns {Plan} */
+function build(topology) {
+  const { ops, tensors: all, layers } = topology;
+  const rows = rowIndex(topology);
   const tensors = new Map(all.map((tensor) => [tensor.id, tensor]));
   const order = new Map(ops.flatMap(({ outputs }, place) => outputs.map((id) => [id, place])));
   const owner = new Map(layers.flatMap(({ index, weight, bias }) => [weight, bias].map((id) => [id ?? "", index])));

@@ -7,6 +7,8 @@ import { WORST_FIRST } from "./diagnosis.js";
 import { differences } from "./dump-run.js";
 import { gradientsOf } from "../graph/chain-path.js";
 import { itemSize } from "../graph/steps.js";
+import { outputsOf } from "../graph/wiring.js";
+import { memo } from "../memo.js";
 
 /**
  * @typedef {object} OverlayValues
@@ -27,15 +29,7 @@ import { itemSize } from "../graph/steps.js";
  * @property {Map<OverlayKind, OverlayValues>} constant overlays that pictures do not change
  */
 
-/** @type {WeakMap<Graph, Plan>} */
-const plans = new WeakMap();
-
-/** @param {Graph} graph @returns {Plan} */
-function planOf(graph) {
-  let plan = plans.get(graph);
-  if (plan === undefined) plans.set(graph, plan = build(graph));
-  return plan;
-}
+const planOf = memo(build);
 
 /** @param {Graph} graph @returns {Plan} */
 function build(graph) {
@@ -48,13 +42,8 @@ function build(graph) {
   const gradients = gradientsOf(graph).map((gradient, tensor) =>
     arrays.tensorHalf[tensor] === 0 ? gradient : isGradient(tensor) ? tensor : -1
   );
-  const results = new Int32Array(arrays.ops).fill(-1);
-  for (let op = 0; op < arrays.ops; op += 1) {
-    for (let at = arrays.outputStart[op + 1] - 1; at >= arrays.outputStart[op]; at -= 1) {
-      const output = arrays.outputs[at];
-      if (rows[output] >= 0) results[op] = output;
-    }
-  }
+  const results = Int32Array.from({ length: arrays.ops },
+    (_, op) => outputsOf(arrays, op).find((output) => rows[output] >= 0) ?? -1);
   const groups = Int32Array.from({ length: arrays.groups }, (_, group) => group).sort((a, b) =>
     arrays.groupDepth[b] - arrays.groupDepth[a] || b - a
   );
@@ -76,8 +65,7 @@ function resultsOfGroups({ arrays, topology }, results) {
   }
   for (let op = 0; op < arrays.ops; op += 1) {
     if (arrays.opHalf[op] !== 1) continue;
-    for (let at = arrays.outputStart[op]; at < arrays.outputStart[op + 1]; at += 1) {
-      const output = arrays.outputs[at];
+    for (const output of outputsOf(arrays, op)) {
       const original = arrays.gradientOf[output];
       if (original < 0 || topology.tensors[original]?.role === "parameter") continue;
       const maker = arrays.producer[original];

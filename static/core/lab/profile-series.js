@@ -110,7 +110,7 @@ export function titleOf(index, name, type = "") {
  * @returns {ProfileReading | null} null where there is nothing to read
  */
 export function measured(picture, statistic, { tensor, gradient }, side) {
-  const { rows, floats, integers } = picture;
+  const { rows, floats } = picture;
   if (statistic === "ratio") {
     const [above, below] = [rows.get(gradient ?? ""), rows.get(tensor)];
     if (above === undefined || below === undefined) return null;
@@ -122,10 +122,7 @@ export function measured(picture, statistic, { tensor, gradient }, side) {
   const row = rows.get((side === "forward" ? tensor : gradient) ?? "");
   if (row === undefined) return null;
   const value = floats[statistic][row] ?? NaN;
-  const isHidden = picture.hidden?.row === row;
-  const infinite = integers.posinf[row] + integers.neginf[row];
-  return { value: Number.isNaN(value) ? null : value, hasInf: !isHidden && infinite > 0,
-    hasNan: !isHidden && integers.nan[row] > 0, isHidden };
+  return { value: Number.isNaN(value) ? null : value, ...flags(picture, row) };
 }
 
 /** @param {Picture} picture @param {number} row */
