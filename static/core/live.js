@@ -23,43 +23,41 @@ import { decodeFrame, frameHeader, pictureOfDump, rowIndex } from "./picture.js"
 /** @typedef {{seq: number, spec: Spec, at: number}} Asked */
 
 /**
- * An answer that is overdue is overtaken by a newer spec. The server goes by the same figure: what it has computed for
- * less it does not give up.
+ * After this long without an answer a newer spec is sent. The server uses the same figure: it does not give up younger
+ * requests.
  */
 const OVERTAKE_MS = 250;
-/** A fetch that is overtaken is given up with its connection, so it gets longer. */
+/** Longer, since a newer fetch ends the connection of the older. */
 const OVERTAKE_FETCH_MS = 1000;
 
-// A server that has thirty sockets in line may take a minute for a picture and is well all the while; one that has gone
-// without a word would take for ever. A ping tells them apart, since it is answered before every picture: it is sent
+// A healthy server with thirty sockets in line may take a minute for a picture; one that is gone never answers. A ping tells them apart, since it is answered before every picture: it is sent
 // after a silence, and a socket without an answer to it counts as dead.
 const QUIET_MS = 2000;
 const PING = JSON.stringify({ type: "ping" });
-/** Waited for the answer; doubled by each socket given up on, for on a slow line the answer may stand behind a large
- * picture. */
+/** Wait for the answer; doubled after each lost socket, since on a slow line it may come behind a large picture. */
 const PATIENCE_MS = 2000;
 const PATIENCE_LAST_MS = 30_000;
-/** A timer so late says that the page itself was held up, or asleep; what has come meanwhile is still to be read. */
+/** A timer this late shows that the page was busy or asleep: messages may be waiting to be read. */
 const LATE_MS = 500;
-/** A page that comes into sight after so long without a word makes sure of its socket. */
+/** A page that becomes visible after this silence checks its socket. */
 const STALE_MS = 15_000;
 
 /** A socket that opens more slowly than this is bridged by fetching a dump. */
 const SLOW_MS = 2000;
 /** Browsers hold back sockets to a host that has refused many, by up to 5 s. */
 const OPEN_WITHIN_MS = 8000;
-/** [least, most] ms until a lost socket is opened again: soon, but of thirty pages not all at once. */
+/** [least, most] ms until a lost socket is opened again; random, so that thirty pages do not come at once. */
 const FIRST_MS = /** @type {const} */ ([50, 300]);
-/** Until a server that has gone is looked for again. */
+/** [least, most] ms between two looks for a lost server. */
 const AGAIN_MS = /** @type {const} */ ([500, 1200]);
-/** Until a socket is tried again where there is a server but no socket: at first, and at most. */
+/** First and longest wait for another socket while the server gives none. */
 const SOCKET_MS = 1000;
 const SOCKET_LAST_MS = 15_000;
 
-/** How often a fetch without an answer looks whether there is a server at all, and how often before it is given up. */
+/** A fetch without an answer checks this often whether a server is there, at most FETCH_LOOKS times. */
 const FETCH_QUIET_MS = 3000;
 const FETCH_LOOKS = 20;
-/** Seconds that a busy server is left alone if it does not say, and at most. */
+/** Seconds until a busy server is asked again: if it does not say, and at most. */
 const RETRY_AFTER = 1;
 const RETRY_AFTER_MOST = 30;
 
@@ -68,7 +66,7 @@ const NEW_TOKEN =
 
 const TOPOLOGIES_KEPT = 8;
 
-/** Theory that could not be computed is never sent: after so long the page does not count as waiting for it. */
+/** Failed theory is never sent: after this long the page counts as idle. */
 const THEORY_MS = 10_000;
 
 export class Live {
@@ -87,15 +85,15 @@ export class Live {
     this.waiting = null;
     /** @type {Spec | null} */
     this.last = null;
-    /** Ends what was begun with the request that has no answer yet. */
+    /** Ends the activity of the open request. */
     this.endAsking = () => {};
-    /** The same for the theory of the last answer. */
+    /** Ends the activity of the theory of the last answer. */
     this.endTheory = () => {};
 
     // The socket: null unless it is open.
     /** @type {WebSocket | null} */
     this.socket = null;
-    /** Ends the socket that there is, or that is to be. @type {() => void} */
+    /** Ends the socket, open or opening. @type {() => void} */
     this.end = () => {};
     /** In flight on the socket, oldest first. @type {Asked[]} */
     this.asked = [];
@@ -108,20 +106,18 @@ export class Live {
     this.pingedAt = null;
     this.pings = 0;
     this.patience = PATIENCE_MS;
-    /** @type {ReturnType<typeof setTimeout> | null} */
-    this.watch = null;
+    this.watch = 0;
     this.watchDue = 0;
-    /** @type {ReturnType<typeof setTimeout> | null} */
-    this.overtaking = null;
+    this.overtaking = 0;
 
     // Without a socket.
     this.canFetch = false;
     /** @type {{spec: Spec, at: number, isPatient: boolean, hasPicture: boolean, controller: AbortController} | null} */
     this.fetching = null;
-    /** Whether the server has had no place for what was asked last. */
+    /** Whether the server was too busy for the last request. */
     this.isBusy = false;
-    /** Until when it is left alone. @type {ReturnType<typeof setTimeout> | null} */
-    this.rest = null;
+    /** Timer until a busy server is asked again. */
+    this.rest = 0;
     /** Whether the server wants a token that this page does not have. */
     this.isLocked = false;
     this.dumpShape = { text: "", key: "" };
@@ -249,8 +245,8 @@ export class Live {
     this.asked = [];
     this.pingedAt = null;
     this.pings = 0;
-    if (this.overtaking !== null) clearTimeout(this.overtaking);
-    this.overtaking = null;
+    clearTimeout(this.overtaking);
+    this.overtaking = 0;
     this.#leaveFetch();
     this.isLocked = false;
     this.#tell();
@@ -264,8 +260,8 @@ export class Live {
     this.endTheory();
     this.socket = null;
     this.asked = [];
-    if (this.watch !== null) clearTimeout(this.watch);
-    this.watch = null;
+    clearTimeout(this.watch);
+    this.watch = 0;
     // Whatever was in flight gets no answer any more; and what was answered may be answered otherwise by another
     // server.
     this.waiting = this.last;
@@ -303,7 +299,7 @@ export class Live {
   #send() {
     if (this.waiting === null) return;
     if (this.socket !== null) this.#sendOn(this.socket, this.waiting);
-    else if (this.canFetch && this.rest === null) this.#sendFetch(this.waiting);
+    else if (this.canFetch && this.rest === 0) this.#sendFetch(this.waiting);
   }
 
   // On the socket
@@ -320,13 +316,13 @@ export class Live {
     this.seq += 1;
     this.asked.push({ seq: this.seq, spec, at });
     socket.send(JSON.stringify({ seq: this.seq, spec }));
-    if (this.watch === null) this.#watchIn(QUIET_MS);
+    if (this.watch === 0) this.#watchIn(QUIET_MS);
   }
 
   /** @param {number} ms after which what waits then may be sent; an answer sends it sooner */
   #overtakeIn(ms) {
-    this.overtaking ??= setTimeout(() => {
-      this.overtaking = null;
+    this.overtaking ||= setTimeout(() => {
+      this.overtaking = 0;
       this.#send();
     }, ms);
   }
@@ -339,7 +335,7 @@ export class Live {
 
   /** Whether the socket is still one, while something is expected of it. */
   #checkSocket() {
-    this.watch = null;
+    this.watch = 0;
     const { socket, pingedAt } = this;
     const oldest = this.asked[0];
     if (socket === null || (oldest === undefined && pingedAt === null)) return;
@@ -359,7 +355,7 @@ export class Live {
     this.pingedAt = performance.now();
     this.pings += 1;
     socket.send(PING);
-    if (this.watch !== null) clearTimeout(this.watch);
+    clearTimeout(this.watch);
     this.#watchIn(this.patience);
   }
 
@@ -560,8 +556,8 @@ export class Live {
   /** @param {number} ms that a busy server is left alone */
   #restFor(ms) {
     this.isBusy = true;
-    this.rest ??= setTimeout(() => {
-      this.rest = null;
+    this.rest ||= setTimeout(() => {
+      this.rest = 0;
       this.#send();
     }, ms);
     this.#tell();
@@ -590,8 +586,8 @@ export class Live {
     this.isBusy = false;
     this.fetching?.controller.abort();
     this.fetching = null;
-    if (this.rest !== null) clearTimeout(this.rest);
-    this.rest = null;
+    clearTimeout(this.rest);
+    this.rest = 0;
   }
 
   /** @param {Dump} dump @returns {string} the key of the last dump where this one has its shape, else a new one */
