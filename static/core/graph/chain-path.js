@@ -4,7 +4,8 @@
  */
 
 import { valueAt } from "../format.js";
-import { ruleTerm, shortName, termOf } from "../rules/formula.js";
+import { ruleTerm } from "../rules/formula.js";
+import { shortName, termOf } from "../rules/terms.js";
 import { idsOf } from "./reach.js";
 import { entriesOf, inputsOf, outputsOf, readersOf, wiringOf } from "./wiring.js";
 

@@ -3,7 +3,8 @@
 import { html, writeText } from "../dom.js";
 import { figureAt, isHidden, significant } from "../format.js";
 import { memo } from "../memo.js";
-import { definitions, ruleTerm, shortName } from "../rules/formula.js";
+import { definitions, ruleTerm } from "../rules/formula.js";
+import { shortName } from "../rules/terms.js";
 import { checkRule, gradientText, operandsOf, ruleOf, writtenOut } from "../rules/gradient-rules.js";
 import { numberText, scalarOf } from "../rules/rule-types.js";
 import { compositeRule, sizeText } from "./op-facts.js";

@@ -6,7 +6,8 @@
 import { count, significant, valueAt } from "../format.js";
 import { memo } from "../memo.js";
 import { rowIndex } from "../picture.js";
-import { gradientTerm, termOf } from "../rules/formula.js";
+import { gradientTerm } from "../rules/formula.js";
+import { termOf } from "../rules/terms.js";
 
 /** @typedef {{label: string, n: number, largest: number | null, low: number, high: number, inf: number, posinf: number,
  * neginf: number, nan: number, zeros: number}} Operand */
