@@ -152,7 +152,7 @@ type Health = "non-finite" | "dead" | "saturated" | "vanishing" | "exploding";
 interface LayerTheory {
   index: number; // from 1
   health: Health | null; // null: nothing is wrong
-  /** of the distribution that the weights are drawn from; null where no spec says it, which nobody asks for there */
+  /** std of the weights' distribution; null without a spec, where it is not read */
   weight_std: number;
   expected: Partial<Record<Quantity, Expected>>;
   reason?: string | null; // why theory says nothing of the layer, or not all
@@ -211,7 +211,7 @@ interface ProfileDump {
 
 // Pinned run and prediction
 
-/** the run that is compared to, A; where it is a dump its layers stand beside those of B that they are matched with */
+/** run A of a comparison; a dump's layers are matched with those of B */
 type PinnedRun = { query: string; profile: ProfileDump; dump?: PinnedDump };
 
 interface PinnedDump {
@@ -236,7 +236,7 @@ type ConnectionState = "connecting" | "live" | "fetch" | "busy" | "locked" | "re
 
 type ErrorBody = { code: string; message: string; field?: string | null; limit?: unknown };
 
-/** a model's code was read again; error: and it cannot be run, so the version before stands */
+/** a model's code was read again; error: it fails, so the version before is kept */
 type ModelNews = { version: number; groups: string[]; tied: Tied; error: ErrorBody | null };
 
 type Tied = Record<string, string[]>; // a weight of several names → all but the first
@@ -373,7 +373,7 @@ interface GraphArrays {
   groupLabelLines: Uint8Array;
 }
 
-/** a topology, ready to be looked at; states of expansion do not change it */
+/** a topology with groups and indices; expansion does not change it */
 interface Graph {
   topology: Topology;
   arrays: GraphArrays;
@@ -433,7 +433,7 @@ interface Drawing {
   isElastic: boolean; // whether columns shrink to fit a length; what is too large, or has an open group, keeps its size
 }
 
-/** what colours boxes and widens edges besides their phase */
+/** colours of boxes and widths of edges */
 interface Paintwork {
   fill: (kind: Item["kind"], index: number, half: Phase) => string | null; // a CSS colour
   width: (tensor: number) => number; // of an edge, px
@@ -734,7 +734,7 @@ interface BoxSelection {
   focused: number;
 }
 
-/** what is drawn as elements; all else that is in the region is drawn as plain shapes */
+/** boxes and routes drawn as elements; the others in the region are plain shapes */
 interface ViewDetail {
   boxes: number[]; // in the drawing's order
   routes: number[];
@@ -1013,7 +1013,7 @@ interface GradientRule {
   isElementwise?: boolean; // operands are broadcast to the shape of y, and gradients summed back to theirs
   /** whether the rule is true of a call; without it, of every call with as many tensors as the rule has operands */
   covers?: (call: OpCall) => boolean;
-  /** what an op's attributes make of the texts */
+  /** replacements in the texts, by an op's attributes */
   symbols?: (attributes: OpAttributes, call?: OpCall) => Record<string, string>;
   kernel: RuleKernel;
 }
@@ -1103,8 +1103,6 @@ interface EinsumIndex {
   name: string;
   size: number;
   role: "kept" | "batch" | "broadcast" | "summed";
-  is_ellipsis: boolean;
-  is_diagonal: boolean;
   stretched: number[];
   occurrences: { operand: number; dimension: number; size: number }[];
   output: number | null;
@@ -1209,7 +1207,7 @@ interface StepCurve {
 }
 type StepCurves = { eps: number[]; float64: StepCurve; float32: StepCurve };
 
-/** a number; "NaN", "Infinity" or "-Infinity" where it is not finite; null where there is none */
+/** a number, null, or "NaN", "Infinity", "-Infinity" */
 type FigureValue = number | string | null;
 
 interface TensorMoments {

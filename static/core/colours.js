@@ -70,7 +70,7 @@ export function hex([red, green, blue]) {
   return `#${[red, green, blue].map((part) => part.toString(16).padStart(2, "0")).join("")}`;
 }
 
-/** Counts below this are nothing: what is left of a bin that was spread over others. */
+/** Smaller counts are rests of bins that were spread over others, and are not shown. */
 export const MIN_COUNT = 0.05;
 
 const LIGHTEST = 0.1;

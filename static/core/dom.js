@@ -38,7 +38,7 @@ export function write(node, name, text) {
 /** Writes a text where it changes. @param {Element} node @param {string} text */
 export function writeText(node, text) {
   const { firstChild } = node;
-  // The text of the node that is there: another node would be styled and laid out as one that has just come.
+  // Reuse the text node: a new one would be styled and laid out again.
   if (firstChild instanceof Text && firstChild === node.lastChild && text !== "") {
     if (firstChild.data !== text) firstChild.data = text;
   } else if (node.textContent !== text) node.textContent = text;

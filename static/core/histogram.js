@@ -38,7 +38,6 @@ export function drawBars(context, picture, row, at, paint) {
   const high = picture.floats.max[row];
   context.fillStyle = paint.ink;
   if (low === high) {
-    // One value only: a single bar in the middle.
     context.fillRect(at.x + at.w / 2 - 1.5, at.y, 3, at.h);
     return;
   }

@@ -30,8 +30,9 @@ const OVERTAKE_MS = 250;
 /** Longer, since a newer fetch ends the connection of the older. */
 const OVERTAKE_FETCH_MS = 1000;
 
-// A healthy server with thirty sockets in line may take a minute for a picture; one that is gone never answers. A ping tells them apart, since it is answered before every picture: it is sent
-// after a silence, and a socket without an answer to it counts as dead.
+// A healthy server with thirty sockets in line may take a minute for a picture; one that is gone never answers. A ping
+// tells them apart, since it is answered before every picture: it is sent after a silence, and a socket without an
+// answer to it counts as dead.
 const QUIET_MS = 2000;
 const PING = JSON.stringify({ type: "ping" });
 /** Wait for the answer; doubled after each lost socket, since on a slow line it may come behind a large picture. */
@@ -239,7 +240,6 @@ export class Live {
     if (!isOver()) this.#fetchFromNow();
   }
 
-  /** The socket is open. */
   #enter() {
     this.topologies.clear();
     this.asked = [];
@@ -255,7 +255,6 @@ export class Live {
     this.#send();
   }
 
-  /** The socket is over. */
   #lose() {
     this.endTheory();
     this.socket = null;
@@ -387,7 +386,7 @@ export class Live {
   /** @param {number | null} seq null: of a message that could not be read @param {ErrorBody} error */
   #refused(seq, error) {
     if (seq === null && this.pings > 0) {
-      // An older server, which knows no ping. It is there.
+      // An older server does not know pings, but its answer shows that it runs.
       this.pings -= 1;
       return;
     }
@@ -411,14 +410,13 @@ export class Live {
     if (shape === undefined || asked === null) return;
     const { spec } = asked;
     this.answered = { seq, spec };
-    // First what waits: the server computes it while the page paints this one.
+    // Send the waiting spec first: the server computes it while the page paints.
     this.#send();
     this.#expectTheory();
     this.listener.picture(decodeFrame(buffer, shape, spec));
     this.#endAnswered();
   }
 
-  /** From here on the page waits for an answer. */
   #expect() {
     this.endAsking();
     this.endAsking = begin();
@@ -449,14 +447,13 @@ export class Live {
     if (at < 0) return null;
     const asked = this.asked[at] ?? null;
     this.asked.splice(0, at + 1);
-    // Without a ping: the line is a quick one.
+    // The line is fast.
     if (asked !== null && this.heardAt - asked.at < QUIET_MS) this.patience = PATIENCE_MS;
     return asked;
   }
 
   // Without a socket
 
-  /** There is a server, but no socket to it. */
   #fetchFromNow() {
     this.canFetch = true;
     this.#tell();
@@ -537,7 +534,7 @@ export class Live {
   #failed(error, fetching) {
     const { spec, hasPicture } = fetching;
     if (error.isOfNobody) this.#leaveServer();
-    // A picture stands without what theory says of it.
+    // A picture is valid without its theory.
     else if (hasPicture) return;
     else if (isBusy(error) || error.status === 401) {
       // Not forgotten; by the next try there may be a newer one.
@@ -572,7 +569,6 @@ export class Live {
     if (this.last !== null) this.listener.error({ code, message: NEW_TOKEN }, this.last);
   }
 
-  /** The server for fetches does not answer any more. */
   #leaveServer() {
     this.#leaveFetch();
     this.waiting = this.last;

@@ -12,15 +12,8 @@ const LOSS_IS_NULL = 1;
 const HAS_ERROR = 2;
 
 /**
- * @typedef {object} FrameHeader
- * @property {number} seq
- * @property {number} topology
- */
-
-/**
  * Reads who a frame answers and which topology it belongs to.
  * @param {ArrayBuffer} buffer
- * @returns {FrameHeader}
  * @throws {RangeError} when the bytes are not a frame
  */
 export function frameHeader(buffer) {

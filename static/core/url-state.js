@@ -7,7 +7,6 @@ import { cancel, later } from "./activity.js";
 
 // Writes the address of the page: not too often, since browsers refuse more than a few changes a second.
 
-/** The largest zoom that an address may hold. */
 export const MAX_ZOOM = 2 ** 20;
 
 const EVERY_MS = 250;
@@ -41,7 +40,7 @@ export class AddressBar {
     }
   }
 
-  /** The browser went to another entry of its history: that is what is shown now. */
+  /** Call after the browser went to another entry of its history. */
   moved() {
     this.#shown = location.pathname + location.search + location.hash;
     cancel(this.#later);
@@ -59,7 +58,6 @@ export class AddressBar {
 
 /** Which groups are open: all but the innermost, all, or those less deep than a number. */
 export const LEVELS = ["layer", "all", ...Array.from({ length: 20 }, (_, depth) => String(depth))];
-/** Figures for the width of edges. */
 const THICKNESSES = ["", "size", "gradient"];
 const OVERLAY_NAMES = ["", "std", "gradient_norm", "dead_fraction", "time", "memory", "flops", "health", "difference"];
 

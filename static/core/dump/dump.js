@@ -4,9 +4,7 @@
  * places.
  */
 
-/** The schema that is read here. */
-export const SCHEMA = "chainrule.trace/1";
-/** A file larger than this is not opened. */
+const SCHEMA = "chainrule.trace/1";
 export const MAX_BYTES = 128 * 2 ** 20;
 
 const BINS = 64;

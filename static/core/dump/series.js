@@ -35,7 +35,6 @@ export class Series {
     this.steps = sources.map(() => null);
   }
 
-  /** Begins to read. */
   start() {
     this.#end = begin();
     try {
@@ -57,7 +56,6 @@ export class Series {
     this.#ask(0);
   }
 
-  /** Reads no more. */
   stop() {
     this.#end();
     this.#isStopped = true;

@@ -115,14 +115,14 @@ export class DumpShelf {
       const dump = readDump(await textOf(source));
       const own = pictureOfDump(dump, 0, "");
       const key = topologyKey(own.topology);
-      // One object for one graph: what hangs on it is not worked out anew at every step.
+      // Pictures of one graph share the topology, and so everything cached for it.
       const twin = [...this.#read.values()].find(({ picture }) => picture.key === key)?.picture;
       const picture = twin === undefined ? { ...own, key } : { ...own, key, topology: twin.topology, rows: twin.rows };
       const taken = { index, name: source.name, dump, picture, structure: structureOf(dump) };
       if (this.#kept.has(index)) this.#read.set(index, taken);
       return taken;
     } catch (problem) {
-      // Asked for again it may be there.
+      // The next request tries again.
       this.#kept.delete(index);
       throw problem;
     }

@@ -29,7 +29,7 @@ export function topologyKey(topology) {
  * 53 bits of a text, mixed as by MurmurHash's last steps: two halves of 32 bits that each letter multiplies.
  * @param {string} text
  */
-export function fingerprint(text) {
+function fingerprint(text) {
   let [high, low] = [0xdeadbeef, 0x41c6ce57];
   for (let at = 0; at < text.length; at += 1) {
     const letter = text.charCodeAt(at);

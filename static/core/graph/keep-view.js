@@ -10,9 +10,9 @@ import { expansionOf, written } from "./expansion.js";
 import { find, GROUP_KINDS, idOf, openGroups } from "./graph.js";
 import { outputsOf } from "./wiring.js";
 
-/** Things of one graph in another. */
+/** Maps the ops, tensors and groups of one graph to those of another. */
 export class Counterparts {
-  /** op → op; -1: it has gone */
+  /** op → op; -1: missing */
   #ops;
   /** @type {Map<string, number[]>} */
   #named;

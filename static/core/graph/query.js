@@ -45,7 +45,7 @@ const COMPARISONS = {
 
 const LONGEST_QUERY = 300;
 const LONGEST_PATTERN = 100;
-/** With more of them one text can take seconds. */
+/** More of them can take seconds per text. */
 const MAX_REPEATS = 3;
 const MAX_OPTIONAL = 8;
 

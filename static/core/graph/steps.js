@@ -61,7 +61,6 @@ export function itemSize(dtype) {
   return ITEM_SIZE[dtype] ?? (dtype.startsWith("float8") ? 1 : 4);
 }
 
-/** Computed once per graph. */
 export const stepsOf = memo(build);
 
 /** @param {Graph} graph @returns {ExecutionSteps} */

@@ -27,7 +27,6 @@ const PASSING = new Set([
 /** @param {string} name of a backward op, such as ViewBackward0 @returns {boolean} */
 const passes = (name) => PASSING.has(name.replace(/Backward\w*$/, ""));
 
-/** Computed once per graph. */
 export const wiringOf = memo(build);
 
 /**
@@ -36,7 +35,7 @@ export const wiringOf = memo(build);
  * @param {ArrayLike<number>} keys @param {ArrayLike<number>} values
  * @returns {Lists}
  */
-export function listsOf(count, keys, values) {
+function listsOf(count, keys, values) {
   const start = new Int32Array(count + 1);
   for (let at = 0; at < keys.length; at += 1) start[(keys[at] ?? 0) + 1] = start[(keys[at] ?? 0) + 1] + 1;
   for (let item = 0; item < count; item += 1) start[item + 1] = start[item + 1] + start[item];

@@ -61,7 +61,7 @@ export function isOfFunction({ topology }, op) {
     hasBackward = true;
     if (each.name === `${type}Backward` || each.source?.function.endsWith(`${type}.backward`)) return true;
   }
-  // Without a backward pass the path tells: it ends in the Function's name.
+  // Without a backward pass, only the module's path, which ends in the Function's name, shows it.
   const last = path.slice(path.lastIndexOf(".") + 1).replace(/_\d+$/, "");
   return !hasBackward && last === type && source?.function.endsWith(`${type}.forward`) === true;
 }

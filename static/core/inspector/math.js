@@ -12,7 +12,6 @@ import { entriesOf, wiringOf } from "../graph/wiring.js";
 
 /** A box with more ops shows no formulas. */
 const MAX_OPS = 24;
-/** As many rules are shown of one box. */
 const MAX_RULES = 6;
 
 /** @typedef {{tensors: Map<string, Tensor>, ops: Map<string, Op>}} ById */

@@ -57,9 +57,7 @@ export function reachControls(host) {
 
 // The code that ops come from, its lines in their context.
 
-/** Lines shown before and after an op's line. */
 const CONTEXT = 3;
-/** Places shown of a box with many ops. */
 const MAX_PLACES = 6;
 
 /** @param {Topology} topology @param {readonly Op[]} ops @returns {Node[]} one per stretch of code */

@@ -13,7 +13,7 @@ const NONE = { value: null, text: "–", isWarning: false };
 /** @type {ComparedFigure} */
 const SECRET = { value: null, text: "?", isWarning: false };
 
-// Less than these is no parting of ways: a ratio, in decades, and a share of the units.
+// The least differences that count: a ratio, in decades, and a share of the units.
 const DOUBLING = Math.log10(2);
 const TENTH = 0.1;
 

@@ -4,7 +4,7 @@ import { significant, valueAt } from "../format.js";
 import { nonFinite } from "../picture.js";
 import { matchGraphs } from "./match.js";
 
-// How far two pictures are apart, tensor by tensor.
+// Distances of two pictures, tensor by tensor.
 
 /**
  * @param {Picture} picture B
@@ -30,7 +30,6 @@ function relativeDifference(a, rowA, b, rowB) {
   if (badShare(a, rowA) !== badShare(b, rowB)) return Infinity;
   const of = (/** @type {"std" | "min" | "max"} */ name) => [a.floats[name][rowA] ?? NaN, b.floats[name][rowB] ?? NaN];
   const [[stdA, stdB], [minA, minB], [maxA, maxB]] = [of("std"), of("min"), of("max")];
-  // Nothing finite in either of them.
   if (Number.isNaN(minA) || Number.isNaN(minB)) return Number.isNaN(minA) && Number.isNaN(minB) ? 0 : Infinity;
   const reach = Math.max(Math.abs(minA), Math.abs(maxA), Math.abs(minB), Math.abs(maxB));
   return Math.max(share(stdA - stdB, Math.max(stdA, stdB)), share(minA - minB, reach), share(maxA - maxB, reach));

@@ -11,7 +11,6 @@ import { BINS } from "./value-axis.js";
 
 /** @type {Record<LaneKind, number>} rows of the image of cells, after the bins' */
 const LANE_ROWS = { nan: BINS, posinf: BINS + 1, above: BINS + 2, below: BINS + 3, neginf: BINS + 4 };
-/** Size of the legend, px. */
 const SCALE_BAR = 48;
 const RAMP = { width: 140, height: 7 };
 

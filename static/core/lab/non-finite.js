@@ -16,7 +16,7 @@ import { termOf } from "../rules/terms.js";
 const LARGEST = { float16: 65504, bfloat16: 3.3895313892515355e38, float32: 3.4028234663852886e38,
   float64: Number.MAX_VALUE };
 
-/** Ops whose output has its input's values: what is said of one holds for the other. */
+/** Ops that keep the values of their input. */
 const SAME_VALUES = new Set(
   ("squeeze unsqueeze view view_as reshape flatten contiguous detach clone to "
     + "SqueezeBackward0 SqueezeBackward1 SqueezeBackward2 UnsqueezeBackward0 ViewBackward0 AddBackward0 AccumulateGrad")

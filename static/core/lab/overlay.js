@@ -58,7 +58,7 @@ const RECTIFIERS = new Set(
   ),
 );
 
-/** How many colours a ramp has: steps that the eye does not tell apart. */
+/** Colours of a ramp: too many for the eye to see steps. */
 const SHADES = 64;
 
 /**
@@ -87,7 +87,7 @@ export function shadesOf(scheme) {
 
 const SHADES_OF = { light: shadesOf("light"), dark: shadesOf("dark") };
 
-/** Beside the ramp: a tensor with NaN or Inf in it has no place on it. */
+/** The colour of tensors with NaN or Inf, which have no place on the ramp. */
 export const NON_FINITE = { light: hex(oklch(0.83, 0.1, 320)), dark: hex(oklch(0.44, 0.13, 320)) };
 
 /** Worst first, as a closed box has the worst of what it holds.

@@ -5,7 +5,7 @@
 
 import { html } from "../dom.js";
 
-/** Of more, the first are offered. */
+/** The list shows the first of them. */
 const MAX_OFFERED = 200;
 
 export class PathBox {
@@ -44,7 +44,7 @@ export class PathBox {
     input.addEventListener("blur", () => this.#take(this.#isPath(input.value.trim()) ? input.value : this.#value));
     // The field keeps the focus, and with it what is typed.
     this.#list.addEventListener("mousedown", (event) => event.preventDefault());
-    // A finger that comes down may be about to scroll.
+    // Not on pointerdown, since a finger may begin to scroll.
     this.#list.addEventListener("click", (event) => {
       const option = event.target instanceof Element ? event.target.closest("[data-path]") : null;
       if (option instanceof HTMLElement) this.#take(option.dataset["path"] ?? "");

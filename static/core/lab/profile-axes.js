@@ -3,13 +3,12 @@
 import { decadeLabel, decadeTicks, layerTicks } from "../scales.js";
 import { svg, write } from "../dom.js";
 
-// The depth axis of the profile: where its points stand, and which stretch of it is a layer's.
+// The profile's depth axis: places of the points, and the span of each layer.
 
-/** A letter of a layer's label, px. */
 const LETTER = 6.5;
 const SHORTEST = 4;
 
-/** Left of it stands the value axis. */
+/** Width of the value axis, px. */
 export const LEFT = 46;
 
 /**

@@ -11,11 +11,11 @@ const MARKS = /** @type {const} */ (["range", "theory", "run", "run-dots", "line
 const CROSS = 3;
 const CROWD = 40;
 const THRONG = 200;
-/** Half a dot's width in a throng: no eye sees that it is no disc, which takes many times as long to fill. */
+/** Half the width of a square that replaces each disc among many points: it is faster to fill and looks the same. */
 const SPECK = 1.2;
-/** Of a pixel: marks no further apart are one. */
+/** Px: closer marks count as one. */
 const APART = 0.5;
-/** No chart is so many of them high. */
+/** More than any chart's height in these units. */
 const MAX_HIGH = 2 ** 15;
 /** Half the width of what theory says of a layer that stands alone, at most. */
 const STUB = 6;
@@ -53,7 +53,7 @@ export class ProfileHalf {
       /** @type {{x: number, value: number, low: number, high: number}[]} */
       let stretch = [];
       for (let order = 0; axis !== null && order < points.length; order += 1) {
-        // The input is where the line starts; it is nobody's preactivation.
+        // The line starts at the input, which has no preactivation.
         if (points[order].series !== series) continue;
         const x = xs[order];
         const [reading, theory, other] = [measured[order] ?? null, expected[order] ?? null, run[order] ?? null];

@@ -148,7 +148,7 @@ function ofRun({ input, layers }, statistic, { layer, series }, side) {
     return { value: there.gradient_to_weight_ratio, hasInf: has(({ posinf, neginf }) => posinf + neginf),
       hasNan: has(({ nan }) => nan), isHidden: false };
   }
-  // Only of its activations does a profile hold the gradients.
+  // A profile holds gradients of activations only.
   const backward = series === "activation" ? (there?.gradient ?? null) : null;
   const summary = side === "backward" ? backward : layer === 0 ? input : (there?.[series] ?? null);
   if (summary === null) return null;

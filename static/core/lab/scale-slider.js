@@ -6,8 +6,6 @@
 import { html } from "../dom.js";
 import { decadeLabel, sliderScale } from "../scales.js";
 
-// The init scale in units of the weights' standard deviation: the values worth hitting, and hitting them.
-
 /**
  * @typedef {object} Tick
  * @property {string} label
@@ -27,7 +25,7 @@ const WORTH_HITTING = [
   { label: "1", formula: "1", std: () => 1, anchor: "middle", rank: 2 },
 ];
 
-/** Share of the way to a neighbouring tick that snaps: something is left to be chosen between two that stand close. */
+/** Share of the way to a neighbouring tick that snaps, so that values between close ticks can be chosen. */
 const SHARED = 1 / 3;
 
 /**
@@ -68,7 +66,7 @@ export function snap(at, places, reach) {
  * @returns {number | null} the scale of the next tick that way
  */
 export function nextTick(ticks, scale, direction) {
-  // Half a unit of the fourth digit: a tick that one stands on is not the next.
+  // Half a unit of the fourth digit, so that the current tick is not the next one.
   const ahead = ticks.filter((tick) => direction * (tick.scale / scale - 1) > 5e-4);
   return (direction > 0 ? ahead[0] : ahead.at(-1))?.scale ?? null;
 }
@@ -112,9 +110,8 @@ const COARSE_STEP = 10;
 const SNAP_REACH = 6;
 /** px that the thumb takes of the slider's width */
 const THUMB = 18;
-/** px between labels */
 const LABEL_GAP = 2;
-/** Rank of a decade's label: it gives way to any tick's. */
+/** Decades' labels give way to those of ticks. */
 const DECADE_RANK = 10;
 
 export const TICK_HELP = "[ and ] go from tick to tick; with Alt the thumb does not snap.";
@@ -235,7 +232,7 @@ export class ScaleSlider {
     this.#change(ends ?? this.#scale.step(this.#shown, by ?? 0), true);
   }
 
-  /** The scale that keys go on from: the one that is set, or the thumb's where that is none. */
+  /** The scale from which keys move: the value, or the thumb's if the value lies beyond the slider. */
   get #shown() {
     const { minimum, maximum } = this.#range;
     return this.#value >= minimum && this.#value <= maximum ? this.#value : this.#scale.value(Number(this.input.value));

@@ -9,8 +9,6 @@ import { matchGraphs } from "./match.js";
 import { BINS, ValueAxis } from "./value-axis.js";
 import { laneOpacity, NEEDLE, needleFill, needleOf, peakShare, ridgeFill, ridgeOf } from "./layers-plan.js";
 
-// One tensor at every step: its histograms on one axis, its figures in rows.
-
 /**
  * @param {readonly (StepFigures | null)[]} steps
  * @param {ReadonlyMap<string, GraphStructure>} graphs by structure
@@ -97,7 +95,7 @@ const RIGHT = 4;
 const LETTER = 6;
 /** Least distance of two labels of steps, of two of values. */
 const [STEP_SPACING, VALUE_SPACING] = [14, 48];
-/** Closer than this ridges would be nothing but outlines. */
+/** Closer ridges would show only their outlines. */
 const MIN_RIDGE_PITCH = 6;
 /** Ridges overlap where there are many: what they lose in distance they keep in height. */
 const [MIN_REACH, OVERLAP] = [16, 1.5];

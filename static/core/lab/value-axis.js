@@ -114,7 +114,7 @@ export class ValueAxis {
     const power = 10 ** Math.floor(Math.log10(rough));
     const step = ([1, 2, 5].find((lead) => lead * power >= rough) ?? 10) * power;
     const ticks = [];
-    // Multiples are counted, not summed up: 3 · 0.1 has no rounding to carry on.
+    // Multiples are counted, since a sum would add up rounding errors.
     for (let multiple = Math.ceil(low / step); multiple * step <= high; multiple += 1)
       ticks.push({ place: this.place(multiple * step), text: tickText(multiple * step) });
     return this.kind === "linear" ? ticks : apart(ticks, spacing / length);

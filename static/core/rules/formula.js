@@ -7,7 +7,7 @@ import { gradientText, operandsOf, ruleOf, writtenOut } from "./gradient-rules.j
 import { alphaOf } from "./rule-types.js";
 import { ATOM, bracketed, COMPARISON, literal, POWER, PRODUCT, productOf, scalarTerm, termOf } from "./terms.js";
 
-/** Longer expressions are cut into several: the intermediate keeps its name. */
+/** Longer expressions are split: an intermediate keeps its name. */
 const LONGEST = 90;
 
 /**
@@ -58,7 +58,6 @@ function productGradient([x, w], position, gradient, { operand, output }) {
     return position === 0 ? matmul(gradient, turned(w)) : matmul(turned(x), gradient);
   }
   if (output.length < operand.length) {
-    // The other factor is a vector.
     if (position === 0) return outer(gradient, w);
     return operand.length === 2 ? outer(x, gradient) : null;
   }
@@ -197,7 +196,7 @@ export function ruleTerm(
   const bracketedGradient = bracketed(gradient, /\{dy\}ᵀ/.test(pattern) ? ATOM : PRODUCT);
   const written = writtenOut(rule, pattern, labels, forward.attributes, () => bracketedGradient, { ...shapes,
     attributes: forward.attributes });
-  // Rules in words bind as loosely as can be.
+  // Rules in words get brackets everywhere.
   const binds = text === "{dy}" ? gradient.binds
     : / [+−] |[a-z]{3}/.test(text.replace(/\{[^}]+\}/g, "")) ? COMPARISON : PRODUCT;
   return rule.isElementwise === true ? summedTo({ text: written, binds }, shape, shapes.output)
@@ -229,7 +228,7 @@ function nodeTerm(op, output, forward, { tensors, ops }, termFor) {
   if (op.inputs.length !== 1) return null;
   const made = forward.outputs[0] ?? "";
   const from = termFor(gradient);
-  // A linear layer's gradient is several nodes: each is written as what it does itself.
+  // A linear layer's gradient takes several nodes, each written as its own operation.
   if (forward.name === "linear") {
     const isSame = (tensors.get(gradient)?.shape ?? []).join() === (tensors.get(output)?.shape ?? []).join();
     if (RESHAPES.test(op.name) || (isSame && SAME.test(op.name))) return from;
@@ -244,7 +243,7 @@ function nodeTerm(op, output, forward, { tensors, ops }, termFor) {
     if (shape.length < 2) return summedTo(from, shape, tensors.get(gradient)?.shape ?? []);
     const matrices = op.outputs.filter((id) => (tensors.get(id)?.shape.length ?? 0) > 1);
     const isOfInput = matrices.length > 1 ? matrices[0] === output : shape[0] !== weight[1] || shape[1] !== weight[0];
-    // The product is one of matrices: what has more axes was flattened to rows.
+    // The node multiplies matrices: inputs with more axes were flattened to rows.
     const axes = tensors.get(forward.inputs[0] ?? "")?.shape.length ?? 2;
     const rows = axes > 2 ? { text: `flatten(${x.text}, 0, ${axes - 2})`, binds: ATOM } : x;
     return isOfInput ? apply("matmul", [from, w]) : apply("matmul", [apply("t", [rows]), from]);

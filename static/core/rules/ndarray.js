@@ -49,7 +49,7 @@ export function placeOf(index, shape) {
 }
 
 /** @param {readonly number[]} a @param {readonly number[]} b @returns {number[]} of both, stretched to each other */
-export function broadcastShape(a, b) {
+function broadcastShape(a, b) {
   const length = Math.max(a.length, b.length);
   return Array.from({ length },
     (_, axis) => Math.max(a[axis - length + a.length] ?? 1, b[axis - length + b.length] ?? 1));

@@ -3,7 +3,7 @@
 import { filled, indexAt, placeOf, reshaped, summedTo, transposed, zipped } from "./ndarray.js";
 import { CALCULUS, swappedAxes } from "./rule-types.js";
 
-/** Every element of the output is one of the input's: its gradient goes back to where it came from. */
+/** Every output element is a copy of an input element, which gets its gradient. */
 const BACK = "each element of {y} is one element of {x}, slope 1: its gradient goes back to that place";
 
 /** @param {NDArray} x @param {readonly number[]} shape @param {readonly number[]} picks y's element at → x's
