@@ -152,7 +152,7 @@ type Health = "non-finite" | "dead" | "saturated" | "vanishing" | "exploding";
 interface LayerTheory {
   index: number; // from 1
   health: Health | null; // null: nothing is wrong
-  /** of the distribution that the weights are drawn from; null where no spec says it, which nobody asks for there */
+  /** std of the weights' distribution; null without a spec, where it is not read */
   weight_std: number;
   expected: Partial<Record<Quantity, Expected>>;
   reason?: string | null; // why theory says nothing of the layer, or not all
@@ -167,7 +167,7 @@ interface Advice {
   source: string;
 }
 
-/** what theory expects of a picture, and the verdict on it; it may be that of a picture shortly before */
+/** theory's figures and verdict of a picture, or of one shortly before */
 interface Theory {
   seq: number; // of the picture it belongs to
   advice: Advice | null;
@@ -179,11 +179,7 @@ interface Theory {
 
 type Rule = { rule: string; source: string };
 
-interface Rules {
-  expected: Record<Quantity, Rule>;
-  band: Rule;
-  health: Record<Health, Rule>;
-}
+type Rules = { expected: Record<Quantity, Rule>; band: Rule; health: Record<Health, Rule> };
 
 type SummaryDump = Record<FloatColumn, number | null> & Record<CountColumn, number>; // one tensor's statistics
 
@@ -215,7 +211,7 @@ interface ProfileDump {
 
 // Pinned run and prediction
 
-/** the run that is compared to, A; where it is a dump its layers stand beside those of B that they are matched with */
+/** run A of a comparison; a dump's layers are matched with those of B */
 type PinnedRun = { query: string; profile: ProfileDump; dump?: PinnedDump };
 
 interface PinnedDump {
@@ -240,7 +236,7 @@ type ConnectionState = "connecting" | "live" | "fetch" | "busy" | "locked" | "re
 
 type ErrorBody = { code: string; message: string; field?: string | null; limit?: unknown };
 
-/** a model's code was read again; error: and it cannot be run, so the version before stands */
+/** a model's code was read again; error: it fails, so the version before is kept */
 type ModelNews = { version: number; groups: string[]; tied: Tied; error: ErrorBody | null };
 
 type Tied = Record<string, string[]>; // a weight of several names → all but the first
@@ -377,7 +373,7 @@ interface GraphArrays {
   groupLabelLines: Uint8Array;
 }
 
-/** a topology, ready to be looked at; states of expansion do not change it */
+/** a topology with groups and indices; expansion does not change it */
 interface Graph {
   topology: Topology;
   arrays: GraphArrays;
@@ -437,7 +433,7 @@ interface Drawing {
   isElastic: boolean; // whether columns shrink to fit a length; what is too large, or has an open group, keeps its size
 }
 
-/** what colours boxes and widens edges besides their phase */
+/** colours of boxes and widths of edges */
 interface Paintwork {
   fill: (kind: Item["kind"], index: number, half: Phase) => string | null; // a CSS colour
   width: (tensor: number) => number; // of an edge, px
@@ -484,20 +480,11 @@ type TensorFigure = "std" | "mean" | "min" | "max" | "norm" | "zero_fraction" | 
 type OpFigure = "time" | "flops" | "bytes";
 type SearchTextKey = "op" | "name" | "module" | "role" | "dtype" | "phase";
 
-interface TextTest {
-  kind: "text";
-  key: SearchTextKey;
-  word: string;
-}
+type TextTest = { kind: "text"; key: SearchTextKey; word: string };
 
-interface FigureTest {
-  kind: "figure";
-  figure: TensorFigure | OpFigure;
-  holds: (value: number) => boolean;
-}
+type FigureTest = { kind: "figure"; figure: TensorFigure | OpFigure; holds: (value: number) => boolean };
 
-/** sizes: null for any */
-type ShapeTest = { kind: "shape"; sizes: (number | null)[] };
+type ShapeTest = { kind: "shape"; sizes: (number | null)[] }; // sizes: null for any
 
 type SearchTest = { kind: "word"; word: string } | { kind: "pattern"; pattern: RegExp } | TextTest | ShapeTest
   | FigureTest;
@@ -570,7 +557,7 @@ interface LayoutColumns {
 interface LayoutLinks {
   from: Int32Array; // node or dummy
   to: Int32Array; // one in the next column
-  edge: Int32Array; // whose offset counts at `from`, -1 where there is none
+  edge: Int32Array; // its offset counts at `from`; -1: none
   edgeTo: Int32Array; // at `to`
   rightStart: Int32Array;
   right: Int32Array; // node → its links to the next column
@@ -594,7 +581,7 @@ interface GraphIndex {
   reader: Int32Array; // tensor → forward ops that read it, in order
   home: Int32Array; // tensor → the group it stands in when all is open; -1: it does not stand in a group
   reach: Int32Array; // tensor → the outermost group it may stand in, when its home is closed
-  owner: Int32Array; // leaf → the first forward op that reads it, -1 for what is no satellite
+  owner: Int32Array; // leaf → the first forward op that reads it, else -1
   touchStart: Int32Array;
   touch: Int32Array; // group → tensors that are made, read or passed in it, in order
   gradientStart: Int32Array;
@@ -692,7 +679,7 @@ interface BoxParts {
   id: string; // in addresses
   kind: string; // as classes
   shape: string; // what it was last shaped for
-  place: string; // where among others, as a reader is told
+  place: string; // position for screen readers
   text: BoxText | null;
   tensor: Tensor | null;
   fill: string;
@@ -747,7 +734,7 @@ interface BoxSelection {
   focused: number;
 }
 
-/** what is drawn as elements; all else that is in the region is drawn as plain shapes */
+/** boxes and routes drawn as elements; the others in the region are plain shapes */
 interface ViewDetail {
   boxes: number[]; // in the drawing's order
   routes: number[];
@@ -764,21 +751,11 @@ type Viewport = import("./core/view/viewport.js").Viewport;
 
 // Saved pictures
 
-interface ColourScheme {
-  paper: string;
-  raised: string;
-  ink: string;
-  "ink-soft": string;
-  "ink-muted": string;
-  line: string;
-  forward: string;
-  "forward-soft": string;
-  backward: string;
-  "backward-soft": string;
-  parameter: string;
-  neutral: string;
-  warning: string;
-}
+type ColourScheme = Record<
+  "paper" | "raised" | "ink" | "ink-soft" | "ink-muted" | "line" | "forward" | "forward-soft" | "backward"
+    | "backward-soft" | "parameter" | "neutral" | "warning",
+  string
+>;
 
 // Dumps
 
@@ -805,7 +782,7 @@ interface StepFigures {
 
 // Layers, profile, comparison
 
-/** value: null where there is none to reckon with */
+/** value: null where it is not a finite number */
 type ComparedFigure = { value: number | null; text: string; isWarning: boolean };
 
 /** size: in decades or in units of the figure, above 0 where B is greater */
@@ -860,7 +837,7 @@ interface ExperimentFigure {
 interface Experiment {
   figures: ExperimentFigure[];
   printed: string | null; // what the chapter shows of the whole, where it is no single figure
-  theory: string | null; // the same of theory
+  theory: string | null; // what theory expects of the whole
 }
 
 interface LayerColumn {
@@ -941,7 +918,7 @@ interface ProfilePoint {
   title: string; // of the layer: "layer 3", or a module's path and type
   series: ProfileSeries;
   at: string; // the tensor that it stands under in the graph
-  name: string; // of what is measured
+  name: string; // of the measured tensor
   label: string; // the same, less the layer's path
   tensor: string; // what is measured
   gradient: string | null; // with respect to it
@@ -1037,7 +1014,7 @@ interface GradientRule {
   isElementwise?: boolean; // operands are broadcast to the shape of y, and gradients summed back to theirs
   /** whether the rule is true of a call; without it, of every call with as many tensors as the rule has operands */
   covers?: (call: OpCall) => boolean;
-  /** what an op's attributes make of the texts */
+  /** replacements in the texts, by an op's attributes */
   symbols?: (attributes: OpAttributes, call?: OpCall) => Record<string, string>;
   kernel: RuleKernel;
 }
@@ -1069,17 +1046,8 @@ type ApiError = import("./core/api.js").ApiError;
 type Rectangle = { x: number; y: number; w: number; h: number };
 type HistogramPaint = { ink: string; muted: string; warning: string }; // ink: of the bars, muted: of the zero line
 
-interface Palette {
-  forward: string;
-  backward: string;
-  parameter: string;
-  neutral: string;
-  ink: string;
-  muted: string;
-  line: string;
-  warning: string;
-  paper: string;
-}
+type Palette = Record<"forward" | "backward" | "parameter" | "neutral" | "ink" | "muted" | "line" | "warning" | "paper",
+  string>;
 
 type RgbColour = [number, number, number]; // red, green, blue, 0 to 255
 
@@ -1136,8 +1104,6 @@ interface EinsumIndex {
   name: string;
   size: number;
   role: "kept" | "batch" | "broadcast" | "summed";
-  is_ellipsis: boolean;
-  is_diagonal: boolean;
   stretched: number[];
   occurrences: { operand: number; dimension: number; size: number }[];
   output: number | null;
@@ -1242,7 +1208,7 @@ interface StepCurve {
 }
 type StepCurves = { eps: number[]; float64: StepCurve; float32: StepCurve };
 
-/** a number; "NaN", "Infinity" or "-Infinity" where it is not finite; null where there is none */
+/** a number, null, or "NaN", "Infinity", "-Infinity" */
 type FigureValue = number | string | null;
 
 interface TensorMoments {

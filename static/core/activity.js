@@ -39,24 +39,14 @@ function settle() {
   );
 }
 
-/**
- * @template T
- * @param {Promise<T>} promise
- * @returns {Promise<T>} the same
- */
+/** @template T @param {Promise<T>} promise @returns {Promise<T>} the same */
 export function during(promise) {
   const end = begin();
   promise.then(end, end);
   return promise;
 }
 
-/**
- * `setTimeout`, counted.
- *
- * @param {() => void} act
- * @param {number} [ms]
- * @returns {number} for `cancel`
- */
+/** `setTimeout`, counted. @param {() => void} act @param {number} [ms] @returns {number} for `cancel` */
 export function later(act, ms = 0) {
   const end = begin();
   const timer = setTimeout(() => {
@@ -74,12 +64,7 @@ export function cancel(timer = 0) {
   timers.delete(timer);
 }
 
-/**
- * `requestAnimationFrame`, counted.
- *
- * @param {() => void} act
- * @returns {number}
- */
+/** `requestAnimationFrame`, counted. @param {() => void} act @returns {number} */
 export function atFrame(act) {
   const end = begin();
   return requestAnimationFrame(() => endAfter(act, end));

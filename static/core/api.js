@@ -4,7 +4,7 @@ import { during } from "./activity.js";
 
 export const API = "/api/v1";
 
-/** Where traces, profiles, values and the live path are: the specs', or those of a model of one's own. */
+/** The path before traces, profiles, values and the live socket; it differs for a user's model. */
 let base = API;
 
 /** @param {string} path that these addresses begin with, from here on */
@@ -17,7 +17,7 @@ const REACHED_WITHIN = 2000;
 
 const UNREADABLE = "unreadable";
 
-/** What the server, or the way to it, says is wrong. */
+/** An error from the server or from the connection. */
 export class ApiError extends Error {
   /**
    * @param {ErrorBody} body
@@ -38,21 +38,12 @@ export class ApiError extends Error {
   }
 }
 
-/**
- * @param {string} path
- * @param {AbortSignal} [signal]
- * @returns {Promise<any>} the JSON body
- * @throws {ApiError}
- */
+/** @param {string} path @param {AbortSignal} [signal] @returns {Promise<any>} the JSON body @throws {ApiError} */
 export function getJson(path, signal) {
   return during(json(path, signal));
 }
 
-/**
- * @param {string} path
- * @returns {Promise<string>} the body as text
- * @throws {ApiError}
- */
+/** @param {string} path @returns {Promise<string>} the body as text @throws {ApiError} */
 export function getText(path) {
   return during(get(path, "*/*").then((response) => response.text()));
 }
@@ -70,8 +61,7 @@ export function postJson(path, body, signal) {
 }
 
 /**
- * @param {string} path
- * @param {AbortSignal} [signal]
+ * @param {string} path @param {AbortSignal} [signal]
  * @param {RequestInit} [more] of a request that is more than a path
  * @returns {Promise<any>} the JSON body
  */
@@ -85,9 +75,7 @@ async function json(path, signal, more) {
 }
 
 /**
- * @param {string} path
- * @param {string} accept
- * @param {AbortSignal} [signal]
+ * @param {string} path @param {string} accept @param {AbortSignal} [signal]
  * @param {RequestInit} [more] of a request that is more than a path
  * @returns {Promise<Response>} one that went well
  */
@@ -129,33 +117,21 @@ export async function isReachable() {
   }
 }
 
-/**
- * @param {string} kind json, dot, model-explorer.json or py
- * @param {string} query
- * @returns {string}
- */
+/** @param {string} kind json, dot, model-explorer.json or py @param {string} query @returns {string} */
 export function tracePath(kind, query) {
   return `${base}/trace.${kind}${query && `?${query}`}`;
 }
 
-/**
- * @param {string} statistic
- * @param {string} query
- * @returns {string}
- */
+/** @param {string} statistic @param {string} query @returns {string} */
 export function nodeDataPath(statistic, query) {
   return `${base}/node-data.json?statistic=${statistic}${query && `&${query}`}`;
 }
 
-/**
- * @param {string} query
- * @returns {string}
- */
+/** @param {string} query @returns {string} */
 export function profilePath(query) {
   return `${base}/profile.json${query && `?${query}`}`;
 }
 
-/** @returns {string} */
 export function liveUrl() {
   return `${location.protocol === "https:" ? "wss" : "ws"}://${location.host}${base}/live`;
 }

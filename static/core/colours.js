@@ -10,8 +10,7 @@ const DARK = "(prefers-color-scheme: dark)";
 /** @returns {Palette} as the current colour scheme has them */
 export function readPalette() {
   const style = getComputedStyle(document.documentElement);
-  /** @param {string} name */
-  const token = (name) => style.getPropertyValue(name).trim();
+  const token = (/** @type {string} */ name) => style.getPropertyValue(name).trim();
   return {
     forward: token("--forward"),
     backward: token("--backward"),
@@ -25,11 +24,7 @@ export function readPalette() {
   };
 }
 
-/**
- * Calls back when the colour scheme changes.
- *
- * @param {() => void} listener
- */
+/** Calls back when the colour scheme changes. @param {() => void} listener */
 export function onSchemeChange(listener) {
   matchMedia(DARK).addEventListener("change", listener);
 }
@@ -40,10 +35,7 @@ export function isDarkScheme() {
 
 /**
  * Phase colours borders, edges and bars; parameters and what is not computed have colours of their own.
- *
- * @param {Phase} half
- * @param {string} role
- * @returns {"forward" | "backward" | "parameter" | "neutral"}
+ * @param {Phase} half @param {string} role
  */
 export function hue(half, role) {
   if (half === "backward") return "backward";
@@ -92,7 +84,7 @@ export function aroundZero(share, isDark) {
   return hex(isDark ? oklch(0.25 + 0.55 * size, 0.12 * size, hue) : oklch(0.97 - 0.45 * size, 0.12 * size, hue));
 }
 
-/** Counts below this are nothing: what is left of a bin that was spread over others. */
+/** Smaller counts are rests of bins that were spread over others, and are not shown. */
 export const MIN_COUNT = 0.05;
 
 const LIGHTEST = 0.1;
@@ -122,9 +114,7 @@ export function depth(count, most) {
 }
 
 /**
- * @param {string} paper
- * @param {string} hue
- * @param {string} ink
+ * @param {string} paper @param {string} hue @param {string} ink
  * @returns {[number, RgbColour][]} where on the ramp, 0 to 1, and the colour there; even in between
  */
 export function rampStops(paper, hue, ink) {

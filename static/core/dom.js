@@ -29,10 +29,7 @@ export function buttonOf(attributes, press, ...children) {
 
 /**
  * @template {keyof SVGElementTagNameMap} K
- * @param {K} tag
- * @param {Record<string, string | number>} [attributes]
- * @param {(Node | string)[]} children
- * @returns {SVGElementTagNameMap[K]}
+ * @param {K} tag @param {Record<string, string | number>} [attributes] @param {(Node | string)[]} children
  */
 export function svg(tag, attributes = {}, ...children) {
   const element = document.createElementNS(SVG, tag);
@@ -41,38 +38,21 @@ export function svg(tag, attributes = {}, ...children) {
   return element;
 }
 
-/**
- * Writes an attribute where it changes.
- *
- * @param {Element} node
- * @param {string} name
- * @param {string} text
- */
+/** Writes an attribute where it changes. @param {Element} node @param {string} name @param {string} text */
 export function write(node, name, text) {
   if (node.getAttribute(name) !== text) node.setAttribute(name, text);
 }
 
-/**
- * Writes a text where it changes.
- *
- * @param {Element} node
- * @param {string} text
- */
+/** Writes a text where it changes. @param {Element} node @param {string} text */
 export function writeText(node, text) {
   const { firstChild } = node;
-  // The text of the node that is there: another node would be styled and laid out as one that has just come.
+  // Reuse the text node: a new one would be styled and laid out again.
   if (firstChild instanceof Text && firstChild === node.lastChild && text !== "") {
     if (firstChild.data !== text) firstChild.data = text;
   } else if (node.textContent !== text) node.textContent = text;
 }
 
-/**
- * Tells the page, by an event that bubbles.
- *
- * @param {HTMLElement} from
- * @param {string} type
- * @param {unknown} detail
- */
+/** Tells the page, by an event that bubbles. @param {HTMLElement} from @param {string} type @param {unknown} detail */
 export function emit(from, type, detail) {
   from.dispatchEvent(new CustomEvent(type, { detail, bubbles: true }));
 }

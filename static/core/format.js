@@ -2,9 +2,7 @@
 
 /**
  * Three significant digits. Plain between 0.001 and 9999, with an exponent outside; "–" where there is no number.
- *
  * @param {number | null | undefined} value
- * @returns {string}
  */
 export function significant(value) {
   if (value === null || value === undefined) return "–";
@@ -19,8 +17,7 @@ export function significant(value) {
 }
 
 /**
- * @param {Float64Array | undefined} column
- * @param {number | undefined} row
+ * @param {Float64Array | undefined} column @param {number | undefined} row
  * @returns {number | null} the value; null where the column says there is none
  */
 export function valueAt(column, row) {
@@ -29,8 +26,7 @@ export function valueAt(column, row) {
 }
 
 /**
- * @param {Picture} picture
- * @param {number | undefined} row
+ * @param {Picture} picture @param {number | undefined} row
  * @returns {boolean} whether the figures of the row wait for a guess
  */
 export function isHidden(picture, row) {
@@ -39,33 +35,20 @@ export function isHidden(picture, row) {
 
 /**
  * A figure of a picture as it is shown: "?" where it waits for a guess.
- *
- * @param {Picture} picture
- * @param {Float64Array} column
- * @param {number | undefined} row
- * @returns {string}
+ * @param {Picture} picture @param {Float64Array} column @param {number | undefined} row
  */
 export function figureAt(picture, column, row) {
   return isHidden(picture, row) ? "?" : significant(valueAt(column, row));
 }
 
-/**
- * @param {number} value
- * @returns {string} 10,000
- */
+/** @param {number} value @returns {string} 10,000 */
 export function count(value) {
   return value.toLocaleString("en-US");
 }
 
 const PREFIXES = ["", "k", "M", "G", "T", "P"];
 
-/**
- * A large count with an SI prefix: 2.02 M.
- *
- * @param {number} value
- * @param {string} unit
- * @returns {string}
- */
+/** A large count with an SI prefix: 2.02 M. @param {number} value @param {string} unit @returns {string} */
 export function quantity(value, unit) {
   let step = 0;
   let scaled = value;
@@ -77,21 +60,13 @@ export function quantity(value, unit) {
   return `${digits} ${PREFIXES[step]}${unit}`;
 }
 
-/**
- * A time in the unit that suits it: 12.3 µs, 4.56 ms.
- *
- * @param {number} microseconds
- * @returns {string}
- */
+/** A time in the unit that suits it: 12.3 µs, 4.56 ms. @param {number} microseconds @returns {string} */
 export function duration(microseconds) {
   if (microseconds < 1000) return `${significant(microseconds)} µs`;
   return microseconds < 1e6 ? `${significant(microseconds / 1e3)} ms` : `${significant(microseconds / 1e6)} s`;
 }
 
-/**
- * @param {number | null} fraction 0 to 1
- * @returns {string} 12.3 %
- */
+/** @param {number | null} fraction 0 to 1 @returns {string} 12.3 % */
 export function percent(fraction) {
   if (fraction === null) return "–";
   if (fraction > 0 && fraction < 0.001) return "< 0.1 %";
@@ -99,19 +74,14 @@ export function percent(fraction) {
   return `${(fraction * 100).toFixed(fraction === 0 || fraction === 1 ? 0 : 1)} %`;
 }
 
-/**
- * @param {readonly number[]} sizes
- * @returns {string} 200 × 50, or "scalar"
- */
+/** @param {readonly number[]} sizes @returns {string} 200 × 50, or "scalar" */
 export function shape(sizes) {
   return sizes.length === 0 ? "scalar" : sizes.join(" × ");
 }
 
 /**
  * A setting as a person would type it: the shortest text that reads back as the same number, 0.1 or 1e9.
- *
  * @param {number} value
- * @returns {string}
  */
 export function setting(value) {
   const plain = String(value).replace("e+", "e");

@@ -2,8 +2,7 @@
 
 import { svg } from "./dom.js";
 
-/** What a histogram or a signal looks like when that is wrong with it, in a square of 16.
- * @type {Record<Health | "healthy", string>} */
+/** Icons in a square of 16: each shows a typical histogram or signal. @type {Record<Health | "healthy", string>} */
 export const HEALTH_SHAPES = {
   healthy: "M2.5 8.5l3.5 3.5 7.5-8",
   // A number line with a hole in it.
@@ -15,10 +14,7 @@ export const HEALTH_SHAPES = {
   exploding: "M2.5 13.5v-1.2M6.2 13.5v-3.5M9.8 13.5v-6.5M13.5 13.5v-11",
 };
 
-/**
- * @param {Health | "healthy"} health
- * @returns {SVGSVGElement}
- */
+/** @param {Health | "healthy"} health @returns {SVGSVGElement} */
 export function healthIcon(health) {
   return svg("svg", { class: `health-icon ${health}`, viewBox: "0 0 16 16", width: 14, height: 14,
     "aria-hidden": "true" }, svg("path", { d: HEALTH_SHAPES[health] }));

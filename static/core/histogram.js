@@ -1,13 +1,12 @@
 /**
  * Histograms on a canvas, as bars. Their heights go with the square root of the counts, so that tails stay visible
- * beside the spike of zeros that relu makes. Where a box is too narrow for bars, strip-image.js has shades.
+ * beside the spike of zeros that relu makes.
  */
 
 import { isHidden } from "./format.js";
 
 /**
- * @param {Picture} picture
- * @param {number} row
+ * @param {Picture} picture @param {number} row
  * @returns {number} the greatest count of a bin; 0 for a tensor without a finite value
  */
 export function peak(picture, row) {
@@ -22,11 +21,7 @@ export function peak(picture, row) {
 
 /**
  * Bars over [min, max] of the tensor, before a thin line at zero where zero lies inside.
- *
- * @param {CanvasRenderingContext2D} context
- * @param {Picture} picture
- * @param {number} row
- * @param {Rectangle} at
+ * @param {CanvasRenderingContext2D} context @param {Picture} picture @param {number} row @param {Rectangle} at
  * @param {HistogramPaint} paint
  */
 export function drawBars(context, picture, row, at, paint) {
@@ -43,7 +38,6 @@ export function drawBars(context, picture, row, at, paint) {
   const high = picture.floats.max[row];
   context.fillStyle = paint.ink;
   if (low === high) {
-    // One value only: a single bar in the middle.
     context.fillRect(at.x + at.w / 2 - 1.5, at.y, 3, at.h);
     return;
   }
@@ -80,10 +74,7 @@ export function drawBars(context, picture, row, at, paint) {
 
 /**
  * A question mark, or its ground alone where there is no room: what is here waits for a guess.
- *
- * @param {CanvasRenderingContext2D} context
- * @param {Rectangle} at
- * @param {string} color
+ * @param {CanvasRenderingContext2D} context @param {Rectangle} at @param {string} color
  */
 function drawCover(context, at, color) {
   context.save();
@@ -103,10 +94,7 @@ function drawCover(context, at, color) {
 
 /**
  * Diagonal lines: there is no finite value to show.
- *
- * @param {CanvasRenderingContext2D} context
- * @param {Rectangle} at
- * @param {string} color
+ * @param {CanvasRenderingContext2D} context @param {Rectangle} at @param {string} color
  */
 function drawHatch(context, at, color) {
   context.save();

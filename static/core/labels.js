@@ -1,14 +1,11 @@
-/** What is written in a box, and in words beside it, for the numbers of a picture. No DOM. */
+/** Texts of boxes and of screen readers for the numbers of a picture. No DOM. */
 
 import { nonFinite } from "./picture.js";
 import { isHidden, percent, shape, significant, valueAt } from "./format.js";
 
 /**
  * The figure shown in a tensor's box.
- *
- * @param {Picture} picture
- * @param {Tensor} tensor
- * @param {Statistic} statistic
+ * @param {Picture} picture @param {Tensor} tensor @param {Statistic} statistic
  * @returns {{text: string, short: string, isWarning: boolean}} short: for a narrow box
  */
 export function figure(picture, tensor, statistic) {
@@ -34,10 +31,9 @@ export function figure(picture, tensor, statistic) {
 }
 
 /**
- * A type's name in one line, or in two where it is long: CrossEntropy, Linear·Function. What has spaces breaks at one.
- *
+ * A type's name in one line, or in two where it is long: CrossEntropy, Linear·Function. A label with spaces breaks at a
+ * space.
  * @param {string} label
- * @returns {string[]}
  */
 export function labelLines(label) {
   if (label.length > 10 && label.includes(" ")) return spacedLines(label);
@@ -59,13 +55,7 @@ function spacedLines(label) {
   return [label.slice(0, best), label.slice(best + 1)];
 }
 
-/**
- * A tensor in a sentence, for a screen reader.
- *
- * @param {Picture} picture
- * @param {Tensor} tensor
- * @returns {string}
- */
+/** A tensor in a sentence, for a screen reader. @param {Picture} picture @param {Tensor} tensor @returns {string} */
 export function describeTensor(picture, tensor) {
   const parts = [`${tensor.name}, ${tensor.role}, ${shape(tensor.shape)}`];
   const row = picture.rows.get(tensor.id);

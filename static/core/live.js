@@ -1,9 +1,10 @@
 /**
- * The live path: specs out, pictures in. Of the specs that wait the latest wins. One request is in flight; if its
- * answer takes long and a newer spec waits, that is sent after it, and the server gives the older one up.
+ * The live connection: it sends specs and receives pictures. The latest waiting spec replaces earlier ones. One request
+ * is in flight; if its answer takes long and a newer spec waits, that is sent after it, and the server gives the older
+ * one up.
  *
- * The socket comes back by itself and asks for the last spec again. Where there is a server but no socket, the same
- * spec is fetched as a dump. Nothing that was asked for is forgotten before it is answered.
+ * The socket comes back by itself and asks for the last spec again. If a server answers but gives no socket, the spec
+ * is fetched as a dump. No request is dropped before its answer.
  */
 
 import { begin } from "./activity.js";
@@ -22,43 +23,42 @@ import { decodeFrame, frameHeader, pictureOfDump, rowIndex } from "./picture.js"
 /** @typedef {{seq: number, spec: Spec, at: number}} Asked */
 
 /**
- * An answer that is overdue is overtaken by a newer spec. The server goes by the same figure: what it has computed for
- * less it does not give up.
+ * After this long without an answer a newer spec is sent. The server uses the same figure: it does not give up younger
+ * requests.
  */
 const OVERTAKE_MS = 250;
-/** A fetch that is overtaken is given up with its connection, so it gets longer. */
+/** Longer, since a newer fetch ends the connection of the older. */
 const OVERTAKE_FETCH_MS = 1000;
 
-// A server that has thirty sockets in line may take a minute for a picture and is well all the while; one that has gone
-// without a word would take for ever. What tells them apart is a ping, which is answered ahead of every picture: it is
-// sent when nothing has come for a while, and if nothing comes of it either the socket is taken for dead.
+// A healthy server with thirty sockets in line may take a minute for a picture; one that is gone never answers. A ping
+// tells them apart, since it is answered before every picture: it is sent after a silence, and a socket without an
+// answer to it counts as dead.
 const QUIET_MS = 2000;
 const PING = JSON.stringify({ type: "ping" });
-/** Waited for the answer; doubled by each socket given up on, for on a slow line the answer may stand behind a large
- * picture. */
+/** Wait for the answer; doubled after each lost socket, since on a slow line it may come behind a large picture. */
 const PATIENCE_MS = 2000;
 const PATIENCE_LAST_MS = 30_000;
-/** A timer so late says that the page itself was held up, or asleep; what has come meanwhile is still to be read. */
+/** A timer this late shows that the page was busy or asleep: messages may be waiting to be read. */
 const LATE_MS = 500;
-/** A page that comes into sight after so long without a word makes sure of its socket. */
+/** A page that becomes visible after this silence checks its socket. */
 const STALE_MS = 15_000;
 
-/** By then a dump is fetched while the socket still opens. */
+/** A socket that opens more slowly than this is bridged by fetching a dump. */
 const SLOW_MS = 2000;
 /** Browsers hold back sockets to a host that has refused many, by up to 5 s. */
 const OPEN_WITHIN_MS = 8000;
-/** [least, most] ms until a lost socket is opened again: soon, but of thirty pages not all at once. */
+/** [least, most] ms until a lost socket is opened again; random, so that thirty pages do not come at once. */
 const FIRST_MS = /** @type {const} */ ([50, 300]);
-/** Until a server that has gone is looked for again. */
+/** [least, most] ms between two looks for a lost server. */
 const AGAIN_MS = /** @type {const} */ ([500, 1200]);
-/** Until a socket is tried again where there is a server but no socket: at first, and at most. */
+/** First and longest wait for another socket while the server gives none. */
 const SOCKET_MS = 1000;
 const SOCKET_LAST_MS = 15_000;
 
-/** How often a fetch without an answer looks whether there is a server at all, and how often before it is given up. */
+/** A fetch without an answer checks this often whether a server is there, at most FETCH_LOOKS times. */
 const FETCH_QUIET_MS = 3000;
 const FETCH_LOOKS = 20;
-/** Seconds that a busy server is left alone if it does not say, and at most. */
+/** Seconds until a busy server is asked again: if it does not say, and at most. */
 const RETRY_AFTER = 1;
 const RETRY_AFTER_MOST = 30;
 
@@ -67,7 +67,7 @@ const NEW_TOKEN =
 
 const TOPOLOGIES_KEPT = 8;
 
-/** Theory that could not be computed is never sent: after so long the page does not count as waiting for it. */
+/** Failed theory is never sent: after this long the page counts as idle. */
 const THEORY_MS = 10_000;
 
 export class Live {
@@ -86,15 +86,15 @@ export class Live {
     this.waiting = null;
     /** @type {Spec | null} */
     this.last = null;
-    /** Ends what was begun with the request that has no answer yet. */
+    /** Ends the activity of the open request. */
     this.endAsking = () => {};
-    /** The same for the theory of the last answer. */
+    /** Ends the activity of the theory of the last answer. */
     this.endTheory = () => {};
 
     // The socket: null unless it is open.
     /** @type {WebSocket | null} */
     this.socket = null;
-    /** Ends the socket that there is, or that is to be. @type {() => void} */
+    /** Ends the socket, open or opening. @type {() => void} */
     this.end = () => {};
     /** In flight on the socket, oldest first. @type {Asked[]} */
     this.asked = [];
@@ -107,21 +107,18 @@ export class Live {
     this.pingedAt = null;
     this.pings = 0;
     this.patience = PATIENCE_MS;
-    /** @type {ReturnType<typeof setTimeout> | null} */
-    this.watch = null;
+    this.watch = 0;
     this.watchDue = 0;
-    /** @type {ReturnType<typeof setTimeout> | null} */
-    this.overtaking = null;
+    this.overtaking = 0;
 
-    // Without one.
-    /** Whether there is a server to fetch from. */
+    // Without a socket.
     this.canFetch = false;
     /** @type {{spec: Spec, at: number, isPatient: boolean, hasPicture: boolean, controller: AbortController} | null} */
     this.fetching = null;
-    /** Whether the server has had no place for what was asked last. */
+    /** Whether the server was too busy for the last request. */
     this.isBusy = false;
-    /** Until when it is left alone. @type {ReturnType<typeof setTimeout> | null} */
-    this.rest = null;
+    /** Timer until a busy server is asked again. */
+    this.rest = 0;
     /** Whether the server wants a token that this page does not have. */
     this.isLocked = false;
     this.dumpShape = { text: "", key: "" };
@@ -139,11 +136,7 @@ export class Live {
     void this.#keep();
   }
 
-  /**
-   * Asks for the picture of a spec. An earlier one that has not been sent yet is dropped.
-   *
-   * @param {Spec} spec
-   */
+  /** Asks for the picture of a spec. An earlier one that has not been sent yet is dropped. @param {Spec} spec */
   request(spec) {
     this.last = spec;
     this.#expect();
@@ -176,7 +169,6 @@ export class Live {
 
   /**
    * Waits for a server. Sockets that fail are no way to find out: browsers hold back the next ones.
-   *
    * @param {() => boolean} isOver whether nobody waits any more
    */
   async #until(isOver) {
@@ -187,10 +179,7 @@ export class Live {
     } while (!isOver() && !(await isReachable()));
   }
 
-  /**
-   * @param {number} ms
-   * @returns {Promise<void>} or earlier, if there is reason to hurry
-   */
+  /** @param {number} ms @returns {Promise<void>} or earlier, if there is reason to hurry */
   #pause(ms) {
     return new Promise((resolve) => {
       const timer = setTimeout(resolve, ms);
@@ -205,7 +194,6 @@ export class Live {
   /** @returns {Promise<boolean>} once the socket is over: whether it had been open */
   #open() {
     return new Promise((resolve) => {
-      /** @type {WebSocket} */
       let socket;
       try {
         socket = new WebSocket(liveUrl());
@@ -252,14 +240,13 @@ export class Live {
     if (!isOver()) this.#fetchFromNow();
   }
 
-  /** The socket is open. */
   #enter() {
     this.topologies.clear();
     this.asked = [];
     this.pingedAt = null;
     this.pings = 0;
-    if (this.overtaking !== null) clearTimeout(this.overtaking);
-    this.overtaking = null;
+    clearTimeout(this.overtaking);
+    this.overtaking = 0;
     this.#leaveFetch();
     this.isLocked = false;
     this.#tell();
@@ -268,13 +255,12 @@ export class Live {
     this.#send();
   }
 
-  /** The socket is over. */
   #lose() {
     this.endTheory();
     this.socket = null;
     this.asked = [];
-    if (this.watch !== null) clearTimeout(this.watch);
-    this.watch = null;
+    clearTimeout(this.watch);
+    this.watch = 0;
     // Whatever was in flight gets no answer any more; and what was answered may be answered otherwise by another
     // server.
     this.waiting = this.last;
@@ -312,15 +298,12 @@ export class Live {
   #send() {
     if (this.waiting === null) return;
     if (this.socket !== null) this.#sendOn(this.socket, this.waiting);
-    else if (this.canFetch && this.rest === null) this.#sendFetch(this.waiting);
+    else if (this.canFetch && this.rest === 0) this.#sendFetch(this.waiting);
   }
 
   // On the socket
 
-  /**
-   * @param {WebSocket} socket
-   * @param {Spec} spec
-   */
+  /** @param {WebSocket} socket @param {Spec} spec */
   #sendOn(socket, spec) {
     const at = performance.now();
     const youngest = this.asked[this.asked.length - 1];
@@ -332,13 +315,13 @@ export class Live {
     this.seq += 1;
     this.asked.push({ seq: this.seq, spec, at });
     socket.send(JSON.stringify({ seq: this.seq, spec }));
-    if (this.watch === null) this.#watchIn(QUIET_MS);
+    if (this.watch === 0) this.#watchIn(QUIET_MS);
   }
 
   /** @param {number} ms after which what waits then may be sent; an answer sends it sooner */
   #overtakeIn(ms) {
-    this.overtaking ??= setTimeout(() => {
-      this.overtaking = null;
+    this.overtaking ||= setTimeout(() => {
+      this.overtaking = 0;
       this.#send();
     }, ms);
   }
@@ -351,7 +334,7 @@ export class Live {
 
   /** Whether the socket is still one, while something is expected of it. */
   #checkSocket() {
-    this.watch = null;
+    this.watch = 0;
     const { socket, pingedAt } = this;
     const oldest = this.asked[0];
     if (socket === null || (oldest === undefined && pingedAt === null)) return;
@@ -371,7 +354,7 @@ export class Live {
     this.pingedAt = performance.now();
     this.pings += 1;
     socket.send(PING);
-    if (this.watch !== null) clearTimeout(this.watch);
+    clearTimeout(this.watch);
     this.#watchIn(this.patience);
   }
 
@@ -390,7 +373,7 @@ export class Live {
       this.topologies.set(message.topology, { key: `shape ${this.shapes}`, topology, rows: rowIndex(topology) });
       for (const key of this.topologies.keys()) if (this.topologies.size > TOPOLOGIES_KEPT) this.topologies.delete(key);
     } else if (message.type === "theory") {
-      // Of a picture before the last it is dropped: its own is on the way.
+      // Theory of an earlier picture is dropped.
       const { answered } = this;
       if (answered !== null && message.seq === answered.seq)
         this.listener.theory({ ...message.theory, faults: message.faults ?? [], seq: message.seq }, answered.spec);
@@ -400,20 +383,17 @@ export class Live {
     else if (message.type === "pong") this.pings -= 1;
   }
 
-  /**
-   * @param {number | null} seq null: of a message that could not be read
-   * @param {ErrorBody} error
-   */
+  /** @param {number | null} seq null: of a message that could not be read @param {ErrorBody} error */
   #refused(seq, error) {
     if (seq === null && this.pings > 0) {
-      // An older server, which knows no ping. It is there.
+      // An older server does not know pings, but its answer shows that it runs.
       this.pings -= 1;
       return;
     }
     const spec = seq === null ? this.last : (this.#answer(seq)?.spec ?? null);
     if (seq === null) this.asked = [];
     if (error.code === "stopped") {
-      // It is about to go, and whoever comes next gets to compute this.
+      // The server is stopping; the next one computes this.
       this.end();
       return;
     }
@@ -430,14 +410,13 @@ export class Live {
     if (shape === undefined || asked === null) return;
     const { spec } = asked;
     this.answered = { seq, spec };
-    // First what waits: the server computes it while the page paints this one.
+    // Send the waiting spec first: the server computes it while the page paints.
     this.#send();
     this.#expectTheory();
     this.listener.picture(decodeFrame(buffer, shape, spec));
     this.#endAnswered();
   }
 
-  /** From here on the page waits for an answer. */
   #expect() {
     this.endAsking();
     this.endAsking = begin();
@@ -453,14 +432,13 @@ export class Live {
     };
   }
 
-  /** The page waits no more, unless something newer was asked for. */
+  /** Ends the wait unless a newer request is open. */
   #endAnswered() {
     if (this.waiting === null && this.asked.length === 0) this.endAsking();
   }
 
   /**
    * Numbers are answered in their order: what was asked before is overtaken, and no answer to it will come.
-   *
    * @param {number} seq
    * @returns {Asked | null} what was asked with this number, unless that has been answered
    */
@@ -469,14 +447,13 @@ export class Live {
     if (at < 0) return null;
     const asked = this.asked[at] ?? null;
     this.asked.splice(0, at + 1);
-    // Without a ping: the line is a quick one.
+    // The line is fast.
     if (asked !== null && this.heardAt - asked.at < QUIET_MS) this.patience = PATIENCE_MS;
     return asked;
   }
 
   // Without a socket
 
-  /** There is a server, but no socket to it. */
   #fetchFromNow() {
     this.canFetch = true;
     this.#tell();
@@ -503,10 +480,7 @@ export class Live {
     void this.#fetch(this.fetching, this.seq);
   }
 
-  /**
-   * @param {NonNullable<Live["fetching"]>} fetching
-   * @param {number} seq
-   */
+  /** @param {NonNullable<Live["fetching"]>} fetching @param {number} seq */
   async #fetch(fetching, seq) {
     const { spec, controller } = fetching;
     const { signal } = controller;
@@ -541,12 +515,7 @@ export class Live {
     }
   }
 
-  /**
-   * @param {string} query
-   * @param {number} seq
-   * @param {Spec} spec
-   * @param {AbortSignal} signal
-   */
+  /** @param {string} query @param {number} seq @param {Spec} spec @param {AbortSignal} signal */
   async #fetchTheory(query, seq, spec, signal) {
     for (;;) {
       try {
@@ -561,14 +530,11 @@ export class Live {
     }
   }
 
-  /**
-   * @param {ApiError} error
-   * @param {NonNullable<Live["fetching"]>} fetching
-   */
+  /** @param {ApiError} error @param {NonNullable<Live["fetching"]>} fetching */
   #failed(error, fetching) {
     const { spec, hasPicture } = fetching;
     if (error.isOfNobody) this.#leaveServer();
-    // A picture stands without what theory says of it.
+    // A picture is valid without its theory.
     else if (hasPicture) return;
     else if (isBusy(error) || error.status === 401) {
       // Not forgotten; by the next try there may be a newer one.
@@ -587,8 +553,8 @@ export class Live {
   /** @param {number} ms that a busy server is left alone */
   #restFor(ms) {
     this.isBusy = true;
-    this.rest ??= setTimeout(() => {
-      this.rest = null;
+    this.rest ||= setTimeout(() => {
+      this.rest = 0;
       this.#send();
     }, ms);
     this.#tell();
@@ -603,7 +569,6 @@ export class Live {
     if (this.last !== null) this.listener.error({ code, message: NEW_TOKEN }, this.last);
   }
 
-  /** What was fetched from does not answer any more. */
   #leaveServer() {
     this.#leaveFetch();
     this.waiting = this.last;
@@ -617,14 +582,11 @@ export class Live {
     this.isBusy = false;
     this.fetching?.controller.abort();
     this.fetching = null;
-    if (this.rest !== null) clearTimeout(this.rest);
-    this.rest = null;
+    clearTimeout(this.rest);
+    this.rest = 0;
   }
 
-  /**
-   * @param {Dump} dump
-   * @returns {string} the key of the last dump where this one has its shape, else a new one
-   */
+  /** @param {Dump} dump @returns {string} the key of the last dump where this one has its shape, else a new one */
   #dumpKey({ modules, ops, tensors, saved, layers }) {
     const text = JSON.stringify([modules, ops, tensors, saved, layers]);
     if (text !== this.dumpShape.text) {

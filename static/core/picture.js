@@ -12,16 +12,8 @@ const LOSS_IS_NULL = 1;
 const HAS_ERROR = 2;
 
 /**
- * @typedef {object} FrameHeader
- * @property {number} seq
- * @property {number} topology
- */
-
-/**
  * Reads who a frame answers and which topology it belongs to.
- *
  * @param {ArrayBuffer} buffer
- * @returns {FrameHeader}
  * @throws {RangeError} when the bytes are not a frame
  */
 export function frameHeader(buffer) {
@@ -32,7 +24,6 @@ export function frameHeader(buffer) {
 
 /**
  * Decodes a live frame: a 48-byte header, then float64 columns, uint32 columns and histogram counts, little endian.
- *
  * @param {ArrayBuffer} buffer
  * @param {{key: string, topology: Topology, rows: ReadonlyMap<string, number>}} shape of the topology it belongs to
  * @param {Spec} spec
@@ -49,15 +40,12 @@ export function decodeFrame(buffer, shape, spec) {
   const flags = view.getUint32(40, true);
   const countColumns = view.getUint32(44, true);
   const expected = HEADER_BYTES + rows * (8 * floatColumns + 4 * countColumns + 4 * bins);
-  if (buffer.byteLength !== expected) {
+  if (buffer.byteLength !== expected)
     throw new RangeError(`live frame of ${buffer.byteLength} bytes, its header says ${expected}`);
-  }
-  if (floatColumns < FLOAT_COLUMNS.length || countColumns < COUNT_COLUMNS.length) {
+  if (floatColumns < FLOAT_COLUMNS.length || countColumns < COUNT_COLUMNS.length)
     throw new RangeError(`live frame with ${floatColumns} + ${countColumns} columns`);
-  }
-  if (rows !== shape.topology.statistics.tensor.length) {
+  if (rows !== shape.topology.statistics.tensor.length)
     throw new RangeError(`live frame with ${rows} rows, its topology has ${shape.topology.statistics.tensor.length}`);
-  }
   // Unknown further columns are skipped: an older page reads a newer server's frames.
   const floats = FLOAT_COLUMNS.map((
     name,
@@ -86,28 +74,19 @@ export function decodeFrame(buffer, shape, spec) {
   };
 }
 
-/**
- * @param {Topology} topology
- * @returns {Map<string, number>} tensor id → row of the statistics
- */
+/** @param {Topology} topology @returns {Map<string, number>} tensor id → row of the statistics */
 export function rowIndex(topology) {
   return new Map(topology.statistics.tensor.map((id, row) => [id, row]));
 }
 
-/**
- * @param {JsonNumber} value
- * @returns {number | null}
- */
+/** @param {JsonNumber} value @returns {number | null} */
 function fromJsonNumber(value) {
   return value === null ? null : Number(value);
 }
 
 /**
  * A dump as a Picture: one that was opened, or one fetched where no socket can be had.
- *
- * @param {Dump} dump
- * @param {number} seq
- * @param {string} key
+ * @param {Dump} dump @param {number} seq @param {string} key
  * @returns {Picture}
  */
 export function pictureOfDump(dump, seq, key) {
@@ -152,10 +131,8 @@ export function pictureOfDump(dump, seq, key) {
 }
 
 /**
- * What is not finite in a tensor, said in words, worst first; null where all is well.
- *
- * @param {Picture} picture
- * @param {number} row
+ * The worst kind of non-finite value in a tensor, and its share; null if all are finite.
+ * @param {Picture} picture @param {number} row
  * @returns {{word: "NaN" | "Inf", share: number} | null}
  */
 export function nonFinite(picture, row) {

@@ -4,18 +4,15 @@
 const CENTRE = 0.45;
 
 /**
- * A slider over the decades from `minimum` to `maximum`, stretched around ×1. Positions run from −1 to 1; ×1 is 0
- * where the range is symmetric. Values are rounded to three significant digits, so that links stay short.
- *
- * @param {number} minimum
- * @param {number} maximum
+ * A slider over the decades from `minimum` to `maximum`, stretched around ×1. Positions run from −1 to 1; ×1 is 0 where
+ * the range is symmetric. Values are rounded to three significant digits, so that links stay short.
+ * @param {number} minimum @param {number} maximum
  */
 export function sliderScale(minimum, maximum) {
   const low = Math.log10(minimum);
   const high = Math.log10(maximum);
   const reach = Math.max(Math.abs(low), Math.abs(high));
-  /** @param {number} u */
-  const decades = (u) => reach * u * (CENTRE + (1 - CENTRE) * u * u);
+  const decades = (/** @type {number} */ u) => reach * u * (CENTRE + (1 - CENTRE) * u * u);
   return {
     /** @param {number} position @returns {number} */
     value(position) {
@@ -33,13 +30,7 @@ export function sliderScale(minimum, maximum) {
       }
       return (left + right) / 2;
     },
-    /**
-     * The next value by keyboard: `steps` hundredths of a decade away.
-     *
-     * @param {number} value
-     * @param {number} steps
-     * @returns {number}
-     */
+    /** The next value by keyboard: `steps` hundredths of a decade away. @param {number} value @param {number} steps */
     step(value, steps) {
       const next = Number((value * 10 ** (steps / 100)).toPrecision(3));
       return Math.min(maximum, Math.max(minimum, next));
@@ -49,7 +40,6 @@ export function sliderScale(minimum, maximum) {
 
 /**
  * Whole decades that hold all finite positive values, at least two.
- *
  * @param {Iterable<number | null>} values
  * @returns {[number, number]} exponents
  */
@@ -70,12 +60,7 @@ export function decadeRange(values) {
 
 /**
  * Exponents to label on an axis of `length` px, at least `spacing` px apart: every 1, 2, 5, 10, 20 … decades.
- *
- * @param {number} low
- * @param {number} high
- * @param {number} length
- * @param {number} spacing
- * @returns {number[]}
+ * @param {number} low @param {number} high @param {number} length @param {number} spacing
  */
 export function decadeTicks(low, high, length, spacing) {
   const fits = Math.max(1, Math.floor(length / spacing));
@@ -89,12 +74,7 @@ export function decadeTicks(low, high, length, spacing) {
   return ticks;
 }
 
-/**
- * The label of a decade: 0.01, 1, 100, and 10⁻⁸ further out.
- *
- * @param {number} exponent
- * @returns {string}
- */
+/** The label of a decade: 0.01, 1, 100, and 10⁻⁸ further out. @param {number} exponent @returns {string} */
 export function decadeLabel(exponent) {
   if (exponent >= -2 && exponent <= 3) return String(Number(`1e${exponent}`));
   const digits = "⁰¹²³⁴⁵⁶⁷⁸⁹";
@@ -104,11 +84,7 @@ export function decadeLabel(exponent) {
 
 /**
  * Which of the layers 1…count to label where each may take `spacing` px of `length`: always the first and the last.
- *
- * @param {number} count
- * @param {number} length
- * @param {number} spacing
- * @returns {number[]}
+ * @param {number} count @param {number} length @param {number} spacing
  */
 export function layerTicks(count, length, spacing) {
   const fits = Math.max(2, Math.floor(length / spacing));

@@ -1,8 +1,4 @@
-/**
- * @template T
- * @param {T} initial
- * @returns {Signal<T>}
- */
+/** @template T @param {T} initial @returns {Signal<T>} */
 export function signal(initial) {
   let current = initial;
   /** @type {Set<(value: T) => void>} */

@@ -7,7 +7,6 @@ import { cancel, later } from "./activity.js";
 
 // Writes the address of the page: not too often, since browsers refuse more than a few changes a second.
 
-/** The largest zoom that an address may hold. */
 export const MAX_ZOOM = 2 ** 20;
 
 const EVERY_MS = 250;
@@ -41,7 +40,7 @@ export class AddressBar {
     }
   }
 
-  /** The browser went to another entry of its history: that is what is shown now. */
+  /** Call after the browser went to another entry of its history. */
   moved() {
     this.#shown = location.pathname + location.search + location.hash;
     cancel(this.#later);
@@ -57,9 +56,8 @@ export class AddressBar {
  * @property {boolean} push whether a change makes a history entry
  */
 
-/** Of groups that are open: all but the innermost, all, or those less deep than a number. */
+/** Which groups are open: all but the innermost, all, or those less deep than a number. */
 export const LEVELS = ["layer", "all", ...Array.from({ length: 20 }, (_, depth) => String(depth))];
-/** What edges can be as wide as. */
 const THICKNESSES = ["", "size", "gradient"];
 const OVERLAY_NAMES = ["", "std", "gradient_norm", "dead_fraction", "time", "memory", "flops", "health", "difference"];
 
@@ -95,25 +93,18 @@ const VIEW_KEYS = [
 /** Characters that a query or fragment may hold as they are, kept readable: 100,50,1, layers.0/forward, ?seed=1. */
 const READABLE = /%(2C|2F|3A|3D|3F|40)/g;
 
-/**
- * @param {string} text
- * @returns {string}
- */
+/** @param {string} text @returns {string} */
 function encode(text) {
   return encodeURIComponent(text).replace(READABLE, (escaped) => decodeURIComponent(escaped));
 }
 
-/**
- * @param {string} text key=value pairs joined by &
- * @returns {Map<string, string>}
- */
+/** @param {string} text key=value pairs joined by & @returns {Map<string, string>} */
 function pairs(text) {
   return new Map(new URLSearchParams(text));
 }
 
 /**
- * What a spec says of itself where nothing is said: the defaults of its program.
- *
+ * The default spec of a program.
  * @param {SpecTable} table
  * @param {Spec[string] | undefined} program its name; undefined for the first, which goes without saying
  * @returns {Spec} of one that is not known, the first one's: the server says what is wrong
@@ -126,10 +117,7 @@ function programDefaults({ programs }, program) {
 
 /**
  * The canonical query string of a spec: the program, and the keys that differ from its defaults, in the table's order.
- *
- * @param {SpecTable} table
- * @param {Spec} spec
- * @returns {string}
+ * @param {SpecTable} table @param {Spec} spec
  */
 export function specQuery(table, spec) {
   /** @type {Record<string, Spec[string] | undefined>} */
@@ -146,10 +134,7 @@ export function specQuery(table, spec) {
 /**
  * The spec that a query string asks for, unchecked: values that do not read as their kind stay text, and keys that the
  * program does not use stay there; the server says what is wrong with them.
- *
- * @param {SpecTable} table
- * @param {string} query
- * @returns {Spec}
+ * @param {SpecTable} table @param {string} query
  */
 export function parseSpec(table, query) {
   const given = pairs(query);
@@ -168,11 +153,9 @@ export function parseSpec(table, query) {
 }
 
 /**
- * The spec of another program. What both use, with one default, stays as it is: the seed, say, but not the widths.
- *
- * @param {SpecTable} table
- * @param {Spec} spec
- * @param {string} program
+ * The spec of another program. Keys that both use with the same default keep their values, such as the seed, but not
+ * the widths.
+ * @param {SpecTable} table @param {Spec} spec @param {string} program
  * @returns {Spec}
  */
 export function withProgram(table, spec, program) {
@@ -181,10 +164,7 @@ export function withProgram(table, spec, program) {
   return { ...after, ...Object.fromEntries(kept.map((name) => [name, spec[name] ?? ""])) };
 }
 
-/**
- * @param {View} view
- * @returns {string} without the #; "" for the initial view
- */
+/** @param {View} view @returns {string} without the #; "" for the initial view */
 export function viewFragment(view) {
   const parts = [];
   for (const { name, initial } of VIEW_KEYS) {
@@ -216,19 +196,12 @@ export function parseView(fragment) {
   return /** @type {View} */ (/** @type {unknown} */ (view));
 }
 
-/**
- * @param {Partial<View>} change
- * @returns {boolean} whether it makes a history entry
- */
+/** @param {Partial<View>} change @returns {boolean} whether it makes a history entry */
 export function viewPushes(change) {
   return VIEW_KEYS.some(({ name, push }) => push && name in change);
 }
 
-/**
- * @param {string} query
- * @param {string} fragment
- * @returns {string} the address relative to the page's path
- */
+/** @param {string} query @param {string} fragment @returns {string} the address relative to the page's path */
 export function address(query, fragment) {
   return `${location.pathname}${query && `?${query}`}${fragment && `#${fragment}`}`;
 }

@@ -235,12 +235,12 @@ def test_brackets_stand_where_they_are_needed(module, name, attributes, inputs, 
     binds = {"+": 2, "−": 2, "·": 3, "@": 3}
     terms = [{"text": each, "binds": next((binds[c] for c in each if c in binds), 6)} for each in inputs]
     op = {"name": name, "attributes": attributes, "inputs": inputs, "outputs": ["o"]}
-    assert module("rules/formula.js", "(m, [op, terms]) => m.termOf(op, terms).text", [op, terms]) == text
+    assert module("rules/terms.js", "(m, [op, terms]) => m.termOf(op, terms).text", [op, terms]) == text
 
 
 def test_long_names_are_shortened_in_the_middle(module):
     names = ["layers.0.linear", "encoder." + "very_long_module_name_" * 6 + ".0.weight"]
-    short = module("rules/formula.js", "(m, names) => names.map(m.shortName)", names)
+    short = module("rules/terms.js", "(m, names) => names.map(m.shortName)", names)
     assert short == ["layers.0.linear", "encoder.very…odule_name_.0.weight"]
 
 

@@ -1,11 +1,10 @@
 /**
  * Reading a graph dump that a user opens. The page checks what it needs to draw any dump: the schema's name, the kinds
- * of the fields that it reads, ids, and the lengths of columns. `chainrule open` checks a dump in full, and names places.
+ * of the fields that it reads, ids, and the lengths of columns. `chainrule open` checks a dump in full, and names
+ * places.
  */
 
-/** The schema that is read here. */
-export const SCHEMA = "chainrule.trace/1";
-/** A file larger than this is not opened. */
+const SCHEMA = "chainrule.trace/1";
 export const MAX_BYTES = 128 * 2 ** 20;
 
 const BINS = 64;
@@ -26,12 +25,9 @@ const REFERENCES = {
 const TEXTS = { modules: ["id", "path", "type"], ops: ["id", "name", "phase"], tensors: ["id", "name", "role", "dtype"],
   layers: ["name"], faults: ["kind", "message"] };
 
-/** What is wrong with a dump, and where: `where` is a path such as `ops[12].inputs[0]`, empty for the whole. */
+/** A problem in a dump. `where` is a path such as `ops[12].inputs[0]`, empty for the whole. */
 export class DumpProblem extends Error {
-  /**
-   * @param {string} says
-   * @param {string} [where]
-   */
+  /** @param {string} says @param {string} [where] */
   constructor(says, where = "") {
     super(where === "" ? says : `${where}: ${says}`);
     this.name = "DumpProblem";
@@ -39,12 +35,7 @@ export class DumpProblem extends Error {
   }
 }
 
-/**
- * Checks a file's size before it is read.
- *
- * @param {number} bytes
- * @throws {DumpProblem} it is too large
- */
+/** Checks a file's size before it is read. @param {number} bytes @throws {DumpProblem} it is too large */
 export function checkSize(bytes) {
   if (bytes <= MAX_BYTES) return;
   const size = (/** @type {number} */ value) => `${(value / 2 ** 20).toFixed(value >= 10 * 2 ** 20 ? 0 : 1)} MiB`;
@@ -53,7 +44,6 @@ export function checkSize(bytes) {
 
 /**
  * Reads a graph dump of schema `chainrule.trace/1`.
- *
  * @param {string} text
  * @returns {Dump} with `sources` and `faults` in any case
  * @throws {DumpProblem} it is not JSON, of another schema, or its parts do not fit together
@@ -74,7 +64,7 @@ export function readDump(text) {
   const dump = /** @type {Dump} */ (/** @type {unknown} */ ({ faults: [], ...value }));
   checkParts(/** @type {Record<string, unknown>} */ (/** @type {unknown} */ (dump)));
   checkStatistics(dump);
-  // A file may have any name, also that of a method of objects.
+  // A file may be called like a method of objects, such as toString.
   return { ...dump, sources: Object.assign(Object.create(null), dump.sources ?? {}) };
 }
 
@@ -91,12 +81,7 @@ function shown(value) {
   return text.length <= 60 ? text : `${text.slice(0, 57)}…`;
 }
 
-/**
- * @param {unknown} value
- * @param {string} where
- * @returns {unknown[]}
- * @throws {DumpProblem} it is not a list
- */
+/** @param {unknown} value @param {string} where @returns {unknown[]} @throws {DumpProblem} it is not a list */
 function listAt(value, where) {
   if (Array.isArray(value)) return value;
   throw new DumpProblem(`${shown(value)} is not a list`, where);

@@ -14,7 +14,7 @@ const PAUSE = 20;
 export class Series {
   /** By index; null: not there yet, or no dump. @type {(StepFigures | null)[]} */
   steps;
-  /** What is wrong with a step, by its index. @type {Map<number, string>} */
+  /** Messages by index of the step. @type {Map<number, string>} */
   problems = new Map();
   /** By structure. @type {Map<string, GraphStructure>} */
   graphs = new Map();
@@ -35,7 +35,6 @@ export class Series {
     this.steps = sources.map(() => null);
   }
 
-  /** Begins to read. */
   start() {
     this.#end = begin();
     try {
@@ -57,7 +56,6 @@ export class Series {
     this.#ask(0);
   }
 
-  /** Reads no more. */
   stop() {
     this.#end();
     this.#isStopped = true;

@@ -5,11 +5,11 @@ import { checkSize, readDump } from "./dump.js";
 import { structureOf, topologyKey } from "./structure.js";
 import { pictureOfDump } from "../picture.js";
 
-// Where a dump is, and how its text is got: at an address of the server, in a file, or here.
+// A dump's text comes from an address of the server, from a file, or is given.
 
 /** How a dump begins that we wrote. One that somebody has written anew may have its keys in another order. */
 const BEGINS = /^\ufeff?\s*\{\s*"schema"\s*:\s*"chainrule\.trace\/1"\s*,/;
-/** So many bytes of a file show how it begins. */
+/** Bytes read to see how a file begins. */
 const GLANCE = 256;
 
 /**
@@ -37,10 +37,8 @@ export async function beginsLikeDump(file) {
 /**
  * Files in the order of the numbers in their names, where they differ in nothing else: step 900 before step 1000.
  * Others stay as they are.
- *
  * @template {{name: string}} T
  * @param {readonly T[]} sources
- * @returns {T[]}
  */
 export function inOrder(sources) {
   if (!differInNumbers(sources)) return [...sources];
@@ -52,10 +50,8 @@ export function inOrder(sources) {
 }
 
 /**
- * What steps are called in a line of them: the number that tells them apart, else how many they are.
- *
+ * Labels of steps: the number in which their names differ, else their position from 1.
  * @param {readonly {name: string}[]} sources
- * @returns {string[]}
  */
 export function stepLabels(sources) {
   const numbers = sources.map(({ name }) => numbersIn(name));
@@ -75,7 +71,6 @@ function numbersIn(name) {
   return (name.match(/\d+/g) ?? []).map(Number);
 }
 
-/** So many are kept. */
 const MAX_KEPT = 16;
 
 export class DumpShelf {
@@ -120,14 +115,14 @@ export class DumpShelf {
       const dump = readDump(await textOf(source));
       const own = pictureOfDump(dump, 0, "");
       const key = topologyKey(own.topology);
-      // One object for one graph: what hangs on it is not worked out anew at every step.
+      // Pictures of one graph share the topology, and so everything cached for it.
       const twin = [...this.#read.values()].find(({ picture }) => picture.key === key)?.picture;
       const picture = twin === undefined ? { ...own, key } : { ...own, key, topology: twin.topology, rows: twin.rows };
       const taken = { index, name: source.name, dump, picture, structure: structureOf(dump) };
       if (this.#kept.has(index)) this.#read.set(index, taken);
       return taken;
     } catch (problem) {
-      // Asked for again it may be there.
+      // The next request tries again.
       this.#kept.delete(index);
       throw problem;
     }

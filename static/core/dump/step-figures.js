@@ -1,4 +1,4 @@
-/** What stays of a dump that is put away: the figures of its tensors, packed, for its place among all steps. No DOM. */
+/** The statistics of a dump's tensors in a packed form, which stays when the dump is dropped. No DOM. */
 
 import { readDump } from "./dump.js";
 import { textOf } from "./sources.js";
@@ -12,11 +12,7 @@ export class StepReader {
   /** @type {Set<string>} */
   #known = new Set();
 
-  /**
-   * @param {DumpSource} source
-   * @returns {Promise<StepFigures>}
-   * @throws {Error} it cannot be read, or is no dump
-   */
+  /** @param {DumpSource} source @returns {Promise<StepFigures>} @throws {Error} it cannot be read, or is no dump */
   async read(source) {
     const dump = readDump(await textOf(source));
     const structure = structureOf(dump);

@@ -3,7 +3,6 @@
 /**
  * Names modules, ops, tensors and how they hang together. Types of numbers are no part of it: a model in float32 has
  * the structure that it has in bfloat16.
- *
  * @param {Pick<Topology, "modules" | "ops" | "tensors">} topology
  * @returns {string} the same for the same structure
  */
@@ -20,9 +19,7 @@ export function structureOf({ modules, ops, tensors }) {
 
 /**
  * Names everything that a picture is not asked for but its topology; how long ops took is different every time.
- *
  * @param {Topology} topology
- * @returns {string}
  */
 export function topologyKey(topology) {
   return fingerprint(JSON.stringify({ ...topology, op_us: null }));
@@ -30,11 +27,9 @@ export function topologyKey(topology) {
 
 /**
  * 53 bits of a text, mixed as by MurmurHash's last steps: two halves of 32 bits that each letter multiplies.
- *
  * @param {string} text
- * @returns {string}
  */
-export function fingerprint(text) {
+function fingerprint(text) {
   let [high, low] = [0xdeadbeef, 0x41c6ce57];
   for (let at = 0; at < text.length; at += 1) {
     const letter = text.charCodeAt(at);

@@ -4,9 +4,10 @@
  */
 
 import { valueAt } from "../format.js";
-import { ruleTerm, shortName, termOf } from "../rules/formula.js";
+import { ruleTerm } from "../rules/formula.js";
+import { shortName, termOf } from "../rules/terms.js";
 import { idsOf } from "./reach.js";
-import { entriesOf, wiringOf } from "./wiring.js";
+import { entriesOf, inputsOf, outputsOf, readersOf, wiringOf } from "./wiring.js";
 
 /**
  * @typedef {object} ChainPath
@@ -19,7 +20,6 @@ import { entriesOf, wiringOf } from "./wiring.js";
 
 /**
  * The shortest way from a forward tensor to the loss.
- *
  * @param {Graph} graph
  * @param {number} from tensor
  * @returns {ChainPath | null} null where there is no way, or the tensor is the loss
@@ -29,11 +29,7 @@ export function chainPath(graph, from) {
   const loss = topology.tensors.findIndex(({ role }, tensor) => role === "loss" && arrays.tensorHalf[tensor] === 0);
   if (loss === -1 || from === loss || arrays.tensorHalf[from] !== 0) return null;
   const forwardReaders = (/** @type {number} */ tensor) =>
-    entriesOf({ start: arrays.consumerStart, entries: arrays.consumers }, tensor).filter((op) =>
-      arrays.opHalf[op] === 0
-    );
-  const outputs = { start: arrays.outputStart, entries: arrays.outputs };
-  const inputs = { start: arrays.inputStart, entries: arrays.inputs };
+    readersOf(arrays, tensor).filter((op) => arrays.opHalf[op] === 0);
 
   // Breadth first, back from the loss: how far every tensor is from it.
   const distance = new Int32Array(arrays.tensors).fill(-1);
@@ -44,7 +40,7 @@ export function chainPath(graph, from) {
     for (const tensor of front) {
       const maker = arrays.producer[tensor];
       if (maker < 0 || arrays.opHalf[maker] !== 0) continue;
-      for (const input of entriesOf(inputs, maker)) {
+      for (const input of inputsOf(arrays, maker)) {
         if (distance[input] !== -1 || arrays.tensorHalf[input] !== 0) continue;
         distance[input] = distance[tensor] + 1;
         next.push(input);
@@ -59,11 +55,10 @@ export function chainPath(graph, from) {
   let isOneOfMany = false;
   for (let tensor = from; tensor !== loss;) {
     const left = distance[tensor] - 1;
-    /** @type {{op: number, output: number} | null} */
     let best = null;
     let ways = 0;
     for (const op of forwardReaders(tensor)) {
-      const leading = entriesOf(outputs, op).filter((output) => distance[output] !== -1);
+      const leading = outputsOf(arrays, op).filter((output) => distance[output] !== -1);
       ways += Math.min(1, leading.length);
       const output = leading.find((each) => distance[each] === left);
       if (best === null && output !== undefined) best = { op, output };
@@ -105,11 +100,8 @@ export function chainPath(graph, from) {
 }
 
 /**
- * Of the backward ops of a factor those that its gradient comes from: a layer's weight gradient is not on the way to
- * its input's.
- *
- * @param {Graph} graph
- * @param {ReadonlySet<number>} ops
+ * Keeps the backward ops that lead to the factor's gradient: a layer's weight gradient does not lead to its input's.
+ * @param {Graph} graph @param {ReadonlySet<number>} ops
  * @param {number} gradient tensor, -1 for one that was not recorded
  * @returns {number[]} in order of execution
  */
@@ -121,7 +113,7 @@ function leadingTo({ arrays }, ops, gradient) {
     const maker = arrays.producer[tensor];
     if (found.has(maker) || !ops.has(maker)) continue;
     found.add(maker);
-    waiting.push(...entriesOf({ start: arrays.inputStart, entries: arrays.inputs }, maker));
+    waiting.push(...inputsOf(arrays, maker));
   }
   return [...found].sort((a, b) => a - b);
 }
@@ -144,16 +136,14 @@ function isStation({ topology }, tensor, maker, reader) {
   return (role !== "intermediate" && role !== "saved") || topology.ops[maker]?.module !== topology.ops[reader]?.module;
 }
 
-/** What a factor's rule may be long: what is longer is told op by op. */
+/** Characters; a longer rule is not written. */
 const LONGEST = 160;
 
 /**
  * The rules of some ops, one after the other, as one expression.
- *
  * @param {Graph} graph
  * @param {readonly number[]} tensors along the way, one more than there are ops
  * @param {readonly number[]} ops
- * @returns {string | null}
  */
 function localRule(graph, tensors, ops) {
   const { topology, arrays, tensorIndex } = graph;
@@ -161,8 +151,11 @@ function localRule(graph, tensors, ops) {
   const [ATOM, QUOTIENT] = [6, 5];
   const nameOf = (/** @type {number} */ tensor) => shortName(topology.tensors[tensor].name);
   const shapeOf = (/** @type {string} */ id) => topology.tensors[tensorIndex.get(id) ?? -1]?.shape ?? [];
-  /** What was made inside of the module on the way is written as it was made. @param {string} id @param {string} module
-   * @returns {FormulaTerm} */
+  /**
+   * An intermediate of the same module is written as its expression.
+   * @param {string} id @param {string} module
+   * @returns {FormulaTerm}
+   */
   const labelOf = (id, module) => {
     const tensor = tensorIndex.get(id) ?? -1;
     const op = topology.ops[arrays.producer[tensor]];
@@ -202,10 +195,7 @@ function asWritten(op, isByHand) {
 
 /**
  * The chain rule along a way: ∂loss/∂w1 = ∂loss/∂out · ∂out/∂l2 · ∂l2/∂l1 · ∂l1/∂w1.
- *
- * @param {Graph} graph
- * @param {ChainPath} path
- * @returns {{left: string, factors: string[]}}
+ * @param {Graph} graph @param {ChainPath} path
  */
 export function chainText({ topology }, { from, loss, factors }) {
   const name = (/** @type {number} */ tensor) => shortName(topology.tensors[tensor].name);
@@ -221,20 +211,14 @@ export function chainText({ topology }, { from, loss, factors }) {
  * @property {boolean} isHidden whether it waits for a guess
  */
 
-/**
- * @param {Graph} graph
- * @param {Picture} picture
- * @param {ChainPath} path
- * @returns {Measured[]} one per factor
- */
+/** @param {Graph} graph @param {Picture} picture @param {ChainPath} path @returns {Measured[]} one per factor */
 export function measured(graph, picture, { factors, loss }) {
   const { topology } = graph;
   const isKept = (/** @type {number} */ tensor) => {
     const row = picture.rows.get(topology.tensors[tensor]?.id ?? "");
     return row !== undefined && picture.hidden !== null && picture.hidden.rows.has(row);
   };
-  /** @param {number} tensor @param {number} of */
-  const rms = (tensor, of) => {
+  const rms = (/** @type {number} */ tensor, /** @type {number} */ of) => {
     // The loss's own gradient is 1, recorded or not.
     if (tensor < 0) return of === loss ? 1 : null;
     const row = picture.rows.get(topology.tensors[tensor]?.id ?? "");

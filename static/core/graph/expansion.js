@@ -1,13 +1,11 @@
 /** Which groups are open, as the address has it, and how to change that. No DOM. */
 
 import { GROUP_KINDS, openGroups } from "./graph.js";
+import { readersOf } from "./wiring.js";
 
 /** @typedef {{level: string, toggled: string, fold: "auto" | "on" | "off"}} ExpansionKeys of the view */
 
-/**
- * @param {ExpansionKeys} view
- * @returns {Expansion}
- */
+/** @param {ExpansionKeys} view @returns {Expansion} */
 export function expansionOf({ level, toggled, fold }) {
   return { level, fold, toggled: toggled === "" ? [] : toggled.split(",").map(unescape) };
 }
@@ -21,10 +19,7 @@ function unescape(text) {
   }
 }
 
-/**
- * @param {Iterable<string>} ids
- * @returns {string} for the address; module paths may hold any character
- */
+/** @param {Iterable<string>} ids @returns {string} for the address; module paths may hold any character */
 export function written(ids) {
   return [...ids].map((id) => id.replace(/[%,]/g, encodeURIComponent)).join(",");
 }
@@ -41,9 +36,7 @@ export function toggle(view, id) {
 }
 
 /**
- * @param {ExpansionKeys} view
- * @param {Graph} graph
- * @param {Item} item
+ * @param {ExpansionKeys} view @param {Graph} graph @param {Item} item
  * @returns {string} `toggled`, with every group open that the item is in
  */
 export function toggledToShow(view, graph, item) {
@@ -60,8 +53,7 @@ export function toggledToShow(view, graph, item) {
 }
 
 /**
- * @param {Graph} graph
- * @param {Item} item
+ * @param {Graph} graph @param {Item} item
  * @returns {number} the innermost group that has to be open for the item to be drawn as itself
  */
 function homeOf({ arrays }, { kind, index }) {
@@ -76,21 +68,13 @@ function homeOf({ arrays }, { kind, index }) {
 }
 
 /**
- * @param {GraphArrays} arrays
- * @param {number} tensor
+ * @param {GraphArrays} arrays @param {number} tensor
  * @param {number} group of the op that makes it
  * @returns {number} the first group outward in which something else reads it, too: up to there it leaves its makers
  */
-function homeOfTensor(
-  { consumerStart, consumers, opGroup, opHalf, groupParent, groupFirst, groupLast },
-  tensor,
-  group,
-) {
-  const readers = [];
-  for (let at = consumerStart[tensor]; at < consumerStart[tensor + 1]; at += 1) {
-    const op = consumers[at];
-    if (opHalf[op] === 0 && opGroup[op] >= 0) readers.push(op);
-  }
+function homeOfTensor(arrays, tensor, group) {
+  const { opGroup, opHalf, groupParent, groupFirst, groupLast } = arrays;
+  const readers = readersOf(arrays, tensor).filter((op) => opHalf[op] === 0 && opGroup[op] >= 0);
   if (readers.length === 0) return groupParent[group];
   let home = group;
   const holds = (/** @type {number} */ op) => op >= groupFirst[home] && op < groupLast[home];

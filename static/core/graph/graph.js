@@ -1,31 +1,21 @@
 /**
- * From a topology to a graph that can be looked at at any state of expansion: numbered, with its groups, its names in
- * addresses, and the arrays that layouts are made from. No DOM, no geometry, no recursion.
+ * Builds a graph from a topology: numbers its parts, and adds groups, ids for addresses and the arrays for layouts. No
+ * DOM, no geometry, no recursion.
  */
 
 import { anchors, results, wiring } from "./readers.js";
 import { groupTree } from "./group-tree.js";
 import { labelLines } from "../labels.js";
 
-export const ROLES = /** @type {const} */ ([
-  "input",
-  "target",
-  "parameter",
-  "buffer",
-  "constant",
-  "preactivation",
-  "activation",
-  "intermediate",
-  "loss",
-  "gradient",
-  "saved",
-]);
+export const ROLES =
+  /** @type {const} */ (["input", "target", "parameter", "buffer", "constant", "preactivation", "activation",
+    "intermediate", "loss", "gradient", "saved"]);
 
 export const GROUP_KINDS = /** @type {const} */ (["module", "fold", "rest"]);
 
 /** At layer level, a graph of more boxes than this has its repetitions folded. */
 const MAX_UNFOLDED = 700;
-/** How many of the items of a pattern its fold is called by. */
+/** A fold's label names this many items of its pattern. */
 const NAMED_ITEMS = 3;
 
 /**
@@ -79,18 +69,13 @@ export function buildGraph(topology) {
     items };
 }
 
-/**
- * @param {Graph} graph
- * @param {string} id as in addresses, or that of an op or tensor in the dump
- * @returns {Item | null}
- */
+/** @param {Graph} graph @param {string} id as in addresses, or that of an op or tensor in the dump */
 export function find(graph, id) {
   return graph.items.get(id) ?? null;
 }
 
 /**
- * @param {Graph} graph
- * @param {Item} item
+ * @param {Graph} graph @param {Item} item
  * @returns {string} as in addresses, whatever is open; "" for what is not in the graph
  */
 export function idOf(graph, { kind, index, half }) {
@@ -106,11 +91,8 @@ export function backwardId(id) {
 }
 
 /**
- * Which groups are open, one number per group. Where nothing is folded, folds are looked through: their numbers do not
- * count.
- *
- * @param {Graph} graph
- * @param {Expansion} expansion
+ * Which groups are open, one number per group. If `foldOn` is false, the entries of folds are ignored.
+ * @param {Graph} graph @param {Expansion} expansion
  * @returns {{open: Uint8Array, foldOn: boolean}}
  */
 export function openGroups({ arrays, groupId }, { level, toggled, fold }) {
@@ -168,11 +150,7 @@ function boxesAtLayerLevel(arrays) {
 
 // Groups
 
-/**
- * Groups in the order of their first op, parents before children.
- *
- * @param {Topology} topology
- */
+/** Groups in the order of their first op, parents before children. @param {Topology} topology */
 function numberGroups(topology) {
   /** @type {GroupNode[]} */
   const nodes = [];
@@ -285,9 +263,7 @@ function withoutPath(name, paths) {
 }
 
 /**
- * @param {Topology} topology
- * @param {readonly string[]} groupId
- * @param {GraphArrays} arrays
+ * @param {Topology} topology @param {readonly string[]} groupId @param {GraphArrays} arrays
  * @returns {{tensorId: string[], items: ReadonlyMap<string, Item>}}
  */
 function addresses({ ops, tensors }, groupId, { tensorHalf }) {

@@ -41,18 +41,15 @@ function matchLengths(shapes) {
   const lengths = [];
   for (let period = 0; period <= LONGEST_PERIOD; period += 1) {
     const run = new Int32Array(shapes.length + 1);
-    for (let at = shapes.length - 1 - period; at >= 0 && period > 0; at -= 1) {
+    for (let at = shapes.length - 1 - period; at >= 0 && period > 0; at -= 1)
       run[at] = shapes[at] === shapes[at + period] ? run[at + 1] + 1 : 0;
-    }
     lengths.push(run);
   }
   return lengths;
 }
 
 /**
- * @param {readonly (number | GroupNode)[]} items
- * @param {readonly Int32Array[]} matches
- * @param {number} at
+ * @param {readonly (number | GroupNode)[]} items @param {readonly Int32Array[]} matches @param {number} at
  * @returns {{period: number, repeats: number}} of the run that covers most; of equal ones that with the shortest period
  */
 function longestRun(items, matches, at) {
@@ -72,10 +69,7 @@ function holdsGroup({ items }) {
   return items.some((item) => isModule(item) || (typeof item !== "number" && item.items.some(isModule)));
 }
 
-/**
- * @param {Topology} topology
- * @returns {GroupNode} the whole model
- */
+/** @param {Topology} topology @returns {GroupNode} the whole model */
 export function groupTree(topology) {
   const { modules } = topology;
   const root = runs(topology);
@@ -89,10 +83,7 @@ function emptyGroup(module) {
   return { kind: "module", module, items: [], repeats: 0 };
 }
 
-/**
- * @param {Topology} topology
- * @returns {GroupNode}
- */
+/** @param {Topology} topology @returns {GroupNode} */
 function runs({ modules, ops }) {
   const position = new Map(modules.map(({ id }, index) => [id, index]));
   const top = Math.max(0, modules.findIndex(({ parent }) => parent === null));
@@ -152,15 +143,12 @@ function groupsIn({ items }) {
 
 /**
  * Folds repetitions, from the innermost groups outward.
- *
- * @param {GroupNode} root
- * @param {Topology} topology
- * @param {readonly Module[]} modules
+ * @param {GroupNode} root @param {Topology} topology @param {readonly Module[]} modules
  */
 function fold(root, { ops }, modules) {
   const order = [root];
   for (let at = 0; at < order.length; at += 1) for (const child of groupsIn(order[at] ?? root)) order.push(child);
-  /** Structures seen, by what they are made of. @type {Map<string, number>} */
+  /** Numbers of structures, by their content. @type {Map<string, number>} */
   const known = new Map();
   /** @type {Map<GroupNode, number>} */
   const structures = new Map();

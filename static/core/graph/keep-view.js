@@ -1,17 +1,18 @@
 /**
- * What a person is looking at, found again in another graph of much the same model: after an edit of its code, or where
- * control flow hangs on values. Ids count in order of execution, so one more op shifts all those after it; modules are
- * therefore known by their path, parameters and inputs by their name, and ops by their place among the ops of their
- * module. No DOM.
+ * Finds the selection and the open groups again in another graph of nearly the same model: after an edit of its code,
+ * or where control flow depends on values. Ids count in order of execution, so one more op shifts all those after it;
+ * modules are therefore known by their path, parameters and inputs by their name, and ops by their place among the ops
+ * of their module. No DOM.
  */
 
 import { gradientsOf } from "./chain-path.js";
 import { expansionOf, written } from "./expansion.js";
 import { find, GROUP_KINDS, idOf, openGroups } from "./graph.js";
+import { outputsOf } from "./wiring.js";
 
-/** Things of one graph in another. */
+/** Maps the ops, tensors and groups of one graph to those of another. */
 export class Counterparts {
-  /** op → op; -1: it has gone */
+  /** op → op; -1: missing */
   #ops;
   /** @type {Map<string, number[]>} */
   #named;
@@ -59,14 +60,14 @@ export class Counterparts {
     const maker = before.arrays.producer[tensor];
     const op = maker < 0 ? -1 : this.op(maker);
     if (op >= 0) {
-      const place = outputsOf(before, maker).indexOf(tensor);
-      const made = outputsOf(after, op)[place];
+      const place = outputsOf(before.arrays, maker).indexOf(tensor);
+      const made = outputsOf(after.arrays, op)[place];
       if (made !== undefined) return made;
     }
     const name = before.topology.tensors[tensor]?.name ?? "";
     const theirs = this.#named.get(name) ?? [];
     if (theirs.length < 2) return theirs[0] ?? -1;
-    // Of several with one name, the one that comes as late.
+    // Several tensors have the name: take the one of the same order.
     let earlier = 0;
     for (let at = 0; at < tensor; at += 1) if (before.topology.tensors[at]?.name === name) earlier += 1;
     return theirs[earlier] ?? -1;
@@ -88,11 +89,9 @@ export class Counterparts {
 }
 
 /**
- * What of a view changes so that it shows in one graph what it has shown in another. Selected, expanded or stepped to:
- * the same things. What has gone is let go, but for groups, which may come back.
- *
- * @param {View} view
- * @param {Counterparts} counterparts
+ * The changes to a view so that it shows the same selection, groups and step in the graph after. Ids of missing things
+ * are dropped, except those of groups, which may come back.
+ * @param {View} view @param {Counterparts} counterparts
  * @returns {Partial<View>}
  */
 export function keepView(view, counterparts) {
@@ -111,8 +110,7 @@ export function keepView(view, counterparts) {
 }
 
 /**
- * @param {View} view
- * @param {Counterparts} counterparts
+ * @param {View} view @param {Counterparts} counterparts
  * @returns {string} `toggled`: what was opened or closed by hand is so again, whatever the level says of it now
  */
 function keepToggled(view, counterparts) {
@@ -132,10 +130,7 @@ function keepToggled(view, counterparts) {
 }
 
 /**
- * @param {number} step
- * @param {Counterparts} counterparts
- * @param {Graph} before
- * @param {Graph} after
+ * @param {number} step @param {Counterparts} counterparts @param {Graph} before @param {Graph} after
  * @returns {number} the same op's; of one that has gone, that of the last before it which is still there
  */
 function keepStep(step, counterparts, before, after) {
@@ -166,12 +161,9 @@ function opsByPlace({ topology: { modules, ops } }) {
 }
 
 /**
- * Which of one run of names is which of another. What is equal at the beginning and at the end belongs together; of
- * what is left in between, what stands in place of each other where there is as much of it, else the first of a name to
- * the first of that name.
- *
- * @param {readonly string[]} names
- * @param {readonly string[]} others
+ * Aligns two lists of names. Equal beginnings and equal ends match. In between, names match by position if both lists
+ * are equally long, else by name, first to first.
+ * @param {readonly string[]} names @param {readonly string[]} others
  * @returns {number[]} for each of `names` its place in `others`; -1: it has none
  */
 export function align(names, others) {
@@ -182,7 +174,6 @@ export function align(names, others) {
   while (tail < most - head && names[names.length - 1 - tail] === others[others.length - 1 - tail]) tail += 1;
   const shift = others.length - names.length;
   const [end, otherEnd] = [names.length - tail, others.length - tail];
-  /** @type {Map<string, number[]>} */
   const between = byKey(others.slice(head, otherEnd), (name) => name);
   return names.map((name, at) => {
     if (at < head) return at;
@@ -193,20 +184,13 @@ export function align(names, others) {
   });
 }
 
-/** @param {Graph} graph @param {number} op @returns {number[]} tensors */
-function outputsOf({ arrays: { outputStart, outputs } }, op) {
-  return [...outputs.slice(outputStart[op], outputStart[op + 1])];
-}
-
 /** @param {string} id of a fold or a rest @returns {string} whatever the number of repetitions */
 function unrepeated(id) {
   return id.replace(/\*\d+(?=(\.rest)?\/forward)/, "*");
 }
 
 /**
- * @template T
- * @param {readonly T[]} items
- * @param {(item: T) => string} keyOf
+ * @template T @param {readonly T[]} items @param {(item: T) => string} keyOf
  * @returns {Map<string, number[]>} places by key
  */
 function byKey(items, keyOf) {

@@ -1,5 +1,5 @@
 /**
- * What a person types to find things of a graph: words, /regular expressions/, op:matmul, shape:200×50, std>10. All of
+ * Parses a search of the graph: words, /regular expressions/, op:matmul, shape:200×50, std>10. All of
  * it has to hold; what has a − in front must not. No DOM.
  */
 
@@ -45,14 +45,11 @@ const COMPARISONS = {
 
 const LONGEST_QUERY = 300;
 const LONGEST_PATTERN = 100;
-/** With more of them one text can take seconds. */
+/** More of them can take seconds per text. */
 const MAX_REPEATS = 3;
 const MAX_OPTIONAL = 8;
 
-/**
- * @param {string} text
- * @returns {SearchQuery | {error: string}} error: what is wrong, and what is allowed
- */
+/** @param {string} text @returns {SearchQuery | {error: string}} error: what is wrong, and what is allowed */
 export function parseQuery(text) {
   if (text.length > LONGEST_QUERY) return { error: `A search may have ${LONGEST_QUERY} characters.` };
   /** @type {SearchTerm[]} */
@@ -157,12 +154,11 @@ function patternOf(part) {
 
 /**
  * Why matching may take as good as for ever: engines that try every way do so where a repeat stands in a repeat.
- *
  * @param {string} source of a valid regular expression
  * @returns {string | null}
  */
 function dangerOf(source) {
-  // What is escaped or in a class is one letter to be matched.
+  // An escape or a class matches one character.
   const plain = source.replace(/\\./g, "a").replace(/\[\^?(?:[^\]])*\]/g, "a");
   const repeats = plain.match(/[*+]|\{\d+,\d*\}/g)?.length ?? 0;
   const optional = (plain.match(/\?/g)?.length ?? 0) - (plain.match(/\(\?|[*+}]\?/g)?.length ?? 0);

@@ -1,17 +1,16 @@
 /**
- * What a thing of the graph depends on, and what depends on it, so many ops away. The backward pass is part of it: a
+ * Finds what an item depends on, and what depends on it, up to a number of ops away. The backward pass is part of it: a
  * gradient depends on the forward values that were kept for it. It does not depend on the loss's value, only on its
  * expression, so nothing reaches from the loss to the seed of the backward pass. No DOM, no recursion.
  */
 
 import { backwardId } from "./graph.js";
-import { entriesOf, wiringOf } from "./wiring.js";
+import { entriesOf, inputsOf, outputsOf, readersOf, wiringOf } from "./wiring.js";
 
 /** @typedef {{hops: number, direction: "up" | "down" | "both"}} Reach hops: how many ops away; Infinity for all */
 
 /**
  * Everything that lies upstream or downstream of an item, the item and the enclosing groups included.
- *
  * @param {Graph} graph
  * @param {Item} item a group stands for all ops of its half
  * @param {Reach} how
@@ -32,11 +31,9 @@ export function reach(graph, item, { hops, direction }) {
 
 /**
  * Ids of marked ops and tensors, and of all groups that hold a marked op: where a group is closed, it stands for them.
- *
  * @param {Graph} graph
  * @param {Uint8Array} ops marked with 1
  * @param {Uint8Array} tensors
- * @returns {Set<string>}
  */
 export function idsOf(graph, ops, tensors) {
   const { arrays, topology, tensorId, groupId } = graph;
@@ -66,9 +63,7 @@ export function idsOf(graph, ops, tensors) {
 
 /**
  * The ops that an item stands for, in order of execution.
- *
- * @param {Graph} graph
- * @param {Item} item
+ * @param {Graph} graph @param {Item} item
  * @returns {number[]} none for a tensor
  */
 export function opsOf({ arrays }, item) {
@@ -86,9 +81,7 @@ export function opsOf({ arrays }, item) {
 }
 
 /**
- * @param {Graph} graph
- * @param {Item} item
- * @param {"up" | "down"} way
+ * @param {Graph} graph @param {Item} item @param {"up" | "down"} way
  * @param {number} limit steps from an op to a tensor or from a tensor to an op
  * @returns {{ops: Uint8Array, tensors: Uint8Array}}
  */
@@ -97,9 +90,7 @@ function walk(graph, item, way, limit) {
   const { needed, needs } = wiringOf(graph);
   const ops = new Uint8Array(arrays.ops);
   const tensors = new Uint8Array(arrays.tensors);
-  const ahead = way === "up" ? { start: arrays.inputStart, entries: arrays.inputs }
-    : { start: arrays.outputStart, entries: arrays.outputs };
-  const readers = { start: arrays.consumerStart, entries: arrays.consumers };
+  const ahead = way === "up" ? inputsOf : outputsOf;
 
   /** A layer of ops and one of tensors take turns. @type {{ops: number[], tensors: number[]}} */
   let front = { ops: [], tensors: [] };
@@ -113,26 +104,24 @@ function walk(graph, item, way, limit) {
   for (let step = 0; step < limit && front.ops.length + front.tensors.length > 0; step += 1) {
     /** @type {{ops: number[], tensors: number[]}} */
     const next = { ops: [], tensors: [] };
-    /** @param {number} tensor */
-    const meetTensor = (tensor) => {
+    const meetTensor = (/** @type {number} */ tensor) => {
       if (tensors[tensor] === 1) return;
       tensors[tensor] = 1;
       next.tensors.push(tensor);
     };
-    /** @param {number} op */
-    const meetOp = (op) => {
+    const meetOp = (/** @type {number} */ op) => {
       if (op < 0 || ops[op] === 1) return;
       ops[op] = 1;
       next.ops.push(op);
     };
     for (const op of front.ops) {
-      for (const tensor of entriesOf(ahead, op)) meetTensor(tensor);
+      for (const tensor of ahead(arrays, op)) meetTensor(tensor);
       if (way === "up") { for (const tensor of entriesOf(needs, op)) meetTensor(tensor); }
     }
     for (const tensor of front.tensors) {
       if (way === "up") meetOp(arrays.producer[tensor]);
       else {
-        for (const op of entriesOf(readers, tensor)) meetOp(op);
+        for (const op of readersOf(arrays, tensor)) meetOp(op);
         for (const op of entriesOf(needed, tensor)) meetOp(op);
       }
     }

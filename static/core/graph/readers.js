@@ -1,16 +1,14 @@
-/** What reads what in a graph, what stands beneath what, and what is drawn though nothing reads it: as numbers. No
+/** A graph's edges as arrays of numbers, the forward op of every backward op, and the results that are always drawn. No
  * DOM. */
 
 /** @typedef {ReturnType<typeof wiring>} Wiring */
 
-/** So many things are looked through faster than a set of them is made. */
+/** Up to this length, a search through a list is faster than a set. */
 const FEW = 8;
 
 /**
  * Who makes and reads what, by number; ids that nothing has are left out.
- *
- * @param {Topology} topology
- * @param {ReadonlyMap<string, number>} opIndex
+ * @param {Topology} topology @param {ReadonlyMap<string, number>} opIndex
  * @param {ReadonlyMap<string, number>} tensorIndex
  */
 export function wiring({ ops, tensors, saved }, opIndex, tensorIndex) {
@@ -21,7 +19,7 @@ export function wiring({ ops, tensors, saved }, opIndex, tensorIndex) {
   const [consumerStart, consumers] = lists(tensors.map((tensor) => toOps(tensor.consumers)));
   const producer = Int32Array.from(tensors, (tensor) => opIndex.get(tensor.producer ?? "") ?? -1);
   const gradientOf = Int32Array.from(tensors, (tensor) => tensorIndex.get(tensor.gradient_of ?? "") ?? -1);
-  // What is added up to a gradient belongs to the same tensor.
+  // The parts of a gradient belong to the same tensor as their sum.
   for (const op of ops) {
     const whole = gradientOf[tensorIndex.get(op.outputs[0] ?? "") ?? -1] ?? -1;
     if (op.name !== "accumulate" || op.phase !== "backward" || whole < 0) continue;
@@ -64,10 +62,7 @@ function lists(rows) {
 
 /**
  * Backward op → the forward op that it stands beneath.
- *
- * @param {Topology} topology
- * @param {ReadonlyMap<string, number>} opIndex
- * @param {Wiring} wired
+ * @param {Topology} topology @param {ReadonlyMap<string, number>} opIndex @param {Wiring} wired
  * @returns {Int32Array}
  */
 export function anchors({ ops }, opIndex, { outputStart, outputs, gradientOf, producer, consumerStart, consumers }) {
@@ -88,9 +83,7 @@ export function anchors({ ops }, opIndex, { outputStart, outputs, gradientOf, pr
 }
 
 /**
- * @param {Topology} topology
- * @param {Wiring} wired
- * @param {ReadonlyMap<string, number>} tensorIndex
+ * @param {Topology} topology @param {Wiring} wired @param {ReadonlyMap<string, number>} tensorIndex
  * @returns {Uint8Array} what layers put out, and what the model does: drawn even where nothing reads it
  */
 export function results({ ops, tensors, layers }, { producer, consumerStart }, tensorIndex) {

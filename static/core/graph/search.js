@@ -1,11 +1,13 @@
 /**
  * Finds ops, tensors and modules of a graph by what is said of them: text, shape, figures of a picture. Answers come in
- * order of execution. What a graph is searched by is gathered once. No DOM.
+ * order of execution. The searched texts are collected once per graph. No DOM.
  */
 
 import { find, ROLES } from "./graph.js";
+import { memo } from "../memo.js";
 import { OP_FIGURES, parseQuery } from "./query.js";
 import { idsOf } from "./reach.js";
+import { inputsOf, outputsOf } from "./wiring.js";
 
 export { parseQuery };
 
@@ -33,14 +35,10 @@ const LONGEST_TEXT = 200;
 /** A pattern that is not done by then is not going to be. */
 const MAX_MS = 250;
 
-/** @type {WeakMap<Graph, Index>} */
-const indices = new WeakMap();
-
 /**
  * @param {Graph} graph
  * @param {Picture} picture whose figures are compared
- * @param {SearchQuery} query
- * @param {number} [most]
+ * @param {SearchQuery} query @param {number} [most]
  * @returns {Found} nothing for a query without terms
  */
 export function search(graph, picture, query, most = Infinity) {
@@ -55,7 +53,7 @@ export function search(graph, picture, query, most = Infinity) {
   let note = noteOf(query, graph, picture);
   for (let at = 0; at < index.kinds.length; at += 1) {
     const kind = KINDS[index.kinds[at]];
-    // Of what only ops have, tensors know nothing.
+    // Only ops have these figures.
     if (query.isAboutOps && kind !== "op") continue;
     const place = index.places[at];
     if (tests.every((test) => test(kind, place, index.texts[at]))) {
@@ -70,13 +68,7 @@ export function search(graph, picture, query, most = Infinity) {
   return { ids, total, note };
 }
 
-/**
- * What a search lights in the graph: what it found, and the groups around it.
- *
- * @param {Graph} graph
- * @param {readonly string[]} ids
- * @returns {Set<string>}
- */
+/** The ids to highlight: the results and the groups around them. @param {Graph} graph @param {readonly string[]} ids */
 export function litOfFound(graph, ids) {
   const { arrays } = graph;
   const ops = new Uint8Array(arrays.ops);
@@ -112,12 +104,7 @@ function noteOf({ terms }, { topology }, picture) {
   return isCompared && picture.hidden !== null ? "What waits for a guess is not compared." : null;
 }
 
-/** @param {Graph} graph @returns {Index} */
-function indexOf(graph) {
-  let index = indices.get(graph);
-  if (index === undefined) indices.set(graph, index = build(graph));
-  return index;
-}
+const indexOf = memo(build);
 
 /** @param {Graph} graph @returns {Index} */
 function build({ arrays, topology, tensorIndex, groupId, groupLabel }) {
@@ -129,8 +116,7 @@ function build({ arrays, topology, tensorIndex, groupId, groupLabel }) {
   for (let group = arrays.groups - 1; group >= 0; group -= 1) {
     if (arrays.groupKind[group] === 0) (opening[arrays.groupFirst[group]] ??= []).push(group);
   }
-  /** @param {number} tensor */
-  const list = (tensor) => {
+  const list = (/** @type {number} */ tensor) => {
     if (listed[tensor] === 1) return;
     listed[tensor] = 1;
     order.push([1, tensor]);
@@ -138,11 +124,9 @@ function build({ arrays, topology, tensorIndex, groupId, groupLabel }) {
   for (let op = 0; op < arrays.ops; op += 1) {
     for (const group of (opening[op] ?? []).sort((a, b) => arrays.groupDepth[a] - arrays.groupDepth[b]))
       order.push([2, group]);
-    for (let at = arrays.inputStart[op]; at < arrays.inputStart[op + 1]; at += 1)
-      list(arrays.inputs[at]);
+    inputsOf(arrays, op).forEach(list);
     order.push([0, op]);
-    for (let at = arrays.outputStart[op]; at < arrays.outputStart[op + 1]; at += 1)
-      list(arrays.outputs[at]);
+    outputsOf(arrays, op).forEach(list);
   }
   for (let tensor = 0; tensor < arrays.tensors; tensor += 1) list(tensor);
 
@@ -171,11 +155,8 @@ function build({ arrays, topology, tensorIndex, groupId, groupLabel }) {
 /** @typedef {(kind: Kind, place: number, text: string) => boolean} Test */
 
 /**
- * @param {SearchTerm} term
- * @param {Graph} graph
- * @param {Picture} picture
- * @param {Index} index
- * @param {boolean} isAboutOps of tensors' figures, an op then has those of what it puts out
+ * @param {SearchTerm} term @param {Graph} graph @param {Picture} picture @param {Index} index
+ * @param {boolean} isAboutOps if true, an op has the figures of its outputs
  * @returns {Test}
  */
 function testOf(term, graph, picture, index, isAboutOps) {
@@ -194,10 +175,7 @@ function affirmative(term, graph, picture, index, isAboutOps) {
    * @returns {Test} */
   const ofTensor = (holds) => (kind, place) => {
     if (kind === "tensor") return holds(place);
-    if (kind === "group" || !isAboutOps) return false;
-    for (let at = arrays.outputStart[place]; at < arrays.outputStart[place + 1]; at += 1)
-      if (holds(arrays.outputs[at])) return true;
-    return false;
+    return kind === "op" && isAboutOps && outputsOf(arrays, place).some(holds);
   };
   if (term.kind === "shape") {
     const { sizes } = term;
@@ -253,8 +231,10 @@ function costOf({ topology }, figure) {
   return (op) => topology.ops[op]?.[figure] ?? NaN;
 }
 
-/** @param {Graph} graph @param {Picture} picture @param {Index} index @param {TensorFigure} figure
- * @returns {(tensor: number) => number | null} null where there is none, or it waits for a guess */
+/**
+ * @param {Graph} graph @param {Picture} picture @param {Index} index @param {TensorFigure} figure
+ * @returns {(tensor: number) => number | null} null: no value, or a hidden one
+ */
 function valueOf({ arrays, topology }, picture, { rows }, figure) {
   if (figure === "numel") return (tensor) => arrays.elements[tensor];
   if (figure === "rank") return (tensor) => topology.tensors[tensor].shape.length;

@@ -1,13 +1,14 @@
 /**
- * The two passes as a sequence of steps: one op each, in the order in which they ran. Of every step, what it reads,
- * writes and saves, and which saved tensors are in memory meanwhile. No DOM.
+ * The two passes as a sequence of steps: one op each, in the order in which they ran. Each step has the tensors that it
+ * reads, writes and saves, and the saved tensors in memory. No DOM.
  *
- * What is counted is memory, so tensors that share it count once: a transposed or reshaped tensor lives in that of the
- * tensor it was made of. Parameters and buffers are there with or without a backward pass; they are the base line.
+ * Tensors that share memory count once, such as a tensor and its transpose. Parameters and buffers need memory without
+ * a backward pass too: they are the base line.
  */
 
 import { idsOf } from "./reach.js";
-import { entriesOf, wiringOf } from "./wiring.js";
+import { memo } from "../memo.js";
+import { entriesOf, inputsOf, outputsOf, readersOf, wiringOf } from "./wiring.js";
 
 // The bytes kept for the backward pass, step by step, as a curve.
 
@@ -22,7 +23,6 @@ import { entriesOf, wiringOf } from "./wiring.js";
 
 /**
  * A step is as wide as its share; where there are more steps than pixels the most of each pixel is drawn.
- *
  * @param {ExecutionSteps} steps
  * @param {number} width px
  * @param {number} height px
@@ -47,35 +47,21 @@ export function memoryCurve(steps, width, height) {
     base: `M0 ${height}L0 ${tenth(y(steps.base))}L${width} ${tenth(y(steps.base))}L${width} ${height}z`, top, x, y };
 }
 
-/** @param {number} length @returns {number} */
+/** @param {number} length */
 function tenth(length) {
   return Math.round(length * 10) / 10;
 }
-
-/** @type {WeakMap<Graph, ExecutionSteps>} */
-const known = new WeakMap();
 
 const ITEM_SIZE =
   /** @type {Record<string, number>} */ ({ bool: 1, uint8: 1, int8: 1, int16: 2, float16: 2, bfloat16: 2, int64: 8,
     float64: 8, complex64: 8, complex128: 16 });
 
-/**
- * @param {string} dtype
- * @returns {number} bytes per element
- */
+/** @param {string} dtype @returns {number} bytes per element */
 export function itemSize(dtype) {
   return ITEM_SIZE[dtype] ?? (dtype.startsWith("float8") ? 1 : 4);
 }
 
-/**
- * @param {Graph} graph
- * @returns {ExecutionSteps} computed once per graph
- */
-export function stepsOf(graph) {
-  let steps = known.get(graph);
-  if (steps === undefined) known.set(graph, steps = build(graph));
-  return steps;
-}
+export const stepsOf = memo(build);
 
 /** @param {Graph} graph @returns {ExecutionSteps} */
 function build(graph) {
@@ -88,8 +74,7 @@ function build(graph) {
 
   const first = new Int32Array(arrays.tensors).fill(-1);
   const last = new Int32Array(arrays.tensors).fill(-1);
-  /** @param {number} tensor @param {number} saver @param {number} end */
-  const keep = (tensor, saver, end) => {
+  const keep = (/** @type {number} */ tensor, /** @type {number} */ saver, /** @type {number} */ end) => {
     const root = storage[tensor];
     if (isResident(root)) return;
     if (first[root] === -1 || saver < first[root]) first[root] = saver;
@@ -98,7 +83,7 @@ function build(graph) {
   for (let edge = 0; edge < arrays.savedOp.length; edge += 1) {
     const [op, tensor] = [arrays.savedOp[edge], arrays.savedTensor[edge]];
     const readers = entriesOf(needed, tensor);
-    // What nobody comes to fetch stays until the graph is let go.
+    // A tensor without a reader stays until the end.
     const hasReader = readers.length > 0 || readersInBackward(arrays, tensor).length > 0;
     keep(tensor, op, hasReader ? op : count - 1);
     for (const reader of readers) keep(tensor, op, reader);
@@ -107,7 +92,7 @@ function build(graph) {
     if (arrays.tensorHalf[tensor] !== 0) continue;
     const readers = readersInBackward(arrays, tensor);
     if (readers.length === 0) continue;
-    // Nobody said who keeps it: whoever made it, or read it first.
+    // The op that saves it was not recorded: take its producer, else its first reader.
     const made = arrays.producer[tensor];
     const saver = first[storage[tensor]] !== -1 ? first[storage[tensor]]
       : made >= 0 ? made : arrays.consumers[arrays.consumerStart[tensor]];
@@ -155,7 +140,6 @@ const PARTS = new Set(["split", "chunk", "unbind", "narrow", "select", "expand",
 /**
  * Tensor → the tensor that owns its memory. Known by the op: one that moves no bytes, works in place or hands out
  * parts.
- *
  * @param {Graph} graph
  * @returns {Int32Array}
  */
@@ -164,14 +148,10 @@ function storageOf({ arrays, topology }) {
   // In order of execution: an input's memory is known before an output's.
   topology.ops.forEach((op, index) => {
     const isView = (op.bytes === 0 && op.inputs.length > 0) || PARTS.has(op.name) || /[^_]_$/.test(op.name);
-    const source = arrays.inputs[arrays.inputStart[index]];
-    if (!isView || source === undefined || arrays.inputStart[index] === arrays.inputStart[index + 1]) return;
-    const [from, to] = [arrays.outputStart[index], arrays.outputStart[index + 1]];
-    for (let at = from; at < to; at += 1) {
-      const output = arrays.outputs[at];
-      // A tensor changed in place may be one tensor before and after.
-      if (output !== source) storage[output] = storage[source];
-    }
+    const [source] = inputsOf(arrays, index);
+    if (!isView || source === undefined) return;
+    // A tensor changed in place may be one tensor before and after.
+    for (const output of outputsOf(arrays, index)) if (output !== source) storage[output] = storage[source];
   });
   return storage;
 }
@@ -180,14 +160,10 @@ function storageOf({ arrays, topology }) {
  * if it is a forward tensor */
 function readersInBackward(arrays, tensor) {
   if (arrays.tensorHalf[tensor] !== 0) return [];
-  return [...entriesOf({ start: arrays.consumerStart, entries: arrays.consumers }, tensor)].filter((op) =>
-    arrays.opHalf[op] === 1
-  );
+  return [...readersOf(arrays, tensor)].filter((op) => arrays.opHalf[op] === 1);
 }
 
 /**
- * What one step does.
- *
  * @typedef {object} Step
  * @property {Op} op
  * @property {number[]} reads tensors; of a backward op those that were saved for it too
@@ -196,23 +172,19 @@ function readersInBackward(arrays, tensor) {
  * @property {number[]} fetches of the tensors it reads, those kept since the forward pass
  */
 
-/**
- * @param {Graph} graph
- * @param {number} step
- * @returns {Step | null} null beyond the last
- */
+/** @param {Graph} graph @param {number} step @returns {Step | null} null beyond the last */
 export function stepAt(graph, step) {
   const { arrays, topology } = graph;
   const op = topology.ops[step];
   if (op === undefined) return null;
   const { keeps, needs } = wiringOf(graph);
-  const inputs = [...entriesOf({ start: arrays.inputStart, entries: arrays.inputs }, step)];
+  const inputs = [...inputsOf(arrays, step)];
   const recorded = arrays.opHalf[step] === 1 ? inputs.filter((tensor) => arrays.tensorHalf[tensor] === 0) : [];
   const fetches = [...new Set([...recorded, ...entriesOf(needs, step)])];
   return {
     op,
     reads: [...new Set([...inputs, ...fetches])],
-    writes: [...entriesOf({ start: arrays.outputStart, entries: arrays.outputs }, step)],
+    writes: [...outputsOf(arrays, step)],
     saves: [...new Set(entriesOf(keeps, step))],
     fetches,
   };
@@ -240,10 +212,8 @@ export function aliveAt(steps, step, most) {
 }
 
 /**
- * What a step lights in the graph: its op, what that reads and writes, and the groups it stands in.
- *
- * @param {Graph} graph
- * @param {number} step
+ * The ids that a step highlights: its op, the op's tensors and the groups around it.
+ * @param {Graph} graph @param {number} step
  * @returns {Set<string>} ids as in addresses; empty beyond the last step
  */
 export function litOf(graph, step) {

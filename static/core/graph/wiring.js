@@ -1,7 +1,9 @@
 /**
- * What the arrays of a graph leave unsaid about its backward pass: which forward op each backward op belongs to, and
- * which backward ops read what a forward op has kept for them. Computed once per graph. No DOM.
+ * Links between the two passes of a graph: the forward op of each backward op, and the backward ops that read a saved
+ * tensor. Computed once per graph. No DOM.
  */
+
+import { memo } from "../memo.js";
 
 /** @typedef {{start: Int32Array, entries: Int32Array}} Lists item i's entries are entries[start[i]] up to
  * entries[start[i + 1] - 1] */
@@ -25,28 +27,15 @@ const PASSING = new Set([
 /** @param {string} name of a backward op, such as ViewBackward0 @returns {boolean} */
 const passes = (name) => PASSING.has(name.replace(/Backward\w*$/, ""));
 
-/** @type {WeakMap<Graph, Wiring>} */
-const known = new WeakMap();
-
-/**
- * @param {Graph} graph
- * @returns {Wiring} the same one at every call
- */
-export function wiringOf(graph) {
-  let wiring = known.get(graph);
-  if (wiring === undefined) known.set(graph, wiring = build(graph));
-  return wiring;
-}
+export const wiringOf = memo(build);
 
 /**
  * Sorts pairs into lists by their first half; within a list they keep their order.
- *
  * @param {number} count how many lists
- * @param {ArrayLike<number>} keys
- * @param {ArrayLike<number>} values
+ * @param {ArrayLike<number>} keys @param {ArrayLike<number>} values
  * @returns {Lists}
  */
-export function listsOf(count, keys, values) {
+function listsOf(count, keys, values) {
   const start = new Int32Array(count + 1);
   for (let at = 0; at < keys.length; at += 1) start[(keys[at] ?? 0) + 1] = start[(keys[at] ?? 0) + 1] + 1;
   for (let item = 0; item < count; item += 1) start[item + 1] = start[item + 1] + start[item];
@@ -60,13 +49,24 @@ export function listsOf(count, keys, values) {
   return { start, entries };
 }
 
-/**
- * @param {Lists} lists
- * @param {number} item
- * @returns {Int32Array} its entries, not to be written to
- */
+/** @param {Lists} lists @param {number} item @returns {Int32Array} its entries; a view, not to be written to */
 export function entriesOf({ start, entries }, item) {
   return entries.subarray(start[item], start[item + 1]);
+}
+
+/** @param {GraphArrays} arrays @param {number} op @returns {Int32Array} tensors */
+export function inputsOf({ inputStart, inputs }, op) {
+  return inputs.subarray(inputStart[op], inputStart[op + 1]);
+}
+
+/** @param {GraphArrays} arrays @param {number} op @returns {Int32Array} tensors */
+export function outputsOf({ outputStart, outputs }, op) {
+  return outputs.subarray(outputStart[op], outputStart[op + 1]);
+}
+
+/** @param {GraphArrays} arrays @param {number} tensor @returns {Int32Array} ops */
+export function readersOf({ consumerStart, consumers }, tensor) {
+  return consumers.subarray(consumerStart[tensor], consumerStart[tensor + 1]);
 }
 
 /** @param {Graph} graph @returns {Wiring} */
@@ -89,7 +89,7 @@ function build({ topology, arrays, opIndex }) {
     const [op, tensor] = [arrays.savedOp[edge], arrays.savedTensor[edge]];
     const candidates = [...entriesOf(backward, op)];
     // Code that is itself recorded says which of its ops reads the tensor; autograd's nodes name gradients alone.
-    const isRecorded = entriesOf({ start: arrays.consumerStart, entries: arrays.consumers }, tensor).some((reader) =>
+    const isRecorded = readersOf(arrays, tensor).some((reader) =>
       arrays.opHalf[reader] === 1 && topology.ops[reader].module === topology.ops[op].module
     );
     if (isRecorded) continue;

@@ -33,8 +33,10 @@ import { count, significant } from "../format.js";
  */
 /** @typedef {(op: string) => Promise<Report>} Checker */
 
-/** What else is asked of a backward, and what is wrong where it is not so.
- * @type {readonly ["zero_for_zero" | "takes_undefined" | "forward_repeatable" | "backward_repeatable", string][]} */
+/**
+ * Further properties of a backward, and the message where one fails.
+ * @type {readonly ["zero_for_zero" | "takes_undefined" | "forward_repeatable" | "backward_repeatable", string][]}
+ */
 const ELSE = [
   ["zero_for_zero", "A gradient of 0 coming in does not give 0."],
   ["takes_undefined", "It does not take an output that the loss makes no use of."],
@@ -59,17 +61,12 @@ export function isOfFunction({ topology }, op) {
     hasBackward = true;
     if (each.name === `${type}Backward` || each.source?.function.endsWith(`${type}.backward`)) return true;
   }
-  // Of a pass that broke off before it went back, the path tells: it ends in the Function's own name.
+  // Without a backward pass, only the module's path, which ends in the Function's name, shows it.
   const last = path.slice(path.lastIndexOf(".") + 1).replace(/_\d+$/, "");
   return !hasBackward && last === type && source?.function.endsWith(`${type}.forward`) === true;
 }
 
-/**
- * @param {Inspection} inspection
- * @param {number} op
- * @param {Checker} check
- * @returns {HTMLElement}
- */
+/** @param {Inspection} inspection @param {number} op @param {Checker} check @returns {HTMLElement} */
 export function gradientCheck({ graph }, op, check) {
   const id = graph.topology.ops[op]?.id ?? "";
   const button = html("button", { type: "button", class: "toggle" }, "Check gradients");
@@ -110,7 +107,7 @@ function ofDtype(dtype, check) {
   if ("error" in check) return [html("p", {}, `${dtype}: ${check.error}`)];
   const { analytic } = check;
   if (analytic !== undefined) {
-    // Differences are too coarse in a narrow dtype: what counts there is that backward says the same.
+    // Finite differences are too coarse in a narrow dtype: there backward is compared with float64.
     const text = analytic.agrees && analytic.holds ? "backward says what it says in float64"
       : `backward differs from float64's by up to ${figure(analytic.max_difference)}`;
     return [html("p", { class: analytic.agrees && analytic.holds ? "" : "bad" }, `${dtype}: ${text}.`)];

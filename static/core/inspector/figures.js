@@ -62,11 +62,7 @@ function optional(fraction) {
 
 /**
  * Its histogram, or a veil over it while it waits for a guess.
- *
- * @param {Inspection} inspection
- * @param {number} row
- * @param {string} colour
- * @param {string} name
+ * @param {Inspection} inspection @param {number} row @param {string} colour @param {string} name
  * @returns {Node[]}
  */
 export function histogram({ updates }, row, colour, name) {
@@ -106,13 +102,10 @@ export function guessFirst({ host, updates }, name, row) {
 }
 
 /**
- * What was measured of a tensor beside what theory expects, and how its layer fares. What is measured follows every
- * picture; what is expected and whether it fits, when theory has spoken of that picture.
- *
- * @param {Inspection} inspection
- * @param {Layer} layer
+ * Measured and expected figures of a tensor, and the health of its layer. Measured figures follow every picture, the
+ * others wait for the theory of that picture.
+ * @param {Inspection} inspection @param {Layer} layer
  * @param {string} tensor id
- * @returns {HTMLElement}
  */
 export function comparison({ expectations, rules }, layer, tensor) {
   const health = html("span", { class: "health" });
@@ -171,9 +164,7 @@ function silenceText(layer, tensor, reason) {
 }
 
 /**
- * @param {Picture} picture
- * @param {Theory} theory
- * @param {Layer} layer
+ * @param {Picture} picture @param {Theory} theory @param {Layer} layer
  * @param {string} tensor of that layer
  * @param {Rules | null} rules
  * @returns {Comparison[]}

@@ -2,47 +2,37 @@
 
 import { html, writeText } from "../dom.js";
 import { figureAt, isHidden, significant } from "../format.js";
-import { definitions, ruleTerm, shortName } from "../rules/formula.js";
+import { memo } from "../memo.js";
+import { definitions, ruleTerm } from "../rules/formula.js";
+import { shortName } from "../rules/terms.js";
 import { checkRule, gradientText, operandsOf, ruleOf, writtenOut } from "../rules/gradient-rules.js";
 import { numberText, scalarOf } from "../rules/rule-types.js";
 import { compositeRule, sizeText } from "./op-facts.js";
 import { entriesOf, wiringOf } from "../graph/wiring.js";
 
-/** Of a box with more ops than these the formulas are those of its ops, one by one. */
+/** A box with more ops shows no formulas. */
 const MAX_OPS = 24;
-/** As many rules are shown of one box. */
 const MAX_RULES = 6;
 
 /** @typedef {{tensors: Map<string, Tensor>, ops: Map<string, Op>}} ById */
 
-/** @type {WeakMap<Inspection["graph"], ById>} */
-const known = new WeakMap();
-
-/** @param {Inspection} inspection @returns {ById} */
-function byId({ graph }) {
-  let maps = known.get(graph);
-  if (maps === undefined) {
-    const { tensors, ops } = graph.topology;
-    known.set(graph,
-      maps = { tensors: new Map(tensors.map((tensor) => [tensor.id, tensor])),
-        ops: new Map(ops.map((op) => [op.id, op])) });
-  }
-  return maps;
-}
+const byId = memo((/** @type {Graph} */ { topology: { tensors, ops } }) => ({
+  tensors: new Map(tensors.map((tensor) => [tensor.id, tensor])),
+  ops: new Map(ops.map((op) => [op.id, op])),
+}));
 
 /**
- * What some ops compute: with the names of the tensors, and with their sizes, where a single number stands for itself.
- *
+ * The formulas of some ops, once with the tensors' names, once with their sizes; scalars show their value.
  * @param {Inspection} inspection
  * @param {readonly Op[]} ops in order of execution
  * @returns {Node[]}
  */
 export function formulas(inspection, ops) {
   if (ops.length > MAX_OPS) return [];
-  const { tensors, ops: allOps } = byId(inspection);
+  const { tensors, ops: allOps } = byId(inspection.graph);
   const isKept = ops.length === 1 ? () => true : keptBy(ops, tensors, allOps);
   const byName = definitions(ops, allOps, tensors, (id) => shortName(tensors.get(id)?.name ?? id), isKept);
-  // What else a kernel puts out for its backward pass is no function that is written down.
+  // Further outputs that a kernel saves for its backward pass have no formula.
   const lines = byName.filter(({ tensor }) => tensors.get(tensor)?.role !== "saved");
   const rows = lines.map(({ tensor, text }) => {
     const sizes = html("code", { class: "shapes" });
@@ -86,7 +76,7 @@ function numberOf(picture, tensor) {
  * @param {readonly Op[]} ops @param {ById["tensors"]} tensors @param {ById["ops"]} allOps
  * @returns {(id: string) => boolean} */
 function keptBy(ops, tensors, allOps) {
-  // What the forward ops of these keep to themselves goes without a line as well.
+  // Intermediates of their forward ops have no line either.
   const inside = new Set(ops.flatMap(({ id, twin }) => [id, twin]));
   const isPlain = (/** @type {string | undefined} */ role) => role === "intermediate" || role === "saved";
   return (id) => {
@@ -113,7 +103,6 @@ function keptBy(ops, tensors, allOps) {
 /**
  * How the gradient goes back through some ops: of one function the one rule, else those of all in the order in which
  * the backward pass meets them.
- *
  * @param {Inspection} inspection
  * @param {readonly number[]} ops forward or backward
  * @returns {Node[]}
@@ -133,7 +122,7 @@ export function gradientRules(inspection, ops) {
 
   /** @type {Applied[]} */
   const applied = [];
-  const shapeOf = (/** @type {string} */ id) => byId(inspection).tensors.get(id)?.shape ?? [];
+  const shapeOf = (/** @type {string} */ id) => byId(inspection.graph).tensors.get(id)?.shape ?? [];
   const whole = compositeRule(calls, isByHand, shapeOf);
   if (whole !== null) applied.push(whole);
   else {
@@ -151,10 +140,9 @@ export function gradientRules(inspection, ops) {
 
 /** @param {Inspection} inspection @param {Applied} applied @returns {HTMLElement} */
 function ruleSection(inspection, { rule, operands, output, op }) {
-  const { tensors } = byId(inspection);
+  const { tensors } = byId(inspection.graph);
   const letters = operandsOf(rule, operands.length);
-  /** @param {(tensor: Tensor) => string} label */
-  const labels = (label) => {
+  const labels = (/** @type {(tensor: Tensor) => string} */ label) => {
     /** @type {Record<string, string>} */
     const all = {};
     [...letters, "y"].forEach((letter, order) => {

@@ -1,4 +1,4 @@
-/** What an op costs and which rule its gradient follows, with the sizes of this very op. No DOM. */
+/** An op's cost and gradient rule, written with its own sizes. No DOM. */
 
 import { count } from "../format.js";
 import { ruleOf } from "../rules/gradient-rules.js";
@@ -14,11 +14,8 @@ const REDUCTIONS = new Set(["sum", "mean", "norm", ...Object.keys(ELEMENTWISE_CO
 
 /**
  * How the FLOPs of an op come about: 2·200·100·50 = 2,000,000. The number alone where no product of its sizes gives it.
- *
- * @param {Op} op
- * @param {(id: string) => Tensor | undefined} tensor
+ * @param {Op} op @param {(id: string) => Tensor | undefined} tensor
  * @param {Op | null} twin of a backward op
- * @returns {string}
  */
 export function flopsText(op, tensor, twin = null) {
   const total = count(op.flops);
@@ -51,7 +48,7 @@ export function flopsText(op, tensor, twin = null) {
   return sum !== op.flops || /^\d+$/.test(text) ? total : `${text} = ${total}`;
 }
 
-/** Ops that only prepare an operand: they do not make another rule of what they stand with. */
+/** Ops that only prepare an operand and do not change the rule. */
 const PREPARING = new Set(["t", "T", "mT", "transpose", "squeeze", "unsqueeze", "view", "reshape", "flatten", "view_as",
   "contiguous", "to"]);
 
@@ -70,7 +67,7 @@ const COMPOSITES = [
  * @param {boolean} isByHand whether their backward pass is written by hand
  * @param {(id: string) => readonly number[]} shapeOf
  * @returns {{rule: GradientRule, op: Op, operands: (string | undefined)[], output: string | undefined} | null} op:
- *   whose attributes count; operands: tensors, as far as they are told apart
+ *   whose attributes count; operands: tensor ids, undefined where unknown
  */
 export function compositeRule(ops, isByHand, shapeOf) {
   const working = ops.filter(({ name }) => !PREPARING.has(name));
@@ -79,7 +76,7 @@ export function compositeRule(ops, isByHand, shapeOf) {
   const last = working.at(-1);
   if (head === undefined || last === undefined) return null;
   const before = (/** @type {string | undefined} */ id) => {
-    // What was prepared is named as it was before.
+    // Go back to the tensor before its preparation.
     let source = id;
     for (;;) {
       const maker = ops.find(({ outputs, name }) =>

@@ -4,7 +4,7 @@ import { chainPath, chainText, measured } from "../graph/chain-path.js";
 import { emit, html, writeText } from "../dom.js";
 import { significant } from "../format.js";
 
-/** Of a longer way the first and the last factors are written in one line, and all of them in the table. */
+/** The line of a longer path has only its first and last factors; the table has all. */
 const MAX_WRITTEN = 8;
 const MAX_ROWS = 300;
 /** Factors by which a gradient grows or shrinks that fill the bar, as powers of ten. */
@@ -28,12 +28,11 @@ export function pathToLoss(inspection, tensor) {
     emit(host, "path-light", { ids: isLit ? [...path.ids] : [] });
   });
 
-  /** @param {ChainFactor} factor @param {string} text */
-  const factorLink = (factor, text) => {
+  const factorLink = (/** @type {ChainFactor} */ factor, /** @type {string} */ text) => {
     const target = factor.gradient >= 0 ? factor.gradient : factor.from;
     const name = (/** @type {number} */ tensor) => graph.topology.tensors[tensor]?.name ?? "";
     const whole = `∂${name(factor.to)}/∂${name(factor.from)}`;
-    // What is shortened stands in full in the title.
+    // The title has the full names.
     const title = [...(whole === text ? [] : [whole]), ...(factor.rule === null ? [] : [factor.rule])].join("\n");
     return inspection.link(text, () => emit(host, "box-select", { id: graph.tensorId[target] ?? "" }), title);
   };

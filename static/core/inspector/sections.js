@@ -1,9 +1,9 @@
-/** What the sections of the inspector are made of: headings, lists of facts, links to what else there is. */
+/** Parts of the inspector's sections: headings, lists of facts, links. */
 
 import { emit, html } from "../dom.js";
 import { idOf } from "../graph/graph.js";
 
-// The inspector's controls of what is lit around the selection: upstream, downstream, so many ops away.
+// Controls to highlight what lies upstream or downstream of the selection.
 
 /** @type {readonly [string, string, string][]} */
 const WAYS = [
@@ -57,16 +57,10 @@ export function reachControls(host) {
 
 // The code that ops come from, its lines in their context.
 
-/** Lines shown before and after one that an op comes from. */
 const CONTEXT = 3;
-/** Places shown of a box that many ops stand in. */
 const MAX_PLACES = 6;
 
-/**
- * @param {Topology} topology
- * @param {readonly Op[]} ops
- * @returns {Node[]} one per stretch of code
- */
+/** @param {Topology} topology @param {readonly Op[]} ops @returns {Node[]} one per stretch of code */
 export function sources({ sources: files }, ops) {
   /** Lines of one function that lie near each other are one stretch. @type {{first: Source, lines: Set<number>}[]} */
   const stretches = [];
@@ -113,7 +107,7 @@ function stretch(source, lit, snippets) {
 /** More links than these in one place are counted, not listed. */
 const MAX_LINKS = 12;
 
-/** What is shown of one selection in one graph: sections add to it what new pictures and new expectations change. */
+/** One selection in one graph. Sections register what to do with a new picture or new theory. */
 export class Inspection {
   /** @type {((picture: Picture) => void)[]} */
   updates = [];
@@ -122,9 +116,7 @@ export class Inspection {
 
   /**
    * @param {HTMLElement} host that events start from
-   * @param {Picture} picture
-   * @param {Graph} graph
-   * @param {Rules | null} rules
+   * @param {Picture} picture @param {Graph} graph @param {Rules | null} rules
    */
   constructor(host, picture, graph, rules) {
     this.host = host;
@@ -187,12 +179,9 @@ function inline(items, made) {
 }
 
 /**
- * @param {Inspection} inspection
- * @param {string} name
- * @param {string} kind
+ * @param {Inspection} inspection @param {string} name @param {string} kind
  * @param {string} colour class of the chip
  * @param {readonly Node[]} [beside] before the button that closes
- * @returns {HTMLElement}
  */
 export function heading({ host }, name, kind, colour, beside = []) {
   const close = html("button", { type: "button", class: "icon-button", "aria-label": "Back to the overview",

@@ -9,10 +9,7 @@ const MAX_CELLS = 4096;
 
 /**
  * The window that begins at a row and a column.
- *
- * @param {readonly number[]} shape
- * @param {number} row
- * @param {number} column
+ * @param {readonly number[]} shape @param {number} row @param {number} column
  * @returns {ValueWindow | null} null where even one row and column hold more values than a screen
  */
 export function windowAt(shape, row, column) {
@@ -43,7 +40,6 @@ export function valuesPath(spec, name, { rows, cols }) {
 
 /**
  * Values as they are laid out: the last dimension runs along a row, all others down the rows.
- *
  * @param {unknown} values numbers as the server nests them
  * @param {readonly number[]} shape of the whole tensor
  * @param {ValueWindow} part

@@ -13,7 +13,7 @@ const NONE = { value: null, text: "–", isWarning: false };
 /** @type {ComparedFigure} */
 const SECRET = { value: null, text: "?", isWarning: false };
 
-// Less than these is no parting of ways: a ratio, in decades, and a share of the units.
+// The least differences that count: a ratio, in decades, and a share of the units.
 const DOUBLING = Math.log10(2);
 const TENTH = 0.1;
 
@@ -25,13 +25,7 @@ export function isRatio(statistic) {
   return statistic === "std" || statistic === "ratio";
 }
 
-/**
- * The keys in which two specs differ.
- *
- * @param {Spec} a
- * @param {Spec} b
- * @returns {{key: string, a: string, b: string}[]}
- */
+/** The keys in which two specs differ. @param {Spec} a @param {Spec} b */
 export function differences(a, b) {
   const keys = [...new Set([...Object.keys(a), ...Object.keys(b)])];
   return keys.flatMap((key) => {
@@ -50,7 +44,6 @@ function settingText(key, value) {
 
 /**
  * A statistic layer by layer, matched by index: a layer that one run lacks has blank figures there.
- *
  * @param {Picture} picture B
  * @param {ProfileDump} profile A
  * @param {ProfileStatistic} statistic
@@ -84,9 +77,7 @@ export function compareLayers(picture, profile, statistic) {
 
 /**
  * The losses of both.
- *
- * @param {Picture} picture
- * @param {ProfileDump} profile
+ * @param {Picture} picture @param {ProfileDump} profile
  * @returns {Pick<ComparedPair, "a" | "b" | "contrast">}
  */
 export function compareLoss(picture, profile) {
@@ -97,7 +88,6 @@ export function compareLoss(picture, profile) {
 
 /**
  * The size that a whole bar stands for: the greatest of all, but not less than what counts as a difference.
- *
  * @param {readonly ComparedPair[]} pairs of one kind
  * @param {ProfileStatistic} statistic
  * @returns {number} above 0
@@ -113,9 +103,7 @@ export function reach(pairs, statistic) {
 }
 
 /**
- * @param {Picture} picture
- * @param {Layer | undefined} layer
- * @param {"activation" | "gradient"} kind
+ * @param {Picture} picture @param {Layer | undefined} layer @param {"activation" | "gradient"} kind
  * @param {ProfileStatistic} statistic
  * @returns {ComparedFigure}
  */
@@ -143,9 +131,7 @@ function ratioOfPicture(picture, { weight, weight_gradient }) {
 }
 
 /**
- * @param {LayerProfile | undefined} layer
- * @param {"activation" | "gradient"} kind
- * @param {ProfileStatistic} statistic
+ * @param {LayerProfile | undefined} layer @param {"activation" | "gradient"} kind @param {ProfileStatistic} statistic
  * @returns {ComparedFigure}
  */
 function figureOfRun(layer, kind, statistic) {
@@ -171,9 +157,7 @@ function numberFigure(value) {
 }
 
 /**
- * @param {ComparedFigure} a
- * @param {ComparedFigure} b
- * @param {ProfileStatistic} statistic
+ * @param {ComparedFigure} a @param {ComparedFigure} b @param {ProfileStatistic} statistic
  * @returns {ComparedContrast}
  */
 function contrastOf(a, b, statistic) {

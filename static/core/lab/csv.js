@@ -16,11 +16,7 @@ function cell(value) {
   return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
 
-/**
- * @param {string} name
- * @param {string} text
- * @param {string} type
- */
+/** @param {string} name @param {string} text @param {string} type */
 export function saveFile(name, text, type) {
   const address = URL.createObjectURL(new Blob([text], { type }));
   const link = document.createElement("a");

@@ -1,4 +1,4 @@
-/** What was measured beside what theory expects, layer by layer, and which layers are unhealthy. No DOM. */
+/** Measured figures against theory, layer by layer, and the unhealthy layers. No DOM. */
 
 import { percent, significant, valueAt } from "../format.js";
 import { inputOf } from "./profile-series.js";
@@ -27,18 +27,14 @@ const QUANTITIES = /** @type {Quantity[]} */ (Object.keys(MEASURES));
 export const WORST_FIRST = ["non-finite", "exploding", "vanishing", "dead", "saturated"];
 
 /**
- * What theory says of one tensor of a layer: nothing for one that no layer owns.
- *
- * @param {Picture} picture
- * @param {Theory} theory
- * @param {string} tensor
- * @returns {DiagnosedFigure[]}
+ * Theory's figures of one tensor; none if no layer owns it.
+ * @param {Picture} picture @param {Theory} theory @param {string} tensor
  */
 export function figuresOf(picture, theory, tensor) {
   const figures = [];
   const names = new Set();
   for (const layer of picture.topology.layers) {
-    // Of a last layer without an activation, preactivation and activation are one: each of its figures once.
+    // In a last layer without an activation both are one tensor: list each figure once.
     for (const quantity of [...QUANTITIES].reverse()) {
       const { part, label } = MEASURES[quantity];
       if (layer[part] !== tensor || names.has(label)) continue;
@@ -52,10 +48,7 @@ export function figuresOf(picture, theory, tensor) {
 }
 
 /**
- * @param {Picture} picture
- * @param {Theory} theory
- * @param {Layer} layer
- * @param {Quantity} quantity
+ * @param {Picture} picture @param {Theory} theory @param {Layer} layer @param {Quantity} quantity
  * @returns {DiagnosedFigure | null} null where the layer has no such tensor
  */
 function figureOf(picture, theory, layer, quantity) {
@@ -76,15 +69,13 @@ export function isWithin({ measured, expected }) {
   return low <= measured && measured <= high;
 }
 
-/** Of the last picture that was diagnosed: several elements ask.
- * @type {{picture: Picture | null, theory: Theory | null, diagnosis: Diagnosis}} */
+/**
+ * Kept, since several elements ask for the same picture.
+ * @type {{picture: Picture | null, theory: Theory | null, diagnosis: Diagnosis}}
+ */
 const last = { picture: null, theory: null, diagnosis: { layers: 0, within: 0, figures: 0, troubles: [] } };
 
-/**
- * @param {Picture} picture
- * @param {Theory} theory of this picture
- * @returns {Diagnosis}
- */
+/** @param {Picture} picture @param {Theory} theory of this picture @returns {Diagnosis} */
 export function diagnose(picture, theory) {
   if (last.picture !== picture || last.theory !== theory)
     Object.assign(last, { picture, theory, diagnosis: diagnosisOf(picture, theory) });
@@ -120,7 +111,6 @@ function trouble(picture, theory, health, affected) {
   if (health === "non-finite") return whole;
   if (health === "dead" || health === "saturated") {
     const quantity = health === "dead" ? "dead_fraction" : "saturation";
-    /** @type {DiagnosedFigure | null} */
     let worst = null;
     for (const layer of affected) {
       const figure = figureOf(picture, theory, layer, quantity);
@@ -136,7 +126,6 @@ function trouble(picture, theory, health, affected) {
     null,
   );
   const direction = health === "vanishing" ? -1 : 1;
-  /** @type {{layer: Layer, quantity: Quantity, ratio: number} | null} */
   let worst = null;
   for (const layer of affected) {
     for (const [quantity, reference]
@@ -161,10 +150,7 @@ function rms(picture, tensor) {
   return norm === null || row === undefined ? null : norm / Math.sqrt(picture.integers.n[row]);
 }
 
-/**
- * @param {readonly number[]} indices rising
- * @returns {string} layer 3, or layers 2, 5–9
- */
+/** @param {readonly number[]} indices rising @returns {string} layer 3, or layers 2, 5–9 */
 export function layersText(indices) {
   /** @type {[number, number][]} */
   const runs = [];
@@ -179,14 +165,10 @@ export function layersText(indices) {
   return `${indices.length === 1 ? "layer" : "layers"} ${parts.join(", ")}`;
 }
 
-/** What rounding leaves of a zero: as a share, or relative to the width of its band. */
+/** Smaller shares are rounding errors of 0, as are values this small relative to their band. */
 const NOTHING = 1e-6;
 
-/**
- * @param {Quantity} quantity
- * @param {number | null} value
- * @returns {string}
- */
+/** @param {Quantity} quantity @param {number | null} value @returns {string} */
 export function figureText(quantity, value) {
   if (value === null || !MEASURES[quantity].isShare) return significant(value);
   // A band has room for one rounding beyond 0 and 1.
@@ -194,18 +176,13 @@ export function figureText(quantity, value) {
   return percent(share < NOTHING || share > 1 - NOTHING ? Math.round(share) : share);
 }
 
-/**
- * @param {Quantity} quantity
- * @param {Expected} expected
- * @returns {string}
- */
+/** @param {Quantity} quantity @param {Expected} expected @returns {string} */
 export function expectedText(quantity, { value, band: [low, high] }) {
   return figureText(quantity, Math.abs(value) < NOTHING * (high - low) ? 0 : value);
 }
 
 /**
- * @param {Quantity} quantity
- * @param {readonly [number, number]} band
+ * @param {Quantity} quantity @param {readonly [number, number]} band
  * @returns {string} 0.966–1.03; "exactly" where it has no width
  */
 export function bandText(quantity, [low, high]) {
@@ -219,11 +196,7 @@ export function bandText(quantity, [low, high]) {
 /** How far apart two settings may be and still be the same to three digits. */
 const SAME = 5e-4;
 
-/**
- * @param {Spec} spec
- * @param {Spec} change
- * @returns {boolean} whether the spec has all of it already
- */
+/** @param {Spec} spec @param {Spec} change @returns {boolean} whether the spec has all of it already */
 export function hasChange(spec, change) {
   return Object.entries(change).every(([name, value]) => {
     const now = spec[name];

@@ -4,7 +4,7 @@ import { significant, valueAt } from "../format.js";
 import { nonFinite } from "../picture.js";
 import { matchGraphs } from "./match.js";
 
-// How far two pictures are apart, tensor by tensor.
+// Distances of two pictures, tensor by tensor.
 
 /**
  * @param {Picture} picture B
@@ -23,18 +23,13 @@ export function differences(picture, { picture: other, match }) {
 /**
  * The largest of three relative differences: of std as a share of the greater one, of the least and of the greatest
  * value as shares of the greatest magnitude in both.
- *
- * @param {Picture} a
- * @param {number} rowA
- * @param {Picture} b
- * @param {number} rowB
+ * @param {Picture} a @param {number} rowA @param {Picture} b @param {number} rowB
  * @returns {number} 0: alike, up to 2; Infinity where one has more NaN or Inf than the other
  */
 function relativeDifference(a, rowA, b, rowB) {
   if (badShare(a, rowA) !== badShare(b, rowB)) return Infinity;
   const of = (/** @type {"std" | "min" | "max"} */ name) => [a.floats[name][rowA] ?? NaN, b.floats[name][rowB] ?? NaN];
   const [[stdA, stdB], [minA, minB], [maxA, maxB]] = [of("std"), of("min"), of("max")];
-  // Nothing finite in either of them.
   if (Number.isNaN(minA) || Number.isNaN(minB)) return Number.isNaN(minA) && Number.isNaN(minB) ? 0 : Infinity;
   const reach = Math.max(Math.abs(minA), Math.abs(maxA), Math.abs(minB), Math.abs(maxB));
   return Math.max(share(stdA - stdB, Math.max(stdA, stdB)), share(minA - minB, reach), share(maxA - maxB, reach));
@@ -63,7 +58,6 @@ export function runOfDump({ index, name, dump, picture }) {
 /**
  * Puts A's layers into the places of those of B that they are matched with; where one has no partner there are no
  * figures.
- *
  * @param {PinnedRun} run
  * @param {Pick<OpenedDump, "index" | "name" | "dump">} shown B
  * @param {Picture} picture of B
@@ -187,10 +181,7 @@ function figureOf(picture, tensor) {
 /**
  * In what two dumps differ besides their numbers: keys of their specs, of what they were recorded with, types of
  * numbers.
- *
- * @param {Dump} a
- * @param {Dump} b
- * @returns {{key: string, a: string, b: string}[]}
+ * @param {Dump} a @param {Dump} b
  */
 export function dumpDifferences(a, b) {
   const [one, other] = [factsOf(a), factsOf(b)];

@@ -1,16 +1,17 @@
-/** What is wrong with a pass, in words and as an icon, and where in the graph that is. No DOM but the icon. */
+/** Faults of a pass in words and as icons, and their places in the graph. No DOM but the icon. */
 
 import { svg } from "../dom.js";
 import { percent } from "../format.js";
+import { inputsOf, outputsOf, readersOf } from "../graph/wiring.js";
 import { HEALTH_SHAPES } from "../health.js";
 import { nonFinite } from "../picture.js";
 import { diagnose, layersText } from "./diagnosis.js";
 
-/** What a kind is called, and its shape in a square of 16. @type {Record<FaultKind, {word: string, shape: string}>} */
+/** Word and icon (in a square of 16) of each kind. @type {Record<FaultKind, {word: string, shape: string}>} */
 const KINDS = {
   failed: { word: "broke off",
     shape: "M8 1.8a6.2 6.2 0 1 0 0 12.4a6.2 6.2 0 1 0 0-12.4M5.6 5.6l4.8 4.8M10.4 5.6l-4.8 4.8" },
-  // What is written over what is there.
+  // A pen that overwrites.
   in_place: { word: "in place", shape: "M2.5 13.5h11M4 10.5l6.5-6.5 2 2-6.5 6.5H4z" },
   first_nonfinite: { word: "not finite", shape: HEALTH_SHAPES["non-finite"] },
   // A box that is not closed.
@@ -22,7 +23,7 @@ const KINDS = {
   saturated: { word: "saturated", shape: HEALTH_SHAPES.saturated },
 };
 
-/** Of these the tensor is what there is to look at, of the others the op. @type {ReadonlySet<FaultKind>} */
+/** Faults whose place is the tensor; the others' is the op. @type {ReadonlySet<FaultKind>} */
 const OF_TENSORS = new Set(/** @type {FaultKind[]} */ (["first_nonfinite", "gradient_drop", "dead", "saturated"]));
 
 /** @param {FaultKind} kind @returns {string} */
@@ -37,10 +38,8 @@ export function faultIcon(kind) {
 }
 
 /**
- * What is wrong with a picture: a dump says so itself, of a live one it is told with its theory.
- *
- * @param {Picture | null} picture
- * @param {Theory | null} theory
+ * A picture's faults: a dump has its own, those of a live picture come with its theory.
+ * @param {Picture | null} picture @param {Theory | null} theory
  * @returns {readonly Fault[] | null} null: not told yet
  */
 export function faultsOf(picture, theory) {
@@ -57,8 +56,7 @@ export function isNote({ kind, op, message }) {
 }
 
 /**
- * @param {Fault} fault
- * @param {Topology} topology
+ * @param {Fault} fault @param {Topology} topology
  * @returns {string} its place, as in addresses; "" for one that is not in the graph
  */
 export function placeOf({ kind, op, tensor, module }, { modules, ops }) {
@@ -79,9 +77,7 @@ export function faultsText(faults) {
 
 /**
  * Where things go wrong first: the first tensor in order of execution that is not finite, else that of the worst layer.
- *
- * @param {Graph} graph
- * @param {Picture} picture
+ * @param {Graph} graph @param {Picture} picture
  * @param {Theory | null} theory of that picture, or of one shortly before
  * @returns {{tensor: number, why: string} | null} null where all is well, or a figure waits for a guess
  */
@@ -103,9 +99,7 @@ export function firstBad(graph, picture, theory) {
 /**
  * The first tensor that is not finite, but for masks: what holds -Inf and nothing worse, of which only what is finite,
  * or is a mask itself, is made.
- *
- * @param {Graph} graph
- * @param {Picture} picture
+ * @param {Graph} graph @param {Picture} picture
  * @returns {number} -1: none
  */
 function firstNonFinite(graph, picture) {
@@ -121,8 +115,7 @@ function firstNonFinite(graph, picture) {
       const row = rowOf(graph, picture, tensor);
       if (masks.has(tensor) || neginf[row] === 0 || nan[row] + posinf[row] > 0
         || topology.tensors[tensor]?.role === "loss") continue;
-      const readers = arrays.consumers.subarray(arrays.consumerStart[tensor], arrays.consumerStart[tensor + 1]);
-      const made = [...readers].filter((reader) => arrays.opHalf[reader] === 0).flatMap(
+      const made = [...readersOf(arrays, tensor)].filter((reader) => arrays.opHalf[reader] === 0).flatMap(
         (reader) => [...outputsOf(arrays, reader)]
       );
       if (made.length > 0 && made.every((each) => masks.has(each) || !isBad(each))) masks.add(tensor);
@@ -138,14 +131,4 @@ function firstNonFinite(graph, picture) {
 /** @param {Graph} graph @param {Picture} picture @param {number} tensor @returns {number} -1: it has no statistics */
 function rowOf({ topology }, picture, tensor) {
   return picture.rows.get(topology.tensors[tensor]?.id ?? "") ?? -1;
-}
-
-/** @param {GraphArrays} arrays @param {number} op @returns {Int32Array} */
-function inputsOf({ inputs, inputStart }, op) {
-  return inputs.subarray(inputStart[op], inputStart[op + 1]);
-}
-
-/** @param {GraphArrays} arrays @param {number} op @returns {Int32Array} */
-function outputsOf({ outputs, outputStart }, op) {
-  return outputs.subarray(outputStart[op], outputStart[op + 1]);
 }

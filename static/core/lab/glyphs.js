@@ -3,9 +3,7 @@
 /**
  * A length as a path needs it: to a tenth of a pixel. (`toFixed` takes several times as long, a thousand times a
  * frame.)
- *
  * @param {number} length px
- * @returns {number}
  */
 export function tenth(length) {
   return Math.round(length * 10) / 10;

@@ -9,14 +9,12 @@ import { BINS, ValueAxis } from "./value-axis.js";
 
 /** Fixed ranges end at this many standard deviations. */
 const REACH = 4;
-/** Of a fixed range's unit, in decades: what is smaller lies at zero on a logarithmic axis. */
+/** Decades below a fixed range's unit; smaller values lie at zero on a logarithmic axis. */
 const FIXED_DECADES = 3;
 
 /**
  * One column per layer, and the input (or its gradient) before them where it is one of these tensors.
- *
- * @param {Picture} picture
- * @param {LayerTensor} of
+ * @param {Picture} picture @param {LayerTensor} of
  * @returns {LayerColumn[]} empty where the graph is no chain of layers, or none of them has such a tensor
  */
 export function layerColumns({ topology, rows }, of) {
@@ -34,9 +32,7 @@ export function layerColumns({ topology, rows }, of) {
 
 /**
  * The range of all finite values.
- *
- * @param {Picture} picture
- * @param {readonly LayerColumn[]} columns
+ * @param {Picture} picture @param {readonly LayerColumn[]} columns
  * @returns {ValueRange | null} null where no value is finite
  */
 export function adaptiveRange({ floats }, columns) {
@@ -59,10 +55,7 @@ export function adaptiveRange({ floats }, columns) {
 /**
  * A range that says what is healthy, not what there is: four standard deviations to both sides, of 1 for activations,
  * of Kaiming's draw (He 2015) for weights, of the gradient that the loss hands to the last layer for gradients.
- *
- * @param {Picture} picture
- * @param {readonly LayerColumn[]} columns
- * @param {LayerTensor} of
+ * @param {Picture} picture @param {readonly LayerColumn[]} columns @param {LayerTensor} of
  * @returns {ValueRange & {rule: string} | null} null where the last layer's gradient has no std to go by
  */
 export function fixedRange({ topology, floats }, columns, of) {
@@ -91,9 +84,7 @@ function fewestInputs({ tensors, layers }) {
 }
 
 /**
- * @param {Picture} picture
- * @param {readonly LayerColumn[]} columns
- * @param {ValueAxis} axis
+ * @param {Picture} picture @param {readonly LayerColumn[]} columns @param {ValueAxis} axis
  * @returns {LayerHistograms} per column, counts, below, above and the non-finite sum up to its size
  */
 export function layerHistograms(picture, columns, axis) {
@@ -193,8 +184,7 @@ export function spread(source, low, high, zeros, axis, into) {
 }
 
 /**
- * @param {number} low
- * @param {number} high
+ * @param {number} low @param {number} high
  * @param {number} share 0 to 1
  * @returns {number} the value that far between the two: low and high themselves at the ends
  */
@@ -205,9 +195,7 @@ function binEdge(low, high, share) {
 /**
  * The histograms as they were taken, in rows for a table: 64 bins each over the tensor's own [min, max], one where all
  * values are equal, and one row each for NaN, Infinity and −Infinity where there are such.
- *
- * @param {Picture} picture
- * @param {readonly LayerColumn[]} columns
+ * @param {Picture} picture @param {readonly LayerColumn[]} columns
  * @returns {(string | number)[][]} the first holds the titles
  */
 export function histogramRows(picture, columns) {

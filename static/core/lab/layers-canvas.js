@@ -11,7 +11,6 @@ import { BINS } from "./value-axis.js";
 
 /** @type {Record<LaneKind, number>} rows of the image of cells, after the bins' */
 const LANE_ROWS = { nan: BINS, posinf: BINS + 1, above: BINS + 2, below: BINS + 3, neginf: BINS + 4 };
-/** Of the legend, px. */
 const SCALE_BAR = 48;
 const RAMP = { width: 140, height: 7 };
 
@@ -51,9 +50,8 @@ export class LayersPainter {
     if (gap > 0) {
       // On the pixels that Plotly leaves free.
       const bottom = main.y + main.h + plan.lanes.length * LANE;
-      for (let order = 0; order <= layers; order += 1) {
+      for (let order = 0; order <= layers; order += 1)
         context.clearRect(Math.round(main.x + order * pitch) - Math.ceil(gap / 2), 0, gap, bottom);
-      }
     }
     if (plan.form === "ridgeline") this.#ridges(context, plan, histograms);
   }
@@ -74,12 +72,10 @@ export class LayersPainter {
     /** @param {number} count */
     const shade = (count) => count < MIN_COUNT ? 0 : this.#shades[1 + Math.floor(scale * Math.log1p(count))];
     for (let order = 0; order < layers; order += 1) {
-      for (let bin = 0; bin < BINS; bin += 1) {
+      for (let bin = 0; bin < BINS; bin += 1)
         pixels[(BINS - 1 - bin) * layers + order] = shade(counts[order * BINS + bin]);
-      }
-      for (const kind of /** @type {const} */ (["above", "below"])) {
+      for (const kind of /** @type {const} */ (["above", "below"]))
         pixels[LANE_ROWS[kind] * layers + order] = shade(histograms[kind][order] ?? 0);
-      }
       for (const kind of /** @type {const} */ (["nan", "posinf", "neginf"])) {
         const share = (histograms[kind][order] ?? 0) / (sizes[order] || 1);
         // Little endian, as in every browser there is: opacity is the highest byte.
@@ -104,9 +100,8 @@ export class LayersPainter {
       context.beginPath();
       for (const { places, heights } of ridgeOf(histograms, order, peak)) {
         context.moveTo(base, y(places[0] ?? 0));
-        for (let point = 1; point < places.length; point += 1) {
+        for (let point = 1; point < places.length; point += 1)
           context.lineTo(base + heights[point] * (reach - gap), y(places[point]));
-        }
       }
       context.fillStyle = this.#ridge;
       context.fill();
@@ -126,12 +121,8 @@ export class LayersPainter {
 
 /**
  * The axes: labels, thin lines behind the layers, and a question mark for a layer that waits for a guess.
- *
- * @param {CanvasRenderingContext2D} context
- * @param {LayersPlan} plan
- * @param {LayerHistograms} histograms
- * @param {LayersSection} section
- * @param {LayersPaint} paint
+ * @param {CanvasRenderingContext2D} context @param {LayersPlan} plan @param {LayerHistograms} histograms
+ * @param {LayersSection} section @param {LayersPaint} paint
  * @param {string} family of the font
  */
 export function drawAxes(context, plan, histograms, section, paint, family) {
@@ -164,9 +155,8 @@ export function drawAxes(context, plan, histograms, section, paint, family) {
   context.setLineDash([]);
   context.textAlign = "center";
   context.font = `11px ${family}`;
-  for (const { column, text } of layerLabels(histograms, plan, section)) {
+  for (const { column, text } of layerLabels(histograms, plan, section))
     context.fillText(text, columnX(plan, section, column), plan.height - LABELS / 2);
-  }
   if (histograms.hidden < 0) return;
   context.font = `600 14px ${family}`;
   context.fillStyle = paint.ink;
@@ -174,13 +164,9 @@ export function drawAxes(context, plan, histograms, section, paint, family) {
 }
 
 /**
- * What the shades, or the ridges, stand for.
- *
- * @param {CanvasRenderingContext2D} context
- * @param {number} width
- * @param {LayersPlan} plan
- * @param {LayerHistograms} histograms
- * @param {LayersPaint} paint
+ * The legend of the shades or the ridges.
+ * @param {CanvasRenderingContext2D} context @param {number} width @param {LayersPlan} plan
+ * @param {LayerHistograms} histograms @param {LayersPaint} paint
  * @param {string} family of the font
  */
 export function drawLegend(context, width, plan, histograms, paint, family) {

@@ -15,9 +15,7 @@ const PLAIN_AXIS = { showgrid: false, zeroline: false, showline: false, showtick
 const EXPORT_MARGIN = { left: 30, right: 70, top: 62, bottom: 34 };
 
 /**
- * @param {LayerHistograms} histograms
- * @param {LayersPlan} plan
- * @param {LayersPaint} paint
+ * @param {LayerHistograms} histograms @param {LayersPlan} plan @param {LayersPaint} paint
  * @param {string} family of the font
  * @returns {Figure}
  */
@@ -28,8 +26,7 @@ export function layersFigure(histograms, plan, paint, family) {
   const bottom = (lower.at(-1)?.y ?? 0) + LANE;
   /** @param {number} from @param {number} to px @returns {[number, number]} as Plotly counts, from below */
   const domain = (from, to) => [1 - (to - top) / (bottom - top), 1 - (from - top) / (bottom - top)];
-  /** @param {Lane[]} group */
-  const laneAxis = (group) => ({
+  const laneAxis = (/** @type {Lane[]} */ group) => ({
     ...PLAIN_AXIS,
     anchor: "x",
     domain: domain(group[0]?.y ?? 0, (group.at(-1)?.y ?? 0) + LANE),
@@ -64,13 +61,9 @@ export function layersFigure(histograms, plan, paint, family) {
 
 /**
  * An image to keep: with axes, title and scale, on paper.
- *
- * @param {LayerHistograms} histograms
- * @param {LayersPlan} plan
- * @param {LayersPaint} paint
+ * @param {LayerHistograms} histograms @param {LayersPlan} plan @param {LayersPaint} paint
  * @param {string} family of the font
- * @param {string} title
- * @param {string} subtitle
+ * @param {string} title @param {string} subtitle
  * @returns {Figure}
  */
 export function exportedFigure(histograms, plan, paint, family, title, subtitle) {
@@ -79,8 +72,7 @@ export function exportedFigure(histograms, plan, paint, family, title, subtitle)
   const section = wholeSection(plan);
   const labels = layerLabels(histograms, plan, section);
   const ticks = axis.ticks(0, 1, plan.main.h, 26);
-  /** @param {Lane[]} group */
-  const laneLabels = (group) => ({
+  const laneLabels = (/** @type {Lane[]} */ group) => ({
     showticklabels: true,
     tickvals: group.map((_, order) => order + 0.5),
     ticktext: group.map(({ kind }) => plain(laneText(kind, axis))),
@@ -209,10 +201,7 @@ function shades(histograms, { paper, hue, ink }) {
 }
 
 /**
- * @param {LayerHistograms} histograms
- * @param {LayersPlan} plan
- * @param {LayersPaint} paint
- * @param {Lane} lane
+ * @param {LayerHistograms} histograms @param {LayersPlan} plan @param {LayersPaint} paint @param {Lane} lane
  * @param {string} yaxis
  * @param {number} order of the lane on its axis
  * @returns {object}

@@ -1,6 +1,6 @@
 /**
- * Where everything stands in the picture of all layers, on the canvas and in Plotly alike: columns, lanes, the outlines
- * of a ridgeline, labels. No DOM.
+ * Geometry of the picture of all layers, for the canvas and for Plotly: columns, lanes, outlines of ridges, labels. No
+ * DOM.
  */
 
 import { significant } from "../format.js";
@@ -22,10 +22,7 @@ const CROWDED_PITCH = 14;
 export const NEEDLE = 2;
 
 /**
- * @param {LayersForm} form
- * @param {number} width
- * @param {number} height
- * @param {number} layers
+ * @param {LayersForm} form @param {number} width @param {number} height @param {number} layers
  * @param {boolean} isCut whether values may lie beyond the axis
  * @returns {LayersPlan}
  */
@@ -74,11 +71,7 @@ export function mostOf({ counts, below, above }) {
 /**
  * A ridge's count in a bin, less the spike: zeros exactly zero, which are half of what relu hands on, would leave no
  * width for all other values.
- *
- * @param {LayerHistograms} histograms
- * @param {number} order
- * @param {number} bin
- * @returns {number}
+ * @param {LayerHistograms} histograms @param {number} order @param {number} bin
  */
 function smoothCount({ counts, spikes, spikeBins }, order, bin) {
   return counts[order * BINS + bin] - (bin === spikeBins[order] ? spikes[order] : 0);
@@ -101,9 +94,7 @@ export function peakShare(histograms) {
 /**
  * The outline of one layer's histogram, in runs of bins that hold something. Heights go with the square root, as bars
  * do, so that tails stay visible.
- *
- * @param {LayerHistograms} histograms
- * @param {number} order
+ * @param {LayerHistograms} histograms @param {number} order
  * @param {number} peak see peakShare
  * @returns {Run[]} each begins and ends at height 0
  */
@@ -111,7 +102,6 @@ export function ridgeOf(histograms, order, peak) {
   const size = histograms.sizes[order] || 1;
   /** @type {Run[]} */
   const runs = [];
-  /** @type {Run | null} */
   let run = null;
   for (let bin = 0; bin < BINS; bin += 1) {
     const count = smoothCount(histograms, order, bin);
@@ -159,13 +149,7 @@ export function needleFill({ paper, hue, ink }) {
   return css(rampStops(paper, hue, ink).at(-1)?.[1] ?? [0, 0, 0]);
 }
 
-/**
- * What a lane is called: an end of the axis where it holds what lies beyond.
- *
- * @param {LaneKind} kind
- * @param {ValueAxis} axis
- * @returns {string}
- */
+/** The label of a lane; outer lanes are named by the end of the axis. @param {LaneKind} kind @param {ValueAxis} axis */
 export function laneText(kind, { low, high }) {
   if (kind === "above") return `> ${significant(high)}`;
   if (kind === "below") return `< ${significant(low)}`;
@@ -173,12 +157,8 @@ export function laneText(kind, { low, high }) {
 }
 
 /**
- * Labels of the layers that there is room for.
- *
- * @param {LayerHistograms} histograms
- * @param {LayersPlan} plan
- * @param {LayersSection} section
- * @returns {{column: number, text: string}[]}
+ * Labels of layers, as many as fit.
+ * @param {LayerHistograms} histograms @param {LayersPlan} plan @param {LayersSection} section
  */
 export function layerLabels({ columns }, { main }, { x: [from, to] }) {
   const pitch = main.w / (to - from);
@@ -194,12 +174,7 @@ export function layerLabels({ columns }, { main }, { x: [from, to] }) {
   });
 }
 
-/**
- * Powers of ten on the ramp: 1, 10, 100, 1k.
- *
- * @param {number} most
- * @returns {{place: number, text: string}[]}
- */
+/** Powers of ten on the ramp: 1, 10, 100, 1k. @param {number} most @returns {{place: number, text: string}[]} */
 export function countTicks(most) {
   const ticks = [];
   for (let count = 1; count <= most; count *= 10) {

@@ -1,7 +1,7 @@
 /**
- * Two graphs, thing by thing. Of the same structure each is matched by its place. Else ops are matched by pass, module
- * path, name and order; tensors by the op that makes them, by what they are the gradient of, or by role and name. What
- * has no partner is listed. No DOM, no recursion.
+ * Matches the ops and tensors of two graphs. Graphs of the same structure match by position. Else ops match by pass,
+ * module path, name and order; tensors by their producer, by the tensor they are the gradient of, or by role and name.
+ * Things without a partner are listed. No DOM, no recursion.
  */
 
 import { structureOf } from "../dump/structure.js";
@@ -9,11 +9,7 @@ import { structureOf } from "../dump/structure.js";
 /** @type {WeakMap<object, WeakMap<object, GraphMatch>>} */
 const known = new WeakMap();
 
-/**
- * @param {MatchableThings} a
- * @param {MatchableThings} b
- * @returns {GraphMatch} kept as long as the two are
- */
+/** @param {MatchableThings} a @param {MatchableThings} b @returns {GraphMatch} kept as long as the two are */
 export function matchGraphs(a, b) {
   let ofA = known.get(a.tensors);
   if (ofA === undefined) known.set(a.tensors, ofA = new WeakMap());
@@ -82,8 +78,10 @@ function matchTensors(a, b, ops) {
       if (a.tensors[there]?.gradient_of === null && b.tensors[here]?.gradient_of === null) set(there, here);
     });
   });
-  /** What is left, by a name for it. @param {(tensor: Tensor) => string | null} keyA
-   * @param {(tensor: Tensor) => string | null} keyB */
+  /**
+   * Matches the remaining tensors by a key.
+   * @param {(tensor: Tensor) => string | null} keyA @param {(tensor: Tensor) => string | null} keyB
+   */
   const byKey = (keyA, keyB) => {
     const found = new Int32Array(b.tensors.length).fill(-1);
     const isFree = (/** @type {Tensor} */ { id }) => !taken.has(placeA.get(id) ?? -1);
@@ -104,10 +102,7 @@ function matchTensors(a, b, ops) {
 
 /**
  * The first of a name with the first of that name, the second with the second.
- *
- * @template T
- * @param {readonly T[]} a
- * @param {readonly T[]} b
+ * @template T @param {readonly T[]} a @param {readonly T[]} b
  * @param {(thing: T) => string | null} keyA null: not to be paired
  * @param {(thing: T) => string | null} keyB
  * @param {Int32Array} into of B → of A
@@ -147,11 +142,9 @@ function alone(here, there, isAlone) {
 }
 
 /**
- * What is selected, in another graph: its id there, or what was given where it has a name that holds in both.
- *
+ * The id of a selection in another graph; unchanged if it is a name that both graphs have.
  * @param {string} select as in addresses
- * @param {MatchableThings} from
- * @param {MatchableThings} to
+ * @param {MatchableThings} from @param {MatchableThings} to
  * @returns {string} "" for an op that has no partner
  */
 export function carried(select, from, to) {

@@ -4,7 +4,10 @@
  */
 
 import { count, significant, valueAt } from "../format.js";
-import { gradientTerm, termOf } from "../rules/formula.js";
+import { memo } from "../memo.js";
+import { rowIndex } from "../picture.js";
+import { gradientTerm } from "../rules/formula.js";
+import { termOf } from "../rules/terms.js";
 
 /** @typedef {{label: string, n: number, largest: number | null, low: number, high: number, inf: number, posinf: number,
  * neginf: number, nan: number, zeros: number}} Operand */
@@ -13,7 +16,7 @@ import { gradientTerm, termOf } from "../rules/formula.js";
 const LARGEST = { float16: 65504, bfloat16: 3.3895313892515355e38, float32: 3.4028234663852886e38,
   float64: Number.MAX_VALUE };
 
-/** Ops whose output has its input's values: what is said of one holds for the other. */
+/** Ops that keep the values of their input. */
 const SAME_VALUES = new Set(
   ("squeeze unsqueeze view view_as reshape flatten contiguous detach clone to "
     + "SqueezeBackward0 SqueezeBackward1 SqueezeBackward2 UnsqueezeBackward0 ViewBackward0 AddBackward0 AccumulateGrad")
@@ -29,8 +32,7 @@ const GATES = new Set(["gelu", "silu", "mish"]);
 const LONGEST_LABEL = 40;
 
 /**
- * What does not change with the numbers of a graph.
- *
+ * The part that depends on the topology alone.
  * @typedef {object} Plan
  * @property {readonly {tensor: Tensor, row: number, isBackward: boolean}[]} named those with a name of their own, in
  *   order of execution
@@ -39,21 +41,16 @@ const LONGEST_LABEL = 40;
  * @property {(tensor: Tensor) => number | null} layerOf
  */
 
-/** @type {WeakMap<Topology, Plan>} */
-const plans = new WeakMap();
-
 /**
  * The first ±Inf and the first NaN of a pass: in the order of execution, so that a gradient is named only where the
  * forward pass is finite.
- *
  * @param {Picture} picture
- * @returns {{inf: NonFiniteCause | null, nan: NonFiniteCause | null}} nothing is told while a figure waits for a guess
+ * @returns {{inf: NonFiniteCause | null, nan: NonFiniteCause | null}} both null while a figure is hidden
  */
 export function firstNonFinite(picture) {
-  const { topology, rows, integers } = picture;
+  const { topology, integers } = picture;
   if (picture.hidden !== null) return { inf: null, nan: null };
-  let plan = plans.get(topology);
-  if (plan === undefined) plans.set(topology, plan = planOf(topology, rows));
+  const plan = planOf(topology);
   const { posinf, neginf, nan } = integers;
   const inf = plan.named.find(({ row }) => posinf[row] + neginf[row] > 0);
   const notNumber = plan.named.find(({ row }) => nan[row] > 0);
@@ -61,8 +58,12 @@ export function firstNonFinite(picture) {
     nan: notNumber === undefined ? null : explain(picture, plan, "NaN", notNumber) };
 }
 
-/** @param {Topology} topology @param {ReadonlyMap<string, number>} rows @returns {Plan} */
-function planOf({ ops, tensors: all, layers }, rows) {
+const planOf = memo(build);
+
+/** @param {Topology} topology @returns {Plan} */
+function build(topology) {
+  const { ops, tensors: all, layers } = topology;
+  const rows = rowIndex(topology);
   const tensors = new Map(all.map((tensor) => [tensor.id, tensor]));
   const order = new Map(ops.flatMap(({ outputs }, place) => outputs.map((id) => [id, place])));
   const owner = new Map(layers.flatMap(({ index, weight, bias }) => [weight, bias].map((id) => [id ?? "", index])));
@@ -97,9 +98,7 @@ function isNamed({ role, gradient_of }, tensors) {
 }
 
 /**
- * @param {Picture} picture
- * @param {Plan} plan
- * @param {NonFiniteKind} kind
+ * @param {Picture} picture @param {Plan} plan @param {NonFiniteKind} kind
  * @param {{tensor: Tensor, isBackward: boolean}} first
  * @returns {NonFiniteCause}
  */
@@ -112,7 +111,6 @@ function explain(picture, plan, kind, { tensor, isBackward }) {
   return { kind, layer, tensor: tensor.id, isBackward, text: `${place}: ${writer.of(tensor, kind)}` };
 }
 
-/** What one op did to the numbers of one picture. */
 class Account {
   /** @param {Picture} picture @param {Plan} plan */
   constructor(picture, plan) {
@@ -150,12 +148,8 @@ class Account {
   }
 
   /**
-   * What an op reads. Of autograd's nodes the gradient alone is recorded: what their rule needs besides stands with
-   * the forward op.
-   *
-   * @param {Op} op
-   * @param {Tensor} output
-   * @returns {string[]}
+   * The ids of an op's operands. A node of autograd records only its gradient: the others are inputs of the forward op.
+   * @param {Op} op @param {Tensor} output
    */
   #operandsOf(op, output) {
     const forward = this.#forwardOf(op);

@@ -1,12 +1,14 @@
 /**
- * The figure behind an overlay, for every op, tensor and group of a graph. NaN: there is none; Infinity: what it would
- * be taken of is not finite. No DOM, no recursion.
+ * The value behind an overlay for every op, tensor and group of a graph. NaN: no value; Infinity: the tensor is not
+ * finite. No DOM, no recursion.
  */
 
 import { WORST_FIRST } from "./diagnosis.js";
 import { differences } from "./dump-run.js";
 import { gradientsOf } from "../graph/chain-path.js";
 import { itemSize } from "../graph/steps.js";
+import { outputsOf } from "../graph/wiring.js";
+import { memo } from "../memo.js";
 
 /**
  * @typedef {object} OverlayValues
@@ -17,8 +19,7 @@ import { itemSize } from "../graph/steps.js";
  */
 
 /**
- * What of a graph the figures are read with, the same for every picture.
- *
+ * Index arrays of a graph, the same for every picture.
  * @typedef {object} Plan
  * @property {Int32Array} rows tensor → row of the statistics, -1 for none
  * @property {Int32Array} gradients tensor → its gradient; a gradient's is itself
@@ -28,15 +29,7 @@ import { itemSize } from "../graph/steps.js";
  * @property {Map<OverlayKind, OverlayValues>} constant overlays that pictures do not change
  */
 
-/** @type {WeakMap<Graph, Plan>} */
-const plans = new WeakMap();
-
-/** @param {Graph} graph @returns {Plan} */
-function planOf(graph) {
-  let plan = plans.get(graph);
-  if (plan === undefined) plans.set(graph, plan = build(graph));
-  return plan;
-}
+const planOf = memo(build);
 
 /** @param {Graph} graph @returns {Plan} */
 function build(graph) {
@@ -49,13 +42,8 @@ function build(graph) {
   const gradients = gradientsOf(graph).map((gradient, tensor) =>
     arrays.tensorHalf[tensor] === 0 ? gradient : isGradient(tensor) ? tensor : -1
   );
-  const results = new Int32Array(arrays.ops).fill(-1);
-  for (let op = 0; op < arrays.ops; op += 1) {
-    for (let at = arrays.outputStart[op + 1] - 1; at >= arrays.outputStart[op]; at -= 1) {
-      const output = arrays.outputs[at];
-      if (rows[output] >= 0) results[op] = output;
-    }
-  }
+  const results = Int32Array.from({ length: arrays.ops },
+    (_, op) => outputsOf(arrays, op).find((output) => rows[output] >= 0) ?? -1);
   const groups = Int32Array.from({ length: arrays.groups }, (_, group) => group).sort((a, b) =>
     arrays.groupDepth[b] - arrays.groupDepth[a] || b - a
   );
@@ -63,10 +51,8 @@ function build(graph) {
 }
 
 /**
- * What leaves a group: forward the output of its last op, backward the gradient that goes on to what stands before it.
- *
- * @param {Graph} graph
- * @param {Int32Array} results
+ * The tensor that leaves each group: forward the output of its last op, backward the gradient of its input.
+ * @param {Graph} graph @param {Int32Array} results
  * @returns {[Int32Array, Int32Array]}
  */
 function resultsOfGroups({ arrays, topology }, results) {
@@ -79,13 +65,12 @@ function resultsOfGroups({ arrays, topology }, results) {
   }
   for (let op = 0; op < arrays.ops; op += 1) {
     if (arrays.opHalf[op] !== 1) continue;
-    for (let at = arrays.outputStart[op]; at < arrays.outputStart[op + 1]; at += 1) {
-      const output = arrays.outputs[at];
+    for (const output of outputsOf(arrays, op)) {
       const original = arrays.gradientOf[output];
       if (original < 0 || topology.tensors[original]?.role === "parameter") continue;
       const maker = arrays.producer[original];
       let group = arrays.opGroup[op];
-      // Out of every group that does not hold what it is the gradient of.
+      // It leaves every group that does not hold the producer of its original.
       while (group >= 0 && !(maker >= arrays.groupFirst[group] && maker < arrays.groupLast[group])) {
         backward[group] = output;
         group = arrays.groupParent[group];
@@ -96,12 +81,8 @@ function resultsOfGroups({ arrays, topology }, results) {
 }
 
 /**
- * @param {OverlayKind} kind
- * @param {Graph} graph
- * @param {Picture} picture
- * @param {Theory | null} theory
+ * @param {OverlayKind} kind @param {Graph} graph @param {Picture} picture @param {Theory | null} theory
  * @param {ComparisonReference | null} [reference] a dump that it is compared to
- * @returns {OverlayValues}
  */
 export function overlayValues(kind, graph, picture, theory, reference = null) {
   const plan = planOf(graph);
@@ -142,7 +123,7 @@ export function overlayValues(kind, graph, picture, theory, reference = null) {
   for (let tensor = 0; tensor < arrays.tensors; tensor += 1) {
     const source = kind === "gradient_norm" ? plan.gradients[tensor] : tensor;
     const row = source < 0 ? -1 : plan.rows[source];
-    // What waits for a guess must not show by its colour.
+    // A colour would give a hidden figure away.
     if (row < 0 || hidden?.has(row)) continue;
     const isBad = nan[row] + posinf[row] + neginf[row] > 0;
     tensors[tensor] = isBad && kind !== "dead_fraction" ? Infinity : column[row];
@@ -184,8 +165,7 @@ function assembled({ arrays }, plan, tensors, ops, join, results) {
       outputs.forEach((output, group) => output >= 0 && halves[half].fill(results?.[output] ?? NaN, group, group + 1))
     );
   } else {
-    /** @param {Float64Array} into @param {number} group @param {number} value */
-    const add = (into, group, value) => {
+    const add = (/** @type {Float64Array} */ into, /** @type {number} */ group, /** @type {number} */ value) => {
       if (group < 0 || Number.isNaN(value)) return;
       into[group] = Number.isNaN(into[group]) ? value : join(into[group], value);
     };
@@ -225,12 +205,8 @@ function rangeOf(columns) {
 const SATURATED = 0.5;
 
 /**
- * What is wrong with each tensor, as a position in WORST_FIRST: what its own numbers say, else its layer's verdict.
- *
- * @param {Graph} graph
- * @param {Plan} plan
- * @param {Picture} picture
- * @param {Theory | null} theory
+ * The health of each tensor as a position in WORST_FIRST: by its own numbers, else by its layer's verdict.
+ * @param {Graph} graph @param {Plan} plan @param {Picture} picture @param {Theory | null} theory
  * @param {Float64Array} into NaN: nothing is wrong
  */
 function healthOf({ topology, tensorIndex }, plan, picture, theory, into) {

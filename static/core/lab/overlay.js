@@ -1,6 +1,6 @@
 /**
- * What colours the boxes of a graph besides their phase: one figure at a time, on one ramp, with its legend. What
- * depends on the graph alone is worked out once, so that a live picture costs a pass over numbers. No DOM.
+ * Overlays: colours the boxes of a graph by one figure, with a legend. The parts that depend on the graph alone are
+ * computed once. No DOM.
  */
 
 import { overlayValues } from "./overlay-values.js";
@@ -40,9 +40,7 @@ const overlayOf = (kind) => OVERLAYS.find(({ name }) => name === kind);
 
 /**
  * Why an overlay cannot be had of a graph.
- *
- * @param {OverlayKind} kind
- * @param {Graph} graph
+ * @param {OverlayKind} kind @param {Graph} graph
  * @param {ComparisonReference | null} [reference] a dump that it is compared to
  * @returns {string | null} null where it can
  */
@@ -60,13 +58,12 @@ const RECTIFIERS = new Set(
   ),
 );
 
-/** How many colours a ramp has: steps that the eye does not tell apart. */
+/** Colours of a ramp: too many for the eye to see steps. */
 const SHADES = 64;
 
 /**
  * From next to the paper to as deep as the ink on it stays legible. Lightness runs one way and evenly, so the order
  * shows to eyes that tell no hues apart; the hues, yellow over green to blue, are none of a phase's borders.
- *
  * @type {Record<"light" | "dark", {lightness: [number, number], chroma: [number, number], hue: [number, number]}>}
  */
 const RAMPS = {
@@ -77,10 +74,7 @@ const RAMPS = {
 /** @param {[number, number]} ends @param {number} share @returns {number} */
 const between = ([from, to], share) => from + (to - from) * share;
 
-/**
- * @param {"light" | "dark"} scheme
- * @returns {string[]} colours from low to high
- */
+/** @param {"light" | "dark"} scheme @returns {string[]} colours from low to high */
 export function shadesOf(scheme) {
   const { lightness, chroma, hue } = RAMPS[scheme];
   return Array.from({ length: SHADES },
@@ -93,7 +87,7 @@ export function shadesOf(scheme) {
 
 const SHADES_OF = { light: shadesOf("light"), dark: shadesOf("dark") };
 
-/** Beside the ramp: a tensor with NaN or Inf in it has no place on it. */
+/** The colour of tensors with NaN or Inf, which have no place on the ramp. */
 export const NON_FINITE = { light: hex(oklch(0.83, 0.1, 320)), dark: hex(oklch(0.44, 0.13, 320)) };
 
 /** Worst first, as a closed box has the worst of what it holds.
@@ -106,8 +100,11 @@ const HEALTH = [
   { word: "saturated", hue: 105, chroma: 0.12 },
 ];
 
-/** What is told apart by hue differs in lightness too. @param {"light" | "dark"} scheme @returns {string[]} by position
- * in HEALTH */
+/**
+ * Colours differ in lightness too, not in hue alone.
+ * @param {"light" | "dark"} scheme
+ * @returns {string[]} by position in HEALTH
+ */
 function healthColours(scheme) {
   return HEALTH.map(({ hue, chroma }, order) =>
     hex(oklch(scheme === "light" ? 0.76 + 0.045 * order : 0.5 - 0.05 * order, chroma, hue))
@@ -167,7 +164,6 @@ export function paintwork({ kind, edges, graph, picture, theory, reference = nul
 
 /**
  * The range of a paintwork's figure, for the address: with it, other runs are coloured on the same scale.
- *
  * @param {Paintwork} paint
  * @returns {[number, number] | null} null where the overlay has no numbers
  */

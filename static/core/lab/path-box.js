@@ -5,7 +5,7 @@
 
 import { html } from "../dom.js";
 
-/** Of more than these the first are offered, and typing narrows them down. */
+/** The list shows the first of them. */
 const MAX_OFFERED = 200;
 
 export class PathBox {
@@ -19,7 +19,7 @@ export class PathBox {
   #paths = [];
   /** @type {readonly string[]} */
   #offered = [];
-  /** Of the offers the one that Enter takes; -1: what is typed. */
+  /** The offer that Enter takes; -1: the typed text. */
   #at = -1;
 
   /**
@@ -40,11 +40,11 @@ export class PathBox {
     input.addEventListener("click", () => this.#offer(""));
     input.addEventListener("input", () => this.#offer(input.value));
     input.addEventListener("keydown", (event) => this.#onKey(event));
-    // What was typed to look for something, and not taken, is nothing that was meant.
+    // Text that was typed but not taken is dropped.
     input.addEventListener("blur", () => this.#take(this.#isPath(input.value.trim()) ? input.value : this.#value));
     // The field keeps the focus, and with it what is typed.
     this.#list.addEventListener("mousedown", (event) => event.preventDefault());
-    // A finger that comes down may be about to scroll.
+    // Not on pointerdown, since a finger may begin to scroll.
     this.#list.addEventListener("click", (event) => {
       const option = event.target instanceof Element ? event.target.closest("[data-path]") : null;
       if (option instanceof HTMLElement) this.#take(option.dataset["path"] ?? "");
@@ -120,7 +120,7 @@ export class PathBox {
       event.preventDefault();
       this.#take(this.#isOpen && this.#at >= 0 ? (this.#offered[this.#at] ?? "") : this.input.value);
     } else if (key === "Escape" && this.#isOpen) {
-      // Of the page's own Escape, which lets go of the selection, only the next is one.
+      // Only the next Escape clears the page's selection.
       event.stopPropagation();
       this.input.value = this.#value;
       this.#close();

@@ -12,7 +12,6 @@ const ADDRESS = "/static/vendor/plotly.min.js";
 /** @type {Promise<Plotly> | null} */
 let loading = null;
 
-/** @returns {Promise<Plotly>} */
 export function loadPlotly() {
   // A page that is a file has only what is in it.
   if (location.protocol === "file:") return Promise.reject(new Error("Plotly is not in this file"));

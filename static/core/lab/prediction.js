@@ -5,7 +5,7 @@ import { valueAt } from "../format.js";
 /** @type {readonly FloatColumn[]} */
 export const STATISTICS = ["mean", "std", "min", "max", "norm", "zero_fraction", "dead_fraction", "saturation"];
 
-/** What is asked for, in words. @type {Record<FloatColumn, string>} */
+/** @type {Record<FloatColumn, string>} */
 export const STATISTIC_NAMES = {
   mean: "mean",
   std: "std",
@@ -36,10 +36,7 @@ export function parsePrediction(figure, guess) {
   return { figure, tensor: statistic === null ? figure : figure.slice(0, dot), statistic, guess: readGuess(guess) };
 }
 
-/**
- * @param {string} text 0.8, 1e-3, −2 or 50 %
- * @returns {number | null} null where it is not a finite number
- */
+/** @param {string} text 0.8, 1e-3, −2 or 50 % @returns {number | null} null where it is not a finite number */
 export function readGuess(text) {
   const [, digits = "", isPercentage] = /^\s*(.*?)\s*(%?)\s*$/.exec(text.replace("−", "-")) ?? [];
   const number = digits === "" ? NaN : Number(digits) / (isPercentage === "%" ? 100 : 1);
@@ -47,8 +44,7 @@ export function readGuess(text) {
 }
 
 /**
- * @param {Picture} picture
- * @param {Prediction} prediction
+ * @param {Picture} picture @param {Prediction} prediction
  * @returns {string | null} why this graph has no such figure; null where it has
  */
 export function problemOf(picture, prediction) {
@@ -73,9 +69,7 @@ export function problemOf(picture, prediction) {
 /**
  * The picture without what would give the figure away: the tensor's whole row, since a norm or a histogram says as much
  * as a standard deviation, and every other row that holds the same number.
- *
- * @param {Picture} picture
- * @param {Prediction | null} prediction
+ * @param {Picture} picture @param {Prediction | null} prediction
  * @returns {Picture} the same one where there is nothing to hide
  */
 export function hide(picture, prediction) {
@@ -105,7 +99,6 @@ export function hide(picture, prediction) {
 
 /**
  * A pinned run without what would give the figure away. It may well be the run on the screen.
- *
  * @param {PinnedRun} run
  * @param {Picture} picture with nothing hidden
  * @param {Prediction | null} prediction
@@ -154,9 +147,7 @@ export function measured(picture, { tensor, statistic }) {
 }
 
 /**
- * @param {Picture} picture
- * @param {Theory | null} theory
- * @param {Prediction} prediction
+ * @param {Picture} picture @param {Theory | null} theory @param {Prediction} prediction
  * @returns {{value: number, band: [number, number] | null} | null} null where theory says nothing of the figure
  */
 export function expected(picture, theory, { tensor, statistic }) {
@@ -177,13 +168,7 @@ export function expected(picture, theory, { tensor, statistic }) {
   return null;
 }
 
-/**
- * What may not be seen yet.
- *
- * @param {Picture} picture
- * @param {Prediction | null} prediction
- * @returns {{id: string, row: number, statistic: FloatColumn, value: number} | null}
- */
+/** The figure to hide, if any. @param {Picture} picture @param {Prediction | null} prediction */
 function secretOf(picture, prediction) {
   if (prediction === null || prediction.statistic === null || prediction.guess !== null) return null;
   if (problemOf(picture, prediction) !== null) return null;
@@ -195,10 +180,7 @@ function secretOf(picture, prediction) {
 
 /**
  * Whether one figure tells another. Shares of nothing and of all tell nothing: any tensor may have them.
- *
- * @param {number | undefined} other
- * @param {number} secret
- * @returns {boolean}
+ * @param {number | undefined} other @param {number} secret
  */
 function tells(other, secret) {
   if (other === undefined || secret === 0 || secret === 1) return false;
@@ -217,9 +199,7 @@ function rowOf(picture, tensor) {
 
 /**
  * The tensors that have a name of their own, numbered ones as ranges: x, w1–w50, l1–l99, out.
- *
  * @param {Picture} picture
- * @returns {string[]}
  */
 function tensorNames({ topology, rows }) {
   /** @type {Map<string, {stem: string, numbers: number[]}>} */

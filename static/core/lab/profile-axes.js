@@ -3,13 +3,12 @@
 import { decadeLabel, decadeTicks, layerTicks } from "../scales.js";
 import { svg, write } from "../dom.js";
 
-// The depth axis of the profile: where its points stand, and which stretch of it is a layer's.
+// The profile's depth axis: places of the points, and the span of each layer.
 
-/** A letter of a layer's label, px. */
 const LETTER = 6.5;
 const SHORTEST = 4;
 
-/** Left of it stands the value axis. */
+/** Width of the value axis, px. */
 export const LEFT = 46;
 
 /**
@@ -24,9 +23,7 @@ export function places(points, { positions }, width) {
 }
 
 /**
- * @param {readonly ProfilePoint[]} points
- * @param {readonly number[]} xs
- * @param {number} width
+ * @param {readonly ProfilePoint[]} points @param {readonly number[]} xs @param {number} width
  * @returns {LayerSpan[]} one per layer, meeting half-way
  */
 export function spansOf(points, xs, width) {
@@ -47,8 +44,7 @@ export function spansOf(points, xs, width) {
 }
 
 /**
- * @param {readonly LayerSpan[]} spans
- * @param {number} width
+ * @param {readonly LayerSpan[]} spans @param {number} width
  * @returns {{x: number, text: string}[]} the labels there is room for
  */
 function layerLabels(spans, width) {
@@ -66,10 +62,8 @@ function layerLabels(spans, width) {
 
 /**
  * A title as far as there is room for it: what tells paths apart is at their ends, types come after them.
- *
  * @param {string} title "layer 3" or "block.mlp.0 (Linear)"
  * @param {number} room px
- * @returns {string}
  */
 function shortened(title, room) {
   if (/^layer \d+$/.test(title)) return title;
@@ -137,15 +131,14 @@ export class ProfileAxis {
   }
 }
 
-// What the profile's marks are read against: layers in stripes, lines across, the scale at the left.
+// The profile's background: stripes for layers, grid lines, the scale at the left.
 
-/** Of more layers than these, stripes as wide as one would flicker: they are ten layers wide. */
+/** With more layers, stripes of one layer would flicker: they are ten layers wide. */
 const CROWD = 80;
 const TEN = 10;
 
 /**
- * @param {readonly LayerSpan[]} spans
- * @param {readonly ProfileAxis[]} axes
+ * @param {readonly LayerSpan[]} spans @param {readonly ProfileAxis[]} axes
  * @param {{width: number, height: number}} size
  * @param {number} stripAt where the layers' numbers stand
  * @returns {SVGElement[]} what goes beneath the marks: every other layer is shaded, as wide as in the graph
@@ -175,8 +168,7 @@ function stripes(spans) {
 }
 
 /**
- * @param {readonly {axis: ProfileAxis, side: string, label: string}[]} halves
- * @param {number} height
+ * @param {readonly {axis: ProfileAxis, side: string, label: string}[]} halves @param {number} height
  * @returns {SVGElement[]} what goes above them: marks that are panned out to the left disappear beneath it
  */
 export function scale(halves, height) {

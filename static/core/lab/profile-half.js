@@ -11,11 +11,11 @@ const MARKS = /** @type {const} */ (["range", "theory", "run", "run-dots", "line
 const CROSS = 3;
 const CROWD = 40;
 const THRONG = 200;
-/** Half a dot's width in a throng: no eye sees that it is no disc, which takes many times as long to fill. */
+/** Half the width of a square that replaces each disc among many points: it is faster to fill and looks the same. */
 const SPECK = 1.2;
-/** Of a pixel: marks no further apart are one. */
+/** Px: closer marks count as one. */
 const APART = 0.5;
-/** No chart is so many of them high. */
+/** More than any chart's height in these units. */
 const MAX_HIGH = 2 ** 15;
 /** Half the width of what theory says of a layer that stands alone, at most. */
 const STUB = 6;
@@ -37,9 +37,7 @@ export class ProfileHalf {
 
   /**
    * @param {ProfileAxis | null} axis null: nothing is shown
-   * @param {readonly ProfilePoint[]} points
-   * @param {readonly number[]} xs
-   * @param {ProfileFigures} figures
+   * @param {readonly ProfilePoint[]} points @param {readonly number[]} xs @param {ProfileFigures} figures
    */
   draw(axis, points, xs, { measured, expected, run }) {
     let hidden = "";
@@ -50,12 +48,12 @@ export class ProfileHalf {
       const radius = isThrong ? 1.4 : points.length > CROWD ? 2 : 3.5;
       const drawn = { ...EMPTY };
       const [line, runLine] = [new Stroke(), new Stroke()];
-      // Of thousands of points several fall on each pixel: what would be drawn over itself is drawn once.
+      // With thousands of points, several fall on one pixel: draw each pixel once.
       const [isNewDot, isNewBand, isNewRing] = [new Places(isThrong), new Places(isThrong), new Places(isThrong)];
       /** @type {{x: number, value: number, low: number, high: number}[]} */
       let stretch = [];
       for (let order = 0; axis !== null && order < points.length; order += 1) {
-        // The input is where the line starts; it is nobody's preactivation.
+        // The line starts at the input, which has no preactivation.
         if (points[order].series !== series) continue;
         const x = xs[order];
         const [reading, theory, other] = [measured[order] ?? null, expected[order] ?? null, run[order] ?? null];
@@ -104,13 +102,13 @@ export class ProfileHalf {
 
 const EMPTY = /** @type {Record<typeof MARKS[number], string>} */ (Object.fromEntries(MARKS.map((mark) => [mark, ""])));
 
-/** Where something has been drawn already, to half a pixel; x only grows. */
+/** Remembers the drawn places, to half a pixel; x must not fall. */
 class Places {
   #column = NaN;
   /** @type {Set<number>} */
   #seen = new Set();
 
-  /** @param {boolean} counts whether places are told apart; if not, each is new */
+  /** @param {boolean} counts false: every place counts as new */
   constructor(counts) {
     this.counts = counts;
   }
@@ -145,7 +143,6 @@ class Stroke {
 
 /**
  * The line and the band over a stretch of layers.
- *
  * @param {Record<typeof MARKS[number], string>} drawn
  * @param {readonly {x: number, value: number, low: number, high: number}[]} stretch
  * @param {number} stub half the width of a stretch of one

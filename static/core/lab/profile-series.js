@@ -36,8 +36,7 @@ export const FORMS = {
 export const USUAL_RATIO = 1e-3;
 
 /**
- * @param {Topology} topology
- * @param {ProfileStatistic} statistic
+ * @param {Topology} topology @param {ProfileStatistic} statistic
  * @returns {ProfilePoint[]} in order of depth; none where there are no layers
  */
 export function pointsOf({ tensors, layers, modules }, statistic) {
@@ -106,16 +105,12 @@ export function titleOf(index, name, type = "") {
 }
 
 /**
- * What a picture says of a point.
- *
- * @param {Picture} picture
- * @param {ProfileStatistic} statistic
- * @param {ProfilePoint} point
- * @param {ProfileSide} side
+ * The measured figure of a point.
+ * @param {Picture} picture @param {ProfileStatistic} statistic @param {ProfilePoint} point @param {ProfileSide} side
  * @returns {ProfileReading | null} null where there is nothing to read
  */
 export function measured(picture, statistic, { tensor, gradient }, side) {
-  const { rows, floats, integers } = picture;
+  const { rows, floats } = picture;
   if (statistic === "ratio") {
     const [above, below] = [rows.get(gradient ?? ""), rows.get(tensor)];
     if (above === undefined || below === undefined) return null;
@@ -127,10 +122,7 @@ export function measured(picture, statistic, { tensor, gradient }, side) {
   const row = rows.get((side === "forward" ? tensor : gradient) ?? "");
   if (row === undefined) return null;
   const value = floats[statistic][row] ?? NaN;
-  const isHidden = picture.hidden?.row === row;
-  const infinite = integers.posinf[row] + integers.neginf[row];
-  return { value: Number.isNaN(value) ? null : value, hasInf: !isHidden && infinite > 0,
-    hasNan: !isHidden && integers.nan[row] > 0, isHidden };
+  return { value: Number.isNaN(value) ? null : value, ...flags(picture, row) };
 }
 
 /** @param {Picture} picture @param {number} row */
@@ -141,11 +133,8 @@ function flags({ integers, hidden }, row) {
 }
 
 /**
- * What another run's profile says of a point: layers answer to each other by their number.
- *
- * @param {ProfileDump} profile
- * @param {ProfileStatistic} statistic
- * @param {ProfilePoint} point
+ * The figure of a point in another run's profile; layers match by number.
+ * @param {ProfileDump} profile @param {ProfileStatistic} statistic @param {ProfilePoint} point
  * @param {ProfileSide} side
  * @returns {ProfileReading | null}
  */
@@ -159,7 +148,7 @@ function ofRun({ input, layers }, statistic, { layer, series }, side) {
     return { value: there.gradient_to_weight_ratio, hasInf: has(({ posinf, neginf }) => posinf + neginf),
       hasNan: has(({ nan }) => nan), isHidden: false };
   }
-  // Only of its activations does a profile hold the gradients.
+  // A profile holds gradients of activations only.
   const backward = series === "activation" ? (there?.gradient ?? null) : null;
   const summary = side === "backward" ? backward : layer === 0 ? input : (there?.[series] ?? null);
   if (summary === null) return null;
@@ -168,13 +157,8 @@ function ofRun({ input, layers }, statistic, { layer, series }, side) {
 }
 
 /**
- * What theory expects of a point.
- *
- * @param {LayerTheory | undefined} layer
- * @param {ProfileStatistic} statistic
- * @param {ProfilePoint} point
+ * @param {LayerTheory | undefined} layer @param {ProfileStatistic} statistic @param {ProfilePoint} point
  * @param {ProfileSide} side
- * @returns {Expected | null}
  */
 export function expectedOf(layer, statistic, { series }, side) {
   const quantity = quantityOf(statistic, series, side);
@@ -188,10 +172,7 @@ export function expectedOf(layer, statistic, { series }, side) {
 
 /**
  * Why theory says nothing of a point.
- *
- * @param {LayerTheory | undefined} layer
- * @param {ProfileStatistic} statistic
- * @param {ProfilePoint} point
+ * @param {LayerTheory | undefined} layer @param {ProfileStatistic} statistic @param {ProfilePoint} point
  * @param {ProfileSide} side
  * @returns {string | null} null where it speaks, or never does
  */
@@ -210,12 +191,7 @@ function quantityOf(statistic, series, side) {
   return statistic === "mean" ? "activation_mean" : statistic;
 }
 
-/**
- * A band as an axis of magnitudes shows it.
- *
- * @param {Expected} expected
- * @returns {[number, number]}
- */
+/** A band as an axis of magnitudes shows it. @param {Expected} expected @returns {[number, number]} */
 export function magnitudes({ band: [low, high] }) {
   const [a, b] = [Math.abs(low), Math.abs(high)];
   return low <= 0 && high >= 0 ? [0, Math.max(a, b)] : [Math.min(a, b), Math.max(a, b)];
@@ -229,9 +205,7 @@ export function isOutside(expected, reading) {
 }
 
 /**
- * @param {readonly ProfilePoint[]} points
- * @param {ProfileStatistic} statistic
- * @param {ProfileSide} side
+ * @param {readonly ProfilePoint[]} points @param {ProfileStatistic} statistic @param {ProfileSide} side
  * @param {{picture: Picture, theory: Theory | null, pinned: PinnedRun | null}} sources
  * @returns {ProfileFigures}
  */
@@ -248,9 +222,7 @@ export function figuresOf(points, statistic, side, { picture, theory, pinned }) 
 
 /**
  * Decades that hold all of it.
- *
- * @param {ProfileFigures} figures
- * @param {ProfileStatistic} statistic
+ * @param {ProfileFigures} figures @param {ProfileStatistic} statistic
  * @returns {[number, number]} exponents
  */
 export function decadesOf({ measured: own, expected, run }, statistic) {

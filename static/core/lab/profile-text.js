@@ -1,4 +1,4 @@
-/** The profile of the layers in words: the read-out, the key, what a screen reader is told. No DOM. */
+/** The profile of the layers in words: for the read-out, the key and screen readers. No DOM. */
 
 import { percent, significant } from "../format.js";
 import { FORMS } from "./profile-series.js";
@@ -19,26 +19,18 @@ const UNBOUNDED = {
   ),
 };
 
-/**
- * Why there is nothing to show layer by layer.
- *
- * @param {Spec | null} spec
- * @returns {string}
- */
+/** Why there is nothing to show layer by layer. @param {Spec | null} spec @returns {string} */
 export function whyNoLayers(spec) {
   const { program = "mlp" } = spec ?? {};
-  // Of a model of one's own, which a what-if is set of, layers are its modules with parameters.
+  // The layers of a user's model, whose spec is a what-if, are its modules with parameters.
   if (spec !== null && !("program" in spec)) return "No module with parameters has run.";
   return program === "mlp" ? "This graph is not a chain of layers." : `The program ${program} has no layers.`;
 }
 
 /**
  * Why a statistic has no figures; "" where it has.
- *
- * @param {ProfileStatistic} statistic
- * @param {readonly (ProfileReading | null)[]} readings
+ * @param {ProfileStatistic} statistic @param {readonly (ProfileReading | null)[]} readings
  * @param {string} activation its name
- * @returns {string}
  */
 export function whyEmpty(statistic, readings, activation) {
   if (readings.length === 0) return whyNoLayers(null);
@@ -77,9 +69,7 @@ function expectedText(statistic, expected) {
 
 /**
  * The figures of one point: layer 7: l14 σ 0.810, expected 0.826 (0.400–1.20).
- *
- * @param {ProfileStatistic} statistic
- * @param {ProfilePoint} point
+ * @param {ProfileStatistic} statistic @param {ProfilePoint} point
  * @param {number} order of the point
  * @param {Record<ProfileSide, ProfileFigures>} figures
  * @returns {string[]} the tensor's, and its gradient's where that is shown
@@ -109,12 +99,8 @@ export function runLabel(pinned, layers) {
 
 /**
  * The chart in a sentence or two.
- *
- * @param {ProfileStatistic} statistic
- * @param {readonly ProfilePoint[]} points
- * @param {ProfileFigures} figures
+ * @param {ProfileStatistic} statistic @param {readonly ProfilePoint[]} points @param {ProfileFigures} figures
  * @param {readonly NonFiniteCause[]} causes
- * @returns {string}
  */
 export function summary(statistic, points, figures, causes) {
   const { measured, expected, run } = figures;
@@ -131,10 +117,8 @@ export function summary(statistic, points, figures, causes) {
 }
 
 /**
- * Of how many layers theory says nothing, and why.
- *
- * @param {readonly ProfilePoint[]} points
- * @param {ProfileFigures} figures
+ * The number of layers without theory, and the reasons.
+ * @param {readonly ProfilePoint[]} points @param {ProfileFigures} figures
  * @returns {{text: string, why: string}} text: "" where it speaks of all
  */
 export function silence(points, { reason }) {

@@ -6,8 +6,6 @@
 import { html } from "../dom.js";
 import { decadeLabel, sliderScale } from "../scales.js";
 
-// The init scale in units of the weights' standard deviation: the values worth hitting, and hitting them.
-
 /**
  * @typedef {object} Tick
  * @property {string} label
@@ -27,14 +25,13 @@ const WORTH_HITTING = [
   { label: "1", formula: "1", std: () => 1, anchor: "middle", rank: 2 },
 ];
 
-/** Share of the way to a neighbouring tick that snaps: something is left to be chosen between two that stand close. */
+/** Share of the way to a neighbouring tick that snaps, so that values between close ticks can be chosen. */
 const SHARED = 1 / 3;
 
 /**
  * @param {number} unit std of the weights at scale 1
  * @param {number} n inputs of the layer
- * @param {number} minimum
- * @param {number} maximum
+ * @param {number} minimum @param {number} maximum
  * @returns {Tick[]} those within reach, by rising scale; none where the weights have no scale
  */
 export function snapTicks(unit, n, minimum, maximum) {
@@ -47,10 +44,7 @@ export function snapTicks(unit, n, minimum, maximum) {
 /**
  * Which of some rising places the pointer's place snaps to: one no more than `reach` away, and less than a third of the
  * way from it to its neighbour on that side.
- *
- * @param {number} at
- * @param {readonly number[]} places
- * @param {number} reach
+ * @param {number} at @param {readonly number[]} places @param {number} reach
  * @returns {number | null} its index
  */
 export function snap(at, places, reach) {
@@ -68,12 +62,11 @@ export function snap(at, places, reach) {
 
 /**
  * @param {readonly Pick<Tick, "scale">[]} ticks by rising scale
- * @param {number} scale
- * @param {1 | -1} direction
+ * @param {number} scale @param {1 | -1} direction
  * @returns {number | null} the scale of the next tick that way
  */
 export function nextTick(ticks, scale, direction) {
-  // Half a unit of the fourth digit: a tick that one stands on is not the next.
+  // Half a unit of the fourth digit, so that the current tick is not the next one.
   const ahead = ticks.filter((tick) => direction * (tick.scale / scale - 1) > 5e-4);
   return (direction > 0 ? ahead[0] : ahead.at(-1))?.scale ?? null;
 }
@@ -81,11 +74,9 @@ export function nextTick(ticks, scale, direction) {
 /**
  * Which labels of a row can be written: in the order of their rank, each where it overlaps none before it and lies
  * inside.
- *
  * @param {readonly {left: number, width: number, rank: number}[]} labels
  * @param {number} length of the row
  * @param {number} gap
- * @returns {boolean[]}
  */
 export function fitLabels(labels, length, gap) {
   const fits = labels.map(() => false);
@@ -119,9 +110,8 @@ const COARSE_STEP = 10;
 const SNAP_REACH = 6;
 /** px that the thumb takes of the slider's width */
 const THUMB = 18;
-/** px between labels */
 const LABEL_GAP = 2;
-/** Rank of a decade's label: it gives way to any tick's. */
+/** Decades' labels give way to those of ticks. */
 const DECADE_RANK = 10;
 
 export const TICK_HELP = "[ and ] go from tick to tick; with Alt the thumb does not snap.";
@@ -132,7 +122,7 @@ export class ScaleSlider {
   #change;
   #range = { minimum: 1e-4, maximum: 1e4 };
   #scale = sliderScale(1e-4, 1e4);
-  /** What is set; it may be what no slider shows. */
+  /** The value, which may lie beyond the slider. */
   #value = 1;
   /** @type {{ticks: readonly SliderTick[], places: number[]}} */
   #snaps = { ticks: [], places: [] };
@@ -157,9 +147,8 @@ export class ScaleSlider {
     input.addEventListener("input", () => this.#drag(Number(input.value)));
     for (const type of ["change", "pointerup", "pointercancel"]) input.addEventListener(type, () => this.#letGo());
     // An input event does not say which keys are held.
-    for (const type of ["pointerdown", "pointermove"]) {
+    for (const type of ["pointerdown", "pointermove"])
       input.addEventListener(type, (event) => (this.#isAltDown = event instanceof PointerEvent && event.altKey));
-    }
     input.addEventListener("keydown", (event) => this.#onKey(event));
     for (const type of ["keyup", "blur"]) input.addEventListener(type, () => this.#keyboardStops());
   }
@@ -174,9 +163,8 @@ export class ScaleSlider {
   set value(scale) {
     const { input } = this;
     this.#value = scale;
-    if (Number.isFinite(scale) && scale > 0 && this.#scale.value(Number(input.value)) !== scale) {
+    if (Number.isFinite(scale) && scale > 0 && this.#scale.value(Number(input.value)) !== scale)
       input.value = String(this.#scale.position(scale));
-    }
     input.style.setProperty("--fill", String((Number(input.value) + 1) / 2));
   }
 
@@ -244,7 +232,7 @@ export class ScaleSlider {
     this.#change(ends ?? this.#scale.step(this.#shown, by ?? 0), true);
   }
 
-  /** The scale that keys go on from: the one that is set, or the thumb's where that is none. */
+  /** The scale from which keys move: the value, or the thumb's if the value lies beyond the slider. */
   get #shown() {
     const { minimum, maximum } = this.#range;
     return this.#value >= minimum && this.#value <= maximum ? this.#value : this.#scale.value(Number(this.input.value));

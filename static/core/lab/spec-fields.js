@@ -1,4 +1,4 @@
-/** What the controls of a spec and of a what-if have in common: a key's input, and what it says. */
+/** Parts that the controls of a spec and of a what-if share: a key's input, and what it says. */
 
 import { html, svg } from "../dom.js";
 import { setting } from "../format.js";
@@ -8,7 +8,6 @@ const SEEDS = 10_000;
 
 /**
  * Text rather than number fields: what does not read as a number goes to the server too, which says what is allowed.
- *
  * @param {SpecKey["kind"]} kind
  * @returns {HTMLInputElement}
  */

@@ -9,8 +9,6 @@ import { matchGraphs } from "./match.js";
 import { BINS, ValueAxis } from "./value-axis.js";
 import { laneOpacity, NEEDLE, needleFill, needleOf, peakShare, ridgeFill, ridgeOf } from "./layers-plan.js";
 
-// One tensor at every step: its histograms on one axis, its figures in rows.
-
 /**
  * @param {readonly (StepFigures | null)[]} steps
  * @param {ReadonlyMap<string, GraphStructure>} graphs by structure
@@ -43,9 +41,7 @@ export function tensorSteps(steps, graphs, shown, structure, tensor, kind) {
 }
 
 /**
- * @param {ReadonlyMap<string, GraphStructure>} graphs
- * @param {MatchableThings} shown
- * @param {string} structure
+ * @param {ReadonlyMap<string, GraphStructure>} graphs @param {MatchableThings} shown @param {string} structure
  * @param {number} tensor
  * @returns {(of: string) => number} from a structure to the row of the tensor's statistics there, -1 for none
  */
@@ -67,10 +63,8 @@ function rowFinder(graphs, shown, structure, tensor) {
 
 /**
  * A picture of that tensor alone, with a row per step.
- *
  * @param {readonly (StepFigures | null)[]} steps
  * @param {readonly number[]} found row in each step, below 0 for none
- * @returns {Picture}
  */
 function pictureOfSteps(steps, found) {
   const bins = steps.find((step) => step !== null)?.bins ?? 1;
@@ -101,17 +95,12 @@ const RIGHT = 4;
 const LETTER = 6;
 /** Least distance of two labels of steps, of two of values. */
 const [STEP_SPACING, VALUE_SPACING] = [14, 48];
-/** Closer than this ridges would be nothing but outlines. */
+/** Closer ridges would show only their outlines. */
 const MIN_RIDGE_PITCH = 6;
 /** Ridges overlap where there are many: what they lose in distance they keep in height. */
 const [MIN_REACH, OVERLAP] = [16, 1.5];
 
-/**
- * @param {TensorSteps} steps
- * @param {readonly string[]} labels
- * @param {number} width
- * @returns {StepsPlan}
- */
+/** @param {TensorSteps} steps @param {readonly string[]} labels @param {number} width @returns {StepsPlan} */
 export function planTensorSteps({ rows }, labels, width) {
   const count = Math.max(1, rows.length);
   const inner = Math.min(MAX_HEIGHT, Math.max(MIN_HEIGHT, count * PITCH));
@@ -214,10 +203,7 @@ export function drawTensorSteps(context, plan, { rows, histograms }, { labels, i
 
 /**
  * A row of cells per step, the deeper the more values.
- *
- * @param {CanvasRenderingContext2D} context
- * @param {StepsPlan} plan
- * @param {LayerHistograms} histograms
+ * @param {CanvasRenderingContext2D} context @param {StepsPlan} plan @param {LayerHistograms} histograms
  * @param {LayersPaint} paint
  */
 function drawShades(context, { left, width, top, pitch }, { columns, counts, sizes }, { hue }) {
@@ -241,10 +227,7 @@ function drawShades(context, { left, width, top, pitch }, { columns, counts, siz
 }
 
 /**
- * @param {CanvasRenderingContext2D} context
- * @param {StepsPlan} plan
- * @param {ValueAxis} axis
- * @param {LayersPaint} paint
+ * @param {CanvasRenderingContext2D} context @param {StepsPlan} plan @param {ValueAxis} axis @param {LayersPaint} paint
  * @param {string} family
  */
 function drawValues(context, { left, width, top, height }, axis, paint, family) {

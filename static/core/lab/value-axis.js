@@ -75,12 +75,9 @@ export class ValueAxis {
 
   /**
    * Labels for the part of the axis between two places.
-   *
-   * @param {number} from
-   * @param {number} to
+   * @param {number} from @param {number} to
    * @param {number} length of that part, px
    * @param {number} spacing least distance of two labels, px
-   * @returns {{place: number, text: string}[]}
    */
   ticks(from, to, length, spacing) {
     const [low, high] = [this.value(from), this.value(to)];
@@ -117,10 +114,9 @@ export class ValueAxis {
     const power = 10 ** Math.floor(Math.log10(rough));
     const step = ([1, 2, 5].find((lead) => lead * power >= rough) ?? 10) * power;
     const ticks = [];
-    // Multiples are counted, not summed up: 3 · 0.1 has no rounding to carry on.
-    for (let multiple = Math.ceil(low / step); multiple * step <= high; multiple += 1) {
+    // Multiples are counted, since a sum would add up rounding errors.
+    for (let multiple = Math.ceil(low / step); multiple * step <= high; multiple += 1)
       ticks.push({ place: this.place(multiple * step), text: tickText(multiple * step) });
-    }
     return this.kind === "linear" ? ticks : apart(ticks, spacing / length);
   }
 }
@@ -128,7 +124,6 @@ export class ValueAxis {
 /**
  * @param {{place: number, text: string}[]} ticks ascending
  * @param {number} least distance of two
- * @returns {{place: number, text: string}[]}
  */
 function apart(ticks, least) {
   let last = -Infinity;

@@ -1,11 +1,10 @@
-/** What a picture shows, in one line: where numbers end, or how the gradient fares on its way back. No DOM. */
+/** A picture's verdict in one line: where numbers end, or how the gradient fares on its way back. No DOM. */
 
 import { nonFinite } from "../picture.js";
 import { significant, valueAt } from "../format.js";
 
 /**
- * @param {Picture} picture
- * @param {(row: number) => boolean} holds
+ * @param {Picture} picture @param {(row: number) => boolean} holds
  * @returns {number | null} the first layer with a forward tensor for which it holds
  */
 function firstLayer({ topology, rows }, holds) {
@@ -30,17 +29,14 @@ export function firstNaN(picture) {
   return firstLayer(picture, (row) => picture.integers.nan[row] > 0);
 }
 
-/**
- * @param {Picture} picture
- * @returns {{text: string, isWarning: boolean}}
- */
+/** @param {Picture} picture @returns {{text: string, isWarning: boolean}} */
 export function verdict(picture) {
   const { layers } = picture.topology;
-  // In a chain what is lost stays lost; any other net may go around a layer.
+  // In a chain a lost signal stays lost; other nets may bypass a layer.
   const isChain = picture.spec !== null && "program" in picture.spec;
   const where = (/** @type {number} */ layer) => isChain ? `from layer ${layer} on` : `first in layer ${layer}`;
   if (picture.failed) return { text: "The recording broke off: what there is of it is shown.", isWarning: true };
-  // Where numbers end may be what is to be guessed.
+  // The first non-finite layer may be what is to be guessed.
   if (layers.length === 0 || picture.hidden !== null) return { text: "", isWarning: false };
 
   const [inf, notNumber] = [firstInf(picture), firstNaN(picture)];

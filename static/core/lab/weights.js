@@ -5,16 +5,13 @@ import { find } from "../graph/graph.js";
 /**
  * @param {string} path of a module, or of a parameter
  * @param {string} group path of a module; "" is the model
- * @returns {boolean}
  */
 export function isIn(path, group) {
   return group === "" || path === group || path.startsWith(`${group}.`);
 }
 
 /**
- * @param {Topology} topology
- * @param {string} group
- * @param {Tied} [tied]
+ * @param {Topology} topology @param {string} group @param {Tied} [tied]
  * @returns {string[]} ids of its parameters with two or more dimensions
  */
 export function weightsIn({ tensors }, group, tied = {}) {
@@ -25,9 +22,8 @@ export function weightsIn({ tensors }, group, tied = {}) {
 }
 
 /**
- * The group of something in the graph: its module, or the nearest around it that is one of the groups. Of an activation
- * that belongs to none, and of its gradient, it is that of the layer before it.
- *
+ * The group of something in the graph: its module, or the nearest around it that is one of the groups. An activation
+ * without a layer, and its gradient, belong to the layer before.
  * @param {Graph} graph
  * @param {string} id as in addresses
  * @param {readonly string[]} groups

@@ -4,10 +4,7 @@ const MAX_LAYERS = 10_000;
 const MAX_WIDTH = 2 ** 31 - 1;
 const RUN = /^(\d{1,10})(?:x(\d{1,10}))?$/;
 
-/**
- * @param {string} text
- * @returns {number[] | null} null for what the server would refuse; it says why
- */
+/** @param {string} text @returns {number[] | null} null for what the server would refuse; it says why */
 export function parseWidths(text) {
   const widths = [];
   for (const part of text.split(",", MAX_LAYERS + 2)) {
@@ -20,10 +17,7 @@ export function parseWidths(text) {
   return widths.length < 2 ? null : widths;
 }
 
-/**
- * @param {readonly number[]} widths
- * @returns {string} as the server writes it, runs compressed: 100x2,1
- */
+/** @param {readonly number[]} widths @returns {string} as the server writes it, runs compressed: 100x2,1 */
 export function widthsText(widths) {
   const parts = [];
   for (let start = 0; start < widths.length;) {
@@ -43,10 +37,8 @@ function isUniform(widths) {
 /**
  * The net with another number of layers: the last hidden width is repeated, or hidden layers go from the end; input and
  * output stay.
- *
  * @param {readonly number[]} widths
  * @param {number} depth 1 or more
- * @returns {number[]}
  */
 export function withDepth(widths, depth) {
   const layers = Math.min(MAX_LAYERS, Math.max(1, depth));
@@ -59,10 +51,8 @@ export function withDepth(widths, depth) {
 
 /**
  * The net with all its hidden layers of one width; of a net that is uniform, input and output too.
- *
  * @param {readonly number[]} widths
  * @param {number} width 1 or more
- * @returns {number[]}
  */
 export function withWidth(widths, width) {
   const to = Math.min(MAX_WIDTH, Math.max(1, width));
@@ -83,10 +73,7 @@ export function hiddenWidth(widths) {
 
 /**
  * The next width by a stepper: by tens, on to a multiple of ten; up to ten by ones.
- *
- * @param {number} width
- * @param {1 | -1} by
- * @returns {number}
+ * @param {number} width @param {1 | -1} by
  */
 export function nextWidth(width, by) {
   if (by > 0) return width < 10 ? width + 1 : 10 * (Math.floor(width / 10) + 1);

@@ -53,9 +53,7 @@ const density = (x) => Math.exp(-0.5 * x * x) / Math.sqrt(2 * Math.PI);
 
 /**
  * The normal distribution function, by its power series around 0: Φ(x) = ½ + φ(x) Σ xⁿ/(1·3·5·…·n).
- *
  * @param {number} x between −6 and 6
- * @returns {number}
  */
 function distribution(x) {
   let [term, total] = [x, x];
@@ -205,14 +203,9 @@ export const UNARY_RULES = [
 ];
 
 /**
- * @param {readonly string[]} names
- * @param {string} title
- * @param {string} forward
- * @param {[string, string]} gradients
- * @param {readonly string[]} steps
- * @param {(a: number, b: number) => number} f
- * @param {(a: number, b: number) => number} da
- * @param {(a: number, b: number) => number} db
+ * @param {readonly string[]} names @param {string} title @param {string} forward @param {[string, string]} gradients
+ * @param {readonly string[]} steps @param {(a: number, b: number) => number} f
+ * @param {(a: number, b: number) => number} da @param {(a: number, b: number) => number} db
  * @param {{covers?: (call: OpCall) => boolean, isPositive?: boolean}} [more]
  * @returns {GradientRule}
  */
@@ -251,8 +244,7 @@ function isWhole({ attributes, operands }) {
 const areTwo = ({ operands }) => operands.length === 2;
 
 /**
- * What an addition multiplies its second operand with: as a factor, and as the slope that it is.
- *
+ * The factor of an addition's second operand: as a factor, and as the slope that it is.
  * @param {OpAttributes} attributes
  * @returns {Record<string, string>}
  */

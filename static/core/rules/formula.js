@@ -4,209 +4,11 @@
  */
 
 import { gradientText, operandsOf, ruleOf, writtenOut } from "./gradient-rules.js";
-import { alphaOf, scalarOf, swappedAxes } from "./rule-types.js";
+import { alphaOf } from "./rule-types.js";
+import { ATOM, bracketed, COMPARISON, literal, POWER, PRODUCT, productOf, scalarTerm, termOf } from "./terms.js";
 
-const COMPARISON = 1;
-const SUM = 2;
-const PRODUCT = 3;
-const SIGN = 4;
-const POWER = 5;
-const ATOM = 6;
-
-/** Longer expressions are cut into several: the intermediate keeps its name. */
+/** Longer expressions are split: an intermediate keeps its name. */
 const LONGEST = 90;
-
-/** @type {Record<string, [string, number]>} */
-const BINARY = {
-  matmul: ["@", PRODUCT],
-  mm: ["@", PRODUCT],
-  bmm: ["@", PRODUCT],
-  add: ["+", SUM],
-  add_: ["+", SUM],
-  sub: ["−", SUM],
-  sub_: ["−", SUM],
-  rsub: ["−", SUM],
-  mul: ["·", PRODUCT],
-  mul_: ["·", PRODUCT],
-  div: ["/", PRODUCT],
-  div_: ["/", PRODUCT],
-  rdiv: ["/", PRODUCT],
-  gt: [">", COMPARISON],
-  ge: ["≥", COMPARISON],
-  lt: ["<", COMPARISON],
-  le: ["≤", COMPARISON],
-  eq: ["=", COMPARISON],
-};
-
-/** Ops that change how elements lie or are kept, not what they are. */
-const SILENT = new Set(["to", "float", "type", "type_as", "contiguous", "view_as", "detach", "clone", "double",
-  "half"]);
-
-/** What torch takes where nothing is said goes without saying. @type {Record<string, readonly unknown[]>} */
-const DEFAULTS = {
-  alpha: [1],
-  beta: [1],
-  ceil_mode: [false],
-  correction: [1],
-  dilation: [1],
-  dropout_p: [0],
-  groups: [1],
-  ignore_index: [-100],
-  label_smoothing: [0],
-  negative_slope: [0.01],
-  norm_type: [2],
-  output_padding: [0],
-  p: ["fro"],
-  reduction: ["mean"],
-};
-
-/** The same, of ops of which a name contains the word. @type {readonly [string, string, unknown][]} */
-const DEFAULTS_OF = [
-  ["_norm", "eps", 1e-5],
-  ["_norm", "momentum", 0.1],
-  ["conv", "stride", 1],
-  ["conv", "padding", 0],
-  ["pool", "padding", 0],
-];
-
-/** @param {string} op @param {string} key @param {unknown} value @returns {boolean} whether a setting is to be
- * written */
-function isTold(op, key, value) {
-  if (key.startsWith("_") || value === null || value === false || value === "none") return false;
-  const usual = [...(DEFAULTS[key] ?? []),
-    ...DEFAULTS_OF.flatMap(([word, setting, otherwise]) => setting === key && op.includes(word) ? [otherwise] : [])];
-  const values = Array.isArray(value) ? value : [value];
-  return values.length === 0 || !values.every((each) => usual.includes(each));
-}
-
-/** A name longer than this is shortened in formulas. */
-const LONGEST_NAME = 36;
-
-/**
- * @param {string} name of a tensor
- * @returns {string} where it is long, its beginning and its end: what tells the parts of a path apart stands at the end
- */
-export function shortName(name) {
-  return name.length <= LONGEST_NAME ? name : `${name.slice(0, 12)}…${name.slice(-20)}`;
-}
-
-/** @type {Record<string, string>} */
-const SUPERSCRIPT = { 2: "²", 3: "³", "-1": "⁻¹" };
-
-/** @param {FormulaTerm} term @param {number} level @returns {string} in brackets where it binds less tightly than
- * `level` */
-function bracketed(term, level) {
-  return term.binds < level ? `(${term.text})` : term.text;
-}
-
-/** @param {unknown} value @returns {FormulaTerm} constants to four digits */
-function literal(value) {
-  if (Array.isArray(value))
-    return { text: `(${value.map((each) => literal(each).text).join(", ")}${value.length === 1 ? "," : ""})`,
-      binds: ATOM };
-  const text = typeof value === "number" ? String(Number(value.toPrecision(4)))
-    : value === null ? "None" : String(value);
-  return { text: text.replace("-", "−"), binds: typeof value === "number" && value < 0 ? SIGN : ATOM };
-}
-
-/** @param {FormulaTerm} left @param {FormulaTerm} right @returns {FormulaTerm} of numbers and arrays, element by
- * element */
-function productOf(left, right) {
-  return { text: `${bracketed(left, PRODUCT)} · ${bracketed(right, PRODUCT)}`, binds: PRODUCT };
-}
-
-/** @param {Op} op @returns {FormulaTerm | undefined} the number that stands where a tensor could */
-function scalarTerm({ attributes }) {
-  const scalar = scalarOf(attributes);
-  return scalar !== null ? literal(scalar) : "other" in attributes ? literal(attributes["other"]) : undefined;
-}
-
-/** Whether a transposition swaps the last two axes. Without a number of axes those of a matrix are meant.
- * @param {Op} op @param {number | undefined} axes */
-function isMatrixTransposition({ attributes }, axes = 2) {
-  const [first, second] = swappedAxes(attributes);
-  if (first === null || second === null) return true;
-  const swapped = [first, second].map((axis) => axis < 0 ? axis : axis - axes).sort((a, b) => a - b);
-  return swapped[0] === -2 && swapped[1] === -1;
-}
-
-/**
- * @param {Op} op
- * @param {readonly FormulaTerm[]} inputs
- * @param {number} [axes] of the first input
- * @returns {FormulaTerm}
- */
-export function termOf(op, inputs, axes) {
-  const { name, attributes } = op;
-  const [first] = inputs;
-  if (first === undefined) return { text: `${name}()`, binds: ATOM };
-
-  // A number in front of the tensor: torch.pow(2, x). In-place ops are recorded with a position for a name.
-  const isBehind = "input" in attributes && inputs.length === 1;
-  const binary = attributes["rounding_mode"] == null ? BINARY[name] : undefined;
-  const given = isBehind ? first : (inputs[1] ?? scalarTerm(op));
-  if (binary !== undefined && given !== undefined) {
-    const [symbol, level] = binary;
-    const alpha = symbol === "+" || symbol === "−" ? alphaOf(attributes) : 1;
-    const scaled = (/** @type {FormulaTerm} */ term) => alpha === 1 ? term : productOf(literal(alpha), term);
-    if (isBehind) {
-      const front = literal(attributes["input"]);
-      const behind = scaled(given);
-      return {
-        text: `${bracketed(front, level)} ${symbol} ${
-          bracketed(behind, symbol === "+" || symbol === "·" ? level : level + 1)
-        }`,
-        binds: level,
-      };
-    }
-    const [minuend, other] = name === "rsub" ? [scaled(first), given] : [first, scaled(given)];
-    // A factor stands in front: 2 · (a − b).
-    const isSwapped = name.startsWith("r") || (symbol === "·" && inputs.length === 1);
-    const [left, right] = isSwapped ? [other, minuend] : [minuend, other];
-    // a − (b + c), a / (b · c), a @ (b @ c): the right side of these keeps its brackets.
-    const strict = symbol === "+" || symbol === "·" ? level : level + 1;
-    return { text: `${bracketed(left, level)} ${symbol} ${bracketed(right, strict)}`, binds: level };
-  }
-  if (name === "accumulate") {
-    return { text: inputs.map((input) => bracketed(input, SUM)).join(" + "),
-      binds: inputs.length > 1 ? SUM : first.binds };
-  }
-  if (name === "rpow" || (name === "pow" && isBehind)) {
-    const base = literal(attributes[name === "pow" ? "input" : "1"] ?? attributes["other"] ?? "k");
-    return { text: `${bracketed(base, ATOM)}^${bracketed(first, ATOM)}`, binds: POWER };
-  }
-  if (name === "pow") {
-    const exponent = inputs[1] ?? literal(attributes["exponent"] ?? "k");
-    const raised = SUPERSCRIPT[exponent.text.replace("−", "-").replace(/\.0$/, "")];
-    return { text: bracketed(first, ATOM) + (raised ?? `^${bracketed(exponent, ATOM)}`), binds: POWER };
-  }
-  if (name === "neg") return { text: `−${bracketed(first, SIGN)}`, binds: SIGN };
-  if (name === "t" || name === "T" || name === "mT"
-    || (name === "transpose" && inputs.length === 1 && isMatrixTransposition(op, axes)))
-  {
-    const isTwice = first.binds === ATOM && first.text.endsWith("ᵀ");
-    return { text: isTwice ? first.text.slice(0, -1) : `${bracketed(first, ATOM)}ᵀ`, binds: ATOM };
-  }
-  const other = inputs[1];
-  if (name === "linear" && other !== undefined) {
-    const bias = inputs[2];
-    const product = `${bracketed(first, PRODUCT)} @ ${bracketed(other, ATOM)}ᵀ`;
-    return bias === undefined ? { text: product, binds: PRODUCT }
-      : { text: `${product} + ${bracketed(bias, SUM)}`, binds: SUM };
-  }
-  if (name === "clamp_min")
-    return { text: `max(${first.text}, ${inputs[1]?.text ?? literal(attributes["min"] ?? 0).text})`, binds: ATOM };
-  if (SILENT.has(name)) return first;
-  if (name === "getitem" && inputs.length === 1 && "index" in attributes) {
-    const parts = [attributes["index"]].flat();
-    return { text: `${bracketed(first, ATOM)}[${parts.map((part) => literal(part).text).join(", ")}]`, binds: ATOM };
-  }
-  const settings = Object.entries(attributes).filter(([key, value]) => isTold(name, key, value));
-  const written = settings.map(([key, value]) =>
-    /^\d+$/.test(key) || name === "transpose" ? literal(value).text : `${key}=${literal(value).text}`
-  );
-  return { text: `${name}(${[...inputs.map(({ text }) => text), ...written].join(", ")})`, binds: ATOM };
-}
 
 /**
  * @param {FormulaTerm} term in the shape of an output
@@ -235,10 +37,7 @@ function summedTo(term, shape, output) {
 /**
  * The gradient of a factor of a matrix product. Vectors are rows or columns as it needs them, and a matrix that was
  * used for a whole batch gets the sum over it.
- *
- * @param {readonly [FormulaTerm, FormulaTerm]} factors
- * @param {number} position
- * @param {FormulaTerm} gradient
+ * @param {readonly [FormulaTerm, FormulaTerm]} factors @param {number} position @param {FormulaTerm} gradient
  * @param {Shapes} shapes
  * @returns {FormulaTerm | null} null where no short expression has the right shape
  */
@@ -259,7 +58,6 @@ function productGradient([x, w], position, gradient, { operand, output }) {
     return position === 0 ? matmul(gradient, turned(w)) : matmul(turned(x), gradient);
   }
   if (output.length < operand.length) {
-    // The other factor is a vector.
     if (position === 0) return outer(gradient, w);
     return operand.length === 2 ? outer(x, gradient) : null;
   }
@@ -267,20 +65,18 @@ function productGradient([x, w], position, gradient, { operand, output }) {
   return summedTo(term, operand, [...output.slice(0, -2), ...operand.slice(-2)]);
 }
 
-/** An op to write terms with. @type {Op} */
+/** A blank op for building terms. @type {Op} */
 const NOTHING = { id: "", name: "", inputs: [], outputs: [], phase: "forward", module: "", twin: null, source: null,
   flops: 0, bytes: 0, attributes: {} };
 
 /**
  * The gradient rule of a forward op, for the operand at `position`: what autograd's node for it computes. Null where
  * the table has no rule.
- *
  * @param {Op} forward
  * @param {readonly FormulaTerm[]} operands of the forward op
  * @param {number} position
  * @param {FormulaTerm} gradient of its output
  * @param {{operand: readonly number[], output: readonly number[]}} shapes of the operand and of the output
- * @returns {FormulaTerm | null}
  */
 export function gradientTerm(forward, operands, position, gradient, { operand: shape, output }) {
   const [first, second] = operands;
@@ -363,10 +159,7 @@ export function gradientTerm(forward, operands, position, gradient, { operand: s
 /**
  * The same by the table of gradient rules where there is no shorter way to write it: what the gradient of the operand
  * at `position` is, the placeholders of the rule written out.
- *
- * @param {Op} forward
- * @param {readonly FormulaTerm[]} operands
- * @param {number} position
+ * @param {Op} forward @param {readonly FormulaTerm[]} operands @param {number} position
  * @param {FormulaTerm} gradient of its output
  * @param {{operands: readonly (readonly number[])[], output: readonly number[]}} shapes
  * @param {string} output what the output is called
@@ -384,7 +177,7 @@ export function ruleTerm(
 ) {
   const shape = shapes.operands[position] ?? [];
   const short = gradientTerm(forward, operands, position, gradient, { operand: shape, output: shapes.output });
-  // What is handed on in another shape is said in words, where the words are at hand.
+  // A gradient that only changes its shape is described by the table's rule, if there is one.
   if (short !== null && (rule === null || short.text !== gradient.text || shape.join() === shapes.output.join()))
     return short;
   if (rule === null) return null;
@@ -403,7 +196,7 @@ export function ruleTerm(
   const bracketedGradient = bracketed(gradient, /\{dy\}ᵀ/.test(pattern) ? ATOM : PRODUCT);
   const written = writtenOut(rule, pattern, labels, forward.attributes, () => bracketedGradient, { ...shapes,
     attributes: forward.attributes });
-  // Rules in words bind as loosely as can be.
+  // Rules in words get brackets everywhere.
   const binds = text === "{dy}" ? gradient.binds
     : / [+−] |[a-z]{3}/.test(text.replace(/\{[^}]+\}/g, "")) ? COMPARISON : PRODUCT;
   return rule.isElementwise === true ? summedTo({ text: written, binds }, shape, shapes.output)
@@ -420,12 +213,9 @@ const SAME = /^(Clone|Expand|Add)Backward\d$/;
 const PRODUCTS = /^(Addmm|Mm)Backward\d$/;
 
 /**
- * What autograd's node writes to one of its outputs. Nodes read gradients alone; what else their rule needs stands with
- * the forward op.
- *
- * @param {Op} op
- * @param {string} output
- * @param {Op} forward
+ * The term that a node of autograd writes to one output. Nodes record only gradients: the other operands come from the
+ * forward op.
+ * @param {Op} op @param {string} output @param {Op} forward
  * @param {{tensors: ReadonlyMap<string, Tensor>, ops: ReadonlyMap<string, Op>}} all
  * @param {(tensor: string) => FormulaTerm} termFor
  * @returns {FormulaTerm | null} null where no rule is known
@@ -438,7 +228,7 @@ function nodeTerm(op, output, forward, { tensors, ops }, termFor) {
   if (op.inputs.length !== 1) return null;
   const made = forward.outputs[0] ?? "";
   const from = termFor(gradient);
-  // A linear layer's gradient is several nodes: each is written as what it does itself.
+  // A linear layer's gradient takes several nodes, each written as its own operation.
   if (forward.name === "linear") {
     const isSame = (tensors.get(gradient)?.shape ?? []).join() === (tensors.get(output)?.shape ?? []).join();
     if (RESHAPES.test(op.name) || (isSame && SAME.test(op.name))) return from;
@@ -453,7 +243,7 @@ function nodeTerm(op, output, forward, { tensors, ops }, termFor) {
     if (shape.length < 2) return summedTo(from, shape, tensors.get(gradient)?.shape ?? []);
     const matrices = op.outputs.filter((id) => (tensors.get(id)?.shape.length ?? 0) > 1);
     const isOfInput = matrices.length > 1 ? matrices[0] === output : shape[0] !== weight[1] || shape[1] !== weight[0];
-    // The product is one of matrices: what has more axes was flattened to rows.
+    // The node multiplies matrices: inputs with more axes were flattened to rows.
     const axes = tensors.get(forward.inputs[0] ?? "")?.shape.length ?? 2;
     const rows = axes > 2 ? { text: `flatten(${x.text}, 0, ${axes - 2})`, binds: ATOM } : x;
     return isOfInput ? apply("matmul", [from, w]) : apply("matmul", [apply("t", [rows]), from]);
@@ -466,7 +256,7 @@ function nodeTerm(op, output, forward, { tensors, ops }, termFor) {
   if (position < 0) return null;
   const shapes = { operands: forward.inputs.map((id) => tensors.get(id)?.shape ?? []),
     output: tensors.get(made)?.shape ?? [] };
-  // Of several nodes of one op the last writes the gradient, and the rule starts at what the first one reads.
+  // If one op has several nodes, the rule starts at the input of the first.
   let start = gradient;
   for (;;) {
     const maker = ops.get(tensors.get(start)?.producer ?? "");
@@ -501,7 +291,7 @@ export function definitions(ops, allOps, tensors, label, isKept) {
     return forward === undefined ? null : nodeTerm(op, output, forward, { tensors, ops: allOps }, termFor);
   };
 
-  // What the forward ops of these keep to themselves is substituted as well.
+  // Intermediates of their forward ops are substituted too.
   const twins = new Set(ops.map(({ twin }) => twin));
   for (const op of allOps.values()) {
     const [output] = op.outputs;

@@ -1,7 +1,7 @@
 /**
  * Gradient rules, one table for all: for an op its rule, written with the names or the shapes of that very op, with the
- * derivation and the source. What the texts say is worked out beside them in numbers, and `checkRule` compares those
- * with finite differences. No DOM.
+ * derivation and the source. A kernel computes each rule in numbers, which `checkRule` compares with finite
+ * differences. No DOM.
  */
 
 import { filled, mapped, sum, zipped } from "./ndarray.js";
@@ -34,10 +34,8 @@ function covers(rule, call) {
 
 /**
  * The operands of a rule in the order in which a call has its tensors: one without what is optional has fewer.
- *
  * @param {GradientRule} rule
  * @param {number} count of tensors that the op was called with
- * @returns {readonly string[]}
  */
 export function operandsOf({ operands, optional, isVariadic = false }, count) {
   if (isVariadic) return Array.from({ length: count }, (_, order) => operands[order] ?? `operand${order + 1}`);
@@ -46,8 +44,7 @@ export function operandsOf({ operands, optional, isVariadic = false }, count) {
 }
 
 /**
- * @param {GradientRule} rule
- * @param {string} operand
+ * @param {GradientRule} rule @param {string} operand
  * @returns {string | null} the text of its gradient; null: it has none
  */
 export function gradientText({ operands, gradients, isVariadic = false }, operand) {
@@ -57,15 +54,12 @@ export function gradientText({ operands, gradients, isVariadic = false }, operan
 }
 
 /**
- * A text of a rule with its placeholders written out. What is not given stands under its own letter: x, w, y, ∂L/∂x.
- *
- * @param {GradientRule} rule
- * @param {string} text
+ * A text of a rule with its placeholders written out. Names that are not given keep their letter: x, w, y, ∂L/∂x.
+ * @param {GradientRule} rule @param {string} text
  * @param {Record<string, string>} labels of operands and of y
  * @param {OpAttributes} [attributes] of the op
  * @param {(name: string) => string} [gradient] how the gradient of something is written
  * @param {OpCall} [call]
- * @returns {string}
  */
 export function writtenOut(rule, text, labels, attributes = {}, gradient = (name) => `∂L/∂${name}`, call = undefined) {
   const symbols = rule.symbols?.(attributes, call) ?? {};
@@ -79,7 +73,6 @@ export function writtenOut(rule, text, labels, attributes = {}, gradient = (name
 
 /**
  * A repeatable draw: the same numbers for the same seed.
- *
  * @param {number} seed
  * @returns {() => number} of a normal distribution, none nearer to 0 than a tenth: kinks lie there
  */

@@ -49,7 +49,7 @@ export function placeOf(index, shape) {
 }
 
 /** @param {readonly number[]} a @param {readonly number[]} b @returns {number[]} of both, stretched to each other */
-export function broadcastShape(a, b) {
+function broadcastShape(a, b) {
   const length = Math.max(a.length, b.length);
   return Array.from({ length },
     (_, axis) => Math.max(a[axis - length + a.length] ?? 1, b[axis - length + b.length] ?? 1));
@@ -100,18 +100,15 @@ export function product(a, b) {
     const index = indexAt(at, shape);
     const [batch, row, column] = [index.slice(0, -2), index.at(-2) ?? 0, index.at(-1) ?? 0];
     let sum = 0;
-    for (let inner = 0; inner < k; inner += 1) {
+    for (let inner = 0; inner < k; inner += 1)
       sum += a.values[placeOf([...batch, row, inner], a.shape)] * b.values[placeOf([...batch, inner, column], b.shape)];
-    }
     return sum;
   });
 }
 
 /**
  * Rows along the last axis, each handed to a function that answers with a row.
- *
- * @param {NDArray} array
- * @param {(row: Float64Array, order: number) => ArrayLike<number>} f
+ * @param {NDArray} array @param {(row: Float64Array, order: number) => ArrayLike<number>} f
  * @returns {NDArray} of the same shape
  */
 export function byRow(array, f) {

@@ -58,9 +58,7 @@ const isReduced = ({ reduction = "mean" }) => reduction === "mean" || reduction 
 
 /**
  * Rows of scores with one class each: no weights, no smoothing, no class that is left out, no probabilities.
- *
  * @param {OpCall} call
- * @returns {boolean}
  */
 function isOfClasses({ attributes, operands: [x = [], t = [], more] }) {
   return more === undefined && x.length === 2 && t.length === 1 && isReduced(attributes)

@@ -1,4 +1,4 @@
-/** What gradient rules ask about the call that they are applied to. */
+/** Settings that gradient rules read from a call. */
 
 export const CALCULUS = "calculus";
 export const CHAPTER = "Howard and Gugger 2020, Deep Learning for Coders, ch. 17";
@@ -6,9 +6,7 @@ export const CHAPTER = "Howard and Gugger 2020, Deep Learning for Coders, ch. 17
 /**
  * The number that stands where a binary op could have a tensor. In-place ops are recorded with its position instead of
  * its name.
- *
  * @param {OpAttributes} attributes
- * @returns {number | null}
  */
 export function scalarOf(attributes) {
   const value = attributes["other"] ?? attributes["1"];

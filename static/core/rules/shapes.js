@@ -3,7 +3,7 @@
 import { filled, indexAt, placeOf, reshaped, summedTo, transposed, zipped } from "./ndarray.js";
 import { CALCULUS, swappedAxes } from "./rule-types.js";
 
-/** Every element of the output is one of the input's: its gradient goes back to where it came from. */
+/** Every output element is a copy of an input element, which gets its gradient. */
 const BACK = "each element of {y} is one element of {x}, slope 1: its gradient goes back to that place";
 
 /** @param {NDArray} x @param {readonly number[]} shape @param {readonly number[]} picks y's element at → x's
@@ -19,13 +19,8 @@ function scattered(x, dy, picks) {
 }
 
 /**
- * @param {readonly string[]} names
- * @param {string} title
- * @param {string} forward
- * @param {string} gradient
- * @param {readonly string[]} derivation
- * @param {readonly number[]} from
- * @param {readonly number[]} to
+ * @param {readonly string[]} names @param {string} title @param {string} forward @param {string} gradient
+ * @param {readonly string[]} derivation @param {readonly number[]} from @param {readonly number[]} to
  * @param {readonly number[]} picks
  * @returns {GradientRule}
  */
@@ -43,8 +38,7 @@ function choosing(names, title, forward, gradient, derivation, from, to, picks) 
   };
 }
 
-/** What an op takes beside its first tensor, a shape or an index, has no gradient. @param {OpCall} call
- * @returns {boolean} */
+/** Further arguments, a shape or an index, have no gradient. @param {OpCall} call @returns {boolean} */
 function isOfFirst({ operands }) {
   return operands.length > 0;
 }
