@@ -1,7 +1,5 @@
-/**
- * The backward half's lines, and those across the axis. Where a gradient goes back the way its tensor came, its line is
- * the forward one's mirror image; others go straight from box to box, around what stands between.
- */
+/** The backward half's lines, and those across the axis. Where a gradient goes back the way its tensor came, its line
+ * is the forward one's mirror image; others go straight from box to box, around what stands between. */
 
 import { DATA, FOLD, FRAME, REUSE, SATELLITE, SAVED, TENSOR } from "./sizes.js";
 import { crossing, direct, folding, reversed, stacked } from "./routes.js";
@@ -137,12 +135,8 @@ function curve(x0, y0, x1, y1) {
 /** So many backward tensors' lines are added between pauses. */
 const AT_ONCE = 2048;
 
-/**
- * Adds all of them to the list that the forward lines are in, pausing now and then.
- *
- * @param {ForwardLines} forward
- * @returns {Generator<undefined, void, void>}
- */
+/** Adds all of them to the list that the forward lines are in, pausing now and then. @param {ForwardLines} forward
+ * @returns {Generator<undefined, void, void>} */
 export function* backwardLines(forward) {
   const { list, boxes, store, backLines } = forward;
   const { back, backGroup } = store.belonging;
@@ -193,14 +187,8 @@ function stackBorders({ boxes }) {
   return { start, end };
 }
 
-/**
- * @param {ForwardLines} forward
- * @param {Detours} detours
- * @param {Stacks} stacks
- * @param {number} from box
- * @param {number} to box
- * @param {number} tensor
- */
+/** @param {ForwardLines} forward @param {Detours} detours @param {Stacks} stacks @param {number} from box @param
+ * {number} to box @param {number} tensor */
 function addBackward(
   { list, boxes, index, store, first, last, mirror, mirrorStart },
   detours,
@@ -246,12 +234,8 @@ function addBackward(
   if (half === 1) list.markWary();
 }
 
-/**
- * Lines across the axis: what is kept for the backward pass, from the tensor, or from the box that hides it, to the op
- * that needs it; and from the loss to where the backward pass begins.
- *
- * @param {ForwardLines} forward
- */
+/** Lines across the axis: what is kept for the backward pass, from the tensor, or from the box that hides it, to the op
+ * that needs it; and from the loss to where the backward pass begins. @param {ForwardLines} forward */
 export function crossingLines(forward) {
   const { list, boxes } = forward;
   const before = boxes.moves.last?.lines.keptLines ?? null;
@@ -263,13 +247,9 @@ export function crossingLines(forward) {
   addFold(forward);
 }
 
-/**
- * One line from box to box, however many values it stands for.
- *
- * @param {ForwardLines} forward
- * @param {Int32Array | null} before where each value's lines started in the last drawing; null: all are drawn anew
- * @returns {boolean} false: a new line may be one of those taken over, which has happened in odd graphs only
- */
+/** One line from box to box, however many values it stands for. @param {ForwardLines} forward @param {Int32Array |
+ * null} before where each value's lines started in the last drawing; null: all are drawn anew @returns {boolean}
+ * false: a new line may be one of those taken over, which has happened in odd graphs only */
 function addKept({ list, boxes, index, store, keptLines }, before) {
   const { arrays } = index;
   const { moves } = boxes;

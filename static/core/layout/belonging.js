@@ -1,8 +1,6 @@
-/**
- * Where lines belong: for all lines of one tensor, or of one value that is kept, the smallest group that holds
+/** Where lines belong: for all lines of one tensor, or of one value that is kept, the smallest group that holds
  * everything they depend on. While nothing opens or closes within it, they move with the group as they are. Counted
- * once per graph and folding.
- */
+ * once per graph and folding. */
 
 import { Numbers } from "./scene.js";
 

@@ -1,7 +1,5 @@
-/**
- * From scenes to boxes: one pass through all open groups, from the outside inward, first for the forward half, then for
- * the backward half, which is its mirror image. Everything in two coordinates: depth, and height above the axis.
- */
+/** From scenes to boxes: one pass through all open groups, from the outside inward, first for the forward half, then
+ * for the backward half, which is its mirror image. Everything in two coordinates: depth, and height above the axis. */
 
 import { FRAME, GROUP, HAIRLINE_BELOW, MARGIN, MAX_ELASTIC, OP, spread, TENSOR } from "./sizes.js";
 import { Moves } from "./moves.js";
@@ -27,13 +25,8 @@ export class Boxes {
   bottom = 0;
   #stretch = 1;
 
-  /**
-   * @param {FrameStore} store
-   * @param {Int32Array} open groups, parents before children
-   * @param {LayoutOptions} options
-   * @param {NumbersStore} numbers for columns
-   * @param {KeptLayout | null} last drawing
-   */
+  /** @param {FrameStore} store @param {Int32Array} open groups, parents before children @param {LayoutOptions} options
+   * @param {NumbersStore} numbers for columns @param {KeptLayout | null} last drawing */
   constructor(store, open, options, numbers, last) {
     const { ops, tensors, groups } = store.index.arrays;
     this.store = store;
@@ -200,17 +193,8 @@ export class Boxes {
     return { start: layout.columnStart, depth: layout.columnDepth };
   }
 
-  /**
-   * One half of a slot.
-   *
-   * @param {number} kind
-   * @param {number} ref
-   * @param {number} half
-   * @param {number} group
-   * @param {number} start
-   * @param {number} room along the depth
-   * @param {number} height
-   */
+  /** One half of a slot. @param {number} kind @param {number} ref @param {number} half @param {number} group @param
+   * {number} start @param {number} room along the depth @param {number} height */
   #putSlot(kind, ref, half, group, start, room, height) {
     const { sizes } = this.store;
     const { entries, start: first, end } = this.#entriesOf(kind, ref);
@@ -245,18 +229,9 @@ export class Boxes {
     return (slotKind === OP ? this.opBox[ref] : slotKind === TENSOR ? this.tensorBox[ref] : this.groupBox[0][ref]);
   }
 
-  /**
-   * @param {number} kind
-   * @param {number} half
-   * @param {number} ref
-   * @param {number} group the open group around it, -1 for none
-   * @param {boolean} isSatellite
-   * @param {number} start
-   * @param {number} depth
-   * @param {number} height
-   * @param {number} thickness
-   * @returns {number} the box
-   */
+  /** @param {number} kind @param {number} half @param {number} ref @param {number} group the open group around it, -1
+   * for none @param {boolean} isSatellite @param {number} start @param {number} depth @param {number} height @param
+   * {number} thickness @returns {number} the box */
   #put(kind, half, ref, group, isSatellite, start, depth, height, thickness) {
     const box = this.count;
     const groups = this.groupBox[half];
@@ -277,16 +252,8 @@ export class Boxes {
     return box;
   }
 
-  /**
-   * A box that is the mirror image of nothing.
-   *
-   * @param {number} kind
-   * @param {number} ref
-   * @param {number} start
-   * @param {number} depth
-   * @param {number} height
-   * @param {number} thickness
-   */
+  /** A box that is the mirror image of nothing. @param {number} kind @param {number} ref @param {number} start @param
+   * {number} depth @param {number} height @param {number} thickness */
   putUnpaired(kind, ref, start, depth, height, thickness) {
     this.#put(kind, 1, ref, -1, false, start, depth, height, thickness);
   }

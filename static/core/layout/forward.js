@@ -1,7 +1,5 @@
-/**
- * The forward half's lines: from what makes a tensor to the tensor, and from there to all that read it, through the
- * ports of every frame between. Each line's mirror image is kept for the backward half.
- */
+/** The forward half's lines: from what makes a tensor to the tensor, and from there to all that read it, through the
+ * ports of every frame between. Each line's mirror image is kept for the backward half. */
 
 import { lowerBound, Numbers, PORT_OUT } from "./scene.js";
 import { takeOver } from "./moves.js";

@@ -1,7 +1,6 @@
-/**
- * Scenes of open groups, each laid out on its own, from the innermost outward. What has not changed is kept: a group's
- * scene until something opens or closes within it, a scene's layout for every scene of the same shape, wherever it is.
- */
+/** Scenes of open groups, each laid out on its own, from the innermost outward. What has not changed is kept: a group's
+ * scene until something opens or closes within it, a scene's layout for every scene of the same shape, wherever it
+ * is. */
 
 import { lowerBound, NumbersStore, PORT_IN, PORT_OUT, SceneMaker } from "./scene.js";
 import { belonging } from "./belonging.js";
@@ -56,12 +55,8 @@ export class FrameStore {
     return frame;
   }
 
-  /**
-   * Lays out every group that is open and seen; yields between groups.
-   *
-   * @param {Uint8Array} open
-   * @returns {Generator<undefined, Int32Array>} those groups, parents before children
-   */
+  /** Lays out every group that is open and seen; yields between groups. @param {Uint8Array} open @returns
+   * {Generator<undefined, Int32Array>} those groups, parents before children */
   *layOut(open) {
     const { arrays, parent, childStart } = this.index;
     const seen = new Uint8Array(arrays.groups);
@@ -228,12 +223,8 @@ export class LayoutCache {
   /** @type {Map<string, FrameStore>} */
   #stores = new Map();
 
-  /**
-   * @param {GraphArrays} arrays
-   * @param {boolean} foldOn
-   * @param {LayoutOptions["orientation"]} orientation
-   * @returns {FrameStore}
-   */
+  /** @param {GraphArrays} arrays @param {boolean} foldOn @param {LayoutOptions["orientation"]} orientation @returns
+   * {FrameStore} */
   store(arrays, foldOn, orientation) {
     if (this.#arrays !== arrays) this.#stores.clear();
     this.#arrays = arrays;

@@ -1,7 +1,5 @@
-/**
- * What of a graph's layout does not depend on what is open: the tree of groups, where each tensor may stand, and what
- * stands beneath what. Counted once per graph and folding. No DOM, no recursion.
- */
+/** What of a graph's layout does not depend on what is open: the tree of groups, where each tensor may stand, and what
+ * stands beneath what. Counted once per graph and folding. No DOM, no recursion. */
 
 const INPUT = 0;
 const TARGET = 1;
@@ -10,11 +8,7 @@ const LOSS = 8;
 /** A closed group has no room for more satellites. */
 const MAX_SATELLITES = 4;
 
-/**
- * @param {GraphArrays} arrays
- * @param {boolean} foldOn
- * @returns {GraphIndex}
- */
+/** @param {GraphArrays} arrays @param {boolean} foldOn @returns {GraphIndex} */
 export function indexGraph(arrays, foldOn) {
   const tree = treeOf(arrays, foldOn);
   const [readerStart, reader] = readers(arrays);
@@ -50,14 +44,8 @@ export function indexGraph(arrays, foldOn) {
   };
 }
 
-/**
- * Items in lists, by a key; those of key -1 are left out.
- *
- * @param {number} items
- * @param {number} keys
- * @param {(item: number) => number} keyOf
- * @returns {[Int32Array, Int32Array]}
- */
+/** Items in lists, by a key; those of key -1 are left out. @param {number} items @param {number} keys @param {(item:
+ * number) => number} keyOf @returns {[Int32Array, Int32Array]} */
 function lists(items, keys, keyOf) {
   const starts = new Int32Array(keys + 1);
   for (let item = 0; item < items; item += 1) {
@@ -119,13 +107,8 @@ function readers({ tensors, consumerStart, consumers, opHalf, opGroup }) {
   return [starts, all.slice(0, count)];
 }
 
-/**
- * @param {GraphArrays} arrays
- * @param {Int32Array} parent
- * @param {Int32Array} opGroup
- * @param {Int32Array} readerStart
- * @param {Int32Array} reader
- */
+/** @param {GraphArrays} arrays @param {Int32Array} parent @param {Int32Array} opGroup @param {Int32Array} readerStart
+ * @param {Int32Array} reader */
 function placesOf(arrays, parent, opGroup, readerStart, reader) {
   const { ops, tensors, opHalf, tensorHalf, tensorRole, producer, isResult, groupFirst, groupLast, groupKind,
     groupIsLeaf } = arrays;
@@ -169,18 +152,9 @@ function placesOf(arrays, parent, opGroup, readerStart, reader) {
   return { home, reach, owner, loss };
 }
 
-/**
- * For each group the tensors on whose way it lies.
- *
- * @param {GraphArrays} arrays
- * @param {Int32Array} parent
- * @param {Int32Array} opGroup
- * @param {Int32Array} readerStart
- * @param {Int32Array} reader
- * @param {Int32Array} home
- * @param {Int32Array} reach
- * @returns {[Int32Array, Int32Array]}
- */
+/** For each group the tensors on whose way it lies. @param {GraphArrays} arrays @param {Int32Array} parent @param
+ * {Int32Array} opGroup @param {Int32Array} readerStart @param {Int32Array} reader @param {Int32Array} home @param
+ * {Int32Array} reach @returns {[Int32Array, Int32Array]} */
 function touches({ tensors, groups, producer }, parent, opGroup, readerStart, reader, home, reach) {
   const starts = new Int32Array(groups + 1);
   const seen = new Int32Array(groups);

@@ -28,10 +28,7 @@ const APART = 28;
 /** @type {WeakMap<FrameStore, Unpaired | null>} */
 const known = new WeakMap();
 
-/**
- * @param {FrameStore} store
- * @returns {Unpaired | null} null: everything has a twin
- */
+/** @param {FrameStore} store @returns {Unpaired | null} null: everything has a twin */
 function placeUnpaired(store) {
   const found = known.get(store);
   if (found !== undefined) return found;
@@ -117,13 +114,8 @@ class Unpaired {
 
 export { BOX_KINDS, LayoutCache, ROUTE_KINDS };
 
-/**
- * @param {GraphArrays} arrays
- * @param {Opened} opened
- * @param {LayoutOptions} options
- * @param {LayoutCache} [cache] of earlier layouts of the same arrays
- * @returns {Drawing}
- */
+/** @param {GraphArrays} arrays @param {Opened} opened @param {LayoutOptions} options @param {LayoutCache} [cache] of
+ * earlier layouts of the same arrays @returns {Drawing} */
 export function layoutGraph(arrays, opened, options, cache = new LayoutCache()) {
   const steps = layoutSteps(arrays, opened, options, cache);
   for (;;) {
@@ -132,16 +124,9 @@ export function layoutGraph(arrays, opened, options, cache = new LayoutCache()) 
   }
 }
 
-/**
- * The same, pausing after each group, so that who asked may do other things in between, or give up. Of one cache, no
- * two layouts may be under way at once.
- *
- * @param {GraphArrays} arrays
- * @param {Opened} opened
- * @param {LayoutOptions} options
- * @param {LayoutCache} cache
- * @returns {Generator<undefined, Drawing, void>}
- */
+/** The same, pausing after each group, so that who asked may do other things in between, or give up. Of one cache, no
+ * two layouts may be under way at once. @param {GraphArrays} arrays @param {Opened} opened @param {LayoutOptions}
+ * options @param {LayoutCache} cache @returns {Generator<undefined, Drawing, void>} */
 export function* layoutSteps(arrays, { open, foldOn }, options, cache) {
   const store = cache.store(arrays, foldOn, options.orientation);
   const groups = yield* store.layOut(open);
@@ -154,13 +139,9 @@ export function* layoutSteps(arrays, { open, foldOn }, options, cache) {
   return drawing(made.boxes, made.list, options);
 }
 
-/**
- * @param {FrameStore} store
- * @param {Int32Array} groups that are open, laid out
- * @param {LayoutOptions} options
- * @param {KeptLayout | null} last drawing, of which is taken over what only moved
- * @returns {Generator<undefined, KeptLayout, void>}
- */
+/** @param {FrameStore} store @param {Int32Array} groups that are open, laid out @param {LayoutOptions} options @param
+ * {KeptLayout | null} last drawing, of which is taken over what only moved @returns {Generator<undefined,
+ * KeptLayout, void>} */
 function* make(store, groups, options, last) {
   const boxes = new Boxes(store, groups, options, store.spare(), last);
   const unpaired = placeUnpaired(store);
@@ -175,12 +156,7 @@ function* make(store, groups, options, last) {
   return { boxes, list, lines };
 }
 
-/**
- * @param {Boxes} boxes
- * @param {RouteList} routes
- * @param {LayoutOptions} options
- * @returns {Drawing}
- */
+/** @param {Boxes} boxes @param {RouteList} routes @param {LayoutOptions} options @returns {Drawing} */
 function drawing(boxes, routes, { orientation }) {
   const isVertical = orientation === "vertical";
   const { count, factor } = boxes;

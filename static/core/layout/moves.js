@@ -1,7 +1,5 @@
-/**
- * What of the last drawing stays as it is but for its place: open groups in which nothing opened or closed. Of each
- * such group that is in no other, boxes and lines are taken over in bulk, shifted.
- */
+/** What of the last drawing stays as it is but for its place: open groups in which nothing opened or closed. Of each
+ * such group that is in no other, boxes and lines are taken over in bulk, shifted. */
 
 import { OP, TENSOR } from "./sizes.js";
 

@@ -5,14 +5,8 @@ import { OP } from "./sizes.js";
 const SWEEPS = 8;
 const TO_SORT_BY_HAND = 24;
 
-/**
- * Barycentre sweeps, alternately with the depth and against it; the order with fewest crossings stays, but for what
- * leads nowhere.
- *
- * @param {LayoutColumns} columns
- * @param {LayoutLinks} links
- * @param {SceneShape} shape
- */
+/** Barycentre sweeps, alternately with the depth and against it; the order with fewest crossings stays, but for what
+ * leads nowhere. @param {LayoutColumns} columns @param {LayoutLinks} links @param {SceneShape} shape */
 export function orderColumns(columns, links, shape) {
   sweep(columns, links, shape);
   sinksOutward(columns, shape);
@@ -103,15 +97,8 @@ function sortPlaces(node, weight, first, last) {
   }
 }
 
-/**
- * Crossings between neighbouring columns, counted with a Fenwick tree.
- *
- * @param {Int32Array} start
- * @param {Int32Array} node
- * @param {Int32Array} place
- * @param {LayoutLinks} links
- * @returns {number}
- */
+/** Crossings between neighbouring columns, counted with a Fenwick tree. @param {Int32Array} start @param {Int32Array}
+ * node @param {Int32Array} place @param {LayoutLinks} links @returns {number} */
 function crossings(start, node, place, { from, leftStart, left }) {
   let total = 0;
   const tree = new Int32Array(node.length + 2);

@@ -1,7 +1,5 @@
-/**
- * Requests for layouts, one at a time: only the latest that waits is laid out, and a layout that is under way is given
- * up as soon as a newer request waits. Runs in a worker, or in the page itself where there is none.
- */
+/** Requests for layouts, one at a time: only the latest that waits is laid out, and a layout that is under way is given
+ * up as soon as a newer request waits. Runs in a worker, or in the page itself where there is none. */
 
 import { LayoutCache, layoutSteps } from "./layout.js";
 
@@ -17,10 +15,7 @@ export class LayoutQueue {
   #waiting = null;
   #isRunning = false;
 
-  /**
-   * @param {(answer: LayoutAnswer) => void} answer
-   * @param {() => Promise<void>} pause lets messages in
-   */
+  /** @param {(answer: LayoutAnswer) => void} answer @param {() => Promise<void>} pause lets messages in */
   constructor(answer, pause) {
     this.#answer = answer;
     this.#pause = pause;

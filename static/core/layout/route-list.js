@@ -78,15 +78,8 @@ export class RouteList {
     this.wary += 1;
   }
 
-  /**
-   * Routes of the last drawing, all within a group that only moved.
-   *
-   * @param {RouteList} before
-   * @param {number} from
-   * @param {number} to one past the last
-   * @param {number} group
-   * @param {LayoutMoves} moves
-   */
+  /** Routes of the last drawing, all within a group that only moved. @param {RouteList} before @param {number} from
+   * @param {number} to one past the last @param {number} group @param {LayoutMoves} moves */
   take(before, from, to, group, moves) {
     if (from >= to) return;
     const half = before.half.at(from);

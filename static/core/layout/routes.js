@@ -25,13 +25,8 @@ const level = ({ y, h }) => y + h / 2;
 /** Numbers per stop: x, and y in the forward and in the backward half. */
 export const STOP = 3;
 
-/**
- * Straight lines and S-curves through stops, at each of which the line runs along the depth.
- *
- * @param {Numbers} points to which the curve is added
- * @param {Numbers} stops at least one
- * @param {0 | 1} half
- */
+/** Straight lines and S-curves through stops, at each of which the line runs along the depth. @param {Numbers} points
+ * to which the curve is added @param {Numbers} stops at least one @param {0 | 1} half */
 export function throughStops(points, stops, half) {
   const begin = points.length;
   let x = stops.at(0);
@@ -65,13 +60,8 @@ function pushCurve(points, x0, y0, x1, y1) {
   points.push(y1);
 }
 
-/**
- * Straight from box to box, with the depth or against it.
- *
- * @param {LayoutRectangle} a
- * @param {LayoutRectangle} b
- * @returns {number[]}
- */
+/** Straight from box to box, with the depth or against it. @param {LayoutRectangle} a @param {LayoutRectangle} b
+ * @returns {number[]} */
 export function direct(a, b) {
   // One above the other, there is no room for an S-curve between their sides.
   if (Math.abs(middle(a) - middle(b)) < Math.min(a.w, b.w) / 2) return stacked(a, b, 0);

@@ -19,15 +19,8 @@ const FREE_ROOM = 200;
  * like stairs. */
 const MAX_DRIFT = 24;
 
-/**
- * @param {SceneShape} shape
- * @param {LayoutColumns} columns
- * @param {Int32Array} column
- * @param {LayoutLinks} links
- * @param {LayoutSpacing} spacing
- * @param {0 | 1} half
- * @returns {{height: Float32Array, top: number}}
- */
+/** @param {SceneShape} shape @param {LayoutColumns} columns @param {Int32Array} column @param {LayoutLinks} links
+ * @param {LayoutSpacing} spacing @param {0 | 1} half @returns {{height: Float32Array, top: number}} */
 export function assignHeights(shape, columns, column, links, { rowGap, fold, reach }, half) {
   const { nodes, axis } = shape;
   const [inner, outer] = [shape.inner[half], shape.outer[half]];
@@ -85,15 +78,8 @@ function tallest({ start, node }, apart) {
   return most;
 }
 
-/**
- * @param {SceneShape} shape
- * @param {LayoutColumns} columns
- * @param {LayoutLinks} links
- * @param {number} all nodes and dummies
- * @param {0 | 1} half
- * @param {number} classes of links that may be straight
- * @returns {StraightBlocks}
- */
+/** @param {SceneShape} shape @param {LayoutColumns} columns @param {LayoutLinks} links @param {number} all nodes and
+ * dummies @param {0 | 1} half @param {number} classes of links that may be straight @returns {StraightBlocks} */
 function align(shape, { start, node, place }, links, all, half, classes) {
   const { nodes, axis } = shape;
   const { from, to, rightStart, right, leftStart, left } = links;

@@ -1,7 +1,5 @@
-/**
- * A drawing of a graph as an SVG document that stands by itself: to be saved, printed, put into a paper. It is text, so
- * that it can be made where there is no page; the same input gives the same text.
- */
+/** A drawing of a graph as an SVG document that stands by itself: to be saved, printed, put into a paper. It is text,
+ * so that it can be made where there is no page; the same input gives the same text. */
 
 import { opText, STRIP_WIDTH, tensorText, textWidth } from "../view/box-text.js";
 import { CLOSED, DrawingIndex, OP, OPEN, REUSE, SATELLITE, SAVED, TENSOR } from "../view/drawing-index.js";
@@ -44,10 +42,7 @@ const MIN_ARROW = 9;
 const HEAD = { x: 8, y: 18 };
 const DARK = 0.36;
 
-/**
- * @param {Shown} shown
- * @returns {string} an SVG document
- */
+/** @param {Shown} shown @returns {string} an SVG document */
 export function graphSvg(shown) {
   const { graph, drawing } = shown;
   const index = new DrawingIndex(graph.arrays, drawing);
@@ -249,15 +244,8 @@ function groupText({ graph, drawing, facts, picture }, box, w, h, half) {
   return opText(graph.groupLabel[index], notes, w, h, repeats > 0);
 }
 
-/**
- * The name of a box and the notes beneath it; a name that does not fit, as far as it does.
- *
- * @param {Scene} scene
- * @param {number} box
- * @param {BoxText} text
- * @param {string | null} ink
- * @returns {string}
- */
+/** The name of a box and the notes beneath it; a name that does not fit, as far as it does. @param {Scene} scene @param
+ * {number} box @param {BoxText} text @param {string | null} ink @returns {string} */
 function words({ drawing, graph, picture, colours }, box, text, ink) {
   const [x, y, w, h] = [drawing.rect[4 * box], drawing.rect[4 * box + 1], drawing.rect[4 * box + 2],
     drawing.rect[4 * box + 3]];

@@ -17,11 +17,8 @@ import { pictureOfDump } from "../picture.js";
 /** Room that a picture on paper has: what is larger keeps its size. */
 const ROOM = { orientation: /** @type {const} */ ("horizontal"), length: 1600, breadth: 600 };
 
-/**
- * @param {string} text of a graph dump, known to be a good one
- * @param {Wishes} wishes
- * @returns {string} an SVG document
- */
+/** @param {string} text of a graph dump, known to be a good one @param {Wishes} wishes @returns {string} an SVG
+ * document */
 export function renderSvg(text, { level, toggled, fold, statistic, scheme }) {
   /** @type {Dump} */
   const dump = JSON.parse(text);
@@ -32,11 +29,8 @@ export function renderSvg(text, { level, toggled, fold, statistic, scheme }) {
   return graphSvg({ graph, drawing, scheme, ...figures });
 }
 
-/**
- * @param {string} text of a graph dump, known to be a good one
- * @param {readonly string[]} toggled
- * @returns {string[]} those that are no group's id
- */
+/** @param {string} text of a graph dump, known to be a good one @param {readonly string[]} toggled @returns {string[]}
+ * those that are no group's id */
 export function unknownGroups(text, toggled) {
   const known = new Set(buildGraph(pictureOfDump(JSON.parse(text), 0, "").topology).groupId);
   return toggled.filter((id) => !known.has(id));

@@ -55,13 +55,8 @@ class Minimap {
     });
   }
 
-  /**
-   * @param {Drawing} drawing
-   * @param {Palette} palette
-   * @param {Region} seen of the drawing
-   * @param {PanelSize} room of the stage
-   * @param {boolean} isNeeded whether there is more than is seen
-   */
+  /** @param {Drawing} drawing @param {Palette} palette @param {Region} seen of the drawing @param {PanelSize} room of
+   * the stage @param {boolean} isNeeded whether there is more than is seen */
   show(drawing, palette, seen, room, isNeeded) {
     if (this.root.hidden === isNeeded) this.root.hidden = !isNeeded;
     if (!isNeeded) return;
@@ -126,11 +121,8 @@ class Minimap {
 /** What of the depth in view a frame has to take for the view to be inside it. */
 const TAKES = 0.6;
 
-/**
- * @param {Sight} sight
- * @param {Region} seen of the drawing
- * @returns {number} the innermost frame that takes most of the view, of its halves the forward one; -1 for none
- */
+/** @param {Sight} sight @param {Region} seen of the drawing @returns {number} the innermost frame that takes most of
+ * the view, of its halves the forward one; -1 for none */
 function frameInSight({ drawing, graph, isVertical }, seen) {
   const { rect, kind, ref, boxes } = drawing;
   const [along, across] = isVertical ? [1, 0] : [0, 1];

@@ -6,10 +6,7 @@ import { ZOOM_STEP } from "./input.js";
 
 // What the colours of the overlay mean: from which number to which, or which words.
 
-/**
- * @param {Legend} legend
- * @returns {HTMLElement}
- */
+/** @param {Legend} legend @returns {HTMLElement} */
 function written(legend) {
   const { title, unit, low, high, isLog, stops, words } = legend;
   const name = html("span", { class: "legend-title" }, unit === "" ? title : `${title}, ${unit}`);

@@ -20,12 +20,7 @@ const BOLD = 1.08;
 /** Fonts differ: rather too much room than too little. */
 const MARGIN = 1.04;
 
-/**
- * @param {string} text
- * @param {number} size px
- * @param {boolean} isBold
- * @returns {number} px
- */
+/** @param {string} text @param {number} size px @param {boolean} isBold @returns {number} px */
 function estimatedWidth(text, size, isBold) {
   let sum = 0;
   for (const letter of text) {
@@ -45,13 +40,8 @@ export const STRIP_WIDTH = 16;
 /** Room for any figure beside a name. */
 const WIDEST_FIGURE = "0.00000";
 
-/**
- * How much a box can say: name and figure side by side, the same in smaller type, one above the other, or nothing.
- *
- * @param {string} label
- * @param {number} width
- * @returns {"wide" | "small" | "narrow" | "strip"}
- */
+/** How much a box can say: name and figure side by side, the same in smaller type, one above the other, or nothing.
+ * @param {string} label @param {number} width @returns {"wide" | "small" | "narrow" | "strip"} */
 function levelOf(label, width) {
   if (width < STRIP_WIDTH) return "strip";
   for (const [level, size] of /** @type {const} */ ([["wide", 11], ["small", 10]])) {
@@ -92,13 +82,7 @@ const MAX_LINES = 3;
 /** In the smallest box that says anything at all, px. */
 const MIN_NAMED = 14;
 
-/**
- * @param {string} label
- * @param {number} w
- * @param {number} h
- * @param {boolean} isScalar
- * @returns {BoxText}
- */
+/** @param {string} label @param {number} w @param {number} h @param {boolean} isScalar @returns {BoxText} */
 export function tensorText(label, w, h, isScalar) {
   const level = levelOf(label, w);
   const size = level === "wide" ? 11 : 10;
@@ -126,16 +110,9 @@ export function tensorText(label, w, h, isScalar) {
   };
 }
 
-/**
- * An op, or a closed group: its name in the middle, beneath it what there is room for.
- *
- * @param {string} label
- * @param {readonly string[]} notes the most important first
- * @param {number} w
- * @param {number} h
- * @param {boolean} hasPlot whether histograms are to stand beneath
- * @returns {BoxText}
- */
+/** An op, or a closed group: its name in the middle, beneath it what there is room for. @param {string} label @param
+ * {readonly string[]} notes the most important first @param {number} w @param {number} h @param {boolean} hasPlot
+ * whether histograms are to stand beneath @returns {BoxText} */
 export function opText(label, notes, w, h, hasPlot) {
   const isStrip = w < STRIP_WIDTH;
   /** @type {BoxText} */
@@ -170,14 +147,9 @@ export function opText(label, notes, w, h, hasPlot) {
   };
 }
 
-/**
- * A name where it does not fit as it is: in smaller type, in more lines, turned, and at last cut.
- *
- * @param {string} label
- * @param {number} w
- * @param {number} h
- * @returns {{lines: TextLine[], isTurned: boolean}} no lines in a box that is too small for any of it
- */
+/** A name where it does not fit as it is: in smaller type, in more lines, turned, and at last cut. @param {string}
+ * label @param {number} w @param {number} h @returns {{lines: TextLine[], isTurned: boolean}} no lines in a box that
+ * is too small for any of it */
 export function tightText(label, w, h) {
   if (label === "" || w < MIN_NAMED || h < TIGHT_SIZE * LINE) return { lines: [], isTurned: false };
   const words = label.split(/(?<=[\s_·])|(?<=[a-z])(?=[A-Z])/);

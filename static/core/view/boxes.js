@@ -1,7 +1,5 @@
-/**
- * The boxes of a drawing as SVG elements: as many as are worth one, taken from those that others have left. Numbers are
- * written where they change; everything else is touched only when the drawing, or what is seen of it, does.
- */
+/** The boxes of a drawing as SVG elements: as many as are worth one, taken from those that others have left. Numbers
+ * are written where they change; everything else is touched only when the drawing, or what is seen of it, does. */
 
 import { groundOf, makeParts, shapeToggle, TOGGLE, writeAilment, writeFigure, writeLines } from "./box-parts.js";
 import { cut, frameText, opText, tensorText, textWidth, TIGHT_SIZE, tightText } from "./box-text.js";
@@ -52,13 +50,8 @@ export class BoxLayer {
     return box < 0 ? undefined : this.#parts.get(codeOf(sight, box));
   }
 
-  /**
-   * Has an element for each of these boxes, and for no other.
-   *
-   * @param {Sight} sight
-   * @param {readonly number[]} chosen in the drawing's order
-   * @param {(sight: Sight, box: number) => string} idOf
-   */
+  /** Has an element for each of these boxes, and for no other. @param {Sight} sight @param {readonly number[]} chosen
+   * in the drawing's order @param {(sight: Sight, box: number) => string} idOf */
   show(sight, chosen, idOf) {
     /** @type {Map<number, BoxParts>} */
     const kept = new Map();
@@ -115,13 +108,9 @@ export class BoxLayer {
     this.write(sight);
   }
 
-  /**
-   * The elements in the order of execution: frames lie beneath the lines and so come before all else in the document.
-   *
-   * @param {Sight} sight
-   * @param {readonly number[]} chosen
-   * @returns {string} ids; "" where they are too many, or in order already
-   */
+  /** The elements in the order of execution: frames lie beneath the lines and so come before all else in the document.
+   * @param {Sight} sight @param {readonly number[]} chosen @returns {string} ids; "" where they are too many, or in
+   * order already */
   order(sight, chosen) {
     if (chosen.length > MAX_OWNED || this.frames.firstChild === null) return "";
     return chosen.map((box) => this.partsOf(sight, box)?.root.id ?? "").join(" ");

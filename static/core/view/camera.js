@@ -1,7 +1,5 @@
-/**
- * Zoom and pan as a person means them, for either kind of drawing: one whose columns spread, for which another drawing
- * has to be asked for, and one that is magnified as it is. No DOM.
- */
+/** Zoom and pan as a person means them, for either kind of drawing: one whose columns spread, for which another drawing
+ * has to be asked for, and one that is magnified as it is. No DOM. */
 
 import { FRAME, TENSOR } from "../layout/sizes.js";
 import { LEGIBLE } from "./stage.js";
@@ -18,11 +16,7 @@ class DepthColumns {
   /** Tensor id and box. @type {[string, number][]} */
   #boxes = [];
 
-  /**
-   * @param {Sight} sight
-   * @param {Viewport} viewport
-   * @returns {Map<string, number>} tensor id → x in px of the panel
-   */
+  /** @param {Sight} sight @param {Viewport} viewport @returns {Map<string, number>} tensor id → x in px of the panel */
   positions(sight, viewport) {
     if (this.#drawing !== sight.drawing) {
       this.#drawing = sight.drawing;
@@ -108,11 +102,8 @@ export class GraphCamera {
   /** How far the columns were to be spread in the drawing asked for last. */
   askedSpread = 1;
 
-  /**
-   * @param {Viewport} viewport
-   * @param {{ask: () => void, draw: () => void, turned: () => void, isWaiting: () => boolean}} does
-   *   isWaiting: whether a drawing has been asked for that is not there yet
-   */
+  /** @param {Viewport} viewport @param {{ask: () => void, draw: () => void, turned: () => void, isWaiting: () =>
+   * boolean}} does isWaiting: whether a drawing has been asked for that is not there yet */
   constructor(viewport, does) {
     this.viewport = viewport;
     this.does = does;
@@ -129,14 +120,9 @@ export class GraphCamera {
     return this.#length * this.askedSpread;
   }
 
-  /**
-   * Takes a drawing.
-   *
-   * @param {Sight} sight
-   * @param {boolean} isLast whether none is to come that was asked for already
-   * @param {boolean} isNew whether it is of another graph
-   * @returns {boolean} whether it was put where something is held
-   */
+  /** Takes a drawing. @param {Sight} sight @param {boolean} isLast whether none is to come that was asked for already
+   * @param {boolean} isNew whether it is of another graph @returns {boolean} whether it was put where something is
+   * held */
   show({ drawing, index }, isLast, isNew) {
     const held = isNew ? null : this.held;
     const box = held === null ? -1 : index.boxOf(held.item);
@@ -146,13 +132,9 @@ export class GraphCamera {
     return held !== null;
   }
 
-  /**
-   * Keeps what is in the middle of the view where it is, in the drawing of another graph as well. Where all of a
-   * drawing is in view, so is all of the next.
-   *
-   * @param {Sight} sight
-   * @param {(item: Item) => Item | null} find its counterpart in the other graph; null: it has none
-   */
+  /** Keeps what is in the middle of the view where it is, in the drawing of another graph as well. Where all of a
+   * drawing is in view, so is all of the next. @param {Sight} sight @param {(item: Item) => Item | null} find its
+   * counterpart in the other graph; null: it has none */
   follow(sight, find) {
     const { width, height } = this.viewport.room;
     this.held = this.viewport.camera.zoom === 1 ? null : this.#nearest(sight, width / 2, height / 2, find);
@@ -203,13 +185,8 @@ export class GraphCamera {
     this.does.turned();
   }
 
-  /**
-   * Pans as far as needed for a box to be seen, and magnifies where it could not be read.
-   *
-   * @param {Sight} sight
-   * @param {number} box
-   * @returns {boolean} whether that was needed
-   */
+  /** Pans as far as needed for a box to be seen, and magnifies where it could not be read. @param {Sight} sight @param
+   * {number} box @returns {boolean} whether that was needed */
   bring(sight, box) {
     const { viewport } = this;
     const { seen } = viewport;

@@ -1,7 +1,5 @@
-/**
- * What of a graph is drawn on canvases: beneath the elements, whatever is too small to be one; above them, histograms.
- * They are turned with the page, so they hold a margin around what is seen.
- */
+/** What of a graph is drawn on canvases: beneath the elements, whatever is too small to be one; above them, histograms.
+ * They are turned with the page, so they hold a margin around what is seen. */
 
 import { drawBars } from "../histogram.js";
 import { FRAME, GROUP, OP, REUSE, SAVED, TENSOR } from "../layout/sizes.js";
@@ -42,11 +40,7 @@ export class Ground {
     this.canvas.className = "ground";
   }
 
-  /**
-   * @param {Sight} sight
-   * @param {ViewDetail} detail
-   * @param {Place} place
-   */
+  /** @param {Sight} sight @param {ViewDetail} detail @param {Place} place */
   paint(sight, detail, place) {
     const { scale } = sight;
     const { isElement, routesAreElements } = detail;
@@ -148,12 +142,8 @@ export class Histograms {
   canvas = document.createElement("canvas");
   #strips = new StripImage();
 
-  /**
-   * @param {Sight} sight
-   * @param {ViewDetail} detail
-   * @param {Place} place
-   * @param {(box: number) => BoxParts | undefined} partsOf
-   */
+  /** @param {Sight} sight @param {ViewDetail} detail @param {Place} place @param {(box: number) => BoxParts |
+   * undefined} partsOf */
   paint(sight, detail, place, partsOf) {
     const context = sized(this.canvas, place);
     if (context === null) return;

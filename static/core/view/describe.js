@@ -8,13 +8,7 @@ import { FRAME, GROUP, OP, TENSOR } from "../layout/sizes.js";
 /** A reader has no use for more at once, nor the page. */
 const MAX_ROWS = 500;
 
-/**
- * A box in a sentence.
- *
- * @param {Sight} sight
- * @param {number} box
- * @returns {string}
- */
+/** A box in a sentence. @param {Sight} sight @param {number} box @returns {string} */
 export function describeBox({ drawing, graph, picture, facts }, box) {
   const kind = drawing.kind[box];
   const index = drawing.ref[box];
@@ -48,12 +42,7 @@ export function describeBox({ drawing, graph, picture, facts }, box) {
   return parts.join(", ");
 }
 
-/**
- * Writes that sentence where readers and pointers find it.
- *
- * @param {Sight} sight
- * @param {BoxParts} parts
- */
+/** Writes that sentence where readers and pointers find it. @param {Sight} sight @param {BoxParts} parts */
 export function nameBox(sight, { root, title, box }) {
   const text = describeBox(sight, box);
   if (root.getAttribute("aria-label") === text) return;
@@ -80,12 +69,7 @@ function opsOf({ groupFirst, groupLast, opHalf, opAnchor, ops }, group, half) {
   return found;
 }
 
-/**
- * The graph in a few sentences.
- *
- * @param {Sight} sight
- * @returns {string}
- */
+/** The graph in a few sentences. @param {Sight} sight @returns {string} */
 export function summary({ facts, drawing }) {
   const { opsForward, opsBackward, tensors, path, groups } = facts.extents;
   let open = 0;

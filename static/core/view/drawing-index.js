@@ -93,14 +93,8 @@ export class DrawingIndex {
     return { x: rect[4 * box], y: rect[4 * box + 1], width: rect[4 * box + 2], height: rect[4 * box + 3] };
   }
 
-  /**
-   * The innermost box at a point.
-   *
-   * @param {number} x in px of the drawing
-   * @param {number} y
-   * @param {number} [reach] how far beside a box still counts, px of the drawing
-   * @returns {number} -1: there is none
-   */
+  /** The innermost box at a point. @param {number} x in px of the drawing @param {number} y @param {number} [reach] how
+   * far beside a box still counts, px of the drawing @returns {number} -1: there is none */
   boxAt(x, y, reach = 0) {
     const { rect, boxes } = this.drawing;
     // Children come after their frames.
@@ -113,14 +107,8 @@ export class DrawingIndex {
     return -1;
   }
 
-  /**
-   * The box whose middle is nearest to a point.
-   *
-   * @param {number} x in px of the drawing
-   * @param {number} y
-   * @param {(box: number) => boolean} [counts]
-   * @returns {number} -1: there is none
-   */
+  /** The box whose middle is nearest to a point. @param {number} x in px of the drawing @param {number} y @param {(box:
+   * number) => boolean} [counts] @returns {number} -1: there is none */
   nearest(x, y, counts = () => true) {
     const { rect, boxes } = this.drawing;
     let best = -1;

@@ -29,12 +29,7 @@ export class EdgeLayer {
   /** @type {Drawing | null} */
   #drawing = null;
 
-  /**
-   * Has a path for each of these routes, and for no other.
-   *
-   * @param {Sight} sight
-   * @param {readonly number[]} chosen
-   */
+  /** Has a path for each of these routes, and for no other. @param {Sight} sight @param {readonly number[]} chosen */
   show(sight, chosen) {
     const { drawing } = sight;
     const before = this.#lines;
@@ -74,12 +69,8 @@ export class EdgeLayer {
     }
   }
 
-  /**
-   * Points out the lines of a box, and dims those that are not between boxes that are pointed out.
-   *
-   * @param {Sight} sight
-   * @param {readonly number[]} boxes whose lines are lit
-   */
+  /** Points out the lines of a box, and dims those that are not between boxes that are pointed out. @param {Sight}
+   * sight @param {readonly number[]} boxes whose lines are lit */
   mark({ drawing, lit }, boxes) {
     const { source, target } = drawing;
     for (const [route, { path, classes }] of this.#lines) {

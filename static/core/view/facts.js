@@ -77,12 +77,7 @@ export class GraphFacts {
     return known[half === "backward" ? 1 : 0];
   }
 
-  /**
-   * Takes what theory has to say of the layers.
-   *
-   * @param {Theory | null} theory
-   * @returns {boolean} whether that is news
-   */
+  /** Takes what theory has to say of the layers. @param {Theory | null} theory @returns {boolean} whether that is news */
   judge(theory) {
     const { topology, tensorIndex } = this.graph;
     /** @type {Map<number, Health>} */
@@ -104,14 +99,8 @@ export class GraphFacts {
     return this.#verdicts.size === 0;
   }
 
-  /**
-   * The worst of what a group holds.
-   *
-   * @param {Picture} picture
-   * @param {number} group
-   * @param {Phase} half
-   * @returns {Ailment | null} null: nothing is wrong
-   */
+  /** The worst of what a group holds. @param {Picture} picture @param {number} group @param {Phase} half @returns
+   * {Ailment | null} null: nothing is wrong */
   ailment(picture, group, half) {
     let tensors = 0;
     let isNan = false;
@@ -133,13 +122,8 @@ export class GraphFacts {
       : { word: worst, health: worst, tensors: verdicts.filter((verdict) => verdict === worst).length };
   }
 
-  /**
-   * What each repetition of a fold puts out.
-   *
-   * @param {number} group
-   * @param {Phase} half backward: the gradients of that
-   * @returns {Int32Array} tensors, -1 where there is none; empty for a group that is no fold
-   */
+  /** What each repetition of a fold puts out. @param {number} group @param {Phase} half backward: the gradients of that
+   * @returns {Int32Array} tensors, -1 where there is none; empty for a group that is no fold */
   repetitions(group, half) {
     let results = this.#repetitions.get(group);
     const { arrays } = this.graph;
@@ -211,13 +195,9 @@ export class GraphFacts {
   }
 }
 
-/**
- * What a group is called where it stands, besides its type: the last part of its module's path.
- *
- * @param {Graph} graph
- * @param {number} group
- * @returns {string} "" for the whole model, for what is no module, and where it says what the type does
- */
+/** What a group is called where it stands, besides its type: the last part of its module's path. @param {Graph} graph
+ * @param {number} group @returns {string} "" for the whole model, for what is no module, and where it says what the
+ * type does */
 export function attributeOf({ arrays, topology, groupModule, groupLabel }, group) {
   if (arrays.groupKind[group] !== 0) return "";
   const path = topology.modules[groupModule[group]]?.path ?? "";
@@ -225,11 +205,8 @@ export function attributeOf({ arrays, topology, groupModule, groupLabel }, group
   return last.toLowerCase() === groupLabel[group].toLowerCase() ? "" : last;
 }
 
-/**
- * @param {Graph} graph
- * @param {number} group
- * @returns {string} "norm1 · LayerNorm"; the type alone where there is no other name
- */
+/** @param {Graph} graph @param {number} group @returns {string} "norm1 · LayerNorm"; the type alone where there is no
+ * other name */
 export function fullLabel(graph, group) {
   const type = graph.groupLabel[group];
   const attribute = attributeOf(graph, group);

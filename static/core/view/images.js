@@ -1,7 +1,5 @@
-/**
- * Hundreds of histograms a few pixels wide, put on a canvas as one picture: shade by shade they would be thousands of
- * rectangles a frame. Values run upward, shades go with the square root of the counts.
- */
+/** Hundreds of histograms a few pixels wide, put on a canvas as one picture: shade by shade they would be thousands of
+ * rectangles a frame. Values run upward, shades go with the square root of the counts. */
 
 import { colourOf } from "../colours.js";
 import { isHidden } from "../format.js";
@@ -13,12 +11,7 @@ import { peak } from "../histogram.js";
 const known = new Map();
 const reading = document.createElement("canvas").getContext("2d");
 
-/**
- * A CSS colour as ImageData holds it, without its alpha.
- *
- * @param {string} css
- * @returns {number} 0xBBGGRR
- */
+/** A CSS colour as ImageData holds it, without its alpha. @param {string} css @returns {number} 0xBBGGRR */
 export function pixelOf(css) {
   let pixel = known.get(css);
   if (pixel !== undefined) return pixel;
@@ -52,13 +45,8 @@ export class PixelImage {
     this.#isUsed = false;
   }
 
-  /**
-   * At least a pixel, however small.
-   *
-   * @param {number} x @param {number} y @param {number} w @param {number} h px of the picture
-   * @param {number} colour as pixelOf gives it
-   * @param {number} alpha 0 to 1
-   */
+  /** At least a pixel, however small. @param {number} x @param {number} y @param {number} w @param {number} h px of the
+   * picture @param {number} colour as pixelOf gives it @param {number} alpha 0 to 1 */
   fill(x, y, w, h, colour, alpha) {
     const { width, height } = this.#image;
     const left = Math.max(0, Math.round(x));
@@ -85,12 +73,8 @@ export class PixelImage {
     this.fill(x + w - 1, y, 1, h, colour, alpha);
   }
 
-  /**
-   * A smooth line a pixel wide.
-   *
-   * @param {number} x0 @param {number} y0 @param {number} x1 @param {number} y1
-   * @param {number} colour @param {number} alpha
-   */
+  /** A smooth line a pixel wide. @param {number} x0 @param {number} y0 @param {number} x1 @param {number} y1 @param
+   * {number} colour @param {number} alpha */
   line(x0, y0, x1, y1, colour, alpha) {
     const { width, height } = this.#image;
     const isSteep = Math.abs(y1 - y0) > Math.abs(x1 - x0);
@@ -206,12 +190,7 @@ export class StripImage {
   #pixels = new Uint32Array(this.#image.data.buffer);
   #used = false;
 
-  /**
-   * An empty picture.
-   *
-   * @param {number} width in pixels of the canvas
-   * @param {number} height
-   */
+  /** An empty picture. @param {number} width in pixels of the canvas @param {number} height */
   start(width, height) {
     if (this.#image.width !== width || this.#image.height !== height) {
       this.#image = new ImageData(Math.max(1, width), Math.max(1, height));
@@ -222,12 +201,8 @@ export class StripImage {
     this.#used = false;
   }
 
-  /**
-   * @param {Picture} picture
-   * @param {number} row
-   * @param {Rectangle} at in pixels of the canvas
-   * @param {{ink: string, muted: string, warning: string}} paint #rrggbb each
-   */
+  /** @param {Picture} picture @param {number} row @param {Rectangle} at in pixels of the canvas @param {{ink: string,
+   * muted: string, warning: string}} paint #rrggbb each */
   draw(picture, row, at, paint) {
     this.#used = true;
     if (isHidden(picture, row)) {

@@ -21,12 +21,7 @@ const TREMBLE = 3;
 const PER_LINE = 0.05;
 const PER_PIXEL = 0.002;
 
-/**
- * Listens on a stage.
- *
- * @param {HTMLElement} stage
- * @param {Wishes} wishes
- */
+/** Listens on a stage. @param {HTMLElement} stage @param {Wishes} wishes */
 export function listen(stage, { canPan, start, moveTo, zoomBy, press, doublePress }) {
   /** @type {Map<number, {x: number, y: number}>} */
   const pointers = new Map();
@@ -125,12 +120,7 @@ export function addressOf({ graph, index }, box) {
   return box < 0 ? "" : idOf(graph, index.itemOf(box));
 }
 
-/**
- * Listens on a stage.
- *
- * @param {GraphStage} stage
- * @param {Does} does
- */
+/** Listens on a stage. @param {GraphStage} stage @param {Does} does */
 export function connectHands(stage, does) {
   const { root, svg, viewport } = stage;
   listen(root, {

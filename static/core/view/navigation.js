@@ -5,22 +5,15 @@ import { DATA, FOLD, FRAME, GROUP, TENSOR } from "../layout/sizes.js";
 
 // Which boxes of a drawing show what is selected, focused or pointed out; where walking begins and ends.
 
-/**
- * @param {Sight} sight
- * @param {string} id of a thing
- * @returns {number} its box, or that of what holds it; -1: neither is drawn
- */
+/** @param {Sight} sight @param {string} id of a thing @returns {number} its box, or that of what holds it; -1: neither
+ * is drawn */
 export function boxShowing({ graph, index }, id) {
   const item = id === "" ? null : find(graph, id);
   return item === null ? -1 : index.holderOf(item);
 }
 
-/**
- * @param {Sight} sight
- * @param {string} selected id of a thing, "" for none
- * @param {Item | null} focused
- * @returns {BoxSelection}
- */
+/** @param {Sight} sight @param {string} selected id of a thing, "" for none @param {Item | null} focused @returns
+ * {BoxSelection} */
 export function locate(sight, selected, focused) {
   const { index, graph, drawing } = sight;
   const item = selected === "" ? null : find(graph, selected);
@@ -35,11 +28,8 @@ export function locate(sight, selected, focused) {
   };
 }
 
-/**
- * @param {Sight} sight
- * @param {ReadonlySet<string> | null} ids of what is pointed out
- * @returns {Uint8Array | null} box → whether it shows one of them, or holds it; null: nothing is pointed out
- */
+/** @param {Sight} sight @param {ReadonlySet<string> | null} ids of what is pointed out @returns {Uint8Array | null} box
+ * → whether it shows one of them, or holds it; null: nothing is pointed out */
 export function litBoxes(sight, ids) {
   if (ids === null) return null;
   const lit = new Uint8Array(sight.drawing.boxes);
@@ -122,13 +112,8 @@ function isIn({ frame }, box, around) {
   return false;
 }
 
-/**
- * @param {Drawing} drawing
- * @param {number} box
- * @param {number} sign 1: deeper
- * @param {"horizontal" | "vertical"} orientation
- * @returns {number}
- */
+/** @param {Drawing} drawing @param {number} box @param {number} sign 1: deeper @param {"horizontal" | "vertical"}
+ * orientation @returns {number} */
 function alongLine({ routes, source, target, routeKind, rect, isSatellite }, box, sign, orientation) {
   const at = orientation === "horizontal" ? 0 : 1;
   const middle = (/** @type {number} */ index, /** @type {number} */ axis) =>
@@ -147,14 +132,8 @@ function alongLine({ routes, source, target, routeKind, rect, isSatellite }, box
   return best;
 }
 
-/**
- * Of the boxes that lie wholly in that direction the nearest, preferring those straight ahead.
- *
- * @param {Drawing} drawing
- * @param {number} from
- * @param {ArrowKey} arrow
- * @returns {number}
- */
+/** Of the boxes that lie wholly in that direction the nearest, preferring those straight ahead. @param {Drawing}
+ * drawing @param {number} from @param {ArrowKey} arrow @returns {number} */
 function nearest(drawing, from, arrow) {
   const { boxes, rect } = drawing;
   const at = arrow === "ArrowLeft" || arrow === "ArrowRight" ? 0 : 1;

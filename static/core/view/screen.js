@@ -1,7 +1,5 @@
-/**
- * What the graph view shows, and how it comes to: pictures and drawings in, elements and canvases turned and drawn
- * anew, what is selected, focused and pointed out, and what the page is told of it.
- */
+/** What the graph view shows, and how it comes to: pictures and drawings in, elements and canvases turned and drawn
+ * anew, what is selected, focused and pointed out, and what the page is told of it. */
 
 import { atFrame, cancel, later } from "../activity.js";
 import { DrawingIndex } from "./drawing-index.js";
@@ -99,12 +97,8 @@ export class GraphScreen {
     if (!isAsked) this.#requests.ask();
   }
 
-  /**
-   * Lets the next graph be seen where this one is.
-   *
-   * @param {(item: Item) => Item | null} find from a thing of the graph shown last to its counterpart in the next;
-   *   null: it has gone
-   */
+  /** Lets the next graph be seen where this one is. @param {(item: Item) => Item | null} find from a thing of the graph
+   * shown last to its counterpart in the next; null: it has gone */
   follow(find) {
     const before = this.#next === null ? null : this.#find;
     this.#find = (item) => {
@@ -242,12 +236,8 @@ export class GraphScreen {
     return this.#size.width > 0 && this.#size.height > 0 ? this.#size : { width: UNSEEN[0], height: UNSEEN[1] };
   }
 
-  /**
-   * Takes the room there is.
-   *
-   * @param {PanelSize} size of the stage; 0 by 0 where it is not shown
-   * @param {boolean} isVertical whether depth is to run downward
-   */
+  /** Takes the room there is. @param {PanelSize} size of the stage; 0 by 0 where it is not shown @param {boolean}
+   * isVertical whether depth is to run downward */
   resize(size, isVertical) {
     this.#size = size;
     const { viewport } = this.stage;

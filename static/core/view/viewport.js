@@ -23,14 +23,9 @@ export const MIN_HEADED = 0.46;
 /** Room for it there, px of the screen. */
 const HEADROOM = 18;
 
-/**
- * How a zoom splits into columns spread further and plain magnification.
- *
- * @param {number} zoom
- * @param {number} natural length of the drawing with every box at its natural size
- * @param {number} length of the panel
- * @returns {{spread: number, magnify: number, zoom: number}} zoom: as far as there is anything to zoom into
- */
+/** How a zoom splits into columns spread further and plain magnification. @param {number} zoom @param {number} natural
+ * length of the drawing with every box at its natural size @param {number} length of the panel @returns {{spread:
+ * number, magnify: number, zoom: number}} zoom: as far as there is anything to zoom into */
 export function splitZoom(zoom, natural, length) {
   const open = Math.max(1, (natural * NATURAL_STRETCH) / Math.max(1, length));
   const clamped = Math.min(Math.max(1, zoom), open * MAX_MAGNIFICATION, MAX_ZOOM);
@@ -38,14 +33,8 @@ export function splitZoom(zoom, natural, length) {
   return { spread, magnify: clamped / spread, zoom: clamped };
 }
 
-/**
- * Where content starts: centred while it fits, otherwise with `at` of it in the middle and no gap at the ends.
- *
- * @param {number} content px
- * @param {number} room px
- * @param {number} at 0 to 1
- * @returns {number} px
- */
+/** Where content starts: centred while it fits, otherwise with `at` of it in the middle and no gap at the ends. @param
+ * {number} content px @param {number} room px @param {number} at 0 to 1 @returns {number} px */
 export function offset(content, room, at) {
   if (content <= room) return (room - content) / 2;
   return Math.min(0, Math.max(room - content, room / 2 - at * content));
@@ -112,12 +101,8 @@ export class Viewport {
     return this.isVertical ? this.room.height : this.room.width;
   }
 
-  /**
-   * Takes a drawing, or the same one in another room.
-   *
-   * @param {Extent} extent
-   * @param {Hold | null} hold what is to stay where it is; null: as the camera says
-   */
+  /** Takes a drawing, or the same one in another room. @param {Extent} extent @param {Hold | null} hold what is to stay
+   * where it is; null: as the camera says */
   show(extent, hold) {
     const { isElastic, scale } = { isElastic: this.extent?.isElastic ?? extent.isElastic, scale: this.scale };
     this.extent = extent;
@@ -187,13 +172,8 @@ export class Viewport {
     this.#remember();
   }
 
-  /**
-   * Magnifies a drawing that is not elastic, around a point of the screen.
-   *
-   * @param {number} scale px of the screen per px of the drawing
-   * @param {number} x
-   * @param {number} y
-   */
+  /** Magnifies a drawing that is not elastic, around a point of the screen. @param {number} scale px of the screen per
+   * px of the drawing @param {number} x @param {number} y */
   magnifyAt(scale, x, y) {
     const before = this.scale;
     this.#magnify(scale);
@@ -201,12 +181,8 @@ export class Viewport {
     this.moveTo(x - (x - this.x) * ratio, y - (y - this.y) * ratio);
   }
 
-  /**
-   * Puts a part of the drawing into the middle of the room.
-   *
-   * @param {Region} part in px of the drawing
-   * @param {number} [scale] as it is without one
-   */
+  /** Puts a part of the drawing into the middle of the room. @param {Region} part in px of the drawing @param {number}
+   * [scale] as it is without one */
   centre(part, scale) {
     if (scale !== undefined && this.extent?.isElastic === false) this.#magnify(scale);
     this.moveTo(this.room.width / 2 - (part.x + part.width / 2) * this.scale,
@@ -243,13 +219,8 @@ export class Viewport {
   }
 }
 
-/**
- * @param {number} start
- * @param {number} content px
- * @param {number} room px
- * @param {number} now where it starts, which is never made worse; NaN: no matter
- * @returns {number} without gaps at the ends; centred where all of it fits
- */
+/** @param {number} start @param {number} content px @param {number} room px @param {number} now where it starts, which
+ * is never made worse; NaN: no matter @returns {number} without gaps at the ends; centred where all of it fits */
 function within(start, content, room, now) {
   const centred = (room - content) / 2;
   const [low, high] = content <= room ? [centred, centred] : [room - content, 0];
