@@ -187,8 +187,8 @@ function stackBorders({ boxes }) {
   return { start, end };
 }
 
-/** @param {ForwardLines} forward @param {Detours} detours @param {Stacks} stacks @param {number} from box @param
- * {number} to box @param {number} tensor */
+/** @param {ForwardLines} forward @param {Detours} detours @param {Stacks} stacks @param {number} from box
+ * @param {number} to box @param {number} tensor */
 function addBackward(
   { list, boxes, index, store, first, last, mirror, mirrorStart },
   detours,
@@ -247,9 +247,9 @@ export function crossingLines(forward) {
   addFold(forward);
 }
 
-/** One line from box to box, however many values it stands for. @param {ForwardLines} forward @param {Int32Array |
- * null} before where each value's lines started in the last drawing; null: all are drawn anew @returns {boolean}
- * false: a new line may be one of those taken over, which has happened in odd graphs only */
+/** One line from box to box, however many values it stands for. @param {ForwardLines} forward
+ * @param {Int32Array | null} before where each value's lines started in the last drawing; null: all are drawn anew
+ * @returns {boolean} false: a new line may be one of those taken over, which has happened in odd graphs only */
 function addKept({ list, boxes, index, store, keptLines }, before) {
   const { arrays } = index;
   const { moves } = boxes;

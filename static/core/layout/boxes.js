@@ -6,8 +6,8 @@ import { Moves } from "./moves.js";
 import { STRIDE } from "./slots.js";
 import { PORT_IN, PORT_OUT } from "./scene.js";
 
-/** Where the columns of a scene stand.
- * @typedef {{start: Float32Array | Float64Array, depth: Float32Array | Float64Array}} Columns */
+/** Where the columns of a scene stand. @typedef {{start: Float32Array | Float64Array, depth: Float32Array |
+ * Float64Array}} Columns */
 
 /** Room for more boxes than the last drawing had. */
 const SPARE = 256;
@@ -193,8 +193,8 @@ export class Boxes {
     return { start: layout.columnStart, depth: layout.columnDepth };
   }
 
-  /** One half of a slot. @param {number} kind @param {number} ref @param {number} half @param {number} group @param
-   * {number} start @param {number} room along the depth @param {number} height */
+  /** One half of a slot. @param {number} kind @param {number} ref @param {number} half @param {number} group
+   * @param {number} start @param {number} room along the depth @param {number} height */
   #putSlot(kind, ref, half, group, start, room, height) {
     const { sizes } = this.store;
     const { entries, start: first, end } = this.#entriesOf(kind, ref);
@@ -230,8 +230,8 @@ export class Boxes {
   }
 
   /** @param {number} kind @param {number} half @param {number} ref @param {number} group the open group around it, -1
-   * for none @param {boolean} isSatellite @param {number} start @param {number} depth @param {number} height @param
-   * {number} thickness @returns {number} the box */
+   * for none @param {boolean} isSatellite @param {number} start @param {number} depth @param {number} height
+   * @param {number} thickness @returns {number} the box */
   #put(kind, half, ref, group, isSatellite, start, depth, height, thickness) {
     const box = this.count;
     const groups = this.groupBox[half];
@@ -252,8 +252,8 @@ export class Boxes {
     return box;
   }
 
-  /** A box that is the mirror image of nothing. @param {number} kind @param {number} ref @param {number} start @param
-   * {number} depth @param {number} height @param {number} thickness */
+  /** A box that is the mirror image of nothing. @param {number} kind @param {number} ref @param {number} start
+   * @param {number} depth @param {number} height @param {number} thickness */
   putUnpaired(kind, ref, start, depth, height, thickness) {
     this.#put(kind, 1, ref, -1, false, start, depth, height, thickness);
   }

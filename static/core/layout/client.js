@@ -36,8 +36,8 @@ export class LayoutClient {
   }
 
   /** @param {object} wanted @param {string} wanted.key names the graph; its arrays are handed over when it changes
-   * @param {Graph} wanted.graph @param {Expansion} wanted.expansion @param {LayoutOptions} wanted.options @returns
-   * {number} of the request, as in the answer */
+   * @param {Graph} wanted.graph @param {Expansion} wanted.expansion @param {LayoutOptions} wanted.options
+   * @returns {number} of the request, as in the answer */
   ask({ key, graph, expansion, options }) {
     this.#requests += 1;
     const isSent = this.#sent === graph && this.#sentKey === key;
@@ -80,8 +80,8 @@ export class DrawingRequests {
   #end = () => {};
   #client = new LayoutClient((answer) => this.#receive(answer));
 
-  /** @param {() => Wanted | null} wanted what to ask for, when it comes to asking; null: nothing @param {(key: string,
-   * drawing: Drawing) => void} receive */
+  /** @param {() => Wanted | null} wanted what to ask for, when it comes to asking; null: nothing
+   * @param {(key: string, drawing: Drawing) => void} receive */
   constructor(wanted, receive) {
     this.wanted = wanted;
     this.receive = receive;

@@ -3,9 +3,9 @@
 
 // Positions in lists, by a number that stands at each.
 
-/** @param {Int32Array} keys @param {number} count of different keys @param {number} [used] so many of the keys @returns
- * {[Int32Array, Int32Array]} where each key's list starts, with one entry more than there are keys, and all lists
- * one after the other */
+/** @param {Int32Array} keys @param {number} count of different keys @param {number} [used] so many of the keys
+ * @returns {[Int32Array, Int32Array]} where each key's list starts, with one entry more than there are keys, and all
+ * lists one after the other */
 export function byKey(keys, count, used = keys.length) {
   const starts = new Int32Array(count + 1);
   for (let at = 0; at < used; at += 1) starts[keys[at] + 1] = starts[keys[at] + 1] + 1;
@@ -45,8 +45,8 @@ export function climbOf({ sourceOffset, targetOffset }, { edge, edgeTo }, link, 
  * @property {Int32Array} order of blocks, from the axis outward
  */
 
-/** @param {LayoutColumns} columns @param {StraightBlocks} blocks @param {number} axis @param {(a: number, b: number) =>
- * number} apart @returns {Limits} */
+/** @param {LayoutColumns} columns @param {StraightBlocks} blocks @param {number} axis
+ * @param {(a: number, b: number) => number} apart @returns {Limits} */
 export function limitsOf({ start, node }, { count, of, offset }, axis, apart) {
   const most = node.length;
   const [below, above, distance] = [new Int32Array(most), new Int32Array(most), new Float32Array(most)];
@@ -86,8 +86,8 @@ export function limitsOf({ start, node }, { count, of, offset }, axis, apart) {
   return { below, above, distance, aboveStart, aboveList, belowStart, belowList, order };
 }
 
-/** Every block as near to the axis as it can be. @param {Limits} limits @param {StraightBlocks} blocks @param {number}
- * all @param {(node: number) => number} innerOf @returns {Float32Array} block → height */
+/** Every block as near to the axis as it can be. @param {Limits} limits @param {StraightBlocks} blocks
+ * @param {number} all @param {(node: number) => number} innerOf @returns {Float32Array} block → height */
 export function compact({ above, distance, aboveStart, aboveList, order }, { count, of, offset }, all, innerOf) {
   const height = new Float32Array(count);
   for (let node = 0; node < all; node += 1) {
@@ -105,8 +105,8 @@ export function compact({ above, distance, aboveStart, aboveList, order }, { cou
 }
 
 /** Moves blocks to the mean of what their bent lines want, as far as there is room: from the outside inward and back.
- * @param {Limits} limits @param {StraightBlocks} blocks @param {LayoutLinks} links @param {SceneShape} shape @param
- * {0 | 1} half @param {Float32Array} height of blocks, is changed */
+ * @param {Limits} limits @param {StraightBlocks} blocks @param {LayoutLinks} links @param {SceneShape} shape
+ * @param {0 | 1} half @param {Float32Array} height of blocks, is changed */
 export function relax(limits, { count, of, offset, isStraight, hasFrame }, links, shape, half, height) {
   const { from, to } = links;
   const { nodes, axis } = shape;
@@ -148,8 +148,8 @@ export function relax(limits, { count, of, offset, isStraight, hasFrame }, links
   }
 }
 
-/** @param {Limits} limits @param {number} block @param {number} wanted @param {Float32Array} height @param {number}
- * least @returns {number} the height nearest to the wanted one that its neighbours leave room for */
+/** @param {Limits} limits @param {number} block @param {number} wanted @param {Float32Array} height
+ * @param {number} least @returns {number} the height nearest to the wanted one that its neighbours leave room for */
 function within(
   { below, above, distance, aboveStart, aboveList, belowStart, belowList },
   block,

@@ -55,8 +55,8 @@ export class FrameStore {
     return frame;
   }
 
-  /** Lays out every group that is open and seen; yields between groups. @param {Uint8Array} open @returns
-   * {Generator<undefined, Int32Array>} those groups, parents before children */
+  /** Lays out every group that is open and seen; yields between groups. @param {Uint8Array} open
+   * @returns {Generator<undefined, Int32Array>} those groups, parents before children */
   *layOut(open) {
     const { arrays, parent, childStart } = this.index;
     const seen = new Uint8Array(arrays.groups);
@@ -223,8 +223,8 @@ export class LayoutCache {
   /** @type {Map<string, FrameStore>} */
   #stores = new Map();
 
-  /** @param {GraphArrays} arrays @param {boolean} foldOn @param {LayoutOptions["orientation"]} orientation @returns
-   * {FrameStore} */
+  /** @param {GraphArrays} arrays @param {boolean} foldOn @param {LayoutOptions["orientation"]} orientation
+   * @returns {FrameStore} */
   store(arrays, foldOn, orientation) {
     if (this.#arrays !== arrays) this.#stores.clear();
     this.#arrays = arrays;

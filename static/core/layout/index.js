@@ -44,8 +44,8 @@ export function indexGraph(arrays, foldOn) {
   };
 }
 
-/** Items in lists, by a key; those of key -1 are left out. @param {number} items @param {number} keys @param {(item:
- * number) => number} keyOf @returns {[Int32Array, Int32Array]} */
+/** Items in lists, by a key; those of key -1 are left out. @param {number} items @param {number} keys
+ * @param {(item: number) => number} keyOf @returns {[Int32Array, Int32Array]} */
 function lists(items, keys, keyOf) {
   const starts = new Int32Array(keys + 1);
   for (let item = 0; item < items; item += 1) {
@@ -152,9 +152,9 @@ function placesOf(arrays, parent, opGroup, readerStart, reader) {
   return { home, reach, owner, loss };
 }
 
-/** For each group the tensors on whose way it lies. @param {GraphArrays} arrays @param {Int32Array} parent @param
- * {Int32Array} opGroup @param {Int32Array} readerStart @param {Int32Array} reader @param {Int32Array} home @param
- * {Int32Array} reach @returns {[Int32Array, Int32Array]} */
+/** For each group the tensors on whose way it lies. @param {GraphArrays} arrays @param {Int32Array} parent
+ * @param {Int32Array} opGroup @param {Int32Array} readerStart @param {Int32Array} reader @param {Int32Array} home
+ * @param {Int32Array} reach @returns {[Int32Array, Int32Array]} */
 function touches({ tensors, groups, producer }, parent, opGroup, readerStart, reader, home, reach) {
   const starts = new Int32Array(groups + 1);
   const seen = new Int32Array(groups);

@@ -67,8 +67,8 @@ function isSymmetric({ axis, inner, outer, sourceOffset, targetOffset }) {
 }
 
 /** Longest path from what comes in. What nothing leads to, and what is made of values that others read as well, stands
- * just before what reads it: those values' lines pass by in any case. @param {SceneShape} shape @returns {{column:
- * Int32Array, count: number}} */
+ * just before what reads it: those values' lines pass by in any case. @param {SceneShape} shape
+ * @returns {{column: Int32Array, count: number}} */
 function assignColumns({ nodes, portsIn, portsOut, isOpen, edges, source, target, kind }) {
   const column = new Int32Array(nodes);
   const [incoming, outgoing] = [new Int32Array(nodes), new Int32Array(nodes)];
@@ -115,8 +115,8 @@ function assignColumns({ nodes, portsIn, portsOut, isOpen, edges, source, target
   return { column, count: isOpen ? last + 1 : last + 2 };
 }
 
-/** Dummies where values pass by a column, and the links between neighbouring columns. @param {SceneShape} shape @param
- * {{column: Int32Array, count: number}} assigned */
+/** Dummies where values pass by a column, and the links between neighbouring columns. @param {SceneShape} shape
+ * @param {{column: Int32Array, count: number}} assigned */
 function passBy({ nodes, edges, source, target, origin }, { column, count }) {
   /** How far the line of an origin goes by. */
   const farthest = new Int32Array(edges);

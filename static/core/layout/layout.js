@@ -125,8 +125,8 @@ export function layoutGraph(arrays, opened, options, cache = new LayoutCache()) 
 }
 
 /** The same, pausing after each group, so that who asked may do other things in between, or give up. Of one cache, no
- * two layouts may be under way at once. @param {GraphArrays} arrays @param {Opened} opened @param {LayoutOptions}
- * options @param {LayoutCache} cache @returns {Generator<undefined, Drawing, void>} */
+ * two layouts may be under way at once. @param {GraphArrays} arrays @param {Opened} opened
+ * @param {LayoutOptions} options @param {LayoutCache} cache @returns {Generator<undefined, Drawing, void>} */
 export function* layoutSteps(arrays, { open, foldOn }, options, cache) {
   const store = cache.store(arrays, foldOn, options.orientation);
   const groups = yield* store.layOut(open);
@@ -139,9 +139,9 @@ export function* layoutSteps(arrays, { open, foldOn }, options, cache) {
   return drawing(made.boxes, made.list, options);
 }
 
-/** @param {FrameStore} store @param {Int32Array} groups that are open, laid out @param {LayoutOptions} options @param
- * {KeptLayout | null} last drawing, of which is taken over what only moved @returns {Generator<undefined,
- * KeptLayout, void>} */
+/** @param {FrameStore} store @param {Int32Array} groups that are open, laid out @param {LayoutOptions} options
+ * @param {KeptLayout | null} last drawing, of which is taken over what only moved
+ * @returns {Generator<undefined, KeptLayout, void>} */
 function* make(store, groups, options, last) {
   const boxes = new Boxes(store, groups, options, store.spare(), last);
   const unpaired = placeUnpaired(store);

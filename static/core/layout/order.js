@@ -97,8 +97,8 @@ function sortPlaces(node, weight, first, last) {
   }
 }
 
-/** Crossings between neighbouring columns, counted with a Fenwick tree. @param {Int32Array} start @param {Int32Array}
- * node @param {Int32Array} place @param {LayoutLinks} links @returns {number} */
+/** Crossings between neighbouring columns, counted with a Fenwick tree. @param {Int32Array} start
+ * @param {Int32Array} node @param {Int32Array} place @param {LayoutLinks} links @returns {number} */
 function crossings(start, node, place, { from, leftStart, left }) {
   let total = 0;
   const tree = new Int32Array(node.length + 2);

@@ -54,8 +54,8 @@ export class Numbers {
     if (length > this.#values.length) this.#grow(length);
   }
 
-  /** A stretch of others, all of them shifted. @param {Numbers} others @param {number} from @param {number} to @param
-   * {number} [by] */
+  /** A stretch of others, all of them shifted. @param {Numbers} others @param {number} from @param {number} to
+   * @param {number} [by] */
   append(others, from, to, by = 0) {
     const begin = this.extend(to - from);
     const values = this.#values;
@@ -245,8 +245,8 @@ export class SceneMaker {
   }
 }
 
-/** @param {Int32Array} values sorted from `from` up to `to` @param {number} from @param {number} to @param {number}
- * least @returns {number} position of the first value there that is not below `least` */
+/** @param {Int32Array} values sorted from `from` up to `to` @param {number} from @param {number} to
+ * @param {number} least @returns {number} position of the first value there that is not below `least` */
 export function lowerBound(values, from, to, least) {
   while (from < to) {
     const middle = (from + to) >> 1;
@@ -256,8 +256,8 @@ export function lowerBound(values, from, to, least) {
   return from;
 }
 
-/** @param {readonly number[]} ends source, target and tensor of each edge, by tensor @param {number} nodes @param
- * {Int32Array} entering is filled @param {Uint8Array} kind */
+/** @param {readonly number[]} ends source, target and tensor of each edge, by tensor @param {number} nodes
+ * @param {Int32Array} entering is filled @param {Uint8Array} kind */
 function sorted(ends, nodes, entering, kind) {
   const edges = ends.length / 3;
   const leaving = new Int32Array(nodes + 1);

@@ -74,15 +74,15 @@ const MAX_GAP = 56;
 const STEEPNESS = 0.12;
 const WIDEST_GAP = 64;
 
-/** @param {LayoutSizes} sizes @param {[number, number]} least @param {number} letters of its label @returns {[number,
- * number]} of an op or a closed group */
+/** @param {LayoutSizes} sizes @param {[number, number]} least @param {number} letters of its label
+ * @returns {[number, number]} of an op or a closed group */
 export function labelled({ stackOutward }, [depth, height], letters) {
   const width = LETTER * letters + LABEL_MARGIN;
   return stackOutward ? [Math.max(depth, width), height] : [depth, Math.max(height, width)];
 }
 
-/** @param {LayoutSizes} sizes @param {[number, number]} least @param {number} letters of its name @returns {[number,
- * number]} of a tensor */
+/** @param {LayoutSizes} sizes @param {[number, number]} least @param {number} letters of its name
+ * @returns {[number, number]} of a tensor */
 export function named({ stackOutward }, [depth, height], letters) {
   const width = Math.min(WIDEST_TENSOR, TENSOR_LETTER * letters + TENSOR_MARGIN);
   return stackOutward ? [Math.max(depth, width), height] : [depth, Math.max(height, width)];
@@ -93,9 +93,9 @@ export function widened(gap, rise) {
   return Math.min(Math.max(gap, WIDEST_GAP), gap + STEEPNESS * rise);
 }
 
-/** Column depths and gaps that fill a length: one factor for all, found by bisection, within what stays legible. @param
- * {readonly {natural: number, least: number}[]} columns @param {LayoutSizes} sizes @param {number} length @returns
- * {{starts: Float64Array, sizes: Float64Array, stretch: number, length: number}} */
+/** Column depths and gaps that fill a length: one factor for all, found by bisection, within what stays legible.
+ * @param {readonly {natural: number, least: number}[]} columns @param {LayoutSizes} sizes @param {number} length
+ * @returns {{starts: Float64Array, sizes: Float64Array, stretch: number, length: number}} */
 export function spread(columns, { gap, ends, leastGap }, length) {
   const gaps = Math.max(0, columns.length - 1);
   const room = length - ends[0] - ends[1];

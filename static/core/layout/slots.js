@@ -85,8 +85,8 @@ export class Slots {
     this.#extents[first] = depth;
   }
 
-  /** @param {number} kind @param {number} half @param {number} ref @param {number} height @param {[number, number]}
-   * size @param {boolean} [isSatellite] @param {number} [from] @param {number} [to] */
+  /** @param {number} kind @param {number} half @param {number} ref @param {number} height
+   * @param {[number, number]} size @param {boolean} [isSatellite] @param {number} [from] @param {number} [to] */
   #put(kind, half, ref, height, [depth, thickness], isSatellite = false, from = 0, to = 1) {
     for (const value of [kind, half, ref, isSatellite ? 1 : 0, height, thickness, depth, from, to])
       this.entries.push(value);
@@ -102,8 +102,8 @@ export class Slots {
     this.#satellites(beside, size[1] / 2, reach < 0 ? size[1] / 2 : reach, true);
   }
 
-  /** The backward ops beneath a forward op, from the axis outward, each followed by what it passes on. @param {number}
-   * op @returns {number} how far they reach; -1 without any */
+  /** The backward ops beneath a forward op, from the axis outward, each followed by what it passes on.
+   * @param {number} op @returns {number} how far they reach; -1 without any */
   #backwardOps(op) {
     const { sizes } = this;
     const { arrays, backStart, back, sumOf, home, owner } = this.index;

@@ -244,8 +244,8 @@ function groupText({ graph, drawing, facts, picture }, box, w, h, half) {
   return opText(graph.groupLabel[index], notes, w, h, repeats > 0);
 }
 
-/** The name of a box and the notes beneath it; a name that does not fit, as far as it does. @param {Scene} scene @param
- * {number} box @param {BoxText} text @param {string | null} ink @returns {string} */
+/** The name of a box and the notes beneath it; a name that does not fit, as far as it does. @param {Scene} scene
+ * @param {number} box @param {BoxText} text @param {string | null} ink @returns {string} */
 function words({ drawing, graph, picture, colours }, box, text, ink) {
   const [x, y, w, h] = [drawing.rect[4 * box], drawing.rect[4 * box + 1], drawing.rect[4 * box + 2],
     drawing.rect[4 * box + 3]];

@@ -3,8 +3,8 @@
 const DATA = /(<script type="application\/json" id="page-data">)[^<]*(<\/script>)/;
 
 /** @param {string} shell the page with everything in it but data, from `/standalone.html` @param {PageData} pageData
- * with the dump itself in it: `dump.content` @returns {string} an HTML document @throws {Error} the shell has no
- * place for data */
+ * with the dump itself in it: `dump.content` @returns {string} an HTML document @throws {Error} the shell has no place
+ * for data */
 export function standaloneHtml(shell, pageData) {
   if (!DATA.test(shell)) throw new Error("the page's shell has no place for its data");
   // Nothing in the data can end the script, whatever names are in it.

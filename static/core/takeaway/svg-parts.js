@@ -21,8 +21,8 @@ export function escaped(text) {
   return text.replace(IMPOSSIBLE, "\ufffd").replace(/[&<>"]/g, (letter) => ENTITIES[letter] ?? letter);
 }
 
-/** @param {string} name @param {Record<string, string | number | null>} attributes null: left out @param {string}
- * [inside] markup @returns {string} */
+/** @param {string} name @param {Record<string, string | number | null>} attributes null: left out
+ * @param {string} [inside] markup @returns {string} */
 export function tag(name, attributes, inside) {
   let text = `<${name}`;
   for (const [key, value] of Object.entries(attributes)) {
@@ -51,8 +51,8 @@ const MIN_BAR = 2;
 /** Shades of a strip, and the bins that each of them adds up. */
 const SHADES = 16;
 
-/** @param {Picture} picture @param {number} row @param {number} parts that the bins are added up to @returns {{sums:
- * Float64Array, most: number}} */
+/** @param {Picture} picture @param {number} row @param {number} parts that the bins are added up to
+ * @returns {{sums: Float64Array, most: number}} */
 function folded({ counts, bins }, row, parts) {
   const sums = new Float64Array(parts);
   let most = 0;
@@ -64,8 +64,8 @@ function folded({ counts, bins }, row, parts) {
   return { sums, most };
 }
 
-/** Bars over [min, max] of a tensor, their heights with the square root of the counts, before a line at zero. @param
- * {Picture} picture @param {number} row @param {Rectangle} at @param {HistogramPaint} paint @returns {string} */
+/** Bars over [min, max] of a tensor, their heights with the square root of the counts, before a line at zero.
+ * @param {Picture} picture @param {number} row @param {Rectangle} at @param {HistogramPaint} paint @returns {string} */
 export function barsSvg(picture, row, { x, y, w, h }, paint) {
   if (isHidden(picture, row))
     return tag("rect", { x, y, width: w, height: h, fill: paint.muted, "fill-opacity": 0.12 });

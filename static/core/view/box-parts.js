@@ -31,8 +31,8 @@ export function makeParts() {
     place: "", text: null, tensor: null, fill: "", ground: "", isWarning: false, ailment: "" };
 }
 
-/** At their places in the drawing: a transform of its own for each box would cost more than all that is in it. @param
- * {BoxParts} parts @param {number} left @param {number} top */
+/** At their places in the drawing: a transform of its own for each box would cost more than all that is in it.
+ * @param {BoxParts} parts @param {number} left @param {number} top */
 export function writeLines({ name, value, text }, left, top) {
   if (text === null) return;
   const lines = [...text.name, ...text.notes];

@@ -110,9 +110,9 @@ export function tensorText(label, w, h, isScalar) {
   };
 }
 
-/** An op, or a closed group: its name in the middle, beneath it what there is room for. @param {string} label @param
- * {readonly string[]} notes the most important first @param {number} w @param {number} h @param {boolean} hasPlot
- * whether histograms are to stand beneath @returns {BoxText} */
+/** An op, or a closed group: its name in the middle, beneath it what there is room for. @param {string} label
+ * @param {readonly string[]} notes the most important first @param {number} w @param {number} h
+ * @param {boolean} hasPlot whether histograms are to stand beneath @returns {BoxText} */
 export function opText(label, notes, w, h, hasPlot) {
   const isStrip = w < STRIP_WIDTH;
   /** @type {BoxText} */
@@ -147,9 +147,9 @@ export function opText(label, notes, w, h, hasPlot) {
   };
 }
 
-/** A name where it does not fit as it is: in smaller type, in more lines, turned, and at last cut. @param {string}
- * label @param {number} w @param {number} h @returns {{lines: TextLine[], isTurned: boolean}} no lines in a box that
- * is too small for any of it */
+/** A name where it does not fit as it is: in smaller type, in more lines, turned, and at last cut.
+ * @param {string} label @param {number} w @param {number} h @returns {{lines: TextLine[], isTurned: boolean}} no lines
+ * in a box that is too small for any of it */
 export function tightText(label, w, h) {
   if (label === "" || w < MIN_NAMED || h < TIGHT_SIZE * LINE) return { lines: [], isTurned: false };
   const words = label.split(/(?<=[\s_·])|(?<=[a-z])(?=[A-Z])/);

@@ -16,7 +16,7 @@ class DepthColumns {
   /** Tensor id and box. @type {[string, number][]} */
   #boxes = [];
 
-  /** @param {Sight} sight @param {Viewport} viewport @returns {Map<string, number>} tensor id → x in px of the panel */
+  /** @param {Sight} sight @param {Viewport} viewport @returns {Map<string, number>} tensor id → x, px of the panel */
   positions(sight, viewport) {
     if (this.#drawing !== sight.drawing) {
       this.#drawing = sight.drawing;
@@ -185,8 +185,8 @@ export class GraphCamera {
     this.does.turned();
   }
 
-  /** Pans as far as needed for a box to be seen, and magnifies where it could not be read. @param {Sight} sight @param
-   * {number} box @returns {boolean} whether that was needed */
+  /** Pans as far as needed for a box to be seen, and magnifies where it could not be read. @param {Sight} sight
+   * @param {number} box @returns {boolean} whether that was needed */
   bring(sight, box) {
     const { viewport } = this;
     const { seen } = viewport;

@@ -142,8 +142,8 @@ export class Histograms {
   canvas = document.createElement("canvas");
   #strips = new StripImage();
 
-  /** @param {Sight} sight @param {ViewDetail} detail @param {Place} place @param {(box: number) => BoxParts |
-   * undefined} partsOf */
+  /** @param {Sight} sight @param {ViewDetail} detail @param {Place} place
+   * @param {(box: number) => BoxParts | undefined} partsOf */
   paint(sight, detail, place, partsOf) {
     const context = sized(this.canvas, place);
     if (context === null) return;

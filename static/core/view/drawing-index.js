@@ -107,8 +107,8 @@ export class DrawingIndex {
     return -1;
   }
 
-  /** The box whose middle is nearest to a point. @param {number} x in px of the drawing @param {number} y @param {(box:
-   * number) => boolean} [counts] @returns {number} -1: there is none */
+  /** The box whose middle is nearest to a point. @param {number} x in px of the drawing @param {number} y
+   * @param {(box: number) => boolean} [counts] @returns {number} -1: there is none */
   nearest(x, y, counts = () => true) {
     const { rect, boxes } = this.drawing;
     let best = -1;

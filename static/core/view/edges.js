@@ -69,8 +69,8 @@ export class EdgeLayer {
     }
   }
 
-  /** Points out the lines of a box, and dims those that are not between boxes that are pointed out. @param {Sight}
-   * sight @param {readonly number[]} boxes whose lines are lit */
+  /** Points out the lines of a box, and dims those that are not between boxes that are pointed out.
+   * @param {Sight} sight @param {readonly number[]} boxes whose lines are lit */
   mark({ drawing, lit }, boxes) {
     const { source, target } = drawing;
     for (const [route, { path, classes }] of this.#lines) {

@@ -77,7 +77,8 @@ export class GraphFacts {
     return known[half === "backward" ? 1 : 0];
   }
 
-  /** Takes what theory has to say of the layers. @param {Theory | null} theory @returns {boolean} whether that is news */
+  /** Takes what theory has to say of the layers. @param {Theory | null} theory @returns {boolean} whether that is
+   * news */
   judge(theory) {
     const { topology, tensorIndex } = this.graph;
     /** @type {Map<number, Health>} */
@@ -99,8 +100,8 @@ export class GraphFacts {
     return this.#verdicts.size === 0;
   }
 
-  /** The worst of what a group holds. @param {Picture} picture @param {number} group @param {Phase} half @returns
-   * {Ailment | null} null: nothing is wrong */
+  /** The worst of what a group holds. @param {Picture} picture @param {number} group @param {Phase} half
+   * @returns {Ailment | null} null: nothing is wrong */
   ailment(picture, group, half) {
     let tensors = 0;
     let isNan = false;

@@ -73,8 +73,8 @@ export class PixelImage {
     this.fill(x + w - 1, y, 1, h, colour, alpha);
   }
 
-  /** A smooth line a pixel wide. @param {number} x0 @param {number} y0 @param {number} x1 @param {number} y1 @param
-   * {number} colour @param {number} alpha */
+  /** A smooth line a pixel wide. @param {number} x0 @param {number} y0 @param {number} x1 @param {number} y1
+   * @param {number} colour @param {number} alpha */
   line(x0, y0, x1, y1, colour, alpha) {
     const { width, height } = this.#image;
     const isSteep = Math.abs(y1 - y0) > Math.abs(x1 - x0);
@@ -201,8 +201,8 @@ export class StripImage {
     this.#used = false;
   }
 
-  /** @param {Picture} picture @param {number} row @param {Rectangle} at in pixels of the canvas @param {{ink: string,
-   * muted: string, warning: string}} paint #rrggbb each */
+  /** @param {Picture} picture @param {number} row @param {Rectangle} at in pixels of the canvas
+   * @param {{ink: string, muted: string, warning: string}} paint #rrggbb each */
   draw(picture, row, at, paint) {
     this.#used = true;
     if (isHidden(picture, row)) {

@@ -12,8 +12,8 @@ export function boxShowing({ graph, index }, id) {
   return item === null ? -1 : index.holderOf(item);
 }
 
-/** @param {Sight} sight @param {string} selected id of a thing, "" for none @param {Item | null} focused @returns
- * {BoxSelection} */
+/** @param {Sight} sight @param {string} selected id of a thing, "" for none @param {Item | null} focused
+ * @returns {BoxSelection} */
 export function locate(sight, selected, focused) {
   const { index, graph, drawing } = sight;
   const item = selected === "" ? null : find(graph, selected);
@@ -112,8 +112,8 @@ function isIn({ frame }, box, around) {
   return false;
 }
 
-/** @param {Drawing} drawing @param {number} box @param {number} sign 1: deeper @param {"horizontal" | "vertical"}
- * orientation @returns {number} */
+/** @param {Drawing} drawing @param {number} box @param {number} sign 1: deeper
+ * @param {"horizontal" | "vertical"} orientation @returns {number} */
 function alongLine({ routes, source, target, routeKind, rect, isSatellite }, box, sign, orientation) {
   const at = orientation === "horizontal" ? 0 : 1;
   const middle = (/** @type {number} */ index, /** @type {number} */ axis) =>
@@ -132,8 +132,8 @@ function alongLine({ routes, source, target, routeKind, rect, isSatellite }, box
   return best;
 }
 
-/** Of the boxes that lie wholly in that direction the nearest, preferring those straight ahead. @param {Drawing}
- * drawing @param {number} from @param {ArrowKey} arrow @returns {number} */
+/** Of the boxes that lie wholly in that direction the nearest, preferring those straight ahead.
+ * @param {Drawing} drawing @param {number} from @param {ArrowKey} arrow @returns {number} */
 function nearest(drawing, from, arrow) {
   const { boxes, rect } = drawing;
   const at = arrow === "ArrowLeft" || arrow === "ArrowRight" ? 0 : 1;

@@ -236,8 +236,8 @@ export class GraphScreen {
     return this.#size.width > 0 && this.#size.height > 0 ? this.#size : { width: UNSEEN[0], height: UNSEEN[1] };
   }
 
-  /** Takes the room there is. @param {PanelSize} size of the stage; 0 by 0 where it is not shown @param {boolean}
-   * isVertical whether depth is to run downward */
+  /** Takes the room there is. @param {PanelSize} size of the stage; 0 by 0 where it is not shown
+   * @param {boolean} isVertical whether depth is to run downward */
   resize(size, isVertical) {
     this.#size = size;
     const { viewport } = this.stage;

@@ -30,8 +30,8 @@ const MAX_BOXES = 1200;
 const MAX_ROUTES = 2500;
 
 /** Which boxes and routes are worth an element each. @param {Drawing} drawing @param {Region} region in px of the
- * drawing @param {number} scale px of the screen per px of the drawing @param {readonly number[]} boxes that have to
- * be @param {readonly number[]} routes that have to be @returns {ViewDetail} */
+ * drawing @param {number} scale px of the screen per px of the drawing @param {readonly number[]} boxes that have to be
+ * @param {readonly number[]} routes that have to be @returns {ViewDetail} */
 function detailOf(drawing, region, scale, boxes, routes) {
   if (drawing.boxes <= (drawing.isElastic ? WHOLE_ELASTIC : WHOLE)) {
     return { boxes: countTo(drawing.boxes), routes: [...ordinary(drawing), ...routes], isElement: null,
@@ -146,8 +146,8 @@ export class GraphStage {
     return this.viewport.scale !== this.#drawn.scale;
   }
 
-  /** Draws what is in sight. @param {Sight} sight @param {BoxSelection} selection @param {(sight: Sight, box: number)
-   * => string} idOf */
+  /** Draws what is in sight. @param {Sight} sight @param {BoxSelection} selection
+   * @param {(sight: Sight, box: number) => string} idOf */
   draw(sight, selection, idOf) {
     const { viewport } = this;
     const { room, x, y, scale } = viewport;
@@ -186,7 +186,8 @@ export class GraphStage {
     }
   }
 
-  /** Turns what is drawn to where the viewport is, if that is enough. @returns {boolean} false: it has to be drawn anew */
+  /** Turns what is drawn to where the viewport is, if that is enough. @returns {boolean} false: it has to be drawn
+   * anew */
   turn() {
     const { x, y, scale, room, extent } = this.viewport;
     const drawn = this.#drawn;

@@ -24,8 +24,8 @@ export const MIN_HEADED = 0.46;
 const HEADROOM = 18;
 
 /** How a zoom splits into columns spread further and plain magnification. @param {number} zoom @param {number} natural
- * length of the drawing with every box at its natural size @param {number} length of the panel @returns {{spread:
- * number, magnify: number, zoom: number}} zoom: as far as there is anything to zoom into */
+ * length of the drawing with every box at its natural size @param {number} length of the panel
+ * @returns {{spread: number, magnify: number, zoom: number}} zoom: as far as there is anything to zoom into */
 export function splitZoom(zoom, natural, length) {
   const open = Math.max(1, (natural * NATURAL_STRETCH) / Math.max(1, length));
   const clamped = Math.min(Math.max(1, zoom), open * MAX_MAGNIFICATION, MAX_ZOOM);
@@ -33,8 +33,8 @@ export function splitZoom(zoom, natural, length) {
   return { spread, magnify: clamped / spread, zoom: clamped };
 }
 
-/** Where content starts: centred while it fits, otherwise with `at` of it in the middle and no gap at the ends. @param
- * {number} content px @param {number} room px @param {number} at 0 to 1 @returns {number} px */
+/** Where content starts: centred while it fits, otherwise with `at` of it in the middle and no gap at the ends.
+ * @param {number} content px @param {number} room px @param {number} at 0 to 1 @returns {number} px */
 export function offset(content, room, at) {
   if (content <= room) return (room - content) / 2;
   return Math.min(0, Math.max(room - content, room / 2 - at * content));
@@ -181,8 +181,8 @@ export class Viewport {
     this.moveTo(x - (x - this.x) * ratio, y - (y - this.y) * ratio);
   }
 
-  /** Puts a part of the drawing into the middle of the room. @param {Region} part in px of the drawing @param {number}
-   * [scale] as it is without one */
+  /** Puts a part of the drawing into the middle of the room. @param {Region} part in px of the drawing
+   * @param {number} [scale] as it is without one */
   centre(part, scale) {
     if (scale !== undefined && this.extent?.isElastic === false) this.#magnify(scale);
     this.moveTo(this.room.width / 2 - (part.x + part.width / 2) * this.scale,
