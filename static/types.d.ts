@@ -692,9 +692,7 @@ interface BoxParts {
   id: string; // in addresses
   kind: string; // as classes
   shape: string; // what it was last shaped for
-  place: string; // where among others, as a reader is told
-  text: BoxText | null;
-  tensor: Tensor | null;
+  look: BoxLook | null;
   fill: string;
   ground: "" | "on-dark" | "on-light"; // what words stand on
   isWarning: boolean;
@@ -702,6 +700,18 @@ interface BoxParts {
 }
 
 type TextLine = { text: string; x: number; y: number; size: number };
+
+/** what a box looks like, but for the figures of a picture */
+interface BoxLook {
+  kind: number; // position in BOX_KINDS of layout.js
+  index: number; // of the op, tensor or group
+  half: Phase;
+  hue: "forward" | "backward" | "parameter" | "neutral";
+  rect: Rectangle; // px of the drawing
+  radius: number;
+  tensor: Tensor | null; // null: no tensor's box
+  text: BoxText | null; // null: a frame, whose header depends on the scale
+}
 
 interface BoxText {
   level: "wide" | "small" | "narrow" | "strip";

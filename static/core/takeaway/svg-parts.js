@@ -31,20 +31,6 @@ export function tag(name, attributes, inside) {
   return inside === undefined ? `${text}/>` : `${text}>${inside}</${name}>`;
 }
 
-/** As much of a text as fits, with … where some is missing. @param {string} text @param {string} font weight and size
- * @param {number} room px @returns {string} empty where not even two letters fit */
-export function shortened(text, font, room) {
-  if (textWidth(text, font) <= room) return text;
-  const letters = [...text];
-  let [low, high] = [0, letters.length - 1];
-  while (low < high) {
-    const middle = Math.ceil((low + high) / 2);
-    if (textWidth(`${letters.slice(0, middle).join("")}…`, font) <= room) low = middle;
-    else high = middle - 1;
-  }
-  return low < 2 ? "" : `${letters.slice(0, low).join("")}…`;
-}
-
 // Histograms as SVG paths: bars like those of histogram.js, shades where a box is too narrow for bars.
 
 const MIN_BAR = 2;

@@ -33,7 +33,7 @@ function estimatedWidth(text, size, isBold) {
 // What of a label fits into a box, measured in the page's own font; estimated where there is no page.
 
 /** Room between a box's frame and its text, px. */
-const INSET = 6;
+export const INSET = 6;
 /** A box narrower than this is a strip of shades, without text. */
 export const STRIP_WIDTH = 16;
 
@@ -70,6 +70,7 @@ export function textWidth(text, font) {
   return width;
 }
 
+const FRAME_FONT = "600 11px";
 const HEADER = 17;
 const LINE = 1.1;
 /** Least height of the strips of a fold, px. */
@@ -207,6 +208,20 @@ export function cut(label, room) {
   return textWidth(letter, font) <= room ? letter : "";
 }
 
+/** As much of a text as fits, with … where some is missing. @param {string} text @param {string} font weight and size
+ * @param {number} room px @param {number} [least] letters before the … @returns {string} "" where those do not fit */
+export function shortened(text, font, room, least = 2) {
+  if (textWidth(text, font) <= room) return text;
+  const letters = [...text];
+  let [low, high] = [0, letters.length - 1];
+  while (low < high) {
+    const middle = Math.ceil((low + high) / 2);
+    if (textWidth(`${letters.slice(0, middle).join("")}…`, font) <= room) low = middle;
+    else high = middle - 1;
+  }
+  return low < least ? "" : `${letters.slice(0, low).join("")}…`;
+}
+
 /**
  * The label of an open group, as large on the screen as it may be without leaving its frame.
  *
@@ -219,12 +234,8 @@ export function cut(label, room) {
 export function frameText(labels, w, scale, before) {
   const size = 11 / Math.min(1, scale);
   const room = (w - before) * (11 / size);
-  const whole = labels.find((candidate) => textWidth(candidate, "600 11px") <= room);
+  const whole = labels.find((candidate) => textWidth(candidate, FRAME_FONT) <= room);
   if (whole !== undefined) return { text: whole, size };
-  const label = labels[0] ?? "";
-  for (let letters = label.length - 1; letters >= 3; letters -= 1) {
-    const text = `${label.slice(0, letters)}…`;
-    if (textWidth(text, "600 11px") <= room) return { text, size };
-  }
-  return null;
+  const text = shortened(labels[0] ?? "", FRAME_FONT, room, 3);
+  return text === "" ? null : { text, size };
 }

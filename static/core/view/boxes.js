@@ -1,29 +1,24 @@
 /** The boxes of a drawing as SVG elements: as many as are worth one, taken from those that others have left. Numbers
  * are written where they change; everything else is touched only when the drawing, or what is seen of it, does. */
 
-import { groundOf, makeParts, shapeToggle, TOGGLE, writeAilment, writeFigure, writeLines } from "./box-parts.js";
-import { cut, frameText, opText, tensorText, textWidth, TIGHT_SIZE, tightText } from "./box-text.js";
+import { ailmentLook, boxLook, isDark, rectangle } from "./box-look.js";
+import { makeParts, shapeToggle, TOGGLE, writeAilment, writeFigure, writeLines } from "./box-parts.js";
+import { frameText } from "./box-text.js";
 import { svg, write } from "../dom.js";
-import { duration, quantity } from "../format.js";
 import { attributeOf, fullLabel } from "./facts.js";
 import { failedBox } from "./navigation.js";
-import { GROUP_KINDS } from "../graph/graph.js";
 import { FRAME, GROUP, OP, TENSOR } from "../layout/sizes.js";
-import { hue } from "../colours.js";
 import { MIN_HEADED } from "./viewport.js";
 
 /** As many boxes may come into sight at once without their order being seen to. */
 const MANY = 200;
 const CODES_PER_KIND = 2 ** 25;
-const RADIUS = { op: 8, tensor: 4, frame: 6 };
 /** Room for a frame's header, px of the drawing. */
 const HEADER = 30;
 /** Where it is beside a frame, px of the screen. */
 const OUTSIDE = 9;
 const HALF_LETTER = 4;
 const HEADER_INSET = 6;
-/** Of a name that stands in one line, px. */
-const NAME_SIZE = 12;
 /** Owned one by one: with more of them a browser takes longer over their order than a reader over the page. */
 const MAX_OWNED = 400;
 let made = 0;
@@ -76,6 +71,8 @@ export class BoxLayer {
       const parts = left.pop() ?? this.#spare.pop() ?? makeParts();
       if (parts.root.id === "") parts.root.id = `box-${(made += 1)}`;
       Object.assign(parts, { code, box, id: idOf(sight, box), shape: "", ailment: "", isWarning: false });
+      parts.badge?.remove();
+      parts.badge = null;
       parts.root.dataset["id"] = parts.id;
       parts.root.setAttribute("tabindex", "-1");
       parts.root.removeAttribute("aria-label");
@@ -131,30 +128,26 @@ export class BoxLayer {
     const { box, root, frame } = parts;
     this.#placeIn(sight, parts);
     const kind = drawing.kind[box];
-    const [x, y, w, h] = [drawing.rect[4 * box], drawing.rect[4 * box + 1], drawing.rect[4 * box + 2],
-      drawing.rect[4 * box + 3]];
+    const { x, y, w, h } = rectangle(drawing, box);
     const shape = `${kind} ${x} ${y} ${w} ${h} ${kind === FRAME ? scale : ""} ${graph.groupId.length}`;
     if (shape === parts.shape) return;
     parts.shape = shape;
-    const index = drawing.ref[box];
-    const half = drawing.half[box] === 1 ? "backward" : "forward";
-    parts.tensor = kind === TENSOR ? graph.topology.tensors[index] : null;
-    parts.kind = kindOf(sight, kind, index, half, parts.tensor);
+    const look = boxLook(sight, box, "page");
+    parts.look = look;
+    parts.kind = classesOf(look, graph);
     frame.setAttribute("x", x.toFixed(2));
     frame.setAttribute("y", y.toFixed(2));
     frame.setAttribute("width", w.toFixed(2));
     frame.setAttribute("height", h.toFixed(2));
-    frame.setAttribute("rx",
-      String(Math.min(kind === FRAME ? RADIUS.frame : kind === TENSOR ? RADIUS.tensor : RADIUS.op, w / 3)));
-    parts.text = kind === FRAME ? null : textOf(sight, kind, index, w, h, half);
-    root.dataset["level"] = parts.text?.level ?? "wide";
-    root.dataset["scalar"] = String(parts.text?.isScalar ?? false);
+    frame.setAttribute("rx", String(look.radius));
+    root.dataset["level"] = look.text?.level ?? "wide";
+    root.dataset["scalar"] = String(look.text?.isScalar ?? false);
     if (kind === GROUP || kind === FRAME) write(root, "aria-expanded", String(kind === FRAME));
     else root.removeAttribute("aria-expanded");
     // On the corner, where no words are.
     shapeToggle(parts, kind, x + w - 0.7 * TOGGLE, y - 0.35 * TOGGLE, w, h);
     if (kind === FRAME) this.#head(sight, parts, x, y, w, h);
-    else writeLines(parts, x, y);
+    else writeLines(parts, look);
   }
 
   /** The line that a frame is headed with, on its side away from the axis. @param {Sight} sight @param {BoxParts} parts
@@ -188,16 +181,8 @@ export class BoxLayer {
     const { picture, drawing, facts } = sight;
     const isWell = facts.isHealthy && allFinite(picture);
     for (const parts of this.#parts.values()) {
-      const kind = drawing.kind[parts.box];
-      if (kind === TENSOR) writeFigure(sight, parts);
-      else {
-        if (parts.value.firstChild !== null) parts.value.textContent = "";
-        if (kind === GROUP) {
-          const half = drawing.half[parts.box] === 1 ? "backward" : "forward";
-          writeAilment(parts, isWell ? null : facts.ailment(picture, drawing.ref[parts.box], half),
-            sight.index.rectOf(parts.box));
-        } else if (parts.ailment !== "") writeAilment(parts, null, sight.index.rectOf(parts.box));
-      }
+      writeFigure(sight, parts);
+      if (drawing.kind[parts.box] !== TENSOR) writeAilment(parts, isWell ? null : ailmentLook(sight, parts.box));
     }
     this.fill(sight);
   }
@@ -214,7 +199,7 @@ export class BoxLayer {
       parts.fill = fill;
       parts.frame.style.fill = fill;
       // Words have to be read on whatever colour there is.
-      const ground = fill === "" ? "" : groundOf(fill);
+      const ground = fill === "" ? "" : isDark(fill) ? "on-dark" : "on-light";
       if (ground === parts.ground) continue;
       if (parts.ground !== "") parts.root.classList.remove(parts.ground);
       if (ground !== "") parts.root.classList.add(ground);
@@ -252,56 +237,12 @@ function codeOf({ drawing }, box) {
   return (kind * 2 + drawing.half[box]) * CODES_PER_KIND + drawing.ref[box];
 }
 
-/** @param {Sight} sight @param {number} kind @param {number} index @param {"forward" | "backward"} half
- * @param {Tensor | null} tensor @returns {string} */
-function kindOf({ graph }, kind, index, half, tensor) {
-  if (tensor !== null) return `tensor ${hue(half, tensor.role)}`;
+/** @param {BoxLook} look @param {Graph} graph @returns {string} for the style sheet */
+function classesOf({ kind, half, hue, index }, { arrays }) {
+  if (kind === TENSOR) return `tensor ${hue}`;
   if (kind === OP) return `op ${half}`;
   if (kind === FRAME) return `open ${half}`;
-  return `op group ${graph.arrays.groupIsLeaf[index] === 1 ? "leaf" : "branch"} ${half}`;
-}
-
-/** @param {Sight} sight @param {number} kind @param {number} index @param {number} w @param {number} h
- * @param {"forward" | "backward"} half @returns {BoxText} */
-function textOf({ graph, facts }, kind, index, w, h, half) {
-  const { arrays } = graph;
-  if (kind === TENSOR) {
-    const label = graph.tensorLabel[index];
-    const text = tensorText(label, w, h, arrays.elements[index] === 1);
-    const part = text.level === "narrow" && text.name.length === 0 && !text.isScalar ? cut(label, w - 2) : "";
-    return part === "" ? text : { ...text, name: [{ text: part, x: w / 2, y: 12, size: TIGHT_SIZE }] };
-  }
-  if (kind === OP) return named(graph.opLabel[index], [], w, h, false);
-  const repeats = arrays.groupRepeats[index];
-  const attribute = attributeOf(graph, index);
-  const full = fullLabel(graph, index);
-  const isRoomy = attribute !== "" && textWidth(full, `600 ${NAME_SIZE}px`) + 2 * HEADER_INSET <= w;
-  const aside = attribute === "" || isRoomy ? [] : [attribute];
-  // Of a layer among its like a number says nothing that its place does not.
-  if (arrays.groupIsLeaf[index] === 1 && /^\d+$/.test(attribute))
-    return named(graph.groupLabel[index], [], w, h, false);
-  if (arrays.groupIsLeaf[index] === 1 && repeats === 0)
-    return named(isRoomy ? full : graph.groupLabel[index], aside, w, h, false);
-  const label = `${graph.groupLabel[index]}${GROUP_KINDS[arrays.groupKind[index]] === "fold" ? ` × ${repeats}` : ""}`;
-  const notes = aside;
-  const parameters = facts.parameters(index);
-  if (parameters > 0) notes.push(`${quantity(parameters, "")} params`.replace("  ", " "));
-  const time = facts.time(index, half);
-  if (time !== null) notes.push(duration(time));
-  return named(isRoomy ? full : label, notes, w, h, repeats > 0);
-}
-
-/** @param {string} label @param {readonly string[]} notes @param {number} w @param {number} h @param {boolean} hasPlot
- * @returns {BoxText} with the name, or as much of it as there is room for */
-function named(label, notes, w, h, hasPlot) {
-  const text = opText(label, notes, w, h, hasPlot);
-  if (text.name.length > 0) return text;
-  // Strips of shades stand beneath the words.
-  const high = hasPlot ? h / 2 : h;
-  const { lines, isTurned } = tightText(label, w, high);
-  if (lines.length === 0) return text;
-  return { ...text, name: lines, isTurned,
-    plot: text.plot === null ? null : { ...text.plot, y: high, h: h - high - text.plot.y } };
+  return `op group ${arrays.groupIsLeaf[index] === 1 ? "leaf" : "branch"} ${half}`;
 }
 
 /** @param {Graph} graph @param {number} group @returns {string[]} what its frame may be headed with: a number alone

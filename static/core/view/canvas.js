@@ -165,7 +165,7 @@ export class Histograms {
       if (!isElement && (w < leastWidth || h < leastHeight)) continue;
       const index = ref[box];
       const phase = half[box] === 1 ? "backward" : "forward";
-      const text = isElement ? (partsOf(box)?.text ?? null) : null;
+      const text = isElement ? (partsOf(box)?.look?.text ?? null) : null;
       if (isElement && (text === null || text.plot === null)) continue;
       const plot = text?.plot ?? null;
       /** @type {Rectangle} */

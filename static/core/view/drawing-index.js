@@ -2,8 +2,6 @@
 
 import { OP, TENSOR } from "../layout/sizes.js";
 
-export { FRAME as OPEN, GROUP as CLOSED, OP, REUSE, SATELLITE, SAVED, TENSOR } from "../layout/sizes.js";
-
 /** @type {readonly Item["kind"][]} the kind of thing that a kind of box shows */
 const ITEM_KINDS = ["op", "tensor", "group", "group"];
 
