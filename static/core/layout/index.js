@@ -1,11 +1,11 @@
-/** What of a graph's layout does not depend on what is open: the tree of groups, where each tensor may stand, and what
- * stands beneath what. Counted once per graph and folding. No DOM, no recursion. */
+/** The part of a layout that does not depend on the open groups: the tree of groups, the possible places of each
+ * tensor, and the backward ops beneath each op. Computed once per graph and folding. No DOM, no recursion. */
 
 const INPUT = 0;
 const TARGET = 1;
 const PARAMETER = 2;
 const LOSS = 8;
-/** A closed group has no room for more satellites. */
+/** Most satellites of a closed group. */
 const MAX_SATELLITES = 4;
 
 /** @param {GraphArrays} arrays @param {boolean} foldOn @returns {GraphIndex} */
@@ -44,7 +44,7 @@ export function indexGraph(arrays, foldOn) {
   };
 }
 
-/** Items in lists, by a key; those of key -1 are left out. @param {number} items @param {number} keys
+/** Lists of items by key; items of key -1 are left out. @param {number} items @param {number} keys
  * @param {(item: number) => number} keyOf @returns {[Int32Array, Int32Array]} */
 function lists(items, keys, keyOf) {
   const starts = new Int32Array(keys + 1);
@@ -67,7 +67,7 @@ function lists(items, keys, keyOf) {
 /** @param {GraphArrays} arrays @param {boolean} foldOn */
 function treeOf({ ops, groups, opHalf, opGroup, groupParent, groupKind, groupFirst }, foldOn) {
   const isThere = (/** @type {number} */ group) => foldOn || groupKind[group] === 0;
-  /** Group → itself, or where it is looked through the nearest group around it that is there. */
+  /** Group → itself, or the nearest group around it that is not folded away. */
   const seen = new Int32Array(groups);
   const parent = new Int32Array(groups).fill(-1);
   for (let group = 0; group < groups; group += 1) {
@@ -76,7 +76,7 @@ function treeOf({ ops, groups, opHalf, opGroup, groupParent, groupKind, groupFir
     seen[group] = isThere(group) ? group : around;
   }
   const inside = opGroup.map((group) => group < 0 ? -1 : seen[group]);
-  /** Of op i the entry i, of group g the entry ops + g; sorted by first op, groups before their ops. */
+  /** Ops, and groups as ~group, sorted by first op, groups before their ops. */
   const order = new Int32Array(ops + groups);
   const [start, groupAt] = lists(groups, ops + 1, (group) => group > 0 && isThere(group) ? groupFirst[group] : -1);
   let count = 0;
@@ -138,10 +138,10 @@ function placesOf(arrays, parent, opGroup, readerStart, reader) {
       home[tensor] = group;
       if (from < to) { while (group > 0 && !(holds(group, first) && holds(group, last))) group = parent[group]; }
       if (isResult[tensor] === 1) {
-        // What a layer puts out is seen beside it while it is closed; what the model does, always.
+        // The result of a layer shows beside the closed layer, the result of the model always.
         let layer = opGroup[maker];
         while (layer > 0 && groupKind[layer] !== 0) layer = parent[layer];
-        // Of an op between layers it is hidden with the op, in a fold that is closed, say.
+        // The result of an op between layers is hidden with the op, as in a closed fold.
         const outside = groupIsLeaf[layer] === 1 ? Math.max(0, parent[layer]) : opGroup[maker];
         const around = maker === lastOp && from === to ? 0 : outside;
         group = Math.min(group, around);
@@ -152,7 +152,7 @@ function placesOf(arrays, parent, opGroup, readerStart, reader) {
   return { home, reach, owner, loss };
 }
 
-/** For each group the tensors on whose way it lies. @param {GraphArrays} arrays @param {Int32Array} parent
+/** For each group the tensors made, read or passed in it. @param {GraphArrays} arrays @param {Int32Array} parent
  * @param {Int32Array} opGroup @param {Int32Array} readerStart @param {Int32Array} reader @param {Int32Array} home
  * @param {Int32Array} reach @returns {[Int32Array, Int32Array]} */
 function touches({ tensors, groups, producer }, parent, opGroup, readerStart, reader, home, reach) {
@@ -168,7 +168,7 @@ function touches({ tensors, groups, producer }, parent, opGroup, readerStart, re
       const from = readerStart[tensor] - 1;
       for (let at = from; at < readerStart[tensor + 1]; at += 1) {
         const op = at === from ? producer[tensor] : reader[at];
-        // An input that nothing reads stands in the model all the same.
+        // An input without a reader still stands in the model.
         let group = op < 0 ? top : opGroup[op];
         for (; group >= 0 && seen[group] !== tensor; group = group === top ? -1 : parent[group]) {
           seen[group] = tensor;

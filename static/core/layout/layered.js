@@ -10,7 +10,7 @@ import { TENSOR, widened } from "./sizes.js";
 import { orderColumns } from "./order.js";
 import { assignHeights } from "./straight.js";
 
-/** So many dummies at the most; values that pass by longer than that are drawn straight across. */
+/** Most dummies; further lines run straight across the columns. */
 const MAX_DUMMIES = 200_000;
 
 /** @param {SceneShape} shape @param {LayoutSpacing} spacing @returns {LocalLayout} */
@@ -53,8 +53,7 @@ export function layered(shape, spacing) {
     top: [forward.top, backward.top] };
 }
 
-/** @param {SceneShape} shape @returns {boolean} whether both halves are alike, so that one is the exact mirror image of
- * the other */
+/** @param {SceneShape} shape @returns {boolean} whether the halves are exact mirror images */
 function isSymmetric({ axis, inner, outer, sourceOffset, targetOffset }) {
   for (const [forward, backward] of [inner, outer]) {
     for (let node = 0; node < forward.length; node += 1)
@@ -66,15 +65,15 @@ function isSymmetric({ axis, inner, outer, sourceOffset, targetOffset }) {
   return true;
 }
 
-/** Longest path from what comes in. What nothing leads to, and what is made of values that others read as well, stands
- * just before what reads it: those values' lines pass by in any case. @param {SceneShape} shape
+/** The longest path from the inputs. A node without inputs, or one that reads only values read elsewhere too, stands
+ * just before its reader, because the lines of those values pass by anyway. @param {SceneShape} shape
  * @returns {{column: Int32Array, count: number}} */
 function assignColumns({ nodes, portsIn, portsOut, isOpen, edges, source, target, kind }) {
   const column = new Int32Array(nodes);
   const [incoming, outgoing] = [new Int32Array(nodes), new Int32Array(nodes)];
   const inside = nodes - portsOut;
   for (let node = portsIn; node < inside; node += 1) column[node] = isOpen && kind[node] === TENSOR ? 0 : 1;
-  // Nodes come in order of execution, which is a topological order; an edge back, of a bad dump, is passed over.
+  // Execution order is a topological order; an edge backward, as in a bad dump, is skipped.
   const [starts, ends] = [new Int32Array(nodes + 1), new Int32Array(edges)];
   for (let edge = 0; edge < edges; edge += 1) {
     const [from, to] = [source[edge], target[edge]];
@@ -115,10 +114,10 @@ function assignColumns({ nodes, portsIn, portsOut, isOpen, edges, source, target
   return { column, count: isOpen ? last + 1 : last + 2 };
 }
 
-/** Dummies where values pass by a column, and the links between neighbouring columns. @param {SceneShape} shape
+/** Dummies where values pass a column, and links between neighbouring columns. @param {SceneShape} shape
  * @param {{column: Int32Array, count: number}} assigned */
 function passBy({ nodes, edges, source, target, origin }, { column, count }) {
-  /** How far the line of an origin goes by. */
+  /** Columns that the line of an origin passes. */
   const farthest = new Int32Array(edges);
   const first = new Int32Array(edges).fill(-1);
   let origins = 0;
@@ -128,7 +127,7 @@ function passBy({ nodes, edges, source, target, origin }, { column, count }) {
     if (first[own] === -1) first[own] = edge;
     farthest[own] = Math.max(farthest[own], column[target[edge]] - column[source[edge]] - 1);
   }
-  // Short ones first: long lines run outside them.
+  // Short lines first, so that long lines run outside them.
   const byLength = Array.from({ length: origins }, (_, own) => own).sort((a, b) => farthest[a] - farthest[b] || b - a);
   const base = new Int32Array(origins).fill(-1);
   let dummies = 0;

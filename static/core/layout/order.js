@@ -1,12 +1,12 @@
-/** In what order nodes stand in their columns, from the axis outward. No recursion. */
+/** The order of nodes in their columns, from the axis outward. No recursion. */
 
 import { OP } from "./sizes.js";
 
 const SWEEPS = 8;
 const TO_SORT_BY_HAND = 24;
 
-/** Barycentre sweeps, alternately with the depth and against it; the order with fewest crossings stays, but for what
- * leads nowhere. @param {LayoutColumns} columns @param {LayoutLinks} links @param {SceneShape} shape */
+/** Barycentre sweeps, alternately with the depth and against it, keep the order with fewest crossings; then sinks move
+ * outward. @param {LayoutColumns} columns @param {LayoutLinks} links @param {SceneShape} shape */
 export function orderColumns(columns, links, shape) {
   sweep(columns, links, shape);
   sinksOutward(columns, shape);
@@ -19,7 +19,7 @@ function sweep({ start, node, place }, links, { inner, outer, nodes, sourceOffse
   if (fewest === 0) return;
   const best = node.slice();
   const weight = new Float64Array(node.length);
-  /** Where at its box a line ends, as a share of a place. @param {number} end @param {number} offset */
+  /** Offset of a line's end at its box, as a share of a place. @param {number} end @param {number} offset */
   const within = (end, offset) =>
     end >= nodes || offset === 0 ? 0 : (0.98 * offset) / (inner[0][end] + outer[0][end] + 1);
   for (let round = 0; round < SWEEPS && fewest > 0; round += 1) {
@@ -58,8 +58,8 @@ function sweep({ start, node, place }, links, { inner, outer, nodes, sourceOffse
   for (let position = 0; position < node.length; position += 1) place[node[position]] = position;
 }
 
-/** Ops that nothing goes on from stand beyond the others of their column, out of the way of what does go on.
- * @param {LayoutColumns} columns @param {SceneShape} shape */
+/** Moves ops without readers outward in their columns, out of the way of lines. @param {LayoutColumns} columns
+ * @param {SceneShape} shape */
 function sinksOutward({ start, node, place }, { nodes, kind, edges, source }) {
   const isSink = new Uint8Array(nodes);
   let sinks = 0;
@@ -81,8 +81,8 @@ function sinksOutward({ start, node, place }, { nodes, kind, edges, source }) {
   }
 }
 
-/** Sorts the nodes at some places by weight; equal ones stay in order. @param {Int32Array} node
- * @param {Float64Array} weight @param {number} first @param {number} last */
+/** Sorts the nodes at some places by weight, stably. @param {Int32Array} node @param {Float64Array} weight
+ * @param {number} first @param {number} last */
 function sortPlaces(node, weight, first, last) {
   if (last - first > TO_SORT_BY_HAND) {
     const ordered = Array.from(node.subarray(first, last)).sort((a, b) => weight[a] - weight[b]);

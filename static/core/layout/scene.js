@@ -1,13 +1,13 @@
-/** What is to be seen in one open group: its boxes, the values that pass between them, and ports where values enter and
- * leave. A scene depends on nothing but what is open within its group. No geometry, no recursion. */
+/** The scene of one open group: its boxes, the values that pass between them, and ports where values enter and leave. A
+ * scene depends only on the open groups within it. No geometry, no recursion. */
 
 import { GROUP, OP, TENSOR } from "./sizes.js";
 
-// Arrays of numbers that grow, and a store from which to take them again.
+// Arrays that grow, and a store that keeps them for the next layout.
 
 /** @typedef {Float64Array | Float32Array | Int32Array | Uint8Array} Values */
 
-/** What is longer is copied as a whole: before that, a view of it would cost more. */
+/** A longer stretch is copied by `set`; for a shorter one a loop is faster. */
 const LONG = 256;
 
 export class Numbers {
@@ -39,22 +39,22 @@ export class Numbers {
     this.#values[index] = value;
   }
 
-  /** The values there are; good until the next push. @returns {Values} */
+  /** The values; valid until the next push. @returns {Values} */
   get all() {
     return this.#values.subarray(0, this.length);
   }
 
-  /** The values there are and room for more; good until the next push. @returns {Values} */
+  /** The values and the room after them; valid until the next push. @returns {Values} */
   get room() {
     return this.#values;
   }
 
-  /** Makes room for so many in all, and no more. @param {number} length */
+  /** Makes room for so many values in all. @param {number} length */
   reserve(length) {
     if (length > this.#values.length) this.#grow(length);
   }
 
-  /** A stretch of others, all of them shifted. @param {Numbers} others @param {number} from @param {number} to
+  /** Appends a stretch of others, each plus `by`. @param {Numbers} others @param {number} from @param {number} to
    * @param {number} [by] */
   append(others, from, to, by = 0) {
     const begin = this.extend(to - from);
@@ -64,7 +64,7 @@ export class Numbers {
     else for (let at = from; at < to; at += 1) values[at - from + begin] = old[at] + by;
   }
 
-  /** Room for so many more, with whatever stands there. @param {number} count @returns {number} where it begins */
+  /** Extends by so many undefined values. @param {number} count @returns {number} the first of them */
   extend(count) {
     const begin = this.length;
     const length = begin + count;
@@ -81,7 +81,7 @@ export class Numbers {
   }
 }
 
-/** Arrays that one layout leaves to a later one, so that it need not let them grow again. */
+/** Arrays that later layouts use again, so that they need not grow. */
 export class NumbersStore {
   /** @type {Map<string, Numbers>} */
   #kept = new Map();
@@ -95,12 +95,12 @@ export class NumbersStore {
   }
 }
 
-/** Kinds of nodes beside those of boxes; OP, TENSOR, GROUP (closed) and FRAME (open) are as in layout-sizes.js. */
+/** Kinds of nodes besides the kinds of boxes in sizes.js. */
 export const PORT_IN = 4;
 export const PORT_OUT = 5;
 const FRAME = 3;
 
-/** Where things are in the scene that is being made; one for all scenes of a graph. */
+/** Makes the scenes of a graph. */
 export class SceneMaker {
   /** @type {Int32Array} */
   #opNode;
@@ -128,7 +128,7 @@ export class SceneMaker {
     const portsIn = [];
     /** @type {number[]} */
     const portsOut = [];
-    /** Tensors that stand here, by what makes them. @type {number[]} */
+    /** Tensors that stand here, by producer. @type {number[]} */
     const here = [];
     /** @type {number[]} */
     const inputs = [];
@@ -212,8 +212,8 @@ export class SceneMaker {
       frames: Int32Array.from(frames) };
   }
 
-  /** @param {number} op @param {number} group @param {Int32Array} parent @returns {number} the node of the scene that
-   * the op is in */
+  /** @param {number} op @param {number} group @param {Int32Array} parent @returns {number} the node that shows or holds
+   * the op */
   #nodeOf(op, group, parent) {
     let inside = this.index.opGroup[op];
     if (inside === group) return this.#opNode[op];
@@ -246,7 +246,7 @@ export class SceneMaker {
 }
 
 /** @param {Int32Array} values sorted from `from` up to `to` @param {number} from @param {number} to
- * @param {number} least @returns {number} position of the first value there that is not below `least` */
+ * @param {number} least @returns {number} position of the first value not below `least` */
 export function lowerBound(values, from, to, least) {
   while (from < to) {
     const middle = (from + to) >> 1;

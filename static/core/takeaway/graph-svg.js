@@ -1,5 +1,4 @@
-/** A drawing of a graph as an SVG document that stands by itself: to be saved, printed, put into a paper. It is text,
- * so that it can be made where there is no page; the same input gives the same text. */
+/** A drawing as a self-contained SVG document. Needs no page, and gives the same text for the same input. */
 
 import { ailmentLook, boxLook, figureLook, isDark, MIN_BADGED, phaseOf } from "../view/box-look.js";
 import { shortened, STRIP_WIDTH } from "../view/box-text.js";
@@ -15,30 +14,28 @@ import { barsSvg, escaped, legendHeight, legendSvg, num, SCHEMES, stripSvg, tag 
  * @typedef {object} Shown
  * @property {Graph} graph
  * @property {Drawing} drawing
- * @property {Picture | null} [picture] null: the structure alone, without figures, histograms and durations
+ * @property {Picture | null} [picture] null: only the structure, without figures, histograms and durations
  * @property {Statistic} [statistic] the figure in a tensor's box
  * @property {Paintwork | null} [paintwork]
- * @property {string} [selection] id of what is pointed out
+ * @property {string} [selection] id of the selected item
  * @property {"light" | "dark"} [scheme]
- * @property {{x: number, y: number, width: number, height: number} | null} [viewBox] what of the drawing is shown; all
- *   of it without one
+ * @property {{x: number, y: number, width: number, height: number} | null} [viewBox] the part of the drawing that is shown; null: all
  */
 
 /** @typedef {Required<Shown> & {colours: ColourScheme, facts: GraphFacts, index: DrawingIndex, selected: number,
  * isVertical: boolean}} Scene */
 
 const FONT = '-apple-system, "Segoe UI", Roboto, "Helvetica Neue", "Liberation Sans", Arial, "Fitted Sans", sans-serif';
-/** As in tokens.css: where there are only wide fonts, they are set so much smaller that labels keep within their
- * boxes. */
+/** As in tokens.css: wide fonts are set smaller, so that labels stay in their boxes. */
 const FITTED = [
   '@font-face{font-family:"Fitted Sans";src:local("DejaVu Sans");size-adjust:88%}',
   '@font-face{font-family:"Fitted Sans";font-weight:700;src:local("DejaVu Sans Bold");size-adjust:84%}',
 ].join("");
 const HUES = /** @type {const} */ (["forward", "backward", "parameter", "neutral"]);
 const MARGIN = 6;
-/** Shorter than this a line has no arrowhead, px. */
+/** A shorter line has no arrowhead, px. */
 const MIN_ARROW = 9;
-/** Where the words in a frame's head begin, from its outer corner, px. */
+/** Start of a frame's header, from the outer corner, px. */
 const HEAD = { x: 8, y: 18 };
 
 /** @param {Shown} shown @returns {string} an SVG document */
@@ -96,7 +93,7 @@ export function graphSvg(shown) {
   return `${tag("svg", attributes, lines(parts))}\n`;
 }
 
-/** @param {readonly string[]} parts @returns {string} one a line, so that two versions can be compared */
+/** @param {readonly string[]} parts @returns {string} one per line, for readable diffs */
 function lines(parts) {
   return parts.length === 0 ? "" : `\n${parts.join("\n")}\n`;
 }
@@ -108,7 +105,7 @@ function meets(rect, at, view) {
   return x <= view.x + view.width && y <= view.y + view.height && x + w >= view.x && y + h >= view.y;
 }
 
-/** @param {Drawing} drawing @returns {boolean} whether depth runs downward: gradients then stand beside their
+/** @param {Drawing} drawing @returns {boolean} whether depth runs downward, so that gradients stand beside their
  * tensors */
 function isVertical({ rect, twin, half, boxes }) {
   for (let box = 0; box < boxes; box += 1) {
@@ -136,7 +133,7 @@ function describe({ graph, facts, drawing, picture }) {
     + `${graph.topology.modules.length} modules; ${drawing.boxes} boxes are drawn.${loss}`);
 }
 
-/** @param {Scene} scene @param {number} box @returns {string} all that is known of a box without its figures */
+/** @param {Scene} scene @param {number} box @returns {string} for the tooltip */
 function nameOf({ graph, drawing }, box) {
   const index = drawing.ref[box];
   const { topology } = graph;
@@ -153,7 +150,7 @@ function nameOf({ graph, drawing }, box) {
 
 // Boxes
 
-/** @param {Scene} scene @param {number} box @returns {string} an open group */
+/** @param {Scene} scene @param {number} box @returns {string} */
 function frameSvg(scene, box) {
   const { rect: { x, y, w, h }, half, index, radius } = boxLook(scene, box, "file");
   const colour = scene.colours[half];
@@ -162,14 +159,14 @@ function frameSvg(scene, box) {
   const outline = { x, y, width: w, height: h, rx: radius, fill: colour, "fill-opacity": 0.05, stroke: colour };
   const frame = tag("rect", { ...outline, "stroke-opacity": isSelected ? 1 : 0.45,
     "stroke-width": isSelected ? 2.5 : 1 });
-  // At the outer side, where the layout leaves room: the halves are mirror images.
+  // The layout leaves room at the outer side.
   const line = half === "backward" && !scene.isVertical ? y + h - HEAD.y + 8 : y + HEAD.y;
   const head = label === "" ? ""
     : tag("text", { x: x + HEAD.x, y: line, fill: colour, "font-weight": 600 }, escaped(label));
   return tag("g", { class: "frame" }, tag("title", {}, escaped(nameOf(scene, box))) + frame + head);
 }
 
-/** @param {Scene} scene @param {number} box @returns {string} an op, a tensor or a closed group */
+/** @param {Scene} scene @param {number} box @returns {string} */
 function boxSvg(scene, box) {
   const { colours, paintwork, picture, facts } = scene;
   const look = boxLook(scene, box, "file");
@@ -202,8 +199,8 @@ function boxSvg(scene, box) {
   return tag("g", { class: isTensor ? "tensor" : kind === GROUP ? "group" : "op" }, inside);
 }
 
-/** @param {Scene} scene @param {BoxLook} look @param {BoxText} text @param {string | null} ink @returns {string} the name
- * and the notes beneath it */
+/** @param {Scene} scene @param {BoxLook} look @param {BoxText} text @param {string | null} ink @returns {string} the
+ * name and the notes beneath it */
 function linesSvg({ colours }, { rect: { x, y } }, { name, notes, anchor }, ink) {
   const line = (/** @type {TextLine} */ each, /** @type {boolean} */ isName) =>
     tag("text", {
@@ -228,7 +225,7 @@ function figureSvg({ picture, statistic, colours }, look, ink) {
 }
 
 /** @param {Scene} scene @param {number} group @param {Phase} half @param {Rectangle} at @param {HistogramPaint} paint
- * @returns {string} what each repetition of a fold puts out */
+ * @returns {string} the results of a fold's repetitions */
 function repetitionsSvg({ facts, picture }, group, half, at, paint) {
   const tensors = facts.repetitions(group, half);
   if (picture === null || tensors.length === 0) return "";
@@ -245,7 +242,7 @@ function repetitionsSvg({ facts, picture }, group, half, at, paint) {
   return strips;
 }
 
-/** @param {Scene} scene @param {number} box @param {BoxLook} look @returns {string} what is wrong in a closed group */
+/** @param {Scene} scene @param {number} box @param {BoxLook} look @returns {string} */
 function ailmentSvg(scene, box, { rect: { x, y, w, h } }) {
   const { colours } = scene;
   const ailment = w < MIN_BADGED ? null : ailmentLook(scene, box);
@@ -261,7 +258,7 @@ function ailmentSvg(scene, box, { rect: { x, y, w, h } }) {
 /** @param {Scene} scene @param {{x: number, y: number, width: number, height: number}} view @returns {string[]} */
 function edgesSvg(scene, view) {
   const { drawing, colours, paintwork } = scene;
-  /** Saved lines lie beneath the others. @type {[string[], string[]]} */
+  /** The first layer, saved lines, lies beneath the second. @type {[string[], string[]]} */
   const layers = [[], []];
   for (let route = 0; route < drawing.routes; route += 1) {
     const kind = drawing.routeKind[route];
@@ -305,7 +302,7 @@ function pathOf({ points, pointStart }, route) {
   return { path, reach };
 }
 
-/** @param {ColourScheme} colours @returns {string} arrowheads, and the hatching of what has no finite value */
+/** @param {ColourScheme} colours @returns {string} arrowheads, and the hatching of tensors without a finite value */
 function definitions(colours) {
   const size = { viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7.5, markerHeight: 7.5,
     markerUnits: "userSpaceOnUse", orient: "auto" };

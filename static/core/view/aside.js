@@ -1,5 +1,4 @@
-/** What stands beside the drawing: where in the model one is, all of it in a corner, and words for who does not see
- * it. */
+/** The overlays of the stage: a trail of the open groups in view, a minimap, and the text for screen readers. */
 
 import { cancel, later } from "../activity.js";
 import { html } from "../dom.js";
@@ -9,13 +8,13 @@ import { PixelImage } from "./images.js";
 import { fullLabel } from "./facts.js";
 import { nameBox, Twin } from "./describe.js";
 
-// All of a drawing in a corner, with a frame around what is seen of it.
+// The minimap: the whole drawing in a corner, with a frame around the part in view.
 
 const WIDEST = 160;
 const HIGHEST = 72;
-/** Of the stage, on which it hides what is beneath it. */
+/** Most of the stage that the minimap may cover, as shares of its width and height. */
 const SHARE = { width: 0.22, height: 0.14 };
-/** A long chain is a line: this much of it is shown at least, px. */
+/** Least width and height, because a long chain would shrink to a line, px. */
 const LEAST = 22;
 const LATER_MS = 80;
 
@@ -32,7 +31,7 @@ class Minimap {
   /** @type {Palette | null} */
   #palette = null;
 
-  /** @param {(x: number, y: number) => void} go called with the middle of what is to be seen, px of the drawing */
+  /** @param {(x: number, y: number) => void} go gets the new centre of the view, px of the drawing */
   constructor(go) {
     this.root.append(this.#canvas, this.#window);
     /** @param {PointerEvent} event */
@@ -56,7 +55,7 @@ class Minimap {
   }
 
   /** @param {Drawing} drawing @param {Palette} palette @param {Region} seen of the drawing @param {PanelSize} room of
-   * the stage @param {boolean} isNeeded whether there is more than is seen */
+   * the stage @param {boolean} isNeeded whether a part of the drawing is out of view */
   show(drawing, palette, seen, room, isNeeded) {
     if (this.root.hidden === isNeeded) this.root.hidden = !isNeeded;
     if (!isNeeded) return;
@@ -67,7 +66,7 @@ class Minimap {
       this.#drawing = drawing;
       this.#palette = palette;
       this.#measure(drawing);
-      // Tens of thousands of boxes, which nobody waits for.
+      // Painting tens of thousands of boxes must not delay the stage.
       cancel(this.#timer);
       this.#timer = later(() => this.#paint(drawing, palette), LATER_MS);
     }
@@ -77,7 +76,7 @@ class Minimap {
     this.#window.style.transform = `translate(${(seen.x * across).toFixed(1)}px, ${(seen.y * down).toFixed(1)}px)`;
     const size = `${Math.max(4, seen.width * across).toFixed(1)} ${Math.max(4, seen.height * down).toFixed(1)}`;
     if (size === this.#window.dataset["size"]) return;
-    // Only where it changes: otherwise every step of a pan would have the page laid out.
+    // Written only when it changes, because each write makes the browser lay the page out again.
     this.#window.dataset["size"] = size;
     const [wide, high] = size.split(" ");
     this.#window.style.width = `${wide}px`;
@@ -116,20 +115,20 @@ class Minimap {
   }
 }
 
-// Where in the model one is: the frames around what is seen, from the outermost in, as buttons that lead there.
+// The trail: a button for each frame around the view, the outermost first.
 
-/** What of the depth in view a frame has to take for the view to be inside it. */
+/** The view is inside a frame that covers at least this share of its depth. */
 const TAKES = 0.6;
 
-/** @param {Sight} sight @param {Region} seen of the drawing @returns {number} the innermost frame that takes most of
- * the view, of its halves the forward one; -1 for none */
+/** @param {Sight} sight @param {Region} seen of the drawing @returns {number} the innermost frame that covers most of
+ * the view, preferably its forward half; -1 for none */
 function frameInSight({ drawing, graph, isVertical }, seen) {
   const { rect, kind, ref, boxes } = drawing;
   const [along, across] = isVertical ? [1, 0] : [0, 1];
   const [from, room] = isVertical ? [seen.y, seen.height] : [seen.x, seen.width];
   const [level, breadth] = isVertical ? [seen.x, seen.width] : [seen.y, seen.height];
   let [found, deepest] = [-1, 0];
-  // Who sees all of it is in none of its parts.
+  // A view of the whole drawing is inside no frame.
   if (room >= (isVertical ? drawing.height : drawing.width)) return found;
   for (let box = 0; box < boxes; box += 1) {
     if (kind[box] !== FRAME) continue;
@@ -146,7 +145,7 @@ class Trail {
   root = html("nav", { class: "trail", "aria-label": "Where in the model", hidden: true });
   #shown = "";
 
-  /** @param {(box: number) => void} go to a frame; -1: to all of it */
+  /** @param {(box: number) => void} go box of a frame; -1: the whole drawing */
   constructor(go) {
     this.root.addEventListener("click", ({ target }) => {
       const button = target instanceof Element ? target.closest("button") : null;
@@ -189,7 +188,7 @@ export class GraphAside {
     this.#minimap = new Minimap(centre);
   }
 
-  /** @returns {HTMLElement[]} to lie on the stage */
+  /** @returns {HTMLElement[]} */
   get overlays() {
     return [this.#minimap.root, this.#trail.root];
   }
@@ -199,25 +198,25 @@ export class GraphAside {
     return this.#twin.root;
   }
 
-  /** After every move. @param {Sight} sight @param {GraphStage} stage @param {boolean} isSeen */
+  /** Follows every move. @param {Sight} sight @param {GraphStage} stage @param {boolean} isSeen */
   place({ drawing, palette }, { root, viewport }, isSeen) {
     root.classList.toggle("pannable", viewport.overflows);
     this.#minimap.show(drawing, palette, viewport.seen, viewport.room, isSeen && viewport.overflows);
   }
 
-  /** Once all is still. @param {Sight} sight @param {GraphStage} stage */
+  /** Runs when nothing moves any more. @param {Sight} sight @param {GraphStage} stage */
   settle(sight, { viewport, boxes }) {
     cancel(this.#still);
     this.#still = later(() => this.#trail.show(sight, viewport.seen), STILL_MS);
     cancel(this.#rest);
-    // Names are what only a reader gets: they wait until the slider rests.
+    // Only screen readers use the names, so they wait until the slider rests.
     this.#rest = later(() => {
       for (const parts of boxes.parts) nameBox(sight, parts);
       this.#twin.show(sight);
     }, REST_MS);
   }
 
-  /** Nobody listens to names while all of it moves. */
+  /** Postpones the names while the view moves. */
   unsettle() {
     cancel(this.#rest);
   }

@@ -1,10 +1,10 @@
-/** What stands beneath the graph: what is written in its boxes, what their colours mean, and the buttons that zoom. */
+/** The bar beneath the graph: the figure in its boxes, the legend of its colours, and zoom buttons. */
 
 import { html } from "../dom.js";
 import { significant } from "../format.js";
 import { ZOOM_STEP } from "./input.js";
 
-// What the colours of the overlay mean: from which number to which, or which words.
+// The legend of the overlay: a colour scale between two numbers, or a word for each colour.
 
 /** @param {Legend} legend @returns {HTMLElement} */
 function written(legend) {
@@ -20,7 +20,7 @@ function written(legend) {
   bar.style.background = `linear-gradient(to right, ${stops.join(", ")})`;
   const scale = html("span", { class: "legend-scale" }, html("span", {}, significant(low)), bar,
     html("span", {}, significant(high)), html("span", { class: "legend-axis" }, isLog ? "log" : "linear"));
-  // What has no place on the scale stands beside it.
+  // Words for values that have no place on the scale, such as NaN.
   return html("div", {}, name, scale, ...list);
 }
 
@@ -28,7 +28,7 @@ class LegendLine {
   root = html("div", { class: "legend", hidden: true });
   #shown = "";
 
-  /** @param {Legend | null} legend null: nothing is coloured */
+  /** @param {Legend | null} legend null: no overlay */
   show(legend) {
     const now = legend === null ? "" : JSON.stringify(legend);
     if (now === this.#shown) return;
@@ -60,7 +60,7 @@ export class GraphBar {
     this.root = html("div", { class: "bar-below" }, this.#caption, this.legend.root, group);
   }
 
-  /** @param {Statistic} statistic that stands in boxes */
+  /** @param {Statistic} statistic */
   set statistic(statistic) {
     if (statistic === this.#statistic) return;
     this.#statistic = statistic;

@@ -1,4 +1,4 @@
-/** What a box of the graph looks like and says, decided once for the page's SVG and for the exported one. No DOM. */
+/** The look and the words of a box, decided once for the page's SVG and for the exported one. No DOM. */
 
 import { hue } from "../colours.js";
 import { duration, quantity } from "../format.js";
@@ -11,8 +11,8 @@ import { attributeOf, fullLabel } from "./facts.js";
 /** The page wraps, turns and at last cuts a name, and calls a group by its attribute; the file cuts a name in one line.
  * @typedef {"page" | "file"} Medium */
 
-/** A Sight, or a picture to be exported, whose figures may be missing.
- * @typedef {{graph: Graph, drawing: Drawing, facts: GraphFacts, picture: Picture | null}} BoxScene */
+/** A Sight, or a picture to be exported, whose figures may be missing. @typedef {{graph: Graph, drawing: Drawing,
+ * facts: GraphFacts, picture: Picture | null}} BoxScene */
 
 /** By kind: an op, a tensor, a closed group, a frame; px. */
 const RADIUS = [8, 4, 8, 6];
@@ -121,8 +121,8 @@ function withCutName(text, label, w, h, y) {
   return part === "" ? text : { ...text, anchor: "middle", name: [{ text: part, x: w / 2, y, size: CUT_SIZE }] };
 }
 
-/** The figure in a tensor's box: its long form, its short form, or "" where neither fits.
- * @param {Picture} picture @param {Statistic} statistic @param {BoxLook} look
+/** The figure in a tensor's box: its long form, its short form, or "" where neither fits. @param {Picture} picture
+ * @param {Statistic} statistic @param {BoxLook} look
  * @returns {{words: string, size: number, isWarning: boolean} | null} null: the box has no place for a figure */
 export function figureLook(picture, statistic, { tensor, text, rect }) {
   if (tensor === null || text === null || text.value === null) return null;
@@ -136,7 +136,7 @@ export function figureLook(picture, statistic, { tensor, text, rect }) {
   return { words, size: 11, isWarning };
 }
 
-/** What a closed group says is wrong with its tensors. @param {BoxScene} scene @param {number} box
+/** The worst problem of the tensors in a closed group. @param {BoxScene} scene @param {number} box
  * @returns {Ailment | null} */
 export function ailmentLook({ drawing, facts, picture }, box) {
   if (picture === null || drawing.kind[box] !== GROUP) return null;

@@ -1,4 +1,4 @@
-/** The elements that a box of the graph is made of, and what is written in them. */
+/** The SVG elements of a box and their contents. */
 
 import { svg, writeText } from "../dom.js";
 import { healthIcon } from "../health.js";
@@ -6,12 +6,12 @@ import { FRAME, GROUP, TENSOR } from "../layout/sizes.js";
 import { figureLook, MIN_BADGED } from "./box-look.js";
 import { textWidth } from "./box-text.js";
 
-/** A leaf narrower or lower than this is all mark with one on it, px. */
+/** In a smaller leaf the mark would cover the box, px. */
 const MIN_MARKED = [44, 24];
 /** Side of the mark that opens and closes a group, px. */
 export const TOGGLE = 13;
 const BADGE = { width: 40, height: 14 };
-/** Words of a lower box reach down to where a badge would be, px. */
+/** In a lower box the words reach down to the badge, px. */
 const LOW = 60;
 
 /** @returns {BoxParts} */
@@ -26,8 +26,8 @@ export function makeParts() {
     look: null, fill: "", ground: "", isWarning: false, ailment: "" };
 }
 
-/** At their places in the drawing: a transform of its own for each box would cost more than all that is in it.
- * @param {BoxParts} parts @param {BoxLook} look */
+/** Places words at absolute coordinates, which costs less than a transform per box. @param {BoxParts} parts
+ * @param {BoxLook} look */
 export function writeLines({ name, value }, { text, rect: { x: left, y: top } }) {
   if (text === null) return;
   const lines = [...text.name, ...text.notes];
@@ -57,7 +57,7 @@ export function writeLines({ name, value }, { text, rect: { x: left, y: top } })
 }
 
 /** The mark that opens and closes a group. @param {BoxParts} parts @param {number} kind @param {number} x of a closed
- * one's @param {number} y @param {number} w @param {number} h */
+ * group's mark @param {number} y @param {number} w @param {number} h */
 export function shapeToggle(parts, kind, x, y, w, h) {
   if (kind !== GROUP && kind !== FRAME) {
     parts.toggle?.remove();
@@ -76,8 +76,8 @@ export function shapeToggle(parts, kind, x, y, w, h) {
   if (kind === GROUP) parts.toggle.setAttribute("transform", `translate(${x.toFixed(1)} ${y.toFixed(1)})`);
 }
 
-/** @param {BoxText | null} text @param {number} w @returns {boolean} whether words are where the mark of a closed group
- * is */
+/** @param {BoxText | null} text @param {number} w @returns {boolean} whether the mark of a closed group covers a
+ * word */
 function isUnderMark(text, w) {
   const [line] = text?.name ?? [];
   if (line === undefined || line.y - 0.8 * line.size > 0.65 * TOGGLE) return false;

@@ -1,26 +1,25 @@
-/** What of a graph is drawn on canvases: beneath the elements, whatever is too small to be one; above them, histograms.
- * They are turned with the page, so they hold a margin around what is seen. */
+/** The canvases: beneath the elements, boxes too small for an element; above them, histograms. Panning moves the
+ * canvases, so they hold a margin around the view. */
 
 import { drawBars } from "../histogram.js";
 import { FRAME, GROUP, OP, REUSE, SAVED, TENSOR } from "../layout/sizes.js";
 import { colourOf, css, hue, mix } from "../colours.js";
 import { PixelImage, pixelOf, StripImage } from "./images.js";
 
-/** @typedef {{x: number, y: number, width: number, height: number}} Place where the drawing starts on the canvas, and
+/** @typedef {{x: number, y: number, width: number, height: number}} Place of the drawing's corner on the canvas, and
  * the canvas's size, px */
 
-/** Narrower or lower than this on the screen, a histogram says nothing, px. */
+/** Least width and height of a histogram, px of the screen. */
 const MIN_STRIP = [3, 8];
-/** Narrower than this on the screen bars are shades, px. */
+/** A narrower histogram has shades instead of bars, px of the screen. */
 const MIN_BARS = 12;
-/** Shorter than this on the screen, a line is left out, px. */
+/** Shorter lines are left out, px of the screen. */
 const MIN_LINE = 2.5;
-/** With more of them than this, lines of saved tensors are a haze. */
+/** With more, lines of saved tensors are left out. */
 const MAX_SAVED = 1500;
 const DIMMED = 0.3;
 
-/** @param {HTMLCanvasElement} canvas @param {Place} place @returns {CanvasRenderingContext2D | null} of the place's
- * size, in px of the page */
+/** @param {HTMLCanvasElement} canvas @param {Place} place @returns {CanvasRenderingContext2D | null} */
 function sized(canvas, { width, height }) {
   const ratio = devicePixelRatio;
   const [across, down] = [Math.round(width * ratio), Math.round(height * ratio)];
@@ -31,7 +30,6 @@ function sized(canvas, { width, height }) {
   return canvas.getContext("2d");
 }
 
-/** What is beneath the elements. */
 export class Ground {
   canvas = document.createElement("canvas");
   #image = new PixelImage();
@@ -45,7 +43,7 @@ export class Ground {
     const { scale } = sight;
     const { isElement, routesAreElements } = detail;
     if (detail.isAll) {
-      // Not even empty: it would be put on the screen with every step of a pan.
+      // The browser would composite even an empty canvas at every step of a pan.
       this.canvas.hidden = true;
       return;
     }
@@ -152,7 +150,7 @@ export class Histograms {
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     context.clearRect(0, 0, place.width, place.height);
     this.#strips.start(this.canvas.width, this.canvas.height);
-    /** Bars go on the canvas after the strips, which replace what is there. @type {(() => void)[]} */
+    /** Drawn after the strips, which overwrite the canvas. @type {(() => void)[]} */
     const bars = [];
     const { rect, kind, half, ref } = drawing;
     const [leastWidth, leastHeight] = MIN_STRIP;
@@ -193,8 +191,8 @@ export class Histograms {
     for (const draw of bars) draw();
   }
 
-  /** What each repetition of a fold puts out, side by side. @param {Sight} sight @param {number} group
-   * @param {Phase} half @param {Rectangle} at @param {boolean} isDimmed */
+  /** The results of a fold's repetitions, side by side. @param {Sight} sight @param {number} group @param {Phase} half
+   * @param {Rectangle} at @param {boolean} isDimmed */
   #repetitions(sight, group, half, at, isDimmed) {
     const tensors = sight.facts.repetitions(group, half);
     if (tensors.length === 0 || at.h < 4) return;
@@ -204,7 +202,7 @@ export class Histograms {
     const gap = step >= 5 ? 1 : 0;
     const paint = paintOf(sight, half, isDimmed);
     for (let strip = 0; strip < shown; strip += 1) {
-      // Backward they stand as their tensors do: the last to be run is the first on the left.
+      // The last repetition to run backward is the leftmost, like its tensors.
       const tensor = tensors[Math.floor((strip * tensors.length) / shown)];
       const row = tensor < 0 ? -1 : sight.facts.rows[tensor];
       if (row >= 0)

@@ -1,4 +1,4 @@
-/** The lines of a drawing as SVG paths: those that are in sight, each written once and kept while it stays there. */
+/** The lines of a drawing as SVG paths, kept while they stay in view. */
 
 import { svg, write } from "../dom.js";
 import { tenth } from "../lab/glyphs.js";
@@ -11,7 +11,7 @@ import { STRIP_WIDTH } from "./box-text.js";
 /** By position in ROUTE_KINDS of layout.js. */
 const CLASSES = ["data", "satellite", "saved", "fold", "reuse"];
 const HUES = /** @type {const} */ (["forward", "backward", "parameter", "neutral"]);
-/** Shorter than this there is no room for an arrowhead, px. */
+/** A shorter line has no arrowhead, px. */
 const MIN_ARROW = 9;
 
 /** @param {string} hueName @returns {SVGMarkerElement} an arrowhead */
@@ -29,11 +29,11 @@ export class EdgeLayer {
   /** @type {Drawing | null} */
   #drawing = null;
 
-  /** Has a path for each of these routes, and for no other. @param {Sight} sight @param {readonly number[]} chosen */
+  /** Makes exactly one path for each of these routes. @param {Sight} sight @param {readonly number[]} chosen */
   show(sight, chosen) {
     const { drawing } = sight;
     const before = this.#lines;
-    // In another drawing the same number means another line.
+    // The numbers of another drawing mean other lines.
     const isSame = this.#drawing === drawing;
     this.#drawing = drawing;
     /** @type {Map<number, Line>} */
@@ -59,7 +59,7 @@ export class EdgeLayer {
     this.widen(sight);
   }
 
-  /** As wide as the overlay says. @param {Sight} sight */
+  /** Sets the widths of the overlay. @param {Sight} sight */
   widen({ paintwork, drawing }) {
     for (const [route, line] of this.#lines) {
       const width = paintwork?.width(drawing.routeTensor[route]) ?? 0;
@@ -69,8 +69,8 @@ export class EdgeLayer {
     }
   }
 
-  /** Points out the lines of a box, and dims those that are not between boxes that are pointed out.
-   * @param {Sight} sight @param {readonly number[]} boxes whose lines are lit */
+  /** Lights the lines of these boxes, and dims the lines between boxes that are not lit. @param {Sight} sight
+   * @param {readonly number[]} boxes */
   mark({ drawing, lit }, boxes) {
     const { source, target } = drawing;
     for (const [route, { path, classes }] of this.#lines) {
@@ -91,7 +91,7 @@ function draw({ drawing, graph }, route, line) {
   const role = passes ? graph.topology.tensors[routeTensor[route]].role : "";
   const colour = routeKind[route] === SAVED || routeKind[route] === REUSE ? "saved" : hue(half, role);
   const name = CLASSES[routeKind[route]];
-  // A strip a few pixels wide, to which no arrow can point.
+  // No arrow can point to a strip a few pixels wide.
   const isCramped = Math.min(rect[4 * from + 2], rect[4 * to + 2]) < STRIP_WIDTH;
   line.classes = `edge ${name} ${colour}${isCramped ? " cramped" : ""}`;
   const { text, reach } = pathOf(drawing, route);
@@ -102,8 +102,8 @@ function draw({ drawing, graph }, route, line) {
   else line.path.removeAttribute("marker-end");
 }
 
-/** @param {Drawing} drawing @param {number} route @returns {{text: string, reach: number}} the d of a path, and how far
- * apart its ends are */
+/** @param {Drawing} drawing @param {number} route @returns {{text: string, reach: number}} the path's d, and the
+ * distance between its ends */
 function pathOf({ points, pointStart }, route) {
   // Positions count points, of two numbers each.
   const [from, to] = [2 * pointStart[route], 2 * pointStart[route + 1]];
