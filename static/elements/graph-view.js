@@ -10,7 +10,7 @@
  */
 
 import { emit } from "../core/dom.js";
-import { GraphBar } from "../core/view/bar.js";
+import { GraphBar } from "../core/view/aside.js";
 import { connectHands } from "../core/view/input.js";
 import { GraphScreen } from "../core/view/screen.js";
 import { onSchemeChange } from "../core/colours.js";

@@ -4,6 +4,7 @@
 import { DATA, FOLD, FRAME, REUSE, SATELLITE, SAVED, TENSOR } from "./sizes.js";
 import { crossing, direct, folding, reversed, stacked } from "./routes.js";
 import { takeOver } from "./moves.js";
+import { byKey, Numbers } from "./scene.js";
 
 // Lines that mirror no forward line.
 
@@ -76,29 +77,18 @@ class Detours {
     const { count, half, kind, start, depth, length } = this.list.boxes;
     const stretches = Math.floor(length / STRETCH) + 2;
     const [halves, kinds, from, depths] = [half.all, kind.all, start.all, depth.all];
-    const starts = new Int32Array(stretches + 1);
     const of = (/** @type {number} */ at) => Math.max(0, Math.min(stretches - 1, Math.floor(at / STRETCH)));
-    /** @param {(stretch: number, box: number) => void} visit */
-    const each = (visit) => {
-      for (let box = 0; box < count; box += 1) {
-        if (halves[box] === 0 || kinds[box] === FRAME) continue;
-        const begin = from[box];
-        const last = of(begin + depths[box]);
-        for (let stretch = of(begin); stretch <= last; stretch += 1) visit(stretch, box);
+    const [bins, found] = [new Numbers(Int32Array), new Numbers(Int32Array)];
+    for (let box = 0; box < count; box += 1) {
+      if (halves[box] === 0 || kinds[box] === FRAME) continue;
+      const last = of(from[box] + depths[box]);
+      for (let stretch = of(from[box]); stretch <= last; stretch += 1) {
+        bins.push(stretch);
+        found.push(box);
       }
-    };
-    each((stretch) => {
-      starts[stretch + 1] = starts[stretch + 1] + 1;
-    });
-    for (let stretch = 0; stretch < stretches; stretch += 1)
-      starts[stretch + 1] = starts[stretch + 1] + starts[stretch];
-    const boxes = new Int32Array(starts[stretches]);
-    const next = starts.slice();
-    each((stretch, box) => {
-      const at = next[stretch];
-      boxes[at] = box;
-      next[stretch] = at + 1;
-    });
+    }
+    const [starts, order] = byKey(bins.all, stretches);
+    const boxes = order.map((at) => found.at(at));
     return { starts, boxes };
   }
 }

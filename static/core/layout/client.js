@@ -86,7 +86,6 @@ export class DrawingRequests {
     this.receive = receive;
   }
 
-  /** @returns {boolean} */
   get isWaiting() {
     return this.#isAsking || this.#asked !== this.#answered;
   }

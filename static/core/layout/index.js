@@ -1,6 +1,8 @@
 /** The part of a layout that does not depend on the open groups: the tree of groups, the possible places of each
  * tensor, and the backward ops beneath each op. Computed once per graph and folding. No DOM, no recursion. */
 
+import { byKey } from "./scene.js";
+
 const INPUT = 0;
 const TARGET = 1;
 const PARAMETER = 2;
@@ -16,12 +18,13 @@ export function indexGraph(arrays, foldOn) {
   const [touchStart, touch] = touches(arrays, tree.parent, tree.opGroup, readerStart, reader, places.home,
     places.reach);
   const { gradientStart, gradient, sumOf } = gradients(arrays);
-  const [backStart, back] = lists(arrays.ops, arrays.ops, (op) => arrays.opHalf[op] === 1 ? arrays.opAnchor[op] : -1);
+  const [backStart, back] = byKey(arrays.opAnchor.map((anchor, op) => arrays.opHalf[op] === 1 ? anchor : -1),
+    arrays.ops);
   const backsBefore = new Int32Array(arrays.ops + 1);
   for (let op = 0; op < arrays.ops; op += 1) {
     backsBefore[op + 1] = backsBefore[op] + (backStart[op + 1] > backStart[op] ? 1 : 0);
   }
-  const [satelliteStart, satellite] = lists(arrays.tensors, arrays.ops, (tensor) => places.owner[tensor]);
+  const [satelliteStart, satellite] = byKey(places.owner, arrays.ops);
   const [groupSatelliteStart, groupSatellite] = satellitesOfGroups(arrays, places.owner);
   return {
     arrays,
@@ -44,26 +47,6 @@ export function indexGraph(arrays, foldOn) {
   };
 }
 
-/** Lists of items by key; items of key -1 are left out. @param {number} items @param {number} keys
- * @param {(item: number) => number} keyOf @returns {[Int32Array, Int32Array]} */
-function lists(items, keys, keyOf) {
-  const starts = new Int32Array(keys + 1);
-  for (let item = 0; item < items; item += 1) {
-    const key = keyOf(item);
-    if (key >= 0) starts[key + 1] = starts[key + 1] + 1;
-  }
-  for (let key = 0; key < keys; key += 1) starts[key + 1] = starts[key + 1] + starts[key];
-  const all = new Int32Array(starts[keys]);
-  const next = starts.slice();
-  for (let item = 0; item < items; item += 1) {
-    const key = keyOf(item);
-    if (key < 0) continue;
-    all[next[key]] = item;
-    next[key] = next[key] + 1;
-  }
-  return [starts, all];
-}
-
 /** @param {GraphArrays} arrays @param {boolean} foldOn */
 function treeOf({ ops, groups, opHalf, opGroup, groupParent, groupKind, groupFirst }, foldOn) {
   const isThere = (/** @type {number} */ group) => foldOn || groupKind[group] === 0;
@@ -78,16 +61,14 @@ function treeOf({ ops, groups, opHalf, opGroup, groupParent, groupKind, groupFir
   const inside = opGroup.map((group) => group < 0 ? -1 : seen[group]);
   /** Ops, and groups as ~group, sorted by first op, groups before their ops. */
   const order = new Int32Array(ops + groups);
-  const [start, groupAt] = lists(groups, ops + 1, (group) => group > 0 && isThere(group) ? groupFirst[group] : -1);
+  const [start, groupAt] = byKey(groupFirst.map((op, group) => group > 0 && isThere(group) ? op : -1), ops + 1);
   let count = 0;
   for (let op = 0; op <= ops; op += 1) {
     for (let at = start[op]; at < start[op + 1]; at += 1) order[count++] = ~groupAt[at];
     if (op < ops && opHalf[op] === 0 && inside[op] >= 0) order[count++] = op;
   }
-  const [childStart, places] = lists(count, groups, (at) => {
-    const item = order[at];
-    return (item >= 0 ? inside[item] : parent[~item]);
-  });
+  const around = order.map((item) => item >= 0 ? inside[item] : parent[~item]);
+  const [childStart, places] = byKey(around, groups, count);
   const child = places.map((at) => order[at]);
   return { parent, opGroup: inside, childStart, child };
 }
@@ -189,7 +170,7 @@ function touches({ tensors, groups, producer }, parent, opGroup, readerStart, re
 
 /** @param {GraphArrays} arrays */
 function gradients({ ops, tensors, opHalf, gradientOf, inputStart, inputs, outputStart, outputs }) {
-  const [gradientStart, gradient] = lists(tensors, tensors, (tensor) => gradientOf[tensor]);
+  const [gradientStart, gradient] = byKey(gradientOf, tensors);
   const sumOf = new Int32Array(ops).fill(-1);
   for (let op = 0; op < ops; op += 1) {
     const [from, to] = [inputStart[op], inputStart[op + 1]];
@@ -215,5 +196,5 @@ function satellitesOfGroups({ tensors, groups, opGroup, tensorRole, groupKind, g
     taken[group] = taken[group] + 1;
     groupOf[tensor] = group;
   }
-  return lists(tensors, groups, (tensor) => groupOf[tensor]);
+  return byKey(groupOf, groups);
 }

@@ -1,7 +1,7 @@
 /** The scene of one open group: its boxes, the values that pass between them, and ports where values enter and leave. A
  * scene depends only on the open groups within it. No geometry, no recursion. */
 
-import { GROUP, OP, TENSOR } from "./sizes.js";
+import { FRAME, GROUP, OP, TENSOR } from "./sizes.js";
 
 // Arrays that grow, and a store that keeps them for the next layout.
 
@@ -95,10 +95,22 @@ export class NumbersStore {
   }
 }
 
+/** Positions in lists, by the key at each position; a negative key is left out. @param {Values} keys
+ * @param {number} count of different keys @param {number} [used] length of the part that counts
+ * @returns {[Int32Array, Int32Array]} key → start of its list, with one entry more, and all lists one after the other */
+export function byKey(keys, count, used = keys.length) {
+  const starts = new Int32Array(count + 1);
+  for (let at = 0; at < used; at += 1) if (keys[at] >= 0) starts[keys[at] + 1] += 1;
+  for (let key = 0; key < count; key += 1) starts[key + 1] += starts[key];
+  const next = starts.slice();
+  const all = new Int32Array(starts[count]);
+  for (let at = 0; at < used; at += 1) if (keys[at] >= 0) all[next[keys[at]]++] = at;
+  return [starts, all];
+}
+
 /** Kinds of nodes besides the kinds of boxes in sizes.js. */
 export const PORT_IN = 4;
 export const PORT_OUT = 5;
-const FRAME = 3;
 
 /** Makes the scenes of a graph. */
 export class SceneMaker {
@@ -260,17 +272,12 @@ export function lowerBound(values, from, to, least) {
  * @param {Int32Array} entering is filled @param {Uint8Array} kind */
 function sorted(ends, nodes, entering, kind) {
   const edges = ends.length / 3;
-  const leaving = new Int32Array(nodes + 1);
-  for (let at = 0; at < ends.length; at += 3) leaving[ends[at] + 1] = leaving[ends[at] + 1] + 1;
-  for (let node = 0; node < nodes; node += 1) leaving[node + 1] = leaving[node + 1] + leaving[node];
-  const next = leaving.slice();
+  const [leaving, order] = byKey(Int32Array.from({ length: edges }, (_, at) => ends[3 * at]), nodes);
   const [source, target, tensor] = [new Int32Array(edges), new Int32Array(edges), new Int32Array(edges)];
-  for (let at = 0; at < ends.length; at += 3) {
-    const from = ends[at];
+  for (let edge = 0; edge < edges; edge += 1) {
+    const at = 3 * order[edge];
     const to = ends[at + 1];
-    const edge = next[from];
-    next[from] = edge + 1;
-    source[edge] = from;
+    source[edge] = ends[at];
     target[edge] = to;
     tensor[edge] = ends[at + 2];
     if (kind[to] === TENSOR || kind[to] === PORT_OUT) entering[to] = edge;

@@ -1,5 +1,7 @@
 /**
- * Heights of the nodes of ordered columns, so that lines run straight. Lines that can be straight together form blocks: first passing lines, then lines between boxes, those in the middle before others. Blocks move toward the axis, then to the mean of their other lines. No recursion.
+ * Heights of the nodes of ordered columns, so that lines run straight. Lines that can be straight together form blocks:
+ * first passing lines, then lines between boxes, those in the middle before others. Blocks move toward the axis, then
+ * to the mean of their other lines. No recursion.
  *
  * After Brandes and Köpf 2001, "Fast and simple horizontal coordinate assignment", with one alignment instead of four.
  */

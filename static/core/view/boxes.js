@@ -34,7 +34,6 @@ export class BoxLayer {
   /** @type {{drawing: Drawing, place: Int32Array, count: Int32Array} | null} */
   #siblings = null;
 
-  /** @returns {Iterable<BoxParts>} */
   get parts() {
     return this.#parts.values();
   }

@@ -6,7 +6,7 @@ import { REUSE, SATELLITE, SAVED, TENSOR } from "../layout/sizes.js";
 import { hue } from "../colours.js";
 import { STRIP_WIDTH } from "./box-text.js";
 
-/** @typedef {{path: SVGPathElement, kind: string, isMarked: boolean, width: number, classes: string}} Line */
+/** @typedef {{path: SVGPathElement, width: number, classes: string}} Line */
 
 /** By position in ROUTE_KINDS of layout.js. */
 const CLASSES = ["data", "satellite", "saved", "fold", "reuse"];
@@ -50,7 +50,7 @@ export class EdgeLayer {
     const left = [...before.values()];
     this.#lines = kept;
     for (const route of missing) {
-      const line = left.pop() ?? { path: svg("path"), kind: "", isMarked: false, width: 0, classes: "" };
+      const line = left.pop() ?? { path: svg("path"), width: 0, classes: "" };
       draw(sight, route, line);
       if (line.path.parentNode === null) this.root.append(line.path);
       kept.set(route, line);

@@ -91,7 +91,6 @@ export class GraphFacts {
     return isNews;
   }
 
-  /** @returns {boolean} */
   get isHealthy() {
     return this.#verdicts.size === 0;
   }

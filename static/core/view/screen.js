@@ -172,7 +172,6 @@ export class GraphScreen {
     this.stage.dim(sight);
   }
 
-  /** @returns {Sight | null} */
   get sight() {
     return this.#sight;
   }
