@@ -1,13 +1,12 @@
 /** A drawing as a self-contained SVG document. Needs no page, and gives the same text for the same input. */
 
-import { ailmentLook, boxLook, figureLook, isDark, MIN_BADGED, phaseOf } from "../view/box-look.js";
-import { shortened, STRIP_WIDTH } from "../view/box-text.js";
+import { ailmentLook, boxLook, edgeLook, figureLook, HUES, isDark, MIN_BADGED, phaseOf } from "../view/look.js";
+import { shortened } from "../view/box-text.js";
 import { DrawingIndex } from "../view/drawing-index.js";
 import { shape, significant } from "../format.js";
 import { find } from "../graph/graph.js";
 import { GraphFacts } from "../view/facts.js";
-import { FRAME, GROUP, OP, REUSE, SATELLITE, SAVED, TENSOR } from "../layout/sizes.js";
-import { hue } from "../colours.js";
+import { FRAME, GROUP, OP, REUSE, TENSOR } from "../layout/sizes.js";
 import { barsSvg, escaped, legendHeight, legendSvg, num, SCHEMES, stripSvg, tag } from "./svg-parts.js";
 
 /**
@@ -31,10 +30,7 @@ const FITTED = [
   '@font-face{font-family:"Fitted Sans";src:local("DejaVu Sans");size-adjust:88%}',
   '@font-face{font-family:"Fitted Sans";font-weight:700;src:local("DejaVu Sans Bold");size-adjust:84%}',
 ].join("");
-const HUES = /** @type {const} */ (["forward", "backward", "parameter", "neutral"]);
 const MARGIN = 6;
-/** A shorter line has no arrowhead, px. */
-const MIN_ARROW = 9;
 /** Start of a frame's header, from the outer corner, px. */
 const HEAD = { x: 8, y: 18 };
 
@@ -265,41 +261,18 @@ function edgesSvg(scene, view) {
     const [from, to] = [drawing.source[route], drawing.target[route]];
     const isLit = scene.selected >= 0 && (from === scene.selected || to === scene.selected);
     if ((kind === REUSE && !isLit) || !meets(drawing.bounds, route, view)) continue;
-    const isAside = kind === SAVED || kind === REUSE;
-    const name = isAside ? "neutral" : hueOf(scene, route, from);
-    const { path, reach } = pathOf(drawing, route);
-    const isCramped = Math.min(drawing.rect[4 * from + 2], drawing.rect[4 * to + 2]) < STRIP_WIDTH;
+    const { isAside, hue, isCramped, hasArrow, path } = edgeLook(scene, route, num);
     const painted = paintwork?.width(drawing.routeTensor[route]) ?? 0;
     layers[isAside ? 0 : 1].push(tag("path", {
       d: path,
-      stroke: isAside ? colours["ink-muted"] : colours[name],
+      stroke: isAside ? colours["ink-muted"] : colours[hue],
       "stroke-width": painted > 0 ? painted : isLit ? 2.25 : isAside || isCramped ? 1 : 1.25,
       "stroke-opacity": isLit ? 1 : isAside ? 0.6 : isCramped ? 0.35 : 0.75,
       "stroke-dasharray": isAside ? "2 4" : null,
-      "marker-end": isAside || isCramped || reach < MIN_ARROW ? null : `url(#arrow-${name})`,
+      "marker-end": hasArrow ? `url(#arrow-${hue})` : null,
     }));
   }
   return layers.flat();
-}
-
-/** @param {Scene} scene @param {number} route @param {number} from @returns {typeof HUES[number]} */
-function hueOf({ drawing, graph }, route, from) {
-  const half = drawing.routeHalf[route] === 1 ? "backward" : "forward";
-  const isLeaf = drawing.routeKind[route] === SATELLITE && half === "forward" && drawing.kind[from] === TENSOR;
-  return hue(half, isLeaf ? graph.topology.tensors[drawing.routeTensor[route]].role : "");
-}
-
-/** @param {Drawing} drawing @param {number} route @returns {{path: string, reach: number}} */
-function pathOf({ points, pointStart }, route) {
-  // Positions count points, of two numbers each.
-  const [from, to] = [2 * pointStart[route], 2 * pointStart[route + 1]];
-  const at = (/** @type {number} */ position) => num(points[position]);
-  let path = `M${at(from)} ${at(from + 1)}`;
-  for (let position = from + 2; position + 5 < to; position += 6) {
-    path += `C${[0, 1, 2, 3, 4, 5].map((offset) => at(position + offset)).join(" ")}`;
-  }
-  const reach = Math.hypot(points[to - 2] - points[from], points[to - 1] - points[from + 1]);
-  return { path, reach };
 }
 
 /** @param {ColourScheme} colours @returns {string} arrowheads, and the hatching of tensors without a finite value */

@@ -3,7 +3,7 @@
 import { svg, writeText } from "../dom.js";
 import { healthIcon } from "../health.js";
 import { FRAME, GROUP, TENSOR } from "../layout/sizes.js";
-import { figureLook, MIN_BADGED } from "./box-look.js";
+import { figureLook, MIN_BADGED } from "./look.js";
 import { textWidth } from "./box-text.js";
 
 /** In a smaller leaf the mark would cover the box, px. */

@@ -1,6 +1,6 @@
 /** The boxes of a drawing as SVG elements. Elements are reused; a new picture only rewrites numbers that changed. */
 
-import { ailmentLook, boxLook, isDark, rectangle } from "./box-look.js";
+import { ailmentLook, boxLook, isDark, rectangle } from "./look.js";
 import { makeParts, shapeToggle, TOGGLE, writeAilment, writeFigure, writeLines } from "./box-parts.js";
 import { frameText } from "./box-text.js";
 import { svg, write } from "../dom.js";

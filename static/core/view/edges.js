@@ -2,17 +2,10 @@
 
 import { svg, write } from "../dom.js";
 import { tenth } from "../lab/glyphs.js";
-import { REUSE, SATELLITE, SAVED, TENSOR } from "../layout/sizes.js";
-import { hue } from "../colours.js";
-import { STRIP_WIDTH } from "./box-text.js";
+import { ROUTE_KINDS } from "../layout/sizes.js";
+import { edgeLook, HUES } from "./look.js";
 
 /** @typedef {{path: SVGPathElement, width: number, classes: string}} Line */
-
-/** By position in ROUTE_KINDS of layout.js. */
-const CLASSES = ["data", "satellite", "saved", "fold", "reuse"];
-const HUES = /** @type {const} */ (["forward", "backward", "parameter", "neutral"]);
-/** A shorter line has no arrowhead, px. */
-const MIN_ARROW = 9;
 
 /** @param {string} hueName @returns {SVGMarkerElement} an arrowhead */
 function arrowhead(hueName) {
@@ -83,34 +76,12 @@ export class EdgeLayer {
 }
 
 /** @param {Sight} sight @param {number} route @param {Line} line */
-function draw({ drawing, graph }, route, line) {
-  const { routeKind, routeHalf, routeTensor, source, target, rect, kind } = drawing;
-  const [from, to] = [source[route], target[route]];
-  const half = routeHalf[route] === 1 ? "backward" : "forward";
-  const passes = routeKind[route] === SATELLITE && half === "forward" && kind[from] === TENSOR;
-  const role = passes ? graph.topology.tensors[routeTensor[route]].role : "";
-  const colour = routeKind[route] === SAVED || routeKind[route] === REUSE ? "saved" : hue(half, role);
-  const name = CLASSES[routeKind[route]];
-  // No arrow can point to a strip a few pixels wide.
-  const isCramped = Math.min(rect[4 * from + 2], rect[4 * to + 2]) < STRIP_WIDTH;
-  line.classes = `edge ${name} ${colour}${isCramped ? " cramped" : ""}`;
-  const { text, reach } = pathOf(drawing, route);
+function draw(sight, route, line) {
+  const { isAside, hue, isCramped, hasArrow, path } = edgeLook(sight, route, tenth);
+  const name = ROUTE_KINDS[sight.drawing.routeKind[route]];
+  line.classes = `edge ${name} ${isAside ? "saved" : hue}${isCramped ? " cramped" : ""}`;
   line.path.setAttribute("class", line.classes);
-  line.path.setAttribute("d", text);
-  const hasArrow = name !== "saved" && name !== "reuse" && reach >= MIN_ARROW && !isCramped;
-  if (hasArrow) line.path.setAttribute("marker-end", `url(#arrow-${colour})`);
+  line.path.setAttribute("d", path);
+  if (hasArrow) line.path.setAttribute("marker-end", `url(#arrow-${hue})`);
   else line.path.removeAttribute("marker-end");
-}
-
-/** @param {Drawing} drawing @param {number} route @returns {{text: string, reach: number}} the path's d, and the
- * distance between its ends */
-function pathOf({ points, pointStart }, route) {
-  // Positions count points, of two numbers each.
-  const [from, to] = [2 * pointStart[route], 2 * pointStart[route + 1]];
-  const at = (/** @type {number} */ index) => tenth(points[index]);
-  let text = `M${at(from)} ${at(from + 1)}`;
-  for (let index = from + 2; index + 5 < to; index += 6) {
-    text += `C${at(index)} ${at(index + 1)} ${at(index + 2)} ${at(index + 3)} ${at(index + 4)} ${at(index + 5)}`;
-  }
-  return { text, reach: Math.hypot(points[to - 2] - points[from], points[to - 1] - points[from + 1]) };
 }

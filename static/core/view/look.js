@@ -1,11 +1,13 @@
-/** The look and the words of a box, decided once for the page's SVG and for the exported one. No DOM. */
+/** The look of boxes and lines and the words in boxes, decided once for the page's SVG and for the exported one. No
+ * DOM. */
 
 import { hue } from "../colours.js";
 import { duration, quantity } from "../format.js";
 import { GROUP_KINDS } from "../graph/graph.js";
 import { figure } from "../labels.js";
-import { FRAME, GROUP, OP, TENSOR } from "../layout/sizes.js";
-import { cut, INSET, opText, shortened, tensorText, textWidth, TIGHT_SIZE, tightText } from "./box-text.js";
+import { FRAME, GROUP, OP, REUSE, SATELLITE, SAVED, TENSOR } from "../layout/sizes.js";
+import { cut, INSET, opText, shortened, STRIP_WIDTH, tensorText, textWidth, TIGHT_SIZE,
+  tightText } from "./box-text.js";
 import { attributeOf, fullLabel } from "./facts.js";
 
 /** The page wraps, turns and at last cuts a name, and calls a group by its attribute; the file cuts a name in one line.
@@ -25,6 +27,9 @@ const SCALAR_SIZES = [14, 11, 9];
 export const MIN_BADGED = 44;
 /** A darker ground has white words on it: luminance, 0 to 1. */
 const DARK = 0.36;
+export const HUES = /** @type {const} */ (["forward", "backward", "parameter", "neutral"]);
+/** A shorter line has no arrowhead, px. */
+const MIN_ARROW = 9;
 
 /** All but the figures, which change with every picture. @param {BoxScene} scene @param {number} box
  * @param {Medium} medium @returns {BoxLook} */
@@ -151,4 +156,31 @@ export function isDark(colour) {
     part / 255 <= 0.04045 ? part / 255 / 12.92 : ((part / 255 + 0.055) / 1.055) ** 2.4
   );
   return 0.2126 * r + 0.7152 * g + 0.0722 * b < DARK;
+}
+
+/** @param {{drawing: Drawing, graph: Graph}} scene @param {number} route @param {(value: number) => string | number} written of
+ * a coordinate @returns {{isAside: boolean, hue: typeof HUES[number], isCramped: boolean, hasArrow: boolean, path:
+ * string}} isAside: saved or read again; isCramped: ends at a strip, to which no arrow can point */
+export function edgeLook({ drawing, graph }, route, written) {
+  const { routeKind, routeHalf, routeTensor, source, target, rect, kind, points, pointStart } = drawing;
+  const [from, to] = [source[route], target[route]];
+  const isAside = routeKind[route] === SAVED || routeKind[route] === REUSE;
+  const isLeaf = routeKind[route] === SATELLITE && kind[from] === TENSOR;
+  const isCramped = Math.min(rect[4 * from + 2], rect[4 * to + 2]) < STRIP_WIDTH;
+  // Positions count points, of two numbers each.
+  const [begin, end] = [2 * pointStart[route], 2 * pointStart[route + 1]];
+  const at = (/** @type {number} */ position) => written(points[position]);
+  let path = `M${at(begin)} ${at(begin + 1)}`;
+  for (let next = begin + 2; next + 5 < end; next += 6)
+    path += `C${at(next)} ${at(next + 1)} ${at(next + 2)} ${at(next + 3)} ${at(next + 4)} ${at(next + 5)}`;
+  const reach = Math.hypot(points[end - 2] - points[begin], points[end - 1] - points[begin + 1]);
+  return {
+    isAside,
+    hue: isAside ? "neutral"
+      : hue(routeHalf[route] === 1 ? "backward" : "forward",
+        isLeaf ? graph.topology.tensors[routeTensor[route]].role : ""),
+    isCramped,
+    hasArrow: !isAside && !isCramped && reach >= MIN_ARROW,
+    path,
+  };
 }
