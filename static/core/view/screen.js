@@ -1,25 +1,22 @@
-/** The graph view without its custom element: takes pictures, requests drawings, draws them, and keeps selection and
- * focus. */
+/** The graph view without its custom element: takes pictures, requests drawings, and draws them. */
 
 import { atFrame, cancel, later } from "../activity.js";
 import { DrawingIndex } from "./drawing-index.js";
 import { DrawingRequests } from "../layout/client.js";
 import { GraphAside } from "./aside.js";
 import { GraphCamera, GraphNews } from "./camera.js";
-import { nameBox } from "./describe.js";
 import { GraphFacts } from "./facts.js";
 import { addressOf } from "./input.js";
-import { boxShowing, litBoxes, locate } from "./navigation.js";
+import { boxShowing, litBoxes } from "./navigation.js";
+import { GraphSelection } from "./selection.js";
 import { GraphStage } from "./stage.js";
-import { find, idOf } from "../graph/graph.js";
+import { idOf } from "../graph/graph.js";
 import { FRAME, GROUP } from "../layout/sizes.js";
 import { readPalette } from "../colours.js";
 
 /** @type {[number, number]} */
 const UNSEEN = [800, 600];
 const STILL_MS = 120;
-/** @type {BoxSelection} */
-const NOTHING = { selected: -1, twin: -1, holder: -1, focused: -1 };
 
 export class GraphScreen {
   /** The drawing on the screen and its data. @type {Sight | null} */
@@ -39,12 +36,6 @@ export class GraphScreen {
   #theory = null;
   /** @type {ReadonlySet<string> | null} */
   #lit = null;
-  #selectedId = "";
-  /** @type {Item | null} */
-  #focused = null;
-  /** @type {BoxSelection} */
-  #selection = NOTHING;
-  #hovered = -1;
   /** Id of the item to bring into view with the next drawing. */
   #wanted = "";
   #palette = readPalette();
@@ -58,6 +49,7 @@ export class GraphScreen {
   #requests = new DrawingRequests(() => this.#wanting(), (key, drawing) => this.#receive(key, drawing));
 
   stage = new GraphStage();
+  #selection = new GraphSelection(this.stage);
   #camera = new GraphCamera(this.stage.viewport, {
     ask: () => this.#requests.ask(),
     draw: () => this.#draw(),
@@ -136,13 +128,7 @@ export class GraphScreen {
 
   /** @param {string} id */
   set selection(id) {
-    const isNew = id !== this.#selectedId;
-    this.#selectedId = id;
-    const sight = this.#sight;
-    if (sight === null || !isNew) return;
-    const item = find(sight.graph, id);
-    if (item !== null && sight.index.holderOf(item) >= 0) this.#focused = item;
-    this.#select();
+    if (!this.#selection.select(this.#sight, id)) this.#draw();
   }
 
   /** @param {Camera} camera */
@@ -168,7 +154,7 @@ export class GraphScreen {
     const sight = this.#sight;
     if (sight === null) return;
     sight.lit = litBoxes(sight, this.#lit);
-    this.stage.mark(sight, this.#selection);
+    this.stage.mark(sight, this.#selection.boxes);
     this.stage.dim(sight);
   }
 
@@ -178,7 +164,7 @@ export class GraphScreen {
 
   /** @returns {number} the box that the arrow keys start from */
   get focused() {
-    return this.#selection.focused;
+    return this.#selection.boxes.focused;
   }
 
   /** Brings an item into view at a legible size, as soon as the graph is shown. @param {string} id */
@@ -287,10 +273,7 @@ export class GraphScreen {
     if (isNew) this.#find = null;
     if (before !== null && counterpart !== null) this.#camera.follow(before, counterpart);
     const isHeld = this.#camera.show(sight, !this.#requests.isWaiting, isNew && counterpart === null);
-    this.#hovered = -1;
-    // An item of another graph cannot keep the focus.
-    if (isNew) this.#focused = this.#selectedId === "" ? null : find(graph, this.#selectedId);
-    this.#selection = locate(sight, this.#selectedId, this.#focused);
+    this.#selection.renew(sight, isNew);
     this.#draw();
     this.#news.tell("drawing-change", {});
     if (isHeld) this.#news.camera(this.stage.viewport);
@@ -306,9 +289,9 @@ export class GraphScreen {
     if (sight === null) return;
     const hadFocus = this.stage.svg.contains(document.activeElement);
     this.stage.viewport.room = this.#room;
-    this.stage.draw(sight, this.#selection, addressOf);
+    this.stage.draw(sight, this.#selection.boxes, addressOf);
     // Elements that move in the document lose the focus.
-    if (hadFocus && !this.stage.svg.contains(document.activeElement)) this.#focusElement();
+    if (hadFocus && !this.stage.svg.contains(document.activeElement)) this.#selection.focusElement(sight);
     this.#placed();
     this.#tellAxis(sight);
     this.aside.settle(sight, this.stage);
@@ -351,38 +334,16 @@ export class GraphScreen {
     this.#news.axis(sight, this.stage.viewport, this.#size.width);
   }
 
-  // Selection and focus
-
-  #select() {
-    const sight = this.#sight;
-    if (sight === null) return;
-    this.#selection = locate(sight, this.#selectedId, this.#focused);
-    const { selected, twin, holder, focused } = this.#selection;
-    const isThere = [selected, twin, holder, focused].every((box) =>
-      box < 0 || this.stage.boxes.partsOf(sight, box) !== undefined
-    );
-    if (isThere) this.stage.mark(sight, this.#selection);
-    else this.#draw();
-  }
+  // Boxes
 
   /** @param {number} box @param {boolean} take whether the element gets the browser's focus */
   moveFocus(box, take) {
     const sight = this.#sight;
     if (sight === null || box < 0) return;
-    const isNew = box !== this.#selection.focused;
-    this.#focused = sight.index.itemOf(box);
-    if (isNew) this.#select();
+    if (!this.#selection.focus(sight, box)) this.#draw();
     if (!take) return;
     this.#bring(box);
-    this.#focusElement();
-  }
-
-  #focusElement() {
-    const sight = this.#sight;
-    const parts = sight === null ? undefined : this.stage.boxes.partsOf(sight, this.#selection.focused);
-    if (sight === null || parts === undefined) return;
-    nameBox(sight, parts);
-    parts.root.focus({ preventScroll: true });
+    this.#selection.focusElement(sight);
   }
 
   #showWanted() {
@@ -411,18 +372,12 @@ export class GraphScreen {
     if (sight === null || (kind !== GROUP && kind !== FRAME)) return;
     this.#camera.holdCorner(sight, box);
     const item = sight.index.itemOf(box);
-    this.#focused = item;
+    this.#selection.keep(item);
     this.#news.tell("group-toggle", { id: idOf(sight.graph, { ...item, half: "forward" }) });
   }
 
   /** @param {number} box */
   hover(box) {
-    const sight = this.#sight;
-    if (sight === null || box === this.#hovered) return;
-    this.#hovered = box;
-    const { selected, holder } = this.#selection;
-    const boxes = box >= 0 && sight.drawing.kind[box] !== FRAME ? [box]
-      : [selected, holder].filter((each) => each >= 0);
-    if (!this.stage.points(boxes)) this.stage.point(sight, boxes);
+    if (this.#sight !== null) this.#selection.hover(this.#sight, box);
   }
 }
