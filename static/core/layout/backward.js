@@ -72,7 +72,6 @@ class Detours {
     return found;
   }
 
-  /** @returns {{starts: Int32Array, boxes: Int32Array}} */
   #lookUp() {
     const { count, half, kind, start, depth, length } = this.list.boxes;
     const stretches = Math.floor(length / STRETCH) + 2;

@@ -66,8 +66,7 @@ function isSymmetric({ axis, inner, outer, sourceOffset, targetOffset }) {
 }
 
 /** The longest path from the inputs. A node without inputs, or one that reads only values read elsewhere too, stands
- * just before its reader, because the lines of those values pass by anyway. @param {SceneShape} shape
- * @returns {{column: Int32Array, count: number}} */
+ * just before its reader, because the lines of those values pass by anyway. @param {SceneShape} shape */
 function assignColumns({ nodes, portsIn, portsOut, isOpen, source, target, kind }) {
   const column = new Int32Array(nodes);
   const [incoming, outgoing] = [new Int32Array(nodes), new Int32Array(nodes)];

@@ -141,8 +141,7 @@ export function* layoutSteps(arrays, { open, foldOn }, options, cache) {
 }
 
 /** @param {FrameStore} store @param {Int32Array} groups open groups @param {LayoutOptions} options
- * @param {KeptLayout | null} last drawing, whose unchanged groups are taken over
- * @returns {Generator<undefined, KeptLayout, void>} */
+ * @param {KeptLayout | null} last drawing, whose unchanged groups are taken over */
 function* make(store, groups, options, last) {
   const boxes = new Boxes(store, groups, options, store.spare(), last);
   const unpaired = placeUnpaired(store);

@@ -1,6 +1,7 @@
 /** A drawing as a self-contained SVG document. Needs no page, and gives the same text for the same input. */
 
-import { ailmentLook, boxLook, edgeLook, figureLook, HUES, isDark, MIN_BADGED, phaseOf } from "../view/look.js";
+import { ailmentLook, boxLook, edgeLook, figureLook, HUES, isDark, MIN_BADGED, phaseOf,
+  repetitionStrips } from "../view/look.js";
 import { shortened } from "../view/box-text.js";
 import { DrawingIndex } from "../view/drawing-index.js";
 import { shape, significant } from "../format.js";
@@ -94,8 +95,7 @@ function lines(parts) {
   return parts.length === 0 ? "" : `\n${parts.join("\n")}\n`;
 }
 
-/** @param {Float32Array} rect @param {number} at @param {{x: number, y: number, width: number, height: number}} view
- * @returns {boolean} */
+/** @param {Float32Array} rect @param {number} at @param {{x: number, y: number, width: number, height: number}} view */
 function meets(rect, at, view) {
   const [x, y, w, h] = [rect[4 * at], rect[4 * at + 1], rect[4 * at + 2], rect[4 * at + 3]];
   return x <= view.x + view.width && y <= view.y + view.height && x + w >= view.x && y + h >= view.y;
@@ -188,8 +188,11 @@ function boxSvg(scene, box) {
   if (plot !== null && picture !== null) {
     const at = { x: x + plot.x, y: y + plot.y, w: plot.w, h: plot.h };
     const row = isTensor ? facts.rows[index] : -1;
-    if (!isTensor) inside += repetitionsSvg(scene, index, half, at, paint);
-    else if (row >= 0) inside += isStrip ? stripSvg(picture, row, at, paint) : barsSvg(picture, row, at, paint);
+    if (!isTensor) {
+      for (const strip of repetitionStrips(facts, index, half, at))
+        inside += stripSvg(picture, strip.row, strip.at, paint);
+    }
+    if (row >= 0) inside += isStrip ? stripSvg(picture, row, at, paint) : barsSvg(picture, row, at, paint);
   }
   inside += linesSvg(scene, look, text, ink) + figureSvg(scene, look, ink) + ailmentSvg(scene, box, look);
   return tag("g", { class: isTensor ? "tensor" : kind === GROUP ? "group" : "op" }, inside);
@@ -218,24 +221,6 @@ function figureSvg({ picture, statistic, colours }, look, ink) {
   const place = { x: look.rect.x + value.x, y: look.rect.y + value.y, "text-anchor": value.anchor };
   return tag("text", { ...place, "font-size": size === 11 ? null : size,
     "font-weight": isWarning || isScalar ? 600 : null, fill }, escaped(words));
-}
-
-/** @param {Scene} scene @param {number} group @param {Phase} half @param {Rectangle} at @param {HistogramPaint} paint
- * @returns {string} the results of a fold's repetitions */
-function repetitionsSvg({ facts, picture }, group, half, at, paint) {
-  const tensors = facts.repetitions(group, half);
-  if (picture === null || tensors.length === 0) return "";
-  const shown = Math.min(tensors.length, Math.max(1, Math.floor(at.w / 2)));
-  const step = at.w / shown;
-  let strips = "";
-  for (let strip = 0; strip < shown; strip += 1) {
-    const tensor = tensors[Math.floor((strip * tensors.length) / shown)];
-    const row = tensor < 0 ? -1 : facts.rows[tensor];
-    if (row >= 0)
-      strips += stripSvg(picture, row, { x: at.x + strip * step, y: at.y, w: step - (step >= 5 ? 1 : 0), h: at.h },
-        paint);
-  }
-  return strips;
 }
 
 /** @param {Scene} scene @param {number} box @param {BoxLook} look @returns {string} */

@@ -35,8 +35,7 @@ const MIN_BAR = 2;
 /** Shades of a strip. */
 const SHADES = 16;
 
-/** @param {Picture} picture @param {number} row @param {number} parts number of sums
- * @returns {{sums: Float64Array, most: number}} */
+/** @param {Picture} picture @param {number} row @param {number} parts number of sums */
 function folded({ counts, bins }, row, parts) {
   const sums = new Float64Array(parts);
   let most = 0;

@@ -5,6 +5,7 @@ import { drawBars } from "../histogram.js";
 import { FRAME, GROUP, OP, REUSE, SAVED, TENSOR } from "../layout/sizes.js";
 import { colourOf, css, hue, mix } from "../colours.js";
 import { PixelImage, pixelOf, StripImage } from "./images.js";
+import { repetitionStrips } from "./look.js";
 
 /** @typedef {{x: number, y: number, width: number, height: number}} Place of the drawing's corner on the canvas, and
  * the canvas's size, px */
@@ -17,6 +18,8 @@ const MIN_BARS = 12;
 const MIN_LINE = 2.5;
 /** With more, lines of saved tensors are left out. */
 const MAX_SAVED = 1500;
+/** Lower strips of a fold are left out, px of the screen. */
+const MIN_STRIPS_HEIGHT = 4;
 const DIMMED = 0.3;
 
 /** @param {HTMLCanvasElement} canvas @param {Place} place @returns {CanvasRenderingContext2D | null} */
@@ -171,7 +174,10 @@ export class Histograms {
         : { x: x + plot.x * scale, y: y + plot.y * scale, w: plot.w * scale, h: plot.h * scale };
       const isDimmed = sight.lit !== null && sight.lit[box] === 0;
       if (kind[box] === GROUP) {
-        this.#repetitions(sight, index, phase, at, isDimmed);
+        if (at.h < MIN_STRIPS_HEIGHT) continue;
+        const paint = paintOf(sight, phase, isDimmed);
+        for (const strip of repetitionStrips(facts, index, phase, at))
+          this.#strips.draw(picture, strip.row, scaled(strip.at, ratio), paint);
         continue;
       }
       const row = facts.rows[index];
@@ -189,26 +195,6 @@ export class Histograms {
     }
     this.#strips.onto(context);
     for (const draw of bars) draw();
-  }
-
-  /** The results of a fold's repetitions, side by side. @param {Sight} sight @param {number} group @param {Phase} half
-   * @param {Rectangle} at @param {boolean} isDimmed */
-  #repetitions(sight, group, half, at, isDimmed) {
-    const tensors = sight.facts.repetitions(group, half);
-    if (tensors.length === 0 || at.h < 4) return;
-    const ratio = devicePixelRatio;
-    const shown = Math.min(tensors.length, Math.max(1, Math.floor(at.w / 2)));
-    const step = at.w / shown;
-    const gap = step >= 5 ? 1 : 0;
-    const paint = paintOf(sight, half, isDimmed);
-    for (let strip = 0; strip < shown; strip += 1) {
-      // The last repetition to run backward is the leftmost, like its tensors.
-      const tensor = tensors[Math.floor((strip * tensors.length) / shown)];
-      const row = tensor < 0 ? -1 : sight.facts.rows[tensor];
-      if (row >= 0)
-        this.#strips.draw(sight.picture, row,
-          scaled({ x: at.x + strip * step, y: at.y, w: step - gap, h: at.h }, ratio), paint);
-    }
   }
 }
 

@@ -8,8 +8,8 @@ import { FRAME, GROUP, OP, TENSOR } from "../layout/sizes.js";
 /** Most rows of the table, and most items of the list. */
 const MAX_ROWS = 500;
 
-/**  @param {Sight} sight @param {number} box @returns {string} */
-export function describeBox({ drawing, graph, picture, facts }, box) {
+/** @param {Sight} sight @param {number} box @returns {string} */
+function describeBox({ drawing, graph, picture, facts }, box) {
   const kind = drawing.kind[box];
   const index = drawing.ref[box];
   const half = drawing.half[box] === 1 ? "backward" : "forward";
@@ -69,7 +69,7 @@ function opsOf({ groupFirst, groupLast, opHalf, opAnchor, ops }, group, half) {
   return found;
 }
 
-/**  @param {Sight} sight @returns {string} */
+/** @param {Sight} sight @returns {string} */
 export function summary({ facts, drawing }) {
   const { opsForward, opsBackward, tensors, path, groups } = facts.extents;
   let open = 0;

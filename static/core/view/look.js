@@ -61,8 +61,7 @@ export function rectangle({ rect }, box) {
   return { x: rect[4 * box], y: rect[4 * box + 1], w: rect[4 * box + 2], h: rect[4 * box + 3] };
 }
 
-/** @param {BoxScene} scene @param {number} index @param {number} w @param {number} h @param {Medium} medium
- * @returns {BoxText} */
+/** @param {BoxScene} scene @param {number} index @param {number} w @param {number} h @param {Medium} medium */
 function tensorWords({ graph, picture }, index, w, h, medium) {
   const label = graph.tensorLabel[index];
   // Without a figure beside it and a histogram beneath it, the name is all there is.
@@ -146,6 +145,23 @@ export function figureLook(picture, statistic, { tensor, text, rect }) {
 export function ailmentLook({ drawing, facts, picture }, box) {
   if (picture === null || drawing.kind[box] !== GROUP) return null;
   return facts.ailment(picture, drawing.ref[box], phaseOf(drawing, box));
+}
+
+/** A strip for each repetition of a fold, or for as many as fit. @param {GraphFacts} facts @param {number} group
+ * @param {Phase} half @param {Rectangle} at @returns {{row: number, at: Rectangle}[]} row: of the statistics */
+export function repetitionStrips(facts, group, half, at) {
+  const tensors = facts.repetitions(group, half);
+  const shown = Math.min(tensors.length, Math.max(1, Math.floor(at.w / 2)));
+  const step = at.w / shown;
+  const strips = [];
+  for (let strip = 0; strip < shown; strip += 1) {
+    // The last repetition to run backward is the leftmost, like its tensors.
+    const tensor = tensors[Math.floor((strip * tensors.length) / shown)];
+    const row = tensor < 0 ? -1 : facts.rows[tensor];
+    if (row >= 0)
+      strips.push({ row, at: { x: at.x + strip * step, y: at.y, w: step - (step >= 5 ? 1 : 0), h: at.h } });
+  }
+  return strips;
 }
 
 /** @param {string} colour #rrggbb or rgb(…) @returns {boolean} whether words on it are white: luminance as in WCAG */

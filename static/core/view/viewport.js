@@ -14,7 +14,7 @@ import { MAX_ZOOM } from "../url-state.js";
  * x, y on the screen */
 
 /** Most scale, px of the screen per px of the drawing. */
-export const MAX_MAGNIFICATION = 3;
+const MAX_MAGNIFICATION = 3;
 /** A drawing that fits only at a smaller scale shows its beginning first. */
 const MIN_FIT = 0.5;
 const NATURAL_STRETCH = 1.25;
@@ -41,7 +41,7 @@ export function offset(content, room, at) {
 }
 
 /** @param {number} share @returns {number} within 0 to 1 */
-export function clampShare(share) {
+function clampShare(share) {
   return Math.min(1, Math.max(0, share));
 }
 
