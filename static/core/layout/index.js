@@ -26,25 +26,8 @@ export function indexGraph(arrays, foldOn) {
   }
   const [satelliteStart, satellite] = byKey(places.owner, arrays.ops);
   const [groupSatelliteStart, groupSatellite] = satellitesOfGroups(arrays, places.owner);
-  return {
-    arrays,
-    ...tree,
-    readerStart,
-    reader,
-    ...places,
-    touchStart,
-    touch,
-    gradientStart,
-    gradient,
-    sumOf,
-    backStart,
-    back,
-    backsBefore,
-    satelliteStart,
-    satellite,
-    groupSatelliteStart,
-    groupSatellite,
-  };
+  return { arrays, ...tree, readerStart, reader, ...places, touchStart, touch, gradientStart, gradient, sumOf,
+    backStart, back, backsBefore, satelliteStart, satellite, groupSatelliteStart, groupSatellite };
 }
 
 /** @param {GraphArrays} arrays @param {boolean} foldOn */

@@ -5,7 +5,7 @@ import { drawBars } from "../histogram.js";
 import { FRAME, GROUP, OP, REUSE, SAVED, TENSOR } from "../layout/sizes.js";
 import { colourOf, css, hue, mix } from "../colours.js";
 import { PixelImage, pixelOf, StripImage } from "./images.js";
-import { repetitionStrips } from "./look.js";
+import { phaseOf, repetitionStrips } from "./look.js";
 
 /** @typedef {{x: number, y: number, width: number, height: number}} Place of the drawing's corner on the canvas, and
  * the canvas's size, px */
@@ -65,7 +65,7 @@ export class Ground {
   /** @param {Sight} sight @param {Uint8Array | null} isElement @param {number} k @param {number} dx @param {number} dy
    * @param {boolean} ofFrames */
   #boxes({ drawing, graph, palette, paintwork, lit, index }, isElement, k, dx, dy, ofFrames) {
-    const { rect, kind, half, ref, boxes } = drawing;
+    const { rect, kind, ref, boxes } = drawing;
     const { width, height } = this.canvas;
     const inks = inksOf(palette);
     for (let box = 0; box < boxes; box += 1) {
@@ -74,7 +74,7 @@ export class Ground {
       const [x, y] = [rect[4 * box] * k + dx, rect[4 * box + 1] * k + dy];
       const [w, h] = [rect[4 * box + 2] * k, rect[4 * box + 3] * k];
       if (x > width || y > height || x + w < 0 || y + h < 0) continue;
-      const phase = half[box] === 1 ? "backward" : "forward";
+      const phase = phaseOf(drawing, box);
       if (isFrame) {
         if (Math.min(w, h) < 3) continue;
         this.#image.fill(x, y, w, h, inks[phase].ground, 1);
@@ -155,7 +155,7 @@ export class Histograms {
     this.#strips.start(this.canvas.width, this.canvas.height);
     /** Drawn after the strips, which overwrite the canvas. @type {(() => void)[]} */
     const bars = [];
-    const { rect, kind, half, ref } = drawing;
+    const { rect, kind, ref } = drawing;
     const [leastWidth, leastHeight] = MIN_STRIP;
     for (let box = 0; box < drawing.boxes; box += 1) {
       if (kind[box] === OP || kind[box] === FRAME) continue;
@@ -165,7 +165,7 @@ export class Histograms {
       const isElement = detail.isElement === null || detail.isElement[box] === 1;
       if (!isElement && (w < leastWidth || h < leastHeight)) continue;
       const index = ref[box];
-      const phase = half[box] === 1 ? "backward" : "forward";
+      const phase = phaseOf(drawing, box);
       const text = isElement ? (partsOf(box)?.look?.text ?? null) : null;
       if (isElement && (text === null || text.plot === null)) continue;
       const plot = text?.plot ?? null;

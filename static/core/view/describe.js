@@ -4,6 +4,7 @@ import { html, writeText } from "../dom.js";
 import { count, duration, quantity, shape } from "../format.js";
 import { describeTensor, figure } from "../labels.js";
 import { FRAME, GROUP, OP, TENSOR } from "../layout/sizes.js";
+import { phaseOf } from "./look.js";
 
 /** Most rows of the table, and most items of the list. */
 const MAX_ROWS = 500;
@@ -12,7 +13,7 @@ const MAX_ROWS = 500;
 function describeBox({ drawing, graph, picture, facts }, box) {
   const kind = drawing.kind[box];
   const index = drawing.ref[box];
-  const half = drawing.half[box] === 1 ? "backward" : "forward";
+  const half = phaseOf(drawing, box);
   const { topology, arrays } = graph;
   if (kind === TENSOR) {
     const tensor = topology.tensors[index];
