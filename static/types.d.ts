@@ -665,7 +665,6 @@ interface LocalScene {
   leaving: Int32Array; // node → position of its first edge, one entry more than there are nodes
   entering: Int32Array; // tensor node or port out → the edge that comes in, or -1
   axis: number; // node of the loss, which stands on the axis, or -1
-  frames: Int32Array; // nodes that are open groups
 }
 
 /** of: node → block; offset: of the node in it; isStraight: whether a link is part of one */
@@ -687,7 +686,6 @@ interface BoxParts {
   value: SVGTextElement;
   toggle: SVGGElement | null;
   badge: SVGGElement | null;
-  code: number; // of the thing shown, whatever its box is in this drawing
   box: number;
   id: string; // in addresses
   kind: string; // as classes

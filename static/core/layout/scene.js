@@ -161,7 +161,6 @@ export class SceneMaker {
     const kind = new Uint8Array(nodes);
     const ref = new Int32Array(nodes);
     const tensorNode = new Map();
-    const frames = [];
     let count = 0;
     /** @param {number} nodeKind @param {number} nodeRef */
     const add = (nodeKind, nodeRef) => {
@@ -178,10 +177,7 @@ export class SceneMaker {
       const isOp = item >= 0;
       if (isOp) this.#opNode[item] = add(OP, item);
       else {
-        const isOpen = open[~item] === 1;
-        const node = add(isOpen ? FRAME : GROUP, ~item);
-        this.#groupNode[~item] = node;
-        if (isOpen) frames.push(node);
+        this.#groupNode[~item] = add(open[~item] === 1 ? FRAME : GROUP, ~item);
       }
       const end = isOp ? item + 1 : arrays.groupLast[~item];
       for (; standing < here.length && arrays.producer[here[standing]] < end; standing += 1) {
@@ -220,8 +216,7 @@ export class SceneMaker {
     }
     const edges = sorted(ends, nodes, entering, kind);
     const axis = group === 0 && loss >= 0 ? (tensorNode.get(loss) ?? -1) : -1;
-    return { group, nodes, kind, ref, portsIn: portsIn.length, portsOut: portsOut.length, ...edges, entering, axis,
-      frames: Int32Array.from(frames) };
+    return { group, nodes, kind, ref, portsIn: portsIn.length, portsOut: portsOut.length, ...edges, entering, axis };
   }
 
   /** @param {number} op @param {number} group @param {Int32Array} parent @returns {number} the node that shows or holds

@@ -22,8 +22,8 @@ export function makeParts() {
   const value = svg("text", { class: "value" });
   const title = svg("title");
   root.append(title, frame, name, value);
-  return { root, frame, name, value, title, toggle: null, badge: null, code: -1, box: -1, id: "", kind: "", shape: "",
-    look: null, fill: "", ground: "", isWarning: false, ailment: "" };
+  return { root, frame, name, value, title, toggle: null, badge: null, box: -1, id: "", kind: "", shape: "", look: null,
+    fill: "", ground: "", isWarning: false, ailment: "" };
 }
 
 /** Places words at absolute coordinates, which costs less than a transform per box. @param {BoxParts} parts

@@ -68,7 +68,7 @@ export class BoxLayer {
     for (const [code, box] of missing) {
       const parts = left.pop() ?? this.#spare.pop() ?? makeParts();
       if (parts.root.id === "") parts.root.id = `box-${(made += 1)}`;
-      Object.assign(parts, { code, box, id: idOf(sight, box), shape: "", ailment: "", isWarning: false });
+      Object.assign(parts, { box, id: idOf(sight, box), shape: "", ailment: "", isWarning: false });
       parts.badge?.remove();
       parts.badge = null;
       parts.root.dataset["id"] = parts.id;
