@@ -79,16 +79,11 @@ export class FrameStore {
       const group = groups[at];
       if (this.#frames[group] !== undefined) continue;
       const scene = this.maker.make(group, open);
-      this.#frames[group] = this.#layOutScene(scene);
+      const shape = this.shapeOf(scene);
+      this.#frames[group] = { scene, shape, layout: this.#layoutOf(shape) };
       yield;
     }
     return Int32Array.from(groups);
-  }
-
-  /** @param {LocalScene} scene @returns {LayoutFrame} */
-  #layOutScene(scene) {
-    const shape = this.shapeOf(scene);
-    return { scene, shape, layout: this.#layoutOf(shape) };
   }
 
   /** @param {SceneShape} shape @returns {LocalLayout} */
